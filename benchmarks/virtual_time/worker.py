@@ -10,13 +10,18 @@ from multiprocessing import get_context
 from specbench_api.outcome.record import Record, RecordPhase
 from specbench_client.load.answer_reader import MAX_UNREAD, AnswerReader
 from specbench_client.load.closed_loop import ClosedLoop
-from specbench_client.load.conversation_runner import ConversationRunner, TurnClient, prepare_conversations
+from specbench_client.load.conversation_runner import (
+    REQUESTS_AHEAD,
+    ConversationRunner,
+    RequestBuffer,
+    TurnClient,
+    prepare_conversations,
+)
 from specbench_client.load.conversations import PromptLike
 from specbench_client.load.in_flight import InFlightRecorder, LoadTimeline
 from specbench_client.load.load_shares import ClosedLoopShare, OpenLoopShare, WorkerLoad
 from specbench_client.load.open_loop import FillerSender, OpenLoop, PreciseTimer
 from specbench_client.load.phases import ClosedLoopPhases, OpenLoopPhases
-from specbench_client.load.request_buffer import REQUESTS_AHEAD, RequestBuffer
 from specbench_client.load.shared_state import UNLIMITED, SharedState, WorkerTable, create_shared_state
 from virtual_time.clock import NS_PER_S, VirtualClock
 
@@ -84,17 +89,16 @@ class VirtualWorker:
     def _loop(
         self, share: ClosedLoopShare | OpenLoopShare, runner: ConversationRunner, prompts: Sequence[PromptLike]
     ) -> ClosedLoop | OpenLoop:
-        phases = runner.recorder.phases
         if isinstance(share, ClosedLoopShare):
             buffer = RequestBuffer(
                 prepare_conversations(runner.turn_client, prompts, self.shared.conversation_counter), REQUESTS_AHEAD
             )
-            return ClosedLoop(share.streams, runner, buffer, phases, share.duration_s, share.fill)
+            return ClosedLoop(share.streams, runner, buffer, share.duration_s, share.fill)
         buffer, timer = (
             RequestBuffer(prepare_conversations(runner.turn_client, prompts, share.conversations), REQUESTS_AHEAD),
             VirtualAlarm(self.clock),
         )
-        return OpenLoop(share.offsets_ns, runner, buffer, phases, timer, self._companions(share, runner))
+        return OpenLoop(share.offsets_ns, runner, buffer, timer, self._companions(share, runner))
 
     def _companions(self, share: OpenLoopShare, runner: ConversationRunner) -> FillerSender | None:
         if share.fillers is None:

@@ -22,8 +22,7 @@ from specbench_client.dialects.engine_facts import info_labels, is_metrics_page,
 from specbench_client.dialects.table import dialect_of
 from specbench_client.drive.load_planning import ArrivalPlan, LoadPlanner
 from specbench_client.load.client_monitor import RecordTally, WarmupResult, summarize_client_health
-from specbench_client.load.conversation_runner import HttpTurnClient
-from specbench_client.load.turns import RequestConfig, TurnContext
+from specbench_client.load.turns import HttpTurnClient, RequestConfig
 from specbench_client.load.warmup import WarmupBounds, WarmupMonitor, warmup_prompts
 from specbench_client.load.worker_messages import WorkerDone
 from specbench_client.metrics.tidy_frame import COLUMNS
@@ -130,7 +129,7 @@ class _Launch:
     async def _point(self, point: Point, transport: VirtualTransport, hand: VirtualWorker) -> Measured:
         started_ns, records = hand.clock(), list[Record]()
         request_config = self._manner(point, started_ns)
-        asker = HttpTurnClient(TurnContext(transport, self.reads, request_config))
+        asker = HttpTurnClient(transport, self.reads, request_config)
         warmed = await self._warm_up(point, asker, hand, records) if point is self.group.points[0] else None
         load, tally = self.loads.of(point, len(self.world.rows)).filled(self.world.rows), RecordTally()
         before = self._counters()
@@ -171,10 +170,8 @@ class _Launch:
             if steadiness.reached:
                 hand.no_more_conversations()
 
-        prefixed = replace(
-            asker.context.request_config, request_prefix=f"{asker.context.request_config.request_prefix}-w"
-        )
-        warming = HttpTurnClient(replace(asker.context, request_config=prefixed))
+        prefixed = replace(asker.request_config, request_prefix=f"{asker.request_config.request_prefix}-w")
+        warming = replace(asker, request_config=prefixed)
         prompts = warmup_prompts(self.world.rows, bounds.most)
         await hand.work(self.loads.warm_up(point, bounds.most), warming, prompts, RecordPhase.WARMUP, follow)
         return WarmupResult(steadiness.requests, steadiness.reached)

@@ -1,4 +1,7 @@
-"""Storage for columns between two uses: in memory here, on disk in `store.disk_columns`."""
+"""Storage for columns between two uses: in memory here, on disk in `store.scratch`.
+
+Worker processes load `store`, so this module must not import pandas or pyarrow, which `ragged` needs.
+"""
 
 from __future__ import annotations
 

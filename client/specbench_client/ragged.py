@@ -21,12 +21,20 @@ RowIndices = NDArray[np.int32]
 
 def to_ragged(arrays: Sequence[NDArray[np.number] | None], kind: type[np.number]) -> pd.Series:
     """Return a column from one array of shape (fields, entries) per row, None for missing, stored as `kind`."""
-    sizes = np.array([0 if each is None else each.size for each in arrays], dtype=np.int32)
+    sizes = np.array([-1 if each is None else each.size for each in arrays], dtype=np.int32)
     flat = np.concatenate([np.empty(0), *(each.T.ravel() for each in arrays if each is not None)]).astype(kind)
-    offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)
-    missing = pa.array([each is None for each in arrays], pa.bool_())
-    column = pa.ListArray.from_arrays(pa.array(offsets), pa.array(flat), mask=missing)
-    return pd.Series(pd.arrays.ArrowExtensionArray(column))
+    return from_flat(sizes, flat)
+
+
+def ragged_of_entries(
+    fields: NDArray[np.number], owner: NDArray[np.integer], known: Mask, kind: type[np.number]
+) -> pd.Series:
+    """Return a column from the entries of all rows, sorted by row: `fields`, shape (fields, entries), stored as `kind`.
+
+    `owner`: the row of each entry; `known`: mask, shape (rows,), of the rows that have an array.
+    """
+    sizes = np.bincount(owner, minlength=known.size) * len(fields)
+    return from_flat(np.where(known, sizes, -1).astype(np.int32), fields.T.ravel().astype(kind))
 
 
 @dataclass(frozen=True)
@@ -71,7 +79,7 @@ def to_flat(column: pd.Series) -> tuple[NDArray[np.int32], NDArray[np.number]]:
     return sizes, array.flatten().to_numpy()
 
 
-def from_flat(sizes: NDArray[np.int32], numbers: NDArray[np.number], at: RowIndices | None) -> pd.Series:
+def from_flat(sizes: NDArray[np.int32], numbers: NDArray[np.number], at: RowIndices | None = None) -> pd.Series:
     """Return the ragged column that `to_flat` decomposed, or only the rows `at`."""
     offsets = np.concatenate([[0], np.cumsum(np.maximum(sizes, 0))]).astype(np.int32)
     column = pa.ListArray.from_arrays(pa.array(offsets), pa.array(numbers), mask=pa.array(sizes < 0))

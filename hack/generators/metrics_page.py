@@ -11,14 +11,27 @@ from specbench_api.spec.slo import Slo
 from specbench_client.analysis.breakdown import breakdown
 from specbench_client.analysis.estimates import speedups
 from specbench_client.analysis.statistics import bootstrap
-from specbench_client.metrics import acceptance, energy, goodput, steady_window, step_positions
-from specbench_client.metrics.acceptance_by_position import (
+from specbench_client.metrics import acceptance, goodput, record_lists, steady_window
+from specbench_client.metrics.acceptance import (
     accepted_exactly,
     conditional_acceptance,
     position_acceptance,
 )
 from specbench_client.metrics.catalog import MEASURES, RATIOS
 from specbench_client.metrics.metric import RatioMetric, RequestMetric
+from specbench_client.metrics.steady_window import (
+    JOULES,
+    JOULES_DEFINITION,
+    JOULES_MISSING,
+    JOULES_UNIT,
+    POWER_GAP_MIN_S,
+    POWER_GAP_SHARE,
+    POWER_SOURCE,
+    WATTS,
+    WATTS_DEFINITION,
+    WATTS_MISSING,
+    WATTS_UNIT,
+)
 from specbench_client.report.text.findings import AGAIN_AT_AN_ENDPOINT, AGAIN_HERE, AGAIN_ON_A_CLUSTER
 from specbench_client.trust.check import Check
 from specbench_client.trust.registry import BASELINE_INVALID, CELL_CHECKS, POINT_CHECKS, REMEDIES, RUN_CHECKS
@@ -43,8 +56,8 @@ engine and no others**: specbench adds up all of them, including idle ones. `--r
 `power.csv` with the results, and later recomputations use them again. Without it they are used once.
 
 A figure has no value if the samples do not cover the steady window of every point of its cell: a device's samples begin
-after the window does, end before it, or have a gap of more than {energy.GAP_SHARE:.0%} of the window and more than
-{energy.GAP_MIN_S:g} s. The reason is on stderr and at the end of the figure's definition.
+after the window does, end before it, or have a gap of more than {POWER_GAP_SHARE:.0%} of the window and more than
+{POWER_GAP_MIN_S:g} s. The reason is on stderr and at the end of the figure's definition.
 
 Limits:
 
@@ -58,8 +71,8 @@ Limits:
 def energy_rows() -> list[tuple[str, str, str, str, str]]:
     """Return the rows of the energy figures."""
     return [
-        (f"`{energy.JOULES}`", energy.JOULES_UNIT, energy.JOULES_DEFINITION, energy.JOULES_MISSING, energy.SOURCE),
-        (f"`{energy.WATTS}`", energy.WATTS_UNIT, energy.WATTS_DEFINITION, energy.WATTS_MISSING, energy.SOURCE),
+        (f"`{JOULES}`", JOULES_UNIT, JOULES_DEFINITION, JOULES_MISSING, POWER_SOURCE),
+        (f"`{WATTS}`", WATTS_UNIT, WATTS_DEFINITION, WATTS_MISSING, POWER_SOURCE),
     ]
 
 
@@ -103,7 +116,7 @@ def breakdown_section() -> str:
 
 def _rows() -> list[tuple[str, str, str, str]]:
     positions, contexts = (
-        ", ".join(f"{low:,}" for low in lows[1:4]) for lows in (step_positions.POSITIONS, step_positions.CONTEXTS)
+        ", ".join(f"{low:,}" for low in lows[1:4]) for lows in (record_lists.POSITIONS, record_lists.CONTEXTS)
     )
     by_length = (
         f"{breakdown.BY_LITERATURE}, if at least two of these classes have {breakdown.CLASS_PROMPTS_MIN} prompts or"

@@ -15,7 +15,7 @@ from specbench_api.spec.target import Target
 from specbench_client.chat import ChatMessage
 from specbench_client.cooperative import CooperativeTask
 from specbench_client.drive.engine_connection import common_template
-from specbench_client.load.turns import Turn, TurnResult, build_request
+from specbench_client.load.turns import Turn, TurnResult
 from specbench_client.transport.exchange import UnparsedExchange
 from specbench_client.workload.chat_template.loading import load_template
 from specbench_client.workload.chat_template.template import AppliedTemplate
@@ -93,7 +93,7 @@ def test_a_request_holds_ids_and_asks_for_the_markers(template: AppliedTemplate)
     asked = (ChatMessage("user", "hi"),)
     for messages in (asked, template.with_token_ids(asked)):
         turn = Turn(0, "p#0", "p", None, 0, messages, 0, 0, "steady")
-        request = build_request(context(CannedTransport(), template=template), turn)
+        request = context(CannedTransport(), template=template).build_request(turn)
         body = json.loads(request.body)
         assert request.url.endswith("/v1/completions")
         assert body["prompt"] == list(template.with_token_ids(asked)[-1].token_ids or ())

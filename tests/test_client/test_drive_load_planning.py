@@ -23,7 +23,7 @@ from specbench_client.drive.group import drive_group
 from specbench_client.drive.options import DriveOptions
 from specbench_client.drive.progress import Progress
 from specbench_client.errors import BadInput
-from specbench_client.load import arrival_schedule as schedule_module
+from specbench_client.load import arrivals as schedule_module
 from specbench_client.load.worker_pool import WorkerLost, WorkerPool
 from specbench_client.simulator.config import SimulatorConfig
 from specbench_client.store.folder import FolderStore

@@ -19,7 +19,7 @@ from specbench_client.analysis.estimates.energy import PowerSamples, integrate_j
 from specbench_client.cli import exit_code
 from specbench_client.drive.power_samples import power_csv, read_power
 from specbench_client.errors import BadInput
-from specbench_client.metrics.energy import JOULES, WATTS
+from specbench_client.metrics.steady_window import JOULES, WATTS
 from specbench_testing.local_results import store_results
 from specbench_testing.synthetic_records import SyntheticRun
 

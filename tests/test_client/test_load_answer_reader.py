@@ -10,12 +10,12 @@ import pytest
 
 from specbench_client.cooperative import run_to_completion
 from specbench_client.load.answer_reader import AnswerReader
-from specbench_client.load.turns import TurnResult, read_result
+from specbench_client.load.turns import TurnResult
 from specbench_testing.conversation_turns import NOT_RECORDED, CannedTransport, context, turn
 
 
 def taken(reply: str) -> TurnResult:
-    return replace(run_to_completion(read_result(context(CannedTransport()), turn(), NOT_RECORDED)), reply_text=reply)
+    return replace(run_to_completion(context(CannedTransport()).read_result(turn(), NOT_RECORDED)), reply_text=reply)
 
 
 def slow(log: list[str], name: str, slices: int = 3) -> Generator[None, None, TurnResult]:

@@ -24,8 +24,7 @@ from specbench_client.chat import ChatMessage
 from specbench_client.dialects.dialect import counter_difference
 from specbench_client.drive.engine_connection import first_completion
 from specbench_client.errors import EngineFailed
-from specbench_client.load.conversation_runner import HttpTurnClient
-from specbench_client.load.turns import TurnContext
+from specbench_client.load.turns import HttpTurnClient
 from specbench_client.local.engine_process import EngineProcess
 from specbench_client.transport.control_client import ControlClient
 from specbench_client.transport.kernel_transport import KernelTransport
@@ -54,12 +53,12 @@ CUSTOM = {
 class Site:
     """A real engine that serves, and a context to ask it."""
 
-    context: TurnContext
+    context: HttpTurnClient
     control: ControlClient
 
     async def drive(self, concurrency: int) -> tuple[list[Record], CounterDeltas]:
         """All rows, and what the engine itself counted meanwhile."""
-        dialect, driver = self.context.dialect, LoopDriver(HttpTurnClient(self.context))
+        dialect, driver = self.context.dialect, LoopDriver(self.context)
         before = dialect.counters(await self.control.text(dialect.metrics_path))
         await driver.closed(ROWS, concurrency)
         after = dialect.counters(await self.control.text(dialect.metrics_path))

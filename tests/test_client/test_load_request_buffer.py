@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 
+from specbench_client.load.conversation_runner import PreparedConversation, RequestBuffer
 from specbench_client.load.conversations import conversation_at
-from specbench_client.load.request_buffer import PreparedConversation, RequestBuffer
 from specbench_client.transport.exchange import HttpRequest
 from specbench_testing.conversation_turns import row, turn
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from specbench_api.spec.load import Arrival, ArrivalProcess
 from specbench_client.errors import BadInput
-from specbench_client.load.arrival_schedule import (
+from specbench_client.load.arrivals import (
     ScheduledTimes,
     ScheduleLength,
     ScheduleSeed,

@@ -19,8 +19,7 @@ from specbench_client.chat import ChatMessage
 from specbench_client.dialects.dialect import EngineIdentity, counter_difference
 from specbench_client.drive.engine_connection import first_completion
 from specbench_client.errors import EngineFailed
-from specbench_client.load.conversation_runner import HttpTurnClient
-from specbench_client.load.turns import TurnContext
+from specbench_client.load.turns import HttpTurnClient
 from specbench_client.simulator import (
     SimulatedEngine,
     SimulatedMethod,
@@ -49,7 +48,7 @@ ROWS = [*(row(f"p{number}", f"Tell me about {number}") for number in range(10)),
 class Site:
     """A simulator that serves, a context to ask it, and where the truth is written."""
 
-    context: TurnContext
+    context: HttpTurnClient
     control: ControlClient
     truth_file: Path
 
@@ -59,7 +58,7 @@ class Site:
         return {line["request_id"]: line for line in lines}
 
     async def drive(self, rows: list[Row], concurrency: int = 3) -> list[Record]:
-        driver = LoopDriver(HttpTurnClient(self.context))
+        driver = LoopDriver(self.context)
         await driver.closed(rows, concurrency)
         return driver.records
 

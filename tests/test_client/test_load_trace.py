@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from specbench_client.errors import BadInput
-from specbench_client.load.arrival_trace import load_trace, read_trace
+from specbench_client.load.arrivals import load_trace, read_trace
 
 
 def times(text: str, name: str = "t.jsonl", column: str = "timestamp") -> list[float]:

@@ -16,7 +16,7 @@ from specbench_api.spec.engine import EngineKind
 from specbench_api.spec.workload import Output
 from specbench_client.chat import ChatMessage
 from specbench_client.load.conversations import request_seed
-from specbench_client.load.turns import TurnResult, skipped_after, take_turn
+from specbench_client.load.turns import TurnResult, skipped_after
 from specbench_client.transport.exchange import ErrorClass, HttpExchange, ReceivedBytes
 from specbench_testing.conversation_turns import CannedTransport, context, taken, turn
 from specbench_testing.engine_streams import DecodedAnswer, StreamStep, arrivals, llama, sse, vllm
@@ -37,7 +37,7 @@ def exchange(body: bytes = ANSWER, **kept: object) -> HttpExchange:
 
 async def test_a_record_holds_what_came_with_times_from_the_points_start() -> None:
     given_context = context(CannedTransport(exchange()), started_ns=50)
-    result = await take_turn(given_context, replace(turn(), intended_ns=90))
+    result = await given_context.take_turn(replace(turn(), intended_ns=90))
     text = "word " * 5
     assert result.reply_text == text
     assert result.ended_ns == 999
@@ -60,24 +60,24 @@ async def test_a_last_token_whose_read_brought_the_end_too_is_marked_late(togeth
     reads = [ReceivedBytes(200 + number, pieces[number]) for number in before]
     reads.append(ReceivedBytes(300, b"".join(pieces[last : last + together])))
     reads += [ReceivedBytes(400, piece) for piece in pieces[last + together :]]
-    record = (await take_turn(context(CannedTransport(exchange(arrivals=tuple(reads)))), turn())).record
+    record = (await context(CannedTransport(exchange(arrivals=tuple(reads)))).take_turn(turn())).record
     assert record.chunk_coalesced == [False, False, wanted]
     assert record.last_token_ns == 300 - context(CannedTransport()).request_config.started_ns, "no time is corrected"
 
 
 async def test_the_text_is_kept_only_where_it_is_asked_for() -> None:
     asked = context(CannedTransport(exchange()), keep_text=True)
-    assert (await take_turn(asked, turn())).record.output_text == "word " * 5
+    assert (await asked.take_turn(turn())).record.output_text == "word " * 5
 
 
 async def test_words_are_plain_strings_that_any_file_takes() -> None:
-    record = (await take_turn(context(CannedTransport(exchange())), turn())).record
+    record = (await context(CannedTransport(exchange())).take_turn(turn())).record
     assert {type(word) for word in (record.phase, record.acceptance_source, record.finish_reason)} == {str}
 
 
 async def test_a_request_carries_its_id_its_own_seed_and_what_the_dialect_asks_for() -> None:
     wire = CannedTransport(exchange())
-    await take_turn(context(wire, headers={"Authorization": "Bearer x"}), turn(ChatMessage("user", "hi ☃")))
+    await context(wire, headers={"Authorization": "Bearer x"}).take_turn(turn(ChatMessage("user", "hi ☃")))
     request = wire.requests[0]
     assert request.url == "http://127.0.0.1:9/v1/chat/completions"
     assert request.headers == {"X-Request-Id": "p-000003-0", "Authorization": "Bearer x"}
@@ -88,7 +88,7 @@ async def test_a_request_carries_its_id_its_own_seed_and_what_the_dialect_asks_f
 
 async def test_a_failed_exchange_is_a_record_with_its_words() -> None:
     failed = exchange(error_class=ErrorClass.RESET, error="gone", arrivals=())
-    result = await take_turn(context(CannedTransport(failed)), turn())
+    result = await context(CannedTransport(failed)).take_turn(turn())
     record = result.record
     assert result.reply_text is None
     assert (record.error_class, record.error, record.sent_ns, record.first_byte_ns) == ("reset", "gone", 100, 150)
@@ -97,7 +97,7 @@ async def test_a_failed_exchange_is_a_record_with_its_words() -> None:
 
 
 async def test_a_skipped_turn_was_never_sent_and_says_why() -> None:
-    failed = await take_turn(context(CannedTransport(exchange(error_class=ErrorClass.TIMEOUT, error="x"))), turn())
+    failed = await context(CannedTransport(exchange(error_class=ErrorClass.TIMEOUT, error="x"))).take_turn(turn())
     record = skipped_after(failed, 2)
     assert (record.request_id, record.turn, record.sent_ns) == ("p-000003-2", 2, None)
     assert (record.error_class, record.error) == ("skipped_after_error", "turn 0 failed: timeout")
@@ -163,7 +163,7 @@ def test_no_server_makes_a_turn_raise(script: list[bytes | ScriptAction], honest
 def test_a_record_does_not_depend_on_how_the_bytes_were_cut(cuts: list[int]) -> None:
     async def take(*places: int) -> TurnResult:
         given_exchange = replace(exchange(), arrivals=arrivals(ANSWER, places))
-        return await take_turn(context(CannedTransport(given_exchange)), turn())
+        return await context(CannedTransport(given_exchange)).take_turn(turn())
 
     cut, whole = asyncio.run(take(*cuts)), asyncio.run(take())
     same = {"chunk_ns": None, "chunk_coalesced": None, "first_token_ns": None, "last_token_ns": None}
@@ -175,25 +175,25 @@ async def test_an_answer_that_is_not_streamed_has_an_end_and_no_first_token() ->
     message = {"message": {"role": "assistant", "content": "hi"}, "finish_reason": "stop"}
     body = json.dumps({"choices": [message], "usage": {"prompt_tokens": 3, "completion_tokens": 2}}).encode()
     asked = context(CannedTransport(exchange(body)), output=Output(stream=False), started_ns=50, drafting=False)
-    record = (await take_turn(asked, turn())).record
+    record = (await asked.take_turn(turn())).record
     assert (record.error_class, record.first_token_ns, record.chunk_ns, record.chunk_tokens) == (None, None, None, None)
     assert (record.last_token_ns, record.output_tokens, record.output_tokens_client, record.steps) == (949, 2, None, 1)
 
 
 async def test_an_answer_that_is_not_streamed_and_no_json_is_malformed() -> None:
     asked = context(CannedTransport(exchange(b"<html>")), output=Output(stream=False))
-    assert (await take_turn(asked, turn())).record.error_class == "malformed"
+    assert (await asked.take_turn(turn())).record.error_class == "malformed"
 
 
 async def test_further_fields_of_the_body_are_sent_and_win() -> None:
     wire = CannedTransport(exchange())
-    await take_turn(context(wire, extra_body={"top_k": 5, "stop": ["."]}), turn())
+    await context(wire, extra_body={"top_k": 5, "stop": ["."]}).take_turn(turn())
     body = json.loads(wire.requests[0].body)
     assert (body["top_k"], body["stop"]) == (5, ["."])
 
 
 async def test_token_ids_go_to_the_route_that_takes_them() -> None:
     wire = CannedTransport(exchange())
-    await take_turn(context(wire), turn(ChatMessage("user", "", (1, 2, 3))))
+    await context(wire).take_turn(turn(ChatMessage("user", "", (1, 2, 3))))
     assert wire.requests[0].url == "http://127.0.0.1:9/v1/completions"
     assert json.loads(wire.requests[0].body)["prompt"] == [1, 2, 3]

@@ -19,7 +19,7 @@ from specbench_client.analysis.lossless.answer_texts import shared_prefix
 from specbench_client.analysis.lossless.losslessness import judge_greedy
 from specbench_client.analysis.lossless.sampled import length_test, opening_test
 from specbench_client.metrics.divergence import Divergence, divergence
-from specbench_client.metrics.text_hashes import text_digests
+from specbench_client.metrics.tidy_frame import text_digests
 from specbench_client.report.text.losslessness import lossless_rows
 from specbench_testing.synthetic_records import ONE, Corruptions, SyntheticRun, run_of_world, sha
 

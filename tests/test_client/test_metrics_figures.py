@@ -12,15 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specbench_api.outcome.record import Record
-from specbench_client.metrics import acceptance, decode_speed, latency, token_counts
-from specbench_client.metrics.acceptance_by_position import (
+from specbench_client.metrics import acceptance, decode_speed, latency
+from specbench_client.metrics.acceptance import (
     acceptance_by_position,
     acceptance_histogram,
     conditional_acceptance,
     deepest_position,
     position_acceptance,
 )
-from specbench_client.metrics.catalog import MEASURES, PERCENTILE_FIGURES, RATIOS
+from specbench_client.metrics.catalog import CACHED_SHARE, INPUT_TOKENS, MEASURES, PERCENTILE_FIGURES, RATIOS
 from specbench_client.metrics.metric import PercentileMetric, RatioMetric, RequestMetric
 from specbench_client.metrics.steady_window import mean_in_flight, steady_window, window_throughput, window_tokens
 from specbench_client.metrics.tidy_frame import tidy
@@ -212,8 +212,8 @@ def test_without_any_step_there_are_no_positions() -> None:
 
 def test_lengths_and_cached_share() -> None:
     rows = rows_of(record(cached_tokens=5), record(cached_tokens=None))
-    assert token_counts.CACHED_SHARE.value(rows) == pytest.approx(0.25)
-    assert token_counts.INPUT_TOKENS.values(rows).tolist() == [20, 20]
+    assert CACHED_SHARE.value(rows) == pytest.approx(0.25)
+    assert INPUT_TOKENS.values(rows).tolist() == [20, 20]
 
 
 @pytest.mark.parametrize("figure", RATIOS, ids=lambda figure: str(figure.name))

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from specbench_client.metrics.step_positions import (
+from specbench_client.metrics.record_lists import (
     ANSWER,
     COMPACT_FIELDS,
     CONTEXTS,

@@ -22,7 +22,7 @@ from specbench_client.analysis.what_if.prompt_overlap import (
     overlap_rule,
 )
 from specbench_client.documents.what_if import NgramReport, OverlapBin, OverlapFigures
-from specbench_client.report.plots.ngram import overlap_plots
+from specbench_client.report.plots.what_if import overlap_plots
 from specbench_testing.decision_summaries import figure
 
 SHARES = st.lists(st.one_of(st.just(float("nan")), st.floats(0, 1)), min_size=1, max_size=30)

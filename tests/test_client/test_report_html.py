@@ -15,8 +15,8 @@ from specbench_api.spec.engine import DialectName, Engine, EngineKind
 from specbench_api.spec.load import Load
 from specbench_client.report import html
 from specbench_client.report.html import breakable, coded, load_text, render_html
-from specbench_client.report.plots import PAGE, Plot, png, svgs
-from specbench_client.report.plots.page import SECTIONS, png_title
+from specbench_client.report.plots.page import SECTIONS, Plot, png, png_title, svgs
+from specbench_client.report.plots.styles import PAGE
 from specbench_testing.summary_variants import SMALL_WORLDS_LACK, invalid
 from specbench_testing.synthetic_records import Corruptions, SyntheticRun, run_of_world
 

@@ -17,7 +17,7 @@ from specbench_client.analysis.what_if.cost_models import PUBLISHED_H100
 from specbench_client.analysis.what_if.oracle import NamedDrafter, OracleSubject, oracle_report
 from specbench_client.analysis.what_if.policies import Pricing
 from specbench_client.report.html import render_html, render_plots
-from specbench_client.report.plots.oracle import oracle_plots
+from specbench_client.report.plots.what_if import oracle_plots
 from specbench_testing.browser import CHROMIUM, Browser
 from specbench_testing.summary_variants import invalid, many_cells, mapped, with_long_recommendation, without_baseline
 from specbench_testing.synthetic_records import Corruptions, SyntheticRun, run_of_world

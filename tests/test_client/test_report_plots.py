@@ -16,9 +16,8 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 
 from specbench_api.outcome.figure import Figure, FigureInterval
-from specbench_client.report.plots.axes import NAME_MAX, SLANT_IN, shortened, slanted_height_in
 from specbench_client.report.plots.bars import Bar, Bars, Part, draw_bars
-from specbench_client.report.plots.canvas import Panel, svg
+from specbench_client.report.plots.canvas import NAME_MAX, SLANT_IN, Panel, shortened, slanted_height_in, svg
 from specbench_client.report.plots.heatmap import (
     CELLS_MAX,
     HeatMap,
@@ -27,19 +26,21 @@ from specbench_client.report.plots.heatmap import (
     draw_heatmap,
     ink_on,
 )
-from specbench_client.report.plots.lines import (
+from specbench_client.report.plots.sections.acceptance import Dots, draw_dots
+from specbench_client.report.plots.sections.breakdown import Box, Boxes, draw_boxes
+from specbench_client.report.plots.sections.throughput import Pareto, Path, Spot, draw_pareto, frontier, labelled
+from specbench_client.report.plots.series import (
     CrossingMark,
     LoadLines,
     NumberLines,
+    PlotValue,
+    Series,
+    describe_series,
     draw_load_lines,
     draw_number_lines,
     load_position,
+    plot_value,
 )
-from specbench_client.report.plots.oracle import oracle_against_fixed
-from specbench_client.report.plots.sections.acceptance import Dots, draw_dots
-from specbench_client.report.plots.sections.breakdown import Box, Boxes, draw_boxes
-from specbench_client.report.plots.sections.pareto import Pareto, Path, Spot, draw_pareto, frontier, labelled
-from specbench_client.report.plots.series import PlotValue, Series, describe_series, plot_value
 from specbench_client.report.plots.styles import (
     DARK,
     GREY_DARK,
@@ -51,6 +52,7 @@ from specbench_client.report.plots.styles import (
     series_style,
     split_into_panels,
 )
+from specbench_client.report.plots.what_if import oracle_against_fixed
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
 
@@ -174,7 +176,7 @@ def test_places_rise_with_the_load(loads: list[float], data: st.DataObject) -> N
 def drawn_over_loads(*lines: Series, crossings: tuple[CrossingMark, ...] = ()) -> Axes:
     """Lines over three loads."""
     target = axes()
-    data = LoadLines(("1", "4", "16"), lines, "concurrency", "speed-up", 1.0, "baseline", (1.0, 4.0, 16.0), crossings)
+    data = LoadLines(("1", "4", "16"), lines, "concurrency", "speed-up", 1.0, (1.0, 4.0, 16.0), crossings)
     draw_load_lines(target, data=data, theme=PRINT)
     return target
 
@@ -283,18 +285,17 @@ def test_both_sides_of_a_map_have_their_colour() -> None:
     assert colour_of(7) == colour_of(1)
 
 
-def heat(*rows: tuple[float | None, ...], middle: float = 0.0, counts: bool = False) -> Axes:
+def heat(*rows: tuple[float | None, ...], middle: float = 0.0) -> Axes:
     """A map, drawn."""
     target, columns = axes(), tuple(str(column) for column in range(len(rows[0])))
     names = tuple(f"row {row}" for row in range(len(rows)))
-    sizes = tuple((7,) * len(columns) for _ in rows) if counts else None
-    draw_heatmap(target, data=HeatMap(names, columns, rows, "x", middle, "{:+.0%}", sizes), theme=PRINT)
+    draw_heatmap(target, data=HeatMap(names, columns, rows, "x", middle, "{:+.0%}"), theme=PRINT)
     return target
 
 
 def test_a_cell_without_a_value_has_a_dash_and_no_colour() -> None:
-    target = heat((0.5, None), (-0.5, 0.0), counts=True)
-    assert [each.get_text() for each in target.texts] == ["+50% (7)", "–", "-50% (7)", "+0% (7)"]
+    target = heat((0.5, None), (-0.5, 0.0))
+    assert [each.get_text() for each in target.texts] == ["+50%", "–", "-50%", "+0%"]
     assert [to_hex(each.get_facecolor()) for each in target.patches] == ["#005abe", "#000000", "#c05f04", "#f1f1f1"]
     assert to_rgba(target.patches[1].get_facecolor())[3] == 0
 
@@ -318,7 +319,7 @@ def test_too_many_cells_are_refused() -> None:
 
 def test_a_box_stands_from_quartile_to_quartile() -> None:
     target = axes()
-    box = Box("arm", series_style(0), 1.0, 1.5, 2.0, 3.0, 4.5, 200, 2.2)
+    box = Box("arm", series_style(0), 1.0, 1.5, 2.0, 3.0, 4.5, 200)
     draw_boxes(target, data=Boxes((box,), "AL", 1.0), theme=PRINT)
     assert spans(target) == [(1.5, 1.5)]
     drawn = [across(each) for each in target.lines]
@@ -328,15 +329,13 @@ def test_a_box_stands_from_quartile_to_quartile() -> None:
     assert [each.get_text() for each in target.texts] == ["n 200"]
 
 
-@pytest.mark.parametrize("logarithmic", [True, False])
-def test_values_along_a_number_stand_where_it_is(*, logarithmic: bool) -> None:
+def test_values_along_a_number_stand_where_it_is() -> None:
     target = axes()
-    data = NumberLines((64.0, 256.0, 1024.0), (series(2.0, None, 1.5),), "position", "AL", logarithmic, 1.0)
+    data = NumberLines((64.0, 256.0, 1024.0), (series(2.0, None, 1.5),), "position", "AL", 1.0)
     draw_number_lines(target, data=data, theme=PRINT)
     assert across(target.lines[0]) == [64.0, 256.0, 1024.0]
-    assert target.get_xscale() == ("log" if logarithmic else "linear")
-    if logarithmic:
-        assert [each.get_text() for each in target.get_xticklabels()] == ["64", "256", "1024"]
+    assert target.get_xscale() == "log"
+    assert [each.get_text() for each in target.get_xticklabels()] == ["64", "256", "1024"]
 
 
 def test_the_oracle_stands_above_each_fixed_length() -> None:

@@ -12,14 +12,12 @@ from specbench_api.outcome.breakdown import Breakdown
 from specbench_api.outcome.figure import StatusFigure
 from specbench_api.outcome.summary import RunSummary
 from specbench_client.report.html import render_html
-from specbench_client.report.plots import svgs
 from specbench_client.report.plots.canvas import Panel, PanelGroup
-from specbench_client.report.plots.page import SECTIONS
+from specbench_client.report.plots.page import SECTIONS, svgs
 from specbench_client.report.plots.sections import acceptance, acceptance_maps, times
 from specbench_client.report.plots.sections.cells import rests_on
-from specbench_client.report.plots.sections.pareto import pareto
 from specbench_client.report.plots.sections.speedup import speedup, speedup_by_category
-from specbench_client.report.plots.sections.throughput import throughput
+from specbench_client.report.plots.sections.throughput import pareto, throughput
 from specbench_client.trust.checks.too_few_prompts import INTERVAL_FROM
 from specbench_testing.summary_variants import (
     SMALL_WORLDS_LACK,

@@ -32,7 +32,6 @@ from specbench_client.dialects.table import DIALECTS
 from specbench_client.drive.conclude import conclude
 from specbench_client.drive.group import drive_group
 from specbench_client.drive.options import DriveOptions
-from specbench_client.load.conversation_runner import HttpTurnClient
 from specbench_client.research.__main__ import serve
 from specbench_client.research.responses import Detokenizer
 from specbench_client.research.runtime import GenerationRequest, GenerationStep, TokenIds
@@ -111,7 +110,7 @@ async def serving(parrot: Parrot) -> AsyncIterator[str]:
 async def records_of(url: str, output: Output, *, drafting: bool = True, concurrency: int = 2) -> list[Record]:
     async with KernelTransport() as transport:
         changed = {"model": "parrot", "drafting": drafting, "output": output}
-        driver = LoopDriver(HttpTurnClient(context(transport, url, EngineKind.TRANSFORMERS, **changed)))
+        driver = LoopDriver(context(transport, url, EngineKind.TRANSFORMERS, **changed))
         await driver.closed([row("a", "one", "two"), row("b", "three"), row("c", "four")], concurrency)
     return driver.records
 

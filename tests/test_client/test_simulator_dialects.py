@@ -22,8 +22,7 @@ from specbench_api.spec.workload import Output
 from specbench_client.chat import ChatMessage
 from specbench_client.dialects.dialect import EngineCounters, EngineIdentity, counter_difference
 from specbench_client.dialects.table import dialect_of
-from specbench_client.load.conversation_runner import HttpTurnClient
-from specbench_client.load.turns import TurnContext
+from specbench_client.load.turns import HttpTurnClient
 from specbench_client.simulator import (
     FAULTS,
     SimulatedEngine,
@@ -63,7 +62,7 @@ class Clock:
 class Site:
     """A simulator that serves, a context to ask it, where the truth is written, and how it would have ended."""
 
-    context: TurnContext
+    context: HttpTurnClient
     control: ControlClient
     truth_file: Path
     exits: list[int] = field(default_factory=list)
@@ -74,7 +73,7 @@ class Site:
         return {line["request_id"]: line for line in lines}
 
     async def drive(self, rows: Sequence[Row] = ROWS, concurrency: int = 3) -> list[Record]:
-        driver = LoopDriver(HttpTurnClient(self.context))
+        driver = LoopDriver(self.context)
         await driver.closed(list(rows), concurrency)
         return driver.records
 

@@ -10,7 +10,7 @@ import pytest
 
 from specbench_api.spec.dataset import Dataset, Source
 from specbench_client.errors import BadInput
-from specbench_client.load.arrival_trace import load_trace
+from specbench_client.load.arrivals import load_trace
 from specbench_client.workload.prompts import Prompts, load_prompts
 from specbench_client.workload.row_validation import TOOLS
 

@@ -18,7 +18,6 @@ from specbench_api.spec.chat_template import ChatTemplate
 from specbench_api.spec.engine import Engine, EngineKind, EnvVar
 from specbench_api.spec.target import Target
 from specbench_api.spec.workload import Output
-from specbench_client.load.conversation_runner import HttpTurnClient
 from specbench_client.local.engine_process import EngineProcess
 from specbench_client.transport.kernel_transport import KernelTransport
 from specbench_client.workload.chat_template.loading import load_template
@@ -77,7 +76,7 @@ async def asked(url: str, kind: EngineKind, template: AppliedTemplate | None, **
     output = Output(max_tokens=24)
     async with KernelTransport() as transport:
         request_config = {"model": "smol", "output": output, "keep_text": True, "template": template, **more}
-        driver = LoopDriver(HttpTurnClient(context(transport, url, kind, **request_config)), template=template)
+        driver = LoopDriver(context(transport, url, kind, **request_config), template=template)
         await driver.closed(ROWS, 1)
     assert [record.error for record in driver.records if record.error] == []
     return sorted(driver.records, key=lambda record: (record.prompt_id, record.turn))

@@ -24,7 +24,6 @@ from specbench_client.dialects.dialect import counter_difference
 from specbench_client.dialects.engine_facts import pages_of, read_facts
 from specbench_client.dialects.table import DIALECTS
 from specbench_client.errors import EngineFailed
-from specbench_client.load.conversation_runner import HttpTurnClient
 from specbench_client.local.engine_process import EngineProcess
 from specbench_client.transport.control_client import ControlClient
 from specbench_client.transport.kernel_transport import KernelTransport
@@ -78,7 +77,7 @@ async def drive(url: str, arm: str, output: Output, sampling: Sampling) -> tuple
     """All rows, and what the engine itself counted meanwhile."""
     async with KernelTransport() as transport, ControlClient(url) as control:
         changed = {"model": "tiny", "drafting": arm != "none", "output": output, "sampling": sampling}
-        driver = LoopDriver(HttpTurnClient(context(transport, url, EngineKind.TRANSFORMERS, **changed)))
+        driver = LoopDriver(context(transport, url, EngineKind.TRANSFORMERS, **changed))
         before = DIALECT.counters(await control.text(DIALECT.metrics_path))
         await driver.closed(ROWS, 1)
         page = await control.text(DIALECT.metrics_path)

@@ -25,7 +25,7 @@ from specbench_client.cli.options import (
     slo_options,
 )
 from specbench_client.errors import BadInput
-from specbench_client.load.worker_count import max_workers, usable_cores
+from specbench_client.load.load_shares import max_workers, usable_cores
 from specbench_client.transport.exchange import reject_reserved_headers
 
 KEY_VARIABLE = "OPENAI_API_KEY"

@@ -139,7 +139,7 @@ def ngram(
         rule = overlap_rule(report.by_overlap, methods, RuleCell(run.workload, run.load))
         report = report.model_copy(update={"rule": rule})
     if plot:
-        from specbench_client.report.plots.ngram import overlap_plots  # noqa: PLC0415  matplotlib takes seconds to import
+        from specbench_client.report.plots.what_if import overlap_plots  # noqa: PLC0415  matplotlib takes seconds to import
 
         write_plot(plot, overlap_plots(report), "overlap needs answers of at least four tokens")
     print_tables(report, replay_tables(report), replay_lines(report), output)

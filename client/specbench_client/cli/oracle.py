@@ -116,7 +116,7 @@ def oracle(
             raise BadInput(f"{where}: no answer of {each.name} has a step: an answer needs at least two tokens")
     report = oracle_report(subject, drafts, Pricing(batch, cost, PUBLISHED_RULES if as_published else OUR_RULES))
     if plot:
-        from specbench_client.report.plots.oracle import oracle_plots  # noqa: PLC0415  matplotlib takes seconds to import
+        from specbench_client.report.plots.what_if import oracle_plots  # noqa: PLC0415  matplotlib takes seconds to import
 
         write_plot(plot, oracle_plots(report, subject), "add --step-cost and --batch, or --with a second drafter")
     print_tables(report, oracle_tables(report), oracle_lines(report), output)

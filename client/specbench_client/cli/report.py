@@ -18,7 +18,7 @@ from specbench_client.cli.output import result_console, write_output_file
 from specbench_client.cli.stored_runs import select_run
 from specbench_client.cli.streams import echo_json
 from specbench_client.errors import BadInput
-from specbench_client.metrics.energy import JOULES
+from specbench_client.metrics.steady_window import JOULES
 from specbench_client.report.text.applicability import applicability_line
 from specbench_client.report.text.cells import cells_table, csv, markdown
 from specbench_client.report.text.curves import crossover_lines
@@ -168,7 +168,7 @@ def _records(plan: Plan, store: Store) -> bytes:
 
 def _rendered(plan: Plan, summary: RunSummary, output: str) -> bytes:
     if output == "png":
-        from specbench_client.report.plots import png  # noqa: PLC0415  matplotlib takes seconds to import
+        from specbench_client.report.plots.page import png  # noqa: PLC0415  matplotlib takes seconds to import
 
         return png(summary)
     if output == "json":

@@ -11,30 +11,34 @@ than before, everything is done again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+import platform
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from pydantic import ValidationError
 
+import specbench_client
 from specbench_api.outcome.layout import POWER, PROVENANCE, REPORT, SUMMARY
-from specbench_api.outcome.manifest import Manifest
+from specbench_api.outcome.manifest import Manifest, PointProvenance
 from specbench_api.outcome.prompt_coverage import PromptCoverage
-from specbench_api.outcome.summary import RunSummary
-from specbench_api.plan.plan import Plan
+from specbench_api.outcome.summary import Cell, RunSummary
+from specbench_api.plan.plan import Plan, Point
 from specbench_api.spec.slo import Slo
+from specbench_client.analysis.breakdown.acceptance_map import COLUMNS, build_acceptance_map
 from specbench_client.analysis.summary.run import summarise_run
-from specbench_client.drive.acceptance_maps import with_acceptance_maps
 from specbench_client.drive.options import SystemClock
 from specbench_client.drive.power_samples import DevicePower, power_csv, power_per_point, read_stored_power
-from specbench_client.drive.provenance import provenance_json
 from specbench_client.drive.resume import claim_store
-from specbench_client.drive.stored_points import StoredRecords, read_launches
+from specbench_client.drive.stored_points import StoredLaunches, StoredRecords, read_launches
 from specbench_client.report.html import render_html
 from specbench_client.report.text.cells import csv
 from specbench_client.store.points import PointStore
 from specbench_client.store.scratch import DiskColumnStore
 from specbench_client.store.store import RetryingStore, RetryPolicy, Store
+from specbench_client.trust.checks.arm_environments_differ import CHECK as ARMS_DIFFER
 
 TABLE = "results.csv"
 MAX_ROUNDS = 3
@@ -133,9 +137,9 @@ def _build_report(
         failures=failures,
     )
     records.verify_unread()
-    summary = with_acceptance_maps(plan, summary, points, manifests)
+    summary = _with_acceptance_maps(plan, summary, points, manifests)
     files = {
-        PROVENANCE: provenance_json(plan, list(manifests.values()), launches, summary),
+        PROVENANCE: _provenance_json(plan, list(manifests.values()), launches, summary),
         TABLE: csv(summary),
         REPORT: render_html(plan, summary),
         SUMMARY: summary.to_json(),
@@ -149,3 +153,81 @@ def _coverage(plan: Plan, manifests: Mapping[str, Manifest]) -> dict[str, Prompt
         (point.workload, manifests[point.hash].observed.coverage) for point in plan.points if point.hash in manifests
     ]
     return {workload: coverage for workload, coverage in points if coverage is not None}
+
+
+# provenance.json: the software, engines, hardware and prompts that the results come from. Declared values of the plan
+# and observed values of the launches are separate entries; neither replaces the other.
+
+SCHEMA = "specbench.io/provenance/v2"
+
+
+def _provenance_json(plan: Plan, manifests: Sequence[Manifest], launches: StoredLaunches, summary: RunSummary) -> str:
+    """Return the content of provenance.json."""
+    document: dict[str, Any] = {
+        "schemaVersion": SCHEMA,
+        "created": summary.created,
+        "reportedBy": {"client": specbench_client.__version__, "python": platform.python_version()},
+        "target": plan.target.to_dict(),
+        "engine": plan.engine.to_dict(),
+        **_distinct_observed([manifest.observed for manifest in manifests]),
+        "arms": [arm.to_dict() for arm in summary.arm_environments],
+        "differences": [finding.message for finding in summary.findings if finding.check == ARMS_DIFFER.name],
+        "launches": launches.to_dict(),
+        "points": {manifest.hash: _point_entry(manifest) for manifest in manifests},
+    }
+    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+
+
+def _distinct_observed(seen: Sequence[PointProvenance]) -> dict[str, list[str]]:
+    """Return the distinct observed values of all manifests: one each if nothing changed during the run."""
+    return {
+        "engineVersions": sorted({one.engine_version for one in seen if one.engine_version}),
+        "engineModels": sorted({one.engine_model for one in seen if one.engine_model}),
+        "imageDigests": sorted({one.image_digest for one in seen if one.image_digest}),
+        "clientVersions": sorted({one.client_version for one in seen}),
+        "datasetFingerprints": sorted({one.dataset_fingerprint for one in seen}),
+        "chatTemplates": sorted({one.chat_template_sha256 for one in seen if one.chat_template_sha256}),
+        "tokenizers": sorted({one.tokenizer_sha256 for one in seen if one.tokenizer_sha256}),
+    }
+
+
+def _point_entry(manifest: Manifest) -> dict[str, str]:
+    return {
+        "attempt": manifest.attempt,
+        "launch": manifest.observed.launch,
+        "started": manifest.started_wall,
+        "ended": manifest.ended_wall,
+    }
+
+
+def _with_acceptance_maps(
+    plan: Plan, summary: RunSummary, points: PointStore, manifests: Mapping[str, Manifest]
+) -> RunSummary:
+    """Return the summary with a map in each cell at its workload's lowest load, if the positions of steps are known.
+
+    The map is of the first repeat that was measured. Blocks. Raises NotDurable.
+    """
+    lightest = {
+        workload.name: min(
+            (cell.level for cell in summary.cells if cell.workload == workload.name),
+            default=None,
+            key=lambda level: level.order,
+        )
+        for workload in plan.workloads
+    }
+    by_hash = {point.hash: point for point in plan.points}
+    cells = [
+        _with_acceptance_map(cell, by_hash, points, manifests) if cell.level == lightest.get(cell.workload) else cell
+        for cell in summary.cells
+    ]
+    return summary.model_copy(update={"cells": cells})
+
+
+def _with_acceptance_map(
+    cell: Cell, plan: Mapping[str, Point], points: PointStore, manifests: Mapping[str, Manifest]
+) -> Cell:
+    if not cell.breakdown.by_position:
+        return cell
+    first = min((plan[name] for name in cell.points if name in manifests), key=lambda point: point.repeat)
+    found = build_acceptance_map(points.read_frames(manifests[first.hash], COLUMNS), first.repeat)
+    return cell.model_copy(update={"breakdown": cell.breakdown.model_copy(update={"accepted_map": found})})

@@ -25,7 +25,7 @@ from specbench_client.chat import ChatMessage
 from specbench_client.dialects.dialect import Dialect, EngineCounters, EngineIdentity
 from specbench_client.dialects.engine_facts import info_labels, is_metrics_page, pages_of, read_facts
 from specbench_client.errors import EngineFailed
-from specbench_client.load.turns import RequestConfig, Turn, TurnContext, TurnResult, take_turn
+from specbench_client.load.turns import HttpTurnClient, RequestConfig, Turn, TurnResult
 from specbench_client.transport.control_client import ControlClient, ControlError
 from specbench_client.transport.exchange import ErrorClass
 from specbench_client.transport.kernel_transport import open_transport
@@ -45,18 +45,18 @@ waited long enough."""
 
 
 async def first_completion(
-    context: TurnContext,
+    turn_client: HttpTurnClient,
     messages: Sequence[ChatMessage],
     clock: Callable[[], int] = time.monotonic_ns,
     pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> TurnResult:
     """Take one short turn; retry temporary failures. Raises EngineFailed with its message."""
     tries = 1
-    result = await _try_completion(context, messages, clock, tries)
+    result = await _try_completion(turn_client, messages, clock, tries)
     while result.record.error_class in RETRYABLE_ERRORS and tries < FIRST_COMPLETION_TRIES:
         await pause(FIRST_COMPLETION_PAUSE_S)
         tries += 1
-        result = await _try_completion(context, messages, clock, tries)
+        result = await _try_completion(turn_client, messages, clock, tries)
     record = result.record
     if record.error_class is not None:
         times = f", {tries} times" if tries > 1 else ""
@@ -68,10 +68,10 @@ async def first_completion(
 
 
 async def _try_completion(
-    context: TurnContext, messages: Sequence[ChatMessage], clock: Callable[[], int], number: int
+    turn_client: HttpTurnClient, messages: Sequence[ChatMessage], clock: Callable[[], int], number: int
 ) -> TurnResult:
     """Take the turn once, with a request id of its own."""
-    config = context.request_config
+    config = turn_client.request_config
     tokens, prefix = min(FIRST_COMPLETION_TOKENS, config.output.max_tokens), f"{config.request_prefix}-first-{number}"
     short = replace(config, output=Output(max_tokens=tokens), request_prefix=prefix, keep_text=True)
     turn = Turn(
@@ -85,7 +85,7 @@ async def _try_completion(
         intended_ns=clock(),
         phase=RecordPhase.WARMUP,
     )
-    return await take_turn(replace(context, request_config=short), turn)
+    return await replace(turn_client, request_config=short).take_turn(turn)
 
 
 FIRST_MESSAGE = ChatMessage("user", "Say one word.")
@@ -197,8 +197,7 @@ async def check_first_completion(engine: EngineConnection, clock: Callable[[], i
             headers=engine.headers,
             template=common_template(engine.templates),
         )
-        context = TurnContext(transport, engine.dialect, request_config)
-        await first_completion(context, [FIRST_MESSAGE], clock)
+        await first_completion(HttpTurnClient(transport, engine.dialect, request_config), [FIRST_MESSAGE], clock)
 
 
 async def observe_launch(

@@ -9,18 +9,23 @@ from pathlib import Path
 
 from specbench_api.plan.plan import Plan, Point
 from specbench_api.spec.load import Arrival, Load
-from specbench_client.load.arrival_schedule import (
+from specbench_client.load.arrivals import (
     FillerArrivals,
     Offsets,
     ScheduledTimes,
     ScheduleLength,
     filler_arrivals,
+    load_trace,
     mean_rate,
     schedule_arrivals,
 )
-from specbench_client.load.arrival_trace import load_trace
-from specbench_client.load.load_shares import WorkerLoad, closed_loop_load, open_loop_load
-from specbench_client.load.worker_count import workers_for_rate, workers_for_streams
+from specbench_client.load.load_shares import (
+    WorkerLoad,
+    closed_loop_load,
+    open_loop_load,
+    workers_for_rate,
+    workers_for_streams,
+)
 
 
 @dataclass(frozen=True)

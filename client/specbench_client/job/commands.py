@@ -1,8 +1,10 @@
-"""The commands of `specbench-client`."""
+"""The commands of `specbench-client`, and the parsing of their arguments."""
 
 from __future__ import annotations
 
 import asyncio
+import re
+import secrets
 import threading
 from collections.abc import Coroutine, Sequence
 from contextlib import ExitStack
@@ -10,27 +12,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 import click
+from pydantic import ValidationError
 
-from specbench_api.outcome.gate_report import GATE_VARIABLE
-from specbench_api.outcome.provenance import HOST_FACTS_VARIABLE
+from specbench_api.model import ApiModel
+from specbench_api.outcome.gate_report import GATE_VARIABLE, GateRequest
+from specbench_api.outcome.layout import run_root
+from specbench_api.outcome.provenance import HOST_FACTS_VARIABLE, HostFacts
 from specbench_api.outcome.termination import Exit, Termination
-from specbench_api.spec.slo import SLO_VARIABLE
+from specbench_api.plan.plan import EngineGroup, Plan
+from specbench_api.spec.slo import SLO_VARIABLE, Slo
 from specbench_client.drive.group import drive_group
 from specbench_client.drive.options import DriveOptions
 from specbench_client.drive.progress import Progress
-from specbench_client.errors import NotDurable
-from specbench_client.job.arguments import (
-    engine_group_at,
-    new_attempt,
-    open_run_store,
-    parse_endpoint,
-    parse_gate,
-    parse_slo,
-    parse_whereabouts,
-    read_plan,
-)
+from specbench_client.errors import BadInput, NotDurable
 from specbench_client.job.termination import TERMINATION_LOG, StopRequested, TerminationWriter
 from specbench_client.store.locations import open_store
 from specbench_client.store.points import PointStore
@@ -154,9 +151,11 @@ def drive(context: CommandContext, /, **given: Any) -> Termination:
       specbench-client drive --plan plan.json --group 0 --attempt 1 --endpoint http://127.0.0.1:8000 --results results
     """  # noqa: D301 -- \b is click's, and must be the real character
     call = _DriveArguments(**given)
-    plan, attempt = read_plan(call.plan_file), new_attempt(call.attempt)
-    group, store = engine_group_at(plan, call.group), open_run_store(plan, call.results)
-    endpoint, place = parse_endpoint(call.endpoint), parse_whereabouts(call.place)
+    plan, attempt = read_plan(call.plan_file), _new_attempt(call.attempt)
+    group, store = _engine_group_at(plan, call.group), _open_run_store(plan, call.results)
+    endpoint, place = _parse_endpoint(call.endpoint), HostFacts()
+    if call.place is not None:
+        place = _parse_document(HostFacts, call.place, "--place: not the place of an engine")
     context.point_count.follow(store, [point.hash for point in group.points])
     with ExitStack() as stack:
         spool = call.spool or stack.enter_context(scratch_folder())
@@ -189,8 +188,9 @@ def report(context: CommandContext, /, plan_file: Path, results: str, slo: str |
     """  # noqa: D301 -- \b is click's, and must be the real character
     from specbench_client.drive.conclude import conclude  # noqa: PLC0415 -- plots and statistics: seconds of imports
 
-    plan, targets = read_plan(plan_file), parse_slo(slo)
-    store = open_run_store(plan, results)
+    plan = read_plan(plan_file)
+    targets = None if slo is None else _parse_document(Slo, slo, "--slo: not targets")
+    store = _open_run_store(plan, results)
     context.point_count.follow(store, [point.hash for point in plan.points])
     summary = conclude(plan, store, slo=targets)
     message = f"{summary.points_measured} of {summary.points_total} points: {summary.headline}"
@@ -217,7 +217,7 @@ def gate(context: CommandContext, /, results: str, asked: str) -> Termination:  
     """  # noqa: D301 -- \b is click's, and must be the real character
     from specbench_client.stored_runs.results import gate_stores, write_gate_report  # noqa: PLC0415 -- as above
 
-    request, store = parse_gate(asked), open_store(results)
+    request, store = _parse_document(GateRequest, asked, "--asked: not a gate"), open_store(results)
     gate_report = gate_stores(request, open_store(request.baseline), store)
     write_gate_report(gate_report, store)
     return Termination(code=Exit.OK, reason=str(gate_report.reason), message=gate_report.message)
@@ -251,3 +251,59 @@ async def _interruptible(work: Coroutine[Any, Any, T], termination: TerminationW
             if not signals:
                 raise
             raise StopRequested(signals[0]) from None
+
+
+# Parsing of arguments: all functions raise BadInput for invalid values.
+
+_ATTEMPT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_REMEDY = "client and operator must be of one version"
+M = TypeVar("M", bound=ApiModel)
+
+
+def read_plan(file: Path) -> Plan:
+    """Read the plan from a file."""
+    try:
+        return Plan.from_json(file.read_bytes())
+    except OSError as error:
+        raise BadInput(f"{file}: {error.strerror}: give the plan.json of the run", "PlanUnreadable") from error
+    except ValidationError as error:
+        raise BadInput(f"{file}: not a plan of this version: {error}: {_REMEDY}", "PlanUnreadable") from error
+
+
+def _engine_group_at(plan: Plan, index: int) -> EngineGroup:
+    """Return the engine group with this index."""
+    if not 0 <= index < len(plan.groups):
+        raise BadInput(f"--group {index}: the plan has the groups 0 to {len(plan.groups) - 1}")
+    return plan.groups[index]
+
+
+def _open_run_store(plan: Plan, results: str) -> Store:
+    """Return the store of the run below the root of all results."""
+    return open_store(results).below(run_root(plan.namespace, plan.name, plan.uid))
+
+
+def _new_attempt(given: str) -> str:
+    """Return the launch's name with a random suffix, because a restarted container has the same arguments."""
+    if not _ATTEMPT.fullmatch(given):
+        raise BadInput(f"--attempt {given!r} is not valid in file names: give at most 64 letters, digits, dots, dashes")
+    return f"{given}-{secrets.token_hex(3)}"
+
+
+def _parse_endpoint(endpoint: str) -> str:
+    """Return the endpoint if it is a valid URL."""
+    try:
+        parts = urlsplit(endpoint)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # an invalid port
+        usable = False
+    if not usable:
+        meant = f"http://{endpoint}" if re.fullmatch(r"[\w.-]+(:\d+)?", endpoint) else "http://HOST:PORT"
+        raise BadInput(f"--endpoint {endpoint!r} is not the URL of an engine: write {meant}")
+    return endpoint
+
+
+def _parse_document(kind: type[M], given: str, refused: str) -> M:
+    try:
+        return kind.from_json(given)
+    except ValidationError as error:
+        raise BadInput(f"{refused}: {error}: {_REMEDY}") from error

@@ -2,20 +2,16 @@
 
 The package gets an endpoint and prompts and depends on no engine. It writes no files: records leave through a callback.
 
-    before a load      arrival_schedule     when conversations of an open loop begin; drawn once
-                       arrival_trace        arrival times from a recording
-                       worker_count         how many workers a load gets
-                       load_shares          divides the load among the workers
+    before a load      arrivals             when conversations of an open loop begin: drawn, or from a recording
+                       load_shares          how many workers a load gets, and what each of them does
     main process       worker_pool          starts the workers, runs loads on them and stops them
-                       failure_budget       ends a load in which too many requests fail
                        warmup               decides when a warm-up is complete
     in between         worker_messages      the messages over the pipes
                        shared_state         counters that the workers share in memory
     worker process     worker               the process
                        closed_loop          streams that send when they are free
                        open_loop            conversations that begin at scheduled times
-                       request_buffer       requests that are encoded ahead of time
-                       conversation_runner  runs a conversation, turn after turn
+                       conversation_runner  encodes requests ahead of time, and runs a conversation, turn after turn
                        turns                one turn: request, exchange, record
                        answer_reader        parses answers while the sockets are idle
                        conversations        prompts with ids and seeds; filler conversations

@@ -14,11 +14,14 @@ from itertools import count
 
 from specbench_api.outcome.record import RecordPhase
 from specbench_client.cooperative import first_failure
-from specbench_client.load.conversation_runner import ConversationRunner, StreamSlot
+from specbench_client.load.conversation_runner import (
+    ConversationRunner,
+    PreparedConversation,
+    RequestBuffer,
+    StreamSlot,
+)
 from specbench_client.load.conversations import FillerPlan, filler_conversation
 from specbench_client.load.in_flight import NS_PER_S
-from specbench_client.load.phases import PhaseTracker
-from specbench_client.load.request_buffer import PreparedConversation, RequestBuffer
 
 RECONNECT_PAUSE_S = 0.1
 
@@ -34,13 +37,12 @@ class ClosedLoop:
     streams: Sequence[int]
     runner: ConversationRunner
     buffer: RequestBuffer
-    phases: PhaseTracker
     duration_s: float | None = None
     fill: FillerPlan | None = None
 
     async def run(self, begin_ns: int) -> None:
         """Run all streams to their end. Cancelling abandons the open requests, which leave no record."""
-        self.phases.started(begin_ns)
+        self.runner.recorder.phases.started(begin_ns)
         end_ns = None if self.duration_s is None else begin_ns + int(self.duration_s * NS_PER_S)
         async with first_failure(), asyncio.TaskGroup() as tasks:
             filling = tasks.create_task(self.buffer.keep_filled())
@@ -62,15 +64,15 @@ class ClosedLoop:
                 break
             free_ns, began = await self._run_conversation(prepared, StreamSlot(number, free_ns, began=began)), False
             if self.fill is not None:
-                self.phases.measured(free_ns, self.fill.measured)
+                self.runner.recorder.phases.measured(free_ns, self.fill.measured)
         if self.fill is not None:
             await self._run_drain_fillers(self.fill, number, free_ns)
-        self.phases.stream_idle(clock())
+        self.runner.recorder.phases.stream_idle(clock())
 
     async def _run_drain_fillers(self, fill: FillerPlan, number: int, free_ns: int) -> None:
         """Keep up the load until the last measured conversation of all workers has ended."""
         for lap in count(1):
-            if self.phases.all_measured(fill.measured):
+            if self.runner.recorder.phases.all_measured(fill.measured):
                 return
             free_ns = await self._filler(fill, StreamSlot(number, free_ns, phase=RecordPhase.DRAIN), lap)
 

@@ -1,4 +1,4 @@
-"""Runs a conversation: its turns one after the other, with the model's own replies in the history.
+"""Prepares and runs conversations: their turns one after the other, with the model's own replies in the history.
 
 Only the final text of a reply becomes part of the history, not its reasoning, as in every chat. If the client applies
 the chat template, it does so in a thread: rendering and tokenizing a long history takes milliseconds, during which the
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -24,35 +25,27 @@ from specbench_client.cooperative import CooperativeTask
 from specbench_client.load.answer_reader import AnswerReader
 from specbench_client.load.conversations import Conversation, PromptLike, conversation_at
 from specbench_client.load.in_flight import InFlightRecorder
-from specbench_client.load.request_buffer import PreparedConversation
-from specbench_client.load.turns import Turn, TurnContext, TurnResult, build_request, read_result, skipped_after
+from specbench_client.load.turns import Turn, TurnResult, skipped_after
 from specbench_client.transport.exchange import ErrorClass, HttpRequest, UnparsedExchange
 from specbench_client.workload.chat_template.reasoning import split_channels
 from specbench_client.workload.chat_template.template import AppliedTemplate
 
 
 class TurnClient(Protocol):
-    """The three steps of a turn, see `turns`; tests replace it."""
+    """The three steps of a turn, see `HttpTurnClient`; tests replace it."""
 
     def build_request(self, turn: Turn) -> HttpRequest: ...
     async def exchange(self, request: HttpRequest) -> UnparsedExchange: ...
     def read_result(self, turn: Turn, unread: UnparsedExchange) -> CooperativeTask[TurnResult]: ...
 
 
-@dataclass(frozen=True)
-class HttpTurnClient:
-    """Takes turns over HTTP."""
+@dataclass(frozen=True, slots=True)
+class PreparedConversation:
+    """A conversation and its first request. The turn's time, stream and phase are placeholders."""
 
-    context: TurnContext
-
-    def build_request(self, turn: Turn) -> HttpRequest:
-        return build_request(self.context, turn)
-
-    async def exchange(self, request: HttpRequest) -> UnparsedExchange:
-        return await self.context.transport.exchange(request)
-
-    def read_result(self, turn: Turn, unread: UnparsedExchange) -> CooperativeTask[TurnResult]:
-        return read_result(self.context, turn, unread)
+    conversation: Conversation
+    turn: Turn
+    request: HttpRequest
 
 
 def prepare_conversations(
@@ -60,13 +53,65 @@ def prepare_conversations(
 ) -> Iterator[PreparedConversation]:
     """Yield the conversations of these indices, each with its first request."""
     for number in numbers:
-        yield prepare_conversation(turn_client, conversation_at(prompts, number))
+        yield _prepare_conversation(turn_client, conversation_at(prompts, number))
 
 
-def prepare_conversation(turn_client: TurnClient, conversation: Conversation) -> PreparedConversation:
+def _prepare_conversation(turn_client: TurnClient, conversation: Conversation) -> PreparedConversation:
     """Return a conversation with its first request."""
     turn = _unsent_turn(conversation, 0, conversation.turns[0])
     return PreparedConversation(conversation, turn, turn_client.build_request(turn))
+
+
+# The buffer holds the next conversations with their first requests encoded, so that no send waits for JSON encoding. It
+# is filled while the event loop is idle, one request between two polls of the sockets. Buffered conversations belong to
+# this worker: its free streams take them in order. A worker alone may buffer as many as it likes; workers that draw
+# from a shared counter buffer few, since otherwise one would hold conversations while another has none.
+
+REQUESTS_AHEAD = 256
+
+
+def shared_requests_ahead(streams: int) -> int:
+    """Return how many requests a worker with a shared counter buffers: an eighth of its streams."""
+    return max(1, streams // 8)
+
+
+class RequestBuffer:
+    """Buffers up to `ahead` conversations of an iterator, which is advanced only when one is needed."""
+
+    def __init__(self, conversations: Iterator[PreparedConversation], ahead: int) -> None:
+        self._conversations = conversations
+        self._ahead = ahead
+        self._ready: deque[PreparedConversation] = deque()
+        self._taken = asyncio.Event()
+        self._empty = False
+
+    def fill(self, count: int) -> None:
+        """Buffer this many at once, before the load begins."""
+        while len(self._ready) < count and self._prepare_next():
+            pass
+
+    def take(self) -> PreparedConversation | None:
+        """Return the next conversation, or None if there are no more."""
+        self._taken.set()
+        if not self._ready:
+            self._prepare_next()
+        return self._ready.popleft() if self._ready else None
+
+    async def keep_filled(self) -> None:
+        """Refill the buffer whenever a conversation was taken, until the iterator is exhausted."""
+        while not self._empty:
+            await self._taken.wait()
+            self._taken.clear()
+            while len(self._ready) < self._ahead and self._prepare_next():  # noqa: ASYNC110 -- yields to other tasks
+                await asyncio.sleep(0)
+
+    def _prepare_next(self) -> bool:
+        prepared = None if self._empty else next(self._conversations, None)
+        if prepared is None:
+            self._empty = True
+            return False
+        self._ready.append(prepared)
+        return True
 
 
 @dataclass(frozen=True, slots=True)

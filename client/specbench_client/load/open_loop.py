@@ -22,11 +22,15 @@ from typing import Any, Self
 
 from specbench_api.outcome.record import RecordPhase
 from specbench_client.cooperative import first_failure
-from specbench_client.load.conversation_runner import ConversationRunner, StreamSlot
+from specbench_client.load.conversation_runner import (
+    ConversationRunner,
+    PreparedConversation,
+    RequestBuffer,
+    StreamSlot,
+)
 from specbench_client.load.conversations import filler_conversation
 from specbench_client.load.load_shares import FillerShare
-from specbench_client.load.phases import SCHEDULE_NOTICE_NS, PhaseTracker, schedule_start
-from specbench_client.load.request_buffer import PreparedConversation, RequestBuffer
+from specbench_client.load.phases import SCHEDULE_NOTICE_NS, schedule_start
 from specbench_client.load.shared_state import WorkerTable
 
 # asyncio's timers round up to a millisecond. A Linux timerfd is exact: the event loop waits for it as for a socket. The
@@ -158,13 +162,12 @@ class OpenLoop:
     offsets_ns: Sequence[int]
     runner: ConversationRunner
     buffer: RequestBuffer
-    phases: PhaseTracker
     timer: PreciseTimer
     filler_sender: FillerSender | None = None
 
     async def run(self, begin_ns: int) -> None:
         """Begin all conversations on time and wait for their ends. Cancelling abandons the open requests."""
-        self.phases.started(begin_ns)
+        self.runner.recorder.phases.started(begin_ns)
         async with first_failure(), asyncio.TaskGroup() as tasks:
             filling = tasks.create_task(self.buffer.keep_filled())
             async with asyncio.TaskGroup() as conversations:
@@ -182,4 +185,4 @@ class OpenLoop:
     async def _run_conversation(self, prepared: PreparedConversation, intended_ns: int) -> None:
         conversation_end = await self.runner.run(prepared, StreamSlot(prepared.conversation.index, intended_ns))
         if self.filler_sender:
-            self.phases.measured(conversation_end.ended_ns, self.filler_sender.fillers.fill.measured)
+            self.runner.recorder.phases.measured(conversation_end.ended_ns, self.filler_sender.fillers.fill.measured)

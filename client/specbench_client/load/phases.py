@@ -9,7 +9,7 @@ workers within a microsecond; a request that ends in that microsecond may count 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from specbench_api.outcome.record import RecordPhase
 from specbench_client.load.shared_state import WorkerColumn, WorkerTable
@@ -77,45 +77,56 @@ def schedule_start(worker_table: WorkerTable, begin_ns: int, lead_most_ns: int) 
     return latest_ns if steady_start_ns is None else min(latest_ns, steady_start_ns + SCHEDULE_NOTICE_NS)
 
 
-class PhaseTracker(Protocol):
-    """Reports one worker's events to the `WorkerTable` and reads the bounds of the steady state from it."""
+@dataclass
+class PhaseTracker:
+    """Reports the events of one worker to the `WorkerTable`, and reads the bounds of the steady state from it.
+
+    Each kind of loop overrides the events that change its phases.
+    """
+
+    worker_table: WorkerTable
+    worker: int
 
     def started(self, begin_ns: int) -> None:
         """Report that the load begins."""
-        ...
 
     def opened(self, now_ns: int, *, stream_began: bool) -> None:
         """Report an opened request; `stream_began`: whether it is the first one of its stream."""
-        ...
 
     def ended(self, now_ns: int) -> None:
         """Report that a request ended."""
-        ...
 
     def stream_idle(self, now_ns: int) -> None:
         """Report that a stream found no more work."""
-        ...
 
     def measured(self, now_ns: int, of: int) -> None:
         """Report that a measured conversation ended; `of`: the number of measured conversations of all workers."""
-        ...
+        self._count(WorkerColumn.MEASURED)
+        if self.all_measured(of):
+            self._end_steady_state(now_ns)
 
     def all_measured(self, of: int) -> bool:
         """Return whether all measured conversations of all workers have ended."""
-        ...
+        return sum(self.worker_table.column(WorkerColumn.MEASURED)) >= of
 
     @property
     def steady_bounds(self) -> SteadyBounds:
         """The bounds as far as they are known."""
-        ...
+        raise NotImplementedError
+
+    def _count(self, cell: WorkerColumn) -> None:
+        self.worker_table.put(self.worker, cell, self.worker_table.get(self.worker, cell) + 1)
+
+    def _end_steady_state(self, now_ns: int) -> None:
+        """Record the end of the steady state, unless it has ended."""
+        if not self.worker_table.get(self.worker, WorkerColumn.STEADY_END_NS):
+            self.worker_table.put(self.worker, WorkerColumn.STEADY_END_NS, now_ns)
 
 
 @dataclass
-class ClosedLoopPhases:
+class ClosedLoopPhases(PhaseTracker):
     """Phases of a worker with `streams` streams of a closed loop, see `closed_loop_bounds`."""
 
-    worker_table: WorkerTable
-    worker: int
     streams: int
 
     def __post_init__(self) -> None:
@@ -132,22 +143,8 @@ class ClosedLoopPhases:
             if not self._not_begun:
                 self.worker_table.put(self.worker, WorkerColumn.STEADY_START_NS, now_ns)
 
-    def ended(self, now_ns: int) -> None:
-        """Do nothing: the end of a request does not change the phase of a closed loop."""
-
     def stream_idle(self, now_ns: int) -> None:
-        if not self.worker_table.get(self.worker, WorkerColumn.STEADY_END_NS):
-            self.worker_table.put(self.worker, WorkerColumn.STEADY_END_NS, now_ns)
-
-    def measured(self, now_ns: int, of: int) -> None:
-        self.worker_table.put(
-            self.worker, WorkerColumn.MEASURED, self.worker_table.get(self.worker, WorkerColumn.MEASURED) + 1
-        )
-        if self.all_measured(of):
-            self.stream_idle(now_ns)
-
-    def all_measured(self, of: int) -> bool:
-        return sum(self.worker_table.column(WorkerColumn.MEASURED)) >= of
+        self._end_steady_state(now_ns)
 
     @property
     def steady_bounds(self) -> SteadyBounds:
@@ -155,14 +152,12 @@ class ClosedLoopPhases:
 
 
 @dataclass
-class OpenLoopPhases:
+class OpenLoopPhases(PhaseTracker):
     """Phases of a worker with a share of an open loop, see `open_loop_bounds`. `last_ns` counts from the load's start.
 
     `is_filled`: whether the load has fillers, see `filled_loop_bounds`.
     """
 
-    worker_table: WorkerTable
-    worker: int
     last_ns: int
     is_filled: bool = False
 
@@ -173,7 +168,7 @@ class OpenLoopPhases:
     def started(self, begin_ns: int) -> None:
         self._steady_end_ns = begin_ns + self.last_ns
 
-    def opened(self, now_ns: int, *, stream_began: bool) -> None:  # noqa: ARG002 -- required by the protocol
+    def opened(self, now_ns: int, *, stream_began: bool) -> None:  # noqa: ARG002 -- required by the base class
         self._count(WorkerColumn.OPENED)
 
     def ended(self, now_ns: int) -> None:
@@ -185,17 +180,6 @@ class OpenLoopPhases:
         if self._is_steady:
             self.worker_table.put(self.worker, WorkerColumn.STEADY_START_NS, now_ns)
 
-    def stream_idle(self, now_ns: int) -> None:
-        """Do nothing: the schedule determines the end of an open loop."""
-
-    def measured(self, now_ns: int, of: int) -> None:
-        self._count(WorkerColumn.MEASURED)
-        if self.all_measured(of):
-            self.worker_table.put(self.worker, WorkerColumn.STEADY_END_NS, now_ns)
-
-    def all_measured(self, of: int) -> bool:
-        return sum(self.worker_table.column(WorkerColumn.MEASURED)) >= of
-
     @property
     def steady_bounds(self) -> SteadyBounds:
         return (
@@ -203,9 +187,6 @@ class OpenLoopPhases:
             if self.is_filled
             else open_loop_bounds(self.worker_table, self._steady_end_ns)
         )
-
-    def _count(self, cell: WorkerColumn) -> None:
-        self.worker_table.put(self.worker, cell, self.worker_table.get(self.worker, cell) + 1)
 
 
 def _earliest(worker_table: WorkerTable, cell: WorkerColumn) -> int | None:

@@ -60,15 +60,6 @@ class RequestConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class TurnContext:
-    """The transport, dialect and settings that all turns of a point share."""
-
-    transport: Transport
-    dialect: Dialect
-    request_config: RequestConfig
-
-
-@dataclass(frozen=True, slots=True)
 class Turn:
     """One turn to take.
 
@@ -95,40 +86,59 @@ class TurnResult:
     ended_ns: int
 
 
-async def take_turn(context: TurnContext, turn: Turn) -> TurnResult:
-    """Take the turn and parse its answer at once. Never raises for a failure of the engine or the network."""
-    unread = await context.transport.exchange(build_request(context, turn))
-    return run_to_completion(read_result(context, turn, unread))
+@dataclass(frozen=True, slots=True)
+class HttpTurnClient:
+    """Takes the turns of a point over HTTP: the transport, dialect and settings that they share."""
 
+    transport: Transport
+    dialect: Dialect
+    request_config: RequestConfig
 
-def build_request(context: TurnContext, turn: Turn) -> HttpRequest:
-    """Return the encoded request. It does not depend on the time of sending."""
-    dialect, request_config = context.dialect, context.request_config
-    seed = request_seed(request_config.sampling.seed, request_config.repeat, turn.conversation_id, turn.turn)
-    messages = (
-        turn.messages if request_config.template is None else request_config.template.with_token_ids(turn.messages)
-    )
-    completion = CompletionRequest(
-        request_config.model, messages, request_config.sampling, request_config.output, seed, request_config.markers
-    )
-    path = dialect.path if completion.token_ids is None else dialect.tokens_path
-    return HttpRequest(
-        url=f"{request_config.endpoint.rstrip('/')}{path}",
-        body=json.dumps({**dialect.body(completion), **request_config.extra_body}).encode(),
-        headers={**request_config.headers, "X-Request-Id": _request_id(request_config, turn)},
-    )
+    async def take_turn(self, turn: Turn) -> TurnResult:
+        """Take the turn and parse its answer at once. Never raises for a failure of the engine or the network."""
+        return run_to_completion(self.read_result(turn, await self.exchange(self.build_request(turn))))
 
+    def build_request(self, turn: Turn) -> HttpRequest:
+        """Return the encoded request. It does not depend on the time of sending."""
+        config = self.request_config
+        seed = request_seed(config.sampling.seed, config.repeat, turn.conversation_id, turn.turn)
+        messages = turn.messages if config.template is None else config.template.with_token_ids(turn.messages)
+        completion = CompletionRequest(config.model, messages, config.sampling, config.output, seed, config.markers)
+        path = self.dialect.path if completion.token_ids is None else self.dialect.tokens_path
+        return HttpRequest(
+            url=f"{config.endpoint.rstrip('/')}{path}",
+            body=json.dumps({**self.dialect.body(completion), **config.extra_body}).encode(),
+            headers={**config.headers, "X-Request-Id": _request_id(config, turn)},
+        )
 
-def read_result(context: TurnContext, turn: Turn, unread: UnparsedExchange) -> CooperativeTask[TurnResult]:
-    """Parse an answer in slices and return its record, whether it succeeded or failed."""
-    exchange = yield from unread.read()
-    record = _with_times(_blank_record(context.request_config, turn), exchange, context.request_config.started_ns)
-    try:
-        answer = yield from _read_answer(context, exchange)
-    except BadAnswer as bad:
-        failed = replace(record, error_class=str(bad.error_class), error=truncate(str(bad)))
-        return TurnResult(failed, None, exchange.ended_ns)
-    return TurnResult(_with_answer(record, answer, exchange, context.request_config), answer.text, exchange.ended_ns)
+    async def exchange(self, request: HttpRequest) -> UnparsedExchange:
+        """Send the request and receive its answer. Never raises for a failure of the engine or the network."""
+        return await self.transport.exchange(request)
+
+    def read_result(self, turn: Turn, unread: UnparsedExchange) -> CooperativeTask[TurnResult]:
+        """Parse an answer in slices and return its record, whether it succeeded or failed."""
+        exchange = yield from unread.read()
+        record = _with_times(_blank_record(self.request_config, turn), exchange, self.request_config.started_ns)
+        try:
+            answer = yield from self._read_answer(exchange)
+        except BadAnswer as bad:
+            failed = replace(record, error_class=str(bad.error_class), error=truncate(str(bad)))
+            return TurnResult(failed, None, exchange.ended_ns)
+        return TurnResult(_with_answer(record, answer, exchange, self.request_config), answer.text, exchange.ended_ns)
+
+    def _read_answer(self, exchange: HttpExchange) -> CooperativeTask[EngineAnswer]:
+        """Parse the answer of an exchange with the dialect. Raises BadAnswer."""
+        drafting = self.request_config.drafting
+        if exchange.error_class is not None:
+            raise BadAnswer(exchange.error or str(exchange.error_class), exchange.error_class)
+        if not self.request_config.output.stream:
+            body = b"".join(one.data for one in exchange.arrivals)
+            return self.dialect.read_whole(parse_json(body, "the answer"), drafting=drafting)
+        try:
+            events = parse_events(exchange.arrivals)
+        except MalformedStream as error:
+            raise BadAnswer(str(error), ErrorClass.MALFORMED) from error
+        return (yield from self.dialect.read(events, drafting=drafting))
 
 
 def skipped_after(failed: TurnResult, turn: int) -> Record:
@@ -148,20 +158,6 @@ def skipped_after(failed: TurnResult, turn: int) -> Record:
 
 def _request_id(request_config: RequestConfig, turn: Turn) -> str:
     return f"{request_config.request_prefix}-{turn.conversation_index:06d}-{turn.turn}"
-
-
-def _read_answer(context: TurnContext, exchange: HttpExchange) -> CooperativeTask[EngineAnswer]:
-    """Parse the answer of an exchange with the dialect. Raises BadAnswer."""
-    if exchange.error_class is not None:
-        raise BadAnswer(exchange.error or str(exchange.error_class), exchange.error_class)
-    if not context.request_config.output.stream:
-        body = b"".join(one.data for one in exchange.arrivals)
-        return context.dialect.read_whole(parse_json(body, "the answer"), drafting=context.request_config.drafting)
-    try:
-        events = parse_events(exchange.arrivals)
-    except MalformedStream as error:
-        raise BadAnswer(str(error), ErrorClass.MALFORMED) from error
-    return (yield from context.dialect.read(events, drafting=context.request_config.drafting))
 
 
 def _blank_record(request_config: RequestConfig, turn: Turn) -> Record:

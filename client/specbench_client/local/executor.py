@@ -24,10 +24,15 @@ from specbench_client.drive.progress import Progress
 from specbench_client.drive.prompts import load_workload_prompts, reject_too_long_prompts
 from specbench_client.drive.resume import reject_changed_prompts
 from specbench_client.errors import BadInput, EngineFailed
-from specbench_client.local.engine_process import CONNECT_WITHIN_S, EngineProcess, ExternalEngine, local_command
+from specbench_client.local.engine_process import (
+    CONNECT_WITHIN_S,
+    EngineProcess,
+    ExternalEngine,
+    local_command,
+    missing_prerequisites,
+)
 from specbench_client.local.local_runs import LocalRun
 from specbench_client.local.machine_facts import ENDPOINT_WHEREABOUTS, observe_machine
-from specbench_client.local.prerequisites import missing_prerequisites
 from specbench_client.store.locations import read_object
 from specbench_client.store.points import read_manifests
 from specbench_client.workload.prompts import load_prompts

@@ -1,5 +1,6 @@
-"""How much of the drafted text is used: acceptance lengths in two definitions and two weightings, rates, and passes.
+"""How much of the drafted text is used: acceptance lengths, rates and passes, and acceptance by draft position.
 
+There are two definitions and two weightings of the acceptance length.
 Emitted and verified acceptance length differ only in the last step, which the end of the answer may cut, provided that
 steps without drafts are counted. Pooled figures determine throughput; means over requests are what a user experiences.
 Requests whose steps are not known are left out; a baseline has acceptance length 1 only if its engine reports steps.
@@ -10,14 +11,14 @@ tokens after the first, each step emitted one token, so nothing was accepted.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from specbench_client.metrics.metric import FigureOrigin, RatioMetric
-from specbench_client.metrics.rows import Columns
-from specbench_client.metrics.tidy_frame import Values, numbers
+from specbench_client.metrics.rows import Columns, iter_pieces
+from specbench_client.metrics.tidy_frame import Values, any_known, numbers, tally
 
 _NO_STEPS = "the engine does not report the steps of a request"
 
@@ -72,41 +73,31 @@ def _rate(rows: Columns) -> tuple[Values, Values]:
     return numbers(rows, "accepted_tokens"), numbers(rows, "drafted_tokens")
 
 
-EMITTED_POOLED = RatioMetric(
-    "acceptance_length_emitted_pooled",
-    "tokens/step",
-    "Acceptance length, emitted, pooled over steps: Σ(tokens − 1) / Σ steps",
-    _NO_STEPS,
-    FigureOrigin.ACCEPTANCE,
-    _emitted,
-    lowest=1.0,
-)
-EMITTED_MEAN = RatioMetric(
-    "acceptance_length_emitted_mean",
-    "tokens/step",
-    "Acceptance length, emitted, mean over requests of (tokens − 1) / steps",
-    _NO_STEPS,
-    FigureOrigin.ACCEPTANCE,
-    _emitted_each,
-    lowest=1.0,
-)
-VERIFIED_POOLED = RatioMetric(
-    "acceptance_length_verified_pooled",
-    "tokens/step",
-    "Acceptance length, verified, pooled over steps: 1 + Σ accepted / Σ steps",
+def _length(name: str, definition: str, missing: str, parts: Callable[[Columns], tuple[Values, Values]]) -> RatioMetric:
+    return RatioMetric(
+        f"acceptance_length_{name}",
+        "tokens/step",
+        f"Acceptance length, {definition}",
+        missing,
+        FigureOrigin.ACCEPTANCE,
+        parts,
+        lowest=1.0,
+    )
+
+
+EMITTED_POOLED = _length("emitted_pooled", "emitted, pooled over steps: Σ(tokens − 1) / Σ steps", _NO_STEPS, _emitted)
+EMITTED_MEAN = _length("emitted_mean", "emitted, mean over requests of (tokens − 1) / steps", _NO_STEPS, _emitted_each)
+VERIFIED_POOLED = _length(
+    "verified_pooled",
+    "verified, pooled over steps: 1 + Σ accepted / Σ steps",
     f"{_NO_STEPS} or the accepted tokens",
-    FigureOrigin.ACCEPTANCE,
     _verified,
-    lowest=1.0,
 )
-VERIFIED_MEAN = RatioMetric(
-    "acceptance_length_verified_mean",
-    "tokens/step",
-    "Acceptance length, verified, mean over requests of 1 + accepted / steps",
+VERIFIED_MEAN = _length(
+    "verified_mean",
+    "verified, mean over requests of 1 + accepted / steps",
     f"{_NO_STEPS} or the accepted tokens",
-    FigureOrigin.ACCEPTANCE,
     _verified_each,
-    lowest=1.0,
 )
 ACCEPTANCE_RATE = RatioMetric(
     "acceptance_rate",
@@ -170,3 +161,80 @@ def limit_to_drafts(ratios: Sequence[RatioMetric], drafts: int) -> list[RatioMet
         return list(ratios)
     highest = dict.fromkeys(LENGTHS, drafts + 1.0) | {ACCEPTED_PER_STEP: float(drafts)}
     return [replace(ratio, highest=highest[ratio]) if ratio in highest else ratio for ratio in ratios]
+
+
+# Acceptance by draft position: joint (accepted up to here), conditional (accepted given the one before), and exact.
+#
+# Available only from engines that report every step. A step that drafted fewer than k tokens counts as not accepted
+# beyond its end: records do not contain the number drafted per step, so a drafter with variable k gets conditional
+# values that are too low.
+
+
+def _share_of_steps(name: str, definition: str, parts: Callable[[Columns], tuple[Values, Values]]) -> RatioMetric:
+    missing = "the engine does not report the accepted drafts of each step"
+    return RatioMetric(name, "ratio", definition, missing, FigureOrigin.ACCEPTANCE, parts, highest=1.0)
+
+
+def _steps_reaching(rows: Columns, position: int) -> Values:
+    """Draft steps per request, shape (rows,), that accepted at least `position` drafts; all of them for 0."""
+    steps = tally(rows, "accepted_of_steps")
+    accepted, counts = steps.fields
+    return steps.sums(counts * (accepted >= position))
+
+
+def position_acceptance(position: int) -> RatioMetric:
+    """Return P(at least `position` drafts accepted) over draft steps; positions start at 1."""
+    return _share_of_steps(
+        f"position_acceptance_rate_{position}",
+        f"Share of draft steps that accepted {position} or more drafts",
+        lambda rows: (_steps_reaching(rows, position), _steps_reaching(rows, 0)),
+    )
+
+
+def conditional_acceptance(position: int) -> RatioMetric:
+    """Return P(at least `position` accepted | at least `position − 1` accepted) over draft steps."""
+    return _share_of_steps(
+        f"conditional_position_acceptance_rate_{position}",
+        f"Share of draft steps with {position - 1} or more accepted drafts that also accepted draft {position}",
+        lambda rows: (_steps_reaching(rows, position), _steps_reaching(rows, position - 1)),
+    )
+
+
+def deepest_position(rows: Columns) -> int:
+    """Return the most drafts that any step accepted; 0 if no request reports its steps."""
+    return max(int(tally(piece, "accepted_of_steps").fields[0].max(initial=0)) for piece in iter_pieces(rows))
+
+
+def acceptance_by_position(rows: Columns, drafts: int) -> tuple[RatioMetric, ...]:
+    """Return the ratios for positions 1 to `drafts`, or none if no request reports its steps."""
+    if not any_known(rows, "accepted_of_steps"):
+        return ()
+    return tuple(
+        make(position) for make in (position_acceptance, conditional_acceptance) for position in range(1, drafts + 1)
+    )
+
+
+# The histogram of accepted drafts separates drafters with equal acceptance length: one may accept two drafts at every
+# step, another four at every second step. It is over draft steps, as in vLLM's `acceptance_histogram`.
+
+
+def accepted_exactly(count: int) -> RatioMetric:
+    """Return the share of the draft steps that accepted exactly `count` drafts."""
+
+    def parts(rows: Columns) -> tuple[Values, Values]:
+        steps = tally(rows, "accepted_of_steps")
+        accepted, counts = steps.fields
+        return steps.sums(counts * (accepted == count)), steps.sums(counts)
+
+    return _share_of_steps(
+        f"accepted_exactly_{count}",
+        f"Share of draft steps that accepted exactly {count} draft{'' if count == 1 else 's'}",
+        parts,
+    )
+
+
+def acceptance_histogram(rows: Columns, drafts: int) -> tuple[RatioMetric, ...]:
+    """Return the shares for 0 to `drafts` accepted, or none if no request reports its steps."""
+    if not any_known(rows, "accepted_of_steps"):
+        return ()
+    return tuple(accepted_exactly(count) for count in range(drafts + 1))

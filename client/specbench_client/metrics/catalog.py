@@ -1,9 +1,36 @@
-"""All figures of a point or a cell, by name and in display order."""
+"""All figures of a point or a cell, by name and in display order; and the counts of tokens, their context."""
 
 from __future__ import annotations
 
-from specbench_client.metrics import acceptance, decode_speed, latency, token_counts
-from specbench_client.metrics.metric import PercentileMetric, RatioMetric, RequestMetric, mean_metric
+from specbench_client.metrics import acceptance, decode_speed, latency
+from specbench_client.metrics.metric import FigureOrigin, PercentileMetric, RatioMetric, RequestMetric, mean_metric
+from specbench_client.metrics.tidy_frame import numbers
+
+INPUT_TOKENS = RequestMetric(
+    "input_tokens",
+    "tokens",
+    "Prompt tokens as counted by the engine",
+    "the engine does not report it",
+    FigureOrigin.ENGINE,
+    lambda rows: numbers(rows, "input_tokens"),
+)
+OUTPUT_TOKENS = RequestMetric(
+    "output_tokens",
+    "tokens",
+    "Output tokens: the engine's count, else the client's",
+    "neither counts them",
+    FigureOrigin.ENGINE,
+    lambda rows: numbers(rows, "tokens"),
+)
+CACHED_SHARE = RatioMetric(
+    "prompt_cache_hit_rate",
+    "ratio",
+    "Share of prompt tokens that came from a prompt cache: Σ cached / Σ input tokens",
+    "the engine does not report it",
+    FigureOrigin.ENGINE,
+    lambda rows: (numbers(rows, "cached_tokens"), numbers(rows, "input_tokens")),
+    highest=1.0,
+)
 
 MEASURES: tuple[RequestMetric, ...] = (*latency.MEASURES, *decode_speed.MEASURES)
 """Shown as percentiles and as a mean."""
@@ -11,8 +38,8 @@ MEASURES: tuple[RequestMetric, ...] = (*latency.MEASURES, *decode_speed.MEASURES
 RATIOS: tuple[RatioMetric, ...] = (
     *decode_speed.RATIOS,
     *acceptance.RATIOS,
-    *(mean_metric(measure) for measure in (*MEASURES, *token_counts.MEASURES)),
-    *token_counts.RATIOS,
+    *(mean_metric(measure) for measure in (*MEASURES, INPUT_TOKENS, OUTPUT_TOKENS)),
+    CACHED_SHARE,
 )
 
 PERCENTILE_FIGURES: tuple[PercentileMetric, ...] = tuple(

@@ -12,52 +12,34 @@ import numpy as np
 import pandas as pd
 
 from specbench_client.metrics.metric import FigureOrigin, RequestMetric
-from specbench_client.metrics.rows import Columns, Rows, read_columns
+from specbench_client.metrics.rows import Rows, read_columns
 from specbench_client.metrics.tidy_frame import Values, flags, iter_points, numbers, sent_rows
 
 NS_PER_MS = 1e6
 
 
-def _between(rows: Columns, start: str, end: str) -> Values:
-    return (numbers(rows, end) - numbers(rows, start)) / NS_PER_MS
+def _latency(name: str, definition: str, missing: str, start: str, end: str) -> RequestMetric:
+    """Return the time between two timestamps of a request."""
+    return RequestMetric(
+        name,
+        "ms",
+        f"{definition}: {end} − {start}",
+        missing,
+        FigureOrigin.CLIENT,
+        lambda rows: (numbers(rows, end) - numbers(rows, start)) / NS_PER_MS,
+        long_tailed=True,
+    )
 
 
-TTFT_MS = RequestMetric(
-    "ttft_ms",
-    "ms",
-    "Time to first token: first_token_ns − intended_ns",
-    "the answer had no content, or was not streamed",
-    FigureOrigin.CLIENT,
-    lambda rows: _between(rows, "intended_ns", "first_token_ns"),
-    long_tailed=True,
+_NOT_STREAMED = "the answer had no content, or was not streamed"
+_EMPTY = "the answer had no content"
+
+TTFT_MS = _latency("ttft_ms", "Time to first token", _NOT_STREAMED, "intended_ns", "first_token_ns")
+TTFT_SENT_MS = _latency(
+    "ttft_from_send_ms", "Time to first token, measured from sending", _NOT_STREAMED, "sent_ns", "first_token_ns"
 )
-TTFT_SENT_MS = RequestMetric(
-    "ttft_from_send_ms",
-    "ms",
-    "Time to first token, measured from sending: first_token_ns − sent_ns",
-    "the answer had no content, or was not streamed",
-    FigureOrigin.CLIENT,
-    lambda rows: _between(rows, "sent_ns", "first_token_ns"),
-    long_tailed=True,
-)
-E2E_MS = RequestMetric(
-    "e2e_ms",
-    "ms",
-    "E2E latency, the time to the last token: last_token_ns − intended_ns",
-    "the answer had no content",
-    FigureOrigin.CLIENT,
-    lambda rows: _between(rows, "intended_ns", "last_token_ns"),
-    long_tailed=True,
-)
-E2E_SENT_MS = RequestMetric(
-    "e2e_from_send_ms",
-    "ms",
-    "E2E latency, measured from sending: last_token_ns − sent_ns",
-    "the answer had no content",
-    FigureOrigin.CLIENT,
-    lambda rows: _between(rows, "sent_ns", "last_token_ns"),
-    long_tailed=True,
-)
+E2E_MS = _latency("e2e_ms", "E2E latency, the time to the last token", _EMPTY, "intended_ns", "last_token_ns")
+E2E_SENT_MS = _latency("e2e_from_send_ms", "E2E latency, measured from sending", _EMPTY, "sent_ns", "last_token_ns")
 
 MEASURES = (TTFT_MS, TTFT_SENT_MS, E2E_MS, E2E_SENT_MS)
 

@@ -8,7 +8,7 @@ SHA-256); the others are counted but not compared.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,8 +16,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from specbench_client.metrics.rows import Columns, Rows, read_columns, rows_at
-from specbench_client.metrics.text_hashes import chain_history
-from specbench_client.metrics.tidy_frame import Mask, Values, flags, numbers
+from specbench_client.metrics.tidy_frame import Mask, Values, chain_history, flags, numbers
 
 BUCKET_ROWS = 50_000
 """Rows processed together to bound memory, over all sides; the rows of one prompt are never split."""
@@ -206,14 +205,11 @@ def _match(arm: pd.DataFrame | Rows, baseline: pd.DataFrame | Rows, mine: RowInd
     known = merged[HISTORY + ARM].notna() & (merged[HISTORY + ARM] == merged[HISTORY + BASELINE])
     comparable = known.to_numpy(bool) | (numbers(merged, "turn") == 0)
     comparable_rows = merged[comparable]
-    rows = (comparable_rows[name].to_numpy(np.int32) for name in (_ROW + ARM, _ROW + BASELINE, "pass"))
+    arm_rows, baseline_rows, passes = (
+        comparable_rows[name].to_numpy(np.int32) for name in (_ROW + ARM, _ROW + BASELINE, "pass")
+    )
     history = comparable_rows[HISTORY + ARM].to_numpy(np.float64)
-    return _Matches(_stack_matches(rows), history, len(left), int((~comparable).sum()))
-
-
-def _stack_matches(each: Iterable[RowIndices]) -> tuple[RowIndices, RowIndices, RowIndices]:
-    first, second, third = each
-    return first, second, third
+    return _Matches((arm_rows, baseline_rows, passes), history, len(left), int((~comparable).sum()))
 
 
 def _keyed(rows: pd.DataFrame, row_indices: RowIndices) -> pd.DataFrame:
@@ -239,8 +235,8 @@ def with_pass_number(rows: pd.DataFrame) -> pd.DataFrame:
 def history_hashes(rows: pd.DataFrame) -> pd.Series:
     """Return the earlier replies of each row's conversation as one number; NaN if one of them is not known.
 
-    `rows` need the column `pass`, see `with_pass_number`. Equal numbers mean equal replies (`metrics.text_hashes`);
-    0 means that there are none.
+    `rows` need the column `pass`, see `with_pass_number`. Equal numbers mean equal replies
+    (`metrics.tidy_frame.text_digests`); 0 means that there are none.
     """
     conversation = rows.groupby(["repeat", "prompt_id", "pass"], sort=False, dropna=False).ngroup().to_numpy()
     order = np.lexsort((numbers(rows, "turn"), conversation))

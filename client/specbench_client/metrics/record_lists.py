@@ -1,4 +1,4 @@
-"""Condensed forms of a record's lists, so that memory does not grow with the length of answers.
+"""Condensed forms of a record's lists (tallies, positions of steps): memory does not grow with the length of answers.
 
 Most of a record is the times and tokens of its chunks and the accepted drafts of its steps. Figures and checks only
 need counts from them: how many chunks contain a given number of tokens, how many steps accepted a given number of
@@ -15,22 +15,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from specbench_client.metrics.step_positions import StepLists, compact_walk, locate_steps
-from specbench_client.ragged import to_ragged
+from specbench_client.ragged import ragged_of_entries, to_ragged
 
 Values = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 RowIndices = NDArray[np.intp]
-Tally = NDArray[np.float64]
-"""Array of shape (2, values): sorted values, and their counts."""
-_EMPTY: Tally = np.empty((2, 0))
 
 TALLY_FIELDS = 2
+"""Fields of an entry of a tally: a value, and its count. Entries are sorted by value."""
 POINT_ONLY_COLUMNS = (
     "tokens_of_chunks",
     "coalesced",
@@ -55,10 +53,10 @@ def condense_lists(records: pd.DataFrame, rows: pd.DataFrame, edges: Mask) -> di
     - `coalesced`: tally of the tokens that arrived at one time, counted once per chunk that arrived with a later one.
     - `burst_chunks`, `burst_tokens`: size of the largest group of chunks within `BURST_NS` of one another.
     - `accepted_of_steps`: tally of accepted drafts per step.
-    - `walk`: positions of the steps, for steady rows (`metrics.step_positions`).
+    - `walk`: positions of the steps, for steady rows, see `locate_steps`.
     - `edge_ns`, `edge_tokens`: the chunks themselves, for the rows selected by `edges`.
 
-    Tallies and walks are ragged columns (`specbench_client.ragged`).
+    Tallies, walks and chunks are ragged columns (`specbench_client.ragged`).
     """
     at, chunk_tokens, accepted = (_to_arrays(records[name]) for name in ("chunk_ns", "chunk_tokens", "step_accepted"))
     arrivals = _FlatLists.of(at)
@@ -67,16 +65,18 @@ def condense_lists(records: pd.DataFrame, rows: pd.DataFrame, edges: Mask) -> di
     return {
         "chunks": pd.Series([np.nan if one is None else float(one.size) for one in at], dtype=np.float32),
         "chunk_tokens_known": pd.Series([one is not None for one in chunk_tokens], dtype=np.bool_),
-        "tokens_of_chunks": to_ragged(_FlatLists.of(chunk_tokens).tallies(), np.float32),
-        "coalesced": to_ragged(arrivals.arrival_groups(weights, apart_ns=0.0).coalesced(), np.float64),
+        "tokens_of_chunks": _FlatLists.of(chunk_tokens).tallies(),
+        "coalesced": arrivals.arrival_groups(weights, apart_ns=0.0).coalesced(),
         "burst_chunks": pd.Series(bursts[0]),
         "burst_tokens": pd.Series(bursts[1]),
-        "accepted_of_steps": to_ragged(_FlatLists.of(accepted).tallies(), np.float32),
+        "accepted_of_steps": _FlatLists.of(accepted).tallies(),
         "walk": to_ragged(
             [compact_walk(one) for one in locate_steps(_select_steps(accepted, chunk_tokens, rows))], np.int32
         ),
-        "edge_ns": objects([one if edge else None for one, edge in zip(at, edges, strict=True)]),
-        "edge_tokens": objects([one if edge else None for one, edge in zip(chunk_tokens, edges, strict=True)]),
+        "edge_ns": to_ragged([one if edge else None for one, edge in zip(at, edges, strict=True)], np.float64),
+        "edge_tokens": to_ragged(
+            [one if edge else None for one, edge in zip(chunk_tokens, edges, strict=True)], np.float64
+        ),
     }
 
 
@@ -88,14 +88,6 @@ def _select_steps(
     columns = ("steps", "tokens", "input_tokens", "reasoning_tokens")
     steps, tokens, inputs, reasoning = (rows[name].to_numpy(np.float64) for name in columns)
     return StepLists(accepted, chunk_tokens, steps, tokens, inputs, reasoning, selected)
-
-
-def objects(values: Sequence[object]) -> pd.Series:
-    """Return an object column with one value per row; unlike pandas' and numpy's constructors it keeps None."""
-    column = np.empty(len(values), dtype=np.object_)
-    for index, value in enumerate(values):
-        column[index] = value
-    return pd.Series(column, dtype=object)
 
 
 @dataclass(frozen=True)
@@ -116,10 +108,11 @@ class _FlatLists:
         known = np.array([one is not None for one in lists], dtype=np.bool_)
         return cls(values, np.repeat(np.arange(len(lists)), sizes), known)
 
-    def tallies(self) -> list[Tally | None]:
+    def tallies(self) -> pd.Series:
         """Return the tally of each row's values; missing values within a list are ignored."""
         present = ~np.isnan(self.values)
-        return _tallies(self.owner[present], self.values[present], np.ones(int(present.sum())), self.known)
+        ones = np.ones(int(present.sum()))
+        return _tallies(self.owner[present], self.values[present], ones, self.known, np.float32)
 
     def arrival_groups(self, weights: Values, apart_ns: float) -> _ArrivalGroups:
         """Group each row's consecutive values that are at most `apart_ns` apart.
@@ -143,10 +136,10 @@ class _ArrivalGroups:
     tokens: Values
     known: Mask
 
-    def coalesced(self) -> list[Tally | None]:
+    def coalesced(self) -> pd.Series:
         """Return a tally per row of the tokens that arrived together, counted once per chunk but the last."""
         late = self.sizes > 1
-        return _tallies(self.owner[late], self.tokens[late], self.sizes[late] - 1, self.known)
+        return _tallies(self.owner[late], self.tokens[late], self.sizes[late] - 1, self.known, np.float64)
 
     def largest(self) -> tuple[Values, Values]:
         """Return the chunks and the tokens of each row's largest group (the first if tied), or NaN."""
@@ -157,23 +150,14 @@ class _ArrivalGroups:
         return sizes, tokens
 
 
-def _tallies(owner: RowIndices, values: Values, amounts: Values, known: Mask) -> list[Tally | None]:
-    """One tally per row, None if the row has no list."""
+def _tallies(owner: RowIndices, values: Values, amounts: Values, known: Mask, kind: type[np.number]) -> pd.Series:
+    """Return one tally per row, stored as `kind`; missing if the row has no list."""
     order = np.lexsort((values, owner))
     owner, values, amounts = owner[order], values[order], amounts[order]
     new = (np.diff(owner, prepend=-1) > 0) | (np.diff(values, prepend=np.nan) != 0)
     starts = np.flatnonzero(new)
     sums = np.add.reduceat(amounts, starts) if starts.size else np.empty(0)
-    both = np.stack([values[starts], sums])
-    ends = np.searchsorted(owner[starts], np.arange(known.size), side="right")
-    begins = np.searchsorted(owner[starts], np.arange(known.size), side="left")
-    spans = zip(begins, ends, known, strict=True)
-    return [_piece(both, begin, end) if there else None for begin, end, there in spans]
-
-
-def _piece(both: Tally, begin: int, end: int) -> Tally:
-    """Return a copy, because a view would keep the arrays of all rows alive."""
-    return both[:, begin:end].copy() if end > begin else _EMPTY
+    return ragged_of_entries(np.stack([values[starts], sums]), owner[starts], known, kind)
 
 
 def _to_arrays(column: pd.Series) -> list[Values | None]:
@@ -196,3 +180,114 @@ def _weights_of(at: Values | None, chunk_tokens: Values | None, tokens: float) -
     if chunk_tokens is not None and chunk_tokens.size == at.size and not np.isnan(chunk_tokens).any():
         return chunk_tokens
     return np.full_like(at, 1.0 if np.isnan(tokens) else tokens / at.size)
+
+
+# Where the steps of an answer are: a walk through its steps, condensed to sums by class of position.
+#
+# The first token comes from the prefill and has output position 0. A step that begins at position p emits its accepted
+# drafts and one more token, and the next step begins at p + accepted + 1. So the list of accepted drafts of all steps
+# gives the position of each of them. If some steps had no drafts, engines list only the others, and positions can only
+# be derived from chunks, if each of them is one step. A walk that does not end at the answer's last token is rejected.
+#
+# The result contains sums by class of position and of context, separately for reasoning and answer: both grow along the
+# walk, so an answer has hardly more entries than there are classes, however long it is.
+
+Walk = NDArray[np.int32]
+"""Shape (5, entries): class of position, class of context, part, number of steps, and tokens that they emitted."""
+
+
+Classes = NDArray[np.int8]
+
+POSITIONS = (1, *(2**power for power in range(4, 18)))
+"""Lowest output position of each class; they double, because acceptance changes ever more slowly along an answer."""
+CONTEXTS = (0, *(2**power for power in range(8, 21)))
+"""Lowest context length of each class: tokens of the prompt and of the output before the step."""
+UNKNOWN, ANSWER, REASONING = -1, 0, 1
+"""Part of the answer that a step belongs to; UNKNOWN also stands for an unknown context."""
+COMPACT_FIELDS = 3
+_BASE = 32
+"""Larger than the number of classes of position, context or part, including UNKNOWN."""
+
+
+@dataclass(frozen=True)
+class StepLists:
+    """The inputs per row: arrays of shape (rows,) with NaN for missing, and lists with None for missing.
+
+    `selected` marks the rows to process.
+    """
+
+    accepted: Sequence[Values | None]
+    chunks: Sequence[Values | None]
+    steps: Values
+    tokens: Values
+    inputs: Values
+    reasoning_tokens: Values
+    selected: Mask
+
+
+def locate_steps(answers: StepLists) -> list[Walk | None]:
+    """Return the walk of each row, None if its steps cannot be located."""
+    rows = zip(answers.accepted, answers.chunks, answers.steps, answers.tokens, answers.selected, strict=True)
+    emitted = [emitted_by_step(*row) if selected else None for *row, selected in rows]
+    sizes = np.array([0 if one is None else one.size for one in emitted], dtype=np.intp)
+    flat = np.concatenate([one for one in emitted if one is not None] or [np.empty(0)])
+    owner = np.repeat(np.arange(sizes.size), sizes)
+    position = _positions(flat, owner, sizes)
+    keys = np.stack(
+        [
+            owner,
+            _classes(POSITIONS, position),
+            _classes(CONTEXTS, answers.inputs[owner] + position),
+            _parts(answers.reasoning_tokens[owner], position),
+        ]
+    )
+    begins = np.flatnonzero((np.diff(keys, axis=1, prepend=-2) != 0).any(axis=0))
+    tokens = np.add.reduceat(flat, begins) if begins.size else np.empty(0)
+    summed = np.stack([*keys[1:, begins], np.diff(np.append(begins, flat.size)), tokens]).astype(np.int32)
+    ends = np.searchsorted(keys[0, begins], np.arange(sizes.size + 1))
+    spans = zip(pairwise(ends), emitted, strict=True)
+    return [None if one is None else summed[:, begin:end].copy() for (begin, end), one in spans]
+
+
+def compact_walk(walk: Walk | None) -> Walk | None:
+    """Encode the three classes of a walk as one number, which gives the shape (3, entries)."""
+    if walk is None:
+        return None
+    position, context, part = walk[:3] + 1
+    return np.stack([(position * _BASE + context) * _BASE + part, *walk[3:]])
+
+
+def expand_classes(codes: NDArray[np.int32]) -> tuple[Classes, Classes, Classes]:
+    """Return the classes of position, context and part that `compact_walk` encoded, shape (entries,) each."""
+    each = codes // _BASE**2, codes // _BASE % _BASE, codes % _BASE
+    position, context, part = ((code - 1).astype(np.int8) for code in each)
+    return position, context, part
+
+
+def emitted_by_step(accepted: Values | None, chunks: Values | None, steps: float, tokens: float) -> Values | None:
+    """Return the tokens that each step of an answer emitted, shape (steps,); None if neither list covers every step."""
+    if np.isnan(steps) or np.isnan(tokens):
+        return None
+    if accepted is not None and accepted.size == steps and accepted.sum() + steps + 1 == tokens:
+        return accepted + 1
+    if chunks is None or chunks.size != steps + 1 or chunks[0] != 1 or chunks.sum() != tokens or chunks.min() < 1:
+        return None
+    return chunks[1:]
+
+
+def _positions(flat: Values, owner: NDArray[np.intp], sizes: NDArray[np.intp]) -> Values:
+    """Output position of the first token that each step emits, shape (steps of all rows,)."""
+    before = np.cumsum(flat) - flat
+    firsts = np.cumsum(sizes) - sizes
+    started = before[np.minimum(firsts, max(flat.size - 1, 0))] if flat.size else np.zeros(sizes.size)
+    return before - started[owner] + 1
+
+
+def _classes(lows: Sequence[int], values: Values) -> NDArray[np.intp]:
+    """Index of the class of each value; UNKNOWN for missing values."""
+    return np.where(np.isnan(values), UNKNOWN, np.searchsorted(lows, values, side="right") - 1)
+
+
+def _parts(reasoning_tokens: Values, position: Values) -> NDArray[np.intp]:
+    """REASONING for positions below the number of reasoning tokens, else ANSWER; UNKNOWN if that number is missing."""
+    return np.where(np.isnan(reasoning_tokens), UNKNOWN, np.where(position < reasoning_tokens, REASONING, ANSWER))

@@ -25,8 +25,6 @@ BLOCK_ROWS = 16_384
 RowNumbers = NDArray[np.int32]
 POINT = "point"
 """The one column that a block does not store, because its rows are all of one point."""
-ARRAYS = ("edge_ns", "edge_tokens")
-"""Columns with one array per row; other object columns are texts."""
 
 
 class StoredColumn(Protocol):
@@ -69,24 +67,6 @@ class _ListColumn:
 
     def series(self, at: RowNumbers | None) -> pd.Series:
         return from_flat(self.sizes.read(), self.values.read(), at)
-
-
-@dataclass(frozen=True)
-class _ArrayColumn:
-    """Lists of numbers, stored flat and read as one array per row; None for missing."""
-
-    sizes: ColumnHandle
-    values: ColumnHandle
-
-    def series(self, at: RowNumbers | None) -> pd.Series:
-        sizes, values = self.sizes.read(), self.values.read()
-        ends = np.cumsum(np.maximum(sizes, 0))
-        indices = np.arange(sizes.size, dtype=np.int32) if at is None else at
-        column = np.empty(indices.size, dtype=np.object_)
-        for index in np.flatnonzero(sizes[indices] >= 0):
-            row = indices[index]
-            column[index] = values[ends[row] - sizes[row] : ends[row]]
-        return pd.Series(column, dtype=object, copy=False)
 
 
 class TextVocabulary:
@@ -173,10 +153,6 @@ def _store_column(
         return _ListColumn(store.put(sizes), store.put(values))
     if column.dtype != np.object_:
         return _NumberColumn(store.put(column.to_numpy()))
-    if name in ARRAYS:
-        sizes = np.array([-1 if each is None else each.size for each in column], dtype=np.int32)
-        values = np.concatenate([np.empty(0), *(each for each in column if each is not None)])
-        return _ArrayColumn(store.put(sizes), store.put(values))
     known = vocabularies.setdefault(name, TextVocabulary())
     return _TextColumn(store.put(known.codes(column)), known)
 

@@ -1,9 +1,9 @@
-"""The steady window of a point, and throughput inside it.
+"""The steady window of a point, throughput inside it, and the definitions of the energy figures over it.
 
-It lasts from the first steady request sent to the last steady token: in a closed loop all streams are busy throughout,
-in an open loop conversations start as requested throughout, since whatever ends after the last start is drain. Tokens
-that requests of the ramp and the drain deliver inside the window count, and tokens outside it do not, so neither ramp
-nor drain dilutes the throughput.
+The window lasts from the first steady request sent to the last steady token: in a closed loop all streams are busy
+throughout, in an open loop conversations start as requested throughout, since whatever ends after the last start is
+drain. Tokens that requests of the ramp and the drain deliver inside the window count, and tokens outside it do not, so
+neither ramp nor drain dilutes the throughput.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import numpy as np
 import pandas as pd
 
 from specbench_client.metrics.decode_speed import NS_PER_S
-from specbench_client.metrics.rows import Rows, select_rows
-from specbench_client.metrics.tidy_frame import Values, flags, iter_points, numbers, steady_rows
+from specbench_client.metrics.rows import Rows, rows_at, select_rows
+from specbench_client.metrics.tidy_frame import Values, arrays, flags, iter_points, numbers, steady_rows
 
 OUTPUT_TPS = "output_tps"
 OUTPUT_TPS_UNIT = "tokens/s"
@@ -70,9 +70,11 @@ def window_tokens(rows: pd.DataFrame | Rows, window: WindowBounds) -> float:
     answered = select_rows(rows, flags(rows, "ok"))
     tokens, ends = numbers(answered, "tokens"), numbers(answered, "last_token_ns")
     shares = np.where((ends >= window.start_ns) & (ends <= window.end_ns), 1.0, 0.0)
-    at, weights = (answered[name].to_numpy(object) for name in ("edge_ns", "edge_tokens"))
-    for row in np.flatnonzero(answered["edge_ns"].notna().to_numpy(np.bool_)):
-        shares[row] = _share_inside(at[row], weights[row], window, shares[row])
+    edges = np.flatnonzero(answered["edge_ns"].notna().to_numpy(np.bool_)).astype(np.int32)
+    stored = rows_at(answered, edges)
+    for row, at, weights in zip(edges, arrays(stored, "edge_ns"), arrays(stored, "edge_tokens"), strict=True):
+        assert at is not None, "the rows have stored chunks"
+        shares[row] = _share_inside(at, weights, window, shares[row])
     inside = shares > 0
     return float((shares[inside] * tokens[inside]).sum())
 
@@ -108,3 +110,25 @@ def _share_inside(at: Values, weights: Values | None, window: WindowBounds, whol
     weight = weights if usable and weights is not None else np.ones_like(at)
     inside = (at >= window.start_ns) & (at <= window.end_ns)
     return float(weight[inside].sum() / weight.sum())
+
+
+JOULES = "energy_joules_per_output_token"
+JOULES_UNIT = "J/token"
+JOULES_DEFINITION = (
+    "Energy per output token: Σ over points of the integral of the power samples over the steady window / Σ over"
+    " points of output_tps × the window's length; integrated by trapezoids, over all devices in the samples"
+)
+WATTS = "power_watts"
+WATTS_UNIT = "W"
+WATTS_DEFINITION = (
+    "Mean power over the steady windows of all points: Σ of the integrals of the power samples / Σ of the windows'"
+    " lengths, over all devices in the samples"
+)
+JOULES_MISSING = WATTS_MISSING = (
+    "there are no power samples (`specbench report --power FILE`), or they do not cover the steady window of each point"
+)
+POWER_SOURCE = "power samples"
+POWER_GAP_SHARE = 0.1
+"""Maximum gap between two samples of a device, as a share of the steady window: at least ten samples."""
+POWER_GAP_MIN_S = 2.0
+"""A gap of up to this many seconds is always accepted: a device averages its own power over about a second."""

@@ -16,18 +16,16 @@ from dataclasses import fields
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from specbench_api.outcome.record import Record, RecordPhase
 from specbench_client.load.conversations import is_filler
-from specbench_client.metrics import record_lists
-from specbench_client.metrics.record_lists import TALLY_FIELDS, condense_lists, objects
+from specbench_client.metrics.record_lists import COMPACT_FIELDS, TALLY_FIELDS, condense_lists
 from specbench_client.metrics.rows import Columns, Rows, T, concat_frames, iter_pieces, read_columns, select_rows
-from specbench_client.metrics.step_positions import COMPACT_FIELDS
-from specbench_client.metrics.text_hashes import text_digests, text_hashes
 from specbench_client.ragged import RaggedColumn
 
-Values = record_lists.Values
-Mask = record_lists.Mask
+Values = NDArray[np.float64]
+Mask = NDArray[np.bool_]
 
 SKIPPED_AFTER_ERROR = "skipped_after_error"
 """Error class of a turn that was never sent, because an earlier turn of its conversation had failed."""
@@ -58,7 +56,7 @@ def tidy(parts: Iterable[pd.DataFrame], point: str = "") -> pd.DataFrame:
     - `text_bytes`: size of the answer's text, if it was stored.
     - `ok`: without error.
     - `steady`: in the steady state and `ok`; only these rows enter figures.
-    - the columns of `metrics.record_lists.condense_lists` instead of the lists, and hashes (`metrics.text_hashes`)
+    - the columns of `metrics.record_lists.condense_lists` instead of the lists, and hashes (`text_digests`)
       instead of the conversation's name and the answer's digest.
     """
     return concat_frames(list(iter_tidy(parts, point)))
@@ -79,10 +77,10 @@ def _tidy(part: pd.DataFrame, point: str) -> pd.DataFrame:
     records = measured.reindex(columns=[*COLUMNS, "point"]).reset_index(drop=True)
     data: dict[str, object] = {}
     data |= {name: pd.to_numeric(records[name]).to_numpy(_kind(name), na_value=np.nan) for name in NUMBERS}
-    data |= {name: objects([_interned(value) for value in records[name]]) for name in TEXTS}
+    data |= {name: _objects([_interned(value) for value in records[name]]) for name in TEXTS}
     data[NAME] = text_hashes(_text(value) or "" for value in records[NAME])
     data[DIGEST] = text_digests(_text(value) for value in records[DIGEST])
-    data["point"] = objects([_interned(value) or point for value in records["point"]])
+    data["point"] = _objects([_interned(value) or point for value in records["point"]])
     data["text_bytes"] = np.array([_bytes(_text(value)) for value in records["output_text"]], dtype=np.float32)
     rows = pd.DataFrame(data, copy=False)
     rows["tokens"] = rows["output_tokens"].fillna(rows["output_tokens_client"])
@@ -104,8 +102,8 @@ def flags(rows: Columns, name: str) -> Mask:
 
 
 def arrays(rows: Columns, name: str) -> list[Values | None]:
-    """Return a column of arrays; missing values are None."""
-    return list(rows[name])
+    """Return a ragged column of one field as one array per row; missing values are None."""
+    return [None if each is None else each[0] for each in RaggedColumn.of(rows[name], 1).arrays()]
 
 
 def tally(rows: Columns, name: str) -> RaggedColumn:
@@ -114,7 +112,7 @@ def tally(rows: Columns, name: str) -> RaggedColumn:
 
 
 def step_walks(rows: Columns) -> RaggedColumn:
-    """Return all rows' walks as one ragged column, as encoded by `metrics.step_positions.compact_walk`."""
+    """Return all rows' walks as one ragged column, as encoded by `metrics.record_lists.compact_walk`."""
     return RaggedColumn.of(rows["walk"], COMPACT_FIELDS)
 
 
@@ -160,6 +158,14 @@ def _text(value: object) -> str | None:
     return None if value is None or value is pd.NA or (isinstance(value, float) and np.isnan(value)) else str(value)
 
 
+def _objects(values: Sequence[object]) -> pd.Series:
+    """Return an object column with one value per row; unlike pandas' and numpy's constructors it keeps None."""
+    column = np.empty(len(values), dtype=np.object_)
+    for index, value in enumerate(values):
+        column[index] = value
+    return pd.Series(column, dtype=object)
+
+
 def _interned(value: object) -> str | None:
     """Return one shared object per text: prompts, categories and error classes are repeated in many rows."""
     text = _text(value)
@@ -168,3 +174,48 @@ def _interned(value: object) -> str | None:
 
 def _bytes(text: str | None) -> float:
     return np.nan if text is None else float(len(text.encode()))
+
+
+# Hashes stand for texts that are only tested for equality: a million different texts would take hundreds of bytes each.
+#
+# An answer is identified by its SHA-256 and a conversation by its name, and each is stored as a hash of 8 bytes
+# (SipHash with a fixed key: the same text has the same hash everywhere). Of an answer's hash 53 bits are stored, which
+# a float represents exactly, and which leaves NaN for missing values: the probability that two different answers have
+# the same hash is 1 in 10^16. A conversation always has a name, and its hash has 64 bits.
+
+Hashes = NDArray[np.uint64]
+
+_BITS = 53
+"""Bits of an integer that a float64 represents exactly."""
+_FACTORS = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
+"""Constants of the SplitMix64 generator (Steele, Lea and Flood 2014), which mixes all input bits."""
+
+
+def text_digests(texts: Iterable[str | None]) -> Values:
+    """Return a 53-bit hash for each text, shape (texts,); NaN for missing texts."""
+    values = list(texts)
+    missing = np.array([text is None for text in values], dtype=np.bool_)
+    return np.where(missing, np.nan, _cut(text_hashes(text or "" for text in values)))
+
+
+def text_hashes(texts: Iterable[str]) -> Hashes:
+    """Return a 64-bit hash for each text, shape (texts,)."""
+    values = list(texts)
+    column = np.empty(len(values), dtype=np.object_)
+    column[:] = values
+    return np.asarray(pd.util.hash_array(column), dtype=np.uint64)
+
+
+def chain_history(earlier: Values, reply: Values) -> Values:
+    """Return a hash of the history so far and the reply to it, shape (rows,); NaN if either is missing."""
+    unknown = np.isnan(earlier) | np.isnan(reply)
+    before, then = (np.nan_to_num(each).astype(np.uint64) for each in (earlier, reply))
+    with np.errstate(over="ignore"):
+        mixed = before * _FACTORS[0] + then + _FACTORS[0]
+        for shift, factor in zip((30, 27), _FACTORS[1:], strict=True):
+            mixed = (mixed ^ (mixed >> np.uint64(shift))) * factor
+    return np.where(unknown, np.nan, _cut(mixed ^ (mixed >> np.uint64(31))))
+
+
+def _cut(hashes: Hashes) -> Values:
+    return np.asarray((hashes >> np.uint64(64 - _BITS)).astype(np.float64), dtype=np.float64)

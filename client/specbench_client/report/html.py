@@ -21,8 +21,7 @@ from specbench_api.plan.expansion import launch_order
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_api.spec.load import Arrival, ArrivalProcess, Load
-from specbench_client.report.plots import Plot, svgs
-from specbench_client.report.plots.page import SECTIONS, PlotDocument
+from specbench_client.report.plots.page import SECTIONS, Plot, PlotDocument, svgs
 from specbench_client.report.plots.styles import DARK, GREY_DARK, GREY_LIGHT, LIGHT
 from specbench_client.report.text import applicability, curves, decision, explanation, losslessness, step_costs
 from specbench_client.report.text.applicability import arm_environment_rows

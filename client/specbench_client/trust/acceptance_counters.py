@@ -23,7 +23,7 @@ import pandas as pd
 from specbench_api.outcome.record import AcceptanceSource
 from specbench_api.outcome.summary import CounterDeltas
 from specbench_client.metrics.tidy_frame import Mask, Values, flags, numbers
-from specbench_client.trust.evidence import PointEvidence
+from specbench_client.trust.check import PointEvidence
 
 TOLERATED_SHARE = 0.01
 TOLERATED_PER_ANSWER = 1
@@ -58,9 +58,10 @@ class Contradiction:
 
 def contradictions(evidence: PointEvidence) -> list[Contradiction]:
     """Return every count on which answers and counters disagree; none if one side does not report it."""
-    if evidence.counters is None or evidence.counters.restarted:
+    counters = evidence.monotonic_counters
+    if counters is None:
         return []
-    found = [_compare(evidence, column, _counted(evidence, evidence.counters, column)) for column in _NAMES]
+    found = [_compare(evidence, column, _counted(evidence, counters, column)) for column in _NAMES]
     return [each for each in found if each is not None]
 
 
@@ -96,14 +97,10 @@ def _compare(evidence: PointEvidence, column: str, counted: int | None) -> Contr
     if counted is None or not known.any():
         return None
     reported, answers = float(per_answer[known].sum()), int(known.sum())
-    allowance = TOLERATED_SHARE * max(reported, counted) + answers * _allowance_per_answer(evidence, column)[0]
-    lacking = reported - counted - allowance
-    allowance = (
-        TOLERATED_SHARE * max(reported, counted)
-        + answers * _allowance_per_answer(evidence, column)[1]
-        + _unreported(evidence, column, ~known)
-    )
-    excess = counted - reported - allowance
+    tolerated = TOLERATED_SHARE * max(reported, counted)
+    per_lacking, per_excess = _allowance_per_answer(evidence, column)
+    lacking = reported - counted - (tolerated + answers * per_lacking)
+    excess = counted - reported - (tolerated + answers * per_excess + _unreported(evidence, column, ~known))
     beyond = max(lacking, excess)
     return Contradiction(column, reported, counted, beyond) if beyond > 0 else None
 
@@ -125,7 +122,7 @@ def _allowance_per_answer(evidence: PointEvidence, column: str) -> tuple[float, 
 
 def _unreported(evidence: PointEvidence, column: str, unknown: Mask) -> float:
     """The most that the engine may have counted for answers that do not report it, and for failed requests."""
-    longest = evidence.plan.workload(evidence.point.workload).output.max_tokens
+    longest = evidence.workload.output.max_tokens
     tokens = np.nan_to_num(numbers(evidence.answered, "tokens"), nan=longest)
     most = float(tokens[unknown].sum()) + longest * int((~flags(evidence.tried, "ok")).sum())
     if column != "drafted_tokens" or not most:

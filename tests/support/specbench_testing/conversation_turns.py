@@ -11,7 +11,7 @@ from specbench_api.spec.workload import Output, Sampling
 from specbench_client.chat import ChatMessage
 from specbench_client.cooperative import run_to_completion
 from specbench_client.dialects.table import dialect_of
-from specbench_client.load.turns import RequestConfig, Turn, TurnContext, TurnResult, read_result, take_turn
+from specbench_client.load.turns import HttpTurnClient, RequestConfig, Turn, TurnResult
 from specbench_client.transport.aiohttp_transport import AiohttpTransport
 from specbench_client.transport.exchange import ErrorClass, HttpExchange, HttpRequest, Transport
 
@@ -49,7 +49,7 @@ def context(
     endpoint: str = "http://127.0.0.1:9",
     kind: EngineKind = EngineKind.SIMULATOR,
     **changed: Any,
-) -> TurnContext:
+) -> HttpTurnClient:
     """A point that starts at 0 on the clock; `changed` are fields of its request_config."""
     request_config = RequestConfig(
         endpoint=endpoint,
@@ -62,7 +62,7 @@ def context(
         drafting=True,
         request_prefix="p",
     )
-    return TurnContext(transport, dialect_of(request_config.engine), replace(request_config, **changed))
+    return HttpTurnClient(transport, dialect_of(request_config.engine), replace(request_config, **changed))
 
 
 def turn(*messages: ChatMessage, number: int = 0) -> Turn:
@@ -73,12 +73,12 @@ def turn(*messages: ChatMessage, number: int = 0) -> Turn:
 async def taken(endpoint: str, kind: EngineKind = EngineKind.SIMULATOR, idle_timeout_s: float = 20.0) -> Record:
     """The record of one turn over the real transport."""
     async with AiohttpTransport(idle_timeout_s=idle_timeout_s) as transport:
-        return (await take_turn(context(transport, endpoint, kind), turn())).record
+        return (await context(transport, endpoint, kind).take_turn(turn())).record
 
 
 def blank_record() -> Record:
     """A record of a request of which nothing is known."""
-    record = run_to_completion(read_result(context(CannedTransport()), turn(), NOT_RECORDED)).record
+    record = run_to_completion(context(CannedTransport()).read_result(turn(), NOT_RECORDED)).record
     return replace(record, error_class=None, error=None)
 
 

@@ -10,12 +10,17 @@ from multiprocessing import get_context
 from specbench_api.outcome.record import Record, RecordPhase
 from specbench_client.load.answer_reader import AnswerReader
 from specbench_client.load.closed_loop import ClosedLoop
-from specbench_client.load.conversation_runner import ConversationRunner, TurnClient, prepare_conversations
+from specbench_client.load.conversation_runner import (
+    REQUESTS_AHEAD,
+    ConversationRunner,
+    RequestBuffer,
+    TurnClient,
+    prepare_conversations,
+)
 from specbench_client.load.conversations import FillerPlan, PromptLike
 from specbench_client.load.in_flight import InFlightRecorder, LoadTimeline
 from specbench_client.load.open_loop import OpenLoop, PreciseTimer
 from specbench_client.load.phases import ClosedLoopPhases, OpenLoopPhases, closed_loop_bounds, open_loop_bounds
-from specbench_client.load.request_buffer import REQUESTS_AHEAD, RequestBuffer
 from specbench_client.load.shared_state import SharedState, WorkerTable, create_shared_state
 from specbench_client.workload.chat_template.template import AppliedTemplate
 
@@ -64,7 +69,7 @@ class LoopDriver:
                 prepare_conversations(self.turn_client, prompts, self.shared.conversation_counter), REQUESTS_AHEAD
             )
             fill = FillerPlan(tuple(prompts), streams, wanted) if filled else None
-            loop = ClosedLoop(range(streams), runner, buffer, recorder.phases, duration_s, fill)
+            loop = ClosedLoop(range(streams), runner, buffer, duration_s, fill)
             await loop.run(begin_ns)
             await reader.drained()
         self.timeline = LoadTimeline([recorder.log], begin_ns, closed_loop_bounds(self.worker_table))
@@ -82,7 +87,7 @@ class LoopDriver:
                 prepare_conversations(self.turn_client, prompts, range(len(offsets_ns))), REQUESTS_AHEAD
             )
             begin_ns = self.clock()
-            await OpenLoop(offsets_ns, runner, buffer, recorder.phases, timer).run(begin_ns)
+            await OpenLoop(offsets_ns, runner, buffer, timer).run(begin_ns)
             await reader.drained()
         self.timeline = LoadTimeline(
             [recorder.log], begin_ns, open_loop_bounds(self.worker_table, begin_ns + offsets_ns[-1])

@@ -17,7 +17,7 @@ import pandas as pd
 from specbench_api.outcome.breakdown import AcceptedMap, TokenRange
 from specbench_api.outcome.record import RecordPhase
 from specbench_client.load.conversations import is_filler
-from specbench_client.metrics.step_positions import Values, emitted_by_step
+from specbench_client.metrics.record_lists import Values, emitted_by_step
 
 COLUMNS = (
     "prompt_id", "phase", "error_class", "steps", "output_tokens", "output_tokens_client", "step_accepted",

@@ -23,8 +23,8 @@ from specbench_client.analysis.statistics.intervals import (
 )
 from specbench_client.metrics import acceptance, decode_speed
 from specbench_client.metrics.acceptance import EMITTED_POOLED, limit_to_drafts
+from specbench_client.metrics.record_lists import ANSWER, CONTEXTS, POSITIONS, REASONING, expand_classes
 from specbench_client.metrics.rows import Columns, Rows, iter_pieces, select_rows
-from specbench_client.metrics.step_positions import ANSWER, CONTEXTS, POSITIONS, REASONING, expand_classes
 from specbench_client.metrics.tidy_frame import Mask, Values, numbers, steady_rows, step_walks
 
 # All classes of a dimension use common draws of prompts. Prompts without a step in a class are part of the draw but of
@@ -41,7 +41,7 @@ Dimension = Literal["position", "context", "part"]
 
 @dataclass(frozen=True)
 class StepPlaces:
-    """Located steps, one entry per row and class, shape (entries,); see `metrics.step_positions`.
+    """Located steps, one entry per row and class, shape (entries,); see `metrics.record_lists`.
 
     `row` is the row's index in the cell.
     """

@@ -31,7 +31,7 @@ from specbench_client.analysis.decision.costs import engine_costs
 from specbench_client.analysis.decision.request import RecommendationRequest, not_known, ruled_out, upkeep, words_of
 from specbench_client.analysis.decision.rules_of_thumb import read_rules
 from specbench_client.analysis.estimates.figure_ratios import figure_ratio
-from specbench_client.metrics.energy import JOULES
+from specbench_client.metrics.steady_window import JOULES
 
 # Limits that every reader of a recommendation must know.
 

@@ -10,8 +10,18 @@ import numpy as np
 from specbench_api.outcome.figure import Figure
 from specbench_api.outcome.summary import Cell, PointSummary
 from specbench_client.analysis.statistics.intervals import repeats_interval
-from specbench_client.metrics import energy
-from specbench_client.metrics.steady_window import OUTPUT_TPS
+from specbench_client.metrics.steady_window import (
+    JOULES,
+    JOULES_DEFINITION,
+    JOULES_UNIT,
+    OUTPUT_TPS,
+    POWER_GAP_MIN_S,
+    POWER_GAP_SHARE,
+    POWER_SOURCE,
+    WATTS,
+    WATTS_DEFINITION,
+    WATTS_UNIT,
+)
 from specbench_client.metrics.tidy_frame import Values
 
 HASH_LETTERS = 12
@@ -61,7 +71,7 @@ def integrate_joules(samples: PowerSamples, start_s: float, end_s: float) -> flo
             f"samples cover {at_s[0]:.1f} to {at_s[-1]:.1f} s, but the steady window is {start_s:.1f} to {end_s:.1f} s"
         )
     inside = at_s[np.searchsorted(at_s, start_s, side="right") - 1 : np.searchsorted(at_s, end_s) + 1]
-    allowed = max(energy.GAP_MIN_S, energy.GAP_SHARE * (end_s - start_s))
+    allowed = max(POWER_GAP_MIN_S, POWER_GAP_SHARE * (end_s - start_s))
     widest = float(np.diff(inside).max(initial=0.0))
     if widest > allowed:
         return (
@@ -94,8 +104,8 @@ def _figures(spent: Sequence[_EnergySpent], power: PowerTrace) -> dict[str, Figu
     devices = f"{count} device" + ("" if count == 1 else "s")
     reason = next((each.reason for each in spent if each.reason), "" if spent else "no point was measured")
     found = {
-        energy.JOULES: (energy.JOULES_UNIT, energy.JOULES_DEFINITION, [each.tokens for each in spent]),
-        energy.WATTS: (energy.WATTS_UNIT, energy.WATTS_DEFINITION, [each.seconds for each in spent]),
+        JOULES: (JOULES_UNIT, JOULES_DEFINITION, [each.tokens for each in spent]),
+        WATTS: (WATTS_UNIT, WATTS_DEFINITION, [each.seconds for each in spent]),
     }
     return {
         name: _figure([each.joules for each in spent], under, unit, f"{definition}: {devices}", reason)
@@ -105,9 +115,7 @@ def _figures(spent: Sequence[_EnergySpent], power: PowerTrace) -> dict[str, Figu
 
 def _figure(over: Sequence[float], under: Sequence[float], unit: str, definition: str, reason: str) -> Figure:
     if reason:
-        return Figure(unit=unit, definition=f"{definition}; missing: {reason}", n=0, source=energy.SOURCE)
+        return Figure(unit=unit, definition=f"{definition}; missing: {reason}", n=0, source=POWER_SOURCE)
     value, repeats = sum(over) / sum(under), np.divide(over, under)
     interval = repeats_interval(value, repeats)
-    return Figure(
-        value=value, unit=unit, definition=definition, n=repeats.size, interval=interval, source=energy.SOURCE
-    )
+    return Figure(value=value, unit=unit, definition=definition, n=repeats.size, interval=interval, source=POWER_SOURCE)

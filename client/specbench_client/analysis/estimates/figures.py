@@ -30,11 +30,11 @@ from specbench_client.analysis.statistics.intervals import (
 )
 from specbench_client.analysis.statistics.percentiles import percentile_intervals
 from specbench_client.metrics import steady_window
-from specbench_client.metrics.acceptance import limit_to_drafts
-from specbench_client.metrics.acceptance_by_position import (
+from specbench_client.metrics.acceptance import (
     acceptance_by_position,
     acceptance_histogram,
     deepest_position,
+    limit_to_drafts,
 )
 from specbench_client.metrics.catalog import MEASURES, RATIOS
 from specbench_client.metrics.goodput import (

@@ -10,7 +10,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from specbench_api.outcome.lossless import ComparedBy
-from specbench_client.metrics.text_hashes import text_hashes
+from specbench_client.metrics.tidy_frame import text_hashes
 
 AnswerKey = tuple[str, int, int]
 """Identifies one answer: point, conversation (as hashed in tidy rows) and turn."""

@@ -36,8 +36,7 @@ from specbench_client.documents.what_if import (
     TokensEvidence,
 )
 from specbench_client.errors import BadInput
-from specbench_client.metrics.acceptance import EMITTED_POOLED, VERIFIED_POOLED
-from specbench_client.metrics.acceptance_by_position import position_acceptance
+from specbench_client.metrics.acceptance import EMITTED_POOLED, VERIFIED_POOLED, position_acceptance
 
 # Tokens per step are measured where an arm had the draft length, and otherwise bounded from a longer draft.
 #

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from matplotlib.axes import Axes
 
-from specbench_client.report.plots.axes import SMALL_PT, DrawArguments, format_numbers, grid, label_rows
-from specbench_client.report.plots.canvas import WIDTH_IN
+from specbench_client.report.plots.canvas import (
+    SMALL_PT,
+    WIDTH_IN,
+    DrawArguments,
+    Panel,
+    format_numbers,
+    grid,
+    label_rows,
+)
 from specbench_client.report.plots.styles import Style, Theme
 
 ROW_IN = 0.27
@@ -62,9 +69,10 @@ class Bars:
     """The longest bar of all panels that share a scale; None: of this panel."""
 
 
-def bars_height(rows: Sequence[Bar]) -> float:
-    """Return the height of a panel of these rows in inches."""
-    return FRAME_IN + ROW_IN * max(2, len(rows))
+def bars_panel(data: Bars, title: str) -> Panel:
+    """Return a panel of the rows; for screen readers, the name and the text of each."""
+    words = ", ".join(f"{row.name} {row.text}" for row in data.rows)
+    return Panel(partial(draw_bars, data=data), title, words, FRAME_IN + ROW_IN * max(2, len(data.rows)))
 
 
 def draw_bars(axes: Axes, *, data: Bars, theme: Theme) -> None:

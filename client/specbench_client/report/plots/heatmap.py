@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.patches import PathPatch, Rectangle
 from matplotlib.path import Path as MplPath
 
-from specbench_client.report.plots.axes import SMALL_PT, DrawArguments, label_columns, label_rows
+from specbench_client.report.plots.canvas import SMALL_PT, DrawArguments, Panel, label_columns, label_rows
 from specbench_client.report.plots.styles import Theme
 
 BELOW = np.array([0.753, 0.373, 0.016])
@@ -49,8 +50,6 @@ class HeatMap:
     middle: float = 0.0
     """The value without colour: 0 for differences, 1 for ratios."""
     form: str = "{:.2f}"
-    counts: tuple[tuple[int, ...], ...] | None = None
-    """Sample size of each cell, shown behind its number."""
     farthest: float | None = None
     """The distance from the middle that has the full colour, where several maps share their colours."""
     row_in: float = ROW_IN
@@ -62,9 +61,27 @@ class HeatMap:
         return max((abs(value - self.middle) for row in self.values for value in row if value is not None), default=0.0)
 
 
-def heatmap_height(rows: int, row_in: float = ROW_IN) -> float:
-    """Return the height of a panel with so many rows in inches."""
-    return FRAME_IN + row_in * max(2, rows)
+def heatmap_panel(data: HeatMap, title: str, words: str, *, names_in: float = 0.0) -> Panel:
+    """Return a panel of the map. `names_in`: extra height in inches for the names below its columns."""
+    height = FRAME_IN + data.row_in * max(2, len(data.rows)) + names_in
+    return Panel(partial(draw_heatmap, data=data), title, words, height)
+
+
+def describe_extremes(data: HeatMap, cell: str) -> str:
+    """Return the smallest and the largest value in words, for screen readers; empty where none is known.
+
+    `cell`: the words for a cell, with the fields `{row}` and `{column}`.
+    """
+    found = [
+        (value, cell.format(row=row, column=column))
+        for row, values in zip(data.rows, data.values, strict=True)
+        for value, column in zip(values, data.columns, strict=True)
+        if value is not None
+    ]
+    if not found:
+        return ""
+    (low, least), (high, most) = min(found), max(found)
+    return f"from {data.form.format(low)} ({least}) to {data.form.format(high)} ({most})"
 
 
 def draw_heatmap(axes: Axes, *, data: HeatMap, theme: Theme) -> None:
@@ -84,8 +101,6 @@ def draw_heatmap(axes: Axes, *, data: HeatMap, theme: Theme) -> None:
             looks: DrawArguments = {"facecolor": colour or "none", "edgecolor": theme.paper, "linewidth": 0.8}
             axes.add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, **looks))
             text = "–" if value is None else data.form.format(value)
-            if data.counts and value is not None:
-                text += f" ({data.counts[row][column]})"
             ink = theme.ink if colour is None else ink_on(colour)
             axes.text(column, row, text, ha="center", va="center", fontsize=SMALL_PT, color=ink)
     label_columns(axes, data.columns)

@@ -7,53 +7,45 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from specbench_api.outcome.breakdown import Breakdown
-from specbench_api.outcome.summary import Cell, RunSummary
+from specbench_api.outcome.summary import RunSummary
 from specbench_client.report.plots import canvas
 from specbench_client.report.plots.canvas import PanelGroup, PlotSection
 from specbench_client.report.plots.sections import acceptance, acceptance_maps, breakdown, times
 from specbench_client.report.plots.sections.acceptance_maps import by_difference
 from specbench_client.report.plots.sections.cells import INVALID
-from specbench_client.report.plots.sections.pareto import pareto
 from specbench_client.report.plots.sections.speedup import speedup, speedup_by_category
-from specbench_client.report.plots.sections.throughput import throughput
+from specbench_client.report.plots.sections.throughput import pareto, throughput
 from specbench_client.report.plots.styles import PRINT
 
 _PLACE = "position in the output, tokens"
 
 
-def _speedup(summary: RunSummary) -> PanelGroup | None:
-    return speedup(summary, summary.crossover.by_load)
-
-
-def _slices(cell: Cell) -> Breakdown:
-    return cell.breakdown
-
-
 SECTIONS = (  # in the order of the page; each draws a PanelGroup, or None where it has no data
-    PlotSection("Speed-up over the paired baseline, by load", _speedup),
+    PlotSection(
+        "Speed-up over the paired baseline, by load", lambda summary: speedup(summary, summary.crossover.by_load)
+    ),
     PlotSection("What one user gets, and what the engine gives", pareto),
     PlotSection("Output tokens a second, with the gap over the baseline", throughput),
     PlotSection("Acceptance length (emitted) by category, at the lightest load", acceptance.by_category),
     PlotSection("Acceptance by position of the draft, at the lightest load", acceptance.by_position),
     PlotSection(
         "Acceptance length from request to request, at the lightest load",
-        partial(breakdown.by_request, of=lambda cell: _slices(cell).acceptance_by_request),
+        partial(breakdown.by_request, of=lambda cell: cell.breakdown.acceptance_by_request),
     ),
     PlotSection(
         "Acceptance length by position in the output, at the lightest load",
-        partial(breakdown.by_place, of=lambda cell: _slices(cell).by_position, x_label=_PLACE),
+        partial(breakdown.by_place, of=lambda cell: cell.breakdown.by_position, x_label=_PLACE),
     ),
     PlotSection(
         "Acceptance length by position, answers of one class of length a line, at the lightest load",
-        partial(breakdown.by_length, of=lambda cell: _slices(cell).by_length, x_label=_PLACE),
+        partial(breakdown.by_length, of=lambda cell: cell.breakdown.by_length, x_label=_PLACE),
     ),
     PlotSection("Acceptance along each answer, a line a request, at the lightest load", acceptance_maps.by_request),
     PlotSection("Which drafter accepts more, by length of the answer and position in it", by_difference),
     PlotSection(
         "Acceptance length by context, at the lightest load",
         partial(
-            breakdown.by_place, of=lambda cell: _slices(cell).by_context, x_label="prompt and output so far, tokens"
+            breakdown.by_place, of=lambda cell: cell.breakdown.by_context, x_label="prompt and output so far, tokens"
         ),
     ),
     PlotSection("Time of a decode step", times.step_time),

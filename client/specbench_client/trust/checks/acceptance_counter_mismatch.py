@@ -19,11 +19,10 @@ from specbench_client.trust.acceptance_counters import (
     contradictions,
     is_inferred,
 )
-from specbench_client.trust.check import Check
-from specbench_client.trust.evidence import CheckResult, PointEvidence
+from specbench_client.trust.check import Check, CheckResult, CheckResults, PointEvidence
 
 
-def _evaluate(evidence: PointEvidence) -> Sequence[CheckResult]:
+def _evaluate(evidence: PointEvidence) -> CheckResults:
     found = contradictions(evidence)
     if not found:
         return []

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from specbench_api.outcome.finding import Severity
-from specbench_client.trust.check import Check
-from specbench_client.trust.evidence import CheckResult, RunEvidence
+from specbench_client.trust.check import Check, CheckResult, CheckResults, RunEvidence
 
 NOTHING_ACCEPTED = 1.0
 _LENGTH = "acceptance_length_emitted_pooled"
 
 
-def _evaluate(evidence: RunEvidence) -> Sequence[CheckResult]:
+def _evaluate(evidence: RunEvidence) -> CheckResults:
     if any(arm.is_baseline for arm in evidence.plan.arms):
         return []
     figures = [each.figures.get(_LENGTH) for each in evidence.summaries]

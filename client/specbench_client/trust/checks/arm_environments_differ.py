@@ -12,8 +12,7 @@ from specbench_api.outcome.finding import Severity
 from specbench_api.outcome.provenance import FACTS, FactComparability, FactName, LaunchRecord
 from specbench_client.dialects.dialect import Dialect
 from specbench_client.dialects.table import dialect_of
-from specbench_client.trust.check import Check
-from specbench_client.trust.evidence import CheckResult, RunEvidence
+from specbench_client.trust.check import Check, CheckResult, CheckResults, RunEvidence, name_some
 
 NAMED = 8
 """Maximum number of arguments listed in one finding."""
@@ -24,7 +23,7 @@ _OWN = re.compile(r"^spec(ulative)?_|(^|_)(host|port|addr|seed|pid)$")
 _SEVERITIES = {FactComparability.MUST: Severity.WARNING, FactComparability.NOTED: Severity.INFO}
 
 
-def _evaluate(evidence: RunEvidence) -> Sequence[CheckResult]:
+def _evaluate(evidence: RunEvidence) -> CheckResults:
     facts = [result for name in FACTS if (result := _fact(name, evidence.launches))]
     return [*facts, *_arguments(evidence.launches, dialect_of(evidence.plan.engine))]
 
@@ -41,7 +40,7 @@ def _fact(name: FactName, launches: Sequence[LaunchRecord]) -> CheckResult | Non
     )
 
 
-def _arguments(launches: Sequence[LaunchRecord], dialect: Dialect) -> Sequence[CheckResult]:
+def _arguments(launches: Sequence[LaunchRecord], dialect: Dialect) -> CheckResults:
     """Compare all other arguments in one Info finding, because many of them follow from the drafter.
 
     Which of them do is left to the reader.
@@ -58,9 +57,8 @@ def _arguments(launches: Sequence[LaunchRecord], dialect: Dialect) -> Sequence[C
     differing = {key: values for key in keys if len(values := _by_value(_of_key(reported, key))) > 1}
     if not differing:
         return []
-    named = [f"{key} ({_format_values(values)})" for key, values in list(differing.items())[:NAMED]]
-    more = f" and {len(differing) - NAMED} more" if len(differing) > NAMED else ""
-    message = f"effective arguments are not the same in all launches: {'; '.join(named)}{more}"
+    named = name_some([f"{key} ({_format_values(values)})" for key, values in differing.items()], NAMED, "; ")
+    message = f"effective arguments are not the same in all launches: {named}"
     return [CheckResult(Severity.INFO, message, value=len(differing), threshold=1)]
 
 

@@ -7,23 +7,20 @@ texts differ, but not the amount of text per token of one model over the same pr
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import pandas as pd
 
 from specbench_api.outcome.finding import Severity
 from specbench_client.metrics.rows import Rows, read_columns
 from specbench_client.metrics.tidy_frame import numbers, steady_rows
-from specbench_client.trust.check import Check
-from specbench_client.trust.evidence import CellEvidence, CheckResult
+from specbench_client.trust.check import CellEvidence, Check, CheckResult, CheckResults
 
 SHARE = 0.1
 ERRORS = 3.0
 PROMPTS_MIN = 5
 
 
-def _evaluate(evidence: CellEvidence) -> Sequence[CheckResult]:
+def _evaluate(evidence: CellEvidence) -> CheckResults:
     if evidence.baseline is None or evidence.greedy:
         return []
     both = _by_prompt(evidence.rows).join(_by_prompt(evidence.baseline), how="inner", rsuffix="_base")

@@ -16,8 +16,6 @@ then rightly read together. So chunks count only where they contain more tokens 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import pandas as pd
 
@@ -27,8 +25,7 @@ from specbench_client.metrics.latency import E2E_SENT_MS, NS_PER_MS
 from specbench_client.metrics.metric import RequestMetric
 from specbench_client.metrics.record_lists import BURST_NS
 from specbench_client.metrics.tidy_frame import numbers, steady_rows, tally
-from specbench_client.trust.check import Check
-from specbench_client.trust.evidence import CheckResult, PointEvidence
+from specbench_client.trust.check import Check, CheckResult, CheckResults, PointEvidence
 
 WARNING_SHARE = 0.05
 INVALID_SHARE = 0.2
@@ -38,7 +35,7 @@ CHUNKS_MIN = 8
 TOGETHER_MS = BURST_NS / NS_PER_MS
 
 
-def _evaluate(evidence: PointEvidence) -> Sequence[CheckResult]:
+def _evaluate(evidence: PointEvidence) -> CheckResults:
     rows = steady_rows(evidence.rows)
     streamed = rows[numbers(rows, "chunks") > 0]
     return _at_once(evidence, streamed) or _coalesced(evidence, streamed)

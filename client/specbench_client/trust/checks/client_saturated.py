@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from specbench_api.outcome.finding import Severity
 from specbench_client.metrics.latency import E2E_SENT_MS, NS_PER_MS
 from specbench_client.metrics.tidy_frame import numbers, steady_rows
-from specbench_client.trust.check import Check
-from specbench_client.trust.evidence import CheckResult, PointEvidence
+from specbench_client.trust.check import Check, CheckResult, CheckResults, PointEvidence
 
 CPU_SHARE = 0.8
 LATE_SHARE = 0.05
 LATE_MIN_MS = 5.0
 
 
-def _evaluate(evidence: PointEvidence) -> Sequence[CheckResult]:
+def _evaluate(evidence: PointEvidence) -> CheckResults:
     return [*_cpu_exhausted(evidence), *_late_loop(evidence), *_late_sends(evidence)]
 
 

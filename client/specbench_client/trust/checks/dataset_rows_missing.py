@@ -6,14 +6,13 @@ from collections.abc import Sequence
 
 from specbench_api.outcome.finding import Severity
 from specbench_api.outcome.prompt_coverage import PromptCoverage
-from specbench_client.trust.check import Check
-from specbench_client.trust.evidence import CheckResult, RunEvidence
+from specbench_client.trust.check import Check, CheckResult, CheckResults, RunEvidence
 
 WARNING_FROM = 0.05
 _SHOWN = 5
 
 
-def _evaluate(evidence: RunEvidence) -> Sequence[CheckResult]:
+def _evaluate(evidence: RunEvidence) -> CheckResults:
     return [
         _result(workload, coverage)
         for workload, coverage in evidence.coverage.items()

@@ -7,19 +7,18 @@ is the same each time, and so are its accepted drafts, unless the drafter learne
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import groupby
 
 from specbench_api.outcome.finding import Severity
 from specbench_api.outcome.summary import PointSummary
 from specbench_client.metrics.acceptance import EMITTED_POOLED
-from specbench_client.trust.check import Check
-from specbench_client.trust.evidence import CheckResult, RunEvidence
+from specbench_client.trust.check import Check, CheckResult, CheckResults, RunEvidence
 
 GAIN = 0.15
 
 
-def _evaluate(evidence: RunEvidence) -> Sequence[CheckResult]:
+def _evaluate(evidence: RunEvidence) -> CheckResults:
     found = [result for workload in evidence.plan.workloads if workload.sampling.temperature == 0
              for result in _of_workload(evidence, workload.name)]  # fmt: skip
     return [result for _, (result, *_) in groupby(found, key=lambda result: (result.arm, result.workload))]

@@ -6,19 +6,16 @@ same long answer have the same, or practically the same, text.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from specbench_api.outcome.finding import Severity
 from specbench_client.metrics.tidy_frame import numbers, steady_rows
-from specbench_client.trust.check import Check
-from specbench_client.trust.evidence import CheckResult, PointEvidence
+from specbench_client.trust.check import Check, CheckResult, CheckResults, PointEvidence
 
 SHARE = 0.2
 TOKENS_MIN = 16
 
 
-def _evaluate(evidence: PointEvidence) -> Sequence[CheckResult]:
-    if evidence.plan.workload(evidence.point.workload).sampling.temperature > 0:
+def _evaluate(evidence: PointEvidence) -> CheckResults:
+    if evidence.workload.sampling.temperature > 0:
         return []
     rows = steady_rows(evidence.rows)
     long = rows[(numbers(rows, "turn") == 0) & (numbers(rows, "tokens") >= TOKENS_MIN)]

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from specbench_api.outcome.finding import Severity
 from specbench_client.metrics.tidy_frame import flags, numbers
-from specbench_client.trust.check import Check
-from specbench_client.trust.evidence import CheckResult, PointEvidence
+from specbench_client.trust.check import Check, CheckResult, CheckResults, PointEvidence
 
 SHARE = 0.01
 
 
-def _evaluate(evidence: PointEvidence) -> Sequence[CheckResult]:
-    counters, tried = evidence.counters, evidence.tried
+def _evaluate(evidence: PointEvidence) -> CheckResults:
+    counters, tried = evidence.monotonic_counters, evidence.tried
     counted = numbers(tried, "output_tokens")
     uncounted = flags(tried, "ok") & np.isnan(counted)
-    if counters is None or counters.restarted or counters.output_tokens is None or uncounted.any() or tried.empty:
+    if counters is None or counters.output_tokens is None or uncounted.any() or tried.empty:
         return []
-    most = evidence.plan.workload(evidence.point.workload).output.max_tokens
+    most = evidence.workload.output.max_tokens
     ours = float(np.nansum(counted)) + most * int((~flags(tried, "ok")).sum())
     foreign = counters.output_tokens - ours
     if foreign <= SHARE * ours + len(tried):

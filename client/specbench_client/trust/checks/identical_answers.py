@@ -7,21 +7,18 @@ to many prompts.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from specbench_api.outcome.finding import Severity
 from specbench_client.metrics.tidy_frame import numbers, steady_rows
-from specbench_client.trust.check import Check
-from specbench_client.trust.evidence import CheckResult, PointEvidence
+from specbench_client.trust.check import Check, CheckResult, CheckResults, PointEvidence
 
 PROMPTS = 10
 SHARE = 0.5
 LABEL_TOKENS = 8
 
 
-def _evaluate(evidence: PointEvidence) -> Sequence[CheckResult]:
+def _evaluate(evidence: PointEvidence) -> CheckResults:
     rows = steady_rows(evidence.rows)
     texts = rows["output_sha256"].dropna()
     if texts.empty:

@@ -6,26 +6,20 @@ step: at most as many steps as tokens were cut, which are at most k.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 
 from specbench_api.outcome.finding import Severity
 from specbench_client.metrics.tidy_frame import Mask, numbers, tally
-from specbench_client.trust.check import Check
-from specbench_client.trust.evidence import CheckResult, PointEvidence
+from specbench_client.trust.check import Check, CheckResults, PointEvidence, report_impossible
 
 _COUNTS = ("steps", "draft_steps", "drafted_tokens", "accepted_tokens")
 
 
-def _evaluate(evidence: PointEvidence) -> Sequence[CheckResult]:
-    broken = [(words, int(rows.sum())) for words, rows in _kinds(evidence) if rows.any()]
-    if not broken:
-        return []
-    answers = len(evidence.answered)
-    kinds = "; ".join(f"{count} of {answers} answers {words}" for words, count in broken)
-    message = f"{kinds}: the engine counts its drafts wrongly, so the acceptance of this point is not usable"
-    return [CheckResult(Severity.INVALID, message, value=max(count for _, count in broken), threshold=1)]
+def _evaluate(evidence: PointEvidence) -> CheckResults:
+    consequence = "the engine counts its drafts wrongly, so the acceptance of this point is not usable"
+    return report_impossible(_kinds(evidence), f"{len(evidence.answered)} answers", consequence)
 
 
 def _kinds(evidence: PointEvidence) -> Iterator[tuple[str, Mask]]:

@@ -6,15 +6,14 @@ that was set during the measurement, or from a bug of ours. Sums over such recor
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import combinations
 
 import numpy as np
 
 from specbench_api.outcome.finding import Severity
 from specbench_client.metrics.tidy_frame import Mask, flags, numbers
-from specbench_client.trust.check import Check
-from specbench_client.trust.evidence import CheckResult, PointEvidence
+from specbench_client.trust.check import Check, CheckResults, PointEvidence, report_impossible
 
 BACKWARDS_NS = 1e6
 """Tolerance in ns: sending is timestamped in our process and arrival in the kernel, so the two may differ slightly."""
@@ -24,13 +23,9 @@ _IN_ORDER = ("intended_ns", "sent_ns", "first_byte_ns", "first_token_ns", "last_
 _COUNTS = ("input_tokens", "output_tokens", "output_tokens_client", "cached_tokens")
 
 
-def _evaluate(evidence: PointEvidence) -> Sequence[CheckResult]:
-    broken = [(words, int(rows.sum())) for words, rows in _kinds(evidence) if rows.any()]
-    if not broken:
-        return []
-    kinds = "; ".join(f"{count} of {len(evidence.rows)} records {words}" for words, count in broken)
-    message = f"{kinds}: no request produces such records, so no figure of this point is usable"
-    return [CheckResult(Severity.INVALID, message, value=max(count for _, count in broken), threshold=1)]
+def _evaluate(evidence: PointEvidence) -> CheckResults:
+    consequence = "no request produces such records, so no figure of this point is usable"
+    return report_impossible(_kinds(evidence), f"{len(evidence.rows)} records", consequence)
 
 
 def _kinds(evidence: PointEvidence) -> Iterator[tuple[str, Mask]]:

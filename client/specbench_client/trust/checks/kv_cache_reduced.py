@@ -7,14 +7,13 @@ from collections.abc import Sequence
 from specbench_api.outcome.finding import Severity
 from specbench_api.outcome.provenance import FactName
 from specbench_api.outcome.summary import ArmEnvironment, PointSummary
-from specbench_client.trust.check import Check
-from specbench_client.trust.evidence import CheckResult, RunEvidence
+from specbench_client.trust.check import Check, CheckResult, CheckResults, RunEvidence
 
 LOST_FROM = 0.10
 _LENGTHS = ("input_tokens_mean", "output_tokens_mean")
 
 
-def _evaluate(evidence: RunEvidence) -> Sequence[CheckResult]:
+def _evaluate(evidence: RunEvidence) -> CheckResults:
     found = [
         _of_arm(each, [point for point in evidence.summaries if point.arm == each.arm])
         for each in evidence.arm_environments

@@ -6,17 +6,14 @@ and the end of the stream) delays the users' next request and lowers the engine'
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from specbench_api.outcome.finding import Severity
 from specbench_client.metrics.latency import stream_end_delay_share
-from specbench_client.trust.check import Check
-from specbench_client.trust.evidence import CellEvidence, CheckResult
+from specbench_client.trust.check import CellEvidence, Check, CheckResult, CheckResults
 
 SHARE = 0.05
 
 
-def _evaluate(evidence: CellEvidence) -> Sequence[CheckResult]:
+def _evaluate(evidence: CellEvidence) -> CheckResults:
     mine = stream_end_delay_share(evidence.rows)
     theirs = None if evidence.baseline is None else stream_end_delay_share(evidence.baseline)
     if mine is None:

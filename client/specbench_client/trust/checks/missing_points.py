@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from specbench_api.outcome.finding import Severity
-from specbench_client.trust.check import Check
-from specbench_client.trust.evidence import CheckResult, RunEvidence
+from specbench_client.trust.check import Check, CheckResult, CheckResults, RunEvidence, name_some
 
 NAMED = 6
 
 
-def _evaluate(evidence: RunEvidence) -> Sequence[CheckResult]:
+def _evaluate(evidence: RunEvidence) -> CheckResults:
     if not evidence.missing:
         return []
     lost = [point for point in evidence.plan.points if point.hash in set(evidence.missing)]
     names = [f"{point.arm}/{point.workload} at {point.level.label}, repeat {point.repeat}" for point in lost]
-    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-    message = f"{len(lost)} of {len(evidence.plan.points)} points have no result: {'; '.join(names[:NAMED])}{more}"
+    named = name_some(names, NAMED, "; ")
+    message = f"{len(lost)} of {len(evidence.plan.points)} points have no result: {named}"
     return [CheckResult(Severity.WARNING, message, value=len(lost), threshold=1)]
 
 

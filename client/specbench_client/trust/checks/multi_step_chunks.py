@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from specbench_api.outcome.finding import Severity
 from specbench_client.metrics.tidy_frame import numbers, tally
-from specbench_client.trust.check import Check
-from specbench_client.trust.evidence import CheckResult, PointEvidence
+from specbench_client.trust.check import Check, CheckResult, CheckResults, PointEvidence
 
 SHARE = 0.01
 
 
-def _evaluate(evidence: PointEvidence) -> Sequence[CheckResult]:
+def _evaluate(evidence: PointEvidence) -> CheckResults:
     if evidence.drafts is None:
         return []
     most = evidence.drafts + 1

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from specbench_api.outcome.finding import Severity
 from specbench_client.metrics.tidy_frame import known_sum, numbers
 from specbench_client.trust.acceptance_counters import is_inferred
-from specbench_client.trust.check import Check
-from specbench_client.trust.evidence import CheckResult, PointEvidence
+from specbench_client.trust.check import Check, CheckResult, CheckResults, PointEvidence
 
 
-def _evaluate(evidence: PointEvidence) -> Sequence[CheckResult]:
+def _evaluate(evidence: PointEvidence) -> CheckResults:
     rows = evidence.answered
     could = numbers(rows, "tokens") >= 2
     if evidence.arm.drafter is None or not could.any():

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from specbench_api.outcome.finding import Severity
 from specbench_api.outcome.summary import MIN_REPEATS_TO_COMPARE
-from specbench_client.trust.check import Check
-from specbench_client.trust.evidence import CellEvidence, CheckResult
+from specbench_client.trust.check import CellEvidence, Check, CheckResult, CheckResults
 
 SPREADS = 2.0
 
 
-def _evaluate(evidence: CellEvidence) -> Sequence[CheckResult]:
+def _evaluate(evidence: CellEvidence) -> CheckResults:
     speedup, repeats = evidence.speedup, evidence.baseline_repeats
-    if speedup is None or speedup.value is None or speedup.interval is None or repeats.size < MIN_REPEATS_TO_COMPARE:
+    if speedup is None or speedup.value is None or repeats.size < MIN_REPEATS_TO_COMPARE:
         return []
-    claimed = not speedup.interval.low <= 1 <= speedup.interval.high
     spread = float(SPREADS * np.log(repeats).std(ddof=1))
     effect = abs(float(np.log(speedup.value)))
-    if not claimed or spread <= effect:
+    if not evidence.is_speedup_claimed or spread <= effect:
         return []
     alike = evidence.greedy and evidence.level.concurrency is not None
     severity = Severity.WARNING if alike else Severity.INFO

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from specbench_api.outcome.finding import Severity
 from specbench_api.spec.load import ArmOrder
-from specbench_client.trust.check import Check
-from specbench_client.trust.evidence import CheckResult, RunEvidence
+from specbench_client.trust.check import Check, CheckResult, CheckResults, RunEvidence
 
 
-def _evaluate(evidence: RunEvidence) -> Sequence[CheckResult]:
+def _evaluate(evidence: RunEvidence) -> CheckResults:
     load = evidence.plan.load
     if load.order is not ArmOrder.SEQUENTIAL or load.repeats < 2 or len(evidence.plan.arms) < 2:
         return []

@@ -7,8 +7,6 @@ prompt that is sent again in every repeat is one sample, not several.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import pandas as pd
 from scipy import special
@@ -16,8 +14,7 @@ from scipy import special
 from specbench_api.outcome.finding import Severity
 from specbench_client.metrics.pairing import ARM, BASELINE, Pairs
 from specbench_client.metrics.tidy_frame import Values, numbers
-from specbench_client.trust.check import Check
-from specbench_client.trust.evidence import CellEvidence, CheckResult
+from specbench_client.trust.check import CellEvidence, Check, CheckResult, CheckResults
 
 LENGTH_SHARE = 0.1
 NET_SHARE = 0.1
@@ -25,7 +22,7 @@ SIGNIFICANCE = 0.01
 UNANIMOUS_MIN = 3
 
 
-def _evaluate(evidence: CellEvidence) -> Sequence[CheckResult]:
+def _evaluate(evidence: CellEvidence) -> CheckResults:
     if evidence.pairs is None or not evidence.greedy:
         return []
     signs = _signs(evidence.pairs)

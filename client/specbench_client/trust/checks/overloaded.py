@@ -9,12 +9,10 @@ mean).
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 from specbench_api.outcome.finding import Severity
 from specbench_api.spec.load import ArrivalProcess
-from specbench_client.trust.check import Check
-from specbench_client.trust.evidence import CheckResult, PointEvidence
+from specbench_client.trust.check import Check, CheckResult, CheckResults, PointEvidence
 
 GROWTH = 1.5
 IN_FLIGHT_MIN = 8
@@ -22,7 +20,7 @@ ERRORS = 3.0
 UNKNOWN_CV = 1.0
 
 
-def _evaluate(evidence: PointEvidence) -> Sequence[CheckResult]:
+def _evaluate(evidence: PointEvidence) -> CheckResults:
     growth, in_flight = evidence.health.in_flight_growth, evidence.health.reached_concurrency
     if evidence.closed or growth is None or in_flight is None or in_flight <= IN_FLIGHT_MIN:
         return []

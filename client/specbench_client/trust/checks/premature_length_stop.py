@@ -7,22 +7,19 @@ with shorter answers.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from specbench_api.outcome.finding import Severity
 from specbench_client.metrics.tidy_frame import numbers
-from specbench_client.trust.check import Check
-from specbench_client.trust.evidence import CheckResult, PointEvidence
+from specbench_client.trust.check import Check, CheckResult, CheckResults, PointEvidence
 
 OFF_BY = 1
 SHARE = 0.01
 LENGTH = "length"
 
 
-def _evaluate(evidence: PointEvidence) -> Sequence[CheckResult]:
-    rows, allowed = evidence.answered, evidence.plan.workload(evidence.point.workload).output.max_tokens
+def _evaluate(evidence: PointEvidence) -> CheckResults:
+    rows, allowed = evidence.answered, evidence.workload.output.max_tokens
     tokens = numbers(rows, "tokens")
     cut = (rows["finish_reason"] == LENGTH).to_numpy(np.bool_) & (tokens < allowed - OFF_BY)
     if not cut.any():

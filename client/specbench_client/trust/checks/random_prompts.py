@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from specbench_api.outcome.finding import Severity
 from specbench_api.outcome.prompt_coverage import PromptCoverage, WordOrderTest
 from specbench_api.spec.dataset import Dataset, Source
 from specbench_api.spec.workload import Workload
-from specbench_client.trust.check import Check
-from specbench_client.trust.evidence import CheckResult, RunEvidence
+from specbench_client.trust.check import Check, CheckResult, CheckResults, RunEvidence
 
 MOVED_MIN = 0.008
 
 
-def _evaluate(evidence: RunEvidence) -> Sequence[CheckResult]:
+def _evaluate(evidence: RunEvidence) -> CheckResults:
     found = [_of_workload(workload, evidence.coverage.get(workload.name)) for workload in evidence.plan.workloads]
     return [result for result in found if result is not None]
 

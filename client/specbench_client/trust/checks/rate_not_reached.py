@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 from specbench_api.outcome.finding import Severity
-from specbench_client.trust.check import Check
-from specbench_client.trust.evidence import CheckResult, PointEvidence
+from specbench_client.trust.check import Check, CheckResult, CheckResults, PointEvidence
 
 LACKING = 0.05
 ERRORS = 3.0
 
 
-def _evaluate(evidence: PointEvidence) -> Sequence[CheckResult]:
+def _evaluate(evidence: PointEvidence) -> CheckResults:
     reached, requested, cv = evidence.health.reached_rate, evidence.point.level.rate, evidence.arrival_cv
     if reached is None or requested is None or cv is None:
         return []
@@ -38,6 +36,6 @@ CHECK: Check[PointEvidence] = Check(
         "An open loop does not wait for answers, so only a client that cannot keep up, or that ran out of sockets,"
         " starts fewer. Near the engine's limit, 5 % of the rate changes the waiting time by a multiple of that."
     ),
-    remedy=("Give the client more CPU or more workers, or lower the rate; request more conversations per point."),
+    remedy="Give the client more CPU or more workers, or lower the rate; request more conversations per point.",
     evaluate=_evaluate,
 )

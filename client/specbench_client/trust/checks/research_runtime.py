@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from specbench_api.outcome.finding import Severity
 from specbench_api.outcome.provenance import FactName, LaunchRecord
 from specbench_api.spec.engine import RESEARCH_RUNTIME, EngineKind
-from specbench_client.trust.check import Check
-from specbench_client.trust.evidence import CheckResult, RunEvidence
+from specbench_client.trust.check import Check, CheckResult, CheckResults, RunEvidence
 
 
-def _evaluate(evidence: RunEvidence) -> Sequence[CheckResult]:
+def _evaluate(evidence: RunEvidence) -> CheckResults:
     if evidence.plan.engine.kind is not EngineKind.TRANSFORMERS and not _reports_research_runtime(evidence.launches):
         return []
     message = (

@@ -7,20 +7,17 @@ extra token makes the arm look faster by its share of the answer. On short answe
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from specbench_api.outcome.finding import Severity
 from specbench_client.metrics.pairing import ARM, BASELINE
 from specbench_client.metrics.tidy_frame import Mask, numbers
-from specbench_client.trust.check import Check
-from specbench_client.trust.evidence import CellEvidence, CheckResult
+from specbench_client.trust.check import CellEvidence, Check, CheckResult, CheckResults
 
 TOKENS_SHARE = 0.01
 
 
-def _evaluate(evidence: CellEvidence) -> Sequence[CheckResult]:
+def _evaluate(evidence: CellEvidence) -> CheckResults:
     if evidence.pairs is None:
         return []
     rows = evidence.pairs.rows

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from specbench_api.outcome.finding import Severity
 from specbench_api.outcome.prompt_coverage import RequestLogStats
 from specbench_api.spec.workload import Workload
-from specbench_client.trust.check import Check
-from specbench_client.trust.evidence import CheckResult, RunEvidence
+from specbench_client.trust.check import Check, CheckResult, CheckResults, RunEvidence
 
 SHARE = 0.5
 
 
-def _evaluate(evidence: RunEvidence) -> Sequence[CheckResult]:
+def _evaluate(evidence: RunEvidence) -> CheckResults:
     return [
         CheckResult(Severity.INFO, f"workload {name!r}: {difference}", value=value, threshold=SHARE, workload=name)
         for name, coverage in evidence.coverage.items()

@@ -6,14 +6,13 @@ from collections.abc import Sequence
 
 from specbench_api.outcome.finding import Severity
 from specbench_api.outcome.summary import PointSummary
-from specbench_client.trust.check import Check
-from specbench_client.trust.evidence import CheckResult, RunEvidence
+from specbench_client.trust.check import Check, CheckResult, CheckResults, RunEvidence
 
 TOKENS = 50
 _LENGTH, _FIRST, _WHOLE = "output_tokens_mean", "ttft_ms_mean", "e2e_ms_mean"
 
 
-def _evaluate(evidence: RunEvidence) -> Sequence[CheckResult]:
+def _evaluate(evidence: RunEvidence) -> CheckResults:
     names = [workload.name for workload in evidence.plan.workloads]
     found = [_of_workload(name, [each for each in evidence.summaries if each.workload == name]) for name in names]
     return [result for result in found if result is not None]
@@ -42,7 +41,7 @@ def _mean(points: Sequence[PointSummary], name: str) -> float | None:
 CHECK: Check[RunEvidence] = Check(
     name="ShortAnswers",
     severities=(Severity.INFO,),
-    description=("A workload's answers are so short that their first token and their last step dominate its figures."),
+    description="A workload's answers are so short that their first token and their last step dominate its figures.",
     threshold=f"fewer than {TOKENS} output tokens on average in a workload's steady requests",
     rationale=(
         "Drafting does not shorten TTFT: if prefill takes as long as ten steps, it is a sixth of the time of an answer"

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from specbench_api.outcome.finding import Severity
-from specbench_client.trust.check import Check
-from specbench_client.trust.evidence import CheckResult, RunEvidence
+from specbench_client.trust.check import Check, CheckResult, CheckResults, RunEvidence
 
 
-def _evaluate(evidence: RunEvidence) -> Sequence[CheckResult]:
+def _evaluate(evidence: RunEvidence) -> CheckResults:
     if not evidence.simulated:
         return []
     message = "the engine is the simulator: these numbers show that the pipeline works, and nothing about a real engine"

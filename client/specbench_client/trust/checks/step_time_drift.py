@@ -19,8 +19,7 @@ from scipy import special
 from specbench_api.outcome.finding import Severity
 from specbench_client.metrics.decode_speed import flow_ms, later_tokens
 from specbench_client.metrics.tidy_frame import Values, numbers, steady_rows
-from specbench_client.trust.check import Check
-from specbench_client.trust.evidence import CheckResult, PointEvidence
+from specbench_client.trust.check import Check, CheckResult, CheckResults, PointEvidence
 
 CHANGE = 0.1
 OPEN_CHANGE = 0.2
@@ -31,7 +30,7 @@ PROMPTS_MIN = 8
 LEVEL_IN_FLIGHT = 1.1
 
 
-def _evaluate(evidence: PointEvidence) -> Sequence[CheckResult]:
+def _evaluate(evidence: PointEvidence) -> CheckResults:
     growth = evidence.health.in_flight_growth
     level = growth is not None and 1 / LEVEL_IN_FLIGHT <= growth <= LEVEL_IN_FLIGHT
     if not evidence.closed and not level:
@@ -41,7 +40,7 @@ def _evaluate(evidence: PointEvidence) -> Sequence[CheckResult]:
     strata = _strata(rows, units)
     if sum(min(stratum.sizes) for stratum in strata) < PROMPTS_MIN:
         return []
-    seed = evidence.plan.workload(evidence.point.workload).sampling.seed
+    seed = evidence.workload.sampling.seed
     change, uncertainty = _change(strata, seed)
     least = max(math.log1p(_tolerated(evidence, len(rows))), uncertainty)
     if abs(change) <= least:

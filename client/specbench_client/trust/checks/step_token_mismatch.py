@@ -8,21 +8,18 @@ answer (tokens, steps) are compared with the list of its steps.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import pandas as pd
 
 from specbench_api.outcome.finding import Severity
 from specbench_client.metrics.tidy_frame import Values, numbers, tally
-from specbench_client.trust.check import Check
-from specbench_client.trust.evidence import CheckResult, PointEvidence
+from specbench_client.trust.check import Check, CheckResult, CheckResults, PointEvidence
 
 SHARE = 0.01
 PER_ANSWER = 1
 
 
-def _evaluate(evidence: PointEvidence) -> Sequence[CheckResult]:
+def _evaluate(evidence: PointEvidence) -> CheckResults:
     rows = evidence.answered
     listed = tally(rows, "accepted_of_steps")
     drafts, steps = listed.fields

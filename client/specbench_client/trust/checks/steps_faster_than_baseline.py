@@ -8,22 +8,19 @@ the answers came from a cache.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from specbench_api.outcome.finding import Severity
 from specbench_client.metrics.pairing import ARM, BASELINE, STEPS
 from specbench_client.metrics.rows import Columns
 from specbench_client.metrics.tidy_frame import numbers
-from specbench_client.trust.check import Check
-from specbench_client.trust.evidence import CellEvidence, CheckResult
+from specbench_client.trust.check import CellEvidence, Check, CheckResult, CheckResults
 
 SHORTER = 0.1
 STEPS_MIN = 100
 
 
-def _evaluate(evidence: CellEvidence) -> Sequence[CheckResult]:
+def _evaluate(evidence: CellEvidence) -> CheckResults:
     if evidence.pairs is None or evidence.level.concurrency is None:
         return []
     repeats = numbers(evidence.pairs.rows, "repeat")

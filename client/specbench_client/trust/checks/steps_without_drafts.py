@@ -7,15 +7,12 @@ too high shows up as steps that nobody drafted for.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from specbench_api.outcome.finding import Severity
 from specbench_api.spec.drafter import Method
 from specbench_client.metrics.tidy_frame import numbers
-from specbench_client.trust.check import Check
-from specbench_client.trust.evidence import CheckResult, PointEvidence
+from specbench_client.trust.check import Check, CheckResult, CheckResults, PointEvidence
 
 SHARE = 0.05
 LAST_STEP = 1
@@ -25,7 +22,7 @@ ALWAYS = (
 )  # fmt: skip
 
 
-def _evaluate(evidence: PointEvidence) -> Sequence[CheckResult]:
+def _evaluate(evidence: PointEvidence) -> CheckResults:
     drafter = evidence.arm.drafter
     if drafter is None or drafter.method not in ALWAYS or drafter.draft_lengths:
         return []

@@ -7,8 +7,6 @@ first one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import pandas as pd
 
@@ -16,8 +14,7 @@ from specbench_api.outcome.finding import Severity
 from specbench_client.metrics.pairing import iter_by_prompt, with_pass_number
 from specbench_client.metrics.rows import Columns, Rows, read_columns
 from specbench_client.metrics.tidy_frame import Mask, numbers, steady_rows
-from specbench_client.trust.check import Check
-from specbench_client.trust.evidence import CellEvidence, CheckResult
+from specbench_client.trust.check import CellEvidence, Check, CheckResult, CheckResults
 
 SHORTEST = 32
 LONGEST = 128
@@ -28,7 +25,7 @@ CLEARLY_SAMPLED = 0.5
 _READ = ["repeat", "prompt_id", "turn", "point", "conversation_id", "intended_ns", "tokens", "output_sha256", "steady"]
 
 
-def _evaluate(evidence: CellEvidence) -> Sequence[CheckResult]:
+def _evaluate(evidence: CellEvidence) -> CheckResults:
     temperature = evidence.workload.sampling.temperature
     if 0 < temperature < CLEARLY_SAMPLED:
         return []

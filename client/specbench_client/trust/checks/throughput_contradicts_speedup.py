@@ -7,16 +7,13 @@ the last token.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from specbench_api.outcome.finding import Severity
 from specbench_client.metrics.rows import Rows
 from specbench_client.metrics.steady_window import window_throughput
 from specbench_client.metrics.tidy_frame import steady_rows
-from specbench_client.trust.check import Check
-from specbench_client.trust.evidence import CellEvidence, CheckResult
+from specbench_client.trust.check import CellEvidence, Check, CheckResult, CheckResults
 
 APART = 0.1
 FEW_APART = 0.2
@@ -24,13 +21,12 @@ TURNS = 3
 """Steady requests per stream and repeat from which on `APART` applies; below it, `FEW_APART` does."""
 
 
-def _evaluate(evidence: CellEvidence) -> Sequence[CheckResult]:
+def _evaluate(evidence: CellEvidence) -> CheckResults:
     speedup, baseline = evidence.speedup, evidence.baseline
     if evidence.level.concurrency is None or baseline is None or speedup is None or speedup.value is None:
         return []
-    claimed = speedup.interval is not None and not speedup.interval.low <= 1 <= speedup.interval.high
     mine, theirs = _output_tps(evidence.rows), _output_tps(baseline)
-    if not claimed or not mine or not theirs:
+    if not evidence.is_speedup_claimed or not mine or not theirs:
         return []
     ratio = mine / theirs
     apart = float(abs(np.log(speedup.value / ratio)))
@@ -71,6 +67,6 @@ CHECK: Check[CellEvidence] = Check(
         " stream, 2.4 % from three to five, and 0.3 % from ten on; in one cell, with 36 prompts on 16 streams, they"
         " were 11 % apart: 1.11 times as fast by one and 0.99 by the other."
     ),
-    remedy=("See LateStreamEnd and ConcurrencyNotReached, and find out what the streams do between two answers."),
+    remedy="See LateStreamEnd and ConcurrencyNotReached, and find out what the streams do between two answers.",
     evaluate=_evaluate,
 )

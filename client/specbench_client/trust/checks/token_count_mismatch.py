@@ -12,15 +12,12 @@ answers of both sides are equally long.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import pandas as pd
 
 from specbench_api.outcome.finding import Severity
 from specbench_client.metrics.tidy_frame import Mask, Values, known_sum, numbers
-from specbench_client.trust.check import Check
-from specbench_client.trust.evidence import CheckResult, PointEvidence
+from specbench_client.trust.check import Check, CheckResult, CheckResults, PointEvidence
 
 END_TOKENS = 1
 """Tokens by which two counts of an answer that was not cut may differ."""
@@ -29,7 +26,7 @@ TOKENS_SHARE = 0.01
 LENGTH = "length"
 
 
-def _evaluate(evidence: PointEvidence) -> Sequence[CheckResult]:
+def _evaluate(evidence: PointEvidence) -> CheckResults:
     return [*_client_against_usage(evidence), *_usage_against_counters(evidence)]
 
 
@@ -64,9 +61,9 @@ def _added_up(difference: Values, usage: Values) -> list[CheckResult]:
 
 
 def _usage_against_counters(evidence: PointEvidence) -> list[CheckResult]:
-    rows, counters = evidence.answered, evidence.counters
+    rows, counters = evidence.answered, evidence.monotonic_counters
     usage = known_sum(numbers(rows, "output_tokens"))
-    if counters is None or counters.restarted or counters.output_tokens is None or not usage:
+    if counters is None or counters.output_tokens is None or not usage:
         return []
     lacking = usage - counters.output_tokens
     if lacking <= TOKENS_SHARE * usage:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 from specbench_api.outcome.finding import Severity
-from specbench_client.trust.check import Check
-from specbench_client.trust.evidence import CheckResult, RunEvidence
+from specbench_client.trust.check import Check, CheckResult, CheckResults, RunEvidence, name_some
 
 WARNING_BELOW = 5
 INFO_BELOW = 20
@@ -16,7 +15,7 @@ NAMED = 8
 """Maximum number of categories listed in one finding."""
 
 
-def _evaluate(evidence: RunEvidence) -> Sequence[CheckResult]:
+def _evaluate(evidence: RunEvidence) -> CheckResults:
     return [*_of_workloads(evidence.prompts), *_of_categories(evidence)]
 
 
@@ -38,10 +37,9 @@ def _of_categories(evidence: RunEvidence) -> Iterator[CheckResult]:
         few = {name: count for name, count in counts.items() if count < INTERVAL_FROM}
         if not few or evidence.prompts[workload] < WARNING_BELOW:
             continue
-        named = ", ".join(f"{name} ({count})" for name, count in list(few.items())[:NAMED])
-        more = f" and {len(few) - NAMED} more" if len(few) > NAMED else ""
+        named = name_some([f"{name} ({count})" for name, count in few.items()], NAMED)
         message = (
-            f"categories of workload {workload!r} have fewer than {INTERVAL_FROM} different prompts: {named}{more}."
+            f"categories of workload {workload!r} have fewer than {INTERVAL_FROM} different prompts: {named}."
             " Their figures are valid only for those prompts and have no interval"
         )
         fewest = min(few.values())

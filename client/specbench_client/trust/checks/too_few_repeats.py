@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from specbench_api.outcome.finding import Severity
 from specbench_api.outcome.summary import MIN_REPEATS_TO_COMPARE
 from specbench_api.spec.drafter import BASELINE_NAME
-from specbench_client.trust.check import Check
-from specbench_client.trust.evidence import CheckResult, RunEvidence
+from specbench_client.trust.check import Check, CheckResult, CheckResults, RunEvidence
 
 
-def _evaluate(evidence: RunEvidence) -> Sequence[CheckResult]:
+def _evaluate(evidence: RunEvidence) -> CheckResults:
     repeats, arms = evidence.plan.load.repeats, {arm.name for arm in evidence.plan.arms}
     if repeats >= MIN_REPEATS_TO_COMPARE:
         return []
@@ -30,7 +27,7 @@ CHECK: Check[RunEvidence] = Check(
     name="TooFewRepeats",
     severities=(Severity.WARNING, Severity.INFO),
     description="Points were measured fewer than three times.",
-    threshold=(f"fewer than {MIN_REPEATS_TO_COMPARE} repeats: Warning if arms are compared with a baseline, else Info"),
+    threshold=f"fewer than {MIN_REPEATS_TO_COMPARE} repeats: Warning if arms are compared with a baseline, else Info",
     rationale=(
         "The variation between runs needs at least three of them for a t interval of a useful width. With a"
         " run-to-run noise of 3 % and no real difference, an interval from one repeat excludes 1 in 64 % of the"

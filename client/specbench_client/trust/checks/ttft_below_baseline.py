@@ -7,24 +7,21 @@ cache that the engine does not report, from a faster machine, or is not the mode
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from specbench_api.outcome.finding import Severity
+from specbench_client.metrics.latency import NS_PER_MS
 from specbench_client.metrics.pairing import ARM, BASELINE
 from specbench_client.metrics.rows import Columns
 from specbench_client.metrics.tidy_frame import numbers
-from specbench_client.trust.check import Check
-from specbench_client.trust.evidence import CellEvidence, CheckResult
+from specbench_client.trust.check import CellEvidence, Check, CheckResult, CheckResults
 
 EARLIER = 0.1
 AT_LEAST_MS = 2.0
 PAIRS_MIN = 5
-NS_PER_MS = 1e6
 
 
-def _evaluate(evidence: CellEvidence) -> Sequence[CheckResult]:
+def _evaluate(evidence: CellEvidence) -> CheckResults:
     if evidence.pairs is None or evidence.level.concurrency != 1:
         return []
     first = evidence.pairs.among(numbers(evidence.pairs.rows, "turn") == 0)
@@ -65,6 +62,6 @@ CHECK: Check[CellEvidence] = Check(
         " in one direction are not chance. Under load a faster engine has shorter queues, so it is not evaluated"
         " there."
     ),
-    remedy=("Disable prefix caching on every arm, look for a cache in front of the engine, and compare the nodes."),
+    remedy="Disable prefix caching on every arm, look for a cache in front of the engine, and compare the nodes.",
     evaluate=_evaluate,
 )

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 
 from specbench_api.outcome.finding import Severity
 from specbench_client.metrics.tidy_frame import numbers, steady_rows
-from specbench_client.trust.check import Check
-from specbench_client.trust.evidence import CellEvidence, CheckResult
+from specbench_client.trust.check import CellEvidence, Check, CheckResult, CheckResults
 
 ANSWERS_MIN = 5
 
 
-def _evaluate(evidence: CellEvidence) -> Sequence[CheckResult]:
+def _evaluate(evidence: CellEvidence) -> CheckResults:
     return list(_outside(evidence)) if evidence.workload.dataset.members else []
 
 
@@ -39,7 +38,7 @@ CHECK: Check[CellEvidence] = Check(
     severities=(Severity.INFO,),
     description="The median answer of a member of a mix is shorter or longer than its outputTokens.",
     threshold=f"the median of at least {ANSWERS_MIN} steady answers is outside the range",
-    rationale=("A mix weights kinds of request; answers of other lengths change their weight in every throughput."),
+    rationale="A mix weights kinds of request; answers of other lengths change their weight in every throughput.",
     remedy="Raise output.maxTokens if answers are cut, else correct the range or the weights.",
     evaluate=_evaluate,
 )

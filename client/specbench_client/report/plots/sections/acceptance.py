@@ -12,8 +12,10 @@ from matplotlib.axes import Axes
 
 from specbench_api.outcome.figure import Figure, StatusFigure
 from specbench_api.outcome.summary import Cell, RunSummary
-from specbench_client.report.plots.axes import (
+from specbench_client.report.plots.canvas import (
     DrawArguments,
+    Panel,
+    PanelGroup,
     dodge,
     format_numbers,
     grid,
@@ -21,8 +23,6 @@ from specbench_client.report.plots.axes import (
     reference_line,
     shortened,
 )
-from specbench_client.report.plots.canvas import Panel, PanelGroup
-from specbench_client.report.plots.lines import LoadLines, draw_load_lines
 from specbench_client.report.plots.sections.cells import (
     INVALID,
     arms,
@@ -34,7 +34,7 @@ from specbench_client.report.plots.sections.cells import (
     series_of,
     sizes,
 )
-from specbench_client.report.plots.series import Series, describe_series, plot_value
+from specbench_client.report.plots.series import LoadLines, Series, describe_series, lines_panel, plot_value
 from specbench_client.report.plots.styles import Style, Theme, arm_styles, split_into_panels
 
 # Values by a name (category, position of the draft, …) as rows of marks with their bounds.
@@ -127,7 +127,7 @@ def by_position(summary: RunSummary) -> PanelGroup | None:
             for kind, meaning in KINDS.items():
                 data = _positions(kind, mine, looks)
                 words = describe_series(data.series, [f"position {each}" for each in data.labels])
-                panels.append(Panel(partial(draw_load_lines, data=data), f"{meaning}, {title}", words))
+                panels.append(lines_panel(data, f"{meaning}, {title}", words))
                 drawn += known(figure for cell in mine for figure in _by_position(cell, kind))
     if not panels:
         return None

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import combinations
 
-from specbench_api.outcome.breakdown import AcceptedMap, Breakdown, BreakdownSlice, TokenRange
+from specbench_api.outcome.breakdown import AcceptedMap, BreakdownSlice, TokenRange
 from specbench_api.outcome.figure import Figure, StatusFigure
 from specbench_api.outcome.summary import Cell, RunSummary
 from specbench_client.report.plots.canvas import Panel, PanelGroup
-from specbench_client.report.plots.heatmap import HeatMap, draw_heatmap, heatmap_height
+from specbench_client.report.plots.heatmap import HeatMap, describe_extremes, heatmap_panel
 from specbench_client.report.plots.sections.cells import is_placed, known, lightest, placement_note, sizes
 from specbench_client.report.plots.series import plot_value
 from specbench_client.trust.checks.too_few_prompts import INTERVAL_FROM
@@ -29,9 +28,13 @@ REQUESTS_NOTE = (
 def by_request(summary: RunSummary) -> PanelGroup | None:
     """A panel an arm, at the lightest load; None where no arm's steps can be placed."""
     maps, left_out = list[tuple[str, AcceptedMap]](), 0
-    for title, cells in lightest(summary, lambda cell: is_placed(cell) and _map(cell)):
+    for title, cells in lightest(summary, lambda cell: is_placed(cell) and cell.breakdown.accepted_map):
         left_out += max(0, len(cells) - ARMS_MAX)
-        maps += [(f"{cell.arm}, {title}", drawn) for cell in cells[:ARMS_MAX] if (drawn := _map(cell)) is not None]
+        maps += [
+            (f"{cell.arm}, {title}", cell.breakdown.accepted_map)
+            for cell in cells[:ARMS_MAX]
+            if cell.breakdown.accepted_map is not None
+        ]
     if not maps:
         return None
     found = [drawn for _, drawn in maps]
@@ -59,7 +62,7 @@ def _panel(title: str, drawn: AcceptedMap, farthest: float) -> Panel:
         farthest=farthest,
         row_in=ROW_IN,
     )
-    return Panel(partial(draw_heatmap, data=data), title, _words(drawn), heatmap_height(len(rows), ROW_IN))
+    return heatmap_panel(data, title, _words(drawn))
 
 
 def _words(drawn: AcceptedMap) -> str:
@@ -70,10 +73,6 @@ def _words(drawn: AcceptedMap) -> str:
 
 def _label(each: TokenRange) -> str:
     return f"{each.first:,}" if each.first == each.last else f"{each.first:,}–{each.last:,}"
-
-
-def _map(cell: Cell) -> AcceptedMap | None:
-    return cell.breakdown.accepted_map
 
 
 def _reach(drawn: AcceptedMap) -> float:
@@ -100,37 +99,22 @@ def by_difference(summary: RunSummary) -> PanelGroup | None:
     maps: list[tuple[str, HeatMap]] = []
     figures: list[Figure] = []
     left_out = 0
-    for title, cells in lightest(summary, lambda cell: cell.valid and is_placed(cell) and _slices(cell).by_position):
+    for title, cells in lightest(summary, lambda cell: cell.valid and is_placed(cell) and cell.breakdown.by_position):
         pairs = list(combinations(cells, 2))
         left_out += max(0, len(pairs) - PAIRS_MAX)
         found = [(f"{one.arm} − {other.arm}, {title}", _difference_map(one, other)) for one, other in pairs[:PAIRS_MAX]]
-        figures += known(_length(each) for cell in cells for each in _slices(cell).by_position)
+        figures += known(_length(each) for cell in cells for each in cell.breakdown.by_position)
         maps += [(words, data) for words, data in found if data.rows]
     if not maps:
         return None
     farthest = max(data.reach for _, data in maps)
-    panels = tuple(_difference_panel(title, replace(data, farthest=farthest)) for title, data in maps)
+    words = "{row} tokens, position {column}"
+    panels = tuple(
+        heatmap_panel(replace(data, farthest=farthest), title, describe_extremes(data, words)) for title, data in maps
+    )
     more = f" {left_out} more pairs are not drawn." if left_out else ""
     caption = f"{MEANING} {sizes(figures)} {DIFFERENCES_NOTE}{more} {placement_note(summary)}".rstrip()
     return PanelGroup(panels, caption)
-
-
-def _difference_panel(title: str, data: HeatMap) -> Panel:
-    return Panel(partial(draw_heatmap, data=data), title, describe_map(data), heatmap_height(len(data.rows)))
-
-
-def describe_map(data: HeatMap) -> str:
-    """Return the smallest and the largest value in words, for screen readers; empty where none is known."""
-    found = [
-        (value, f"{row} tokens, position {column}")
-        for row, values in zip(data.rows, data.values, strict=True)
-        for value, column in zip(values, data.columns, strict=True)
-        if value is not None
-    ]
-    if not found:
-        return ""
-    (low, least), (high, most) = min(found), max(found)
-    return f"from {low:+.2f} ({least}) to {high:+.2f} ({most})"
 
 
 def _difference_map(one: Cell, other: Cell) -> HeatMap:
@@ -145,7 +129,7 @@ def _difference_map(one: Cell, other: Cell) -> HeatMap:
 
 
 def _grid(cell: Cell) -> Grid:
-    slices = _slices(cell)
+    slices = cell.breakdown
     classes = {group.whole.label: group.by_position for group in slices.by_length if group.by_position}
     return {EVERY: _lengths(slices.by_position), **{name: _lengths(found) for name, found in classes.items()}}
 
@@ -154,10 +138,6 @@ def _lengths(slices: Sequence[BreakdownSlice]) -> dict[str, float]:
     """Return classes that enough prompts reach: a cell of two answers would have the strongest colour."""
     found = {each.label: plot_value(_length(each)) for each in slices if each.prompts >= INTERVAL_FROM}
     return {label: each.value for label, each in found.items() if each is not None}
-
-
-def _slices(cell: Cell) -> Breakdown:
-    return cell.breakdown
 
 
 def _length(each: BreakdownSlice) -> Figure | None:

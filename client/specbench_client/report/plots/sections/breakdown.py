@@ -11,9 +11,16 @@ from matplotlib.axes import Axes
 from specbench_api.outcome.breakdown import BreakdownSlice, LengthClass, RequestDistribution
 from specbench_api.outcome.figure import Figure, StatusFigure
 from specbench_api.outcome.summary import Cell, RunSummary
-from specbench_client.report.plots.axes import SMALL_PT, DrawArguments, format_numbers, grid, label_rows, reference_line
-from specbench_client.report.plots.canvas import Panel, PanelGroup
-from specbench_client.report.plots.lines import LoadLines, draw_load_lines
+from specbench_client.report.plots.canvas import (
+    SMALL_PT,
+    DrawArguments,
+    Panel,
+    PanelGroup,
+    format_numbers,
+    grid,
+    label_rows,
+    reference_line,
+)
 from specbench_client.report.plots.sections.cells import (
     INVALID,
     arm_label,
@@ -25,7 +32,7 @@ from specbench_client.report.plots.sections.cells import (
     rests_on,
     series_of,
 )
-from specbench_client.report.plots.series import describe_series, plot_value
+from specbench_client.report.plots.series import LoadLines, describe_series, lines_panel, plot_value
 from specbench_client.report.plots.styles import (
     SERIES_PER_PANEL_MAX,
     Style,
@@ -53,7 +60,6 @@ class Box:
     three_quarters: float
     high: float
     n: int
-    mean: float | None = None
 
 
 @dataclass(frozen=True)
@@ -72,7 +78,7 @@ def boxes_height(rows: int) -> float:
 
 
 def draw_boxes(axes: Axes, *, data: Boxes, theme: Theme) -> None:
-    """One row a box; the mean, where there is one, is a cross."""
+    """Draw one row per box."""
     for row, box in enumerate(data.rows):
         colour = box.style.colour
         inside: DrawArguments = {"facecolor": colour, "edgecolor": colour, "alpha": 0.35, "height": 0.56}
@@ -82,8 +88,6 @@ def draw_boxes(axes: Axes, *, data: Boxes, theme: Theme) -> None:
         for at in (box.low, box.high):
             axes.plot([at, at], [row - 0.16, row + 0.16], color=colour, linewidth=1.2)
         axes.plot([box.median] * 2, [row - 0.28, row + 0.28], color=theme.ink, linewidth=1.8)
-        if box.mean is not None:
-            axes.plot(box.mean, row, "x", color=theme.ink, markersize=5)
     if data.level is not None:
         reference_line(axes, data.level, upright=True)
     label_rows(axes, [box.name for box in data.rows])
@@ -182,4 +186,4 @@ def _panel(title: str, labels: Sequence[str], lines: Sequence[Line], x_label: st
         found = {each.label: plot_value(each.figures.get(name), valid=valid) for each in slices}
         drawn.append(series_of(named, looks, [found.get(label) for label in labels]))
     data = LoadLines(tuple(labels), tuple(drawn), x_label, "tokens a step", level=1.0)
-    return Panel(partial(draw_load_lines, data=data), title, describe_series(drawn, labels))
+    return lines_panel(data, title, describe_series(drawn, labels))

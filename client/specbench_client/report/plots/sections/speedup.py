@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 
 from specbench_api.outcome.crossover import ArmCrossover
 from specbench_api.outcome.figure import Figure
 from specbench_api.outcome.summary import Cell, RunSummary
 from specbench_api.spec.load import Level
 from specbench_client.report.plots.canvas import Panel, PanelGroup
-from specbench_client.report.plots.heatmap import HeatMap, draw_heatmap, heatmap_height
-from specbench_client.report.plots.lines import CrossingMark, LoadLines, draw_load_lines
+from specbench_client.report.plots.heatmap import HeatMap, describe_extremes, heatmap_panel
 from specbench_client.report.plots.sections.cells import (
     INVALID,
     arms,
@@ -25,7 +23,7 @@ from specbench_client.report.plots.sections.cells import (
     series_of,
     workloads,
 )
-from specbench_client.report.plots.series import PlotValue, describe_series
+from specbench_client.report.plots.series import CrossingMark, LoadLines, PlotValue, describe_series, lines_panel
 from specbench_client.report.plots.styles import Style, arm_styles, split_into_panels
 
 
@@ -56,7 +54,7 @@ def speedup(summary: RunSummary, found: Sequence[ArmCrossover] = ()) -> PanelGro
     for workload, cells in workloads(summary):
         shown = [arm for arm in arms(cells) if known(cell.speedup for cell in cells if cell.arm == arm)]
         panels += [
-            Panel(partial(draw_load_lines, data=data), workload, describe_series(data.series, data.labels))
+            lines_panel(data, workload, describe_series(data.series, data.labels))
             for data in _parts(cells, shown, looks, found)
         ]
     figures = known(cell.speedup for cell in summary.cells)
@@ -104,12 +102,7 @@ def speedup_by_category(summary: RunSummary) -> PanelGroup | None:
                 maps.append((", ".join(part for part in (arm, workload) if part), data))
     farthest = max((data.reach for _, data in maps), default=0.0)
     panels = [
-        Panel(
-            partial(draw_heatmap, data=replace(data, farthest=farthest)),
-            title,
-            _told(data),
-            heatmap_height(len(data.rows)),
-        )
+        heatmap_panel(replace(data, farthest=farthest), title, describe_extremes(data, "{row} at {column}"))
         for title, data in maps
     ]
     figures = known(told.get("speedup") for cell in summary.cells for told in cell.by_category.values())
@@ -126,14 +119,3 @@ def _map(cells: Sequence[Cell], arm: str, categories: Sequence[str]) -> HeatMap:
 def _value(cell: Cell | None, category: str) -> float | None:
     figure: Figure | None = cell.by_category.get(category, {}).get("speedup") if cell and cell.valid else None
     return figure.value if figure else None
-
-
-def _told(data: HeatMap) -> str:
-    found = [
-        (value, row, column)
-        for row, values in zip(data.rows, data.values, strict=True)
-        for value, column in zip(values, data.columns, strict=True)
-        if value is not None
-    ]
-    (low, *least), (high, *most) = min(found), max(found)
-    return f"from {low:.2f} ({' at '.join(least)}) to {high:.2f} ({' at '.join(most)})"

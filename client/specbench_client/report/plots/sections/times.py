@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 
 from specbench_api.outcome.step_cost import StepCost, StepCostBasis, StepObservation, StepSplit
 from specbench_api.outcome.summary import Cell, RunSummary
 from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_api.spec.load import Level
-from specbench_client.report.plots.bars import Bar, Bars, Part, bars_height, draw_bars
-from specbench_client.report.plots.canvas import Panel, PanelGroup
+from specbench_client.report.plots.bars import Bar, Bars, Part, bars_panel
+from specbench_client.report.plots.canvas import PanelGroup
 from specbench_client.report.plots.sections.cells import (
     INVALID,
     amount,
@@ -142,13 +141,8 @@ def _levels(
 
 
 def _drawn(levels: Sequence[tuple[str, Bars]], caption: str) -> PanelGroup | None:
-    panels = tuple(_panel(title, data) for title, data in levels)
+    panels = tuple(bars_panel(data, title) for title, data in levels)
     return PanelGroup(panels, caption) if panels else None
-
-
-def _panel(title: str, data: Bars) -> Panel:
-    words = ", ".join(f"{row.name} {row.text}" for row in data.rows)
-    return Panel(partial(draw_bars, data=data), title, words, bars_height(data.rows))
 
 
 def _value(cell: Cell | None, name: str) -> float | None:

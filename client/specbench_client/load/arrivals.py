@@ -1,4 +1,6 @@
-"""Draws the arrival schedule of an open loop: offsets from the load's start at which conversations begin. Pure.
+"""When the conversations of an open loop begin: draws the schedule, and reads the timestamps of a recorded trace.
+
+A schedule consists of offsets from the load's start.
 
 Offsets are absolute and not "the previous one plus a pause": a client that was late once would stay late, and the load
 would be lower than requested. They depend on (seed, purpose, repeat) only, so all arms of one repeat have the same
@@ -12,10 +14,16 @@ constant; with one seed for all of them, W arrivals would coincide each time and
 
 from __future__ import annotations
 
+import csv
 import hashlib
+import io
+import json
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -77,7 +85,7 @@ def schedule_arrivals(
     """
     if arrival.process is ArrivalProcess.TRACE:
         assert trace is not None, "a trace is replayed from its time stamps"
-        blocks = _trace_laps(start_at_zero(trace), rate)
+        blocks = _trace_laps(_start_at_zero(trace), rate)
     elif rate is None:
         raise BadInput(f"load.arrival.process {arrival.process} needs load.rate")
     elif arrival.process is ArrivalProcess.CONSTANT:
@@ -142,7 +150,7 @@ def share_of(count: int, workers: int, worker: int) -> range:
     return range(worker, count, workers)
 
 
-def start_at_zero(trace: Offsets) -> Offsets:
+def _start_at_zero(trace: Offsets) -> Offsets:
     """Return the trace sorted and shifted to start at 0: a log may list its requests in the order of their ends."""
     from_zero: Offsets = np.sort(trace) - np.min(trace)
     return from_zero
@@ -208,3 +216,126 @@ def _take_length(blocks: Iterator[Offsets], extent: ScheduleLength) -> Offsets:
             break
     times = np.concatenate(drawn)
     return times[: extent.count] if extent.duration_s is None else times[times < extent.duration_s]
+
+
+# A trace is one column of timestamps in a JSONL or CSV file. A row without a valid timestamp is an error: skipping it
+# would make the load lighter than the recording.
+
+_MAX_SHOWN_PROBLEMS = 5
+_NAMED = "rename the column of the timestamps to {!r}, or set arrival.column in the spec to its name"
+_BOM = b"\xef\xbb\xbf"
+_GZIP = b"\x1f\x8b"
+
+
+def load_trace(uri: str, column: str, base_dir: Path, fetch: Callable[[str], bytes] | None = None) -> Offsets:
+    """Return the timestamps of a file. `base_dir`: the folder of relative paths. Raises BadInput."""
+    if uri.startswith("s3://"):
+        if fetch is None:
+            raise BadInput(f"{uri}: S3 is not available here: give a local file")
+        return read_trace(fetch(uri), uri, column)
+    if "://" in uri:
+        raise BadInput(f"{uri}: a trace is read from a path or from s3://BUCKET/KEY: download the file first")
+    path = base_dir / Path(uri).expanduser()
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        remedy = (
+            "relative paths start at the spec's folder, or at the working directory (in a pod: in the client's image)"
+        )
+        raise BadInput(f"{path}: {error.strerror}: {remedy}") from error
+    return read_trace(data, str(path), column)
+
+
+def read_trace(data: bytes, name: str, column: str) -> Offsets:
+    """Return the timestamps in the file's order: CSV if the name ends in .csv, else JSON Lines. Raises BadInput."""
+    if data.startswith(_GZIP):
+        raise BadInput(f"{name}: is compressed: unpack it first (gunzip)")
+    try:
+        text = data.removeprefix(_BOM).decode()
+    except UnicodeDecodeError as error:
+        raise BadInput(f"{name}: not UTF-8 ({error.reason} at byte {error.start}): save the file as UTF-8") from error
+    rows = _csv(text, name, column) if name.lower().endswith(".csv") else _jsonl(text, column)
+    times: list[float] = []
+    problems: list[str] = []
+    for number, value in rows:
+        seconds = value if isinstance(value, _InvalidTime) else _seconds(value, column)
+        if isinstance(seconds, _InvalidTime):
+            problems.append(f"{name}, line {number}: {seconds}")
+        else:
+            times.append(seconds)
+    if problems:
+        more = len(problems) - _MAX_SHOWN_PROBLEMS
+        total = len(times) + len(problems)
+        rest = [f"and {more} more of {total} rows"] if more > 0 else []
+        raise BadInput("\n".join([*problems[:_MAX_SHOWN_PROBLEMS], *rest]))
+    if not times:
+        raise BadInput(f"{name}: contains no rows: give one arrival per row")
+    return np.array(times)
+
+
+class _InvalidTime(str):
+    """The problem with a row, and its remedy."""
+
+    __slots__ = ()
+
+
+def _jsonl(text: str, column: str) -> Iterator[tuple[int, Any]]:
+    for number, line in enumerate(text.split("\n"), start=1):
+        if line.strip():
+            yield number, _member(line, column)
+
+
+def _member(line: str, column: str) -> Any:
+    example = f'{{"{column}": 12.5}}'
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        return _InvalidTime(
+            f"not JSON ({error}): every line is one object, such as {example}; a CSV's name ends in .csv"
+        )
+    if not isinstance(row, dict):
+        return _InvalidTime(f"a JSON {type(row).__name__}: write one object per line, such as {example}")
+    if column not in row:
+        present = ", ".join(map(repr, list(row)[:8])) or "nothing"
+        return _InvalidTime(f"has no {column!r}, it has {present}: {_NAMED.format(column)}")
+    return row[column]
+
+
+def _csv(text: str, name: str, column: str) -> Iterator[tuple[int, Any]]:
+    rows = csv.reader(io.StringIO(text, newline=""), strict=True)
+    try:
+        header = [word.strip() for word in next(rows, [])]
+        if column not in header:
+            present = ", ".join(map(repr, header[:8])) or "nothing"
+            remedy = f"the first line contains the column names; {_NAMED.format(column)}"
+            raise BadInput(f"{name}, line 1: has no column {column!r}, it has {present}: {remedy}")
+        index = header.index(column)
+        for row in rows:
+            if row:
+                short = _InvalidTime(f"has {len(row)} fields, but {column!r} is column {index + 1}: write all fields")
+                yield rows.line_num, row[index] if index < len(row) else short
+    except csv.Error as error:
+        remedy = "correct the quotes of this line"
+        raise BadInput(f"{name}, line {rows.line_num}: not CSV: {error}: {remedy}") from error
+
+
+def _seconds(value: Any, column: str) -> float | _InvalidTime:
+    if isinstance(value, str):
+        value = _number(value.strip())
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        remedy = "give seconds, such as 12.5, or RFC 3339, such as 2026-01-31T09:30:00.5Z"
+        return _InvalidTime(f"{column} is {value!r:.60}: {remedy}")
+    return float(value)
+
+
+def _number(text: str) -> float | str:
+    """Parse seconds or RFC 3339; return the text itself if it is neither. A time without an offset is UTC."""
+    try:
+        return float(text)
+    except ValueError:
+        pass
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return text
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
