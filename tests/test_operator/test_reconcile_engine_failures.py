@@ -62,7 +62,7 @@ def test_a_crash_is_seen_before_the_job_controller_sees_it(world: ClusterWorld) 
 
 
 @pytest.mark.parametrize("reason", ["StartError", "ContainerCannotRun"])
-def test_a_program_that_cannot_be_started_is_a_config_error(world: ClusterWorld, reason: str) -> None:
+def test_a_command_that_cannot_start_is_a_config_error(world: ClusterWorld, reason: str) -> None:
     world.start_pod(world.engine())
     world.crash(world.engine(), 128, reason=reason, message="no such file")
     world.settle()

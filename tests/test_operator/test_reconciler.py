@@ -165,7 +165,7 @@ def test_an_engine_whose_client_is_refused_does_not_keep_its_gpus(room: Room) ->
     assert world.status.gpu_seconds_held == 2 * SETTINGS.client_start_deadline_s
 
 
-def test_what_hinders_after_the_end_is_an_event_and_leaves_the_last_word(room: Room) -> None:
+def test_an_error_after_the_end_is_an_event_and_leaves_the_status_unchanged(room: Room) -> None:
     world = finished(room.stage.world)
     last = world.status
     world.pass_time(86_400)
