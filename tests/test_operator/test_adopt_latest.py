@@ -88,7 +88,7 @@ class FakeBackends:
     run: dict[str, Any] = field(default_factory=lambda: operator_run(LATEST))
     found: str | StoreFailure | None = OLDER_UID
     plans: tuple[str, ...] = ()
-    plan_with_levels: list[str] = field(default_factory=list)
+    lookups: list[str] = field(default_factory=list)
 
     def get(self, kind: str, _namespace: str, _name: str) -> Any:
         return self.run if kind == "SpecBenchRun" else None
@@ -151,7 +151,7 @@ def test_creates_nothing_and_reports_no_uri_while_s3_is_unreachable() -> None:
     observed = backends.observe()
     assert (observed.stored, backends.lookups) == (AWAY, ["Latest"])
     world = ClusterWorld(operator_run(LATEST), trouble=AWAY)
-    decision = world.look()
+    decision = world.reconcile()
     assert (decision.apply, world.launched, world.status.results) == ((), [], None)
     assert "s3:9000 cannot be reached" in world.condition(ConditionType.RECONCILING).message
     world.trouble = None

@@ -40,7 +40,7 @@ def test_without_a_budget_spending_is_reported_but_not_limited() -> None:
     launch_all(world)
     world.pass_time(HOUR)
     world.finish_all()
-    assert world.said(Kind.BUDGET_EXHAUSTED) == (FALSE, "NoBudget")
+    assert world.status_and_reason(Kind.BUDGET_EXHAUSTED) == (FALSE, "NoBudget")
     assert world.status.gpu_hours_spent == 6 * GPUS
     assert world.status.budget == "12.0 GPU-hours"
 
@@ -49,7 +49,7 @@ def test_without_a_budget_spending_is_reported_but_not_limited() -> None:
 def test_the_estimate_is_compared_with_the_budget_before_spending(hours: float, reason: str) -> None:
     world = with_budget(hours)
     world.settle()
-    assert world.said(Kind.BUDGET_EXHAUSTED) == (FALSE, reason)
+    assert world.status_and_reason(Kind.BUDGET_EXHAUSTED) == (FALSE, reason)
     assert world.status.gpu_hours_estimated is not None
     assert f"{world.status.gpu_hours_estimated:g}" in world.message(Kind.BUDGET_EXHAUSTED)
     assert (reason in world.events) is (reason == "EstimateOverBudget")
@@ -63,13 +63,13 @@ def test_an_exhausted_budget_suspends_active_runs_and_creates_no_more() -> None:
         world.launch(name)
     world.finish(active[0])
     world.pass_time(1.6 * HOUR)
-    world.look()
-    assert world.said(Kind.BUDGET_EXHAUSTED) == (TRUE, "BudgetExhausted")
-    assert world.said(Kind.RECONCILING) == (TRUE, "BudgetExhausted"), "two runs still hold GPUs"
+    world.reconcile()
+    assert world.status_and_reason(Kind.BUDGET_EXHAUSTED) == (TRUE, "BudgetExhausted")
+    assert world.status_and_reason(Kind.RECONCILING) == (TRUE, "BudgetExhausted"), "two runs still hold GPUs"
     release_suspended(world)
     world.settle()
-    assert world.said(Kind.STALLED) == (TRUE, "BudgetExhausted")
-    assert world.said(Kind.READY)[0] is FALSE
+    assert world.status_and_reason(Kind.STALLED) == (TRUE, "BudgetExhausted")
+    assert world.status_and_reason(Kind.READY)[0] is FALSE
     assert world.status.phase is CampaignPhase.FAILED
     assert world.events.count("BudgetExhausted") == 1
     assert len(world.store.created) == 3
@@ -80,16 +80,16 @@ def test_raising_the_budget_resumes_the_campaign() -> None:
     world = with_budget(6)
     launch_all(world)
     world.pass_time(HOUR)
-    world.look()
+    world.reconcile()
     release_suspended(world)
     world.settle()
     world.edit("spec.parallelism", 5)
     world.settle()
-    assert world.said(Kind.BUDGET_EXHAUSTED)[0] is TRUE, "a higher parallelism does not raise the budget"
+    assert world.status_and_reason(Kind.BUDGET_EXHAUSTED)[0] is TRUE, "a higher parallelism does not raise the budget"
     world.edit("spec.budget.gpuHours", 100)
     world.finish_all()
-    assert world.said(Kind.READY) == (TRUE, "Finished")
-    assert world.said(Kind.BUDGET_EXHAUSTED)[0] is FALSE
+    assert world.status_and_reason(Kind.READY) == (TRUE, "Finished")
+    assert world.status_and_reason(Kind.BUDGET_EXHAUSTED)[0] is FALSE
     assert len(world.store.created) == 6
 
 
@@ -97,16 +97,16 @@ def test_a_campaign_that_ends_exactly_at_its_budget_succeeds() -> None:
     world = with_budget(12)
     launch_all(world)
     world.pass_time(HOUR - 30)
-    world.look()
+    world.reconcile()
     world.pass_time(30)
     for name in world.planned:
         world.finish(name)
     world.settle()
-    assert world.said(Kind.READY) == (TRUE, "Finished")
-    assert world.said(Kind.BUDGET_EXHAUSTED) == (FALSE, "Finished"), "no run was stopped early"
+    assert world.status_and_reason(Kind.READY) == (TRUE, "Finished")
+    assert world.status_and_reason(Kind.BUDGET_EXHAUSTED) == (FALSE, "Finished"), "no run was stopped early"
     world.delete(world.planned[0])
     world.settle()
-    assert world.said(Kind.BUDGET_EXHAUSTED)[0] is TRUE
+    assert world.status_and_reason(Kind.BUDGET_EXHAUSTED)[0] is TRUE
     assert len(world.store.created) == 6
 
 
@@ -120,15 +120,15 @@ def test_unreported_gpu_time_counts_towards_the_limit_but_not_in_status() -> Non
     run["status"] |= {"gpuSecondsHeld": float(GPUS * (HOUR - 30)), "gpuSecondsUntil": format_timestamp(world.now)}
     world.store.touch(run)
     world.settle()
-    assert world.said(Kind.BUDGET_EXHAUSTED)[0] is FALSE
+    assert world.status_and_reason(Kind.BUDGET_EXHAUSTED)[0] is FALSE
     assert world.requeue_after_s == pytest.approx(30), "the remaining budget lasts 30 s"
     version = world.resource["metadata"]["resourceVersion"]
     world.store.now += timedelta(seconds=29)
-    world.look()
+    world.reconcile()
     assert world.resource["metadata"]["resourceVersion"] == version
     world.store.now += timedelta(seconds=1)
-    world.look()
-    assert world.said(Kind.BUDGET_EXHAUSTED)[0] is TRUE
+    world.reconcile()
+    assert world.status_and_reason(Kind.BUDGET_EXHAUSTED)[0] is TRUE
 
 
 def test_a_run_with_an_outdated_figure_is_not_charged_indefinitely() -> None:
@@ -136,8 +136,8 @@ def test_a_run_with_an_outdated_figure_is_not_charged_indefinitely() -> None:
     world.settle()
     world.launch(world.planned[0])
     world.store.now += timedelta(hours=10)
-    world.look()
-    assert world.said(Kind.BUDGET_EXHAUSTED)[0] is FALSE
+    world.reconcile()
+    assert world.status_and_reason(Kind.BUDGET_EXHAUSTED)[0] is FALSE
 
 
 def test_an_exhausted_budget_stays_exhausted_when_a_run_held_less_than_estimated() -> None:
@@ -149,12 +149,12 @@ def test_an_exhausted_budget_stays_exhausted_when_a_run_held_less_than_estimated
     run["status"]["gpuSecondsHeld"] = float(2 * HOUR - 60)
     world.store.touch(run)
     world.store.now += timedelta(seconds=40)
-    world.look()
+    world.reconcile()
     assert world.runs[name]["spec"]["suspend"]
     run["status"] |= {"phase": "Suspended", "gpuSecondsHeld": float(2 * HOUR - 50)}
     world.store.touch(run)
     world.settle()
-    assert world.said(Kind.STALLED) == (TRUE, "BudgetExhausted")
+    assert world.status_and_reason(Kind.STALLED) == (TRUE, "BudgetExhausted")
     assert world.runs[name]["spec"]["suspend"]
 
 
@@ -231,14 +231,14 @@ def test_gpu_time_counts_once_after_any_loss_and_recreation(steps: list[tuple[st
             truth += GPUS * amount
         elif step == "make again":
             world.delete(name)
-            world.look()
+            world.reconcile()
             world.launch(name)
         else:
             world.runs[name].pop("status")
             if step == "lose, seen":
-                world.look()
+                world.reconcile()
             report_gpu_time(world, name, amount)
-        world.look()
+        world.reconcile()
         assert world.status.gpu_hours_spent == pytest.approx(truth / HOUR, abs=0.002)
 
 
@@ -246,14 +246,14 @@ def test_a_new_round_has_its_own_budget() -> None:
     world = with_budget(6)
     launch_all(world)
     world.pass_time(HOUR)
-    world.look()
+    world.reconcile()
     release_suspended(world)
     world.settle()
     old = set(world.runs)
     world.edit("spec.rerun", "again")
     world.settle()
-    assert world.said(Kind.BUDGET_EXHAUSTED)[0] is FALSE
+    assert world.status_and_reason(Kind.BUDGET_EXHAUSTED)[0] is FALSE
     assert world.status.gpu_hours_spent == 0
     assert not old & set(world.runs), "unfinished runs of the previous round are deleted"
     world.finish_all()
-    assert world.said(Kind.READY) == (TRUE, "Finished")
+    assert world.status_and_reason(Kind.READY) == (TRUE, "Finished")

@@ -28,7 +28,7 @@ def test_an_added_axis_value_adds_only_the_new_runs(world: CampaignWorld) -> Non
     before = {name: run["metadata"]["uid"] for name, run in world.runs.items()}
     world.edit(TEMPERATURES, [0, 0.7, 1.0, 1.5])
     world.settle()
-    assert world.said(Kind.READY)[0] is ConditionStatus.FALSE
+    assert world.status_and_reason(Kind.READY)[0] is ConditionStatus.FALSE
     world.finish_all()
     assert len(world.store.created) == 8
     assert {name: world.runs[name]["metadata"]["uid"] for name in before} == before
@@ -42,7 +42,7 @@ def test_reordering_axes_creates_no_runs(world: CampaignWorld) -> None:
     world.edit("spec.axes", list(reversed(world.resource["spec"]["axes"])))
     world.settle()
     assert len(world.store.created) == 6
-    assert world.said(Kind.READY) == (ConditionStatus.TRUE, "Finished")
+    assert world.status_and_reason(Kind.READY) == (ConditionStatus.TRUE, "Finished")
 
 
 def test_unfinished_runs_removed_from_the_matrix_are_deleted(world: CampaignWorld) -> None:

@@ -47,12 +47,12 @@ def test_runs_are_created_once_each_in_plan_order(world: CampaignWorld) -> None:
     assert world.store.created == world.planned
     assert world.status.phase is CampaignPhase.SUCCEEDED
     assert world.status.progress == "6/6"
-    assert world.said(Kind.READY) == (TRUE, "Finished")
-    assert [world.said(kind)[0] for kind in (Kind.RECONCILING, Kind.STALLED, Kind.QUEUED)] == [FALSE] * 3
-    assert [world.said(kind)[0] for kind in (Kind.MEASUREMENT_COMPLETE, Kind.RESULTS_STORED, Kind.TRUSTWORTHY)] == [
-        TRUE
-    ] * 3
-    assert world.said(Kind.GATE_PASSED) == (UNKNOWN, "NoGate")
+    assert world.status_and_reason(Kind.READY) == (TRUE, "Finished")
+    assert [world.status_and_reason(kind)[0] for kind in (Kind.RECONCILING, Kind.STALLED, Kind.QUEUED)] == [FALSE] * 3
+    assert [
+        world.status_and_reason(kind)[0] for kind in (Kind.MEASUREMENT_COMPLETE, Kind.RESULTS_STORED, Kind.TRUSTWORTHY)
+    ] == [TRUE] * 3
+    assert world.status_and_reason(Kind.GATE_PASSED) == (UNKNOWN, "NoGate")
     assert world.status.round is not None
     assert world.status.round.completion_time is not None
     assert world.events[-1] == "RoundFinished"
@@ -67,7 +67,7 @@ def test_active_and_queued_runs_never_exceed_parallelism(parallelism: int) -> No
         world.queue(name)
     world.settle()
     assert len(world.runs) == min(parallelism, 6)
-    assert world.said(Kind.QUEUED) == (TRUE, "WaitingForQuota")
+    assert world.status_and_reason(Kind.QUEUED) == (TRUE, "WaitingForQuota")
     assert world.status.counts.queued == min(parallelism, 6)
     assert world.status.counts.active == 0
 
@@ -76,7 +76,7 @@ def test_an_unchanged_campaign_causes_no_status_write(world: CampaignWorld) -> N
     world.settle()
     version = world.resource["metadata"]["resourceVersion"]
     world.pass_time(3600)
-    world.look()
+    world.reconcile()
     assert world.resource["metadata"]["resourceVersion"] == version
 
 
@@ -94,9 +94,9 @@ def test_an_invalid_combination_is_reported_and_creates_no_run() -> None:
     world = CampaignWorld({"spec.axes[0].values": ["vllm", "tensorrt-llm", "no-such-engine"]})
     world.settle()
     assert world.runs == {}
-    assert world.said(Kind.VALIDATED) == (FALSE, "InvalidSpec")
+    assert world.status_and_reason(Kind.VALIDATED) == (FALSE, "InvalidSpec")
     assert "engine=no-such-engine" in world.message(Kind.VALIDATED)
-    assert world.said(Kind.STALLED) == (TRUE, "InvalidSpec")
+    assert world.status_and_reason(Kind.STALLED) == (TRUE, "InvalidSpec")
     assert world.status.phase is CampaignPhase.INVALID
     assert world.events == ["Invalid"]
 
@@ -105,8 +105,8 @@ def test_a_campaign_that_becomes_invalid_keeps_its_runs(world: CampaignWorld) ->
     world.settle()
     world.edit("spec.axes[0].values", ["no-such-engine"])
     before = dict(world.store.objects)
-    world.look()
-    assert world.said(Kind.VALIDATED)[0] is FALSE
+    world.reconcile()
+    assert world.status_and_reason(Kind.VALIDATED)[0] is FALSE
     assert world.runs.keys() == {name for kind, name in before if kind == "SpecBenchRun"}
     world.edit("spec.axes[0].values", ["vllm", "sglang"])
     world.finish_all()
@@ -123,12 +123,12 @@ def test_a_foreign_run_with_a_planned_name_is_reported_and_left_unchanged(world:
     assert len(world.store.created) == 5
     row = world.status.runs[1]
     assert (row.name, row.phase, row.reason) == (names[1], "", "NameTaken")
-    assert world.said(Kind.READY) == (TRUE, "FinishedWithFailures")
+    assert world.status_and_reason(Kind.READY) == (TRUE, "FinishedWithFailures")
     assert "NameTaken" in world.message(Kind.READY)
     assert "NameTaken" in world.events
     world.delete(names[1])
     world.finish_all()
-    assert world.said(Kind.READY) == (TRUE, "Finished")
+    assert world.status_and_reason(Kind.READY) == (TRUE, "Finished")
 
 
 def test_a_run_with_our_label_but_another_owner_counts_as_foreign(world: CampaignWorld) -> None:
@@ -149,19 +149,19 @@ def test_a_recreated_campaign_waits_until_the_old_runs_are_removed(world: Campai
     world.settle()
     assert world.runs == old
     assert {row.reason for row in world.status.runs} == {"WaitingForRemoval"}
-    assert world.said(Kind.RECONCILING) == (TRUE, "WaitingForRemoval")
+    assert world.status_and_reason(Kind.RECONCILING) == (TRUE, "WaitingForRemoval")
     assert "NameTaken" not in world.events
     for name in old:
         world.delete(name)
     world.finish_all()
     assert len(world.store.created) == 12
-    assert world.said(Kind.READY) == (TRUE, "Finished")
+    assert world.status_and_reason(Kind.READY) == (TRUE, "Finished")
 
 
 def test_a_name_conflict_on_create_is_retried(world: CampaignWorld) -> None:
     world.store.refuse[world.planned[0]] = Changed("Conflict", "exists")
     with pytest.raises(Changed):
-        world.look()
+        world.reconcile()
     assert "status" not in world.resource
     world.store.refuse.clear()
     world.settle()
@@ -178,10 +178,10 @@ def test_a_refused_run_is_reported_and_does_not_block_other_runs(
     world = CampaignWorld({"spec.parallelism": 3})
     world.store.refuse[world.planned[0]] = error
     with pytest.raises(type(error)):
-        world.look()
+        world.reconcile()
     assert world.store.created == world.planned[1:3]
-    assert world.said(Kind.RECONCILING)[0] is phase
-    assert world.said(Kind.STALLED)[0] is kind
+    assert world.status_and_reason(Kind.RECONCILING)[0] is phase
+    assert world.status_and_reason(Kind.STALLED)[0] is kind
     world.store.refuse.clear()
     world.finish_all()
     assert world.status.phase is CampaignPhase.SUCCEEDED
@@ -193,7 +193,7 @@ def test_an_error_after_the_end_is_an_event_and_leaves_the_status_unchanged(worl
     world.delete(world.planned[0])
     world.store.refuse[world.planned[0]] = Retry("ApiUnreachable", "read timed out")
     with pytest.raises(Retry):
-        world.look()
+        world.reconcile()
     assert world.status == last
     assert world.events[-1] == "ApiUnreachable"
 
@@ -205,7 +205,7 @@ def test_a_manually_deleted_run_is_recreated(world: CampaignWorld) -> None:
     world.delete(name)
     world.finish_all()
     assert world.store.created.count(name) == 2
-    assert world.said(Kind.READY) == (TRUE, "Finished")
+    assert world.status_and_reason(Kind.READY) == (TRUE, "Finished")
 
 
 def test_failed_runs_do_not_block_others_and_are_named_at_the_end(world: CampaignWorld) -> None:
@@ -216,7 +216,7 @@ def test_failed_runs_do_not_block_others_and_are_named_at_the_end(world: Campaig
     world.finish_all()
     assert world.status.counts.failed == 2
     assert world.status.phase is CampaignPhase.FAILED
-    assert world.said(Kind.READY) == (TRUE, "FinishedWithFailures")
+    assert world.status_and_reason(Kind.READY) == (TRUE, "FinishedWithFailures")
     assert "OOMKilled" in world.message(Kind.READY)
     assert [row.reason for row in world.status.runs][:3] == ["OOMKilled", "InvalidSpec", ""]
     assert world.events.count("RunFailed") == 2
@@ -227,9 +227,9 @@ def test_a_campaign_without_results_is_stalled(world: CampaignWorld) -> None:
         world.settle()
         world.fail(name)
     world.settle()
-    assert world.said(Kind.STALLED) == (TRUE, "NothingMeasured")
-    assert world.said(Kind.READY)[0] is FALSE
-    assert world.said(Kind.RECONCILING)[0] is FALSE
+    assert world.status_and_reason(Kind.STALLED) == (TRUE, "NothingMeasured")
+    assert world.status_and_reason(Kind.READY)[0] is FALSE
+    assert world.status_and_reason(Kind.RECONCILING)[0] is FALSE
 
 
 def test_a_stalled_unfinished_run_does_not_occupy_a_slot(world: CampaignWorld) -> None:
@@ -250,7 +250,7 @@ def test_failure_policy_stop_creates_no_further_runs(failed_max: object, begins:
         world.fail(name)
     world.settle()
     assert len(world.store.created) == begins
-    assert world.said(Kind.STALLED) == (TRUE, "TooManyFailed")
+    assert world.status_and_reason(Kind.STALLED) == (TRUE, "TooManyFailed")
     assert world.status.phase is CampaignPhase.FAILED
     world.delete(world.planned[0])
     world.finish_all()
@@ -263,9 +263,9 @@ def test_failure_policy_stop_lets_active_runs_finish() -> None:
     world.fail(world.planned[0])
     world.settle()
     assert len(world.runs) == 3
-    assert world.said(Kind.RECONCILING) == (TRUE, "TooManyFailed")
+    assert world.status_and_reason(Kind.RECONCILING) == (TRUE, "TooManyFailed")
     for name in world.planned[1:3]:
         world.finish(name)
     world.settle()
-    assert world.said(Kind.STALLED) == (TRUE, "TooManyFailed")
+    assert world.status_and_reason(Kind.STALLED) == (TRUE, "TooManyFailed")
     assert world.status.counts.succeeded == 2

@@ -108,7 +108,7 @@ def test_a_campaign_creates_runs_up_to_parallelism_and_summarizes_them(
     columns, cells = site.campaigns.table(NAME)
     shown = dict(zip(columns, cells, strict=True))
     assert (shown["Phase"], shown["Runs"], shown["Failed"]) == ("Succeeded", "6/6", 0)
-    site.tells("RoundStarted", "RoundFinished", kind="SpecBenchCampaign")
+    site.wait_for_events("RoundStarted", "RoundFinished", kind="SpecBenchCampaign")
     assert 'specbench_campaign_gpu_hours_spent{campaign="nightly"' in eventually(
         lambda: operator.metric("specbench_campaign_gpu_hours_spent{"), "the metric is not exposed"
     )

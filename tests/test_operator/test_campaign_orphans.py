@@ -40,10 +40,10 @@ def test_a_recovered_run_is_adopted_with_the_campaigns_labels(already: bool) -> 
     if already:
         world.finish(name)
     uid = world.runs[name]["metadata"]["uid"]
-    world.look()
+    world.reconcile()
     assert "NameTaken" not in world.events
     world.settle()
-    run = world.mine[name]
+    run = world.owned_runs[name]
     assert run["metadata"]["uid"] == uid, "the run is not recreated"
     assert run["metadata"]["labels"]["specbench.io/campaign"] == NAME
     assert "specbench.io/cell" in run["metadata"]["annotations"]
@@ -79,10 +79,10 @@ def test_other_runs_with_a_planned_name_are_not_adopted(why: str) -> None:
 def test_a_killed_operator_adopts_the_run_once() -> None:
     world = CampaignWorld({"spec.parallelism": 6})
     name = put_recovered_run(world)
-    world.look()
+    world.reconcile()
     world.lose_status()
     world.finish_all()
-    assert world.said(Kind.READY)[0] == "True"
+    assert world.status_and_reason(Kind.READY)[0] == "True"
     assert world.store.created.count(name) == 0
 
 
@@ -100,5 +100,5 @@ def test_runs_that_only_share_a_name_prefix_are_not_read(monkeypatch: pytest.Mon
         return get(kind, namespace, of)
 
     monkeypatch.setattr(world.store, "get", recording_get)
-    world.look()
+    world.reconcile()
     assert read == [NAME, name]

@@ -38,13 +38,13 @@ class EventDrivenWorld(CampaignWorld):
         getattr(self, "_" + event.replace(" ", "_"))()
 
     def live(self) -> list[str]:
-        return [name for name, run in self.mine.items() if not has_ended(run) and not run["spec"]["suspend"]]
+        return [name for name, run in self.owned_runs.items() if not has_ended(run) and not run["spec"]["suspend"]]
 
     def step(self) -> None:
         """Reconcile once and check the invariants."""
         active, foreign_before = set(self.live()), self.foreign_runs()
         try:
-            self.look()
+            self.reconcile()
         except (Changed, OperatorKilled):
             pass
         finally:
@@ -57,7 +57,7 @@ class EventDrivenWorld(CampaignWorld):
 
     def occupying(self) -> list[str]:
         """Active runs except stalled ones, which occupy no slot."""
-        return [name for name in self.live() if not stalled(self.mine[name])]
+        return [name for name in self.live() if not stalled(self.owned_runs[name])]
 
     def planned_now(self) -> list[str]:
         """Names of the current round's runs."""
@@ -65,7 +65,7 @@ class EventDrivenWorld(CampaignWorld):
         return [run.name for run in expand_campaign(parse_campaign(self.resource), self.status.round.number).runs]
 
     def foreign_runs(self) -> dict[str, object]:
-        return {name: copy.deepcopy(run) for name, run in self.runs.items() if name not in self.mine}
+        return {name: copy.deepcopy(run) for name, run in self.runs.items() if name not in self.owned_runs}
 
     def _launch(self) -> None:
         for name in [name for name in self.live() if not holds_gpus(self.runs[name])][:1]:
@@ -97,11 +97,11 @@ class EventDrivenWorld(CampaignWorld):
             self.queue(name)
 
     def _delete(self) -> None:
-        for name in list(self.mine)[:1]:
+        for name in list(self.owned_runs)[:1]:
             self.delete(name)
 
     def _obey(self) -> None:
-        for name, run in self.mine.items():
+        for name, run in self.owned_runs.items():
             if run["spec"]["suspend"] and holds_gpus(run):
                 self.release(name)
 
@@ -110,7 +110,7 @@ class EventDrivenWorld(CampaignWorld):
             self.suspend_by_hand(name)
 
     def _let_go_by_hand(self) -> None:
-        for name, run in self.mine.items():
+        for name, run in self.owned_runs.items():
             if run["spec"]["suspend"] and "specbench.io/suspended-by-campaign" not in run["metadata"]["annotations"]:
                 self.suspend_by_hand(name, suspend=False)
 
@@ -218,7 +218,7 @@ def test_every_campaign_ends_after_any_sequence_of_events(events: list[str]) -> 
         world.apply_event(event)
     world.finish_all()
     assert world.status.phase in (CampaignPhase.SUCCEEDED, CampaignPhase.FAILED)
-    assert world.said(Kind.RECONCILING)[0] is not TRUE
+    assert world.status_and_reason(Kind.RECONCILING)[0] is not TRUE
     assert [name for name in world.planned_now() if name not in world.runs] == []
 
 
@@ -260,6 +260,6 @@ def test_a_repeated_reconcile_changes_nothing(events: list[str]) -> None:
     world.settle(20)
     version, objects = world.resource["metadata"]["resourceVersion"], copy.deepcopy(world.store.objects)
     world.store.now += timedelta(seconds=1)
-    world.look()
+    world.reconcile()
     assert world.resource["metadata"]["resourceVersion"] == version
     assert world.store.objects == objects

@@ -41,9 +41,9 @@ def test_best_excludes_untrustworthy_runs(world: CampaignWorld) -> None:
     world.finish_all()
     assert world.status.best.startswith("ngram 1.50x")
     assert world.status.trust == "1 of 6 untrustworthy"
-    assert world.said(Kind.TRUSTWORTHY) == (FALSE, "Untrustworthy")
+    assert world.status_and_reason(Kind.TRUSTWORTHY) == (FALSE, "Untrustworthy")
     assert world.planned[0] in world.message(Kind.TRUSTWORTHY)
-    assert world.said(Kind.READY) == (TRUE, "Finished")
+    assert world.status_and_reason(Kind.READY) == (TRUE, "Finished")
 
 
 def test_none_faster_is_reported_only_after_the_last_run(world: CampaignWorld) -> None:
@@ -72,7 +72,7 @@ def test_gate_results_of_all_runs_are_combined(
     for name, gate in zip(world.planned, gates, strict=True):
         world.finish(name, gate=gate)
     world.settle()
-    assert world.said(Kind.GATE_PASSED) == expected
+    assert world.status_and_reason(Kind.GATE_PASSED) == expected
     assert world.status.gate == text
     assert ("GateFailed" in world.events) is (expected[0] is FALSE)
 
@@ -83,7 +83,7 @@ def test_results_that_are_not_stored_are_reported_with_their_run(world: Campaign
     rows = world.runs[name]["status"]["conditions"]
     rows[[row["type"] for row in rows].index("ResultsStored")] |= {"status": "False", "reason": "BucketMissing"}
     world.settle()
-    assert world.said(Kind.RESULTS_STORED) == (FALSE, "BucketMissing")
+    assert world.status_and_reason(Kind.RESULTS_STORED) == (FALSE, "BucketMissing")
     assert name in world.message(Kind.RESULTS_STORED)
 
 

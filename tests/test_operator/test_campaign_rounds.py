@@ -95,7 +95,7 @@ def test_replacing_a_token_before_its_round_is_in_status_starts_two_rounds(world
     world.edit("spec.rerun", "b")
     world.store.writes_left = 6
     with pytest.raises(OperatorKilled):
-        world.look()
+        world.reconcile()
     world.store.writes_left = None
     assert round_of(world).number == 1, "the runs exist, but the status is not written"
     world.edit("spec.rerun", "c")
@@ -109,7 +109,7 @@ def test_a_firing_interrupted_by_a_kill_is_not_reported_as_skipped() -> None:
     until(world, THREE)
     world.store.writes_left = 6
     with pytest.raises(OperatorKilled):
-        world.look()
+        world.reconcile()
     world.store.writes_left = None
     world.settle()
     assert parse_timestamp(round_of(world).fire_time) == THREE
@@ -136,7 +136,7 @@ def test_gate_baselines_are_kept_beyond_the_history_limit(world: CampaignWorld, 
     world.edit("spec.rerun", "a")
     world.settle()
     assert first < set(world.runs), "the active second round is compared with these runs"
-    failing = next(name for name in world.mine if name not in first)
+    failing = next(name for name in world.owned_runs if name not in first)
     world.fail(failing)
     world.finish_all()
     world.edit("spec.axes[0].name", "program")
@@ -263,8 +263,8 @@ def test_the_schedule_starts_the_next_round_after_a_stopped_one() -> None:
     world.settle()
     world.fail(world.planned[0])
     world.settle()
-    assert world.said(Kind.STALLED) == (ConditionStatus.TRUE, "TooManyFailed")
+    assert world.status_and_reason(Kind.STALLED) == (ConditionStatus.TRUE, "TooManyFailed")
     until(world, THREE)
     world.settle()
     assert round_of(world).number == 2
-    assert world.said(Kind.STALLED)[0] is ConditionStatus.FALSE
+    assert world.status_and_reason(Kind.STALLED)[0] is ConditionStatus.FALSE

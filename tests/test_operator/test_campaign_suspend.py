@@ -37,7 +37,7 @@ def test_suspending_a_campaign_suspends_its_runs_and_creates_none(world: Campaig
     assert suspended_runs(world) == {second: "Suspended"}
     assert len(world.store.created) == 2
     assert world.status.phase is CampaignPhase.SUSPENDED
-    assert {world.said(kind)[0] for kind in (Kind.READY, Kind.RECONCILING, Kind.STALLED)} == {FALSE}
+    assert {world.status_and_reason(kind)[0] for kind in (Kind.READY, Kind.RECONCILING, Kind.STALLED)} == {FALSE}
     assert "Suspended" in world.events
 
 
@@ -46,7 +46,7 @@ def test_a_refused_suspend_of_one_run_does_not_block_the_others(world: CampaignW
     world.store.refuse_changes[first] = Stop("ManifestRefused", "an admission webhook says no")
     world.edit("spec.suspend", True)
     with pytest.raises(Stop, match="webhook"):
-        world.look()
+        world.reconcile()
     assert suspended_runs(world) == {second: "Suspended"}
     world.store.refuse_changes.clear()
     world.settle()
@@ -58,7 +58,7 @@ def test_an_unreachable_api_server_ends_the_loop_over_the_runs(world: CampaignWo
     world.store.refuse_changes[first] = Retry("ApiUnreachable", "read timed out")
     world.edit("spec.suspend", True)
     with pytest.raises(Retry, match="timed out"):
-        world.look()
+        world.reconcile()
     assert not world.runs[second]["spec"]["suspend"]
 
 
@@ -117,11 +117,11 @@ def test_a_campaign_that_waits_for_a_manual_resume_reports_it(world: CampaignWor
     for name in world.planned[:2]:
         world.suspend_by_hand(name)
     world.settle()
-    assert world.said(Kind.RECONCILING) == (TRUE, "WaitingForResume")
+    assert world.status_and_reason(Kind.RECONCILING) == (TRUE, "WaitingForResume")
     assert world.planned[0] in world.message(Kind.RECONCILING)
     world.suspend_by_hand(world.planned[0], suspend=False)
     world.settle()
-    assert world.said(Kind.RECONCILING) == (TRUE, "Running")
+    assert world.status_and_reason(Kind.RECONCILING) == (TRUE, "Running")
 
 
 def test_a_manually_resumed_run_is_suspended_again_with_its_campaign(world: CampaignWorld) -> None:

@@ -139,7 +139,7 @@ def test_probe_output_overrides_node_labels_only_where_it_has_values() -> None:
     assert blind[FactName.GPU].value == "NVIDIA-H200"
 
 
-# -- passed to the client -----------------------------------------------------------------------------------------------
+# -- passed to the client ----------------------------------------------------------------------------------------------
 
 
 def test_variable_references_are_passed_on_unexpanded() -> None:
@@ -158,12 +158,12 @@ def host_facts_of(manifest: Mapping[str, Any]) -> HostFacts:
 
 def test_the_client_gets_the_engine_environment_and_a_replacement_gets_the_same() -> None:
     world = ClusterWorld(nodes=[node(LABELS)])
-    world.look()
+    world.reconcile()
     fields = {"node": "gpu-1", "image_id": DIGEST, "started_at": NOON}
     world.start_pod(world.engine(), ready=True, **fields)
-    (client,) = world.look().apply
+    (client,) = world.reconcile().apply
     assert host_facts_of(client).value(FactName.IMAGE_DIGEST) == DIGEST
     assert host_facts_of(client).value(FactName.GPU) == "NVIDIA-H200"
-    assert world.look().apply == (), "an existing client is not applied again"
+    assert world.reconcile().apply == (), "an existing client is not applied again"
     world.lose_job(world.client())
-    assert world.look().apply == (client,)
+    assert world.reconcile().apply == (client,)

@@ -30,7 +30,7 @@ def test_a_launch_missing_from_status_keeps_its_number_when_status_writes_fail()
     world.lose_status()
     suspend(world)
     for _ in range(3):
-        world.look_in_vain()
+        world.reconcile_without_status_write()
         world.reap()
     assert [pod for pod in world.pods.values() if pod.alive] == [], "its GPUs are released"
     suspend(world, suspended=False)
@@ -46,7 +46,7 @@ def test_no_engine_is_launched_before_the_stopped_job_has_ended() -> None:
     world.settle()
     world.lose_status()
     suspend(world)
-    world.look()
+    world.reconcile()
     stopped = world.jobs[world.engine()]
     assert stopped.verdict is not None
     world.jobs[world.engine()] = replace(stopped, failure=None)
@@ -64,10 +64,10 @@ def test_a_launch_whose_first_status_write_fails_keeps_its_number() -> None:
     suspend(world)
     world.settle()
     suspend(world, suspended=False)
-    world.look_in_vain()
+    world.reconcile_without_status_write()
     assert (world.group(0).attempt, world.group(0).state) == (0, GroupState.WAITING)
     suspend(world)
-    world.look_in_vain()
+    world.reconcile_without_status_write()
     suspend(world, suspended=False)
     world.settle()
     assert world.launched == [world.engine(0, 0), world.engine(0, 1)]
@@ -79,10 +79,10 @@ def test_a_queued_launch_leaves_its_queue_once_it_is_in_status() -> None:
     world.lose_status()
     suspend(world)
     for _ in range(3):
-        world.look_in_vain()
-    world.look()
+        world.reconcile_without_status_write()
+    world.reconcile()
     assert world.engine() in world.jobs, "this reconcile writes it to the status"
-    world.look()
+    world.reconcile()
     assert world.engine() not in world.jobs
     suspend(world, suspended=False)
     world.settle()
@@ -243,10 +243,10 @@ def test_no_launch_number_is_used_twice_after_any_loss_or_failed_write(
     world = LaunchRecordingWorld(
         operator_run(QUEUED if queued else {"spec.placement": {"gpus": 2, "preemptionBudget": 50}})
     )
-    world.look()
+    world.reconcile()
     for event, refused in events:
         world.apply_event(event)
         if refused:
-            world.look_in_vain()
+            world.reconcile_without_status_write()
         else:
-            world.look()
+            world.reconcile()

@@ -75,7 +75,7 @@ def test_gpu_seconds_count_devices_from_any_source(placement: dict[str, Any], gp
     world.settle()
     world.serve()
     world.pass_time(100)
-    world.look()
+    world.reconcile()
     assert world.status.gpu_seconds_held == pytest.approx(gpus * 100, abs=gpus)
 
 
@@ -142,12 +142,12 @@ def test_the_second_arm_prefers_the_node_of_the_first() -> None:
     assert "affinity" not in _last_engine(world)
     world.serve()
     world.change_pod(world.engine(), node="gpu-7")
-    world.look()
+    world.reconcile()
     assert world.status.engine_nodes == ["gpu-7"]
     world.finish_client()
     applied = []
     for _ in range(5):
-        applied += [manifest for manifest in world.look().apply if manifest["kind"] == "Job"]
+        applied += [manifest for manifest in world.reconcile().apply if manifest["kind"] == "Job"]
         world.reap()
     assert world.engine(1) in [manifest["metadata"]["name"] for manifest in applied]
     pod = applied[-1]["spec"]["template"]["spec"]

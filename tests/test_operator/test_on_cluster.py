@@ -90,16 +90,16 @@ def test_a_missing_image_fails_each_arm_and_leaves_no_pod(
     site: OperatorSite, operator: OperatorProcess, make: Make
 ) -> None:
     make({"spec.engine.image": NO_IMAGE, "spec.placement": {"gpus": 4}})
-    status = site.reaches("demo", "Failed")
+    status = site.wait_for_phase("demo", "Failed")
     assert [row["reason"] for row in status["groups"]] == ["ImagePullFailed"] * 2
-    assert site.said("demo", "Stalled") == ("True", "ImagePullFailed")
+    assert site.status_and_reason("demo", "Stalled") == ("True", "ImagePullFailed")
     assert "registry.invalid" in site.message("demo", "Stalled")
-    assert site.said("demo", "Reconciling")[0] == "False"
+    assert site.status_and_reason("demo", "Reconciling")[0] == "False"
     eventually(lambda: not site.names("pods", "engine"), "engine pods still exist")
     assert site.names("jobs", "engine") == ["demo-g0-0", "demo-g1-0"], "the Jobs are kept as records"
     assert site.names("services") == []
     assert status["gpuSecondsHeld"] > 0
-    site.tells("EngineStarting", "ImagePullFailed")
+    site.wait_for_events("EngineStarting", "ImagePullFailed")
     eventually(lambda: site.status("demo").get("completionTime"), "the run does not complete")
 
 
@@ -107,8 +107,8 @@ def test_an_unschedulable_engine_reports_the_schedulers_message(
     site: OperatorSite, operator: OperatorProcess, make: Make
 ) -> None:
     make({"spec.placement": {"gpus": 64}, "spec.startupDeadlineSeconds": 8})
-    assert "nvidia.com/gpu" in site.comes_to_say("demo", "EngineReady", "False", "Unschedulable")
-    status = site.reaches("demo", "Failed")
+    assert "nvidia.com/gpu" in site.wait_for_condition("demo", "EngineReady", "False", "Unschedulable")
+    status = site.wait_for_phase("demo", "Failed")
     assert [row["reason"] for row in status["groups"]] == ["Unschedulable"] * 2
     assert status["gpuSecondsHeld"] == 0
 
@@ -117,14 +117,14 @@ def test_a_command_that_cannot_start_is_a_config_error(
     site: OperatorSite, operator: OperatorProcess, make: Make
 ) -> None:
     make({"spec.engine.command": ["no-such-program"]})
-    status = site.reaches("demo", "Failed")
+    status = site.wait_for_phase("demo", "Failed")
     assert [row["reason"] for row in status["groups"]] == ["ConfigError"] * 2
     assert "no-such-program" in status["groups"][0]["message"]
 
 
 def test_an_engine_that_never_answers_is_never_ready(site: OperatorSite, operator: OperatorProcess, make: Make) -> None:
     make({"spec.startupDeadlineSeconds": 5})
-    status = site.reaches("demo", "Failed")
+    status = site.wait_for_phase("demo", "Failed")
     assert [row["reason"] for row in status["groups"]] == ["NeverReady"] * 2
     eventually(lambda: not site.names("pods", "engine"), "engine pods still exist")
 
@@ -140,11 +140,11 @@ def test_an_invalid_spec_that_admission_accepts_is_refused_and_creates_nothing(
     site: OperatorSite, operator: OperatorProcess, make: Make
 ) -> None:
     make({"spec.engine.args": ["--port=1"]})
-    site.reaches("demo", "Invalid")
-    assert site.said("demo", "Validated") == ("False", "InvalidSpec")
+    site.wait_for_phase("demo", "Invalid")
+    assert site.status_and_reason("demo", "Validated") == ("False", "InvalidSpec")
     assert "spec.engine.args[0]" in site.message("demo", "Validated")
     assert site.names("jobs") == site.names("services") == site.names("configmaps") == []
-    site.tells("Invalid")
+    site.wait_for_events("Invalid")
 
 
 def test_deleting_a_run_frees_its_gpus_while_the_operator_is_down(
@@ -167,7 +167,7 @@ def test_a_killed_operator_continues_and_creates_nothing_twice(
     operator.end(signal.SIGKILL)
     operator.start()
     site.runs.apply({**resource(), "spec": {**site.runs.get("demo")["spec"], "startupDeadlineSeconds": 5}})
-    status = site.reaches("demo", "Failed")
+    status = site.wait_for_phase("demo", "Failed")
     assert [row["attempt"] for row in status["groups"]] == [0, 0]
     jobs = site.items("jobs", "engine")
     assert [job["metadata"]["name"] for job in jobs] == ["demo-g0-0", "demo-g1-0"]
@@ -184,7 +184,7 @@ def test_a_launch_missing_from_status_is_stopped_and_keeps_its_number(
     site.cluster.call("PATCH", path, {"spec": {"suspend": True}}, kind=MERGE)
     site.cluster.call("PATCH", f"{path}/status", {"status": None}, kind=MERGE)
     operator.start()
-    site.reaches("demo", "Suspended")
+    site.wait_for_phase("demo", "Suspended")
     eventually(lambda: not site.names("pods", "engine"), "its GPUs are still held")
     assert site.names("jobs", "engine") == ["demo-g0-0"], "the Job is kept as a record"
     site.cluster.call("PATCH", path, {"spec": {"suspend": False}}, kind=MERGE)
@@ -216,7 +216,10 @@ def test_a_foreign_service_with_a_childs_name_is_reported_and_not_replaced(
     foreign_service = {"metadata": {"name": "demo-g0-0"}, "spec": {"ports": [{"port": 80}]}}
     site.cluster.call("POST", f"/api/v1/namespaces/{site.namespace}/services", foreign_service)
     make()
-    eventually(lambda: site.said("demo", "Reconciling") == ("True", "NameTaken"), "the name conflict is not reported")
+    eventually(
+        lambda: site.status_and_reason("demo", "Reconciling") == ("True", "NameTaken"),
+        "the name conflict is not reported",
+    )
     assert site.names("jobs") == []
     site.delete("services", "demo-g0-0")
     eventually(lambda: site.names("jobs", "engine"), "the run does not continue without the conflict")
@@ -235,11 +238,11 @@ def test_without_s3_no_engine_is_launched_and_the_reason_is_reported(
 ) -> None:
     status, wrong = WRONG_S3[reason]
     make({"spec.results": {"s3": {**bucket, **wrong}}})
-    eventually(lambda: site.said("demo", "ResultsStored") == (status, reason), f"{reason} is not reported")
+    eventually(lambda: site.status_and_reason("demo", "ResultsStored") == (status, reason), f"{reason} is not reported")
     assert site.names("jobs") == []
-    assert site.said("demo", "Reconciling") == ("True", reason)
-    before, looks = site.runs.get("demo")["metadata"]["resourceVersion"], operator.looks()
-    eventually(lambda: operator.looks() >= looks + 2, "the run is not reconciled again")
+    assert site.status_and_reason("demo", "Reconciling") == ("True", reason)
+    before, looks = site.runs.get("demo")["metadata"]["resourceVersion"], operator.reconcile_count()
+    eventually(lambda: operator.reconcile_count() >= looks + 2, "the run is not reconciled again")
     assert site.runs.get("demo")["metadata"]["resourceVersion"] == before, "an unchanged status is written again"
 
 
@@ -263,7 +266,7 @@ def test_a_deleted_engine_pod_is_a_lost_launch_and_not_a_crash(
     eventually(lambda: site.names("pods", "engine"), "no engine was launched")
     site.delete("pods", site.names("pods", "engine")[0])
     eventually(lambda: site.has("jobs", "demo-g0-1"), "the engine is not launched again")
-    site.tells("EngineLost")
+    site.wait_for_events("EngineLost")
     eventually(lambda: first_group(site).get("state") == "Starting", "the group is not Starting")
 
     def attempts() -> list[str]:
@@ -287,7 +290,7 @@ def test_a_drained_engine_is_preempted_and_relaunched_and_its_job_records_it(
     )
     row = eventually(lambda: [row for row in site.status("demo")["groups"] if row["attempt"] == 1])[0]
     assert (row["preemptions"], row.get("suspensions", 0)) == (1, 0)
-    site.tells("Preempted")
+    site.wait_for_events("Preempted")
     (first, _) = site.items("jobs", "engine")
     assert '"reason": "Preempted"' in first["metadata"]["annotations"]["specbench.io/verdict"]
 
@@ -303,7 +306,7 @@ def test_a_queue_without_kueue_is_reported_and_holds_no_gpus(
     site: OperatorSite, operator: OperatorProcess, make: Make
 ) -> None:
     make({"spec.placement": {"gpus": 8, "queueName": "bench"}})
-    assert "no Kueue" in site.comes_to_say("demo", "Queued", "True", "Inadmissible")
+    assert "no Kueue" in site.wait_for_condition("demo", "Queued", "True", "Inadmissible")
     assert site.phase("demo") == "Queued"
     assert site.names("pods") == []
     assert site.status("demo")["gpuSecondsHeld"] == 0
@@ -316,7 +319,7 @@ def test_suspending_releases_the_gpus(site: OperatorSite, operator: OperatorProc
     eventually(lambda: first_group(site).get("state") == "Starting", "the launch is not in the status")
     path = f"/apis/specbench.io/v1alpha1/namespaces/{site.namespace}/specbenchruns/demo"
     site.cluster.call("PATCH", path, {"spec": {"suspend": True}}, kind=MERGE)
-    site.reaches("demo", "Suspended")
+    site.wait_for_phase("demo", "Suspended")
     eventually(lambda: not site.names("pods") and not site.names("jobs"), "the GPUs are still held")
     site.cluster.call("PATCH", path, {"spec": {"suspend": False}}, kind=MERGE)
     eventually(lambda: site.names("jobs", "engine") == ["demo-g0-1"], "the run does not resume")
@@ -329,7 +332,7 @@ def test_children_are_deleted_after_their_ttl_and_the_run_is_kept(
     site: OperatorSite, operator: OperatorProcess, make: Make
 ) -> None:
     make({"spec.startupDeadlineSeconds": 5, "spec.ttlSecondsAfterFinished": 3})
-    site.reaches("demo", "Failed")
+    site.wait_for_phase("demo", "Failed")
     eventually(lambda: not site.names("jobs") and not site.names("configmaps"), "the children exist after their TTL")
     assert site.phase("demo") == "Failed"
 
@@ -354,7 +357,7 @@ def test_the_operator_waits_for_an_unavailable_api_server(
     ground.start("kube-apiserver")
     path = f"/apis/specbench.io/v1alpha1/namespaces/{site.namespace}/specbenchruns/demo"
     retry_until_available(lambda: site.cluster.call("PATCH", path, {"spec": {"startupDeadlineSeconds": 5}}, kind=MERGE))
-    status = site.reaches("demo", "Failed")
+    status = site.wait_for_phase("demo", "Failed")
     assert [row["attempt"] for row in status["groups"]] == [0, 0]
     assert operator.ended is None
     assert operator.healthy()
@@ -364,7 +367,7 @@ def test_the_operator_exposes_metrics_and_exits_cleanly_on_sigterm(
     site: OperatorSite, operator: OperatorProcess, make: Make
 ) -> None:
     make({"spec.startupDeadlineSeconds": 5})
-    site.reaches("demo", "Failed")
+    site.wait_for_phase("demo", "Failed")
     eventually(lambda: 'specbench_runs{phase="Failed"} 1.0' in operator.metric("specbench_runs"), "no metrics")
     assert "_count 0.0" not in operator.metric("specbench_reconcile_seconds_count")
     assert float(operator.metric("specbench_last_watch_event_timestamp_seconds").split()[-1]) > time.time() - 120

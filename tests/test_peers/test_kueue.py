@@ -107,7 +107,7 @@ def comes_to_say(run: ClusterRun, status: str, reason: str, words: str = "") -> 
     """Wait for its condition Queued. Fails with all that Kubernetes and Kueue know of the run."""
 
     def said() -> bool:
-        *told, message = run.said("Queued")
+        *told, message = run.condition("Queued")
         return told == [status, reason] and words in message
 
     try:
@@ -128,10 +128,10 @@ def test_runs_are_admitted_one_after_the_other_and_say_what_they_wait_for(
 ) -> None:
     first, first_stored = begin("first", quota.placement())
     comes_to_say(first, "True", "Inadmissible", "LocalQueue bench doesn't exist")
-    assert first.said("Stalled")[0] == "False"
+    assert first.condition("Stalled")[0] == "False"
     assert first.phase() == "Queued"
     quota.open()
-    first.reaches("Starting", "Running")
+    first.wait_for_phase("Starting", "Running")
     second, second_stored = begin("second", quota.placement())
     comes_to_say(second, "True", "WaitingForQuota", "insufficient")
     status = second.status()
@@ -148,9 +148,9 @@ def test_runs_are_admitted_one_after_the_other_and_say_what_they_wait_for(
     eventually(over, "they do not come to their ends", 400)
     assert most == 1
     for run, stored in ((first, first_stored), (second, second_stored)):
-        assert stored.wrongs() == []
-        assert run.said("Queued")[:2] == ("False", "NotQueued")
-        run.tells("EngineQueued", "EngineStarting", "EngineReady", "ResultsReady")
+        assert stored.violations() == []
+        assert run.condition("Queued")[:2] == ("False", "NotQueued")
+        run.wait_for_events("EngineQueued", "EngineStarting", "EngineReady", "ResultsReady")
         assert sum(row.get("preemptions", 0) for row in run.status()["groups"]) == 0
 
 
@@ -159,7 +159,7 @@ def test_a_preempted_run_says_so_gives_no_result_and_is_measured_later_once(
 ) -> None:
     quota.open()
     nightly, nightly_stored = begin("nightly", quota.placement(LOW), {"spec.engine.args": LONG})
-    nightly.reaches("Running")
+    nightly.wait_for_phase("Running")
     eventually(lambda: nightly.living("client"), "no client is at work")
     eventually(nightly_stored.unnamed, "nothing was measured yet that a preemption could spoil")
     engine_jobs = uids(nightly, "jobs")
@@ -178,18 +178,18 @@ def test_a_preempted_run_says_so_gives_no_result_and_is_measured_later_once(
     assert uids(nightly, "jobs") == engine_jobs, "it keeps its place in the queue"
     held = nightly.status()["gpuSecondsHeld"]
 
-    nightly.reaches("Running", within_s=400)
+    nightly.wait_for_phase("Running", within_s=400)
     assert uids(nightly, "jobs") == engine_jobs
     assert uids(nightly, "pods").isdisjoint(engine_pods)
     release.ends()
-    assert release_stored.wrongs() == []
+    assert release_stored.violations() == []
     nightly.ends(within_s=400)
-    assert nightly_stored.wrongs() == [], "every point once, and whole"
+    assert nightly_stored.violations() == [], "every point once, and whole"
     assert nightly_stored.unnamed() >= spoilt
     status = nightly.status()
     assert status["gpuSecondsHeld"] > held
     assert [row.get("preemptions", 0) for row in status["groups"]] == [1, 0]
-    nightly.tells("Preempted")
+    nightly.wait_for_events("Preempted")
     assert "EngineLost" not in nightly.reasons()
     launches = {nightly_stored.json(key)["attempt"].partition("-")[0] for key in nightly_stored.manifests()}
     assert launches == {"1", "0"}, "the baseline was measured by its second launch, the drafter by its first"
