@@ -51,8 +51,8 @@ class Campaign:
     def status(self) -> dict[str, Any]:
         return dict(retry_until_available(lambda: self._site.site.campaigns.get(NAME)).get("status") or {})
 
-    def counted(self, word: str) -> int:
-        return int(self.status().get("counts", {}).get(word, 0))
+    def counted(self, outcome: str) -> int:
+        return int(self.status().get("counts", {}).get(outcome, 0))
 
     def condition_status(self, kind: str) -> str:
         return "".join(row["status"] for row in self.status().get("conditions", []) if row["type"] == kind)
@@ -109,7 +109,7 @@ def check_campaign_completes(site: SimulatedSite, sides: Sides, kills: int, long
     assert site.violations(cut_off) == []
     eventually(lambda: site.left() == [] and site.gpus() == 0, f"objects are left: {site.left()}")
     assert len(campaign.runs()) == total == len(ended)
-    counts = [campaign.counted(word) for word in ("total", "succeeded", "failed")]
+    counts = [campaign.counted(outcome) for outcome in ("total", "succeeded", "failed")]
     assert counts == [total, total - FAILING, FAILING]
     for run in campaign.runs():
         if ended[run.name]["phase"] == "Succeeded":

@@ -22,11 +22,11 @@ NO_IMAGE = "registry.invalid/no-such-engine:none"
 
 @dataclass(frozen=True)
 class Failure:
-    """`words`: text that the message must contain. `arms`: the arms that fail."""
+    """`text`: text that the message must contain. `arms`: the arms that fail."""
 
     edits: dict[str, Any]
     reason: str
-    words: str
+    text: str
     arms: tuple[str, ...] = ("eagle3",)
 
 
@@ -64,9 +64,9 @@ def test_a_failure_is_reported_releases_its_gpus_and_keeps_the_other_arm(
     status = run.ends("Failed" if alone else "Succeeded")
     rows = {row["arm"]: row for row in status["groups"]}
     assert {arm: rows[arm]["reason"] for arm in failure.arms} == dict.fromkeys(failure.arms, failure.reason)
-    assert all(failure.words in rows[arm]["message"] for arm in failure.arms), rows
+    assert all(failure.text in rows[arm]["message"] for arm in failure.arms), rows
     assert run.condition("EngineReady")[:2] == run.condition("MeasurementComplete")[:2] == ("False", failure.reason)
-    assert failure.words in run.condition("EngineReady")[2]
+    assert failure.text in run.condition("EngineReady")[2]
     run.wait_for_events(failure.reason)
     assert status["points"]["failed"] == len(failure.arms)
     if not alone:
@@ -77,4 +77,4 @@ def test_a_failure_is_reported_releases_its_gpus_and_keeps_the_other_arm(
     else:
         assert run.condition("Stalled")[:2] == ("True", failure.reason)
         assert stored.manifests() == {}
-    eventually(lambda: run.at_work() == [] and run.gpus() == 0, f"objects are left: {run.at_work()}")
+    eventually(lambda: run.active_objects() == [] and run.gpus() == 0, f"objects are left: {run.active_objects()}")

@@ -68,7 +68,7 @@ def run_with_kill(
         killed = kill(kind, product, run, chance)
         print(f"{run.name}: killed {killed} at stage: {stage}")  # noqa: T201
         status = run.ends()
-        eventually(lambda: run.at_work() == [], f"left behind: {run.at_work()}")
+        eventually(lambda: run.active_objects() == [], f"left behind: {run.active_objects()}")
     assert watcher.violations == []
     assert stored.violations() == []
     assert status["progress"] == "2/2"

@@ -41,8 +41,8 @@ def test_a_run_completes_and_its_deletion_keeps_the_results(product: InstalledPr
     _check_results(status, stored)
     _check_provenance(stored)
     assert stored.violations() == []
-    assert run.at_work() == []
-    eventually(lambda: run.at_work() == [], "the run is active although its results exist")
+    assert run.active_objects() == []
+    eventually(lambda: run.active_objects() == [], "the run is active although its results exist")
     assert run.children("jobs", "engine") == [], "an engine's Job is kept only as the record of a failure"
     eventually(lambda: product.product.gpus() == (8, 0), "the GPUs are not free")
     run.wait_for_events("EngineStarting", "EngineReady", "GroupMeasured", "MeasurementComplete", "ResultsReady")
@@ -107,7 +107,7 @@ def test_a_suspended_run_releases_its_gpus_and_continues(product: InstalledProdu
         eventually(lambda: run.status().get("points", {}).get("measured") == 1, "nothing is measured", 240)
         run.suspend(suspended=True)
         run.wait_for_phase("Suspended")
-        eventually(lambda: run.gpus() == 0 and run.at_work() == [], "the GPUs are still held")
+        eventually(lambda: run.gpus() == 0 and run.active_objects() == [], "the GPUs are still held")
         assert len(stored.manifests()) == 1
         run.suspend(suspended=False)
         status = run.ends()

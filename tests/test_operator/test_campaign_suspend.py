@@ -149,7 +149,7 @@ def test_an_obsolete_suspend_annotation_is_removed_after_a_manual_resume(world: 
 def test_a_failed_but_recoverable_run_is_resumed_with_the_others(world: CampaignWorld, parallelism: int) -> None:
     """Otherwise it would still be suspended after its problem is fixed."""
     failed, other = world.planned[:2]
-    world.fail(failed, "ReportFailed", mendable=True)
+    world.fail(failed, "ReportFailed", recoverable=True)
     world.edit("spec.suspend", True)
     world.settle()
     assert failed in suspended_runs(world)

@@ -194,7 +194,7 @@ class LaunchRecordingWorld(ClusterWorld):
 
     def apply_event(self, event: str) -> None:
         """Apply one event; does nothing if it cannot occur now."""
-        at_work = [job for job in self.jobs.values() if job.key.role == ROLE_ENGINE and not job.ended]
+        active_jobs = [job for job in self.jobs.values() if job.key.role == ROLE_ENGINE and not job.ended]
         if event in ("suspend", "resume"):
             suspend(self, suspended=event == "suspend")
         elif event in ("s3 away", "s3 back"):
@@ -206,7 +206,7 @@ class LaunchRecordingWorld(ClusterWorld):
             self.measured.clear()
         elif event == "reap":
             self.reap()
-        for job in at_work:
+        for job in active_jobs:
             self.apply_engine_event(event, job.ref.name, job.key.group or 0, job.launch or 0)
 
     def apply_engine_event(self, event: str, name: str, group: int, launch: int) -> None:

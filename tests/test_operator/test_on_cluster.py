@@ -52,7 +52,7 @@ def operator(site: OperatorSite, tmp_path: Path) -> Iterator[OperatorProcess]:
 
 @pytest.fixture
 def bucket(site: OperatorSite) -> dict[str, Any]:
-    """The S3 destination beside the cluster, with its Secret in the namespace."""
+    """The S3 destination of the test cluster, with its Secret in the namespace."""
     ground = site.cluster.ground
     if ground is None:
         pytest.skip("the S3 server of hack/cluster is needed")

@@ -37,16 +37,16 @@ def documentation() -> dict[str, str]:
     found: dict[str, str] = {}
     for field, text in zip(definition.body, definition.body[1:], strict=False):
         match field, text:
-            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(words))):
-                found[name] = words
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(docstring))):
+                found[name] = docstring
     return found
 
 
 def test_every_setting_is_documented_with_its_unit() -> None:
     documented = documentation()
     assert [field.name for field in fields(OperatorSettings)] == list(documented)
-    units = {name: words for name, words in documented.items() if name.endswith("_s")}
-    assert [name for name, words in units.items() if "in seconds" not in words] == []
+    units = {name: docstring for name, docstring in documented.items() if name.endswith("_s")}
+    assert [name for name, docstring in units.items() if "in seconds" not in docstring] == []
 
 
 def test_every_setting_but_the_image_has_a_default() -> None:

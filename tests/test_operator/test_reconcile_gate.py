@@ -373,8 +373,8 @@ def check(world: ClusterWorld, decision: RunDecision) -> None:
     assert (GATED in rows) == ("gate" in world.run["spec"])
     assert decision.status.completion_time == world.status.completion_time
     assert len(decision.apply) <= 1
-    at_work = [name for name in gate_jobs(world) if not world.jobs[name].ended]
-    assert len(at_work) + len(decision.apply) <= 1, "only one Job writes gate.json"
+    active_jobs = [name for name in gate_jobs(world) if not world.jobs[name].ended]
+    assert len(active_jobs) + len(decision.apply) <= 1, "only one Job writes gate.json"
     if GATED in rows and rows[GATED].status is not ConditionStatus.UNKNOWN:
         assert decision.status.gate is not None
         assert decision.status.gate.gate_digest == digest_of(world.run["spec"]["gate"])

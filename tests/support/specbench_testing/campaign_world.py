@@ -162,11 +162,11 @@ class CampaignWorld:
             conditions=conditions(rows),
         )
 
-    def fail(self, name: str, reason: str = "OOMKilled", phase: str = "Failed", *, mendable: bool = False) -> None:
-        """The run ends without results; if `mendable`, it has failed but can be fixed by hand and has not ended."""
+    def fail(self, name: str, reason: str = "OOMKilled", phase: str = "Failed", *, recoverable: bool = False) -> None:
+        """The run ends without results; if `recoverable`, it has failed but can be fixed by hand and has not ended."""
         self._write_held(self.runs[name], at_once=True)
         rows = conditions({"Ready": "False", "Reconciling": "False", "Stalled": "True"}, reason)
-        ended = {} if mendable else {"completionTime": format_timestamp(self.now)}
+        ended = {} if recoverable else {"completionTime": format_timestamp(self.now)}
         self._set_status(name, phase=phase, conditions=rows, **ended)
 
     def queue(self, name: str) -> None:

@@ -182,9 +182,7 @@ SETTINGS: dict[str, Mapping[str, Any]] = {
         "special_tokens_map.json": {"bos_token": {**_TOOL, "content": "<bos>"}, "eos_token": "<eos>"},
     },
     "a map over the settings": {"special_tokens_map.json": {"bos_token": "<eos>"}},
-    "a token that only the settings have": {
-        _CONFIG: {"added_tokens_decoder": {str(_NEXT_ID): {**_TOOL, "special": True}}}
-    },
+    "a token only in the settings": {_CONFIG: {"added_tokens_decoder": {str(_NEXT_ID): {**_TOOL, "special": True}}}},
     "a token of other flags": {
         _CONFIG: {
             "added_tokens_decoder": {
@@ -194,10 +192,10 @@ SETTINGS: dict[str, Mapping[str, Any]] = {
     },
     "a token of an old file": {"added_tokens.json": {"<tool>": _NEXT_ID}},
     "a special token without a name": {_CONFIG: {"extra_special_tokens": ["<tool>"]}},
-    "the old word for it": {_CONFIG: {"additional_special_tokens": ["<tool>"]}},
-    "a special token by a name of its own": {_CONFIG: {"extra_special_tokens": {"pad_token": "<tool>"}}},
-    "a padding token that only the settings have": {_CONFIG: {"pad_token": "<tool>"}},
-    "a beginning that the tokenizer is told to add": {_CONFIG: {"add_bos_token": True, "add_eos_token": True}},
+    "additional_special_tokens": {_CONFIG: {"additional_special_tokens": ["<tool>"]}},
+    "a named special token": {_CONFIG: {"extra_special_tokens": {"pad_token": "<tool>"}}},
+    "a padding token only in the settings": {_CONFIG: {"pad_token": "<tool>"}},
+    "add_bos_token and add_eos_token": {_CONFIG: {"add_bos_token": True, "add_eos_token": True}},
 }
 """Files next to a tokenizer.json, with their changes; None removes a key."""
 BESIDE = "the fox <tool> jumps <bos> over"

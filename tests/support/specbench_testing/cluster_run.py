@@ -85,7 +85,7 @@ class ClusterRun:
         """Names of pods that have not ended."""
         return [pod["metadata"]["name"] for pod in self.children("pods", role) if is_living(pod)]
 
-    def at_work(self) -> list[str]:
+    def active_objects(self) -> list[str]:
         """Everything that can still run or be reached: living pods, active Jobs, Services."""
         jobs = [job["metadata"]["name"] for job in self.children("jobs") if not _has_ended(job)]
         return [*self.living(), *jobs, *(row["metadata"]["name"] for row in self.children("services"))]

@@ -666,7 +666,7 @@ INVALID_SPECS = (
         "nothing to measure, since baseline is Skip and drafters is empty",
     ),
     InvalidSpecCase(
-        "a model split over more GPUs than asked for",
+        "a model split over more GPUs than requested",
         {"spec.engine.tensorParallelSize": 4, "spec.placement.gpus": 2},
         "spec",
         "request as many GPUs as the model is split over",

@@ -1,4 +1,4 @@
-"""LeaderWorkerSet's own controller and webhooks, built from its Go module, beside the test cluster's API server.
+"""LeaderWorkerSet's own controller and webhooks, built from its Go module, for the test cluster's API server.
 
 It runs on the host as the administrator, and its webhooks only receive the objects of the test's namespace. Its
 definitions and webhook manifests come from the same module version: hack/peers/lws.
