@@ -7,11 +7,12 @@ while it is executed. Unknown keys are rejected: silently dropping a mistyped fi
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, GetJsonSchemaHandler, model_validator
 from pydantic.alias_generators import to_camel
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
@@ -25,14 +26,9 @@ class ValidationRule:
     message: str
 
 
-def require_rules(rules: Sequence[ValidationRule], holds: Sequence[bool]) -> None:
-    """Raise ValueError with the message of the first violated rule, which is also the API server's message.
-
-    `holds` contains one flag per rule: whether the object satisfies it.
-    """
-    for rule, satisfied in zip(rules, holds, strict=True):
-        if not satisfied:
-            raise ValueError(rule.message)
+def cel_list(words: Iterable[str]) -> str:
+    """Return words as a list in CEL, for a rule such as `self.source in ['a', 'b']`."""
+    return "[" + ", ".join(f"'{word}'" for word in words) + "]"
 
 
 @dataclass(frozen=True)
@@ -113,7 +109,7 @@ def _first_duplicate(values: list[Any]) -> Any:
 
 
 class ApiModel(BaseModel):
-    """Base class of all models. `rules` become `x-kubernetes-validations`; Python validators check the same rules."""
+    """Base class of all models. `rules` become `x-kubernetes-validations`, which the API server evaluates."""
 
     model_config = ConfigDict(
         extra="forbid",
@@ -138,3 +134,18 @@ class ApiModel(BaseModel):
     def from_json(cls, text: str | bytes) -> Self:
         """Parse what `to_json` wrote. Raises pydantic.ValidationError."""
         return cls.model_validate_json(text)
+
+
+class RuledModel(ApiModel, ABC):
+    """Base class of models whose `rules` are also checked in Python, with the same messages as on the API server."""
+
+    @abstractmethod
+    def _rules_hold(self) -> Sequence[bool]:
+        """Return for each of `rules`, in the same order, whether the object satisfies it."""
+
+    @model_validator(mode="after")
+    def _check_rules(self) -> Self:
+        for rule, satisfied in zip(self.rules, self._rules_hold(), strict=True):
+            if not satisfied:
+                raise ValueError(rule.message)
+        return self

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from generators import campaign_crd as campaign
-from generators import run_crd as resource
+from generators.custom_resources import CAMPAIGN, RUN
 from generators.structural_schema import LIST_TYPE, MAP_KEYS, VALIDATIONS, Schema
 from specbench_api import API_VERSION
 from specbench_api.model import ANYTHING
@@ -42,7 +41,7 @@ _BOUNDS = (
 
 def render() -> str:
     """Return the page."""
-    kinds = ((_RUN, resource.schema()), (_CAMPAIGN, campaign.schema()))
+    kinds = ((_RUN, RUN.schema()), (_CAMPAIGN, CAMPAIGN.schema()))
     sections = [line for title, schema in kinds for line in (title, *_parts(schema))]
     return "\n".join([_INTRODUCTION, *sections]).rstrip() + "\n"
 

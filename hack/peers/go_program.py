@@ -17,9 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from peers.toolchain import environment, go, go_for
-from specbench_cluster.commands import run
+from specbench_cluster.commands import locked, run
 from specbench_cluster.errors import BuildFailed, CommandFailed
-from specbench_cluster.locks import locked
 
 HERE = Path(__file__).resolve().parent
 SOURCES = (".go", ".mod", ".sum")

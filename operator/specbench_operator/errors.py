@@ -13,11 +13,18 @@ Any other exception is a bug: it is logged with its traceback, counted, and retr
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from specbench_api.errors import SpecbenchError
 
 
 class OperatorError(SpecbenchError):
-    """Base of the operator's errors. `reason` is a CamelCase word for a condition; the message is for people."""
+    """Base of the operator's errors. `reason` is a CamelCase word for a condition; the message is for people.
+
+    `kind`: how it is handled, for logs and metrics; subclasses for a single cause keep their parent's.
+    """
+
+    kind: ClassVar[str] = "OperatorError"
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
@@ -27,6 +34,8 @@ class OperatorError(SpecbenchError):
 class Retry(OperatorError):
     """A step failed, and may succeed later although nobody changes the run."""
 
+    kind = "Retry"
+
 
 class Changed(Retry):
     """The object was written or replaced by somebody else between reading and writing it."""
@@ -34,3 +43,5 @@ class Changed(Retry):
 
 class Stop(OperatorError):
     """A step failed, and will fail again until somebody changes the run or the operator's configuration."""
+
+    kind = "Stop"

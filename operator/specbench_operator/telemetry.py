@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
 import prometheus_client
@@ -60,16 +61,22 @@ class Telemetry:
         """Serve /metrics on this port, in a separate thread."""
         prometheus_client.start_http_server(port, registry=self.registry)
 
-    def reconciled(self, seconds: float) -> None:
-        """Record the duration of a reconciliation, whether it succeeded or not."""
-        self._reconcile.observe(seconds)
+    def timed(self) -> AbstractContextManager[object]:
+        """Return a context that records the duration of a reconciliation, whether it succeeds or not."""
+        return self._reconcile.time()
 
     def failed(self, kind: str) -> None:
         """Count a reconciliation that ended in an error of this kind: Retry, Stop or Bug."""
         self._errors.labels(kind).inc()
 
     def wrote(self, before: RunStatus, after: RunStatus) -> None:
-        """Count what a written status adds to the previous one, so that a restart counts nothing twice."""
+        """Count what a written status adds to the previous one, so that nothing is counted twice.
+
+        The first status of a run adds nothing. It contains something only if an earlier status was lost, or if the run
+        adopts results, and then that was counted before.
+        """
+        if before.observed_generation < 0:
+            return
         self._gpu_seconds.inc(max(after.gpu_seconds_held - before.gpu_seconds_held, 0))
         self._points.inc(max(after.points.measured - before.points.measured, 0))
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from generators.run_crd import COLUMNS, definition
+from generators.custom_resources import RUN
 from generators.structural_schema import Schema, walk
 from specbench_api.errors import InvalidSpec
 from specbench_api.launch.support_matrix import support_of
@@ -38,7 +38,7 @@ def test_the_definition_is_structural_and_established(crd: Definition) -> None:
 
 
 def test_the_server_keeps_the_definition_as_it_was_generated(crd: Definition) -> None:
-    wanted = definition()["spec"]["versions"][0]["schema"]
+    wanted = RUN.definition()["spec"]["versions"][0]["schema"]
     assert crd.spec["versions"][0]["schema"] == wanted
 
 
@@ -143,7 +143,7 @@ def test_the_table_of_kubectl_shows_the_columns_that_matter(runs: Runs) -> None:
         },
     )
     columns, cells = runs.table("shown")
-    assert columns == ["Name", *(column["name"] for column in COLUMNS)]
+    assert columns == ["Name", *(column["name"] for column in RUN.columns)]
     assert cells[1:11] == [
         "Succeeded", "6/6", "1.83 [1.76, 1.90] ngram@8", "Untrustworthy", "WarmupNotSteady", "simulator", "acme/tiny",
         None, "Finished", "all points are measured",
@@ -174,7 +174,7 @@ def _paths() -> list[str]:
     def note(path: str, _: Schema) -> None:
         found.append(path.replace("[]", "[0]").replace("{}", ".key"))
 
-    walk(definition()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"], "spec", note)
+    walk(RUN.definition()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"], "spec", note)
     return found
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from generators import campaign_crd as generated
+from generators.custom_resources import CAMPAIGN
 from generators.structural_schema import Schema, walk
 from specbench_api.campaign.expansion import expand_campaign
 from specbench_api.errors import InvalidSpec
@@ -29,14 +29,14 @@ LOOKAHEAD = {"spec.template.spec.engine.kind": "vllm", "spec.template.spec.draft
 def campaigns(cluster: Cluster, campaign_crd: Definition) -> Iterator[Runs]:
     """SpecBenchCampaigns of a namespace of our own."""
     with cluster.namespace("campaigns") as namespace:
-        yield Runs(cluster, namespace, generated.PLURAL)
+        yield Runs(cluster, namespace, CAMPAIGN.plural)
 
 
 def test_the_definition_is_structural_established_and_kept_as_it_was_generated(campaign_crd: Definition) -> None:
     conditions = {row["type"]: row["status"] for row in campaign_crd.status["conditions"]}
     assert conditions["Established"] == "True"
     assert "NonStructuralSchema" not in conditions
-    wanted = generated.definition()["spec"]["versions"][0]["schema"]
+    wanted = CAMPAIGN.definition()["spec"]["versions"][0]["schema"]
     assert campaign_crd.spec["versions"][0]["schema"] == wanted
 
 
@@ -120,7 +120,7 @@ def test_the_table_of_kubectl_shows_how_far_how_good_and_what_is_wrong(campaigns
         },
     )
     columns, cells = campaigns.table("shown")
-    assert columns == ["Name", *(column["name"] for column in generated.COLUMNS)]
+    assert columns == ["Name", *(column["name"] for column in CAMPAIGN.columns)]
     assert cells[1:8] == [
         "Running", "12/64", 2, "eagle3 1.83x, engine=vllm", "Trustworthy", "passed", "3.2 of 40 GPU-hours",
     ]  # fmt: skip
@@ -135,7 +135,7 @@ def _paths() -> list[str]:
         if not path.startswith("spec.template.spec."):  # a run's own fields are tried out as a run's
             found.append(path.replace("[]", "[0]").replace("{}", ".key"))
 
-    walk(generated.schema()["properties"]["spec"], "spec", note)
+    walk(CAMPAIGN.schema()["properties"]["spec"], "spec", note)
     return found
 
 

@@ -9,15 +9,15 @@ import pytest
 import yaml
 
 from generators import api_reference as reference
-from generators import campaign_crd as campaign
-from generators import run_crd as resource
+from generators.custom_resources import CAMPAIGN
+from generators.custom_resources import RUN as RUN_RESOURCE
 from generators.structural_schema import VALIDATIONS, Schema, walk
 from specbench_api.spec.campaign import RUNS_MAX
 from specbench_api.spec.campaign_status import CampaignPhase, CampaignRunStatus, CampaignStatus, RunCounts
 
-SCHEMA = campaign.schema()
+SCHEMA = CAMPAIGN.schema()
 TEMPLATE = SCHEMA["properties"]["spec"]["properties"]["template"]["properties"]["spec"]
-RUN = resource.schema()["properties"]["spec"]
+RUN = RUN_RESOURCE.schema()["properties"]["spec"]
 ETCD_FRIENDLY_BYTES = 100_000
 
 
@@ -49,7 +49,7 @@ def test_a_campaign_is_unfinished_from_its_first_moment() -> None:
     assert SCHEMA["properties"]["status"]["default"] == {"observedGeneration": -1}
 
 
-@pytest.mark.parametrize("column", campaign.COLUMNS, ids=lambda column: column["name"])
+@pytest.mark.parametrize("column", CAMPAIGN.columns, ids=lambda column: column["name"])
 def test_every_column_shows_a_field_that_there_is(column: dict[str, Any]) -> None:
     path = column["jsonPath"]
     if path.startswith(".metadata") or "conditions" in path:
@@ -61,12 +61,12 @@ def test_every_column_shows_a_field_that_there_is(column: dict[str, Any]) -> Non
 
 
 def test_the_file_is_the_definition_and_the_names_are_those_of_the_kind() -> None:
-    assert yaml.safe_load(campaign.render()) == campaign.definition()
-    names = campaign.definition()["spec"]["names"]
+    assert yaml.safe_load(CAMPAIGN.render()) == CAMPAIGN.definition()
+    names = CAMPAIGN.definition()["spec"]["names"]
     assert (names["plural"], names["shortNames"], names["categories"]) == (
         "specbenchcampaigns", ["sbc"], ["specbench"],
     )  # fmt: skip
-    assert campaign.FILE_NAME == "specbench.io_specbenchcampaigns.yaml"
+    assert CAMPAIGN.file_name == "specbench.io_specbenchcampaigns.yaml"
 
 
 def test_the_reference_tells_a_runs_fields_once() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from specbench_api.campaign.cost import CampaignCost, cost_of_run, over_budget, total
+from specbench_api.plan.estimate import CampaignCost, cost_of_run, over_budget, total
 from specbench_api.plan.expansion import expand
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.campaign import Budget

@@ -14,7 +14,7 @@ import yaml
 
 from generators import api_reference as reference
 from generators import engines_page as engines
-from generators.run_crd import FILE_NAME, definition, render, support_rules
+from generators.custom_resources import RUN, support_rules
 from specbench_api.launch.support_matrix import SUPPORT_MATRIX
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -70,9 +70,9 @@ def test_a_failing_renderer_is_reported_and_does_not_prevent_others(
 
 
 def test_the_yaml_is_the_definition_and_nothing_else() -> None:
-    assert yaml.safe_load(render()) == definition()
-    assert definition()["metadata"]["name"] == "specbenchruns.specbench.io"
-    assert (ROOT / "crds" / FILE_NAME).read_text() == render()
+    assert yaml.safe_load(RUN.render()) == RUN.definition()
+    assert RUN.definition()["metadata"]["name"] == "specbenchruns.specbench.io"
+    assert (ROOT / "crds" / RUN.file_name).read_text() == RUN.render()
 
 
 def test_the_crd_has_a_rule_for_each_unsupported_pair() -> None:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from generators.engine_notes import NOTES
+from generators.engines_page import NOTES
 from specbench_api.launch.launcher import CONFIG_FOLDER, LaunchSpec
 from specbench_api.launch.sglang import ALGORITHMS
 from specbench_api.launch.support_matrix import SGLANG_CELLS

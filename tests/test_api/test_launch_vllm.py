@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from generators.related_methods import RELATED_METHODS
+from generators.engines_page import RELATED_METHODS
 from specbench_api.errors import InvalidSpec
 from specbench_api.launch.launcher import LaunchSpec
 from specbench_api.launch.registry import LAUNCHERS

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from generators import campaign_crd as campaign
-from generators.run_crd import FILE_NAME, definition
+from generators.custom_resources import CAMPAIGN, RUN
 from specbench_operator.settings import OperatorSettings
 from specbench_testing.charts import CHART, ChartRefused, Helm, Rendered
 from specbench_testing.cluster import APPLY, Cluster
@@ -81,7 +80,7 @@ def test_the_default_rendering_is_as_it_was(helm: Helm) -> None:
     assert rendered == before
 
 
-@pytest.mark.parametrize("file", [FILE_NAME, campaign.FILE_NAME])
+@pytest.mark.parametrize("file", [RUN.file_name, CAMPAIGN.file_name])
 def test_the_definition_is_the_generated_one_byte_by_byte_and_survives_the_release(helm: Helm, file: str) -> None:
     text, generated = helm.template().text, (CHART.parents[1] / "crds" / file).read_text()
     keep = "  annotations:\n    helm.sh/resource-policy: keep\n"
@@ -90,7 +89,7 @@ def test_the_definition_is_the_generated_one_byte_by_byte_and_survives_the_relea
 
 def test_the_definitions_go_with_the_release_or_are_left_out_where_that_is_asked_for(helm: Helm) -> None:
     found = helm.template({"crds": {"keep": False}}).of_kind("CustomResourceDefinition")
-    assert found == [campaign.definition(), definition()]
+    assert found == [CAMPAIGN.definition(), RUN.definition()]
     assert helm.template({"crds": {"install": False}}).of_kind("CustomResourceDefinition") == []
 
 

@@ -18,8 +18,7 @@ from specbench_api.outcome.summary import (
 )
 from specbench_api.spec.load import Level
 from specbench_client.analysis.estimates.speedups import SPEEDUP
-from specbench_client.analysis.summary.cell import EvaluatedCell
-from specbench_client.analysis.summary.claims import with_claims
+from specbench_client.analysis.summary.cells import EvaluatedCell, with_claims
 from specbench_testing.synthetic_records import SyntheticRun, run_of_world
 
 pytestmark = pytest.mark.usefixtures("few_resamples")

@@ -13,7 +13,7 @@ import pytest
 from specbench_client.analysis.estimates.point_rows import load_stored_rows
 from specbench_client.analysis.lossless.losslessness import losslessness
 from specbench_client.analysis.statistics import bootstrap
-from specbench_client.analysis.summary.cell import MeasuredCell, evaluate_cell
+from specbench_client.analysis.summary.cells import MeasuredCell, evaluate_cell
 from specbench_client.metrics import pairing, rows
 from specbench_client.metrics.divergence import divergence
 from specbench_client.metrics.tidy_frame import TIMES, tidy

@@ -7,8 +7,7 @@ from specbench_api.outcome.finding import Finding, Severity
 from specbench_api.outcome.summary import ArrivalPattern, Cell, RequestCounts, SpeedupConclusion
 from specbench_api.spec.engine import EngineKind
 from specbench_api.spec.load import Level
-from specbench_client.analysis.summary.cell import EvaluatedCell
-from specbench_client.analysis.summary.claims import with_claims
+from specbench_client.analysis.summary.cells import EvaluatedCell, with_claims
 from specbench_client.analysis.summary.headline import HeadlineFacts, conclusions, headline_of
 from specbench_testing.synthetic_records import ONE, Corruptions, SyntheticRun, run_of_world
 

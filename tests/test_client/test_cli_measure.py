@@ -24,9 +24,9 @@ from specbench_api.spec.target import Target
 from specbench_client.chat import ChatMessage
 from specbench_client.simulator.config import SimulatorConfig
 from specbench_client.simulator.engine import SimulatedEngine
+from specbench_client.simulator.response_sender import TruthFile
 from specbench_client.simulator.server import SimulatorServer, choose_dialect
 from specbench_client.simulator.speculation import SimulatedMethod, make_drafter
-from specbench_client.simulator.truth_file import TruthFile
 from specbench_client.workload.chat_template.loading import load_template
 from specbench_testing.chat_templates import CHATML, tokenizer_folder
 from specbench_testing.synthetic_records import measured_rows

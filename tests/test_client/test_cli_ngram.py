@@ -11,7 +11,7 @@ import pytest
 
 from specbench_api.outcome.termination import Exit
 from specbench_client.cli import exit_code
-from specbench_client.documents.ngram import NgramReport
+from specbench_client.documents.what_if import NgramReport
 
 COPY, NEW = list(range(40)), list(range(100, 140))
 ROWS = [

@@ -15,8 +15,7 @@ from specbench_api.plan.plan import Point
 from specbench_api.spec.dataset import Dataset, Source
 from specbench_client.analysis.what_if.prompt_overlap import NOT_BOTH_DRAFTERS
 from specbench_client.cli import exit_code
-from specbench_client.documents.ngram import NgramReport
-from specbench_client.documents.oracle import OracleReport
+from specbench_client.documents.what_if import NgramReport, OracleReport
 from specbench_client.workload.prompts import load_prompts
 from specbench_testing.local_results import OBSERVED, Edit, store_results
 from specbench_testing.synthetic_records import SyntheticRun

@@ -14,11 +14,11 @@ from specbench_api.outcome.termination import Exit
 from specbench_api.plan.plan import Arm, Point
 from specbench_api.spec.engine import Engine, EngineKind
 from specbench_client.cli import exit_code
-from specbench_client.documents.oracle import DraftPolicy, OracleReport
+from specbench_client.documents.what_if import DraftPolicy, OracleReport
 from specbench_client.errors import BadInput
 from specbench_client.store.folder import FolderStore
-from specbench_client.stored_runs.oracle_inputs import OracleRequest, read_oracle_subject
 from specbench_client.stored_runs.records import StoredRun
+from specbench_client.stored_runs.what_if_inputs import OracleRequest, read_oracle_subject
 from specbench_testing.local_results import store_results
 from specbench_testing.synthetic_records import SyntheticRun
 

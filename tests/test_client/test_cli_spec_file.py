@@ -11,7 +11,7 @@ import yaml
 from specbench_api.errors import InvalidSpec
 from specbench_api.spec.campaign import SpecBenchCampaign
 from specbench_api.spec.run import SpecBenchRun
-from specbench_client.cli.spec_file import read_spec_file
+from specbench_client.cli.options import read_spec_file
 from specbench_testing.campaigns import campaign
 from specbench_testing.resources import resource
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from specbench_api.outcome.crossover import Crossover, CrossoverKind
 from specbench_client.analysis.curves.axes import CONCURRENCY, CurveAxis
-from specbench_client.analysis.curves.crossover import find_crossover
-from specbench_client.analysis.curves.measured_curve import (
+from specbench_client.analysis.curves.crossover import (
+    find_crossover,
     first_fall_to_zero,
     joint_replicates,
     nearest_falling,

@@ -15,11 +15,16 @@ import pytest
 from aiohttp import web
 
 from specbench_client.chat import ChatMessage
-from specbench_client.dataset.embeddings.cache import EmbeddingCache
-from specbench_client.dataset.embeddings.embedder import EmbeddingOptions, choose_embedder
-from specbench_client.dataset.embeddings.endpoint import BATCH, TRIES, EndpointEmbedder
-from specbench_client.dataset.embeddings.files import FileEmbedder
-from specbench_client.dataset.embeddings.lexical import LexicalEmbedder
+from specbench_client.dataset.embeddings import (
+    ENDPOINT_BATCH,
+    ENDPOINT_TRIES,
+    EmbeddingCache,
+    EmbeddingOptions,
+    EndpointEmbedder,
+    FileEmbedder,
+    LexicalEmbedder,
+    choose_embedder,
+)
 from specbench_client.dataset.prompt_entries import PromptEntry
 from specbench_client.errors import BadInput, EngineFailed
 from specbench_client.workload.row_parsing import Prompt
@@ -97,7 +102,7 @@ def test_each_text_is_asked_once_and_comes_to_its_own_prompt(server: Server, tmp
     vectors = endpoint(server, tmp_path, "secret").embed(entries, quiet)
     sent = [text for batch in server.asked for text in batch]
     assert sorted(sent) == sorted({one.text for one in entries})
-    assert max(map(len, server.asked)) <= BATCH
+    assert max(map(len, server.asked)) <= ENDPOINT_BATCH
     wanted = np.array([direction(one.text) for one in entries])
     assert vectors == pytest.approx(wanted / np.linalg.norm(wanted, axis=1, keepdims=True), abs=1e-6)
     assert set(server.keys) == {"Bearer secret"}
@@ -117,9 +122,9 @@ def test_a_server_that_is_busy_is_asked_again(server: Server, tmp_path: Path) ->
 
 def test_one_that_stays_busy_fails_after_so_many_tries(server: Server, tmp_path: Path) -> None:
     server.always = 503
-    with pytest.raises(EngineFailed, match=f"HTTP 503, {TRIES} times"):
+    with pytest.raises(EngineFailed, match=f"HTTP 503, {ENDPOINT_TRIES} times"):
         endpoint(server, tmp_path).embed([entry("p", "one")], quiet)
-    assert len(server.keys) == TRIES
+    assert len(server.keys) == ENDPOINT_TRIES
 
 
 def test_a_text_that_is_refused_is_not_sent_again(server: Server, tmp_path: Path) -> None:

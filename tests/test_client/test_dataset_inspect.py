@@ -11,9 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specbench_client.cli import exit_code
-from specbench_client.dataset.distributions import distribution
 from specbench_client.dataset.duplicates import LEAST_JACCARD, exact_groups, near_groups
-from specbench_client.dataset.inspection import bleu_4, copied_share, script_of
+from specbench_client.dataset.inspection import bleu_4, copied_share, distribution, script_of
 
 PLACEHOLDER = "FULL BENCHMARK DATA SHOULD BE FETCHED FROM THE SOURCE USING SPECDEC_BENCH"
 

@@ -14,10 +14,17 @@ import pyarrow.parquet as pq
 import pytest
 
 from specbench_client.cli import exit_code
-from specbench_client.dataset.speed_bench.preparation import PreparationReport, prepare_config
-from specbench_client.dataset.speed_bench.resolvers import UNSUPPORTED_SOURCES, ConfigRows, resolve_row
-from specbench_client.dataset.speed_bench.rows import PLACEHOLDER, SpeedBenchRow, Unresolved, parse_row
-from specbench_client.dataset.speed_bench.upstream_tables import UpstreamTables
+from specbench_client.dataset.speed_bench_preparation import PreparationReport, prepare_config
+from specbench_client.dataset.speed_bench_texts import (
+    PLACEHOLDER,
+    UNSUPPORTED_SOURCES,
+    ConfigRows,
+    SpeedBenchRow,
+    Unresolved,
+    UpstreamTables,
+    parse_row,
+    resolve_row,
+)
 from specbench_client.errors import BadInput
 
 HUB = "https://huggingface.co/datasets"

@@ -13,8 +13,8 @@ from specbench_api.errors import InvalidSpec
 from specbench_api.outcome.comparison import ChangeConclusion
 from specbench_api.outcome.recommendation import Attainment, Objective, Recommendation, RecommendationAnswer, SloTarget
 from specbench_api.outcome.summary import RunSummary
-from specbench_client.analysis.decision.options import RecommendationRequest
 from specbench_client.analysis.decision.recommendation import recommend
+from specbench_client.analysis.decision.request import RecommendationRequest
 from specbench_testing.decision_summaries import Given, plan_of, summary_of
 from specbench_testing.synthetic_records import Corruptions, SyntheticRun, run_of_world
 

@@ -14,10 +14,9 @@ from specbench_api.outcome.provenance import Fact, FactName
 from specbench_api.outcome.recommendation import Recommendation, RecommendationAnswer, RuleReading, RuleVerdict
 from specbench_api.outcome.summary import ArmEnvironment
 from specbench_api.spec.drafter import Method
-from specbench_client.analysis.decision.constraints import paradigm_of
 from specbench_client.analysis.decision.costs import training_cost
-from specbench_client.analysis.decision.options import Constraints, RecommendationRequest
 from specbench_client.analysis.decision.recommendation import recommend
+from specbench_client.analysis.decision.request import Constraints, RecommendationRequest, paradigm_of
 from specbench_client.analysis.decision.rules_of_thumb import DECISION_TREE
 from specbench_client.cli.decide import prices_from_options
 from specbench_client.documents.prices import Prices

@@ -13,8 +13,8 @@ from specbench_api.errors import InvalidSpec
 from specbench_api.outcome.provenance import Fact, FactName
 from specbench_api.outcome.recommendation import Candidate, Objective, Recommendation, RecommendationAnswer, SloTarget
 from specbench_api.outcome.summary import ArmEnvironment
-from specbench_client.analysis.decision.options import RecommendationRequest
 from specbench_client.analysis.decision.recommendation import recommend
+from specbench_client.analysis.decision.request import RecommendationRequest
 from specbench_client.documents.prices import Prices
 from specbench_client.metrics.energy import JOULES
 from specbench_testing.decision_summaries import TOKENS, Given, figure, plan_of, summary_of

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specbench_api.outcome.recommendation import RecommendationAnswer
-from specbench_client.analysis.decision.options import RecommendationRequest
 from specbench_client.analysis.decision.recommendation import recommend
+from specbench_client.analysis.decision.request import RecommendationRequest
 from specbench_client.analysis.estimates.figure_ratios import (
     degrees_of_freedom,
     figure_ratio,

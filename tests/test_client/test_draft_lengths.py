@@ -26,14 +26,16 @@ from specbench_client.analysis.stepcost.surfaces import StepTimeSurface, surface
 from specbench_client.analysis.what_if.draft_lengths import (
     RunSource,
     choose_schedule,
+    drafting_pays,
     emitted_by_length,
+    engine_schedule,
     missing_step_times,
     propose_schedules,
     run_differences,
+    with_schedule,
 )
-from specbench_client.analysis.what_if.engine_schedules import drafting_pays, engine_schedule, with_schedule
 from specbench_client.cli import exit_code
-from specbench_client.documents.draft_lengths import DraftSchedule, EmittedTokens, TokensEvidence
+from specbench_client.documents.what_if import DraftSchedule, EmittedTokens, TokensEvidence
 from specbench_client.errors import BadInput
 from specbench_client.store.folder import FolderStore
 from specbench_testing.local_results import store_results

@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from specbench_api.outcome.lossless import ComparedBy, Losslessness, LosslessVerdict
 from specbench_api.outcome.summary import RunSummary
 from specbench_api.plan.plan import Point
-from specbench_client.analysis.lossless.greedy import judge_greedy, shared_prefix
-from specbench_client.analysis.lossless.permutation_tests import length_test, opening_test
+from specbench_client.analysis.lossless.answer_texts import shared_prefix
+from specbench_client.analysis.lossless.losslessness import judge_greedy
+from specbench_client.analysis.lossless.sampled import length_test, opening_test
 from specbench_client.metrics.divergence import Divergence, divergence
 from specbench_client.metrics.text_hashes import text_digests
 from specbench_client.report.text.losslessness import lossless_rows

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from specbench_client.analysis.what_if.cost_models import PUBLISHED_H100
 from specbench_client.analysis.what_if.ngram import AnswerLog, LoggedAnswer, NgramGrid, ngram_report
 from specbench_client.analysis.what_if.ngram_lookup import NgramLookup, replay_lookup
-from specbench_client.analysis.what_if.pricing import Pricing
+from specbench_client.analysis.what_if.policies import Pricing
 from specbench_client.analysis.what_if.prompt_overlap import prompt_overlap
 
 ids = st.lists(st.integers(0, 2), max_size=30)

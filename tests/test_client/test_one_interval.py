@@ -13,7 +13,7 @@ import pytest
 from known_truth.coverage import paired
 from known_truth.experiment import CATEGORIES, Experiment
 from specbench_api.outcome.figure import Figure
-from specbench_client.analysis.breakdown.steps import BreakdownClass, PlacedSteps, StepPlaces, breakdown_by_place
+from specbench_client.analysis.breakdown.breakdown import BreakdownClass, PlacedSteps, StepPlaces, breakdown_by_place
 from specbench_client.analysis.estimates.figures import SampleRows, ratio_figures
 from specbench_client.analysis.estimates.speedups import SPEEDUP, TPOT_SPEEDUP, paired_speedup
 from specbench_client.analysis.explanation.factors import explain_speedup

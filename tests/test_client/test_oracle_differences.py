@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specbench_client.analysis.what_if.answers import DraftedAnswer, PositionAcceptance, SharedAnswers, shared_answers
-from specbench_client.analysis.what_if.drafter_differences import drafter_differences
+from specbench_client.analysis.what_if.oracle import drafter_differences
 from specbench_client.report.plots.oracle import differences_map
 
 PAIRS = st.lists(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=2, max_size=12), max_size=8)

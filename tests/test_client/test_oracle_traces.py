@@ -25,23 +25,20 @@ from specbench_client.analysis.what_if.policies import (
     FirstStep,
     PolicyWalk,
     PricedDrafter,
+    Pricing,
+    SummedRatio,
     WalkRules,
+    acceptance_lengths,
+    baseline_seconds,
+    published_ratio,
     walk,
     walk_combined,
     walk_fixed,
     walk_oracle,
-)
-from specbench_client.analysis.what_if.pricing import (
-    Pricing,
-    SummedRatio,
-    acceptance_lengths,
-    baseline_seconds,
-    published_ratio,
     walk_seconds,
 )
-from specbench_client.dataset.engine_traces import read_traces, trace_subject
-from specbench_client.documents.cost_model import CostModel
-from specbench_client.documents.oracle import DraftCharge, DraftPolicy, OracleRow
+from specbench_client.dataset.recorded_answers import read_traces, trace_subject
+from specbench_client.documents.what_if import CostModel, DraftCharge, DraftPolicy, OracleRow
 from specbench_testing.engine_traces import Trace, accepted_at, trace
 from specbench_testing.shared_files import shared_file
 

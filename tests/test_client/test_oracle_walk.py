@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from specbench_client.analysis.lossless.answer_texts import shared_prefix
 from specbench_client.analysis.what_if.answers import (
     AnswerSet,
     DraftedAnswer,
     DrafterAnswers,
     PositionAcceptance,
-    common_prefix_length,
     join_answers,
     shared_answers,
     span_split,
@@ -24,14 +24,16 @@ from specbench_client.analysis.what_if.policies import (
     FirstStep,
     PolicyWalk,
     PricedDrafter,
+    Pricing,
+    acceptance_lengths,
+    baseline_seconds,
     walk,
     walk_combined,
     walk_fixed,
     walk_oracle,
+    walk_seconds,
 )
-from specbench_client.analysis.what_if.pricing import Pricing, acceptance_lengths, baseline_seconds, walk_seconds
-from specbench_client.documents.cost_model import CostModel, DraftCost, TargetCost
-from specbench_client.documents.oracle import DraftCharge, DraftPolicy
+from specbench_client.documents.what_if import CostModel, DraftCharge, DraftCost, DraftPolicy, TargetCost
 
 CHEAP, DEAR = DraftCost(fixed_s=0.5), DraftCost(fixed_s=1.0, per_draft_s=0.25)
 COST = CostModel(
@@ -205,7 +207,7 @@ def test_incomplete_steps_do_not_cover_an_answer() -> None:
 
 @given(st.lists(st.integers(0, 3), max_size=12), st.lists(st.integers(0, 3), max_size=12))
 def test_what_two_answers_share_ends_before_the_first_token_that_differs(left: list[int], right: list[int]) -> None:
-    shared = common_prefix_length(left, right)
+    shared = shared_prefix(np.array(left, dtype=np.int64), np.array(right, dtype=np.int64))
     assert left[:shared] == right[:shared]
     assert shared == min(len(left), len(right)) or left[shared] != right[shared]
 

@@ -11,17 +11,17 @@ from hypothesis import strategies as st
 
 from specbench_api.outcome.recommendation import RuleVerdict
 from specbench_api.spec.drafter import Method
+from specbench_client.analysis.decision.rules_of_thumb import RuleCell
 from specbench_client.analysis.what_if.prompt_overlap import (
     BIN_EDGES,
     NO_HIGH_OVERLAP,
     NOT_BOTH_DRAFTERS,
     AnswerOverlaps,
-    RuleCell,
     bin_indexes,
     overlap_bins,
     overlap_rule,
 )
-from specbench_client.documents.ngram import NgramReport, OverlapBin, OverlapFigures
+from specbench_client.documents.what_if import NgramReport, OverlapBin, OverlapFigures
 from specbench_client.report.plots.ngram import overlap_plots
 from specbench_testing.decision_summaries import figure
 

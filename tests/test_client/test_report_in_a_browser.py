@@ -15,7 +15,7 @@ from specbench_api.outcome.summary import RunSummary
 from specbench_client.analysis.what_if.answers import DraftedAnswer, PositionAcceptance, join_answers, shared_answers
 from specbench_client.analysis.what_if.cost_models import PUBLISHED_H100
 from specbench_client.analysis.what_if.oracle import NamedDrafter, OracleSubject, oracle_report
-from specbench_client.analysis.what_if.pricing import Pricing
+from specbench_client.analysis.what_if.policies import Pricing
 from specbench_client.report.html import render_html, render_plots
 from specbench_client.report.plots.oracle import oracle_plots
 from specbench_testing.browser import CHROMIUM, Browser

@@ -13,15 +13,14 @@ import pytest
 
 from specbench_client.errors import BadInput, NotDurable
 from specbench_client.local.local_runs import exclusive_run
-from specbench_client.store.file_lock import exclusive_lock
-from specbench_client.store.folder import FolderStore
+from specbench_client.store.folder import FolderStore, exclusive_lock
 from specbench_client.store.s3 import S3Store
 from specbench_testing.synthetic_records import SyntheticRun
 
 HOLDER = """
 import sys
 from pathlib import Path
-from specbench_client.store.file_lock import exclusive_lock
+from specbench_client.store.folder import exclusive_lock
 with exclusive_lock(Path(sys.argv[1]), "process 7"):
     print("held", flush=True)
     input()

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from specbench_api.outcome.prompt_coverage import MemberCoverage
 from specbench_api.spec.dataset import Dataset, Member
 from specbench_client.errors import BadInput
-from specbench_client.workload.mix import turns_of
 from specbench_client.workload.prompts import Prompts, load_prompts
+from specbench_client.workload.selection import turns_of
 
 
 def of(tmp_path: Path, count: int | None, **rows: int) -> Prompts:

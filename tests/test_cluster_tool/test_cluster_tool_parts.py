@@ -19,7 +19,7 @@ from specbench_cluster import (
     commands,
     configuration,
     firewall,
-    image_archive,
+    images,
     processes,
     requirements,
 )
@@ -34,7 +34,7 @@ from specbench_cluster.errors import (
     StartFailed,
     UnknownComponent,
 )
-from specbench_cluster.pip_access import AUTHORITIES, pip_access
+from specbench_cluster.images import AUTHORITIES, pip_access
 from specbench_cluster.requirements import RUNTIME, Machine, missing, missing_packages
 from specbench_cluster.settings import Settings
 
@@ -243,8 +243,8 @@ def test_written_files_fit_together(tmp_path: Path) -> None:
 def test_the_pause_archive_is_reproducible(tmp_path: Path) -> None:
     program = tmp_path / "pause"
     program.write_bytes(b"program")
-    image_archive.write_pause(program, "localhost/p:1", tmp_path / "a.tar")
-    image_archive.write_pause(program, "localhost/p:1", tmp_path / "b.tar")
+    images.write_pause(program, "localhost/p:1", tmp_path / "a.tar")
+    images.write_pause(program, "localhost/p:1", tmp_path / "b.tar")
     assert (tmp_path / "a.tar").read_bytes() == (tmp_path / "b.tar").read_bytes()
 
 

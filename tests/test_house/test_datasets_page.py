@@ -11,7 +11,7 @@ import pytest
 
 from specbench_client.cli import exit_code
 from specbench_client.cli.dataset import dataset
-from specbench_client.dataset.speed_bench.resolvers import RESOLVERS
+from specbench_client.dataset.speed_bench_texts import RESOLVERS
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs/how-to/prepare-prompts.md").read_text(encoding="utf-8")

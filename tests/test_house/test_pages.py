@@ -17,7 +17,7 @@ from specbench_api.outcome.termination import Exit
 from specbench_api.plan.expansion import expand
 from specbench_api.spec.parsing import parse_campaign, parse_run
 from specbench_client.cli import cli
-from specbench_client.documents.cost_model import CostModel
+from specbench_client.documents.what_if import CostModel
 from specbench_testing.resources import run_of
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from specbench_operator.cluster.api import EVENT, WORKLOADS, NotFound, path_of
+from specbench_operator.cluster.api import EVENT, WORKLOADS, Forbidden, NotFound, path_of
 from specbench_operator.cluster.kueue import NO_KUEUE, NO_WORKLOAD, KueueReader
 from specbench_operator.errors import Retry
 from specbench_operator.state.objects import ChildKey, Job, ObjectRef, QueueWait
@@ -18,7 +18,7 @@ JOB = Job(
     ObjectRef("Job", "demo-g0-0", "job-uid"), "run-uid", ChildKey("engine", 0, 0), NOON, suspended=True, queue="bench"
 )
 PENDING = "couldn't assign flavors to pod set main: insufficient unused quota"
-FORBIDDEN = Retry("Forbidden", "workloads is forbidden")
+FORBIDDEN = Forbidden("Forbidden", "workloads is forbidden")
 
 
 def condition(kind: str, status: str, reason: str, message: str) -> dict[str, str]:

@@ -11,6 +11,7 @@ import pytest
 
 from specbench_api.spec.conditions import ConditionStatus, ConditionType, GroupState
 from specbench_api.spec.status import RunStatus
+from specbench_operator.cluster.api import NotFound
 from specbench_operator.errors import Changed, OperatorError, Retry, Stop
 from specbench_operator.handlers.list_watch import Relist
 from specbench_operator.handlers.liveness import Liveness
@@ -198,7 +199,12 @@ async def test_a_conflict_while_applying_writes_no_status(harness: ReconcilerHar
 
 @pytest.mark.parametrize(
     ("error", "kind"),
-    [(Retry("Forbidden", "no"), "Retry"), (Stop("BadRequest", "no"), "Stop"), (KeyError("a bug"), "Bug")],
+    [
+        (Retry("Forbidden", "no"), "Retry"),
+        (NotFound("Missing", "no"), "Retry"),
+        (Stop("BadRequest", "no"), "Stop"),
+        (KeyError("a bug"), "Bug"),
+    ],
 )
 async def test_every_error_is_counted_and_retried(harness: ReconcilerHarness, error: Exception, kind: str) -> None:
     harness.cluster.refuse = raising(error)
@@ -271,6 +277,23 @@ def test_points_and_gpu_seconds_are_counted_once(harness: ReconcilerHarness) -> 
         harness.reconciler.reconcile(KEY)
     assert harness.metric("specbench_points_measured_total") == 1
     assert harness.metric("specbench_gpu_seconds_held_total") == pytest.approx(world.status.gpu_seconds_held)
+
+
+def test_nothing_is_counted_twice_when_status_is_lost(harness: ReconcilerHarness) -> None:
+    world = harness.cluster.world
+    world.now = NOON
+    harness.reconciler.reconcile(KEY)
+    world.start_pod("demo-g0-0", ready=True)
+    world.pass_time(90)
+    harness.reconciler.reconcile(KEY)
+    held = world.status.gpu_seconds_held
+    world.lose_status()
+    harness.reconciler.reconcile(KEY)
+    assert world.status.gpu_seconds_held == held > 0, "status counts again from the remaining pods"
+    assert harness.metric("specbench_gpu_seconds_held_total") == held
+    world.pass_time(90)
+    harness.reconciler.reconcile(KEY)
+    assert harness.metric("specbench_gpu_seconds_held_total") == world.status.gpu_seconds_held > held
 
 
 async def test_the_relist_queues_campaigns_and_runs(harness: ReconcilerHarness) -> None:

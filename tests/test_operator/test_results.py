@@ -18,6 +18,7 @@ from specbench_api.outcome.provenance import Fact, FactName, HostFacts, LaunchRe
 from specbench_api.plan.expansion import expand
 from specbench_api.spec.parsing import parse_run
 from specbench_api.spec.run import SpecBenchRun
+from specbench_operator.cluster.api import Forbidden
 from specbench_operator.cluster.results import ResultsReader, last_launch_numbers, last_stored_launch
 from specbench_operator.cluster.s3 import Listing
 from specbench_operator.errors import Retry
@@ -330,7 +331,7 @@ def test_a_missing_or_incomplete_secret_is_reported_by_name(harness: ResultsHarn
 
 
 def test_a_forbidden_secret_is_reported(harness: ResultsHarness) -> None:
-    harness.refusal = Retry("Forbidden", "secrets is forbidden")
+    harness.refusal = Forbidden("Forbidden", "secrets is forbidden")
     assert harness.read_failure().reason == "SecretForbidden"
 
 

@@ -14,7 +14,6 @@ from specbench_client.cli.output import print_output
 from specbench_client.cli.stored_runs import select_run
 from specbench_client.documents.audit import AuditReport
 from specbench_client.errors import BadInput
-from specbench_client.local.local_runs import open_results
 
 STDIN = "-"
 
@@ -87,7 +86,7 @@ def _of_run(where: str, *, latest: bool) -> AuditReport:
     from specbench_client.analysis.audit.report import audit_document  # noqa: PLC0415
     from specbench_client.stored_runs.results import read_result  # noqa: PLC0415
 
-    result = read_result(select_run(open_results(where), where, latest=latest))
+    result = read_result(select_run(where, latest=latest))
     document = run_document(result.plan, result.summary)
     if not document.rows:
         raise BadInput(f"{where}: no cell of this run is valid: `specbench report` shows why", "NothingToAudit")

@@ -17,7 +17,6 @@ from specbench_client.cli.output import PLOT, ResultConsole, result_console, wri
 from specbench_client.cli.stored_runs import select_run
 from specbench_client.cli.streams import echo_json
 from specbench_client.errors import BadInput
-from specbench_client.local.local_runs import open_results
 from specbench_client.report.text.breakdown import DIMENSIONS, Dimension, slices_dimensions, slices_markdown
 
 RECOMPUTE = "compute it again from the records with `specbench report … --recompute`"
@@ -93,7 +92,7 @@ def _draw(plot: Path, summary: RunSummary) -> None:
 
 
 def _summary(where: str, *, latest: bool) -> RunSummary:
-    store = select_run(open_results(where), where, latest=latest)
+    store = select_run(where, latest=latest)
     try:
         return RunSummary.from_json(store.get(SUMMARY) or b"")
     except ValidationError as error:

@@ -12,7 +12,6 @@ from specbench_client.cli.stored_runs import select_run
 from specbench_client.cli.streams import echo_json
 from specbench_client.documents.published import PublishedComparison, PublishedTable
 from specbench_client.errors import BadInput
-from specbench_client.local.local_runs import open_results
 
 LINES_MAX = 8
 """Cells that an error message lists."""
@@ -53,7 +52,7 @@ def compare(before: str | None, after: str | None, published: str | None, output
     from specbench_client.report.text.comparison import comparison_markdown, comparison_notes, comparison_table  # noqa: PLC0415  scipy takes seconds to import
     from specbench_client.stored_runs.results import compare_stores  # noqa: PLC0415
 
-    stores = [select_run(open_results(where), where, latest=latest) for where in (before, after)]
+    stores = [select_run(where, latest=latest) for where in (before, after)]
     found = compare_stores(stores[0], stores[1])
     if not found.cells:
         why = "; ".join(found.refused) or "no cell (arm × workload × load) could be compared"
@@ -81,7 +80,7 @@ def _compare_published(where: str | None, after: str | None, name: str, output: 
     tables = tables_named(name)
     if where is None or after is not None:
         raise click.UsageError("give one result with --published NAME")
-    store = select_run(open_results(where), where, latest=latest)
+    store = select_run(where, latest=latest)
     plan, summary = read_plan_and_summary(store)
     _print_published(compare_published(plan, summary, store.uri(), tables), output)
 

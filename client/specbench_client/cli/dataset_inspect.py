@@ -10,10 +10,10 @@ from specbench_api.spec.workload import Source
 from specbench_client.cli.dataset_options import SOURCE, embed_with_progress, embedding_options
 from specbench_client.cli.options import FILE, OUTPUT
 from specbench_client.cli.output import print_output
-from specbench_client.dataset.distributions import Distribution
-from specbench_client.dataset.embeddings.embedder import EmbeddingOptions, choose_embedder
+from specbench_client.dataset.embeddings import EmbeddingOptions, choose_embedder
 from specbench_client.dataset.inspection import (
     CategoryReport,
+    Distribution,
     DuplicateReport,
     InspectionReport,
     TokenCounters,

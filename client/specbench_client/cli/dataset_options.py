@@ -14,7 +14,7 @@ from specbench_api.spec.workload import Source
 from specbench_client.cli.options import Command
 from specbench_client.cli.output import ProgressConsole
 from specbench_client.dataset.diversity import Vectors
-from specbench_client.dataset.embeddings.embedder import Embedder
+from specbench_client.dataset.embeddings import Embedder
 from specbench_client.dataset.prompt_entries import PromptEntry
 
 SOURCE = click.option(

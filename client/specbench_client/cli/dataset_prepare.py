@@ -23,14 +23,13 @@ from specbench_client.dataset.length_control import (
     adjust_lengths,
 )
 from specbench_client.dataset.prompt_entries import read_prompt_rows, write_rows
-from specbench_client.dataset.speed_bench.preparation import (
+from specbench_client.dataset.speed_bench_preparation import (
     CONFIGS,
     PreparationReport,
     prepare_config,
     read_speed_bench,
 )
-from specbench_client.dataset.speed_bench.rows import SpeedBenchRow
-from specbench_client.dataset.speed_bench.upstream_tables import UpstreamTables
+from specbench_client.dataset.speed_bench_texts import SpeedBenchRow, UpstreamTables
 from specbench_client.dataset.tokenizers import load_reference_tokenizer, load_target_tokenizer
 
 

@@ -11,14 +11,14 @@ from specbench_api.spec.workload import Source
 from specbench_client.cli.dataset_options import SOURCE, embed_with_progress, embedding_options
 from specbench_client.cli.options import FILE, OUTPUT
 from specbench_client.cli.output import ProgressConsole, print_output
-from specbench_client.dataset.diverse_selection import (
+from specbench_client.dataset.diversity import (
     GroupSelection,
     RandomSimilarity,
     SelectionReport,
     SelectionRequest,
     select_diverse,
 )
-from specbench_client.dataset.embeddings.embedder import EmbeddingOptions, choose_embedder
+from specbench_client.dataset.embeddings import EmbeddingOptions, choose_embedder
 from specbench_client.dataset.prompt_entries import entry_columns, read_entries, write_rows
 from specbench_client.report.text.text_table import TextTable
 

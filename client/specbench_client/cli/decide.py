@@ -17,7 +17,6 @@ from specbench_client.cli.options import LATEST, OUTPUT_MARKDOWN, POSITIVE, Fini
 from specbench_client.cli.output import ResultConsole, print_output
 from specbench_client.cli.stored_runs import select_run
 from specbench_client.documents.prices import Prices
-from specbench_client.local.local_runs import open_results
 
 _PRICES_EXAMPLE = "gpuHour: {NVIDIA-H100-80GB-HBM3: 2.5}"
 
@@ -159,11 +158,11 @@ def decide(where: str, output: str, *, latest: bool, **options: Any) -> None:
     "No drafter pays" and "the evidence is insufficient" are answers too, with exit code 0. specbench contains no
     prices: give your own.
     """
-    from specbench_client.analysis.decision.options import Constraints, RecommendationRequest, targets_of  # noqa: PLC0415  scipy takes seconds to import
     from specbench_client.analysis.decision.recommendation import recommend  # noqa: PLC0415
+    from specbench_client.analysis.decision.request import Constraints, RecommendationRequest, targets_of  # noqa: PLC0415  scipy takes seconds to import
     from specbench_client.stored_runs.results import read_plan_and_summary  # noqa: PLC0415
 
-    plan, summary = read_plan_and_summary(select_run(open_results(where), where, latest=latest))
+    plan, summary = read_plan_and_summary(select_run(where, latest=latest))
     prices = {
         "gpuHour": {"*": options["gpu_price"]} if options["gpu_price"] is not None else None,
         "machineHour": options["machine_price"],

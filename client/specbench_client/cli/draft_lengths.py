@@ -11,25 +11,26 @@ import yaml
 from specbench_api.spec.drafter import DraftLength
 from specbench_api.spec.engine import EngineKind
 from specbench_client.analysis.what_if.draft_lengths import (
+    SCHEDULE_ENGINES,
     ProposedSchedule,
     RunSource,
+    drafting_pays,
+    engine_schedule,
     missing_step_times,
     propose_schedules,
     run_differences,
     step_cost_profiles,
     without_repeats,
 )
-from specbench_client.analysis.what_if.engine_schedules import SCHEDULE_ENGINES, drafting_pays, engine_schedule
 from specbench_client.cli.options import LATEST, ONLY_WORKLOAD, SchemaNumber, SchemaNumbers, output_option
 from specbench_client.cli.output import result_console
 from specbench_client.cli.stored_runs import select_run
 from specbench_client.cli.streams import echo_json
-from specbench_client.documents.draft_lengths import EngineDraftSchedule
+from specbench_client.documents.what_if import EngineDraftSchedule
 from specbench_client.errors import BadInput
-from specbench_client.local.local_runs import open_results
-from specbench_client.report.text.draft_lengths import UNVERIFIED, engine_lines, schedule_tables
 from specbench_client.report.text.step_costs import profile_line, split_table, terms_table
 from specbench_client.report.text.text_table import SIMULATED
+from specbench_client.report.text.what_if import UNVERIFIED, engine_lines, schedule_tables
 from specbench_client.stored_runs.results import read_result
 
 NOTHING_PAYS = "No draft length pays at any measured batch size: leave drafting off."
@@ -104,7 +105,7 @@ def draft_lengths(
 
 
 def _source(where: str, *, latest: bool) -> RunSource:
-    result = read_result(select_run(open_results(where), where, latest=latest))
+    result = read_result(select_run(where, latest=latest))
     if not result.summary.step_costs and result.points:
         raise BadInput(f"{where}: {missing_step_times(result.plan, result.summary, where)}", "NoStepTimes")
     return RunSource(result.plan, result.summary)

@@ -12,7 +12,6 @@ from specbench_client.cli.options import LATEST, OUTPUT_MARKDOWN, FiniteRange
 from specbench_client.cli.output import print_output
 from specbench_client.cli.stored_runs import select_run
 from specbench_client.errors import BadInput
-from specbench_client.local.local_runs import open_results
 
 if TYPE_CHECKING:
     from specbench_client.analysis.drift.request_log import RequestLog
@@ -77,4 +76,4 @@ def _requests(location: str, options: dict[str, Any]) -> RequestLog:
     if "://" not in location and not path.exists():
         raise BadInput(f"{location}: no such file or folder: give a JSONL log, or the results of a run")
     cells = CellFilter(options["arm"], options["workload"], options["load"])
-    return requests_from_run(select_run(open_results(location), location, latest=options["latest"]), cells)
+    return requests_from_run(select_run(location, latest=options["latest"]), cells)

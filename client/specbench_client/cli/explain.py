@@ -21,7 +21,6 @@ from specbench_client.cli.output import result_console
 from specbench_client.cli.stored_runs import select_run
 from specbench_client.cli.streams import echo_json
 from specbench_client.errors import BadInput
-from specbench_client.local.local_runs import open_results
 from specbench_client.report.text.explanation import (
     FACTORS_SAY,
     categories_table,
@@ -72,7 +71,7 @@ def explain(where: str, mixed: tuple[str, ...], by: str, workload: str | None, o
     Without --mix, the measured speed-up is shown as a product of factors, next to the prediction from a constant
     acceptance rate. Formulas, sources and limits: docs/research/explain.md.
     """
-    result = read_result(select_run(open_results(where), where, latest=latest))
+    result = read_result(select_run(where, latest=latest))
     cells = list(cells_of(result, workload))
     simulated = result.summary.simulated
     if mixed:

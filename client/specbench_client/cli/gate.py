@@ -16,12 +16,10 @@ from specbench_api.plan.canonical import digest_of_gate
 from specbench_api.spec.campaign import SpecBenchCampaign
 from specbench_api.spec.gate import BaselineRef, Gate, GateMetric
 from specbench_api.spec.parsing import problems_in
-from specbench_client.cli.options import LATEST, OUTPUT_MARKDOWN
+from specbench_client.cli.options import LATEST, OUTPUT_MARKDOWN, read_spec_file
 from specbench_client.cli.output import ResultConsole, print_output, write_output_file
-from specbench_client.cli.spec_file import read_spec_file
 from specbench_client.cli.stored_runs import select_run
 from specbench_client.errors import BadInput
-from specbench_client.local.local_runs import open_results
 
 _TOLERANCE = re.compile(r"(?P<metric>[A-Za-z]+)(?:\.(?P<percentile>p\d+))?=(?P<percent>[0-9.]+)%?")
 
@@ -80,7 +78,7 @@ def gate(result: str, **options: Any) -> int:
     from specbench_client.stored_runs.results import gate_stores  # noqa: PLC0415  scipy takes seconds to import
 
     locations = (requested.baseline_ref.uri, result)
-    before, after = (select_run(open_results(where), where, latest=options["latest"]) for where in locations)
+    before, after = (select_run(where, latest=options["latest"]) for where in locations)
     if before.uri() == after.uri():
         raise BadInput(f"{before.uri()} is both the result and its baseline: give an earlier result with --baseline")
     request = GateRequest(gate_digest=digest_of_gate(requested), gate=requested, baseline=before.uri())

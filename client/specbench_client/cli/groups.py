@@ -29,9 +29,9 @@ class LazyGroup(click.Group):
         return [name for commands in self._headings.values() for name in commands]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import and return the command; None if there is none of this name."""
-        if cmd_name not in self.list_commands(ctx):
-            return None
+        """Return the command, imported unless it was added to the group; None if there is none of this name."""
+        if cmd_name in self.commands or cmd_name not in self.list_commands(ctx):
+            return self.commands.get(cmd_name)
         module = self._module_prefix + cmd_name.replace("-", "_")
         command = getattr(importlib.import_module(module), module.rpartition(".")[2])
         assert isinstance(command, click.Command)

@@ -122,7 +122,8 @@ class MeasureOptions:
 
 def plan_for_endpoint(options: MeasureOptions) -> Plan:
     """Return a plan with one arm, the endpoint, at every load. Raises BadInput with the names of flags."""
-    _reject_contradictions(options)
+    for problem in _contradictions(options):
+        raise BadInput(problem)
     try:
         return lay_out(parse_run(_resource(options)))
     except InvalidSpec as error:
@@ -171,13 +172,8 @@ def _checked_name(name: str) -> str:
     return name
 
 
-def _reject_contradictions(options: MeasureOptions) -> None:
-    """Raise BadInput for flags that exclude each other, naming both."""
-    for problem in _contradictions(options):
-        raise BadInput(problem)
-
-
 def _contradictions(options: MeasureOptions) -> Iterator[str]:
+    """Yield flags that exclude each other, naming both."""
     closed, trace = bool(options.concurrency), options.arrival == ArrivalProcess.TRACE
     arrival = {"--arrival": options.arrival, "--burstiness": options.burstiness, "--trace": options.trace}
     if closed and options.rate:

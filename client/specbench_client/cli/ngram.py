@@ -96,15 +96,16 @@ def ngram(
 
     What the replay shows, and what it does not: docs/research/ngram.md.
     """
+    from specbench_client.analysis.decision.rules_of_thumb import RuleCell  # noqa: PLC0415
     from specbench_client.analysis.what_if.answers import STEPPED_MIN  # noqa: PLC0415  scipy takes seconds to import
     from specbench_client.analysis.what_if.ngram import NGRAM, NgramGrid, ngram_report  # noqa: PLC0415
-    from specbench_client.analysis.what_if.pricing import Pricing  # noqa: PLC0415
-    from specbench_client.analysis.what_if.prompt_overlap import RuleCell, overlap_rule  # noqa: PLC0415
-    from specbench_client.dataset.output_logs import read_log  # noqa: PLC0415
+    from specbench_client.analysis.what_if.policies import Pricing  # noqa: PLC0415
+    from specbench_client.analysis.what_if.prompt_overlap import overlap_rule  # noqa: PLC0415
+    from specbench_client.dataset.recorded_answers import read_log  # noqa: PLC0415
     from specbench_client.dataset.tokenizers import load_encoder  # noqa: PLC0415
-    from specbench_client.report.text.ngram import replay_lines, replay_tables  # noqa: PLC0415
-    from specbench_client.stored_runs.ngram_inputs import TextEncoding, read_ngram_log  # noqa: PLC0415
+    from specbench_client.report.text.what_if import replay_lines, replay_tables  # noqa: PLC0415
     from specbench_client.stored_runs.records import CellSelection, open_stored_run, pairs_with_baseline  # noqa: PLC0415
+    from specbench_client.stored_runs.what_if_inputs import TextEncoding, read_ngram_log  # noqa: PLC0415
 
     grid = NgramGrid(min_n, max_n, drafts)
     if not grid.lookups:

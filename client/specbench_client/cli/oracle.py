@@ -89,14 +89,20 @@ def oracle(
     Formulas and limits: docs/research/oracle.md.
     """
     from specbench_client.analysis.what_if.oracle import oracle_report  # noqa: PLC0415  scipy takes seconds to import
-    from specbench_client.analysis.what_if.policies import OUR_RULES, PUBLISHED_RULES  # noqa: PLC0415
-    from specbench_client.analysis.what_if.pricing import Pricing  # noqa: PLC0415
-    from specbench_client.dataset.engine_traces import read_traces, trace_subject  # noqa: PLC0415
+    from specbench_client.analysis.what_if.policies import (  # noqa: PLC0415
+        OUR_RULES,
+        PUBLISHED_RULES,
+        Pricing,
+    )
+    from specbench_client.dataset.recorded_answers import read_traces, trace_subject  # noqa: PLC0415
     from specbench_client.dataset.tokenizers import load_encoder  # noqa: PLC0415
-    from specbench_client.report.text.oracle import oracle_lines, oracle_tables  # noqa: PLC0415
-    from specbench_client.stored_runs.ngram_inputs import TextEncoding  # noqa: PLC0415
-    from specbench_client.stored_runs.oracle_inputs import OracleRequest, read_oracle_subject  # noqa: PLC0415
+    from specbench_client.report.text.what_if import oracle_lines, oracle_tables  # noqa: PLC0415
     from specbench_client.stored_runs.records import CellSelection, open_stored_run  # noqa: PLC0415
+    from specbench_client.stored_runs.what_if_inputs import (  # noqa: PLC0415
+        OracleRequest,
+        TextEncoding,
+        read_oracle_subject,
+    )
 
     cost = load_cost_model(step_cost)
     if Path(where).is_file():

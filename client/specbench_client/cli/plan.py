@@ -11,20 +11,26 @@ from typing import Any
 
 import click
 
-from specbench_api.campaign.cost import SECONDS_AN_HOUR, CampaignCost, cost_of_run, over_budget, total
 from specbench_api.campaign.expansion import PlannedRun, expand_campaign
 from specbench_api.campaign.matrix import cell_text, name_of
 from specbench_api.launch.launcher import CONFIG_FOLDER, LaunchSpec
 from specbench_api.launch.registry import LAUNCHERS
 from specbench_api.outcome.prompt_coverage import PromptCoverage
 from specbench_api.plan.canonical import canonical_json
-from specbench_api.plan.estimate import PlanEstimate, estimate
+from specbench_api.plan.estimate import (
+    SECONDS_AN_HOUR,
+    CampaignCost,
+    PlanEstimate,
+    cost_of_run,
+    estimate,
+    over_budget,
+    total,
+)
 from specbench_api.plan.expansion import expand, launch_order
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.campaign import Budget, SpecBenchCampaign
 from specbench_api.spec.workload import Workload
-from specbench_client.cli.options import FILE, OUTPUT, SET
-from specbench_client.cli.spec_file import read_spec_file
+from specbench_client.cli.options import FILE, OUTPUT, SET, read_spec_file
 from specbench_client.cli.streams import echo_json
 from specbench_client.cli.validate import campaign_warnings, is_local, local_template, missing_files, print_warnings
 from specbench_client.drive.context_length import slots_too_small

@@ -18,7 +18,6 @@ from specbench_api.spec.results import S3
 from specbench_client.cli.options import LATEST, output_option
 from specbench_client.cli.stored_runs import select_run
 from specbench_client.errors import BadInput
-from specbench_client.local.local_runs import open_results
 from specbench_client.store.store import Store
 from specbench_client.stored_runs.stored_documents import read_plan
 
@@ -44,7 +43,7 @@ def recover(where: str, into: str | None, credentials_secret: str | None, output
     restores the status, and measures only what is missing. Deadlines have their default values: see
     docs/how-to/recovery.md.
     """
-    store = select_run(open_results(where), where, latest=latest)
+    store = select_run(where, latest=latest)
     plan = read_plan(store)
     run = restore(plan, _bucket(store, plan, where, into, credentials_secret))
     spec = run.spec.model_dump(mode="json", by_alias=True, exclude_none=True, exclude_defaults=True)

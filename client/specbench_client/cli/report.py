@@ -18,7 +18,6 @@ from specbench_client.cli.output import result_console, write_output_file
 from specbench_client.cli.stored_runs import select_run
 from specbench_client.cli.streams import echo_json
 from specbench_client.errors import BadInput
-from specbench_client.local.local_runs import open_results
 from specbench_client.metrics.energy import JOULES
 from specbench_client.report.text.applicability import applicability_line
 from specbench_client.report.text.cells import cells_table, csv, markdown
@@ -108,7 +107,7 @@ def report(
     """
     if output in BINARY and to is None and sys.stdout.isatty():
         raise BadInput(f"--output {output} is a binary format: add --to FILE")
-    store = select_run(open_results(where), where, latest=latest)
+    store = select_run(where, latest=latest)
     plan = read_plan(store)
     if output == "parquet":
         _write(_records(plan, store), to)

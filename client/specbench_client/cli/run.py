@@ -9,8 +9,7 @@ import click
 from specbench_api.campaign.expansion import expand_campaign
 from specbench_api.plan.expansion import expand
 from specbench_api.spec.campaign import SpecBenchCampaign
-from specbench_client.cli.options import FILE, KEEP_TEXT, NEW, OUTPUT, RESULTS, SET
-from specbench_client.cli.spec_file import read_spec_file
+from specbench_client.cli.options import FILE, KEEP_TEXT, NEW, OUTPUT, RESULTS, SET, read_spec_file
 from specbench_client.cli.validate import campaign_warnings, print_warnings
 from specbench_client.drive.context_length import slots_too_small
 

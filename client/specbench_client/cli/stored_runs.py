@@ -16,6 +16,7 @@ from specbench_client.errors import BadInput
 from specbench_client.local.local_runs import open_results
 from specbench_client.store.run_uids import uid_created_ms
 from specbench_client.store.store import Store
+from specbench_client.stored_runs.stored_documents import run_roots
 
 
 @dataclass(frozen=True)
@@ -30,11 +31,12 @@ class ListedRun:
     headline: str
 
 
-def select_run(store: Store, where: str, *, latest: bool) -> Store:
-    """Return the root of the run at `where`. Raises BadInput if there is none, or several without `latest`."""
+def select_run(where: str, *, latest: bool) -> Store:
+    """Return the root of the run at a folder or URI. Raises BadInput if there is none, or several without `latest`."""
+    store = open_results(where)
     if store.get(PLAN) is not None:
         return store
-    roots = sorted({key.removesuffix(f"/{PLAN}") for key in store.keys("runs/") if key.endswith(f"/{PLAN}")})
+    roots = run_roots(store)
     if not roots:
         raise BadInput(f"{where}: contains no run (no {PLAN}): give the folder that `specbench run --results` wrote to")
     if len(roots) == 1:
@@ -53,7 +55,7 @@ def run_at(where: str, *, latest: bool) -> Store:
     """Return the root of the run at a folder or URI. Raises BadInput if the folder does not exist; see `select_run`."""
     if "://" not in where and not Path(where).exists():
         raise BadInput(f"{where}: no such file or folder: give one that exists, or s3://BUCKET/PREFIX")
-    return select_run(open_results(where), where, latest=latest)
+    return select_run(where, latest=latest)
 
 
 def _describe_run(store: Store, root: str) -> ListedRun:

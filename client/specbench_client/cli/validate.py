@@ -19,8 +19,7 @@ from specbench_api.plan.plan import Plan
 from specbench_api.spec.campaign import SpecBenchCampaign
 from specbench_api.spec.dataset import GENERATED_SOURCES, Dataset
 from specbench_api.spec.workload import Workload
-from specbench_client.cli.options import FILE, OUTPUT, SET
-from specbench_client.cli.spec_file import read_spec_file
+from specbench_client.cli.options import FILE, OUTPUT, SET, read_spec_file
 from specbench_client.cli.streams import echo_json
 from specbench_client.drive.context_length import slots_too_small
 from specbench_client.errors import BadInput

@@ -15,7 +15,6 @@ import numpy as np
 from specbench_api.model import ApiModel
 from specbench_api.spec.workload import Dataset
 from specbench_client.analysis.what_if.prompt_overlap import PromptOverlap, prompt_overlap
-from specbench_client.dataset.distributions import Distribution, distribution
 from specbench_client.dataset.diversity import Vectors, mean_similarity
 from specbench_client.dataset.duplicates import exact_groups, near_groups
 from specbench_client.dataset.prompt_entries import NO_CATEGORY, PromptEntry
@@ -26,57 +25,31 @@ from specbench_client.workload.row_parsing import PLACEHOLDER_TEXT
 from specbench_client.workload.row_validation import convert_rows
 from specbench_client.workload.sources.registry import LOADERS
 
-# A text's script is determined by the Unicode names of its letters. It is not the language: German and English are both
-# LATIN. Detecting languages would require a model, and such models fail on short prompts that contain code.
 
-NO_SCRIPT = "NO LETTERS"
-_SCRIPT_ALIASES = {"HIRAGANA": "JAPANESE", "KATAKANA": "JAPANESE", "HALFWIDTH": "JAPANESE", "FULLWIDTH": "LATIN"}
+class Distribution(ApiModel):
+    """Percentiles (linear between neighbours) and mean of a number over `n` prompts, in that number's unit."""
 
-
-def script_of(text: str) -> str:
-    """Return the script of most letters, the first by name on a tie; JAPANESE if at least a tenth are kana."""
-    counted = Counter(script for script in map(_script, text) if script)
-    if not counted:
-        return NO_SCRIPT
-    if counted["JAPANESE"] * 10 >= sum(counted.values()):
-        return "JAPANESE"
-    return min(counted, key=lambda script: (-counted[script], script))
+    n: int
+    least: float
+    p50: float
+    p90: float
+    p99: float
+    most: float
+    mean: float
 
 
-@lru_cache(maxsize=100_000)
-def _script(character: str) -> str | None:
-    if not character.isalpha():
+def distribution(values: Sequence[float]) -> Distribution | None:
+    """Return the distribution of the values; None if there are none."""
+    if not values:
         return None
-    word = unicodedata.name(character, "UNNAMED").split(" ", 1)[0].split("-", 1)[0]
-    return _SCRIPT_ALIASES.get(word, word)
-
-
-_WORD_OR_MARK = re.compile(r"\w+|[^\w\s]")
-
-
-def copied_share(prompt: str, output: str) -> float | None:
-    """Return the share of the output's word 4-grams that occur in the prompt; None for fewer than four words."""
-    return _overlap(prompt, output).copied_share
-
-
-def bleu_4(prompt: str, output: str) -> float | None:
-    """Return the sentence BLEU-4 of the output against the prompt; None for an output of fewer than four words."""
-    return _overlap(prompt, output).bleu_4
-
-
-def _overlap(prompt: str, output: str) -> PromptOverlap:
-    numbers: dict[str, int] = {}
-    prompt_words, output_words = (
-        np.array(
-            [numbers.setdefault(word, len(numbers)) for word in _WORD_OR_MARK.findall(text.casefold())], dtype=np.int64
-        )
-        for text in (prompt, output)
-    )
-    return prompt_overlap(prompt_words, output_words)
+    p50, p90, p99 = (float(value) for value in np.percentile(values, [50, 90, 99]))
+    least, most, mean = float(min(values)), float(max(values)), float(np.mean(values))
+    return Distribution(n=len(values), least=least, p50=p50, p90=p90, p99=p99, most=most, mean=mean)
 
 
 OUTPUT_COLUMNS = ("output", "outputs", "response", "reference")
 """Columns with a row's output, in order of precedence: a string, or a list with one string per turn."""
+
 SHOWN_IDS = 20
 """Maximum number of ids or groups in a report. Counts are always complete."""
 
@@ -291,3 +264,53 @@ def _duplicates(groups: Sequence[Sequence[int]], ids: Sequence[str]) -> Duplicat
         extra=sum(len(group) - 1 for group in groups),
         groups=[[ids[place] for place in group[:SHOWN_IDS]] for group in groups[:SHOWN_IDS]],
     )
+
+
+# A text's script is determined by the Unicode names of its letters. It is not the language: German and English are both
+# LATIN. Detecting languages would require a model, and such models fail on short prompts that contain code.
+
+NO_SCRIPT = "NO LETTERS"
+
+_SCRIPT_ALIASES = {"HIRAGANA": "JAPANESE", "KATAKANA": "JAPANESE", "HALFWIDTH": "JAPANESE", "FULLWIDTH": "LATIN"}
+
+
+def script_of(text: str) -> str:
+    """Return the script of most letters, the first by name on a tie; JAPANESE if at least a tenth are kana."""
+    counted = Counter(script for script in map(_script, text) if script)
+    if not counted:
+        return NO_SCRIPT
+    if counted["JAPANESE"] * 10 >= sum(counted.values()):
+        return "JAPANESE"
+    return min(counted, key=lambda script: (-counted[script], script))
+
+
+@lru_cache(maxsize=100_000)
+def _script(character: str) -> str | None:
+    if not character.isalpha():
+        return None
+    word = unicodedata.name(character, "UNNAMED").split(" ", 1)[0].split("-", 1)[0]
+    return _SCRIPT_ALIASES.get(word, word)
+
+
+_WORD_OR_MARK = re.compile(r"\w+|[^\w\s]")
+
+
+def copied_share(prompt: str, output: str) -> float | None:
+    """Return the share of the output's word 4-grams that occur in the prompt; None for fewer than four words."""
+    return _overlap(prompt, output).copied_share
+
+
+def bleu_4(prompt: str, output: str) -> float | None:
+    """Return the sentence BLEU-4 of the output against the prompt; None for an output of fewer than four words."""
+    return _overlap(prompt, output).bleu_4
+
+
+def _overlap(prompt: str, output: str) -> PromptOverlap:
+    numbers: dict[str, int] = {}
+    prompt_words, output_words = (
+        np.array(
+            [numbers.setdefault(word, len(numbers)) for word in _WORD_OR_MARK.findall(text.casefold())], dtype=np.int64
+        )
+        for text in (prompt, output)
+    )
+    return prompt_overlap(prompt_words, output_words)

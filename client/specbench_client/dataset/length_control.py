@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from specbench_api.errors import SpecbenchError
 from specbench_api.model import ApiModel
-from specbench_client.dataset.distributions import Distribution, distribution
+from specbench_client.dataset.inspection import Distribution, distribution
 from specbench_client.dataset.tokenizers import ReferenceTokenizer
 from specbench_client.errors import BadInput
 from specbench_client.workload.prompt_files import PromptRow

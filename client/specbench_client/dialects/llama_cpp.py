@@ -18,7 +18,6 @@ from pydantic import JsonValue
 from specbench_api.outcome.provenance import FactName
 from specbench_api.outcome.record import AcceptanceSource
 from specbench_api.spec.engine import EngineKind
-from specbench_client.cooperative import CooperativeTask
 from specbench_client.dialects.dialect import (
     AnswerChunk,
     BadAnswer,
@@ -29,18 +28,16 @@ from specbench_client.dialects.dialect import (
     RequestAcceptance,
 )
 from specbench_client.dialects.engine_facts import FactReading, as_count, of_object
+from specbench_client.dialects.openai import OpenAiDialect, shared_fields
 from specbench_client.dialects.openai_stream import (
     ChatStream,
     StreamDelta,
     build_answer,
     count_in,
     first_model,
-    read_stream,
-    read_unstreamed,
 )
 from specbench_client.dialects.prometheus import counter_value, totals_by_series
 from specbench_client.transport.exchange import ErrorClass
-from specbench_client.transport.sse import SseEvent
 
 PROPS_PAGE = "/props"
 
@@ -89,17 +86,14 @@ class _Totals:
     accepted: int = 0
 
 
-class LlamaCppDialect:
+class LlamaCppDialect(OpenAiDialect):
     """See `Dialect`."""
 
     def __init__(self, kind: EngineKind = EngineKind.LLAMA_CPP) -> None:
-        self.kind = kind
+        super().__init__(kind)
 
-    path = "/v1/chat/completions"
-    tokens_path = "/v1/completions"
     keeps_special_tokens = True
     health_path = "/health"
-    metrics_path = "/metrics"
     identity_paths: tuple[str, ...] = ("/v1/models", "/props")
     readings = LLAMA_CPP_FACTS
     state_path: str | None = "/slots"
@@ -107,30 +101,15 @@ class LlamaCppDialect:
     def body(self, request: CompletionRequest) -> dict[str, Any]:
         """See `Dialect.body`. Overrides the defaults top_k 40, top_p 0.95, min_p 0.05 and the prompt cache."""
         return {
-            "model": request.model,
-            **request.prompt,
-            "temperature": request.sampling.temperature,
-            "top_p": request.sampling.top_p,
+            **shared_fields(request),
             "top_k": 0,
             "min_p": 0.0,
             "repeat_penalty": 1.0,
-            "seed": request.seed,
-            "max_tokens": request.output.max_tokens,
             "ignore_eos": request.output.ignore_eos,
             "cache_prompt": False,
             **({"preserved_tokens": list(request.markers)} if request.markers else {}),
             **(_STREAMED if request.output.stream else {"stream": False}),
         }
-
-    def read(self, events: Sequence[SseEvent], *, drafting: bool) -> CooperativeTask[EngineAnswer]:
-        """See `Dialect.read`."""
-        stream = yield from read_stream(events)
-        content = _content(stream, count_in(stream.usage, "completion_tokens") or 0)
-        return _answer(stream, content, drafting=drafting)
-
-    def read_whole(self, document: Any, *, drafting: bool) -> EngineAnswer:
-        """See `Dialect.read_whole`."""
-        return replace(_answer(read_unstreamed(document), (), drafting=drafting), output_tokens_client=None)
 
     def counters(self, metrics: str) -> EngineCounters:
         """See `Dialect.counters`."""
@@ -158,14 +137,16 @@ class LlamaCppDialect:
         flags = [slot.get("speculative") for slot in slots if isinstance(slot, dict)]
         return all(flags) if flags and all(isinstance(one, bool) for one in flags) else None
 
+    def _content(self, stream: ChatStream) -> tuple[AnswerChunk, ...]:
+        return _content(stream, count_in(stream.usage, "completion_tokens") or 0)
 
-def _answer(stream: ChatStream, content: tuple[AnswerChunk, ...], *, drafting: bool) -> EngineAnswer:
-    output_tokens = count_in(stream.usage, "completion_tokens") or 0
-    acceptance = _acceptance(stream, output_tokens, drafting=drafting)
-    answer = build_answer(stream, content, acceptance, _tokens_so_far)
-    if answer.cached_tokens is not None:
-        return answer
-    return replace(answer, cached_tokens=count_in(stream.last, "timings", "cache_n"))
+    def _answer(self, stream: ChatStream, content: tuple[AnswerChunk, ...], *, drafting: bool) -> EngineAnswer:
+        output_tokens = count_in(stream.usage, "completion_tokens") or 0
+        acceptance = _acceptance(stream, output_tokens, drafting=drafting)
+        answer = build_answer(stream, content, acceptance, _tokens_so_far)
+        if answer.cached_tokens is not None:
+            return answer
+        return replace(answer, cached_tokens=count_in(stream.last, "timings", "cache_n"))
 
 
 def _tokens_so_far(delta: StreamDelta) -> int | None:

@@ -1,7 +1,7 @@
 """Dialect of plain OpenAI-compatible endpoints, of which nothing else is known.
 
 They report neither the tokens of a chunk nor acceptance, and neither is guessed: a chunk may contain any number of
-tokens. Token counts come from the usage, which is requested.
+tokens. Token counts come from the usage, which is requested. The dialects of the engines extend this one.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from specbench_client.dialects.dialect import (
 from specbench_client.dialects.engine_facts import MODEL_LIST_FACTS, VERSION_FACT, FactReading
 from specbench_client.dialects.openai_stream import (
     ChatStream,
-    StreamDelta,
-    count_in,
+    build_answer,
     first_model,
     read_stream,
     read_unstreamed,
+    text_in,
 )
 from specbench_client.transport.sse import SseEvent
 
@@ -36,9 +36,8 @@ OPENAI_FACTS: tuple[FactReading, ...] = (VERSION_FACT, *MODEL_LIST_FACTS)
 
 
 class OpenAiDialect:
-    """See `Dialect`."""
+    """See `Dialect`. The dialects of engines with OpenAI's routes extend it by what they report besides."""
 
-    kind = EngineKind.EXTERNAL
     path = "/v1/chat/completions"
     tokens_path = "/v1/completions"
     keeps_special_tokens = False
@@ -48,27 +47,26 @@ class OpenAiDialect:
     readings = OPENAI_FACTS
     state_path: str | None = None
 
+    def __init__(self, kind: EngineKind = EngineKind.EXTERNAL) -> None:
+        self.kind = kind
+
     def body(self, request: CompletionRequest) -> dict[str, Any]:
         """See `Dialect.body`. Fields that OpenAI's API does not have are not sent: some servers reject them."""
         streamed = {"stream": True, "stream_options": {"include_usage": True}}
         return {
-            "model": request.model,
-            **request.prompt,
-            "temperature": request.sampling.temperature,
-            "top_p": request.sampling.top_p,
-            "seed": request.seed,
-            "max_tokens": request.output.max_tokens,
+            **shared_fields(request),
             **({"ignore_eos": True} if request.output.ignore_eos else {}),
             **(streamed if request.output.stream else {"stream": False}),
         }
 
-    def read(self, events: Sequence[SseEvent], *, drafting: bool) -> CooperativeTask[EngineAnswer]:  # noqa: ARG002 -- not reported
+    def read(self, events: Sequence[SseEvent], *, drafting: bool) -> CooperativeTask[EngineAnswer]:
         """See `Dialect.read`."""
-        return _answer((yield from read_stream(events)))
+        stream = yield from read_stream(events)
+        return self._answer(stream, self._content(stream), drafting=drafting)
 
-    def read_whole(self, document: Any, *, drafting: bool) -> EngineAnswer:  # noqa: ARG002 -- not reported
+    def read_whole(self, document: Any, *, drafting: bool) -> EngineAnswer:
         """See `Dialect.read_whole`."""
-        return replace(_answer(read_unstreamed(document)), content=())
+        return replace(self._answer(read_unstreamed(document), (), drafting=drafting), output_tokens_client=None)
 
     def counters(self, metrics: str) -> EngineCounters:  # noqa: ARG002 -- see below
         """Return no counters: their names differ from server to server."""
@@ -76,30 +74,30 @@ class OpenAiDialect:
 
     def identity(self, documents: Mapping[str, Any]) -> EngineIdentity:
         """See `Dialect.identity`."""
-        return EngineIdentity(model=first_model(documents.get("/v1/models")))
+        return EngineIdentity(first_model(documents.get("/v1/models")), text_in(documents.get("/version"), "version"))
 
     def speculating(self, state: Any, metrics: str) -> bool | None:  # noqa: ARG002 -- not reported
         """See `Dialect.speculating`."""
         return None
 
+    def _content(self, stream: ChatStream) -> tuple[AnswerChunk, ...]:
+        """Return the chunks that may have tokens; one that only ends the answer may, as an end-of-sequence token."""
+        may_have_tokens = (delta for delta in stream.deltas if delta.text or delta.reasoning or delta.finish_reason)
+        return tuple(AnswerChunk(delta.ns, None, delta.coalesced) for delta in may_have_tokens)
 
-def _may_have_tokens(delta: StreamDelta) -> bool:
-    """Return whether a chunk may have tokens; one that only ends the answer may, as an end-of-sequence token."""
-    return bool(delta.text or delta.reasoning or delta.finish_reason)
+    def _answer(self, stream: ChatStream, content: tuple[AnswerChunk, ...], *, drafting: bool) -> EngineAnswer:  # noqa: ARG002 -- not reported
+        """Return the answer of a stream, whose chunks are `content`."""
+        answer = build_answer(stream, content, RequestAcceptance())
+        return replace(answer, output_tokens_client=None, reasoning_tokens=None)
 
 
-def _answer(stream: ChatStream) -> EngineAnswer:
-    return EngineAnswer(
-        text=stream.text,
-        reasoning=stream.reasoning,
-        content=tuple(
-            AnswerChunk(delta.ns, None, delta.coalesced) for delta in stream.deltas if _may_have_tokens(delta)
-        ),
-        acceptance=RequestAcceptance(),
-        input_tokens=count_in(stream.usage, "prompt_tokens"),
-        output_tokens=count_in(stream.usage, "completion_tokens") or 0,
-        output_tokens_client=None,
-        cached_tokens=count_in(stream.usage, "prompt_tokens_details", "cached_tokens"),
-        finish_reason=stream.finish_reason,
-        fingerprint=stream.fingerprint,
-    )
+def shared_fields(request: CompletionRequest) -> dict[str, Any]:
+    """Return the fields of a body that all engines with OpenAI's routes have."""
+    return {
+        "model": request.model,
+        **request.prompt,
+        "temperature": request.sampling.temperature,
+        "top_p": request.sampling.top_p,
+        "seed": request.seed,
+        "max_tokens": request.output.max_tokens,
+    }

@@ -21,6 +21,8 @@ from specbench_client.transport.error_messages import error_message_in, replace_
 from specbench_client.transport.exchange import ErrorClass
 from specbench_client.transport.sse import DONE, SseEvent
 
+COUNTED_STREAM = {"stream": True, "stream_options": {"include_usage": True, "continuous_usage_stats": True}}
+"""The fields of a body that request a stream with token counts in each chunk."""
 _CLIENT_ERRORS = range(400, 500)
 _MAX_COUNT = 2**53
 """A larger number is not a valid count, and the record's columns cannot store it."""

@@ -20,7 +20,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from pydantic import JsonValue
@@ -28,7 +28,6 @@ from pydantic import JsonValue
 from specbench_api.outcome.provenance import FactName
 from specbench_api.outcome.record import AcceptanceSource
 from specbench_api.spec.engine import EngineKind
-from specbench_client.cooperative import CooperativeTask
 from specbench_client.dialects.dialect import (
     AnswerChunk,
     CompletionRequest,
@@ -45,7 +44,9 @@ from specbench_client.dialects.engine_facts import (
     bytes_from_gib,
     of_object,
 )
+from specbench_client.dialects.openai import OpenAiDialect, shared_fields
 from specbench_client.dialects.openai_stream import (
+    COUNTED_STREAM,
     ChatStream,
     build_answer,
     chunk_sizes,
@@ -53,13 +54,10 @@ from specbench_client.dialects.openai_stream import (
     count_in,
     counts_in,
     first_model,
-    read_stream,
-    read_unstreamed,
     steps_by_chunk,
     text_in,
 )
 from specbench_client.dialects.prometheus import counter_value, totals_by_series
-from specbench_client.transport.sse import SseEvent
 
 # `/server_info` contains the effective arguments and the memory of the first rank. From the source of 0.5.23 and of the
 # releases around it; if a name changed between them, both are read.
@@ -115,9 +113,6 @@ SGLANG_FACTS: tuple[FactReading, ...] = (
 )
 
 
-_STREAMED = {"stream": True, "stream_options": {"include_usage": True, "continuous_usage_stats": True}}
-
-
 @dataclass(frozen=True, slots=True)
 class _SpecCounts:
     """A request's `spec_tokens_details`. `by_correct`: verifications by their number of correct drafts."""
@@ -136,17 +131,14 @@ class _ChunkSteps:
     trim: int
 
 
-class SglangDialect:
+class SglangDialect(OpenAiDialect):
     """See `Dialect`."""
 
     def __init__(self, kind: EngineKind = EngineKind.SGLANG) -> None:
-        self.kind = kind
+        super().__init__(kind)
 
-    path = "/v1/chat/completions"
-    tokens_path = "/v1/completions"
     keeps_special_tokens = True
     health_path = "/ready"  # Its /health generates a token if the engine is idle.
-    metrics_path = "/metrics"
     identity_paths: tuple[str, ...] = ("/v1/models", "/server_info", "/model_info")
     readings = SGLANG_FACTS
     state_path: str | None = "/server_info"
@@ -158,29 +150,15 @@ class SglangDialect:
         rejects this for a streamed chat.
         """
         return {
-            "model": request.model,
-            **request.prompt,
-            "temperature": request.sampling.temperature,
-            "top_p": request.sampling.top_p,
+            **shared_fields(request),
             "top_k": -1,
             "min_p": 0.0,
             "repetition_penalty": 1.0,
-            "seed": request.seed,
-            "max_tokens": request.output.max_tokens,
             "ignore_eos": request.output.ignore_eos,
             **({"skip_special_tokens": False} if request.markers else {}),
             "return_spec_tokens_details": True,
-            **(_STREAMED if request.output.stream else {"stream": False}),
+            **(COUNTED_STREAM if request.output.stream else {"stream": False}),
         }
-
-    def read(self, events: Sequence[SseEvent], *, drafting: bool) -> CooperativeTask[EngineAnswer]:
-        """See `Dialect.read`."""
-        stream = yield from read_stream(events)
-        return _answer(stream, chunks_by_usage(stream), drafting=drafting)
-
-    def read_whole(self, document: Any, *, drafting: bool) -> EngineAnswer:
-        """See `Dialect.read_whole`."""
-        return replace(_answer(read_unstreamed(document), (), drafting=drafting), output_tokens_client=None)
 
     def counters(self, metrics: str) -> EngineCounters:
         """See `Dialect.counters`. They are updated when a request ends. Drafts are not counted: gauges are averages."""
@@ -207,13 +185,15 @@ class SglangDialect:
             return None
         return bool(state["speculative_algorithm"])
 
+    def _content(self, stream: ChatStream) -> tuple[AnswerChunk, ...]:
+        return chunks_by_usage(stream)
 
-def _answer(stream: ChatStream, content: tuple[AnswerChunk, ...], *, drafting: bool) -> EngineAnswer:
-    output_tokens = count_in(stream.usage, "completion_tokens") or 0
-    counts = _spec_counts(stream)
-    if counts is None:
-        return build_answer(stream, content, steps_by_chunk(content, output_tokens, drafting=drafting))
-    return build_answer(stream, content, _acceptance(counts, content, output_tokens))
+    def _answer(self, stream: ChatStream, content: tuple[AnswerChunk, ...], *, drafting: bool) -> EngineAnswer:
+        output_tokens = count_in(stream.usage, "completion_tokens") or 0
+        counts = _spec_counts(stream)
+        if counts is None:
+            return build_answer(stream, content, steps_by_chunk(content, output_tokens, drafting=drafting))
+        return build_answer(stream, content, _acceptance(counts, content, output_tokens))
 
 
 def _spec_counts(stream: ChatStream) -> _SpecCounts | None:

@@ -16,36 +16,31 @@ A token that ends the answer and is removed from it is still counted in the aver
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from specbench_api.outcome.provenance import FactName
 from specbench_api.outcome.record import AcceptanceSource
 from specbench_api.spec.engine import EngineKind
-from specbench_client.cooperative import CooperativeTask
 from specbench_client.dialects.dialect import (
     AnswerChunk,
     CompletionRequest,
     EngineAnswer,
     EngineCounters,
-    EngineIdentity,
     RequestAcceptance,
 )
 from specbench_client.dialects.engine_facts import VERSION_FACT, FactReading
+from specbench_client.dialects.openai import OpenAiDialect, shared_fields
 from specbench_client.dialects.openai_stream import (
+    COUNTED_STREAM,
     ChatStream,
     build_answer,
     chunk_sizes,
     chunks_by_usage,
     count_in,
-    first_model,
-    read_stream,
-    read_unstreamed,
     steps_by_chunk,
-    text_in,
 )
-from specbench_client.transport.sse import SseEvent
 
 TENSORRT_LLM_FACTS: tuple[FactReading, ...] = (
     VERSION_FACT,
@@ -58,7 +53,6 @@ WHOLE = 0.01
 _MOST = 2**53
 """A larger number is not a valid average, and a float may not represent it."""
 _AVERAGE = "avg_decoded_tokens_per_iter"
-_STREAMED = {"stream": True, "stream_options": {"include_usage": True, "continuous_usage_stats": True}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,46 +63,29 @@ class _Progress:
     iterations: int | None
 
 
-class TensorrtLlmDialect:
+class TensorrtLlmDialect(OpenAiDialect):
     """See `Dialect`."""
 
     def __init__(self, kind: EngineKind = EngineKind.TENSORRT_LLM) -> None:
-        self.kind = kind
+        super().__init__(kind)
 
-    path = "/v1/chat/completions"
-    tokens_path = "/v1/completions"
     keeps_special_tokens = True
     health_path = "/health"
     metrics_path = "/prometheus/metrics"  # Reading its /metrics clears the data there, which others may need.
     identity_paths: tuple[str, ...] = ("/v1/models", "/version")
     readings = TENSORRT_LLM_FACTS
-    state_path: str | None = None
 
     def body(self, request: CompletionRequest) -> dict[str, Any]:
         """See `Dialect.body`. Only fields that both routes have are sent: unknown fields are rejected."""
         return {
-            "model": request.model,
-            **request.prompt,
-            "temperature": request.sampling.temperature,
-            "top_p": request.sampling.top_p,
+            **shared_fields(request),
             "top_k": 0,
             "min_p": 0.0,
             "repetition_penalty": 1.0,
-            "seed": request.seed,
-            "max_tokens": request.output.max_tokens,
             "ignore_eos": request.output.ignore_eos,
             **({"skip_special_tokens": False} if request.markers else {}),
-            **(_STREAMED if request.output.stream else {"stream": False}),
+            **(COUNTED_STREAM if request.output.stream else {"stream": False}),
         }
-
-    def read(self, events: Sequence[SseEvent], *, drafting: bool) -> CooperativeTask[EngineAnswer]:
-        """See `Dialect.read`."""
-        stream = yield from read_stream(events)
-        return _answer(stream, chunks_by_usage(stream), drafting=drafting)
-
-    def read_whole(self, document: Any, *, drafting: bool) -> EngineAnswer:
-        """See `Dialect.read_whole`."""
-        return replace(_answer(read_unstreamed(document), (), drafting=drafting), output_tokens_client=None)
 
     def counters(self, metrics: str) -> EngineCounters:  # noqa: ARG002 -- see below
         """Return no counters: the engine counts requests, but neither tokens nor drafts.
@@ -118,21 +95,15 @@ class TensorrtLlmDialect:
         """
         return EngineCounters()
 
-    def identity(self, documents: Mapping[str, Any]) -> EngineIdentity:
-        """See `Dialect.identity`."""
-        return EngineIdentity(first_model(documents.get("/v1/models")), text_in(documents.get("/version"), "version"))
+    def _content(self, stream: ChatStream) -> tuple[AnswerChunk, ...]:
+        return chunks_by_usage(stream)
 
-    def speculating(self, state: Any, metrics: str) -> bool | None:  # noqa: ARG002 -- not reported
-        """See `Dialect.speculating`."""
-        return None
-
-
-def _answer(stream: ChatStream, content: tuple[AnswerChunk, ...], *, drafting: bool) -> EngineAnswer:
-    output_tokens = count_in(stream.usage, "completion_tokens") or 0
-    progress = _progress(stream)
-    if not progress or not output_tokens:
-        return build_answer(stream, content, steps_by_chunk(content, output_tokens, drafting=drafting))
-    return build_answer(stream, content, _acceptance(progress, content, output_tokens, drafting=drafting))
+    def _answer(self, stream: ChatStream, content: tuple[AnswerChunk, ...], *, drafting: bool) -> EngineAnswer:
+        output_tokens = count_in(stream.usage, "completion_tokens") or 0
+        progress = _progress(stream)
+        if not progress or not output_tokens:
+            return build_answer(stream, content, steps_by_chunk(content, output_tokens, drafting=drafting))
+        return build_answer(stream, content, _acceptance(progress, content, output_tokens, drafting=drafting))
 
 
 def _progress(stream: ChatStream) -> list[_Progress]:

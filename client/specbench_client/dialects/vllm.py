@@ -9,7 +9,6 @@ started with `--per-request-spec-decode-metrics`. It is counted before the answe
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from pydantic import JsonValue
@@ -17,13 +16,11 @@ from pydantic import JsonValue
 from specbench_api.outcome.provenance import FactName
 from specbench_api.outcome.record import AcceptanceSource
 from specbench_api.spec.engine import EngineKind
-from specbench_client.cooperative import CooperativeTask
 from specbench_client.dialects.dialect import (
     AnswerChunk,
     CompletionRequest,
     EngineAnswer,
     EngineCounters,
-    EngineIdentity,
     RequestAcceptance,
 )
 from specbench_client.dialects.engine_facts import (
@@ -34,21 +31,18 @@ from specbench_client.dialects.engine_facts import (
     as_flag,
     of_object,
 )
+from specbench_client.dialects.openai import OpenAiDialect, shared_fields
 from specbench_client.dialects.openai_stream import (
+    COUNTED_STREAM,
     ChatStream,
     build_answer,
     chunk_sizes,
     chunks_by_usage,
     count_in,
     counts_in,
-    first_model,
-    read_stream,
-    read_unstreamed,
     steps_by_chunk,
-    text_in,
 )
 from specbench_client.dialects.prometheus import counter_value, totals_by_series
-from specbench_client.transport.sse import SseEvent
 
 # `cache_config_info` is from a recording of 0.32.0. Arguments, number formats and kernels are on `/server_info`, which
 # exists only in development mode, together with routes that nobody should be able to reach. Engines are not started in
@@ -112,48 +106,29 @@ TRANSFORMERS_FACTS: tuple[FactReading, ...] = (
 
 
 _SPEC = "vllm:spec_decode_num"
-_STREAMED = {"stream": True, "stream_options": {"include_usage": True, "continuous_usage_stats": True}}
 
 
-class VllmDialect:
+class VllmDialect(OpenAiDialect):
     """See `Dialect`."""
 
-    path = "/v1/chat/completions"
-    tokens_path = "/v1/completions"
     health_path = "/health"
-    metrics_path = "/metrics"
     identity_paths: tuple[str, ...] = ("/v1/models", "/version")
-    state_path: str | None = None
 
     def __init__(self, kind: EngineKind) -> None:
-        self.kind = kind
+        super().__init__(kind)
         self.keeps_special_tokens = kind is not EngineKind.TRANSFORMERS  # The research runtime always removes them.
         self.readings = TRANSFORMERS_FACTS if kind is EngineKind.TRANSFORMERS else VLLM_FACTS
 
     def body(self, request: CompletionRequest) -> dict[str, Any]:
         """See `Dialect.body`. Defaults come from the model's generation_config, so all sampling fields are set."""
         return {
-            "model": request.model,
-            **request.prompt,
-            "temperature": request.sampling.temperature,
-            "top_p": request.sampling.top_p,
+            **shared_fields(request),
             "top_k": -1,
             "repetition_penalty": 1.0,
-            "seed": request.seed,
-            "max_tokens": request.output.max_tokens,
             "ignore_eos": request.output.ignore_eos,
             **({"skip_special_tokens": False} if request.markers and self.keeps_special_tokens else {}),
-            **(_STREAMED if request.output.stream else {"stream": False}),
+            **(COUNTED_STREAM if request.output.stream else {"stream": False}),
         }
-
-    def read(self, events: Sequence[SseEvent], *, drafting: bool) -> CooperativeTask[EngineAnswer]:
-        """See `Dialect.read`."""
-        stream = yield from read_stream(events)
-        return _answer(stream, chunks_by_usage(stream), drafting=drafting)
-
-    def read_whole(self, document: Any, *, drafting: bool) -> EngineAnswer:
-        """See `Dialect.read_whole`."""
-        return replace(_answer(read_unstreamed(document), (), drafting=drafting), output_tokens_client=None)
 
     def counters(self, metrics: str) -> EngineCounters:
         """See `Dialect.counters`."""
@@ -168,19 +143,17 @@ class VllmDialect:
             started_s=sums.get("process_start_time_seconds"),
         )
 
-    def identity(self, documents: Mapping[str, Any]) -> EngineIdentity:
-        """See `Dialect.identity`."""
-        return EngineIdentity(first_model(documents.get("/v1/models")), text_in(documents.get("/version"), "version"))
-
     def speculating(self, state: Any, metrics: str) -> bool | None:  # noqa: ARG002 -- only in the metrics
         """See `Dialect.speculating`. The counters of speculation exist only on an engine with a drafter."""
         sums = totals_by_series(metrics)
         return f"{_SPEC}_drafts_total" in sums if "vllm:generation_tokens_total" in sums else None
 
+    def _content(self, stream: ChatStream) -> tuple[AnswerChunk, ...]:
+        return chunks_by_usage(stream)
 
-def _answer(stream: ChatStream, content: tuple[AnswerChunk, ...], *, drafting: bool) -> EngineAnswer:
-    output_tokens = count_in(stream.usage, "completion_tokens") or 0
-    return build_answer(stream, content, _acceptance(stream, content, output_tokens, drafting=drafting))
+    def _answer(self, stream: ChatStream, content: tuple[AnswerChunk, ...], *, drafting: bool) -> EngineAnswer:
+        output_tokens = count_in(stream.usage, "completion_tokens") or 0
+        return build_answer(stream, content, _acceptance(stream, content, output_tokens, drafting=drafting))
 
 
 def _acceptance(

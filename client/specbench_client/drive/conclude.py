@@ -33,9 +33,8 @@ from specbench_client.drive.stored_points import StoredRecords, read_launches
 from specbench_client.report.html import render_html
 from specbench_client.report.text.cells import csv
 from specbench_client.store.points import PointStore
-from specbench_client.store.retrying import RetryingStore, RetryPolicy
 from specbench_client.store.scratch import DiskColumnStore
-from specbench_client.store.store import Store
+from specbench_client.store.store import RetryingStore, RetryPolicy, Store
 
 TABLE = "results.csv"
 MAX_ROUNDS = 3

@@ -28,7 +28,7 @@ from specbench_client.errors import EngineFailed
 from specbench_client.load.turns import RequestConfig, Turn, TurnContext, TurnResult, take_turn
 from specbench_client.transport.control_client import ControlClient, ControlError
 from specbench_client.transport.exchange import ErrorClass
-from specbench_client.transport.factory import open_transport
+from specbench_client.transport.kernel_transport import open_transport
 from specbench_client.workload.chat_template.template import AppliedTemplate
 
 # A health route shows only that a server listens. A completion over the measured path shows that the engine serves this

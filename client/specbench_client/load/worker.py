@@ -38,7 +38,7 @@ from specbench_client.load.worker_messages import (
     WorkerReady,
 )
 from specbench_client.transport.exchange import raise_socket_limit
-from specbench_client.transport.factory import open_transport
+from specbench_client.transport.kernel_transport import open_transport
 
 GC_THRESHOLD = 200_000
 """Garbage collection threshold. At the default of 700, a third of the time of parsing answers was spent in collections.

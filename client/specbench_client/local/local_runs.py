@@ -17,10 +17,9 @@ from pathlib import Path
 
 from specbench_api.outcome.layout import PLAN, run_root
 from specbench_api.plan.plan import Plan
-from specbench_client.store.file_lock import exclusive_lock
-from specbench_client.store.folder import FolderStore
+from specbench_client.store.folder import FolderStore, exclusive_lock
 from specbench_client.store.locations import open_store
-from specbench_client.store.manifests import read_manifests
+from specbench_client.store.points import read_manifests
 from specbench_client.store.run_uids import new_run_uid, uid_created_ms
 from specbench_client.store.store import Store
 

@@ -12,8 +12,7 @@ import click
 from aiohttp import web
 
 from specbench_client.extras import install_hint
-from specbench_client.research.errors import BadResearchSetup
-from specbench_client.research.runtime import DraftingMethod, ResearchSettings
+from specbench_client.research.runtime import BadResearchSetup, DraftingMethod, ResearchSettings
 from specbench_client.research.server import ResearchServer
 
 GRACE_SECONDS = 2.0

@@ -15,13 +15,15 @@ import transformers
 from transformers.generation.logits_process import LogitsProcessorList, TemperatureLogitsWarper, TopPLogitsWarper
 from transformers.generation.stopping_criteria import StoppingCriteriaList
 
-from specbench_client.research.errors import BadResearchSetup, ResearchBadRequest, ResearchError
 from specbench_client.research.medusa import MedusaHeads, MedusaRequest, decode, load_heads
 from specbench_client.research.models import LoadedTarget, load_model, load_target, model_facts
 from specbench_client.research.runtime import (
+    BadResearchSetup,
     DraftingMethod,
     GenerationRequest,
     GenerationStep,
+    ResearchBadRequest,
+    ResearchError,
     ResearchSettings,
     TokenIds,
 )

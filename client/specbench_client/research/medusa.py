@@ -21,8 +21,7 @@ from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 
-from specbench_client.research.errors import BadResearchSetup
-from specbench_client.research.runtime import GenerationStep, ResearchSettings, TokenIds
+from specbench_client.research.runtime import BadResearchSetup, GenerationStep, ResearchSettings, TokenIds
 
 FILE = "medusa_lm_head.safetensors"
 _LINEAR = re.compile(r"^(\d+)\.(\d+)\.(linear\.)?(weight|bias)$")

@@ -13,8 +13,7 @@ from typing import Any
 import torch
 import transformers
 
-from specbench_client.research.errors import BadResearchSetup
-from specbench_client.research.runtime import ResearchSettings
+from specbench_client.research.runtime import BadResearchSetup, ResearchSettings
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 UNBOUNDED = 10**9

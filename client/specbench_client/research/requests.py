@@ -11,11 +11,15 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from specbench_client.research.errors import ResearchBadRequest, ResearchUnknownModel
-from specbench_client.research.runtime import GenerationRequest, GenerationRuntime, TokenIds
+from specbench_client.openai_serving import COMPLETION_MAX_TOKENS, MessageBody, StreamOptionsBody
+from specbench_client.research.runtime import (
+    GenerationRequest,
+    GenerationRuntime,
+    ResearchBadRequest,
+    ResearchUnknownModel,
+    TokenIds,
+)
 
-COMPLETION_MAX_TOKENS = 16
-"""Default for completions, as in vLLM and OpenAI's API; a chat fills the context."""
 NEUTRAL_VALUES: dict[str, tuple[Any, ...]] = {
     "n": (1,), "best_of": (1,), "stop": ([],), "echo": (False,), "logprobs": (False,), "tools": ([],),
     "min_tokens": (0,), "top_k": (-1, 0), "min_p": (0,), "repetition_penalty": (1,), "presence_penalty": (0,),
@@ -24,36 +28,16 @@ NEUTRAL_VALUES: dict[str, tuple[Any, ...]] = {
 """Fields that are accepted only with these values, which have no effect."""
 
 
-class ResearchStreamOptions(BaseModel):
-    """`stream_options`."""
-
-    include_usage: bool | None = None
-    continuous_usage_stats: bool | None = None
-
-
-class ResearchMessage(BaseModel):
-    """One message; its content is a string or a list of text parts."""
-
-    role: str
-    content: str | list[dict[str, Any]] | None = None
-
-    @property
-    def text(self) -> str:
-        if isinstance(self.content, list):
-            return "".join(str(part.get("text", "")) for part in self.content)
-        return self.content or ""
-
-
 class ResearchRequestBody(BaseModel):
     """The body of both routes: `messages` for a chat, `prompt` for a completion."""
 
     model_config = ConfigDict(extra="allow")
 
     model: str | None = None
-    messages: Annotated[list[ResearchMessage], Field(min_length=1)] | None = None
+    messages: Annotated[list[MessageBody], Field(min_length=1)] | None = None
     prompt: str | list[int] | None = None
     stream: bool | None = False
-    stream_options: ResearchStreamOptions | None = None
+    stream_options: StreamOptionsBody | None = None
     max_tokens: Annotated[int, Field(ge=1)] | None = None
     max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
     temperature: Annotated[float, Field(ge=0)] | None = None
@@ -82,7 +66,7 @@ def read_request(runtime: GenerationRuntime, data: bytes, request_id: str, *, ch
     _reject_unsupported_fields(body)
     if body.model not in (None, runtime.model_name):
         raise ResearchUnknownModel(f"The model `{body.model}` does not exist; `{runtime.model_name}` is served.")
-    options = body.stream_options or ResearchStreamOptions()
+    options = body.stream_options or StreamOptionsBody()
     return ParsedRequest(
         request_id=request_id,
         chat=chat,

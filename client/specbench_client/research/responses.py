@@ -6,26 +6,14 @@ only on request, or in the body of a response that is not streamed.
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from specbench_client.openai_serving import DONE, speculation_metrics, sse_event, timing_metrics
 from specbench_client.research.requests import ParsedRequest
 from specbench_client.research.runtime import GenerationStep, TokenIds
-
-DONE = b"data: [DONE]\n\n"
-
-
-def sse_event(document: dict[str, Any]) -> bytes:
-    """Return one server-sent event."""
-    return b"data: " + json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode() + b"\n\n"
-
-
-def error_object(message: str, kind: str, status: int) -> dict[str, Any]:
-    """Return an error object in vLLM's format."""
-    return {"error": {"message": message, "type": kind, "param": None, "code": status}}
 
 
 @dataclass(slots=True)
@@ -36,38 +24,6 @@ class ResponseTimes:
     begun_ns: int = 0
     first_ns: int = 0
     last_ns: int = 0
-
-    def document(self, tokens: int) -> dict[str, float | None]:
-        """Return the times as vLLM reports them."""
-        first_ms, rest_ms = (self.first_ns - self.begun_ns) / 1e6, (self.last_ns - self.first_ns) / 1e6
-        whole_ms = first_ms + rest_ms
-        return {
-            "time_to_first_token_ms": first_ms,
-            "generation_time_ms": rest_ms,
-            "queue_time_ms": (self.begun_ns - self.received_ns) / 1e6,
-            "mean_itl_ms": rest_ms / (tokens - 1) if tokens > 1 else None,
-            "tokens_per_second": tokens / whole_ms * 1000 if whole_ms else None,
-        }
-
-
-def speculation_metrics(steps: Sequence[GenerationStep], depth: int) -> dict[str, Any]:
-    """Return `metrics.speculative_decoding` for the steps that verified draft tokens."""
-    drafting = [step for step in steps if step.drafted]
-    accepted, drafted = sum(step.accepted for step in drafting), sum(step.drafted for step in drafting)
-    histogram = [0] * (depth + 1)
-    for step in drafting:
-        histogram[step.accepted] += 1
-    return {
-        "mean_acceptance_length": 1 + accepted / len(drafting) if drafting else None,
-        "draft_acceptance_rate": accepted / drafted if drafted else None,
-        "acceptance_histogram": histogram,
-        "num_spec_steps": len(drafting),
-        "num_accepted_draft_tokens": accepted,
-        "num_draft_tokens": drafted,
-        "num_spec_tokens": depth,
-        "per_step_accepted": [step.accepted for step in drafting],
-        "per_step_drafted": [step.drafted for step in drafting],
-    }
 
 
 @dataclass(slots=True)
@@ -128,10 +84,14 @@ class ResearchResponse:
         return {"usage": self._usage()} if self.parsed.continuous_usage else {}
 
     def _account(self) -> dict[str, Any]:
-        usage = self._usage()
-        metrics: dict[str, Any] = self.times.document(usage["completion_tokens"])
+        usage, times = self._usage(), self.times
+        metrics: dict[str, Any] = timing_metrics(
+            times.received_ns, times.begun_ns, times.first_ns, times.last_ns, usage["completion_tokens"]
+        )
         if self.depth:
-            metrics["speculative_decoding"] = speculation_metrics(self.steps, self.depth)
+            metrics["speculative_decoding"] = speculation_metrics(
+                [step.drafted for step in self.steps], [step.accepted for step in self.steps], self.depth
+            )
         cached = {"prompt_tokens_details": {"cached_tokens": 0}}
         return {"usage": usage | cached, "system_fingerprint": self.fingerprint, "metrics": metrics}
 

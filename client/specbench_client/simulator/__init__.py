@@ -11,6 +11,7 @@ from specbench_client.simulator.engine import SimulatedEngine
 from specbench_client.simulator.errors import ConfigError, SimulatorError
 from specbench_client.simulator.faults import FAULTS, Fault, Faults, describe_faults, parse_faults
 from specbench_client.simulator.prompt_categories import PromptCategories, read_categories
+from specbench_client.simulator.response_sender import TruthFile
 from specbench_client.simulator.server import (
     SimulatorOptions,
     SimulatorServer,
@@ -27,7 +28,6 @@ from specbench_client.simulator.speculation import (
     make_drafter,
     parse_acceptance,
 )
-from specbench_client.simulator.truth_file import TruthFile
 
 __all__ = [
     "DRAFTER_PROFILES",

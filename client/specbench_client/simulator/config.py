@@ -88,6 +88,11 @@ class SimulatorConfig:
         return (MODEL_NAME, *self.served_model_names)
 
     @property
+    def kv_room_tokens(self) -> int:
+        """The cache that the engine claims to have: room for every request at full length."""
+        return self.max_num_seqs * self.max_model_len
+
+    @property
     def fingerprint(self) -> str:
         """A short hash of the whole configuration, to identify the engine that answered."""
         return f"{VERSION}-{sha256(repr(self).encode()).hexdigest()[:8]}"

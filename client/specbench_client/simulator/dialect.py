@@ -6,14 +6,18 @@ rejects what it cannot imitate, because a client calibrated with an almost corre
 
 from __future__ import annotations
 
-import json
+import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Protocol
 
+from specbench_client.openai_serving import compact_json
+from specbench_client.simulator.config import MODEL_NAME, SimulatorConfig
 from specbench_client.simulator.engine import SimulatedEngine
 from specbench_client.simulator.errors import SimulatorRequestError
+from specbench_client.simulator.generated_text import TOKEN_IDS
 from specbench_client.simulator.requests import OpenAIRoute, ReceivedRequest, SimulatedRequest, SimulatedResponse
 
 PLAIN = "text/plain; charset=utf-8"
@@ -55,6 +59,52 @@ class ResponseFormat(Protocol):
         ...
 
 
+class OpenAiResponseFormat(ABC):
+    """The parts of a `ResponseFormat` that all products share; a product has a subclass for each of the two routes."""
+
+    prefix = ""
+    """The prefix of a response's id."""
+    chunk_object = ""
+
+    def __init__(self, config: SimulatorConfig, ask: SimulatedRequest) -> None:
+        self._config = config
+        self._ask = ask
+        self._created = int(time.time())
+
+    def opening(self) -> bytes:
+        return b""
+
+    @abstractmethod
+    def whole(self, result: SimulatedResponse) -> dict[str, Any]:
+        """Return the response that is not streamed."""
+
+    def _head(self) -> dict[str, Any]:
+        """Return the first fields of every chunk."""
+        return self._head_of(f"{self.prefix}-{self._ask.request_id}", self.chunk_object)
+
+    def _head_of(self, response_id: str, kind: str) -> dict[str, Any]:
+        return {"id": response_id, "object": kind, "created": self._created, "model": MODEL_NAME}
+
+    def _totals(self, completion_tokens: int) -> dict[str, int]:
+        """Return the token counts of a usage."""
+        prompt_tokens = self._ask.prompt.tokens
+        return {
+            "prompt_tokens": prompt_tokens,
+            "total_tokens": prompt_tokens + completion_tokens,
+            "completion_tokens": completion_tokens,
+        }
+
+    def _ids(self, words: tuple[str, ...]) -> list[int] | None:
+        """Return the words' token ids if the client requested them."""
+        return [TOKEN_IDS[word] for word in words] if self._ask.delivery.token_ids else None
+
+
+OPENAI_PATHS: Mapping[str, OpenAIRoute] = {
+    "/v1/chat/completions": OpenAIRoute.CHAT,
+    "/v1/completions": OpenAIRoute.COMPLETION,
+}
+
+
 class ServerDialect(Protocol):
     """The HTTP API of one engine."""
 
@@ -84,17 +134,9 @@ class ServerDialect(Protocol):
 
 def json_page(document: Any) -> HttpPage:
     """Return a JSON page."""
-    return HttpPage(json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode(), "application/json")
+    return HttpPage(compact_json(document).encode(), "application/json")
 
 
 def health_page(_engine: SimulatedEngine) -> HttpPage:
     """Return an empty page with status 200."""
     return HttpPage()
-
-
-DONE = b"data: [DONE]\n\n"
-
-
-def sse_event(data: dict[str, Any]) -> bytes:
-    """Return one server-sent event."""
-    return b"data: " + json.dumps(data, separators=(",", ":"), ensure_ascii=False).encode() + b"\n\n"

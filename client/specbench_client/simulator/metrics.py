@@ -17,29 +17,9 @@ from specbench_client.simulator.speculation import StepOutcome
 
 # vLLM's own bucket bounds.
 FIRST_TOKEN_S = (
-    0.001,
-    0.005,
-    0.01,
-    0.02,
-    0.04,
-    0.06,
-    0.08,
-    0.1,
-    0.25,
-    0.5,
-    0.75,
-    1,
-    2.5,
-    5,
-    7.5,
-    10,
-    20,
-    40,
-    80,
-    160,
-    640,
-    2560,
-)
+    0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5,
+    7.5, 10, 20, 40, 80, 160, 640, 2560,
+)  # fmt: skip
 TOKEN_S = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80)
 REQUEST_S = (0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680)
 STEP_TOKENS = (1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
@@ -177,6 +157,11 @@ class PrometheusExposition:
     def counter(self, name: str, meaning: str, samples: MetricSamples) -> Iterator[str]:
         yield from self.family(f"{name}_total", "counter", meaning, samples)
         yield from self._created(name, meaning, [labels for labels, _ in samples])
+
+    def histograms(self, named: Mapping[str, tuple[str, Histogram]]) -> Iterator[str]:
+        """Yield the lines of histograms, given as name → (what they measure, histogram)."""
+        for name, (meaning, histogram) in named.items():
+            yield from self.histogram(name, f"Histogram of {meaning}.", histogram)
 
     def histogram(self, name: str, meaning: str, histogram: Histogram) -> Iterator[str]:
         yield f"# HELP {self.prefix}{name} {meaning}"

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from specbench_client.openai_serving import COMPLETION_MAX_TOKENS, MessageBody, StreamOptionsBody
 from specbench_client.simulator.config import MODEL_NAME
 from specbench_client.simulator.errors import InvalidRequestBody, SimulatorBadRequest
 from specbench_client.simulator.generated_text import count_tokens
@@ -97,8 +98,6 @@ class SimulatedResponse:
 # that change the answer in a way that is not imitated are rejected: ignoring ``n`` or ``stop`` would be an unintended
 # fault.
 
-# OpenAI's default for completions, which all engines use.
-COMPLETION_MAX_TOKENS = 16
 UNSUPPORTED_FIELDS = {
     "n": 1,
     "best_of": 1,
@@ -108,28 +107,6 @@ UNSUPPORTED_FIELDS = {
     "prompt_logprobs": None,
     "tools": None,
 }
-
-
-class StreamOptionsBody(BaseModel):
-    """``stream_options``."""
-
-    include_usage: bool | None = None
-    continuous_usage_stats: bool | None = None
-
-
-class MessageBody(BaseModel):
-    """One message; its content is a string or a list of text parts."""
-
-    model_config = ConfigDict(extra="allow")
-
-    role: str
-    content: str | list[dict[str, Any]] | None = None
-
-    @property
-    def text(self) -> str:
-        if isinstance(self.content, list):
-            return "".join(str(part.get("text", "")) for part in self.content)
-        return self.content or ""
 
 
 class RequestBody(BaseModel):

@@ -7,13 +7,17 @@ import json
 import socket
 import struct
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TextIO
 
 from aiohttp import web
 
+from specbench_client.openai_serving import compact_json
+from specbench_client.simulator.config import MODEL_NAME
 from specbench_client.simulator.dialect import ResponseFormat
 from specbench_client.simulator.engine import SimulatedEngine, StepOutput, TokenStream
+from specbench_client.simulator.errors import ConfigError
 from specbench_client.simulator.requests import SimulatedResponse
-from specbench_client.simulator.truth_file import TruthFile, truth_record
 
 
 class ConnectionDropped(Exception):
@@ -81,7 +85,7 @@ class ResponseSender:
         self.sent = pieces
         self.sent_ns.append(self.engine.clock())
         self._finish()
-        response = web.json_response(self.wire.whole(self._result()), dumps=_compact)
+        response = web.json_response(self.wire.whole(self._result()), dumps=compact_json)
         await response.prepare(self.request)
         await response.write_eof()
         return response
@@ -126,5 +130,55 @@ class ResponseSender:
         )
 
 
-def _compact(data: object) -> str:
-    return json.dumps(data, separators=(",", ":"), ensure_ascii=False)
+def truth_record(stream: TokenStream, sent: list[StepOutput], sent_ns: list[int], *, complete: bool) -> dict[str, Any]:
+    """Return the line of a request. ``sent``: steps whose tokens were sent; ``sent_ns``: one timestamp per chunk."""
+    steps = [piece.outcome for piece in sent if not piece.outcome.prefill]
+    drafting = [step for step in steps if step.drafted]
+    return {
+        "request_id": stream.ask.request_id,
+        "model": MODEL_NAME,
+        "category": stream.category,
+        "output_tokens": sum(len(piece.words) for piece in sent),
+        "steps": len(steps),
+        "step_accepted": [step.delivered_accepted for step in steps],
+        "step_drafted": [step.drafted for step in steps],
+        "draft_steps": len(drafting),
+        "drafted_tokens": sum(step.drafted for step in steps),
+        "accepted_tokens": sum(step.delivered_accepted for step in steps),
+        "reported": {
+            "draft_steps": len(drafting),
+            "step_accepted": [step.accepted for step in drafting],
+            "accepted_tokens": sum(step.accepted for step in drafting),
+        },
+        "finish_reason": stream.answer.finish_reason if complete else "abort",
+        "received_ns": stream.ask.received_ns,
+        "scheduled_ns": stream.timing.scheduled_ns,
+        "sent_ns": sent_ns,
+    }
+
+
+# The truth file has one JSON line per request with what the engine really did, for calibrating a client.
+#
+# ``step_accepted``, ``accepted_tokens`` and ``output_tokens`` count *delivered* tokens: ``output_tokens = 1 +
+# sum(step_accepted + 1)`` holds exactly over all decode steps, with or without drafts. The counts that vLLM and SGLang
+# *report* (before the last step is cut, without the steps that had no drafts) are under ``reported``. An aborted
+# request has the ``finish_reason`` ``abort`` and counts the tokens handed to the socket; a request without any token
+# has no line. Times are this machine's monotonic clock in ns, taken just before sending, so no client can have received
+# earlier.
+
+
+class TruthFile:
+    """Appends lines and flushes each one, so that a killed engine loses none and a restarted one keeps earlier ones."""
+
+    def __init__(self, path: Path) -> None:
+        try:
+            self._file: TextIO = path.open("a", encoding="utf-8")
+        except OSError as error:
+            raise ConfigError(f"truth file {path}: {error}") from error
+
+    def write(self, line: dict[str, Any]) -> None:
+        self._file.write(json.dumps(line, separators=(",", ":")) + "\n")
+        self._file.flush()
+
+    def close(self) -> None:
+        self._file.close()

@@ -27,10 +27,9 @@ from specbench_client.simulator.engine import SimulatedEngine
 from specbench_client.simulator.errors import ConfigError, EngineBroken, EngineNotReady, SimulatorRequestError
 from specbench_client.simulator.prompt_categories import PromptCategories, read_categories
 from specbench_client.simulator.requests import ReceivedRequest
-from specbench_client.simulator.response_sender import ConnectionDropped, ResponseSender
+from specbench_client.simulator.response_sender import ConnectionDropped, ResponseSender, TruthFile
 from specbench_client.simulator.sglang import SglangServerDialect
 from specbench_client.simulator.tensorrt_llm import TensorrtLlmServerDialect
-from specbench_client.simulator.truth_file import TruthFile
 from specbench_client.simulator.vllm import VllmServerDialect
 
 SIMULATED_HEADER = "X-Specbench-Simulated"

@@ -13,25 +13,25 @@ counters when a request ends, and the simulator with each step; all requests cou
 
 from __future__ import annotations
 
-import time
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
+from specbench_client.openai_serving import DONE, StreamOptionsBody, sse_event
 from specbench_client.simulator.config import MODEL_NAME, VERSION, SimulatorConfig
 from specbench_client.simulator.dialect import (
-    DONE,
+    OPENAI_PATHS,
     PROMETHEUS,
     HttpPage,
+    OpenAiResponseFormat,
     PageRenderer,
     health_page,
     json_page,
-    sse_event,
 )
 from specbench_client.simulator.engine import SimulatedEngine
 from specbench_client.simulator.errors import InvalidRequestBody, SimulatorBadRequest, SimulatorRequestError
-from specbench_client.simulator.generated_text import TOKEN_IDS, VOCABULARY, render
+from specbench_client.simulator.generated_text import VOCABULARY, render
 from specbench_client.simulator.metrics import MetricSamples, PrometheusExposition, SimulatorCounters, exposition_page
 from specbench_client.simulator.requests import (
     OpenAIRoute,
@@ -39,7 +39,6 @@ from specbench_client.simulator.requests import (
     ResponseOptions,
     SimulatedRequest,
     SimulatedResponse,
-    StreamOptionsBody,
     build_request,
     output_token_limit,
     parse_json_body,
@@ -92,7 +91,7 @@ def _gauges(page: PrometheusExposition, engine: SimulatedEngine) -> Iterator[str
     yield from page.family(
         "num_queue_reqs", "gauge", "The number of requests in the waiting queue.", [({}, engine.waiting)]
     )
-    room = engine.config.max_num_seqs * engine.config.max_model_len
+    room = engine.config.kv_room_tokens
     yield from page.family("token_usage", "gauge", "The token usage.", [({}, engine.kv_tokens / room)])
     window = engine.iterations.window(DECODE_LOG_INTERVAL)
     drafting, drafted = sum(one.drafting for one in window), sum(one.drafted for one in window)
@@ -133,8 +132,7 @@ def _histograms(page: PrometheusExposition, counters: SimulatorCounters) -> Iter
         "prompt_tokens_histogram": ("prompt token length", counters.request_prompt_tokens),
         "generation_tokens_histogram": ("generation token length", counters.request_output_tokens),
     }
-    for name, (meaning, histogram) in named.items():
-        yield from page.histogram(name, f"Histogram of {meaning}.", histogram)
+    yield from page.histograms(named)
 
 
 # One chunk is one step and may contain several tokens. A chat begins with the role and ends with a chunk that has only
@@ -167,23 +165,12 @@ def spec_tokens_details(outcomes: Sequence[StepOutcome], depth: int, completion_
     }
 
 
-class SglangResponseFormat(ABC):
+class SglangResponseFormat(OpenAiResponseFormat):
     """The parts that chat and completions share."""
 
-    chunk_object = ""
-
-    def __init__(self, config: SimulatorConfig, ask: SimulatedRequest) -> None:
-        self._config = config
-        self._ask = ask
-        self._head = {
-            "id": ask.request_id,
-            "object": self.chunk_object,
-            "created": int(time.time()),
-            "model": MODEL_NAME,
-        }
-
-    def opening(self) -> bytes:
-        return b""
+    def _head(self) -> dict[str, Any]:
+        """Return the first fields of every chunk; SGLang's ids have no prefix."""
+        return self._head_of(self._ask.request_id, self.chunk_object)
 
     def chunk(self, words: tuple[str, ...], sent_before: int, finish_reason: str | None, iterations: int) -> bytes:  # noqa: ARG002 -- not part of SGLang's chunks
         """Return one chunk of text."""
@@ -195,14 +182,10 @@ class SglangResponseFormat(ABC):
         events = [sse_event(one) for one in self._endings(result)]
         extension = self._extension(result)
         if extension:
-            events.append(sse_event({**self._head, "choices": [], "usage": None, "sglext": extension}))
+            events.append(sse_event({**self._head(), "choices": [], "usage": None, "sglext": extension}))
         if self._ask.delivery.include_usage:
-            events.append(sse_event({**self._head, "choices": [], "usage": self._last_usage(result)}))
+            events.append(sse_event({**self._head(), "choices": [], "usage": self._last_usage(result)}))
         return [*events, DONE]
-
-    @abstractmethod
-    def whole(self, result: SimulatedResponse) -> dict[str, Any]:
-        """Return the response that is not streamed."""
 
     @abstractmethod
     def _text_chunk(
@@ -222,15 +205,18 @@ class SglangResponseFormat(ABC):
         extension = self._extension(result)
         details = {"sglext": extension} if extension else {}
         usage = self._usage(result.reported_tokens, result.cached_tokens)
-        return {**self._head, "choices": [choice], "usage": usage, "metadata": {"weight_version": "default"}, **details}
+        return {
+            **self._head(),
+            "choices": [choice],
+            "usage": usage,
+            "metadata": {"weight_version": "default"},
+            **details,
+        }
 
     def _usage(self, completion_tokens: int, cached_tokens: int = 0) -> dict[str, Any]:
         """Return the usage so far; cached tokens are included if there are any."""
-        prompt_tokens = self._ask.prompt.tokens
         return {
-            "prompt_tokens": prompt_tokens,
-            "total_tokens": prompt_tokens + completion_tokens,
-            "completion_tokens": completion_tokens,
+            **self._totals(completion_tokens),
             "prompt_tokens_details": {"cached_tokens": cached_tokens} if cached_tokens else None,
             "reasoning_tokens": 0,
         }
@@ -241,9 +227,6 @@ class SglangResponseFormat(ABC):
         depth = self._config.drafter.num_speculative_tokens
         details = spec_tokens_details(result.outcomes, depth, len(result.words))
         return {"spec_tokens_details": details} if details else None
-
-    def _ids(self, words: tuple[str, ...]) -> list[int]:
-        return [TOKEN_IDS[word] for word in words]
 
 
 def _ended(finish_reason: str | None) -> dict[str, Any]:
@@ -256,14 +239,15 @@ class SglangChatFormat(SglangResponseFormat):
     chunk_object = "chat.completion.chunk"
 
     def opening(self) -> bytes:
-        return sse_event({**self._head, "choices": [self._choice({"role": "assistant", "content": ""}, None)]})
+        return sse_event({**self._head(), "choices": [self._choice({"role": "assistant", "content": ""}, None)]})
 
     def whole(self, result: SimulatedResponse) -> dict[str, Any]:
         text = render(result.words, first=True)
         message = {"role": "assistant", "content": text, "reasoning_content": None, "tool_calls": None}
         choice = {"index": 0, "message": message, "logprobs": None, **_ended(result.finish_reason)}
-        if self._ask.delivery.token_ids:
-            choice["response_token_ids"] = self._ids(result.words)
+        ids = self._ids(result.words)
+        if ids is not None:
+            choice["response_token_ids"] = ids
         return {**self._whole(choice, result), "object": "chat.completion"}
 
     def _text_chunk(
@@ -274,10 +258,10 @@ class SglangChatFormat(SglangResponseFormat):
         usage: dict[str, Any] | None,
     ) -> dict[str, Any]:
         extra = {"usage": usage} if usage else {}
-        return {**self._head, "choices": [self._choice({"content": text}, None)], **extra}
+        return {**self._head(), "choices": [self._choice({"content": text}, None)], **extra}
 
     def _endings(self, result: SimulatedResponse) -> list[dict[str, Any]]:
-        return [{**self._head, "choices": [self._choice({}, result.finish_reason)]}]
+        return [{**self._head(), "choices": [self._choice({}, result.finish_reason)]}]
 
     def _last_usage(self, result: SimulatedResponse) -> dict[str, Any]:
         return self._usage(result.reported_tokens, result.cached_tokens)
@@ -297,7 +281,7 @@ class SglangCompletionFormat(SglangResponseFormat):
     def _text_chunk(
         self, text: str, words: tuple[str, ...], finish_reason: str | None, usage: dict[str, Any] | None
     ) -> dict[str, Any]:
-        return {**self._head, "choices": [self._choice(text, words, finish_reason)], "usage": usage}
+        return {**self._head(), "choices": [self._choice(text, words, finish_reason)], "usage": usage}
 
     def _endings(self, result: SimulatedResponse) -> list[dict[str, Any]]:  # noqa: ARG002 -- the last text chunk has the reason
         return []
@@ -308,8 +292,9 @@ class SglangCompletionFormat(SglangResponseFormat):
         return {name: value for name, value in usage.items() if value is not None}
 
     def _choice(self, text: str, words: tuple[str, ...], finish_reason: str | None) -> dict[str, Any]:
-        ids = {"token_ids": self._ids(words)} if self._ask.delivery.token_ids else {}
-        return {"index": 0, "text": text, "logprobs": None, **_ended(finish_reason), **ids}
+        ids = self._ids(words)
+        requested = {} if ids is None else {"token_ids": ids}
+        return {"index": 0, "text": text, "logprobs": None, **_ended(finish_reason), **requested}
 
 
 ALGORITHMS = {
@@ -328,10 +313,7 @@ FLUSHED = (
 class SglangServerDialect:
     """SGLang's API; see ``simulator.dialect.ServerDialect``."""
 
-    paths: Mapping[str, OpenAIRoute] = {
-        "/v1/chat/completions": OpenAIRoute.CHAT,
-        "/v1/completions": OpenAIRoute.COMPLETION,
-    }
+    paths = OPENAI_PATHS
 
     def __init__(self, config: SimulatorConfig) -> None:
         self._config = config

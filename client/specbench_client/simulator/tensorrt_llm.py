@@ -11,24 +11,24 @@ an answer. A step without draft tokens cannot be distinguished from one whose dr
 from __future__ import annotations
 
 import struct
-import time
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
-from specbench_client.simulator.config import MODEL_NAME, VERSION, SimulatorConfig
+from specbench_client.openai_serving import DONE, StreamOptionsBody, sse_event
+from specbench_client.simulator.config import VERSION, SimulatorConfig
 from specbench_client.simulator.dialect import (
-    DONE,
+    OPENAI_PATHS,
     PROMETHEUS,
     HttpPage,
+    OpenAiResponseFormat,
     PageRenderer,
     health_page,
     json_page,
-    sse_event,
 )
 from specbench_client.simulator.engine import SimulatedEngine
 from specbench_client.simulator.errors import InvalidRequestBody, SimulatorBadRequest, SimulatorRequestError
-from specbench_client.simulator.generated_text import TOKEN_IDS, render
+from specbench_client.simulator.generated_text import render
 from specbench_client.simulator.metrics import IterationStats, MetricSamples, PrometheusExposition, exposition_page
 from specbench_client.simulator.requests import (
     OpenAIRoute,
@@ -36,7 +36,6 @@ from specbench_client.simulator.requests import (
     ResponseOptions,
     SimulatedRequest,
     SimulatedResponse,
-    StreamOptionsBody,
     build_request,
     output_token_limit,
     parse_json_body,
@@ -130,15 +129,13 @@ def render_metrics(engine: SimulatedEngine) -> bytes:
         "time_per_output_token_seconds": ("time per output token in seconds", counters.per_token_s),
         "request_queue_time_seconds": ("time spent in WAITING phase for request", counters.queue_s),
     }
-    lines = [*page.counter("request_success", "Count of successfully processed requests.", finished)]
-    for name, (meaning, histogram) in histograms.items():
-        lines += page.histogram(name, f"Histogram of {meaning}.", histogram)
-    return exposition_page(lines)
+    requests = page.counter("request_success", "Count of successfully processed requests.", finished)
+    return exposition_page([*requests, *page.histograms(histograms)])
 
 
 def _stats(engine: SimulatedEngine, one: IterationStats) -> dict[str, Any]:
     scheduled = one.prefilling + one.decoding
-    room = engine.config.max_num_seqs * engine.config.max_model_len
+    room = engine.config.kv_room_tokens
     return {
         "iter": one.number,
         "iterLatencyMS": one.duration_ms,
@@ -177,18 +174,8 @@ def average_of(tokens: int, iterations: int) -> float:
     return single
 
 
-class TensorrtLlmResponseFormat(ABC):
+class TensorrtLlmResponseFormat(OpenAiResponseFormat):
     """The parts that chat and completions share."""
-
-    prefix = ""
-    chunk_object = ""
-
-    def __init__(self, ask: SimulatedRequest) -> None:
-        self._ask = ask
-        self._created = int(time.time())
-
-    def opening(self) -> bytes:
-        return b""
 
     def chunk(self, words: tuple[str, ...], sent_before: int, finish_reason: str | None, iterations: int) -> bytes:
         """Return one chunk with the average so far."""
@@ -196,17 +183,13 @@ class TensorrtLlmResponseFormat(ABC):
         text = render(words, first=sent_before == 0)
         choice = self._choice(text, words, finish_reason, average_of(tokens, iterations))
         usage = self._running_usage(tokens)
-        return sse_event({**self._head(self.prefix, self.chunk_object), "choices": [choice], **usage})
+        return sse_event({**self._head(), "choices": [choice], **usage})
 
     def closing(self, result: SimulatedResponse) -> list[bytes]:
         if not self._ask.delivery.include_usage:
             return [DONE]
         usage = self._usage(result.reported_tokens, result.cached_tokens)
-        return [sse_event({**self._head("chatcmpl", "chat.completion.chunk"), "choices": [], "usage": usage}), DONE]
-
-    @abstractmethod
-    def whole(self, result: SimulatedResponse) -> dict[str, Any]:
-        """Return the response that is not streamed."""
+        return [sse_event({**self._chat_head("chat.completion.chunk"), "choices": [], "usage": usage}), DONE]
 
     @abstractmethod
     def _choice(self, text: str, words: tuple[str, ...], finish_reason: str | None, average: float) -> dict[str, Any]:
@@ -216,22 +199,11 @@ class TensorrtLlmResponseFormat(ABC):
     def _running_usage(self, completion_tokens: int) -> dict[str, Any]:
         """Return the usage so far, if every chunk must contain it."""
 
-    def _head(self, prefix: str, kind: str) -> dict[str, Any]:
-        return {
-            "id": f"{prefix}-{self._ask.request_id}",
-            "object": kind,
-            "created": self._created,
-            "model": MODEL_NAME,
-        }
+    def _chat_head(self, kind: str) -> dict[str, Any]:
+        return self._head_of(f"chatcmpl-{self._ask.request_id}", kind)
 
     def _usage(self, completion_tokens: int, cached_tokens: int = 0) -> dict[str, Any]:
-        prompt_tokens = self._ask.prompt.tokens
-        return {
-            "prompt_tokens": prompt_tokens,
-            "total_tokens": prompt_tokens + completion_tokens,
-            "completion_tokens": completion_tokens,
-            "prompt_tokens_details": {"cached_tokens": cached_tokens},
-        }
+        return {**self._totals(completion_tokens), "prompt_tokens_details": {"cached_tokens": cached_tokens}}
 
 
 def _average(result: SimulatedResponse) -> float:
@@ -247,7 +219,7 @@ class TensorrtLlmChatFormat(TensorrtLlmResponseFormat):
     def opening(self) -> bytes:
         """Return the role, with a space before the line ends."""
         choice = {"index": 0, "delta": {"role": "assistant", "tool_calls": []}}
-        first = {**self._head(self.prefix, self.chunk_object), "choices": [choice], **self._running_usage(0)}
+        first = {**self._head(), "choices": [choice], **self._running_usage(0)}
         return sse_event(first).removesuffix(b"\n\n") + b" \n\n"
 
     def whole(self, result: SimulatedResponse) -> dict[str, Any]:
@@ -262,8 +234,7 @@ class TensorrtLlmChatFormat(TensorrtLlmResponseFormat):
             "avg_decoded_tokens_per_iter": _average(result),
         }
         usage = self._usage(result.reported_tokens, result.cached_tokens)
-        head = self._head(self.prefix, "chat.completion")
-        return {**head, "choices": [choice], "usage": usage, "prompt_token_ids": None}
+        return {**self._chat_head("chat.completion"), "choices": [choice], "usage": usage, "prompt_token_ids": None}
 
     def _choice(self, text: str, words: tuple[str, ...], finish_reason: str | None, average: float) -> dict[str, Any]:  # noqa: ARG002 -- a chat has no token ids
         ended = {"finish_reason": finish_reason} if finish_reason else {}
@@ -285,12 +256,11 @@ class TensorrtLlmCompletionFormat(TensorrtLlmResponseFormat):
         choice = self._choice(text, result.words, result.finish_reason, _average(result))
         nulls = {"context_logits": None, "disaggregated_params": None}
         usage = self._usage(result.reported_tokens, result.cached_tokens)
-        head = self._head(self.prefix, self.chunk_object)
-        return {**head, "choices": [{**choice, **nulls}], "usage": usage, "prompt_token_ids": None}
+        return {**self._head(), "choices": [{**choice, **nulls}], "usage": usage, "prompt_token_ids": None}
 
     def _choice(self, text: str, words: tuple[str, ...], finish_reason: str | None, average: float) -> dict[str, Any]:
         """Return the choice; requested token ids replace the text."""
-        ids = [TOKEN_IDS[word] for word in words] if self._ask.delivery.token_ids else None
+        ids = self._ids(words)
         return {
             "index": 0,
             "text": text if ids is None else "",
@@ -308,10 +278,7 @@ class TensorrtLlmCompletionFormat(TensorrtLlmResponseFormat):
 class TensorrtLlmServerDialect:
     """TensorRT-LLM's API; see ``simulator.dialect.ServerDialect``."""
 
-    paths: Mapping[str, OpenAIRoute] = {
-        "/v1/chat/completions": OpenAIRoute.CHAT,
-        "/v1/completions": OpenAIRoute.COMPLETION,
-    }
+    paths = OPENAI_PATHS
     commands: Mapping[str, PageRenderer] = {}
 
     def __init__(self, config: SimulatorConfig) -> None:
@@ -328,7 +295,9 @@ class TensorrtLlmServerDialect:
         return read_body(arrival)
 
     def wire(self, ask: SimulatedRequest) -> TensorrtLlmResponseFormat:
-        return (TensorrtLlmChatFormat if ask.kind is OpenAIRoute.CHAT else TensorrtLlmCompletionFormat)(ask)
+        return (TensorrtLlmChatFormat if ask.kind is OpenAIRoute.CHAT else TensorrtLlmCompletionFormat)(
+            self._config, ask
+        )
 
     def error(self, refused: SimulatorRequestError) -> dict[str, Any]:
         about = {"type": refused.kind, "param": None, "code": refused.status}

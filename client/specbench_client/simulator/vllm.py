@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
-import time
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from specbench_client.openai_serving import (
+    DONE,
+    StreamOptionsBody,
+    error_object,
+    speculation_metrics,
+    sse_event,
+    timing_metrics,
+)
 from specbench_client.simulator.config import MODEL_NAME, VERSION, SimulatorConfig
 from specbench_client.simulator.dialect import (
-    DONE,
+    OPENAI_PATHS,
     PROMETHEUS,
     HttpPage,
+    OpenAiResponseFormat,
     PageRenderer,
     health_page,
     json_page,
-    sse_event,
 )
 from specbench_client.simulator.engine import SimulatedEngine
 from specbench_client.simulator.errors import SimulatorBadRequest, SimulatorRequestError, SimulatorUnknownModel
-from specbench_client.simulator.generated_text import TOKEN_IDS, render
+from specbench_client.simulator.generated_text import render
 from specbench_client.simulator.metrics import MetricSamples, PrometheusExposition, SimulatorCounters, exposition_page
 from specbench_client.simulator.requests import (
     OpenAIRoute,
@@ -27,13 +34,11 @@ from specbench_client.simulator.requests import (
     ResponseOptions,
     SimulatedRequest,
     SimulatedResponse,
-    StreamOptionsBody,
     build_request,
     output_token_limit,
     parse_json_body,
     validate_body,
 )
-from specbench_client.simulator.speculation import StepOutcome
 
 
 def read_body(config: SimulatorConfig, arrival: ReceivedRequest) -> SimulatedRequest:
@@ -82,15 +87,15 @@ def _gauges(page: PrometheusExposition, engine: SimulatedEngine) -> Iterator[str
     yield from page.family(
         "num_requests_waiting", "gauge", "Number of requests waiting to be processed.", [({}, engine.waiting)]
     )
-    room = engine.config.max_num_seqs * engine.config.max_model_len
+    room = engine.config.kv_room_tokens
     yield from page.family(
         "kv_cache_usage_perc", "gauge", "KV-cache usage. 1 means 100 percent usage.", [({}, engine.kv_tokens / room)]
     )
 
 
 def _cache_config(engine: SimulatedEngine) -> Iterator[str]:
-    """The cache that the simulator claims to have: room for every request at full length, without prefix caching."""
-    room = engine.config.max_num_seqs * engine.config.max_model_len
+    """The cache that the simulator claims to have, without prefix caching."""
+    room = engine.config.kv_room_tokens
     cache = {
         "block_size": str(BLOCK_TOKENS),
         "cache_dtype": "auto",
@@ -141,14 +146,16 @@ def _histograms(page: PrometheusExposition, counters: SimulatorCounters) -> Iter
         "iteration_tokens_total": ("number of tokens per engine_step", counters.step_tokens),
         "time_to_first_token_seconds": ("time to first token in seconds", counters.first_token_s),
         "inter_token_latency_seconds": ("inter-token latency in seconds", counters.between_steps_s),
-        "request_time_per_output_token_seconds": ("time_per_output_token_seconds per request", counters.per_token_s),
+        "request_time_per_output_token_seconds": (
+            "time_per_output_token_seconds per request",
+            counters.per_token_s,
+        ),
         "e2e_request_latency_seconds": ("e2e request latency in seconds", counters.request_s),
         "request_queue_time_seconds": ("time spent in WAITING phase for request", counters.queue_s),
         "request_prompt_tokens": ("number of prefill tokens processed", counters.request_prompt_tokens),
         "request_generation_tokens": ("number of generation tokens processed", counters.request_output_tokens),
     }
-    for name, (meaning, histogram) in named.items():
-        yield from page.histogram(name, f"Histogram of {meaning}.", histogram)
+    yield from page.histograms(named)
 
 
 # Responses have the keys and the order of a recorded vLLM 0.32 stream. One chunk is one step and may contain several
@@ -156,69 +163,24 @@ def _histograms(page: PrometheusExposition, counters: SimulatorCounters) -> Iter
 # which is sent only on request. ``prompt_token_ids`` is always null, because the simulator's prompt tokens are words.
 
 
-def speculation_block(outcomes: tuple[StepOutcome, ...], depth: int, *, per_step: bool) -> dict[str, Any]:
-    """Return ``metrics.speculative_decoding``: only steps with drafts, with accepted tokens before the last step's cut.
-
-    The ratios are null if no step had drafts; what vLLM returns in that case has not been recorded.
-    """
-    steps = [one for one in outcomes if one.drafted]
-    accepted, drafted = sum(one.accepted for one in steps), sum(one.drafted for one in steps)
-    histogram = [0] * (depth + 1)
-    for one in steps:
-        histogram[one.accepted] += 1
-    block: dict[str, Any] = {
-        "mean_acceptance_length": 1 + accepted / len(steps) if steps else None,
-        "draft_acceptance_rate": accepted / drafted if drafted else None,
-        "acceptance_histogram": histogram,
-        "num_spec_steps": len(steps),
-        "num_accepted_draft_tokens": accepted,
-        "num_draft_tokens": drafted,
-        "num_spec_tokens": depth,
-    }
-    if per_step:
-        block["per_step_accepted"] = [one.accepted for one in steps]
-        block["per_step_drafted"] = [one.drafted for one in steps]
-    return block
-
-
-class VllmResponseFormat(ABC):
+class VllmResponseFormat(OpenAiResponseFormat):
     """The parts that chat and completions share."""
-
-    prefix = ""
-    chunk_object = ""
-
-    def __init__(self, config: SimulatorConfig, ask: SimulatedRequest) -> None:
-        self._config = config
-        self._ask = ask
-        self._head = {
-            "id": f"{self.prefix}-{ask.request_id}",
-            "object": self.chunk_object,
-            "created": int(time.time()),
-            "model": MODEL_NAME,
-        }
-
-    def opening(self) -> bytes:
-        return b""
 
     def chunk(self, words: tuple[str, ...], sent_before: int, finish_reason: str | None, iterations: int) -> bytes:  # noqa: ARG002 -- not part of vLLM's chunks
         choice = self._choice(render(words, first=sent_before == 0), self._ids(words), finish_reason)
-        return sse_event({**self._head, "choices": [choice], **self._running_usage(sent_before + len(words))})
+        return sse_event({**self._head(), "choices": [choice], **self._running_usage(sent_before + len(words))})
 
     def closing(self, result: SimulatedResponse) -> list[bytes]:
         if not self._ask.delivery.include_usage:
             return [DONE]
         last = {
-            **self._head,
+            **self._head(),
             "choices": [],
             "usage": self._usage(result),
             **self._signature(),
             "metrics": self._metrics(result),
         }
         return [sse_event(last), DONE]
-
-    @abstractmethod
-    def whole(self, result: SimulatedResponse) -> dict[str, Any]:
-        """Return the response that is not streamed."""
 
     @abstractmethod
     def _choice(self, text: str, ids: list[int] | None, finish_reason: str | None) -> dict[str, Any]:
@@ -230,14 +192,6 @@ class VllmResponseFormat(ABC):
             return {}
         return {"usage": {**self._totals(completion_tokens), "completion_tokens_details": None}}
 
-    def _totals(self, completion_tokens: int) -> dict[str, int]:
-        prompt_tokens = self._ask.prompt.tokens
-        return {
-            "prompt_tokens": prompt_tokens,
-            "total_tokens": prompt_tokens + completion_tokens,
-            "completion_tokens": completion_tokens,
-        }
-
     def _usage(self, result: SimulatedResponse) -> dict[str, Any]:
         details = {"cached_tokens": result.cached_tokens, "created_cache_tokens": 0}
         return {**self._totals(result.reported_tokens), "prompt_tokens_details": details}
@@ -245,28 +199,23 @@ class VllmResponseFormat(ABC):
     def _signature(self) -> dict[str, str]:
         return {"system_fingerprint": self._config.fingerprint}
 
-    def _ids(self, words: tuple[str, ...]) -> list[int] | None:
-        return [TOKEN_IDS[word] for word in words] if self._ask.delivery.token_ids else None
-
     def _metrics(self, result: SimulatedResponse) -> dict[str, Any]:
-        """Return the request's timing, and its speculation statistics if they are enabled."""
+        """Return the request's timing, and its speculation statistics if they are enabled.
+
+        Accepted tokens are counted before the last step is cut.
+        """
         timing, tokens = result.timing, len(result.words)
         scheduled = timing.scheduled_ns or timing.received_ns
         first = timing.first_ns or scheduled
-        generation_ms = ((timing.last_ns or first) - first) / 1e6
-        first_ms = (first - scheduled) / 1e6
-        total_ms = first_ms + generation_ms
-        metrics: dict[str, Any] = {
-            "time_to_first_token_ms": first_ms,
-            "generation_time_ms": generation_ms,
-            "queue_time_ms": (scheduled - timing.received_ns) / 1e6,
-            "mean_itl_ms": generation_ms / (tokens - 1) if tokens > 1 else None,
-            "tokens_per_second": tokens / total_ms * 1000 if total_ms else None,
-        }
+        metrics = timing_metrics(timing.received_ns, scheduled, first, timing.last_ns or first, tokens)
         drafter, detail = self._config.drafter, self._config.spec_detail
         if drafter.speculates and detail != "none":
             depth = drafter.num_speculative_tokens
-            metrics["speculative_decoding"] = speculation_block(result.outcomes, depth, per_step=detail == "detailed")
+            drafted, accepted = [one.drafted for one in result.outcomes], [one.accepted for one in result.outcomes]
+            block = speculation_metrics(drafted, accepted, depth)
+            if detail != "detailed":
+                del block["per_step_accepted"], block["per_step_drafted"]
+            metrics["speculative_decoding"] = block
         return metrics
 
 
@@ -280,7 +229,7 @@ class VllmChatFormat(VllmResponseFormat):
         delta = {"role": "assistant", "content": ""}
         choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": None}
         prompt = {"prompt_token_ids": None, "prompt_text": None}
-        return sse_event({**self._head, "choices": [choice], **self._running_usage(0), **prompt})
+        return sse_event({**self._head(), "choices": [choice], **self._running_usage(0), **prompt})
 
     def whole(self, result: SimulatedResponse) -> dict[str, Any]:
         message: dict[str, Any] = {
@@ -296,7 +245,7 @@ class VllmChatFormat(VllmResponseFormat):
         finish = {"logprobs": None, "finish_reason": result.finish_reason, "stop_reason": None}
         choice = {"index": 0, "message": message, **finish, "token_ids": self._ids(result.words)}
         return {
-            **self._head,
+            **self._head(),
             "object": "chat.completion",
             "choices": [choice],
             "service_tier": None,
@@ -322,7 +271,7 @@ class VllmCompletionFormat(VllmResponseFormat):
 
     def whole(self, result: SimulatedResponse) -> dict[str, Any]:
         return {
-            **self._head,
+            **self._head(),
             "choices": [self._choice(render(result.words, first=True), self._ids(result.words), result.finish_reason)],
             "service_tier": None,
             **self._signature(),
@@ -347,10 +296,7 @@ class VllmCompletionFormat(VllmResponseFormat):
 class VllmServerDialect:
     """vLLM's API; see ``simulator.dialect.ServerDialect``."""
 
-    paths: Mapping[str, OpenAIRoute] = {
-        "/v1/chat/completions": OpenAIRoute.CHAT,
-        "/v1/completions": OpenAIRoute.COMPLETION,
-    }
+    paths = OPENAI_PATHS
 
     commands: Mapping[str, PageRenderer] = {}
 
@@ -370,14 +316,10 @@ class VllmServerDialect:
         return (VllmChatFormat if ask.kind is OpenAIRoute.CHAT else VllmCompletionFormat)(self._config, ask)
 
     def error(self, refused: SimulatorRequestError) -> dict[str, Any]:
-        return _error(refused.status, refused.kind, refused.message, refused.param)
+        return error_object(refused.message, refused.kind, refused.status, refused.param)
 
     def lost(self, status: int, reason: str) -> dict[str, Any]:
-        return _error(status, reason, reason, None)
-
-
-def _error(status: int, kind: str, message: str, param: str | None) -> dict[str, Any]:
-    return {"error": {"message": message, "type": kind, "param": param, "code": status}}
+        return error_object(reason, reason, status)
 
 
 def _models(engine: SimulatedEngine) -> HttpPage:

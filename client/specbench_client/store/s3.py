@@ -2,7 +2,7 @@
 
 With `If-None-Match: *` the server rejects overwriting, also between clients that do not know each other. If the answer
 to a write is lost, the repeated write looks like a conflict; then the contents are compared. Only botocore's short
-retries happen here; `retrying` handles longer outages.
+retries happen here; `RetryingStore` handles longer outages.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from specbench_api.plan.plan import Plan, Point
 from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_api.spec.engine import EngineKind
 from specbench_client.analysis.estimates.point_rows import load_rows
-from specbench_client.analysis.what_if.recorded_answers import COLUMNS, measured_answers
+from specbench_client.analysis.what_if.answers import COLUMNS, measured_answers
 from specbench_client.drive.stored_points import StoredRecords
 from specbench_client.errors import BadInput
 from specbench_client.metrics.pairing import Pairs, pair_requests

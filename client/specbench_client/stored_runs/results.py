@@ -20,7 +20,7 @@ from specbench_client.drive.stored_points import StoredRecords, read_launches
 from specbench_client.errors import BadInput, NotDurable
 from specbench_client.store.points import PointStore
 from specbench_client.store.store import Store, StoreErrorReason
-from specbench_client.stored_runs.stored_documents import read_plan, read_stored_document
+from specbench_client.stored_runs.stored_documents import read_plan, read_stored_document, run_roots
 
 BASELINE_MISSING = "BaselineMissing"
 """Reason if there is no run at the given root."""
@@ -100,7 +100,7 @@ def _runs_below(store: Store) -> list[Store]:
     """Return the runs below a root. Raises BadInput if there are none."""
     if store.get(PLAN) is not None:
         return [store]
-    roots = sorted({key.removesuffix(f"/{PLAN}") for key in store.keys("runs/") if key.endswith(f"/{PLAN}")})
+    roots = run_roots(store)
     if not roots:
         raise BadInput(
             f"{store.uri()}: there is no run here (no {PLAN}): give the folder that `specbench run --results` wrote to"

@@ -1,4 +1,4 @@
-"""Reads one document of a stored run, and reports which one it is where it cannot be read."""
+"""Finds stored runs, and reads one document of a run; an error reports which one cannot be read."""
 
 from __future__ import annotations
 
@@ -27,3 +27,8 @@ def read_stored_document(store: Store, key: str, kind: type[Document], remedy: s
 def read_plan(store: Store) -> Plan:
     """Read the plan of the run whose root the store is. Raises NotDurable(Damaged)."""
     return read_stored_document(store, PLAN, Plan, "read it with that version, or measure again")
+
+
+def run_roots(store: Store) -> list[str]:
+    """Return the roots of the runs below a results root, relative to it and sorted."""
+    return sorted({key.removesuffix(f"/{PLAN}") for key in store.keys("runs/") if key.endswith(f"/{PLAN}")})

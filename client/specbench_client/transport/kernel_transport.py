@@ -2,7 +2,7 @@
 
 HTTP/1.1 with one connection for each request (see `aiohttp_transport` for the reason) and `Connection: close`, so that
 the server closes first and the client's ports are free again at once. `SocketPoller` reads the answers;
-`UnparsedExchange.read` parses them afterwards.
+`UnparsedExchange.read` parses them afterwards. `open_transport` chooses between this transport and the one for https://.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, suppress
 from types import TracebackType
 from typing import NamedTuple, Self
 from urllib.parse import urlsplit
@@ -26,6 +26,7 @@ from specbench_client.transport.exchange import (
     ErrorClass,
     HttpExchange,
     HttpRequest,
+    Transport,
     UnparsedExchange,
     out_of_sockets_error,
 )
@@ -35,7 +36,17 @@ from specbench_client.transport.socket_poller import READ_BYTES, SERVER_CLOSE_GR
 
 TIMEOUT_CHECK_S = 0.25
 """Interval between two checks for timeouts; a timeout may be late by this much."""
+
 HTTP_PORT = 80
+
+
+def open_transport(endpoint: str) -> AbstractAsyncContextManager[Transport]:
+    """Return a transport with kernel timestamps for http://, and one with timestamps of this process for https://."""
+    if not endpoint.startswith("https://"):
+        return KernelTransport()
+    from specbench_client.transport.aiohttp_transport import AiohttpTransport  # noqa: PLC0415 -- rarely needed
+
+    return AiohttpTransport()
 
 
 class SocketAddress(NamedTuple):

@@ -1,4 +1,4 @@
-"""Computes the prompt coverage of a dataset: how many rows were selected, left out and used. Pure."""
+"""Computes the prompt coverage of a dataset or a mix: how many rows were selected, left out and used. Pure."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from specbench_api.outcome.prompt_coverage import CategoryCoverage, PromptCoverage, RequestLogStats
-from specbench_api.spec.dataset import Selection
+from specbench_api.outcome.prompt_coverage import CategoryCoverage, MemberCoverage, PromptCoverage, RequestLogStats
+from specbench_api.spec.dataset import Dataset, Member, Selection
 from specbench_client.workload.row_parsing import Prompt
 from specbench_client.workload.row_validation import RowFault
 from specbench_client.workload.sources.loader import SourceLoader
@@ -96,3 +96,54 @@ def _by_category(
         )
         for name in dict.fromkeys([*selected, *lost])
     ]
+
+
+def mix_coverage(dataset: Dataset, coverages: Mapping[str, PromptCoverage], used: Sequence[Prompt]) -> PromptCoverage:
+    """Return the coverage of the mix, summed over its members."""
+    members = dataset.members or []
+    whole = sum(member.weight for member in members)
+    found = [coverages[member.name] for member in members]
+    return PromptCoverage(
+        source=str(dataset.source),
+        licence="; ".join(dict.fromkeys(one.licence for one in found if one.licence)),
+        rows=sum(one.rows for one in found),
+        requested=sum(one.requested for one in found),
+        used=len(used),
+        turns=sum(len(prompt.turns) for prompt in used),
+        unusable=_summed([one.unusable for one in found]),
+        excluded=_summed([one.excluded for one in found]),
+        by_category=[_member_category(member.name, coverages[member.name], used) for member in members],
+        members={member.name: _member_coverage(member, whole) for member in members},
+        order=word_order(used),
+    )
+
+
+def _member_coverage(member: Member, whole: int) -> MemberCoverage:
+    expected = member.output_tokens
+    return MemberCoverage(
+        source=str(member.source),
+        share=member.weight / whole,
+        output_tokens_min=expected.min if expected else None,
+        output_tokens_max=expected.max if expected else None,
+    )
+
+
+def _member_category(name: str, found: PromptCoverage, used: Sequence[Prompt]) -> CategoryCoverage:
+    mine = [prompt for prompt in used if prompt.category == name]
+    turns = sum(len(prompt.turns) for prompt in mine)
+    return CategoryCoverage(
+        category=name,
+        requested=found.requested,
+        used=len(mine),
+        turns=turns,
+        unusable=found.unusable,
+        order=word_order(mine),
+    )
+
+
+def _summed(counts: Sequence[Mapping[str, int]]) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for each in counts:
+        for reason, count in each.items():
+            total[reason] = total.get(reason, 0) + count
+    return total

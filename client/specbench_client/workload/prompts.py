@@ -17,9 +17,8 @@ from specbench_api.plan.canonical import canonical_json
 from specbench_api.spec.dataset import Dataset, Selection, Source
 from specbench_client.chat import ChatMessage
 from specbench_client.errors import BadInput
-from specbench_client.workload.coverage import CoverageAccount, coverage_of, recorded_parameters
+from specbench_client.workload.coverage import CoverageAccount, coverage_of, mix_coverage, recorded_parameters
 from specbench_client.workload.locations import Fetch, rows_of_selection
-from specbench_client.workload.mix import mix_coverage, mix_prompts
 from specbench_client.workload.prompt_files import PromptRow
 from specbench_client.workload.prompt_lengths import LoadEncoding, cached_encoding, measure_lengths
 from specbench_client.workload.row_parsing import Prompt
@@ -30,7 +29,7 @@ from specbench_client.workload.row_validation import (
     check_prompts,
     convert_rows,
 )
-from specbench_client.workload.selection import declared_filters, filtered_places, select_subset
+from specbench_client.workload.selection import declared_filters, filtered_places, mix_prompts, select_subset
 from specbench_client.workload.sources.random_words import random_coverage, random_prompts
 from specbench_client.workload.sources.registry import LOADERS
 

@@ -1,4 +1,6 @@
-"""Selects prompts: by column filters, then a number of prompts or turns spread evenly over the categories. Pure.
+"""Selects prompts: by column filters, a number of prompts or turns, and the weights of a mix of sources. Pure.
+
+A number of prompts or turns is spread evenly over the categories.
 
 Without a seed, the first prompts of each category are taken. With a seed, those whose SHA-256 of seed and id is
 smallest. The draw therefore depends neither on the order of rows or categories nor on a library's random generator, and
@@ -9,12 +11,12 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import chain, islice, zip_longest
 from typing import Any
 
-from specbench_api.spec.dataset import Entropy, Selection
+from specbench_api.spec.dataset import Dataset, Entropy, Member, Selection
 from specbench_client.errors import BadInput
 from specbench_client.workload.row_parsing import Prompt
 
@@ -149,3 +151,57 @@ def filtered_places(rows: Sequence[Mapping[str, Any]], selection: Selection) -> 
 def _has_entropy(columns: Mapping[str, Any], selection: Selection) -> bool:
     tiers = [name for tier in selection.entropy or () for name in _TIERS[tier]]
     return str(columns.get("category")) in tiers
+
+
+# The members of a mix are interleaved by weight: at each position the member that is furthest behind its share comes
+# next, the first one declared on a tie. A run that ends early has therefore measured nearly the same mix as a complete
+# one.
+
+
+def mix_prompts(dataset: Dataset, prompts: Mapping[str, Sequence[Prompt]]) -> list[Prompt]:
+    """Return `count` prompts, or without `count` all prompts until the first member runs out. Raises BadInput.
+
+    `prompts` maps a member's name to its prompts. The member's name becomes a prompt's category and prefixes its id.
+    """
+    members = dataset.members or []
+    taken: list[Prompt] = []
+    sources = {member.name: iter(prompts[member.name]) for member in members}
+    for member in islice(turns_of(members), dataset.count):
+        prompt = next(sources[member.name], None)
+        if prompt is None:
+            if dataset.count is None:
+                break
+            raise BadInput(_too_few(member, members, dataset.count, len(prompts[member.name])))
+        taken.append(replace(prompt, id=f"{member.name}/{prompt.id}", category=member.name))
+    _raise_if_absent(members, taken)
+    return taken
+
+
+def _raise_if_absent(members: Sequence[Member], taken: Sequence[Prompt]) -> None:
+    """Raise BadInput for a member without a single prompt in the mix: it would be missing from all results."""
+    there = {prompt.category for prompt in taken}
+    absent = [member.name for member in members if member.name not in there]
+    if absent:
+        remedy = "raise its weight or count, or provide more prompts for the other members"
+        raise BadInput(f"members[{absent[0]}]: none of its prompts fits into a mix of {len(taken)}: {remedy}")
+
+
+def turns_of(members: Sequence[Member]) -> Iterator[Member]:
+    """Yield members in the order of their turns, endlessly."""
+    whole = sum(member.weight for member in members)
+    had = [0] * len(members)
+    place = 0
+    while True:
+        place += 1
+        lag = [member.weight * place - whole * count for member, count in zip(members, had, strict=True)]
+        chosen = lag.index(max(lag))
+        had[chosen] += 1
+        yield members[chosen]
+
+
+def _too_few(member: Member, members: Sequence[Member], count: int, available: int) -> str:
+    needed = sum(each.name == member.name for each in islice(turns_of(members), count))
+    return (
+        f"members[{member.name}]: a mix of {count} needs {needed} of its prompts, but there are only {available}:"
+        " lower count or its weight; without count the mix ends when the first member runs out"
+    )

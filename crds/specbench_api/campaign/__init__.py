@@ -1,1 +1,1 @@
-"""Expands a campaign into its named runs, from a template and axes, and estimates their cost. Pure."""
+"""Expands a campaign into its named runs, from a template and axes. Pure."""

@@ -6,12 +6,48 @@ They may neither contradict a managed flag nor repeat one: engines silently use 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from specbench_api.errors import Problem
+from specbench_api.launch.launcher import LaunchRequest
 from specbench_api.spec.drafter import Drafter
 
 Aliases = Mapping[str, str] | Callable[[str], str]
 """Mapping of short and old spellings to flags, or a function that returns the flag for any spelling."""
+
+
+@dataclass(frozen=True)
+class EngineFlags:
+    """The flags of one engine that need a check.
+
+    `managed`: canonical flags that specbench sets. `remedies`: by canonical flag, what to do instead. `repeatable`:
+    flags that the engine accepts several times. `with_keys`: replaces `aliases` in the search for repeated flags, for
+    an engine that combines several keys of one flag (`--config.a`, `--config.b`).
+    """
+
+    managed: Sequence[str]
+    aliases: Aliases
+    remedies: Mapping[str, str]
+    repeatable: Sequence[str] = ()
+    with_keys: Aliases | None = None
+
+
+def argument_problems(
+    order: LaunchRequest, flags: EngineFlags, shared: Sequence[str], drafting: Sequence[str] = ()
+) -> list[Problem]:
+    """Return the user's contradicting and repeated arguments, of `spec.engine.args` and of the drafter.
+
+    `shared` and `drafting`: the arguments that specbench sets on every arm, and on the drafter's.
+    """
+    args, path, aliases, remedies = order.engine.args, "spec.engine.args", flags.aliases, flags.remedies
+    with_keys = flags.with_keys or aliases
+    found = contradictions(flags.managed, args, path, aliases, remedies, shared)
+    found += repeated(args, path, with_keys, flags.repeatable)
+    if order.drafter:
+        own, path = order.drafter.args, f"{order.drafter_path}.args"
+        found += contradictions(flags.managed, own, path, aliases, remedies, (*shared, *drafting))
+        found += given_twice(args, own, path, with_keys, flags.repeatable)
+    return found
 
 
 def flag_of(argument: str) -> str:

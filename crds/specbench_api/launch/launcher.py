@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Protocol
 
 from specbench_api.errors import Problem
-from specbench_api.spec.drafter import Drafter
+from specbench_api.spec.drafter import Drafter, DraftLength
 from specbench_api.spec.engine import Engine, EngineKind
 from specbench_api.spec.target import Target
 
@@ -114,8 +115,18 @@ def pinned_revision(target: Target) -> str | None:
     return target.revision if target_path(target) is None and target.revision != DEFAULT_REVISION else None
 
 
-def model_sources(order: LaunchRequest) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the models read from the engine's disk, and those downloaded from the hub, by spec field."""
+def is_path(model: str) -> bool:
+    """Return whether a drafter's model is a path on the engine's disk; otherwise it is a name on the hub."""
+    return model.startswith(("/", ".", "~"))
+
+
+def model_sources(
+    order: LaunchRequest, is_file: Callable[[str], bool] = is_path
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the models read from the engine's disk, and those downloaded from the hub, by spec field.
+
+    `is_file`: whether the engine reads a drafter's model of this name from its disk.
+    """
     files, hub = dict[str, str](), dict[str, str]()
     target, drafter = order.target, order.drafter
     path = target_path(target)
@@ -124,6 +135,19 @@ def model_sources(order: LaunchRequest) -> tuple[dict[str, str], dict[str, str]]
     else:
         hub["spec.model.name"] = target.name
     if drafter and drafter.model:
-        is_path = drafter.model.startswith(("/", ".", "~"))
-        (files if is_path else hub)[f"{order.drafter_path}.model"] = drafter.model
+        (files if is_file(drafter.model) else hub)[f"{order.drafter_path}.model"] = drafter.model
     return files, hub
+
+
+def uri_problems(target: Target, program: str) -> list[Problem]:
+    """Return a problem if the target has a URI, for a program that cannot load models from one."""
+    if not target.uri:
+        return []
+    remedy = "use spec.model.path or pvc, or only the name on the hub"
+    return [Problem("spec.model.uri", f"{program} cannot load a model from a URI", remedy)]
+
+
+def from_batch_size(lengths: Sequence[DraftLength]) -> list[tuple[int, DraftLength]]:
+    """Return the rows in ascending order, each with the first batch size to which it applies."""
+    rows = sorted(lengths, key=lambda row: row.batch_size)
+    return list(zip([1, *(before.batch_size + 1 for before, _ in pairwise(rows))], rows, strict=False))

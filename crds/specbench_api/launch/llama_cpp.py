@@ -16,8 +16,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from specbench_api.errors import Problem
-from specbench_api.launch.arguments import contradictions, flag_of, given_twice, repeated, unsupported_fields
-from specbench_api.launch.launcher import LaunchRequest, LaunchSpec
+from specbench_api.launch.arguments import EngineFlags, argument_problems, flag_of, unsupported_fields
+from specbench_api.launch.launcher import LaunchRequest, LaunchSpec, is_path, model_sources, target_path, uri_problems
 from specbench_api.spec.drafter import Drafter, Method
 from specbench_api.spec.engine import EngineKind
 from specbench_api.spec.target import Target
@@ -93,7 +93,7 @@ class LlamaCppLauncher:
 
     def launch(self, order: LaunchRequest) -> LaunchSpec:
         """Return the command line."""
-        engine, (files, hub) = order.engine, _models(order)
+        engine, (files, hub) = order.engine, model_sources(order, _is_file)
         return LaunchSpec(
             image=engine.image or _default_image(engine.version),
             command=tuple(engine.command) if engine.command else None,
@@ -105,7 +105,7 @@ class LlamaCppLauncher:
                 *_split(order.drafter.args if order.drafter else ()),
             ),
             port=PORT,
-            env={variable.name: variable.value for variable in engine.env},
+            env=engine.environment,
             served_model=order.target.name,
             files=files,
             hub=hub,
@@ -113,25 +113,10 @@ class LlamaCppLauncher:
 
     def problems(self, order: LaunchRequest) -> Sequence[Problem]:
         """Return contradicting and repeated arguments, unsupported settings, and a target that cannot be loaded."""
-        drafter, alike = order.drafter, _alike(order)
-        found = contradictions(_MANAGED, order.engine.args, "spec.engine.args", spelled, _REMEDIES, alike)
-        found += repeated(order.engine.args, "spec.engine.args", spelled, _REPEATABLE)
-        if drafter:
-            path = f"{order.drafter_path}.args"
-            ours = (*alike, *_drafting(drafter))
-            found += contradictions(_MANAGED, drafter.args, path, spelled, _REMEDIES, ours)
-            found += given_twice(order.engine.args, drafter.args, path, spelled, _REPEATABLE)
-        if order.target.uri:
-            found.append(
-                Problem(
-                    "spec.model.uri",
-                    "llama-server cannot load a model from a URI",
-                    "use spec.model.path or pvc, or only the name on the hub",
-                )
-            )
-        if drafter:
-            found += _drafter_problems(drafter, order.drafter_path)
-        return found
+        drafter, flags = order.drafter, EngineFlags(_MANAGED, spelled, _REMEDIES, _REPEATABLE)
+        found = argument_problems(order, flags, _alike(order), _drafting(drafter))
+        found += uri_problems(order.target, "llama-server")
+        return found + (_drafter_problems(drafter, order.drafter_path) if drafter else [])
 
 
 def spelled(flag: str) -> str:
@@ -212,30 +197,12 @@ def _alike(order: LaunchRequest) -> tuple[str, ...]:
 
 
 def _target(target: Target) -> tuple[str, ...]:
-    path = _path(target)
+    path = target_path(target)
     return ("--model", path) if path else ("--hf-repo", target.name)
 
 
-def _path(target: Target) -> str | None:
-    return f"/models/{target.pvc.path.lstrip('/')}" if target.pvc else target.path
-
-
 def _is_file(model: str) -> bool:
-    return model.startswith(("/", ".", "~")) or model.endswith(".gguf")
-
-
-def _models(order: LaunchRequest) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the models read from the engine's disk, and those downloaded from the hub, by spec field."""
-    files, hub = {}, {}
-    target, drafter = order.target, order.drafter
-    path = _path(target)
-    if path:
-        files["spec.model.pvc" if target.pvc else "spec.model.path"] = path
-    else:
-        hub["spec.model.name"] = target.name
-    if drafter and drafter.model:
-        (files if _is_file(drafter.model) else hub)[f"{order.drafter_path}.model"] = drafter.model
-    return files, hub
+    return is_path(model) or model.endswith(".gguf")
 
 
 def _drafting(drafter: Drafter | None) -> tuple[str, ...]:

@@ -1,12 +1,11 @@
-"""The launcher of each kind of engine, and the problems of a launch."""
+"""The launcher of each kind of engine, with that of an external endpoint, and the problems of a launch."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from specbench_api.errors import Problem
-from specbench_api.launch.external import ExternalLauncher
-from specbench_api.launch.launcher import Launcher, LaunchRequest
+from specbench_api.launch.launcher import Launcher, LaunchRequest, LaunchSpec
 from specbench_api.launch.llama_cpp import LlamaCppLauncher
 from specbench_api.launch.sglang import SglangLauncher
 from specbench_api.launch.simulator import SimulatorLauncher
@@ -16,6 +15,27 @@ from specbench_api.launch.transformers import TransformersLauncher
 from specbench_api.launch.vllm import VllmLauncher
 from specbench_api.spec.drafter import Drafter
 from specbench_api.spec.engine import Engine, EngineKind
+
+
+class ExternalLauncher:
+    """An external endpoint: nothing is launched, so only its responses are known.
+
+    `specbench measure` measures one. A SpecBenchRun compares engines that it launches itself, which differ only in
+    their drafter; two external endpoints could differ in anything.
+    """
+
+    kind = EngineKind.EXTERNAL
+
+    def launch(self, order: LaunchRequest) -> LaunchSpec:
+        """Return a launch without image and arguments, with the model name that the user gave."""
+        return LaunchSpec(image="", args=(), port=0, served_model=order.target.name)
+
+    def problems(self, order: LaunchRequest) -> Sequence[Problem]:
+        """Return the problem, with the command to use instead."""
+        remedy = f"specbench measure --endpoint {order.engine.endpoint} --model {order.target.name}"
+        message = "external is not supported in a SpecBenchRun, which launches its engines itself"
+        return [Problem("spec.engine.kind", message, f"run {remedy}")]
+
 
 LAUNCHERS: dict[EngineKind, Launcher] = {
     EngineKind.SIMULATOR: SimulatorLauncher(),

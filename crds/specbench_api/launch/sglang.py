@@ -14,20 +14,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from itertools import pairwise
 
 from specbench_api.errors import Problem
-from specbench_api.launch.arguments import contradictions, given_twice, repeated
+from specbench_api.launch.arguments import EngineFlags, argument_problems
 from specbench_api.launch.launcher import (
     CONFIG_FOLDER,
     LEADER,
     RANK,
     LaunchRequest,
     LaunchSpec,
+    from_batch_size,
     model_sources,
     pinned_revision,
     release_tag,
     target_path,
+    uri_problems,
 )
 from specbench_api.launch.support_matrix import SGLANG_RELEASE
 from specbench_api.spec.drafter import Drafter, DraftLength, Method
@@ -112,7 +113,7 @@ class SglangLauncher:
             args=args,
             worker_args=args if order.nodes > 1 else None,
             port=PORT,
-            env=QUIET_HEALTH | {variable.name: variable.value for variable in engine.env},
+            env=QUIET_HEALTH | engine.environment,
             served_model=order.target.name,
             configs={ADAPTIVE: _schedule(drafter.draft_lengths)} if drafter and drafter.draft_lengths else {},
             files=files,
@@ -121,15 +122,11 @@ class SglangLauncher:
 
     def problems(self, order: LaunchRequest) -> Sequence[Problem]:
         """Return contradicting and repeated arguments, and settings that SGLang rejects or corrects."""
-        engine, drafter, path, alike = order.engine, order.drafter, f"{order.drafter_path}.args", _alike(order)
+        engine, drafter = order.engine, order.drafter
         managed = (*_MANAGED, *_SPREAD, *(_EQUALIZED if engine.equalize_arms is EqualizeArms.ON else ()))
-        found = contradictions(managed, engine.args, "spec.engine.args", spelled, _REMEDIES, alike)
-        found += repeated(engine.args, "spec.engine.args", spelled)
-        if drafter:
-            ours = (*alike, *_drafting(drafter))
-            found += contradictions(managed, drafter.args, path, spelled, _REMEDIES, ours)
-            found += given_twice(engine.args, drafter.args, path, spelled)
-        found += [*_simulated_acceptance(engine), *_unreachable(order.target)]
+        flags = EngineFlags(managed, spelled, _REMEDIES)
+        found = argument_problems(order, flags, _alike(order), _drafting(drafter))
+        found += [*_simulated_acceptance(engine), *uri_problems(order.target, "SGLang")]
         return [*found, *(_drafter_problems(drafter, order.drafter_path) if drafter else ())]
 
 
@@ -209,9 +206,7 @@ def _schedule(lengths: Sequence[DraftLength]) -> str:
     With a single candidate, acceptance does not change the length. SGLang rounds a batch up to the next size for which
     it has a CUDA graph before the lookup.
     """
-    rows = sorted(lengths, key=lambda row: row.batch_size)
-    firsts = [1, *(before.batch_size + 1 for before, _ in pairwise(rows))]
-    steps = {str(first): {"candidate_steps": [row.tokens]} for first, row in zip(firsts, rows, strict=True)}
+    steps = {str(first): {"candidate_steps": [row.tokens]} for first, row in from_batch_size(lengths)}
     return json.dumps(steps) + "\n"
 
 
@@ -222,13 +217,6 @@ def _simulated_acceptance(engine: Engine) -> list[Problem]:
         for row, variable in enumerate(engine.env)
         if variable.name.startswith(SIMULATED_ACCEPTANCE)
     ]
-
-
-def _unreachable(target: Target) -> list[Problem]:
-    if not target.uri:
-        return []
-    remedy = "use spec.model.path or pvc, or only the name on the hub"
-    return [Problem("spec.model.uri", "SGLang cannot load a model from a URI", remedy)]
 
 
 def _drafter_problems(drafter: Drafter, path: str) -> list[Problem]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 
 from specbench_api.errors import Problem
-from specbench_api.launch.arguments import contradictions, flag_of, given_twice, repeated
+from specbench_api.launch.arguments import EngineFlags, argument_problems, flag_of
 from specbench_api.launch.launcher import LEADER, LaunchRequest, LaunchSpec
 from specbench_api.spec.drafter import Drafter
 from specbench_api.spec.engine import DialectName, Engine, EngineKind
@@ -24,7 +24,7 @@ _REMEDIES = {
     "--num-speculative-tokens": "set drafters[].numSpeculativeTokens",
 }
 ALIASES = {"-k": "--num-speculative-tokens"}
-_REPEATABLE = ("--fault", "--served-model-name")
+_FLAGS = EngineFlags(_MANAGED, ALIASES, _REMEDIES, repeatable=("--fault", "--served-model-name"))
 PORT = 8000
 
 
@@ -44,24 +44,16 @@ class SimulatorLauncher:
             args=("simulate", *_dialect(order.engine), *drafting, *order.engine.args),
             port=PORT,
             worker_args=("simulate", "--follow", f"http://{LEADER}:{PORT}") if order.nodes > 1 else None,
-            env={variable.name: variable.value for variable in order.engine.env},
+            env=order.engine.environment,
             served_model="simulated",
         )
 
     def problems(self, order: LaunchRequest) -> Sequence[Problem]:
         """Return contradicting, repeated and unknown arguments."""
-        found = contradictions(
-            _MANAGED, order.engine.args, "spec.engine.args", ALIASES, _REMEDIES, _dialect(order.engine)
-        )
-        found += repeated(order.engine.args, "spec.engine.args", ALIASES, _REPEATABLE)
-        found += _unknown(order.engine, order.engine.args, "spec.engine.args")
-        if order.drafter:
-            path = f"{order.drafter_path}.args"
-            ours = (*_dialect(order.engine), *_drafting(order.drafter))
-            found += contradictions(_MANAGED, order.drafter.args, path, ALIASES, _REMEDIES, ours)
-            found += given_twice(order.engine.args, order.drafter.args, path, ALIASES, _REPEATABLE)
-            found += _unknown(order.engine, order.drafter.args, path)
-        return found
+        engine, drafter = order.engine, order.drafter
+        found = argument_problems(order, _FLAGS, _dialect(engine), _drafting(drafter))
+        found += _unknown(engine, engine.args, "spec.engine.args")
+        return found + (_unknown(engine, drafter.args, f"{order.drafter_path}.args") if drafter else [])
 
 
 def _unknown(engine: Engine, args: Sequence[str], path: str) -> list[Problem]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -19,14 +18,16 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
 
 from specbench_api.errors import Problem
-from specbench_api.launch.arguments import contradictions, given_twice, repeated
+from specbench_api.launch.arguments import EngineFlags, argument_problems
 from specbench_api.launch.launcher import (
     CONFIG_FOLDER,
     LaunchRequest,
     LaunchSpec,
+    from_batch_size,
     model_sources,
     pinned_revision,
     target_path,
+    uri_problems,
 )
 from specbench_api.launch.support_matrix import TENSORRT_LLM_RELEASE
 from specbench_api.spec.drafter import Drafter, DraftLength, Method
@@ -55,7 +56,6 @@ _ALIASES = {
     "--config": "--extra_llm_api_options", "--tensor_parallel_size": "--tp_size",
     "--pipeline_parallel_size": "--pp_size", "--moe_expert_parallel_size": "--ep_size",
 }  # fmt: skip
-_REPEATABLE = ("--custom_module_dirs",)
 _REMEDIES = {
     "--tp_size": "set spec.engine.tensorParallelSize",
     "--extra_llm_api_options": "set spec.engine.config",
@@ -63,6 +63,7 @@ _REMEDIES = {
     "--revision": "set spec.model.revision",
     "--served_model_name": "set spec.model.name",
 }
+_FLAGS = EngineFlags(_MANAGED, _ALIASES, _REMEDIES, repeatable=("--custom_module_dirs",))
 _FIELDS_OF_SPEC = {
     "model": "set spec.model",
     "tokenizer": "set spec.model.tokenizer",
@@ -90,7 +91,7 @@ class TensorrtLlmLauncher:
             local_programs=(("trtllm-serve",),),
             args=(*_alike(order), *engine.args, *(drafter.args if drafter else ())),
             port=PORT,
-            env={variable.name: variable.value for variable in engine.env},
+            env=engine.environment,
             served_model=_served(order.target),
             configs={CONFIG: yaml.safe_dump(_config(order), sort_keys=True, allow_unicode=True)},
             files=files,
@@ -100,12 +101,7 @@ class TensorrtLlmLauncher:
     def problems(self, order: LaunchRequest) -> Sequence[Problem]:
         """Return contradicting and repeated arguments and keys, and unsupported settings."""
         engine, drafter, path = order.engine, order.drafter, order.drafter_path
-        found = contradictions(_MANAGED, engine.args, "spec.engine.args", _ALIASES, _REMEDIES, _alike(order))
-        found += repeated(engine.args, "spec.engine.args", _ALIASES, _REPEATABLE)
-        if drafter:
-            found += contradictions(_MANAGED, drafter.args, f"{path}.args", _ALIASES, _REMEDIES, _alike(order))
-            found += given_twice(engine.args, drafter.args, f"{path}.args", _ALIASES, _REPEATABLE)
-        found += _engine_problems(order)
+        found = [*argument_problems(order, _FLAGS, _alike(order)), *_engine_problems(order)]
         return [*found, *(_drafter_problems(drafter, engine, path) if drafter else ())]
 
 
@@ -183,9 +179,7 @@ def _speculative_keys(drafter: Drafter, engine: Engine) -> Config:
 
 def _schedule(lengths: Sequence[DraftLength]) -> dict[int, int]:
     """Return draft tokens by the batch size from which they apply."""
-    rows = sorted(lengths, key=lambda row: row.batch_size)
-    firsts = [1, *(before.batch_size + 1 for before, _ in pairwise(rows))]
-    return {first: row.tokens for first, row in zip(firsts, rows, strict=True)}
+    return {first: row.tokens for first, row in from_batch_size(lengths)}
 
 
 def _merged(given: Mapping[str, Any], managed: Mapping[str, Any]) -> Config:
@@ -219,9 +213,7 @@ def _engine_problems(order: LaunchRequest) -> Iterator[Problem]:
         yield Problem(f"{path}.{key}", f"{_as_json(config[key])} must be set elsewhere", _FIELDS_OF_SPEC[key])
     ours = {key: value for key, value in _managed_keys(order).items() if key not in _FIELDS_OF_SPEC}
     yield from sorted(_disagreements(config, ours, path, _EVERY_ARM), key=str)
-    if order.target.uri:
-        remedy = "use spec.model.path or pvc, or only the name on the hub"
-        yield Problem("spec.model.uri", "trtllm-serve cannot load a model from a URI", remedy)
+    yield from uri_problems(order.target, "trtllm-serve")
 
 
 def _drafter_problems(drafter: Drafter, engine: Engine, path: str) -> Iterator[Problem]:

@@ -10,8 +10,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from specbench_api.errors import Problem
-from specbench_api.launch.arguments import contradictions, given_twice, repeated, unsupported_fields
-from specbench_api.launch.launcher import LaunchRequest, LaunchSpec, model_sources, pinned_revision, target_path
+from specbench_api.launch.arguments import EngineFlags, argument_problems, unsupported_fields
+from specbench_api.launch.launcher import (
+    LaunchRequest,
+    LaunchSpec,
+    model_sources,
+    pinned_revision,
+    target_path,
+    uri_problems,
+)
 from specbench_api.spec.drafter import Drafter
 from specbench_api.spec.engine import EngineKind
 from specbench_api.spec.target import Target
@@ -34,6 +41,7 @@ _REMEDIES = {
     "--num-speculative-tokens": "set drafters[].numSpeculativeTokens",
     "--prompt-lookup-max": "set drafters[].promptLookupMax",
 }
+_FLAGS = EngineFlags(_MANAGED, _ALIASES, _REMEDIES)
 _UNSUPPORTED_FIELDS = ("draft_lengths", "speculative_config", "draft_tensor_parallel_size", "prompt_lookup_min")
 
 
@@ -53,7 +61,7 @@ class TransformersLauncher:
             local_programs=(PROGRAM,),
             args=(*_target(order.target), *_drafting(drafter), *engine.args, *(drafter.args if drafter else ())),
             port=PORT,
-            env={variable.name: variable.value for variable in engine.env},
+            env=engine.environment,
             served_model=order.target.name,
             files=files,
             hub=hub,
@@ -61,19 +69,13 @@ class TransformersLauncher:
 
     def problems(self, order: LaunchRequest) -> Sequence[Problem]:
         """Return contradicting and repeated arguments, and settings that the runtime does not support."""
-        alike, drafter = _target(order.target), order.drafter
-        found = contradictions(_MANAGED, order.engine.args, "spec.engine.args", _ALIASES, _REMEDIES, alike)
-        found += repeated(order.engine.args, "spec.engine.args", _ALIASES)
-        if order.target.uri:
-            remedy = "use spec.model.path or pvc, or only the name on the hub"
-            found.append(Problem("spec.model.uri", "transformers cannot load a model from a URI", remedy))
+        drafter = order.drafter
+        found = argument_problems(order, _FLAGS, _target(order.target), _drafting(drafter))
+        found += uri_problems(order.target, "transformers")
         if order.engine.tensor_parallel_size > 1:
             message = "the research runtime cannot split a model over GPUs"
             found.append(Problem("spec.engine.tensorParallelSize", message, "set it to 1"))
         if drafter:
-            path, ours = f"{order.drafter_path}.args", (*alike, *_drafting(drafter))
-            found += contradictions(_MANAGED, drafter.args, path, _ALIASES, _REMEDIES, ours)
-            found += given_twice(order.engine.args, drafter.args, path, _ALIASES)
             found += unsupported_fields(
                 drafter, order.drafter_path, _UNSUPPORTED_FIELDS, "the research runtime", "remove it"
             )

@@ -13,18 +13,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 from typing import Any
 
 from packaging.version import InvalidVersion, Version
 
 from specbench_api.errors import Problem
-from specbench_api.launch.arguments import contradictions, flag_of, given_twice, repeated
+from specbench_api.launch.arguments import EngineFlags, argument_problems, flag_of
 from specbench_api.launch.launcher import (
     LEADER,
     RANK,
     LaunchRequest,
     LaunchSpec,
+    from_batch_size,
     model_sources,
     pinned_revision,
     release_tag,
@@ -99,9 +99,7 @@ def _further(drafter: Drafter) -> dict[str, Any]:
 
 def _schedule(lengths: list[DraftLength]) -> list[list[int]]:
     """Return ranges [first batch, last batch, tokens] from batch size 1. Beyond the last, vLLM keeps its length."""
-    rows = sorted(lengths, key=lambda row: row.batch_size)
-    firsts = [1, *(before.batch_size + 1 for before, _ in pairwise(rows))]
-    return [[first, row.batch_size, row.tokens] for first, row in zip(firsts, rows, strict=False)]
+    return [[first, row.batch_size, row.tokens] for first, row in from_batch_size(lengths)]
 
 
 def _name_problems(drafter: Drafter, version: str | None, path: str) -> list[Problem]:
@@ -236,7 +234,7 @@ class VllmLauncher:
             args=args,
             worker_args=(*args, "--headless") if order.nodes > 1 else None,
             port=PORT,
-            env={variable.name: variable.value for variable in engine.env},
+            env=engine.environment,
             served_model=order.target.name,
             files=files,
             hub=hub,
@@ -244,16 +242,9 @@ class VllmLauncher:
 
     def problems(self, order: LaunchRequest) -> Sequence[Problem]:
         """Return contradicting and repeated arguments, unsupported settings, and targets that vLLM cannot load."""
-        drafter, args = order.drafter, order.engine.args
-        alike = ("--model", *_alike(order))
-        managed = _managed(order)
-        found = contradictions(managed, args, "spec.engine.args", spelled, _REMEDIES, alike)
-        found += repeated(args, "spec.engine.args", with_key, _REPEATABLE)
-        if drafter:
-            path = f"{order.drafter_path}.args"
-            ours = (*alike, *_drafting(drafter))
-            found += contradictions(managed, drafter.args, path, spelled, _REMEDIES, ours)
-            found += given_twice(args, drafter.args, path, with_key, _REPEATABLE)
+        flags = EngineFlags(_managed(order), spelled, _REMEDIES, _REPEATABLE, with_key)
+        found = argument_problems(order, flags, ("--model", *_alike(order)), _drafting(order.drafter))
+        if order.drafter:
             found += [*_too_old(order.engine), *speculation_problems(order), *_dynamic(order)]
         return [*found, *_unreachable(order.target)]
 

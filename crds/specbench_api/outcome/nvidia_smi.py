@@ -20,7 +20,6 @@ _MIB = 1 << 20
 _CUDA = re.compile(r"CUDA Version: *([\d.]+)")
 _STYLE = re.compile(r"\x1b\[[\d;]*m")
 """Terminal escape sequences: `nvidia-smi topo` underlines its header even without a terminal."""
-_QUOTED = 200
 
 
 def gpu_facts(rows: str, source: str) -> dict[FactName, Fact]:
@@ -28,7 +27,7 @@ def gpu_facts(rows: str, source: str) -> dict[FactName, Fact]:
     split = [[cell.strip() for cell in line.split(",")] for line in rows.splitlines()]
     cells = [row for row in split if len(row) == 3]  # skips warnings printed before the rows
     if not cells:
-        return dict.fromkeys(OF_GPUS, _unread(rows, source))
+        return dict.fromkeys(OF_GPUS, Fact.unread(rows, source))
     products, memories, drivers = (list(dict.fromkeys(column)) for column in zip(*cells, strict=True))
     memory = int(memories[0]) * _MIB if len(memories) == 1 and memories[0].isdecimal() else None
     values: tuple[JsonValue, ...] = (" and ".join(products), len(cells), memory, " and ".join(drivers))
@@ -42,7 +41,7 @@ def gpu_facts(rows: str, source: str) -> dict[FactName, Fact]:
 def cuda_fact(summary: str, source: str) -> Fact:
     """Return the newest CUDA version that the driver supports."""
     found = _CUDA.search(summary)
-    return Fact.observed(found[1], source) if found else _unread(summary, source)
+    return Fact.observed(found[1], source) if found else Fact.unread(summary, source)
 
 
 def links_fact(matrix: str, source: str) -> Fact:
@@ -52,11 +51,6 @@ def links_fact(matrix: str, source: str) -> Fact:
     count = next((index for index, name in enumerate(head) if not name.startswith("GPU")), len(head))
     gpus = [row[1 : count + 1] for row in rows if row and row[0].startswith("GPU") and "X" in row]
     if not gpus:
-        return _unread(matrix, source)
+        return Fact.unread(matrix, source)
     kinds = dict.fromkeys(kind for row in gpus for kind in row if kind != "X")
     return Fact.observed(", ".join(kinds) or "none", source)
-
-
-def _unread(text: str, source: str) -> Fact:
-    """Return an unknown fact whose reason quotes the output."""
-    return Fact.unknown(f"{source} reports none: {' '.join(text.split())[:_QUOTED] or 'its output is empty'}")

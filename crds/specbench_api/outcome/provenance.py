@@ -207,6 +207,10 @@ FACTS: dict[FactName, FactDefinition] = {
 # reports where it runs: the operator passes this to the client Job, and `specbench run` inspects this machine.
 
 
+_QUOTED = 200
+"""Maximum number of characters that a reason quotes."""
+
+
 class Fact(ApiModel):
     """A fact: `{value, source}` if it is known, `{value: null, reason}` if not."""
 
@@ -226,6 +230,11 @@ class Fact(ApiModel):
     def unknown(cls, reason: str) -> Self:
         """Return an unknown fact."""
         return cls(reason=reason)
+
+    @classmethod
+    def unread(cls, output: str, source: str) -> Self:
+        """Return an unknown fact whose reason quotes the output of a program that does not contain it."""
+        return cls.unknown(f"{source} reports none: {' '.join(output.split())[:_QUOTED] or 'its output is empty'}")
 
     @classmethod
     def of(cls, value: JsonValue, source: str, missing: str) -> Self:

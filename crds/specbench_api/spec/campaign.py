@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from specbench_api import API_VERSION
-from specbench_api.model import ApiModel, KeyedBy, PreserveUnknown, ValidationRule, require_rules
+from specbench_api.model import ApiModel, KeyedBy, PreserveUnknown, RuledModel, ValidationRule
 from specbench_api.spec.campaign_status import CampaignStatus
 from specbench_api.spec.patterns import LabelValue
 from specbench_api.spec.run import NAME, NOTHING_TO_MEASURE, SPLIT_TOO_FAR, Metadata, RunSpec
@@ -62,7 +63,7 @@ class RunTemplate(ApiModel):
     """Spec of every run, except for the fields that the axes set."""
 
 
-class Axis(ApiModel):
+class Axis(RuledModel):
     """One field of the template, and the values that it takes."""
 
     rules: ClassVar = (
@@ -81,10 +82,8 @@ class Axis(ApiModel):
     values: Annotated[list[Any], Field(min_length=1, max_length=64), PreserveUnknown()]
     """The values, each in the form that the field takes. null: leave the field unset."""
 
-    @model_validator(mode="after")
-    def _coherent(self) -> Axis:
-        require_rules(self.rules, [self.name != "set"])
-        return self
+    def _rules_hold(self) -> Sequence[bool]:
+        return [self.name != "set"]
 
 
 class Budget(ApiModel):
@@ -100,7 +99,7 @@ class Budget(ApiModel):
     """Assumed seconds of a point whose load does not determine its duration: warm-up, load, last answers."""
 
 
-class CampaignSpec(ApiModel):
+class CampaignSpec(RuledModel):
     """The desired state of a campaign.
 
     Everything may be changed at any time. Runs are named by what they measure: existing measurements are kept, and new
@@ -172,16 +171,13 @@ class CampaignSpec(ApiModel):
         """Number of failed runs of a round after which no run starts; None: no limit."""
         return (self.max_failed_runs or 1) if self.failure_policy is FailurePolicy.STOP else None
 
-    @model_validator(mode="after")
-    def _coherent(self) -> CampaignSpec:
+    def _rules_hold(self) -> Sequence[bool]:
         scheduled = self.schedule != ""
-        holds = (
+        return (
             scheduled or self.time_zone is None,
             scheduled or self.starting_deadline_seconds is None,
             self.failure_policy is FailurePolicy.STOP or self.max_failed_runs is None,
         )
-        require_rules(self.rules, holds)
-        return self
 
 
 class CampaignMetadata(Metadata):

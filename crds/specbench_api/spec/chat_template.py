@@ -8,12 +8,13 @@ the client renders them, every engine receives exactly the same token ids.
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Annotated, Any, ClassVar
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field
 
-from specbench_api.model import ApiModel, PreserveUnknown, ValidationRule, require_rules
+from specbench_api.model import PreserveUnknown, RuledModel, ValidationRule
 
 
 class AppliedBy(StrEnum):
@@ -68,7 +69,7 @@ Day = Annotated[
 ]
 
 
-class ChatTemplate(ApiModel):
+class ChatTemplate(RuledModel):
     """How messages become tokens.
 
     CEL cannot inspect a map with arbitrary values, so the API server accepts `kwargs` with appliedBy: Engine;
@@ -105,11 +106,9 @@ class ChatTemplate(ApiModel):
     """The day that the template receives as today (`strftime_now`), so that a prompt does not change from day to day:
     `2026-01-31`. Without it: midnight of 2026-01-01."""
 
-    @model_validator(mode="after")
-    def _coherent(self) -> ChatTemplate:
+    def _rules_hold(self) -> Sequence[bool]:
         given = (self.tokenizer, self.template, self.name, self.date, self.kwargs or None)
-        require_rules(self.rules, (self.by_client or not any(given), self.template is None or self.name is None))
-        return self
+        return (self.by_client or not any(given), self.template is None or self.name is None)
 
     @property
     def by_client(self) -> bool:

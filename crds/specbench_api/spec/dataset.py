@@ -6,12 +6,13 @@ what it meant before the field existed.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
-from typing import Annotated, ClassVar, Self
+from typing import Annotated, ClassVar
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from specbench_api.model import ApiModel, Distinct, KeyedBy, ValidationRule, require_rules
+from specbench_api.model import Distinct, KeyedBy, RuledModel, ValidationRule, cel_list
 from specbench_api.spec.target import PvcModel
 
 
@@ -75,13 +76,9 @@ Categories = Annotated[list[Category], Field(min_length=1, max_length=64)]
 Tokens = Annotated[int, Field(ge=1, le=10_000_000)]
 
 
-def _cel_list(words: tuple[str, ...]) -> str:
-    return "[" + ", ".join(f"'{word}'" for word in words) + "]"
-
-
 def _config_cel() -> str:
     allowed = " || ".join(
-        f"(self.source == '{source}' && self.config in {_cel_list(known)})" for source, known in CONFIGS.items()
+        f"(self.source == '{source}' && self.config in {cel_list(known)})" for source, known in CONFIGS.items()
     )
     return f"!has(self.config) || {allowed}"
 
@@ -102,7 +99,7 @@ class PvcFile(PvcModel):
         return f"{PVC_FOLDER}/{self.claim_name}/{self.path.lstrip('/')}"
 
 
-class LengthRange(ApiModel):
+class LengthRange(RuledModel):
     """A range of token counts; both bounds are inclusive."""
 
     rules: ClassVar = (
@@ -114,26 +111,24 @@ class LengthRange(ApiModel):
     max: Tokens | None = None
     """Maximum number of tokens. Without it: no upper bound."""
 
-    @model_validator(mode="after")
-    def _coherent(self) -> Self:
-        require_rules(self.rules, [self.min is None or self.max is None or self.min <= self.max])
-        return self
+    def _rules_hold(self) -> Sequence[bool]:
+        return [self.min is None or self.max is None or self.min <= self.max]
 
     def holds(self, tokens: float) -> bool:
         """Return whether the number of tokens is within the range."""
         return (self.min is None or tokens >= self.min) and (self.max is None or tokens <= self.max)
 
 
-class Selection(ApiModel):
+class Selection(RuledModel):
     """Prompts of one source: where they are stored, and which of them to use."""
 
     rules: ClassVar[tuple[ValidationRule, ...]] = (
         ValidationRule(
-            f"has(self.uri) || has(self.pvc) || !(self.source in {_cel_list(FILE_SOURCES)})",
+            f"has(self.uri) || has(self.pvc) || !(self.source in {cel_list(FILE_SOURCES)})",
             "this dataset.source is not on a hub: set dataset.uri or dataset.pvc to its file",
         ),
         ValidationRule(
-            f"(!has(self.uri) && !has(self.pvc)) || !(self.source in {_cel_list(GENERATED_SOURCES)})",
+            f"(!has(self.uri) && !has(self.pvc)) || !(self.source in {cel_list(GENERATED_SOURCES)})",
             "dataset.uri and dataset.pvc cannot be used with source mix (set them on its members) or random (it reads"
             " no file): remove them",
         ),
@@ -219,12 +214,11 @@ class Selection(ApiModel):
         """The name for messages: the file's location, or the source if a hub serves it."""
         return self.uri or (self.pvc.mounted if self.pvc else str(self.source))
 
-    @model_validator(mode="after")
-    def _selects(self) -> Self:
+    def _rules_hold(self) -> Sequence[bool]:
         random = self.source is Source.RANDOM
         given = sum(location is not None for location in (self.uri, self.pvc))
         throughput = self.source is Source.SPEED_BENCH and (self.config or "").startswith("throughput_")
-        holds = (
+        return (
             given > 0 or self.source not in FILE_SOURCES,
             given == 0 or self.source not in GENERATED_SOURCES,
             self.config is None or self.config in CONFIGS.get(self.source, ()),
@@ -236,8 +230,6 @@ class Selection(ApiModel):
             else self.allow_random is None and self.words is None,
             self.count is None or self.turns is None,
         )
-        require_rules(Selection.rules, holds)
-        return self
 
 
 class Member(Selection):
@@ -256,10 +248,8 @@ class Member(Selection):
     """Expected length of the answers, in tokens. A median outside the range is reported with the results. Without it:
     not checked."""
 
-    @model_validator(mode="after")
-    def _plain(self) -> Self:
-        require_rules(self.rules[-1:], [self.source is not Source.MIX])
-        return self
+    def _rules_hold(self) -> Sequence[bool]:
+        return (*super()._rules_hold(), self.source is not Source.MIX)
 
 
 class Dataset(Selection):
@@ -282,11 +272,9 @@ class Dataset(Selection):
     members: Annotated[list[Member], Field(min_length=1, max_length=16), KeyedBy("name")] | None = None
     """Source mix: its components."""
 
-    @model_validator(mode="after")
-    def _coherent(self) -> Self:
+    def _rules_hold(self) -> Sequence[bool]:
         mixed = self.source is Source.MIX
         inner = (self.categories, self.sub_categories, self.difficulty, self.languages, self.input_tokens)
         others = (*inner, self.turns, self.allow_missing, self.seed, self.revision)
-        holds = (mixed == (self.members is not None), not mixed or all(each is None for each in others))
-        require_rules(self.rules[len(Selection.rules) :], holds)
-        return self
+        own = (mixed == (self.members is not None), not mixed or all(each is None for each in others))
+        return (*super()._rules_hold(), *own)

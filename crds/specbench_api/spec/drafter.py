@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Annotated, Any, ClassVar
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from specbench_api.model import ApiModel, KeyedBy, PreserveUnknown, ValidationRule, require_rules
+from specbench_api.model import ApiModel, KeyedBy, PreserveUnknown, RuledModel, ValidationRule, cel_list
 from specbench_api.spec.engine import Argument
 
 BASELINE_NAME = "none"
@@ -43,10 +44,6 @@ TREES = (Method.EAGLE, Method.EAGLE3, Method.MTP, Method.CUSTOM)
 """Methods whose drafts may branch into a tree."""
 
 
-def _cel(methods: tuple[Method, ...]) -> str:
-    return f"[{', '.join(repr(str(method)) for method in methods)}]"
-
-
 class DraftLength(ApiModel):
     """One row of a batch-dependent draft length: the draft tokens for batches up to this size."""
 
@@ -56,7 +53,7 @@ class DraftLength(ApiModel):
     """Draft tokens per step; 0 disables drafting."""
 
 
-class Drafter(ApiModel):
+class Drafter(RuledModel):
     """One arm besides the baseline: a method and its parameters."""
 
     rules: ClassVar = (
@@ -69,11 +66,11 @@ class Drafter(ApiModel):
             f"self.name != '{BASELINE_NAME}'", "the name 'none' is reserved for the baseline: choose another"
         ),
         ValidationRule(
-            f"!(self.method in {_cel(NEEDS_MODEL)}) || has(self.model)",
+            f"!(self.method in {cel_list(NEEDS_MODEL)}) || has(self.model)",
             "this method needs a draft model: set model to its name or path",
         ),
         ValidationRule(
-            f"!(self.method in {_cel(TEXT_ONLY)}) || !has(self.model)",
+            f"!(self.method in {cel_list(TEXT_ONLY)}) || !has(self.model)",
             "this method drafts from the text and uses no model: remove model",
         ),
         ValidationRule(
@@ -89,7 +86,7 @@ class Drafter(ApiModel):
             "method custom needs algorithm (the engine's own name of the method), and no other method takes it",
         ),
         ValidationRule(
-            f"self.method in {_cel(TREES)} || (!has(self.eagleTopk) && !has(self.numDraftTokens))",
+            f"self.method in {cel_list(TREES)} || (!has(self.eagleTopk) && !has(self.numDraftTokens))",
             "eagleTopk and numDraftTokens are only valid with methods eagle, eagle3, mtp and custom: remove them",
         ),
         ValidationRule(
@@ -134,8 +131,7 @@ class Drafter(ApiModel):
     """Additional engine arguments of this arm only. The arm then differs from the baseline in more than its drafter,
     which the report mentions."""
 
-    @model_validator(mode="after")
-    def _coherent(self) -> Drafter:
+    def _rules_hold(self) -> Sequence[bool]:
         lookups = (self.prompt_lookup_min, self.prompt_lookup_max)
         tree = (self.eagle_topk, self.num_draft_tokens)
         violated = (
@@ -149,5 +145,4 @@ class Drafter(ApiModel):
             self.method not in TREES and any(tree),
             self.method not in (Method.EAGLE, Method.EAGLE3) and self.token_map is not None,
         )
-        require_rules(self.rules, [not each for each in violated])
-        return self
+        return [not each for each in violated]

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Any, ClassVar
 from urllib.parse import SplitResult, urlsplit
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, field_validator
 
-from specbench_api.model import ApiModel, KeyedBy, PreserveUnknown, ValidationRule, require_rules
+from specbench_api.model import ApiModel, KeyedBy, PreserveUnknown, RuledModel, ValidationRule
 
 # Validation of an external endpoint's address, for the spec and for the command line. The API server checks the
 # pattern; `flaw_of` is equally strict and names each fault. No message repeats the value, which may contain a password.
@@ -123,7 +123,7 @@ Argument = Annotated[str, Field(min_length=1, max_length=1024)]
 Image = Annotated[str, Field(min_length=1, max_length=512, pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/@+-]*$")]
 
 
-class Engine(ApiModel):
+class Engine(RuledModel):
     """One inference engine. Every arm uses the same configuration except for its drafter."""
 
     rules: ClassVar = (
@@ -176,6 +176,11 @@ class Engine(ApiModel):
     env: Annotated[list[EnvVar], Field(max_length=64), KeyedBy("name")] = []
     """Environment variables of the engine, on every arm."""
 
+    @property
+    def environment(self) -> dict[str, str]:
+        """The environment variables: name → value."""
+        return {variable.name: variable.value for variable in self.env}
+
     @field_validator("endpoint", mode="before")
     @classmethod
     def _address(cls, given: Any) -> Any:
@@ -185,15 +190,12 @@ class Engine(ApiModel):
             raise ValueError(str(flaw))
         return given
 
-    @model_validator(mode="after")
-    def _coherent(self) -> Engine:
+    def _rules_hold(self) -> Sequence[bool]:
         external, simulated = self.kind is EngineKind.EXTERNAL, self.kind is EngineKind.SIMULATOR
         has_endpoint, has_dialect = self.endpoint is not None, self.dialect is not None
-        holds = (
+        return (
             external or not has_endpoint,
             external or simulated or not has_dialect,
             has_endpoint or not external,
             not (simulated and has_dialect) or self.dialect in SIMULATED_DIALECTS,
         )
-        require_rules(self.rules, holds)
-        return self

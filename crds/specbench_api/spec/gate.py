@@ -8,12 +8,13 @@ changed after the run has started.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from specbench_api.model import ApiModel, Distinct, ValidationRule, require_rules
+from specbench_api.model import ApiModel, Distinct, RuledModel, ValidationRule
 from specbench_api.spec.patterns import DNS_LABEL
 
 DEFAULT_PERCENT = 5.0
@@ -46,7 +47,7 @@ LATENCIES = (GateMetric.TPOT, GateMetric.TTFT, GateMetric.E2E)
 """The metrics that have percentiles; less is better."""
 
 
-class BaselineRef(ApiModel):
+class BaselineRef(RuledModel):
     """The earlier result to compare with: exactly one of `run`, `campaign` and `uri`."""
 
     rules: ClassVar = (
@@ -65,13 +66,11 @@ class BaselineRef(ApiModel):
     """Root folder of a stored result: `s3://bucket/prefix/namespace/name/uid` (read with this run's credentials), or
     with the command line a local folder."""
 
-    @model_validator(mode="after")
-    def _one(self) -> BaselineRef:
-        require_rules(self.rules, (sum(each is not None for each in (self.run, self.campaign, self.uri)) == 1,))
-        return self
+    def _rules_hold(self) -> Sequence[bool]:
+        return (sum(each is not None for each in (self.run, self.campaign, self.uri)) == 1,)
 
 
-class Tolerance(ApiModel):
+class Tolerance(RuledModel):
     """How much worse one metric may be, in every cell (arm × workload × load) that the filters select."""
 
     rules: ClassVar = (
@@ -94,10 +93,8 @@ class Tolerance(ApiModel):
     workloads: Annotated[list[ArmName], Field(max_length=16), Distinct()] = []
     """Test only these workloads. Empty: all."""
 
-    @model_validator(mode="after")
-    def _with_percentiles(self) -> Tolerance:
-        require_rules(self.rules, (self.percentile is None or self.metric in LATENCIES,))
-        return self
+    def _rules_hold(self) -> Sequence[bool]:
+        return (self.percentile is None or self.metric in LATENCIES,)
 
     @property
     def label(self) -> str:

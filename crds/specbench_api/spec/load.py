@@ -8,12 +8,13 @@ only one of them.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Annotated, ClassVar
 
 from pydantic import Field, model_validator
 
-from specbench_api.model import ApiModel, Distinct, ValidationRule, require_rules
+from specbench_api.model import ApiModel, Distinct, RuledModel, ValidationRule
 
 
 class ArmOrder(StrEnum):
@@ -50,7 +51,7 @@ Concurrency = Annotated[int, Field(ge=1, le=4096)]
 Rate = Annotated[float, Field(gt=0, le=100_000)]
 
 
-class Arrival(ApiModel):
+class Arrival(RuledModel):
     """When conversations start in an open loop. Generated before the run from `seed`, and stored with the result."""
 
     rules: ClassVar = (
@@ -79,15 +80,12 @@ class Arrival(ApiModel):
     seed: Annotated[int, Field(ge=0, le=2147483647)] = 0
     """Seed of the inter-arrival times."""
 
-    @model_validator(mode="after")
-    def _coherent(self) -> Arrival:
-        holds = (
+    def _rules_hold(self) -> Sequence[bool]:
+        return (
             self.process is not ArrivalProcess.TRACE or self.uri is not None,
             self.process is ArrivalProcess.TRACE or self.uri is None,
             self.process is ArrivalProcess.GAMMA or self.burstiness == 1.0,
         )
-        require_rules(self.rules, holds)
-        return self
 
 
 class Level(ApiModel):
@@ -124,7 +122,7 @@ class Level(ApiModel):
         return self
 
 
-class Load(ApiModel):
+class Load(RuledModel):
     """Load of every arm.
 
     Closed loop (`concurrency`): each stream sends its next request when the previous one is answered. Open loop
@@ -203,12 +201,11 @@ class Load(ApiModel):
         """Number of requests that every arm's engine must be able to serve at once."""
         return self.slots or max(self.concurrency or [1])
 
-    @model_validator(mode="after")
-    def _coherent(self) -> Load:
+    def _rules_hold(self) -> Sequence[bool]:
         closed, trace = self.concurrency is not None, self.arrival and self.arrival.process is ArrivalProcess.TRACE
         slowest, fastest = min(self.rate or [math.inf]), max(self.rate or [0.0])
         duration_s = self.duration_seconds
-        holds = (
+        return (
             not (self.rate or self.arrival) if closed else bool(self.rate or trace),
             self.requests is None or self.duration_seconds is None,
             closed or self.slots is not None,
@@ -217,5 +214,3 @@ class Load(ApiModel):
             duration_s is None or slowest * duration_s >= 1,
             slowest * LONGEST_S >= (self.requests or 1),
         )
-        require_rules(self.rules, holds)
-        return self

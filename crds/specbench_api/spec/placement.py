@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Annotated, Any, ClassVar
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from specbench_api.model import ApiModel, PreserveUnknown, ValidationRule, require_rules
+from specbench_api.model import ApiModel, PreserveUnknown, RuledModel, ValidationRule
 from specbench_api.spec.patterns import (
     LABEL_KEY,
     LEADS_OUT,
@@ -96,7 +97,7 @@ class TaintEffect(StrEnum):
     NO_EXECUTE = "NoExecute"
 
 
-class Toleration(ApiModel):
+class Toleration(RuledModel):
     """A toleration of the engine's pods, as in a PodSpec."""
 
     rules: ClassVar = (
@@ -125,16 +126,13 @@ class Toleration(ApiModel):
     toleration_seconds: Annotated[int, Field(ge=0)] | None = None
     """Seconds for which a NoExecute taint is tolerated. Without it: forever."""
 
-    @model_validator(mode="after")
-    def _coherent(self) -> Toleration:
+    def _rules_hold(self) -> Sequence[bool]:
         exists = self.operator is TolerationOperator.EXISTS
-        holds = (
+        return (
             exists or bool(self.key),
             not exists or not self.value,
             self.toleration_seconds is None or self.effect is TaintEffect.NO_EXECUTE,
         )
-        require_rules(self.rules, holds)
-        return self
 
 
 class Resources(ApiModel):
@@ -146,7 +144,7 @@ class Resources(ApiModel):
     """Memory, as a Kubernetes quantity: `64Gi`. Without it: neither requested nor limited."""
 
 
-class ModelCache(ApiModel):
+class ModelCache(RuledModel):
     """A volume on which engines store models from the hub, so that they are downloaded once and not at each launch."""
 
     rules: ClassVar = (
@@ -161,13 +159,11 @@ class ModelCache(ApiModel):
     sub_path: SubPath | None = None
     """Folder of the volume. Without it: the whole volume."""
 
-    @model_validator(mode="after")
-    def _inside(self) -> ModelCache:
-        require_rules(self.rules, (not leads_out(self.sub_path),))
-        return self
+    def _rules_hold(self) -> Sequence[bool]:
+        return (not leads_out(self.sub_path),)
 
 
-class Placement(ApiModel):
+class Placement(RuledModel):
     """Where the engine and the client run. The client uses no GPU."""
 
     rules: ClassVar = (
@@ -275,10 +271,9 @@ class Placement(ApiModel):
         """Number of GPUs of one engine, over all its nodes."""
         return self.devices * self.nodes
 
-    @model_validator(mode="after")
-    def _coherent(self) -> Placement:
+    def _rules_hold(self) -> Sequence[bool]:
         name, claim = self.gpu_resource_name, self.resource_claim_template_name
-        holds = (
+        return (
             "kubernetes.io/" not in name and not name.startswith("requests."),
             not self.queue_priority_class or bool(self.queue_name),
             not self.queue_name or self.nodes == 1,
@@ -287,5 +282,3 @@ class Placement(ApiModel):
             not self.claimed_gpus or not self.gpus,
             claim is None or bool(self.devices),
         )
-        require_rules(self.rules, holds)
-        return self

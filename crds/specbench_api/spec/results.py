@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, ClassVar
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from specbench_api.model import ApiModel, ValidationRule
+from specbench_api.model import ApiModel, RuledModel, ValidationRule
 from specbench_api.spec.patterns import DNS_NAME, ObjectName
 
 
-class S3(ApiModel):
+class S3(RuledModel):
     """An S3 bucket. Credentials come from a Secret, or from the service account's cloud identity."""
 
     rules: ClassVar = (
@@ -32,11 +33,17 @@ class S3(ApiModel):
     """Secret in the run's namespace with AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and optionally AWS_SESSION_TOKEN.
     Without it: the service account's cloud identity."""
 
-    @model_validator(mode="after")
-    def _without_dots(self) -> S3:
-        if {".", ".."} & set(self.prefix.split("/")):
-            raise ValueError(self.rules[0].message)
-        return self
+    def _rules_hold(self) -> Sequence[bool]:
+        return (not {".", ".."} & set(self.prefix.split("/")),)
+
+    def key(self, path: str) -> str:
+        """Return the object key of a path below the prefix."""
+        return f"{self.prefix}/{path}" if self.prefix else path
+
+    @property
+    def uri(self) -> str:
+        """URI of the root of all results: `s3://bucket/prefix`."""
+        return f"s3://{self.bucket}/{self.prefix}" if self.prefix else f"s3://{self.bucket}"
 
 
 LATEST = "Latest"

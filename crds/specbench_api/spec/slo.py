@@ -6,11 +6,12 @@ targets at the time it is computed; `specbench report --slo-…` evaluates a fin
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from specbench_api.model import ApiModel, ValidationRule, require_rules
+from specbench_api.model import RuledModel, ValidationRule
 
 SLO_VARIABLE = "SPECBENCH_SLO"
 """Environment variable of a report Job with the run's targets, as one line of JSON."""
@@ -18,7 +19,7 @@ SLO_VARIABLE = "SPECBENCH_SLO"
 Target = Annotated[float, Field(gt=0, le=86_400_000)]
 
 
-class Slo(ApiModel):
+class Slo(RuledModel):
     """Latency targets of a request. A request meets the SLO if it meets every target that is set."""
 
     rules: ClassVar = (
@@ -37,10 +38,8 @@ class Slo(ApiModel):
     percentile: Literal[50, 95, 99] = 95
     """Percentile of requests that must meet the targets for a load or drafter to be recommended."""
 
-    @model_validator(mode="after")
-    def _some_target(self) -> Slo:
-        require_rules(self.rules, (bool(self.targets),))
-        return self
+    def _rules_hold(self) -> Sequence[bool]:
+        return (bool(self.targets),)
 
     @property
     def targets(self) -> dict[str, float]:

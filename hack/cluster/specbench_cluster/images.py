@@ -1,23 +1,27 @@
 """Builds container images without a registry and without a container daemon.
 
-`buildah` keeps its layers in the cache, so that a warm build runs only what changed.
-The image a Dockerfile starts FROM cannot be pulled; a stand-in for the official slim
-Python images is made once by `debootstrap` under whatever name the caller asks for.
-All of it runs in a mount namespace of its own: what buildah mounts goes with it.
+`buildah` keeps its layers in the cache, so that a second build only runs what changed. The base image of a Dockerfile
+cannot be pulled: `debootstrap` makes a substitute for the official slim Python images once, under the name that the
+caller requests. Builds run in a mount namespace of their own, so their mounts disappear with it. They use the package
+index and certificates of this machine's pip, which are mounted and do not become part of an image.
+
+The pause image needs no builder: it is one static program, written as an archive.
 """
 
+import configparser
+import hashlib
+import io
 import json
 import os
+import tarfile
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from specbench_cluster import requirements
-from specbench_cluster.commands import run
+from specbench_cluster.commands import locked, run
 from specbench_cluster.errors import CommandFailed
-from specbench_cluster.locks import locked
-from specbench_cluster.pip_access import PIP_CONF, machine_files, pip_access
 
 _SUITE = "bookworm"  # its Python is 3.11
 _PACKAGES = "python3-minimal,python3-venv,python3-pip,ca-certificates"
@@ -156,3 +160,69 @@ def _mirror() -> list[str]:
     fields = [line.split() for line in said.splitlines()]
     mirrors = [f[0] for f in fields if f[1:] == [_SUITE, "Packages"] and "security" not in f[0]]
     return mirrors[:1]
+
+
+def write_pause(program: Path, reference: str, archive: Path) -> None:
+    """Write the pause image: a Docker archive with one layer that contains one program. The result is reproducible."""
+    layer = _tar({"pause": (program.read_bytes(), 0o755)})
+    config = {
+        "architecture": "amd64",
+        "os": "linux",
+        "config": {"Entrypoint": ["/pause"], "User": "65535:65535"},
+        "rootfs": {"type": "layers", "diff_ids": [f"sha256:{hashlib.sha256(layer).hexdigest()}"]},
+    }
+    described = json.dumps(config).encode()
+    name = f"{hashlib.sha256(described).hexdigest()}.json"
+    manifest = json.dumps([{"Config": name, "RepoTags": [reference], "Layers": ["layer.tar"]}]).encode()
+    files = {"manifest.json": (manifest, 0o644), name: (described, 0o644), "layer.tar": (layer, 0o644)}
+    archive.write_bytes(_tar(files))
+
+
+def _tar(files: dict[str, tuple[bytes, int]]) -> bytes:
+    target = io.BytesIO()
+    with tarfile.open(fileobj=target, mode="w") as tar:
+        for name, (content, mode) in files.items():
+            entry = tarfile.TarInfo(name)
+            entry.size, entry.mode = len(content), mode
+            tar.addfile(entry, io.BytesIO(content))
+    return target.getvalue()
+
+
+#: Paths of pip's settings and of the certificate authorities in Debian's images.
+PIP_CONF = "/etc/pip.conf"
+AUTHORITIES = "/etc/ssl/certs/ca-certificates.crt"
+#: The options of pip that determine where packages come from; others are not passed to builds.
+_OPTIONS = ("index-url", "extra-index-url", "find-links", "trusted-host", "timeout", "no-index")
+
+
+@dataclass(frozen=True, slots=True)
+class PipAccess:
+    """The text of a pip.conf, and what to mount besides it: (file or folder here, path in the build)."""
+
+    text: str
+    mounts: tuple[tuple[str, str], ...]
+
+
+def pip_access(environment: Mapping[str, str], files: tuple[Path, ...]) -> PipAccess:
+    """Merge pip's files and environment as pip does: later files win, the environment wins over all."""
+    parser = configparser.RawConfigParser()
+    parser.read(files)
+    options = {k: v for k, v in (parser.items("global") if parser.has_section("global") else []) if k in _OPTIONS}
+    for option in _OPTIONS:
+        name = "DEFAULT_TIMEOUT" if option == "timeout" else option.upper().replace("-", "_")
+        if environment.get(f"PIP_{name}"):
+            options[option] = environment[f"PIP_{name}"]
+    mounts = [(folder, folder) for folder in options.get("find-links", "").split() if Path(folder).is_dir()]
+    authorities = environment.get("PIP_CERT") or environment.get("SSL_CERT_FILE") or AUTHORITIES
+    if Path(authorities).is_file():
+        mounts.append((authorities, AUTHORITIES))
+        options["cert"] = AUTHORITIES
+    lines = [f"{option} = {value.replace(chr(10), chr(10) + '    ')}" for option, value in sorted(options.items())]
+    return PipAccess("\n".join(["[global]", *lines, ""]), tuple(mounts))
+
+
+def machine_files(environment: Mapping[str, str]) -> tuple[Path, ...]:
+    """Settings files of pip on this machine, weakest first."""
+    home = Path(environment.get("HOME") or Path.home())
+    found = [Path(PIP_CONF), home / ".pip" / "pip.conf", home / ".config" / "pip" / "pip.conf"]
+    return (*found, Path(environment["PIP_CONFIG_FILE"])) if environment.get("PIP_CONFIG_FILE") else tuple(found)

@@ -7,9 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from specbench_cluster.commands import SEARCH_PATH, run
+from specbench_cluster.commands import SEARCH_PATH, locked, run
 from specbench_cluster.errors import RequirementMissing
-from specbench_cluster.locks import locked
 
 #: Debian package of each program; the bridge plugin stands for the CNI plugins.
 RUNTIME: Mapping[str, str] = {

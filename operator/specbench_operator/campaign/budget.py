@@ -18,13 +18,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from specbench_api.plan.estimate import SECONDS_AN_HOUR
 from specbench_api.spec.campaign import CampaignSpec
 from specbench_api.spec.campaign_status import CampaignConditionType, CampaignStatus
 from specbench_api.spec.conditions import ConditionStatus, Phase
 from specbench_operator.state.campaign import ObservedRun
 from specbench_operator.state.conditions import find_condition
 
-SECONDS_AN_HOUR = 3600
 FIGURE_AGE_MAX_S = 120.0
 """Maximum age in seconds of a run's GPU-seconds while its engine holds GPUs: they are written once a minute.
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from specbench_api.outcome.summary import NONE_FASTER
+from specbench_api.plan.estimate import SECONDS_AN_HOUR
+from specbench_api.spec.campaign import RUNS_MAX
 from specbench_api.spec.campaign_status import CampaignRound, CampaignRunStatus, CampaignStatus, RunCounts
-from specbench_operator.campaign.budget import SECONDS_AN_HOUR
 from specbench_operator.campaign.campaign_view import GATE_PASSED, CampaignView, succeeded_runs, untrustworthy_runs
 from specbench_operator.campaign.conditions import CampaignState, conditions_of
 from specbench_operator.campaign.round_plan import RequiredRun
@@ -13,8 +15,6 @@ from specbench_operator.campaign.schedule import next_firing
 from specbench_operator.state.campaign import ObservedRun, OtherRunKind
 from specbench_operator.state.timestamps import format_timestamp
 
-ROWS_MAX = 256
-NONE_FASTER = "none faster"
 OTHER_RUN_REASONS: Mapping[OtherRunKind, str] = {
     OtherRunKind.FOREIGN: "NameTaken",
     OtherRunKind.LEFTOVER: "WaitingForRemoval",
@@ -73,7 +73,7 @@ def rows_of(view: CampaignView) -> list[CampaignRunStatus]:
     """One row per planned run, in the plan's order; then existing runs of this round that left the matrix."""
     planned = [_planned_row(view, planned, view.own.get(planned.name)) for planned in view.plan.runs]
     removed = [run for run in view.unplanned if run.number == view.round.number]
-    return [*planned, *(_run_row(view, run, "", "OffTheMatrix") for run in removed)][:ROWS_MAX]
+    return [*planned, *(_run_row(view, run, "", "OffTheMatrix") for run in removed)][:RUNS_MAX]
 
 
 def _planned_row(view: CampaignView, planned: RequiredRun, run: ObservedRun | None) -> CampaignRunStatus:

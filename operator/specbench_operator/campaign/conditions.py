@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from specbench_api.plan.estimate import SECONDS_AN_HOUR
 from specbench_api.spec.campaign_status import CampaignCondition, CampaignConditionType, CampaignPhase
-from specbench_operator.campaign.budget import SECONDS_AN_HOUR
 from specbench_operator.campaign.campaign_view import (
     GATE_PASSED,
     CampaignView,

@@ -13,11 +13,11 @@ from functools import lru_cache
 from typing import Any
 
 from specbench_api import API_VERSION
-from specbench_api.campaign.cost import cost_of_run, total
 from specbench_api.campaign.expansion import PlannedRun, expand_campaign
 from specbench_api.campaign.matrix import cell_text, short_cell_text
 from specbench_api.campaign.names import run_name
 from specbench_api.errors import InvalidSpec
+from specbench_api.plan.estimate import cost_of_run, total
 from specbench_api.spec.campaign import SpecBenchCampaign
 from specbench_api.spec.parsing import parse_campaign, parse_run
 from specbench_operator.state.campaign import ANNOTATION_FIRE_TIME, ANNOTATION_RERUN, ObservedRun

@@ -159,6 +159,10 @@ class NotFound(Retry):
     """HTTP 404: the object, its namespace or its kind does not exist."""
 
 
+class Forbidden(Retry):
+    """HTTP 403: missing rights, an exceeded quota, an admission webhook or a terminating namespace; all may change."""
+
+
 @contextmanager
 def map_errors(operation: str) -> Iterator[None]:
     """Convert errors of the client library to OperatorError. `operation` begins the message."""
@@ -196,8 +200,7 @@ def _operator_error(error: ApiException, operation: str) -> OperatorError:
     kinds: dict[int, tuple[type[OperatorError], str]] = {
         400: (Stop, "BadRequest"),
         401: (Retry, "Unauthorized"),
-        # Missing rights, an exceeded quota, an admission webhook or a terminating namespace: all of these may change.
-        403: (Retry, "Forbidden"),
+        403: (Forbidden, "Forbidden"),
         404: (NotFound, "Missing"),
         409: (Changed, "Conflict"),
         UNPROCESSABLE: (Stop, "ManifestRefused"),

@@ -12,7 +12,7 @@ from typing import Any
 
 from specbench_api.campaign.names import ANNOTATION_CELL, LABEL_CAMPAIGN_UID, LABEL_ROUND, may_be_named
 from specbench_operator.cluster.api import CAMPAIGN, RUN, UNREACHABLE, KubernetesApi, NotFound, Raw
-from specbench_operator.cluster.parsing import controller_uid
+from specbench_operator.cluster.parsing import controller_uid, whole_number
 from specbench_operator.errors import OperatorError
 from specbench_operator.state.campaign import (
     ANNOTATION_FIRE_TIME,
@@ -25,13 +25,11 @@ from specbench_operator.state.campaign import (
     RunCondition,
     RunPatch,
 )
-from specbench_operator.state.objects import ObjectRef
-from specbench_operator.state.timestamps import optional_api_timestamp
-
-RawRun = Mapping[str, Any]
+from specbench_operator.state.objects import ObjectRef, RawObject
+from specbench_operator.state.timestamps import api_timestamp, optional_api_timestamp
 
 
-def parse_observed_run(raw: RawRun) -> ObservedRun:
+def parse_observed_run(raw: RawObject) -> ObservedRun:
     """Convert a raw SpecBenchRun of a campaign.
 
     Missing and unknown values are tolerated, because a newer operator or a person may have written the run. Raises
@@ -39,12 +37,10 @@ def parse_observed_run(raw: RawRun) -> ObservedRun:
     """
     meta, spec, status = raw["metadata"], raw.get("spec", {}), raw.get("status", {})
     annotations = meta.get("annotations", {})
-    created = optional_api_timestamp(meta["creationTimestamp"])
-    assert created is not None
     return ObservedRun(
         ref=ObjectRef(RUN, meta["name"], meta["uid"]),
-        number=_round_number(meta.get("labels", {}).get(LABEL_ROUND, "")),
-        created_at=created,
+        number=whole_number(meta.get("labels", {}).get(LABEL_ROUND)),
+        created_at=api_timestamp(meta["creationTimestamp"]),
         deleting="deletionTimestamp" in meta,
         suspended=bool(spec.get("suspend", False)),
         suspend_reason=annotations.get(ANNOTATION_SUSPEND_REASON, ""),
@@ -65,7 +61,7 @@ def parse_observed_run(raw: RawRun) -> ObservedRun:
     )
 
 
-def other_run_kind(raw: RawRun, campaign: str) -> OtherRunKind:
+def other_run_kind(raw: RawObject, campaign: str) -> OtherRunKind:
     """Who owns a run that does not belong to the current campaign of this name. Needs only its metadata."""
     owners = raw["metadata"].get("ownerReferences", [])
     leftover = any(
@@ -74,21 +70,17 @@ def other_run_kind(raw: RawRun, campaign: str) -> OtherRunKind:
     return OtherRunKind.LEFTOVER if leftover else OtherRunKind.FOREIGN
 
 
-def _run_condition(row: RawRun) -> RunCondition:
+def _run_condition(row: RawObject) -> RunCondition:
     return RunCondition(row["status"], row.get("reason", ""), row.get("message", ""))
 
 
-def _round_number(text: str) -> int | None:
-    return int(text) if text.isdecimal() else None
-
-
-def _gpus(placement: RawRun) -> int:
+def _gpus(placement: RawObject) -> int:
     """GPUs of one launch, computed like `Placement.engine_devices` from a raw placement."""
     devices = int(placement.get("gpus", 0)) + int(placement.get("claimedGpus", 0))
     return devices * int(placement.get("nodes", 1))
 
 
-def _speedup(arms: list[RawRun]) -> float | None:
+def _speedup(arms: list[RawObject]) -> float | None:
     """The largest speed-up whose interval is above 1, like the run's own `best`; None if there is none."""
     intervals = [row["speedup"] for row in arms if row.get("valid", True) and row.get("speedup")]
     return max((float(row["value"]) for row in intervals if row["low"] > 1), default=None)

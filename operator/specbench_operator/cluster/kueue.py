@@ -6,12 +6,11 @@ may not read Workloads, or where the cluster has none.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from specbench_operator.cluster.api import EVENT, WORKLOADS, KubernetesApi, NotFound
-from specbench_operator.errors import Retry
-from specbench_operator.state.objects import Job, QueueWait
+from specbench_operator.cluster.api import EVENT, WORKLOADS, Forbidden, KubernetesApi, NotFound
+from specbench_operator.state.objects import Job, QueueWait, RawObject
 
 LABEL_KUEUE_JOB_UID = "kueue.x-k8s.io/job-uid"
 """Label of a Workload: UID of its Job."""
@@ -20,8 +19,6 @@ NO_WORKLOAD = (
     "Kueue has not created a Workload for the Job yet: if this does not change, check that Kueue runs and manages"
     " this namespace"
 )
-
-Raw = Mapping[str, Any]
 
 
 class KueueReader:
@@ -36,9 +33,7 @@ class KueueReader:
             return None
         try:
             workloads = self._workloads(namespace, job.ref.uid)
-        except Retry as error:
-            if error.reason != "Forbidden":
-                raise
+        except Forbidden:
             return self._by_events(namespace, job)
         return QueueWait(NO_KUEUE, inadmissible=True) if workloads is None else workload_wait(workloads)
 
@@ -58,14 +53,12 @@ class KueueReader:
                 *self._api.list(EVENT, namespace, fields=f"involvedObject.uid={job.ref.uid}"),
                 *self._api.list(EVENT, namespace, fields="involvedObject.kind=Workload"),
             ]
-        except Retry as error:
-            if error.reason == "Forbidden":
-                return None
-            raise
+        except Forbidden:
+            return None
         return latest_event_wait(events, job)
 
 
-def workload_wait(workloads: Sequence[Raw]) -> QueueWait:
+def workload_wait(workloads: Sequence[RawObject]) -> QueueWait:
     """Why the newest of a Job's Workloads is not admitted."""
     if not workloads:
         return QueueWait(NO_WORKLOAD)
@@ -83,7 +76,7 @@ def workload_wait(workloads: Sequence[Raw]) -> QueueWait:
     return QueueWait(message, inadmissible=reserved.get("reason") == "Inadmissible")
 
 
-def latest_event_wait(events: Sequence[Raw], job: Job) -> QueueWait | None:
+def latest_event_wait(events: Sequence[RawObject], job: Job) -> QueueWait | None:
     """The message of the latest event about a Job or its Workload, which Kueue names `job-NAME-HASH`."""
     prefix = f"job-{job.ref.name}-"
     about = [event for event in events if _is_about(event.get("involvedObject", {}), job.ref.uid, prefix)]
@@ -91,12 +84,12 @@ def latest_event_wait(events: Sequence[Raw], job: Job) -> QueueWait | None:
     return QueueWait(str(latest.get("message", ""))) if latest else None
 
 
-def event_time(event: Raw) -> str:
+def event_time(event: RawObject) -> str:
     """When an event occurred last, as text that sorts by time."""
     return str(event.get("lastTimestamp") or event.get("eventTime") or "")
 
 
-def _is_about(target: Raw, uid: str, prefix: str) -> bool:
+def _is_about(target: RawObject, uid: str, prefix: str) -> bool:
     if target.get("uid") == uid:
         return True
     name = str(target.get("name", ""))

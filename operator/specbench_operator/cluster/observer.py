@@ -34,6 +34,7 @@ from specbench_operator.cluster.api import (
     POD,
     RUN,
     SERVICE,
+    Forbidden,
     KubernetesApi,
     NotFound,
     Raw,
@@ -49,7 +50,6 @@ from specbench_operator.cluster.parsing import (
     parse_pod,
 )
 from specbench_operator.cluster.results import ResultsReader, adopts_latest, known_results_uid, with_adopted_uid
-from specbench_operator.errors import Retry
 from specbench_operator.state.objects import ChildKey, Job, Node, Pod, UnreadableNode
 from specbench_operator.state.run import EarlierRun, RunObservation, StoredResults, StoreFailure
 
@@ -126,10 +126,8 @@ class RunObserver:
         fields = f"involvedObject.uid={uid},type=Warning"
         try:
             warnings = self._api.list(EVENT, namespace, fields=fields)
-        except Retry as error:
-            if error.reason == "Forbidden":  # events only explain why a Job does not start; no decision needs them
-                return ""
-            raise
+        except Forbidden:  # events only explain why a Job does not start; no decision needs them
+            return ""
         latest = max(warnings, key=event_time, default=None)
         return str(latest.get("message", "")) if latest else ""
 
@@ -143,11 +141,9 @@ class RunObserver:
     def _node(self, name: str) -> Node | UnreadableNode:
         try:
             raw = self._api.get(NODE, None, name)
-        except Retry as error:
-            if error.reason == "Forbidden":  # facts about nodes are only recorded; no decision needs them
-                remedy = "give it `get` on nodes (rbac.readNodes=true in specbench's chart)"
-                return UnreadableNode(name, f"the operator may not read the node: {remedy}")
-            raise
+        except Forbidden:  # facts about nodes are only recorded; no decision needs them
+            remedy = "give it `get` on nodes (rbac.readNodes=true in specbench's chart)"
+            return UnreadableNode(name, f"the operator may not read the node: {remedy}")
         return UnreadableNode(name, "the node does not exist any more") if raw is None else parse_node(raw)
 
     def _gate(self, resource: Mapping[str, Any]) -> dict[str, Any]:

@@ -105,7 +105,7 @@ def parse_pod(raw: RawObject, groups: Mapping[str, tuple[str, str]] | None = Non
         image=first.get("image", ""),
         image_id=container.get("imageID", ""),
         started_at=optional_api_timestamp(container.get("state", {}).get("running", {}).get("startedAt")),
-        worker=_number(labels.get(LABEL_LWS_WORKER)),
+        worker=whole_number(labels.get(LABEL_LWS_WORKER)),
         restarts=restarts,
     )
 
@@ -125,7 +125,7 @@ def parse_node(raw: RawObject) -> Node:
         labels=meta.get("labels", {}),
         kernel=info.get("kernelVersion", ""),
         kubelet=info.get("kubeletVersion", ""),
-        cores=_number(capacity.get("cpu")),
+        cores=whole_number(capacity.get("cpu")),
         memory_bytes=_bytes(capacity.get("memory", "")),
     )
 
@@ -155,12 +155,19 @@ def parse_earlier_run(raw: RawObject) -> EarlierRun:
 def parse_child_key(meta: RawObject) -> ChildKey:
     """The role, group and attempt from an object's labels."""
     labels = meta.get("labels", {})
-    return ChildKey(labels.get(LABEL_ROLE, ""), _number(labels.get(LABEL_GROUP)), _number(labels.get(LABEL_ATTEMPT)))
+    return ChildKey(
+        labels.get(LABEL_ROLE, ""), whole_number(labels.get(LABEL_GROUP)), whole_number(labels.get(LABEL_ATTEMPT))
+    )
 
 
 def controller_uid(raw: RawObject) -> str | None:
     """UID of the object's controller; None if it has none."""
     return _controller(raw).get("uid")
+
+
+def whole_number(text: str | None) -> int | None:
+    """The number in a label; None if it is missing or not a whole number."""
+    return int(text) if text is not None and text.isdecimal() else None
 
 
 def _ref(kind: str, meta: RawObject) -> ObjectRef:
@@ -170,10 +177,6 @@ def _ref(kind: str, meta: RawObject) -> ObjectRef:
 def _controller(raw: RawObject) -> RawObject:
     owners: Sequence[RawObject] = raw["metadata"].get("ownerReferences", [])
     return next((owner for owner in owners if owner.get("controller")), {})
-
-
-def _number(text: str | None) -> int | None:
-    return int(text) if text is not None and text.isdecimal() else None
 
 
 def _bytes(quantity: str) -> int | None:

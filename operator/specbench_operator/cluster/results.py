@@ -29,9 +29,8 @@ from specbench_api.plan.expansion import expand
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.results import LATEST, S3
 from specbench_api.spec.run import SpecBenchRun
-from specbench_operator.cluster.api import SECRET, KubernetesApi
+from specbench_operator.cluster.api import SECRET, Forbidden, KubernetesApi
 from specbench_operator.cluster.s3 import KEYS, Bucket, StoreError
-from specbench_operator.errors import Retry
 from specbench_operator.state.run import StoredLaunch, StoredResults, StoreFailure
 
 _LAUNCH_DOCUMENT = re.compile(r"(\d+)-(\d+)-[0-9a-f]+\.json")
@@ -145,8 +144,7 @@ class ResultsReader:
         A failure of S3 is returned as an observation, because the run's status reports it. Raises Retry for errors of
         the API server.
         """
-        s3 = run.spec.results.s3
-        root = _root(run, run.results_uid)
+        s3, root = run.spec.results.s3, _root(run, run.results_uid)
         try:
             bucket = self._bucket_of(run)
             cache = self._cache(f"{s3.endpoint} {s3.bucket} {root}")
@@ -190,9 +188,7 @@ class ResultsReader:
             return None
         try:
             found = self._api.get(SECRET, namespace, secret)
-        except Retry as error:
-            if error.reason != "Forbidden":
-                raise
+        except Forbidden as error:
             remedy = "give the operator `get` on Secrets in this namespace"
             message = f"the Secret {secret!r} of spec.results.s3 cannot be read: {error}; {remedy}"
             raise StoreError(StoreFailure("SecretForbidden", message, refused=True)) from error
@@ -225,9 +221,7 @@ class ResultsReader:
 
 def _root(run: SpecBenchRun, uid: str) -> str:
     """Key prefix of a run's results within the bucket."""
-    s3, meta = run.spec.results.s3, run.metadata
-    root = run_root(meta.namespace, meta.name, uid)
-    return f"{s3.prefix}/{root}" if s3.prefix else root
+    return run.spec.results.s3.key(run_root(run.metadata.namespace, run.metadata.name, uid))
 
 
 def _read_results(bucket: Bucket, root: str, cache: _RunCache, *, last_launch: bool) -> StoredResults:

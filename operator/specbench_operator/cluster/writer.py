@@ -28,6 +28,7 @@ from specbench_operator.render.annotations import (
     format_verdict,
 )
 from specbench_operator.state.run import KubernetesEvent, RelaunchJob, RunDecision, StopJob
+from specbench_operator.state.timestamps import format_timestamp
 
 STOPPED_AFTER_S = 1
 """activeDeadlineSeconds of a stopped Job: Kubernetes fails the Job and removes its pods, and keeps the Job itself."""
@@ -121,7 +122,7 @@ def _check_owner(present: Mapping[str, Any], manifest: Mapping[str, Any]) -> Non
 
 def _event_manifest(resource: Mapping[str, Any], event: KubernetesEvent, now: datetime) -> dict[str, Any]:
     meta = resource["metadata"]
-    stamp = now.strftime("%Y-%m-%dT%H:%M:%SZ")
+    stamp = format_timestamp(now)
     content = f"{meta['uid']} {meta['resourceVersion']} {event.type} {event.reason} {event.message}"
     digest = hashlib.sha256(content.encode()).hexdigest()[:16]
     return {

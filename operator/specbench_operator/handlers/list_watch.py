@@ -136,7 +136,7 @@ class Relist:
             try:
                 await self.list_once()
             except OperatorError as error:
-                self.telemetry.failed(type(error).__name__)
+                self.telemetry.failed(error.kind)
                 _log.error("runs and campaigns cannot be listed: %s", error)
             await asyncio.sleep(self.settings.relist_s)
 

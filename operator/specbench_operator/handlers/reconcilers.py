@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
+from specbench_api.model import ApiModel
 from specbench_operator.campaign.campaign_view import read_campaign_status
 from specbench_operator.campaign.decide import campaign_status_after_error, decide_campaign, has_round_finished
 from specbench_operator.cluster.api import RUN
@@ -33,35 +34,6 @@ from specbench_operator.settings import OperatorSettings
 from specbench_operator.state.campaign import CampaignObservation
 from specbench_operator.state.run import WARNING, KubernetesEvent, RunObservation
 from specbench_operator.telemetry import Telemetry
-
-
-class GateWaiters:
-    """Which runs to reconcile when another run ends, because their gate waits for it. For one event loop.
-
-    This is an in-memory optimisation and safe to lose on restart: an operator that starts reconciles every run, and
-    each waiting run is also reconciled again after a while.
-    """
-
-    def __init__(self) -> None:
-        self._by_waiter: dict[ResourceKey, frozenset[ResourceKey]] = {}
-        self._by_awaited: dict[ResourceKey, set[ResourceKey]] = {}
-
-    def update(self, waiter: ResourceKey, names: frozenset[str]) -> None:
-        """Set which other runs of its namespace a run waits for; empty if it waits for none."""
-        for awaited in self._by_waiter.pop(waiter, frozenset()):
-            self._by_awaited[awaited].discard(waiter)
-            if not self._by_awaited[awaited]:
-                del self._by_awaited[awaited]
-        if names:
-            self._by_waiter[waiter] = frozenset(ResourceKey(RUN, waiter.namespace, name) for name in names)
-            for awaited in self._by_waiter[waiter]:
-                self._by_awaited.setdefault(awaited, set()).add(waiter)
-
-    def waiters_of(self, key: ResourceKey, run: Mapping[str, Any]) -> list[ResourceKey]:
-        """The runs that wait for this run, sorted; none while it has not ended."""
-        ended = bool((run.get("status") or {}).get("completionTime"))
-        return sorted(self._by_awaited.get(key, ())) if ended else []
-
 
 CONFLICT_RETRY_S = 0.1
 _log = logging.getLogger(__name__)
@@ -103,33 +75,116 @@ class RunReconciler:
 
     def reconcile(self, key: ResourceKey) -> ReconcileResult:
         """Reconcile a run once. Raises OperatorError after reporting it in the status."""
-        began = time.monotonic()
-        try:
+        with self.telemetry.timed():
             observed = self.observer.observe(key.namespace, key.name)
             return ReconcileResult() if observed is None else self._act(observed)
-        finally:
-            self.telemetry.reconciled(time.monotonic() - began)
 
     def _act(self, observed: RunObservation) -> ReconcileResult:
         now, resource = self.now(), observed.resource
-        decision = decide_run(observed, self.settings, now)
-        try:
+        decision, previous = decide_run(observed, self.settings, now), read_run_status(resource)
+        with _errors_reported(
+            self.writer,
+            resource,
+            now,
+            lambda error: status_after_error(resource, decision.status, error, now),
+            finished=has_finished(previous),
+        ):
             self.writer.act(resource, decision)
-        except Changed:
-            raise
-        except OperatorError as error:
-            self.writer.write_status(resource, status_after_error(resource, decision.status, error, now))
-            # The status of a finished run does not change any more, so the error is reported as an Event.
-            if has_finished(read_run_status(resource)):
-                self.writer.post_events(resource, _error_event(error), now)
-            raise
         if self.writer.write_status(resource, decision.status):
-            self.telemetry.wrote(read_run_status(resource), decision.status)
+            self.telemetry.wrote(previous, decision.status)
             self.writer.post_events(resource, decision.events, now)
             return ReconcileResult(decision.requeue_after_s, awaits=decision.awaits)
         # A run is at rest only after a reconciliation that wrote nothing: a write changes the resourceVersion.
         version = resource["metadata"]["resourceVersion"] if decision.at_rest else None
         return ReconcileResult(decision.requeue_after_s, version, decision.awaits)
+
+
+@dataclass(frozen=True)
+class CampaignReconciler:
+    """Reconciles SpecBenchCampaigns.
+
+    A campaign is never at rest, because its runs change without a change of the campaign. A reconciliation that finds
+    nothing to do costs three requests.
+    """
+
+    observer: CampaignObserver
+    writer: CampaignWriter
+    status_writer: RunWriter
+    telemetry: Telemetry
+    now: Callable[[], datetime] = wall_clock
+
+    def reconcile(self, key: ResourceKey) -> ReconcileResult:
+        """Reconcile a campaign once. Raises OperatorError after reporting it in the status."""
+        with self.telemetry.timed():
+            observed = self.observer.observe(key.namespace, key.name)
+            return ReconcileResult() if observed is None else self._act(observed)
+
+    def _act(self, observed: CampaignObservation) -> ReconcileResult:
+        now, resource = self.now(), observed.resource
+        decision = decide_campaign(observed, now)
+        with _errors_reported(
+            self.status_writer,
+            resource,
+            now,
+            lambda error: campaign_status_after_error(resource, error, now),
+            finished=has_round_finished(read_campaign_status(resource)),
+        ):
+            self.writer.act(resource, decision)
+        if self.status_writer.write_status(resource, decision.status):
+            self.status_writer.post_events(resource, decision.events, now)
+        return ReconcileResult(decision.requeue_after_s)
+
+
+@contextmanager
+def _errors_reported(
+    writer: RunWriter,
+    resource: Mapping[str, Any],
+    now: datetime,
+    status_after: Callable[[OperatorError], ApiModel],
+    *,
+    finished: bool,
+) -> Iterator[None]:
+    """Write the status after an error before raising it. Changed only raises, because the observation is outdated.
+
+    The status of a finished run or round does not change any more, so its errors are also posted as Events.
+    """
+    try:
+        yield
+    except Changed:
+        raise
+    except OperatorError as error:
+        writer.write_status(resource, status_after(error))
+        if finished:
+            writer.post_events(resource, (KubernetesEvent(WARNING, error.reason, str(error)),), now)
+        raise
+
+
+class GateWaiters:
+    """Which runs to reconcile when another run ends, because their gate waits for it. For one event loop.
+
+    This is an in-memory optimisation and safe to lose on restart: an operator that starts reconciles every run, and
+    each waiting run is also reconciled again after a while.
+    """
+
+    def __init__(self) -> None:
+        self._by_waiter: dict[ResourceKey, frozenset[ResourceKey]] = {}
+        self._by_awaited: dict[ResourceKey, set[ResourceKey]] = {}
+
+    def update(self, waiter: ResourceKey, names: frozenset[str]) -> None:
+        """Set which other runs of its namespace a run waits for; empty if it waits for none."""
+        for awaited in self._by_waiter.pop(waiter, frozenset()):
+            self._by_awaited[awaited].discard(waiter)
+            if not self._by_awaited[awaited]:
+                del self._by_awaited[awaited]
+        if names:
+            self._by_waiter[waiter] = frozenset(ResourceKey(RUN, waiter.namespace, name) for name in names)
+            for awaited in self._by_waiter[waiter]:
+                self._by_awaited.setdefault(awaited, set()).add(waiter)
+
+    def waiters_of(self, key: ResourceKey, run: Mapping[str, Any]) -> list[ResourceKey]:
+        """The runs that wait for this run, sorted; none while it has not ended."""
+        ended = bool((run.get("status") or {}).get("completionTime"))
+        return sorted(self._by_awaited.get(key, ())) if ended else []
 
 
 class Workers:
@@ -160,7 +215,7 @@ class Workers:
         except Changed:
             self._queue.done(key, CONFLICT_RETRY_S)
         except OperatorError as error:
-            self._failed(key, type(error).__name__, error)
+            self._failed(key, error.kind, error)
         except Exception as error:  # noqa: BLE001 - a bug must not end the operator: it is logged, counted and retried
             self._failed(key, "Bug", error)
         else:
@@ -179,48 +234,3 @@ class Workers:
             self._resting.pop(key, None)
         else:
             self._resting[key] = version
-
-
-@dataclass(frozen=True)
-class CampaignReconciler:
-    """Reconciles SpecBenchCampaigns.
-
-    A campaign is never at rest, because its runs change without a change of the campaign. A reconciliation that finds
-    nothing to do costs three requests.
-    """
-
-    observer: CampaignObserver
-    writer: CampaignWriter
-    status_writer: RunWriter
-    telemetry: Telemetry
-    now: Callable[[], datetime] = wall_clock
-
-    def reconcile(self, key: ResourceKey) -> ReconcileResult:
-        """Reconcile a campaign once. Raises OperatorError after reporting it in the status."""
-        began = time.monotonic()
-        try:
-            observed = self.observer.observe(key.namespace, key.name)
-            return ReconcileResult() if observed is None else self._act(observed)
-        finally:
-            self.telemetry.reconciled(time.monotonic() - began)
-
-    def _act(self, observed: CampaignObservation) -> ReconcileResult:
-        now, resource = self.now(), observed.resource
-        decision = decide_campaign(observed, now)
-        try:
-            self.writer.act(resource, decision)
-        except Changed:
-            raise
-        except OperatorError as error:
-            self.status_writer.write_status(resource, campaign_status_after_error(resource, error, now))
-            # The status of a finished round does not change any more, so the error is reported as an Event.
-            if has_round_finished(read_campaign_status(resource)):
-                self.status_writer.post_events(resource, _error_event(error), now)
-            raise
-        if self.status_writer.write_status(resource, decision.status):
-            self.status_writer.post_events(resource, decision.events, now)
-        return ReconcileResult(decision.requeue_after_s)
-
-
-def _error_event(error: OperatorError) -> tuple[KubernetesEvent, ...]:
-    return (KubernetesEvent(WARNING, error.reason, str(error)),)

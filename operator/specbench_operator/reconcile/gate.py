@@ -38,13 +38,6 @@ from specbench_operator.state.timestamps import earliest, parse_timestamp
 
 
 @dataclass(frozen=True)
-class Baseline:
-    """A baseline that is available."""
-
-    uri: str
-
-
-@dataclass(frozen=True)
 class NoBaseline:
     """A baseline that is not available, or not yet."""
 
@@ -54,16 +47,20 @@ class NoBaseline:
     """Names of runs that may become the baseline."""
 
 
-def find_baseline(run: SpecBenchRun, ref: BaselineRef, observed: RunObservation) -> Baseline | NoBaseline:
-    """Find the baseline: a URI, a run of this namespace, or the latest earlier run of the same campaign cell."""
+def find_baseline(run: SpecBenchRun, ref: BaselineRef, observed: RunObservation) -> str | NoBaseline:
+    """Return the URI of the baseline, or why there is none.
+
+    The baseline is a URI, a run of this namespace, or the latest earlier run of the same cell of a campaign, of which
+    `observed.earlier` contains the runs.
+    """
     if ref.uri is not None:
-        return Baseline(ref.uri)
+        return ref.uri
     if ref.run is not None:
         return _baseline_run(run, ref.run, observed.earlier)
     return _baseline_of_campaign(str(ref.campaign), observed)
 
 
-def _baseline_run(run: SpecBenchRun, name: str, earlier: Sequence[EarlierRun]) -> Baseline | NoBaseline:
+def _baseline_run(run: SpecBenchRun, name: str, earlier: Sequence[EarlierRun]) -> str | NoBaseline:
     if name == run.metadata.name:
         return _missing("spec.gate.baselineRef.run is the name of this run: set it to the name of an earlier run")
     found = next((each for each in earlier if each.name == name), None)
@@ -73,7 +70,7 @@ def _baseline_run(run: SpecBenchRun, name: str, earlier: Sequence[EarlierRun]) -
     return _newest_finished([found])
 
 
-def _baseline_of_campaign(name: str, observed: RunObservation) -> Baseline | NoBaseline:
+def _baseline_of_campaign(name: str, observed: RunObservation) -> str | NoBaseline:
     meta = observed.resource["metadata"]
     cell = (meta.get("annotations") or {}).get(ANNOTATION_CELL, "")
     if not cell:
@@ -92,10 +89,10 @@ def _baseline_of_campaign(name: str, observed: RunObservation) -> Baseline | NoB
     return _newest_finished(sorted(older, key=lambda each: (each.created, each.name), reverse=True))
 
 
-def _newest_finished(newest_first: Sequence[EarlierRun]) -> Baseline | NoBaseline:
+def _newest_finished(newest_first: Sequence[EarlierRun]) -> str | NoBaseline:
     finished = next((each for each in newest_first if each.phase == Phase.SUCCEEDED and each.uri), None)
     if finished:
-        return Baseline(finished.uri)
+        return finished.uri
     awaits = frozenset(each.name for each in newest_first)
     unfinished = next((each for each in newest_first if each.phase not in (Phase.FAILED, Phase.INVALID)), None)
     if unfinished:
@@ -195,12 +192,13 @@ def with_gate(
 def _wait_for_gate(decision: RunDecision, case: GateCase) -> RunDecision:
     """The decision while the gate is not evaluated. Its Job is kept until then, also after the run's TTL."""
     pending, stale = _pending_gate(case), [job for job in case.children.gates if job is not case.job]
+    kept = case.job.ref if case.job else None
     # A Job of an earlier version of the gate is deleted first, because both Jobs would write gate.json.
     request = pending.request if not stale else None
     return replace(
         decision,
         status=_with_gate_status(decision.status, pending.value, None, case.now),
-        delete=tuple(ref for ref in _with_stale(decision, case.children, case.job) if not _is_of(case.job, ref)),
+        delete=tuple(ref for ref in _with_stale(decision, case.children, case.job) if ref != kept),
         apply=(*decision.apply, *((gate_job(case.run, request, case.settings),) if request else ())),
         requeue_after_s=earliest(decision.requeue_after_s, pending.requeue_after_s),
         at_rest=decision.at_rest and pending.waits_for_others,
@@ -215,9 +213,9 @@ def _pending_gate(case: GateCase) -> PendingGate:
     if case.job is not None:
         return PendingGate(_gate_job_condition(case, case.job))
     found = find_baseline(case.run, case.gate.baseline_ref, case.observed)
-    if isinstance(found, Baseline):
-        request = GateRequest(gate_digest=case.digest, gate=case.gate, baseline=found.uri)
-        return PendingGate(unknown(GateWait.EVALUATING, f"against {found.uri}"), request=request)
+    if isinstance(found, str):
+        request = GateRequest(gate_digest=case.digest, gate=case.gate, baseline=found)
+        return PendingGate(unknown(GateWait.EVALUATING, f"against {found}"), request=request)
     return PendingGate(
         unknown(found.reason, found.message),
         requeue_after_s=_baseline_retry_s(case),
@@ -247,10 +245,6 @@ def _with_stale(decision: RunDecision, children: Children, job: Job | None) -> t
     """The objects to delete, with the Jobs of earlier versions of the gate."""
     stale = [each.ref for each in children.gates if each is not job and not each.deleting]
     return tuple(dict.fromkeys((*decision.delete, *stale)))
-
-
-def _is_of(job: Job | None, ref: ObjectRef) -> bool:
-    return job is not None and job.ref == ref
 
 
 def _failed_run(digest: str) -> GateStatus:

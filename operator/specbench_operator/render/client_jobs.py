@@ -67,16 +67,10 @@ _SECRET_KEYS = {"AWS_ACCESS_KEY_ID": False, "AWS_SECRET_ACCESS_KEY": False, "AWS
 """Key of the Secret, which is also the variable's name → whether it is optional."""
 
 
-def results_root(run: SpecBenchRun) -> str:
-    """URI of the root of all results in S3. The client finds its run below it from the plan."""
-    s3 = run.spec.results.s3
-    return f"s3://{s3.bucket}/{s3.prefix}" if s3.prefix else f"s3://{s3.bucket}"
-
-
 def results_uri(run: SpecBenchRun) -> str:
     """URI of the root of this run's results in S3."""
     meta = run.metadata
-    return f"{results_root(run)}/{run_root(meta.namespace, meta.name, run.results_uid)}"
+    return f"{run.spec.results.s3.uri}/{run_root(meta.namespace, meta.name, run.results_uid)}"
 
 
 def client_pod(
@@ -235,7 +229,7 @@ def client_job(
         *("--group", str(group.index)),
         *("--attempt", str(attempt)),
         *("--endpoint", endpoint(run, plan, group, attempt)),
-        *("--results", results_root(run)),
+        *("--results", run.spec.results.s3.uri),
         *("--spool", SPOOL_DIR),
     )
     pod = client_pod(run, args, settings, {HOST_FACTS_VARIABLE: engine.to_line()})
@@ -259,7 +253,7 @@ def report_job(run: SpecBenchRun, settings: OperatorSettings) -> Manifest:
     """
     key = ChildKey(ROLE_REPORT)
     slo = run.spec.slo
-    args = ("report", "--plan", f"{PLAN_DIR}/{PLAN}", "--results", results_root(run))
+    args = ("report", "--plan", f"{PLAN_DIR}/{PLAN}", "--results", run.spec.results.s3.uri)
     return _job(
         metadata(run, report_name(run.metadata.name), key),
         {"labels": labels(run, key)},

@@ -7,8 +7,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from generators import campaign_crd as campaign
-from generators import run_crd as resource
+from generators.custom_resources import CAMPAIGN, RUN
 from specbench_api import API_VERSION
 from specbench_testing.cluster import APPLY, MERGE, TABLE, ApiError, Cluster
 from specbench_testing.resources import Resource
@@ -34,12 +33,12 @@ class Definition:
 
 def install_definition(cluster: Cluster) -> Definition:
     """Apply the definition of SpecBenchRun and wait until it is served."""
-    return _installed(cluster, resource.definition())
+    return _installed(cluster, RUN.definition())
 
 
 def install_campaign_definition(cluster: Cluster) -> Definition:
     """Apply the definition of SpecBenchCampaign and wait until it is served."""
-    return _installed(cluster, campaign.definition())
+    return _installed(cluster, CAMPAIGN.definition())
 
 
 def _installed(cluster: Cluster, manifest: dict[str, Any]) -> Definition:
@@ -71,7 +70,7 @@ class Runs:
 
     cluster: Cluster
     namespace: str
-    plural: str = resource.PLURAL
+    plural: str = RUN.plural
 
     def create(self, run: Resource, *, dry_run: bool = False) -> Resource:
         """Create with strict field validation, as kubectl does. Raises ApiError."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from generators.run_crd import PLURAL
+from generators.custom_resources import RUN
 from specbench_api import API_VERSION
 from specbench_testing.cluster import MERGE, ApiError, Cluster
 from specbench_testing.operator_process import eventually
@@ -35,7 +35,7 @@ class ClusterRun:
     @property
     def path(self) -> str:
         """The API path of the run."""
-        return f"/apis/{API_VERSION}/namespaces/{self.namespace}/{PLURAL}/{self.name}"
+        return f"/apis/{API_VERSION}/namespaces/{self.namespace}/{RUN.plural}/{self.name}"
 
     def status(self) -> dict[str, Any]:
         """The current status; empty before the first reconcile."""

@@ -16,8 +16,7 @@ from typing import Any, TypeVar
 
 import yaml
 
-from generators import campaign_crd as campaign
-from generators.run_crd import PLURAL
+from generators.custom_resources import CAMPAIGN, RUN
 from specbench_api import API_VERSION
 from specbench_testing.api_server_runs import Runs
 from specbench_testing.cluster import MERGE, ApiError, Cluster
@@ -81,7 +80,7 @@ class OperatorSite:
 
     def __post_init__(self) -> None:
         self.runs = Runs(self.cluster, self.namespace)
-        self.campaigns = Runs(self.cluster, self.namespace, campaign.PLURAL)
+        self.campaigns = Runs(self.cluster, self.namespace, CAMPAIGN.plural)
         self._make(f"{self._core}/serviceaccounts", {"metadata": {"name": ACCOUNT}})
         rbac = f"{_RBAC}/namespaces/{self.namespace}"
         self._make(f"{rbac}/roles", {"metadata": {"name": ACCOUNT}, "rules": [*RULES, *self.more_rules]})
@@ -146,7 +145,7 @@ class OperatorSite:
 
     def delete_run(self, name: str) -> None:
         """Delete a run and wait until it is gone; its children may still exist."""
-        path = f"/apis/{API_VERSION}/namespaces/{self.namespace}/{PLURAL}/{name}"
+        path = f"/apis/{API_VERSION}/namespaces/{self.namespace}/{RUN.plural}/{name}"
         self.cluster.call("DELETE", path, {"propagationPolicy": "Background"})
         eventually(lambda: not self.exists(name), "the run still exists")
 

@@ -23,7 +23,7 @@ from botocore.config import Config
 
 from specbench_client.store.s3 import S3Store, s3_client
 from specbench_cluster import binaries
-from specbench_cluster.locks import locked
+from specbench_cluster.commands import locked
 from specbench_cluster.settings import Settings
 from specbench_testing.ports import free_port
 

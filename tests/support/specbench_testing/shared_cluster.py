@@ -19,7 +19,7 @@ from specbench_cluster import Cluster as Ground
 from specbench_cluster import ClusterError, Settings
 from specbench_cluster.binaries import build_all, programs
 from specbench_cluster.cluster import to_stderr
-from specbench_cluster.locks import locked
+from specbench_cluster.commands import locked
 from specbench_cluster.processes import Process, identify
 from specbench_testing.cluster import Cluster
 

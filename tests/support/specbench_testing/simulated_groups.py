@@ -16,8 +16,8 @@ from specbench_api.plan.expansion import expand
 from specbench_api.plan.plan import Plan
 from specbench_client.simulator.config import SimulatorConfig
 from specbench_client.simulator.engine import SimulatedEngine
+from specbench_client.simulator.response_sender import TruthFile
 from specbench_client.simulator.server import SimulatorServer, choose_dialect
-from specbench_client.simulator.truth_file import TruthFile
 from specbench_client.store.points import PointStore
 from specbench_client.store.store import Store
 from specbench_testing.resources import run_of

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from specbench_client.analysis.curves.measured_curve import MeasuredPlace
+from specbench_client.analysis.curves.crossover import MeasuredPlace
 from specbench_client.analysis.estimates.speedups import SPEEDUP, paired_speedup
 from specbench_client.analysis.statistics.log_ratio import LogRatio
 from specbench_client.metrics.pairing import ARM, BASELINE, Pairs

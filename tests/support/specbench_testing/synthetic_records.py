@@ -25,7 +25,7 @@ from specbench_api.plan.expansion import expand
 from specbench_api.plan.plan import Plan, Point
 from specbench_api.spec.slo import Slo
 from specbench_client.analysis.statistics import bootstrap
-from specbench_client.analysis.summary.cell import EvaluatedCell
+from specbench_client.analysis.summary.cells import EvaluatedCell
 from specbench_client.analysis.summary.point import summarise_point
 from specbench_client.analysis.summary.run import evaluate_cells, summarise_cells
 from specbench_client.load.conversations import is_filler

@@ -52,7 +52,9 @@ def build_acceptance_map(parts: Iterable[pd.DataFrame], repeat: int) -> Accepted
     if not walked:
         return None
     walked.sort(key=lambda each: each.tokens)
-    groups = [[walked[index] for index in part] for part in np.array_split(np.arange(len(walked)), _rows(len(walked)))]
+    groups = [
+        [walked[index] for index in part] for part in np.array_split(np.arange(len(walked)), min(ROWS_MAX, len(walked)))
+    ]
     longest = walked[-1].tokens - 1
     width = -(-longest // COLUMNS_MAX)
     return AcceptedMap(
@@ -63,10 +65,6 @@ def build_acceptance_map(parts: Iterable[pd.DataFrame], repeat: int) -> Accepted
         columns=[TokenRange(first=at, last=min(at + width - 1, longest)) for at in range(1, longest + 1, width)],
         emitted=[_means(group, width, -(-longest // width)) for group in groups],
     )
-
-
-def _rows(requests: int) -> int:
-    return min(ROWS_MAX, requests)
 
 
 def _answers(parts: Iterable[pd.DataFrame]) -> Iterator[_Walked]:

@@ -6,16 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from scipy import special
 
 from specbench_api.outcome.figure import Figure
 from specbench_api.outcome.summary import MIN_REPEATS_TO_COMPARE, Cell
 from specbench_api.spec.gate import LATENCIES, GateMetric, Tolerance
 from specbench_client.analysis.compare import figures
 from specbench_client.analysis.compare.figures import FigureComparer, FigureOnBothSides
-from specbench_client.analysis.compare.log_ratio_estimate import NORMAL_FREEDOM, TAIL, LogRatioEstimate
+from specbench_client.analysis.compare.log_ratio_estimate import NORMAL_FREEDOM, LogRatioEstimate
 from specbench_client.analysis.estimates.speedups import SPEEDUP_DEFINITION
-from specbench_client.analysis.statistics.bootstrap import LEVEL
+from specbench_client.analysis.statistics.bootstrap import LEVEL, Z
 from specbench_client.metrics import acceptance, decode_speed, latency, steady_window
 from specbench_client.metrics.metric import PercentileMetric, RequestMetric, mean_metric
 
@@ -127,5 +126,4 @@ def _errors(figure: Figure) -> tuple[float, float] | None:
     bounds = figure.interval
     if bounds is None or figure.value is None or bounds.low <= 0 or bounds.level != LEVEL:
         return None
-    critical = float(special.ndtri(1 - TAIL))
-    return float(np.log(figure.value / bounds.low)) / critical, float(np.log(bounds.high / figure.value)) / critical
+    return float(np.log(figure.value / bounds.low)) / Z, float(np.log(bounds.high / figure.value)) / Z

@@ -27,11 +27,11 @@ from specbench_client.analysis.compare.comparable_metrics import (
 )
 from specbench_client.analysis.compare.differences import differences, refusals, workload_difference
 from specbench_client.analysis.compare.figures import IN_COMMON, FigureOnBothSides, MeasuredArm
-from specbench_client.analysis.compare.log_ratio_estimate import TAIL, LogRatioEstimate
+from specbench_client.analysis.compare.log_ratio_estimate import LogRatioEstimate
 from specbench_client.analysis.compare.stored_result import CellKey, StoredResult
 from specbench_client.analysis.estimates.point_rows import load_rows
-from specbench_client.analysis.statistics.bootstrap import LEVEL
-from specbench_client.analysis.statistics.holm import holm_rejections
+from specbench_client.analysis.statistics.bootstrap import LEVEL, TAIL
+from specbench_client.analysis.statistics.p_values import holm_rejections
 from specbench_client.metrics.pairing import pair_requests
 
 SlotKey = tuple[str, str]

@@ -41,7 +41,7 @@ def differences(before: StoredResult, after: StoredResult) -> list[Difference]:
         *_facts(before, after),
         *_of_workloads(before.plan, after.plan),
     ]
-    return [Difference(name=what, before=_short(old), after=_short(new)) for what, old, new in pairs if old != new]
+    return [Difference(name=what, before=shorten(old), after=shorten(new)) for what, old, new in pairs if old != new]
 
 
 def refusals(before: StoredResult, after: StoredResult) -> list[str]:
@@ -61,12 +61,12 @@ def workload_difference(before: StoredResult, after: StoredResult, workload: str
     was, now = (result.plan.workload(workload) for result in (before, after))
     declared = [(name, old, new) for name, old, new in _work(was, now) if old != new]
     if declared:
-        return "; ".join(f"different {name}: {_short(old)} → {_short(new)}" for name, old, new in declared)
+        return "; ".join(f"different {name}: {shorten(old)} → {shorten(new)}" for name, old, new in declared)
     observed = [result.observed_of(workload) for result in (before, after)]
-    prompts = [_values(point.dataset_fingerprint for point in points) for points in observed]
-    traces = [_values(point.trace_fingerprint for point in points) for points in observed]
-    templates = [_values(point.chat_template_sha256 for point in points) for points in observed]
-    tokenizers = [_values(point.tokenizer_sha256 for point in points) for points in observed]
+    prompts = [known_values(point.dataset_fingerprint for point in points) for points in observed]
+    traces = [known_values(point.trace_fingerprint for point in points) for points in observed]
+    templates = [known_values(point.chat_template_sha256 for point in points) for points in observed]
+    tokenizers = [known_values(point.tokenizer_sha256 for point in points) for points in observed]
     for what, (old_ones, new_ones) in (
         ("different prompts", prompts),
         ("different arrival trace", traces),
@@ -76,7 +76,7 @@ def workload_difference(before: StoredResult, after: StoredResult, workload: str
         if old_ones and new_ones and old_ones != new_ones:
             return f"{what}: fingerprint {_fingerprint(old_ones)} → {_fingerprint(new_ones)}"
     if not all(prompts) and was.dataset != now.dataset:
-        return f"different prompts: {_short(_text(was.dataset.to_dict()))} → {_short(_text(now.dataset.to_dict()))}"
+        return f"different prompts: {shorten(_text(was.dataset.to_dict()))} → {shorten(_text(now.dataset.to_dict()))}"
     return ""
 
 
@@ -92,8 +92,8 @@ def _declared(before: Plan, after: Plan) -> Iterator[tuple[str, str, str]]:
         yield f"engine.{name}", *_both(settings[0], settings[1], name)
     old, new = ({arm.name: arm for arm in plan.arms} for plan in (before, after))
     for name in (name for name in old if name in new):
-        drafters = [_without_name(arm.drafter.to_dict()) if arm.drafter else {} for arm in (old[name], new[name])]
-        for key in dict.fromkeys([*drafters[0], *drafters[1]]):
+        drafters = [arm.drafter.to_dict() if arm.drafter else {} for arm in (old[name], new[name])]
+        for key in dict.fromkeys(key for each in drafters for key in each if key != "name"):
             yield f"Drafter {name}: {key}", *_both(drafters[0], drafters[1], key)
     loads = [plan.load.to_dict() for plan in (before, after)]
     for name in _LOAD:
@@ -106,7 +106,9 @@ def _declared(before: Plan, after: Plan) -> Iterator[tuple[str, str, str]]:
 def _recorded(before: StoredResult, after: StoredResult) -> Iterator[tuple[str, str, str]]:
     """Yield what the manifests recorded."""
     for field, title in _OBSERVED:
-        old, new = (_values(getattr(each, field) for each in result.observed.values()) for result in (before, after))
+        old, new = (
+            known_values(getattr(each, field) for each in result.observed.values()) for result in (before, after)
+        )
         if old and new:
             yield title, ", ".join(old), ", ".join(new)
 
@@ -118,7 +120,8 @@ def _facts(before: StoredResult, after: StoredResult) -> Iterator[tuple[str, str
     for name, about in FACTS.items():
         if about.comparability in (FactComparability.MUST, FactComparability.NOTED) and name not in _EXCLUDED_FACTS:
             old, new = (
-                _values(_text_or_none(launch.value(name)) for launch in side.launches) for side in (before, after)
+                known_values(_text(value) for launch in side.launches if (value := launch.value(name)) is not None)
+                for side in (before, after)
             )
             if old and new:
                 yield _title(name), ", ".join(old), ", ".join(new)
@@ -158,13 +161,9 @@ def _both(before: Mapping[str, Any], after: Mapping[str, Any], name: str) -> tup
     return _text(before.get(name)), _text(after.get(name))
 
 
-def _values(values: Iterable[str | None]) -> list[str]:
+def known_values(values: Iterable[str | None]) -> list[str]:
     """Return the distinct known values, sorted."""
     return sorted({value for value in values if value is not None})
-
-
-def _text_or_none(value: Any) -> str | None:
-    return None if value is None else _text(value)
 
 
 def _text(value: Any) -> str:
@@ -173,15 +172,12 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, sort_keys=True, ensure_ascii=False)
 
 
-def _without_name(data: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in data.items() if key != "name"}
-
-
 def _fingerprint(values: list[str]) -> str:
     return ", ".join(value[:12] for value in values)
 
 
-def _short(text: str) -> str:
+def shorten(text: str) -> str:
+    """Return at most LONGEST characters of a value, for messages."""
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
 
 

@@ -23,6 +23,7 @@ from specbench_client.analysis.statistics.bootstrap import (
     layout_draws,
     layout_of,
 )
+from specbench_client.analysis.statistics.log_ratio import log_of_product
 from specbench_client.metrics import decode_speed, steady_window
 from specbench_client.metrics.metric import RatioMetric, RequestMetric
 from specbench_client.metrics.pairing import ARM, BASELINE, HISTORY, PAIR_KEY, Pairs, history_hashes, with_pass_number
@@ -212,15 +213,16 @@ def _of_sums(both: SharedRequests | None, signs: tuple[int, ...], seed: int) -> 
     if both is None:
         return None
     matrices = [half.matrices(both.layout.prompts) for half in (both.before, both.after)]
-    logs = [_log(np.array([matrix.sum() for matrix in side]), signs) for side in matrices]
+    logs = [log_of_product(np.array([matrix.sum() for matrix in side]), signs) for side in matrices]
     if not np.isfinite(logs).all():
         return None
     value = float(logs[1] - logs[0])
     samples = [
-        _log(_sums(matrices[1], after, prompts), signs) - _log(_sums(matrices[0], before, prompts), signs)
+        log_of_product(_sums(matrices[1], after, prompts), signs)
+        - log_of_product(_sums(matrices[0], before, prompts), signs)
         for before, after, prompts in both.draws(seed)
     ]
-    repeats = [_log(np.stack([matrix.sum(axis=1) for matrix in side], axis=1), signs) for side in matrices]
+    repeats = [log_of_product(np.stack([matrix.sum(axis=1) for matrix in side], axis=1), signs) for side in matrices]
     estimate = _estimate(both, value, np.concatenate(samples), (repeats[0], repeats[1]))
     return _on_both_sides(both, (float(np.exp(logs[0])), float(np.exp(logs[1]))), estimate)
 
@@ -306,9 +308,3 @@ def _on_both_sides(
 
 def _sums(matrices: list[Values], repeats: Values, prompts: Values) -> Values:
     return np.stack([((repeats @ matrix) * prompts).sum(axis=1) for matrix in matrices], axis=1)
-
-
-def _log(sums: Values, signs: tuple[int, ...]) -> Values:
-    """Return Σ sign × log(sum) over the last axis."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.asarray((np.log(sums) * np.array(signs)).sum(axis=-1), dtype=np.float64)

@@ -35,7 +35,7 @@ from specbench_client.analysis.compare.comparison import (
 )
 from specbench_client.analysis.compare.log_ratio_estimate import LogRatioEstimate, repeats_to_decide
 from specbench_client.analysis.compare.stored_result import StoredResult
-from specbench_client.analysis.statistics.holm import holm_rejections
+from specbench_client.analysis.statistics.p_values import holm_rejections
 
 NAMED = 3
 """Maximum number of cells listed in the message; the table has all of them."""
@@ -61,7 +61,7 @@ def judge_gate(request: GateRequest, before: StoredResult, after: StoredResult, 
     shown = gate_verdicts(tests, gate.confidence)
     documents = _documents(gate, tests, shown, found.rows)
     lacking = [*_lacking(gate, found.uncompared), *_unmatched(gate, found)]
-    reason, message = _reason(gate, _Evidence(before, after, found.refused, documents, lacking))
+    reason, message = _reason(gate, before, after, found.refused, documents, lacking=lacking)
     inconclusive_passes = reason is GateReason.INCONCLUSIVE and gate.on_inconclusive == "Pass"
     return GateReport(
         gate_digest=request.gate_digest,
@@ -204,35 +204,34 @@ def _matches(tolerance: Tolerance, row: ComparisonRow) -> bool:
     return row.figure.label == selection.figure.label and selection.includes(row.key[0], row.key[1], is_baseline=False)
 
 
-@dataclass(frozen=True)
-class _Evidence:
-    before: StoredResult
-    after: StoredResult
-    refused: Sequence[str]
-    tests: Sequence[GateTest]
-    lacking: Sequence[str]
-
-
-def _reason(gate: Gate, evidence: _Evidence) -> tuple[GateReason, str]:
+def _reason(
+    gate: Gate,
+    before: StoredResult,
+    after: StoredResult,
+    refused: Sequence[str],
+    tests: Sequence[GateTest],
+    *,
+    lacking: Sequence[str],
+) -> tuple[GateReason, str]:
     """Return the gate's reason, the most severe that applies, with its message."""
-    if evidence.refused:
-        return GateReason.NOT_COMPARABLE, "; ".join([*evidence.refused, *evidence.lacking[:NAMED]])
+    if refused:
+        return GateReason.NOT_COMPARABLE, "; ".join([*refused, *lacking[:NAMED]])
     untrustworthy = [
         f"the {which} result: {result.summary.headline}"
-        for which, result in (("earlier", evidence.before), ("later", evidence.after))
+        for which, result in (("earlier", before), ("later", after))
         if not result.summary.trustworthy
     ]
     if gate.require_trustworthy and untrustworthy:
         return GateReason.UNTRUSTWORTHY, "; ".join(untrustworthy)
-    failed, open_ = ([test for test in evidence.tests if test.verdict is kind] for kind in _ORDER[:2])
+    failed, open_ = ([test for test in tests if test.verdict is kind] for kind in _ORDER[:2])
     if failed:
-        return GateReason.REGRESSED, _named("are worse than tolerated", failed, len(evidence.tests))
-    if evidence.lacking and gate.on_missing == "Fail":
-        return GateReason.CELLS_MISSING, _listed("not compared", list(evidence.lacking))
-    if open_ or not evidence.tests:
-        message = _named("are shown neither to be within the tolerance nor beyond it", open_, len(evidence.tests))
+        return GateReason.REGRESSED, _named("are worse than tolerated", failed, len(tests))
+    if lacking and gate.on_missing == "Fail":
+        return GateReason.CELLS_MISSING, _listed("not compared", lacking)
+    if open_ or not tests:
+        message = _named("are shown neither to be within the tolerance nor beyond it", open_, len(tests))
         return GateReason.INCONCLUSIVE, f"{message}: {open_[0].why}" if open_ else message
-    return GateReason.PASSED, f"{len(evidence.tests)} of {len(evidence.tests)} tests are within their tolerance"
+    return GateReason.PASSED, f"{len(tests)} of {len(tests)} tests are within their tolerance"
 
 
 def _named(statement: str, tests: Sequence[GateTest], total: int) -> str:

@@ -18,10 +18,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy import special
 
-from specbench_client.analysis.statistics.bootstrap import LEVEL, ResamplingLayout, expanded_percentiles
+from specbench_client.analysis.statistics.bootstrap import TAIL, ResamplingLayout, expanded_percentiles, t_quantile
 from specbench_client.metrics.tidy_frame import Values
 
-TAIL = (1 - LEVEL) / 2
 NORMAL_FREEDOM = 1e6
 """Degrees of freedom at which Student's t is practically the normal distribution."""
 REPEATS_MOST = 100
@@ -78,7 +77,7 @@ def estimate_over_prompts(
     if bounds is None:
         return None
     freedom = prompts.prompts - prompts.strata
-    critical = float(special.stdtrit(freedom, 1 - TAIL))
+    critical = t_quantile(freedom)
     return LogRatioEstimate(value, (value - bounds.low) / critical, (bounds.high - value) / critical, freedom, method)
 
 

@@ -7,7 +7,7 @@ one place the newer is used.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,7 @@ from specbench_api.plan.plan import Arm
 from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_api.spec.load import Level
 from specbench_api.spec.workload import Workload
+from specbench_client.analysis.compare.differences import known_values, shorten
 from specbench_client.analysis.compare.stored_result import StoredResult
 from specbench_client.analysis.curves.axes import AxisKind
 from specbench_client.documents.curves import CurveExclusion
@@ -89,33 +90,24 @@ def _fields(of: str, data: Mapping[str, Any]) -> dict[str, str]:
 
 def dataset_of(cell: CurveCell) -> str:
     """Return the fingerprint of the prompts, or the declared dataset if there is none."""
-    fingerprints = _values(point.dataset_fingerprint for point in cell.result.observed_of(cell.workload.name))
+    fingerprints = known_values(point.dataset_fingerprint for point in cell.result.observed_of(cell.workload.name))
     return ", ".join(fingerprints) or _text(cell.workload.dataset.to_dict())
 
 
 def _observed_facts(cell: CurveCell) -> dict[str, str]:
     """Return the facts of the arm's launches that must be equal, and the engine version of the manifests."""
     mine = [launch for launch in cell.result.launches if launch.arm == cell.arm.name]
-    facts = {str(name): _values(_fact_text(launch.value(name)) for launch in mine) for name in _FACTS}
-    versions = _values(point.engine_version for point in cell.result.observed_of(cell.workload.name))
+    facts = {
+        str(name): known_values(_text(value) for launch in mine if (value := launch.value(name)) is not None)
+        for name in _FACTS
+    }
+    versions = known_values(point.engine_version for point in cell.result.observed_of(cell.workload.name))
     found = {name: ", ".join(values) or NOT_KNOWN for name, values in facts.items()}
     return {**found, str(FactName.ENGINE_VERSION): ", ".join(versions) or found[FactName.ENGINE_VERSION]}
 
 
-def _fact_text(value: Any) -> str | None:
-    return None if value is None else _text(value)
-
-
-def _values(values: Iterable[str | None]) -> list[str]:
-    return sorted({value for value in values if value is not None})
-
-
 def _text(value: Any) -> str:
     return value if isinstance(value, str) else canonical_json(plain_numbers(value))
-
-
-LONGEST = 160
-"""Most characters of one value in a message."""
 
 
 @dataclass(frozen=True)
@@ -153,7 +145,7 @@ def group_differences(first: CellGroup, other: CellGroup) -> list[str]:
     runs = [{cell.result.uri for cell in group.cells} for group in (first, other)]
     if runs[0] & runs[1]:
         unequal = [name for name in unequal if not name.startswith(("drafter.", "draft tokens"))]
-    return [f"{name}: {_short(first.same.get(name, '–'))} → {_short(other.same.get(name, '–'))}" for name in unequal]
+    return [f"{name}: {shorten(first.same.get(name, '–'))} → {shorten(other.same.get(name, '–'))}" for name in unequal]
 
 
 def _compared(result: StoredResult) -> list[CurveCell]:
@@ -175,7 +167,3 @@ def _unusable(cell: CurveCell) -> str:
         return "not compared with a baseline"
     keys = (cell.key, (BASELINE_NAME, *cell.key[1:]))
     return "" if all(cell.result.points_of(key) for key in keys) else "its records are gone"
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"

@@ -27,10 +27,10 @@ from specbench_client.analysis.decision.costs import (
     requests_per_hour,
     saved,
 )
-from specbench_client.analysis.decision.options import RecommendationRequest
+from specbench_client.analysis.decision.request import RecommendationRequest
 from specbench_client.analysis.estimates.figure_ratios import degrees_of_freedom, figure_ratio, ratio_p_value
 from specbench_client.analysis.statistics.bootstrap import LEVEL
-from specbench_client.analysis.statistics.holm import holm_rejections
+from specbench_client.analysis.statistics.p_values import holm_rejections
 
 # Each latency target is judged by its own percentile over requests, and by the interval of that figure.
 
@@ -121,7 +121,11 @@ def _candidate(
         figures[REQUESTS_PER_HOUR] = hourly
     if bill is not None:
         figures |= cost_figures(cell, bill)
-    value = figures.get(COST_PER_MILLION) if asked.objective is Objective.COST else cell.figures.get(_figure(asked))
+    value = (
+        figures.get(COST_PER_MILLION)
+        if asked.objective is Objective.COST
+        else cell.figures.get(OBJECTIVE_FIGURES[asked.objective])
+    )
     compared = None if cell.arm == BASELINE_NAME or baseline is None or not baseline.valid else baseline
     gain = None
     if compared is not None and cell.valid:
@@ -139,10 +143,6 @@ def _candidate(
         doubts=list(cell.findings),
         figures=figures,
     )
-
-
-def _figure(asked: RecommendationRequest) -> str:
-    return OBJECTIVE_FIGURES[asked.objective]
 
 
 def _excluded(cell: Cell, value: Figure | None, asked: RecommendationRequest) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from specbench_api.errors import InvalidSpec, Problem
 from specbench_api.outcome.figure import Figure
-from specbench_api.outcome.finding import Finding, Severity
+from specbench_api.outcome.finding import Severity
 from specbench_api.outcome.recommendation import (
     Attainment,
     LoadChoice,
@@ -27,9 +27,8 @@ from specbench_client.analysis.decision.candidates import (
     sustained_load,
 )
 from specbench_client.analysis.decision.choice import ArmChoice, ArmEntrant, choose, simplest_first
-from specbench_client.analysis.decision.constraints import not_known, ruled_out, upkeep, words_of
 from specbench_client.analysis.decision.costs import engine_costs
-from specbench_client.analysis.decision.options import RecommendationRequest
+from specbench_client.analysis.decision.request import RecommendationRequest, not_known, ruled_out, upkeep, words_of
 from specbench_client.analysis.decision.rules_of_thumb import read_rules
 from specbench_client.analysis.estimates.figure_ratios import figure_ratio
 from specbench_client.metrics.energy import JOULES
@@ -164,7 +163,7 @@ def recommend(plan: Plan, summary: RunSummary, asked: RecommendationRequest) -> 
     question = _Inputs(asked, simplest_first(plan), candidate_cells(summary, asked, costs), barred)
     workloads = list(dict.fromkeys(cell.workload for cell in summary.cells if asked.takes(cell)))
     choices = [_of_workload(name, question) for name in workloads]
-    doubted = [finding for finding in summary.findings if finding.severity is not Severity.INFO]
+    doubted = dict.fromkeys(each.check for each in summary.findings if each.severity is not Severity.INFO)
     return Recommendation(
         objective=asked.objective,
         targets=list(asked.targets),
@@ -178,13 +177,9 @@ def recommend(plan: Plan, summary: RunSummary, asked: RecommendationRequest) -> 
         constraints=words_of(asked.constraints),
         ruled_out=barred,
         upkeep=upkeep(plan, asked.prices),
-        limits=limits_of(summary, asked, choices, _names(doubted), not_known(plan, summary, asked)),
+        limits=limits_of(summary, asked, choices, list(doubted), not_known(plan, summary, asked)),
         rules_of_thumb=read_rules(plan, summary, asked.constraints),
     )
-
-
-def _names(findings: Sequence[Finding]) -> list[str]:
-    return list(dict.fromkeys(finding.check for finding in findings))
 
 
 def _reject(summary: RunSummary, asked: RecommendationRequest) -> None:
@@ -285,7 +280,7 @@ def _entrants(
     across = {
         entry.cell.arm: _across(entry, baseline, asked)
         for entry in best
-        if baseline is not None and not entry.is_baseline and entry.eligible and _elsewhere(entry, baseline)
+        if baseline is not None and not entry.is_baseline and entry.eligible and entry.cell.level != baseline.cell.level
     }
     known = {arm: gain for arm, gain in across.items() if _baseline_known(arm, best, mine)}
     cells = {entry.cell.arm: entry.cell for entry in best}
@@ -298,10 +293,6 @@ def _entrants(
         else:
             found.append(ArmEntrant(entry, entry.candidate.gain, entry.candidate.conclusion, whole=whole))
     return found
-
-
-def _elsewhere(entry: CandidateCell, baseline: CandidateCell) -> bool:
-    return entry.cell.level != baseline.cell.level
 
 
 def _baseline_known(arm: str, best: Sequence[CandidateCell], mine: Sequence[CandidateCell]) -> bool:

@@ -12,7 +12,7 @@ from specbench_api.outcome.recommendation import RuleCase, RuleReading, RuleVerd
 from specbench_api.outcome.summary import ArmEnvironment, Cell, RunSummary
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.drafter import Drafter, Method
-from specbench_client.analysis.decision.options import Constraints
+from specbench_client.analysis.decision.request import Constraints
 from specbench_client.analysis.estimates.figure_ratios import figure_ratio
 
 NO_CELL = "no valid cell of this run falls under its condition"
@@ -41,6 +41,31 @@ FASTER = RatioRange(1.0, math.inf, "faster than the baseline")
 SLOWER = RatioRange(0.0, 1.0, "slower than the baseline")
 NO_GAIN = RatioRange(0.0, 1.05, "no gain of 5 % or more")
 LARGER = RatioRange(1.0, math.inf, "the first one is faster")
+
+
+@dataclass(frozen=True)
+class RuleCell:
+    """The cell that the speed-ups of a case come from."""
+
+    workload: str
+    load: str
+
+
+def rule_case(
+    arms: str, where: RuleCell, because: str, expects: RatioRange, ratio: Figure, *, too_few_repeats: str = ""
+) -> RuleCase:
+    """Compare one measured ratio with the range that a rule expects. `because`: why the rule applies to it."""
+    bounds = None if too_few_repeats else ratio.interval
+    interval = f" [{bounds.low:.2f}, {bounds.high:.2f}]" if bounds else f" ({too_few_repeats or 'no interval'})"
+    return RuleCase(
+        arm=arms,
+        workload=where.workload,
+        load=where.load,
+        because=because,
+        says=expects.words,
+        measured=f"{ratio.value:.2f}x{interval}",
+        verdict=expects.verdict(bounds.low, bounds.high) if bounds else RuleVerdict.UNCLEAR,
+    )
 
 
 @dataclass(frozen=True)
@@ -87,10 +112,17 @@ class RuleOfThumb:
     def read(self, subjects: Sequence[DrafterCell]) -> RuleReading:
         """Compare the rule with the measurements."""
         cases = [*self._alone(subjects), *self._paired(subjects)]
-        verdict = overall_verdict(cases)
-        reason = (self.unmeasured or NO_CELL) if verdict is RuleVerdict.NOT_APPLICABLE else ""
+        return self.reading(cases, self.unmeasured or NO_CELL)
+
+    def reading(self, cases: Sequence[RuleCase], why_none: str) -> RuleReading:
+        """Return the reading over these cases. `why_none`: the reason if there are none."""
         return RuleReading(
-            rule=self.name, says=self.says, source=self.source, verdict=verdict, reason=reason, cases=cases
+            rule=self.name,
+            says=self.says,
+            source=self.source,
+            verdict=overall_verdict(cases),
+            reason="" if cases else why_none,
+            cases=list(cases),
         )
 
     def _alone(self, subjects: Sequence[DrafterCell]) -> Iterator[RuleCase]:
@@ -111,19 +143,8 @@ class RuleOfThumb:
                     yield self._case(f"{first.cell.arm} over {second.cell.arm}", first.cell, because, ratio)
 
     def _case(self, arm: str, cell: Cell, because: str, figure: Figure) -> RuleCase:
-        bounds = None if cell.too_few_repeats else figure.interval
-        interval = (
-            f" [{bounds.low:.2f}, {bounds.high:.2f}]" if bounds else f" ({cell.too_few_repeats or 'no interval'})"
-        )
-        return RuleCase(
-            arm=arm,
-            workload=cell.workload,
-            load=cell.level.label,
-            because=because,
-            says=self.expects.words,
-            measured=f"{figure.value:.2f}x{interval}",
-            verdict=self.expects.verdict(bounds.low, bounds.high) if bounds else RuleVerdict.UNCLEAR,
-        )
+        where = RuleCell(cell.workload, cell.level.label)
+        return rule_case(arm, where, because, self.expects, figure, too_few_repeats=cell.too_few_repeats)
 
 
 def drafter_cells(plan: Plan, summary: RunSummary) -> list[DrafterCell]:

@@ -22,7 +22,7 @@ import pandas as pd
 from specbench_api.outcome.figure import Figure
 from specbench_client.analysis.drift.request_log import PooledMetric, requests_with
 from specbench_client.analysis.statistics.bootstrap import PROMPTS_MIN, draw_counts
-from specbench_client.analysis.statistics.figure_intervals import percentile_interval
+from specbench_client.analysis.statistics.intervals import percentile_interval
 from specbench_client.documents.drift import CategoryChange, DriftChange
 from specbench_client.metrics.tidy_frame import Values
 

@@ -70,8 +70,8 @@ def drift_report(reference: RequestLog, current: RequestLog, options: DriftOptio
     limits = calibrate_limits(reference.log_lengths, len(current.table), tuning, run_length, options.seed)
     ewma, cusum = run_charts(_standardised(reference.log_lengths, current.log_lengths, tuning), tuning)
     charts = [
-        _chart(_ChartRun("EWMA", _ewma(tuning), ewma, limits.ewma), current, tuning),
-        _chart(_ChartRun("CUSUM", _cusum(tuning), cusum, limits.cusum), current, tuning),
+        _chart("EWMA", _ewma(tuning), ewma, current, tuning, limit=limits.ewma),
+        _chart("CUSUM", _cusum(tuning), cusum, current, tuning, limit=limits.cusum),
     ]
     pairs = [decompose_change(reference.table, current.table, metric, options.seed) for metric in (LENGTH, RATE)]
     changes = [change for change in pairs if change is not None]
@@ -136,24 +136,16 @@ def _standardised(reference: Values, current: Values, tuning: ChartTuning) -> Va
     return np.asarray((tuning.subgroups(current) - reference.mean()) / spread, dtype=np.float64)
 
 
-@dataclass(frozen=True)
-class _ChartRun:
-    """One chart over the current log. `statistics`: signed, shape (subgroups,)."""
-
-    name: str
-    definition: str
-    statistics: Values
-    limit: float
-
-
-def _chart(run: _ChartRun, current: RequestLog, tuning: ChartTuning) -> DriftChart:
-    statistics, limit = run.statistics, run.limit
+def _chart(
+    name: str, definition: str, statistics: Values, current: RequestLog, tuning: ChartTuning, *, limit: float
+) -> DriftChart:
+    """Return one chart over the current log. `statistics`: signed, shape (subgroups,)."""
     beyond = np.flatnonzero(np.abs(statistics) > limit)
     first = int(beyond[0]) if beyond.size else None
     last = None if first is None else (first + 1) * tuning.group
     return DriftChart(
-        name=run.name,
-        definition=run.definition,
+        name=name,
+        definition=definition,
         statistic=float(np.abs(statistics).max()) if statistics.size else 0.0,
         limit=limit,
         alarm_at=last,

@@ -14,11 +14,10 @@ from itertools import pairwise
 
 import numpy as np
 import pandas as pd
-from scipy import special
 
 from specbench_api.outcome.figure import Figure
-from specbench_client.analysis.statistics.bootstrap import LEVEL, PROMPTS_MIN
-from specbench_client.analysis.statistics.figure_intervals import symmetric_interval
+from specbench_client.analysis.statistics.bootstrap import PROMPTS_MIN, t_quantile
+from specbench_client.analysis.statistics.intervals import symmetric_interval
 from specbench_client.documents.drift import DriftWindow
 from specbench_client.metrics.tidy_frame import Values
 
@@ -98,9 +97,7 @@ def pooled_acceptance(table: pd.DataFrame, metric: PooledMetric) -> Figure | Non
     value, interval = metric.constant + ratio, None
     if groups >= PROMPTS_MIN:
         squares = float(((over - ratio * under) ** 2).sum())
-        half = float(
-            special.stdtrit(groups - 1, (1 + LEVEL) / 2) * np.sqrt(groups / (groups - 1) * squares) / under.sum()
-        )
+        half = float(t_quantile(groups - 1) * np.sqrt(groups / (groups - 1) * squares) / under.sum())
         method = f"t, standard error of a ratio over {groups} clusters (prompts, or requests without a prompt)"
         interval = symmetric_interval(value, half, method)
     return Figure(

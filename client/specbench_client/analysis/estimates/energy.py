@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from specbench_api.outcome.figure import Figure, FigureInterval
+from specbench_api.outcome.figure import Figure
 from specbench_api.outcome.summary import Cell, PointSummary
-from specbench_client.analysis.statistics.bootstrap import LEVEL, t_bounds
+from specbench_client.analysis.statistics.intervals import repeats_interval
 from specbench_client.metrics import energy
 from specbench_client.metrics.steady_window import OUTPUT_TPS
 from specbench_client.metrics.tidy_frame import Values
@@ -107,11 +107,7 @@ def _figure(over: Sequence[float], under: Sequence[float], unit: str, definition
     if reason:
         return Figure(unit=unit, definition=f"{definition}; missing: {reason}", n=0, source=energy.SOURCE)
     value, repeats = sum(over) / sum(under), np.divide(over, under)
-    bounds = t_bounds(value, repeats)
-    method = f"t over {repeats.size} repeats, unit: repeat"
-    interval = (
-        FigureInterval(low=max(0.0, bounds.low), high=bounds.high, level=LEVEL, method=method) if bounds else None
-    )
+    interval = repeats_interval(value, repeats)
     return Figure(
         value=value, unit=unit, definition=definition, n=repeats.size, interval=interval, source=energy.SOURCE
     )

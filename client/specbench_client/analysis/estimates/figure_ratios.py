@@ -12,10 +12,9 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from scipy import special
-
 from specbench_api.outcome.figure import Figure, FigureInterval
-from specbench_client.analysis.statistics.bootstrap import LEVEL
+from specbench_client.analysis.statistics.bootstrap import LEVEL, IntervalBounds
+from specbench_client.analysis.statistics.p_values import interval_p_value
 
 MOVER = "MOVER on the log scale from the two intervals"
 
@@ -89,11 +88,8 @@ def ratio_p_value(ratio: Figure, freedom: float) -> float | None:
     on_log = log_interval_of(ratio)
     if on_log is None or ratio.interval is None:
         return None
-    reach = on_log.below if on_log.value > 0 else on_log.above
-    if reach <= 0:
-        return 1.0 if on_log.value == 0 else 0.0
-    critical = special.stdtrit(freedom, 1 - (1 - LEVEL) / 2)
-    return float(2 * special.stdtr(freedom, -critical * abs(on_log.value) / reach))
+    bounds = IntervalBounds(on_log.value - on_log.below, on_log.value + on_log.above)
+    return interval_p_value(on_log.value, bounds, freedom)
 
 
 def is_larger(better: Figure, other: Figure) -> bool:

@@ -19,12 +19,12 @@ from specbench_client.analysis.statistics.bootstrap import (
     IntervalBounds,
     ResamplingLayout,
     layout_of,
-    t_bounds,
 )
 from specbench_client.analysis.statistics.intervals import (
     ResampledFigure,
     bootstrap_t_interval,
     ratio_influence,
+    repeats_interval,
     resample_sums,
     two_level_interval,
 )
@@ -144,8 +144,7 @@ def output_tps(rows: pd.DataFrame | Rows, *, intervals: bool) -> Figure:
     """Return the engine's throughput in the steady windows of all points among the rows."""
     tokens, seconds = steady_window.window_throughput(rows)
     value = float(tokens.sum() / seconds.sum()) if seconds.size else None
-    bounds = t_bounds(value, tokens / seconds) if intervals and value is not None else None
-    interval = _interval(bounds, f"t over {seconds.size} repeats, unit: repeat") if bounds else None
+    interval = repeats_interval(value, tokens / seconds) if intervals and value is not None else None
     definition, unit = steady_window.OUTPUT_TPS_DEFINITION, steady_window.OUTPUT_TPS_UNIT
     return Figure(value=value, unit=unit, definition=definition, n=seconds.size, interval=interval, source="both")
 
@@ -298,9 +297,6 @@ def goodput_of(rows: pd.DataFrame | Rows, slo: Slo, seed: int) -> Goodput:
 def _goodput_rate(rows: pd.DataFrame | Rows, slo: Slo) -> Figure:
     good, seconds = good_requests(rows, slo)
     value = float(good.sum() / seconds.sum()) if seconds.size else None
-    bounds = t_bounds(value, good / seconds) if value is not None else None
-    interval = bounds and FigureInterval(
-        low=max(0.0, bounds.low), high=bounds.high, level=LEVEL, method=f"t over {seconds.size} repeats, unit: repeat"
-    )
+    interval = None if value is None else repeats_interval(value, good / seconds)
     n = int(seconds.size)
     return Figure(value=value, unit=RATE_UNIT, definition=RATE_DEFINITION, n=n, interval=interval, source="both")

@@ -186,12 +186,11 @@ def end_to_end(pairs: Pairs, streams: int | None, seed: int) -> EndToEnd:
     """Compare whole requests; `streams` is the concurrency of a closed loop, None in an open loop."""
     means = paired_speedup(E2E_SPEEDUP, pairs, seed).figure
     rows, (arm, baseline) = complete_pairs(pairs, [E2E_MS.values(pairs.side(side)) for side in (ARM, BASELINE)])
-    per_hour = _PerHour(rows, streams, seed)
     return EndToEnd(
         speedup=means,
         median_speedup=_median_speedup(rows, arm, baseline, seed),
-        requests_per_hour=per_hour.figure(REQUESTS_PER_HOUR, arm),
-        baseline_requests_per_hour=per_hour.figure(BASELINE_REQUESTS_PER_HOUR, baseline),
+        requests_per_hour=_per_hour(REQUESTS_PER_HOUR, rows, arm, streams, seed),
+        baseline_requests_per_hour=_per_hour(BASELINE_REQUESTS_PER_HOUR, rows, baseline, streams, seed),
         cost_saved=_cost_saved(means) if streams else _missing_end_to_end(COST_SAVED),
     )
 
@@ -208,21 +207,12 @@ def figures_by_name(found: EndToEnd) -> dict[str, Figure]:
     return dict(zip(END_TO_END_NAMES, figures, strict=True))
 
 
-@dataclass(frozen=True)
-class _PerHour:
-    """Requests per hour of either side, over the same pairs."""
-
-    rows: pd.DataFrame
-    streams: int | None
-    seed: int
-
-    def figure(self, name: str, e2e_ms: Values) -> Figure:
-        if self.streams is None:
-            return _missing_end_to_end(name)
-        found = log_ratio(self.rows, [np.ones_like(e2e_ms), e2e_ms], (1, -1), self.seed)
-        if found is None:
-            return _missing_end_to_end(name)
-        return found.figure(END_TO_END_DEFINITIONS[name], END_TO_END_UNITS[name], MS_PER_HOUR * self.streams)
+def _per_hour(name: str, rows: pd.DataFrame, e2e_ms: Values, streams: int | None, seed: int) -> Figure:
+    """Return the requests per hour of one side of the pairs."""
+    found = log_ratio(rows, [np.ones_like(e2e_ms), e2e_ms], (1, -1), seed) if streams is not None else None
+    if streams is None or found is None:
+        return _missing_end_to_end(name)
+    return found.figure(END_TO_END_DEFINITIONS[name], END_TO_END_UNITS[name], MS_PER_HOUR * streams)
 
 
 def _missing_end_to_end(name: str) -> Figure:

@@ -65,9 +65,9 @@ def constant_acceptance(rows: pd.DataFrame | Rows, drafts: int) -> ConstantAccep
     )
 
 
-def tokens_per_step(alpha: float, drafts: int) -> float:
+def tokens_per_step(alpha: float, drafts: float) -> float:
     """Return (1 − alpha^(drafts+1)) / (1 − alpha), its limit at 1."""
-    return drafts + 1.0 if alpha == 1 else (1 - alpha ** (drafts + 1)) / (1 - alpha)
+    return drafts + 1.0 if alpha == 1 else float((1 - alpha ** (drafts + 1)) / (1 - alpha))
 
 
 def reached_by_prompt(rows: Columns, drafts: int) -> Values:

@@ -265,7 +265,7 @@ MEASURED_OVER_PREDICTED = (
 
 def category_predictions(summary: RunSummary, workload: str | None = None) -> list[DomainPrediction]:
     """Return one row per category of each valid cell with reported steps. `workload`: only this one."""
-    costs = {_cell_key(each): each for each in summary.crossover.break_even}
+    costs = {(each.arm, each.workload, each.load): each for each in summary.crossover.break_even}
     found = []
     for cell in summary.cells:
         cost = costs.get((cell.arm, cell.workload, cell.level.label))
@@ -276,10 +276,6 @@ def category_predictions(summary: RunSummary, workload: str | None = None) -> li
                 if (each := _category_prediction(cell, name, figures, cost))
             ]
     return found
-
-
-def _cell_key(each: BreakEven) -> tuple[str, str, str]:
-    return each.arm, each.workload, each.load
 
 
 def _category_prediction(

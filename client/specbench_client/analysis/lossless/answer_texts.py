@@ -74,6 +74,13 @@ def stored_form(texts: Iterable[AnswerText]) -> ComparedBy:
     return ComparedBy.DIGEST
 
 
+def shared_prefix(one: TextUnits, other: TextUnits) -> int:
+    """Return how many leading units two answers share; if one is a prefix of the other, its length."""
+    shorter = min(one.size, other.size)
+    apart = np.flatnonzero(one[:shorter] != other[:shorter])
+    return int(apart[0]) if apart.size else shorter
+
+
 def _of_part(part: pd.DataFrame, point: str, requested: set[AnswerKey]) -> dict[AnswerKey, AnswerText]:
     columns = part.reindex(columns=["turn", "phase", "output_token_ids", "output_text"])
     conversations = text_hashes(str(conversation) for conversation in part["conversation_id"])

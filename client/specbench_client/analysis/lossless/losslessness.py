@@ -1,17 +1,41 @@
-"""The conclusion for one cell: whether its answers are equal to the baseline's."""
+"""Whether the answers of one cell are equal to the baseline's, and at temperature 0, how often they differ."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+import numpy as np
 import pandas as pd
+from scipy import special
 
-from specbench_api.outcome.lossless import Losslessness
+from specbench_api.outcome.figure import Figure, FigureInterval
+from specbench_api.outcome.lossless import ComparedBy, FirstDifference, Losslessness, LosslessVerdict
 from specbench_api.spec.workload import Sampling
-from specbench_client.analysis.lossless.greedy import first_differences, judge_greedy
+from specbench_client.analysis.lossless.answer_texts import (
+    ANSWER_KEY,
+    AnswerKey,
+    TextUnits,
+    answer_keys,
+    read_answer_texts,
+    shared_prefix,
+    stored_form,
+)
 from specbench_client.analysis.lossless.sampled import judge_sampled
-from specbench_client.metrics.divergence import Divergence
-from specbench_client.metrics.rows import Rows
+from specbench_client.analysis.statistics.bootstrap import (
+    LEVEL,
+    PROMPTS_MIN,
+    TAIL,
+    IntervalBounds,
+    Z,
+    expanded_percentiles,
+    layout_of,
+    resampled_sums,
+    t_bounds,
+    wider_interval,
+)
+from specbench_client.metrics.divergence import QUESTION_KEY, Divergence, comparable_answers
+from specbench_client.metrics.rows import Columns, Rows
+from specbench_client.metrics.tidy_frame import any_known
 
 
 def losslessness(
@@ -29,26 +53,166 @@ def losslessness(
     if found.rate is None:
         return None
     if sampling.temperature > 0:
-        sampled = judge_sampled(arm, baseline, records, sampling.seed)
-        return Losslessness(
-            verdict=sampled.verdict,
-            message=sampled.message,
-            temperature=sampling.temperature,
-            compared_by=sampled.by,
-            tests=list(sampled.tests),
-        )
+        return judge_sampled(arm, baseline, records, sampling)
     greedy = judge_greedy(found, sampling.seed)
-    if greedy is None:
-        return None
     by, difference = first_differences(arm, baseline, records)
-    return Losslessness(
-        verdict=greedy.verdict,
-        message=greedy.message,
+    return greedy and greedy.model_copy(update={"compared_by": by, "first_difference": difference})
+
+
+# At temperature 0: how often answers differ from the baseline's, compared with the baseline's own repeats.
+
+POWER = 0.8
+_SOURCE = "client"
+RATE = (
+    "Share of comparisons of the arm's answers with the baseline's to the same input that differ; mean over repeats and"
+    " prompts"
+)
+CONTROL = "The same share for the baseline's answers compared with its own from other repeats"
+EXCESS = "Divergence above the control: how much more the arm differs from the baseline than the baseline from itself"
+_ONE_REPEAT = "the baseline was measured only once, so how often it differs from itself is not known"
+DETECTABLE = "The smallest excess whose interval would have been above 0 in four runs of five"
+
+
+def judge_greedy(found: Divergence, seed: int) -> Losslessness | None:
+    """Return the conclusion from digests, or None if no answer could be compared; `seed` is that of the bootstrap."""
+    value = found.rate
+    if value is None:
+        return None
+    result = Losslessness(
+        verdict=LosslessVerdict.NO_CONTROL,
+        message=f"{value:.1%} of the answers differ from the baseline's; {_ONE_REPEAT}",
         temperature=0.0,
-        compared_by=by,
-        divergence=greedy.rate,
-        control=greedy.control,
-        excess=greedy.excess,
-        detectable=greedy.detectable,
-        first_difference=difference,
+        compared_by=ComparedBy.DIGEST,
+        divergence=_figure(value, RATE, found.table["prompt_id"].nunique()),
+    )
+    control, table = found.control, found.controlled
+    if control is None or table.empty:
+        return result
+    excess = _excess(found, seed)
+    summary = f"{value:.1%} of the answers differ from the baseline's, {control:.1%} of the baseline's from each other"
+    figures = {"control": _figure(control, CONTROL, table["prompt_id"].nunique()), "excess": excess}
+    bounds = excess.interval
+    if bounds is None:
+        message = f"{summary}; {excess.n} prompts are too few for an interval"
+        return result.model_copy(update={**figures, "verdict": LosslessVerdict.TOO_FEW, "message": message})
+    figures["detectable"] = smallest = _detectable(bounds, excess.n)
+    message = f"{summary}; excess {excess.value:+.1%} [{bounds.low:+.1%}, {bounds.high:+.1%}]"
+    if bounds.low > 0:
+        return result.model_copy(update={**figures, "verdict": LosslessVerdict.DIVERGES, "message": message})
+    message += f"; an excess of {smallest.value:.1%} would have been detected in four runs of five"
+    return result.model_copy(update={**figures, "verdict": LosslessVerdict.LOSSLESS, "message": message})
+
+
+def _excess(found: Divergence, seed: int) -> Figure:
+    table = found.controlled
+    layout = layout_of(table)
+    apart = table["differs"].to_numpy(float) - table["control"].to_numpy(float)
+    value, n = float(apart.mean()), layout.prompts
+    if not np.any(table[["differs", "control"]].to_numpy(float)):
+        return _figure(value, EXCESS, n, _interval_without_differences(n))
+    matrices = [layout.matrix(apart), layout.matrix(np.ones_like(apart))]
+    sums = resampled_sums(matrices, layout, seed)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        samples = sums[:, 0] / sums[:, 1]
+        repeats = matrices[0].sum(axis=1) / matrices[1].sum(axis=1)
+    chosen = wider_interval(expanded_percentiles(value, samples, layout), t_bounds(value, repeats), layout)
+    return _figure(value, EXCESS, n, _interval(chosen.bounds, chosen.method) if chosen else None)
+
+
+def _interval_without_differences(prompts: int) -> FigureInterval | None:
+    """Return the exact bound for 0 of n prompts: if nothing differs anywhere, resampling shows no uncertainty."""
+    if prompts < PROMPTS_MIN:
+        return None
+    most = 1 - TAIL ** (1 / prompts)
+    method = f"no answer differed: Clopper-Pearson's bound for 0 of {prompts} prompts, on either side"
+    return _interval(IntervalBounds(-most, most), method)
+
+
+def _detectable(bounds: FigureInterval, prompts: int) -> Figure:
+    """(z(1 − α/2) + z(power)) × standard error, which is the interval's half-width / z(1 − α/2)."""
+    value = (bounds.high - bounds.low) / 2 * (Z + float(special.ndtri(POWER))) / Z
+    return _figure(min(value, 1.0), DETECTABLE, prompts)
+
+
+def _figure(value: float, definition: str, n: int, interval: FigureInterval | None = None) -> Figure:
+    return Figure(value=value, unit="ratio", definition=definition, n=n, interval=interval, source=_SOURCE)
+
+
+def _interval(bounds: IntervalBounds, method: str) -> FigureInterval:
+    return FigureInterval(low=max(-1.0, bounds.low), high=min(1.0, bounds.high), level=LEVEL, method=method)
+
+
+PAIRS_MOST = 500
+"""Maximum number of pairs compared, evenly spaced among all that differ: enough for a median, and little memory."""
+_UNITS = {ComparedBy.TOKEN_IDS: "tokens", ComparedBy.TEXT: "characters"}
+_FIRST_DIFFERENCE = "Median over differing pairs of answers of the number of leading {unit} that they share: {who}"
+
+_OTHER = "_other"
+AnswerPair = tuple[AnswerKey, AnswerKey, str]
+"""Two answers, and their prompt."""
+
+
+def first_differences(
+    arm: pd.DataFrame | Rows, baseline: pd.DataFrame | Rows, records: Mapping[str, Iterable[pd.DataFrame]]
+) -> tuple[ComparedBy, FirstDifference | None]:
+    """Compare the texts of answers whose digests differ, given the tidy rows of one cell and its records by point."""
+    if not _has_texts(arm, baseline):
+        return ComparedBy.DIGEST, None
+    mine, base = comparable_answers(arm), comparable_answers(baseline)
+    if not _has_texts(mine, base):
+        return ComparedBy.DIGEST, None
+    first = base[(base["repeat"] == base["repeat"].min()).to_numpy(bool)]
+    pairs = (_pairs(mine, base, ["repeat"]), _pairs(base, first, []))
+    chosen = [_spread(each) for each in pairs]
+    if not any(chosen):
+        return ComparedBy.TEXT, None
+    texts = read_answer_texts(records, (key for each in chosen for one, other, _ in each for key in (one, other)))
+    by = stored_form(texts.values())
+    if by is ComparedBy.DIGEST:
+        return by, None
+    units = {key: text.units(by) for key, text in texts.items()}
+    figures = [_first_difference_figure(each, units, who, _UNITS[by]) for each, who in zip(chosen, _WHO, strict=True)]
+    return by, FirstDifference(unit=_UNITS[by], arm=figures[0], control=figures[1])
+
+
+_WHO = (
+    "the arm's answers and the baseline's in the same repeat",
+    "the baseline's answers in later repeats and in its first",
+)
+
+
+def _pairs(mine: pd.DataFrame, base: pd.DataFrame, also: list[str]) -> list[AnswerPair]:
+    """Differing answers of both sides to one question in one pass; `also` are further columns that must be equal."""
+    key = [*QUESTION_KEY, "pass", *also]
+    columns = [*key, "point", "conversation_id", "output_sha256"]
+    merged = mine[columns].merge(base[columns], on=key, suffixes=("", _OTHER))
+    apart = merged[(merged["output_sha256"] != merged["output_sha256" + _OTHER]).to_numpy(bool)]
+    others = apart[["point" + _OTHER, "conversation_id" + _OTHER, "turn"]].set_axis(ANSWER_KEY, axis=1)
+    return list(zip(answer_keys(apart), answer_keys(others), apart["prompt_id"], strict=True))
+
+
+def _spread(pairs: list[AnswerPair]) -> list[AnswerPair]:
+    return pairs[:: -(-len(pairs) // PAIRS_MOST) or 1]
+
+
+def _has_texts(*sides: Columns) -> bool:
+    """Whether any texts were stored; if not, the records need not be read again."""
+    return any(any_known(rows, "text_bytes") for rows in sides)
+
+
+def _first_difference_figure(
+    pairs: list[AnswerPair], units: Mapping[AnswerKey, TextUnits | None], who: str, unit: str
+) -> Figure | None:
+    both = [(units.get(one), units.get(other), prompt) for one, other, prompt in pairs]
+    lengths = [
+        (shared_prefix(one, other), prompt) for one, other, prompt in both if one is not None and other is not None
+    ]
+    if not lengths:
+        return None
+    return Figure(
+        value=float(np.median([length for length, _ in lengths])),
+        unit=unit,
+        definition=_FIRST_DIFFERENCE.format(unit=unit, who=who),
+        n=len({prompt for _, prompt in lengths}),
+        source="client",
     )

@@ -4,5 +4,5 @@
 - `intervals`: one interval for the variation of prompts and of whole runs; the bootstrap-t interval.
 - `log_ratio`: intervals of ratios of sums, on the log scale.
 - `percentiles`: intervals of percentiles.
-- `holm`: correction for multiple comparisons.
+- `p_values`: p-values that match intervals, and the correction for multiple comparisons.
 """

@@ -103,6 +103,8 @@ def _pieces(rows: int, columns: int) -> Iterator[tuple[int, int]]:
 
 
 LEVEL = 0.95
+TAIL = (1 - LEVEL) / 2
+"""Probability beyond each end of an interval."""
 RESAMPLES = 2000
 STRATUM_MIN = 5
 PROMPTS_MIN = 3
@@ -114,6 +116,15 @@ _LIMITATIONS = {
     1: "; one repeat: it includes the variation between prompts, but not that between runs",
     2: "; two repeats: it hardly includes the variation between runs, and covers the true value less often than 95 %",
 }
+
+
+Z = float(special.ndtri(1 - TAIL))
+"""Half-width of an interval in standard errors, if these are known exactly."""
+
+
+def t_quantile(freedom: float) -> float:
+    """Return Student's quantile, the half-width of an interval in estimated standard errors."""
+    return float(special.stdtrit(freedom, 1 - TAIL))
 
 
 @dataclass(frozen=True)
@@ -230,23 +241,21 @@ def expanded_percentiles(value: float, samples: Values, layout: ResamplingLayout
     finite = samples[np.isfinite(samples)]
     if layout.prompts < PROMPTS_MIN or finite.size < FINITE_SHARE * samples.size:
         return None
-    tail = (1 - LEVEL) / 2
-    low, high = np.percentile(finite, [100 * tail, 100 * (1 - tail)])
+    low, high = np.percentile(finite, [100 * TAIL, 100 * (1 - TAIL)])
     stretch = expansion_factor(layout)
     return IntervalBounds(float(value + (low - value) * stretch), float(value + (high - value) * stretch))
 
 
 def expansion_factor(layout: ResamplingLayout) -> float:
     """Return the factor by which a percentile interval is widened; there must be more prompts than strata."""
-    upper = 1 - (1 - LEVEL) / 2
-    return float(special.stdtrit(layout.freedom, upper) / special.ndtri(upper)) * layout.inflation
+    return t_quantile(layout.freedom) / Z * layout.inflation
 
 
 def t_bounds(value: float, repeats: Values) -> IntervalBounds | None:
     """Return value ± t × standard error over the values of single repeats, or None for fewer than three repeats."""
     if repeats.size < MIN_REPEATS_TO_COMPARE or not np.isfinite(repeats).all():
         return None
-    half = float(special.stdtrit(repeats.size - 1, 1 - (1 - LEVEL) / 2) * repeats.std(ddof=1) / np.sqrt(repeats.size))
+    half = float(t_quantile(repeats.size - 1) * repeats.std(ddof=1) / np.sqrt(repeats.size))
     return IntervalBounds(value - half, value + half)
 
 

@@ -24,12 +24,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy import special
 
+from specbench_api.outcome.figure import FigureInterval
 from specbench_api.outcome.summary import MIN_REPEATS_TO_COMPARE
 from specbench_client.analysis.statistics import bootstrap
 from specbench_client.analysis.statistics.bootstrap import (
     FINITE_SHARE,
     LEVEL,
     PROMPTS_MIN,
+    TAIL,
     ChosenInterval,
     IntervalBounds,
     ResamplingLayout,
@@ -37,11 +39,11 @@ from specbench_client.analysis.statistics.bootstrap import (
     expanded_percentiles,
     resampled_sums,
     t_bounds,
+    t_quantile,
     wider_interval,
 )
 from specbench_client.metrics.tidy_frame import Values
 
-TAIL = (1 - LEVEL) / 2
 COCHRAN_FROM = 4
 """Number of repeats from which on the quantiles of both parts are weighted; below it, Satterthwaite's is used."""
 VariancePair = tuple[float, float]
@@ -122,7 +124,7 @@ def _two_level(
     of the prompts' interval.
     """
     freedoms = layout.freedom, float(layout.repeats - 1)
-    critical = _quantile(freedoms[0])
+    critical = t_quantile(freedoms[0])
     below, above = ((figure.value - prompts.low) / critical, (prompts.high - figure.value) / critical)
     parts = ((below + above) / 2) ** 2, _runs_variance(figure.influence)
     reach = quantile(parts, freedoms)
@@ -151,19 +153,15 @@ def satterthwaite(variances: VariancePair, freedoms: VariancePair) -> float:
     """Return Student's quantile for a sum of two variances, with Satterthwaite's degrees of freedom."""
     total = sum(variances)
     parts = sum(variance**2 / freedom for variance, freedom in zip(variances, freedoms, strict=True))
-    return _quantile(total**2 / parts if total > 0 else freedoms[0])
+    return t_quantile(total**2 / parts if total > 0 else freedoms[0])
 
 
 def cochran(variances: VariancePair, freedoms: VariancePair) -> float:
     """Return Student's quantile for a sum of two variances: the mean of their quantiles, weighted by the variances."""
     total = sum(variances)
     each = zip(variances, freedoms, strict=True)
-    weighed = sum(variance * _quantile(freedom) for variance, freedom in each)
-    return weighed / total if total > 0 else _quantile(freedoms[0])
-
-
-def _quantile(freedom: float) -> float:
-    return float(special.stdtrit(freedom, 1 - TAIL))
+    weighed = sum(variance * t_quantile(freedom) for variance, freedom in each)
+    return weighed / total if total > 0 else t_quantile(freedoms[0])
 
 
 # The bootstrap-t interval of a ratio of sums, for means over requests with a long tail.
@@ -227,3 +225,29 @@ def _ratio_and_error(moments: Values, sizes: Values) -> tuple[Values, Values]:
         squares = over_over - 2 * rate * over_under + rate**2 * under_under
         spread = (sizes / (sizes - 1) * (squares - residuals**2 / sizes)).sum(axis=1)
         return ratio, np.sqrt(np.maximum(spread, 0.0)) / total
+
+
+# Intervals of figures, from samples or from a half-width.
+
+
+def percentile_interval(samples: Values, method: str) -> FigureInterval:
+    """Return the central LEVEL of the samples. `samples`: shape (resamples,), all finite."""
+    low, high = np.quantile(samples, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return FigureInterval(low=float(low), high=float(high), level=LEVEL, method=method)
+
+
+def repeats_interval(value: float, repeats: Values) -> FigureInterval | None:
+    """Return the t interval over repeats of a figure that is never below 0; None for fewer than three repeats.
+
+    `repeats`: the figure in each single repeat, shape (repeats,).
+    """
+    bounds = t_bounds(value, repeats)
+    if bounds is None:
+        return None
+    method = f"t over {repeats.size} repeats, unit: repeat"
+    return FigureInterval(low=max(0.0, bounds.low), high=bounds.high, level=LEVEL, method=method)
+
+
+def symmetric_interval(value: float, half_width: float, method: str, least: float = -np.inf) -> FigureInterval:
+    """Return value ± half-width. `least`: what the lower bound is cut at, for quantities that are never below it."""
+    return FigureInterval(low=max(least, value - half_width), high=value + half_width, level=LEVEL, method=method)

@@ -13,12 +13,12 @@ from functools import cached_property
 
 import numpy as np
 import pandas as pd
-from scipy import special
 
 from specbench_api.outcome.figure import Figure, FigureInterval
 from specbench_api.outcome.summary import MIN_REPEATS_TO_COMPARE
 from specbench_client.analysis.statistics.bootstrap import LEVEL, ChosenInterval, ResamplingLayout, layout_of
 from specbench_client.analysis.statistics.intervals import ResampledFigure, resample_sums, two_level_interval
+from specbench_client.analysis.statistics.p_values import interval_p_value
 from specbench_client.metrics.tidy_frame import Values
 
 
@@ -48,11 +48,7 @@ class LogRatio:
         """Two-sided p-value of "the ratio is 1" that matches the interval; None if no claim is possible."""
         if self.chosen is None or not self.supports_claim:
             return None
-        reach = self.value - self.chosen.bounds.low if self.value > 0 else self.chosen.bounds.high - self.value
-        if reach <= 0:
-            return 1.0 if self.value == 0 else 0.0
-        critical = special.stdtrit(self.chosen.freedom, 1 - (1 - LEVEL) / 2)
-        return float(2 * special.stdtr(self.chosen.freedom, -critical * abs(self.value) / reach))
+        return interval_p_value(self.value, self.chosen.bounds, self.chosen.freedom)
 
     def figure(self, definition: str, unit: str = "ratio", scale: float = 1.0) -> Figure:
         """Return the figure on its own scale: scale × exp(log)."""
@@ -100,9 +96,9 @@ class LogRatioInputs:
         sums = np.array([matrix.sum() for matrix in matrices])
         if (sums <= 0).any():
             return None
-        value = float(_log(sums, signed))
-        samples = _log(np.stack([self._drawn[name] for name in signs], axis=1), signed)
-        runs = _log(np.stack([matrix.sum(axis=1) for matrix in matrices], axis=1), signed)
+        value = float(log_of_product(sums, signed))
+        samples = log_of_product(np.stack([self._drawn[name] for name in signs], axis=1), signed)
+        runs = log_of_product(np.stack([matrix.sum(axis=1) for matrix in matrices], axis=1), signed)
         chosen = two_level_interval(ResampledFigure(value, samples, _influence(matrices, signed), runs), self.layout)
         spread = value + (samples - value) * self.layout.inflation if chosen else samples
         return LogRatio(value, self.layout.prompts, spread, self.repeats, runs, chosen)
@@ -132,7 +128,7 @@ def _influence(matrices: Sequence[Values], signs: Sequence[int]) -> Values:
     return np.asarray(np.sum(moved, axis=0), dtype=np.float64)
 
 
-def _log(sums: Values, signs: Sequence[int]) -> Values:
+def log_of_product(sums: Values, signs: Sequence[int]) -> Values:
     """Return Σ sign × log(sum) over the last axis."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.asarray((np.log(sums) * np.array(signs)).sum(axis=-1), dtype=np.float64)

@@ -30,7 +30,7 @@ from collections.abc import Sequence
 import numpy as np
 from scipy import optimize, special
 
-from specbench_client.analysis.statistics.bootstrap import LEVEL, ChosenInterval, IntervalBounds, ResamplingLayout
+from specbench_client.analysis.statistics.bootstrap import TAIL, ChosenInterval, IntervalBounds, ResamplingLayout, Z
 from specbench_client.analysis.statistics.intervals import (
     ResampledFigure,
     ratio_influence,
@@ -39,8 +39,6 @@ from specbench_client.analysis.statistics.intervals import (
 )
 from specbench_client.metrics.tidy_frame import Values
 
-TAIL = (1 - LEVEL) / 2
-Z = float(special.ndtri(1 - TAIL))
 RANKED_BELOW = 0.1
 """Share on the smaller side below which ranks are used, because few values are there and single ones matter."""
 

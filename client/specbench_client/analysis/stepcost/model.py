@@ -16,13 +16,13 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import optimize, special
+from scipy import optimize
 
 from specbench_api.outcome.figure import Figure, FigureInterval
 from specbench_api.outcome.step_cost import Coefficient, StepCost, StepCostBasis, StepObservation, StepSplit
 from specbench_api.plan.plan import Arm
-from specbench_client.analysis.statistics.bootstrap import LEVEL
-from specbench_client.analysis.statistics.figure_intervals import symmetric_interval
+from specbench_client.analysis.statistics.bootstrap import t_quantile
+from specbench_client.analysis.statistics.intervals import symmetric_interval
 
 # The terms that the observations can identify. A grid with one batch size or one draft length identifies none. Optional
 # terms are included only if their column is not a linear combination of the columns before it. Columns are compared on
@@ -211,7 +211,7 @@ def _half_widths(scaled: Values, values: Values) -> Values:
     part = scaled[:, active]
     residuals = 1.0 - part @ values[active]
     covariance = np.linalg.pinv(part.T @ part) * float(residuals @ residuals) / freedom
-    found[active] = special.stdtrit(freedom, 1 - (1 - LEVEL) / 2) * np.sqrt(np.diag(covariance))
+    found[active] = t_quantile(freedom) * np.sqrt(np.diag(covariance))
     return found
 
 

@@ -7,7 +7,6 @@ linear along the batch size within each draft length, then between the two neare
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -104,11 +103,10 @@ class StepTimeSurface:
 def surfaces(cost: StepCost) -> dict[str, StepTimeSurface]:
     """Return the surface of each workload in which the drafter was measured at two lengths or more."""
     names = dict.fromkeys(each.workload for each in cost.observations)
-    found = {name: _of(cost, name, cost.observations) for name in names}
+    found = {
+        name: StepTimeSurface(cost, tuple(each for each in cost.observations if each.workload == name))
+        for name in names
+    }
     return {
         name: each for name, each in found.items() if len({cell.configured_draft_tokens for cell in each.cells}) > 1
     }
-
-
-def _of(cost: StepCost, workload: str, observations: Sequence[StepObservation]) -> StepTimeSurface:
-    return StepTimeSurface(cost, tuple(each for each in observations if each.workload == workload))

@@ -1,6 +1,6 @@
 """The headline of a run: advice in one to a few sentences that a person can act on.
 
-Which conclusion a comparison allows is decided in `analysis.summary.claims`; here it is only put into words. A drafter
+Which conclusion a comparison allows is decided in `analysis.summary.cells`; here it is only put into words. A drafter
 is recommended only at loads where its speed-up was found to be above 1.
 """
 
@@ -14,7 +14,7 @@ from specbench_api.outcome.summary import Cell, SpeedupConclusion
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_api.spec.engine import EngineKind
-from specbench_client.analysis.summary.cell import EvaluatedCell
+from specbench_client.analysis.summary.cells import EvaluatedCell
 from specbench_client.trust.checks import research_runtime
 
 MAX_ARMS = 4

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
-from specbench_api.outcome.crossover import ArmCrossover, BreakEven, Crossovers
+from specbench_api.outcome.crossover import ArmCrossover, Crossovers
 from specbench_api.outcome.figure import Figure
 from specbench_api.outcome.finding import Finding, Severity
 from specbench_api.outcome.prompt_coverage import PromptCoverage
@@ -18,17 +18,15 @@ from specbench_api.spec.load import Level
 from specbench_api.spec.slo import Slo
 from specbench_api.spec.workload import Workload
 from specbench_client.analysis.curves.axes import CONCURRENCY, RATE
-from specbench_client.analysis.curves.crossover import find_crossover
-from specbench_client.analysis.curves.measured_curve import MeasuredPlace
-from specbench_client.analysis.decision.options import RecommendationRequest, targets_of
+from specbench_client.analysis.curves.crossover import MeasuredPlace, find_crossover
 from specbench_client.analysis.decision.recommendation import recommend
+from specbench_client.analysis.decision.request import RecommendationRequest, targets_of
 from specbench_client.analysis.estimates.energy import PowerTrace, with_energy
 from specbench_client.analysis.estimates.point_rows import RecordParts, load_stored_rows
 from specbench_client.analysis.explanation.factors import with_batch_occupancy
 from specbench_client.analysis.lossless.losslessness import losslessness
 from specbench_client.analysis.stepcost.model import step_costs
-from specbench_client.analysis.summary.cell import EvaluatedCell, MeasuredCell, evaluate_cell
-from specbench_client.analysis.summary.claims import with_claims
+from specbench_client.analysis.summary.cells import EvaluatedCell, MeasuredCell, evaluate_cell, with_claims
 from specbench_client.analysis.summary.headline import HeadlineFacts, headline_of
 from specbench_client.column_store import ColumnStoreFactory, MemoryColumnStore
 from specbench_client.metrics.divergence import divergence
@@ -114,7 +112,11 @@ def crossovers(plan: Plan, judged: Sequence[EvaluatedCell]) -> Crossovers:
     of_each = {key: [each for each in compared if (each.cell.arm, each.cell.workload) == key] for key in keys}
     return Crossovers(
         by_load=[_load_crossovers(plan, mine) for mine in of_each.values()],
-        break_even=[_break_even(each, each.break_even) for each in compared if each.break_even is not None],
+        break_even=[
+            each.break_even.model_copy(update={"valid": each.cell.valid})
+            for each in compared
+            if each.break_even is not None
+        ],
     )
 
 
@@ -145,10 +147,6 @@ def _load_crossovers(plan: Plan, judged: Sequence[EvaluatedCell]) -> ArmCrossove
             rungs.append(MeasuredPlace(float(place), each.ratio))
     seed = plan.workload(cell.workload).sampling.seed
     return ArmCrossover(arm=cell.arm, workload=cell.workload, crossover=find_crossover(axis, rungs, left_out, seed))
-
-
-def _break_even(judged: EvaluatedCell, found: BreakEven) -> BreakEven:
-    return found.model_copy(update={"valid": judged.cell.valid})
 
 
 def summarise_run(
@@ -222,7 +220,8 @@ def summarise_cells(
     evidence = RunEvidence(
         plan, measured, missing, counts, simulated, launches, coverage or {}, by_category, environments
     )
-    findings = [*_run_findings(evidence), *on_cells, *on_points]
+    on_run = [finding_of(check.name, result, {}) for check in RUN_CHECKS for result in check.evaluate(evidence)]
+    findings = [*on_run, *on_cells, *on_points]
     trustworthy = bool(measured) and all(finding.severity is Severity.INFO for finding in findings)
     summary = RunSummary(
         namespace=plan.namespace,
@@ -274,14 +273,12 @@ class _Slot:
 def _slots(plan: Plan, measured: Sequence[PointSummary]) -> list[_Slot]:
     places = [(workload, level) for workload in plan.workloads for level in plan.load.levels]
     slots = [
-        _Slot(workload, level, tuple(each for each in measured if _at(each) == (workload.name, level)))
+        _Slot(
+            workload, level, tuple(each for each in measured if (each.workload, each.level) == (workload.name, level))
+        )
         for workload, level in places
     ]
     return [slot for slot in slots if slot.points]
-
-
-def _at(summary: PointSummary) -> tuple[str, Level]:
-    return summary.workload, summary.level
 
 
 @dataclass(frozen=True)
@@ -340,18 +337,13 @@ def _without_baseline(judged: EvaluatedCell) -> EvaluatedCell:
     return replace(judged, cell=invalid, findings=(*judged.findings, finding), p_value=None)
 
 
-def _run_findings(evidence: RunEvidence) -> list[Finding]:
-    return [finding_of(check.name, result, {}) for check in RUN_CHECKS for result in check.evaluate(evidence)]
-
-
 def _prompts(plan: Plan, judged: Sequence[EvaluatedCell]) -> dict[str, int]:
-    """Return the number of different prompts of each measured workload."""
-    prompts = {workload.name: _fewest_prompts(workload.name, judged) for workload in plan.workloads}
-    return {name: count for name, count in prompts.items() if count is not None}
-
-
-def _fewest_prompts(workload: str, judged: Sequence[EvaluatedCell]) -> int | None:
-    return min((each.prompts for each in judged if each.cell.workload == workload), default=None)
+    """Return the number of different prompts of each measured workload: the smallest of any cell."""
+    counts = {
+        workload.name: [each.prompts for each in judged if each.cell.workload == workload.name]
+        for workload in plan.workloads
+    }
+    return {name: min(of_cells) for name, of_cells in counts.items() if of_cells}
 
 
 def _category_prompts(workload: str, judged: Sequence[EvaluatedCell]) -> dict[str, int]:

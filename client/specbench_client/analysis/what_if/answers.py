@@ -6,15 +6,21 @@ tokens have been emitted and token p is next. Token 0 comes from the prefill, so
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from specbench_api.outcome.record import RecordPhase
+from specbench_client.analysis.lossless.answer_texts import shared_prefix
 from specbench_client.analysis.statistics.bootstrap import ResamplingLayout, layout_of
+from specbench_client.load.conversations import is_filler
+from specbench_client.metrics.pairing import with_pass_number
 
 Tokens = NDArray[np.int64]
 
@@ -119,14 +125,6 @@ def span_split(step_accepted: Sequence[int] | Tokens) -> Tokens:
     return np.concatenate([[0], remaining]).astype(np.int64)
 
 
-def common_prefix_length(left: Sequence[int] | Tokens, right: Sequence[int] | Tokens) -> int:
-    """Return how many tokens two answers have in common before the first that differs."""
-    shorter = min(len(left), len(right))
-    one, other = np.asarray(left[:shorter], dtype=np.int64), np.asarray(right[:shorter], dtype=np.int64)
-    differing = np.flatnonzero(one != other)
-    return int(differing[0]) if differing.size else shorter
-
-
 STEPPED_MIN = 2
 """Fewest output tokens of an answer that has a decode step: its first token comes from the prefill."""
 
@@ -205,7 +203,7 @@ def shared_answers(
 
 def _shared_length(first: DraftedAnswer, second: DraftedAnswer, *, unchecked: bool) -> int:
     if first.ids is not None and second.ids is not None:
-        return common_prefix_length(first.ids, second.ids)
+        return shared_prefix(first.ids, second.ids)
     if first.sha256 is not None and second.sha256 is not None:
         return second.tokens if first.sha256 == second.sha256 and first.tokens == second.tokens else 0
     return min(first.tokens, second.tokens) if unchecked else 0
@@ -247,3 +245,92 @@ def _joined_acceptance(parts: Sequence[PositionAcceptance]) -> PositionAcceptanc
     proposed = [each.proposed for each in parts if each.proposed is not None]
     known = bool(parts) and len(proposed) == len(parts)
     return PositionAcceptance(accepted, np.concatenate(proposed) if known else None)
+
+
+# Answers are read from the records of a run. Accepted drafts between its steps come from span-split.
+
+COLUMNS = (
+    "prompt_id", "category", "conversation_id", "turn", "repeat", "phase", "intended_ns", "input_tokens",
+    "output_tokens", "step_accepted", "error_class", "output_sha256", "output_text", "output_token_ids",
+)  # fmt: skip
+"""Columns that are read from the records."""
+REQUEST_FAILED = "the request failed"
+TOKENS_NOT_COUNTED = "the engine did not count its tokens"
+STEPS_NOT_REPORTED = "the engine did not report the accepted drafts of each step"
+STEPS_WITHOUT_DRAFTS = "some steps drafted nothing, and their positions are not recorded"
+TOO_SHORT = "fewer than two output tokens"
+
+
+@dataclass(frozen=True)
+class RecordedAnswers:
+    """Answers of one arm by key, and the number of answers left out by reason."""
+
+    answers: Mapping[QuestionKey, DraftedAnswer]
+    left_out: Mapping[str, int]
+
+
+def measured_answers(records: pd.DataFrame) -> pd.DataFrame:
+    """Return the measured answers, without warm-up and filler requests, each with its pass over the prompts.
+
+    `records`: COLUMNS and the column `point`.
+    """
+    measured = (records["phase"] != RecordPhase.WARMUP.value) & ~records["prompt_id"].map(is_filler).astype(bool)
+    return with_pass_number(records[measured.to_numpy(bool)].reset_index(drop=True))
+
+
+def recorded_answers(rows: pd.DataFrame) -> RecordedAnswers:
+    """Read the answers of measured rows; accepted drafts between steps come from `span_split`."""
+    answers: dict[QuestionKey, DraftedAnswer] = {}
+    left_out: Counter[str] = Counter()
+    for row in rows.to_dict("records"):
+        why = _unusable(row)
+        if why:
+            left_out[why] += 1
+        else:
+            answers[key_of(row)] = _drafted_answer(row)
+    return RecordedAnswers(answers, dict(left_out))
+
+
+def key_of(row: Mapping[Any, Any]) -> QuestionKey:
+    """Return the key of a row's request; its last element combines pass and turn."""
+    return str(row["prompt_id"]), int(row["repeat"]), (int(row["pass"]) << 16) + int(row["turn"])
+
+
+def token_ids_of(row: Mapping[Any, Any]) -> Tokens | None:
+    """Return the answer's token ids, shape (tokens,); None if the record has none."""
+    return _int_array(row["output_token_ids"])
+
+
+def _unusable(row: Mapping[Any, Any]) -> str | None:
+    if not pd.isna(row["error_class"]):
+        return REQUEST_FAILED
+    if pd.isna(row["output_tokens"]) or pd.isna(row["input_tokens"]):
+        return TOKENS_NOT_COUNTED
+    if row["output_tokens"] < STEPPED_MIN:
+        return TOO_SHORT
+    accepted = _int_array(row["step_accepted"])
+    if accepted is None:
+        return STEPS_NOT_REPORTED
+    return None if steps_cover_answer(accepted, int(row["output_tokens"])) else STEPS_WITHOUT_DRAFTS
+
+
+def _drafted_answer(row: Mapping[Any, Any]) -> DraftedAnswer:
+    accepted = _int_array(row["step_accepted"])
+    acceptance = PositionAcceptance(span_split([] if accepted is None else accepted))
+    ids = token_ids_of(row)
+    known = ids is not None and ids.size == acceptance.accepted.size
+    return DraftedAnswer(
+        prompt_id=str(row["prompt_id"]),
+        category=None if pd.isna(row["category"]) else str(row["category"]),
+        repeat=int(row["repeat"]),
+        prompt_tokens=int(row["input_tokens"]),
+        acceptance=acceptance,
+        ids=ids if known else None,
+        sha256=None if pd.isna(row["output_sha256"]) else str(row["output_sha256"]),
+    )
+
+
+def _int_array(value: Any) -> Tokens | None:
+    if value is None or isinstance(value, float):
+        return None
+    return np.asarray(value, dtype=np.int64)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import MappingProxyType
 
-from specbench_client.documents.cost_model import CostModel, DraftCost, TargetCost
+from specbench_client.documents.what_if import CostModel, DraftCost, TargetCost
 from specbench_client.errors import BadInput
 
 _TARGET = TargetCost(fixed_s=5.88590713e-03, per_token_s=2.10103129e-05, per_cached_token_s=3.92645679e-08)

@@ -1,30 +1,41 @@
-"""Proposes the best draft length by batch size from the step times and the acceptance of stored runs."""
+"""Proposes the best draft length by batch size from stored runs, and renders the schedule for engines."""
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from typing import Any
 
 import numpy as np
+import yaml
 
+from specbench_api.errors import InvalidSpec
+from specbench_api.launch.launcher import LaunchSpec
+from specbench_api.launch.registry import LAUNCHERS, launch_problems
 from specbench_api.outcome.figure import Figure
 from specbench_api.outcome.step_cost import StepCost, StepObservation
 from specbench_api.outcome.summary import Cell, RunSummary
+from specbench_api.plan.expansion import expand, launch_order
 from specbench_api.plan.plan import Arm, Plan
-from specbench_api.spec.drafter import BASELINE_NAME
-from specbench_api.spec.engine import EngineKind
+from specbench_api.spec.drafter import BASELINE_NAME, Drafter, DraftLength
+from specbench_api.spec.engine import Engine, EngineKind
+from specbench_api.spec.results import S3, Results
+from specbench_api.spec.run import Metadata, RunSpec, SpecBenchRun
 from specbench_client.analysis.stepcost.model import drafter_family, step_costs
 from specbench_client.analysis.stepcost.observations import REQUESTS_MIN
 from specbench_client.analysis.stepcost.surfaces import StepTimeSurface, surfaces
-from specbench_client.documents.draft_lengths import (
+from specbench_client.documents.what_if import (
     DraftLengthOption,
     DraftSchedule,
     DraftScheduleRange,
     EmittedTokens,
+    EngineDraftSchedule,
     TokensEvidence,
 )
+from specbench_client.errors import BadInput
 from specbench_client.metrics.acceptance import EMITTED_POOLED, VERIFIED_POOLED
 from specbench_client.metrics.acceptance_by_position import position_acceptance
 
@@ -113,12 +124,10 @@ def _relative_error(figure: Figure, value: float) -> float:
     return (bounds.high - bounds.low) / 2 / value if bounds and value > 0 else 0.0
 
 
-# The schedule takes the draft length with the largest token goodput at each batch size.
-#
-# the batch size multiplies all lengths alike. Unmeasured batch sizes get no length of their own: below the smallest
-# batch size its length is carried over and marked, because engines need ranges from 1 on; above the largest batch size
-# engines keep the last length.
-# last length.
+# The schedule takes the draft length with the largest token goodput at each batch size: tokens per step over step time,
+# because the batch size multiplies all lengths alike. Unmeasured batch sizes get no length of their own: below the
+# smallest batch size its length is carried over and marked, because engines need ranges from 1 on; above the largest
+# batch size engines keep the last length.
 #
 # There is no hysteresis. Where lengths differ by less than their errors the range lists them as tied, and the run that
 # verifies the schedule shows what switching costs.
@@ -336,3 +345,92 @@ def _left_out(sources: Sequence[RunSource], family: str, workload: str) -> list[
         and (source.plan.arm(cell.arm).is_baseline or drafter_family(source.plan.arm(cell.arm)) == family)
     ]
     return [f"left out as invalid: {', '.join(invalid)}"] if invalid else []
+
+
+# The schedule as an engine's configuration, rendered by the launcher of that engine, and as a run that verifies it.
+
+SCHEDULE_ENGINES = (EngineKind.VLLM, EngineKind.SGLANG, EngineKind.TENSORRT_LLM)
+"""Engines with a setting for draft lengths by batch size."""
+ROWS_MAX = 16
+BUCKET_PLACEHOLDER = "my-bucket"
+"""Bucket of the printed run, to be replaced by the user."""
+_NAME_MAX = 32
+
+
+def drafting_pays(schedule: DraftSchedule) -> bool:
+    """Return whether the schedule drafts any token at any batch size."""
+    return any(each.draft_tokens for each in schedule.ranges)
+
+
+def with_schedule(longest: Drafter, schedule: DraftSchedule) -> Drafter:
+    """Return the drafter with this schedule, which must draft at some batch size. Raises BadInput: too many ranges."""
+    lengths = [DraftLength(batch_size=each.last, tokens=each.draft_tokens) for each in schedule.ranges]
+    if len(lengths) > ROWS_MAX:
+        message = f"the schedule has {len(lengths)} ranges, at most {ROWS_MAX} are allowed: choose fewer lengths with"
+        raise BadInput(f"{message} --draft-tokens 0,1,3,5", "TooManyRanges")
+    changes = {"name": f"{longest.name[: _NAME_MAX - len('-schedule')]}-schedule", "draft_lengths": lengths}
+    return longest.model_copy(update=changes | {"num_speculative_tokens": max(each.tokens for each in lengths)})
+
+
+def engine_schedule(kind: EngineKind, plan: Plan, longest: Arm, schedule: DraftSchedule) -> EngineDraftSchedule:
+    """Render the schedule for one engine. A run that verifies it needs the plan's own engine. Raises BadInput."""
+    assert longest.drafter is not None
+    arm = Arm(name="schedule", drafter=with_schedule(longest.drafter, schedule))
+    own = plan.engine.kind is kind
+    engine = plan.engine if own else Engine(kind=kind)
+    order = launch_order(plan.model_copy(update={"engine": engine, "arms": [arm]}), arm)
+    problems = [f"{each.message} ({each.remedy})" if each.remedy else each.message for each in launch_problems(order)]
+    launch = LAUNCHERS[kind].launch(order)
+    plain = launch_order(plan.model_copy(update={"engine": engine, "arms": [Arm(name="none")]}), Arm(name="none"))
+    run, run_problems = (
+        _verifying_run(plan, arm.drafter, schedule) if own and arm.drafter and not problems else (None, [])
+    )
+    return EngineDraftSchedule(
+        engine=str(kind),
+        config=_config(kind, launch),
+        arguments=_added_arguments(launch.args, LAUNCHERS[kind].launch(plain).args),
+        problems=[*problems, *run_problems],
+        run=run,
+    )
+
+
+def _config(kind: EngineKind, launch: LaunchSpec) -> Any:
+    """Return the part of the launch that is the schedule."""
+    if kind is EngineKind.VLLM:
+        index = launch.args.index("--speculative-config") + 1
+        return json.loads(launch.args[index])["num_speculative_tokens_per_batch_size"]
+    (text,) = launch.configs.values()
+    if kind is EngineKind.SGLANG:
+        return json.loads(text)
+    return yaml.safe_load(text)["speculative_config"]
+
+
+def _added_arguments(longer: Sequence[str], shorter: Sequence[str]) -> list[str]:
+    """Return the arguments that the longer list has between the beginning and the end that both share."""
+    begin = 0
+    while begin < len(shorter) and longer[begin] == shorter[begin]:
+        begin += 1
+    return list(longer[begin : len(longer) - (len(shorter) - begin)])
+
+
+def _verifying_run(plan: Plan, drafter: Drafter, schedule: DraftSchedule) -> tuple[dict[str, Any] | None, list[str]]:
+    """Return a run of the schedule and the lengths it was made from, or the validation errors of that run."""
+    fixed = [arm.drafter for arm in plan.arms if arm.drafter and arm.name in schedule.arms]
+    try:
+        run = SpecBenchRun(
+            metadata=Metadata(name=f"{plan.name[:40]}-schedule"),
+            spec=RunSpec(
+                model=plan.target,
+                engine=plan.engine,
+                drafters=[*fixed, drafter],
+                workloads=[each for each in plan.workloads if each.name == schedule.workload],
+                load=plan.load,
+                placement=plan.placement,
+                results=Results(s3=S3(bucket=BUCKET_PLACEHOLDER)),
+            ),
+        )
+        expand(run)
+    except InvalidSpec as error:
+        return None, [str(problem) for problem in error.problems]
+    spec = run.spec.model_dump(mode="json", by_alias=True, exclude_none=True, exclude_defaults=True)
+    return {"apiVersion": run.api_version, "kind": run.kind, "metadata": {"name": run.metadata.name}, "spec": spec}, []

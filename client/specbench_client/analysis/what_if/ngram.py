@@ -21,20 +21,21 @@ from specbench_client.analysis.what_if.answers import (
     join_answers,
 )
 from specbench_client.analysis.what_if.ngram_lookup import NgramLookup, replay_lookup
-from specbench_client.analysis.what_if.policies import PolicyWalk, PricedDrafter, walk_fixed
-from specbench_client.analysis.what_if.pricing import (
+from specbench_client.analysis.what_if.policies import (
     AL,
     AL_MEAN,
     SPEEDUP,
     FigureDescription,
+    PolicyWalk,
+    PricedDrafter,
     Pricing,
     SummedRatio,
     acceptance_lengths,
-    baseline_seconds,
     cost_limit,
     figure_of,
     resample,
-    walk_seconds,
+    walk_fixed,
+    walk_speedup,
 )
 from specbench_client.analysis.what_if.prompt_overlap import (
     AnswerOverlaps,
@@ -42,8 +43,13 @@ from specbench_client.analysis.what_if.prompt_overlap import (
     prompt_overlap,
     with_arm_speedups,
 )
-from specbench_client.documents.cost_model import CostModel, DraftCost
-from specbench_client.documents.ngram import NgramFigures, NgramReport, NgramSetting, OverlapBin, OverlapFigures
+from specbench_client.documents.what_if import (
+    NgramFigures,
+    NgramReport,
+    NgramSetting,
+    OverlapBin,
+    OverlapFigures,
+)
 from specbench_client.metrics.pairing import Pairs
 from specbench_client.metrics.tidy_frame import Mask, Values
 
@@ -173,7 +179,9 @@ def _setting(
     answers: AnswerSet, acceptance: PositionAcceptance, lookup: NgramLookup, drafts: int, pricing: Pricing
 ) -> NgramSetting:
     def of(some: AnswerSet, places: Tokens) -> NgramFigures:
-        drafter = PricedDrafter(NGRAM, acceptance.at(places), _cost(pricing.cost))
+        drafter = PricedDrafter(
+            NGRAM, acceptance.at(places), pricing.cost.drafters.get(NGRAM) if pricing.cost else None
+        )
         return _figures(some, walk_fixed(some, drafter, drafts), drafter.acceptance, pricing)
 
     everywhere = np.arange(answers.positions)
@@ -202,7 +210,7 @@ def _figures(
         *acceptance_lengths(answers, policy_walk),
         SummedRatio(sums(answers, (drafted > 0).astype(np.float64)), sums(answers)),
         SummedRatio(sums(answers, accepted), sums(answers, drafted)),
-        *(_speedup(answers, policy_walk, pricing.cost, batch) for batch in pricing.priced if pricing.cost),
+        *(walk_speedup(answers, policy_walk, pricing.cost, batch) for batch in pricing.priced if pricing.cost),
     ]
     descriptions = [AL, AL_MEAN, DRAFTED, RATE, *[SPEEDUP] * len(pricing.priced)]
     shown = [
@@ -216,14 +224,6 @@ def _figures(
         acceptance_rate=shown[3],
         speedups={str(batch): each for batch, each in zip(pricing.priced, shown[4:], strict=True)},
     )
-
-
-def _speedup(answers: AnswerSet, policy_walk: PolicyWalk, cost: CostModel, batch: int) -> SummedRatio:
-    return SummedRatio(baseline_seconds(answers, cost, batch), walk_seconds(answers, policy_walk, cost, batch))
-
-
-def _cost(cost: CostModel | None) -> DraftCost | None:
-    return cost.drafters.get(NGRAM) if cost else None
 
 
 def _without_drafts(logged: LoggedAnswer) -> DraftedAnswer:

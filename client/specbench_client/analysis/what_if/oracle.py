@@ -8,19 +8,14 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from specbench_api.outcome.figure import Figure
-from specbench_client.analysis.what_if.answers import AnswerSet, DrafterAnswers, SharedAnswers
+from specbench_client.analysis.what_if.answers import AnswerSet, DrafterAnswers, SharedAnswers, Tokens
 from specbench_client.analysis.what_if.policies import (
-    PUBLISHED_RULES,
-    PolicyWalk,
-    PricedDrafter,
-    walk_combined,
-    walk_fixed,
-    walk_oracle,
-)
-from specbench_client.analysis.what_if.pricing import (
     AL,
+    PUBLISHED_RULES,
     FigureDescription,
     PolicyLine,
+    PolicyWalk,
+    PricedDrafter,
     PricedPolicy,
     Pricing,
     ResampledNumber,
@@ -34,9 +29,18 @@ from specbench_client.analysis.what_if.pricing import (
     price_policies,
     resample,
     speedup_description,
+    walk_combined,
+    walk_fixed,
+    walk_oracle,
 )
-from specbench_client.documents.cost_model import DraftCost
-from specbench_client.documents.oracle import BatchHeadroom, DraftCharge, DraftPolicy, OracleReport, WhatIf
+from specbench_client.documents.what_if import (
+    BatchHeadroom,
+    DraftCharge,
+    DraftCost,
+    DraftPolicy,
+    OracleReport,
+    WhatIf,
+)
 from specbench_client.metrics.tidy_frame import Values
 
 # The limits printed with every report.
@@ -126,8 +130,9 @@ def oracle_report(subject: OracleSubject, drafts: Sequence[int], pricing: Pricin
     own = [] if main.run_drafts is None else [main.run_drafts]
     alone = _alone(main, sorted({*drafts, *own}), pricing)
     pair = _pair(subject, pricing)
-    further = _second(subject.second, pricing) if subject.second else []
-    two = [main, subject.second] if subject.second else [main]
+    second = subject.second
+    further = price_policies([_oracle(second, pricing)], pricing) if second else []
+    two = [main, second] if second else [main]
     censored = {each.name: _censored(each) for each in two if each.run_drafts is not None}
     return OracleReport(
         source=subject.source,
@@ -167,15 +172,12 @@ def _alone(main: NamedDrafter, drafts: Sequence[int], pricing: Pricing) -> list[
         PolicyLine(DraftPolicy.FIXED, main.name, answers, walk_fixed(answers, drafter, each, pricing.rules), each)
         for each in drafts
     ]
-    return price_policies([*lines, _oracle(main.name, main.single, drafter, pricing)], pricing)
+    return price_policies([*lines, _oracle(main, pricing)], pricing)
 
 
-def _second(second: NamedDrafter, pricing: Pricing) -> list[PricedPolicy]:
-    return price_policies([_oracle(second.name, second.single, _drafter(second), pricing)], pricing)
-
-
-def _oracle(name: str, single: DrafterAnswers, drafter: PricedDrafter, pricing: Pricing) -> PolicyLine:
-    return PolicyLine(DraftPolicy.ORACLE, name, single.answers, walk_oracle(single.answers, drafter, pricing.rules))
+def _oracle(named: NamedDrafter, pricing: Pricing) -> PolicyLine:
+    answers = named.single.answers
+    return PolicyLine(DraftPolicy.ORACLE, named.name, answers, walk_oracle(answers, _drafter(named), pricing.rules))
 
 
 def _pair(subject: OracleSubject, pricing: Pricing) -> _Pair:
@@ -280,3 +282,72 @@ def _covered(both: SharedAnswers | None) -> Figure | None:
 
 def _drafter(named: NamedDrafter) -> PricedDrafter:
     return PricedDrafter(named.name, named.single.acceptance, named.cost)
+
+
+# Differences in accepted drafts between two drafters, by answer length and position, as means over blocks.
+
+
+@dataclass(frozen=True)
+class IndexRange:
+    """A range of output lengths or of positions, both bounds included."""
+
+    first: int
+    last: int
+
+    @property
+    def label(self) -> str:
+        """`12–40`, or one number where both bounds are the same."""
+        return f"{self.first:,}" if self.first == self.last else f"{self.first:,}–{self.last:,}"
+
+
+@dataclass(frozen=True)
+class DrafterDifferences:
+    """Mean differences by answer length (rows, shortest first) and position (columns).
+
+    `values`: shape (rows, columns), accepted drafts of the second drafter − of the first, in tokens per position, over
+    every position of an answer whether or not a step began there; NaN where no answer of the row is that long.
+    """
+
+    rows: tuple[IndexRange, ...]
+    columns: tuple[IndexRange, ...]
+    values: Values
+
+
+def drafter_differences(both: SharedAnswers, rows: int, columns: int) -> DrafterDifferences:
+    """Return the differences in at most this many rows and columns; empty if there are no answers.
+
+    Position 0 is left out: its token comes from the prefill and has no drafts.
+    """
+    lengths = both.answers.output_tokens
+    if not lengths.size:
+        return DrafterDifferences((), (), np.empty((0, 0)))
+    order = np.argsort(lengths, kind="stable")
+    parts = np.array_split(order, min(rows, lengths.size))
+    row_of = np.empty(lengths.size, dtype=np.int64)
+    for index, part in enumerate(parts):
+        row_of[part] = index
+    longest = int(lengths.max()) - 1
+    width = -(-longest // columns)
+    across = -(-longest // width)
+    position = np.arange(both.answers.positions) - np.repeat(both.answers.starts, lengths)
+    stepped = position > 0
+    block = (np.repeat(row_of, lengths) * across + (position - 1) // width)[stepped]
+    gain = (both.second.accepted - both.first.accepted)[stepped].astype(np.float64)
+    return DrafterDifferences(
+        tuple(_index_range(lengths[part]) for part in parts),
+        tuple(IndexRange(start, min(start + width - 1, longest)) for start in range(1, longest + 1, width)),
+        _means(block, gain, len(parts), across),
+    )
+
+
+def _means(block: Tokens, values: Values, rows: int, columns: int) -> Values:
+    """Return the mean value of each block, shape (rows, columns). `block`, `values`: shape (positions,)."""
+    counts = np.bincount(block, minlength=rows * columns)
+    sums = np.bincount(block, weights=values, minlength=rows * columns)
+    with np.errstate(invalid="ignore"):
+        means: Values = (sums / counts).reshape(rows, columns)
+    return means
+
+
+def _index_range(lengths: Tokens) -> IndexRange:
+    return IndexRange(int(lengths.min()), int(lengths.max()))

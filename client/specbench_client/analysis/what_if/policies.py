@@ -1,15 +1,27 @@
-"""Drafting policies walked over answers: their steps, the drafts each step verifies, and the drafting it pays for."""
+"""Drafting policies walked over answers, and the price of each walk.
+
+A walk has steps, the drafts that each step verifies, and the drafting that it pays for. Its price is in tokens per step
+and, with a step cost, in speed-up at each batch size.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
 import numpy as np
 
+from specbench_api.outcome.figure import Figure, FigureInterval
+from specbench_client.analysis.statistics.bootstrap import (
+    LEVEL,
+    ResamplingLayout,
+    describe_bootstrap,
+    expanded_percentiles,
+    resampled_sums,
+)
 from specbench_client.analysis.what_if.answers import AnswerSet, PositionAcceptance, Tokens
-from specbench_client.documents.cost_model import DraftCost
-from specbench_client.documents.oracle import DraftCharge
+from specbench_client.documents.what_if import CostModel, DraftCharge, DraftCost, DraftPolicy, OracleRow
 from specbench_client.metrics.tidy_frame import Mask, Values
 
 
@@ -150,3 +162,236 @@ def walk_combined(
 
 def _charges(*parts: tuple[PricedDrafter, Mask]) -> tuple[DraftingCharge, ...]:
     return tuple(DraftingCharge(drafter.cost, pays) for drafter, pays in parts if drafter.cost is not None)
+
+
+# Numbers keep their resamples, so that differences of them have intervals too. The sampling unit is the prompt.
+
+SEED = 0
+"""Seed of the resamples, fixed so that the same answers give the same intervals."""
+
+
+@dataclass(frozen=True)
+class SummedRatio:
+    """The ratio Σ over / Σ under. `over`, `under`: one value per answer, shape (answers,)."""
+
+    over: Values
+    under: Values
+
+
+@dataclass(frozen=True)
+class ResampledNumber:
+    """A number and its value in each resample, shape (resamples,). `value`: None if the denominator is 0."""
+
+    value: float | None
+    samples: Values
+
+
+@dataclass(frozen=True)
+class FigureDescription:
+    """Unit, definition and source of a figure."""
+
+    unit: str
+    definition: str
+    source: str
+
+
+def resample(ratios: Sequence[SummedRatio], layout: ResamplingLayout) -> list[ResampledNumber]:
+    """Resample all ratios with the same draws, so that values of one answer vary together."""
+    if not ratios:
+        return []
+    sums = resampled_sums([layout.matrix(part) for each in ratios for part in (each.over, each.under)], layout, SEED)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        drawn = sums[:, 0::2] / sums[:, 1::2]
+    totals = [(float(each.over.sum()), float(each.under.sum())) for each in ratios]
+    values = [over / under if under else None for over, under in totals]
+    return [ResampledNumber(value, drawn[:, index]) for index, value in enumerate(values)]
+
+
+def difference(left: ResampledNumber, right: ResampledNumber) -> ResampledNumber:
+    """Return the difference of two numbers with the same resamples."""
+    value = None if left.value is None or right.value is None else left.value - right.value
+    return ResampledNumber(value, left.samples - right.samples)
+
+
+def best_of(of: Sequence[ResampledNumber]) -> tuple[int, ResampledNumber]:
+    """Return the index of the largest number, and the largest number of each resample.
+
+    Taking the largest in each resample includes the uncertainty of the choice.
+    """
+    values = [-np.inf if each.value is None else each.value for each in of]
+    place = int(np.argmax(values))
+    return place, ResampledNumber(of[place].value, np.max([each.samples for each in of], axis=0))
+
+
+def figure_of(number: ResampledNumber, layout: ResamplingLayout, words: FigureDescription) -> Figure:
+    """Return the number as a figure, with an interval if there are enough prompts."""
+    bounds = None if number.value is None else expanded_percentiles(number.value, number.samples, layout)
+    how = describe_bootstrap(layout)
+    interval = FigureInterval(low=bounds.low, high=bounds.high, level=LEVEL, method=how) if bounds else None
+    return Figure(
+        value=number.value,
+        unit=words.unit,
+        definition=words.definition,
+        n=layout.prompts,
+        interval=interval,
+        source=words.source,
+    )
+
+
+# The time of a walk by the step-cost model. Each request is a batch of B copies of itself, as in the published runs:
+# one prefill pass over the prompts, then one pass per step, with B times the tokens in cache and batch.
+
+
+def baseline_seconds(answers: AnswerSet, cost: CostModel, batch: int) -> Values:
+    """Return the seconds of each answer without a drafter, shape (answers,): prefill, then one step per later token."""
+    prompt, steps = answers.prompt_tokens.astype(np.float64), answers.output_tokens - 1.0
+    cached = batch * (steps * prompt + steps * (steps + 1) / 2)
+    each = cost.target.fixed_s + cost.target.per_token_s * batch + cost.overhead_s
+    return _prefill(answers, cost, batch) + steps * each + cost.target.per_cached_token_s * cached
+
+
+def walk_seconds(answers: AnswerSet, policy_walk: PolicyWalk, cost: CostModel, batch: int) -> Values:
+    """Return the seconds of each answer on a walk, shape (answers,)."""
+    cached = (batch * policy_walk.steps.cached).astype(np.float64)
+    drafts = policy_walk.drafts.astype(np.float64)
+    target = _target(cost, cached, batch * (drafts + 1))
+    step = target + cost.overhead_s
+    for charge in policy_walk.charges:
+        own = charge.cost
+        drafting = own.fixed_s + own.per_draft_s * drafts + own.per_cached_token_s * cached
+        step = step + np.where(charge.pays, drafting + own.share_of_target * target, 0.0)
+    return _prefill(answers, cost, batch) + policy_walk.steps.sums(answers, step)
+
+
+def _prefill(answers: AnswerSet, cost: CostModel, batch: int) -> Values:
+    prompts = batch * answers.prompt_tokens.astype(np.float64)
+    return _target(cost, np.zeros_like(prompts), prompts) + cost.overhead_s
+
+
+def _target(cost: CostModel, cached: Values, tokens: Values) -> Values:
+    target = cost.target
+    return target.fixed_s + target.per_token_s * tokens + target.per_cached_token_s * cached
+
+
+AL = FigureDescription("tokens/step", "(output tokens - 1) / steps, pooled over steps", "walked again")
+AL_MEAN = FigureDescription(
+    "tokens/step", "(output tokens - 1) / steps of each answer, mean over answers", "walked again"
+)
+SPEEDUP = FigureDescription(
+    "ratio",
+    "seconds without a drafter / seconds with this policy, both summed over all answers, by the step cost; each answer"
+    " as a batch of copies of itself",
+    "step-cost model",
+)
+SPEEDUP_PUBLISHED = FigureDescription(
+    "ratio",
+    "mean over answers of tokens / seconds with this policy, over the same mean without a drafter, by the step cost",
+    "step-cost model",
+)
+
+
+def cost_limit(cost: CostModel | None) -> str:
+    """Return what a reader of speed-ups priced with this model, or of a report without any, must know."""
+    if cost is None:
+        return "no speed-ups without a step cost: tokens per step alone do not show whether drafting pays (--step-cost)"
+    return (
+        f"speed-ups are only as good as the step cost ({cost.name}: {cost.source}): linear, without queueing, each"
+        " answer as a batch of copies of itself, prefill included"
+    )
+
+
+@dataclass(frozen=True)
+class Pricing:
+    """How walks are priced: batch sizes, step cost, and rules for counting and charging steps."""
+
+    batches: tuple[int, ...] = ()
+    cost: CostModel | None = None
+    rules: WalkRules = OUR_RULES
+
+    @property
+    def priced(self) -> tuple[int, ...]:
+        """Batch sizes for which there are speed-ups: none without a step cost."""
+        return self.batches if self.cost else ()
+
+
+@dataclass(frozen=True)
+class PolicyLine:
+    """A walk of one policy over some answers, and its parameters."""
+
+    policy: DraftPolicy
+    drafter: str
+    answers: AnswerSet
+    policy_walk: PolicyWalk
+    drafts: int | None = None
+    charge: DraftCharge | None = None
+
+
+@dataclass(frozen=True)
+class PricedPolicy:
+    """A policy with its resampled acceptance lengths and speed-ups. `speedups`: by batch size."""
+
+    line: PolicyLine
+    length: ResampledNumber
+    length_mean: ResampledNumber
+    speedups: dict[int, ResampledNumber]
+
+
+def price_policies(lines: Sequence[PolicyLine], pricing: Pricing) -> list[PricedPolicy]:
+    """Price policies over the same answers with the same resamples, so that their differences have intervals."""
+    found = []
+    width = 2 + len(pricing.priced)
+    ratios = [ratio for line in lines for ratio in _ratios(line, pricing)]
+    numbers = resample(ratios, lines[0].answers.layout) if lines else []
+    for index, line in enumerate(lines):
+        own = numbers[index * width : (index + 1) * width]
+        found.append(PricedPolicy(line, own[0], own[1], dict(zip(pricing.priced, own[2:], strict=True))))
+    return found
+
+
+def oracle_row(line: PricedPolicy, pricing: Pricing) -> OracleRow:
+    """Return a priced policy as a row of the report."""
+    what, layout = line.line, line.line.answers.layout
+    words = speedup_description(pricing)
+    return OracleRow(
+        policy=what.policy,
+        drafter=what.drafter,
+        drafts=what.drafts,
+        charge=what.charge,
+        acceptance_length=figure_of(line.length, layout, AL),
+        acceptance_length_mean=figure_of(line.length_mean, layout, AL_MEAN),
+        speedups={str(batch): figure_of(number, layout, words) for batch, number in line.speedups.items()},
+    )
+
+
+def speedup_description(pricing: Pricing) -> FigureDescription:
+    """Return the definition of a speed-up under these rules."""
+    return SPEEDUP_PUBLISHED if pricing.rules == PUBLISHED_RULES else SPEEDUP
+
+
+def acceptance_lengths(answers: AnswerSet, policy_walk: PolicyWalk) -> tuple[SummedRatio, SummedRatio]:
+    """Return tokens per step, pooled over steps and as the mean over answers."""
+    tokens = (answers.output_tokens - 1).astype(np.float64)
+    steps = policy_walk.steps.sums(answers)
+    return SummedRatio(tokens, steps), SummedRatio(tokens / steps, np.ones_like(steps))
+
+
+def _ratios(line: PolicyLine, pricing: Pricing) -> list[SummedRatio]:
+    cost = pricing.cost
+    speedups = [
+        walk_speedup(line.answers, line.policy_walk, cost, batch, pricing.rules) for batch in pricing.priced if cost
+    ]
+    return [*acceptance_lengths(line.answers, line.policy_walk), *speedups]
+
+
+def walk_speedup(
+    answers: AnswerSet, policy_walk: PolicyWalk, cost: CostModel, batch: int, rules: WalkRules = OUR_RULES
+) -> SummedRatio:
+    """Return the speed-up of a walk over decoding without a drafter at this batch size."""
+    plain = baseline_seconds(answers, cost, batch)
+    taken = walk_seconds(answers, policy_walk, cost, batch)
+    return published_ratio(answers, plain, taken) if rules == PUBLISHED_RULES else SummedRatio(plain, taken)
+
+
+def published_ratio(answers: AnswerSet, plain: Values, taken: Values) -> SummedRatio:
+    """Return the published speed-up, which averages throughputs over answers before it divides them."""
+    return SummedRatio(answers.output_tokens / taken, answers.output_tokens / plain)

@@ -14,15 +14,15 @@ from typing import Literal
 import numpy as np
 
 from specbench_api.outcome.figure import Figure
-from specbench_api.outcome.recommendation import RuleCase, RuleReading, RuleVerdict
+from specbench_api.outcome.recommendation import RuleCase, RuleReading
 from specbench_api.outcome.summary import MIN_REPEATS_TO_COMPARE
 from specbench_api.spec.drafter import Method
-from specbench_client.analysis.decision.rules_of_thumb import HIGH_OVERLAP, LARGER, overall_verdict
+from specbench_client.analysis.decision.rules_of_thumb import HIGH_OVERLAP, LARGER, RuleCell, rule_case
 from specbench_client.analysis.estimates.figure_ratios import figure_ratio
 from specbench_client.analysis.estimates.speedups import SPEEDUP, paired_speedup
 from specbench_client.analysis.what_if.answers import Tokens
 from specbench_client.analysis.what_if.ngram_lookup import numbered_ngrams
-from specbench_client.documents.ngram import OverlapBin
+from specbench_client.documents.what_if import OverlapBin
 from specbench_client.metrics.pairing import Pairs
 from specbench_client.metrics.tidy_frame import Mask, Values
 
@@ -143,28 +143,11 @@ NOT_BOTH_DRAFTERS = "the run does not have both an n-gram arm and an EAGLE arm t
 _EAGLE = (Method.EAGLE, Method.EAGLE3)
 
 
-@dataclass(frozen=True)
-class RuleCell:
-    """The cell that the speed-ups come from."""
-
-    workload: str
-    load: str
-
-
 def overlap_rule(bins: Sequence[OverlapBin], methods: Mapping[str, Method], where: RuleCell) -> RuleReading:
     """Evaluate the rule. `methods`: method of each drafting arm of the run, by name."""
     high = [each for each in bins if each.by == "bleu4" and each.low >= HIGH_BLEU]
     cases = [case for each in high for case in _cases(each, methods, where)]
-    reason = "" if cases else NOT_BOTH_DRAFTERS if high else NO_HIGH_OVERLAP
-    verdict = overall_verdict(cases)
-    return RuleReading(
-        rule=HIGH_OVERLAP.name,
-        says=HIGH_OVERLAP.says,
-        source=HIGH_OVERLAP.source,
-        verdict=verdict,
-        reason=reason,
-        cases=cases,
-    )
+    return HIGH_OVERLAP.reading(cases, NOT_BOTH_DRAFTERS if high else NO_HIGH_OVERLAP)
 
 
 def _cases(each: OverlapBin, methods: Mapping[str, Method], where: RuleCell) -> Iterator[RuleCase]:
@@ -173,18 +156,5 @@ def _cases(each: OverlapBin, methods: Mapping[str, Method], where: RuleCell) -> 
             if methods.get(first) is Method.NGRAM and methods.get(second) in _EAGLE:
                 ratio = figure_ratio(ngram, eagle, "")
                 if ratio is not None:
-                    yield _case(f"{first} over {second}", each, ratio, where)
-
-
-def _case(arms: str, each: OverlapBin, ratio: Figure, where: RuleCell) -> RuleCase:
-    bounds = ratio.interval
-    interval = f" [{bounds.low:.2f}, {bounds.high:.2f}]" if bounds else " (no interval)"
-    return RuleCase(
-        arm=arms,
-        workload=where.workload,
-        load=where.load,
-        because=f"BLEU-4 of {each.low:.1f} to {each.high:.1f}, {each.answers:,} answers",
-        says=LARGER.words,
-        measured=f"{ratio.value:.2f}x{interval}",
-        verdict=LARGER.verdict(bounds.low, bounds.high) if bounds else RuleVerdict.UNCLEAR,
-    )
+                    because = f"BLEU-4 of {each.low:.1f} to {each.high:.1f}, {each.answers:,} answers"
+                    yield rule_case(f"{first} over {second}", where, because, LARGER, ratio)

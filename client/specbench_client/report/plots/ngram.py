@@ -5,13 +5,13 @@ from __future__ import annotations
 from functools import partial
 
 from specbench_api.outcome.figure import Figure
-from specbench_client.documents.ngram import NgramReport, OverlapBin
+from specbench_client.documents.what_if import NgramReport, OverlapBin
 from specbench_client.report.plots.axes import slanted_height_in
 from specbench_client.report.plots.canvas import Panel, PanelGroup
 from specbench_client.report.plots.heatmap import HeatMap, draw_heatmap, heatmap_height
 from specbench_client.report.plots.page import PlotDocument
 from specbench_client.report.plots.sections.cells import known, sizes
-from specbench_client.report.text.ngram import PREDICTORS, range_of
+from specbench_client.report.text.what_if import PREDICTORS, range_of
 from specbench_client.trust.checks.too_few_prompts import INTERVAL_FROM
 
 MEASURED = "Measured speed-up by overlap of prompt and answer"

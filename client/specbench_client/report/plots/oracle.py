@@ -9,9 +9,8 @@ from functools import partial
 
 import numpy as np
 
-from specbench_client.analysis.what_if.drafter_differences import DrafterDifferences, drafter_differences
-from specbench_client.analysis.what_if.oracle import OracleSubject
-from specbench_client.documents.oracle import DraftCharge, DraftPolicy, OracleReport, OracleRow
+from specbench_client.analysis.what_if.oracle import DrafterDifferences, OracleSubject, drafter_differences
+from specbench_client.documents.what_if import DraftCharge, DraftPolicy, OracleReport, OracleRow
 from specbench_client.report.plots.canvas import Panel, PanelGroup
 from specbench_client.report.plots.heatmap import HeatMap, draw_heatmap, heatmap_height
 from specbench_client.report.plots.lines import NumberLines, draw_number_lines

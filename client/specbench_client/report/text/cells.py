@@ -24,6 +24,7 @@ from specbench_client.report.text.text_table import (
     DASH,
     SIMULATED,
     TextTable,
+    csv_fields,
     escape_markdown,
     markdown_table,
     number,
@@ -265,14 +266,14 @@ def _row(summary: RunSummary, cell: Cell) -> dict[str, object]:
         **counts,
     }
     for name, figure in {"speedup": cell.speedup, "tpot_speedup": cell.tpot_speedup}.items():
-        row |= _fields(name, figure, bounded=not cell.too_few_repeats)
+        row |= csv_fields(name, figure, bounded=not cell.too_few_repeats)
     whole = figures_by_name(cell.end_to_end) if cell.end_to_end else dict.fromkeys(END_TO_END)
     for name, figure in whole.items():
-        row |= _fields(name, figure, bounded=not cell.too_few_repeats)
+        row |= csv_fields(name, figure, bounded=not cell.too_few_repeats)
     if cell.goodput:
-        row |= _fields("slo_goodput", cell.goodput.rate) | _fields("slo_attainment", cell.goodput.slo_attainment)
+        row |= csv_fields("slo_goodput", cell.goodput.rate) | csv_fields("slo_attainment", cell.goodput.slo_attainment)
     for name, figure in cell.figures.items():
-        row |= _fields(name, figure)
+        row |= csv_fields(name, figure)
     return row
 
 
@@ -282,13 +283,4 @@ def _steady(cell: Cell) -> dict[str, object]:
         "steady_start_s": ";".join(f"{window.start_ns / 1e9:.3f}" for window in windows),
         "steady_end_s": ";".join(f"{window.end_ns / 1e9:.3f}" for window in windows),
         "steady_share": steady_share(cell),
-    }
-
-
-def _fields(name: str, figure: Figure | None, *, bounded: bool = True) -> dict[str, float | None]:
-    bounds = figure.interval if figure and bounded else None
-    return {
-        name: figure.value if figure else None,
-        f"{name}_low": bounds.low if bounds else None,
-        f"{name}_high": bounds.high if bounds else None,
     }

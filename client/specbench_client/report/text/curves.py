@@ -8,13 +8,13 @@ from dataclasses import dataclass
 import pandas as pd
 
 from specbench_api.outcome.crossover import BreakEven, Crossover
-from specbench_api.outcome.figure import Figure
 from specbench_api.outcome.summary import RunSummary, SpeedupConclusion
 from specbench_client.documents.curves import CurvePoint, CurvePrediction, Curves, SpeedupCurve
 from specbench_client.report.text.text_table import (
     DASH,
     SIMULATED,
     TextTable,
+    csv_fields,
     escape_markdown,
     markdown_table,
     number,
@@ -111,8 +111,8 @@ def _csv_row(curves: Curves, curve: int, point: CurvePoint) -> dict[str, object]
         "arm": point.arm,
         "runs": ";".join(point.runs),
         "pairs": point.pairs,
-        **_fields("speedup", point.speedup, bounded=not few),
-        **_fields("acceptance_length", point.acceptance_length, bounded=not few),
+        **csv_fields("speedup", point.speedup, bounded=not few),
+        **csv_fields("acceptance_length", point.acceptance_length, bounded=not few),
         "conclusion": str(point.conclusion),
         "simulated": curves.simulated,
     }
@@ -125,18 +125,9 @@ def _csv_asked(curves: Curves, curve: int, each: CurvePrediction) -> dict[str, o
         "axis": curves.axis,
         "place": each.place,
         "basis": str(each.basis),
-        **_fields("speedup", each.speedup),
-        **_fields("acceptance_length", each.acceptance_length),
+        **csv_fields("speedup", each.speedup),
+        **csv_fields("acceptance_length", each.acceptance_length),
         "simulated": curves.simulated,
-    }
-
-
-def _fields(name: str, figure: Figure | None, *, bounded: bool = True) -> dict[str, float | None]:
-    bounds = figure.interval if figure and bounded else None
-    return {
-        name: figure.value if figure else None,
-        f"{name}_low": bounds.low if bounds else None,
-        f"{name}_high": bounds.high if bounds else None,
     }
 
 

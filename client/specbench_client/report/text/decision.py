@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from specbench_api.outcome.figure import Figure
 from specbench_api.outcome.recommendation import (
@@ -34,31 +33,7 @@ SUSTAINED = ("Arm", "Workload", "Up to", "Shown to", "Missed at", "There")
 CASES_MAX = 3
 
 
-@dataclass(frozen=True)
-class AnswerRow:
-    """The answer at one load, or over all loads."""
-
-    workload: str
-    at: str
-    answer: str
-    arm: str
-    why: str
-
-
 ANSWERS = ("Workload", "At", "Answer", "Arm", "Why")
-
-
-def answer_rows(recommendation: Recommendation) -> list[AnswerRow]:
-    """Return for each workload the answer over all loads, then at each load."""
-    found = list[AnswerRow]()
-    for choice in recommendation.choices:
-        at = f"best: {choice.load}" if choice.load else "all loads"
-        found.append(AnswerRow(choice.workload, at, choice.answer, choice.arm or DASH, choice.reason))
-        found += [
-            AnswerRow(each.workload, each.load, each.answer, each.arm or DASH, each.reason)
-            for each in choice.at_each_load
-        ]
-    return found
 
 
 def candidate_rows(recommendation: Recommendation) -> list[Row]:
@@ -85,7 +60,12 @@ def applicable_rows(recommendation: Recommendation) -> list[Row]:
 
 def answers_table(recommendation: Recommendation) -> TextTable:
     """Return for each workload the answer over all loads, then at each load."""
-    return TextTable("Answers", ANSWERS, [_answer(row) for row in answer_rows(recommendation)], words=ANSWERS)
+    rows = list[Row]()
+    for choice in recommendation.choices:
+        at = f"best: {choice.load}" if choice.load else "all loads"
+        rows.append((choice.workload, at, choice.answer, choice.arm or DASH, choice.reason))
+        rows += [(each.workload, each.load, each.answer, each.arm or DASH, each.reason) for each in choice.at_each_load]
+    return TextTable("Answers", ANSWERS, rows, words=ANSWERS)
 
 
 def evidence_table(recommendation: Recommendation) -> TextTable:
@@ -144,10 +124,6 @@ def decision_markdown(recommendation: Recommendation) -> str:
     prices += [f"- Upkeep: {escape_markdown(each)}" for each in recommendation.upkeep]
     lines += ["## Limits", "", *prices, *(f"- {escape_markdown(each)}" for each in recommendation.limits), ""]
     return "\n".join(lines)
-
-
-def _answer(row: AnswerRow) -> Row:
-    return [row.workload, row.at, row.answer, row.arm, row.why]
 
 
 def _candidate(each: Candidate, *, targets: bool, latency: bool) -> Row:

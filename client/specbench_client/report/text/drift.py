@@ -31,7 +31,10 @@ def drift_markdown(report: DriftReport) -> str:
 
 def _tables(report: DriftReport) -> dict[str, tuple[list[str], Rows]]:
     tables = {
-        "logs": (["", "requests", "left out", "AL [95 %]", "acc. rate [95 %]"], _sides(report)),
+        "logs": (
+            ["", "requests", "left out", "AL [95 %]", "acc. rate [95 %]"],
+            [_side("reference", report.reference), _side("current", report.current)],
+        ),
         "charts": (["chart", "largest", "limit", "alarm at", "when"], _charts(report)),
         "windows": (["from", "requests", "begun", "AL [95 %]", "acc. rate [95 %]"], _windows(report)),
     }
@@ -39,10 +42,6 @@ def _tables(report: DriftReport) -> dict[str, tuple[list[str], Rows]]:
         heads = ["category", f"share of {change.weight}", "then → now", "mix", "drafter"]
         tables[f"change of {change.metric}"] = (heads, _change(change))
     return tables
-
-
-def _sides(report: DriftReport) -> Rows:
-    return [_side("reference", report.reference), _side("current", report.current)]
 
 
 def _side(name: str, side: DriftSide) -> list[str]:

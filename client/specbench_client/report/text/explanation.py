@@ -72,14 +72,17 @@ def categories_table(mixes: Sequence[MixPrediction]) -> TextTable:
 def domains_table(domains: Sequence[DomainPrediction]) -> TextTable:
     """Return each category's speed-up predicted from its acceptance and the step times, and as measured."""
     rows = [
-        [each.arm, each.workload, each.load, each.category, *map(with_interval, _figures(each))] for each in domains
+        [
+            each.arm,
+            each.workload,
+            each.load,
+            each.category,
+            *map(with_interval, (each.acceptance_length, each.predicted, each.measured, each.ratio)),
+        ]
+        for each in domains
     ]
     title = "Decoding by category: acceptance length / (step time / baseline's step time)"
     return TextTable(title, DOMAIN_TITLES, rows, words=("Arm", "Workload", "Category"))
-
-
-def _figures(each: DomainPrediction) -> tuple[Figure | None, ...]:
-    return each.acceptance_length, each.predicted, each.measured, each.ratio
 
 
 def formula_lines(cells: Sequence[Cell]) -> list[str]:

@@ -145,6 +145,16 @@ def with_interval(figure: Figure | None, digits: int = 2, *, unit: Literal["prom
     return number(figure.value, digits) + tail
 
 
+def csv_fields(name: str, figure: Figure | None, *, bounded: bool = True) -> dict[str, float | None]:
+    """Return a figure as fields of a spreadsheet: its value and its bounds; these are left empty if not `bounded`."""
+    bounds = figure.interval if figure and bounded else None
+    return {
+        name: figure.value if figure else None,
+        f"{name}_low": bounds.low if bounds else None,
+        f"{name}_high": bounds.high if bounds else None,
+    }
+
+
 def _why_bare(figure: Figure, unit: str) -> str:
     """Return why a figure has no interval, as far as its sample size explains it."""
     if unit == "prompt" and figure.n >= PROMPTS_MIN:

@@ -1,4 +1,4 @@
-"""MBPP, InstructCoder and Blazedit: generating code from a description, and editing code."""
+"""HumanEval, MBPP, InstructCoder and Blazedit: completing, generating and editing code."""
 
 from __future__ import annotations
 
@@ -16,12 +16,24 @@ from specbench_client.workload.sources.loader import (
     text_at,
 )
 
+_COMPLETE = (
+    "Complete the following Python function. Answer with the whole function in one code block."
+    "\n\n```python\n{code}\n```"
+)
+
 _INSTRUCT = "{input}\n\n{instruction} Just output the code, do not include any explanation."
+
 _EDIT = (
     "Given a code file, please apply the change requests and generate the new file.\n\n"
     "Original file:\n```python\n{code}\n```\n\nChange request:\n{change_request}\n\n"
     'Please generate the new code file in the "New file" section below.'
 )
+
+
+def _humaneval(row: PromptRow, selection: Selection) -> Columns:
+    code = text_at(row, "prompt")
+    prompt = code if selection.form == "raw" else _COMPLETE.replace("{code}", code.rstrip("\n"))
+    return single_turn_columns(prompt, row, "task_id", category="coding")
 
 
 def _mbpp(row: PromptRow, _: Selection) -> Columns:
@@ -50,6 +62,19 @@ def _hub_edit(config: str | None) -> HubDataset:
     return HubDataset(f"vdaita/{config}", "train")
 
 
+HUMANEVAL = SourceLoader(
+    what="HumanEval: 164 Python functions to complete",
+    columns=("task_id", "prompt"),
+    template=f"config chat: ````` {_COMPLETE} `````; config raw: `prompt` alone as the user's message".replace(
+        "\n", "⏎"
+    ),
+    licence="MIT",
+    convert=_humaneval,
+    hub=single_hub(HubDataset("openai/openai_humaneval", "test")),
+    note="HumanEval.jsonl.gz can be read directly. With config raw, a chat model often starts its answer with prose",
+)
+
+
 MBPP = SourceLoader(
     what="MBPP: Python functions from one sentence (test: 500)",
     columns=("text | prompt",),
@@ -58,6 +83,7 @@ MBPP = SourceLoader(
     convert=_mbpp,
     hub=single_hub(HubDataset("google-research-datasets/mbpp", "test", "full")),
 )
+
 INSTRUCTCODER = SourceLoader(
     what="InstructCoder: edits of a given piece of code (108,000)",
     columns=("input", "instruction"),
@@ -67,6 +93,7 @@ INSTRUCTCODER = SourceLoader(
     hub=single_hub(HubDataset("likaixin/InstructCoder", "train")),
     note="answers repeat the input, which favours prompt-lookup drafters",
 )
+
 EDIT = SourceLoader(
     what="Blazedit: whole files with a change request, answered with the whole new file",
     columns=("code", "change_request"),

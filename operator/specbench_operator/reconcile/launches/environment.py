@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 
 from pydantic import JsonValue
 
@@ -17,10 +16,10 @@ from specbench_api.outcome.provenance import Fact, FactName, HostFacts
 from specbench_api.spec.run import SpecBenchRun
 from specbench_operator.render.probe import OF_CUDA, OF_GPUS, OF_LINKS, OF_TORCH, parse_probe_message
 from specbench_operator.state.objects import Node, Pod, UnreadableNode
+from specbench_operator.state.timestamps import format_timestamp
 
 PROBE_SOURCE = "the probe in the engine's image"
 _TORCH = re.compile(r"(\S+) (None|[\d.]+)\s*")
-_QUOTED = 200
 
 
 def probe_facts(pod: Pod) -> dict[FactName, Fact]:
@@ -39,8 +38,7 @@ def probe_facts(pod: Pod) -> dict[FactName, Fact]:
 def _torch(text: str) -> dict[FactName, Fact]:
     found = _TORCH.fullmatch(text)
     if found is None:
-        output = " ".join(text.split())[:_QUOTED] or "its output is empty"
-        return dict.fromkeys((FactName.TORCH, FactName.CUDA), Fact.unknown(f"{PROBE_SOURCE} reports none: {output}"))
+        return dict.fromkeys((FactName.TORCH, FactName.CUDA), Fact.unread(text, PROBE_SOURCE))
     cuda = "none" if found[2] == "None" else found[2]
     return {FactName.TORCH: Fact.observed(found[1], PROBE_SOURCE), FactName.CUDA: Fact.observed(cuda, PROBE_SOURCE)}
 
@@ -81,7 +79,10 @@ def _of_pod(pod: Pod) -> dict[FactName, Fact]:
         FactName.COMMAND: (list(pod.command), "spec.containers: command and args"),
         FactName.IMAGE: (pod.image, "spec.containers.image"),
         FactName.IMAGE_DIGEST: (digest, "containerStatuses.imageID"),
-        FactName.STARTED: (_timestamp_text(pod.started_at), "containerStatuses.state.running.startedAt"),
+        FactName.STARTED: (
+            format_timestamp(pod.started_at) if pod.started_at else None,
+            "containerStatuses.state.running.startedAt",
+        ),
     }
     return {name: _fact(value, f"the pod's {path}") for name, (value, path) in values.items()}
 
@@ -133,7 +134,3 @@ def _of_node(node: Node | UnreadableNode) -> dict[FactName, Fact]:
 
 def _fact(value: JsonValue, source: str) -> Fact:
     return Fact.of(value, source, f"{source} is not set")
-
-
-def _timestamp_text(moment: datetime | None) -> str | None:
-    return None if moment is None else moment.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 
 from specbench_api.outcome.finding import Finding, Severity
 from specbench_api.spec.conditions import (
@@ -192,11 +192,7 @@ def problem_of(run_view: RunView, state: RunState, conditions: list[Condition]) 
 
     In this order: what ended the run, what blocks it now, failed arms, missing results, untrustworthy results.
     """
-    return join_reasons(_problems(run_view, state, {row.type: row for row in conditions}))
-
-
-def join_reasons(reasons: Iterable[str]) -> str:
-    """The reasons, each once, cut to the length of the column."""
+    reasons = _problems(run_view, state, {row.type: row for row in conditions})
     return ", ".join(dict.fromkeys(reason for reason in reasons if reason))[:PROBLEM_MAX]
 
 

@@ -8,6 +8,7 @@ from specbench_client.analysis.audit.columns import Quantity
 from specbench_client.analysis.audit.document import AuditDocument, AuditRow
 from specbench_client.analysis.audit.printed_numbers import PrintedNumber, exactly
 from specbench_client.analysis.audit.rules.rule import AuditRule, RuleOutcome, RuleViolation
+from specbench_client.analysis.explanation.constant_acceptance import tokens_per_step
 
 TOLERANCE = 0.05
 ONE = exactly(1.0)
@@ -23,12 +24,10 @@ def independent_length(alpha: PrintedNumber, drafts: PrintedNumber) -> PrintedNu
 
     `alpha`: a share; bounds above 1, which come from rounding, are cut at 1.
     """
-    value, low, high = (_series(min(bound, 1.0), drafts.value) for bound in (alpha.value, alpha.low, alpha.high))
+    value, low, high = (
+        tokens_per_step(min(bound, 1.0), drafts.value) for bound in (alpha.value, alpha.low, alpha.high)
+    )
     return PrintedNumber(value, low, high)
-
-
-def _series(alpha: float, drafts: float) -> float:
-    return drafts + 1.0 if alpha == 1 else float((1 - alpha ** (drafts + 1)) / (1 - alpha))
 
 
 def is_share(number: PrintedNumber) -> bool:

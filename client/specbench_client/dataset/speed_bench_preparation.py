@@ -12,9 +12,16 @@ from typing import Any, Literal, Self, TextIO
 from specbench_api.model import ApiModel
 from specbench_api.spec.workload import Source
 from specbench_client.dataset.prompt_entries import replace_when_complete
-from specbench_client.dataset.speed_bench.resolvers import RESOLVERS, ConfigRows, resolve_row, source_name
-from specbench_client.dataset.speed_bench.rows import SpeedBenchRow, Unresolved, parse_row
-from specbench_client.dataset.speed_bench.upstream_tables import UpstreamTables
+from specbench_client.dataset.speed_bench_texts import (
+    RESOLVERS,
+    ConfigRows,
+    SpeedBenchRow,
+    Unresolved,
+    UpstreamTables,
+    parse_row,
+    resolve_row,
+    source_name,
+)
 from specbench_client.errors import BadInput
 from specbench_client.workload.prompt_files import read_rows
 

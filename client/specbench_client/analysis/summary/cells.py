@@ -1,9 +1,9 @@
-"""Evaluates one cell: an arm at one workload and load over its repeats, compared with the paired baseline."""
+"""Evaluates the cells of a run: an arm at one workload and load over its repeats, compared with the paired baseline."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -12,8 +12,9 @@ from specbench_api.outcome.figure import Figure
 from specbench_api.outcome.finding import Finding, Severity
 from specbench_api.outcome.prediction import Prediction
 from specbench_api.outcome.step_cost import StepObservation
-from specbench_api.outcome.summary import ArrivalPattern, Cell, PointSummary
+from specbench_api.outcome.summary import ArrivalPattern, Cell, Claims, PointSummary, SpeedupConclusion
 from specbench_api.plan.plan import Arm, Plan
+from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_api.spec.load import Level
 from specbench_api.spec.slo import Slo
 from specbench_api.spec.workload import Workload
@@ -24,13 +25,16 @@ from specbench_client.analysis.estimates.speedups import (
     SPEEDUP,
     TPOT_SPEEDUP,
     PairedSpeedup,
+    conclusion,
     end_to_end,
     figures_by_name,
     paired_speedup,
 )
 from specbench_client.analysis.explanation.constant_acceptance import constant_acceptance
 from specbench_client.analysis.explanation.factors import explain_speedup
+from specbench_client.analysis.statistics.bootstrap import LEVEL
 from specbench_client.analysis.statistics.log_ratio import LogRatio
+from specbench_client.analysis.statistics.p_values import holm_rejections
 from specbench_client.analysis.stepcost.observations import ObservedCell, observe_cell
 from specbench_client.metrics.acceptance import limit_to_drafts
 from specbench_client.metrics.catalog import CATEGORY_RATIOS
@@ -126,6 +130,7 @@ def evaluate_cell(
         findings=list(dict.fromkeys(finding.check for finding in (*on_points, *found))),
     )
     prompts = int(steady_rows(measured.rows)["prompt_id"].nunique())
+    observed = ObservedCell(measured.plan.name, measured.arm, measured.workload.name, measured.level)
     return EvaluatedCell(
         cell=cell,
         findings=tuple(found),
@@ -135,12 +140,8 @@ def evaluate_cell(
         category_prompts={name: each.prompts for name, each in by_category.items()},
         ratio=compared.ratio if compared else None,
         break_even=break_even(cell, pairs, measured.arm.most_drafts, measured.seed) if pairs else None,
-        observation=observe_cell(_place(measured), measured.rows) if valid else None,
+        observation=observe_cell(observed, measured.rows) if valid else None,
     )
-
-
-def _place(measured: MeasuredCell) -> ObservedCell:
-    return ObservedCell(measured.plan.name, measured.arm, measured.workload.name, measured.level)
 
 
 def _evidence(
@@ -226,3 +227,65 @@ def _of_category(name: str, measured: MeasuredCell, rows: Rows, pairs: Pairs | N
     figures |= {SPEEDUP: compared.figure, TPOT_SPEEDUP: paired_speedup(TPOT_SPEEDUP, inside, seed).figure}
     figures |= figures_by_name(end_to_end(inside, measured.level.concurrency, seed))
     return _CategoryFigures(figures, compared.p_value, prompts)
+
+
+# The conclusion that each comparison of a run allows. A cell is `faster` or `slower` only if the interval excludes 1
+# and still does after Holm's correction for the number of comparisons: among twenty, one excludes 1 by chance. If the
+# interval contains 1, it is `indistinguishable`; an invalid cell is not compared at all. With fewer than three repeats
+# there is no conclusion, only the ratio and the number of repeats: with a run-to-run noise of 3 % the interval of one
+# run excludes 1 in two of three runs without any difference.
+#
+# Cells are one family of comparisons and the categories of all cells another, so that looking at categories does not
+# weaken the conclusions about cells, and the luckiest of eleven categories at five loads is not declared a winner.
+
+
+def with_claims(judged: Sequence[EvaluatedCell]) -> list[EvaluatedCell]:
+    """Return the cells in their order, those of all arms but the baseline with their claims."""
+    compared = [each for each in judged if each.cell.arm != BASELINE_NAME]
+    p_values = [each.p_value if each.cell.valid else None for each in compared]
+    clear = holm_rejections(p_values, 1 - LEVEL)
+    by_category = _category_claims(compared)
+    count = sum(value is not None for value in p_values)
+    category_count = sum(
+        each.category_p_values[name] is not None for each in compared for name in _compared_categories(each)
+    )
+    found = (
+        Claims(
+            overall=_claim(each.cell, each.cell.speedup, p_values[index], clear=clear[index]),
+            comparisons=count,
+            by_category=by_category[index],
+            category_comparisons=category_count,
+        )
+        for index, each in enumerate(compared)
+    )
+    return [each if each.cell.arm == BASELINE_NAME else _claiming(each, next(found)) for each in judged]
+
+
+def _claim(cell: Cell, figure: Figure | None, p_value: float | None, *, clear: bool) -> SpeedupConclusion:
+    """Return the conclusion about a cell, or about one of its categories."""
+    if not cell.valid or figure is None or figure.value is None:
+        return SpeedupConclusion.NOT_COMPARABLE
+    return SpeedupConclusion.TOO_FEW_REPEATS if cell.too_few_repeats else conclusion(figure, p_value, clear=clear)
+
+
+def _category_claims(compared: Sequence[EvaluatedCell]) -> list[dict[str, SpeedupConclusion]]:
+    """Return the conclusions of every cell by category, corrected over the categories of all cells."""
+    places = [(index, name) for index, each in enumerate(compared) for name in each.category_p_values]
+    p_values = [
+        compared[index].category_p_values[name] if compared[index].cell.valid else None for index, name in places
+    ]
+    clear = holm_rejections(p_values, 1 - LEVEL)
+    found: list[dict[str, SpeedupConclusion]] = [{} for _ in compared]
+    for (index, name), p_value, is_clear in zip(places, p_values, clear, strict=True):
+        cell = compared[index].cell
+        found[index][name] = _claim(cell, cell.by_category[name][SPEEDUP], p_value, clear=is_clear)
+    return found
+
+
+def _compared_categories(judged: EvaluatedCell) -> Sequence[str]:
+    """Return the categories of a cell that count as comparisons."""
+    return list(judged.category_p_values) if judged.cell.valid else []
+
+
+def _claiming(judged: EvaluatedCell, claims: Claims) -> EvaluatedCell:
+    return replace(judged, cell=judged.cell.model_copy(update={"claims": claims}))

@@ -1,19 +1,65 @@
-"""Constraints of the user, and the arms that they rule out: those that need training, and those that need memory.
-
-A post-hoc drafter is trained for its target, and a new target needs a new one; whether a drafter is post-hoc follows
-from its method unless the price list states it. Methods that draft from the text alone need no memory; any other
-drafter has weights and a cache, whose size is only known where the engine reports it.
-"""
+"""The request for a recommendation: objective, targets, prices, constraints, and the arms that these rule out."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Literal
+
 from specbench_api.outcome.provenance import FactName
-from specbench_api.outcome.summary import RunSummary
+from specbench_api.outcome.recommendation import Objective, SloTarget
+from specbench_api.outcome.summary import Cell, RunSummary
 from specbench_api.plan.plan import Arm, Plan
 from specbench_api.spec.drafter import TEXT_ONLY, Drafter, Method
+from specbench_api.spec.slo import Slo
 from specbench_client.analysis.decision.costs import training_cost
-from specbench_client.analysis.decision.options import Constraints, RecommendationRequest
 from specbench_client.documents.prices import Paradigm, Prices, Trained
+
+WORTH = 1.05
+"""Smallest gain worth having: a drafter costs memory and upkeep, so gains shown to be below 5 % are rejected."""
+
+
+@dataclass(frozen=True)
+class Constraints:
+    """Constraints of the user. None: not given, and nothing is ruled out."""
+
+    can_train: bool | None = None
+    """Whether a drafter can be trained."""
+    spare_memory_gb: float | None = None
+    """GPU memory that a drafter may take, in GB of 10^9 bytes; 0: none."""
+    target_changes: Literal["often", "seldom"] | None = None
+    """How often the target changes. It rules nothing out; the decision tree from the literature uses it."""
+
+
+@dataclass(frozen=True)
+class RecommendationRequest:
+    """One request. Without targets every load is eligible; without prices no cost is computed."""
+
+    objective: Objective = Objective.THROUGHPUT
+    targets: tuple[SloTarget, ...] = ()
+    prices: Prices | None = None
+    worth: float = WORTH
+    """Gains that are shown to be below this ratio are not worth having."""
+    load: str | None = None
+    """The label of the only eligible load; None: all loads."""
+    constraints: Constraints = Constraints()
+
+    def takes(self, cell: Cell) -> bool:
+        """Return whether the cell is at an eligible load."""
+        return self.load in (None, cell.level.label)
+
+
+def targets_of(slo: Slo | None) -> tuple[SloTarget, ...]:
+    """Return the targets of a run's own SLO."""
+    if slo is None:
+        return ()
+    targets = [{"metric": name, "percentile": f"p{slo.percentile}", "limit_ms": ms} for name, ms in slo.targets.items()]
+    return tuple(SloTarget.model_validate(each) for each in targets)
+
+
+# Constraints rule out arms that need training, and arms that need memory. A post-hoc drafter is trained for its target,
+# and a new target needs a new one; whether a drafter is post-hoc follows from its method unless the price list states
+# it. Methods that draft from the text alone need no memory; any other drafter has weights and a cache, whose size is
+# only known where the engine reports it.
 
 GB = 1e9
 _NO_TRAINING = "without training"

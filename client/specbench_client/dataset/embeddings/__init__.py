@@ -1,1 +1,0 @@
-"""Embeddings of prompts: from an endpoint, a local model, a file, or their words."""

@@ -1,0 +1,363 @@
+"""The reports of the what-if analyses (oracle, n-gram replay, draft lengths), and the cost model that they use."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from specbench_api.model import ApiModel
+from specbench_api.outcome.figure import Figure
+from specbench_api.outcome.recommendation import RuleReading
+from specbench_api.outcome.step_cost import StepCostBasis
+
+# A linear model of an engine's step time, measured on one machine for one model: seconds of a step = target(tokens in
+# the cache, tokens in the batch) + drafting + overhead. The model bounds the gain of a step; it does not predict a
+# service, because it has no queueing, no tile or graph sizes, and no mixed lengths.
+
+Seconds = Annotated[float, Field(ge=0, le=1000)]
+
+
+class TargetCost(ApiModel):
+    """The target's forward pass: fixed + perToken × tokens in the batch + perCachedToken × tokens in the cache."""
+
+    fixed_s: Seconds
+    """Seconds of any pass."""
+    per_token_s: Seconds
+    """Seconds for each token of the batch: of all requests, drafts among them."""
+    per_cached_token_s: Seconds = 0
+    """Seconds for each token in the KV cache, of all requests."""
+
+
+class DraftCost(ApiModel):
+    """The cost of one drafter in a step that drafts; steps without drafts do not pay it."""
+
+    fixed_s: Seconds = 0
+    """Seconds of drafting, at any draft length."""
+    per_draft_s: Seconds = 0
+    """Seconds for each draft token of one request: the requests of a batch draft together."""
+    per_cached_token_s: Seconds = 0
+    """Seconds for each token in the KV cache, of all requests."""
+    share_of_target: Annotated[float, Field(ge=0, le=100)] = 0
+    """Seconds as a share of the target's pass of the same step."""
+
+
+class CostModel(ApiModel):
+    """A named cost model and its source, as `--step-cost FILE` reads it from YAML or JSON."""
+
+    schema_version: Literal["specbench.io/cost-model/v1"] = "specbench.io/cost-model/v1"
+    """Version of this document."""
+    name: Annotated[str, Field(min_length=1, max_length=64)]
+    """Its name in tables."""
+    source: Annotated[str, Field(min_length=1, max_length=1024)]
+    """Model, machine, and who measured it."""
+    target: TargetCost
+    """The target's forward pass."""
+    overhead_s: Seconds = 0
+    """Other seconds of each step, with or without drafts: scheduling, sampling."""
+    drafters: Annotated[dict[str, DraftCost], Field(max_length=64)]
+    """Cost of each drafter, by the name of an arm or of a method."""
+
+
+# The report of `specbench analyze oracle`: bounds for an oracle that drafts exactly what will be accepted.
+
+
+class DraftCharge(StrEnum):
+    """Which drafting a step pays for if two drafters are combined."""
+
+    WINNER = "winner"
+    """That of the drafter whose drafts are verified: a bound for a perfect choice before drafting."""
+    BOTH = "both"
+    """That of both, at every step: a bound for a perfect choice after drafting."""
+    UNCHARGED = "uncharged"
+    """That of the first drafter in all cases, as published: not a bound, only for comparisons with the paper."""
+
+
+class DraftPolicy(StrEnum):
+    """How long the drafts of a step are."""
+
+    FIXED = "fixed"
+    """A fixed number at every step, or as many as the drafter proposes."""
+    ORACLE = "oracle"
+    """Exactly as many as will be accepted."""
+    COMBINE = "combine"
+    """As many as will be accepted, from the drafter that has more accepted there; from the first if both are equal."""
+
+
+class OracleRow(ApiModel):
+    """One policy over the same answers."""
+
+    policy: DraftPolicy
+    """How draft lengths are chosen."""
+    drafter: str
+    """Name of the arm or method; two names are joined by +."""
+    drafts: int | None = None
+    """Draft tokens per step; only for a fixed policy."""
+    charge: DraftCharge | None = None
+    """Whose drafting is paid for; only for a combined policy."""
+    acceptance_length: Figure
+    """Emitted tokens per step, pooled over steps."""
+    acceptance_length_mean: Figure
+    """Emitted tokens per step, mean over requests."""
+    speedups: dict[str, Figure] = {}
+    """Speed-ups by batch size; empty without a step cost."""
+
+
+class BatchHeadroom(ApiModel):
+    """The headroom at one batch size."""
+
+    batch: int
+    """Requests per step."""
+    best_drafts: int
+    """The best fixed draft length; 0 if none pays and the baseline is best."""
+    best_fixed: Figure
+    """Speed-up of the best fixed draft length; 1 for the baseline."""
+    headroom: Figure
+    """Speed-up of the oracle − of the best fixed draft length."""
+    complementarity: Figure | None = None
+    """Speed-up of the combined oracle (the winner pays) − of the better single oracle; None for one drafter."""
+
+
+class WhatIf(ApiModel):
+    """Tokens per step at another draft length, estimated from the steps of a run without running that length."""
+
+    drafts: int
+    """Draft tokens per step."""
+    truncated: Figure
+    """1 + mean of min(accepted, drafts) over the run's own steps: too low, because steps at good positions split into
+    several."""
+    span_split: Figure
+    """The run's spans walked again with at most this many drafts per step: a lower bound, a few percent too low."""
+
+
+class OracleReport(ApiModel):
+    """What `specbench analyze oracle` prints as JSON."""
+
+    schema_version: Literal["specbench.io/oracle/v1"] = "specbench.io/oracle/v1"
+    """Version of this document."""
+    source: str
+    """File or run that was read."""
+    simulated: bool = False
+    """Whether the engine was the simulator, so that it is not a measurement."""
+    drafters: list[str]
+    """Names of the drafters."""
+    conventions: Literal["specbench", "published"] = "specbench"
+    """Rules for counting and charging steps; see docs/research/oracle.md."""
+    answers: int
+    """Walked answers."""
+    tokens: int
+    """Their output tokens."""
+    left_out: dict[str, int] = {}
+    """Answers that were left out, by reason."""
+    covered: Figure | None = None
+    """Share of the first drafter's output tokens of which both drafters have the same text; None for one drafter."""
+    covered_by: str | None = None
+    """How the two texts were compared; None for one drafter."""
+    censored: dict[str, Figure] = {}
+    """Share of steps with all drafts accepted, by drafter: longer drafts might have gained more, so the oracle is a
+    lower bound there."""
+    what_if: list[WhatIf] = []
+    """Other draft lengths of the first drafter, from the steps of a run; empty for a trace."""
+    step_cost: CostModel | None = None
+    """The step cost; without it there are no speed-ups."""
+    rows: list[OracleRow] = []
+    """Every policy."""
+    rooms: list[BatchHeadroom] = []
+    """Headroom by batch size."""
+    limits: list[str] = []
+    """Limits of this report."""
+
+
+# The report of `specbench analyze ngram`: n-gram drafting replayed over recorded outputs.
+
+
+class NgramFigures(ApiModel):
+    """Figures of one setting over all answers, or over those of one category."""
+
+    acceptance_length: Figure
+    """Emitted tokens per step, pooled over steps."""
+    acceptance_length_mean: Figure
+    """Emitted tokens per step, mean over requests."""
+    drafted_steps: Figure
+    """Share of steps with a match to draft from."""
+    acceptance_rate: Figure
+    """Accepted / drafted tokens."""
+    speedups: dict[str, Figure] = {}
+    """Speed-ups by batch size; empty without a step cost."""
+
+
+class NgramSetting(ApiModel):
+    """One setting of an n-gram drafter, with its figures."""
+
+    drafts: int
+    """Most draft tokens per step (k)."""
+    lookup_min: int
+    """Shortest suffix that is looked up, tokens."""
+    lookup_max: int
+    """Longest suffix that is looked up, tokens."""
+    overall: NgramFigures
+    """Figures over all answers."""
+    categories: dict[str, NgramFigures] = {}
+    """Figures by category, if there are several."""
+
+
+class OverlapFigures(ApiModel):
+    """Overlap of the outputs with their prompts, as means over requests."""
+
+    copied_share: Figure
+    """Share of the output's 4-grams of tokens that occur in the prompt."""
+    bleu4: Figure
+    """BLEU-4 of the output against the prompt."""
+
+
+class OverlapBin(ApiModel):
+    """Answers with similar overlap with their prompts."""
+
+    by: Literal["copied_share", "bleu4"]
+    """The measure: the share of the output's 4-grams in the prompt, or BLEU-4 of the output against the prompt."""
+    low: float
+    """Lower bound, included."""
+    high: float
+    """Upper bound, excluded except in the last bin."""
+    answers: int
+    """Number of answers."""
+    acceptance_lengths: dict[str, Figure] = {}
+    """Tokens per step of n-gram drafting replayed over these answers, by setting."""
+    speedups: dict[str, Figure] = {}
+    """Measured speed-up of each arm of a run over the prompts whose answers (mean over repeats) are in this bin; empty
+    for a file."""
+
+
+class NgramReport(ApiModel):
+    """What `specbench analyze ngram` prints as JSON."""
+
+    schema_version: Literal["specbench.io/replay/v1"] = "specbench.io/replay/v1"
+    """Version of this document."""
+    source: str
+    """File or run that was read."""
+    simulated: bool = False
+    """Whether the answers come from the simulator."""
+    token_ids: str
+    """Origin of the token ids: the file itself, or a tokenizer."""
+    answers: int
+    """Replayed answers."""
+    prompt_tokens: int
+    """Tokens of their prompts."""
+    output_tokens: int
+    """Their output tokens."""
+    left_out: dict[str, int] = {}
+    """Rows that were left out, by reason."""
+    overlap: OverlapFigures
+    """Overlap over all answers."""
+    overlap_by_category: dict[str, OverlapFigures] = {}
+    """Overlap by category, if there are several."""
+    by_overlap: list[OverlapBin] = []
+    """Gain of drafting by the overlap of an answer with its prompt; empty if no answer has an overlap."""
+    rule: RuleReading | None = None
+    """Whether n-gram beats EAGLE in this run where BLEU-4 is above 0.6; None for a file."""
+    step_cost: CostModel | None = None
+    """The step cost; without it there are no speed-ups."""
+    settings: list[NgramSetting]
+    """Every replayed setting."""
+    limits: list[str]
+    """Limits of this report."""
+
+
+# The report of `specbench analyze draft-lengths`: a schedule of draft lengths by batch size, proposed from measurements
+# and to be verified by a run.
+
+
+class TokensEvidence(StrEnum):
+    """How a number was obtained, the best first."""
+
+    MEASURED = "measured"
+    """An arm with this draft length was run."""
+    LOWER_BOUND = "lower bound"
+    """Truncated from a longer draft; what shorter drafts would gain at later steps is not counted."""
+
+
+class EmittedTokens(ApiModel):
+    """Tokens per step at one draft length."""
+
+    draft_tokens: int
+    """The draft length; 0 for none."""
+    tokens: float
+    """Tokens per step."""
+    relative_error: float
+    """Half-width of the 95 % interval over the value."""
+    how: TokensEvidence
+    """Measured, or a lower bound."""
+    source: str
+    """Name of the arm it comes from."""
+
+
+class DraftLengthOption(ApiModel):
+    """One draft length at one batch size."""
+
+    draft_tokens: int
+    """The draft length; 0 for none."""
+    step_ms: float
+    """Step time in ms."""
+    tokens_per_s: float
+    """Token goodput of one request: tokens per step ÷ step time."""
+    tied: bool
+    """Whether it is indistinguishable from the best."""
+    how: TokensEvidence
+    """How its tokens per step were obtained."""
+
+
+class DraftScheduleRange(ApiModel):
+    """Batch sizes for which one draft length is best."""
+
+    first: int
+    """Smallest batch size."""
+    last: int
+    """Largest batch size."""
+    draft_tokens: int
+    """The draft length; 0 for none."""
+    tied: list[int]
+    """Lengths that are indistinguishable from it at some batch size of the range."""
+    gain: float | None = None
+    """Its goodput over that without drafts, at the middle of the range; None if that was not measured there."""
+    unknown: list[int] = []
+    """Lengths that were compared elsewhere in the schedule and whose step time is unknown at some batch size of this
+    range, so that they may be better here."""
+    carried: bool = False
+    """Whether the range begins below the smallest measured batch size, where its length is carried over."""
+
+
+class DraftSchedule(ApiModel):
+    """The best draft length by batch size, of one drafter for one workload."""
+
+    arms: list[str]
+    """Arms it was computed from."""
+    workload: str
+    """Name of the workload."""
+    basis: StepCostBasis
+    """How step times between the cells were obtained."""
+    batches: tuple[int, int]
+    """Smallest and largest measured batch size."""
+    emitted: list[EmittedTokens]
+    """Tokens per step by draft length."""
+    ranges: list[DraftScheduleRange]
+    """Ranges in order, without gaps, from batch size 1 on."""
+    table: dict[int, list[DraftLengthOption]]
+    """Every draft length at the measured batch sizes, the best first."""
+    notes: list[str] = []
+    """Limits of this schedule."""
+
+
+class EngineDraftSchedule(ApiModel):
+    """The schedule as configuration of one engine."""
+
+    engine: str
+    """Kind of the engine."""
+    config: Any
+    """The configuration: a value of the engine's speculative configuration, or the content of its file."""
+    arguments: list[str]
+    """The command-line arguments that pass it to the engine."""
+    problems: list[str] = []
+    """Why this engine would reject or not follow the schedule; empty for none."""
+    run: dict[str, Any] | None = None
+    """A SpecBenchRun that verifies it together with the measured lengths; None for another engine than the run's."""

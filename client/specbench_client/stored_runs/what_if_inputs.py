@@ -1,0 +1,292 @@
+"""Reads the inputs of n-gram replay and of an oracle from a stored run."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from specbench_api.plan.plan import Arm
+from specbench_api.spec.drafter import BASELINE_NAME
+from specbench_api.spec.engine import EngineKind
+from specbench_client.analysis.what_if.answers import (
+    REQUEST_FAILED,
+    STEPS_NOT_REPORTED,
+    STEPS_WITHOUT_DRAFTS,
+    QuestionKey,
+    RecordedAnswers,
+    Tokens,
+    join_answers,
+    key_of,
+    recorded_answers,
+    shared_answers,
+    token_ids_of,
+)
+from specbench_client.analysis.what_if.cost_models import draft_cost
+from specbench_client.analysis.what_if.ngram import NGRAM, AnswerLog, LoggedAnswer, replayed_answer
+from specbench_client.analysis.what_if.ngram_lookup import NGRAM_REPLAY, PUBLISHED_LOOKUP
+from specbench_client.analysis.what_if.oracle import NamedDrafter, OracleSubject
+from specbench_client.chat import ChatMessage
+from specbench_client.documents.what_if import CostModel
+from specbench_client.errors import BadInput
+from specbench_client.store.locations import read_object
+from specbench_client.stored_runs.records import StoredRun
+from specbench_client.workload.prompt_lengths import TokenEncoder
+from specbench_client.workload.prompts import load_prompts
+from specbench_client.workload.row_parsing import Prompt
+
+LATER_TURN = "a later turn: its prompt contains earlier answers"
+NO_TOKENS_NOR_TEXT = "neither token ids nor text in the record"
+_KEEP_TEXT_HINT = "measure again with --keep-text (specbench run, specbench measure), and give --tokenizer"
+_MESSAGE_SEPARATOR = "\n\n"
+
+
+@dataclass(frozen=True)
+class TextEncoding:
+    """How a run's texts are converted to token ids. `prompts`: file of the prompts, if not at the path in the plan."""
+
+    encoder: TokenEncoder | None = None
+    prompts: Path | None = None
+
+
+def read_ngram_log(run: StoredRun, arm: str | None, texts: TextEncoding) -> AnswerLog:
+    """Return the first turns of an arm (by default the baseline) as token ids. Blocks.
+
+    Raises BadInput if neither ids nor texts were recorded, or the prompts have changed since.
+    """
+    arm = _arm_name(run, arm)
+    found = read_logged_answers(run, arm, texts)
+    origin = "the engine's own"
+    if texts.encoder is not None:
+        origin = f"the engine's where it reported them, else of texts by {texts.encoder.description}"
+    origin = f"{origin}; {found.alike:,} of {len(found.logged):,} answers have as many as the engine counted"
+    return AnswerLog(f"{run.words}, arm {arm}", origin, list(found.logged.values()), found.left_out, run.simulated)
+
+
+@dataclass(frozen=True)
+class LoggedAnswers:
+    """Answers by key.
+
+    `alike`: number of answers with as many token ids as the engine counted, or one less, since the end token has no
+    text.
+    """
+
+    logged: Mapping[QuestionKey, LoggedAnswer]
+    left_out: Mapping[str, int]
+    alike: int
+
+
+def read_logged_answers(run: StoredRun, arm: str, texts: TextEncoding) -> LoggedAnswers:
+    """Read the first turns of an arm. Raises BadInput if there are none."""
+    rows = _measured_rows(run, arm)
+    logged, left_out, alike = dict[QuestionKey, LoggedAnswer](), Counter[str](), 0
+    prompts: dict[str, Prompt] | None = None  # read only once an answer needs them
+    for row in rows.to_dict("records"):
+        why = _unusable_reason(row)
+        if why:
+            left_out[why] += 1
+            continue
+        output = _output_tokens(row, texts.encoder)
+        prompts = _measured_prompts(run, arm, texts.prompts) if prompts is None else prompts
+        prompt = _prompt_tokens(prompts[str(row["prompt_id"])], texts.encoder)
+        alike += 0 <= row["output_tokens"] - output.size <= 1
+        category = None if pd.isna(row["category"]) else str(row["category"])
+        logged[key_of(row)] = LoggedAnswer(str(row["prompt_id"]), category, prompt, output, int(row["repeat"]))
+    if not logged:
+        reasons = _reasons(left_out)
+        raise BadInput(f"{run.words}, arm {arm}: no answer can be replayed ({reasons}): {_KEEP_TEXT_HINT}")
+    return LoggedAnswers(logged, dict(left_out), alike)
+
+
+def _measured_rows(run: StoredRun, arm: str) -> pd.DataFrame:
+    rows = run.records(arm)
+    if not len(rows):
+        message = f"the arm {arm!r} has no measured point yet: wait for the run, or choose another arm"
+        raise BadInput(f"{run.words}: {message}")
+    return rows
+
+
+def _reasons(left_out: Mapping[str, int]) -> str:
+    return "; ".join(f"{count} x {why}" for why, count in left_out.items())
+
+
+def _arm_name(run: StoredRun, requested: str | None) -> str:
+    names = [each.name for each in run.plan.arms]
+    if requested is not None and requested not in names:
+        raise BadInput(f"--arm {requested}: the run has {', '.join(names)}")
+    return requested or (BASELINE_NAME if BASELINE_NAME in names else names[0])
+
+
+def _unusable_reason(row: Mapping[Any, Any]) -> str | None:
+    if not pd.isna(row["error_class"]):
+        return REQUEST_FAILED
+    if row["turn"] > 0:
+        return LATER_TURN
+    return NO_TOKENS_NOR_TEXT if token_ids_of(row) is None and not isinstance(row["output_text"], str) else None
+
+
+def _output_tokens(row: Mapping[Any, Any], encoder: TokenEncoder | None) -> Tokens:
+    ids = token_ids_of(row)
+    if ids is not None:
+        return ids
+    return _encode(row["output_text"], encoder)
+
+
+def _prompt_tokens(prompt: Prompt, encoder: TokenEncoder | None) -> Tokens:
+    messages: tuple[ChatMessage, ...] = prompt.turns[0]
+    if messages[0].token_ids is not None:
+        return np.array(messages[0].token_ids, dtype=np.int64)
+    return _encode(_MESSAGE_SEPARATOR.join(each.content for each in messages), encoder)
+
+
+def _encode(text: str, encoder: TokenEncoder | None) -> Tokens:
+    if encoder is None:
+        which = "the target's tokenizer.json or its folder, or o200k_base for an estimate"
+        raise BadInput(f"the records contain texts, and drafts are looked up in tokens: add --tokenizer, {which}")
+    return np.array(encoder.encode(text), dtype=np.int64)
+
+
+def _measured_prompts(run: StoredRun, arm: str, file: Path | None) -> dict[str, Prompt]:
+    """Return the prompts that were measured, by id. Raises BadInput if they are missing or have changed."""
+    workload = run.plan.workload(run.workload)
+    dataset = workload.dataset
+    if file is not None:
+        dataset = dataset.model_copy(update={"uri": str(file)})
+    try:
+        found = load_prompts(dataset, Path(), read_object, with_tools=workload.client_template is not None)
+    except BadInput as error:
+        raise BadInput(f"{error}; the run's prompts are needed: give their file with --prompts") from error
+    if run.fingerprints(arm) - {found.fingerprint}:
+        raise BadInput(f"{dataset.where}: these are not the prompts that were measured: give their file with --prompts")
+    return {each.id: each for each in found.rows}
+
+
+# The input of an oracle: the accepted drafts of the run's arms at each position.
+
+_END_TOKEN = -1
+_ERRORS_HINT = "look at the errors in its records"
+_REMEDY: Mapping[str, str] = {
+    STEPS_NOT_REPORTED: "use an engine that reports it, such as vLLM or the simulator (docs/reference/records.md)",
+    STEPS_WITHOUT_DRAFTS: "for n-gram use `specbench analyze ngram` or --with replay, which compute every position",
+}
+
+
+@dataclass(frozen=True)
+class OracleRequest:
+    """The drafters to analyse.
+
+    `arm`: by default the arm with the longest drafts among those with reported steps. `second`: drafter to combine it
+    with; NGRAM_REPLAY for replayed n-gram drafting.
+    """
+
+    arm: str | None = None
+    second: str | None = None
+    texts: TextEncoding = field(default_factory=TextEncoding)
+
+
+def read_oracle_subject(run: StoredRun, request: OracleRequest, cost: CostModel | None) -> OracleSubject:
+    """Read the arm's answers, and those of the second drafter. Blocks. Raises BadInput."""
+    main, recorded = _main_arm(run, request.arm)
+    named = _named_drafter(main, recorded, cost)
+    sampling = run.plan.workload(run.workload).sampling
+    subject = OracleSubject(
+        f"{run.words}, arm {main.name}",
+        named,
+        simulated=run.simulated,
+        sampled=sampling.temperature > 0,
+        left_out=recorded.left_out,
+    )
+    if request.second is None:
+        return subject
+    if request.second == NGRAM_REPLAY:
+        return _with_replay(run, subject, recorded, request.texts, cost)
+    other = _drafting_arm(run, "--with", request.second)
+    if other.name == main.name:
+        raise BadInput(f"--with {request.second}: is the arm itself: give another one")
+    found = _recorded_steps(run, other)
+    both = shared_answers(found.answers, recorded.answers)
+    return replace(subject, second=_named_drafter(other, found, cost), both=both)
+
+
+def _with_replay(
+    run: StoredRun, subject: OracleSubject, recorded: RecordedAnswers, texts: TextEncoding, cost: CostModel | None
+) -> OracleSubject:
+    """Combine with n-gram drafting, replayed over the answers with known steps and the same number of tokens."""
+    logged = _aligned_answers(run, subject.main.name, recorded, texts)
+    own = {
+        key: replace(each, ids=logged[key].output) if key in logged else each for key, each in recorded.answers.items()
+    }
+    found = {key: replayed_answer(each, PUBLISHED_LOOKUP) for key, each in logged.items()}
+    second = NamedDrafter(NGRAM, join_answers(found.values()), draft_cost(cost, NGRAM))
+    return replace(subject, second=second, both=shared_answers(found, own))
+
+
+def _aligned_answers(
+    run: StoredRun, arm: str, recorded: RecordedAnswers, texts: TextEncoding
+) -> dict[QuestionKey, LoggedAnswer]:
+    """Return the answers with as many token ids as their steps emitted.
+
+    The end token has no text, so an answer may lack one id; it gets an id that matches no other token.
+    """
+    whole: dict[QuestionKey, LoggedAnswer] = {}
+    for key, each in read_logged_answers(run, arm, texts).logged.items():
+        missing = recorded.answers[key].tokens - each.output.size if key in recorded.answers else -1
+        if missing in (0, 1):
+            whole[key] = replace(each, output=np.append(each.output, [_END_TOKEN] * missing).astype(np.int64))
+    return whole
+
+
+def _main_arm(run: StoredRun, requested: str | None) -> tuple[Arm, RecordedAnswers]:
+    """Return the requested arm, or the arm with the longest drafts among those with reported steps."""
+    if requested is not None:
+        arm = _drafting_arm(run, "--arm", requested)
+        return arm, _recorded_steps(run, arm)
+    rejected = list[BadInput]()
+    for arm in sorted(_drafting_arms(run), key=lambda arm: arm.most_drafts, reverse=True):
+        try:
+            return arm, _recorded_steps(run, arm)
+        except BadInput as error:  # n-gram has the longest drafts but often no steps, so the next arm is tried
+            rejected.append(error)
+    raise rejected[0]
+
+
+def _drafting_arm(run: StoredRun, flag: str, name: str) -> Arm:
+    drafting = _drafting_arms(run)
+    found = next((each for each in drafting if each.name == name), None)
+    if found is None:
+        raise BadInput(f"{flag} {name}: the run drafts with {', '.join(each.name for each in drafting)}")
+    return found
+
+
+def _drafting_arms(run: StoredRun) -> list[Arm]:
+    """Return the arms whose drafter the plan declares. Raises BadInput where there is none."""
+    drafting = [each for each in run.plan.arms if each.drafter is not None]
+    if drafting:
+        return drafting
+    if run.plan.engine.kind is EngineKind.EXTERNAL:
+        # `specbench measure` sees an endpoint's accepted tokens, but not how many it drafted at most in a step.
+        raise BadInput(
+            f"{run.words}: the run measured an endpoint, so its plan declares no drafter and no draft length, which an"
+            " oracle needs: measure the same drafter with `specbench run`, or give an engine's trace as FILE"
+        )
+    raise BadInput(f"{run.words}: the run has the baseline alone: add an arm with a drafter and measure it")
+
+
+def _recorded_steps(run: StoredRun, arm: Arm) -> RecordedAnswers:
+    found = recorded_answers(_measured_rows(run, arm.name))
+    if not found.answers:
+        remedies = "; ".join(_REMEDY[why] for why in found.left_out if why in _REMEDY)
+        what = f"{run.words}, arm {arm.name}: no answer has all its steps recorded"
+        raise BadInput(f"{what} ({_reasons(found.left_out)}): {remedies or _ERRORS_HINT}")
+    return found
+
+
+def _named_drafter(arm: Arm, found: RecordedAnswers, cost: CostModel | None) -> NamedDrafter:
+    assert arm.drafter is not None
+    known = draft_cost(cost, arm.name, str(arm.drafter.method))
+    return NamedDrafter(arm.name, join_answers(found.answers.values()), known, arm.most_drafts)
