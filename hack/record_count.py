@@ -21,13 +21,13 @@ def count_records(questions: Path, count: int, family: Path) -> int:
         root = manifest.parents[2]
         frame = pd.concat(pd.read_parquet(root / key) for key in parts).query(MEASURED)
         seen = Counter(zip(frame["prompt_id"].astype(str), frame["turn"], strict=True))
-        asked = set(frame["prompt_id"].astype(str))
-        wanted = {(prompt, turn) for prompt in asked for turn in range(turns[prompt])}
-        good = len(asked) == min(count, len(rows)) and seen.keys() == wanted and set(seen.values()) == {1}
+        prompts = set(frame["prompt_id"].astype(str))
+        expected = {(prompt, turn) for prompt in prompts for turn in range(turns[prompt])}
+        good = len(prompts) == min(count, len(rows)) and seen.keys() == expected and set(seen.values()) == {1}
         failed = int(frame["error_class"].notna().sum())
         wrong += not good
         print(
-            f"{manifest.parent.name[:12]}: {len(asked)} questions, {len(wanted)} turns, {len(frame)} records,"
+            f"{manifest.parent.name[:12]}: {len(prompts)} questions, {len(expected)} turns, {len(frame)} records,"
             f" {failed} failed requests: {'every turn has its record' if good else 'RECORDS AND TURNS DIFFER'}"
         )
     return 1 if wrong else 0

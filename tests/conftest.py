@@ -1,4 +1,4 @@
-"""Fixtures that several test folders share. What they are made of lies in support/specbench_testing."""
+"""Fixtures shared by several test folders. They are built from the helpers in support/specbench_testing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from specbench_testing.cluster import Cluster
 from specbench_testing.product_image import product_image
 from specbench_testing.shared_cluster import borrowed_cluster
 
-# No test asserts a time: a busy machine is no fault of the code.
+# No test asserts a time: a busy machine is not a fault in the code.
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
 
@@ -24,9 +24,9 @@ _S3 = {"s3_access", "s3_server", "s3_store"}
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
-    """Collect without looking for garbage: thousands of items are made, all of them stay, and none need be counted.
+    """Disable the garbage collector during collection: it creates thousands of items, and none of them is garbage.
 
-    Frozen, they are left out of every later look too, which otherwise takes a tenth of the processor's time.
+    The items are then frozen, so later collections skip them; otherwise those take a tenth of the CPU time.
     """
     gc.disable()
     try:
@@ -37,7 +37,7 @@ def pytest_collection() -> Iterator[None]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What asks for the S3 server needs it: the marker follows from the fixture and cannot be forgotten."""
+    """Mark every test that uses an S3 fixture as `s3`, so that the marker cannot be forgotten."""
     for item in items:
         if _S3 & set(getattr(item, "fixturenames", ())) or "[s3]" in item.name:
             item.add_marker(pytest.mark.s3)
@@ -45,7 +45,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="module")
 def few_resamples() -> Iterator[None]:
-    """Intervals of a tenth of their resamples, for what does not ask how sure a figure is: half of a summary's time."""
+    """Use a tenth of the bootstrap resamples, for tests that ignore interval widths: halves the time of a summary."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(bootstrap, "RESAMPLES", FEW_RESAMPLES)
         yield
@@ -53,30 +53,30 @@ def few_resamples() -> Iterator[None]:
 
 @pytest.fixture
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pages without plots, for what is said elsewhere on them or beside them: drawing takes most of a second."""
+    """Render HTML pages without plots, for tests of other content: drawing takes most of a second."""
     monkeypatch.setattr("specbench_client.report.html.svgs", lambda _: [])
 
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Cluster]:
-    """A real Kubernetes: SPECBENCH_KUBECONFIG's, or hack/cluster's."""
-    with borrowed_cluster() as found:
-        yield found
+    """A real Kubernetes cluster: from SPECBENCH_KUBECONFIG, or started by hack/cluster."""
+    with borrowed_cluster() as cluster_in_use:
+        yield cluster_in_use
 
 
 @pytest.fixture(scope="session")
 def crd(cluster: Cluster) -> Definition:
-    """The generated definition, installed and served."""
+    """The generated SpecBenchRun CRD, installed and served."""
     return install_definition(cluster)
 
 
 @pytest.fixture(scope="session")
 def campaign_crd(cluster: Cluster) -> Definition:
-    """The same of campaigns."""
+    """The generated SpecBenchCampaign CRD, installed and served."""
     return install_campaign_definition(cluster)
 
 
 @pytest.fixture(scope="session")
 def image(cluster: Cluster) -> str:
-    """The product's own image, as the cluster's pods name it."""
+    """The reference of the product's image, as pods in the cluster use it."""
     return product_image(cluster)

@@ -40,9 +40,9 @@ CASES = {
         Case("512", streams=512, requests=1536, max_tokens=128),
         Case("2048", streams=2048, requests=4096, max_tokens=128),
         Case("4096", streams=4096, requests=4096, max_tokens=64),
-        # One send a chunk costs the server more than a good client's read: here the server is the slower one.
+        # One send per chunk costs the server more than reading costs a fast client, so the server is the bottleneck.
         Case("512-unpaced", streams=512, requests=2048, max_tokens=256, pace=_UNPACED),
-        # Eight chunks a send: here it is not, and reads gather as they do where a client falls behind.
+        # With eight chunks per send the client is the bottleneck, and one read returns several chunks.
         Case("512-unpaced-x8", streams=512, requests=4096, max_tokens=256, pace=_UNPACED_BURST),
     )
 }

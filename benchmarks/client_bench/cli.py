@@ -44,8 +44,10 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--clients", nargs="+", choices=CLIENTS, default=MAIN, metavar="CLIENT",
                         help=", ".join(CLIENTS))  # fmt: skip
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--short", action="store_true", help="two short requests a stream: does everything work?")
-    parser.add_argument("--profile", action="store_true", help="where the time goes, by py-spy; no figures")
+    parser.add_argument(
+        "--short", action="store_true", help="two short requests per stream, to check that everything works"
+    )
+    parser.add_argument("--profile", action="store_true", help="profile with py-spy instead of measuring")
     parser.add_argument("--results", type=Path, default=RESULTS, help=f"default: {RESULTS}")
     return parser.parse_args()
 
@@ -72,7 +74,7 @@ def _compare(clients: Sequence[Client], cases: Sequence[Case], repeats: int, fol
     places, runs, failures = cores(), [], []
     folder.mkdir(parents=True)
     for case in cases:
-        for repeat in range(repeats):  # interleaved: what disturbs the machine for a while disturbs all alike
+        for repeat in range(repeats):  # interleaved, so that a temporary disturbance affects all clients alike
             for client in clients:
                 name = f"{client.name}, {case.title}, run {repeat + 1}"
                 try:
@@ -84,7 +86,7 @@ def _compare(clients: Sequence[Client], cases: Sequence[Case], repeats: int, fol
                 runs.append(run)
                 with (folder / "runs.jsonl").open("a") as lines:
                     lines.write(run.to_json() + "\n")
-                _say(f"{name}: {_told(run)}")
+                _say(f"{name}: {_described(run)}")
     text = f"{_place(places)}\n\n{markdown(runs, failures)}"
     (folder / "table.md").write_text(text)
     sys.stdout.write(text)
@@ -92,7 +94,7 @@ def _compare(clients: Sequence[Client], cases: Sequence[Case], repeats: int, fol
     return 1 if failures else 0
 
 
-def _told(run: Run) -> str:
+def _described(run: Run) -> str:
     figures = run.figures()
     return ", ".join(f"{name} {value:.4g}" for name, value in figures.items() if value is not None)
 

@@ -1,8 +1,8 @@
 """A mock OpenAI-compatible streaming server that records its true send times. Uses only the standard library.
 
-Two times are the truth of a request: when the kernel had the whole request (SO_TIMESTAMPNS, so that the server's own
-busy loop is nobody's latency), and when each chunk was handed to `send()` (CLOCK_MONOTONIC, read right before it).
-Raw sockets and epoll in one loop, because an asyncio server would be slower than the clients that it is to judge.
+Two times are recorded for each request: when the kernel had received it completely (SO_TIMESTAMPNS, which excludes
+delays of the server's own loop), and when each chunk was passed to `send()` (CLOCK_MONOTONIC, read right before).
+It uses raw sockets and epoll in one loop, because an asyncio server would be slower than the clients under test.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class ClockServer:
         self._clock = clock
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=4096)
         self._listener.setblocking(False)
-        self._listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # both are inherited by connections
+        self._listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # connections inherit both options
         self._listener.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
         await_stamps()
         self._poll = select.epoll()
@@ -135,25 +135,27 @@ class ClockServer:
         except BlockingIOError:
             return
         except OSError:
-            data = b""  # reset is as good as closed
+            data = b""  # treat a reset like a close
         if not data:
             self._drop(connection)
             return
         connection.received += data
         head, end, body = connection.received.partition(b"\r\n\r\n")
-        asked = header_fields(head)
-        if end and len(body) >= int(asked.get("content-length", 0)):
+        fields = header_fields(head)
+        if end and len(body) >= int(fields.get("content-length", 0)):
             connection.received = b""
             path = head.split(b" ", 2)[1].decode()
             if path.startswith("/v1/chat/completions"):
-                self._answer(connection, json.loads(body), asked.get("x-request-id"), arrived_ns(stamps))
+                self._answer(connection, json.loads(body), fields.get("x-request-id"), arrived_ns(stamps))
             else:
                 tokens = sum(len(answer.chunk_ns) for answer in self.answers)
                 self._put(connection, page(path, len(self.answers), tokens))
 
-    def _answer(self, connection: Connection, ask: dict[str, Any], request_id: str | None, received_ns: int) -> None:
-        most = ask.get("max_completion_tokens") or ask.get("max_tokens") or 128
-        if not ask.get("stream"):
+    def _answer(
+        self, connection: Connection, body_fields: dict[str, Any], request_id: str | None, received_ns: int
+    ) -> None:
+        most = body_fields.get("max_completion_tokens") or body_fields.get("max_tokens") or 128
+        if not body_fields.get("stream"):
             self._put(connection, whole(most))
             return
         number = len(self.answers)
@@ -169,7 +171,7 @@ class ClockServer:
         burst, clock, going_on = self.pace.burst, self._clock, []
         for connection in self._streaming:
             answer = connection.answer
-            if answer is None:  # its client went away
+            if answer is None:  # its client disconnected
                 continue
             if not answer.unsent:
                 done = len(answer.chunk_ns)
@@ -184,7 +186,7 @@ class ClockServer:
         step_ns, now = int(self.pace.step_ms * 1e6), self._clock()
         self.steps += 1
         self.late_steps += step_ns > 0 and now > self._due_ns + step_ns
-        self._due_ns = max(self._due_ns + step_ns, now)  # a step that took too long is followed at once
+        self._due_ns = max(self._due_ns + step_ns, now)  # after a late step, the next one starts immediately
 
     def _put(self, connection: Connection, data: bytes) -> None:
         try:
@@ -195,7 +197,9 @@ class ClockServer:
             self._drop(connection)
             return
         if sent < len(data):
-            if connection.answer is None:  # a page that an empty socket does not take: nobody reads
+            if (
+                connection.answer is None
+            ):  # even an empty socket buffer does not accept the page: the client does not read
                 self._drop(connection)
                 return
             connection.answer.unsent += data[sent:]
@@ -211,7 +215,7 @@ class ClockServer:
     def _drop(self, connection: Connection) -> None:
         connection.answer = None
         if self._connections.pop(connection.sock.fileno(), None):
-            connection.sock.close()  # which takes it out of the epoll too
+            connection.sock.close()  # closing also removes it from the epoll
 
 
 def _stop(_signal: int, _frame: object) -> NoReturn:
@@ -222,7 +226,7 @@ def main() -> None:
     """Print the address, serve, and write the truth file after a signal."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--truth", type=Path, required=True, help="file for the true times, written at the end")
-    parser.add_argument("--step-ms", type=float, default=20.0, help="0: as fast as the sockets take it")
+    parser.add_argument("--step-ms", type=float, default=20.0, help="0: as fast as the sockets accept data")
     parser.add_argument("--burst", type=int, default=1, help="chunks of a stream in one send()")
     options = parser.parse_args()
     server = ClockServer(Pace(options.step_ms, options.burst))

@@ -44,7 +44,7 @@ def on_core(core: int) -> Iterator[None]:
 def tree_cpu_s(root: int) -> float:
     """Return the CPU seconds of a process, its running descendants, and those that they have waited for."""
     try:
-        # The name stands in parentheses and may hold anything: fields are counted after the last one.
+        # The name is in parentheses and may contain any character, so fields are counted after the last parenthesis.
         fields = Path(f"/proc/{root}/stat").read_text().rpartition(")")[2].split()
         threads = list(Path(f"/proc/{root}/task").iterdir())
         children = [int(pid) for thread in threads for pid in _text(thread / "children").split()]

@@ -9,14 +9,14 @@ import time
 from collections.abc import Sequence
 
 SO_TIMESTAMPNS = 35
-"""From asm-generic/socket.h; Python has no name for it. The control message that it asks for is called the same."""
+"""From asm-generic/socket.h; Python does not define it. The resulting control message has the same number."""
 _TIMESPEC = struct.Struct("=qq")
 _TRIES = 200
 _PAUSE_S = 0.001
 
 
 def await_stamps() -> None:
-    """Wait until the kernel adds time stamps, which starts shortly after the first socket enables them."""
+    """Wait until the kernel adds timestamps, which starts shortly after the first socket enables them."""
     with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as sending:
         receiving, _ = server.accept()
         with receiving:

@@ -65,11 +65,11 @@ def _shown(name: str, value: float | None) -> str:
 
 def _remarks(runs: Sequence[Run]) -> str:
     """Return notes on the interpretation of the figures."""
-    told = [run.judgement for run in runs]
-    lost, miscounted = sum(one.lost for one in told), sum(one.miscounted for one in told)
+    judgements = [run.judgement for run in runs]
+    lost, miscounted = sum(one.lost for one in judgements), sum(one.miscounted for one in judgements)
     found = {
-        "chunk times since the first chunk": any(one.chunk is not None and not one.absolute for one in told),
+        "chunk times since the first chunk": any(one.chunk is not None and not one.absolute for one in judgements),
         f"{miscounted} requests with another number of chunks": miscounted,
-        f"{lost} requests that the server does not know": lost,
+        f"{lost} requests unknown to the server": lost,
     }
     return "; ".join(remark for remark, applies in found.items() if applies)

@@ -1,7 +1,6 @@
 """Runs specbench's client on one engine group, as in a normal measurement.
 
-What `specbench measure` does after that (the summary, the report with its plots) is no load generator's work, and none
-of the peers does it.
+`specbench measure` also writes a summary and a report with plots; these are excluded because no other client does so.
 """
 
 from __future__ import annotations

@@ -23,9 +23,9 @@ def profiled(command: Command, output: Path) -> Command:
 
 
 def by_function(lines: Iterable[str], most: int = 25) -> str:
-    """For each process the functions with the most samples of their own, and those within them. Imports left out.
+    """Return per process the functions with the most samples: own samples, and samples within them. Excludes imports.
 
-    What C code does counts for the Python function that called it.
+    Time in C code counts for the Python function that called it.
     """
     processes: dict[str, list[tuple[list[str], int]]] = {}
     for line in lines:

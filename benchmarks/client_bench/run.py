@@ -110,10 +110,10 @@ def run_once(client: Client, case: Case, repeat: int, folder: Path, cores: Cores
         watch = _watched(client.command(job), folder / "client.log", server, cores.client)
     truth = json.loads((folder / "truth.json").read_text())
     try:
-        told = client.read(replace(job, monotonic_less_wall_ns=int(median(watch.clocks_ns))))
-        judgement = compare_with_truth(read_truth(truth), told)
+        observed = client.read(replace(job, monotonic_less_wall_ns=int(median(watch.clocks_ns))))
+        judgement = compare_with_truth(read_truth(truth), observed)
     except (NothingFound, OSError, LookupError, ValueError) as error:
-        raise Failure(f"what it told cannot be read: {error!r}; see {folder}") from error
+        raise Failure(f"its output cannot be read: {error!r}; see {folder}") from error
     used, served = watch.of_client, watch.of_server
     began_ns, ended_ns = judgement.began_ns, judgement.ended_ns
     return Run(
@@ -141,7 +141,7 @@ def _server(case: Case, truth: Path, core: int) -> Iterator[tuple[int, str]]:
             argv, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": str(_PACKAGES)}
         )
     try:
-        assert process.stdout is not None, "asked for as a pipe"
+        assert process.stdout is not None, "stdout is not a pipe"
         yield process.pid, process.stdout.readline().strip()
     finally:
         process.terminate()
@@ -165,11 +165,11 @@ def _watched(command: Command, log: Path, server: int, core: int) -> _Watch:
             if time.monotonic_ns() > give_up_ns:
                 os.killpg(process.pid, signal.SIGKILL)
     finally:
-        if not pid:  # we were interrupted
+        if not pid:  # this benchmark was interrupted
             os.killpg(process.pid, signal.SIGKILL)
     process.returncode = os.waitstatus_to_exitcode(status)
     watch.ended(used)
     if process.returncode != 0:
         words = log.read_text(errors="replace").strip()[-_LAST_WORDS:]
-        raise Failure(f"it ended with {process.returncode}: {words}")
+        raise Failure(f"it exited with {process.returncode}: {words}")
     return watch

@@ -1,9 +1,9 @@
 """Builds the clock server's responses: the bytes of its streams and pages, cached. Pure.
 
-The bodies are vLLM's: a role chunk, about 280 bytes a chunk with continuous usage, a finish reason, a chunk of usage,
-[DONE]. The role chunk travels in the `send()` of the first content chunk, and what follows the last content chunk in
-its `send()`: so every client's own definition of a first and of a last token means the same moment. The first content
-is the request's number, by which an answer is found again where the client sends no X-Request-Id.
+The bodies have vLLM's format: a role chunk, content chunks of about 280 bytes with continuous usage, a finish reason, a
+usage chunk, [DONE]. The role chunk is part of the first content chunk's `send()`, and everything after the last content
+chunk is part of its `send()`, so that all definitions of first and last token give the same time. The first content is
+the request's number, which identifies an answer if the client sends no X-Request-Id.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def whole(tokens: int) -> bytes:
 
 
 def page(path: str, requests: int, tokens: int) -> bytes:
-    """The pages that clients ask for before and after: models, version, counters; anything else (health) is empty."""
+    """Return a page that clients request before or after a run: models, version or counters; empty for others."""
     if path.startswith("/v1/models"):
         row = {"id": MODEL, "object": "model", "created": 0, "owned_by": "benchmark", "max_model_len": 131072}
         return _response(json.dumps({"object": "list", "data": [row]}))

@@ -38,9 +38,9 @@ class Spread:
 
 @dataclass(frozen=True)
 class Judgement:
-    """`chunks`: content chunks of the requests that were found again; figures are over these requests.
+    """`chunks`: content chunks of the matched requests; all figures are over these requests.
 
-    `miscounted`: requests whose client tells another number of chunks; they are left out of `chunk`, not of `ttft`.
+    `miscounted`: requests whose client reports another number of chunks; excluded from `chunk`, included in `ttft`.
     `absolute`: whether `chunk` compares times on one clock; else times since each request's first chunk.
     """
 
@@ -52,7 +52,7 @@ class Judgement:
     chunk: Spread | None
     absolute: bool
     gathered_share: float | None
-    """Chunk times that are the next chunk's too: one read gathered several sends, and only the last one is exact."""
+    """Share of chunks with the same time as the next one: one read returned several; only the last time is exact."""
     began_ns: int
     """Arrival of the first request at the server."""
     ended_ns: int
@@ -62,7 +62,7 @@ class Judgement:
 
 
 class NothingFound(Exception):
-    """No request that the client reported is known to the server."""
+    """The server has recorded none of the requests that the client reported."""
 
 
 def read_truth(document: Mapping[str, Any]) -> list[TrueRequest]:
@@ -75,11 +75,11 @@ def read_truth(document: Mapping[str, Any]) -> list[TrueRequest]:
     ]
 
 
-def compare_with_truth(truth: Sequence[TrueRequest], told: Sequence[ObservedRequest]) -> Judgement:
-    """Compare. A client's own requests before its run (a look at the server) are in no client's results."""
-    pairs = list(_pairs(truth, told))
+def compare_with_truth(truth: Sequence[TrueRequest], observed: Sequence[ObservedRequest]) -> Judgement:
+    """Compare reported with recorded times. Clients do not report requests that they send before the run."""
+    pairs = list(_pairs(truth, observed))
     if not pairs:
-        raise NothingFound(f"{len(told)} requests told, {len(truth)} requests served, none in common")
+        raise NothingFound(f"{len(observed)} requests observed, {len(truth)} requests served, none in common")
     ttft_ns = [seen.ttft_ns - true.ttft_ns for true, seen in pairs]
     counted = [(true, seen.chunk_ns) for true, seen in pairs if seen.chunk_ns is not None]
     equal = [(true, chunk_ns) for true, chunk_ns in counted if len(chunk_ns) == len(true.chunk_ns)]
@@ -88,7 +88,7 @@ def compare_with_truth(truth: Sequence[TrueRequest], told: Sequence[ObservedRequ
     gaps = [later - earlier for true, _ in pairs for earlier, later in pairwise(true.chunk_ns)]
     return Judgement(
         requests=len(pairs),
-        lost=len(told) - len(pairs),
+        lost=len(observed) - len(pairs),
         miscounted=len(counted) - len(equal),
         chunks=sum(len(true.chunk_ns) for true, _ in pairs),
         ttft=_spread(np.asarray(ttft_ns)),
@@ -102,12 +102,12 @@ def compare_with_truth(truth: Sequence[TrueRequest], told: Sequence[ObservedRequ
 
 
 def _pairs(
-    truth: Sequence[TrueRequest], told: Sequence[ObservedRequest]
+    truth: Sequence[TrueRequest], observed: Sequence[ObservedRequest]
 ) -> Iterator[tuple[TrueRequest, ObservedRequest]]:
     whole = [true for true in truth if true.complete]
     by_number = {true.number: true for true in whole}
     by_id = {true.request_id: true for true in whole if true.request_id is not None}
-    for seen in told:
+    for seen in observed:
         true = by_number.get(seen.number) if seen.number is not None else by_id.get(seen.request_id or "")
         if true is not None:
             yield true, seen
@@ -115,18 +115,18 @@ def _pairs(
 
 def _chunk_errors(true_ns: Sequence[int], told_ns: Sequence[int], *, absolute: bool) -> NDArray[np.int64]:
     """Return reported minus true times; without a common clock, relative to the first chunk, which is then excluded."""
-    true, told = np.asarray(true_ns, dtype=np.int64), np.asarray(told_ns, dtype=np.int64)
-    return told - true if absolute else (told - told[0])[1:] - (true - true[0])[1:]
+    true, observed = np.asarray(true_ns, dtype=np.int64), np.asarray(told_ns, dtype=np.int64)
+    return observed - true if absolute else (observed - observed[0])[1:] - (true - true[0])[1:]
 
 
-def _gathered_share(told: Sequence[Sequence[int]]) -> float | None:
-    chunks = sum(map(len, told))
-    same = sum(int(np.count_nonzero(np.diff(np.asarray(chunk_ns)) == 0)) for chunk_ns in told)
+def _gathered_share(observed: Sequence[Sequence[int]]) -> float | None:
+    chunks = sum(map(len, observed))
+    same = sum(int(np.count_nonzero(np.diff(np.asarray(chunk_ns)) == 0)) for chunk_ns in observed)
     return same / chunks if chunks else None
 
 
 def _last_ns(true: TrueRequest, seen: ObservedRequest) -> int:
-    """Return when the client received its last chunk, as far as it is known."""
+    """Return when the client received its last chunk, or its first token if it reports no chunk times."""
     if not seen.chunk_ns:
         return true.received_ns + seen.ttft_ns
     return seen.chunk_ns[-1] if seen.absolute else true.received_ns + seen.ttft_ns + seen.chunk_ns[-1]

@@ -29,9 +29,9 @@ RATIOS = (
 MEASURES = (TTFT_MS, TPOT_MS, E2E_MS)
 PERCENTS = (50, 95)
 MIX = {"code": 0.7, "chat": 0.1, "math": 0.1, "news": 0.1}
-"""Other traffic than the prompts', of which each category is a quarter."""
+"""A traffic mix that differs from the prompts, in which each category has a share of a quarter."""
 FACTORS = ("step_cost", "gap")
-"""Of a prediction; `measured` is the speed-up again, and `predicted` that of TPOT."""
+"""Figures of a prediction; `measured` is the speed-up, and `predicted` is that of TPOT."""
 MIX_SPEEDUP, MIX_LENGTH = "mix_speedup", "mix_acceptance_length"
 Z = 1.96
 
@@ -67,32 +67,32 @@ def measured(experiment: Experiment, seed: int) -> dict[str, Figure]:
 
 @dataclass
 class Coverage:
-    """Counts of one experiment, drawn anew so many times."""
+    """Counts over many samples of one experiment."""
 
     experiment: Experiment
     truth: Mapping[str, float]
     drawn: int = 0
-    told: Counter[str] = field(default_factory=Counter)
+    intervals: Counter[str] = field(default_factory=Counter)
     held: Counter[str] = field(default_factory=Counter)
     below: Counter[str] = field(default_factory=Counter)
     widths: Counter[str] = field(default_factory=Counter)
-    """Sums of the logs of high over low."""
+    """Sum of log(high / low) per figure."""
 
     def add(self, seeds: Iterable[int]) -> None:
-        """Draw and count."""
+        """Simulate the experiment for each seed and count."""
         for seed in seeds:
             self.drawn += 1
             for name, figure in measured(self.experiment, seed).items():
                 if name in self.truth and figure.interval is not None:
                     low, high = figure.interval.low, figure.interval.high
-                    self.told[name] += 1
+                    self.intervals[name] += 1
                     self.held[name] += low <= self.truth[name] <= high
                     self.below[name] += self.truth[name] < low
                     self.widths[name] += float(np.log(high / low)) if low > 0 else np.nan  # type: ignore[assignment]
 
     def share(self, name: str) -> float | None:
         """Return the share of intervals that contain the true value; None if there was no interval."""
-        return self.held[name] / self.told[name] if self.told[name] else None
+        return self.held[name] / self.intervals[name] if self.intervals[name] else None
 
     def lines(self) -> Iterable[dict[str, object]]:
         """Return one line per figure."""
@@ -101,11 +101,11 @@ class Coverage:
                 yield {
                     "experiment": self.experiment.name,
                     "figure": name,
-                    "intervals": self.told[name],
+                    "intervals": self.intervals[name],
                     "held": round(share, 4),
-                    "error": round(Z * float(np.sqrt(share * (1 - share) / self.told[name])), 4),
-                    "truth_below": round(self.below[name] / self.told[name], 4),
-                    "width": round(self.widths[name] / self.told[name], 4),
+                    "error": round(Z * float(np.sqrt(share * (1 - share) / self.intervals[name])), 4),
+                    "truth_below": round(self.below[name] / self.intervals[name], 4),
+                    "width": round(self.widths[name] / self.intervals[name], 4),
                 }
 
 
@@ -123,7 +123,7 @@ def _factors(arm: pd.DataFrame, baseline: pd.DataFrame) -> dict[str, float]:
 
 
 def _mixed(arm: pd.DataFrame, baseline: pd.DataFrame) -> dict[str, float]:
-    """Means of each category's requests, weighed by the mix."""
+    """Means over the requests of each category, weighted by the mix."""
 
     def total(rows: pd.DataFrame, column: str) -> float:
         means = rows.groupby("category")[column].mean()
@@ -137,7 +137,7 @@ def _mixed(arm: pd.DataFrame, baseline: pd.DataFrame) -> dict[str, float]:
 
 
 def paired(arm: pd.DataFrame, baseline: pd.DataFrame) -> Pairs:
-    """Return every request with its partner: nothing fails here."""
+    """Return every request with its pair in the other arm; no request fails here."""
     sides = [
         rows[[*PAIR_KEY, *SIDE_COLUMNS]].rename(columns={name: name + suffix for name in SIDE_COLUMNS})
         for rows, suffix in ((arm, ARM), (baseline, BASELINE))

@@ -1,13 +1,12 @@
 """A two-level experiment: prompts drawn from a population, and repeats that are faster or slower as a whole.
 
-The population is everything that one could have asked: prompts of four categories, each with its own length, its own
-acceptance and its own prefill. An experiment draws some of them and asks each arm the same ones in every repeat. What
-differs from request to request is drawn anew each time; what differs from run to run is one factor for all requests of
-an arm in a repeat. Decoding is greedy unless answers differ in length: a prompt's steps are then the same in every
-repeat, its times are not. Above temperature 0 each answer has a length and steps of its own, on either arm.
+The population contains prompts of four categories; each prompt has its own length, acceptance rate and prefill time. An
+experiment samples prompts and sends the same ones to each arm in every repeat. Request noise is sampled per request;
+run noise is one factor for all requests of an arm in a repeat. With greedy decoding a prompt has the same steps in
+every repeat, but not the same times. Above temperature 0 each answer has its own length and steps, on either arm.
 
-Truths are those of the population and of many runs. They have no closed form where lengths and acceptances are
-clipped, so they are computed from `POPULATION` prompts, each in a run of its own: their error is a hundredth of an
+True values are those of the population over many runs. They have no closed form because lengths and acceptances are
+clipped, so they are computed from `POPULATION` prompts, each in its own run. Their error is a hundredth of an
 interval's width.
 """
 
@@ -23,7 +22,7 @@ Values = NDArray[np.float64]
 
 CATEGORIES = ("code", "chat", "math", "news")
 ALPHAS = (0.75, 0.55, 0.7, 0.5)
-"""Middle of the chance that one more draft is accepted, by category."""
+"""Centre of the conditional acceptance probability of a draft token, by category."""
 POPULATION = 400_000
 NS_PER_MS = 1e6
 MOST_STEPS = 400
@@ -33,7 +32,7 @@ MOST_STEPS = 400
 class Experiment:
     """`run_noise`: standard deviation of the log of a run's factor; `request_noise`: of the log of a request's.
 
-    `length_noise`: of the log of an answer's length about the prompt's own; 0: greedy.
+    `length_noise`: of the log of an answer's length around that of its prompt; 0: greedy decoding.
     """
 
     prompts: int = 20
@@ -47,33 +46,35 @@ class Experiment:
 
     @property
     def name(self) -> str:
-        """For tables."""
-        told = f"{self.prompts} prompts, {self.repeats} repeats, run noise {self.run_noise:.1%}"
+        """The experiment's name in tables."""
+        text = f"{self.prompts} prompts, {self.repeats} repeats, run noise {self.run_noise:.1%}"
         if self.request_noise != Experiment.request_noise:
-            told += f", request noise {self.request_noise:.0%}"
-        return told + (f", length noise {self.length_noise:.0%}" if self.length_noise else "")
+            text += f", request noise {self.request_noise:.0%}"
+        return text + (f", length noise {self.length_noise:.0%}" if self.length_noise else "")
 
     def arms(self, seed: int) -> tuple[pd.DataFrame, pd.DataFrame]:
         """Tidy rows of the arm with a drafter, and of its baseline."""
         rng = np.random.default_rng((seed, self.prompts, self.repeats, round(self.run_noise * 1e4)))
-        asked = _Asked.drawn(rng, self.prompts, self.drafts)
-        return self._rows(rng, asked, drafting=True), self._rows(rng, asked, drafting=False)
+        sample = _PromptSample.drawn(rng, self.prompts, self.drafts)
+        return self._rows(rng, sample, drafting=True), self._rows(rng, sample, drafting=False)
 
     def population(self, seed: int = 0) -> tuple[pd.DataFrame, pd.DataFrame]:
-        """The same of very many prompts, each in a run of its own."""
+        """The same rows for very many prompts, each in its own run."""
         rng = np.random.default_rng((seed, 0xA11))
-        parts = [_Asked.drawn(rng, POPULATION // 20, self.drafts) for _ in range(20)]
+        parts = [_PromptSample.drawn(rng, POPULATION // 20, self.drafts) for _ in range(20)]
         sides = [
-            [self._times(rng, asked, drafting=drafting, runs=self._factors(rng, asked.size)) for asked in parts]
+            [self._times(rng, sample, drafting=drafting, runs=self._factors(rng, sample.size)) for sample in parts]
             for drafting in (True, False)
         ]
         arm, baseline = (pd.concat(side, ignore_index=True) for side in sides)
         return arm, baseline
 
-    def _rows(self, rng: np.random.Generator, asked: _Asked, *, drafting: bool) -> pd.DataFrame:
+    def _rows(self, rng: np.random.Generator, sample: _PromptSample, *, drafting: bool) -> pd.DataFrame:
         factors = self._factors(rng, self.repeats)
         parts = [
-            self._times(rng, asked, drafting=drafting, runs=np.full(asked.size, factors[repeat])).assign(repeat=repeat)
+            self._times(rng, sample, drafting=drafting, runs=np.full(sample.size, factors[repeat])).assign(
+                repeat=repeat
+            )
             for repeat in range(self.repeats)
         ]
         return pd.concat(parts, ignore_index=True)
@@ -81,27 +82,27 @@ class Experiment:
     def _factors(self, rng: np.random.Generator, runs: int) -> Values:
         return np.exp(rng.normal(0.0, self.run_noise, runs))
 
-    def _times(self, rng: np.random.Generator, asked: _Asked, *, drafting: bool, runs: Values) -> pd.DataFrame:
+    def _times(self, rng: np.random.Generator, sample: _PromptSample, *, drafting: bool, runs: Values) -> pd.DataFrame:
         """One pass over the prompts. `runs`: the factor of each request's run."""
-        noise = np.exp(rng.normal(0.0, self.request_noise, (2, asked.size)))
-        tokens, drafted_steps = asked.answers(rng, self.length_noise, self.drafts)
+        noise = np.exp(rng.normal(0.0, self.request_noise, (2, sample.size)))
+        tokens, drafted_steps = sample.answers(rng, self.length_noise, self.drafts)
         steps = drafted_steps if drafting else tokens - 1
-        prefill = asked.prefill_ms * noise[0] * runs * NS_PER_MS
+        prefill = sample.prefill_ms * noise[0] * runs * NS_PER_MS
         flow = steps * (self.arm_step_ms if drafting else self.base_step_ms) * noise[1] * runs * NS_PER_MS
-        told = steps if drafting else np.full(asked.size, np.nan)
+        draft_steps = steps if drafting else np.full(sample.size, np.nan)
         return pd.DataFrame({
-            "repeat": 0.0, "prompt_id": asked.names, "category": asked.categories, "pass": 0, "turn": 0.0,
+            "repeat": 0.0, "prompt_id": sample.names, "category": sample.categories, "pass": 0, "turn": 0.0,
             "intended_ns": 0.0, "sent_ns": 0.0, "first_token_ns": prefill, "last_token_ns": prefill + flow,
             "input_tokens": 100.0, "tokens": tokens,
-            "steps": steps, "draft_steps": told, "drafted_tokens": told * self.drafts,
-            "accepted_tokens": tokens - 1 - steps if drafting else told, "acceptance_source": "per_step",
+            "steps": steps, "draft_steps": draft_steps, "drafted_tokens": draft_steps * self.drafts,
+            "accepted_tokens": tokens - 1 - steps if drafting else draft_steps, "acceptance_source": "per_step",
             "finish_reason": "stop", "output_sha256": "x",
         })  # fmt: skip
 
 
 @dataclass(frozen=True)
-class _Asked:
-    """Prompts and what is true of each on the target: tokens, chance of acceptance, steps with the drafter, prefill."""
+class _PromptSample:
+    """Sampled prompts with their true values: tokens, acceptance probability, steps with the drafter, prefill time."""
 
     names: list[str]
     categories: list[str]
@@ -115,7 +116,7 @@ class _Asked:
         return len(self.names)
 
     @classmethod
-    def drawn(cls, rng: np.random.Generator, prompts: int, drafts: int) -> _Asked:
+    def drawn(cls, rng: np.random.Generator, prompts: int, drafts: int) -> _PromptSample:
         kind = np.arange(prompts) % len(CATEGORIES)
         tokens = _whole(np.exp(rng.normal(np.log(80), 0.5, prompts)))
         alphas = np.asarray(np.clip(np.array(ALPHAS)[kind] + rng.normal(0, 0.08, prompts), 0.05, 0.95))
@@ -125,7 +126,7 @@ class _Asked:
         return cls([f"p{each}" for each in range(prompts)], categories, tokens, alphas, steps, prefill)
 
     def answers(self, rng: np.random.Generator, length_noise: float, drafts: int) -> tuple[Values, Values]:
-        """Tokens and steps of one answer to each prompt; always the same ones where answers do not differ."""
+        """Tokens and steps of one answer to each prompt; the same for every call if `length_noise` is 0."""
         if not length_noise:
             return self.tokens, self.steps
         tokens = _whole(self.tokens * np.exp(rng.normal(0.0, length_noise, self.size)))
@@ -133,12 +134,12 @@ class _Asked:
 
 
 def _whole(lengths: Values) -> Values:
-    """Tokens that an answer can have."""
+    """Round and clip lengths to valid numbers of tokens."""
     return np.asarray(np.clip(np.round(lengths), 8, MOST_STEPS), dtype=np.float64)
 
 
 def _steps(rng: np.random.Generator, later: Values, alphas: Values, drafts: int) -> Values:
-    """Steps until all later tokens are there: each emits one token more than it accepts of so many drafts."""
+    """Steps to generate the later tokens: each step emits its accepted drafts plus one token."""
     tried = rng.random((later.size, MOST_STEPS, drafts), dtype=np.float32) < alphas[:, np.newaxis, np.newaxis]
     emitted = np.cumsum(np.cumprod(tried, axis=2, dtype=np.int32).sum(axis=2) + 1, axis=1)
     return np.asarray((emitted < later[:, np.newaxis]).sum(axis=1) + 1, dtype=np.float64)

@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 NS_PER_S = 1e9
 BEGINNING_NS = 1_000_000_000
-"""Not 0: there a moment would look like one that is missing."""
+"""The start time; not 0, because 0 would look like a missing timestamp."""
 
 
 class NoPendingTimer(Exception):
@@ -20,7 +20,7 @@ class NoPendingTimer(Exception):
 
 
 class VirtualClock:
-    """Monotonic nanoseconds; called for the time, as `time.monotonic_ns` is."""
+    """Monotonic nanoseconds; calling it returns the time, like `time.monotonic_ns`."""
 
     def __init__(self) -> None:
         self.ns = BEGINNING_NS
@@ -29,14 +29,14 @@ class VirtualClock:
         return self.ns
 
     def wait(self, timeout_s: float | None) -> None:
-        """Advance the clock. Raises NobodyActs if there is nothing to wait for."""
+        """Advance the clock. Raises NoPendingTimer if there is nothing to wait for."""
         if timeout_s is None:
             raise NoPendingTimer
         self.ns += max(0, math.ceil(timeout_s * NS_PER_S))
 
 
 class _Selector(selectors.SelectSelector):
-    """A selector without sockets: only the clock wakes tasks."""
+    """A selector without sockets: only timers wake tasks."""
 
     def __init__(self, clock: VirtualClock) -> None:
         super().__init__()

@@ -20,7 +20,7 @@ OPEN: Mapping[str, Any] = {"rate": [4.0], "slots": 64}
 
 @dataclass(frozen=True)
 class CorruptedWorld:
-    """`checks`: all that must be among the findings above a note; others may follow from them."""
+    """`checks`: the findings above severity Info that must be reported; others may result from them."""
 
     words: str
     checks: tuple[str, ...]
@@ -36,13 +36,13 @@ def _at(**changes: Any) -> World:
 
 
 def _long(**changes: Any) -> World:
-    """Points of half a minute, with prompts enough in each third of them."""
+    """Points of half a minute, with enough prompts in each third."""
     return World(seed=7, prompts=48, load=SMALL, categories=("code", "chat"), cost=SLOW, **changes)
 
 
 CORRUPTED_WORLDS: Mapping[str, CorruptedWorld] = {
     "late-client": CorruptedWorld(
-        "the client begins conversations 60 ms late", ("ClientSaturated",),
+        "the client starts conversations 60 ms late", ("ClientSaturated",),
         _at(load=OPEN, between=dict.fromkeys((ARM, BASELINE), TransportFaults(dawdling_ns=60_000_000))),
     ),
     "merged-chunks": CorruptedWorld(
@@ -50,7 +50,7 @@ CORRUPTED_WORLDS: Mapping[str, CorruptedWorld] = {
         _at(faults=_faulty(Fault.MERGE_CHUNKS, 4)),
     ),
     "buffering-proxy": CorruptedWorld(
-        "a proxy hands over eight chunks in one write", ("ChunksCoalesced",),
+        "a proxy forwards eight chunks in one write", ("ChunksCoalesced",),
         _at(between=dict.fromkeys((ARM, BASELINE), TransportFaults(chunks_at_once=8))),
     ),
     "late-end": CorruptedWorld(
@@ -58,11 +58,11 @@ CORRUPTED_WORLDS: Mapping[str, CorruptedWorld] = {
         _at(between={ARM: TransportFaults(late_end_ns=60_000_000)}),
     ),
     "miscounted": CorruptedWorld(
-        "usage counts three tokens more than were sent", ("TokenCountMismatch",),
+        "usage reports three tokens more than were sent", ("TokenCountMismatch",),
         _at(faults=_faulty(Fault.MISCOUNT, 3)),
     ),
     "truncated": CorruptedWorld(
-        "the drafter's arm sends 70 % of each answer and says stop", ("OutputLengthsDiffer",),
+        "the drafter's arm sends 70 % of each answer with finish reason stop", ("OutputLengthsDiffer",),
         _at(faults=_faulty(Fault.TRUNCATE, 0.7, ARM)),
     ),
     "own-limit": CorruptedWorld(
@@ -70,19 +70,19 @@ CORRUPTED_WORLDS: Mapping[str, CorruptedWorld] = {
         _at(faults=_faulty(Fault.OWN_LIMIT, 32)),
     ),
     "diverging": CorruptedWorld(
-        "with a drafter, every second prompt gets another text", ("GreedyDivergence",),
+        "with a drafter, every second prompt has another answer", ("GreedyDivergence",),
         _at(faults=_faulty(Fault.DIVERGE, 0.5, ARM)),
     ),
     "sampled": CorruptedWorld(
-        "the engine samples although temperature 0 is asked for", ("TemperatureNotApplied",),
+        "the engine samples although the request has temperature 0", ("TemperatureNotApplied",),
         _at(faults=_faulty(Fault.TEMPERATURE, 1.0), max_tokens=96),
     ),
     "not-sampled": CorruptedWorld(
-        "the engine is greedy although temperature 1 is asked for", ("TemperatureNotApplied",),
+        "the engine decodes greedily although the request has temperature 1", ("TemperatureNotApplied",),
         _at(faults=_faulty(Fault.TEMPERATURE, 0.0), temperature=1.0),
     ),
     "prompt-cache": CorruptedWorld(
-        "nine tenths of each prompt come from a cache", ("PromptCacheHit",),
+        "nine tenths of each prompt are read from a prefix cache", ("PromptCacheHit",),
         _at(faults=_faulty(Fault.PROMPT_CACHE, 0.9)),
     ),
     "never-drafting": CorruptedWorld(
@@ -90,11 +90,11 @@ CORRUPTED_WORLDS: Mapping[str, CorruptedWorld] = {
         _at(faults=_faulty(Fault.NEVER_DRAFT, 1, ARM)),
     ),
     "remembering": CorruptedWorld(
-        "the drafter remembers answers, and a launch asks each prompt at two loads", ("DrafterCarryover",),
+        "the drafter caches answers, and a launch sends each prompt at two loads", ("DrafterCarryover",),
         _at(faults=_faulty(Fault.DRAFTER_MEMORY, 0.95, ARM), load={"concurrency": [2, 4]}),
     ),
     "cold": CorruptedWorld(
-        "steps begin six times as slow and warm up over a minute", ("WarmupNotSteady", "StepTimeDrift"),
+        "steps take six times as long at first and warm up over a minute", ("WarmupNotSteady", "StepTimeDrift"),
         _long(faults=_faulty(Fault.COLD, 6)),
     ),
     "throttled": CorruptedWorld(
@@ -102,15 +102,15 @@ CORRUPTED_WORLDS: Mapping[str, CorruptedWorld] = {
         _long(faults=_faulty(Fault.THROTTLE, 0.05)),
     ),
     "restarted": CorruptedWorld(
-        "the engine restarts behind the client's back", ("EngineRestarted",),
+        "the engine restarts during the measurement", ("EngineRestarted",),
         _at(faults=_faulty(Fault.RESTART_COUNTERS, 44)),
     ),
     "foreign-traffic": CorruptedWorld(
-        "somebody else asks the engine too, one request after the other", ("ForeignTraffic",),
+        "another client sends sequential requests to the engine", ("ForeignTraffic",),
         _at(foreign=True),
     ),
     "failing": CorruptedWorld(
-        "one request in ten is answered by 500", ("RequestsFailed",),
+        "one request in ten fails with status 500", ("RequestsFailed",),
         _at(faults=_faulty(Fault.HTTP_500, 0.1, ARM)),
     ),
     "smaller-context": CorruptedWorld(
@@ -119,11 +119,11 @@ CORRUPTED_WORLDS: Mapping[str, CorruptedWorld] = {
         _at(limits={ARM: 260}),
     ),
     "overloaded": CorruptedWorld(
-        "more arrives than the engine can do", ("Overloaded",),
+        "the arrival rate exceeds the engine's capacity", ("Overloaded",),
         _at(load={"rate": [8.0], "slots": 64, "requests": 90}, cost=SLOW, max_tokens=48, repeats=1),
     ),
     "silent-cache": CorruptedWorld(
-        "prompts of the drafter's arm come from a cache, and a gateway hides it", ("TtftBelowBaseline",),
+        "prompts of the drafter's arm are cached, and a gateway hides the cached tokens", ("TtftBelowBaseline",),
         _at(load={"concurrency": [1]}, cost=READING, faults=_faulty(Fault.PROMPT_CACHE, 0.9, ARM),
             between={ARM: TransportFaults(silent_cache=True)}),
     ),
@@ -136,15 +136,15 @@ CORRUPTED_WORLDS: Mapping[str, CorruptedWorld] = {
         _at(methods=(COPYING,), slower={BASELINE: 1.5}),
     ),
     "answer-cache": CorruptedWorld(
-        "answers of the drafter's arm are played back from a cache", ("StepsFasterThanBaseline",),
+        "answers of the drafter's arm are replayed from a cache", ("StepsFasterThanBaseline",),
         _at(slower={ARM: 0.2}),
     ),
     "preamble": CorruptedWorld(
-        "a gateway puts a system prompt in front, on the drafter's arm alone", ("PromptTokensDiffer",),
+        "a gateway adds a system prompt on the drafter's arm only", ("PromptTokensDiffer",),
         _at(between={ARM: TransportFaults(preamble="You are a helpful assistant.")}),
     ),
     "few-prompts": CorruptedWorld("four prompts", ("TooFewPrompts",),
                                  World(seed=7, prompts=4, load={"concurrency": [1]})),
-    "alike-prompts": CorruptedWorld("32 prompts of which 16 repeat the others",
+    "alike-prompts": CorruptedWorld("32 prompts, 16 of them duplicates",
                                    ("DuplicatePrompts",), _at(different=16)),
 }  # fmt: skip

@@ -24,9 +24,9 @@ LOADS: tuple[Mapping[str, Any], ...] = (
 
 
 def honest_world(number: int) -> World:
-    """The world of this number. Everything about it is drawn from the number alone.
+    """Return the world with this number, which is the seed of all its random choices.
 
-    Loads take turns, and dialects after each round of loads: every dialect meets every load.
+    Loads alternate with each number, and dialects after each round of loads, so that all combinations occur.
     """
     rng = np.random.default_rng((number, 0x5EED))
     load = LOADS[number % len(LOADS)]
@@ -51,7 +51,7 @@ def honest_world(number: int) -> World:
 
 
 def words(world: World) -> str:
-    """What kind of world it is, for tables."""
+    """Return a description of the world for tables."""
     level = ", ".join(f"{name} {value}" for name, value in world.load.items() if name in ("concurrency", "rate"))
-    told = f"{world.dialect}, {' and '.join(world.methods)} k={world.drafts}, {level}, {world.repeats} repeats"
-    return f"{told}, {world.prompts} prompts of {world.turns} turns, temperature {world.temperature:g}"
+    text = f"{world.dialect}, {' and '.join(world.methods)} k={world.drafts}, {level}, {world.repeats} repeats"
+    return f"{text}, {world.prompts} prompts of {world.turns} turns, temperature {world.temperature:g}"

@@ -14,7 +14,7 @@ NS_PER_MS = 1e6
 
 @dataclass(frozen=True)
 class Noise:
-    """Standard deviations of logs, but for `hiccup_share`: steps that take `hiccup` times as long."""
+    """Standard deviations of logs; `hiccup_share` is the share of steps that take `hiccup` times as long."""
 
     run: float = 0.01
     step: float = 0.03
@@ -24,7 +24,7 @@ class Noise:
 
 
 class Machine(Faults):
-    """The faults of one launch, and the machine on which it happens to run."""
+    """The faults of one launch, and the random speed of its machine."""
 
     def __init__(self, values: Mapping[Fault, float], noise: Noise, rng: np.random.Generator) -> None:
         super().__init__(values)
@@ -32,7 +32,7 @@ class Machine(Faults):
         object.__setattr__(self, "_machine", (pace, noise, rng))
 
     def slowdown(self, engine_seconds: float) -> float:
-        """The fault's, times the machine's pace, and what happens to this very step."""
+        """Slowdown of a step: by the fault, the machine's speed, and the noise of this step."""
         pace, noise, rng = self._machine  # type: ignore[attr-defined]
         hiccup = noise.hiccup if rng.random() < noise.hiccup_share else 1.0
         jitter = float(np.exp(rng.normal(0.0, noise.step)))
@@ -41,11 +41,11 @@ class Machine(Faults):
 
 @dataclass(frozen=True)
 class Network:
-    """Delays of one direction, each drawn anew (ns)."""
+    """Random delays of one direction, in ns, independent for each transfer."""
 
     noise: Noise
     rng: np.random.Generator
 
     def delay_ns(self) -> int:
-        """How long the next bytes travel."""
+        """Return the delay of the next bytes."""
         return int(self.noise.network_ms * NS_PER_MS * np.exp(self.rng.normal(0.0, 0.3)))

@@ -13,32 +13,32 @@ from virtual_time.clock import VirtualClock
 from virtual_time.noise import Network
 
 END_TOGETHER = 0.3
-"""Share of answers whose end (usage, [DONE]) one read brings together with the last chunk."""
+"""Share of answers whose end (usage, [DONE]) arrives in the same read as the last chunk."""
 IDLE_TIMEOUT_NS = 20_000_000_000
-"""After so long without a byte the client gives up."""
+"""The client's timeout without received bytes."""
 WRITE_NS = 20_000
-"""Between the last chunk's write and the end's."""
+"""Time between writing the last chunk and writing the end."""
 
 
 @dataclass(frozen=True)
 class TransportFaults:
-    """What stands between client and engine and is no network: a proxy, or a client that is late itself."""
+    """Faults between client and engine other than the network: a proxy, a gateway, or a late client."""
 
     chunks_at_once: int = 1
-    """A proxy hands over so many chunks in one write."""
+    """Number of chunks that a proxy forwards in one write."""
     late_end_ns: int = 0
-    """It holds back what follows the last token for so long."""
+    """Delay by the proxy of everything after the last token."""
     dawdling_ns: int = 0
-    """The client lets so much time pass before it sends."""
+    """Delay before the client sends a request."""
     preamble: str = ""
-    """A gateway puts these words in front of every prompt."""
+    """Text that a gateway adds before every prompt."""
     silent_cache: bool = False
-    """It takes the prompt's cached tokens out of the answer."""
+    """Whether the gateway removes the cached prompt tokens from usage."""
 
 
 @dataclass
 class VirtualResponse:
-    """Gathers what arrives; times are monotonic ns."""
+    """Collects the bytes that arrive; times are monotonic ns."""
 
     stream: TokenStream
     wire: ResponseFormat
@@ -54,7 +54,7 @@ class VirtualResponse:
     _held: list[bytes] = field(default_factory=list)
 
     async def come(self) -> ErrorClass | None:
-        """Take it to its end; how it failed, or None."""
+        """Read the response to its end; return how it failed, or None."""
         pending: list[StepOutput] = []
         async for piece in self.stream:
             if not self._sent and not pending:
@@ -101,7 +101,7 @@ class VirtualResponse:
         self.ended_ns = self.arrivals[-1].ns
 
     def _arrive(self, data: bytes, later_ns: int = 0) -> None:
-        """Bytes overtake none that were written before them."""
+        """Record the arrival of bytes, never before bytes that were written earlier."""
         if data:
             ns = self.clock() + later_ns + self.network.delay_ns()
             self.arrivals.append(ReceivedBytes(max(ns, self.arrivals[-1].ns + 1 if self.arrivals else 0), data))

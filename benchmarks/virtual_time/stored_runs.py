@@ -1,7 +1,7 @@
-"""A stored run of any size: the records of a small world over and over, with prompts and times of their own.
+"""A stored run of any size: repeats the records of a small world with distinct prompts and times.
 
-Files lie as `specbench run` leaves them: parts of two thousand rows, summaries, manifests. Only the plan's number of
-prompts is not the file's; nothing reads that.
+The files have the layout of `specbench run`: parts of two thousand rows, summaries, manifests. Only the plan's number
+of prompts differs from the records; no code reads it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ WATCH = ClientHealth(workers=1, loop_lag_p99_ms=0.3, cpu_share=0.2, kernel_clock
 
 
 def store_run(folder: Path, records: int, prompts: int) -> int:
-    """Store a run of two arms and five repeats with so many records in all; how many there are."""
+    """Store a run of two arms and five repeats with about `records` records in total; return their number."""
     world = World(
         methods=("eagle3",), load={"concurrency": [8], "warmupRequests": 8}, repeats=5, prompts=PART_ROWS // 4
     )
@@ -52,7 +52,7 @@ def store_run(folder: Path, records: int, prompts: int) -> int:
 
 
 def _measured(world: World) -> dict[str, pa.Table]:
-    """What is steady of each point."""
+    """Return the steady-phase records of each point."""
     found: dict[str, pa.Table] = {}
 
     def keep(point: Point, records: list[Record]) -> list[Record]:
@@ -66,7 +66,7 @@ def _measured(world: World) -> dict[str, pa.Table]:
 
 
 def _store_point(root: Store, plan: Plan, point: Point, template: pa.Table, size: tuple[int, int]) -> int:
-    """`size`: records of the point, and different prompts."""
+    """Store one point. `size`: its number of records, and of distinct prompts."""
     stored = []
     for number, table in enumerate(_parts(template, *size)):
         data, key = _parquet(table), part_key(point.hash, ATTEMPT, number)
@@ -87,7 +87,7 @@ def _parquet(table: pa.Table) -> bytes:
 
 
 def _parts(template: pa.Table, records: int, prompts: int) -> Iterator[pa.Table]:
-    """The template over and over, each time later, and with the next prompts in turn."""
+    """Yield the template repeatedly, each time with later times and the next prompts."""
     lasts = np.asarray(template.column("last_token_ns"), dtype=np.int64)
     longest_ns = int(lasts.max()) + 1
     for lap, begun in enumerate(range(0, records, template.num_rows)):

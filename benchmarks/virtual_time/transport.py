@@ -1,4 +1,4 @@
-"""A transport without sockets: passes request bytes to the engine's dialect and returns its bytes with time stamps."""
+"""A transport without sockets: passes request bytes to the engine's dialect and returns its bytes with timestamps."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from virtual_time.response import TransportFaults, VirtualResponse
 
 @dataclass
 class VirtualTransport:
-    """See `Transport`. What fails, fails as it would on a socket."""
+    """See `Transport`. Failures are the same as on a socket."""
 
     engine: SimulatedEngine
     dialect: ServerDialect
@@ -64,21 +64,21 @@ class VirtualTransport:
         return self.engine.submit(ask), self.dialect.wire(ask)
 
     def _rewritten(self, body: bytes) -> bytes:
-        """What the gateway makes of a chat's first message."""
+        """Add the gateway's text to the first message of a chat."""
         if not self.between.preamble:
             return body
-        asked = json.loads(body)
-        first = asked["messages"][0]
+        request_body = json.loads(body)
+        first = request_body["messages"][0]
         first["content"] = f"{self.between.preamble} {first['content']}"
-        return json.dumps(asked).encode()
+        return json.dumps(request_body).encode()
 
     async def _refused(self, refused: SimulatorRequestError, connect_ns: int, sent_ns: int) -> HttpExchange:
         body = json.dumps(self.dialect.error(refused)).encode()
         await self._travel()
-        ns, told = self.clock(), http_error(refused.status, body)
-        assert told is not None, "an engine's refusal has a status of its own"
+        ns, failure = self.clock(), http_error(refused.status, body)
+        assert failure is not None, "an engine's rejection has an HTTP error status"
         return HttpExchange(
-            sent_ns, (Incame(ns, body),), refused.status, {}, ns, connect_ns, ns, TimestampSource.KERNEL, *told
+            sent_ns, (Incame(ns, body),), refused.status, {}, ns, connect_ns, ns, TimestampSource.KERNEL, *failure
         )
 
     def _count(self, stream: TokenStream, failed: ErrorClass | None) -> None:

@@ -1,4 +1,4 @@
-"""The client's one worker in virtual time: the same loops, put together as `load.worker` does."""
+"""The client's single worker in virtual time, with the same loops as `load.worker`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from virtual_time.clock import NS_PER_S, VirtualClock
 
 
 class VirtualAlarm(PreciseTimer):
-    """Wakes at the very moment."""
+    """Sleeps until exactly the given time."""
 
     def __init__(self, clock: VirtualClock) -> None:
         super().__init__()
@@ -38,7 +38,7 @@ def _shared() -> SharedState:
 
 @dataclass
 class VirtualWorker:
-    """Drives one load after the other. `asking`: how a turn is asked."""
+    """Drives loads in sequence."""
 
     clock: VirtualClock
     shared: SharedState = field(default_factory=_shared)
@@ -48,7 +48,7 @@ class VirtualWorker:
         return self.shared.worker_table(1)
 
     def no_more_conversations(self) -> None:
-        """A closed loop begins none, and ends with those that are open."""
+        """Stop a closed loop: it starts no new conversations and finishes the open ones."""
         self.shared.conversation_counter.close()
 
     async def work(
@@ -59,7 +59,7 @@ class VirtualWorker:
         phase: RecordPhase | None,
         on_record: Callable[[Record], None],
     ) -> LoadTimeline:
-        """See it to its end."""
+        """Run the load to its end."""
         self.worker_table.wipe()
         self.shared.conversation_counter.open(UNLIMITED if load.conversations is None else load.conversations)
         (share,) = load.shares

@@ -36,7 +36,7 @@ NO_FAULTS: Mapping[Fault, float] = {}
 
 @dataclass(frozen=True)
 class World:
-    """`faults`, `between`, `limits` (most tokens of the context): by the arm's name, for an honest run empty."""
+    """`faults`, `between` and `limits` (maximum context tokens) are keyed by arm name, and empty for a clean run."""
 
     seed: int = 0
     dialect: str = "vllm"
@@ -47,7 +47,7 @@ class World:
     order: str = "Interleaved"
     prompts: int = 40
     different: int | None = None
-    """Of the prompts, how many differ; the others repeat them under names of their own."""
+    """Number of distinct prompts; the others are duplicates with their own ids. None: all are distinct."""
     turns: int = 1
     categories: tuple[str, ...] = ("code", "chat", "math", "news")
     acceptance: float = 0.65
@@ -60,9 +60,9 @@ class World:
     between: Mapping[str, TransportFaults] = field(default_factory=dict)
     limits: Mapping[str, int] = field(default_factory=dict)
     slower: Mapping[str, float] = field(default_factory=dict)
-    """How many times as long each step takes on the machine of an arm, by its name."""
+    """Factor on the step time of an arm's machine, by arm name."""
     foreign: bool = False
-    """Whether somebody else uses the engine too, one request after the other."""
+    """Whether another client also sends sequential requests to the engine."""
 
     @cached_property
     def plan(self) -> Plan:
@@ -71,7 +71,7 @@ class World:
 
     @cached_property
     def rows(self) -> tuple[Prompt, ...]:
-        """The prompts: words of the vocabulary, 20 to 200 of them a turn."""
+        """The prompts: 20 to 200 words of the vocabulary per turn."""
         rng, different = self.rng("prompts"), self.different or self.prompts
         texts = [self._turns(rng) for _ in range(different)]
         return tuple(
@@ -81,12 +81,12 @@ class World:
 
     @cached_property
     def known(self) -> PromptCategories:
-        """Which category a prompt is of: acceptance differs by it."""
+        """The category of each prompt, which determines acceptance."""
         texts = {message.content: row.category or "" for row in self.rows for turn in row.turns for message in turn}
         return PromptCategories(texts)
 
     def config(self, arm: Arm, launch: int) -> SimulatorConfig:
-        """The engine of one launch: the arm's drafter, on a machine of its own pace."""
+        """The engine configuration of one launch, with the arm's drafter and its machine's speed."""
         running = _drafter(arm)
         slower = self.slower.get(arm.name, 1.0)
         per_draft_ms = DRAFTER_PROFILES[running.method].per_draft_ms * slower
@@ -102,16 +102,16 @@ class World:
         )
 
     def rng(self, *purpose: object) -> np.random.Generator:
-        """A stream of its own for each purpose."""
+        """An independent random generator for each purpose."""
         digest = hashlib.sha256(repr((self.seed, *purpose)).encode()).digest()
         return np.random.default_rng(int.from_bytes(digest[:8], "little"))
 
     def _acceptance(self, running: SimulatedDrafter) -> AcceptanceProbabilities:
-        """Each category has its own, and each drafter is a little better or worse at each."""
+        """Acceptance probability by category, shifted slightly for each drafter."""
         rng = self.rng("acceptance", running.method)
         shifts = {name: float(rng.uniform(-0.15, 0.15)) for name in self.categories}
-        told = {name: (float(np.clip(self.acceptance + shift, 0.05, 0.95)),) for name, shift in shifts.items()}
-        return AcceptanceProbabilities({"default": (self.acceptance,), **told})
+        by_category = {name: (float(np.clip(self.acceptance + shift, 0.05, 0.95)),) for name, shift in shifts.items()}
+        return AcceptanceProbabilities({"default": (self.acceptance,), **by_category})
 
     def _turns(self, rng: np.random.Generator) -> tuple[tuple[ChatMessage, ...], ...]:
         words = (rng.choice(VOCABULARY, int(rng.integers(20, 200))) for _ in range(self.turns))
@@ -148,7 +148,7 @@ def _drafter(arm: Arm) -> SimulatedDrafter:
 
 
 def _needs(method: str) -> dict[str, Any]:
-    """What the API asks of a method beside its length."""
+    """The fields that the API requires for a method besides its draft length."""
     if method == SimulatedMethod.NGRAM:
         return {"promptLookupMax": 4}
     return (

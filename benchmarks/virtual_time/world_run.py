@@ -39,12 +39,12 @@ from virtual_time.world import WORKLOAD, World
 
 CREATED = "2026-01-01T00:00:00Z"
 LOOP_LAG_MS, CPU_SHARE = 0.3, 0.2
-"""What an idle client sees of itself: there is no event loop here that could be late."""
+"""Health of an idle client, because the virtual event loop is never late."""
 
 
 @dataclass(frozen=True)
 class Interference:
-    """What happens to an honest run's traces before they are judged; a lie of client or counters is told here."""
+    """Changes to the data of a run before it is summarised, to simulate incorrect clients, counters or records."""
 
     watch: Callable[[Point, ClientHealth], ClientHealth] = lambda _, watch: watch
     counters: Callable[[Point, CounterDeltas | None], CounterDeltas | None] = lambda _, counters: counters
@@ -71,7 +71,7 @@ def _frames(part: bytes) -> list[pd.DataFrame]:
 
 
 async def _somebody_else(engine: SimulatedEngine) -> None:
-    """Asks one thing after the other, past our client."""
+    """Send sequential requests to the engine from another client."""
     for number in count():
         prompt = SimulatedPrompt(f"foreign-{number}", (), tokens=50)
         ask = SimulatedRequest(
@@ -120,8 +120,8 @@ class _Launch:
     def seen(self) -> LaunchRecord:
         """Return the facts that the engine reports about itself."""
         pages = {page: self._page(page) for page in pages_of(self.reads.readings)}
-        told = read_facts(self.reads.readings, {page: self._document(page, text) for page, text in pages.items()})
-        facts = merge_facts(told, HostFacts(), "the simulator does not tell it")
+        observed = read_facts(self.reads.readings, {page: self._document(page, text) for page, text in pages.items()})
+        facts = merge_facts(observed, HostFacts(), "the simulator does not report it")
         name = f"{self.group.index}"
         return LaunchRecord(
             launch=name, group=self.group.index, arm=self.arm.name, simulated=True, queried_at=CREATED, facts=facts

@@ -19,7 +19,7 @@ ALGORITHMS = {
     EngineKind.VLLM: ({"algorithm": "ngram_gpu"}, {"algorithm": "custom_class", "model": "my_module.MyProposer"}),
     EngineKind.SGLANG: ({"algorithm": "UNO"},),
 }
-"""The drafter that method custom stands for, by engine."""
+"""The drafter for method custom, by engine."""
 FURTHER: dict[EngineKind, tuple[tuple[str, dict[str, Any]], ...]] = {
     EngineKind.VLLM: (
         ("ngram, its lengths", {"method": "ngram", "promptLookupMin": 2, "promptLookupMax": 4}),
@@ -51,7 +51,7 @@ class Case:
 
 
 def cases_of(kind: EngineKind, models: Path) -> list[Case]:
-    """Return the baseline with and without levelling, every method, and their settings. `models`: their folder."""
+    """Return the baseline with and without equalized arms, every method, and their settings. `models`: their folder."""
     plain = [
         (str(knobs.get("algorithm") or method), {"method": str(method), **knobs}) for method, knobs in _cells(kind)
     ]
@@ -83,7 +83,7 @@ def _case(name: str, engine: Engine, knobs: dict[str, Any], models: Path) -> Cas
 
 
 def _argv(engine: Engine, drafter: Drafter | None, models: Path, *, nodes: int = 1, rank: int = 0) -> tuple[str, ...]:
-    """As in a pod, the one of this rank in its group. What specbench itself refuses is a mistake of this file."""
+    """The command line of the pod with this rank. Raises ValueError if specbench itself rejects the case."""
     family = TARGETS.get(drafter.method, "llama") if drafter else "llama"
     target = Target.model_validate({"name": "acme/tiny", "path": str(models / family)})
     order = LaunchRequest(engine, target, drafter, slots=4, nodes=nodes)
@@ -95,6 +95,6 @@ def _argv(engine: Engine, drafter: Drafter | None, models: Path, *, nodes: int =
     for name, text in launch.configs.items():
         (configs / name).write_text(text)
     network = (launch.host_flag, "127.0.0.1", launch.port_flag, str(launch.port))
-    told = with_config_folder(launch, str(configs))
-    args = told.worker_args if rank and told.worker_args else told.args
+    in_folder = with_config_folder(launch, str(configs))
+    args = in_folder.worker_args if rank and in_folder.worker_args else in_folder.args
     return tuple(each.replace(LEADER, "127.0.0.1").replace(RANK, str(rank)) for each in (*args, *network))

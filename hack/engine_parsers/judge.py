@@ -15,9 +15,10 @@ class Refused(Exception):
 
 
 def judge(load: Callable[[], Callable[[list[str]], str]]) -> None:
-    """Cases from stdin, a verdict a line to stdout. `load` gives what takes a command line and says how far it went.
+    """Read cases from stdin and write one verdict per line to stdout.
 
-    Engines write on stdout what they like: it is theirs no longer.
+    `load` returns a function that checks a command line and returns the passed checks. Engines also print to stdout,
+    so their stdout is redirected to stderr.
     """
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
@@ -40,7 +41,7 @@ def _verdict(take: Callable[[list[str]], str], argv: list[str]) -> tuple[bool, s
 
 
 def _be_strict() -> None:
-    """Parsers raise instead of ending the program, and take no beginnings of flags: a renamed one might begin alike."""
+    """Make parsers raise instead of exiting, and reject abbreviated flags, which could match a renamed flag."""
     begin = argparse.ArgumentParser.__init__
 
     def strictly(parser: argparse.ArgumentParser, *args: Any, **kwargs: Any) -> None:

@@ -1,7 +1,7 @@
 """Checks command lines with vLLM's parser of `vllm serve`, its validation, and its engine configuration.
 
-Runs in vLLM's environment. The wheel infers no device without a GPU and is told it is a CPU; arctic-inference, which
-suffix decoding looks for and no wheel brings, is an empty module.
+Runs in vLLM's environment. The device is set to CPU, because vLLM finds none without a GPU. An empty module replaces
+arctic-inference, which suffix decoding requires and no wheel includes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Builds third-party Go programs, once, and caches them.
 
-Its folder in the cache is named by its version, or by a digest of the module of ours that pins it, so that a change of
-one rebuilds one. The folder appears by a rename and is therefore always whole; one process at a time builds a program.
+A program's folder in the cache is named by its version, or by a digest of this project's module that pins it, so that a
+change rebuilds only that program. The folder is created by a rename and is therefore always complete. A lock ensures
+that only one process builds a program.
 """
 
 from __future__ import annotations
@@ -33,10 +34,10 @@ def to_stderr(message: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class GoProgram:
-    """`module` is a folder beside this file or, where there is a version, a published module.
+    """`module` is a folder next to this file or, if `version` is set, a published module.
 
-    `package`: what is built there, as Go spells it; below a published module. `first_build_s`: seconds, as seen once on
-    two cores beside other work, with nothing in Go's build cache.
+    `package`: the Go package to build; relative to a published module. `first_build_s`: seconds of a build on two
+    cores with an empty Go build cache, measured once on a machine with other load.
     """
 
     name: str
@@ -56,7 +57,7 @@ class GoProgram:
         file = self.file
         if not file.exists():
             with locked(cache_folder() / f"{self.name}.lock"):
-                if not file.exists():  # another process may have built it while we waited
+                if not file.exists():  # another process may have built it during the wait for the lock
                     progress(f"building {self.name} (once; about {self.first_build_s} s on two cores)")
                     self._build(file)
         return file
@@ -90,16 +91,16 @@ class GoProgram:
         run(call, env={**environment(), "GOBIN": str(into)}, cwd=into)
 
 
-def cache_folder(told: Mapping[str, str] = os.environ) -> Path:
+def cache_folder(variables: Mapping[str, str] = os.environ) -> Path:
     """Return the folder of built programs: SPECBENCH_PEERS_CACHE, or next to the test cluster's cache."""
-    given = told.get("SPECBENCH_PEERS_CACHE")
-    home = told.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    given = variables.get("SPECBENCH_PEERS_CACHE")
+    home = variables.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     return Path(given).absolute() if given else Path(home).absolute() / "specbench" / "peers"
 
 
 def downloaded(module: str, version: str) -> Path:
     """Return a published module's folder in Go's cache. Raises RequirementMissing without Go, CommandFailed."""
-    # Outside any module, and never with a vendor folder: the version is all that counts.
+    # Run outside any module and without a vendor folder, so that only the version matters.
     call = [go(), "mod", "download", "-json", f"{module}@{version}"]
     return Path(json.loads(run(call, env=environment(), cwd=Path(tempfile.gettempdir())))["Dir"])
 

@@ -12,8 +12,8 @@ from packaging.version import Version
 from specbench_cluster.commands import run
 from specbench_cluster.errors import CommandFailed, RequirementMissing
 
-_ASKED = re.compile(r"^go\s+(\S+)", re.MULTILINE)
-_TOLD = re.compile(r"\bgo(\d+(?:\.\d+)*(?:(?:rc|beta)\d+)?)")
+_GO_LINE = re.compile(r"^go\s+(\S+)", re.MULTILINE)
+_VERSION = re.compile(r"\bgo(\d+(?:\.\d+)*(?:(?:rc|beta)\d+)?)")
 
 
 def environment() -> dict[str, str]:
@@ -30,33 +30,35 @@ def go() -> str:
 
 
 def go_for(go_mod: Path, what: str) -> str:
-    """The `go` on PATH where it is as new as this go.mod asks; `what` it builds goes into the error.
+    """Return the `go` on PATH if it is as new as this go.mod requires. Raises RequirementMissing.
 
-    Asked in the module's folder: there, a Go that may fetch newer ones (GOTOOLCHAIN) answers as the one that it will
-    be. Raises RequirementMissing.
+    Runs in the module's folder: there, a Go that may download a newer toolchain (GOTOOLCHAIN) reports the version that
+    it will use. The error contains `what` would be built.
     """
-    asked = asked_by(go_mod)
-    wanted = f"Go {asked} or newer, as `go` on PATH (it builds {what})"
+    minimum = asked_by(go_mod)
+    requirement = f"Go {minimum} or newer, as `go` on PATH (it builds {what})"
     found = shutil.which("go")
     if found is None:
-        raise _missing(wanted)
+        raise _missing(requirement)
     try:
-        told = run([found, "version"], env=environment(), cwd=go_mod.parent).strip()
-    except CommandFailed as failed:  # it may not fetch what is asked for, or cannot
-        raise _missing(f"{wanted}: {failed.output.strip()}") from failed
-    has = _TOLD.search(told)
-    if has is None or Version(has[1]) < Version(asked):
-        raise _missing(f"{wanted}; {found} is `{told}`")
+        version = run([found, "version"], env=environment(), cwd=go_mod.parent).strip()
+    except CommandFailed as failed:  # downloading the required toolchain is disabled, or fails
+        raise _missing(f"{requirement}: {failed.output.strip()}") from failed
+    has = _VERSION.search(version)
+    if has is None or Version(has[1]) < Version(minimum):
+        raise _missing(f"{requirement}; {found} is `{version}`")
     return found
 
 
 def asked_by(go_mod: Path) -> str:
     """Return the minimum Go version in a go.mod. Raises ValueError if it has no `go` line."""
-    found = _ASKED.search(go_mod.read_text(encoding="utf-8"))
+    found = _GO_LINE.search(go_mod.read_text(encoding="utf-8"))
     if found is None:
         raise ValueError(f"{go_mod} has no line `go VERSION`")
     return found[1]
 
 
-def _missing(wanted: str) -> RequirementMissing:
-    return RequirementMissing([wanted], cannot="a program of the ecosystem cannot be built on this machine", instead="")
+def _missing(requirement: str) -> RequirementMissing:
+    return RequirementMissing(
+        [requirement], cannot="a program of the ecosystem cannot be built on this machine", instead=""
+    )

@@ -32,6 +32,6 @@ def test_valid_addresses_have_no_flaw(address: str) -> None:
     assert flaw_of(address) is None
 
 
-def test_a_password_has_its_own_flaw_and_is_never_repeated() -> None:
+def test_a_password_in_the_address_has_its_own_message_without_the_password() -> None:
     assert flaw_of("http://me:secret@host:80") is SECRET
     assert "secret" not in str(SECRET)

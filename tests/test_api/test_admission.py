@@ -25,7 +25,7 @@ pytestmark = pytest.mark.cluster
 
 @pytest.fixture(scope="module")
 def runs(cluster: Cluster, crd: Definition) -> Iterator[Runs]:
-    """SpecBenchRuns of a namespace of our own."""
+    """SpecBenchRuns in a namespace of this module."""
     with cluster.namespace("admission") as namespace:
         yield Runs(cluster, namespace)
 
@@ -37,36 +37,36 @@ def test_the_definition_is_structural_and_established(crd: Definition) -> None:
     assert "NonStructuralSchema" not in conditions
 
 
-def test_the_server_keeps_the_definition_as_it_was_generated(crd: Definition) -> None:
+def test_the_server_stores_the_schema_as_generated(crd: Definition) -> None:
     wanted = RUN.definition()["spec"]["versions"][0]["schema"]
     assert crd.spec["versions"][0]["schema"] == wanted
 
 
-@pytest.mark.parametrize("refusal", INVALID_SPECS, ids=lambda refusal: refusal.why)
-def test_the_server_rejects_an_invalid_spec_with_path_and_remedy(refusal: InvalidSpecCase, runs: Runs) -> None:
-    message = runs.refusal_of(refusal.resource)
-    assert refusal.path in message
-    assert refusal.remedy in message
+@pytest.mark.parametrize("case", INVALID_SPECS, ids=lambda case: case.why)
+def test_the_server_rejects_an_invalid_spec_with_path_and_remedy(case: InvalidSpecCase, runs: Runs) -> None:
+    message = runs.refusal_of(case.resource)
+    assert case.path in message
+    assert case.remedy in message
 
 
 @pytest.mark.parametrize(("why", "edits"), VALID_SPECS, ids=[why for why, _ in VALID_SPECS])
-def test_the_server_takes_a_good_spec(why: str, edits: Mapping[str, Any], runs: Runs) -> None:
+def test_the_server_accepts_a_valid_spec(why: str, edits: Mapping[str, Any], runs: Runs) -> None:
     assert runs.try_out(resource(edits))["kind"] == "SpecBenchRun"
 
 
-def test_the_server_fills_in_the_very_defaults_of_the_models(runs: Runs) -> None:
+def test_the_server_sets_the_same_defaults_as_the_models(runs: Runs) -> None:
     stored = runs.try_out(resource())
     assert stored["spec"] == parse_run(resource()).spec.to_dict()
 
 
-def test_the_server_keeps_a_null_that_an_engine_is_meant_to_read(runs: Runs) -> None:
+def test_the_server_keeps_null_values_in_extra_body(runs: Runs) -> None:
     body = {"top_k": None, "deep": {"a": None}}
     stored = runs.try_out(resource({"spec.workloads[0].extraBody": body}))
     assert stored["spec"]["workloads"][0]["extraBody"] == body
 
 
-def test_a_run_is_unfinished_from_its_first_moment(runs: Runs) -> None:
-    """kstatus takes a missing status for a finished one; -1 is no generation, so it says InProgress."""
+def test_a_new_run_has_observed_generation_minus_one(runs: Runs) -> None:
+    """kstatus treats a missing status as finished; generation -1 matches no object, so kstatus reports InProgress."""
     assert runs.create(resource(name="fresh"))["status"] == {"observedGeneration": -1}
 
 
@@ -90,14 +90,14 @@ def test_a_run_is_unfinished_from_its_first_moment(runs: Runs) -> None:
     ],
     ids=lambda edits: next(iter(edits)),
 )
-def test_what_is_measured_is_immutable(edits: Mapping[str, Any], runs: Runs) -> None:
+def test_fields_that_define_the_measurement_are_immutable(edits: Mapping[str, Any], runs: Runs) -> None:
     runs.apply(resource(name="fixed"))
     with pytest.raises(ApiError, match="what is measured cannot be changed in an existing run"):
         runs.apply(resource(edits, name="fixed"))
 
 
-def test_a_field_of_the_extra_body_cannot_change_its_name_or_its_depth(runs: Runs) -> None:
-    """The server compares a map by its keys and whole values; an open object it would not compare so."""
+def test_keys_and_nested_values_of_extra_body_are_immutable(runs: Runs) -> None:
+    """The server compares a map by its keys and whole values, but not an object without a schema."""
     body = "spec.workloads[0].extraBody"
     runs.apply(resource({body: {"top_k": 20, "deep": {"a": [1]}}}, name="extra"))
     for other in ({"min_p": 20, "deep": {"a": [1]}}, {"top_k": 20, "deep": {"a": [2]}}, {"top_k": 20}):
@@ -118,7 +118,7 @@ def test_a_field_of_the_extra_body_cannot_change_its_name_or_its_depth(runs: Run
     ],
     ids=lambda edits: next(iter(edits)),
 )
-def test_suspension_gate_targets_and_deadlines_may_change(edits: Mapping[str, Any], runs: Runs) -> None:
+def test_suspend_gate_slo_and_deadlines_are_mutable(edits: Mapping[str, Any], runs: Runs) -> None:
     runs.apply(resource(name="living"))
     assert runs.apply(resource(edits, name="living"))["metadata"]["name"] == "living"
 
@@ -128,7 +128,7 @@ def test_applying_the_same_file_twice_changes_nothing(runs: Runs) -> None:
     assert runs.apply(resource(name="same"))["metadata"]["generation"] == first["metadata"]["generation"]
 
 
-def test_the_table_of_kubectl_shows_the_columns_that_matter(runs: Runs) -> None:
+def test_kubectl_get_prints_the_defined_columns_of_a_run(runs: Runs) -> None:
     runs.apply(resource(name="shown"))
     runs.set_status(
         "shown",
@@ -150,13 +150,13 @@ def test_the_table_of_kubectl_shows_the_columns_that_matter(runs: Runs) -> None:
     ]  # fmt: skip
 
 
-def test_the_status_is_written_apart_from_the_spec(runs: Runs) -> None:
+def test_the_status_is_a_subresource(runs: Runs) -> None:
     runs.apply(resource(name="apart"))
     runs.apply({**resource(name="apart"), "status": {"phase": "Succeeded"}})
     assert "phase" not in runs.get("apart")["status"]
 
 
-def test_two_conditions_of_one_type_are_refused(runs: Runs) -> None:
+def test_rejects_two_conditions_of_the_same_type(runs: Runs) -> None:
     runs.apply(resource(name="twice"))
     ready = _ready("A", "")
     with pytest.raises(ApiError, match="Duplicate value"):
@@ -164,8 +164,8 @@ def test_two_conditions_of_one_type_are_refused(runs: Runs) -> None:
 
 
 def _ready(reason: str, message: str) -> dict[str, Any]:
-    moment = "2026-01-01T00:00:00Z"
-    return {"type": "Ready", "status": "True", "reason": reason, "message": message, "lastTransitionTime": moment}
+    timestamp = "2026-01-01T00:00:00Z"
+    return {"type": "Ready", "status": "True", "reason": reason, "message": message, "lastTransitionTime": timestamp}
 
 
 def _paths() -> list[str]:
@@ -214,15 +214,15 @@ VALUES = st.one_of(
     base=st.sampled_from([WHOLE, {**WHOLE, **OPEN_LOOP}]),
     edits=st.dictionaries(st.sampled_from(_paths()), VALUES, min_size=1, max_size=2),
 )
-def test_server_and_models_agree_about_any_edit(runs: Runs, base: dict[str, Any], edits: dict[str, Any]) -> None:
+def test_server_and_models_accept_the_same_specs(runs: Runs, base: dict[str, Any], edits: dict[str, Any]) -> None:
     try:
         spec = resource({**base, **edits})
     except (KeyError, IndexError, TypeError, AttributeError):
-        return  # the edits take each other's ground away
-    assert _server_takes(spec, runs) == _models_take(spec), json.dumps(spec)
+        return  # one edit removes the parent of the other
+    assert _server_accepts(spec, runs) == _models_accept(spec), json.dumps(spec)
 
 
-def _server_takes(spec: Resource, runs: Runs) -> bool:
+def _server_accepts(spec: Resource, runs: Runs) -> bool:
     try:
         runs.try_out(spec)
     except ApiError:
@@ -230,8 +230,8 @@ def _server_takes(spec: Resource, runs: Runs) -> bool:
     return True
 
 
-def _models_take(spec: Resource) -> bool:
-    """As far as admission goes: reading, and the pairs that exist. The rest of planning is no admission."""
+def _models_accept(spec: Resource) -> bool:
+    """The part of validation that admission covers: parsing, and supported pairs of engine and method."""
     try:
         run = parse_run(spec)
     except InvalidSpec:

@@ -27,12 +27,12 @@ LOOKAHEAD = {"spec.template.spec.engine.kind": "vllm", "spec.template.spec.draft
 
 @pytest.fixture(scope="module")
 def campaigns(cluster: Cluster, campaign_crd: Definition) -> Iterator[Runs]:
-    """SpecBenchCampaigns of a namespace of our own."""
+    """SpecBenchCampaigns in a namespace of this module."""
     with cluster.namespace("campaigns") as namespace:
         yield Runs(cluster, namespace, CAMPAIGN.plural)
 
 
-def test_the_definition_is_structural_established_and_kept_as_it_was_generated(campaign_crd: Definition) -> None:
+def test_the_definition_is_structural_established_and_stored_as_generated(campaign_crd: Definition) -> None:
     conditions = {row["type"]: row["status"] for row in campaign_crd.status["conditions"]}
     assert conditions["Established"] == "True"
     assert "NonStructuralSchema" not in conditions
@@ -41,7 +41,7 @@ def test_the_definition_is_structural_established_and_kept_as_it_was_generated(c
 
 
 @pytest.mark.parametrize(
-    ("edits", "path", "says"),
+    ("edits", "path", "expected"),
     [
         ({"spec.template": MISSING}, "spec.template", "Required value"),
         ({"spec.tmplate": {}}, "spec.tmplate", "unknown field"),
@@ -61,24 +61,24 @@ def test_the_definition_is_structural_established_and_kept_as_it_was_generated(c
     ids=lambda given: str(given)[:60],
 )
 def test_the_server_rejects_an_invalid_campaign(
-    edits: Mapping[str, Any], path: str, says: str, campaigns: Runs
+    edits: Mapping[str, Any], path: str, expected: str, campaigns: Runs
 ) -> None:
     message = campaigns.refusal_of(campaign(edits))
     assert path in message
-    assert says in message
+    assert expected in message
 
 
 ANYTHING = [None, 0, 1.5, "text", True, [{"name": "a", "args": ["x"]}], {"deep": {"null": None}}]
 
 
-def test_the_server_keeps_every_value_as_it_was_given(campaigns: Runs) -> None:
+def test_the_server_stores_axis_values_exclude_and_include_unchanged(campaigns: Runs) -> None:
     rows = {"spec.axes[0].values": ANYTHING, "spec.exclude": [{"engine": None}], "spec.include": [{"set": {"a": None}}]}
     stored = campaigns.try_out(campaign(rows))
     assert stored["spec"]["axes"][0]["values"] == ANYTHING
     assert (stored["spec"]["exclude"], stored["spec"]["include"]) == ([{"engine": None}], [{"set": {"a": None}}])
 
 
-def test_the_server_fills_in_the_very_defaults_of_the_models_and_no_name_changes_by_it(campaigns: Runs) -> None:
+def test_the_server_sets_the_same_defaults_as_the_models_and_run_names_stay_the_same(campaigns: Runs) -> None:
     edits = {"spec.axes[1].values": [0, 1.0], "spec.template.spec.workloads[0].extraBody": {"min_p": 1.0}}
     stored = campaigns.try_out(campaign(edits))
     assert stored["spec"] == campaign_of(edits).spec.to_dict()
@@ -86,13 +86,13 @@ def test_the_server_fills_in_the_very_defaults_of_the_models_and_no_name_changes
     assert [run.name for run in kept.runs] == [run.name for run in written.runs]
 
 
-def test_a_campaign_may_be_changed_and_is_unfinished_from_its_first_moment(campaigns: Runs) -> None:
+def test_a_new_campaign_has_observed_generation_minus_one_and_its_spec_is_mutable(campaigns: Runs) -> None:
     assert campaigns.create(campaign(name="living"))["status"] == {"observedGeneration": -1}
     changed = campaigns.apply(campaign({"spec.template.spec.load.repeats": 9, "spec.axes": []}, name="living"))
     assert changed["metadata"]["generation"] == 2
 
 
-def test_the_largest_status_is_taken(campaigns: Runs) -> None:
+def test_the_status_accepts_at_most_256_runs(campaigns: Runs) -> None:
     campaigns.create(campaign(name="large"))
     rows = [{"name": f"{row:040d}", "cell": "x" * 96, "best": "y" * 64} for row in range(256)]
     campaigns.set_status("large", {"observedGeneration": 1, "runs": rows})
@@ -100,9 +100,9 @@ def test_the_largest_status_is_taken(campaigns: Runs) -> None:
         campaigns.set_status("large", {"observedGeneration": 1, "runs": [*rows, {"name": "one-more"}]})
 
 
-def test_the_table_of_kubectl_shows_how_far_how_good_and_what_is_wrong(campaigns: Runs) -> None:
+def test_kubectl_get_prints_the_defined_columns_of_a_campaign(campaigns: Runs) -> None:
     campaigns.create(campaign(name="shown"))
-    moment = "2026-01-01T00:00:00Z"
+    timestamp = "2026-01-01T00:00:00Z"
     ready = {"type": "Ready", "status": "False", "reason": "RunsFailed", "message": "2 of 64 runs failed"}
     campaigns.set_status(
         "shown",
@@ -116,7 +116,7 @@ def test_the_table_of_kubectl_shows_how_far_how_good_and_what_is_wrong(campaigns
             "gate": "passed",
             "budget": "3.2 of 40 GPU-hours",
             "round": {"number": 2},
-            "conditions": [{**ready, "lastTransitionTime": moment}],
+            "conditions": [{**ready, "lastTransitionTime": timestamp}],
         },
     )
     columns, cells = campaigns.table("shown")
@@ -132,7 +132,7 @@ def _paths() -> list[str]:
     found: list[str] = []
 
     def note(path: str, _: Schema) -> None:
-        if not path.startswith("spec.template.spec."):  # a run's own fields are tried out as a run's
+        if not path.startswith("spec.template.spec."):  # test_admission.py covers the fields of a run
             found.append(path.replace("[]", "[0]").replace("{}", ".key"))
 
     walk(CAMPAIGN.schema()["properties"]["spec"], "spec", note)
@@ -165,25 +165,27 @@ VALUES = st.one_of(
     base=st.sampled_from([{}, WHOLE]),
     edits=st.dictionaries(st.sampled_from(_paths()), VALUES, min_size=1, max_size=2),
 )
-def test_server_and_models_agree_about_any_edit(campaigns: Runs, base: dict[str, Any], edits: dict[str, Any]) -> None:
+def test_server_and_models_accept_the_same_campaigns(
+    campaigns: Runs, base: dict[str, Any], edits: dict[str, Any]
+) -> None:
     try:
-        wanted = campaign({**base, **edits})
+        given_campaign = campaign({**base, **edits})
     except (KeyError, IndexError, TypeError, AttributeError):
-        return  # the edits take each other's ground away
-    assert _server_takes(wanted, campaigns) == _models_take(wanted), json.dumps(wanted)
+        return  # one edit removes the parent of the other
+    assert _server_accepts(given_campaign, campaigns) == _models_accept(given_campaign), json.dumps(given_campaign)
 
 
-def _server_takes(wanted: Resource, campaigns: Runs) -> bool:
+def _server_accepts(given_campaign: Resource, campaigns: Runs) -> bool:
     try:
-        campaigns.try_out(wanted)
+        campaigns.try_out(given_campaign)
     except ApiError:
         return False
     return True
 
 
-def _models_take(wanted: Resource) -> bool:
+def _models_accept(given_campaign: Resource) -> bool:
     try:
-        parse_campaign(wanted)
+        parse_campaign(given_campaign)
     except InvalidSpec:
         return False
     return True

@@ -21,7 +21,7 @@ RUN = RUN_RESOURCE.schema()["properties"]["spec"]
 ETCD_FRIENDLY_BYTES = 100_000
 
 
-def test_the_template_is_a_whole_run_that_may_be_changed() -> None:
+def test_the_template_has_the_schema_of_a_run_without_the_immutability_rule() -> None:
     assert TEMPLATE["properties"] == RUN["properties"]
     assert TEMPLATE["required"] == RUN["required"]
     dropped = [rule for rule in RUN[VALIDATIONS] if rule not in TEMPLATE[VALIDATIONS]]
@@ -29,14 +29,14 @@ def test_the_template_is_a_whole_run_that_may_be_changed() -> None:
     assert all(rule in RUN[VALIDATIONS] for rule in TEMPLATE[VALIDATIONS])
 
 
-def test_no_rule_of_a_campaign_looks_back_or_into_values_that_cel_does_not_see() -> None:
+def test_no_cel_rule_of_a_campaign_uses_old_self_or_untyped_values() -> None:
     rules: list[str] = []
     walk(SCHEMA, "", lambda _, node: rules.extend(rule["rule"] for rule in node.get(VALIDATIONS, [])))
     assert rules
     assert [rule for rule in rules if "oldSelf" in rule or re.search(r"\.(values|exclude|include)\b", rule)] == []
 
 
-def test_an_axis_takes_any_json_and_rows_are_open_maps() -> None:
+def test_axis_values_may_be_any_json_and_exclude_and_include_rows_are_open_maps() -> None:
     anything = {"x-kubernetes-preserve-unknown-fields": True, "nullable": True}
     spec = SCHEMA["properties"]["spec"]["properties"]
     assert spec["axes"]["x-kubernetes-list-map-keys"] == ["path"]
@@ -45,12 +45,12 @@ def test_an_axis_takes_any_json_and_rows_are_open_maps() -> None:
     assert spec["include"]["items"]["maxProperties"] == spec["axes"]["maxItems"] + 1
 
 
-def test_a_campaign_is_unfinished_from_its_first_moment() -> None:
+def test_the_default_status_has_observed_generation_minus_one() -> None:
     assert SCHEMA["properties"]["status"]["default"] == {"observedGeneration": -1}
 
 
 @pytest.mark.parametrize("column", CAMPAIGN.columns, ids=lambda column: column["name"])
-def test_every_column_shows_a_field_that_there_is(column: dict[str, Any]) -> None:
+def test_every_printer_column_shows_an_existing_field_of_the_same_type(column: dict[str, Any]) -> None:
     path = column["jsonPath"]
     if path.startswith(".metadata") or "conditions" in path:
         return
@@ -60,7 +60,7 @@ def test_every_column_shows_a_field_that_there_is(column: dict[str, Any]) -> Non
     assert node["type"] == column["type"]
 
 
-def test_the_file_is_the_definition_and_the_names_are_those_of_the_kind() -> None:
+def test_the_rendered_yaml_equals_the_definition_with_its_names() -> None:
     assert yaml.safe_load(CAMPAIGN.render()) == CAMPAIGN.definition()
     names = CAMPAIGN.definition()["spec"]["names"]
     assert (names["plural"], names["shortNames"], names["categories"]) == (
@@ -69,7 +69,7 @@ def test_the_file_is_the_definition_and_the_names_are_those_of_the_kind() -> Non
     assert CAMPAIGN.file_name == "specbench.io_specbenchcampaigns.yaml"
 
 
-def test_the_reference_tells_a_runs_fields_once() -> None:
+def test_the_api_reference_does_not_repeat_the_fields_of_a_run_for_campaigns() -> None:
     page = reference.render()
     assert page.count("### `spec.template.spec`") == 1
     assert "### `spec.template.spec.load`" not in page
@@ -77,17 +77,17 @@ def test_the_reference_tells_a_runs_fields_once() -> None:
     assert "| `rerun` | string |" in page
 
 
-def longest(row: int) -> CampaignRunStatus:
-    """A row in which every text is as long as it may be."""
+def longest_row(row: int) -> CampaignRunStatus:
+    """A row in which every string has its maximum length."""
     texts: dict[str, Any] = {}
     for name, field in CampaignRunStatus.model_fields.items():
-        most = next((mark.max_length for mark in field.metadata if hasattr(mark, "max_length")), None)
-        texts |= {name: "x" * most} if most else {}
+        max_length = next((mark.max_length for mark in field.metadata if hasattr(mark, "max_length")), None)
+        texts |= {name: "x" * max_length} if max_length else {}
     return CampaignRunStatus(**{**texts, "name": f"{row:040d}", "gpu_seconds": 123456.789})
 
 
 def test_the_largest_status_is_below_100_kb() -> None:
-    """Rows are what grows with a campaign; its other texts are bounded, and few."""
-    rows = [longest(row) for row in range(RUNS_MAX)]
+    """Only the rows grow with a campaign; its other strings are few and have a maximum length."""
+    rows = [longest_row(row) for row in range(RUNS_MAX)]
     status = CampaignStatus(phase=CampaignPhase.RUNNING, counts=RunCounts(total=RUNS_MAX), runs=rows)
     assert len(status.model_dump_json(by_alias=True, exclude_none=True).encode()) < ETCD_FRIENDLY_BYTES

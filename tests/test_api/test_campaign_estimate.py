@@ -22,7 +22,7 @@ def plan(load: dict[str, Any], gpus: int = 2) -> Plan:
 CLOSED = {"concurrency": [1, 8], "repeats": 1}
 
 
-def test_launches_and_points_of_unknown_length_cost_what_is_assumed() -> None:
+def test_launches_and_points_of_unknown_duration_cost_the_assumed_durations() -> None:
     cost = cost_of_run(plan(CLOSED), BUDGET)
     assert cost == CampaignCost(launches=2, points=4, points_assumed=4, engine_seconds=240, gpu_hours=2 * 240 / 3600)
 
@@ -36,22 +36,22 @@ def test_launches_and_points_of_unknown_length_cost_what_is_assumed() -> None:
     ],
     ids=str,
 )
-def test_a_load_that_says_how_long_it_takes_is_believed(load: dict[str, Any], seconds: float) -> None:
+def test_a_duration_derived_from_the_load_replaces_the_assumed_one(load: dict[str, Any], seconds: float) -> None:
     assert cost_of_run(plan(load), BUDGET).engine_seconds == seconds
 
 
-def test_prompts_that_could_be_read_tell_how_long_a_rate_takes() -> None:
+def test_the_number_of_prompts_and_the_rate_determine_the_duration() -> None:
     load = {"rate": [2], "slots": 4, "repeats": 1}
     cost = cost_of_run(plan(load), BUDGET, turns={"chat": [1] * 80})
     assert (cost.engine_seconds, cost.points_assumed) == (200 + 2 * 40, 0)
 
 
-def test_what_is_measured_costs_nothing_and_neither_does_a_launch_without_anything_left() -> None:
-    wanted = plan(CLOSED)
-    first = wanted.groups[0]
-    assert cost_of_run(wanted, BUDGET, [first.points[0].hash]).engine_seconds == 230
-    assert cost_of_run(wanted, BUDGET, [point.hash for point in first.points]).launches == 1
-    assert cost_of_run(wanted, BUDGET, [point.hash for point in wanted.points]) == CampaignCost()
+def test_measured_points_and_launches_without_remaining_points_cost_nothing() -> None:
+    planned = plan(CLOSED)
+    first = planned.groups[0]
+    assert cost_of_run(planned, BUDGET, [first.points[0].hash]).engine_seconds == 230
+    assert cost_of_run(planned, BUDGET, [point.hash for point in first.points]).launches == 1
+    assert cost_of_run(planned, BUDGET, [point.hash for point in planned.points]) == CampaignCost()
 
 
 @pytest.mark.parametrize(
@@ -61,17 +61,17 @@ def test_what_is_measured_costs_nothing_and_neither_does_a_launch_without_anythi
         ({"claimedGpus": 4, "resourceClaimTemplateName": "four", "nodes": 2}, 8),
     ],
 )
-def test_gpu_hours_are_those_of_all_nodes_however_gpus_are_given(placement: dict[str, Any], gpus: int) -> None:
+def test_gpu_hours_count_all_nodes_for_gpus_and_for_claimed_gpus(placement: dict[str, Any], gpus: int) -> None:
     planned = expand(run_of({"spec.load": CLOSED, "spec.placement": placement}))
     assert cost_of_run(planned, BUDGET).gpu_hours == pytest.approx(gpus * 240 / 3600)
 
 
-def test_a_run_without_gpus_takes_time_and_no_gpu_hours() -> None:
+def test_a_run_without_gpus_has_engine_seconds_but_no_gpu_hours() -> None:
     cost = cost_of_run(plan(CLOSED, gpus=0), BUDGET)
     assert (cost.engine_seconds, cost.gpu_hours) == (240, 0)
 
 
-def test_runs_add_up_and_the_budget_is_told_only_where_it_is_exceeded() -> None:
+def test_total_adds_up_runs_and_over_budget_returns_the_excess_or_none() -> None:
     one = cost_of_run(plan(CLOSED), BUDGET)
     both = total([one, one])
     assert (both.launches, both.points, both.points_assumed, both.engine_seconds) == (4, 8, 8, 480)

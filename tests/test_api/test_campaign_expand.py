@@ -32,11 +32,11 @@ def cells(edits: dict[str, Any] | None = None) -> list[dict[str, Any]]:
     return [dict(run.cell) for run in planned(edits).runs]
 
 
-def test_the_first_axis_varies_slowest_and_an_axis_without_a_name_has_the_last_word_of_its_path() -> None:
+def test_the_first_axis_varies_slowest_and_axis_names_default_to_the_last_path_step() -> None:
     assert cells() == [{"engine": e, "temperature": t} for e in ("vllm", "sglang") for t in (0, 0.7, 1)]
 
 
-def test_a_row_of_exclude_stands_for_every_combination_that_has_its_values() -> None:
+def test_an_exclude_row_removes_every_combination_with_its_values() -> None:
     assert cells({"spec.exclude": [{"engine": "sglang", "temperature": 1.0}, {"temperature": 0.7}]}) == [
         {"engine": "vllm", "temperature": 0},
         {"engine": "vllm", "temperature": 1},
@@ -44,14 +44,14 @@ def test_a_row_of_exclude_stands_for_every_combination_that_has_its_values() -> 
     ]
 
 
-def test_a_row_of_include_that_fits_nothing_is_a_combination_of_its_own_behind_the_others() -> None:
+def test_an_include_row_that_matches_no_combination_is_appended_as_a_new_one() -> None:
     found = planned({"spec.include": [{"engine": "vllm", "temperature": 1.5}]}).runs
     assert dict(found[-1].cell) == {"engine": "vllm", "temperature": 1.5}
     assert len(found) == 7
     assert found[-1].run.spec.workloads[0].sampling.temperature == 1.5
 
 
-def test_a_row_of_include_that_names_no_value_of_an_axis_leaves_that_to_the_template() -> None:
+def test_an_include_row_without_a_value_for_an_axis_uses_the_templates_value() -> None:
     edits = {
         "spec.template.spec.workloads[0].sampling": {"temperature": 0.3},
         "spec.include": [{"engine": "llama-cpp"}],
@@ -59,37 +59,37 @@ def test_a_row_of_include_that_names_no_value_of_an_axis_leaves_that_to_the_temp
     assert cells(edits)[-1] == {"engine": "llama-cpp", "temperature": 0.3}
 
 
-def test_what_include_sets_reaches_the_combinations_that_fit_and_no_other() -> None:
+def test_include_set_applies_only_to_matching_combinations() -> None:
     found = planned({"spec.include": [{"temperature": 0.7, "set": {"load.repeats": 5, "load.requests": 9}}]}).runs
     assert [run.run.spec.load.repeats for run in found] == [3, 5, 3, 3, 5, 3]
     assert [run.run.spec.load.requests for run in found] == [None, 9, None, None, 9, None]
 
 
-def test_what_include_sets_reaches_the_combination_that_it_adds() -> None:
+def test_include_set_applies_to_the_combination_that_the_row_adds() -> None:
     found = planned({"spec.include": [{"temperature": 2, "set": {"load.repeats": 5}}]}).runs
     assert [run.run.spec.load.repeats for run in found] == [3] * 6 + [5]
 
 
-def test_rows_of_include_that_differ_by_what_they_set_alone_are_cells_of_their_own() -> None:
+def test_include_rows_that_differ_only_in_set_have_different_cells() -> None:
     rows = [{"engine": "vllm", "temperature": 1.5, "set": {"load.repeats": repeats}} for repeats in (4, 5)]
-    told = [
+    annotations = [
         run.resource["metadata"]["annotations"]["specbench.io/cell"] for run in planned({"spec.include": rows}).runs
     ]
-    assert len(set(told)) == len(told) == 8
-    assert json.loads(told[-1]) == {KIND: "vllm", HEAT: 1.5, "set": {"load.repeats": 5}}
+    assert len(set(annotations)) == len(annotations) == 8
+    assert json.loads(annotations[-1]) == {KIND: "vllm", HEAT: 1.5, "set": {"load.repeats": 5}}
 
 
-def test_include_may_bring_back_what_exclude_took() -> None:
+def test_include_can_restore_an_excluded_combination() -> None:
     edits = {"spec.exclude": [{"temperature": 1}], "spec.include": [{"engine": "vllm", "temperature": 1.0}]}
     assert len(cells(edits)) == 5
 
 
-def test_without_axes_the_template_is_the_one_run() -> None:
+def test_a_campaign_without_axes_has_one_run_from_the_template() -> None:
     (run,) = planned({"spec.axes": MISSING}).runs
     assert (dict(run.cell), cell_text(run.cell)) == ({}, "the template")
 
 
-def test_a_value_may_be_a_whole_list_and_null_takes_a_field_away() -> None:
+def test_an_axis_value_may_be_a_list_and_null_removes_a_field() -> None:
     axes = [
         {"path": "drafters", "values": [[DRAFTERS[1]], DRAFTERS]},
         {"path": "load.requests", "values": [4, None]},
@@ -101,7 +101,7 @@ def test_a_value_may_be_a_whole_list_and_null_takes_a_field_away() -> None:
     assert cell_text(found[2].cell) == "drafters=eagle3+ngram requests=4"
 
 
-def test_a_row_goes_by_its_name_and_a_key_with_dots_in_quotes() -> None:
+def test_a_path_may_select_a_row_by_name_and_quote_a_key_with_dots() -> None:
     axes = [
         {"path": "workloads[name=chat].output.maxTokens", "values": [20, 50]},
         {"name": "gpu", "path": 'placement.nodeSelector["nvidia.com/gpu.product"]', "values": ["H100", "H200"]},
@@ -111,7 +111,7 @@ def test_a_row_goes_by_its_name_and_a_key_with_dots_in_quotes() -> None:
     assert found[1].run.spec.placement.node_selector == {"nvidia.com/gpu.product": "H200"}
 
 
-def test_a_whole_object_is_put_in_before_its_fields_whatever_the_order_of_the_axes() -> None:
+def test_an_axis_of_an_object_applies_before_axes_of_its_fields_in_any_order() -> None:
     load = {"path": "load", "values": [{"concurrency": [4]}, {"concurrency": [8]}]}
     repeats = {"path": "load.repeats", "values": [1, 2]}
     names = [{run.name for run in planned({"spec.axes": axes}).runs} for axes in ([load, repeats], [repeats, load])]
@@ -119,7 +119,7 @@ def test_a_whole_object_is_put_in_before_its_fields_whatever_the_order_of_the_ax
     assert len(names[0]) == 4
 
 
-def test_each_run_is_one_that_a_user_could_have_written() -> None:
+def test_each_run_resource_parses_and_expands_to_the_same_plan() -> None:
     for run in planned({"spec.template.metadata": {"labels": {"team": "a"}, "annotations": {"why": "x"}}}).runs:
         read = parse_run(run.resource)
         assert read == run.run
@@ -127,7 +127,7 @@ def test_each_run_is_one_that_a_user_could_have_written() -> None:
         assert run.plan.name == read.metadata.name == run.name
 
 
-def test_a_run_says_whose_it_is_and_what_its_combination_is() -> None:
+def test_a_run_has_labels_of_its_campaign_and_an_annotation_with_its_cell() -> None:
     edits = {"metadata.uid": "u-1", "spec.template.metadata": {"labels": {"team": "a"}, "annotations": {"why": "x"}}}
     metadata = planned(edits, number=3).runs[1].resource["metadata"]
     assert metadata["namespace"] == "default"
@@ -141,29 +141,29 @@ def test_a_run_says_whose_it_is_and_what_its_combination_is() -> None:
     assert json.loads(metadata["annotations"]["specbench.io/cell"]) == {KIND: "vllm", HEAT: 0.7}
 
 
-def test_a_cell_is_the_same_text_from_a_file_and_from_the_api_server() -> None:
-    """Which keeps 1.0 as 1."""
+def test_a_cell_writes_whole_floats_as_integers_as_the_api_server_does() -> None:
+    """The API server stores 1.0 as 1."""
     written = planned().runs[2].resource["metadata"]["annotations"]
     assert written == {"specbench.io/cell": f'{{"{KIND}":"vllm","{HEAT}":1}}'}
 
 
-def test_a_cell_stays_the_same_when_its_axes_are_renamed_reordered_or_spelt_otherwise() -> None:
-    """By it a run finds the baseline of an earlier round."""
+def test_a_cell_is_independent_of_axis_names_order_and_path_spelling() -> None:
+    """A run finds its baseline in an earlier round by its cell."""
     gpu = {"name": "gpu", "path": 'placement.nodeSelector["gpu"]', "values": ["H100", "H200"]}
     heat = {"path": HEAT, "values": [0, 0.7]}
-    told = [
+    annotations = [
         {run.resource["metadata"]["annotations"]["specbench.io/cell"] for run in planned({"spec.axes": axes}).runs}
         for axes in (
             [gpu, heat],
             [{**heat, "name": "how-hot"}, {**gpu, "name": "card", "path": "placement.nodeSelector.gpu"}],
         )
     ]
-    assert len(told[0]) == 4
-    assert told[0] == told[1]
+    assert len(annotations[0]) == 4
+    assert annotations[0] == annotations[1]
 
 
 @pytest.mark.parametrize(
-    ("edits", "says"),
+    ("edits", "expected"),
     [
         ({"spec.exclude": [{"engine": "vlm"}]}, r"spec\.exclude\[0\] matches no combination"),
         ({"spec.include": [{"engine": "vllm"}]}, r"spec\.include\[0\] has no effect"),
@@ -174,9 +174,9 @@ def test_a_cell_stays_the_same_when_its_axes_are_renamed_reordered_or_spelt_othe
     ],
     ids=str,
 )
-def test_likely_mistakes_are_warnings(edits: dict[str, Any], says: str) -> None:
+def test_likely_mistakes_are_warnings(edits: dict[str, Any], expected: str) -> None:
     warned = planned(edits)
-    assert any(re.search(says, line) for line in warned.warnings)
+    assert any(re.search(expected, line) for line in warned.warnings)
     assert len(warned.runs) == 6
 
 
@@ -201,24 +201,24 @@ def test_combinations_that_measure_the_same_are_one_run() -> None:
     ],
     ids=str,
 )
-def test_a_value_is_told_in_few_words(value: Any, text: str) -> None:
+def test_value_text_shortens_values(value: Any, text: str) -> None:
     assert value_text(value) == text
 
 
-def test_the_text_of_a_combination_fits_into_a_row_of_status() -> None:
+def test_the_short_text_of_a_combination_fits_the_status_field() -> None:
     cell = {f"axis-{number}": "v" * 30 for number in range(8)}
     assert len(short_cell_text(cell)) == CELL_TEXT_MAX < len(cell_text(cell))
 
 
-def test_every_run_of_a_matrix_may_carry_on_the_newest_results_of_its_own_name() -> None:
+def test_every_run_of_the_first_round_may_adopt_the_latest_results_of_its_name() -> None:
     found = planned({"spec.template.spec.results.adopt": "Latest", "metadata.uid": "u-1"}).runs
     assert {run.run.spec.results.adopt for run in found} == {"Latest"}
-    assert {run.name for run in found} == {run.name for run in planned().runs}, "it is no part of what is measured"
-    assert {run.plan.uid for run in found} == {""}, "whose results those are, S3 says"
+    assert {run.name for run in found} == {run.name for run in planned().runs}, "adopt is not part of the measurement"
+    assert {run.plan.uid for run in found} == {""}, "the UID of the adopted results comes from S3"
 
 
-def test_runs_of_later_rounds_begin_anew() -> None:
-    """A campaign that was lost counts its rounds anew, and old answers lie under the names of its next rounds."""
+def test_runs_of_later_rounds_adopt_no_results() -> None:
+    """A recreated campaign counts rounds from 1 again, so results of old rounds exist under the names of new ones."""
     latest = {"spec.template.spec.results.adopt": "Latest"}
     later = planned(latest, number=2).runs
     assert {run.run.spec.results.adopt for run in later} == {None}

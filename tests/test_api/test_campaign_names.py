@@ -1,4 +1,4 @@
-"""A run of a campaign is named by what it measures: other edits do not change any name."""
+"""The name of a campaign's run is a hash of what it measures; other edits do not change it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from specbench_testing.campaigns import ENGINE, TEMPERATURE, campaign_of
 from specbench_testing.resources import run_of
 
 PINNED = "gda2ljny"
-"""Changing it makes every campaign of every user begin anew: a new RUN_SCHEMA then, and a note in the change log."""
+"""A change restarts every campaign of every user: it needs a new RUN_SCHEMA and an entry in the change log."""
 
 Edits = Mapping[str, Any]
 
@@ -33,7 +33,7 @@ def hashed(edits: Edits | None = None) -> str:
     return run_hash(run_of(edits).spec)
 
 
-def test_the_name_of_one_known_run_never_changes() -> None:
+def test_the_name_of_a_pinned_run_stays_the_same() -> None:
     edits = {
         "spec.engine": {"kind": "vllm", "version": "0.33.0", "args": ["--a=b"]},
         "spec.drafters[0]": {"name": "n", "method": "ngram", "promptLookupMax": 4},
@@ -70,7 +70,7 @@ def test_the_name_of_one_known_run_never_changes() -> None:
     ],
     ids=str,
 )
-def test_what_is_not_measured_and_what_is_so_by_default_is_not_in_a_name(edits: Edits) -> None:
+def test_fields_that_are_not_measured_and_explicit_defaults_do_not_change_the_hash(edits: Edits) -> None:
     assert hashed(edits) == hashed()
 
 
@@ -96,7 +96,7 @@ def test_what_is_not_measured_and_what_is_so_by_default_is_not_in_a_name(edits: 
     ],
     ids=str,
 )
-def test_what_is_measured_is_in_the_name(edits: Edits) -> None:
+def test_measured_fields_change_the_hash(edits: Edits) -> None:
     assert hashed(edits) != hashed()
 
 
@@ -109,11 +109,11 @@ def test_what_is_measured_is_in_the_name(edits: Edits) -> None:
     ],
     ids=str,
 )
-def test_loads_that_come_to_the_same_have_one_name(one: Edits, other: Edits) -> None:
+def test_equivalent_loads_have_the_same_hash(one: Edits, other: Edits) -> None:
     assert hashed({"spec.load": one}) == hashed({"spec.load": other})
 
 
-def test_the_api_server_keeps_one_point_nought_as_one_where_no_schema_looks_and_names_do_not_change_by_it() -> None:
+def test_whole_floats_and_integers_in_extra_body_have_the_same_hash() -> None:
     path = "spec.workloads[0].extraBody"
     assert hashed({path: {"min_p": 1.0, "deep": [2.0]}}) == hashed({path: {"min_p": 1, "deep": [2]}})
     assert hashed({path: {"flag": True}}) != hashed({path: {"flag": 1}})
@@ -124,34 +124,34 @@ def test_the_api_server_keeps_one_point_nought_as_one_where_no_schema_looks_and_
     axes=st.permutations([ENGINE, TEMPERATURE, {"path": "load.repeats", "values": [2, 3]}]),
     shuffled=st.permutations([0, 0.7, 1.0]),
 )
-def test_the_order_of_axes_and_of_values_leaves_every_name_alone(axes: list[Edits], shuffled: list[float]) -> None:
+def test_the_order_of_axes_and_values_does_not_change_names(axes: list[Edits], shuffled: list[float]) -> None:
     given_axes = [{**axis, "values": shuffled} if "temperature" in axis["path"] else axis for axis in axes]
     plain = [ENGINE, TEMPERATURE, {"path": "load.repeats", "values": [2, 3]}]
     assert sorted(names({"spec.axes": given_axes})) == sorted(names({"spec.axes": plain}))
 
 
-def test_further_values_and_combinations_leave_the_names_that_are_there_alone() -> None:
+def test_added_values_and_combinations_do_not_change_existing_names() -> None:
     before = set(names())
     further = names({"spec.axes[0].values": ["tensorrt-llm", "vllm", "sglang"], "spec.include": [{"temperature": 2}]})
     assert before < set(further)
     assert len(set(further)) == 10
 
 
-def test_renaming_an_axis_leaves_every_name_alone() -> None:
+def test_renaming_an_axis_does_not_change_names() -> None:
     assert names({"spec.axes[0].name": "server", "spec.axes[1].name": "t"}) == names()
 
 
-def test_an_axis_whose_value_is_the_templates_leaves_every_name_alone() -> None:
+def test_an_axis_with_the_templates_value_does_not_change_names() -> None:
     assert names({"spec.axes[2]": {"path": "load.repeats", "values": [3]}}) == names()
     assert names({"spec.axes[2]": {"path": "load.order", "values": ["Interleaved"]}}) == names()
 
 
-def test_a_row_whose_fields_are_the_templates_leaves_every_name_alone() -> None:
+def test_an_include_row_with_the_templates_values_does_not_change_names() -> None:
     assert names({"spec.include": [{"engine": "vllm", "set": {"load.repeats": 3}}]}) == names()
 
 
 @given(campaign=st.from_regex(r"[a-z]([a-z0-9-]{0,26}[a-z0-9])?", fullmatch=True), number=st.integers(1, 10**6))
-def test_every_name_of_every_round_is_one_that_a_run_may_have(campaign: str, number: int) -> None:
+def test_run_names_of_every_round_are_valid_and_within_the_length_limit(campaign: str, number: int) -> None:
     assert len(campaign) <= CAMPAIGN_NAME_MAX
     name = run_name(campaign, run_of().spec, number)
     assert len(name) <= NAME_MAX
@@ -159,7 +159,7 @@ def test_every_name_of_every_round_is_one_that_a_run_may_have(campaign: str, num
     assert len(client_name(name, 511, 99)) <= 63
 
 
-def test_each_round_has_names_of_its_own_and_the_first_adds_nothing() -> None:
+def test_later_rounds_append_a_suffix_to_run_names_and_the_first_round_does_not() -> None:
     assert run_name("n", run_of().spec, 1) == f"n-{hashed()}"
     assert names(number=2) == [f"{name}-2" for name in names()]
     suffixes = {run_name("n", run_of().spec, number) for number in range(1, ROUND_NAMES + 1)}

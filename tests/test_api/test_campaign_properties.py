@@ -50,8 +50,8 @@ def _cell(combination: Combination) -> tuple[Any, ...]:
     return tuple(key_of(combination.values.get(name)) for name in VALUES)
 
 
-def taken(exclude: list[Row]) -> set[tuple[Any, ...]]:
-    """By the definition: every combination for which a row has all its values."""
+def excluded(exclude: list[Row]) -> set[tuple[Any, ...]]:
+    """The excluded combinations by definition: those that have all values of some row."""
     whole = [dict(zip(VALUES, values, strict=True)) for values in product(*VALUES.values())]
     return {
         tuple(key_of(value) for value in cell.values())
@@ -65,25 +65,27 @@ WHOLE = {tuple(key_of(value) for value in values) for values in product(*VALUES.
 
 
 @given(exclude=ROWS)
-def test_exclude_takes_what_its_rows_stand_for_and_nothing_else(exclude: list[Row]) -> None:
-    left = WHOLE - taken(exclude)
+def test_exclude_removes_exactly_the_combinations_that_match_a_row(exclude: list[Row]) -> None:
+    remaining = WHOLE - excluded(exclude)
     try:
-        assert set(cells(exclude)) == left
+        assert set(cells(exclude)) == remaining
     except InvalidSpec:
-        assert not left
+        assert not remaining
 
 
 @settings(max_examples=40)
 @given(one=ROWS, other=ROWS)
-def test_what_two_lists_of_exclude_leave_is_what_both_leave(one: list[Row], other: list[Row]) -> None:
-    if WHOLE - taken(one) - taken(other):
+def test_two_exclude_lists_leave_the_intersection_of_what_each_leaves(one: list[Row], other: list[Row]) -> None:
+    if WHOLE - excluded(one) - excluded(other):
         assert set(cells([*one, *other])) == set(cells(one)) & set(cells(other))
 
 
 @settings(max_examples=40)
 @given(exclude=ROWS, include=NEW_ROWS, further=NEW_ROWS)
-def test_include_adds_and_takes_nothing_away(exclude: list[Row], include: list[Row], further: list[Row]) -> None:
-    if WHOLE - taken(exclude):
+def test_include_appends_combinations_and_removes_none(
+    exclude: list[Row], include: list[Row], further: list[Row]
+) -> None:
+    if WHOLE - excluded(exclude):
         fewer, more = cells(exclude, include), cells(exclude, [*include, *further])
         assert more[: len(fewer)] == fewer
         assert len(fewer) == len(cells(exclude)) + len(include)
@@ -91,7 +93,7 @@ def test_include_adds_and_takes_nothing_away(exclude: list[Row], include: list[R
 
 @settings(max_examples=12)
 @given(exclude=ROWS, include=NEW_ROWS, repeats=st.integers(1, 4))
-def test_no_two_runs_of_a_round_have_one_name_and_each_measures_what_no_other_does(
+def test_runs_of_a_round_have_distinct_names_and_distinct_measurements(
     exclude: list[Row], include: list[Row], repeats: int
 ) -> None:
     row = {"engine": "vllm", "set": {"load.repeats": repeats}}
@@ -107,7 +109,7 @@ def test_no_two_runs_of_a_round_have_one_name_and_each_measures_what_no_other_do
 
 @settings(max_examples=12)
 @given(include=NEW_ROWS, order=st.randoms(use_true_random=False))
-def test_the_order_of_include_rows_changes_the_order_of_runs_alone(include: list[Row], order: Any) -> None:
+def test_the_order_of_include_rows_changes_only_the_order_of_runs(include: list[Row], order: Any) -> None:
     rows = [*include, {"engine": "vllm", "set": {"load.repeats": 2}}, {"tokens": 8, "set": {"load.requests": 4}}]
     shuffled = order.sample(rows, len(rows))
     first, second = (expand_campaign(_campaign([], each)).runs for each in (rows, shuffled))

@@ -15,9 +15,9 @@ from specbench_testing.resources import resource
 
 
 def problems_of(edits: dict[str, Any]) -> list[Problem]:
-    with pytest.raises(InvalidSpec) as refused:
+    with pytest.raises(InvalidSpec) as rejected:
         expand_campaign(campaign_of(edits))
-    return list(refused.value.problems)
+    return list(rejected.value.problems)
 
 
 LONG = {"path": "load.requests", "values": list(range(1, 65))}
@@ -27,7 +27,7 @@ MANY = {"path": "load.warmupRequests", "values": [1, 2, 3]}
 
 
 @pytest.mark.parametrize(
-    ("edits", "path", "says"),
+    ("edits", "path", "expected"),
     [
         ({"spec.tmplate": {}}, "spec.tmplate", "did you mean template"),
         ({"spec.template.spec.load.repeats": 0}, "spec.template.spec.load.repeats", "greater than or equal to 1"),
@@ -52,15 +52,15 @@ MANY = {"path": "load.warmupRequests", "values": [1, 2, 3]}
     ],
     ids=str,
 )
-def test_parsing_rejects_what_the_schema_rejects(edits: dict[str, Any], path: str, says: str) -> None:
-    with pytest.raises(InvalidSpec) as refused:
+def test_parsing_rejects_what_the_schema_rejects(edits: dict[str, Any], path: str, expected: str) -> None:
+    with pytest.raises(InvalidSpec) as rejected:
         parse_campaign(campaign(edits))
-    problem = next(problem for problem in refused.value.problems if problem.path == path)
-    assert says in str(problem)
+    problem = next(problem for problem in rejected.value.problems if problem.path == path)
+    assert expected in str(problem)
 
 
 @pytest.mark.parametrize(
-    ("edits", "path", "says"),
+    ("edits", "path", "expected"),
     [
         ({"spec.exclude": [{"engin": "vllm"}]}, "spec.exclude[0].engin", "is not an axis (axes: engine, temperature)"),
         ({"spec.exclude": [{}]}, "spec.exclude[0]", "has no value of an axis"),
@@ -113,12 +113,12 @@ def test_parsing_rejects_what_the_schema_rejects(edits: dict[str, Any], path: st
     ],
     ids=lambda given: str(given)[:60],
 )  # fmt: skip
-def test_planning_rejects_problems_beyond_the_schema(edits: dict[str, Any], path: str, says: str) -> None:
+def test_planning_rejects_problems_beyond_the_schema(edits: dict[str, Any], path: str, expected: str) -> None:
     problem = next(problem for problem in problems_of(edits) if problem.path == path)
-    assert says in str(problem)
+    assert expected in str(problem)
 
 
-def test_all_invalid_combinations_are_reported_and_each_problem_once() -> None:
+def test_all_invalid_combinations_are_reported_with_each_problem_once() -> None:
     edits = {
         "spec.axes": [{**ENGINE, "values": ["vllm", "sglang", "llama-cpp"]}, TEMPERATURE],
         "spec.template.spec.drafters[0]": {"name": "suffix", "method": "suffix"},
@@ -135,7 +135,7 @@ def test_all_invalid_combinations_are_reported_and_each_problem_once() -> None:
     assert third.path == "[engine=vllm temperature=9] spec.workloads[0].sampling.temperature"
 
 
-def test_a_problem_of_many_combinations_lists_the_first_ones() -> None:
+def test_a_problem_of_many_combinations_lists_the_first_three() -> None:
     (problem,) = problems_of({"spec.axes[1].path": "workloads[1].sampling.temperature"})
     assert problem.path == (
         "[engine=vllm temperature=0; engine=vllm temperature=0.7; engine=vllm temperature=1 and 3 more]"

@@ -27,7 +27,7 @@ FULL = {
     "spec.placement": {"gpus": 1, "nodeSelector": {"pool": "a"}, "engineResources": {"cpu": "8"}},
 }
 PINNED = "1cdbf1481f07ccfdbe7b4d7b4a9f89983fd1d405f43ebfd7076893bf9a75d8c9"
-"""Changing it makes every result of every user unknown: a new POINT_SCHEMA then, and a note in the change log."""
+"""A change invalidates every stored result: it needs a new POINT_SCHEMA and an entry in the change log."""
 
 
 def hashes(edits: dict[str, Any]) -> list[str]:
@@ -35,14 +35,14 @@ def hashes(edits: dict[str, Any]) -> list[str]:
     return [point.hash for point in expand(run_of({**FULL, **edits})).points]
 
 
-def test_the_hash_of_one_known_point_never_changes() -> None:
+def test_the_hash_of_a_pinned_point_stays_the_same() -> None:
     spec = run_of(FULL).spec
     point = canonical_point(spec, arms_of(spec)[1], spec.workloads[0], Level(concurrency=8), 1)
     assert point["schemaVersion"] == POINT_SCHEMA == "specbench.io/point/v3"
     assert digest(point) == PINNED
 
 
-def test_a_point_contains_exactly_what_was_specified() -> None:
+def test_a_canonical_point_contains_exactly_the_specified_fields() -> None:
     spec = run_of(FULL).spec
     assert canonical_point(spec, arms_of(spec)[1], spec.workloads[0], Level(concurrency=8), 1) == {
         "schemaVersion": "specbench.io/point/v3",
@@ -119,7 +119,7 @@ def test_a_point_contains_exactly_what_was_specified() -> None:
     ],
     ids=str,
 )
-def test_labels_deadlines_and_locations_are_not_part_of_a_point(edits: dict[str, Any]) -> None:
+def test_names_deadlines_and_locations_do_not_change_the_hash(edits: dict[str, Any]) -> None:
     assert hashes(edits) == hashes({})
 
 
@@ -159,7 +159,7 @@ def test_labels_deadlines_and_locations_are_not_part_of_a_point(edits: dict[str,
     ],
     ids=lambda edits: next(iter(edits)),
 )
-def test_what_is_measured_is_part_of_every_point(edits: dict[str, Any]) -> None:
+def test_measured_fields_change_the_hash_of_every_point(edits: dict[str, Any]) -> None:
     assert not set(hashes(edits)) & set(hashes({}))
 
 
@@ -173,8 +173,8 @@ def test_a_drafters_field_changes_its_own_points_only(field: str) -> None:
     assert by_arm == {"none": True, "ngram": False}
 
 
-def test_the_variables_of_a_chat_template_are_part_of_every_point() -> None:
-    told: list[dict[str, Any]] = [
+def test_the_settings_of_a_chat_template_change_the_hash() -> None:
+    templates: list[dict[str, Any]] = [
         {},
         {"tokenizer": "a/b"},
         {"template": "a"},
@@ -182,8 +182,8 @@ def test_the_variables_of_a_chat_template_are_part_of_every_point() -> None:
         {"kwargs": {"a": 1}},
         {"date": "2026-01-02"},
     ]
-    found = [hashes({"spec.workloads[0].chatTemplate": {"appliedBy": "Client"} | one})[0] for one in told]
-    assert len(set(found)) == len(told)
+    found = [hashes({"spec.workloads[0].chatTemplate": {"appliedBy": "Client"} | one})[0] for one in templates]
+    assert len(set(found)) == len(templates)
 
 
 def test_the_engines_chat_template_does_not_change_the_hash() -> None:
@@ -232,11 +232,11 @@ def test_an_omitted_arrival_is_the_default_one() -> None:
     ],
     ids=str,
 )
-def test_arrival_settings_are_part_of_every_point(edits: dict[str, Any]) -> None:
+def test_arrival_settings_change_the_hash_of_every_point(edits: dict[str, Any]) -> None:
     assert not set(hashes({**OPEN, **edits})) & set(hashes(OPEN))
 
 
-def test_a_trace_at_its_own_speed_differs_from_a_scaled_one() -> None:
+def test_an_unscaled_trace_and_a_scaled_one_have_different_hashes() -> None:
     trace = {"spec.load": {"slots": 8, "arrival": {"process": "Trace", "uri": "trace.csv"}}}
     assert not set(hashes(trace)) & set(hashes({**trace, "spec.load.rate": [1]}))
 
@@ -249,7 +249,7 @@ JSON = st.recursive(
 
 
 @given(st.dictionaries(st.text(), JSON))
-def test_the_order_of_keys_does_not_matter(data: dict[str, Any]) -> None:
+def test_the_digest_ignores_the_order_of_keys(data: dict[str, Any]) -> None:
     assert digest(dict(reversed(data.items()))) == digest(data)
 
 

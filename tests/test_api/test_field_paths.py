@@ -38,17 +38,17 @@ def test_the_value_at_a_path_is_replaced_in_a_copy() -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "says"),
+    ("path", "expected"),
     [
         ("rows[7].x", "'7' is not the index of a row; rows: 0 [(]a[)], 1 [(]b[)]"),
         ("rows[name=b].x", "2 rows have name 'b' instead of exactly one"),
         ("rows[name=z].x", "0 rows have name 'z'"),
     ],
 )
-def test_a_missing_or_ambiguous_row_is_reported(path: str, says: str) -> None:
-    with pytest.raises(LookupError, match=says):
+def test_a_missing_or_ambiguous_row_is_reported(path: str, expected: str) -> None:
+    with pytest.raises(LookupError, match=expected):
         replaced(DATA, steps_of(path), 1)
-    with pytest.raises(LookupError, match=says):
+    with pytest.raises(LookupError, match=expected):
         found(DATA, steps_of(path))
 
 

@@ -1,4 +1,4 @@
-"""spec.gate: its defaults, and that it is not part of what is measured."""
+"""spec.gate: its defaults, its digest, and that it changes neither the plan nor any hash."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def test_a_gate_without_tolerances_tests_speedup_and_tpot_at_five_percent() -> N
 
 
 def test_tolerances_replace_the_default_ones() -> None:
-    asked = gate_of(
+    tolerances = gate_of(
         tolerances=[{"metric": "ttft", "percentile": "p95", "maxRegressionPercent": 10}]
     ).effective_tolerances
-    assert [each.label for each in asked] == ["ttft p95"]
+    assert [each.label for each in tolerances] == ["ttft p95"]
 
 
-def test_a_gate_is_in_no_plan_and_in_no_hash() -> None:
+def test_a_gate_does_not_change_the_plan() -> None:
     assert expand(run_of({"spec.gate": BARE})) == expand(run_of())
 
 
@@ -47,7 +47,7 @@ def test_the_digest_differs_between_gates_and_includes_defaults() -> None:
 
 @pytest.mark.parametrize("uri", ["s3://bucket/$(HOME)/x", "s3://bucket/ü"])
 def test_a_gate_request_survives_a_pods_environment(uri: str) -> None:
-    asked = GateRequest(gate_digest="a", gate=gate_of(), baseline=uri)
-    assert "$(" not in asked.to_line()
-    assert "\n" not in asked.to_line()
-    assert GateRequest.from_json(asked.to_line()) == asked
+    request = GateRequest(gate_digest="a", gate=gate_of(), baseline=uri)
+    assert "$(" not in request.to_line()
+    assert "\n" not in request.to_line()
+    assert GateRequest.from_json(request.to_line()) == request

@@ -50,9 +50,9 @@ def test_stale_and_missing_files_are_reported_and_written(
     monkeypatch.setattr(generate, "FILES", files)
     (tmp_path / "old.md").write_text("old")
     assert generate.generate(check=True) == 1
-    told = capsys.readouterr().err
-    assert "old.md: out of date" in told
-    assert "new/page.md: out of date" in told
+    stderr = capsys.readouterr().err
+    assert "old.md: out of date" in stderr
+    assert "new/page.md: out of date" in stderr
     assert generate.generate(check=False) == 0
     assert generate.generate(check=True) == 0
     assert (tmp_path / "old.md").read_text() == engines.render()
@@ -69,7 +69,7 @@ def test_a_failing_renderer_is_reported_and_does_not_prevent_others(
     assert (tmp_path / "page.md").exists()
 
 
-def test_the_yaml_is_the_definition_and_nothing_else() -> None:
+def test_the_yaml_file_equals_the_definition() -> None:
     assert yaml.safe_load(RUN.render()) == RUN.definition()
     assert RUN.definition()["metadata"]["name"] == "specbenchruns.specbench.io"
     assert (ROOT / "crds" / RUN.file_name).read_text() == RUN.render()
@@ -84,7 +84,7 @@ def test_the_crd_has_a_rule_for_each_unsupported_pair() -> None:
         assert SUPPORT_MATRIX[kind, method].instead in rule.message
 
 
-def test_the_reference_names_every_field_with_its_bounds() -> None:
+def test_the_api_reference_lists_fields_with_types_defaults_and_bounds() -> None:
     page = reference.render()
     assert "| `concurrency` | list of integer |  | ≥ 1 items, ≤ 16 items, each ≥ 1, ≤ 4096 |" in page
     assert "| `topP` | number | `1` | > 0, ≤ 1 |" in page

@@ -30,16 +30,16 @@ ENDPOINT = "http://127.0.0.1:8000"
 
 
 def launch_of(edits: dict[str, Any], arm: str) -> LaunchSpec:
-    """How an arm of the edited run is started."""
+    """The launch of one arm of the edited run."""
     plan = expand(run_of(edits))
     return LAUNCHERS[plan.engine.kind].launch(launch_order(plan, plan.arm(arm)))
 
 
 def problems(edits: dict[str, Any]) -> list[str]:
-    """What planning the edited run says."""
-    with pytest.raises(InvalidSpec) as refused:
+    """The problems that planning the edited run reports."""
+    with pytest.raises(InvalidSpec) as rejected:
         expand(run_of(edits))
-    return [str(problem) for problem in refused.value.problems]
+    return [str(problem) for problem in rejected.value.problems]
 
 
 LAUNCHED = [kind for kind in EngineKind if kind is not EngineKind.EXTERNAL]
@@ -51,14 +51,14 @@ def test_every_engine_has_a_launcher_of_its_kind(kind: EngineKind) -> None:
 
 
 @pytest.mark.parametrize(("kind", "method"), [(kind, method) for kind in EngineKind for method in Method])
-def test_every_pair_of_engine_and_method_has_its_cell(kind: EngineKind, method: Method) -> None:
+def test_every_pair_of_engine_and_method_has_a_support_cell(kind: EngineKind, method: Method) -> None:
     found = support_of(kind, method)
     assert found.how
     assert found.source
     assert found.supported or found.instead
 
 
-def test_the_support_table_has_no_row_beside_the_pairs() -> None:
+def test_the_support_matrix_contains_only_pairs_of_engine_and_method() -> None:
     assert len(SUPPORT_MATRIX) == len(EngineKind) * len(Method)
 
 
@@ -68,7 +68,7 @@ def test_every_engine_can_serve_without_a_drafter(kind: EngineKind) -> None:
 
 
 ALGORITHMS = {EngineKind.VLLM: "ngram_gpu", EngineKind.SGLANG: "UNO", EngineKind.LLAMA_CPP: "ngram-mod"}
-"""An algorithm of method custom, where an engine knows them by name."""
+"""An algorithm for method custom, per engine that has named algorithms."""
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_a_pair_is_launched_exactly_if_the_matrix_supports_it(kind: EngineKind, 
 
 
 @pytest.mark.parametrize("kind", LAUNCHED)
-def test_arms_differ_in_nothing_but_their_drafter(kind: EngineKind) -> None:
+def test_arms_differ_only_in_their_drafter(kind: EngineKind) -> None:
     engine = {"kind": str(kind), "args": ["--x", "1"], "env": [{"name": "A", "value": "1"}], "image": "i:1"}
     edits = {"spec.engine": engine, "spec.drafters[0].numSpeculativeTokens": 8}
     baseline, drafting = (launch_of(edits, arm) for arm in ("none", "ngram"))
@@ -100,13 +100,13 @@ def test_arms_differ_in_nothing_but_their_drafter(kind: EngineKind) -> None:
     assert alike[0] == alike[1]
 
 
-def test_an_external_endpoint_is_measured_by_another_command() -> None:
+def test_planning_an_external_endpoint_suggests_specbench_measure() -> None:
     edits = {"spec.engine": {"kind": "external", "endpoint": ENDPOINT}}
-    told = "spec.engine.kind: external is not supported in a SpecBenchRun, which launches its engines itself"
-    assert problems(edits) == [f"{told} (run specbench measure --endpoint {ENDPOINT} --model acme/tiny)"]
+    problem = "spec.engine.kind: external is not supported in a SpecBenchRun, which launches its engines itself"
+    assert problems(edits) == [f"{problem} (run specbench measure --endpoint {ENDPOINT} --model acme/tiny)"]
 
 
-def test_the_simulator_is_told_its_drafter_its_length_and_the_arms_own_arguments() -> None:
+def test_the_simulator_command_has_the_drafter_its_length_and_the_arms_arguments() -> None:
     edits = {
         "spec.engine": {"kind": "simulator", "args": ["--base-ms=5"]},
         "spec.drafters[0]": {
@@ -133,17 +133,17 @@ def test_an_unknown_simulator_option_suggests_the_closest_one() -> None:
     ]
 
 
-def test_the_simulator_imitates_the_engine_that_is_asked_for() -> None:
+def test_engine_dialect_sets_the_dialect_of_the_simulator() -> None:
     edits = {"spec.engine": {"kind": "simulator", "dialect": "sglang"}}
     assert {launch_of(edits, arm).args[:3] for arm in ("none", "ngram")} == {("simulate", "--dialect", "sglang")}
-    (told,) = problems({"spec.engine": {"kind": "simulator", "args": ["--dialect=sglang"]}})
-    assert told == (
+    (problem,) = problems({"spec.engine": {"kind": "simulator", "args": ["--dialect=sglang"]}})
+    assert problem == (
         "spec.engine.args[0]: '--dialect=sglang' contradicts '--dialect vllm', which specbench sets"
         " (set spec.engine.dialect)"
     )
 
 
-def test_llama_cpp_is_started_alike_for_every_arm_up_to_the_drafter() -> None:
+def test_llama_cpp_has_the_same_command_for_every_arm_up_to_the_drafter() -> None:
     common = ("--model", "/m/tiny.gguf", "--alias", "acme/tiny", "--parallel", "4", "--metrics", "--slots")
     edits = {**LLAMA, "spec.load.concurrency": [1, 4], "spec.drafters[1]": DRAFT}
     assert launch_of(edits, "none").args == common
@@ -156,15 +156,15 @@ def test_llama_cpp_is_started_alike_for_every_arm_up_to_the_drafter() -> None:
 
 
 @pytest.mark.parametrize(
-    ("model", "wanted"),
+    ("model", "expected"),
     [
         ({"name": "acme/tiny"}, ("--hf-repo", "acme/tiny")),
         ({"name": "acme/tiny", "path": "/m/t.gguf"}, ("--model", "/m/t.gguf")),
         ({"name": "acme/tiny", "pvc": {"claimName": "c", "path": "/t.gguf"}}, ("--model", "/models/t.gguf")),
     ],
 )
-def test_llama_cpp_finds_its_model_where_the_spec_says(model: dict[str, Any], wanted: tuple[str, str]) -> None:
-    assert launch_of({**LLAMA, "spec.model": model}, "none").args[:2] == wanted
+def test_the_model_source_selects_the_model_flag_of_llama_cpp(model: dict[str, Any], expected: tuple[str, str]) -> None:
+    assert launch_of({**LLAMA, "spec.model": model}, "none").args[:2] == expected
 
 
 @pytest.mark.parametrize(
@@ -176,24 +176,24 @@ def test_llama_cpp_finds_its_model_where_the_spec_says(model: dict[str, Any], wa
         ("./d", "--model-draft"),
     ],
 )
-def test_a_draft_model_is_a_file_or_a_hub_name(model: str, flag: str) -> None:
+def test_a_draft_model_of_llama_cpp_is_a_file_or_a_hub_name(model: str, flag: str) -> None:
     args = launch_of({**LLAMA, "spec.drafters[0]": {**DRAFT, "model": model}}, "small").args
     assert args[args.index(flag) + 1] == model
 
 
 @pytest.mark.parametrize(
-    ("engine", "wanted"),
+    ("engine", "expected"),
     [
         ({}, "ghcr.io/ggml-org/llama.cpp:server"),
         ({"version": "b6000"}, "ghcr.io/ggml-org/llama.cpp:server-b6000"),
         ({"version": "b6000", "image": "acme/llama:1"}, "acme/llama:1"),
     ],
 )
-def test_an_image_that_is_given_wins_over_the_versions_default(engine: dict[str, Any], wanted: str) -> None:
-    assert launch_of({**LLAMA, "spec.engine": {"kind": "llama-cpp", **engine}}, "none").image == wanted
+def test_engine_image_overrides_the_image_of_the_version(engine: dict[str, Any], expected: str) -> None:
+    assert launch_of({**LLAMA, "spec.engine": {"kind": "llama-cpp", **engine}}, "none").image == expected
 
 
-def test_a_command_of_the_user_replaces_the_program_on_every_engine() -> None:
+def test_engine_command_replaces_the_program_for_every_engine() -> None:
     for kind in LAUNCHED:
         edits = {"spec.drafters": [], "spec.engine": {"kind": str(kind), "command": ["/bin/my-engine", "serve"]}}
         assert launch_of(edits, "none").command == ("/bin/my-engine", "serve")
@@ -204,7 +204,7 @@ SLOTS = "it is spec.load.slots, or else the highest of spec.load.concurrency"
 
 
 @pytest.mark.parametrize(
-    ("args", "ours", "says"),
+    ("args", "managed", "remedy"),
     [
         (["--parallel=9"], "'--parallel 1', which specbench sets", SLOTS),
         (["-np", "9"], "'--parallel 1', which specbench sets", SLOTS),
@@ -220,40 +220,40 @@ SLOTS = "it is spec.load.slots, or else the highest of spec.load.concurrency"
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )
-def test_an_argument_that_contradicts_a_managed_flag_is_an_error_with_both_values_and_its_field(
-    args: list[str], ours: str, says: str
+def test_rejects_an_argument_that_contradicts_a_managed_flag_with_both_values(
+    args: list[str], managed: str, remedy: str
 ) -> None:
-    told = problems({**LLAMA, "spec.engine": {"kind": "llama-cpp", "args": ["--ctx-size=512", *args]}})
-    assert told == [f"spec.engine.args[1]: {' '.join(args)!r} contradicts {ours} ({says})"]
+    found = problems({**LLAMA, "spec.engine": {"kind": "llama-cpp", "args": ["--ctx-size=512", *args]}})
+    assert found == [f"spec.engine.args[1]: {' '.join(args)!r} contradicts {managed} ({remedy})"]
 
 
 @pytest.mark.parametrize("kind", [EngineKind.SIMULATOR, EngineKind.LLAMA_CPP, EngineKind.VLLM])
-def test_what_an_arm_sets_against_its_own_drafter_is_told_with_both_values(kind: EngineKind) -> None:
-    mine = {
+def test_rejects_a_drafter_argument_that_contradicts_the_drafter_with_both_values(kind: EngineKind) -> None:
+    flags = {
         EngineKind.SIMULATOR: ("-k 9", "--num-speculative-tokens 6"),
         EngineKind.LLAMA_CPP: ("--spec-type ngram-mod", "--spec-type ngram-simple"),
         EngineKind.VLLM: ("--spec-tokens 9", '--speculative-config {"method":"ngram","num_speculative_tokens":6}'),
     }[kind]
-    edits = {**LLAMA, "spec.engine": {"kind": str(kind)}, "spec.drafters[0].args": mine[0].split()}
-    (told,) = problems(edits)
-    assert told.startswith(f"spec.drafters[0].args[0]: {mine[0]!r} contradicts {mine[1]!r}, which specbench sets")
+    edits = {**LLAMA, "spec.engine": {"kind": str(kind)}, "spec.drafters[0].args": flags[0].split()}
+    (problem,) = problems(edits)
+    assert problem.startswith(f"spec.drafters[0].args[0]: {flags[0]!r} contradicts {flags[1]!r}, which specbench sets")
 
 
-def test_llama_cpp_gets_flags_and_values_apart_as_it_wants_them() -> None:
+def test_llama_cpp_arguments_have_flags_and_values_separated() -> None:
     edits = {**LLAMA, "spec.engine": {"kind": "llama-cpp", "args": ["--ctx-size=512", "--temp", "-1", "a=b"]}}
     assert launch_of(edits, "none").args[-5:] == ("--ctx-size", "512", "--temp", "-1", "a=b")
 
 
 @pytest.mark.parametrize(("tokens", "lookup"), [(3, 4), (7, 8)])
-def test_llama_cpp_rejects_n_grams_that_would_never_draft(tokens: int, lookup: int) -> None:
+def test_llama_cpp_rejects_ngram_lengths_that_never_draft(tokens: int, lookup: int) -> None:
     ngram = {"name": "ngram", "method": "ngram", "numSpeculativeTokens": tokens, "promptLookupMax": lookup}
-    (told,) = problems({**LLAMA, "spec.drafters[0]": ngram})
-    assert told.startswith("spec.drafters[0].numSpeculativeTokens: llama.cpp drafts nothing with fewer tokens")
-    assert told.endswith(f"(set it to at least {lookup or 4}, or lower promptLookupMax)")
+    (problem,) = problems({**LLAMA, "spec.drafters[0]": ngram})
+    assert problem.startswith("spec.drafters[0].numSpeculativeTokens: llama.cpp drafts nothing with fewer tokens")
+    assert problem.endswith(f"(set it to at least {lookup or 4}, or lower promptLookupMax)")
 
 
 @pytest.mark.parametrize("kind", LAUNCHED)
-def test_a_drafters_own_arguments_are_held_to_the_same_rules(kind: EngineKind) -> None:
+def test_managed_flags_are_rejected_in_drafter_arguments_too(kind: EngineKind) -> None:
     edits = {"spec.engine.kind": str(kind), "spec.drafters[0].args": ["--host=0.0.0.0"]}
     assert problems(edits)[0].startswith("spec.drafters[0].args[0]: '--host=0.0.0.0' contradicts")
 
@@ -264,17 +264,17 @@ def test_a_flag_of_both_engine_and_arm_is_rejected_with_both_values(
 ) -> None:
     engine = {"kind": str(kind), "args": ["--base-ms=1", "--seed=1"]}
     drafter = {"name": "ngram", "method": "ngram", "numSpeculativeTokens": 8, "args": ["--seed", "2"]}
-    (told,) = problems({**LLAMA, "spec.engine": engine, "spec.drafters": [drafter]})
-    assert told == (
+    (problem,) = problems({**LLAMA, "spec.engine": engine, "spec.drafters": [drafter]})
+    assert problem == (
         "spec.drafters[0].args[0]: '--seed 2' and '--seed=1' of spec.engine.args[1] set the same flag"
         " (keep it in engine.args, for all arms, or move it to the args of each drafter)"
     )
 
 
-def test_a_short_spelling_on_the_arm_is_the_same_flag() -> None:
+def test_a_short_flag_on_the_arm_conflicts_with_the_long_one_on_the_engine() -> None:
     edits = {**LLAMA, "spec.engine.args": ["--ctx-size=512"], "spec.drafters[0].args": ["-c", "1024"]}
-    (told,) = problems(edits)
-    assert "'-c 1024' and '--ctx-size=512'" in told
+    (problem,) = problems(edits)
+    assert "'-c 1024' and '--ctx-size=512'" in problem
 
 
 @pytest.mark.parametrize("kind", LAUNCHED)
@@ -282,8 +282,8 @@ def test_a_short_spelling_on_the_arm_is_the_same_flag() -> None:
 def test_a_repeated_flag_is_rejected_with_both_values(kind: EngineKind, where: str) -> None:
     args = ["--seed=1", "--base-ms=1", "--seed", "2"]
     edits = {"spec.drafters[0].numSpeculativeTokens": 8, f"spec.{where}.args": args}
-    (told,) = problems({**LLAMA, "spec.engine": {"kind": str(kind)}, **edits})
-    assert told == (
+    (problem,) = problems({**LLAMA, "spec.engine": {"kind": str(kind)}, **edits})
+    assert problem == (
         f"spec.{where}.args[2]: '--seed 2' and '--seed=1' of spec.{where}.args[0] set the same flag"
         " (remove one of them: engines use the last)"
     )
@@ -305,9 +305,9 @@ def test_a_repeated_flag_is_rejected_with_both_values(kind: EngineKind, where: s
     ],
     ids=str,
 )
-def test_a_flag_twice_in_two_spellings_is_the_same_flag(kind: str, args: list[str]) -> None:
-    (told,) = problems({**LLAMA, "spec.engine": {"kind": kind, "args": args}, "spec.drafters": []})
-    assert "set the same flag (remove one of them" in told
+def test_rejects_a_flag_repeated_in_another_spelling(kind: str, args: list[str]) -> None:
+    (problem,) = problems({**LLAMA, "spec.engine": {"kind": kind, "args": args}, "spec.drafters": []})
+    assert "set the same flag (remove one of them" in problem
 
 
 @pytest.mark.parametrize(
@@ -320,26 +320,26 @@ def test_a_flag_twice_in_two_spellings_is_the_same_flag(kind: str, args: list[st
     ],
     ids=str,
 )
-def test_a_flag_that_an_engine_takes_several_times_may_stand_twice_in_one_list(kind: str, args: list[str]) -> None:
+def test_a_repeatable_flag_may_occur_twice_in_one_list(kind: str, args: list[str]) -> None:
     assert launch_of({**LLAMA, "spec.engine": {"kind": kind, "args": args}, "spec.drafters": []}, "none").args
 
 
 @pytest.mark.parametrize("flag", ["--draft", "--draft-n", "--draft-max", "--spec_draft_n_max"])
-def test_llama_cpps_older_names_of_the_drafts_length_are_the_fields(flag: str) -> None:
-    (told,) = problems({**LLAMA, "spec.drafters": [], "spec.engine": {"kind": "llama-cpp", "args": [f"{flag}=9"]}})
-    assert told.endswith("(set drafters[].numSpeculativeTokens)")
+def test_rejects_older_llama_cpp_names_of_the_draft_length_flag(flag: str) -> None:
+    (problem,) = problems({**LLAMA, "spec.drafters": [], "spec.engine": {"kind": "llama-cpp", "args": [f"{flag}=9"]}})
+    assert problem.endswith("(set drafters[].numSpeculativeTokens)")
 
 
 @pytest.mark.parametrize(("kind", "flag"), [("simulator", "--fault"), ("llama-cpp", "--lora")])
-def test_a_flag_that_an_engine_takes_several_times_may_stand_on_engine_and_arm(kind: str, flag: str) -> None:
+def test_a_repeatable_flag_may_occur_on_both_engine_and_arm(kind: str, flag: str) -> None:
     drafter = {"name": "ngram", "method": "ngram", "numSpeculativeTokens": 8, "args": [f"{flag}=b"]}
     edits = {**LLAMA, "spec.engine": {"kind": kind, "args": [f"{flag}=a"]}, "spec.drafters": [drafter]}
     assert launch_of(edits, "ngram").args
 
 
 def test_llama_cpp_reports_unsupported_models_and_lookups() -> None:
-    told = problems({**LLAMA, "spec.model": {"name": "m", "uri": "s3://b/m"}, "spec.drafters[0].promptLookupMin": 2})
-    assert told == [
+    found = problems({**LLAMA, "spec.model": {"name": "m", "uri": "s3://b/m"}, "spec.drafters[0].promptLookupMin": 2})
+    assert found == [
         (
             "spec.model.uri: llama-server cannot load a model from a URI"
             " (use spec.model.path or pvc, or only the name on the hub)"
@@ -361,18 +361,18 @@ def test_llama_cpp_reports_unsupported_models_and_lookups() -> None:
         ("", ""),
     ],
 )
-def test_a_flag_is_told_from_a_value(argument: str, flag: str) -> None:
+def test_flag_of_distinguishes_flags_from_values(argument: str, flag: str) -> None:
     assert flag_of(argument) == flag
 
 
 @given(st.lists(st.sampled_from(["--mine", "--mine=1", "-m", "--other", "-1", "mine"])))
-def test_exactly_the_managed_flags_are_found_each_at_its_place(args: list[str]) -> None:
+def test_contradictions_reports_exactly_the_managed_flags_with_their_index(args: list[str]) -> None:
     found = contradictions(["--mine"], args, "p", {"-m": "--mine"}, {})
-    wanted = [f"p[{index}]" for index, argument in enumerate(args) if argument in ("--mine", "--mine=1", "-m")]
-    assert [problem.path for problem in found] == wanted
+    paths = [f"p[{index}]" for index, argument in enumerate(args) if argument in ("--mine", "--mine=1", "-m")]
+    assert [problem.path for problem in found] == paths
 
 
-def test_a_pair_that_does_not_exist_hides_the_rules_of_the_engine_behind_its_own() -> None:
+def test_a_launch_without_a_drafter_has_no_launch_problems() -> None:
     run = run_of({**LLAMA, "spec.drafters": []})
     order = launch_order(expand(run), expand(run).arms[0])
     assert launch_problems(order) == []
@@ -380,6 +380,6 @@ def test_a_pair_that_does_not_exist_hides_the_rules_of_the_engine_behind_its_own
 
 @pytest.mark.parametrize("kind", [kind for kind in LAUNCHED if kind is not EngineKind.TENSORRT_LLM])
 def test_engine_config_is_rejected_by_other_engines(kind: EngineKind) -> None:
-    (told,) = problems({"spec.engine": {"kind": str(kind), "config": {"a": 1}}, "spec.drafters": []})
-    assert told.startswith("spec.engine.config: is only valid with engine.kind tensorrt-llm")
-    assert told.endswith("(use spec.engine.args)")
+    (problem,) = problems({"spec.engine": {"kind": str(kind), "config": {"a": 1}}, "spec.drafters": []})
+    assert problem.startswith("spec.engine.config: is only valid with engine.kind tensorrt-llm")
+    assert problem.endswith("(use spec.engine.args)")

@@ -20,7 +20,7 @@ GOLDEN: dict[str, tuple[dict[str, Any], str]] = {
         "--spec-type draft-eagle3 --model-draft /m/head.gguf --spec-draft-n-max 3",
     ),
     "mtp": ({"method": "mtp", "numSpeculativeTokens": 2}, "--spec-type draft-mtp --spec-draft-n-max 2"),
-    "mtp-apart": (
+    "mtp-separate-model": (
         {"method": "mtp", "model": "/m/mtp.gguf"},
         "--spec-type draft-mtp --model-draft /m/mtp.gguf --spec-draft-n-max 3",
     ),
@@ -52,7 +52,7 @@ def drafted(drafter: dict[str, Any]) -> LaunchSpec:
     return launches_of({**LLAMA, "spec.drafters": [{"name": "d", **drafter}]})["d"]
 
 
-def refused(drafter: dict[str, Any]) -> list[str]:
+def rejected(drafter: dict[str, Any]) -> list[str]:
     return refusals_of({**LLAMA, "spec.drafters": [{"name": "d", **drafter}]})
 
 
@@ -62,18 +62,18 @@ def test_each_method_has_its_command_line(name: str) -> None:
     assert drafted(drafter).args == (*COMMON, *line.split())
 
 
-def test_a_model_of_a_drafter_is_a_file_or_of_the_hub() -> None:
+def test_a_drafter_model_is_a_file_or_a_hub_repository() -> None:
     assert drafted(GOLDEN["dspark"][0]).files["spec.drafters[0].model"] == "./dspark.gguf"
     assert drafted(GOLDEN["dflash"][0]).hub == {"spec.drafters[0].model": "acme/dflash-GGUF"}
 
 
-def test_every_method_of_the_table_has_llama_cpps_name() -> None:
+def test_every_supported_method_has_a_llama_cpp_spec_type() -> None:
     launched = {method for method, cell in LLAMA_CPP_CELLS.items() if cell.supported} - {Method.NONE, Method.CUSTOM}
     assert launched == set(TYPES)
 
 
 @pytest.mark.parametrize(
-    ("drafter", "says"),
+    ("drafter", "expected"),
     [
         (
             {"method": "custom", "algorithm": "ngram-simple"},
@@ -104,16 +104,16 @@ def test_every_method_of_the_table_has_llama_cpps_name() -> None:
         ),
     ],
 )
-def test_settings_that_llama_server_would_ignore_are_rejected(drafter: dict[str, Any], says: str) -> None:
-    assert refused(drafter) == [f"spec.drafters[0].{says}"]
+def test_settings_that_llama_server_would_ignore_are_rejected(drafter: dict[str, Any], expected: str) -> None:
+    assert rejected(drafter) == [f"spec.drafters[0].{expected}"]
 
 
 @pytest.mark.parametrize("flag", [flag for flag in ALGORITHMS.values() if flag])
-def test_the_length_of_a_draft_is_set_by_its_field_alone(flag: str) -> None:
+def test_a_flag_for_the_draft_length_is_rejected_in_favour_of_num_speculative_tokens(flag: str) -> None:
     algorithm = next(name for name, its in ALGORITHMS.items() if its == flag)
-    (told,) = refused({"method": "custom", "algorithm": algorithm, "args": [f"{flag}=9"]})
-    assert told.startswith(f"spec.drafters[0].args[0]: '{flag}=9' contradicts ")
-    assert told.endswith("(set drafters[].numSpeculativeTokens)")
+    (problem,) = rejected({"method": "custom", "algorithm": algorithm, "args": [f"{flag}=9"]})
+    assert problem.startswith(f"spec.drafters[0].args[0]: '{flag}=9' contradicts ")
+    assert problem.endswith("(set drafters[].numSpeculativeTokens)")
 
 
 @pytest.mark.parametrize(
@@ -129,6 +129,6 @@ def test_the_length_of_a_draft_is_set_by_its_field_alone(flag: str) -> None:
     ],
 )
 def test_a_field_that_llama_cpp_does_not_support_is_rejected(field: str, value: object) -> None:
-    told = refused({"method": "eagle3", "model": "/m/head.gguf", field: value})
+    problems = rejected({"method": "eagle3", "model": "/m/head.gguf", field: value})
     remedy = "remove it; put llama-server's own flags into args"
-    assert told == [f"spec.drafters[0].{field}: is not supported by llama.cpp ({remedy})"]
+    assert problems == [f"spec.drafters[0].{field}: is not supported by llama.cpp ({remedy})"]

@@ -12,7 +12,7 @@ from specbench_api.spec.engine import EngineKind
 from specbench_testing.resources import run_of
 
 MANY = {"spec.placement": {"gpus": 8, "nodes": 2}}
-CAN = [kind for kind in EngineKind if kind not in SINGLE_NODE_ENGINES]
+MULTI_NODE_ENGINES = [kind for kind in EngineKind if kind not in SINGLE_NODE_ENGINES]
 
 
 def launch(kind: EngineKind, nodes: int) -> LaunchSpec:
@@ -24,17 +24,17 @@ def flag(args: tuple[str, ...], name: str) -> str:
     return args[args.index(name) + 1]
 
 
-def test_vllm_is_given_the_same_on_each_node_and_serves_on_the_first_alone() -> None:
+def test_vllm_has_the_same_arguments_on_each_node_and_workers_are_headless() -> None:
     found = launch(EngineKind.VLLM, 2)
     assert found.worker_args == (*found.args, "--headless")
     assert "--headless" not in found.args
-    told = {name: flag(found.args, name) for name in ("--nnodes", "--node-rank", "--master-addr")}
-    assert told == {
+    flags = {name: flag(found.args, name) for name in ("--nnodes", "--node-rank", "--master-addr")}
+    assert flags == {
         "--nnodes": "2", "--node-rank": "$(LWS_WORKER_INDEX)", "--master-addr": "$(LWS_LEADER_ADDRESS)",
     }  # fmt: skip
 
 
-def test_sglang_is_given_the_same_on_each_node() -> None:
+def test_sglang_has_the_same_arguments_on_each_node() -> None:
     found = launch(EngineKind.SGLANG, 2)
     assert found.worker_args == found.args
     assert flag(found.args, "--nnodes") == "2"
@@ -42,14 +42,14 @@ def test_sglang_is_given_the_same_on_each_node() -> None:
     assert flag(found.args, "--dist-init-addr") == "$(LWS_LEADER_ADDRESS):20000"
 
 
-def test_a_further_node_of_the_simulator_follows_the_first() -> None:
+def test_simulator_workers_follow_the_leader() -> None:
     assert launch(EngineKind.SIMULATOR, 2).worker_args == (
         "simulate", "--follow", "http://$(LWS_LEADER_ADDRESS):8000",
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", CAN)
-def test_on_one_node_nothing_is_said_of_nodes(kind: EngineKind) -> None:
+@pytest.mark.parametrize("kind", MULTI_NODE_ENGINES)
+def test_a_single_node_launch_has_no_multi_node_arguments(kind: EngineKind) -> None:
     found = launch(kind, 1)
     assert found.worker_args is None
     assert not [argument for argument in found.args if "LWS" in argument or "nnodes" in argument]
@@ -75,12 +75,12 @@ def test_a_single_node_engine_is_rejected_with_the_reason(kind: EngineKind) -> N
         (EngineKind.SIMULATOR, ["--follow=http://x:1"]),
     ],
 )
-def test_a_users_own_spreading_is_refused(kind: EngineKind, args: list[str]) -> None:
+def test_rejects_multi_node_flags_in_engine_args(kind: EngineKind, args: list[str]) -> None:
     with pytest.raises(InvalidSpec, match=r"spec\.engine\.args\[0\]"):
         expand(run_of({**MANY, "spec.engine": {"kind": kind.value, "args": args}}))
 
 
-def test_a_model_may_be_split_over_the_gpus_of_all_nodes() -> None:
+def test_tensor_parallel_size_may_span_the_gpus_of_all_nodes_but_not_more() -> None:
     engine = {"kind": "vllm", "tensorParallelSize": 16}
     assert expand(run_of({**MANY, "spec.engine": engine})).points
     with pytest.raises(InvalidSpec, match="times nodes"):

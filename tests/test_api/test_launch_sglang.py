@@ -1,6 +1,6 @@
-"""SGLang's command line: one golden line for each drafter, and the words of each refusal.
+"""SGLang: one golden command line for each drafter, and the message of each rejection.
 
-Every line here was given to the parser of sglang 0.5.23 once, which took them all.
+The argument parser of sglang 0.5.23 accepted every line here once.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ GOLDEN: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "eagle3": ({"method": "eagle3", **HEAD}, f"--speculative-algorithm EAGLE3 {PATH} {CHAIN}"),
     "mtp": ({"method": "mtp"}, f"--speculative-algorithm NEXTN {CHAIN}"),
-    "mtp-apart": ({"method": "mtp", **HEAD}, f"--speculative-algorithm NEXTN {PATH} {CHAIN}"),
+    "mtp-separate-model": ({"method": "mtp", **HEAD}, f"--speculative-algorithm NEXTN {PATH} {CHAIN}"),
     "dflash": (
         {"method": "dflash", **HEAD, "numSpeculativeTokens": 15},
         f"--speculative-algorithm DFLASH {PATH} --speculative-num-draft-tokens 16",
@@ -59,7 +59,7 @@ GOLDEN: dict[str, tuple[dict[str, Any], str]] = {
         {"method": "custom", "algorithm": "UNO", "args": ["--uno-lora-path=acme/lora"]},
         f"--speculative-algorithm UNO {CHAIN} --uno-lora-path=acme/lora",
     ),
-    "by-batch": (
+    "draft-lengths": (
         {"method": "eagle3", **HEAD, "draftLengths": [{"batchSize": 4, "tokens": 3}, {"batchSize": 16, "tokens": 0}]},
         (
             f"--speculative-algorithm EAGLE3 {PATH} {CHAIN} --speculative-adaptive"
@@ -70,7 +70,7 @@ GOLDEN: dict[str, tuple[dict[str, Any], str]] = {
 
 
 def sglang(drafter: dict[str, Any] | None = None, **engine: Any) -> dict[str, Any]:
-    """Edits of a run: SGLang, eight requests at once, and one arm."""
+    """Edits of a run: SGLang, concurrency 8, and at most one drafter."""
     drafters = [{"name": "arm", **drafter}] if drafter else []
     return {
         "spec.engine": {"kind": "sglang", **engine},
@@ -80,28 +80,28 @@ def sglang(drafter: dict[str, Any] | None = None, **engine: Any) -> dict[str, An
 
 
 def launch(drafter: dict[str, Any] | None = None, **engine: Any) -> LaunchSpec:
-    """The arm's launch, or the baseline's."""
+    """The launch of the drafter's arm, or of the baseline."""
     return launches_of(sglang(drafter, **engine))["arm" if drafter else "none"]
 
 
-def refused(drafter: dict[str, Any] | None = None, **engine: Any) -> list[str]:
+def rejected(drafter: dict[str, Any] | None = None, **engine: Any) -> list[str]:
     return refusals_of(sglang(drafter, **engine))
 
 
 @pytest.mark.parametrize("name", GOLDEN)
-def test_an_arm_is_the_baseline_with_its_drafter_behind(name: str) -> None:
-    drafter, wanted = GOLDEN[name]
+def test_an_arm_has_the_command_of_the_baseline_followed_by_its_drafter(name: str) -> None:
+    drafter, expected = GOLDEN[name]
     assert " ".join(launch().args) == COMMON
-    assert " ".join(launch(drafter).args) == f"{COMMON} {wanted}"
+    assert " ".join(launch(drafter).args) == f"{COMMON} {expected}"
 
 
-def test_every_method_of_the_table_has_its_golden_line() -> None:
+def test_every_supported_method_has_a_golden_line() -> None:
     methods = {Method(drafter["method"]) for drafter, _ in GOLDEN.values()}
     assert methods == {method for method, cell in SGLANG_CELLS.items() if cell.supported} - {Method.NONE}
     assert methods == {*ALGORITHMS, Method.CUSTOM}
 
 
-def test_a_pod_runs_the_module_in_the_engines_image_and_this_machine_its_own_python() -> None:
+def test_the_image_runs_python3_and_a_local_launch_runs_python() -> None:
     found = launch()
     assert (found.image, found.port, found.served_model) == ("lmsysorg/sglang:v0.5.23", 30000, "acme/tiny")
     assert (found.command, found.image_program) == (None, ("python3", "-m", "sglang.launch_server"))
@@ -109,30 +109,30 @@ def test_a_pod_runs_the_module_in_the_engines_image_and_this_machine_its_own_pyt
 
 
 @pytest.mark.parametrize(("version", "tag"), [("0.5.20", "v0.5.20"), ("v0.5.20", "v0.5.20"), ("latest", "latest")])
-def test_the_version_names_the_image(version: str, tag: str) -> None:
+def test_the_version_selects_the_image_tag(version: str, tag: str) -> None:
     assert launch(version=version).image == f"lmsysorg/sglang:{tag}"
 
 
-def test_its_health_route_is_told_not_to_generate_unless_the_user_says_so() -> None:
-    quiet = "SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION"
-    assert (launch().health_path, launch().env) == ("/health", {quiet: "0"})
-    assert launch(env=[{"name": quiet, "value": "1"}, {"name": "A", "value": "b"}]).env == {quiet: "1", "A": "b"}
+def test_health_checks_do_not_generate_tokens_unless_the_user_sets_the_variable() -> None:
+    variable = "SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION"
+    assert (launch().health_path, launch().env) == ("/health", {variable: "0"})
+    assert launch(env=[{"name": variable, "value": "1"}, {"name": "A", "value": "b"}]).env == {variable: "1", "A": "b"}
 
 
-def test_the_page_names_all_that_every_arm_gets() -> None:
-    of_the_run = {"--model-path", "--served-model-name", "--tp-size"}
-    told = {word for word in COMMON.split() if word.startswith("--")} - of_the_run
-    assert {flag for flag in told if flag not in NOTES[EngineKind.SGLANG]} == set()
+def test_the_engine_notes_mention_every_common_flag() -> None:
+    run_flags = {"--model-path", "--served-model-name", "--tp-size"}
+    flags = {word for word in COMMON.split() if word.startswith("--")} - run_flags
+    assert {flag for flag in flags if flag not in NOTES[EngineKind.SGLANG]} == set()
 
 
-def test_without_equalizing_it_keeps_its_own_defaults_and_its_counters() -> None:
+def test_without_equalizing_sglang_keeps_its_defaults_and_metrics() -> None:
     model = "--model-path acme/tiny --served-model-name acme/tiny --tp-size 4"
-    wanted = f"{model} --enable-metrics --enable-cache-report --stream-interval=2"
-    assert " ".join(launch(tensorParallelSize=4, equalizeArms="Off", args=["--stream-interval=2"]).args) == wanted
+    expected = f"{model} --enable-metrics --enable-cache-report --stream-interval=2"
+    assert " ".join(launch(tensorParallelSize=4, equalizeArms="Off", args=["--stream-interval=2"]).args) == expected
 
 
 @pytest.mark.parametrize(
-    ("model", "wanted"),
+    ("model", "expected"),
     [
         ({"revision": "abc"}, "--model-path acme/tiny --revision abc --served-model-name acme/tiny"),
         ({"path": "/m/tiny", "revision": "abc"}, "--model-path /m/tiny --served-model-name acme/tiny"),
@@ -141,26 +141,28 @@ def test_without_equalizing_it_keeps_its_own_defaults_and_its_counters() -> None
     ],
     ids=str,
 )
-def test_the_target_is_served_under_its_name_wherever_it_lies(model: dict[str, Any], wanted: str) -> None:
+def test_the_model_source_selects_the_path_and_the_served_name_stays_the_same(
+    model: dict[str, Any], expected: str
+) -> None:
     found = launches_of({**sglang(), "spec.model": {"name": "acme/tiny", **model}})["none"]
-    assert " ".join(found.args).split(" --tp-size")[0] == wanted
+    assert " ".join(found.args).split(" --tp-size")[0] == expected
 
 
-def test_what_lies_on_disk_is_told_from_what_a_hub_has() -> None:
+def test_local_models_are_files_and_other_models_are_hub_repositories() -> None:
     edits = {**sglang({"method": "eagle3", "model": "./head"}), "spec.model": {"name": "t", "path": "/m/t"}}
-    here, afar = launches_of(edits)["arm"], launch({"method": "eagle3", **HEAD})
-    assert (here.files, here.hub) == ({"spec.model.path": "/m/t", "spec.drafters[0].model": "./head"}, {})
-    assert (afar.files, afar.hub) == ({}, {"spec.model.name": "acme/tiny", "spec.drafters[0].model": "acme/head"})
+    local, remote = launches_of(edits)["arm"], launch({"method": "eagle3", **HEAD})
+    assert (local.files, local.hub) == ({"spec.model.path": "/m/t", "spec.drafters[0].model": "./head"}, {})
+    assert (remote.files, remote.hub) == ({}, {"spec.model.name": "acme/tiny", "spec.drafters[0].model": "acme/head"})
 
 
-def test_draft_lengths_are_a_file_with_one_candidate_for_each_batch() -> None:
-    found = launch(GOLDEN["by-batch"][0])
+def test_draft_lengths_become_a_config_file_with_one_candidate_per_batch_range() -> None:
+    found = launch(GOLDEN["draft-lengths"][0])
     assert found.configs == {"adaptive.json": '{"1": {"candidate_steps": [3]}, "5": {"candidate_steps": [0]}}\n'}
     assert launch(GOLDEN["eagle3"][0]).configs == {}
 
 
 def steps_of(slots: dict[str, dict[str, list[int]]], batch: int) -> int:
-    """As SGLang looks it up: the last slot that begins at this batch or before it."""
+    """Candidate steps as SGLang looks them up: from the last slot that begins at or before this batch size."""
     begins = max(int(begin) for begin in slots if int(begin) <= batch)
     return slots[str(begins)]["candidate_steps"][0]
 
@@ -170,17 +172,17 @@ def steps_of(slots: dict[str, dict[str, list[int]]], batch: int) -> int:
         lambda rows: any(rows.values())
     )
 )
-def test_a_schedule_gives_each_batch_the_length_of_the_first_row_that_holds_it(rows: dict[int, int]) -> None:
+def test_each_batch_size_uses_the_draft_length_of_the_smallest_row_that_covers_it(rows: dict[int, int]) -> None:
     lengths = [{"batchSize": batch, "tokens": tokens} for batch, tokens in rows.items()]
     drafter = {"method": "eagle3", **HEAD, "numSpeculativeTokens": max(rows.values()), "draftLengths": lengths}
     slots = json.loads(launch(drafter).configs["adaptive.json"])
     for batch in range(1, 70):
-        holding = min((most for most in rows if batch <= most), default=max(rows))
-        assert steps_of(slots, batch) == rows[holding]
+        row = min((size for size in rows if batch <= size), default=max(rows))
+        assert steps_of(slots, batch) == rows[row]
 
 
 @pytest.mark.parametrize(
-    ("args", "says"),
+    ("args", "expected"),
     [
         (["--model", "x"], "set spec.model"),
         (["--revision=x"], "set spec.model.revision"),
@@ -209,14 +211,14 @@ def test_a_schedule_gives_each_batch_the_length_of_the_first_row_that_holds_it(r
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )
-def test_an_argument_that_contradicts_a_managed_flag_is_refused_with_its_field(args: list[str], says: str) -> None:
-    (told,) = refused(args=["--dtype=bfloat16", *args])
-    assert told.startswith(f"spec.engine.args[1]: '{' '.join(args)}' contradicts ")
-    assert told.endswith(f" ({says})")
+def test_rejects_an_argument_that_contradicts_a_managed_flag_with_its_field(args: list[str], expected: str) -> None:
+    (problem,) = rejected(args=["--dtype=bfloat16", *args])
+    assert problem.startswith(f"spec.engine.args[1]: '{' '.join(args)}' contradicts ")
+    assert problem.endswith(f" ({expected})")
 
 
-def test_both_values_of_a_contradiction_are_named() -> None:
-    assert refused(GOLDEN["mtp"][0] | {"args": ["--speculative-num-steps=5", "--max-running", "9"]}) == [
+def test_a_contradiction_reports_both_values() -> None:
+    assert rejected(GOLDEN["mtp"][0] | {"args": ["--speculative-num-steps=5", "--max-running", "9"]}) == [
         (
             "spec.drafters[0].args[0]: '--speculative-num-steps=5' contradicts '--speculative-num-steps 3', which"
             " specbench sets (set drafters[].numSpeculativeTokens)"
@@ -231,8 +233,8 @@ def test_both_values_of_a_contradiction_are_named() -> None:
 EAGLE3 = {"method": "eagle3", **HEAD}
 LONG = [{"batchSize": 1, "tokens": 5}]
 SHORT = [{"batchSize": 8, "tokens": 3}]
-REFUSED: dict[str, tuple[dict[str, Any], str]] = {
-    "keys": (
+REJECTED: dict[str, tuple[dict[str, Any], str]] = {
+    "speculative-config": (
         {**EAGLE3, "speculativeConfig": {"a": 1}},
         "speculativeConfig: SGLang configures speculation by flags only (put them into this drafter's args)",
     ),
@@ -240,29 +242,29 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {**EAGLE3, "draftTensorParallelSize": 1},
         "draftTensorParallelSize: SGLang splits the drafter like the target (remove it)",
     ),
-    "revision-of-nothing": (
+    "revision-without-model": (
         {"method": "ngram", "revision": "v2"},
         "revision: SGLang uses no draft model, so it has no revision (remove it, or set model)",
     ),
-    "lookup-min": (
+    "prompt-lookup-min": (
         {"method": "ngram", "promptLookupMin": 2},
         "promptLookupMin: SGLang looks up suffixes of every length (remove it)",
     ),
-    "lookup-max": (
+    "prompt-lookup-max": (
         {"method": "ngram", "promptLookupMax": 5},
         (
             "promptLookupMax: SGLang limits the suffix together with the draft"
             " (put --speculative-ngram-max-trie-depth into this drafter's args)"
         ),
     ),
-    "chain-of-other-length": (
+    "chain-with-num-draft-tokens": (
         {**EAGLE3, "numDraftTokens": 8},
         (
             "numDraftTokens: for a chain of 3 drafts SGLang always verifies 4 tokens"
             " (remove it, or set eagleTopk for a tree)"
         ),
     ),
-    "tree-without-size": (
+    "tree-without-num-draft-tokens": (
         {**EAGLE3, "eagleTopk": 2},
         (
             "numDraftTokens: a tree of depth 3 and eagleTopk 2 has at most 11 nodes, including the root"
@@ -276,45 +278,45 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
             " (set it to the number to verify: 2 to 11)"
         ),
     ),
-    "lengths-of-n-grams": (
+    "draft-lengths-with-ngram": (
         {"method": "ngram", "draftLengths": SHORT},
         (
             "draftLengths: SGLang supports draft lengths by batch size only for EAGLE and EAGLE-3 chains, and ignores"
             " them otherwise (remove it, or use eagle or eagle3 without eagleTopk)"
         ),
     ),
-    "lengths-of-a-tree": (
+    "draft-lengths-with-a-tree": (
         {**EAGLE3, "eagleTopk": 2, "numDraftTokens": 8, "draftLengths": SHORT},
         (
             "draftLengths: SGLang supports draft lengths by batch size only for EAGLE and EAGLE-3 chains, and ignores"
             " them otherwise (remove it, or use eagle or eagle3 without eagleTopk)"
         ),
     ),
-    "longer-than-k": (
+    "draft-lengths-above-num-speculative-tokens": (
         {**EAGLE3, "draftLengths": LONG},
         "draftLengths: the longest is 5, but numSpeculativeTokens is 3 (make them equal)",
     ),
-    "custom-of-a-method": (
+    "custom-algorithm-with-its-own-method": (
         {"method": "custom", "algorithm": "nextn"},
         "algorithm: nextn is method mtp (set method: mtp)",
     ),
 }
 
 
-@pytest.mark.parametrize("name", REFUSED)
+@pytest.mark.parametrize("name", REJECTED)
 def test_settings_that_sglang_rejects_or_corrects_are_rejected(name: str) -> None:
-    drafter, says = REFUSED[name]
-    assert refused(drafter) == [f"spec.drafters[0].{says}"]
+    drafter, expected = REJECTED[name]
+    assert rejected(drafter) == [f"spec.drafters[0].{expected}"]
 
 
-def test_the_largest_tree_is_taken() -> None:
+def test_a_tree_of_the_maximum_size_is_accepted() -> None:
     args = launch({**EAGLE3, "eagleTopk": 2, "numDraftTokens": 11}).args
     assert args[args.index("--speculative-num-draft-tokens") + 1] == "11"
 
 
 def test_simulated_acceptance_is_rejected() -> None:
     env = [{"name": "A"}, {"name": "SGLANG_SIMULATE_ACC_LEN", "value": "3"}]
-    assert refused(env=env) == [
+    assert rejected(env=env) == [
         (
             "spec.engine.env[1].name: SGLANG_SIMULATE_ACC_LEN makes SGLang simulate acceptance, and the resulting text"
             " is not the model's (remove it; use engine.kind simulator)"

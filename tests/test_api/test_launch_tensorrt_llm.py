@@ -59,7 +59,7 @@ GOLDEN: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"method": "custom", "algorithm": "PARD", **HEAD},
         {"decoding_type": "PARD", "max_draft_len": 3, "speculative_model_dir": "acme/head"},
     ),
-    "by-batch": (
+    "draft-lengths": (
         {
             "method": "draft_model",
             **HEAD,
@@ -80,13 +80,13 @@ GOLDEN: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 
 def tensorrt(*drafters: dict[str, Any], **engine: Any) -> dict[str, Any]:
-    """Edits of a run: TensorRT-LLM, and arms named by their place."""
+    """Edits of a run: TensorRT-LLM, and drafters named by their index."""
     arms = [{"name": f"arm{row}", **drafter} for row, drafter in enumerate(drafters)]
     return {"spec.engine": {"kind": "tensorrt-llm", **engine}, "spec.drafters": arms}
 
 
 def launch(*drafters: dict[str, Any], **engine: Any) -> LaunchSpec:
-    """The first arm's launch, or the baseline's."""
+    """The launch of the first drafter's arm, or of the baseline."""
     return launches_of(tensorrt(*drafters, **engine))["arm0" if drafters else "none"]
 
 
@@ -95,31 +95,31 @@ def config(*drafters: dict[str, Any], **engine: Any) -> dict[str, Any]:
     return found
 
 
-def refused(*drafters: dict[str, Any], **engine: Any) -> list[str]:
+def rejected(*drafters: dict[str, Any], **engine: Any) -> list[str]:
     return refusals_of(tensorrt(*drafters, **engine))
 
 
-def test_the_file_is_written_with_its_keys_in_order() -> None:
+def test_the_configuration_file_has_sorted_keys() -> None:
     assert launch().configs == {"config.yaml": BASELINE}
     assert launch({"method": "ngram"}).configs == {"config.yaml": NGRAM}
 
 
 @pytest.mark.parametrize("name", GOLDEN)
-def test_an_arm_has_the_baselines_file_with_its_drafter_in_it(name: str) -> None:
-    drafter, wanted = GOLDEN[name]
+def test_an_arm_has_the_configuration_of_the_baseline_plus_its_drafter(name: str) -> None:
+    drafter, expected = GOLDEN[name]
     arms = launches_of(tensorrt(drafter))
     baseline, drafting = (yaml.safe_load(arms[arm].configs["config.yaml"]) for arm in ("none", "arm0"))
-    assert drafting == {**baseline, "speculative_config": wanted}
+    assert drafting == {**baseline, "speculative_config": expected}
     assert arms["none"].args == arms["arm0"].args
 
 
-def test_every_method_of_the_table_has_its_golden_file() -> None:
+def test_every_supported_method_has_a_golden_configuration() -> None:
     methods = {Method(drafter["method"]) for drafter, _ in GOLDEN.values()}
     assert methods == {method for method, cell in TENSORRT_LLM_CELLS.items() if cell.supported} - {Method.NONE}
     assert methods == {*DECODING_TYPES, Method.CUSTOM}
 
 
-def test_the_server_is_given_its_model_its_gpus_and_its_file() -> None:
+def test_the_command_has_the_model_tensor_parallel_size_and_configuration_file() -> None:
     found = launch(tensorParallelSize=4, args=["--max_batch_size=64"])
     assert " ".join(found.args) == (
         f"acme/tiny --tp_size 4 --extra_llm_api_options {CONFIG_FOLDER}/config.yaml --max_batch_size=64"
@@ -143,19 +143,19 @@ def test_the_server_is_given_its_model_its_gpus_and_its_file() -> None:
     ],
     ids=str,
 )
-def test_a_folder_is_served_under_its_own_name(model: dict[str, Any], first: str, served: str) -> None:
+def test_a_local_model_is_served_under_the_name_of_its_folder(model: dict[str, Any], first: str, served: str) -> None:
     found = launches_of({**tensorrt(), "spec.model": {"name": "acme/tiny", **model}})["none"]
     assert (found.args[0], found.served_model) == (first, served)
 
 
-def test_revision_and_tokenizer_of_the_target_are_passed_on() -> None:
+def test_revision_and_tokenizer_of_the_model_are_passed_to_the_engine() -> None:
     edits = {**tensorrt(), "spec.model": {"name": "acme/tiny", "revision": "abc", "tokenizer": "acme/t"}}
     found = launches_of(edits)["none"]
     assert yaml.safe_load(found.configs["config.yaml"])["revision"] == "abc"
     assert found.args[found.args.index("--tokenizer") + 1] == "acme/t"
 
 
-def test_keys_of_the_users_are_merged_however_deep() -> None:
+def test_nested_keys_of_engine_config_are_merged() -> None:
     given_keys = {
         "kv_cache_config": {"dtype": "fp8", "enable_block_reuse": False},
         "stream_interval": 1,
@@ -170,12 +170,12 @@ def test_keys_of_the_users_are_merged_however_deep() -> None:
     }
 
 
-def test_without_equalizing_it_keeps_its_own_defaults_and_its_statistics() -> None:
-    mine = {"stream_interval": 4, "kv_cache_config": {"enable_block_reuse": True}}
-    assert config({"method": "ngram"}, equalizeArms="Off", config=mine) == {
+def test_without_equalizing_tensorrt_llm_keeps_its_defaults_and_statistics() -> None:
+    user_config = {"stream_interval": 4, "kv_cache_config": {"enable_block_reuse": True}}
+    assert config({"method": "ngram"}, equalizeArms="Off", config=user_config) == {
         "enable_iter_perf_stats": True,
         "return_perf_metrics": True,
-        **mine,
+        **user_config,
         "speculative_config": {"decoding_type": "NGram", "max_draft_len": 3, "max_matching_ngram_size": 4},
     }
 
@@ -195,16 +195,16 @@ TWO_MODEL_EAGLE = {**EAGLE3, "speculativeConfig": {"eagle3_one_model": False}}
     ],
     ids=str,
 )
-def test_one_arm_without_the_overlap_scheduler_takes_it_from_all(drafters: list[dict[str, Any]], without: bool) -> None:
-    told = {
+def test_if_one_arm_disables_the_overlap_scheduler_all_arms_do(drafters: list[dict[str, Any]], without: bool) -> None:
+    disabled = {
         name: yaml.safe_load(found.configs["config.yaml"]).get("disable_overlap_scheduler")
         for name, found in launches_of(tensorrt(*drafters)).items()
     }
-    assert set(told.values()) == ({True} if without else {None})
+    assert set(disabled.values()) == ({True} if without else {None})
 
 
-def test_a_baseline_without_the_overlap_scheduler_is_another_measurement() -> None:
-    """Its point has another hash, so that neither is taken for the other in a store."""
+def test_a_baseline_without_the_overlap_scheduler_has_different_point_hashes() -> None:
+    """Its points have other hashes, so that a store does not mix the two up."""
     plain, without = (expand(run_of(tensorrt(*arms))) for arms in ([EAGLE3], [EAGLE3, {"method": "ngram"}]))
     hashes = [{point.hash for point in plan.points if point.arm == "none"} for plan in (plain, without)]
     assert not hashes[0] & hashes[1]
@@ -213,7 +213,7 @@ def test_a_baseline_without_the_overlap_scheduler_is_another_measurement() -> No
 
 def test_an_enabled_overlap_scheduler_is_rejected_with_two_models() -> None:
     config = {"disable_overlap_scheduler": False}
-    assert refused(EAGLE3, {"method": "ngram"}, config=config) == [
+    assert rejected(EAGLE3, {"method": "ngram"}, config=config) == [
         (
             "spec.engine.config.disable_overlap_scheduler: false contradicts true: arm1 runs without overlap scheduler,"
             " so all arms must (remove it, or set spec.engine.equalizeArms: Off)"
@@ -223,7 +223,7 @@ def test_an_enabled_overlap_scheduler_is_rejected_with_two_models() -> None:
 
 
 @pytest.mark.parametrize(
-    ("keys", "says"),
+    ("keys", "expected"),
     [
         ({"stream_interval": 5}, "stream_interval: 5 contradicts 1, which specbench sets"),
         ({"stream_interval": True}, "stream_interval: true contradicts 1, which specbench sets"),
@@ -240,12 +240,12 @@ def test_an_enabled_overlap_scheduler_is_rejected_with_two_models() -> None:
     ],
     ids=str,
 )
-def test_a_key_that_contradicts_a_managed_one_is_rejected_with_both_values(keys: dict[str, Any], says: str) -> None:
-    assert refused(config=keys) == [f"spec.engine.config.{says} (remove it: specbench sets it for every arm)"]
+def test_a_key_that_contradicts_a_managed_one_is_rejected_with_both_values(keys: dict[str, Any], expected: str) -> None:
+    assert rejected(config=keys) == [f"spec.engine.config.{expected} (remove it: specbench sets it for every arm)"]
 
 
 @pytest.mark.parametrize(
-    ("key", "says"),
+    ("key", "expected"),
     [
         ("speculative_config", "set spec.drafters[], which has speculativeConfig for further keys"),
         ("tensor_parallel_size", "set spec.engine.tensorParallelSize"),
@@ -254,12 +254,12 @@ def test_a_key_that_contradicts_a_managed_one_is_rejected_with_both_values(keys:
         ("revision", "set spec.model.revision"),
     ],
 )
-def test_keys_that_a_field_of_the_spec_sets_are_rejected(key: str, says: str) -> None:
-    assert refused(config={key: "x"}) == [f'spec.engine.config.{key}: "x" must be set elsewhere ({says})']
+def test_keys_that_a_field_of_the_spec_sets_are_rejected(key: str, expected: str) -> None:
+    assert rejected(config={key: "x"}) == [f'spec.engine.config.{key}: "x" must be set elsewhere ({expected})']
 
 
 @pytest.mark.parametrize(
-    ("argument", "says"),
+    ("argument", "expected"),
     [
         ("--tensor_parallel_size=2", "set spec.engine.tensorParallelSize"),
         ("--config=x.yaml", "set spec.engine.config"),
@@ -270,18 +270,18 @@ def test_keys_that_a_field_of_the_spec_sets_are_rejected(key: str, says: str) ->
         ("--port=1", "remove it: specbench sets it for every arm"),
     ],
 )
-def test_an_argument_that_contradicts_a_managed_flag_is_refused_with_its_field(argument: str, says: str) -> None:
-    (told,) = refused(args=["--max_batch_size=8", argument])
-    assert told.startswith(f"spec.engine.args[1]: {argument!r} contradicts ")
-    assert told.endswith(f" ({says})")
+def test_rejects_an_argument_that_contradicts_a_managed_flag_with_its_field(argument: str, expected: str) -> None:
+    (problem,) = rejected(args=["--max_batch_size=8", argument])
+    assert problem.startswith(f"spec.engine.args[1]: {argument!r} contradicts ")
+    assert problem.endswith(f" ({expected})")
 
 
 TREES = "TensorRT-LLM only verifies chains; its trees are documented as not usable (remove it)"
-BEGINS = (
+FIRST_LENGTH = (
     "draftLengths: TensorRT-LLM starts with numSpeculativeTokens (3) and never drafts more"
     " (set tokens of the smallest batchSize to 3, and of no other to more)"
 )
-REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+REJECTED: dict[str, tuple[dict[str, Any], str]] = {
     "revision": (
         {**EAGLE3, "revision": "v2"},
         (
@@ -289,11 +289,11 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
             " (download that revision and give its path as model)"
         ),
     ),
-    "draft-tp": (
+    "draft-tensor-parallel-size": (
         {**EAGLE3, "draftTensorParallelSize": 1},
         "draftTensorParallelSize: TensorRT-LLM splits the drafter like the target (remove it)",
     ),
-    "lookup-min": (
+    "prompt-lookup-min": (
         {"method": "ngram", "promptLookupMin": 2},
         "promptLookupMin: TensorRT-LLM looks up suffixes from one token on (set only promptLookupMax)",
     ),
@@ -301,50 +301,50 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {**EAGLE3, "tokenMap": "x"},
         "tokenMap: TensorRT-LLM does not support a token map (remove it)",
     ),
-    "branches": ({**EAGLE3, "eagleTopk": 2}, f"eagleTopk: {TREES}"),
-    "nodes": ({**EAGLE3, "numDraftTokens": 9}, f"numDraftTokens: {TREES}"),
-    "model-of-mtp": (
+    "eagle-topk": ({**EAGLE3, "eagleTopk": 2}, f"eagleTopk: {TREES}"),
+    "num-draft-tokens": ({**EAGLE3, "numDraftTokens": 9}, f"numDraftTokens: {TREES}"),
+    "mtp-with-a-model": (
         {"method": "mtp", **HEAD},
         "model: TensorRT-LLM uses the heads in the target's own checkpoint (remove it)",
     ),
-    "custom-of-a-method": (
+    "custom-algorithm-with-its-own-method": (
         {"method": "custom", "algorithm": "Eagle3", **HEAD},
         "algorithm: Eagle3 is method eagle3 (set method: eagle3)",
     ),
-    "lengths-of-one-model": (
+    "draft-lengths-with-eagle3": (
         {**EAGLE3, "draftLengths": [{"batchSize": 4, "tokens": 3}]},
         (
             "draftLengths: TensorRT-LLM 1.2 supports draft lengths by batch size only for ngram and draft_model"
             " (remove it, or use ngram or draft_model)"
         ),
     ),
-    "begins-shorter": (
+    "draft-lengths-start-below-num-speculative-tokens": (
         {"method": "ngram", "draftLengths": [{"batchSize": 4, "tokens": 2}, {"batchSize": 8, "tokens": 3}]},
-        BEGINS,
+        FIRST_LENGTH,
     ),
-    "grows": (
+    "draft-lengths-increase": (
         {"method": "ngram", "draftLengths": [{"batchSize": 4, "tokens": 3}, {"batchSize": 8, "tokens": 4}]},
-        BEGINS,
+        FIRST_LENGTH,
     ),
-    "key-of-a-field": (
+    "speculative-config-sets-a-field": (
         {**EAGLE3, "speculativeConfig": {"max_draft_len": 5}},
         (
             "speculativeConfig.max_draft_len: 5 contradicts 3, which specbench sets"
             " (set the drafter's field instead, or remove it)"
         ),
     ),
-    "pool": (
+    "speculative-config-sets-a-managed-key": (
         {"method": "ngram", "speculativeConfig": {"is_public_pool": True}},
         (
             "speculativeConfig.is_public_pool: true contradicts false, which specbench sets"
             " (set the drafter's field instead, or remove it)"
         ),
     ),
-    "alias": (
+    "speculative-config-sets-an-alias-of-model": (
         {**EAGLE3, "speculativeConfig": {"speculative_model": "x"}},
         "speculativeConfig.speculative_model: is another name of the drafter's model (set model)",
     ),
-    "switches-off": (
+    "speculation-disabled-by-acceptance": (
         {**EAGLE3, "speculativeConfig": {"acceptance_window": 9}},
         (
             "speculativeConfig.acceptance_window: permanently disables speculation during a measurement"
@@ -354,16 +354,16 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", REFUSED)
+@pytest.mark.parametrize("name", REJECTED)
 def test_settings_that_tensorrt_llm_does_not_support_are_rejected(name: str) -> None:
-    drafter, says = REFUSED[name]
-    assert refused(drafter) == [f"spec.drafters[0].{says}"]
+    drafter, expected = REJECTED[name]
+    assert rejected(drafter) == [f"spec.drafters[0].{expected}"]
 
 
 @pytest.mark.parametrize("version", ["1.3.0", "1.3.0rc5", "1.4"])
 def test_draft_lengths_are_rejected_for_releases_that_read_them_differently(version: str) -> None:
     lengths = [{"batchSize": 4, "tokens": 3}]
-    assert refused({"method": "ngram", "draftLengths": lengths}, version=version) == [
+    assert rejected({"method": "ngram", "draftLengths": lengths}, version=version) == [
         (
             f"spec.drafters[0].draftLengths: TensorRT-LLM {version} interprets a schedule of draft lengths"
             " differently than 1.2 (remove it, or set draft_len_schedule in speculativeConfig)"
@@ -393,10 +393,10 @@ VALUES = st.one_of(st.integers(0, 3), st.booleans(), st.text("xyz", max_size=3))
 
 
 @given(st.dictionaries(KEYS, st.dictionaries(st.sampled_from(["b", "c"]), VALUES, max_size=2), max_size=4))
-def test_every_key_of_the_users_stands_in_the_file_beside_all_of_ours(keys: dict[str, dict[str, Any]]) -> None:
-    found, ours = config(config=keys), yaml.safe_load(BASELINE)
+def test_the_configuration_contains_every_user_key_and_every_managed_key(keys: dict[str, dict[str, Any]]) -> None:
+    found, managed = config(config=keys), yaml.safe_load(BASELINE)
     for key, inner in keys.items():
-        assert found[key] == {**inner, **ours.get(key, {})}
-    assert {key: found[key] for key in ours if key not in keys} == {
-        key: value for key, value in ours.items() if key not in keys
+        assert found[key] == {**inner, **managed.get(key, {})}
+    assert {key: found[key] for key in managed if key not in keys} == {
+        key: value for key, value in managed.items() if key not in keys
     }

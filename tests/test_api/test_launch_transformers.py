@@ -44,7 +44,7 @@ def test_each_drafter_has_its_command_line(name: str) -> None:
     assert found["d"].args == (*COMMON, *line.split())
 
 
-def test_it_is_our_own_program_here_and_in_a_pod() -> None:
+def test_local_launches_and_pods_run_the_research_module() -> None:
     for image in ("", "acme/torch:1"):
         engine = {"kind": "transformers", **({"image": image} if image else {})}
         launch = launches(**{"spec.engine": engine, "spec.drafters": []})["none"]
@@ -52,7 +52,7 @@ def test_it_is_our_own_program_here_and_in_a_pod() -> None:
 
 
 @pytest.mark.parametrize(
-    ("model", "wanted"),
+    ("model", "expected"),
     [
         ({"name": "a/b"}, ("--model", "a/b")),
         ({"name": "a/b", "path": "/m/t", "revision": "v9"}, ("--model", "/m/t")),
@@ -60,13 +60,13 @@ def test_it_is_our_own_program_here_and_in_a_pod() -> None:
         ({"name": "a/b", "tokenizer": "a/c"}, ("--model", "a/b", "--tokenizer", "a/c")),
     ],
 )
-def test_it_finds_its_model_where_the_spec_says(model: dict[str, Any], wanted: tuple[str, ...]) -> None:
+def test_the_model_source_selects_the_model_argument(model: dict[str, Any], expected: tuple[str, ...]) -> None:
     launch = launches(**{"spec.model": model, "spec.drafters": []})["none"]
-    assert launch.args == (*wanted, "--served-model-name", "a/b")
+    assert launch.args == (*expected, "--served-model-name", "a/b")
 
 
 @pytest.mark.parametrize(
-    ("edits", "says"),
+    ("edits", "expected"),
     [
         (
             {"spec.model": {"name": "m", "uri": "s3://b/m"}},
@@ -84,10 +84,10 @@ def test_it_finds_its_model_where_the_spec_says(model: dict[str, Any], wanted: t
         ),
     ],
 )
-def test_unsupported_settings_are_rejected(edits: dict[str, Any], says: str) -> None:
-    (told,) = refusals_of({**KIND, **edits})
-    assert told.startswith(says)
+def test_unsupported_settings_are_rejected(edits: dict[str, Any], expected: str) -> None:
+    (problem,) = refusals_of({**KIND, **edits})
+    assert problem.startswith(expected)
 
 
-def test_unsupported_methods_have_an_alternative() -> None:
+def test_unsupported_methods_have_an_alternative_in_the_support_matrix() -> None:
     assert all(cell.instead for cell in TRANSFORMERS_CELLS.values() if not cell.supported)

@@ -1,6 +1,6 @@
-"""How vLLM is started: whole command lines, and what it would refuse or take in silence.
+"""vLLM: golden command lines, and settings that vLLM would reject or silently ignore.
 
-Every line here was given to the parser of vllm 0.33.0 (hack/engine-parsers does so again), which took them all.
+The argument parser of vllm 0.33.0 accepted every line here; hack/engine-parsers repeats that check.
 """
 
 from __future__ import annotations
@@ -38,27 +38,27 @@ DETAILED = ("--per-request-spec-decode-metrics", "detailed")
 
 
 def launch_of(edits: dict[str, Any], arm: str = "none") -> LaunchSpec:
-    """How an arm of the edited run is started."""
+    """The launch of one arm of the edited run."""
     plan = expand(run_of({**VLLM, **edits}))
     return LAUNCHERS[plan.engine.kind].launch(launch_order(plan, plan.arm(arm)))
 
 
-def drafting(**knobs: Any) -> dict[str, Any]:
-    """Edits that leave one drafter with these knobs."""
-    return {"spec.drafters": [{"name": "d", **knobs}]}
+def drafting(**fields: Any) -> dict[str, Any]:
+    """Edits that set a single drafter with these fields."""
+    return {"spec.drafters": [{"name": "d", **fields}]}
 
 
 def config_of(edits: dict[str, Any]) -> Any:
-    """What the drafter's speculative configuration says."""
+    """The parsed value of --speculative-config."""
     args = launch_of(edits, "d").args
     return json.loads(args[args.index("--speculative-config") + 1])
 
 
 def problems(edits: dict[str, Any]) -> list[str]:
-    """What planning the edited run says."""
-    with pytest.raises(InvalidSpec) as refused:
+    """The problems that planning the edited run reports."""
+    with pytest.raises(InvalidSpec) as rejected:
         expand(run_of({**VLLM, **edits}))
-    return [str(problem) for problem in refused.value.problems]
+    return [str(problem) for problem in rejected.value.problems]
 
 
 GOLDEN: dict[str, tuple[dict[str, Any], str]] = {
@@ -83,11 +83,11 @@ GOLDEN: dict[str, tuple[dict[str, Any], str]] = {
 VERSIONS = {"medusa": "0.32.0"}
 
 
-def test_every_method_that_vllm_has_is_among_the_golden_lines() -> None:
+def test_every_supported_method_has_a_golden_line() -> None:
     assert sorted(GOLDEN) == sorted(method for method in Method if method != "none" and VLLM_CELLS[method].supported)
 
 
-def test_the_baseline_is_started_with_what_every_arm_gets() -> None:
+def test_the_baseline_has_only_the_common_arguments() -> None:
     baseline = launch_of({})
     assert baseline.args == COMMON
     assert (baseline.image, baseline.port, baseline.health_path) == ("vllm/vllm-openai:v0.33.0", 8000, "/health")
@@ -96,19 +96,19 @@ def test_the_baseline_is_started_with_what_every_arm_gets() -> None:
 
 
 @pytest.mark.parametrize("method", GOLDEN)
-def test_a_drafter_is_one_line_of_json_after_what_every_arm_gets(method: str) -> None:
-    knobs, config = GOLDEN[method]
+def test_a_drafter_adds_one_line_of_json_to_the_common_arguments(method: str) -> None:
+    fields, config = GOLDEN[method]
     engine = {"kind": "vllm", "version": VERSIONS.get(method, VLLM_RELEASE)}
-    launch = launch_of({"spec.engine": engine, **drafting(method=method, **knobs)}, "d")
+    launch = launch_of({"spec.engine": engine, **drafting(method=method, **fields)}, "d")
     assert launch.args == (*COMMON, "--speculative-config", config, *DETAILED)
 
 
-def test_without_equalizing_only_what_answers_are_read_by_is_set() -> None:
+def test_without_equalizing_only_flags_that_the_client_needs_are_set() -> None:
     engine = {"kind": "vllm", "equalizeArms": "Off", "args": ["--enable-prefix-caching"]}
     assert launch_of({"spec.engine": engine}).args == (*COMMON[:8], "--enable-prefix-caching")
 
 
-def test_equalizing_never_touches_graphs_batching_or_chunked_prefill() -> None:
+def test_equalizing_does_not_set_cuda_graphs_batching_or_chunked_prefill() -> None:
     untouched = ("--enforce-eager", "--compilation-config", "--enable-chunked-prefill", "--max-num-seqs", "--async")
     args = launch_of(drafting(method="suffix"), "d").args
     assert [argument for argument in args if spelled(argument).startswith(untouched)] == []
@@ -121,7 +121,7 @@ def test_acceptance_per_request_is_requested_on_drafting_arms_only() -> None:
 
 
 @pytest.mark.parametrize(
-    ("knobs", "wanted"),
+    ("fields", "expected"),
     [
         (
             {"method": "ngram", "promptLookupMin": 2, "promptLookupMax": 4},
@@ -148,20 +148,22 @@ def test_acceptance_per_request_is_requested_on_drafting_arms_only() -> None:
     ],
     ids="-".join,
 )  # fmt: skip
-def test_each_knob_of_a_drafter_is_a_key(knobs: dict[str, Any], wanted: dict[str, Any]) -> None:
-    names = {"custom": knobs.get("algorithm")}
-    always = {"method": names.get(knobs["method"], knobs["method"]), "num_speculative_tokens": 3}
-    model = {"model": knobs["model"]} if "model" in knobs else {}
-    assert config_of(drafting(**knobs)) == {**always, **model, **wanted}
+def test_each_field_of_a_drafter_becomes_a_key_of_the_speculative_config(
+    fields: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    names = {"custom": fields.get("algorithm")}
+    always = {"method": names.get(fields["method"], fields["method"]), "num_speculative_tokens": 3}
+    model = {"model": fields["model"]} if "model" in fields else {}
+    assert config_of(drafting(**fields)) == {**always, **model, **expected}
 
 
 @given(st.dictionaries(st.integers(1, 4096), st.integers(0, 3), min_size=1, max_size=16))
-def test_a_schedule_covers_every_batch_once_from_one_on(lengths: dict[int, int]) -> None:
+def test_the_draft_length_schedule_covers_every_batch_size_exactly_once(lengths: dict[int, int]) -> None:
     rows = [{"batchSize": size, "tokens": tokens} for size, tokens in lengths.items()]
     schedule = config_of(drafting(method="ngram", draftLengths=rows))["num_speculative_tokens_per_batch_size"]
     covered = [(size, tokens) for begin, end, tokens in schedule for size in range(begin, end + 1)]
-    wanted = [(size, lengths[min(end for end in lengths if end >= size)]) for size in range(1, max(lengths) + 1)]
-    assert covered == wanted
+    expected = [(size, lengths[min(end for end in lengths if end >= size)]) for size in range(1, max(lengths) + 1)]
+    assert covered == expected
 
 
 @pytest.mark.parametrize(
@@ -181,7 +183,7 @@ def test_a_schedule_covers_every_batch_once_from_one_on(lengths: dict[int, int])
     ],
     ids=["hub", "path", "pvc", "s3"],
 )  # fmt: skip
-def test_the_target_lies_where_the_spec_says(
+def test_the_model_source_selects_the_model_arguments(
     model: dict[str, Any], args: tuple[str, ...], files: list[str], hub: list[str]
 ) -> None:
     launch = launch_of({"spec.model": model, "spec.drafters": []})
@@ -190,7 +192,7 @@ def test_the_target_lies_where_the_spec_says(
 
 
 @pytest.mark.parametrize(
-    ("knobs", "files", "hub"),
+    ("fields", "files", "hub"),
     [
         ({"method": "eagle3", "model": "/m/head"}, {"spec.drafters[0].model": "/m/head"}, {}),
         ({"method": "eagle3", "model": "acme/head"}, {}, {"spec.drafters[0].model": "acme/head"}),
@@ -198,10 +200,10 @@ def test_the_target_lies_where_the_spec_says(
     ],
     ids=["path", "hub", "class"],
 )
-def test_a_drafters_model_is_a_path_a_name_on_the_hub_or_a_class(
-    knobs: dict[str, Any], files: dict[str, str], hub: dict[str, str]
+def test_a_drafter_model_is_a_path_a_hub_repository_or_a_class(
+    fields: dict[str, Any], files: dict[str, str], hub: dict[str, str]
 ) -> None:
-    launch = launch_of(drafting(**knobs), "d")
+    launch = launch_of(drafting(**fields), "d")
     assert (launch.files, launch.hub) == (files, {"spec.model.name": "acme/tiny", **hub})
 
 
@@ -214,7 +216,7 @@ def test_a_drafters_model_is_a_path_a_name_on_the_hub_or_a_class(
         ({"image": "mine:1", "version": "0.32.0"}, "mine:1"),
     ],
 )
-def test_the_image_is_the_releases_own(engine: dict[str, str], image: str) -> None:
+def test_the_version_selects_the_image_unless_an_image_is_set(engine: dict[str, str], image: str) -> None:
     assert launch_of({"spec.engine": {"kind": "vllm", **engine}}).image == image
 
 
@@ -222,7 +224,7 @@ NOT_EQUALIZED = "or set spec.engine.equalizeArms: Off"
 
 
 @pytest.mark.parametrize(
-    ("args", "ours", "says"),
+    ("args", "managed", "expected"),
     [
         (["--no-enable_prefix_caching"], "--no-enable-prefix-caching", NOT_EQUALIZED),
         (["--disable-prefix-caching"], "--no-enable-prefix-caching", NOT_EQUALIZED),
@@ -242,10 +244,12 @@ NOT_EQUALIZED = "or set spec.engine.equalizeArms: Off"
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_a_managed_flag_in_any_spelling_is_rejected_with_both_values(args: list[str], ours: str, says: str) -> None:
-    told = problems({"spec.engine": {"kind": "vllm", "args": ["--max-model-len=512", *args]}})
-    mine = " ".join(args)
-    assert told == [f"spec.engine.args[1]: {mine!r} contradicts {ours!r}, which specbench sets ({says})"]
+def test_a_managed_flag_in_any_spelling_is_rejected_with_both_values(
+    args: list[str], managed: str, expected: str
+) -> None:
+    found = problems({"spec.engine": {"kind": "vllm", "args": ["--max-model-len=512", *args]}})
+    given_args = " ".join(args)
+    assert found == [f"spec.engine.args[1]: {given_args!r} contradicts {managed!r}, which specbench sets ({expected})"]
 
 
 @pytest.mark.parametrize(
@@ -257,9 +261,9 @@ def test_a_managed_flag_in_any_spelling_is_rejected_with_both_values(args: list[
     ],
     ids=" ".join,
 )  # fmt: skip
-def test_flags_without_a_common_value_are_rejected_too(args: list[str]) -> None:
-    (told,) = problems({"spec.engine": {"kind": "vllm", "args": args}})
-    assert told.startswith(f"spec.engine.args[0]: {' '.join(args)!r} contradicts a flag that specbench manages (")
+def test_managed_flags_without_a_common_value_are_rejected_too(args: list[str]) -> None:
+    (problem,) = problems({"spec.engine": {"kind": "vllm", "args": args}})
+    assert problem.startswith(f"spec.engine.args[0]: {' '.join(args)!r} contradicts a flag that specbench manages (")
 
 
 @pytest.mark.parametrize(
@@ -267,14 +271,14 @@ def test_flags_without_a_common_value_are_rejected_too(args: list[str]) -> None:
     [["--tokenizer-mode", "slow"], ["--enable-log-requests"], ["--max_num_seqs=64"], ["-O3"], ["--model-impl", "auto"]],
     ids=" ".join,
 )
-def test_flags_of_the_users_own_are_forwarded_as_they_are(args: list[str]) -> None:
+def test_other_flags_of_the_user_are_forwarded_unchanged(args: list[str]) -> None:
     assert launch_of({"spec.engine": {"kind": "vllm", "args": args}}).args == (*COMMON, *args)
 
 
-def test_a_flag_in_two_spellings_is_given_twice() -> None:
+def test_rejects_a_flag_repeated_in_another_spelling() -> None:
     engine = {"kind": "vllm", "args": ["--max_num_seqs=64"]}
-    (told,) = problems({"spec.engine": engine, **drafting(method="ngram", args=["--max-num-seqs", "8"])})
-    assert told.startswith(
+    (problem,) = problems({"spec.engine": engine, **drafting(method="ngram", args=["--max-num-seqs", "8"])})
+    assert problem.startswith(
         "spec.drafters[0].args[0]: '--max-num-seqs 8' and '--max_num_seqs=64' of spec.engine.args[0]"
     )
 
@@ -287,12 +291,12 @@ def test_a_flag_in_two_spellings_is_given_twice() -> None:
         ('-cc={"mode":2}', "--compilation_config.mode=1"),
     ],
 )
-def test_a_key_of_a_value_and_the_same_key_or_the_whole_value_are_given_twice(shared: str, own: str) -> None:
-    (told,) = problems({"spec.engine": {"kind": "vllm", "args": [shared]}, **drafting(method="ngram", args=[own])})
-    assert f"{own!r} and {shared!r} of spec.engine.args[0] set the same flag" in told
+def test_rejects_a_nested_key_set_twice_in_any_spelling(shared: str, own: str) -> None:
+    (problem,) = problems({"spec.engine": {"kind": "vllm", "args": [shared]}, **drafting(method="ngram", args=[own])})
+    assert f"{own!r} and {shared!r} of spec.engine.args[0] set the same flag" in problem
 
 
-def test_two_keys_of_one_value_are_put_together() -> None:
+def test_two_keys_of_one_json_flag_are_accepted() -> None:
     engine = {"kind": "vllm", "args": ["-cc.mode=1", "-cc.cudagraph_mode=NONE"]}
     assert launch_of({"spec.engine": engine}).args == (*COMMON, "-cc.mode=1", "-cc.cudagraph_mode=NONE")
 
@@ -311,7 +315,7 @@ PRUNED = "vLLM reads a pruned vocabulary from the head itself (remove it, or use
 
 
 @pytest.mark.parametrize(
-    ("knobs", "path", "says"),
+    ("fields", "path", "expected"),
     [
         (HEAD | {"eagleTopk": 4}, "eagleTopk", CHAINS),
         (HEAD | {"numDraftTokens": 9}, "numDraftTokens", CHAINS),
@@ -367,27 +371,27 @@ PRUNED = "vLLM reads a pruned vocabulary from the head itself (remove it, or use
     ],
     ids=lambda value: value if isinstance(value, str) and " " not in value else "",
 )  # fmt: skip
-def test_settings_that_vllm_rejects_or_ignores_are_rejected(knobs: dict[str, Any], path: str, says: str) -> None:
-    (told,) = problems(drafting(**knobs))
-    assert told.startswith(f"spec.drafters[0].{path}: {says}")
+def test_settings_that_vllm_rejects_or_ignores_are_rejected(fields: dict[str, Any], path: str, expected: str) -> None:
+    (problem,) = problems(drafting(**fields))
+    assert problem.startswith(f"spec.drafters[0].{path}: {expected}")
 
 
 @pytest.mark.parametrize("uri", ["hf://acme/tiny", "https://example.org/tiny"])
 def test_a_target_that_vllm_cannot_load_is_rejected(uri: str) -> None:
-    (told,) = problems({"spec.model": {"name": "a/b", "uri": uri}})
-    assert told.startswith("spec.model.uri: vLLM loads models from an object store (s3://…) or the hub, not from")
-    assert told.endswith("(use spec.model.path or pvc, or only the name on the hub)")
+    (problem,) = problems({"spec.model": {"name": "a/b", "uri": uri}})
+    assert problem.startswith("spec.model.uri: vLLM loads models from an object store (s3://…) or the hub, not from")
+    assert problem.endswith("(use spec.model.path or pvc, or only the name on the hub)")
 
 
-def test_an_object_store_has_its_own_loader() -> None:
+def test_a_model_in_an_object_store_sets_the_load_format() -> None:
     engine = {"kind": "vllm", "args": ["--load-format=auto"]}
     assert launch_of({"spec.engine": engine}).args[-1] == "--load-format=auto"
-    (told,) = problems({"spec.model": {"name": "a/b", "uri": "s3://b/m"}, "spec.engine": engine})
-    assert "'--load-format=auto' contradicts '--load-format runai_streamer'" in told
+    (problem,) = problems({"spec.model": {"name": "a/b", "uri": "s3://b/m"}, "spec.engine": engine})
+    assert "'--load-format=auto' contradicts '--load-format runai_streamer'" in problem
 
 
 @pytest.mark.parametrize(
-    ("engine", "refused"),
+    ("engine", "reason"),
     [
         ({}, "vllm 0.33.0 has no medusa, only releases <0.33 do"),
         ({"version": "v0.33.1"}, "vllm v0.33.1 has no medusa, only releases <0.33 do"),
@@ -396,38 +400,38 @@ def test_an_object_store_has_its_own_loader() -> None:
     ],
     ids=["default", "later", "earlier", "an image of any release"],
 )
-def test_medusa_is_launched_on_releases_that_have_it(engine: dict[str, str], refused: str | None) -> None:
+def test_medusa_is_supported_only_by_releases_that_have_it(engine: dict[str, str], reason: str | None) -> None:
     edits = {"spec.engine": {"kind": "vllm", **engine}, **drafting(method="medusa", model="a/d")}
-    if refused is None:
+    if reason is None:
         assert config_of(edits)["method"] == "medusa"
     else:
-        wanted = (
-            f"spec.drafters[0].method: vllm does not support medusa: {refused} (use eagle3, or engine.version 0.32.0)"
+        expected = (
+            f"spec.drafters[0].method: vllm does not support medusa: {reason} (use eagle3, or engine.version 0.32.0)"
         )
-        assert problems(edits) == [wanted]
+        assert problems(edits) == [expected]
 
 
-@pytest.mark.parametrize(("version", "refused"), [("0.28.0", True), ("0.29.0", False), ("nightly", False)])
-def test_releases_without_acceptance_per_request_are_rejected_on_drafting_arms(version: str, refused: bool) -> None:
+@pytest.mark.parametrize(("version", "rejected"), [("0.28.0", True), ("0.29.0", False), ("nightly", False)])
+def test_releases_without_acceptance_per_request_are_rejected_on_drafting_arms(version: str, rejected: bool) -> None:
     edits = {"spec.engine": {"kind": "vllm", "version": version}}
     assert launch_of({**edits, "spec.drafters": []}).args == COMMON
-    if refused:
-        wanted = f"spec.engine.version: vLLM {version} does not report acceptance per request (use 0.29.0 or later)"
-        assert problems(edits) == [wanted]
+    if rejected:
+        expected = f"spec.engine.version: vLLM {version} does not report acceptance per request (use 0.29.0 or later)"
+        assert problems(edits) == [expected]
     else:
         assert launch_of(edits, "ngram").args
 
 
-def test_another_release_may_know_other_algorithms() -> None:
+def test_another_release_accepts_an_unlisted_custom_algorithm() -> None:
     edits = {"spec.engine": {"kind": "vllm", "version": "0.34.0"}, **drafting(method="custom", algorithm="new_thing")}
     assert config_of(edits)["method"] == "new_thing"
 
 
-def test_what_drafts_nothing_is_no_algorithm() -> None:
+def test_extract_hidden_states_is_not_a_drafting_algorithm() -> None:
     assert "extract_hidden_states" not in VLLM_ALGORITHMS
 
 
-def test_each_cell_says_from_where_it_is_known() -> None:
+def test_each_support_cell_has_the_expected_evidence() -> None:
     assert {
         method: cell.evidence for method, cell in VLLM_CELLS.items() if cell.evidence is not SupportEvidence.PARSER
     } == {
@@ -440,7 +444,7 @@ def test_each_cell_says_from_where_it_is_known() -> None:
     assert SUPPORT_BY_ENGINE[EngineKind.VLLM] is VLLM_CELLS
 
 
-def test_every_neighbour_is_answered_and_none_breaks_its_table() -> None:
+def test_related_methods_have_all_texts_without_table_separators() -> None:
     texts = [text for row in RELATED_METHODS for text in (row.name, row.description, row.how, row.source)]
     assert all(texts)
     assert [text for text in texts if "|" in text or "\n" in text] == []

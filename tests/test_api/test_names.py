@@ -23,7 +23,7 @@ HASHES = st.text("0123456789abcdef", min_size=64, max_size=64)
     attempt=st.integers(0, ATTEMPTS_MAX),
 )
 def test_every_child_of_every_run_has_a_valid_kubernetes_name(run: str, group: int, attempt: int) -> None:
-    """63 is where names of Services and values of labels end, and a pod's host name."""
+    """Kubernetes limits Service names, label values and pod host names to 63 characters."""
     assert len(run) <= NAME_MAX
     for name in (engine_name(run, group, attempt), client_name(run, group, attempt), report_name(run), plan_name(run)):
         assert len(name) <= 63

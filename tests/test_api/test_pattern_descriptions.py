@@ -29,8 +29,10 @@ def patterns(node: Any) -> Iterator[str]:
 
 
 def test_every_pattern_has_a_description_and_vice_versa() -> None:
-    asked = {found for kind in (SpecBenchRun, SpecBenchCampaign) for found in patterns(kind.model_json_schema())}
-    assert set(PATTERN_DESCRIPTIONS) == asked
+    schema_patterns = {
+        found for kind in (SpecBenchRun, SpecBenchCampaign) for found in patterns(kind.model_json_schema())
+    }
+    assert set(PATTERN_DESCRIPTIONS) == schema_patterns
 
 
 @pytest.mark.parametrize("pattern", [pattern for pattern, words in PATTERN_DESCRIPTIONS.items() if ": " in words])
@@ -44,11 +46,11 @@ def test_no_message_contains_a_regular_expression() -> None:
         campaign({"spec.schedule": "every day"}),
         campaign(name="Bad_Name"),
     ]
-    told = []
+    messages = []
     for spec in specs:
         try:
             parse_resource(spec)
-        except InvalidSpec as refused:
-            told.append(str(refused))
-    assert len(told) > 50
-    assert [text for text in told if "[a-z" in text or "[A-Z" in text or "$'" in text] == []
+        except InvalidSpec as rejected:
+            messages.append(str(rejected))
+    assert len(messages) > 50
+    assert [text for text in messages if "[a-z" in text or "[A-Z" in text or "$'" in text] == []

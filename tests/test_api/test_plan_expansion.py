@@ -60,19 +60,19 @@ def arms_by_repeat(plan: Plan, repeat: int) -> list[str]:
 @given(runs())
 def test_every_point_is_planned_exactly_once(run: SpecBenchRun) -> None:
     spec, plan = run.spec, expand(run)
-    wanted = product(
+    expected = product(
         [arm.name for arm in arms_of(spec)],
         [workload.name for workload in spec.workloads],
         spec.load.levels,
         range(spec.load.repeats),
     )
-    assert Counter((p.arm, p.workload, p.level, p.repeat) for p in plan.points) == Counter(wanted)
+    assert Counter((p.arm, p.workload, p.level, p.repeat) for p in plan.points) == Counter(expected)
     assert len({level.label for level in spec.load.levels}) == len(spec.load.levels)
     assert len({point.hash for point in plan.points}) == len(plan.points)
 
 
 @given(runs())
-def test_a_group_is_one_arm_and_no_two_neighbours_are_the_same(run: SpecBenchRun) -> None:
+def test_a_group_has_one_arm_and_adjacent_groups_have_different_arms(run: SpecBenchRun) -> None:
     plan = expand(run)
     assert [group.index for group in plan.groups] == list(range(len(plan.groups)))
     assert all({point.arm for point in group.points} == {group.arm} for group in plan.groups)
@@ -83,8 +83,8 @@ def test_a_group_is_one_arm_and_no_two_neighbours_are_the_same(run: SpecBenchRun
 def test_a_launch_orders_repeats_and_loads_ascending(run: SpecBenchRun) -> None:
     names = [workload.name for workload in run.spec.workloads]
     for group in expand(run).groups:
-        walked = [(point.repeat, names.index(point.workload), point.level.order) for point in group.points]
-        assert walked == sorted(walked)
+        order = [(point.repeat, names.index(point.workload), point.level.order) for point in group.points]
+        assert order == sorted(order)
 
 
 @given(runs())
@@ -100,13 +100,13 @@ def test_sequential_launches_each_arm_once_and_interleaved_alternates(run: SpecB
 
 
 @given(runs())
-def test_planning_is_a_function_of_the_spec(run: SpecBenchRun) -> None:
+def test_planning_is_deterministic_and_plans_round_trip_through_json(run: SpecBenchRun) -> None:
     plan = expand(run)
     assert expand(parse_run(run.to_dict())) == plan
     assert Plan.from_json(plan.to_json()) == plan
 
 
-def test_three_repeats_of_three_arms_are_seven_launches() -> None:
+def test_three_interleaved_repeats_of_three_arms_need_seven_launches() -> None:
     run = run_of({"spec.drafters[1]": {"name": "suffix", "method": "suffix"}})
     assert [group.arm for group in expand(run).groups] == [
         "none", "ngram", "suffix", "ngram", "none", "ngram", "suffix",
@@ -119,7 +119,7 @@ def test_the_baseline_comes_first_and_can_be_skipped() -> None:
     assert [arm.name for arm in without.arms] == ["ngram"]
 
 
-def test_every_arm_is_started_for_the_highest_concurrency() -> None:
+def test_every_arm_is_launched_with_slots_for_the_highest_concurrency() -> None:
     plan = expand(run_of({"spec.load.concurrency": [2, 16, 4], "spec.placement": {"gpus": 2}}))
     orders = [launch_order(plan, arm) for arm in plan.arms]
     assert [(order.slots, order.gpus) for order in orders] == [(16, 2), (16, 2)]
@@ -135,7 +135,7 @@ def test_the_plan_finds_its_arms_and_workloads_by_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("edits", "path", "says"),
+    ("edits", "path", "expected"),
     [
         (
             {"spec.workloads[0].extraBody": {"top_k": 5, "temperature": 1}},
@@ -172,11 +172,11 @@ def test_the_plan_finds_its_arms_and_workloads_by_name() -> None:
         ),
     ],
 )
-def test_problems_beyond_the_schema_are_rejected_in_planning(edits: dict[str, Any], path: str, says: str) -> None:
-    with pytest.raises(InvalidSpec) as refused:
+def test_problems_beyond_the_schema_are_rejected_in_planning(edits: dict[str, Any], path: str, expected: str) -> None:
+    with pytest.raises(InvalidSpec) as rejected:
         expand(run_of(edits))
-    assert [problem.path for problem in refused.value.problems] == [path]
-    assert says in str(refused.value)
+    assert [problem.path for problem in rejected.value.problems] == [path]
+    assert expected in str(rejected.value)
 
 
 @pytest.mark.parametrize("field", ["nodeSelector", "clientNodeSelector"])
@@ -198,7 +198,7 @@ def test_a_plan_too_large_for_a_config_map_is_rejected() -> None:
     assert expand(run_of({"spec.workloads": long[:14], "spec.drafters": []})).points
 
 
-def test_an_external_endpoint_can_be_laid_out_but_not_expanded() -> None:
+def test_lay_out_accepts_an_external_endpoint_and_expand_rejects_it() -> None:
     engine = {"kind": "external", "endpoint": "http://127.0.0.1:8000"}
     edits: dict[str, Any] = {"spec.engine": engine, "spec.drafters": []}
     assert [arm.name for arm in lay_out(run_of(edits)).arms] == ["endpoint"]
@@ -209,17 +209,17 @@ def test_an_external_endpoint_can_be_laid_out_but_not_expanded() -> None:
 
 
 def drafters(count: int) -> list[dict[str, Any]]:
-    """So many drafters that differ."""
+    """Returns `count` distinct drafters."""
     return [{"name": f"d{k}", "method": "ngram", "numSpeculativeTokens": k + 1} for k in range(count)]
 
 
 def workloads(count: int) -> list[dict[str, Any]]:
-    """So many workloads that differ."""
+    """Returns `count` distinct workloads."""
     return [{"name": f"w{k}", "dataset": {"source": "jsonl", "uri": f"{k}.jsonl"}} for k in range(count)]
 
 
 @pytest.mark.parametrize(
-    ("edits", "says"),
+    ("edits", "expected"),
     [
         (
             {"spec.workloads": workloads(8), "spec.load": {"concurrency": list(range(1, 17)), "repeats": 17}},
@@ -236,10 +236,10 @@ def workloads(count: int) -> list[dict[str, Any]]:
         ),
     ],
 )
-def test_a_run_too_large_for_its_status_is_rejected_with_the_count(edits: dict[str, Any], says: str) -> None:
-    with pytest.raises(InvalidSpec) as refused:
+def test_a_run_too_large_for_its_status_is_rejected_with_the_count(edits: dict[str, Any], expected: str) -> None:
+    with pytest.raises(InvalidSpec) as rejected:
         expand(run_of(edits))
-    assert says in str(refused.value)
+    assert expected in str(rejected.value)
 
 
 def test_a_run_of_the_maximum_size_fits_its_status() -> None:
@@ -252,11 +252,11 @@ TURNS = {"chat": [1, 1, 2]}
 
 
 def estimated(load: dict[str, Any]) -> PlanEstimate:
-    """What is known of two arms measured twice, with three prompts of four turns together."""
+    """The estimate for two arms with two repeats, and three prompts with four turns in total."""
     return estimate(expand(run_of({"spec.load": {"repeats": 2, **load}})), TURNS)
 
 
-def test_the_estimate_counts_only_what_is_known() -> None:
+def test_the_estimate_is_none_where_turns_or_durations_are_unknown() -> None:
     plan = expand(run_of({"spec.load": {"concurrency": [1, 2], "repeats": 2}}))
     assert estimate(plan) == PlanEstimate(3, 8, requests=None, output_tokens_at_most=None, load_seconds=None)
     assert estimate(plan, TURNS) == PlanEstimate(3, 8, requests=32, output_tokens_at_most=32 * 256, load_seconds=None)
@@ -290,7 +290,7 @@ def test_durations_that_depend_on_the_engine_are_not_estimated(
         (Level(), "trace", "the trace's own speed"),
     ],
 )
-def test_a_level_has_a_label_and_a_text_for_sentences(level: Level, label: str, words: str) -> None:
+def test_a_level_has_a_label_and_a_phrase_for_messages(level: Level, label: str, words: str) -> None:
     assert (level.label, level.words) == (label, words)
 
 

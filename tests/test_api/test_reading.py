@@ -17,12 +17,12 @@ from specbench_testing.invalid_specs import INVALID_SPECS, VALID_SPECS, InvalidS
 from specbench_testing.resources import resource, run_of
 
 
-@pytest.mark.parametrize("refusal", INVALID_SPECS, ids=lambda refusal: refusal.why)
-def test_an_invalid_spec_is_rejected_with_path_and_remedy(refusal: InvalidSpecCase) -> None:
-    with pytest.raises(InvalidSpec) as refused:
-        expand(parse_run(refusal.resource)) if refusal.stage == "expanding" else parse_run(refusal.resource)
-    problem = next(problem for problem in refused.value.problems if refusal.path in problem.path)
-    assert (refusal.locally or refusal.remedy).lower() in str(problem).lower()
+@pytest.mark.parametrize("case", INVALID_SPECS, ids=lambda case: case.why)
+def test_an_invalid_spec_is_rejected_with_path_and_remedy(case: InvalidSpecCase) -> None:
+    with pytest.raises(InvalidSpec) as rejected:
+        expand(parse_run(case.resource)) if case.stage == "expanding" else parse_run(case.resource)
+    problem = next(problem for problem in rejected.value.problems if case.path in problem.path)
+    assert (case.locally or case.remedy).lower() in str(problem).lower()
 
 
 @pytest.mark.parametrize(("why", "edits"), VALID_SPECS, ids=[why for why, _ in VALID_SPECS])
@@ -31,9 +31,9 @@ def test_a_valid_spec_is_parsed_and_planned(why: str, edits: Mapping[str, Any]) 
 
 
 def test_all_problems_are_reported_together() -> None:
-    with pytest.raises(InvalidSpec) as refused:
+    with pytest.raises(InvalidSpec) as rejected:
         parse_run(resource({"spec.engine.knid": 1, "spec.load.repeats": 0, "spec.results.s3.bucket": "X"}))
-    assert [problem.path for problem in refused.value.problems] == [
+    assert [problem.path for problem in rejected.value.problems] == [
         "spec.engine.knid",
         "spec.load.repeats",
         "spec.results.s3.bucket",
@@ -68,27 +68,27 @@ def test_a_null_in_an_open_map_is_a_value_and_changes_the_hash(
     engine = {"kind": "tensorrt-llm", "version": "1.2.0"}
     drafter = {"name": "d", "method": "eagle3", "model": "acme/draft"}
     given = {"spec.engine": engine, "spec.drafters[0]": drafter}
-    null = run_of({**given, path: {"key": None, "deep": {"key": None, 2026: [None]}}})
-    assert found(null) == {"key": None, "deep": {"key": None, "2026": [None]}}
-    assert parse_run(null.to_dict()) == null
+    run = run_of({**given, path: {"key": None, "deep": {"key": None, 2026: [None]}}})
+    assert found(run) == {"key": None, "deep": {"key": None, "2026": [None]}}
+    assert parse_run(run.to_dict()) == run
     hashes = {digest(run_of({**given, path: value}).spec.to_dict()) for value in ({"key": None}, {}, {"key": 0})}
     assert len(hashes) == 3
 
 
 @pytest.mark.parametrize(
-    ("edits", "says"),
+    ("edits", "expected"),
     [
         ({"kind": "Deployment"}, "kind: 'Deployment'"),
         ({"apiVersion": "specbench.io/v1"}, "apiVersion: 'specbench.io/v1'"),
     ],
 )
-def test_another_kind_or_version_is_rejected(edits: Mapping[str, Any], says: str) -> None:
-    with pytest.raises(InvalidSpec, match=says):
+def test_rejects_another_kind_or_api_version(edits: Mapping[str, Any], expected: str) -> None:
+    with pytest.raises(InvalidSpec, match=expected):
         parse_run(resource(edits))
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "expected"),
     [
         ("", "found 0 documents"),
         ("a: 1\n---\nb: 2\n", "found 2 documents"),
@@ -100,8 +100,8 @@ def test_another_kind_or_version_is_rejected(edits: Mapping[str, Any], says: str
         ("a: " + "[" * 5000, "nested too deep"),
     ],
 )
-def test_text_that_is_not_a_single_resource_is_rejected(text: str, says: str) -> None:
-    with pytest.raises(NotYaml, match=says):
+def test_text_that_is_not_a_single_resource_is_rejected(text: str, expected: str) -> None:
+    with pytest.raises(NotYaml, match=expected):
         read_yaml(text)
 
 
@@ -152,19 +152,19 @@ def test_a_namespace_cannot_leave_the_results_folder(namespace: str) -> None:
     ],
     ids=ascii,
 )
-def test_half_a_surrogate_pair_is_reported_with_its_path(edits: Mapping[str, Any], path: str) -> None:
+def test_an_unpaired_surrogate_is_reported_with_its_path(edits: Mapping[str, Any], path: str) -> None:
     with pytest.raises(
         InvalidSpec, match=rf"^{re.escape(path)}: is not valid text: .* \(write the character itself\)$"
     ):
         parse_run(resource(edits))
 
 
-def test_negative_zero_is_zero() -> None:
+def test_negative_zero_has_the_same_digest_as_zero() -> None:
     plus, minus = (run_of({"spec.workloads[0].sampling": {"temperature": zero}}) for zero in (0.0, -0.0))
     assert digest(minus.spec.to_dict()) == digest(plus.spec.to_dict()) == digest(run_of().spec.to_dict())
 
 
-def test_a_run_survives_serialisation() -> None:
+def test_a_run_round_trips_through_json() -> None:
     run = run_of({"spec.workloads[0].sampling": {"temperature": 0.5}})
     assert type(run).from_json(run.to_json()) == run
 
@@ -185,16 +185,16 @@ def test_a_run_survives_serialisation() -> None:
     ],
 )
 def test_an_invalid_endpoint_is_rejected_without_repeating_it(endpoint: str, words: str) -> None:
-    with pytest.raises(InvalidSpec) as refused:
+    with pytest.raises(InvalidSpec) as rejected:
         run_of({"spec.engine": {"kind": "external", "endpoint": endpoint}})
-    (problem,) = refused.value.problems
+    (problem,) = rejected.value.problems
     assert problem.path == "spec.engine.endpoint"
     assert words in problem.message
     assert "secret" not in str(problem)
 
 
 def test_template_kwargs_are_rejected_with_the_engines_template() -> None:
-    """By us alone: CEL sees no such map, so the API server takes it and the operator refuses it."""
+    """CEL cannot access this map, so the API server accepts it and only the operator rejects it."""
     spec = resource({"spec.workloads[0].chatTemplate": {"appliedBy": "Engine", "kwargs": {"a": 1}}})
     with pytest.raises(InvalidSpec, match="need appliedBy: Client"):
         parse_run(spec)

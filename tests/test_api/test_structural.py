@@ -42,7 +42,7 @@ def field_of(annotation: Any, default: Any = ...) -> Schema:
 
 
 @pytest.mark.parametrize(
-    ("annotation", "default", "wanted"),
+    ("annotation", "default", "expected"),
     [
         (int, ..., {"type": "integer"}),
         (bool, False, {"type": "boolean", "default": False}),
@@ -78,11 +78,11 @@ def field_of(annotation: Any, default: Any = ...) -> Schema:
     ],
     ids=str,
 )  # fmt: skip
-def test_a_field_is_rewritten(annotation: Any, default: Any, wanted: Schema) -> None:
-    assert field_of(annotation, default) == wanted
+def test_a_field_becomes_its_structural_schema(annotation: Any, default: Any, expected: Schema) -> None:
+    assert field_of(annotation, default) == expected
 
 
-def test_a_keyed_list_is_a_map_on_the_server() -> None:
+def test_a_keyed_list_becomes_a_list_of_type_map() -> None:
     found = field_of(Annotated[list[Wheel], KeyedBy("colour")])
     assert (found["x-kubernetes-list-type"], found["x-kubernetes-list-map-keys"]) == ("map", ["colour"])
 
@@ -104,9 +104,9 @@ def test_a_reference_is_inlined_with_its_rules() -> None:
     }
 
 
-@pytest.mark.parametrize(("default", "wanted"), [(Wheel(), {}), (Wheel(inches=26), {"inches": 26})])
-def test_the_default_of_an_object_contains_only_differences(default: Wheel, wanted: Schema) -> None:
-    assert field_of(Wheel, default)["default"] == wanted
+@pytest.mark.parametrize(("default", "expected"), [(Wheel(), {}), (Wheel(inches=26), {"inches": 26})])
+def test_the_default_of_an_object_contains_only_differences(default: Wheel, expected: Schema) -> None:
+    assert field_of(Wheel, default)["default"] == expected
 
 
 def test_a_status_has_no_defaults() -> None:
@@ -117,7 +117,7 @@ def test_a_status_has_no_defaults() -> None:
 
 
 @pytest.mark.parametrize(
-    ("annotation", "says"),
+    ("annotation", "expected"),
     [
         (int | str, "a union"),
         (Any, "needs a type"),
@@ -130,8 +130,8 @@ def test_a_status_has_no_defaults() -> None:
     ],
     ids=str,
 )
-def test_an_inexpressible_schema_is_an_error_with_its_path(annotation: Any, says: str) -> None:
-    with pytest.raises(NotStructural, match=rf"^Car\.field.*{says}"):
+def test_rejects_a_schema_that_cannot_be_expressed_with_its_path(annotation: Any, expected: str) -> None:
+    with pytest.raises(NotStructural, match=rf"^Car\.field.*{expected}"):
         field_of(annotation)
 
 
@@ -139,8 +139,8 @@ MODELS = [RunSpec, RunStatus, CampaignSpec, CampaignStatus]
 
 
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: model.__name__)
-def test_every_text_and_every_list_of_the_api_is_bounded(model: type[BaseModel]) -> None:
-    """Bounds are what the API server computes the cost of a CEL rule from, and what keeps an object small."""
+def test_every_string_list_and_map_of_the_api_has_a_maximum_size(model: type[BaseModel]) -> None:
+    """The API server estimates the cost of CEL rules from these bounds, and they limit the size of an object."""
     unbounded: list[str] = []
 
     def note(path: str, node: Schema) -> None:
@@ -154,13 +154,13 @@ def test_every_text_and_every_list_of_the_api_is_bounded(model: type[BaseModel])
 
 
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: model.__name__)
-def test_every_field_of_the_api_is_described(model: type[BaseModel]) -> None:
-    silent: list[str] = []
+def test_every_field_of_the_api_has_a_description(model: type[BaseModel]) -> None:
+    undescribed: list[str] = []
 
     def note(path: str, node: Schema) -> None:
-        silent.extend(
+        undescribed.extend(
             f"{path}.{name}" for name, field in node.get("properties", {}).items() if not field.get("description")
         )
 
     walk(structural(model), "", note)
-    assert silent == []
+    assert undescribed == []

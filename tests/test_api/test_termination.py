@@ -14,9 +14,9 @@ KUBELET_CUTS_AT_BYTES = 4096
 @example(message="é" * 6000)
 @given(message=st.text(max_size=6000) | st.text('"\\\n\x00\x1f', max_size=6000) | st.text("😀", max_size=3000))
 def test_the_message_always_fits_and_stays_json(message: str) -> None:
-    told = Termination(code=4, reason="OOMKilled", message=message, measured=3).to_message()
-    assert len(told.encode()) <= KUBELET_CUTS_AT_BYTES
-    read = Termination.from_json(told)
+    line = Termination(code=4, reason="OOMKilled", message=message, measured=3).to_message()
+    assert len(line.encode()) <= KUBELET_CUTS_AT_BYTES
+    read = Termination.from_json(line)
     assert (read.code, read.reason, read.measured) == (4, "OOMKilled", 3)
     assert message.startswith(read.message)
 
@@ -27,11 +27,11 @@ def test_a_message_that_fits_is_not_truncated() -> None:
 
 
 def test_a_long_message_uses_most_of_the_limit() -> None:
-    told = Termination(code=4, reason="FirstRequestFailed", message="x" * 10_000).to_message()
-    assert len(told.encode()) > KUBELET_CUTS_AT_BYTES * 0.9
+    line = Termination(code=4, reason="FirstRequestFailed", message="x" * 10_000).to_message()
+    assert len(line.encode()) > KUBELET_CUTS_AT_BYTES * 0.9
 
 
-def test_exit_codes_are_those_of_the_design() -> None:
+def test_exit_codes_have_the_documented_names_and_values() -> None:
     assert [(code.name, code.value) for code in Exit] == [
         ("OK", 0),
         ("BUG", 1),

@@ -1,4 +1,4 @@
-"""The adapters: what each client writes, in its own shape, becomes the same words."""
+"""The client adapters: each converts the client's own output format into ObservedRequest."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ def job(tmp_path: Path) -> BenchmarkJob:
 
 
 @pytest.mark.parametrize("client", CLIENTS.values(), ids=CLIENTS)
-def test_every_client_is_asked_for_the_same_load_at_the_same_address(client: Client, job: BenchmarkJob) -> None:
+def test_every_client_command_has_the_same_load_url_and_output_folder(client: Client, job: BenchmarkJob) -> None:
     words = " ".join(client.command(job).argv)
     assert job.url in words
-    for asked in ("3", "7", "11"):
-        assert any(word.rpartition("=")[2].rpartition(":")[2] == asked for word in words.replace(",", " ").split())
+    for number in ("3", "7", "11"):
+        assert any(word.rpartition("=")[2].rpartition(":")[2] == number for word in words.replace(",", " ").split())
     assert str(job.folder) in words
 
 
-def test_prompts_are_as_many_as_requests_all_different_and_of_one_length(job: BenchmarkJob) -> None:
+def test_there_is_one_distinct_prompt_of_equal_length_per_request(job: BenchmarkJob) -> None:
     prompts = job.prompts()
     assert len(set(prompts)) == len(prompts) == 7
     assert len({len(prompt) for prompt in prompts}) == 1
 
 
-def test_aiperf_tells_gaps_after_a_start_on_the_wall_clock(job: BenchmarkJob) -> None:
+def test_aiperf_output_has_chunk_gaps_after_a_wall_clock_start(job: BenchmarkJob) -> None:
     row = {
         "metadata": {"x_request_id": "a", "request_start_ns": 5_000},
         "metrics": {
@@ -48,43 +48,43 @@ def test_aiperf_tells_gaps_after_a_start_on_the_wall_clock(job: BenchmarkJob) ->
     lines = "".join(json.dumps(one) + "\n" for one in (row, failed))
     (job.folder / "aiperf/profile_export.jsonl").write_text(lines)
 
-    told = CLIENTS["aiperf"].read(replace(job, monotonic_less_wall_ns=-4_000))
+    observed = CLIENTS["aiperf"].read(replace(job, monotonic_less_wall_ns=-4_000))
 
-    assert told == [ObservedRequest(None, "a", 2_000, [3_000, 4_000, 7_000], absolute=True)]
+    assert observed == [ObservedRequest(None, "a", 2_000, [3_000, 4_000, 7_000], absolute=True)]
 
 
-def test_vllm_tells_gaps_after_a_start_on_the_monotonic_clock(job: BenchmarkJob) -> None:
-    told = {
+def test_vllm_output_has_chunk_gaps_after_a_monotonic_start(job: BenchmarkJob) -> None:
+    output = {
         "generated_texts": ["0000000000000004 word", ""],
         "start_times": [10.0, 11.0],
         "ttfts": [0.5, 0.0],
         "itls": [[0.25], []],
         "errors": ["", "refused"],
     }
-    (job.folder / "vllm.json").write_text(json.dumps(told))
+    (job.folder / "vllm.json").write_text(json.dumps(output))
 
     assert CLIENTS["vllm"].read(job) == [
         ObservedRequest(4, None, 500_000_000, [10_500_000_000, 10_750_000_000], absolute=True),
     ]
 
 
-def test_sglang_tells_gaps_after_the_first_chunk_and_no_clock(job: BenchmarkJob) -> None:
-    told = {"generated_texts": ["0000000000000004 word"], "ttfts": [0.5], "itls": [[0.25]], "errors": [""]}
-    (job.folder / "sglang.jsonl").write_text(json.dumps(told) + "\n")
+def test_sglang_output_has_chunk_gaps_without_a_start_time(job: BenchmarkJob) -> None:
+    output = {"generated_texts": ["0000000000000004 word"], "ttfts": [0.5], "itls": [[0.25]], "errors": [""]}
+    (job.folder / "sglang.jsonl").write_text(json.dumps(output) + "\n")
 
     assert CLIENTS["sglang"].read(job) == [ObservedRequest(4, None, 500_000_000, [0, 250_000_000])]
 
 
-def test_guidellm_tells_no_chunks(job: BenchmarkJob) -> None:
+def test_guidellm_output_has_no_chunk_times(job: BenchmarkJob) -> None:
     row = {"output": "0000000000000004 word", "time_to_first_token_ms": 20.5}
-    told = {"benchmarks": [{"requests": {"successful": [row], "errored": []}}]}
-    (job.folder / "guidellm.json").write_text(json.dumps(told))
+    output = {"benchmarks": [{"requests": {"successful": [row], "errored": []}}]}
+    (job.folder / "guidellm.json").write_text(json.dumps(output))
 
     assert CLIENTS["guidellm"].read(job) == [ObservedRequest(4, None, 20_500_000)]
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_a_shortened_case_is_the_same_load_for_a_shorter_time(case: Case) -> None:
+def test_a_shortened_case_has_the_same_load_and_fewer_requests(case: Case) -> None:
     short = case.shortened()
     assert (short.streams, short.pace) == (case.streams, case.pace)
     assert short.requests <= 2 * case.streams

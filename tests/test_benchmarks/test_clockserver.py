@@ -1,4 +1,4 @@
-"""The server's truth: real sockets, a server in this process."""
+"""The reference server and the timestamps it records, with real sockets and a server in this process."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ UNPACED = Pace(step_ms=0)
 
 @contextmanager
 def serving(pace: Pace) -> Iterator[ClockServer]:
-    """A server whose loop runs in a thread until the end of the block."""
+    """A server whose event loop runs in a thread until the end of the block."""
     server, ended = ClockServer(pace), threading.Event()
 
     def loop() -> None:
@@ -51,13 +51,13 @@ def connected(server: ClockServer, receive_buffer: int | None = None) -> socket.
 
 def request(tokens: int, request_id: str = "", *, stream: bool = True) -> bytes:
     body = json.dumps({"model": "clock", "messages": [], "stream": stream, "max_tokens": tokens}).encode()
-    named = f"X-Request-Id: {request_id}\r\n" if request_id else ""
-    head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: clock\r\n{named}Content-Length: {len(body)}\r\n\r\n"
+    id_header = f"X-Request-Id: {request_id}\r\n" if request_id else ""
+    head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: clock\r\n{id_header}Content-Length: {len(body)}\r\n\r\n"
     return head.encode() + body
 
 
 def read_stream(sock: socket.socket) -> list[tuple[int, bytes]]:
-    """Reads and when, to the end of the chunked body."""
+    """All reads up to the end of the chunked body, each with its time."""
     reads: list[tuple[int, bytes]] = []
     while not b"".join(data for _, data in reads[-2:]).endswith(b"0\r\n\r\n"):
         data = sock.recv(65536)
@@ -67,82 +67,82 @@ def read_stream(sock: socket.socket) -> list[tuple[int, bytes]]:
 
 
 def documents(stream: bytes) -> list[Any]:
-    """The events of a body in chunked coding, each chunk of which must be one event."""
-    found, place = [], stream.index(b"\r\n\r\n") + 4
-    while place < len(stream):
-        start = stream.index(b"\r\n", place) + 2
-        event = stream[start : start + int(stream[place : start - 2], 16)]
-        place = start + len(event) + 2
+    """The events of a body in chunked transfer coding; each chunk must contain one event."""
+    found, position = [], stream.index(b"\r\n\r\n") + 4
+    while position < len(stream):
+        start = stream.index(b"\r\n", position) + 2
+        event = stream[start : start + int(stream[position : start - 2], 16)]
+        position = start + len(event) + 2
         if event and event != b"data: [DONE]\n\n":
             found.append(json.loads(event.removeprefix(b"data: ")))
     return found
 
 
-def until(holds: Callable[[], bool]) -> None:
+def wait_until(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 30
-    while not holds():
-        assert time.monotonic() < deadline, "it never came to hold"
+    while not condition():
+        assert time.monotonic() < deadline, "the condition did not become true"
         time.sleep(0.001)
 
 
 @pytest.mark.parametrize("pace", [Pace(step_ms=1), UNPACED, Pace(step_ms=0, burst=8)], ids=str)
-def test_no_chunk_arrives_before_its_true_send_time_and_none_is_sent_before_the_request_came(pace: Pace) -> None:
+def test_recorded_send_times_are_after_the_request_and_before_the_chunk_arrives(pace: Pace) -> None:
     with serving(pace) as server, connected(server) as sock:
-        asked_ns = time.monotonic_ns()
+        sent_ns = time.monotonic_ns()
         sock.sendall(request(40, "mine"))
         reads = read_stream(sock)
 
-    (true,) = read_truth(server.truth())
-    assert (true.complete, true.request_id, len(true.chunk_ns)) == (True, "mine", length(0, 40))
-    assert list(true.chunk_ns) == sorted(true.chunk_ns)
-    clocks_apart_ns = 1_000_000  # the kernel's stamp comes over from the wall clock
-    assert asked_ns - clocks_apart_ns <= true.received_ns <= true.chunk_ns[0] + clocks_apart_ns
+    (recorded,) = read_truth(server.truth())
+    assert (recorded.complete, recorded.request_id, len(recorded.chunk_ns)) == (True, "mine", length(0, 40))
+    assert list(recorded.chunk_ns) == sorted(recorded.chunk_ns)
+    clock_difference_ns = 1_000_000  # the kernel's timestamp is converted from the wall clock
+    assert sent_ns - clock_difference_ns <= recorded.received_ns <= recorded.chunk_ns[0] + clock_difference_ns
     arrived = b""
     for at_ns, data in reads:
         arrived += data
         sent = arrived.count(b'"content":" word') + arrived.count(b'"content":"0000')
-        assert all(one <= at_ns for one in true.chunk_ns[:sent])
+        assert all(one <= at_ns for one in recorded.chunk_ns[:sent])
 
 
-def test_the_stream_is_vllms_and_says_which_request_it_answers() -> None:
+def test_the_stream_has_the_format_of_vllm_and_contains_the_request_number() -> None:
     with serving(UNPACED) as server:
         for _ in range(3):
             with connected(server) as sock:
                 sock.sendall(request(60))
-                told = documents(b"".join(data for _, data in read_stream(sock)))
+                received = documents(b"".join(data for _, data in read_stream(sock)))
 
-    role, *content, usage = told
+    role, *content, usage = received
     assert role["choices"][0]["delta"] == {"role": "assistant", "content": ""}
     assert int(content[0]["choices"][0]["delta"]["content"]) == 2
     assert [one["usage"]["completion_tokens"] for one in content] == list(range(1, length(2, 60) + 1))
     assert [one["choices"][0]["finish_reason"] for one in content] == [None] * (len(content) - 1) + ["stop"]
     assert (usage["choices"], usage["usage"]["completion_tokens"]) == ([], len(content))
-    assert {one["id"] for one in told} == {f"chatcmpl-{2:016d}"}
+    assert {one["id"] for one in received} == {f"chatcmpl-{2:016d}"}
 
 
-def test_a_client_that_does_not_read_loses_nothing_and_holds_nobody_up() -> None:
-    with serving(UNPACED) as server, connected(server, receive_buffer=4096) as slow, connected(server) as quick:
+def test_a_slow_client_receives_everything_and_does_not_delay_others() -> None:
+    with serving(UNPACED) as server, connected(server, receive_buffer=4096) as slow, connected(server) as fast:
         slow.sendall(request(30_000))
-        until(lambda: bool(server.answers and server.answers[0].unsent))
-        quick.sendall(request(10))
-        read_stream(quick)
+        wait_until(lambda: bool(server.answers and server.answers[0].unsent))
+        fast.sendall(request(10))
+        read_stream(fast)
         assert server.answers[1].truth()["complete"]
-        told = documents(b"".join(data for _, data in read_stream(slow)))
-        assert len(told) == length(0, 30_000) + 2
+        received = documents(b"".join(data for _, data in read_stream(slow)))
+        assert len(received) == length(0, 30_000) + 2
 
 
-def test_a_request_whose_client_went_away_is_not_complete() -> None:
+def test_a_request_of_a_disconnected_client_is_not_complete() -> None:
     with serving(Pace(step_ms=1)) as server:
         with connected(server) as sock:
             sock.sendall(request(100_000))
-            until(lambda: bool(server.answers and server.answers[0].chunk_ns))
-        until(lambda: not server._streaming)
+            wait_until(lambda: bool(server.answers and server.answers[0].chunk_ns))
+        wait_until(lambda: not server._streaming)
 
-    (true,) = read_truth(server.truth())
-    assert not true.complete
+    (recorded,) = read_truth(server.truth())
+    assert not recorded.complete
 
 
-def test_streams_of_one_server_take_their_steps_together_and_a_late_step_is_followed_at_once() -> None:
+def test_streams_step_together_and_the_server_catches_up_after_a_late_step() -> None:
     now_ns = 0
     server = ClockServer(Pace(step_ms=1), clock=lambda: now_ns)
     socks = [connected(server) for _ in range(3)]
@@ -151,10 +151,10 @@ def test_streams_of_one_server_take_their_steps_together_and_a_late_step_is_foll
     while len(server.answers) < 3:
         server.turn()
 
-    for now_ns in (999_999, 1_000_000, 1_500_000, 9_000_000, 9_000_000, 9_500_000):  # noqa: B007 -- the clock reads it
+    for now_ns in (999_999, 1_000_000, 1_500_000, 9_000_000, 9_000_000, 9_500_000):  # noqa: B007 -- read by the clock
         server.turn()
 
-    sent = [list(true.chunk_ns) for true in read_truth(server.truth())]
+    sent = [list(recorded.chunk_ns) for recorded in read_truth(server.truth())]
     assert sent == [[1_000_000, 9_000_000, 9_000_000]] * 3
     assert (server.steps, server.late_steps) == (3, 1)
     for sock in socks:
@@ -163,14 +163,14 @@ def test_streams_of_one_server_take_their_steps_together_and_a_late_step_is_foll
 
 
 @pytest.mark.parametrize("path", ["/health", "/v1/models", "/version", "/metrics"])
-def test_the_pages_that_clients_look_at_are_there_on_one_connection(path: str) -> None:
+def test_auxiliary_endpoints_answer_repeatedly_on_one_connection(path: str) -> None:
     with serving(UNPACED) as server, connected(server) as sock:
         for _ in range(2):
             sock.sendall(f"GET {path} HTTP/1.1\r\nHost: clock\r\n\r\n".encode())
             assert sock.recv(65536).startswith(b"HTTP/1.1 200 OK\r\n")
 
 
-def test_a_request_without_streaming_is_answered_whole_and_is_no_part_of_the_truth() -> None:
+def test_a_request_without_streaming_is_answered_and_not_recorded() -> None:
     with serving(UNPACED) as server, connected(server) as sock:
         sock.sendall(request(5, stream=False))
         assert json.loads(sock.recv(65536).partition(b"\r\n\r\n")[2])["usage"]["completion_tokens"] == 5
@@ -178,12 +178,12 @@ def test_a_request_without_streaming_is_answered_whole_and_is_no_part_of_the_tru
 
 
 @given(number=st.integers(0, 10**6), most=st.integers(1, 4096))
-def test_an_answer_has_between_half_and_all_of_what_was_asked_for(number: int, most: int) -> None:
+def test_an_answer_has_between_half_and_all_of_max_tokens(number: int, most: int) -> None:
     assert most / 2 <= length(number, most) <= most
 
 
 @given(tokens=st.integers(1, 300))
-def test_each_send_carries_one_content_chunk_of_about_280_bytes(tokens: int) -> None:
+def test_each_send_contains_one_content_chunk_of_270_to_310_bytes(tokens: int) -> None:
     sent = pieces(tokens, 300)
     assert len(sent) == tokens
     assert all(270 <= len(piece) <= 310 for piece in sent[1:-1])

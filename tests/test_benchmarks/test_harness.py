@@ -1,4 +1,4 @@
-"""What is made of a run: CPU time by phase, medians, a table, a profile; and our client through the whole of it."""
+"""Results of a run: CPU time by phase, medians, table and profile; and one complete run of our client."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ RUN = Run(
 )  # fmt: skip
 
 
-def test_chunks_a_core_are_chunks_by_the_cpu_seconds_of_the_hot_phase() -> None:
+def test_figures_divide_chunks_by_the_cpu_seconds_of_each_phase() -> None:
     figures = RUN.figures()
     assert figures["chunks_per_s_a_core"] == 250_000
     assert figures["chunks_per_s"] == 100_000
@@ -42,13 +42,13 @@ def test_chunks_a_core_are_chunks_by_the_cpu_seconds_of_the_hot_phase() -> None:
     assert figures["chunk_error_p99_ms"] is None
 
 
-def test_medians_are_over_the_runs_and_missing_stays_missing() -> None:
+def test_medians_are_over_runs_and_missing_figures_stay_none() -> None:
     runs = [replace(RUN, cpu_hot_s=used) for used in (1.0, 2.0, 9.0)]
     assert medians(runs)["cpu_s_per_million_hot"] == 4.0
     assert medians(runs)["chunk_error_p50_ms"] is None
 
 
-def test_the_table_has_a_row_a_client_a_dash_for_what_is_missing_and_says_what_failed() -> None:
+def test_the_table_has_one_row_per_client_dashes_for_missing_values_and_failures() -> None:
     other = replace(RUN, client="b", judgement=replace(JUDGEMENT, miscounted=3, chunk=Spread(0.01, 0.5)))
 
     text = markdown([RUN, RUN, other], ["c, 8 streams failed: no"])
@@ -62,16 +62,16 @@ def test_the_table_has_a_row_a_client_a_dash_for_what_is_missing_and_says_what_f
 
 
 @given(st.lists(st.floats(0, 100), min_size=1), st.integers(-10, 10**4))
-def test_cpu_time_never_goes_backwards_and_stays_within_what_was_seen(seen_s: list[float], moment_ns: int) -> None:
+def test_cpu_time_is_monotonic_and_within_the_observed_range(observed_s: list[float], time_ns: int) -> None:
     log = CpuLog()
-    for place, used_s in enumerate(seen_s):
-        log.look(100 * place, used_s)
+    for index, used_s in enumerate(observed_s):
+        log.look(100 * index, used_s)
     assert log.used_s == sorted(log.used_s)
-    assert log.used_s[0] <= log.until(moment_ns) <= log.used_s[-1]
-    assert log.until(moment_ns) <= log.until(moment_ns + 50)
+    assert log.used_s[0] <= log.until(time_ns) <= log.used_s[-1]
+    assert log.until(time_ns) <= log.until(time_ns + 50)
 
 
-def test_cpu_time_between_two_looks_is_even() -> None:
+def test_cpu_time_is_interpolated_linearly() -> None:
     log = CpuLog()
     log.look(0, 1.0)
     log.look(100, 3.0)
@@ -79,7 +79,7 @@ def test_cpu_time_between_two_looks_is_even() -> None:
 
 
 @pytest.mark.process
-def test_the_cpu_time_of_a_tree_holds_its_children_that_live_and_those_that_ended() -> None:
+def test_the_cpu_time_of_a_process_tree_includes_running_and_ended_children() -> None:
     burn = "import os, time\nwhile time.process_time() < 0.3: pass\n"
     child = f"{burn}print('burnt', flush=True)\ninput()\n"
     parent = (
@@ -97,20 +97,20 @@ def test_the_cpu_time_of_a_tree_holds_its_children_that_live_and_those_that_ende
 
 
 @pytest.mark.process
-def test_what_is_started_on_a_core_stays_there() -> None:
+def test_on_core_pins_child_processes_and_restores_the_affinity() -> None:
     before, core = os.sched_getaffinity(0), cores().client
     with on_core(core):
-        told = subprocess.run(
+        output = subprocess.run(
             [sys.executable, "-c", "import os; print(os.sched_getaffinity(0))"],
             capture_output=True,
             text=True,
             check=True,
         )
-    assert told.stdout.strip() == str({core})
+    assert output.stdout.strip() == str({core})
     assert os.sched_getaffinity(0) == before
 
 
-def test_a_profile_is_by_process_and_function_without_lines_and_imports() -> None:
+def test_a_profile_groups_samples_by_process_and_function_without_imports() -> None:
     lines = [
         'process 1:"python a";main (a.py:3);work (a.py:7) 6',
         'process 1:"python a";main (a.py:4);work (a.py:9) 2',
@@ -129,13 +129,13 @@ def test_a_profile_is_by_process_and_function_without_lines_and_imports() -> Non
 
 
 @pytest.mark.process
-def test_our_client_goes_through_the_whole_of_it_and_loses_nothing(tmp_path: Path) -> None:
+def test_a_complete_run_of_our_client_loses_no_request(tmp_path: Path) -> None:
     case = Case("tiny", streams=4, requests=12, max_tokens=16, pace=Pace(step_ms=2))
 
     run = run_once(CLIENTS["specbench"], case, 0, tmp_path / "run", cores())
 
-    told = run.judgement
-    assert (told.lost, told.miscounted, told.absolute) == (0, 0, True)
-    assert told.requests >= 12  # a client may fill up its ramp and its drain
-    assert told.chunks >= 12 * 8
+    judgement = run.judgement
+    assert (judgement.lost, judgement.miscounted, judgement.absolute) == (0, 0, True)
+    assert judgement.requests >= 12  # a client may send extra requests while it ramps up and drains
+    assert judgement.chunks >= 12 * 8
     assert json.loads(run.to_json())["case"]["streams"] == 4

@@ -1,4 +1,4 @@
-"""Whole runs in virtual time: every lie is caught by the check that is named for it, and honest runs raise no alarm."""
+"""Complete runs in virtual time: the expected checks detect each corruption, and clean runs raise no alarm."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from virtual_time.world_run import run_of
 
 pytestmark = pytest.mark.draws
 
-QUIET = Noise(run=0.0, step=0.0, hiccup_share=0.0)
+NO_NOISE = Noise(run=0.0, step=0.0, hiccup_share=0.0)
 NOTES = {"NotInterleaved", "NoisyBaseline", "ShortAnswers", "SingleStreamOnly", "TooFewPrompts", "Simulated"}
-"""What is noted of honest worlds: what they are asked for, and that no engine serves them."""
+"""Findings of severity Info in clean worlds: from their settings, and from the simulated engine."""
 SMALL = World(seed=3, prompts=24, repeats=1, output_mean=30, max_tokens=64)
 
 
@@ -27,29 +27,29 @@ def alarms(summary: RunSummary) -> set[str]:
 
 
 @pytest.mark.parametrize("name", CORRUPTED_WORLDS)
-def test_a_lie_is_caught(name: str) -> None:
-    lie = CORRUPTED_WORLDS[name]
-    summary = run_of(lie.world)
-    assert set(lie.checks) <= alarms(summary), lie.words
+def test_a_corrupted_world_raises_the_expected_alarms(name: str) -> None:
+    corrupted = CORRUPTED_WORLDS[name]
+    summary = run_of(corrupted.world)
+    assert set(corrupted.checks) <= alarms(summary), corrupted.words
     assert not summary.trustworthy
 
 
 @pytest.mark.parametrize("number", range(10))
-def test_an_honest_run_raises_no_alarm(number: int) -> None:
+def test_a_clean_run_raises_no_alarm(number: int) -> None:
     summary = run_of(honest_world(number))
     assert [finding for finding in summary.findings if finding.severity is not Severity.INFO] == []
     assert {finding.check for finding in summary.findings} <= NOTES
     assert summary.trustworthy
 
 
-def test_a_world_is_the_same_each_time_and_another_seed_is_another_world() -> None:
+def test_a_world_is_determined_by_its_seed() -> None:
     first, again, other = (run_of(replace(SMALL, seed=seed)).to_json() for seed in (3, 3, 4))
     assert first == again
     assert first != other
 
 
-def test_acceptance_and_step_times_are_those_that_the_engine_was_given() -> None:
-    world = replace(SMALL, categories=("code",), prompts=60, acceptance=0.5, noise=QUIET, load={"concurrency": [1]})
+def test_measured_acceptance_and_step_times_match_the_configured_ones() -> None:
+    world = replace(SMALL, categories=("code",), prompts=60, acceptance=0.5, noise=NO_NOISE, load={"concurrency": [1]})
     chance = world.config(world.plan.arm("eagle3"), 0).acceptance.positions("code", 3)[0]
     arm, baseline = (cell.figures for cell in run_of(world).cells[::-1])
     assert arm["acceptance_length_verified_pooled"].value == pytest.approx(1 + chance + chance**2 + chance**3, rel=0.07)

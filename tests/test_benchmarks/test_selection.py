@@ -1,4 +1,4 @@
-"""The benchmark of selection works: small sizes, one line each."""
+"""benchmarks/selection: prints one line of results per size."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "selection"
 
 
 @pytest.mark.process
-def test_each_size_gives_a_line_in_which_selection_beats_greed_and_greed_beats_chance() -> None:
+def test_refined_selection_is_no_worse_than_greedy_and_greedy_beats_random() -> None:
     command = [sys.executable, str(SCRIPT), "--sizes", "300", "600", "--dimensions", "32", "--count", "20"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=True)
     lines = [json.loads(line) for line in done.stdout.splitlines()]

@@ -23,29 +23,31 @@ JOB = 'namespace="team",job="bench-specbench-metrics"'
 
 @pytest.fixture(scope="module")
 def rules() -> dict[str, Any]:
-    """The groups of rules, as Prometheus reads them."""
+    """The rule groups in the format of Prometheus."""
     enabled = {"metrics": {"serviceMonitor": {"enabled": True}, "prometheusRule": {"enabled": True}}}
     spec: dict[str, Any] = Helm(program("helm")).template(enabled).one("PrometheusRule")["spec"]
     return spec
 
 
-def test_every_metric_of_an_alert_is_one_of_the_operators(rules: dict[str, Any]) -> None:
+def test_alerts_use_only_metrics_that_the_operator_exposes(rules: dict[str, Any]) -> None:
     telemetry = Telemetry()
     telemetry.counted([])
     telemetry.failed("Bug")
-    known = set(re.findall(r"^(\w+)[ {]", prometheus_client.generate_latest(telemetry.registry).decode(), re.MULTILINE))
-    asked = {name for rule in rules["groups"][0]["rules"] for name in re.findall(r"\bspecbench_\w+", rule["expr"])}
-    assert asked
-    assert asked <= known
+    exposed = set(
+        re.findall(r"^(\w+)[ {]", prometheus_client.generate_latest(telemetry.registry).decode(), re.MULTILINE)
+    )
+    used = {name for rule in rules["groups"][0]["rules"] for name in re.findall(r"\bspecbench_\w+", rule["expr"])}
+    assert used
+    assert used <= exposed
 
 
-SCENES: tuple[tuple[str, str, dict[str, str], set[str]], ...] = (
-    ("all is well", "3h", {"up": "1x300", "running": "1x300", "points": "0+1x300", "gpus": "0+240x300"}, set()),
-    ("nothing to do", "3h", {"up": "1x300", "running": "0x300", "points": "9x300", "gpus": "99x300"}, set()),
-    ("the operator is gone", "10m", {"up": "0x300"}, {"SpecbenchOperatorDown"}),
-    ("nobody ever saw it", "10m", {}, {"SpecbenchOperatorDown"}),
+SCENARIOS: tuple[tuple[str, str, dict[str, str], set[str]], ...] = (
+    ("runs make progress", "3h", {"up": "1x300", "running": "1x300", "points": "0+1x300", "gpus": "0+240x300"}, set()),
+    ("no run is active", "3h", {"up": "1x300", "running": "0x300", "points": "9x300", "gpus": "99x300"}, set()),
+    ("the operator is down", "10m", {"up": "0x300"}, {"SpecbenchOperatorDown"}),
+    ("the operator was never scraped", "10m", {}, {"SpecbenchOperatorDown"}),
     (
-        "a run makes no point",
+        "a run completes no point",
         "2h",
         {"up": "1x300", "running": "1x300", "points": "5x300", "gpus": "0+240x300"},
         {"SpecbenchRunStalled"},
@@ -56,7 +58,12 @@ SCENES: tuple[tuple[str, str, dict[str, str], set[str]], ...] = (
         {"up": "1x300", "running": "0x300", "points": "5x300", "gpus": "0+240x300"},
         {"SpecbenchGpusHeldIdle"},
     ),
-    ("a bug", "10m", {"up": "1x300", "running": "0x300", "bugs": "0x8 1x300"}, {"SpecbenchOperatorBug"}),
+    (
+        "the operator reports a bug",
+        "10m",
+        {"up": "1x300", "running": "0x300", "bugs": "0x8 1x300"},
+        {"SpecbenchOperatorBug"},
+    ),
 )
 SERIES = {
     "up": f"up{{{JOB}}}",
@@ -67,8 +74,8 @@ SERIES = {
 }
 
 
-@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not on PATH: alerts are not tried out")
-def test_each_alert_fires_when_it_should_and_only_then(rules: dict[str, Any], tmp_path: Path) -> None:
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not on PATH, so alerts cannot be tested")
+def test_each_alert_fires_exactly_in_its_scenario(rules: dict[str, Any], tmp_path: Path) -> None:
     (tmp_path / "rules.yaml").write_text(yaml.safe_dump(rules))
     names = [rule["alert"] for rule in rules["groups"][0]["rules"]]
     tests = [
@@ -79,13 +86,13 @@ def test_each_alert_fires_when_it_should_and_only_then(rules: dict[str, Any], tm
             "promql_expr_test": [
                 {
                     "expr": f'count(ALERTS{{alertname="{name}",alertstate="firing"}}) or vector(0)',
-                    "eval_time": moment,
+                    "eval_time": eval_time,
                     "exp_samples": [{"labels": "{}", "value": int(name in firing)}],
                 }
                 for name in names
             ],
         }
-        for why, moment, series, firing in SCENES
+        for why, eval_time, series, firing in SCENARIOS
     ]
     (tmp_path / "tests.yaml").write_text(
         yaml.safe_dump({"rule_files": ["rules.yaml"], "evaluation_interval": "1m", "tests": tests})

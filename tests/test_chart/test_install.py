@@ -23,7 +23,7 @@ RUN_ENDS_WITHIN_S = 300
 
 @dataclass(frozen=True)
 class Release:
-    """The chart, installed in a namespace of its own."""
+    """A release of the chart in its own namespace."""
 
     cluster: Cluster
     helm: Helm
@@ -44,12 +44,12 @@ class Release:
         return list(found["items"])
 
     def log(self) -> str:
-        """What the operator logged."""
+        """The logs of the operator's pods."""
         path = f"/api/v1/namespaces/{self.namespace}/pods/{{}}/log"
         return "\n".join(self.cluster.text(path.format(pod["metadata"]["name"])) for pod in self.pods())
 
-    def story(self) -> str:
-        """Why it is not as it should be."""
+    def diagnostics(self) -> str:
+        """Diagnostics of the operator: the status of its pods, and their logs."""
         return json.dumps([pod["status"] for pod in self.pods()], indent=1) + "\n" + self.log()
 
 
@@ -58,18 +58,18 @@ def release(cluster: Cluster, image: str) -> Iterator[Release]:
     repository, _, tag = image.rpartition(":")
     with cluster.namespace("chart") as namespace:
         found = Release(cluster, Helm(program("helm")), namespace, {"repository": repository, "tag": tag})
-        # The definition is there already, from the tests of the API; a cluster has it once.
+        # The CRDs are cluster-wide, and the `crd` fixture has installed them.
         try:
             found.helm_run("install", str(CHART), "--wait", "--timeout", "300s", crds={"install": False})
-        except ChartRefused as refused:
-            pytest.fail(f"{refused}\n{found.story()}", pytrace=False)
+        except ChartRefused as rejected:
+            pytest.fail(f"{rejected}\n{found.diagnostics()}", pytrace=False)
         yield found
         found.helm_run("uninstall", "--wait")
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _definition(crd: object) -> None:
-    """Every test here needs it."""
+    """Install the CRD for every test of this module."""
 
 
 def test_the_operator_runs_restricted_and_stays_up(release: Release) -> None:
@@ -80,11 +80,11 @@ def test_the_operator_runs_restricted_and_stays_up(release: Release) -> None:
     assert pod["spec"]["securityContext"]["runAsNonRoot"] is True
 
 
-def test_the_charts_own_test_sees_the_api_with_the_operators_rights(release: Release) -> None:
+def test_helm_test_succeeds(release: Release) -> None:
     assert "Phase:          Succeeded" in release.helm_run("test", "--timeout", "300s")
 
 
-def test_a_run_reaches_its_answer_with_no_more_rights_than_the_chart_gives(release: Release) -> None:
+def test_a_run_succeeds_with_the_permissions_that_the_chart_grants(release: Release) -> None:
     ground = release.cluster.ground
     if ground is None:
         pytest.skip("the S3 server of hack/cluster is needed")
@@ -118,23 +118,23 @@ def test_a_run_reaches_its_answer_with_no_more_rights_than_the_chart_gives(relea
     assert "is forbidden" not in release.log()
 
 
-def test_an_upgrade_replaces_the_operator_and_leaves_one(release: Release) -> None:
+def test_an_upgrade_replaces_the_single_operator_pod(release: Release) -> None:
     release.helm_run(
         "upgrade", str(CHART), "--wait", "--timeout", "300s", crds={"install": False}, podLabels={"upgraded": "yes"}
     )
-    living = [pod for pod in release.pods() if "deletionTimestamp" not in pod["metadata"]]
-    assert [pod["metadata"]["labels"].get("upgraded") for pod in living] == ["yes"]
+    remaining = [pod for pod in release.pods() if "deletionTimestamp" not in pod["metadata"]]
+    assert [pod["metadata"]["labels"].get("upgraded") for pod in remaining] == ["yes"]
 
 
 def finished(runs: Runs, name: str) -> dict[str, Any]:
-    """The status of the run once it is Ready; fails with what it says when it does not get there."""
-    seen: dict[str, Any] = {}
+    """The status of the run once it is Ready. Fails with the status if the run stalls or does not finish."""
+    status: dict[str, Any] = {}
 
     def ready() -> bool:
-        seen.update(runs.get(name)["status"])
-        conditions = {row["type"]: row["status"] for row in seen.get("conditions", [])}
-        assert conditions.get("Stalled") != "True", f"the run stalls: {json.dumps(seen, indent=1)}"
+        status.update(runs.get(name)["status"])
+        conditions = {row["type"]: row["status"] for row in status.get("conditions", [])}
+        assert conditions.get("Stalled") != "True", f"the run stalls: {json.dumps(status, indent=1)}"
         return conditions.get("Ready") == "True"
 
     eventually(ready, "the run does not end", RUN_ENDS_WITHIN_S)
-    return seen
+    return status

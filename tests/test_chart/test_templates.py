@@ -62,42 +62,40 @@ def helm() -> Helm:
     return Helm(program("helm"))
 
 
-def without_definition(rendered: Rendered) -> str:
-    """All documents but the definition, which has tests of its own."""
+def without_crds(rendered: Rendered) -> str:
+    """All documents except the CRDs, which have their own tests."""
     documents = rendered.text.split("\n---\n")
     return "\n---\n".join(document for document in documents if "kind: CustomResourceDefinition" not in document)
 
 
-def test_lint_finds_nothing(helm: Helm) -> None:
+def test_helm_lint_succeeds(helm: Helm) -> None:
     assert "0 chart(s) failed" in helm.run("lint", "--strict", str(CHART))
 
 
-def test_the_default_rendering_is_as_it_was(helm: Helm) -> None:
-    """A change rewrites the golden file and fails: look at the difference, and commit it if it is wanted."""
-    rendered = without_definition(helm.template())
-    before = GOLDEN.read_text() if GOLDEN.exists() else ""
+def test_the_default_rendering_matches_the_golden_file(helm: Helm) -> None:
+    """A change rewrites the golden file and fails the test: review the difference, then commit the new file."""
+    rendered = without_crds(helm.template())
+    golden = GOLDEN.read_text() if GOLDEN.exists() else ""
     GOLDEN.write_text(rendered)
-    assert rendered == before
+    assert rendered == golden
 
 
 @pytest.mark.parametrize("file", [RUN.file_name, CAMPAIGN.file_name])
-def test_the_definition_is_the_generated_one_byte_by_byte_and_survives_the_release(helm: Helm, file: str) -> None:
+def test_the_chart_contains_the_generated_crds_with_the_keep_annotation(helm: Helm, file: str) -> None:
     text, generated = helm.template().text, (CHART.parents[1] / "crds" / file).read_text()
     keep = "  annotations:\n    helm.sh/resource-policy: keep\n"
     assert generated.replace("\nmetadata:\n", f"\nmetadata:\n{keep}", 1) in text
 
 
-def test_the_definitions_go_with_the_release_or_are_left_out_where_that_is_asked_for(helm: Helm) -> None:
+def test_values_can_remove_the_keep_annotation_or_omit_the_crds(helm: Helm) -> None:
     found = helm.template({"crds": {"keep": False}}).of_kind("CustomResourceDefinition")
     assert found == [CAMPAIGN.definition(), RUN.definition()]
     assert helm.template({"crds": {"install": False}}).of_kind("CustomResourceDefinition") == []
 
 
 @pytest.mark.parametrize("values", [{}, ALL, {"watchAllNamespaces": True}], ids=["default", "all", "all namespaces"])
-def test_the_api_server_takes_every_field_that_is_rendered(
-    helm: Helm, values: dict[str, Any], cluster: Cluster
-) -> None:
-    """Tried out with strict validation; only the kinds of the Prometheus operator are unknown there."""
+def test_the_api_server_accepts_every_rendered_field(helm: Helm, values: dict[str, Any], cluster: Cluster) -> None:
+    """Uses a strict dry run. The kinds of the Prometheus operator are skipped: the cluster does not have them."""
     with cluster.namespace("chart") as namespace:
         own = {"watchNamespaces": [namespace]} if "watchNamespaces" in values else {}
         rendered = helm.template({**values, **own, "fullnameOverride": namespace}, namespace=namespace)
@@ -106,22 +104,22 @@ def test_the_api_server_takes_every_field_that_is_rendered(
 
 
 @pytest.mark.parametrize("values", [{}, ALL, {"watchAllNamespaces": True}], ids=["default", "all", "all namespaces"])
-def test_the_operator_may_do_what_it_must_and_nothing_else(helm: Helm, values: dict[str, Any]) -> None:
-    """The very rules with which the operator's own tests run it."""
+def test_the_operators_role_has_exactly_the_required_rules(helm: Helm, values: dict[str, Any]) -> None:
+    """The same rules that the operator's own tests use."""
     rendered = helm.template(values)
     kind = "ClusterRole" if values.get("watchAllNamespaces") else "Role"
-    mine = [role for role in rendered.of_kind(kind) if "aggregate" not in str(role["metadata"]["labels"])]
-    assert mine
-    wanted = [*RULES, *GROUP_RULES] if values.get("leaderWorkerSets") else RULES
-    assert all(role["rules"] == wanted for role in mine)
+    roles = [role for role in rendered.of_kind(kind) if "aggregate" not in str(role["metadata"]["labels"])]
+    assert roles
+    expected = [*RULES, *GROUP_RULES] if values.get("leaderWorkerSets") else RULES
+    assert all(role["rules"] == expected for role in roles)
 
 
-def test_the_right_to_read_workloads_can_be_left_out(helm: Helm) -> None:
+def test_the_rule_to_read_workloads_is_optional(helm: Helm) -> None:
     rules = helm.template({"rbac": {"readWorkloads": False}}).one("Role")["rules"]
     assert rules == [rule for rule in RULES if rule["resources"] != ["workloads"]]
 
 
-def test_rights_stay_in_the_releases_namespace_by_default(helm: Helm) -> None:
+def test_the_default_role_is_limited_to_the_release_namespace(helm: Helm) -> None:
     rendered = helm.template()
     assert rendered.one("Role")["metadata"]["namespace"] == "team"
     assert rendered.of_kind("ClusterRole") == []
@@ -146,9 +144,7 @@ def test_only_watching_all_namespaces_needs_a_cluster_role(helm: Helm) -> None:
 
 
 @pytest.mark.parametrize("values", [{}, {"watchAllNamespaces": True}], ids=["default", "all namespaces"])
-def test_nodes_may_be_read_where_that_is_asked_for_and_nothing_else_of_the_cluster(
-    helm: Helm, values: dict[str, Any]
-) -> None:
+def test_read_nodes_adds_a_cluster_role_that_only_gets_nodes(helm: Helm, values: dict[str, Any]) -> None:
     rendered = helm.template({**values, "rbac": {"readNodes": True}})
     (role,) = (role for role in rendered.of_kind("ClusterRole") if role["metadata"]["name"].endswith("-nodes"))
     assert role["rules"] == [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]}]
@@ -160,7 +156,7 @@ def test_nodes_may_be_read_where_that_is_asked_for_and_nothing_else_of_the_clust
     assert helm.template({**values, "rbac": {"create": False, "readNodes": True}}).of_kind("ClusterRole") == []
 
 
-def test_the_operator_can_read_the_environment_that_the_chart_gives_it(helm: Helm) -> None:
+def test_the_operator_parses_its_settings_from_the_rendered_environment(helm: Helm) -> None:
     settings = OperatorSettings.from_env(env_of(helm.template(ALL | {"workers": 7, "logLevel": "DEBUG"})))
     assert settings == replace(
         OperatorSettings(client_image="specbench:0.1.0"),
@@ -173,13 +169,13 @@ def test_the_operator_can_read_the_environment_that_the_chart_gives_it(helm: Hel
     )
 
 
-def test_the_ports_are_those_of_the_operator(helm: Helm) -> None:
+def test_the_container_ports_match_the_operators_settings(helm: Helm) -> None:
     ports = {row["name"]: row["containerPort"] for row in container_of(helm.template())["ports"]}
     assert ports == {"liveness": OperatorSettings("").liveness_port, "metrics": OperatorSettings("").metrics_port}
 
 
 @pytest.mark.parametrize("kind", ["Deployment", "Pod"])
-def test_every_pod_of_the_chart_is_restricted(helm: Helm, kind: str) -> None:
+def test_every_pod_of_the_chart_has_a_restricted_security_context(helm: Helm, kind: str) -> None:
     found = helm.template(ALL).one(kind)
     pod = found["spec"]["template"]["spec"] if kind == "Deployment" else found["spec"]
     assert pod["securityContext"]["runAsNonRoot"] is True
@@ -193,31 +189,31 @@ def test_every_pod_of_the_chart_is_restricted(helm: Helm, kind: str) -> None:
     assert pod["imagePullSecrets"] == [{"name": "registry"}]
 
 
-def test_there_is_one_operator_and_never_two_at_a_time(helm: Helm) -> None:
+def test_the_deployment_has_one_replica_and_the_recreate_strategy(helm: Helm) -> None:
     spec = helm.template().one("Deployment")["spec"]
     assert (spec["replicas"], spec["strategy"]) == (1, {"type": "Recreate"})
 
 
 @pytest.mark.parametrize(
-    ("image", "wanted"),
+    ("image", "expected"),
     [
         ({}, "specbench:0.1.0"),
         ({"repository": "registry.example/specbench", "tag": "7"}, "registry.example/specbench:7"),
         ({"tag": "7", "digest": "sha256:" + "a" * 64}, "specbench@sha256:" + "a" * 64),
     ],
 )
-def test_clients_run_the_very_image_of_the_operator(helm: Helm, image: dict[str, str], wanted: str) -> None:
+def test_clients_use_the_same_image_as_the_operator(helm: Helm, image: dict[str, str], expected: str) -> None:
     rendered = helm.template({"image": image})
-    assert container_of(rendered)["image"] == env_of(rendered)["SPECBENCH_CLIENT_IMAGE"] == wanted
+    assert container_of(rendered)["image"] == env_of(rendered)["SPECBENCH_CLIENT_IMAGE"] == expected
 
 
-def test_engines_can_be_closed_to_all_but_clients(helm: Helm) -> None:
+def test_each_watched_namespace_has_a_network_policy_if_enabled(helm: Helm) -> None:
     rendered = helm.template({"networkPolicy": {"enabled": True}, "watchNamespaces": ["a", "b"]})
     assert [policy["metadata"]["namespace"] for policy in rendered.of_kind("NetworkPolicy")] == ["a", "b"]
 
 
 @pytest.mark.parametrize(
-    ("values", "says"),
+    ("values", "expected"),
     [
         ({"replicas": 2}, "replicas"),
         ({"image": {"repo": "x"}}, "repo"),
@@ -232,12 +228,12 @@ def test_engines_can_be_closed_to_all_but_clients(helm: Helm) -> None:
         ),
     ],
 )
-def test_values_that_mean_nothing_are_refused_by_name(helm: Helm, values: dict[str, Any], says: str) -> None:
-    with pytest.raises(ChartRefused, match=says):
+def test_rejects_invalid_values_with_their_names(helm: Helm, values: dict[str, Any], expected: str) -> None:
+    with pytest.raises(ChartRefused, match=expected):
         helm.template(values)
 
 
-def test_a_kubernetes_that_is_too_old_is_refused(helm: Helm) -> None:
+def test_rejects_kubernetes_before_1_29(helm: Helm) -> None:
     with pytest.raises(ChartRefused, match=r">=1\.29\.0"):
         helm.template(version="1.28.3")
 
@@ -252,10 +248,10 @@ def env_of(rendered: Rendered) -> dict[str, str]:
     return {row["name"]: row["value"] for row in container_of(rendered)["env"]}
 
 
-def try_out(cluster: Cluster, thing: dict[str, Any]) -> bool:
-    """Apply without doing it (but for the account that pods name). Raises Refused for what Kubernetes does not take."""
-    path = PATHS[thing["kind"]].format(thing["metadata"].get("namespace"))
+def try_out(cluster: Cluster, manifest: dict[str, Any]) -> bool:
+    """Apply as a dry run (except ServiceAccounts, which pods refer to). Raises ApiError if Kubernetes rejects it."""
+    path = PATHS[manifest["kind"]].format(manifest["metadata"].get("namespace"))
     query = {"fieldValidation": "Strict", "fieldManager": "specbench-tests", "force": "true"}
-    query |= {} if thing["kind"] == "ServiceAccount" else {"dryRun": "All"}
-    cluster.call("PATCH", f"{path}/{thing['metadata']['name']}", thing, query=query, kind=APPLY)
+    query |= {} if manifest["kind"] == "ServiceAccount" else {"dryRun": "All"}
+    cluster.call("PATCH", f"{path}/{manifest['metadata']['name']}", manifest, query=query, kind=APPLY)
     return True

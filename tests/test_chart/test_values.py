@@ -37,7 +37,7 @@ def objects(schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[
 
 
 def keys(values: dict[str, Any], schema: dict[str, Any], path: str = "") -> Iterator[str]:
-    """Every value of values.yaml by its path, as deep as the schema goes."""
+    """The path of every value of values.yaml, down to the depth of the schema."""
     for name, value in values.items():
         node = schema["properties"].get(name, {})
         if "properties" in node:
@@ -46,20 +46,20 @@ def keys(values: dict[str, Any], schema: dict[str, Any], path: str = "") -> Iter
             yield f"{path}{name}"
 
 
-def test_the_defaults_obey_the_schema() -> None:
+def test_the_default_values_are_valid() -> None:
     assert [error.message for error in Draft7Validator(SCHEMA).iter_errors(VALUES)] == []
 
 
-def test_every_value_has_a_default_and_an_explanation() -> None:
+def test_every_value_has_a_default_and_a_description() -> None:
     assert {path for path, _ in leaves(SCHEMA)} - {"global"} == set(keys(VALUES, SCHEMA))
     assert [path for path, node in leaves(SCHEMA) if not node.get("description")] == []
 
 
-def test_no_object_takes_a_name_that_it_does_not_know() -> None:
+def test_no_object_allows_additional_properties() -> None:
     assert [path for path, node in objects(SCHEMA) if node.get("additionalProperties") is not False] == []
 
 
-def test_the_page_of_values_names_each_with_its_default() -> None:
+def test_the_charts_readme_lists_every_value() -> None:
     page = (CHART / "README.md").read_text()
     assert [path for path, _ in leaves(SCHEMA) if path != "global" and f"| `{path}` |" not in page] == []
 
@@ -81,11 +81,11 @@ def test_the_page_of_values_names_each_with_its_default() -> None:
     ],
     ids=json.dumps,
 )
-def test_a_value_that_means_nothing_is_refused(edit: dict[str, Any]) -> None:
+def test_rejects_invalid_values(edit: dict[str, Any]) -> None:
     assert list(Draft7Validator(SCHEMA).iter_errors(edit))
 
 
-def test_the_chart_installs_the_version_that_it_lies_beside() -> None:
+def test_the_chart_and_app_versions_match_the_next_release() -> None:
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["version"]
     next_release = Version(version["raw-options"]["fallback_version"]).base_version

@@ -1,6 +1,6 @@
-"""The cluster tool against a real cluster of its own making (about a minute once the programs are built).
+"""The cluster tool with a real cluster that it starts (about a minute once the programs are built).
 
-Shares the cluster of all tests; what breaks components runs only while nobody else uses it.
+Uses the cluster shared by all tests; tests that kill components run only while no other process uses it.
 """
 
 import json
@@ -23,7 +23,7 @@ pytestmark = [
 
 BASE = "docker.io/library/python:3.11-slim-bookworm"
 IMAGE = "docker.io/library/cluster-tool-probe:1"
-#: Resolves a Service, asks the API server through it, speaks to S3, and fails to leave the cluster.
+#: Resolves a Service, sends a request to the API server and to S3, and checks that outside addresses are unreachable.
 PROBE = """
 import socket, ssl, sys, urllib.error, urllib.request
 assert socket.gethostbyname("kubernetes.default.svc.cluster.local") == "10.96.0.1"
@@ -46,13 +46,13 @@ print("all well")
 @pytest.fixture(scope="module")
 def ground(cluster: Kubernetes) -> Cluster:
     if cluster.ground is None:
-        pytest.skip("SPECBENCH_KUBECONFIG is somebody else's cluster: the tool has not made it")
+        pytest.skip("SPECBENCH_KUBECONFIG is a cluster that this tool did not start")
     return cluster.ground
 
 
 @pytest.fixture
 def alone(ground: Cluster) -> Cluster:
-    """The cluster, while no other test process uses it: their requests would fail with its components."""
+    """The cluster, if no other test process uses it: killed components would fail the requests of others."""
     if others_at_work(ground):
         pytest.skip("another test process uses the cluster")
     return ground
@@ -82,29 +82,29 @@ def pod(name: str, endpoint: str, gpus: int) -> str:
 
 
 def test_the_node_is_ready_and_has_its_gpus(kubectl: Callable[..., str]) -> None:
-    """What the scheduler counts with is there, and labelled."""
+    """Checks the Ready condition, the allocatable GPUs and the product label."""
     node = json.loads(kubectl("get", "nodes", "-o", "json"))["items"][0]
     assert {c["type"]: c["status"] for c in node["status"]["conditions"]}["Ready"] == "True"
     assert node["status"]["allocatable"]["nvidia.com/gpu"] == "8"
     assert node["metadata"]["labels"]["nvidia.com/gpu.product"] == "SPECBENCH-FAKE-GPU"
 
 
-def test_up_again_changes_nothing(ground: Cluster) -> None:
+def test_a_second_up_restarts_no_component(ground: Cluster) -> None:
     before = ground.status().components
     assert ground.up().status().components == before
 
 
-def test_status_says_so(ground: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
+def test_status_reports_that_the_cluster_is_up(ground: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["status", "--output", "json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["up"] is True
     assert found["kubeconfig"] == str(ground.kubeconfig)
 
 
-def test_a_built_image_runs_as_a_pod_and_reaches_what_it_may(
+def test_a_pod_of_a_built_image_reaches_only_the_allowed_addresses(
     ground: Cluster, kubectl: Callable[..., str], tmp_path: Path
 ) -> None:
-    """Build, load, schedule with GPUs, resolve, call the API and S3; and nothing beyond."""
+    """Builds and loads an image, and runs PROBE in a pod with GPUs."""
     (tmp_path / "Dockerfile").write_text('ARG BASE\nFROM ${BASE}\nUSER 65532\nENTRYPOINT ["python"]\n')
     build = Build(tmp_path, tmp_path / "Dockerfile", IMAGE, base_image=BASE, arguments={"BASE": BASE})
     assert ground.load_image(ground.build_image(build)) == [IMAGE]
@@ -117,8 +117,8 @@ def test_a_built_image_runs_as_a_pod_and_reaches_what_it_may(
 
 
 @pytest.mark.parametrize("name", ["kube-apiserver", "kubelet"])
-def test_a_killed_component_comes_back(alone: Cluster, kubectl: Callable[..., str], name: str) -> None:
-    """Also the kubelet, which zeroes the GPUs of a node that it registers anew."""
+def test_a_killed_component_can_be_started_again(alone: Cluster, kubectl: Callable[..., str], name: str) -> None:
+    """The kubelet is included because it sets the GPUs to zero when it registers a node again."""
     before = alone.status().components[name]
     alone.kill(name)
     assert not alone.status().up
@@ -129,8 +129,8 @@ def test_a_killed_component_comes_back(alone: Cluster, kubectl: Callable[..., st
     assert json.loads(kubectl("get", "nodes", "-o", "json"))["items"]
 
 
-def test_stored_objects_survive_a_restart_of_s3(alone: Cluster) -> None:
-    """A crash of the store loses no object that it had acknowledged."""
+def test_stored_objects_survive_a_crash_of_s3(alone: Cluster) -> None:
+    """A crash of the store loses no acknowledged object."""
     boto3 = pytest.importorskip("boto3")
     s3 = alone.s3
     client = boto3.client(

@@ -1,4 +1,4 @@
-"""What a cluster leaves on its machine: nothing, however it ended (a minute; only where no cluster is up)."""
+"""`down` leaves nothing on the machine, however the cluster ended (takes a minute; requires that no cluster is up)."""
 
 import os
 import shutil
@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.chaos, pytest.mark.timeout(1800)]
 
 @dataclass(frozen=True)
 class Traces:
-    """All that a cluster changes outside its cache."""
+    """Everything that a cluster changes outside its cache."""
 
     links: str
     firewall: str
@@ -35,7 +35,7 @@ def traces(cluster: Cluster) -> Traces:
     return Traces(
         links=run(["ip", "-brief", "link"]),
         firewall="\n".join(line for line in firewall if not line.startswith("#")),
-        # Others may build images meanwhile; a mount of ours would name our folders.
+        # Other processes may build images meanwhile, so only mounts that contain this cluster's folders count.
         mounts=frozenset(
             line
             for line in Path("/proc/self/mountinfo").read_text().splitlines()
@@ -51,10 +51,10 @@ def traces(cluster: Cluster) -> Traces:
 def cluster() -> Iterator[Cluster]:
     owner = host.bridge_owner()
     if owner is not None:
-        pytest.skip(f"a cluster is up in {owner}, and a machine holds only one")
-    made = Cluster(Settings(state=Path(f"/tmp/specbench-traces-{os.getpid()}")))
-    yield made
-    made.down()
+        pytest.skip(f"a cluster is up in {owner}, and a machine can run only one")
+    created = Cluster(Settings(state=Path(f"/tmp/specbench-traces-{os.getpid()}")))
+    yield created
+    created.down()
 
 
 def with_a_pod(cluster: Cluster) -> None:
@@ -64,8 +64,8 @@ def with_a_pod(cluster: Cluster) -> None:
     run([*kubectl, "wait", "pod/left", "--for=condition=Ready", "--timeout=60s"])
 
 
-def nothing(_: Cluster) -> None:
-    """The cluster is well when `down` comes."""
+def no_fault(_: Cluster) -> None:
+    """No fault: the cluster is healthy when `down` runs."""
 
 
 def kill_everything(cluster: Cluster) -> None:
@@ -75,12 +75,12 @@ def kill_everything(cluster: Cluster) -> None:
 
 
 def remove_the_folder(cluster: Cluster) -> None:
-    shutil.rmtree(cluster.settings.state, ignore_errors=True)  # its processes go on writing
+    shutil.rmtree(cluster.settings.state, ignore_errors=True)  # its processes continue to write
 
 
-@pytest.mark.parametrize("fault", [nothing, kill_everything, remove_the_folder])
+@pytest.mark.parametrize("fault", [no_fault, kill_everything, remove_the_folder])
 def test_down_leaves_nothing(cluster: Cluster, fault: Callable[[Cluster], None]) -> None:
-    """Links, firewall, mounts, cgroups, folders, kernel settings and processes are as before."""
+    """Links, firewall, mounts, cgroups, folders, kernel settings and processes are the same as before `up`."""
     before = traces(cluster)
     cluster.up()
     with_a_pod(cluster)
@@ -90,15 +90,15 @@ def test_down_leaves_nothing(cluster: Cluster, fault: Callable[[Cluster], None])
     assert processes.called_below(cluster.settings.programs, cluster.settings.containerd_socket) == []
 
 
-def test_a_killed_up_is_repaired_by_the_next(cluster: Cluster) -> None:
-    """A half-made cluster is removed and made anew."""
+def test_up_succeeds_after_an_interrupted_up(cluster: Cluster) -> None:
+    """The next `up` removes a partial cluster and starts a new one."""
     before = traces(cluster)
     environment = {**os.environ, "SPECBENCH_CLUSTER_STATE": str(cluster.settings.state)}
     executable = Path(host.__file__).parents[1] / "cluster"
-    with subprocess.Popen([str(executable), "up"], env=environment, stdout=subprocess.DEVNULL) as half:
+    with subprocess.Popen([str(executable), "up"], env=environment, stdout=subprocess.DEVNULL) as interrupted:
         while not (cluster.settings.records / "kube-apiserver.json").exists():
-            assert half.poll() is None
-        half.kill()
+            assert interrupted.poll() is None
+        interrupted.kill()
     assert cluster.up().status().up
     cluster.down()
     assert traces(cluster) == before

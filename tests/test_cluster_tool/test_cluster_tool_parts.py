@@ -1,4 +1,4 @@
-"""The parts of the cluster tool that need no cluster: what is rendered, named, refused."""
+"""The parts of the cluster tool that need no cluster: settings, builds, configuration, firewall, processes, errors."""
 
 import itertools
 import json
@@ -38,11 +38,11 @@ from specbench_cluster.images import AUTHORITIES, pip_access
 from specbench_cluster.requirements import RUNTIME, Machine, missing, missing_packages
 from specbench_cluster.settings import Settings
 
-WHOLE = Machine("Linux", root=True, debian=True, have=frozenset(RUNTIME))
+COMPLETE = Machine("Linux", root=True, debian=True, have=frozenset(RUNTIME))
 
 
-def quiet(_: str) -> None:
-    """Progress that nobody reads."""
+def ignore_progress(_: str) -> None:
+    """Ignore progress messages."""
 
 
 def settings(tmp_path: Path) -> Settings:
@@ -53,7 +53,7 @@ def settings(tmp_path: Path) -> Settings:
 
 
 def test_paths_follow_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both folders can be moved, and the cache follows XDG."""
+    """Both folders are configurable, and the cache respects XDG_CACHE_HOME."""
     monkeypatch.setenv("SPECBENCH_CLUSTER_STATE", "/s")
     monkeypatch.delenv("SPECBENCH_CLUSTER_CACHE", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", "/x")
@@ -63,31 +63,31 @@ def test_paths_follow_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     assert Settings().cache == Path("/c")
 
 
-def test_a_state_folder_too_long_for_sockets_is_refused() -> None:
-    """Better at once than as a containerd that cannot listen."""
+def test_rejects_a_state_folder_too_long_for_sockets() -> None:
+    """Otherwise containerd fails later because it cannot listen on its socket."""
     with pytest.raises(ValueError, match="too long"):
         Settings(state=Path("/" + "x" * 90))
 
 
-def test_a_whole_machine_lacks_nothing() -> None:
-    assert missing(WHOLE, RUNTIME) == []
+def test_nothing_is_missing_on_a_complete_machine() -> None:
+    assert missing(COMPLETE, RUNTIME) == []
 
 
-def test_a_debian_root_lacks_nothing_that_apt_can_bring() -> None:
-    machine = replace(WHOLE, have=frozenset())
+def test_packages_that_apt_can_install_are_not_missing_for_root_on_debian() -> None:
+    machine = replace(COMPLETE, have=frozenset())
     assert missing(machine, RUNTIME) == []
     assert "containernetworking-plugins" in missing_packages(machine, RUNTIME)
 
 
-def test_of_two_who_lack_the_same_one_installs_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two apt-gets at once take each other's archives away."""
+def test_two_processes_that_miss_a_package_install_it_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two concurrent apt-get processes delete each other's archives."""
     installed: list[list[str]] = []
-    both_look, looks = threading.Barrier(2), itertools.count(1)
+    barrier, calls = threading.Barrier(2), itertools.count(1)
 
     def machine() -> Machine:
-        if next(looks) <= both_look.parties:
-            both_look.wait(60)
-        return WHOLE if installed else replace(WHOLE, have=WHOLE.have - {"runc"})
+        if next(calls) <= barrier.parties:
+            barrier.wait(60)
+        return COMPLETE if installed else replace(COMPLETE, have=COMPLETE.have - {"runc"})
 
     def install(argv: list[str], **_: object) -> str:
         if "install" in argv:
@@ -102,26 +102,26 @@ def test_of_two_who_lack_the_same_one_installs_it(tmp_path: Path, monkeypatch: p
     assert [argv[-1] for argv in installed] == ["runc"]
 
 
-def test_every_lack_is_named_at_once() -> None:
-    """System, root and packages in one answer, with the way out."""
-    lacks = missing(Machine("Darwin", root=False, debian=False, have=frozenset()), RUNTIME)
-    said = str(RequirementMissing(lacks))
-    assert len(lacks) == 3
+def test_all_missing_requirements_are_reported_together() -> None:
+    """Reports system, root and packages together, with alternatives."""
+    problems = missing(Machine("Darwin", root=False, debian=False, have=frozenset()), RUNTIME)
+    output = str(RequirementMissing(problems))
+    assert len(problems) == 3
     for part in ("Linux", "root", "apt-get install", "containerd", "SPECBENCH_KUBECONFIG", "kind"):
-        assert part in said
+        assert part in output
 
 
 # -- binaries
 
 
-def test_a_published_tool_is_keyed_by_its_version() -> None:
+def test_the_cache_key_of_a_published_tool_contains_its_version() -> None:
     tool = binaries.Tool("t", "example.org/t", "v1.2.3")
     assert tool.key.startswith("t-v1.2.3-")
     assert replace(tool, version="v1.2.4").key != tool.key
 
 
-def test_our_own_programs_are_keyed_by_their_sources(tmp_path: Path) -> None:
-    """A changed source file means another folder; a changed note beside it does not."""
+def test_the_cache_key_of_a_local_program_depends_on_its_sources(tmp_path: Path) -> None:
+    """A changed source file changes the key; a changed note does not."""
     (tmp_path / "main.go").write_text("package main")
     tool = binaries.Tool("node", "./node", sources=tmp_path)
     before = tool.key
@@ -131,8 +131,8 @@ def test_our_own_programs_are_keyed_by_their_sources(tmp_path: Path) -> None:
     assert tool.key != before
 
 
-def test_versions_in_module_and_tool_agree() -> None:
-    """What the kubelet says of itself is what was compiled."""
+def test_kubernetes_versions_match_go_mod() -> None:
+    """The kubelet then reports the version that was compiled."""
     required = (binaries.SOURCES / "go.mod").read_text()
     assert f"k8s.io/kubernetes {binaries.KUBERNETES_VERSION}\n" in required
     assert f"k8s.io/kubectl => k8s.io/kubectl v0.{binaries.KUBERNETES_VERSION.removeprefix('v1.')}\n" in required
@@ -145,7 +145,7 @@ def fake_go(folder: Path, script: str) -> None:
 
 
 def test_programs_are_built_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The second call finds what the first built, and no half-built folder is left."""
+    """The second call reuses the first build, and no partial folder remains."""
     calls = tmp_path / "calls"
     fake_go(
         tmp_path / "bin",
@@ -153,27 +153,29 @@ def test_programs_are_built_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     )
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
     monkeypatch.setattr(binaries, "TOOLS", (binaries.Tool("one", "example.org/one", "v1"), binaries.TOOLS[0]))
-    binaries.build_all(tmp_path / "cache", quiet)
-    files = binaries.build_all(tmp_path / "cache", quiet)
+    binaries.build_all(tmp_path / "cache", ignore_progress)
+    files = binaries.build_all(tmp_path / "cache", ignore_progress)
     assert calls.read_text().split() == ["install", "build"]
     assert files["kubelet"] == files["etcd"]
     assert "node" not in files
 
 
-def test_a_failed_build_says_why_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_build_reports_the_reason_and_leaves_only_the_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fake_go(tmp_path / "bin", "echo no such package >&2; exit 1")
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
     monkeypatch.setattr(binaries, "TOOLS", (binaries.Tool("one", "example.org/one", "v1"),))
     with pytest.raises(BuildFailed, match="no such package"):
-        binaries.build_all(tmp_path / "cache", quiet)
+        binaries.build_all(tmp_path / "cache", ignore_progress)
     assert [path.name for path in (tmp_path / "cache").iterdir()] == ["build.lock"]
 
 
 # -- configuration
 
 
-def test_the_kubelet_is_configured_for_a_borrowed_machine(tmp_path: Path) -> None:
-    """Each of these, when missing, has cost an evening."""
+def test_the_kubelet_is_configured_for_a_shared_machine(tmp_path: Path) -> None:
+    """Without any one of these settings the kubelet fails on a shared machine in a way that is hard to diagnose."""
     rendered = configuration.kubelet(settings(tmp_path))
     assert rendered["failCgroupV1"] is False
     assert rendered["failSwapOn"] is False
@@ -183,7 +185,7 @@ def test_the_kubelet_is_configured_for_a_borrowed_machine(tmp_path: Path) -> Non
     assert "nodefs.available" not in rendered["evictionHard"]
 
 
-def test_containerd_keeps_to_the_state_folder(tmp_path: Path) -> None:
+def test_containerd_writes_only_to_the_state_folder(tmp_path: Path) -> None:
     rendered = configuration.containerd(settings(tmp_path))
     assert "restrict_oom_score_adj = true" in rendered
     assert "netns_mounts_under_state_dir = true" in rendered
@@ -199,12 +201,12 @@ def test_pods_are_not_masqueraded(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", [n for n in COMPONENTS if n not in ("versitygw", "coredns", "containerd")])
-def test_nothing_listens_on_every_address(tmp_path: Path, name: str) -> None:
+def test_no_component_listens_on_all_addresses(tmp_path: Path, name: str) -> None:
     assert "0.0.0.0" not in " ".join(COMPONENTS[name].arguments(settings(tmp_path)))
 
 
-def test_secrets_are_not_in_a_call(tmp_path: Path) -> None:
-    """A process list is public; keys go by environment."""
+def test_s3_keys_are_in_the_environment_and_not_in_the_arguments(tmp_path: Path) -> None:
+    """Process arguments are public, so keys are passed in the environment."""
     given = replace(settings(tmp_path), state=tmp_path)
     given.configuration.mkdir()
     (given.configuration / "s3.json").write_text('{"access_key": "A", "secret_key": "S3CRET"}')
@@ -212,15 +214,15 @@ def test_secrets_are_not_in_a_call(tmp_path: Path) -> None:
     assert COMPONENTS["versitygw"].environment(given)["ROOT_SECRET_KEY"] == "S3CRET"
 
 
-def test_components_come_after_what_they_need() -> None:
-    seen: list[str] = []
+def test_components_are_ordered_after_their_dependencies() -> None:
+    earlier: list[str] = []
     for name, component in COMPONENTS.items():
-        assert set(component.after) <= set(seen)
-        seen.append(name)
+        assert set(component.after) <= set(earlier)
+        earlier.append(name)
 
 
-def test_written_files_fit_together(tmp_path: Path) -> None:
-    """Every kubeconfig's token is known to the API server under a user, and the files are private."""
+def test_written_kubeconfigs_tokens_and_certificates_are_consistent_and_private(tmp_path: Path) -> None:
+    """The token file contains the token of every kubeconfig, the certificates verify, and the files are private."""
     given = Settings(state=tmp_path / "s", cache=tmp_path)
     certificates.write_all(given.certificates)
     configuration.write_all(given)
@@ -268,8 +270,8 @@ COMMIT
 """
 
 
-def test_only_the_clusters_chains_are_removed() -> None:
-    """Chains are emptied, jumps into them deleted, then they go; what is not ours stays."""
+def test_only_firewall_chains_of_the_cluster_are_removed() -> None:
+    """Flushes the cluster's chains, deletes jumps to them and the chains themselves; other rules stay."""
     assert firewall.removal_of(SAVED).splitlines() == [
         "*nat",
         ":KUBE-SERVICES - [0:0]",
@@ -286,11 +288,11 @@ def test_only_the_clusters_chains_are_removed() -> None:
     ]
 
 
-def test_nothing_is_removed_where_there_is_nothing() -> None:
+def test_removal_is_empty_without_chains_of_the_cluster() -> None:
     assert firewall.removal_of("*filter\n:INPUT ACCEPT [0:0]\nCOMMIT\n") == ""
 
 
-def test_pods_reach_named_ports_of_the_host_and_nothing_outside() -> None:
+def test_pods_can_reach_only_the_listed_ports_of_the_host() -> None:
     rules = firewall.rules((9000,), ("INPUT",))
     assert "--dports 6443,7070,53,9000 " in rules
     assert "-A SPECBENCH-FORWARD -i specbench0 -j REJECT" in rules
@@ -302,7 +304,7 @@ def test_pods_reach_named_ports_of_the_host_and_nothing_outside() -> None:
 
 
 def test_pip_settings_are_merged_and_their_folders_mounted(tmp_path: Path) -> None:
-    """The environment wins over files; a folder of wheels and the authorities come along."""
+    """The environment overrides files; the wheel folder and the CA bundle are mounted."""
     wheels, bundle, conf = tmp_path / "wheels", tmp_path / "ca.pem", tmp_path / "pip.conf"
     wheels.mkdir()
     bundle.touch()
@@ -315,8 +317,8 @@ def test_pip_settings_are_merged_and_their_folders_mounted(tmp_path: Path) -> No
 # -- processes and commands
 
 
-def test_a_daemon_is_known_again_and_ended(tmp_path: Path) -> None:
-    """A record leads to the process; once it is ended, neither record nor call do."""
+def test_a_daemon_is_found_by_its_record_and_ended(tmp_path: Path) -> None:
+    """The record identifies the running process; after its end, no process is found."""
     program = tmp_path / "bin" / "sleep"
     program.parent.mkdir()
     program.symlink_to("/bin/sleep")
@@ -324,20 +326,20 @@ def test_a_daemon_is_known_again_and_ended(tmp_path: Path) -> None:
     process = processes.spawn([str(program), "600"], tmp_path / "log", dict(os.environ), record)
     try:
         assert processes.recorded(record) == process
-        commands.wait_until(lambda: called(tmp_path) == [process], "the call")  # the shell becomes the program
+        commands.wait_until(lambda: called(tmp_path) == [process], "the call")  # the shell execs the program
     finally:
         processes.end([process], patience_s=5)
     assert not process.alive
     assert called(tmp_path) == []
 
 
-def test_a_killed_process_has_not_ended_while_one_of_its_threads_holds_on() -> None:
-    """Its sockets are open as long: who takes their address at once is refused it."""
+def test_a_process_is_alive_until_its_last_thread_ends() -> None:
+    """Its sockets stay open until then, so another process cannot bind their address."""
     leave_a_thread = (
         "import ctypes, sys, threading\n"
         "threading.Thread(target=sys.stdin.read).start()\n"
         "print('begun', flush=True)\n"
-        "ctypes.CDLL(None).syscall(60, 0)\n"  # exit(2): the first thread alone
+        "ctypes.CDLL(None).syscall(60, 0)\n"  # exit(2): ends only the first thread
     )
     with subprocess.Popen(
         [sys.executable, "-c", leave_a_thread], stdin=subprocess.PIPE, stdout=subprocess.PIPE
@@ -356,49 +358,49 @@ def called(folder: Path) -> list[processes.Process]:
     return processes.called_below(folder / "bin", folder / "socket")
 
 
-def test_a_reused_pid_is_not_our_process() -> None:
-    """Same pid, other start time: a stranger, and never ended."""
-    mine = processes.identify(os.getpid())
-    assert mine is not None
-    stranger = replace(mine, started_ticks=mine.started_ticks - 1)
-    assert not stranger.alive
-    processes.end([stranger])
-    assert mine.alive
+def test_a_process_with_a_reused_pid_is_never_ended() -> None:
+    """A process with the same pid and another start time is a different process and is never killed."""
+    this_process = processes.identify(os.getpid())
+    assert this_process is not None
+    other = replace(this_process, started_ticks=this_process.started_ticks - 1)
+    assert not other.alive
+    processes.end([other])
+    assert this_process.alive
 
 
-def test_half_a_record_is_no_record(tmp_path: Path) -> None:
+def test_a_truncated_record_is_ignored(tmp_path: Path) -> None:
     (tmp_path / "r").write_text('{"pid": 1')
     assert processes.recorded(tmp_path / "r") is None
 
 
-def test_a_failed_command_says_what_it_said() -> None:
+def test_a_failed_command_raises_an_error_with_its_stderr() -> None:
     with pytest.raises(CommandFailed, match="why"):
         commands.run(["sh", "-c", "echo why >&2; exit 3"])
     with pytest.raises(RequirementMissing, match="no-such-program"):
         commands.run(["no-such-program"])
 
 
-def test_a_wait_ends_with_an_explanation() -> None:
+def test_a_timeout_raises_an_error_with_the_explanation() -> None:
     with pytest.raises(StartFailed, match=r"etcd: timed out after 0 s\. because"):
         commands.wait_until(lambda: False, "etcd", timeout_s=0, interval_s=0, explain=lambda: "because")
 
 
-# -- cluster and command line, with nothing up
+# -- cluster and command line, without a running cluster
 
 
-def test_a_folder_of_somebody_else_is_never_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A wrong SPECBENCH_CLUSTER_STATE must not cost anybody their files."""
+def test_down_never_removes_a_folder_it_did_not_create(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wrong SPECBENCH_CLUSTER_STATE must not delete files of the user."""
     monkeypatch.setattr("specbench_cluster.requirements.require", lambda *_: None)
     state = tmp_path / "h"
     state.mkdir()
     (state / "thesis.tex").touch()
     with pytest.raises(ForeignCluster, match="not a cluster's folder"):
-        Cluster(Settings(state=state, cache=tmp_path / "cache"), quiet).down()
+        Cluster(Settings(state=state, cache=tmp_path / "cache"), ignore_progress).down()
     assert (state / "thesis.tex").exists()
 
 
-def test_nothing_is_up_where_nothing_was_made(tmp_path: Path) -> None:
-    cluster = Cluster(Settings(state=tmp_path / "s", cache=tmp_path / "c"), quiet)
+def test_a_cluster_that_was_never_started_is_not_up(tmp_path: Path) -> None:
+    cluster = Cluster(Settings(state=tmp_path / "s", cache=tmp_path / "c"), ignore_progress)
     assert not cluster.status().up
     with pytest.raises(NotUp):
         _ = cluster.s3
@@ -408,7 +410,7 @@ def test_nothing_is_up_where_nothing_was_made(tmp_path: Path) -> None:
         cluster.restart("kube-api")
 
 
-def test_status_of_nothing_is_valid_json_and_a_failure(
+def test_status_without_a_cluster_prints_json_and_exits_with_1(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("SPECBENCH_CLUSTER_STATE", str(tmp_path / "s"))
@@ -418,7 +420,7 @@ def test_status_of_nothing_is_valid_json_and_a_failure(
     assert set(found["components"]) == set(COMPONENTS)
 
 
-def test_env_without_a_cluster_is_an_error_in_words(
+def test_env_without_a_cluster_suggests_cluster_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("SPECBENCH_CLUSTER_STATE", str(tmp_path / "s"))
@@ -426,9 +428,9 @@ def test_env_without_a_cluster_is_an_error_in_words(
     assert "start one with `cluster up`" in capsys.readouterr().err
 
 
-def test_the_executable_runs_from_anywhere(tmp_path: Path) -> None:
+def test_the_executable_works_in_any_working_directory(tmp_path: Path) -> None:
     executable = binaries.SOURCES.parent / "cluster"
-    said = subprocess.run(
+    output = subprocess.run(
         [sys.executable, str(executable), "--help"], cwd=tmp_path, capture_output=True, text=True, check=True
     )
-    assert "build-image" in said.stdout
+    assert "build-image" in output.stdout

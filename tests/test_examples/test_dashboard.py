@@ -1,4 +1,4 @@
-"""The Grafana dashboard: it asks for what the operator and the engines export, in PromQL that parses."""
+"""The Grafana dashboard: it uses metrics that the operator and the engines export, in PromQL that parses."""
 
 from __future__ import annotations
 
@@ -41,66 +41,68 @@ EXPORTED = {
     "sglang:num_queue_reqs",
     "sglang:token_usage",
 } | {f"{engine}:{name}_bucket" for engine in ("vllm", "sglang") for name in HISTOGRAMS}
-"""By vLLM 0.33.0 (v1/spec_decode/metrics.py, v1/metrics/loggers.py) and SGLang (metrics_collector.py)."""
+"""Exported by vLLM 0.33.0 (v1/spec_decode/metrics.py, v1/metrics/loggers.py) and SGLang (metrics_collector.py)."""
 FUNCTIONS = {"sum", "avg", "max", "rate", "increase", "histogram_quantile", "time"}
-WORDS = {"by", "ignoring", "group_left"}
-RUNS = re.compile(r'"[^"]*"|[A-Za-z_$][\w:$]*|[\d.]+|=~|[-+*/(){}\[\],=<>]|\s+')
+KEYWORDS = {"by", "ignoring", "group_left"}
+TOKENS = re.compile(r'"[^"]*"|[A-Za-z_$][\w:$]*|[\d.]+|=~|[-+*/(){}\[\],=<>]|\s+')
 
 
-def test_every_metric_of_the_operator_is_one_that_it_has() -> None:
+def test_operator_metrics_in_expressions_are_exported_by_the_operator() -> None:
     telemetry = Telemetry()
     telemetry.counted([])
     telemetry.failed("Bug")
     campaign = {"metadata": {"namespace": "n", "name": "c"}, "spec": {"budget": {"gpuHours": 1}}}
     telemetry.counted_campaigns([campaign])
-    known = set(re.findall(r"^(\w+)[ {]", prometheus_client.generate_latest(telemetry.registry).decode(), re.MULTILINE))
-    asked = {name for expr in EXPRESSIONS for name in re.findall(r"\b(?<!_)specbench_(?!io_)\w+", expr)}
-    assert len(asked) > 8
-    assert asked <= known
+    exposed = set(
+        re.findall(r"^(\w+)[ {]", prometheus_client.generate_latest(telemetry.registry).decode(), re.MULTILINE)
+    )
+    used = {name for expr in EXPRESSIONS for name in re.findall(r"\b(?<!_)specbench_(?!io_)\w+", expr)}
+    assert len(used) > 8
+    assert used <= exposed
 
 
-def test_every_metric_of_an_engine_is_one_that_it_exports() -> None:
-    asked = {name for expr in EXPRESSIONS for name in re.findall(r"\b(?:vllm|sglang):\w+", expr)}
-    assert asked == EXPORTED
+def test_engine_metrics_in_expressions_are_exported_by_the_engines() -> None:
+    used = {name for expr in EXPRESSIONS for name in re.findall(r"\b(?:vllm|sglang):\w+", expr)}
+    assert used == EXPORTED
 
 
 @pytest.mark.parametrize("expr", EXPRESSIONS)
-def test_every_expression_is_made_of_whole_words_and_closed_brackets(expr: str) -> None:
-    words = [word for word in RUNS.findall(expr) if not word.isspace()]
-    assert "".join(words) == re.sub(r"\s", "", expr), "a sign that no expression here has"
+def test_expressions_consist_of_known_tokens_and_balanced_brackets(expr: str) -> None:
+    words = [word for word in TOKENS.findall(expr) if not word.isspace()]
+    assert "".join(words) == re.sub(r"\s", "", expr), "contains a character that TOKENS does not match"
     called = {word for word, after in pairwise(words) if after == "(" and word[0].isalpha()}
-    assert called <= FUNCTIONS | WORDS
-    waiting = []
+    assert called <= FUNCTIONS | KEYWORDS
+    open_brackets = []
     for word in words:
         if word in "({[":
-            waiting.append({"(": ")", "{": "}", "[": "]"}[word])
+            open_brackets.append({"(": ")", "{": "}", "[": "]"}[word])
         elif word in ")}]":
-            assert waiting.pop() == word
-    assert waiting == []
+            assert open_brackets.pop() == word
+    assert open_brackets == []
 
 
 def promtool() -> str | None:
-    """On PATH, or as hack/peer built it."""
+    """The path of promtool: from PATH, or built by hack/peer."""
     built = PEERS["promtool"].file if "promtool" in PEERS else None
     return shutil.which("promtool") or (str(built) if built and built.exists() else None)
 
 
 @pytest.mark.process
-@pytest.mark.skipif(promtool() is None, reason="promtool is not here: expressions are only looked over")
-def test_promtool_reads_every_expression() -> None:
+@pytest.mark.skipif(promtool() is None, reason="promtool is not installed, so expressions are only tokenized")
+def test_promtool_parses_every_expression() -> None:
     for expr in EXPRESSIONS:
         command = [str(promtool()), "--experimental", "promql", "format", expr.replace("$__rate_interval", "5m")]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, f"{expr}: {done.stderr}"
 
 
-def test_every_variable_is_one_of_the_dashboards() -> None:
-    told = {variable["name"] for variable in DASHBOARD["templating"]["list"]}
-    asked = set(re.findall(r"\$\{?(\w+)", json.dumps(DASHBOARD)))
-    assert asked - {"__rate_interval", "__all"} == told
+def test_the_dashboard_defines_every_variable_it_uses() -> None:
+    defined = {variable["name"] for variable in DASHBOARD["templating"]["list"]}
+    used = set(re.findall(r"\$\{?(\w+)", json.dumps(DASHBOARD)))
+    assert used - {"__rate_interval", "__all"} == defined
 
 
-def test_every_panel_says_what_it_shows_and_none_lies_on_another() -> None:
+def test_panels_have_title_description_and_unit_and_do_not_overlap() -> None:
     assert len({panel["id"] for panel in DASHBOARD["panels"]}) == len(DASHBOARD["panels"])
     for panel in PANELS:
         assert panel["title"]
@@ -113,7 +115,7 @@ def test_every_panel_says_what_it_shows_and_none_lies_on_another() -> None:
         assert one["x"] + one["w"] <= 24
 
 
-def test_engines_bear_the_labels_that_the_dashboard_asks_for() -> None:
+def test_engine_pods_have_the_labels_and_ports_of_the_pod_monitor_and_dashboard() -> None:
     monitor = yaml.safe_load((FOLDER / "podmonitor.yaml").read_text(encoding="utf-8"))["spec"]
     golden = FOLDER.parents[1] / "tests/test_operator/golden/engine-simulator.yaml"
     pod = yaml.safe_load(golden.read_text(encoding="utf-8"))["spec"]["template"]
@@ -121,6 +123,6 @@ def test_engines_bear_the_labels_that_the_dashboard_asks_for() -> None:
     assert monitor["selector"]["matchLabels"].items() <= labels.items()
     assert set(monitor["podTargetLabels"]) <= set(labels)
     assert {end["port"] for end in monitor["podMetricsEndpoints"]} <= {port["name"] for port in ports}
-    asked = {re.sub(r"\W", "_", label) for label in monitor["podTargetLabels"]}
+    scraped = {re.sub(r"\W", "_", label) for label in monitor["podTargetLabels"]}
     used = {name for expr in EXPRESSIONS for name in re.findall(r"\bspecbench_io_\w+", expr)}
-    assert used == asked
+    assert used == scraped

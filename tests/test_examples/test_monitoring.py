@@ -1,4 +1,4 @@
-"""The rules for Prometheus: they ask for what the engines export, and fire when they should (played by promtool)."""
+"""The Prometheus rules: they use metrics that the engines export, and fire as expected (simulated by promtool)."""
 
 from __future__ import annotations
 
@@ -26,32 +26,32 @@ EXPORTED = {
     "sglang:generation_tokens_total",
     "sglang:num_requests_total",
 }
-"""By vLLM 0.33.0 (v1/spec_decode/metrics.py, v1/metrics/loggers.py) and SGLang (metrics_collector.py)."""
+"""Exported by vLLM 0.33.0 (v1/spec_decode/metrics.py, v1/metrics/loggers.py) and SGLang (metrics_collector.py)."""
 STEP_MIN = 10
 DAY = 24 * 60 // STEP_MIN
 WEEKS = 9 * DAY
 
 
-def test_every_series_is_one_that_an_engine_exports_or_a_rule_records() -> None:
+def test_rules_use_only_exported_metrics_and_recorded_series() -> None:
     rules = [rule for group in RULES["groups"] for rule in group["rules"]]
     recorded = {rule["record"] for rule in rules if "record" in rule}
-    asked = {name for rule in rules for name in re.findall(r"\b(?:vllm|sglang|model):[\w:]+", rule["expr"])}
-    assert asked == EXPORTED | (recorded - {"model:spec_acceptance_rate:rate1h"})
+    used = {name for rule in rules for name in re.findall(r"\b(?:vllm|sglang|model):[\w:]+", rule["expr"])}
+    assert used == EXPORTED | (recorded - {"model:spec_acceptance_rate:rate1h"})
 
 
-def test_every_alert_is_explained() -> None:
+def test_the_drift_page_lists_every_alert() -> None:
     page = (ROOT / "docs/research/drift.md").read_text(encoding="utf-8")
     assert [name for name in ALERTS if f"`{name}`" not in page] == []
 
 
 def promtool() -> str | None:
-    """On PATH, or as hack/peer built it."""
+    """The path of promtool: from PATH, or built by hack/peer."""
     built = PEERS["promtool"].file
     return shutil.which("promtool") or (str(built) if built.exists() else None)
 
 
 def counter(*pieces: tuple[float, int]) -> str:
-    """Promtool's words for a counter with these slopes (a step) for so many steps each."""
+    """A counter in promtool's notation, from pairs of slope per step and number of steps."""
     value, words = 0.0, []
     for slope, steps in pieces:
         words.append(f"{value:g}+{slope:g}x{steps - 1}")
@@ -60,50 +60,54 @@ def counter(*pieces: tuple[float, int]) -> str:
 
 
 def vllm(accepted: str, steps: str, tokens: str) -> dict[str, str]:
-    place = '{job="llm",model_name="m",engine="0"}'
+    labels = '{job="llm",model_name="m",engine="0"}'
     names = ("spec_decode_num_accepted_tokens", "spec_decode_num_drafts", "generation_tokens")
     series = dict(zip(names, (accepted, steps, tokens), strict=True))
     series["spec_decode_num_draft_tokens"] = steps
-    return {f"vllm:{name}_total{place}": values for name, values in series.items()}
+    return {f"vllm:{name}_total{labels}": values for name, values in series.items()}
 
 
 def sglang(tokens: str, requests: str, steps: str) -> dict[str, str]:
-    place = '{job="llm",model_name="m",tp_rank="0"}'
+    labels = '{job="llm",model_name="m",tp_rank="0"}'
     names = ("generation_tokens", "num_requests", "spec_verify_calls")
     return {
-        f"sglang:{name}_total{place}": values for name, values in zip(names, (tokens, requests, steps), strict=True)
+        f"sglang:{name}_total{labels}": values for name, values in zip(names, (tokens, requests, steps), strict=True)
     }
 
 
 GROUPS = [group["name"] for group in yaml.safe_load(FILE.read_text())["groups"]]
-"""In which order promtool evaluates them: without one, each time in another, and alerts see lengths a step late."""
+"""The order of evaluation. Without it, promtool uses a random order, and alerts may see values one step late."""
 EVEN, LATE = counter((6000, WEEKS)), 8 * DAY
 WORSE = counter((9000, LATE), (7200, WEEKS - LATE))
-SCENES: tuple[tuple[str, dict[str, str], set[str]], ...] = (
-    ("all is well", vllm(counter((9000, WEEKS)), EVEN, counter((15000, WEEKS))), set()),
-    ("a fifth less is accepted", vllm(WORSE, EVEN, counter((15000, WEEKS))), {"SpecAcceptanceDrifted"}),
-    ("a little less", vllm(counter((9000, LATE), (8700, WEEKS - LATE)), EVEN, counter((15000, WEEKS))), set()),
-    ("less traffic, accepted as before", vllm(
+SCENARIOS: tuple[tuple[str, dict[str, str], set[str]], ...] = (
+    ("acceptance is stable", vllm(counter((9000, WEEKS)), EVEN, counter((15000, WEEKS))), set()),
+    ("acceptance drops by a fifth", vllm(WORSE, EVEN, counter((15000, WEEKS))), {"SpecAcceptanceDrifted"}),
+    ("acceptance drops slightly", vllm(
+        counter((9000, LATE), (8700, WEEKS - LATE)), EVEN, counter((15000, WEEKS))
+    ), set()),
+    ("traffic drops and acceptance is stable", vllm(
         counter((9000, LATE), (900, WEEKS - LATE)), counter((6000, LATE), (600, WEEKS - LATE)), EVEN
     ), set()),
-    ("too little traffic to tell", vllm(
+    ("traffic is too low for an alert", vllm(
         counter((9000, LATE), (72, WEEKS - LATE)), counter((6000, LATE), (60, WEEKS - LATE)), EVEN
     ), set()),
-    ("the drafter is gone", vllm(
+    ("drafting stops", vllm(
         counter((9000, LATE), (0, WEEKS - LATE)), counter((6000, LATE), (0, WEEKS - LATE)), counter((15000, WEEKS))
     ), {"SpecDecodingStopped"}),
-    ("nobody asks any more", vllm(*[counter((6000, LATE), (0, WEEKS - LATE))] * 3), set()),
-    ("SGLang, all is well", sglang(counter((15600, WEEKS)), counter((600, WEEKS)), EVEN), set()),
-    ("SGLang, a fifth less", sglang(
+    ("traffic stops", vllm(*[counter((6000, LATE), (0, WEEKS - LATE))] * 3), set()),
+    ("SGLang, acceptance is stable", sglang(counter((15600, WEEKS)), counter((600, WEEKS)), EVEN), set()),
+    ("SGLang, acceptance drops by a fifth", sglang(
         counter((15600, LATE), (13800, WEEKS - LATE)), counter((600, WEEKS)), EVEN
     ), {"SpecAcceptanceDrifted"}),
-    ("no speculation at all", {'vllm:generation_tokens_total{job="llm",model_name="m"}': EVEN}, set()),
-    ("a metric is new", vllm(counter((9000, DAY // 2)), counter((6000, DAY // 2)), counter((15000, DAY // 2))), set()),
+    ("the engine does not speculate", {'vllm:generation_tokens_total{job="llm",model_name="m"}': EVEN}, set()),
+    ("the metric has less than a day of history", vllm(
+        counter((9000, DAY // 2)), counter((6000, DAY // 2)), counter((15000, DAY // 2))
+    ), set()),
 )  # fmt: skip
 
 
-def played(name: str, series: dict[str, str], firing: set[str]) -> dict[str, Any]:
-    """A test of promtool's: what fires nine hours after the change."""
+def promtool_test(name: str, series: dict[str, str], firing: set[str]) -> dict[str, Any]:
+    """A promtool test of which alerts fire nine hours after the change."""
     return {
         "name": name,
         "interval": f"{STEP_MIN}m",
@@ -120,12 +124,12 @@ def played(name: str, series: dict[str, str], firing: set[str]) -> dict[str, Any
 
 
 @pytest.mark.process
-@pytest.mark.skipif(promtool() is None, reason="promtool is not here: `hack/peer promtool` builds it")
-def test_each_alert_fires_when_it_should_and_only_then(tmp_path: Path) -> None:
+@pytest.mark.skipif(promtool() is None, reason="promtool is not installed: `hack/peer promtool` builds it")
+def test_each_alert_fires_exactly_in_its_scenario(tmp_path: Path) -> None:
     program = promtool()
     assert program is not None
     shutil.copy(FILE, tmp_path / "rules.yaml")
-    tests = [played(name, series, firing) for name, series, firing in SCENES]
+    tests = [promtool_test(name, series, firing) for name, series, firing in SCENARIOS]
     document = {
         "rule_files": ["rules.yaml"],
         "evaluation_interval": f"{STEP_MIN}m",
@@ -139,13 +143,13 @@ def test_each_alert_fires_when_it_should_and_only_then(tmp_path: Path) -> None:
 
 
 @pytest.mark.process
-@pytest.mark.skipif(promtool() is None, reason="promtool is not here: `hack/peer promtool` builds it")
-def test_the_recorded_length_is_the_engines_own_arithmetic(tmp_path: Path) -> None:
-    """9000 accepted in 6000 steps: 2.5. SGLang: (15600 tokens − 600 requests) / 6000 steps: 2.5."""
+@pytest.mark.skipif(promtool() is None, reason="promtool is not installed: `hack/peer promtool` builds it")
+def test_the_recorded_acceptance_length_matches_the_engines_formula(tmp_path: Path) -> None:
+    """vLLM: 1 + 9000 accepted / 6000 steps = 2.5. SGLang: (15600 tokens − 600 requests) / 6000 steps = 2.5."""
     program = promtool()
     assert program is not None
     shutil.copy(FILE, tmp_path / "rules.yaml")
-    sides = {"vllm": SCENES[0][1], "sglang": SCENES[7][1]}
+    series_by_engine = {"vllm": SCENARIOS[0][1], "sglang": SCENARIOS[7][1]}
     tests = [
         {
             "interval": f"{STEP_MIN}m",
@@ -158,7 +162,7 @@ def test_the_recorded_length_is_the_engines_own_arithmetic(tmp_path: Path) -> No
                 }
             ],
         }
-        for serving, series in sides.items()
+        for serving, series in series_by_engine.items()
     ]
     document = {
         "rule_files": ["rules.yaml"],

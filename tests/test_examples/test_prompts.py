@@ -1,4 +1,4 @@
-"""The prompt set that the demo and the README measure with is what they say it is."""
+"""examples/prompts.jsonl, the prompt set of the demo and the README: format, size and diversity."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def words(row: dict[str, Any]) -> set[str]:
     return set(re.findall(r"\w+", " ".join(turns(row)).lower()))
 
 
-def neighbours() -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+def pairs_of_a_category() -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
     return ((one, two) for one, two in itertools.combinations(rows(), 2) if one["category"] == two["category"])
 
 
@@ -40,7 +40,7 @@ def test_ids_are_unique() -> None:
     assert [row_id for row_id, times in Counter(row["id"] for row in rows()).items() if times > 1] == []
 
 
-def test_categories_are_many_and_of_one_size() -> None:
+def test_there_are_at_least_eight_categories_of_equal_size() -> None:
     sizes = Counter(row["category"] for row in rows())
     assert len(sizes) >= 8
     assert set(sizes.values()) == {6}
@@ -51,12 +51,12 @@ def test_some_rows_are_conversations() -> None:
 
 
 def test_no_two_prompts_of_a_category_are_nearly_the_same() -> None:
-    for one, two in neighbours():
+    for one, two in pairs_of_a_category():
         similarity = len(words(one) & words(two)) / len(words(one) | words(two))
         assert similarity < 0.6, (one["id"], two["id"])
 
 
-def test_prompts_are_neither_placeholders_nor_too_long_for_a_small_context() -> None:
+def test_prompts_are_between_60_and_2500_characters_long() -> None:
     for row in rows():
         assert 60 <= sum(map(len, turns(row))) <= 2500, row["id"]
         assert len(words(row)) >= 15, row["id"]

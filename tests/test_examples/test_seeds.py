@@ -1,4 +1,4 @@
-"""Each experiment of the literature is a campaign that `specbench plan` takes, within its own budget."""
+"""Each experiment in examples/seeds is a campaign that `specbench plan` accepts, within its own budget."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from specbench_client.cli import exit_code
 
 SEEDS = Path(__file__).resolve().parents[2] / "examples/seeds"
 PAGE = (SEEDS / "README.md").read_text(encoding="utf-8")
-NOT_HERE = r"spec\.engine: (no program|sglang is not installed)"
-"""No seed's engine is on a machine that only tests."""
+ENGINE_MISSING = r"spec\.engine: (no program|sglang is not installed)"
+"""Warnings about missing engines, which test machines do not have."""
 VARIED = {
     "batch": {"model"},
     "draft-length": {"engine"},
@@ -37,26 +37,26 @@ def planned(name: str, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
     return document
 
 
-def test_every_seed_is_known_here_and_on_the_page() -> None:
+def test_the_readme_and_this_test_list_every_seed() -> None:
     assert {path.stem for path in SEEDS.glob("*.yaml")} == set(VARIED)
     assert set(re.findall(r"^\| \[([a-z-]+)\.yaml\]", PAGE, re.MULTILINE)) == set(VARIED)
 
 
 @pytest.mark.parametrize("name", VARIED)
-def test_a_seed_plans_cleanly_within_its_budget_and_keeps_its_results_apart(
+def test_a_seed_plans_without_warnings_within_its_budget_and_has_its_own_prefix(
     name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     document = planned(name, capsys)
     assert len(document["runs"]) > 1
     assert {axis for run in document["runs"] for axis in run["cell"]} == VARIED[name]
-    assert [line for line in document["warnings"] if not re.match(NOT_HERE, line)] == []
+    assert [line for line in document["warnings"] if not re.match(ENGINE_MISSING, line)] == []
     assert 0 < document["estimate"]["gpuHours"] <= document["estimate"]["budgetGpuHours"]
     prefixes = {run["resource"]["spec"]["results"]["s3"]["prefix"] for run in document["runs"]}
     assert prefixes == {f"seeds/{document['name']}"}
 
 
 @pytest.mark.parametrize("name", VARIED)
-def test_a_seed_says_whose_question_it_asks_and_where_its_prompts_come_from(name: str) -> None:
+def test_the_header_of_a_seed_contains_its_source_and_its_prompts(name: str) -> None:
     head = re.match(r"(#.*\n)+", (SEEDS / f"{name}.yaml").read_text(encoding="utf-8"))
     assert head
     assert re.search(r"arXiv|SPEED-Bench|illusion|Production benchmark|free lunch", head[0])
@@ -64,7 +64,7 @@ def test_a_seed_says_whose_question_it_asks_and_where_its_prompts_come_from(name
     assert "README.md" in head[0]
 
 
-def test_the_batches_the_temperatures_and_the_lengths_are_those_of_the_questions(
+def test_seeds_vary_the_expected_batches_temperatures_and_draft_lengths(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     batch, temperature = planned("batch", capsys), planned("temperature", capsys)
@@ -77,7 +77,7 @@ def test_the_batches_the_temperatures_and_the_lengths_are_those_of_the_questions
     assert [(row.get("eagleTopk"), row.get("numDraftTokens")) for row in shapes] == [(None, None), (2, 6), (4, 21)]
 
 
-def test_the_largest_model_has_its_own_head_and_its_own_gpus(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_largest_model_uses_its_own_draft_head_and_four_gpus(capsys: pytest.CaptureFixture[str]) -> None:
     small, _, large = (run["resource"]["spec"] for run in planned("batch", capsys)["runs"])
     assert (small["placement"]["gpus"], large["placement"]["gpus"]) == (1, 4)
     assert (large["drafters"][1]["method"], large["engine"]["tensorParallelSize"]) == ("eagle", 4)

@@ -1,7 +1,6 @@
-"""docs/research/coverage.md: every line of the literature once, each with what its answer owes, and its count.
+"""docs/research/coverage.md: every requirement from the literature once, with its answer, evidence and count.
 
-That links, options and make targets exist is asked of every page (`test_pages.py`); here it is asked of values, files
-and tests, too.
+`test_pages.py` checks links, options and make targets of every page; this module also checks values, files and tests.
 """
 
 from __future__ import annotations
@@ -31,29 +30,29 @@ COMMANDS = re.findall(r"`((?:specbench|pytest|hack|benchmarks)[ /][^`]+)`", PAGE
 _A_COMMAND = re.compile(r"`(?:specbench |make |pytest |hack/|benchmarks/)")
 
 
-def test_every_line_stands_once_and_in_order() -> None:
+def test_the_page_lists_every_requirement_once_and_in_order() -> None:
     assert list(GROUPS) == [f"1{letter}" for letter in "abcdefgh"]
     assert [int(row[0]) for row in ROWS] == list(range(1, LINES + 1))
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0])
-def test_an_answer_says_what_it_owes(row: list[str]) -> None:
-    """A yes: where, and by which command it was seen. Partly: what is missing as well. No: what is missing, or why."""
+def test_each_answer_has_the_required_evidence(row: list[str]) -> None:
+    """A yes needs a link and a command; a partly also what is missing; a no what is missing or out of scope."""
     assert len(row) == 5
-    _, asked, answer, where, seen = row
-    assert asked
+    _, requirement, answer, where, evidence = row
+    assert requirement
     assert answer in ANSWERS
-    lacks = "Missing: " in seen or "Out of scope: " in seen
+    lacks = "Missing: " in evidence or "Out of scope: " in evidence
     assert lacks == (answer != "yes")
     if answer != "no":
         assert "](" in where
-        assert _A_COMMAND.search(seen.partition("Missing: ")[0])
+        assert _A_COMMAND.search(evidence.partition("Missing: ")[0])
 
 
-def test_the_count_is_that_of_the_rows() -> None:
+def test_the_summary_table_matches_the_rows() -> None:
     table = PAGE.partition("|---|---:|---:|---:|---:|\n")[2].partition("<!-- end of count -->")[0]
-    told = [_counted(title, rows) for title, rows in GROUPS.items()]
-    assert table == "".join([*told, _counted("all", ROWS)])
+    rows_by_group = [_counted(title, rows) for title, rows in GROUPS.items()]
+    assert table == "".join([*rows_by_group, _counted("all", ROWS)])
 
 
 def _counted(title: str, rows: list[list[str]]) -> str:
@@ -62,7 +61,7 @@ def _counted(title: str, rows: list[list[str]]) -> str:
 
 
 @pytest.mark.parametrize("line", sorted(set(COMMANDS)))
-def test_what_a_command_names_is_there(line: str) -> None:
+def test_files_and_option_values_in_commands_exist(line: str) -> None:
     program, *words = shlex.split(line)
     named = [word for word in words if word.startswith(("tests/", "examples/"))] + [program] * ("/" in program)
     assert all((ROOT / name).exists() for name in named)
@@ -71,18 +70,18 @@ def test_what_a_command_names_is_there(line: str) -> None:
 
 
 def _wrong_values(words: list[str]) -> list[str]:
-    """Values that an option with a fixed choice does not have."""
+    """Values that are not a choice of the preceding option."""
     command = cli.get_command(click.Context(cli), words[0])
     if isinstance(command, click.Group):
         command = command.get_command(click.Context(command), words[1])
     assert command is not None
-    known: dict[str, set[str]] = {}
+    choices_of: dict[str, set[str]] = {}
     for each in command.params:
         if isinstance(each.type, click.Choice):
             values = {str(value) for value in each.type.choices}
-            known |= dict.fromkeys(each.opts, values)
-    return [value for name, value in pairwise(words) if value not in known.get(name, {value})]
+            choices_of |= dict.fromkeys(each.opts, values)
+    return [value for name, value in pairwise(words) if value not in choices_of.get(name, {value})]
 
 
-def test_a_value_that_an_option_does_not_have_is_found() -> None:
+def test_wrong_values_detects_an_invalid_choice() -> None:
     assert _wrong_values(["analyze", "breakdown", "results", "--by", "turn", "--by", "colour"]) == ["colour"]

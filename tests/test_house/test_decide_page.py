@@ -1,4 +1,4 @@
-"""The page on decisions: its price list is one, and the answers and verdicts that it explains are all there are."""
+"""docs/how-to/decide.md: its price list is valid, and it explains every answer and verdict."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from specbench_client.documents.prices import Prices
 PAGE = (Path(__file__).resolve().parents[2] / "docs/how-to/decide.md").read_text(encoding="utf-8")
 
 
-def test_the_price_list_of_the_page_is_one_and_shows_every_field_or_names_it() -> None:
+def test_the_price_list_is_valid_and_the_page_mentions_every_field() -> None:
     (block,) = re.findall(r"^\$ cat prices.yaml\n(.+?)^```", PAGE, re.DOTALL | re.MULTILINE)
     assert Prices.model_validate(yaml.safe_load(block)).training == {"eagle3": 100}
     for field in Prices.model_fields.values():
         assert str(field.alias) in PAGE
 
 
-def test_every_answer_and_every_verdict_on_a_rule_is_explained() -> None:
+def test_the_page_explains_every_answer_and_every_rule_verdict() -> None:
     assert all(f"| `{answer}` |" in PAGE for answer in RecommendationAnswer)
     assert all(f"| {verdict} |" in PAGE for verdict in RuleVerdict)
 
 
-def test_every_option_of_the_page_exists() -> None:
-    known = {option for command in (decide, compare) for each in command.params for option in each.opts}
-    assert set(re.findall(r"(--[a-z][a-z0-9-]+)\b", PAGE)) <= known
+def test_every_option_on_the_page_exists() -> None:
+    options = {option for command in (decide, compare) for each in command.params for option in each.opts}
+    assert set(re.findall(r"(--[a-z][a-z0-9-]+)\b", PAGE)) <= options

@@ -1,4 +1,4 @@
-"""`make demo` with a run of our making in the place of the real one: what becomes of it when the demo is stopped."""
+"""`make demo` with a fake specbench: terminating the demo stops its run."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ MODELS = """#!/usr/bin/env python3
 print('{"target": "target.gguf", "drafter": "drafter.gguf"}')
 """
 RUN = """#!/bin/sh
-trap 'echo stopped > said; exit 130' TERM
+trap 'echo stopped > outcome; exit 130' TERM
 echo $$ > pid.part && mv pid.part pid
 while :; do read -r _ < hold; done
 """
-"""In the place of `specbench`: it works until it is told to stop, then cleans up."""
+"""Replaces `specbench`: runs until SIGTERM, then cleans up."""
 WITHIN_S = 120.0
 
 
 @pytest.fixture
 def demo(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """The demo at work: its run has begun."""
+    """The running demo, after its run has started."""
     (tmp_path / "hack" / "models").mkdir(parents=True)
     (tmp_path / "bin").mkdir()
     shutil.copy(ROOT / "hack" / "demo", tmp_path / "hack" / "demo")
@@ -44,12 +44,10 @@ def demo(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 
 @pytest.mark.process
-def test_a_demo_that_is_terminated_stops_its_run_and_waits_for_it(
-    demo: subprocess.Popen[bytes], tmp_path: Path
-) -> None:
+def test_sigterm_stops_the_run_of_the_demo_and_waits_for_it(demo: subprocess.Popen[bytes], tmp_path: Path) -> None:
     demo.send_signal(signal.SIGTERM)
     assert demo.wait(WITHIN_S) == 130
-    assert (tmp_path / "said").read_text() == "stopped\n"
+    assert (tmp_path / "outcome").read_text() == "stopped\n"
     assert not Path("/proc", (tmp_path / "pid").read_text().strip()).exists()
 
 

@@ -1,4 +1,4 @@
-"""Documents that run: every example is a valid spec, and every specbench command that the README shows works."""
+"""Executable documentation: examples are valid specs, and specbench commands of README and tutorial succeed."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))
 SPECBENCH = str(Path(sys.executable).with_name("specbench"))
 SMALLER = {"run": ("--set", "spec.load.repeats=1", "--set", "spec.workloads[0].dataset.count=6")}
-"""The same commands, smaller measurements."""
+"""Extra arguments per command that make its measurement smaller."""
 TUTORIAL = (ROOT / "docs/tutorials/first-answer-on-a-laptop.md").read_text(encoding="utf-8")
 COMMAND = re.compile(r"^\$ (specbench .+?)(?:\s+#.*)?$", re.MULTILINE)
-SHOWN = [line for line in COMMAND.findall(TUTORIAL) if "llama-cpp" not in line]
-"""The tutorial's commands but the last: that one needs a model file, and `make demo` runs the same example."""
+COMMANDS = [line for line in COMMAND.findall(TUTORIAL) if "llama-cpp" not in line]
+"""The tutorial's commands except the last, which needs a model file; `make demo` runs the same example."""
 
 
 @pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.name)
@@ -38,7 +38,7 @@ def test_the_spec_in_the_readme_is_valid() -> None:
     assert expand(read_run(spec)).points
 
 
-def test_the_run_with_a_gate_in_its_page_is_valid() -> None:
+def test_the_run_on_the_gate_page_is_valid() -> None:
     page = (ROOT / "docs/how-to/compare-and-gate.md").read_text(encoding="utf-8")
     (spec,) = re.findall(r"```yaml\n(apiVersion.+?)```", page, re.DOTALL)
     gate = read_run(spec).spec.gate
@@ -46,13 +46,13 @@ def test_the_run_with_a_gate_in_its_page_is_valid() -> None:
     assert [each.label for each in gate.effective_tolerances] == ["speedup", "tpot", "ttft p95"]
 
 
-def test_every_option_of_the_gates_page_exists() -> None:
+def test_every_option_on_the_gate_page_exists() -> None:
     page = (ROOT / "docs/how-to/compare-and-gate.md").read_text(encoding="utf-8")
-    known = {option for command in (gate_command, compare_command) for each in command.params for option in each.opts}
-    assert set(re.findall(r"(--[a-z][a-z-]+)\b", page)) - known <= {"--for", "--timeout", "--body-file"}
+    options = {option for command in (gate_command, compare_command) for each in command.params for option in each.opts}
+    assert set(re.findall(r"(--[a-z][a-z-]+)\b", page)) - options <= {"--for", "--timeout", "--body-file"}
 
 
-def test_the_campaign_on_its_page_is_the_one_that_the_page_speaks_of() -> None:
+def test_the_campaign_on_its_page_has_the_described_runs() -> None:
     page = (ROOT / "docs/how-to/campaigns.md").read_text(encoding="utf-8")
     (spec,) = re.findall(r"```yaml\n(apiVersion.+?)```", page, re.DOTALL)
     planned = expand_campaign(parse_campaign(read_yaml(spec)))
@@ -63,7 +63,7 @@ def test_the_campaign_on_its_page_is_the_one_that_the_page_speaks_of() -> None:
     assert (ROOT / claim).exists()
 
 
-def test_the_row_that_has_a_campaign_carry_on_changes_no_name() -> None:
+def test_the_include_row_that_adopts_results_does_not_change_run_names() -> None:
     """docs/how-to/recovery.md adds the row to the campaign of docs/how-to/campaigns.md."""
     (block,) = re.findall(r"```yaml\n( +include:.+?)```", page_of("recovery"), re.DOTALL)
     (row,) = yaml.safe_load(block)["include"]
@@ -82,18 +82,18 @@ def page_of(name: str) -> str:
 
 
 @pytest.mark.process
-def test_the_commands_of_the_laptop_tutorial_work_in_their_order(tmp_path: Path) -> None:
-    """The README shows vLLM, which cannot run here."""
+def test_the_commands_of_the_laptop_tutorial_succeed_in_order(tmp_path: Path) -> None:
+    """Uses the tutorial because the README uses vLLM, which cannot run here."""
     (tmp_path / "examples").symlink_to(ROOT / "examples")
-    assert len(SHOWN) >= 6
-    for line in SHOWN:
+    assert len(COMMANDS) >= 6
+    for line in COMMANDS:
         words = [SPECBENCH, *line.split()[1:], *SMALLER.get(line.split()[1], ())]
         done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=200, check=False)
         assert done.returncode in (0, 3), f"{line}\n{done.stderr}"
 
 
 @pytest.mark.process
-def test_the_plan_of_the_readme_shows_the_command_line_of_vllm() -> None:
+def test_the_plan_command_of_the_readme_prints_the_vllm_command_line() -> None:
     (line,) = [line for line in COMMAND.findall(README) if line.startswith("specbench plan")]
     done = subprocess.run([SPECBENCH, *line.split()[1:]], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

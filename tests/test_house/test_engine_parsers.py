@@ -1,4 +1,4 @@
-"""What hack/engine-parsers asks of engines, and that its judges hear what an engine says. The engines are not asked."""
+"""hack/engine-parsers: its test cases, and how it reads the verdict of a parser. No engine is installed or run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def load():
     parser = argparse.ArgumentParser()
     parser.add_argument("--stream-interval-tokens")
     def take(argv):
-        print("an engine writes on stdout what it likes")
+        print("an engine may write anything to stdout")
         parser.parse_args(argv)
         return "parser"
     return take
@@ -34,16 +34,16 @@ judge(load)
 
 
 @pytest.mark.parametrize("kind", ENVIRONMENTS)
-def test_every_method_that_an_engine_has_is_asked_about(kind: EngineKind, tmp_path: Path) -> None:
+def test_every_supported_method_has_a_parser_case(kind: EngineKind, tmp_path: Path) -> None:
     has = [method for method in Method if support_of(kind, method, DEFAULT_RELEASES.get(kind)).supported]
-    named = {case.name for case in cases_of(kind, tmp_path)}
-    assert {str(method) for method in has if method is not Method.CUSTOM} - named == set()
-    claimed = [method for method in Method if SUPPORT_MATRIX[kind, method].evidence is SupportEvidence.PARSER]
-    assert [method for method in claimed if SUPPORT_MATRIX[kind, method].supported and method not in has] == []
+    case_names = {case.name for case in cases_of(kind, tmp_path)}
+    assert {str(method) for method in has if method is not Method.CUSTOM} - case_names == set()
+    parser_methods = [method for method in Method if SUPPORT_MATRIX[kind, method].evidence is SupportEvidence.PARSER]
+    assert [method for method in parser_methods if SUPPORT_MATRIX[kind, method].supported and method not in has] == []
 
 
 @pytest.mark.parametrize("kind", ENVIRONMENTS)
-def test_no_two_cases_are_alike_and_each_names_models_that_lie_there(kind: EngineKind, tmp_path: Path) -> None:
+def test_cases_are_distinct_and_their_model_paths_exist(kind: EngineKind, tmp_path: Path) -> None:
     write_models(tmp_path)
     cases = cases_of(kind, tmp_path)
     assert len({case.name for case in cases}) == len({case.argv for case in cases}) == len(cases)
@@ -52,11 +52,11 @@ def test_no_two_cases_are_alike_and_each_names_models_that_lie_there(kind: Engin
     assert [path for path in paths if not Path(path).exists()] == []
 
 
-def test_the_engine_that_is_asked_is_the_release_that_is_launched() -> None:
+def test_the_parser_of_the_default_vllm_release_is_used() -> None:
     assert ENVIRONMENTS[EngineKind.VLLM].pinned == DEFAULT_RELEASES[EngineKind.VLLM]
 
 
-def test_every_method_with_a_model_has_one_of_a_few_numbers() -> None:
+def test_every_method_with_a_draft_model_has_a_tiny_model() -> None:
     has = {
         method
         for method in NEEDS_MODEL
@@ -67,14 +67,14 @@ def test_every_method_with_a_model_has_one_of_a_few_numbers() -> None:
 
 
 def script(folder: Path, text: str) -> list[str]:
-    """The command of a judge."""
+    """The command of a judge with this source text."""
     file = folder / "judge_of_ours.py"
     file.write_text(text)
     return [sys.executable, str(file)]
 
 
 @pytest.mark.process
-def test_a_flag_that_was_renamed_is_refused_even_where_the_old_name_begins_the_new_one(tmp_path: Path) -> None:
+def test_a_renamed_flag_is_rejected_even_if_the_old_name_is_a_prefix_of_the_new_one(tmp_path: Path) -> None:
     cases = [Case("old", ("--stream-interval", "1")), Case("new", ("--stream-interval-tokens", "1"))]
     old, new = ask(script(tmp_path, PARSER), cases)
     assert (old.accepted, new.accepted) == (False, True)
@@ -83,21 +83,21 @@ def test_a_flag_that_was_renamed_is_refused_even_where_the_old_name_begins_the_n
 
 
 @pytest.mark.process
-def test_the_environment_of_a_case_is_its_own(tmp_path: Path) -> None:
-    asks = 'judge(lambda: lambda argv: os.environ.get("HERE", "none"))'
-    told = f"import os\nfrom engine_parsers.judge import judge\n{asks}\n"
+def test_each_case_has_its_own_environment(tmp_path: Path) -> None:
+    call = 'judge(lambda: lambda argv: os.environ.get("HERE", "none"))'
+    source = f"import os\nfrom engine_parsers.judge import judge\n{call}\n"
     cases = [Case("with", (), {"HERE": "set"}), Case("without", ())]
-    assert [verdict.words for verdict in ask(script(tmp_path, told), cases)] == ["set", "none"]
+    assert [verdict.words for verdict in ask(script(tmp_path, source), cases)] == ["set", "none"]
 
 
 @pytest.mark.process
-def test_an_engine_that_cannot_be_asked_is_no_refusal(tmp_path: Path) -> None:
+def test_a_failing_judge_is_an_error_and_not_a_rejection(tmp_path: Path) -> None:
     command = script(tmp_path, "import sys\nsys.stdin.read()\nsys.exit(3)\n")
     with pytest.raises(subprocess.CalledProcessError):
         list(ask(command, [Case("any", ())]))
 
 
-def test_a_verdict_is_one_line_however_much_an_engine_says() -> None:
+def test_a_verdict_is_truncated_to_one_line() -> None:
     text = str(Verdict("x", accepted=False, words="line\n" * 500))
     assert text.startswith("rejected: line line")
     assert "\n" not in text

@@ -1,4 +1,4 @@
-"""Client and operator never import each other: that they mean the same figures by the same names is tested here."""
+"""Client and operator do not import each other; these tests check that they use the same names for figures."""
 
 from __future__ import annotations
 
@@ -16,15 +16,18 @@ SLO = Slo(ttft_ms=10_000)
 
 def test_the_client_provides_every_figure_that_the_operator_reads() -> None:
     summary = run_of_world(SyntheticRun())
-    wanted = {str(name) for name in StatusFigure if name not in LATENCIES}
-    wanted |= {f"{name}_{which}" for name in LATENCIES for which in PERCENTILES}
+    expected = {str(name) for name in StatusFigure if name not in LATENCIES}
+    expected |= {f"{name}_{which}" for name in LATENCIES for which in PERCENTILES}
     drafted = next(cell for cell in summary.cells if cell.arm != "none")
-    assert wanted - drafted.figures.keys() == set()
+    assert expected - drafted.figures.keys() == set()
 
 
 @pytest.mark.parametrize(
-    ("world", "of_the_other_loop"), [(SyntheticRun(slo=SLO), "rate"), (SyntheticRun(slo=SLO, rate=(2,)), "concurrency")]
+    ("world", "column_of_the_other_loop"),
+    [(SyntheticRun(slo=SLO), "rate"), (SyntheticRun(slo=SLO, rate=(2,)), "concurrency")],
 )
-def test_every_column_of_a_drafted_arm_is_filled(world: SyntheticRun, of_the_other_loop: str) -> None:
+def test_only_the_column_of_the_other_loop_type_is_empty_for_a_drafting_arm(
+    world: SyntheticRun, column_of_the_other_loop: str
+) -> None:
     row = next(row for row in arms_of(run_of_world(world)) if row.arm != "none")
-    assert [name for name, value in row if value is None or value == ""] == [of_the_other_loop]
+    assert [name for name, value in row if value is None or value == ""] == [column_of_the_other_loop]

@@ -1,4 +1,4 @@
-"""The Dockerfile's targets and what is pinned for each: all of what the client needs, by the same versions."""
+"""The Dockerfile's targets and their pinned requirements, which include those of the client at the same versions."""
 
 from __future__ import annotations
 
@@ -14,36 +14,36 @@ from specbench_client.extras import IMAGE_TARGETS
 ROOT = Path(__file__).parents[2]
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
 TARGETS = {FIRST: "specbench", **IMAGE_TARGETS}
-"""An extra → the target that holds it; the operator's image is the client's too."""
+"""Extra → Dockerfile target that contains it. The operator's image is also the client's."""
 FILES = {FIRST: FIRST, "llama-cpp": "llama-cpp", "transformers": "research", "tokenizers": FIRST}
-"""An extra → the requirements of its target."""
+"""Extra → requirements file of its target."""
 
 
 def pinned(file: str) -> dict[str, str]:
-    """Package → version, as far as it is for every machine."""
+    """Package → version, for packages without an environment marker."""
     text = (ROOT / "requirements" / f"{file}.txt").read_text()
     return dict(re.findall(r"^([a-z0-9._-]+)==(\S+)", text, flags=re.MULTILINE))
 
 
-def wanted(extra: str) -> set[str]:
-    """The extra's own packages, as pyproject.toml names them."""
+def direct_dependencies(extra: str) -> set[str]:
+    """The project's dependencies and those of the extra, from pyproject.toml."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     rows = project["optional-dependencies"][extra] + project["dependencies"]
     return {re.split(r"[^A-Za-z0-9._-]", row)[0].lower() for row in rows}
 
 
 @pytest.mark.parametrize("extra", TARGETS)
-def test_every_target_is_built_from_requirements_of_its_own(extra: str) -> None:
+def test_every_target_installs_the_requirements_of_its_extra(extra: str) -> None:
     assert re.search(rf"^FROM run AS {TARGETS[extra]}$", DOCKERFILE, flags=re.MULTILINE)
     assert f"requirements/{FILES[extra]}.txt" in DOCKERFILE
     assert extra in EXTRAS[FILES[extra]]
 
 
 @pytest.mark.parametrize("extra", TARGETS)
-def test_its_requirements_hold_the_clients_at_the_same_versions_and_the_extra(extra: str) -> None:
-    mine, clients = pinned(FILES[extra]), pinned(FIRST)
-    assert {name: mine.get(name) for name in clients} == clients
-    assert wanted(extra) <= set(mine)
+def test_requirements_of_a_target_contain_the_clients_versions_and_the_extra(extra: str) -> None:
+    installed, clients = pinned(FILES[extra]), pinned(FIRST)
+    assert {name: installed.get(name) for name in clients} == clients
+    assert direct_dependencies(extra) <= set(installed)
 
 
 @pytest.mark.parametrize("file", [*EXTRAS, "build"])
@@ -53,5 +53,5 @@ def test_every_package_is_pinned_by_its_hash(file: str) -> None:
     assert [one.splitlines()[0] for one in packages if "==" in one and "--hash=sha256:" not in one] == []
 
 
-def test_a_build_without_a_target_gives_the_operators_image() -> None:
+def test_the_default_target_is_the_operators_image() -> None:
     assert re.findall(r"^FROM \S+ AS (\S+)$", DOCKERFILE, flags=re.MULTILINE)[-1] == "specbench"

@@ -1,4 +1,4 @@
-"""The traps of this layout, and the promises of the top level."""
+"""The layout of the repository: packages, module names, the wheel, and dependencies."""
 
 from __future__ import annotations
 
@@ -18,32 +18,32 @@ _LIST = ["git", "ls-files", "-co", "--exclude-standard"]
 TRACKED = subprocess.run(_LIST, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
 
 
-def test_no_top_folder_is_a_package_because_operator_would_shadow_pythons_own() -> None:
+def test_no_top_level_folder_is_a_package_that_could_shadow_the_standard_library() -> None:
     assert [folder for folder in FOLDERS if (ROOT / folder / "__init__.py").exists()] == []
 
 
-def test_no_test_folder_is_a_package_but_support() -> None:
+def test_only_the_support_folder_of_the_tests_is_a_package() -> None:
     inits = [path.relative_to(ROOT / "tests") for path in (ROOT / "tests").rglob("__init__.py")]
     assert [str(path) for path in inits if path.parts[0] != "support"] == []
 
 
 @pytest.mark.parametrize(("folder", "package"), FOLDERS.items())
-def test_every_module_says_what_it_is(folder: str, package: str) -> None:
-    silent = [
+def test_every_module_has_a_docstring(folder: str, package: str) -> None:
+    undocumented = [
         str(path.relative_to(ROOT))
         for path in (ROOT / folder / package).rglob("*.py")
         if not ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
     ]
-    assert silent == []
+    assert undocumented == []
 
 
-def test_no_room_is_called_by_a_name_that_says_nothing() -> None:
-    empty_words = {"utils", "util", "common", "helpers", "helper", "base", "manager", "mixins", "misc"}
-    found = [name for name in TRACKED if empty_words & set(Path(name).with_suffix("").parts)]
+def test_no_module_or_folder_has_a_vague_name() -> None:
+    vague_names = {"utils", "util", "common", "helpers", "helper", "base", "manager", "mixins", "misc"}
+    found = [name for name in TRACKED if vague_names & set(Path(name).with_suffix("").parts)]
     assert found == []
 
 
-def test_the_wheel_holds_three_packages_and_nothing_else(tmp_path: Path) -> None:
+def test_the_wheel_contains_exactly_three_packages(tmp_path: Path) -> None:
     subprocess.run(
         [
             Path(sys.executable).with_name("uv"),
@@ -62,14 +62,14 @@ def test_the_wheel_holds_three_packages_and_nothing_else(tmp_path: Path) -> None
     assert {name.split("/")[0] for name in names if ".dist-info" not in name} == set(FOLDERS.values())
 
 
-def test_each_of_the_given_dependencies_is_imported_where_it_belongs() -> None:
-    homes = {
+def test_each_required_dependency_is_imported_in_its_folder() -> None:
+    folders = {
         "kopf": "operator", "kubernetes": "operator", "aiohttp": "client", "pydantic": "crds",
         "datasets": "client", "tiktoken": "client", "pandas": "client", "boto3": "client",
     }  # fmt: skip
     unused = [
         name
-        for name, folder in homes.items()
+        for name, folder in folders.items()
         if not any(
             re.search(rf"^\s*(import|from) {name}\b", path.read_text(encoding="utf-8"), re.MULTILINE)
             for path in (ROOT / folder).rglob("*.py")
@@ -78,8 +78,8 @@ def test_each_of_the_given_dependencies_is_imported_where_it_belongs() -> None:
     assert unused == []
 
 
-def test_every_dependency_has_its_reason() -> None:
+def test_every_dependency_has_a_comment_with_its_reason() -> None:
     lines = (ROOT / "pyproject.toml").read_text().splitlines()
     project = tomllib.loads("\n".join(lines))["project"]
-    wanted = project["dependencies"] + project["optional-dependencies"]["operator"]
-    assert [dep for dep in wanted if not any(f'"{dep}",' in line and "# " in line for line in lines)] == []
+    dependencies = project["dependencies"] + project["optional-dependencies"]["operator"]
+    assert [dep for dep in dependencies if not any(f'"{dep}",' in line and "# " in line for line in lines)] == []

@@ -1,4 +1,4 @@
-"""All pages together: what they link to is there, and the commands, options, targets and specs that they show exist."""
+"""All documentation pages: links resolve, commands, options and make targets exist, and specs are valid."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = (".", "docs", "examples", "hack", "helm", "benchmarks")
 PAGES = sorted({page for folder in FOLDERS for page in (ROOT / folder).glob("*.md" if folder == "." else "**/*.md")})
 WORKFLOW = ROOT / "examples/gitops/.github/workflows/gate.yaml"
-"""Its steps are commands too."""
+"""Its steps contain specbench commands too."""
 _FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _CODE = re.compile(r"`[^`\n]+`")
 _CALL = re.compile(r"(?:^ {4,}|[`$|(] ?|run: |kubectl )specbench ([a-z]+)\b([^`\n|]*)", re.MULTILINE)
@@ -39,7 +39,7 @@ def read(page: Path) -> str:
 
 
 def anchors(page: Path) -> set[str]:
-    """What GitHub calls the headings of a page: a heading that comes again has a number behind it."""
+    """The anchors that GitHub gives to a page's headings. A repeated heading has a number appended."""
     found: set[str] = set()
     for heading in re.findall(r"^#+ (.+)$", _FENCED.sub("", read(page)), re.MULTILINE):
         slug = re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
@@ -48,7 +48,7 @@ def anchors(page: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
-def test_everything_that_a_page_links_to_is_there(page: Path) -> None:
+def test_links_of_a_page_resolve(page: Path) -> None:
     text = _CODE.sub("", _FENCED.sub("", read(page)))
     targets = re.findall(r"\]\((?!https?:)([^)]+)", text) + re.findall(r'src="(?!https?:)([^"]+)', text)
     for target in targets:
@@ -58,14 +58,14 @@ def test_everything_that_a_page_links_to_is_there(page: Path) -> None:
         assert not anchor or anchor in anchors(file), target
 
 
-def test_every_page_of_the_site_is_of_one_kind() -> None:
-    """Diátaxis. That each is in the navigation is checked by `make docs`: Sphinx warns of a page without a toctree."""
+def test_every_page_of_the_site_is_in_the_folder_of_its_kind() -> None:
+    """The kinds of Diátaxis, plus research. `make docs` checks the navigation: Sphinx reports pages without toctree."""
     kinds = {"tutorials", "how-to", "concepts", "reference", "research"}
     site = [page.relative_to(ROOT / "docs") for page in PAGES if page.is_relative_to(ROOT / "docs")]
     assert {page.parts[0] for page in site} == {*kinds, "index.md"}
 
 
-def test_the_written_pages_stay_readable() -> None:
+def test_the_handwritten_pages_have_fewer_than_40000_words() -> None:
     """At most 40,000 words in all; pages that are generated, and generated parts of pages, do not count."""
     commands = ROOT / "docs/reference/cli"
     site = [page for page in PAGES if page.is_relative_to(ROOT / "docs") and not page.is_relative_to(commands)]
@@ -74,13 +74,13 @@ def test_the_written_pages_stay_readable() -> None:
     assert words < 40_000
 
 
-def test_every_exit_code_is_explained() -> None:
+def test_the_exit_codes_page_lists_every_code() -> None:
     page = read(ROOT / "docs/reference/exit-codes.md")
     assert [code for code in Exit if f"| {code.value} | `{code.name}` |" not in page] == []
 
 
 @pytest.mark.parametrize("page", [*PAGES, WORKFLOW], ids=name)
-def test_every_command_and_every_option_of_specbench_that_a_page_shows_exists(page: Path) -> None:
+def test_specbench_commands_and_options_on_a_page_exist(page: Path) -> None:
     context = click.Context(cli)
     for word, rest in _CALL.findall(read(page)):
         command = cli.get_command(context, word)
@@ -88,33 +88,33 @@ def test_every_command_and_every_option_of_specbench_that_a_page_shows_exists(pa
         if isinstance(command, click.Group) and inner and not inner.startswith("-"):
             command = command.get_command(context, inner)
         assert command is not None, f"{word}{rest}"
-        known = {option for each in command.params for option in each.opts} | {"--help", "-h"}
-        asked = set(re.findall(r"(?<![\w-])--?[a-z][a-z-]*", rest.partition(" #")[0]))
-        assert asked <= known, f"{word}{rest}"
+        options = {option for each in command.params for option in each.opts} | {"--help", "-h"}
+        used = set(re.findall(r"(?<![\w-])--?[a-z][a-z-]*", rest.partition(" #")[0]))
+        assert used <= options, f"{word}{rest}"
 
 
-def test_the_search_finds_commands() -> None:
+def test_the_pattern_matches_specbench_commands() -> None:
     text = "$ specbench gate A --baseline B\n`specbench plan FILE` and kubectl specbench report\n| specbench plan -`"
     assert [word for word, _ in _CALL.findall(text)] == ["gate", "plan", "report", "plan"]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
-def test_every_make_target_that_a_page_shows_exists(page: Path) -> None:
+def test_make_targets_on_a_page_exist(page: Path) -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
     assert set(re.findall(r"(?:^\$ |`)make ([a-z-]+)", read(page), re.MULTILINE)) <= targets
 
 
-def shown() -> Iterator[Any]:
-    """Every document of a YAML block, each with its page."""
+def yaml_documents() -> Iterator[Any]:
+    """Every YAML document in a fenced block, with its page as the id."""
     for page in PAGES:
         blocks = [block for kind, block in _FENCED.findall(read(page)) if kind == "yaml"]
         documents = [document for block in blocks for document in yaml.safe_load_all(block)]
         yield from (pytest.param(each, id=f"{name(page)}-{number}") for number, each in enumerate(documents))
 
 
-@pytest.mark.parametrize("document", shown())
-def test_what_a_page_shows_of_a_spec_is_valid(document: Any) -> None:
-    """Whole resources of ours, and parts of a run's spec. What is others' is YAML, and no more is asked of it here."""
+@pytest.mark.parametrize("document", yaml_documents())
+def test_specs_on_a_page_are_valid(document: Any) -> None:
+    """Checks resources of specbench and parts of a run's spec. Other YAML only needs to parse."""
     if not isinstance(document, dict):
         return  # steps of a workflow
     if document.get("kind") == "SpecBenchCampaign":

@@ -1,4 +1,4 @@
-"""benchmarks/trust.md: every check has a row, and every row names the test that injects the fault."""
+"""benchmarks/trust.md: every check has a row, and every row contains the name of the test that injects the fault."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ ROWS = [
     [cell.strip() for cell in line.strip("|").split(" | ")] for line in TABLE.splitlines() if line.startswith("| ")
 ][1:]
 CHECKS = set(REMEDIES)
-REFUSED = "refused"
-"""Instead of a check: what is never measured needs none."""
+REJECTED = "refused"
+"""Replaces the check in rows whose fault is rejected before it is measured."""
 TESTS = {
     name
     for file in (ROOT / "tests/test_client").glob("test_*.py")
@@ -27,11 +27,11 @@ TESTS = {
 
 
 def test_every_check_has_a_row() -> None:
-    assert {row[1] for row in ROWS} - {REFUSED} == CHECKS
+    assert {row[1] for row in ROWS} - {REJECTED} == CHECKS
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0])
-def test_every_row_says_all_and_is_injected_by_a_test_that_there_is(row: list[str]) -> None:
+def test_every_row_is_complete_and_its_fault_is_injected_by_an_existing_test(row: list[str]) -> None:
     _, check, *_, injected = row
     assert len(row) == 5
     assert all(row)
@@ -42,5 +42,5 @@ def test_every_row_says_all_and_is_injected_by_a_test_that_there_is(row: list[st
         assert injected in TESTS
 
 
-def test_every_lie_in_virtual_time_has_a_row() -> None:
+def test_every_corrupted_world_has_a_row() -> None:
     assert set(CORRUPTED_WORLDS) == {row[-1].removeprefix("virtual ") for row in ROWS if row[-1].startswith("virtual ")}

@@ -1,4 +1,4 @@
-"""examples/gitops: every manifest is one that its own kind's definition takes, and its page names what is there."""
+"""examples/gitops: every manifest is valid for the CRD of its kind, and the README lists the existing files."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def manifest(path: Path) -> dict[str, Any]:
 
 
 def cells(campaign: dict[str, Any]) -> list[dict[str, Any]]:
-    """Axis name → value, of all combinations that are not excluded."""
+    """All combinations that are not excluded, each as axis name → value."""
     axes = campaign["spec"]["axes"]
     rows = itertools.product(*([(axis["name"], value) for value in axis["values"]] for axis in axes))
     excluded = campaign["spec"]["exclude"]
@@ -37,7 +37,7 @@ def cells(campaign: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def strict(schema: dict[str, Any]) -> dict[str, Any]:
-    """A structural schema with unknown fields refused: the API server would drop them."""
+    """A structural schema that rejects unknown fields, which the API server would drop."""
     below = {name: strict(node) for name, node in schema.get("properties", {}).items()}
     closed = dict(schema) | ({"properties": below, "additionalProperties": False} if below else {})
     if "items" in schema:
@@ -45,12 +45,12 @@ def strict(schema: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in closed.items() if key != "format"}
 
 
-def test_the_release_is_a_run_that_can_be_planned() -> None:
+def test_the_release_run_can_be_planned() -> None:
     plan = expand(read_run((BENCHMARKS / "release.yaml").read_text(encoding="utf-8")))
     assert {arm.name for arm in plan.arms} == {"none", "eagle3"}
 
 
-def test_every_combination_of_the_nightly_matrix_is_a_run_that_can_be_planned() -> None:
+def test_every_combination_of_the_nightly_campaign_can_be_planned() -> None:
     campaign = manifest(BENCHMARKS / "nightly.yaml")
     paths = {axis["name"]: axis["path"] for axis in campaign["spec"]["axes"]}
     kept = cells(campaign)
@@ -63,25 +63,25 @@ def test_every_combination_of_the_nightly_matrix_is_a_run_that_can_be_planned() 
         assert expand(parse_run(run)).points
 
 
-def test_kustomize_is_told_of_every_benchmark() -> None:
+def test_the_kustomization_lists_every_benchmark() -> None:
     listed = manifest(BENCHMARKS / "kustomization.yaml")["resources"]
     assert sorted(listed) == sorted(path.name for path in BENCHMARKS.glob("*.yaml") if path.stem != "kustomization")
 
 
-def test_the_page_draws_the_files_that_are_there() -> None:
-    (drawn,) = re.findall(r"```\n(benchmarks/.+?)```", PAGE, re.DOTALL)
+def test_the_file_tree_of_the_readme_matches_the_files() -> None:
+    (tree,) = re.findall(r"```\n(benchmarks/.+?)```", PAGE, re.DOTALL)
     folders, files = "", []
-    for line in drawn.splitlines():
+    for line in tree.splitlines():
         name = line.split()[0]
         if name.endswith("/"):
             folders = name
         else:
             files.append(name if not line.startswith(" ") else folders + name)
-    there = {str(path.relative_to(GITOPS)) for path in GITOPS.rglob("*.yaml")}
-    assert set(files) == there
+    existing = {str(path.relative_to(GITOPS)) for path in GITOPS.rglob("*.yaml")}
+    assert set(files) == existing
 
 
-def test_both_tools_and_the_workflow_look_at_the_folder_that_is_there() -> None:
+def test_argo_cd_flux_and_the_workflow_use_the_benchmarks_folder() -> None:
     argocd = manifest(GITOPS / "clusters/argocd/application.yaml")["spec"]
     flux = manifest(GITOPS / "clusters/flux/benchmarks.yaml")["spec"]
     source = manifest(GITOPS / "clusters/flux/source.yaml")
@@ -94,13 +94,13 @@ def test_both_tools_and_the_workflow_look_at_the_folder_that_is_there() -> None:
 
 @pytest.mark.peers
 @pytest.mark.parametrize(("file", "name"), FOREIGN.items())
-def test_what_is_for_argo_cd_and_flux_is_taken_by_their_own_definitions(file: str, name: str) -> None:
+def test_argo_cd_and_flux_manifests_are_valid_for_their_crds(file: str, name: str) -> None:
     item = manifest(GITOPS / file)
-    theirs = yaml.safe_load(definition(name).read_text(encoding="utf-8"))
-    assert theirs["metadata"]["name"] == name
+    crd = yaml.safe_load(definition(name).read_text(encoding="utf-8"))
+    assert crd["metadata"]["name"] == name
     group, version = item["apiVersion"].split("/")
-    assert (theirs["spec"]["group"], theirs["spec"]["names"]["kind"]) == (group, item["kind"])
-    (schema,) = [row["schema"]["openAPIV3Schema"] for row in theirs["spec"]["versions"] if row["name"] == version]
+    assert (crd["spec"]["group"], crd["spec"]["names"]["kind"]) == (group, item["kind"])
+    (schema,) = [row["schema"]["openAPIV3Schema"] for row in crd["spec"]["versions"] if row["name"] == version]
     closed = strict(schema)
     closed["properties"]["metadata"] = {"type": "object"}
     jsonschema.validate(item, closed)
@@ -109,6 +109,6 @@ def test_what_is_for_argo_cd_and_flux_is_taken_by_their_own_definitions(file: st
 
 
 @pytest.mark.peers
-def test_the_workflow_is_one_that_github_runs() -> None:
+def test_actionlint_accepts_the_workflow() -> None:
     done = subprocess.run([PEERS["actionlint"].built(), WORKFLOW], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout

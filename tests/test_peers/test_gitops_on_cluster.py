@@ -1,4 +1,4 @@
-"""examples/gitops on a real API server, with Argo CD's and Flux's own definitions in it."""
+"""examples/gitops on a real API server, with the CRDs of Argo CD and Flux."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def manifest(file: str) -> dict[str, Any]:
     return dict(yaml.safe_load((GITOPS / file).read_text(encoding="utf-8")))
 
 
-def tried(cluster: Cluster, item: dict[str, Any], plural: str) -> Any:
-    """What the API server would store of it."""
+def dry_run(cluster: Cluster, item: dict[str, Any], plural: str) -> Any:
+    """What the API server would store for this manifest, by a strict dry run."""
     namespace, name = item["metadata"]["namespace"], item["metadata"]["name"]
     root = f"/apis/{item['apiVersion']}" if "/" in item["apiVersion"] else f"/api/{item['apiVersion']}"
     path = f"{root}/namespaces/{namespace}/{plural}/{name}"
@@ -33,44 +33,44 @@ def tried(cluster: Cluster, item: dict[str, Any], plural: str) -> Any:
 
 
 @pytest.fixture
-def theirs(cluster: Cluster) -> Iterator[list[str]]:
-    """The definitions of Argo CD and Flux for as long as the test takes, and a namespace for each."""
-    made = []
+def foreign_crds(cluster: Cluster) -> Iterator[list[str]]:
+    """The CRDs of Argo CD and Flux, and a namespace for each, for the duration of the test."""
+    created = []
     for name in FOREIGN.values():
-        wanted = yaml.safe_load(definition(name).read_text(encoding="utf-8"))
-        cluster.call("POST", DEFINITIONS, wanted)
-        made.append(f"{DEFINITIONS}/{name}")
+        crd_manifest = yaml.safe_load(definition(name).read_text(encoding="utf-8"))
+        cluster.call("POST", DEFINITIONS, crd_manifest)
+        created.append(f"{DEFINITIONS}/{name}")
     for namespace in ("argocd", "flux-system"):
         cluster.call("POST", "/api/v1/namespaces", {"metadata": {"name": namespace}})
-        made.append(f"/api/v1/namespaces/{namespace}")
+        created.append(f"/api/v1/namespaces/{namespace}")
     try:
-        yield made
+        yield created
     finally:
-        for path in made:
+        for path in created:
             cluster.call("DELETE", path)
 
 
-def test_the_api_server_takes_what_is_for_argo_cd_and_flux(cluster: Cluster, theirs: list[str]) -> None:
+def test_the_api_server_accepts_the_argo_cd_and_flux_manifests(cluster: Cluster, foreign_crds: list[str]) -> None:
     for file, name in FOREIGN.items():
         item, plural = manifest(file), name.partition(".")[0]
         eventually(lambda item=item, plural=plural: served(cluster, item, plural), f"{name} is not served")  # type: ignore[misc]
-        assert tried(cluster, item, plural)["spec"].keys() >= item["spec"].keys()
+        assert dry_run(cluster, item, plural)["spec"].keys() >= item["spec"].keys()
         with pytest.raises(ApiError, match="unheard"):
-            tried(cluster, {**item, "spec": {**item["spec"], "unheard": 1}}, plural)
-    tried(cluster, manifest("clusters/argocd/argocd-cm.yaml"), "configmaps")
+            dry_run(cluster, {**item, "spec": {**item["spec"], "unheard": 1}}, plural)
+    dry_run(cluster, manifest("clusters/argocd/argocd-cm.yaml"), "configmaps")
 
 
 def served(cluster: Cluster, item: dict[str, Any], plural: str) -> bool:
     try:
         cluster.call("GET", f"/apis/{item['apiVersion']}/{plural}", query={"limit": "1"})
-    except ApiError as refused:
-        if refused.status != 404:
+    except ApiError as rejected:
+        if rejected.status != 404:
             raise
         return False
     return True
 
 
-def test_the_api_server_takes_the_release(cluster: Cluster, crd: Definition) -> None:
+def test_the_api_server_accepts_the_release_run(cluster: Cluster, crd: Definition) -> None:
     with cluster.namespace("gitops") as namespace:
         stored = Runs(cluster, namespace).try_out(manifest("benchmarks/release.yaml"))
         assert stored["status"] == {"observedGeneration": -1}

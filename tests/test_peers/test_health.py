@@ -1,4 +1,4 @@
-"""A run in every phase, judged by kstatus, by Flux's expressions and by Argo CD: each says what a person would."""
+"""Health of a run in every phase: kstatus, Flux with the CEL expressions, and Argo CD report the expected status."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from specbench_testing.health_checks import (
 from specbench_testing.run_phases import CAMPAIGNS, RUNS, as_campaign
 
 RUN_HEALTH = {
-    # phase: what kstatus says, Flux with the example's expressions, and Argo CD, with a part of its words
+    # phase: health by kstatus, by Flux with the example's expressions, by Argo CD, and a part of Argo CD's message
     "just created": ("InProgress", "InProgress", "Progressing", "waiting for the operator"),
     "accepted": ("InProgress", "InProgress", "Progressing", "group 1 of 2 (0/2)"),
     "invalid": ("Failed", "Failed", "Degraded", "InvalidSpec: "),
@@ -60,9 +60,9 @@ CAMPAIGN_HEALTH = {
     "done, with failed runs": ("Current", "Failed", "Degraded", "2 of 12 runs failed"),
     "budget spent": ("Current", "Failed", "Degraded", "Spent: 40 of 40"),
 }
-MOMENTS = [
-    *((f"run: {name}", RUNS[name], told) for name, told in RUN_HEALTH.items()),
-    *((f"campaign: {name}", CAMPAIGNS[name], told) for name, told in CAMPAIGN_HEALTH.items()),
+CASES = [
+    *((f"run: {name}", RUNS[name], expected) for name, expected in RUN_HEALTH.items()),
+    *((f"campaign: {name}", CAMPAIGNS[name], expected) for name, expected in CAMPAIGN_HEALTH.items()),
 ]
 
 
@@ -74,7 +74,7 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "suspend": (False, True),
     "gate": (False, True),
 }
-"""What a status may hold, as far as tools read it: also what nobody writes."""
+"""Possible values of the status fields that tools read, including combinations that the operator never writes."""
 
 
 def every_combination() -> list[dict[str, Any]]:
@@ -98,20 +98,22 @@ def combination(chosen: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def test_every_phase_of_a_run_and_of_a_campaign_is_judged() -> None:
+def test_every_phase_of_a_run_and_a_campaign_has_an_expected_health() -> None:
     assert {*RUN_HEALTH, "deleting"} == set(RUNS)
     assert set(CAMPAIGN_HEALTH) == set(CAMPAIGNS)
 
 
-@pytest.mark.parametrize(("name", "moment", "told"), MOMENTS, ids=[moment[0] for moment in MOMENTS])
-def test_each_phase_is_told_as_a_person_would(name: str, moment: Any, told: tuple[str, str, str, str]) -> None:
-    item = moment()
+@pytest.mark.parametrize(("name", "make_item", "expected"), CASES, ids=[make_item[0] for make_item in CASES])
+def test_kstatus_and_argo_cd_report_the_expected_health_of_each_phase(
+    name: str, make_item: Any, expected: tuple[str, str, str, str]
+) -> None:
+    item = make_item()
     health = ArgoScript()(item)
-    assert (kstatus(item), health.status) == (told[0], told[2]), name
-    assert told[3] in health.message
+    assert (kstatus(item), health.status) == (expected[0], expected[2]), name
+    assert expected[3] in health.message
 
 
-def test_argo_cds_configmap_holds_the_script_for_both_kinds_and_nothing_else() -> None:
+def test_the_argo_cd_configmap_contains_only_the_health_script_for_both_kinds() -> None:
     data = yaml.safe_load(ARGOCD_CM.read_text(encoding="utf-8"))["data"]
     assert data == {
         f"resource.customizations.health.specbench.io_{kind}": HEALTH_LUA.read_text(encoding="utf-8")
@@ -119,15 +121,15 @@ def test_argo_cds_configmap_holds_the_script_for_both_kinds_and_nothing_else() -
     }
 
 
-def test_the_page_says_of_each_phase_what_is_so() -> None:
+def test_the_readme_table_matches_the_expected_health() -> None:
     page = (GITOPS / "README.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| ([\w ]+) \| (\w+) \| (\w+) \| (\w+) \|$", page, re.MULTILINE)
-    told = {name.removesuffix(" (vocabulary)"): words[:3] for name, words in RUN_HEALTH.items()}
+    expected = {name.removesuffix(" (vocabulary)"): words[:3] for name, words in RUN_HEALTH.items()}
     assert len(rows) >= 10
-    assert {name: tuple(words) for name, *words in rows} == {name: told[name] for name, *_ in rows}
+    assert {name: tuple(words) for name, *words in rows} == {name: expected[name] for name, *_ in rows}
 
 
-def test_flux_is_told_the_same_of_both_kinds() -> None:
+def test_flux_health_expressions_are_the_same_for_both_kinds() -> None:
     run, campaign = yaml.safe_load(FLUX_KUSTOMIZATION.read_text(encoding="utf-8"))["spec"]["healthCheckExprs"]
     assert (run.pop("kind"), campaign.pop("kind")) == ("SpecBenchRun", "SpecBenchCampaign")
     assert run == campaign
@@ -135,23 +137,23 @@ def test_flux_is_told_the_same_of_both_kinds() -> None:
 
 @pytest.mark.process
 @pytest.mark.timeout(900)
-def test_kstatus_itself_says_the_same_of_every_phase() -> None:
-    items = [moment() for _, moment, _ in MOMENTS]
-    assert [told.status for told in health_of("kstatus", items)] == [told[0] for _, _, told in MOMENTS]
+def test_the_kstatus_program_reports_the_expected_health_of_every_phase() -> None:
+    items = [make_item() for _, make_item, _ in CASES]
+    assert [health.status for health in health_of("kstatus", items)] == [expected[0] for _, _, expected in CASES]
     (deleting,) = health_of("kstatus", [RUNS["deleting"]()])
     assert deleting.status == kstatus(RUNS["deleting"]()) == "Terminating"
 
 
 @pytest.mark.process
 @pytest.mark.timeout(900)
-def test_our_reading_of_kstatus_is_kstatus() -> None:
+def test_the_python_port_of_kstatus_matches_kstatus() -> None:
     items = every_combination()
-    assert [told.status for told in health_of("kstatus", items)] == [kstatus(item) for item in items]
+    assert [health.status for health in health_of("kstatus", items)] == [kstatus(item) for item in items]
 
 
 @pytest.mark.peers
-def test_argo_cd_itself_says_the_same_of_every_phase() -> None:
-    items = [moment() for _, moment, _ in MOMENTS]
+def test_argo_cd_matches_the_local_script_for_every_phase() -> None:
+    items = [make_item() for _, make_item, _ in CASES]
     script = ArgoScript()
     assert health_of("argo", items, ARGOCD_CM) == [script(item) for item in items]
     (deleting,) = health_of("argo", [RUNS["deleting"]()], ARGOCD_CM)
@@ -159,33 +161,33 @@ def test_argo_cd_itself_says_the_same_of_every_phase() -> None:
 
 
 @pytest.mark.peers
-def test_our_lua_is_argo_cds() -> None:
+def test_argo_cd_matches_the_local_script_for_every_combination() -> None:
     items = every_combination()
     script = ArgoScript()
     assert health_of("argo", items, ARGOCD_CM) == [script(item) for item in items]
 
 
 @pytest.mark.peers
-def test_flux_itself_says_with_the_expressions_what_a_person_would() -> None:
-    items = [moment() for _, moment, _ in MOMENTS]
-    assert [told.status for told in health_of("healthchecks", items, FLUX_KUSTOMIZATION)] == [
-        told[1] for *_, told in MOMENTS
+def test_flux_reports_the_expected_health_with_the_expressions() -> None:
+    items = [make_item() for _, make_item, _ in CASES]
+    assert [health.status for health in health_of("healthchecks", items, FLUX_KUSTOMIZATION)] == [
+        expected[1] for *_, expected in CASES
     ]
 
 
 @pytest.mark.peers
-def test_flux_calls_current_exactly_what_argo_cd_calls_healthy() -> None:
-    items = [item for made in every_combination() for item in (made, as_campaign(made)) if sound(item)]
+def test_flux_and_argo_cd_report_equivalent_health() -> None:
+    items = [item for made in every_combination() for item in (made, as_campaign(made)) if writable(item)]
     script = ArgoScript()
-    told = zip(health_of("healthchecks", items, FLUX_KUSTOMIZATION), items, strict=True)
-    meant = {"Current": "Healthy", "Failed": "Degraded", "InProgress": "Progressing"}
-    for flux, item in told:
+    judged = zip(health_of("healthchecks", items, FLUX_KUSTOMIZATION), items, strict=True)
+    equivalent = {"Current": "Healthy", "Failed": "Degraded", "InProgress": "Progressing"}
+    for flux, item in judged:
         argo = script(item).status
-        assert meant[flux.status] == argo or (flux.status, argo) == ("InProgress", "Suspended"), item
+        assert equivalent[flux.status] == argo or (flux.status, argo) == ("InProgress", "Suspended"), item
 
 
-def sound(item: dict[str, Any]) -> bool:
-    """Without what the operator never writes: at work and stalled at once, and ready while either."""
+def writable(item: dict[str, Any]) -> bool:
+    """Whether the operator can write this status: at most one condition is true, and observedGeneration is set."""
     rows = {row["type"]: row["status"] for row in item["status"]["conditions"]}
     truths = [kind for kind in ("Ready", "Reconciling", "Stalled") if rows.get(kind) == "True"]
     return len(truths) <= 1 and "observedGeneration" in item["status"]

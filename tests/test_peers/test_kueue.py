@@ -1,4 +1,4 @@
-"""Runs behind a real Kueue on a quota of one engine: admitted one after the other, preempted, and measured once."""
+"""Runs with a real Kueue and a quota for one engine: admitted one at a time, preempted, and measured once."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ pytestmark = [
 ]
 
 GPUS = 8
-"""All that the node has, so that an engine outside the quota could not run beside one inside it."""
+"""All GPUs of the node, so that an engine outside the quota cannot run at the same time as one inside it."""
 LONG = ["--base-ms=270"]
-"""The baseline's point takes half a minute: time in which Kueue preempts it."""
+"""The baseline's point then takes half a minute, which is enough time for Kueue to preempt it."""
 Begin = Callable[..., tuple[ClusterRun, StoredRun]]
 
 
@@ -90,62 +90,63 @@ def begin(site: OperatorSite, ground: Ground, operator: OperatorProcess) -> Begi
     def create(
         name: str, placement: dict[str, Any], edits: dict[str, Any] | None = None
     ) -> tuple[ClusterRun, StoredRun]:
-        here = {"spec.results.s3.endpoint": ground.s3.endpoint}  # the same for pods and for the operator beside them
-        created = site.runs.create(small_run(name, {"spec.placement": placement, **here, **(edits or {})}))
+        # Pods and the operator outside the cluster use the same endpoint.
+        results = {"spec.results.s3.endpoint": ground.s3.endpoint}
+        created = site.runs.create(small_run(name, {"spec.placement": placement, **results, **(edits or {})}))
         return ClusterRun.of(site.cluster, created), StoredRun(ground.s3, created)
 
     return create
 
 
 def engines(site: OperatorSite) -> int:
-    """Engine pods that have not ended and are not about to: Kueue gives quota on while a pod still ends."""
+    """Number of active engine pods, without terminating ones: Kueue reassigns quota while a pod terminates."""
     pods = [pod for pod in site.items("pods", "engine") if "deletionTimestamp" not in pod["metadata"]]
     return sum(pod["status"]["phase"] in ("Pending", "Running") for pod in pods)
 
 
-def comes_to_say(run: ClusterRun, status: str, reason: str, words: str = "") -> None:
-    """Wait for its condition Queued. Fails with all that Kubernetes and Kueue know of the run."""
+def wait_for_queued(run: ClusterRun, status: str, reason: str, words: str = "") -> None:
+    """Wait for this state of the condition Queued. Fails with the run's status, its Jobs and Kueue's workloads."""
 
-    def said() -> bool:
-        *told, message = run.condition("Queued")
-        return told == [status, reason] and words in message
+    def is_reached() -> bool:
+        *condition, message = run.condition("Queued")
+        return condition == [status, reason] and words in message
 
     try:
-        eventually(said)
+        eventually(is_reached)
     except AssertionError:
         workloads = f"/apis/kueue.x-k8s.io/v1beta2/namespaces/{run.namespace}/workloads"
-        known = (run.status(), run.children("jobs"), run.cluster.call("GET", workloads)["items"])
-        pytest.fail(f"it does not say {status}, {reason}, {words!r}: {json.dumps(known, indent=1)}", pytrace=False)
+        diagnostics = (run.status(), run.children("jobs"), run.cluster.call("GET", workloads)["items"])
+        pytest.fail(f"Queued is not {status}, {reason}, {words!r}: {json.dumps(diagnostics, indent=1)}", pytrace=False)
 
 
 def uids(run: ClusterRun, kind: str) -> set[str]:
-    """Of a run's engine Jobs or engine pods."""
+    """UIDs of a run's engine Jobs or engine pods."""
     return {row["metadata"]["uid"] for row in run.children(kind, "engine")}
 
 
-def test_runs_are_admitted_one_after_the_other_and_say_what_they_wait_for(
+def test_runs_are_admitted_one_at_a_time_and_report_why_they_wait(
     site: OperatorSite, quota: Quota, begin: Begin
 ) -> None:
     first, first_stored = begin("first", quota.placement())
-    comes_to_say(first, "True", "Inadmissible", "LocalQueue bench doesn't exist")
+    wait_for_queued(first, "True", "Inadmissible", "LocalQueue bench doesn't exist")
     assert first.condition("Stalled")[0] == "False"
     assert first.phase() == "Queued"
     quota.open()
     first.wait_for_phase("Starting", "Running")
     second, second_stored = begin("second", quota.placement())
-    comes_to_say(second, "True", "WaitingForQuota", "insufficient")
+    wait_for_queued(second, "True", "WaitingForQuota", "insufficient")
     status = second.status()
     assert (status["phase"], status["gpuSecondsHeld"]) == ("Queued", 0)
     assert second.children("pods") == []
 
     most = 0
 
-    def over() -> bool:
+    def finished() -> bool:
         nonlocal most
         most = max(most, engines(site))
         return {first.phase(), second.phase()} == {"Succeeded"}
 
-    eventually(over, "they do not come to their ends", 400)
+    eventually(finished, "the runs do not finish", 400)
     assert most == 1
     for run, stored in ((first, first_stored), (second, second_stored)):
         assert stored.violations() == []
@@ -154,28 +155,28 @@ def test_runs_are_admitted_one_after_the_other_and_say_what_they_wait_for(
         assert sum(row.get("preemptions", 0) for row in run.status()["groups"]) == 0
 
 
-def test_a_preempted_run_says_so_gives_no_result_and_is_measured_later_once(
+def test_a_preempted_run_reports_it_stores_no_result_and_is_measured_once_later(
     site: OperatorSite, quota: Quota, begin: Begin
 ) -> None:
     quota.open()
     nightly, nightly_stored = begin("nightly", quota.placement(LOW), {"spec.engine.args": LONG})
     nightly.wait_for_phase("Running")
-    eventually(lambda: nightly.living("client"), "no client is at work")
-    eventually(nightly_stored.unnamed, "nothing was measured yet that a preemption could spoil")
+    eventually(lambda: nightly.living("client"), "no client pod is active")
+    eventually(nightly_stored.unnamed, "no partial results exist before the preemption")
     engine_jobs = uids(nightly, "jobs")
     engine_pods = uids(nightly, "pods")
 
-    # One engine: between two, the other run would be admitted, and be preempted once more.
+    # One engine only: between two engines, the other run would be admitted and then preempted again.
     release, release_stored = begin("release", quota.placement(HIGH), {"spec.drafters": []})
-    comes_to_say(nightly, "True", "Preempted", "preempted 1 times")
+    wait_for_queued(nightly, "True", "Preempted", "preempted 1 times")
     assert nightly.phase() == "Queued"
     row = nightly.status()["groups"][0]
     assert (row["state"], row["attempt"], row["preemptions"], row["measured"]) == ("Queued", 1, 1, 0)
-    eventually(lambda: nightly.living() == [], "it holds pods while it waits")
+    eventually(lambda: nightly.living() == [], "a queued run still has pods")
     assert nightly_stored.manifests() == {}
-    spoilt = nightly_stored.unnamed()
-    assert spoilt, "what was measured until then is kept, and no result"
-    assert uids(nightly, "jobs") == engine_jobs, "it keeps its place in the queue"
+    partial = nightly_stored.unnamed()
+    assert partial, "partial results are not kept"
+    assert uids(nightly, "jobs") == engine_jobs, "the queued Jobs were recreated"
     held = nightly.status()["gpuSecondsHeld"]
 
     nightly.wait_for_phase("Running", within_s=400)
@@ -184,12 +185,12 @@ def test_a_preempted_run_says_so_gives_no_result_and_is_measured_later_once(
     release.ends()
     assert release_stored.violations() == []
     nightly.ends(within_s=400)
-    assert nightly_stored.violations() == [], "every point once, and whole"
-    assert nightly_stored.unnamed() >= spoilt
+    assert nightly_stored.violations() == [], "a point is missing, incomplete or duplicated"
+    assert nightly_stored.unnamed() >= partial
     status = nightly.status()
     assert status["gpuSecondsHeld"] > held
     assert [row.get("preemptions", 0) for row in status["groups"]] == [1, 0]
     nightly.wait_for_events("Preempted")
     assert "EngineLost" not in nightly.reasons()
     launches = {nightly_stored.json(key)["attempt"].partition("-")[0] for key in nightly_stored.manifests()}
-    assert launches == {"1", "0"}, "the baseline was measured by its second launch, the drafter by its first"
+    assert launches == {"1", "0"}, "expected the baseline's second launch and the drafter's first"

@@ -1,4 +1,4 @@
-"""Engines on two nodes by the real LeaderWorkerSet: served, measured, lost, and removed whole, also by nobody."""
+"""Engines on two nodes with a real LeaderWorkerSet: served, measured, relaunched, and removed completely."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def operator(site: OperatorSite, image: str, tmp_path: Path) -> Iterator[Operato
 
 @pytest.fixture
 def make(site: OperatorSite, ground: Ground) -> Make:
-    """Create a run on the simulator, each engine on two nodes of four GPUs, edited."""
+    """Create an edited run on the simulator; each engine uses two nodes with four GPUs each."""
 
     def create(edits: dict[str, Any] | None = None) -> Resource:
         s3 = {"bucket": ground.s3.bucket, "endpoint": ground.s3.endpoint, "credentialsSecret": "bench-s3"}
@@ -105,14 +105,14 @@ def client_runs(site: OperatorSite) -> bool:
     return any(pod["status"]["phase"] == "Running" for pod in site.items("pods", "client"))
 
 
-def test_a_group_of_two_serves_a_run_and_is_torn_down_whole(
+def test_a_group_of_two_nodes_serves_a_run_and_is_removed_completely(
     site: OperatorSite, operator: OperatorProcess, make: Make
 ) -> None:
     make()
     most = 0
     served: set[frozenset[str]] = set()
 
-    def over() -> bool:
+    def finished() -> bool:
         nonlocal most
         pods = [pod for pod in site.items("pods", "engine") if pod["status"]["phase"] in ("Pending", "Running")]
         most = max(most, len(pods))
@@ -120,23 +120,23 @@ def test_a_group_of_two_serves_a_run_and_is_torn_down_whole(
             served.add(frozenset(pod["metadata"]["labels"][WORKER] for pod in pods))
         return site.phase("demo") in ("Succeeded", "Failed", "Invalid")
 
-    eventually(over, "it does not come to an end", WITHIN_S)
+    eventually(finished, "the run does not finish", WITHIN_S)
     status = site.status("demo")
     assert status["phase"] == "Succeeded", (status, operator.log.read_text()[-3000:])
     assert status["progress"] == "2/2"
     assert frozenset({"0", "1"}) in served
-    assert most == 2, "never two groups at a time"
+    assert most == 2, "two groups ran at the same time"
     assert [row["attempt"] for row in status["groups"]] == [0, 0]
     assert status["gpuSecondsHeld"] > 8
     assert status["engineNodes"] == [site.items("pods", "client")[0]["spec"]["nodeName"]]
     eventually(lambda: is_torn_down(site), "the group outlives the measurement")
 
 
-def test_a_lost_worker_is_a_lost_engine_that_is_launched_again(
+def test_a_lost_worker_is_a_lost_engine_and_the_engine_is_relaunched(
     site: OperatorSite, operator: OperatorProcess, make: Make
 ) -> None:
     make({"spec.drafters": [], "spec.engine.args": ["--base-ms=60"]})
-    eventually(lambda: client_runs(site), "nothing is measured", WITHIN_S)
+    eventually(lambda: client_runs(site), "the client does not start", WITHIN_S)
     lost = pods_by_worker(site)["1"]["metadata"]
     site.delete("pods", lost["name"])
     status = site.wait_for_phase("demo", "Succeeded", WITHIN_S)
@@ -146,18 +146,20 @@ def test_a_lost_worker_is_a_lost_engine_that_is_launched_again(
     eventually(lambda: is_torn_down(site), "the group outlives the measurement")
 
 
-def test_a_dead_operator_leaks_no_gpu(site: OperatorSite, operator: OperatorProcess, make: Make) -> None:
-    """Nobody of ours is alive: the Job's deadline, its removal and the garbage collector do it."""
+def test_engine_pods_are_removed_after_the_operator_is_killed(
+    site: OperatorSite, operator: OperatorProcess, make: Make
+) -> None:
+    """Cleans up without the operator: by the Job's deadline, its TTL and the garbage collector."""
     make({"spec.activeDeadlineSeconds": SHORTEST_DEADLINE_S, "spec.engine.args": ["--base-ms=2000"]})
-    eventually(lambda: client_runs(site), "nothing is measured", WITHIN_S)
+    eventually(lambda: client_runs(site), "the client does not start", WITHIN_S)
     operator.end(signal.SIGKILL)
     operator.process = None
     assert len(pods_by_worker(site)) == 2
-    eventually(lambda: is_torn_down(site), "GPUs are held for ever", SHORTEST_DEADLINE_S + 60 + 60)
+    eventually(lambda: is_torn_down(site), "engine pods are not removed", SHORTEST_DEADLINE_S + 60 + 60)
 
 
-def test_deleting_the_run_frees_every_node(site: OperatorSite, operator: OperatorProcess, make: Make) -> None:
+def test_deleting_a_run_removes_its_engine_pods(site: OperatorSite, operator: OperatorProcess, make: Make) -> None:
     make({"spec.engine.args": ["--base-ms=2000"]})
-    eventually(lambda: client_runs(site), "nothing is measured", WITHIN_S)
+    eventually(lambda: client_runs(site), "the client does not start", WITHIN_S)
     site.delete_run("demo")
     eventually(lambda: is_torn_down(site), "children outlive their run")

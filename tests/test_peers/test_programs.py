@@ -1,4 +1,4 @@
-"""Programs of the ecosystem are built once each, whole, and by a Go that is new enough."""
+"""Third-party Go programs are built once each, atomically, and with a Go that is new enough."""
 
 from __future__ import annotations
 
@@ -21,48 +21,48 @@ ROOT = Path(__file__).resolve().parents[2]
 PEER = runpy.run_path(str(ROOT / "hack/peer"))
 PINNED = GoProgram("tool", "module", "example.org/tool/cmd", 1)
 PUBLISHED = GoProgram("tool", "example.org/tool", "cmd/tool", 1, "v1.2.3")
-BUILDS = """while [ $# -gt 0 ]; do [ "$1" = -o ] && touch "$2"; shift; done"""
+FAKE_BUILD = """while [ $# -gt 0 ]; do [ "$1" = -o ] && touch "$2"; shift; done"""
 Go = Callable[..., Path]
 
 
 @pytest.fixture
 def fake_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Go:
-    """A Go of some version that notes its calls, and a module that asks for Go 1.26.0; returns the notes."""
+    """Install a fake Go that logs its calls, and a module that requires Go 1.26.0. Returns the log file."""
     (tmp_path / "module").mkdir()
     (tmp_path / "module/go.mod").write_text("module example.org/ours\n\ngo 1.26.0\n")
     monkeypatch.setattr(go_program, "HERE", tmp_path)
     monkeypatch.setenv("SPECBENCH_PEERS_CACHE", str(tmp_path / "cache"))
 
-    def install(version: str = "go version go1.26.8 linux/amd64", then: str = BUILDS) -> Path:
-        notes, bin_folder = tmp_path / "notes", tmp_path / "bin"
+    def install(version: str = "go version go1.26.8 linux/amd64", then: str = FAKE_BUILD) -> Path:
+        call_log, bin_folder = tmp_path / "call_log", tmp_path / "bin"
         bin_folder.mkdir()
         (bin_folder / "go").write_text(
-            f'#!/bin/sh\n[ "$1" = version ] && {{ {_said(version)}; }}\necho "$PWD $*" >> {notes}\n{then}\n'
+            f'#!/bin/sh\n[ "$1" = version ] && {{ {_print_version(version)}; }}\necho "$PWD $*" >> {call_log}\n{then}\n'
         )
         (bin_folder / "go").chmod(0o755)
         monkeypatch.setenv("PATH", f"{bin_folder}:{os.environ['PATH']}")
-        return notes
+        return call_log
 
     return install
 
 
-def _said(version: str) -> str:
+def _print_version(version: str) -> str:
     return f"echo '{version}'; exit" if version.startswith("go version") else f"echo '{version}' >&2; exit 1"
 
 
-def test_a_program_is_built_once_and_in_its_module(fake_go: Go, tmp_path: Path) -> None:
-    notes, progress = fake_go(), list[str]()
+def test_a_program_is_built_once_in_its_module(fake_go: Go, tmp_path: Path) -> None:
+    call_log, progress = fake_go(), list[str]()
     built = [PINNED.built(progress.append) for _ in range(2)]
     assert built == [PINNED.file] * 2
     assert PINNED.file.is_file()
-    (call,) = notes.read_text().splitlines()
+    (call,) = call_log.read_text().splitlines()
     assert call.startswith(f"{tmp_path / 'module'} build ")
     assert call.endswith(" example.org/tool/cmd")
     assert progress == ["building tool (once; about 1 s on two cores)"]
     assert {path.name for path in cache_folder().iterdir()} == {"tool.lock", PINNED.file.parent.name}
 
 
-def test_a_change_of_the_module_means_another_folder(fake_go: Go, tmp_path: Path) -> None:
+def test_changes_to_go_files_of_the_module_change_the_cache_folder(fake_go: Go, tmp_path: Path) -> None:
     fake_go()
     before = PINNED.file
     (tmp_path / "module/notes.md").write_text("x")
@@ -72,19 +72,19 @@ def test_a_change_of_the_module_means_another_folder(fake_go: Go, tmp_path: Path
 
 
 def test_a_published_program_is_installed_at_its_version(fake_go: Go, tmp_path: Path) -> None:
-    theirs = tmp_path / "theirs"
-    theirs.mkdir()
-    (theirs / "go.mod").write_text("module example.org/tool\n\ngo 1.25\n")
-    download = f"""[ "$1" = mod ] && {{ echo '{{"Dir": "{theirs}"}}'; exit; }}; touch "$GOBIN/tool" """
-    notes = fake_go(then=download)
+    module = tmp_path / "theirs"
+    module.mkdir()
+    (module / "go.mod").write_text("module example.org/tool\n\ngo 1.25\n")
+    download = f"""[ "$1" = mod ] && {{ echo '{{"Dir": "{module}"}}'; exit; }}; touch "$GOBIN/tool" """
+    call_log = fake_go(then=download)
     assert PUBLISHED.built(print).is_file()
     assert PUBLISHED.file.parent.name.startswith("tool-v1.2.3-")
-    downloads, install = notes.read_text().splitlines()
+    downloads, install = call_log.read_text().splitlines()
     assert downloads.endswith("mod download -json example.org/tool@v1.2.3")
     assert install.endswith(" example.org/tool/cmd/tool@v1.2.3")
 
 
-def test_a_build_that_fails_says_why_and_leaves_nothing(fake_go: Go) -> None:
+def test_a_failed_build_reports_the_reason_and_leaves_only_the_lock(fake_go: Go) -> None:
     fake_go(then="echo no such package >&2; exit 1")
     with pytest.raises(BuildFailed, match=r"tool could not be built.*\n.*no such package"):
         PINNED.built(print)
@@ -100,40 +100,40 @@ def test_a_build_that_fails_says_why_and_leaves_nothing(fake_go: Go) -> None:
         "go: download go1.26.0 for linux/amd64: toolchain not available",
     ],
 )
-def test_a_go_that_is_too_old_is_named_beside_what_is_asked(fake_go: Go, version: str) -> None:
+def test_rejects_an_old_go_with_its_version_and_the_required_one(fake_go: Go, version: str) -> None:
     fake_go(version)
-    with pytest.raises(RequirementMissing, match=r"Go 1\.26\.0 or newer.*it builds tool") as refused:
+    with pytest.raises(RequirementMissing, match=r"Go 1\.26\.0 or newer.*it builds tool") as rejected:
         PINNED.built(print)
-    assert version in str(refused.value)
+    assert version in str(rejected.value)
 
 
 @pytest.mark.parametrize(
     "version", ["go version go1.26.0 linux/amd64", "go version devel go1.27-1a2b3c Mon linux/amd64"]
 )
-def test_a_go_that_is_new_enough_builds(fake_go: Go, version: str) -> None:
+def test_builds_with_a_new_enough_go(fake_go: Go, version: str) -> None:
     fake_go(version)
     assert PINNED.built(print).is_file()
 
 
 @pytest.mark.parametrize("peer", PEERS.values(), ids=PEERS)
-def test_without_go_it_is_said_what_is_missing(
+def test_a_missing_go_is_reported_with_the_required_version(
     peer: GoProgram, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("SPECBENCH_PEERS_CACHE", str(tmp_path))
-    with pytest.raises(RequirementMissing, match=r"\bGo\b.* on PATH") as refused:
+    with pytest.raises(RequirementMissing, match=r"\bGo\b.* on PATH") as rejected:
         peer.built(print)
-    assert "kubeconfig" not in str(refused.value)
+    assert "kubeconfig" not in str(rejected.value)
     if peer.version is None:
-        assert f"Go {asked_by(go_program.HERE / peer.module / 'go.mod')} or newer" in str(refused.value)
+        assert f"Go {asked_by(go_program.HERE / peer.module / 'go.mod')} or newer" in str(rejected.value)
 
 
-def test_the_cache_is_where_it_was_asked_to_be(tmp_path: Path) -> None:
+def test_the_cache_folder_follows_the_environment(tmp_path: Path) -> None:
     assert cache_folder({"SPECBENCH_PEERS_CACHE": str(tmp_path)}) == tmp_path
     assert cache_folder({"XDG_CACHE_HOME": str(tmp_path)}) == tmp_path / "specbench" / "peers"
 
 
-def test_the_script_builds_what_is_named_and_lists_the_rest(
+def test_the_script_builds_given_programs_and_lists_all_without_arguments(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("SPECBENCH_PEERS_CACHE", str(tmp_path))
@@ -149,7 +149,7 @@ def test_the_script_builds_what_is_named_and_lists_the_rest(
     }
 
 
-def test_the_script_ends_with_1_where_go_is_missing(
+def test_the_script_exits_with_1_without_go(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("SPECBENCH_PEERS_CACHE", str(tmp_path))
@@ -158,13 +158,13 @@ def test_the_script_ends_with_1_where_go_is_missing(
     assert "Go " in capsys.readouterr().err
 
 
-def test_the_script_names_the_programs_that_there_are(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_program_is_rejected_with_the_known_ones(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
         PEER["main"](["kwok", "kwik"])
     assert f"unknown program: kwik: give one of {', '.join(PEERS)}" in capsys.readouterr().err
 
 
-def test_every_program_is_named_where_it_is_documented() -> None:
+def test_the_readme_lists_every_program_and_the_makefile_uses_existing_ones() -> None:
     page = (ROOT / "hack/peers/README.md").read_text(encoding="utf-8")
     assert re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE) == list(PEERS)
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
@@ -172,14 +172,13 @@ def test_every_program_is_named_where_it_is_documented() -> None:
     assert set(first.split()) <= set(PEERS)
 
 
-def test_the_readme_alone_tells_how_new_a_go_is_needed_and_is_right() -> None:
-    asked = [Version(asked_by(file)) for file in (ROOT / "hack").rglob("go.mod")]
-    newest = max(asked)
+def test_only_the_readme_contains_the_required_go_version_and_it_is_correct() -> None:
+    newest = max(Version(asked_by(file)) for file in (ROOT / "hack").rglob("go.mod"))
     pages = [
         ROOT / "README.md",
         ROOT / "CONTRIBUTING.md",
         *(ROOT / "hack").rglob("*.md"),
         *(ROOT / "docs").rglob("*.md"),
     ]
-    told = {page: re.findall(r"Go (1\.\d+)", page.read_text(encoding="utf-8")) for page in pages}
-    assert {page: found for page, found in told.items() if found} == {pages[0]: [f"{newest.major}.{newest.minor}"]}
+    mentioned = {page: re.findall(r"Go (1\.\d+)", page.read_text(encoding="utf-8")) for page in pages}
+    assert {page: found for page, found in mentioned.items() if found} == {pages[0]: [f"{newest.major}.{newest.minor}"]}

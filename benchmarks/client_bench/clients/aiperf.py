@@ -1,4 +1,4 @@
-"""AIPerf: times of every chunk on the wall clock, found again by the X-Request-Id that it sends."""
+"""AIPerf: reports wall-clock times of every chunk; requests are matched by the X-Request-Id that it sends."""
 
 from __future__ import annotations
 

@@ -11,14 +11,14 @@ from typing import Protocol
 from client_bench.cases import Case
 
 CACHE = Path(os.environ.get("SPECBENCH_BENCHMARKS_CACHE") or Path.home() / ".cache/specbench/benchmarks")
-"""Where the peers' environments lie, apart from the project's."""
+"""The folder of the other clients' environments, separate from the project's."""
 
 
 @dataclass(frozen=True)
 class BenchmarkJob:
-    """One run of one client. `folder` is its own, and where its results lie.
+    """One run of one client. `folder` belongs to this run and contains its results.
 
-    `monotonic_less_wall_ns`: how the two clocks stood to each other during the run; known once it has ended.
+    `monotonic_less_wall_ns`: monotonic minus wall clock during the run; set after its end.
     """
 
     url: str
@@ -27,7 +27,7 @@ class BenchmarkJob:
     monotonic_less_wall_ns: int = 0
 
     def prompts(self) -> list[str]:
-        """As many different prompts as there are requests, all of one length."""
+        """Return one distinct prompt per request, all of the same length."""
         text = "Tell me about number {:06d} and what follows from it, please, in a few words."
         return [text.format(number) for number in range(self.case.requests)]
 
@@ -42,10 +42,10 @@ class Command:
 
 @dataclass(frozen=True)
 class ObservedRequest:
-    """One request as its client tells it; found again by `number` (in its text) or by `request_id`.
+    """One request as its client reports it; matched by `number` (in its text) or by `request_id`.
 
-    `chunk_ns`: when each content chunk came. On the monotonic clock where `absolute`, else from the first one. None
-    where the client keeps no such times.
+    `chunk_ns`: the arrival of each content chunk: monotonic time if `absolute`, otherwise since the first chunk. None
+    if the client does not record it.
     """
 
     number: int | None
@@ -60,7 +60,7 @@ class Client(Protocol):
 
     @property
     def name(self) -> str:
-        """Name and version in the table."""
+        """The name shown in the table."""
         ...
 
     def version(self) -> str | None:
@@ -77,5 +77,5 @@ class Client(Protocol):
 
 
 def number_in(text: str) -> int:
-    """The number that the server put first into an answer's text."""
+    """Return the number with which the server starts the text of an answer."""
     return int(text[:16])

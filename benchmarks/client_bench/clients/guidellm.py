@@ -1,4 +1,4 @@
-"""guidellm: the first and the last token of a request on the wall clock; it keeps no times of single chunks."""
+"""guidellm: reports the first and the last token of a request on the wall clock, but no times of single chunks."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Guidellm:
             "--data", f"kind=json_file,path={prompts}",
             "--output", f"kind=json,path={job.folder / 'guidellm.json'}", "--disable-console",
         ]  # fmt: skip
-        # Ten processes on one core, its default, only get in each other's way.
+        # Its default of ten processes is slower on a single core.
         return Command(argv, {"HF_HUB_OFFLINE": "1", "GUIDELLM__MAX_WORKER_PROCESSES": "1"})
 
     def read(self, job: BenchmarkJob) -> list[ObservedRequest]:

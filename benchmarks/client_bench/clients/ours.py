@@ -38,15 +38,15 @@ class Specbench:
             "--max-tokens", str(job.case.max_tokens), "--workers", str(self.workers),
             "--results", str(job.folder / "results"),
         ]  # fmt: skip
-        # The very code that runs here, also where it was found by a relative path: the client has a folder of its own.
+        # Use the same code as this process. Paths are made absolute because the client runs in another folder.
         homes = [str(Path(package.__file__ or "").resolve().parents[1]) for package in _PACKAGES]
         return Command(argv, {"PYTHONPATH": os.pathsep.join(homes)})
 
     def read(self, job: BenchmarkJob) -> list[ObservedRequest]:
         (manifest,) = (job.folder / "results").rglob("points/*/manifest.json")
         started_ns = json.loads(manifest.read_text())["startedMonotonicNs"]
-        wanted = ["request_id", "sent_ns", "first_token_ns", "chunk_ns", "error_class", "phase"]
-        rows = pyarrow.parquet.read_table(manifest.parent / "records", columns=wanted).to_pylist()
+        columns = ["request_id", "sent_ns", "first_token_ns", "chunk_ns", "error_class", "phase"]
+        rows = pyarrow.parquet.read_table(manifest.parent / "records", columns=columns).to_pylist()
         return [
             ObservedRequest(
                 None,

@@ -15,7 +15,7 @@ CLIENTS: dict[str, Client] = {
     for client in (Specbench(), SglangBench(), VllmBench(), Aiperf(), Guidellm(), Specbench("specbench-2", workers=2))
 }
 MAIN = [name for name in CLIENTS if name != "specbench-2"]
-"""What is compared unless one says otherwise. specbench-2 tells what a second worker costs: both share the core."""
+"""The clients compared by default. specbench-2 measures the cost of a second worker: both share the core."""
 PY_SPY = Venv("py_spy", "0.4.3")
 """The profiler."""
 VENVS = {

@@ -1,7 +1,6 @@
-"""SGLang's benchmark, its Rust client: times of every chunk, from the first one on.
+"""SGLang's benchmark, a Rust client: reports times of every chunk since the first one.
 
-The wheel's extension module is called by itself: the package around it loads torch and the server, and the client
-needs neither.
+The wheel's extension module is loaded directly, because its package would import torch and the server.
 """
 
 from __future__ import annotations
@@ -53,8 +52,8 @@ class SglangBench:
         return Command(argv)
 
     def read(self, job: BenchmarkJob) -> list[ObservedRequest]:
-        told = json.loads((job.folder / "sglang.jsonl").read_text().splitlines()[-1])
-        rows = zip(told["generated_texts"], told["ttfts"], told["itls"], told["errors"], strict=True)
+        output = json.loads((job.folder / "sglang.jsonl").read_text().splitlines()[-1])
+        rows = zip(output["generated_texts"], output["ttfts"], output["itls"], output["errors"], strict=True)
         return [
             ObservedRequest(
                 number_in(text),

@@ -1,4 +1,4 @@
-"""A tokenizer folder for peers that want one: a word a token, so that none of them pays for a large one."""
+"""A tokenizer folder for clients that require one: one token per word, so that tokenizing costs little."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _WORDS = ("Tell", "me", "about", "number", "and", "what", "follows", "from", "it
 
 
 def write_tokenizer(folder: Path) -> Path:
-    """Write it; the folder."""
+    """Write the tokenizer and return its folder."""
     folder.mkdir(parents=True, exist_ok=True)
     words = (*_SPECIAL, *_WORDS, *(f"word{digit}" for digit in range(10)))
     special = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}

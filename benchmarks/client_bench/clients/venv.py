@@ -12,7 +12,7 @@ from client_bench.clients.client import CACHE
 
 @dataclass(frozen=True)
 class Venv:
-    """`package`, pinned; `bare`: without what it says it needs, but with `beside`, which is what its client needs."""
+    """An environment with the pinned `package` and `beside`; if `bare`, without the dependencies of `package`."""
 
     package: str
     pinned: str

@@ -1,6 +1,6 @@
-"""`vllm bench serve`: times of every chunk on `perf_counter`, which is the monotonic clock.
+"""`vllm bench serve`: reports times of every chunk by `perf_counter`, which is the monotonic clock.
 
-Its module is called without the command `vllm`, which loads the server and all that a server needs.
+Its module is called without the command `vllm`, which would import the server and its dependencies.
 """
 
 from __future__ import annotations
@@ -52,9 +52,14 @@ class VllmBench:
         return Command(argv, {"HF_HUB_OFFLINE": "1"})
 
     def read(self, job: BenchmarkJob) -> list[ObservedRequest]:
-        told = json.loads((job.folder / "vllm.json").read_text())
+        output = json.loads((job.folder / "vllm.json").read_text())
         rows = zip(
-            told["generated_texts"], told["start_times"], told["ttfts"], told["itls"], told["errors"], strict=True
+            output["generated_texts"],
+            output["start_times"],
+            output["ttfts"],
+            output["itls"],
+            output["errors"],
+            strict=True,
         )
         return [
             ObservedRequest(

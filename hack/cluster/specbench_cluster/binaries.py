@@ -1,8 +1,8 @@
 """Builds the cluster's programs from their Go modules, once, and caches them.
 
-Each program has a folder of its own in the cache, named by its version (and, for
-our own module, by a digest of its sources), so that a change of one rebuilds one.
-A folder appears by a rename and is therefore always whole.
+Each program has its own folder in the cache, named by its version (and, for our
+own module, by a digest of its sources), so that a change rebuilds only that program.
+A folder is created by a rename and is therefore always complete.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ MODULES = Path(__file__).resolve().parent.parent
 SOURCES = MODULES / "kubernetes"
 COREDNS_SOURCES = MODULES / "coredns"
 _STAMP = "k8s.io/component-base/version"
-#: The names under which the one program `node` is called.
+#: The names of the links to the single program `node`.
 NODE_NAMES = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy", "kubectl")
 
 
@@ -47,7 +47,7 @@ class Tool:
 
 
 TOOLS = (
-    # kubelet and API server compare their versions, and a Go build knows none by itself.
+    # kubelet and API server compare their versions, which a Go build does not set by itself.
     Tool(
         "node",
         "./node",
@@ -55,7 +55,7 @@ TOOLS = (
     ),
     Tool("pause", "./pause"),
     Tool("versitygw", "github.com/versity/versitygw/cmd/versitygw", "v1.8.0"),
-    # Upstream's main links every plugin with the clients of three clouds: ours takes 60 % of the processor time.
+    # Upstream's main links every plugin with clients of three clouds; ours compiles in 60 % of the CPU time.
     Tool("coredns", ".", sources=COREDNS_SOURCES),
     Tool("helm", "helm.sh/helm/v3/cmd/helm", "v3.22.0"),
     Tool("kubeconform", "github.com/yannh/kubeconform/cmd/kubeconform", "v0.8.0"),
@@ -88,7 +88,7 @@ def build_all(cache: Path, progress: Callable[[str], None]) -> dict[str, Path]:
             raise RequirementMissing(["Go 1.26 or newer, as `go` on PATH (it builds the cluster's programs)"])
         with locked(cache / "build.lock"):
             for tool in TOOLS:
-                if not path_of(cache, tool).exists():  # another process may have built it while we waited
+                if not path_of(cache, tool).exists():  # another process may have built it during the wait for the lock
                     progress(f"building {tool.name} {tool.version or KUBERNETES_VERSION} (once)")
                     _build(go, cache, tool)
     return programs(cache)
@@ -98,7 +98,7 @@ def _build(go: str, cache: Path, tool: Tool) -> None:
     with tempfile.TemporaryDirectory(dir=cache, prefix=f".{tool.name}-") as scratch:
         built = Path(scratch) / "built"
         built.mkdir()
-        # `-trimpath`: the same sources give the same program in any folder.
+        # `-trimpath` makes builds reproducible in any folder.
         flags = ["-trimpath", "-ldflags", tool.ldflags]
         env = {**os.environ, "CGO_ENABLED": "0", "GOBIN": str(built)}
         try:

@@ -1,8 +1,8 @@
 """The cluster's small certificate authority, made by the `openssl` program.
 
-One authority, two certificates: the API server's, and the one by which the API
-server calls the kubelet (logs, exec). Components and people show tokens instead;
-a token file is easier to make, and to read, than eight certificates.
+It issues two certificates: the API server's, and the one that the API server uses
+as a client of the kubelet (logs, exec). Components and users authenticate by token:
+a token file is easier to create and to read than eight certificates.
 """
 
 from pathlib import Path
@@ -12,7 +12,7 @@ from specbench_cluster.settings import API_SERVICE_IP, HOST_IP
 
 _DAYS = "3650"
 _EC_KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes")
-#: Every name and address under which host or pods call the API server.
+#: Every name and address of the API server that the host or pods use.
 SERVER_NAMES = (
     "IP:127.0.0.1",
     f"IP:{API_SERVICE_IP}",
@@ -26,12 +26,12 @@ SERVER_NAMES = (
 
 
 def write_all(folder: Path) -> None:
-    """Write authority, certificates and the key of service account tokens; what is there stays."""
+    """Write authority, certificates and the key of service account tokens, unless they exist."""
     if (folder / "serviceaccount.key").exists():  # written last
         return
     folder.mkdir(parents=True, exist_ok=True)
     folder.chmod(0o700)
-    # Key identifiers and usages are spelt out: Python 3.13 verifies them strictly.
+    # Key identifiers and usages are explicit because Python 3.13 verifies them strictly.
     authority = ["basicConstraints=critical,CA:TRUE", "keyUsage=critical,keyCertSign,cRLSign"]
     _certificate(folder, "ca", "/CN=specbench-cluster", authority)
     names = f"subjectAltName={','.join(SERVER_NAMES)}"
@@ -49,6 +49,6 @@ def _certificate(folder: Path, name: str, subject: str, extensions: list[str], *
     files = ["-keyout", str(folder / f"{name}.key"), "-out", str(folder / f"{name}.crt")]
     signer = ["-CA", str(folder / "ca.crt"), "-CAkey", str(folder / "ca.key")] if signed else []
     added = [part for extension in extensions for part in ("-addext", extension)]
-    # An empty configuration: the system's openssl.cnf adds CA:TRUE to whatever is made with -x509.
+    # An empty configuration, because the system's openssl.cnf adds CA:TRUE to every certificate made with -x509.
     call = ["openssl", "req", "-x509", "-config", "/dev/stdin", *_EC_KEY, *files, *signer]
     run([*call, "-days", _DAYS, "-subj", subject, *added], stdin="[req]\ndistinguished_name=name\n[name]\n")

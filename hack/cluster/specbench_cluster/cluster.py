@@ -1,7 +1,7 @@
 """Starts and stops a real Kubernetes cluster of one node with a real S3 server.
 
-`up` is declarative: it starts what is not running and waits for conditions, so it also repairs a cluster. `down` relies
-only on what it finds on the machine, so it also works after an `up` that failed.
+`up` is declarative: it starts what is not running and waits for conditions, so it also repairs a cluster. `down` uses
+only the state of the machine, so it also works after an `up` that failed.
 """
 
 import json
@@ -71,7 +71,7 @@ class Cluster:
             if self._beyond_repair():
                 self.progress("removing the remains of an earlier cluster that was not stopped properly")
                 self._down()
-            self._want_gpus()
+            self._record_requested_gpus()
             if self.status().up:
                 self.progress(f"already running in {self.settings.state}")
                 return self
@@ -100,7 +100,7 @@ class Cluster:
                 self.progress(f"the API server does not answer: {refused}")
         ready, gpus = (seen.ready, seen.gpus) if seen else (False, 0)
         return Status(
-            up=all(living.values()) and ready and gpus == self._wanted_gpus()[0],
+            up=all(living.values()) and ready and gpus == self._requested_gpus()[0],
             state=str(self.settings.state),
             kubeconfig=str(self.kubeconfig),
             components={name: process.pid if process else None for name, process in living.items()},
@@ -135,10 +135,10 @@ class Cluster:
         if self._daemons.process("containerd") is None:
             raise NotUp(f"no cluster in {self.settings.state}: start one with `cluster up`")
         ctr = ["ctr", "--address", str(self.settings.containerd_socket), "--namespace", "k8s.io", "images"]
-        said = run([*ctr, "import", "--snapshotter", "overlayfs", str(archive)])
-        names = [line.split()[1] for line in said.splitlines() if line.startswith("unpacking ")]
+        output = run([*ctr, "import", "--snapshotter", "overlayfs", str(archive)])
+        names = [line.split()[1] for line in output.splitlines() if line.startswith("unpacking ")]
 
-        # The kubelet's view follows by an event; a pod that comes before it would try to pull, and back off.
+        # The kubelet learns of an image by an event; a pod created earlier would try to pull it, and back off.
         def seen_by_kubelet(name: str) -> bool:
             return "cri-containerd.image=managed" in run([*ctr, "ls", f"name=={name}"])
 
@@ -154,14 +154,14 @@ class Cluster:
         """Return the path at which `build_image` stores the archive of this tag."""
         return Images(self.settings.cache, self.progress).archive(tag)
 
-    # What follows is how.
+    # Implementation of the methods above.
 
     @property
     def _daemons(self) -> Daemons:
         return Daemons(self.settings)
 
     def _alone(self) -> AbstractContextManager[None]:
-        # In the cache, not in the state folder: that one is removed while the lock is held.
+        # In the cache, because the state folder is removed while the lock is held.
         return locked(self.settings.cache / "cluster.lock")
 
     def _refuse_foreign_folder(self) -> None:
@@ -182,18 +182,18 @@ class Cluster:
             return True
         return any(self._daemons.process(name) is None for name in (NAMESPACE_HOLDER, "containerd", "etcd"))
 
-    def _want_gpus(self) -> None:
+    def _record_requested_gpus(self) -> None:
         self.settings.records.mkdir(parents=True, exist_ok=True)
-        wanted = {"gpus": self.settings.gpus, "product": self.settings.gpu_product}
-        (self.settings.records / "gpus").write_text(json.dumps(wanted))
+        requested = {"gpus": self.settings.gpus, "product": self.settings.gpu_product}
+        (self.settings.records / "gpus").write_text(json.dumps(requested))
 
-    def _wanted_gpus(self) -> tuple[int, str]:
+    def _requested_gpus(self) -> tuple[int, str]:
         """Return the settings that `up` was called with, so that `restart` and `status` do not need them."""
         record = self.settings.records / "gpus"
         if not record.exists():
             return self.settings.gpus, self.settings.gpu_product
-        wanted = json.loads(record.read_text())
-        return wanted["gpus"], wanted["product"]
+        requested = json.loads(record.read_text())
+        return requested["gpus"], requested["product"]
 
     def _prepare(self, programs: dict[str, Path]) -> None:
         s = self.settings
@@ -233,7 +233,7 @@ class Cluster:
     def _equip_node(self) -> None:
         """Set the node's GPUs after the kubelet has registered, because registration resets them to zero."""
         api = KubernetesApi(self.settings)
-        gpus, product = self._wanted_gpus()
+        gpus, product = self._requested_gpus()
 
         def equipped() -> bool:
             try:
@@ -244,7 +244,7 @@ class Cluster:
                     api.give_gpus(gpus, product)
                     return False
             except ApiRefused:
-                return False  # it may be restarting too; the end of this wait says what was missing
+                return False  # it may be restarting too; a timeout of this wait reports what was missing
             return seen.ready
 
         wait_until(
@@ -253,10 +253,10 @@ class Cluster:
 
     def _down(self) -> None:
         s = self.settings
-        self._daemons.end("kubelet", patience_s=0)  # it would start again what is ended next
+        self._daemons.end("kubelet", patience_s=0)  # it would restart the processes that end next
         host.kill_pods(s)
         self._daemons.end_all()
-        host.kill_pods(s)  # what a shim started between the two
+        host.kill_pods(s)  # processes that a shim started between the two calls
         host.restore(s)
         if s.state.exists():
             shutil.rmtree(s.state)

@@ -24,8 +24,8 @@ def run(
 ) -> str:
     """Run a command and return its standard output. Raises CommandFailed with the end of both streams.
 
-    Without `env` it is the caller's own, with sbin on its PATH. With `log`, both streams go
-    there as they come (long builds), and the result is empty.
+    Without `env`, the command inherits the caller's environment, with sbin on its PATH. With
+    `log`, both streams are written there immediately (long builds), and the result is empty.
     """
     env = env if env is not None else {**os.environ, "PATH": f"{os.environ.get('PATH', '')}:{SEARCH_PATH}"}
     try:
@@ -43,10 +43,10 @@ def _run(argv: Sequence[str], stdin: str | None, env: Mapping[str, str], cwd: Pa
         if done.returncode:
             raise CommandFailed(argv, done.returncode, tail(log))
         return ""
-    said = subprocess.run(argv, input=stdin or "", capture_output=True, text=True, env=env, cwd=cwd, check=False)
-    if said.returncode:
-        raise CommandFailed(argv, said.returncode, said.stdout[-1000:] + said.stderr)
-    return said.stdout
+    completed = subprocess.run(argv, input=stdin or "", capture_output=True, text=True, env=env, cwd=cwd, check=False)
+    if completed.returncode:
+        raise CommandFailed(argv, completed.returncode, completed.stdout[-1000:] + completed.stderr)
+    return completed.stdout
 
 
 def tail(log: Path, lines: int = 15) -> str:

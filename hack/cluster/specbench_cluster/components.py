@@ -65,7 +65,7 @@ def _etcd(s: Settings) -> list[str]:
         f"--listen-peer-urls={peer}",
         f"--initial-advertise-peer-urls={peer}",
         f"--initial-cluster=default={peer}",
-        "--unsafe-no-fsync",  # the data die with the cluster
+        "--unsafe-no-fsync",  # the data are not needed after the cluster ends
         "--log-level=warn",
     ]
 
@@ -74,7 +74,7 @@ def _api_server(s: Settings) -> list[str]:
     pki = s.certificates
     return [
         f"--etcd-servers=http://127.0.0.1:{ETCD_PORT}",
-        # One address for host and pods; loopback is refused as endpoint of the `kubernetes` Service.
+        # One address for host and pods; Kubernetes rejects loopback as endpoint of the `kubernetes` Service.
         f"--bind-address={HOST_IP}",
         f"--advertise-address={HOST_IP}",
         f"--secure-port={API_PORT}",
@@ -91,7 +91,7 @@ def _api_server(s: Settings) -> list[str]:
         "--kubelet-preferred-address-types=InternalIP",
         f"--kubelet-client-certificate={pki}/kubelet-client.crt",
         f"--kubelet-client-key={pki}/kubelet-client.key",
-        # The default lets a second API server share the load; one that restarts is back sooner without.
+        # The default supports several API servers; without it, a single one restarts faster.
         "--shutdown-delay-duration=0s",
     ]
 
@@ -124,7 +124,7 @@ def _kubelet(s: Settings) -> list[str]:
 
 
 def _s3(s: Settings) -> list[str]:
-    # Quiet: one line per request would be the largest file of a long test.
+    # Without --quiet, one line per request would make the log the largest file of a long test.
     return ["--port", f"{HOST_IP}:{S3_PORT}", "--quiet", "posix", f"{s.state}/s3"]
 
 

@@ -14,7 +14,7 @@ from specbench_cluster.requirements import CNI_FOLDERS
 from specbench_cluster.settings import BRIDGE, CGROUP, DNS_PORT, HOST_IP, POD_SUBNET, Settings
 
 PAUSE_IMAGE = "localhost/specbench-pause:1"
-#: Loopback port where CoreDNS says that it has seen the cluster's Services.
+#: Loopback port on which CoreDNS reports that it has loaded the cluster's Services.
 DNS_READY_PORT = 18181
 
 
@@ -31,7 +31,7 @@ def users(node: str) -> dict[str, tuple[str, tuple[str, ...]]]:
 
 
 def kubeconfig(settings: Settings, user: str, token: str, authority_pem: str) -> dict[str, Any]:
-    """A kubeconfig that stands alone: it may be copied anywhere, also into a Secret."""
+    """A self-contained kubeconfig: it may be copied anywhere, also into a Secret."""
     cluster = {
         "server": settings.api_url,
         "certificate-authority-data": base64.b64encode(authority_pem.encode()).decode(),
@@ -63,11 +63,11 @@ def kubelet(settings: Settings) -> dict[str, Any]:
         "clusterDNS": [HOST_IP],
         "clusterDomain": "cluster.local",
         "cgroupDriver": "cgroupfs",
-        # A root of our own: every process below it is ours to end, nothing else is.
+        # A cgroup root of this tool: `down` ends every process below it, and no others.
         "cgroupRoot": f"/{CGROUP}",
         "failCgroupV1": False,
         "failSwapOn": False,
-        # The root device of a virtual machine is often unknown to cAdvisor; without its size no pod starts.
+        # cAdvisor often does not recognise the root device of a virtual machine; without its size no pod starts.
         "localStorageCapacityIsolation": False,
         # Images come from archives and cannot be pulled again: never collect them, never evict for disk.
         "imageGCHighThresholdPercent": 100,
@@ -79,7 +79,7 @@ def kubelet(settings: Settings) -> dict[str, Any]:
 
 
 def proxy(settings: Settings) -> dict[str, Any]:
-    """kube-proxy's configuration; 0 leaves conntrack's limits, which may not be writable, as they are."""
+    """kube-proxy's configuration; 0 leaves conntrack's limits unchanged, because they may not be writable."""
     return {
         "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
         "kind": "KubeProxyConfiguration",
@@ -99,7 +99,7 @@ def proxy(settings: Settings) -> dict[str, Any]:
 
 
 def containerd(settings: Settings) -> str:
-    """Configuration of containerd (version 2, which 1.6 reads and newer ones convert)."""
+    """Configuration of containerd (format version 2, which 1.6 reads and newer releases convert)."""
     home = settings.state / "containerd"
     plugins = next((folder for folder in CNI_FOLDERS if (folder / "bridge").exists()), CNI_FOLDERS[0])
     return f"""version = 2
@@ -129,7 +129,7 @@ state = "{home}/state"
 
 
 def pod_network(settings: Settings) -> dict[str, Any]:
-    """The CNI chain: pods on one bridge, no masquerading, since pods have no business outside."""
+    """The CNI chain: pods on one bridge, without masquerading, because pods need no outside addresses."""
     ranges = [[{"subnet": POD_SUBNET, "rangeStart": "10.244.0.10", "gateway": HOST_IP}]]
     addresses = {
         "type": "host-local",
@@ -143,7 +143,7 @@ def pod_network(settings: Settings) -> dict[str, Any]:
 
 
 def dns(settings: Settings) -> str:
-    """CoreDNS: the cluster's names, and a quick no to all others (there is nothing to forward to)."""
+    """CoreDNS: resolves the cluster's names and answers NXDOMAIN to all others, because there is no upstream."""
     return f"""cluster.local:{DNS_PORT} {{
     bind {HOST_IP}
     errors
@@ -164,7 +164,7 @@ def dns(settings: Settings) -> str:
 
 
 def write_all(settings: Settings) -> None:
-    """Write every file, with fresh tokens and S3 keys; certificates must be there already."""
+    """Write every file, with fresh tokens and S3 keys; certificates must exist already."""
     folder = settings.configuration
     (folder / "cni").mkdir(parents=True, exist_ok=True)
     folder.chmod(0o700)

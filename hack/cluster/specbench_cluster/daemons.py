@@ -23,7 +23,7 @@ class Daemons:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        # Little on purpose: a proxy set for the shell would also catch calls within the cluster.
+        # A minimal environment: a proxy set for the shell would also affect calls within the cluster.
         self._environment = {"PATH": SEARCH_PATH, "HOME": str(settings.state), "LANG": "C.UTF-8"}
 
     def process(self, name: str) -> Process | None:
@@ -65,7 +65,7 @@ class Daemons:
         component = component_named(name)
 
         def serves() -> bool:
-            if self.process(name) is None:  # else a stranger on the same port could answer in its place
+            if self.process(name) is None:  # otherwise another process on the same port could answer instead
                 raise StartFailed(f"{name} exited immediately. {self.log(name)}")
             return component.ready(self._settings)
 
@@ -79,7 +79,7 @@ class Daemons:
             end([process], patience_s=patience_s)
 
     def end_all(self) -> None:
-        """Kill every daemon and shim, recorded or not; first the two that would restart others."""
+        """Kill every daemon and shim, recorded or not, starting with the two that would restart others."""
         for name in ("kubelet", "containerd"):
             self.end(name, patience_s=0)
         known = [process for name in (NAMESPACE_HOLDER, *COMPONENTS) if (process := self.process(name))]

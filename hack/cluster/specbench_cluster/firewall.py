@@ -1,8 +1,8 @@
-"""iptables: what pods may reach, and the removal of every chain that a cluster leaves.
+"""iptables: restricts what pods can reach, and removes every chain of a cluster.
 
-kube-proxy and the CNI plugins never take their chains away. All of theirs begin with
-KUBE- or CNI-, ours with SPECBENCH-; we never start where such chains exist already, so
-at the end all of them are the cluster's.
+kube-proxy and the CNI plugins never remove their chains. Theirs begin with KUBE- or CNI-,
+ours with SPECBENCH-. A cluster does not start if such chains exist already, so all of them
+belong to it.
 """
 
 import shlex
@@ -13,7 +13,7 @@ from specbench_cluster.errors import CommandFailed
 from specbench_cluster.settings import API_PORT, BRIDGE, DNS_PORT, S3_PORT, Settings
 
 _PREFIXES = ("KUBE-", "CNI-", "SPECBENCH-")
-#: One family each for IPv4 and IPv6; kube-proxy writes its canaries into both.
+#: The families for IPv4 and IPv6; kube-proxy writes its canary chains into both.
 _FAMILIES = ("iptables", "ip6tables")
 ALL_TABLES: Mapping[str, Sequence[str]] = dict.fromkeys(_FAMILIES, ("filter", "nat", "mangle", "raw", "security"))
 
@@ -23,17 +23,17 @@ def _save(family: str) -> str:
 
 
 def tables() -> dict[str, list[str]]:
-    """Tables that exist now, by family."""
+    """Existing tables, by family."""
     return {f: [line[1:] for line in _save(f).splitlines() if line.startswith("*")] for f in _FAMILIES}
 
 
 def foreign_chains() -> bool:
-    """Whether a Kubernetes has left or runs its chains here."""
+    """Whether this machine has chains of a running or former Kubernetes."""
     return any(_chains(_save(family)) for family in _FAMILIES)
 
 
 def _chains(saved: str) -> list[tuple[str, str]]:
-    """(table, chain) of each chain that is a cluster's."""
+    """(table, chain) of each chain that belongs to a cluster."""
     found, table = [], ""
     for line in saved.splitlines():
         if line.startswith("*"):
@@ -44,13 +44,13 @@ def _chains(saved: str) -> list[tuple[str, str]]:
 
 
 def confine_pods(settings: Settings) -> None:
-    """Let pods reach each other and four services of the host; nothing else, in either direction."""
+    """Allow traffic between pods and to four services of the host; reject everything else, in either direction."""
     unhooked = [chain for chain in ("INPUT", "FORWARD") if not _jumps(chain)]
     run(["iptables-restore", "--noflush"], stdin=rules(settings.pod_host_ports, unhooked))
 
 
 def rules(pod_host_ports: Sequence[int], unhooked: Sequence[str]) -> str:
-    """Input of `iptables-restore --noflush`; naming a chain empties it, so that applying twice is once."""
+    """Input of `iptables-restore --noflush`; declaring a chain flushes it, so the rules are idempotent."""
     tcp = ",".join(str(port) for port in (API_PORT, S3_PORT, DNS_PORT, *pod_host_ports))
     jumps = [f"-I {chain} 1 -j SPECBENCH-{chain}" for chain in unhooked]
     return "\n".join(
@@ -58,13 +58,13 @@ def rules(pod_host_ports: Sequence[int], unhooked: Sequence[str]) -> str:
             "*filter",
             ":SPECBENCH-INPUT - [0:0]",
             ":SPECBENCH-FORWARD - [0:0]",
-            # Answers to what the host asked of pods (probes, exec) must come back.
+            # Replies of pods to connections from the host (probes, exec) must be accepted.
             f"-A SPECBENCH-INPUT -i {BRIDGE} -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT",
             f"-A SPECBENCH-INPUT -i {BRIDGE} -p tcp -m multiport --dports {tcp} -j ACCEPT",
             f"-A SPECBENCH-INPUT -i {BRIDGE} -p udp --dport {DNS_PORT} -j ACCEPT",
             f"-A SPECBENCH-INPUT -i {BRIDGE} -p icmp -j ACCEPT",
             f"-A SPECBENCH-INPUT -i {BRIDGE} -j REJECT",
-            # Accepting, too: other software (Docker) makes DROP the policy of FORWARD.
+            # ACCEPT is needed too, because other software (Docker) sets the policy of FORWARD to DROP.
             f"-A SPECBENCH-FORWARD -i {BRIDGE} -o {BRIDGE} -j ACCEPT",
             f"-A SPECBENCH-FORWARD -i {BRIDGE} -j REJECT",
             f"-A SPECBENCH-FORWARD -o {BRIDGE} -j REJECT",
@@ -78,12 +78,12 @@ def _jumps(chain: str) -> bool:
     try:
         run(["iptables", "-t", "filter", "-C", chain, "-j", f"SPECBENCH-{chain}"])
     except CommandFailed:
-        return False  # -C answers by its exit code
+        return False  # -C reports by its exit code
     return True
 
 
 def remove_chains(before: Mapping[str, Sequence[str]]) -> None:
-    """Remove every chain of a cluster, and the tables that were not there `before` and hold nothing now."""
+    """Remove every chain of a cluster, and tables that did not exist `before` and are empty now."""
     for family in _FAMILIES:
         removal = removal_of(_save(family))
         if removal:
@@ -92,7 +92,7 @@ def remove_chains(before: Mapping[str, Sequence[str]]) -> None:
 
 
 def removal_of(saved: str) -> str:
-    """Input of `iptables-restore --noflush` that takes a cluster's chains, and the jumps to them, out of `saved`."""
+    """Input of `iptables-restore --noflush` that removes a cluster's chains, and the jumps to them, from `saved`."""
     ours = _chains(saved)
     lines = []
     for table in dict.fromkeys(table for table, _ in ours):
@@ -115,13 +115,13 @@ def _is_jump_into(rule: str, chains: Sequence[str]) -> bool:
 
 
 def _remove_empty_tables(family: str, before: Sequence[str]) -> None:
-    """With the nft backend a table appears on first use; leave none behind that is ours and empty."""
+    """Remove empty tables that did not exist before: the nft backend creates a table on first use."""
     if "nf_tables" not in run([family, "--version"]):
-        return  # the legacy backend's tables are the kernel's own
+        return  # the legacy backend's tables belong to the kernel
     saved = _save(family)
     for table in [line[1:] for line in saved.splitlines() if line.startswith("*")]:
         body = saved.partition(f"*{table}\n")[2].partition("COMMIT")[0]
         if table in before or "-A " in body or " - [" in body:
-            continue  # somebody else's rules or chains
-        # iptables itself cannot delete a built-in chain (1.8.9 says there is none of that name).
+            continue  # rules or chains of other software
+        # iptables itself cannot delete a built-in chain (1.8.9 reports that it does not exist).
         run(["nft", "delete", "table", {"iptables": "ip", "ip6tables": "ip6"}[family], table])

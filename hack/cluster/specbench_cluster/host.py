@@ -1,7 +1,7 @@
 """Changes that a cluster makes on its host outside its own folder, and their removal.
 
-Bridge, firewall chains, kernel settings, cgroup: each is either ours by its name or was
-recorded before the first change, so that `restore` can run after any crash, and twice.
+Bridge, firewall chains, kernel settings, cgroup: each is either identified by its name or
+recorded before the first change, so `restore` can run after any crash, and repeatedly.
 """
 
 import json
@@ -16,7 +16,7 @@ from specbench_cluster.commands import run, wait_until
 from specbench_cluster.errors import ForeignCluster
 from specbench_cluster.settings import BRIDGE, CGROUP, HOST_IP, POD_SUBNET, Settings
 
-#: Kernel settings that kubelet, kube-proxy, the CNI plugins or we write.
+#: Kernel settings that kubelet, kube-proxy, the CNI plugins or this tool write.
 _SYSCTLS = (
     "net/ipv4/ip_forward",
     "net/ipv4/conf/all/route_localnet",
@@ -28,8 +28,8 @@ _SYSCTLS = (
     "kernel/keys/root_maxkeys",
     "kernel/keys/root_maxbytes",
 )
-#: Folders whose paths are fixed in kubelet, containerd or the CNI library. The node sees its own in
-#: their place (see `node`), but a mount needs a folder to stand on.
+#: Folders whose paths are fixed in kubelet, containerd or the CNI library. The node mounts its own
+#: folders there (see `node`), but each mount point must exist.
 FIXED_FOLDERS = ("/var/lib/cni", "/var/lib/kubelet", "/var/log/containers", "/run/containerd")
 
 
@@ -38,12 +38,12 @@ def _sysctl(name: str) -> Path:
 
 
 def boot_id() -> str:
-    """Differs after every boot; pids and bridges of an earlier one are gone."""
+    """The id of this boot. It changes with every boot, which also removes earlier pids and bridges."""
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
 def prepare(settings: Settings) -> None:
-    """Record the host as it is, then make it ready; raise ForeignCluster before changing anything."""
+    """Record the host's state, then prepare it. Raises ForeignCluster before changing anything."""
     refuse_foreign(settings)
     if _recorded(settings) is None:
         settings.host_record.parent.mkdir(parents=True, exist_ok=True)
@@ -54,13 +54,13 @@ def prepare(settings: Settings) -> None:
         (mount / CGROUP).mkdir(exist_ok=True)
     _make_bridge(settings)
     _sysctl("net/ipv4/ip_forward").write_text("1")
-    with suppress(FileNotFoundError):  # no bridge filter in this kernel: then bridged packets need no rule
+    with suppress(FileNotFoundError):  # without a bridge filter in the kernel, bridged packets need no rule
         _sysctl("net/bridge/bridge-nf-call-iptables").write_text("1")
     firewall.confine_pods(settings)
 
 
 def _recorded(settings: Settings) -> dict[str, Any] | None:
-    """The host before the cluster; None when nothing is recorded, or of an earlier boot, which undid it all."""
+    """The host's state before the cluster; None without a record, or if it is of an earlier boot, which reset it."""
     if not settings.host_record.exists():
         return None
     before: dict[str, Any] = json.loads(settings.host_record.read_text())
@@ -77,7 +77,7 @@ def _observe() -> dict[str, object]:
 
 
 def bridge_owner() -> str | None:
-    """The state folder of the cluster whose bridge is on this machine; None without a bridge."""
+    """The state folder of the cluster that owns the bridge on this machine; None without a bridge."""
     folder = Path("/sys/class/net") / BRIDGE
     return (folder / "ifalias").read_text().strip() if folder.exists() else None
 
@@ -99,21 +99,21 @@ def refuse_foreign(settings: Settings) -> None:
 def _make_bridge(settings: Settings) -> None:
     if bridge_owner() is not None:
         return
-    # A fixed hardware address: else it becomes that of the first pod, and neighbours must learn it anew.
+    # A fixed hardware address; otherwise the bridge takes the first pod's, which invalidates ARP caches.
     run(["ip", "link", "add", BRIDGE, "address", "0a:58:0a:f4:00:01", "type", "bridge"])
     run(["ip", "link", "set", BRIDGE, "alias", str(settings.state)])
     ipv6 = _sysctl(f"net/ipv6/conf/{BRIDGE}/disable_ipv6")
     if ipv6.exists():
-        ipv6.write_text("1")  # link-local addresses would be a way around the firewall
+        ipv6.write_text("1")  # link-local addresses would bypass the firewall
     run(["ip", "address", "add", f"{HOST_IP}/{POD_SUBNET.partition('/')[2]}", "dev", BRIDGE])
     run(["ip", "link", "set", BRIDGE, "up"])
 
 
 def restore(settings: Settings) -> None:
-    """Take back everything `prepare` and the components did; what is not there is skipped."""
+    """Revert everything that `prepare` and the components changed; skip what does not exist."""
     owner = bridge_owner()
     if owner not in (None, str(settings.state)):
-        return  # the ground belongs to another cluster, ours left none of it
+        return  # the bridge belongs to another cluster, so this one has left nothing
     before = _recorded(settings)
     if owner is not None or before is not None:
         firewall.remove_chains(before["firewall_tables"] if before else firewall.ALL_TABLES)
@@ -136,14 +136,14 @@ def _restore_recorded(sysctls: dict[str, str], folders: list[str]) -> None:
 
 
 def cgroup_mounts() -> list[Path]:
-    """Mount points of every cgroup hierarchy, of either version."""
+    """Mount points of every cgroup hierarchy, version 1 or 2."""
     lines = Path("/proc/self/mountinfo").read_text().splitlines()
     fields = [line.split() for line in lines]
     return [Path(f[4]) for f in fields if f[f.index("-") + 1] in {"cgroup", "cgroup2"}]
 
 
 def _cgroups() -> list[Path]:
-    """Our cgroups, children before parents."""
+    """The cgroups of this cluster, children before parents."""
     roots = [mount / CGROUP for mount in cgroup_mounts()]
     return [Path(folder) for root in roots for folder, _, _ in os.walk(root, topdown=False)]
 
@@ -151,14 +151,14 @@ def _cgroups() -> list[Path]:
 def kill_pods(settings: Settings) -> None:
     """End every process in the cluster's cgroups, and return when none is left."""
     if bridge_owner() not in (None, str(settings.state)):
-        return  # the pods of another cluster
+        return  # the pods belong to another cluster
 
     def none_left() -> bool:
         pids = set()
         for cgroup in _cgroups():
-            with suppress(OSError):  # it may go between the walk and the look
+            with suppress(OSError):  # it may disappear before it is read
                 pids.update((cgroup / "cgroup.procs").read_text().split())
-        # 0 is a process of a pid namespace that we do not see; as a target it would be ourselves.
+        # 0 is a process of another pid namespace; killing pid 0 would kill this process group.
         pids.discard("0")
         for pid in pids:
             with suppress(ProcessLookupError):
@@ -169,7 +169,7 @@ def kill_pods(settings: Settings) -> None:
 
 
 def remove_cgroups() -> None:
-    """Remove the cluster's cgroups; the kernel lets go of an emptied one a moment later."""
+    """Remove the cluster's cgroups; the kernel releases an empty one with a short delay."""
 
     def none_left() -> bool:
         for cgroup in _cgroups():

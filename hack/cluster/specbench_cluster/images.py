@@ -25,25 +25,25 @@ from specbench_cluster.errors import CommandFailed
 
 _SUITE = "bookworm"  # its Python is 3.11
 _PACKAGES = "python3-minimal,python3-venv,python3-pip,ca-certificates"
-#: Raised when the recipe below changes, so that older stand-ins are made anew.
+#: Increase it when the recipe below changes, so that older substitutes are rebuilt.
 _RECIPE = "1"
-#: What sets Debian's Python apart from the official images: no `python`, and a pip that refuses.
+#: Compensates for differences of Debian's Python: it has no `python`, and its pip refuses to install.
 _LIKE_OFFICIAL = """set -eu
 ln -s /usr/bin/python3 "$1/usr/local/bin/python"
 ln -s /usr/bin/python3 "$1/usr/local/bin/python3"
 rm -f "$1"/usr/lib/python3*/EXTERNALLY-MANAGED
 rm -rf "$1"/var/cache/apt/archives/*.deb "$1"/var/lib/apt/lists/* "$1"/usr/share/doc/* "$1"/usr/share/man/*
 """
-#: A build leaves one per stage, of up to a gigabyte; enough for going back and forth between a few versions.
+#: Number of unnamed images to keep: each build leaves one per stage, of up to 1 GB; enough for a few versions.
 _KEPT_CHAINS = 10
 _PRIVATE = ("unshare", "--mount", "--propagation", "private", "--")
 
 
 @dataclass(frozen=True, slots=True)
 class Build:
-    """One image to build: `base_image` is made if it is not there, and is what FROM must come to.
+    """One image to build. `base_image` is the image in FROM; it is built if it does not exist.
 
-    `target` is the stage of the Dockerfile that is wanted; without it, the last one.
+    `target` is the stage of the Dockerfile to build, by default the last one.
     """
 
     context: Path
@@ -55,7 +55,7 @@ class Build:
 
 
 class Images:
-    """Builds into one cache folder; safe to use from several processes, which then take turns."""
+    """Builds images in one cache folder; several processes can use it and wait for each other."""
 
     def __init__(self, cache: Path, progress: Callable[[str], None]) -> None:
         self._home = cache / "images"
@@ -79,9 +79,9 @@ class Images:
         return run([*_PRIVATE, "buildah", *storage, *arguments], log=log, env=env)
 
     def _write_settings(self) -> None:
-        # Else buildah leaves a lock file in /etc/cni.
+        # Otherwise buildah leaves a lock file in /etc/cni.
         (self._home / "containers.conf").write_text(f'[network]\nnetwork_config_dir = "{self._home}/cni"\n')
-        # Nothing is pulled; buildah asks for a policy even to copy what it has just made.
+        # Nothing is pulled, but buildah requires a policy even to copy its own images.
         policy = {"default": [{"type": "insecureAcceptAnything"}]}
         (self._home / "policy.json").write_text(json.dumps(policy))
 
@@ -95,7 +95,7 @@ class Images:
         try:
             self._buildah("inspect", "--type", "image", base)
         except CommandFailed:
-            return False  # buildah's storage was cleaned behind our back: make it again
+            return False  # buildah's storage was cleaned by another program, so build the image again
         return True
 
     def _make_base(self, name: str) -> None:
@@ -120,44 +120,44 @@ class Images:
     def _build_file(self, build: Build) -> None:
         access = pip_access(os.environ, machine_files(os.environ))
         pip_conf = self._home / "pip.conf"
-        pip_conf.touch(mode=0o600)  # an index's address may hold a password
+        pip_conf.touch(mode=0o600)  # the address of a package index may contain a password
         pip_conf.write_text(access.text)
         volumes = [f"--volume={here}:{there}:ro" for here, there in (*access.mounts, (str(pip_conf), PIP_CONF))]
         arguments = [f"--build-arg={key}={value}" for key, value in build.arguments.items()]
         arguments += [f"--target={build.target}"] if build.target else []
         log = self._home / "build.log"
         log.unlink(missing_ok=True)
-        # `chroot` isolation: a build is no pod, and needs no cgroup and no network of its own.
+        # `chroot` isolation, because a build needs no separate cgroup or network.
         fixed = ["--isolation=chroot", "--layers", "--pull-never", self._policy()]
         named = [f"--file={build.dockerfile}", f"--tag={build.tag}", str(build.context)]
         self._buildah("bud", *fixed, *volumes, *arguments, *named, log=log)
 
     def _forget_old(self) -> None:
-        """Let go of the oldest chains of layers that no name leads to; each change of a Dockerfile leaves one."""
-        said = self._buildah("images", "--all", "--filter", "dangling=true", "--json")
-        unnamed = sorted(json.loads(said) or [], key=lambda image: str(image["createdatraw"]))
+        """Remove the oldest unnamed images; each change of a Dockerfile leaves one."""
+        output = self._buildah("images", "--all", "--filter", "dangling=true", "--json")
+        unnamed = sorted(json.loads(output) or [], key=lambda image: str(image["createdatraw"]))
         old = [str(image["id"]) for image in unnamed[:-_KEPT_CHAINS]]
         if old:
             self._buildah("rmi", *old)
 
     def archive(self, tag: str) -> Path:
-        """Where a build of this tag leaves its archive."""
+        """The path of the archive that a build of this tag writes."""
         return self._home / f"{tag.replace('/', '_').replace(':', '_')}.tar"
 
     def _export(self, tag: str) -> Path:
         archive = self.archive(tag)
         partial = archive.with_suffix(".partial")
         partial.unlink(missing_ok=True)
-        # Uncompressed: the archive never leaves this machine, and gzip would take most of the time.
+        # Uncompressed, because the archive stays on this machine and gzip would take most of the time.
         self._buildah("push", self._policy(), "--disable-compression", tag, f"docker-archive:{partial}:{tag}")
         partial.rename(archive)
         return archive
 
 
 def _mirror() -> list[str]:
-    """The mirror that apt uses here, if it has the suite; else debootstrap's own default."""
-    said = run(["apt-get", "indextargets", "--format", "$(REPO_URI) $(CODENAME) $(CREATED_BY)"])
-    fields = [line.split() for line in said.splitlines()]
+    """The mirror that apt uses on this machine, if it has the suite; otherwise debootstrap's default."""
+    output = run(["apt-get", "indextargets", "--format", "$(REPO_URI) $(CODENAME) $(CREATED_BY)"])
+    fields = [line.split() for line in output.splitlines()]
     mirrors = [f[0] for f in fields if f[1:] == [_SUITE, "Packages"] and "security" not in f[0]]
     return mirrors[:1]
 

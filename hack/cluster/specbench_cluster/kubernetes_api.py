@@ -1,4 +1,4 @@
-"""The three calls that the tool itself makes to the API server, over the standard library."""
+"""The tool's own calls to the API server; uses only the standard library."""
 
 import http.client
 import json
@@ -15,16 +15,16 @@ _NEVER = "1970-01-01T00:00:00Z"
 
 
 class ApiRefused(ClusterError):
-    """The API server could not be reached, or said no; `code` is None when it could not."""
+    """The API server was unreachable (`code` is None) or rejected the request."""
 
-    def __init__(self, call: str, code: int | None, said: str) -> None:
+    def __init__(self, call: str, code: int | None, reason: str) -> None:
         self.code = code
-        super().__init__(f"{call}: {said}")
+        super().__init__(f"{call}: {reason}")
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """The node as the scheduler sees it; `reported`: the kubelet has spoken since `await_report`."""
+    """The node as the scheduler sees it; `reported`: the kubelet has reported since `await_report`."""
 
     ready: bool
     reported: bool
@@ -46,17 +46,17 @@ class KubernetesApi:
         if found is None:
             return None
         status = found["status"]
-        said: dict[str, Any] = next((c for c in status.get("conditions", []) if c["type"] == "Ready"), {})
-        reported = said.get("lastHeartbeatTime") != _NEVER
+        ready: dict[str, Any] = next((c for c in status.get("conditions", []) if c["type"] == "Ready"), {})
+        reported = ready.get("lastHeartbeatTime") != _NEVER
         return Node(
-            said.get("status") == "True", reported, int(status.get("allocatable", {}).get("nvidia.com/gpu", "0"))
+            ready.get("status") == "True", reported, int(status.get("allocatable", {}).get("nvidia.com/gpu", "0"))
         )
 
     def await_report(self) -> None:
-        """Forget when the kubelet reported last, so that its next report can be told from its last.
+        """Reset the time of the kubelet's last report, to distinguish the next report from it.
 
-        Call it before a kubelet is started: what it does on registering (zero the GPUs) is over
-        when it has reported. Without a node there is nothing to forget.
+        Call it before starting a kubelet: its registration, which sets the GPUs to zero, is
+        complete once it has reported. Does nothing without a node.
         """
         if self.node() is not None:
             condition = {"type": "Ready", "lastHeartbeatTime": _NEVER}
@@ -66,8 +66,8 @@ class KubernetesApi:
     def give_gpus(self, gpus: int, product: str) -> None:
         """Write GPUs and their product into the node, as a device plugin and feature discovery would.
 
-        A kubelet keeps extended resources that it does not manage through its syncs, but
-        zeroes them when it registers: call this again after every start of the kubelet.
+        A kubelet keeps extended resources that it does not manage, but sets them to zero when
+        it registers: call this again after every start of the kubelet.
         """
         amount = {"nvidia.com/gpu": str(gpus)}
         path = f"/api/v1/nodes/{self._settings.node}"
@@ -76,7 +76,7 @@ class KubernetesApi:
         self._call("PATCH", path, {"metadata": {"labels": labels}})
 
     def pods_can_be_made(self) -> bool:
-        """Whether the default service account exists, without which every pod is refused."""
+        """Whether the default service account exists, without which every pod is rejected."""
         path = "/api/v1/namespaces/default/serviceaccounts/default"
         return self._call_or_none("GET", path) is not None
 
@@ -104,7 +104,7 @@ class KubernetesApi:
                 return read
         except urllib.error.HTTPError as refused:
             with refused:
-                said = refused.read().decode(errors="replace")
-            raise ApiRefused(f"{method} {path}", refused.code, said) from refused
+                reason = refused.read().decode(errors="replace")
+            raise ApiRefused(f"{method} {path}", refused.code, reason) from refused
         except (urllib.error.URLError, OSError, http.client.HTTPException) as failed:
             raise ApiRefused(f"{method} {path}", None, str(failed)) from failed

@@ -1,9 +1,9 @@
 """Starts daemons that outlive this program, and identifies them again.
 
-A pid alone is no identity, the kernel reuses them; a record therefore holds the
-start time too, and a process is only ever ended when both agree. Each daemon is
-started through a link below the state folder, so one that lost its record (a
-crash between start and record) is still known by the path it was called under.
+The kernel reuses pids, so a record also contains the start time, and a process is
+only ended if both match. Each daemon is started through a link below the state
+folder, so one without a record (after a crash between start and record) is still
+identified by its path.
 """
 
 import contextlib
@@ -19,14 +19,14 @@ from typing import NamedTuple
 from specbench_cluster.commands import wait_until
 from specbench_cluster.errors import StartFailed
 
-# A shell starts the daemon in the background and ends: the daemon becomes init's child, so it
-# outlives us and never stays behind as our zombie. `exec` keeps the printed pid the daemon's own.
+# A shell starts the daemon in the background and exits: the daemon becomes init's child, so it
+# outlives this process and is never its zombie. The shell prints the daemon's pid.
 _DETACH = 'log=$1; shift; "$@" >>"$log" 2>&1 </dev/null & echo $!'
 
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """One process by what makes it unique on this boot: pid, and start time in clock ticks after boot."""
+    """A process, identified on this boot by its pid and its start time in clock ticks after boot."""
 
     pid: int
     started_ticks: int
@@ -35,8 +35,8 @@ class Process:
     def alive(self) -> bool:
         """Return whether this exact process is running.
 
-        A zombie has ended, unless it has threads: those of a killed process end after its first one, and its sockets
-        are theirs until then.
+        A zombie has ended, unless it has threads: those of a killed process end after its main thread, and keep its
+        sockets open until then.
         """
         seen = _stat(self.pid)
         return seen is not None and seen.started_ticks == self.started_ticks and not seen.ended
@@ -57,7 +57,7 @@ def _stat(pid: int) -> _Stat | None:
         text = Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
         return None
-    fields = text.rpartition(")")[2].split()  # the name before it may hold spaces
+    fields = text.rpartition(")")[2].split()  # the name before it may contain spaces
     return _Stat(fields[0], int(fields[17]), int(fields[19]))  # fields 3, 20 and 22 of proc(5)
 
 
@@ -70,8 +70,10 @@ def identify(pid: int) -> Process | None:
 def spawn(argv: Sequence[str], log: Path, env: Mapping[str, str], record: Path) -> Process:
     """Start a daemon, its output appended to `log`, and write its `record`."""
     call = ["/bin/sh", "-c", _DETACH, "sh", str(log), *argv]
-    said = subprocess.run(call, env=env, stdout=subprocess.PIPE, text=True, check=True, start_new_session=True, cwd="/")
-    process = identify(int(said.stdout))
+    shell = subprocess.run(
+        call, env=env, stdout=subprocess.PIPE, text=True, check=True, start_new_session=True, cwd="/"
+    )
+    process = identify(int(shell.stdout))
     if process is None:
         raise StartFailed(f"{argv[0]} exited immediately: see {log}")
     record.parent.mkdir(parents=True, exist_ok=True)
@@ -80,11 +82,11 @@ def spawn(argv: Sequence[str], log: Path, env: Mapping[str, str], record: Path) 
 
 
 def recorded(record: Path) -> Process | None:
-    """The process of a record, alive or not; None where there is no record or only half of one."""
+    """The process of a record, alive or not; None without a complete record."""
     try:
         return Process(**json.loads(record.read_text()))
     except (FileNotFoundError, ValueError, TypeError):
-        return None  # half a record: the sweep by called path finds the process
+        return None  # an incomplete record: `called_below` finds the process by its path
 
 
 def end(processes: Sequence[Process], *, patience_s: float = 0.0) -> None:
@@ -101,7 +103,7 @@ def end(processes: Sequence[Process], *, patience_s: float = 0.0) -> None:
 def _signal(processes: Sequence[Process], number: signal.Signals) -> None:
     for process in processes:
         if process.alive:
-            with contextlib.suppress(ProcessLookupError):  # it may end between the look and the signal
+            with contextlib.suppress(ProcessLookupError):  # it may end before the signal is sent
                 os.kill(process.pid, number)
 
 

@@ -1,6 +1,6 @@
-"""The product on the cluster, as a user has it: images, the chart by helm, a namespace, S3 and its Secret.
+"""Installs the product on the cluster as a user would: images, the Helm chart, a namespace, S3 and its Secret.
 
-What demonstration and tests share, so that the demonstration cannot work where the tests do not.
+The demonstration and the tests share this code, so that both use the same installation.
 """
 
 import base64
@@ -30,7 +30,7 @@ RELEASE, SYSTEM = "specbench", "specbench-system"
 
 @dataclass(frozen=True)
 class Product:
-    """The product on one running cluster: one release of the chart, in a namespace of its own."""
+    """The product on a running cluster: one release of the chart, in its own namespace."""
 
     cluster: Cluster
     release: str = RELEASE
@@ -38,11 +38,11 @@ class Product:
     image: str = IMAGE
 
     def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
-        """Run kubectl; raises CommandFailed with its words."""
+        """Run kubectl. Raises CommandFailed with its output."""
         return run([str(self.program("kubectl")), *arguments], stdin=stdin, env=self.environment)
 
     def kubectl_json(self, *arguments: str) -> Any:
-        """Run kubectl with `-o json` and read what it prints."""
+        """Run kubectl with `-o json` and parse its output."""
         return json.loads(self.kubectl(*arguments, "-o", "json"))
 
     def apply(self, *objects: dict[str, Any], namespace: str = "default") -> None:
@@ -56,7 +56,7 @@ class Product:
         return {**os.environ, "KUBECONFIG": str(self.cluster.kubeconfig)}
 
     def program(self, name: str) -> Path:
-        """One of the cluster's own programs, so that its version fits."""
+        """The path of one of the cluster's own programs, whose version matches the cluster's."""
         return self.cluster.settings.programs / name
 
     def load_images(self, *, engine: bool) -> None:
@@ -70,9 +70,9 @@ class Product:
             self._image(Build(self._models(), folder / "Dockerfile", LLAMA_IMAGE, None, None, {"LLAMA_IMAGE": bare}))
 
     def install(self, *values: str, chart: Path = CHART) -> None:
-        """Install or upgrade the chart by helm, and wait until the operator serves."""
+        """Install or upgrade the chart with Helm, and wait until the operator is ready."""
         repository, tag = self.image.rsplit(":", 1)
-        # The tag stays while the image changes: what is in the archive decides whether the operator is rolled.
+        # The tag stays the same when the image changes, so a digest of the archive triggers the rollout.
         archive = self.cluster.image_archive(self.image)
         built = hashlib.sha256(archive.read_bytes()).hexdigest()[:16] if archive.exists() else "unknown"
         settings = [f"image.repository={repository}", f"image.tag={tag}", *values]
@@ -82,20 +82,20 @@ class Product:
         self.helm("upgrade", self.release, str(chart), "--install", *how, *chosen)
 
     def uninstall(self) -> None:
-        """Remove the release and its namespace. The definition of runs stays, as the chart says."""
+        """Remove the release and its namespace. The CRDs stay, as the chart's annotation requests."""
         self.helm("uninstall", self.release, "--wait", "--ignore-not-found")
         self.kubectl("delete", "namespace", self.system, "--ignore-not-found", "--wait=false")
 
     def helm_test(self) -> str:
-        """What `helm test` says; raises CommandFailed where it fails."""
+        """Return the output of `helm test`. Raises CommandFailed if it fails."""
         return self.helm("test", self.release)
 
     def helm(self, *arguments: str) -> str:
-        """Run helm in the release's namespace; raises CommandFailed with its words."""
+        """Run helm in the release's namespace. Raises CommandFailed with its output."""
         return run([str(self.program("helm")), *arguments, "--namespace", self.system], env=self.environment)
 
     def prepare_namespace(self, name: str) -> None:
-        """A namespace with the S3 Secret, and S3 as a Service that specs can name."""
+        """Create a namespace with the S3 Secret, and a Service for S3 that specs can refer to."""
         keys = self.cluster.s3
         self.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
         self.apply(*_s3_service())
@@ -111,24 +111,26 @@ class Product:
             },
             namespace=name,
         )
-        (self.cluster.settings.state / "s3" / "bench-results").mkdir(exist_ok=True)  # a bucket of a folder store
+        (self.cluster.settings.state / "s3" / "bench-results").mkdir(
+            exist_ok=True
+        )  # a bucket of the S3 server is a folder
 
     def gpus(self) -> tuple[int, int]:
-        """GPUs that the node offers, and those that pods on it ask for."""
+        """GPUs that are allocatable on the node, and GPUs that its pods request."""
         node = self.kubectl_json("get", "node", self.cluster.settings.node)
         pods = self.kubectl_json("get", "pods", "--all-namespaces")["items"]
         living = [pod for pod in pods if pod["status"].get("phase") not in ("Succeeded", "Failed")]
         containers = [container for pod in living for container in pod["spec"]["containers"]]
-        asked = sum(int(c.get("resources", {}).get("limits", {}).get("nvidia.com/gpu", 0)) for c in containers)
-        return int(node["status"]["allocatable"]["nvidia.com/gpu"]), asked
+        requested = sum(int(c.get("resources", {}).get("limits", {}).get("nvidia.com/gpu", 0)) for c in containers)
+        return int(node["status"]["allocatable"]["nvidia.com/gpu"]), requested
 
     def run_of(self, namespace: str, name: str) -> dict[str, Any]:
-        """The SpecBenchRun as it stands."""
+        """The current SpecBenchRun."""
         found: dict[str, Any] = self.kubectl_json("-n", namespace, "get", "sbr", name)
         return found
 
     def wait_finished(self, namespace: str, name: str, patience_s: float) -> dict[str, Any]:
-        """Wait until a run has ended, well or not, and return it; raises StartFailed with what it last said."""
+        """Wait until a run has finished or failed, and return it. Raises StartFailed with its last status."""
 
         def ended() -> bool:
             return self.run_of(namespace, name).get("status", {}).get("phase") in ("Succeeded", "Failed", "Invalid")
@@ -137,14 +139,14 @@ class Product:
         return self.run_of(namespace, name)
 
     def follow(self, namespace: str, arguments: Sequence[str]) -> "subprocess.Popen[bytes]":
-        """A kubectl that goes on printing to our own terminal; the caller ends it."""
+        """Start a kubectl that prints to this terminal until the caller ends it."""
         return subprocess.Popen([str(self.program("kubectl")), "-n", namespace, *arguments], env=self.environment)
 
     def _image(self, build: Build) -> None:
         self.cluster.load_image(self.cluster.build_image(build))
 
     def _models(self) -> Path:
-        """A build context that holds the demonstration's models and nothing else."""
+        """A build context that contains only the demonstration's models."""
         made = json.loads(run([str(ROOT / "hack/models/demo_model")]))
         context = self.cluster.settings.cache / "images" / "llama-cpp-context"
         context.mkdir(parents=True, exist_ok=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 from specbench_cluster.commands import SEARCH_PATH, locked, run
 from specbench_cluster.errors import RequirementMissing
 
-#: Debian package of each program; the bridge plugin stands for the CNI plugins.
+#: Debian package of each program; the bridge plugin represents the CNI plugins.
 RUNTIME: Mapping[str, str] = {
     "containerd": "containerd",
     "runc": "runc",
@@ -23,14 +23,14 @@ RUNTIME: Mapping[str, str] = {
     "nsenter": "util-linux",
     "mount": "mount",
 }
-#: Enough to take a cluster away.
+#: The programs needed to remove a cluster.
 REMOVAL: Mapping[str, str] = {name: RUNTIME[name] for name in ("ip", "iptables", "nft")}
 #: Only needed to build images.
 IMAGES: Mapping[str, str] = {"buildah": "buildah", "debootstrap": "debootstrap", "unshare": "util-linux"}
-#: apt's own lock does not cover its archives: where those are removed after each use, as in images, one apt-get takes
-#: away what another is about to unpack.
+#: apt's own lock does not cover its archives: if they are removed after each use, as in images, one apt-get deletes
+#: archives that another is about to unpack.
 _ONE_APT = Path("/var/cache/apt/specbench.lock")
-#: For what else uses apt on this machine.
+#: Makes apt-get wait for other users of apt on this machine.
 _PATIENT = ("-o", "DPkg::Lock::Timeout=600")
 CNI_FOLDERS = (Path("/usr/lib/cni"), Path("/opt/cni/bin"))
 
@@ -47,8 +47,8 @@ class Machine:
 
 def this_machine() -> Machine:
     """Collect the facts of this machine."""
-    wanted = [*RUNTIME, *IMAGES, "go", "apt-get"]
-    have = {name for name in wanted if find(name) is not None}
+    programs = [*RUNTIME, *IMAGES, "go", "apt-get"]
+    have = {name for name in programs if find(name) is not None}
     return Machine(platform.system(), os.geteuid() == 0, "apt-get" in have, frozenset(have))
 
 
@@ -59,39 +59,39 @@ def find(program: str) -> str | None:
     return shutil.which(program, path=f"{os.environ.get('PATH', '')}:{SEARCH_PATH}")
 
 
-def missing_packages(machine: Machine, wanted: Mapping[str, str]) -> list[str]:
+def missing_packages(machine: Machine, packages_by_program: Mapping[str, str]) -> list[str]:
     """Return the Debian packages of missing programs."""
-    return sorted({package for program, package in wanted.items() if program not in machine.have})
+    return sorted({package for program, package in packages_by_program.items() if program not in machine.have})
 
 
-def missing(machine: Machine, wanted: Mapping[str, str]) -> list[str]:
+def missing(machine: Machine, packages_by_program: Mapping[str, str]) -> list[str]:
     """Return the requirements that only the user can provide, one line each."""
-    lacks = []
+    requirements = []
     if machine.system != "Linux":
-        lacks.append(f"Linux (this is {machine.system}): pods are Linux containers")
+        requirements.append(f"Linux (this is {machine.system}): pods are Linux containers")
     if not machine.root:
-        lacks.append("root: namespaces, cgroups, iptables and mounts need it (`sudo -E`)")
-    packages = missing_packages(machine, wanted)
+        requirements.append("root: namespaces, cgroups, iptables and mounts need it (`sudo -E`)")
+    packages = missing_packages(machine, packages_by_program)
     if packages and not (machine.root and machine.debian):
-        lacks.append(f"programs, as Debian packages: apt-get install {' '.join(packages)}")
-    return lacks
+        requirements.append(f"programs, as Debian packages: apt-get install {' '.join(packages)}")
+    return requirements
 
 
-def require(wanted: Mapping[str, str], progress: Callable[[str], None]) -> None:
+def require(packages_by_program: Mapping[str, str], progress: Callable[[str], None]) -> None:
     """Install missing programs if possible. Raises RequirementMissing with all missing requirements."""
     machine = this_machine()
-    lacks = missing(machine, wanted)
-    if lacks:
-        raise RequirementMissing(lacks)
-    if missing_packages(machine, wanted):
+    requirements = missing(machine, packages_by_program)
+    if requirements:
+        raise RequirementMissing(requirements)
+    if missing_packages(machine, packages_by_program):
         with locked(_ONE_APT):
-            _install(missing_packages(this_machine(), wanted), progress)
+            _install(missing_packages(this_machine(), packages_by_program), progress)
 
 
 def _install(packages: Sequence[str], progress: Callable[[str], None]) -> None:
     if not packages:
-        return  # another process installed them while we waited
+        return  # another process installed them during the wait for the lock
     progress(f"installing Debian packages: {' '.join(packages)}")
     env = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    run(["apt-get", "update", "-q"], env=env)  # the lists of a fresh machine or image are empty or old
+    run(["apt-get", "update", "-q"], env=env)  # package lists of a new machine or image are empty or old
     run(["apt-get", *_PATIENT, "install", "-y", "-q", "--no-install-recommends", *packages], env=env)

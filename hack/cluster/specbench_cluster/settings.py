@@ -6,17 +6,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-#: Kubernetes' own convention for clusters of this size; pods, Services and the bridge live here.
+#: The usual Kubernetes address ranges; pods, Services and the bridge use them.
 POD_SUBNET = "10.244.0.0/16"
 SERVICE_SUBNET = "10.96.0.0/16"
-#: The host's address on the pods' bridge: the one address that host and pods both reach.
+#: The host's address on the pods' bridge, which both host and pods can reach.
 HOST_IP = "10.244.0.1"
 #: The first address of the Service range is always the API server's.
 API_SERVICE_IP = "10.96.0.1"
 API_PORT, S3_PORT, DNS_PORT = 6443, 7070, 53
 BRIDGE = "specbench0"
 CGROUP = "specbench-cluster"
-#: A Unix socket's path holds 107 bytes (`sun_path`); the longest below the state folder takes this many.
+#: A Unix socket's path has at most 107 bytes (`sun_path`); the longest path below the state folder has this many.
 _LONGEST_SOCKET = len("/containerd/containerd.sock.ttrpc")
 
 
@@ -35,9 +35,9 @@ def _state_folder(environment: Mapping[str, str]) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """One cluster: where it keeps its things and what its node looks like.
+    """Settings of one cluster: its folders, its node, and the ports that pods may reach.
 
-    `cache` outlives clusters (binaries, image layers); `state` belongs to one cluster and goes with it.
+    `cache` outlives clusters (binaries, image layers); `state` belongs to one cluster and is removed with it.
     `pod_host_ports` are further TCP ports of the host that pods may reach, besides API server, DNS and S3.
     """
 
@@ -46,7 +46,7 @@ class Settings:
     node: str = "specbench-node"
     gpus: int = 8
     gpu_product: str = "SPECBENCH-FAKE-GPU"
-    bucket: str = "bench-results"  # what the examples name
+    bucket: str = "bench-results"  # the bucket in the examples
     pod_host_ports: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
@@ -59,7 +59,7 @@ class Settings:
 
     @property
     def programs(self) -> Path:
-        """Links by which components are called; their paths are how a process is known to be ours."""
+        """Links through which components are called; their paths identify the cluster's processes."""
         return self.state / "bin"
 
     @property
@@ -76,12 +76,12 @@ class Settings:
 
     @property
     def records(self) -> Path:
-        """What was started and what was asked for: all that `down` and `status` need of a cluster."""
+        """Records of started processes and requested settings, for `down` and `status`."""
         return self.state / "records"
 
     @property
     def host_record(self) -> Path:
-        """What the host looked like before; in the cache, so that it outlives a state folder deleted by hand."""
+        """The host's earlier state; in the cache, so that it outlives a manually deleted state folder."""
         return self.cache / "host-before.json"
 
     @property

@@ -1,4 +1,4 @@
-"""Reads the definitions of Argo CD's and Flux's own resources from Go's module cache."""
+"""Reads the CRDs of Argo CD and Flux from Go's module cache."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ PUBLISHED = {
         "config/crd/bases/source.toolkit.fluxcd.io_gitrepositories.yaml",
     ),
 }
-"""Module, version, and the file in it."""
+"""CRD name → module, version, and file in the module."""
 
 
 def definition(name: str) -> Path:
-    """The file with another's CustomResourceDefinition. Raises RequirementMissing without Go, CommandFailed."""
+    """The file of a third-party CustomResourceDefinition. Raises RequirementMissing without Go, CommandFailed."""
     module, version, file = PUBLISHED[name]
     return downloaded(module, version) / file

@@ -1,7 +1,7 @@
-"""Runs Kueue for a cluster: its definitions in the cluster, its controller as a process on this machine.
+"""Runs Kueue for a cluster: its CRDs in the cluster, its controller as a process on this machine.
 
-Its webhooks are the API server's to call: by URL, for Jobs alone, and only in the namespaces that are named, so that
-nobody else's Job waits for a controller that has ended. Everything is taken away again by `stop`.
+The API server calls its webhooks by URL, for Jobs only, and only in the given namespaces, so that no other Job depends
+on a controller that has ended. `stop` removes everything.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ HEALTH_PORT, METRICS_PORT, WEBHOOK_PORT = 18081, 18443, 19443
 NAMESPACE = "kueue-system"
 HOOK_NAME = "specbench-peers-kueue"
 METRICS_CERTIFICATES = Path("/etc/kueue/metrics/certs")
-"""Kueue reads them there whatever it is told, also where nobody asks for metrics."""
+"""Kueue always reads the certificates from this folder, even if metrics are not used."""
 CONFIGURATION: Mapping[str, Any] = {
     "apiVersion": f"config.{GROUP}/v1beta2",
     "kind": "Configuration",
@@ -39,7 +39,7 @@ CONFIGURATION: Mapping[str, Any] = {
     "manageJobsWithoutQueueName": False,
     "clientConnection": {"qps": 200, "burst": 400},
     "integrations": {"frameworks": ["batch/job"]},
-    "featureGates": {"VisibilityOnDemand": False},  # it would need an aggregated API server
+    "featureGates": {"VisibilityOnDemand": False},  # it requires an aggregated API server
 }
 Manifest = Mapping[str, Any]
 
@@ -77,7 +77,7 @@ class Kueue:
         self.apply(*hooks)
 
     def apply(self, *manifests: Manifest) -> None:
-        """Create or change objects, as the cluster's administrator. Raises CommandFailed."""
+        """Create or change objects as the cluster's administrator. Raises CommandFailed."""
         text = yaml.safe_dump_all(manifests)
         self._kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=text)
 
@@ -113,7 +113,7 @@ class Kueue:
         self._kubectl("wait", "--for=condition=Established", "--timeout=60s", *(f"crd/{name}" for name in named))
 
     def _definitions(self) -> dict[str, Manifest]:
-        """Kueue's own definitions; what reads them here reads the version that is stored, so nothing is converted."""
+        """Kueue's CRDs without conversion webhooks: all clients use the stored version."""
         files = sorted((KUEUE.sources() / "config/components/crd/bases").glob("*.yaml"))
         read = [yaml.safe_load(file.read_text()) for file in files]
         return {row["metadata"]["name"]: row for row in read}
@@ -143,7 +143,7 @@ def _take_back_metrics_certificates() -> None:
 
 
 def _pointed(configuration: Mapping[str, Any], selector: Manifest, authority: str) -> dict[str, Any]:
-    """Return a webhook configuration that calls our process for Jobs only."""
+    """Return a webhook configuration that calls this process for Jobs only."""
     kept = [
         row for row in configuration["webhooks"] if row["clientConfig"]["service"]["path"].endswith("-batch-v1-job")
     ]

@@ -1,16 +1,16 @@
-"""kwok's configuration: what it does with fake nodes and the pods on them. It plays the kubelet and the engine.
+"""kwok's configuration: the behaviour of fake nodes and their pods. kwok simulates the kubelet and the engines.
 
-A fake engine obeys some of the simulator's faults, so that one spec fails in one way here and with a real simulator.
-They come by `spec.engine.args` or `spec.drafters[].args`, so an axis of a campaign can choose them:
+A fake engine supports some of the simulator's faults, so that a spec fails in the same way with kwok and with a real
+simulator. They are set in `spec.engine.args` or `spec.drafters[].args`, so an axis of a campaign can select them:
 
-    --fault=never-ready     runs, and never gets ready
-    --fault=oom             is killed for its memory (OOMKilled, exit code 137) before it gets ready
-    --fault=crash-after=1   gets ready, and exits with 1 one to two seconds later
+    --fault=never-ready     runs, and never becomes ready
+    --fault=oom             is killed for its memory (OOMKilled, exit code 137) before it becomes ready
+    --fault=crash-after=1   becomes ready, and exits with 1 one to two seconds later
 
-Whatever is no engine is ready at once, and then runs: whoever plays it ends it by writing its pod's status, as a
-container does by exiting. A pod that is deleted ends first and goes then, as with a kubelet.
+Pods without an engine are ready immediately and then run until a test ends them by writing their status. A deleted pod
+ends first and is then removed, as with a kubelet.
 
-Stages exclude each other, for kwok draws one of those that match.
+Stages are mutually exclusive, because kwok selects one of the matching stages at random.
 """
 
 from __future__ import annotations
@@ -22,30 +22,30 @@ from typing import Any
 from peers.kwok.statuses import NODE_READY, ended, running
 
 NODE_LABEL = "specbench.io/fake-node"
-"""On every node that kwok plays; its value is the node's pool."""
+"""Label on every simulated node; its value is the node's pool."""
 NEVER_READY, OUT_OF_MEMORY, CRASHES = "--fault=never-ready", "--fault=oom", "--fault=crash-after=1"
 ROLE, ENGINE = "specbench.io/role", "engine"
 GRACE_MS = (30_000, 30_000)
-"""The kubelet's patience with a container that was told to end; the grace of the product's client pods."""
+"""The termination grace period of the product's client pods, after which the kubelet kills them."""
 AT_ONCE = (0, 0)
 
 Document = dict[str, Any]
 Bounds = tuple[int, int]
-"""Milliseconds, between which a delay is drawn."""
+"""Bounds of a random delay, in milliseconds."""
 
 
 @dataclass(frozen=True)
 class Pace:
-    """How long things take."""
+    """Durations of the simulated steps."""
 
     start: Bounds = (50, 200)
     """From scheduled to running."""
     load: Bounds = (200, 800)
-    """From running to ready, or to the end of a program that does not get so far."""
+    """From running to ready, or to the failure of an engine that does not become ready."""
     crash: Bounds = (1000, 2000)
     """From ready to the crash."""
     end: Bounds = (50, 300)
-    """From being told to end to ending."""
+    """From deletion to the end of the engine."""
 
 
 def configuration(pace: Pace | None = None) -> list[Document]:
@@ -54,7 +54,7 @@ def configuration(pace: Pace | None = None) -> list[Document]:
 
 
 def _options() -> Document:
-    """All that it needs: where options are given, kwok takes none of its own defaults."""
+    """All required options: kwok applies no defaults if options are given."""
     return {
         "apiVersion": "config.kwok.x-k8s.io/v1alpha1",
         "kind": "KwokConfiguration",
@@ -85,7 +85,7 @@ def _beginnings(pace: Pace) -> list[Document]:
 
 
 def _engines(pace: Pace) -> list[Document]:
-    """What engines do that run and are not deleted."""
+    """Stages of engines that run and are not deleted."""
     loading = [_alive(), _phase("Running"), _engine("In"), _ready("NotIn")]
     serving = [_alive(), _phase("Running"), _engine("In"), _ready("In")]
     loads = _fault("NotIn", NEVER_READY, OUT_OF_MEMORY)
@@ -97,18 +97,18 @@ def _engines(pace: Pace) -> list[Document]:
 
 
 def _endings(pace: Pace) -> list[Document]:
-    """What becomes of pods that are deleted."""
-    told = [_deleted(), _phase("Running")]
+    """Stages of deleted pods."""
+    deleted_and_running = [_deleted(), _phase("Running")]
     return [
         _stage("ends-before-its-start", "Pod", [_deleted(), _phase("Pending")], AT_ONCE, "phase: Failed"),
-        _stage("engine-ends", "Pod", [*told, _engine("In")], pace.end, ended(143, "Error")),
-        _stage("other-is-killed", "Pod", [*told, _engine("NotIn")], GRACE_MS, ended(137, "Error")),
+        _stage("engine-ends", "Pod", [*deleted_and_running, _engine("In")], pace.end, ended(143, "Error")),
+        _stage("other-is-killed", "Pod", [*deleted_and_running, _engine("NotIn")], GRACE_MS, ended(137, "Error")),
         _stage("ended-pod-goes", "Pod", [_deleted(), _phase("Succeeded", "Failed")], AT_ONCE, None),
     ]
 
 
 def _stage(name: str, kind: str, matches: Sequence[Document], bounds_ms: Bounds, status: str | None) -> Document:
-    """While all the matches hold for so long, the status becomes that; without one, the object goes."""
+    """A stage: after a delay in `bounds_ms` with all `matches`, set `status`, or remove the object if it is None."""
     patch = {"subresource": "status", "root": "status", "type": "strategic", "template": status}
     delay = {"durationMilliseconds": bounds_ms[0], "jitterDurationMilliseconds": bounds_ms[1]}
     return {

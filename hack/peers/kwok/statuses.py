@@ -1,6 +1,6 @@
 """The statuses that kwok's stages write, as its templates (Go's text/template, giving YAML).
 
-A strategic merge takes conditions by their type and containers by their name, so only what changes is said.
+A strategic merge takes conditions by their type and containers by their name, so only changes are included.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ conditions:
 
 
 def running(*, ready: bool) -> str:
-    """A pod whose containers run."""
+    """The status of a pod whose containers run."""
     state = ["    running:", "      startedAt: {{ $now | Quote }}"]
     return _status("Running", state, ready=ready, pod=("startTime: {{ $now | Quote }}",))
 
 
 def ended(code: int, reason: str) -> str:
-    """A pod whose containers ended by themselves or were killed."""
+    """The status of a pod whose containers exited or were killed."""
     state = [
         "    running: null",
         "    terminated:",

@@ -1,10 +1,10 @@
 """A site for many concurrent runs: a real control plane and S3, kwok's GPU nodes, stand-in clients, the operator.
 
-    with played_site(cluster, tmp_path) as site:
+    with simulated_site(cluster, tmp_path) as site:
         run = site.create("one", {"spec.engine.args": ["--fault=oom"]})     # or any object with site.spec() in it
         with OperatorKills(site.operator, 5, drawn_seed()):
             run.ends("Failed")
-        assert site.wrongs() == []
+        assert site.violations() == []
 
 Real are: API server, scheduler, controllers, the operator and its permissions, the store with every object, and the
 results. Simulated are: kubelets and engines (`peers.kwok.stages`), and clients (`stand_in_measurement`).
