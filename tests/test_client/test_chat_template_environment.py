@@ -8,7 +8,7 @@ import pytest
 from jinja2 import TemplateError
 
 from specbench_client.workload.chat_template.template import compile_template
-from specbench_testing.chat_templates import CHATML, said
+from specbench_testing.chat_templates import CHATML, chat
 
 DAY = date(2026, 2, 3)
 
@@ -18,7 +18,7 @@ def rendered(source: str, **variables: object) -> str:
 
 
 def test_blocks_leave_no_whitespace_of_their_own() -> None:
-    text = rendered(CHATML, messages=said(" hi "), add_generation_prompt=True)
+    text = rendered(CHATML, messages=chat(" hi "), add_generation_prompt=True)
     assert text == ("<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n")
 
 

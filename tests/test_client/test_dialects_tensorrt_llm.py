@@ -142,7 +142,7 @@ def test_a_token_that_ends_the_answer_and_is_taken_out_is_in_its_average() -> No
 
 def test_without_an_average_the_chunks_tell_and_say_so() -> None:
     decoded = DecodedAnswer((StreamStep(3, 2), StreamStep(3, 0)))
-    acceptance = read(tensorrt_llm(decoded, told=False)).acceptance
+    acceptance = read(tensorrt_llm(decoded, with_average=False)).acceptance
     assert acceptance == RequestAcceptance(steps=2, accepted_tokens=2, source=AcceptanceSource.CHUNKS)
 
 

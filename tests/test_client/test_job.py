@@ -261,6 +261,6 @@ def test_a_store_that_does_not_answer_is_not_waited_for(
     counted.recount()
 
     assert counted.measured == 0
-    silent.speak.set()
+    silent.release.set()
     counted.recount()
     assert counted.measured == 1

@@ -118,7 +118,7 @@ async def _look(folder: Path) -> dict[str, Seen]:
                 for way, how in WAYS.items():
                     await tab.look(**how)
                     ways[way] = await tab.value(LOOKS)
-                found[name] = Seen(ways, tab.asked, tab.complained, await tab.paper())
+                found[name] = Seen(ways, tab.requested, tab.errors, await tab.paper())
     return found
 
 

@@ -15,7 +15,7 @@ from specbench_testing.installed_product import InstalledProduct
 
 @pytest.fixture(scope="session")
 def product(cluster: Cluster, image: str) -> Iterator[InstalledProduct]:
-    """A release of its own, so that one that somebody looks at stays as it is."""
+    """Installs a separate release, so that existing releases stay unchanged."""
     if cluster.ground is None:
         pytest.skip("SPECBENCH_KUBECONFIG is a foreign cluster: S3 and kills need the one that hack/cluster makes")
     name = f"end-to-end-{uuid.uuid4().hex[:6]}"

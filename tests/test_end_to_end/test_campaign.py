@@ -1,6 +1,6 @@
-"""Campaigns on 64 GPUs that are not there: a matrix to its end, whatever befalls the operator; a budget that stops one.
+"""Campaigns on 64 simulated GPUs: a matrix completes while the operator is killed, and a budget stops a campaign.
 
-Engines and clients are played (`specbench_testing.simulated_site` says what that means and what it does not show).
+Engines and clients are simulated; `specbench_testing.simulated_site` describes what this does not cover.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ class Campaign:
     def status(self) -> dict[str, Any]:
         return dict(retry_until_available(lambda: self._site.site.campaigns.get(NAME)).get("status") or {})
 
-    def counted(self, word: str) -> int:
-        return int(self.status().get("counts", {}).get(word, 0))
+    def counted(self, outcome: str) -> int:
+        return int(self.status().get("counts", {}).get(outcome, 0))
 
-    def said(self, kind: str) -> str:
+    def condition_status(self, kind: str) -> str:
         return "".join(row["status"] for row in self.status().get("conditions", []) if row["type"] == kind)
 
     def runs(self) -> list[ClusterRun]:
@@ -75,7 +75,7 @@ Sides = tuple[int, int, int]
 
 
 def matrix(site: SimulatedSite, sides: Sides, **spec: Any) -> dict[str, Any]:
-    """Three axes of so many values, one row of combinations excluded, and runs included whose engines all fail."""
+    """Three axes with these numbers of values, one excluded row, and included runs whose engines all fail."""
     seeds, drafts, lookups = (list(range(1, side + 1)) for side in sides)
     return {
         "template": {"spec": site.spec({"spec.placement": placement(4)})},
@@ -91,8 +91,8 @@ def matrix(site: SimulatedSite, sides: Sides, **spec: Any) -> dict[str, Any]:
     }
 
 
-def comes_to_its_end(site: SimulatedSite, sides: Sides, kills: int, longest_life_s: float = 3.0) -> None:
-    """Suspended in the middle and resumed, while the operator is killed."""
+def check_campaign_completes(site: SimulatedSite, sides: Sides, kills: int, longest_life_s: float = 3.0) -> None:
+    """Suspend the campaign halfway and resume it, while the operator is killed."""
     total = prod(sides) - sides[-1] + FAILING
     with OperatorKills(site.operator, kills, drawn_seed(), (0.5, longest_life_s)) as killing:
         campaign = Campaign(site, matrix(site, sides))
@@ -103,13 +103,13 @@ def comes_to_its_end(site: SimulatedSite, sides: Sides, kills: int, longest_life
         campaign.suspend(suspended=False)
         eventually(lambda: len(campaign.runs()) == total, f"runs are missing: {campaign.status()}", WITHIN_S)
         ended = all_end(campaign.runs(), WITHIN_S)
-        assert killing.done, f"it was over after {len(killing.at)} kills"
-    eventually(lambda: campaign.said("Ready") == "True", f"it does not end: {campaign.status()}")
-    assert cut_off, "it was suspended when all had ended"
-    assert site.wrongs(cut_off) == []
-    eventually(lambda: site.left() == [] and site.gpus() == 0, f"something is left: {site.left()}")
+        assert killing.done, f"the campaign ended after {len(killing.at)} kills"
+    eventually(lambda: campaign.condition_status("Ready") == "True", f"the campaign does not end: {campaign.status()}")
+    assert cut_off, "no run was active when the campaign was suspended"
+    assert site.violations(cut_off) == []
+    eventually(lambda: site.left() == [] and site.gpus() == 0, f"objects are left: {site.left()}")
     assert len(campaign.runs()) == total == len(ended)
-    counts = [campaign.counted(word) for word in ("total", "succeeded", "failed")]
+    counts = [campaign.counted(outcome) for outcome in ("total", "succeeded", "failed")]
     assert counts == [total, total - FAILING, FAILING]
     for run in campaign.runs():
         if ended[run.name]["phase"] == "Succeeded":
@@ -117,24 +117,30 @@ def comes_to_its_end(site: SimulatedSite, sides: Sides, kills: int, longest_life
 
 
 @pytest.mark.timeout(600)
-def test_a_campaign_comes_to_its_end_although_the_operator_is_killed(site: SimulatedSite) -> None:
-    comes_to_its_end(site, (3, 2, 2), kills=3)
+def test_a_campaign_completes_while_the_operator_is_killed(site: SimulatedSite) -> None:
+    check_campaign_completes(site, (3, 2, 2), kills=3)
 
 
 @pytest.mark.chaos
 @pytest.mark.timeout(1800)
-def test_sixty_runs_come_to_their_end_although_the_operator_is_killed_twenty_times(site: SimulatedSite) -> None:
-    comes_to_its_end(site, (4, 4, 4), kills=20, longest_life_s=6.0)
+def test_sixty_runs_complete_while_the_operator_is_killed_twenty_times(site: SimulatedSite) -> None:
+    check_campaign_completes(site, (4, 4, 4), kills=20, longest_life_s=6.0)
 
 
 @pytest.mark.timeout(600)
-def test_a_campaign_stops_when_its_budget_is_spent(site: SimulatedSite) -> None:
+def test_a_campaign_stops_when_its_budget_is_exhausted(site: SimulatedSite) -> None:
     gpu_hours = 4 * 30 / 3600  # three or four of the 26 runs
     campaign = Campaign(site, matrix(site, (3, 3, 3), budget={"gpuHours": gpu_hours}, parallelism=2))
-    eventually(lambda: campaign.said("BudgetExhausted") == "True", f"it goes on: {campaign.status()}", WITHIN_S)
-    eventually(lambda: site.gpus() == 0, "GPUs are held although the budget is spent")
-    # The GPUs are free a moment before the last run says so: until then the campaign is told as ending (Reconciling).
-    eventually(lambda: campaign.said("Stalled") == "True", f"it does not say that it waits: {campaign.status()}")
-    assert campaign.said("Ready") == "False"
+    eventually(
+        lambda: campaign.condition_status("BudgetExhausted") == "True",
+        f"the campaign continues: {campaign.status()}",
+        WITHIN_S,
+    )
+    eventually(lambda: site.gpus() == 0, "GPUs are held after the budget is exhausted")
+    # The GPUs are free shortly before the last run reports it; until then the campaign is Reconciling.
+    eventually(
+        lambda: campaign.condition_status("Stalled") == "True", f"the campaign is not Stalled: {campaign.status()}"
+    )
+    assert campaign.condition_status("Ready") == "False"
     assert len(campaign.runs()) < campaign.counted("total")
-    assert site.wrongs(cut_off={run.uid for run in campaign.runs()}) == []
+    assert site.violations(cut_off={run.uid for run in campaign.runs()}) == []

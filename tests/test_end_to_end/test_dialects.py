@@ -1,7 +1,7 @@
-"""The same run on the installed product in each dialect of the simulator: the same answer, and the simulator's truth.
+"""The same run in each dialect of the simulator has equal results, which match what the simulator did.
 
-What the simulator does follows from model, prompt and seed alone. So the truth is that of a run of the same spec on
-this machine, and holds for every dialect.
+The simulator's behaviour depends only on model, prompt and seed. A local run of the same spec therefore gives the
+ground truth for every dialect.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ TURN = ["prompt_id", "turn"]
 COUNTED = ["output_tokens", "steps", "accepted_tokens"]
 
 
-def test_every_dialect_tells_the_same_and_it_is_what_the_engine_did(product: InstalledProduct, tmp_path: Path) -> None:
+def test_every_dialect_gives_the_same_results_as_the_ground_truth(product: InstalledProduct, tmp_path: Path) -> None:
     begun = {
         dialect: product.begin(f"speaks-{dialect}", {"spec.engine.dialect": str(dialect), "spec.drafters": [DRAFTER]})
         for dialect in SIMULATED_DIALECTS
@@ -44,20 +44,20 @@ def test_every_dialect_tells_the_same_and_it_is_what_the_engine_did(product: Ins
         figures = stored.json("summary.json")["cells"][1]["figures"]
         assert figures["acceptance_length_emitted_pooled"]["value"] == pytest.approx(length), dialect
         if dialect is DialectName.TENSORRT_LLM:
-            assert "position_acceptance_rate_1" not in figures, "its wire tells the mean of a request and no more"
+            assert "position_acceptance_rate_1" not in figures, "its stream contains only the mean of a request"
             continue
-        said = [figures[f"position_acceptance_rate_{position}"]["value"] for position in range(1, K + 1)]
-        assert said == pytest.approx(real), dialect
+        rates = [figures[f"position_acceptance_rate_{position}"]["value"] for position in range(1, K + 1)]
+        assert rates == pytest.approx(real), dialect
 
 
 def _truth(folder: Path) -> pd.DataFrame:
-    """What the engine did in each turn, by prompt and turn."""
+    """The simulator's ground truth, by prompt and turn."""
     written, results = folder / "truth.jsonl", folder / "out"
-    told = {
+    edits = {
         "spec.workloads[0].dataset.uri": str(ROOT / "examples/prompts.jsonl"),
         "spec.drafters": [DRAFTER | {"args": [f"--truth={written}"]}],
     }
-    (folder / "run.yaml").write_text(yaml.safe_dump(small_run("truth", told)))
+    (folder / "run.yaml").write_text(yaml.safe_dump(small_run("truth", edits)))
     specbench = str(Path(sys.executable).with_name("specbench"))
     command = [specbench, "run", str(folder / "run.yaml"), "--results", str(results)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=400, check=False)

@@ -1,6 +1,6 @@
-"""Engines that fail in every way that a user meets: named in status, GPUs free, and the other arm goes on.
+"""Engine failures are reported in status, release their GPUs and leave the other arm its results.
 
-The runs are started together and awaited one by one: each waits for deadlines most of its time.
+The runs start together and are awaited one by one, because each mostly waits for deadlines.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ NO_IMAGE = "registry.invalid/no-such-engine:none"
 
 @dataclass(frozen=True)
 class Failure:
-    """`words`: what the message must hold for a person to know what to do. `arms`: those that fail."""
+    """`text`: text that the message must contain. `arms`: the arms that fail."""
 
     edits: dict[str, Any]
     reason: str
-    words: str
+    text: str
     arms: tuple[str, ...] = ("eagle3",)
 
 
@@ -51,12 +51,12 @@ FAILURES = {
 
 @pytest.fixture(scope="module")
 def failing(product: InstalledProduct) -> dict[str, tuple[ClusterRun, StoredRun]]:
-    """All of them, begun at once."""
+    """All failing runs, started at the same time."""
     return {name: product.begin(name, failure.edits) for name, failure in FAILURES.items()}
 
 
 @pytest.mark.parametrize("name", FAILURES)
-def test_a_failure_is_named_frees_its_gpus_and_leaves_the_other_arm_its_results(
+def test_a_failure_is_reported_releases_its_gpus_and_keeps_the_other_arm(
     failing: dict[str, tuple[ClusterRun, StoredRun]], name: str
 ) -> None:
     failure, (run, stored) = FAILURES[name], failing[name]
@@ -64,17 +64,17 @@ def test_a_failure_is_named_frees_its_gpus_and_leaves_the_other_arm_its_results(
     status = run.ends("Failed" if alone else "Succeeded")
     rows = {row["arm"]: row for row in status["groups"]}
     assert {arm: rows[arm]["reason"] for arm in failure.arms} == dict.fromkeys(failure.arms, failure.reason)
-    assert all(failure.words in rows[arm]["message"] for arm in failure.arms), rows
-    assert run.said("EngineReady")[:2] == run.said("MeasurementComplete")[:2] == ("False", failure.reason)
-    assert failure.words in run.said("EngineReady")[2]
-    run.tells(failure.reason)
+    assert all(failure.text in rows[arm]["message"] for arm in failure.arms), rows
+    assert run.condition("EngineReady")[:2] == run.condition("MeasurementComplete")[:2] == ("False", failure.reason)
+    assert failure.text in run.condition("EngineReady")[2]
+    run.wait_for_events(failure.reason)
     assert status["points"]["failed"] == len(failure.arms)
     if not alone:
-        assert stored.wrongs(stored.points()[:1]) == []
+        assert stored.violations(stored.points()[:1]) == []
         assert rows["none"]["state"] == "Done"
-        assert run.said("Ready")[0] == "True"
-        assert run.said("Trustworthy")[0] == "False", "half a comparison is none"
+        assert run.condition("Ready")[0] == "True"
+        assert run.condition("Trustworthy")[0] == "False", "a comparison needs both arms"
     else:
-        assert run.said("Stalled")[:2] == ("True", failure.reason)
+        assert run.condition("Stalled")[:2] == ("True", failure.reason)
         assert stored.manifests() == {}
-    eventually(lambda: run.at_work() == [] and run.gpus() == 0, f"something is left: {run.at_work()}")
+    eventually(lambda: run.active_objects() == [] and run.gpus() == 0, f"objects are left: {run.active_objects()}")

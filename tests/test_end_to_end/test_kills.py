@@ -1,7 +1,7 @@
-"""What may die under a run: the run ends well all the same, nothing is measured twice, nothing is left behind.
+"""A run survives kills: it completes, measures nothing twice and leaves no objects behind.
 
-One of each kind is part of `make test`; `make test-chaos` kills ten times as often, at moments that are drawn. The seed
-is printed; SPECBENCH_CHAOS_SEED gives the same moments again.
+`make test` runs one kill of each kind; `make test-chaos` runs ten of each at random times and prints the seed.
+SPECBENCH_CHAOS_SEED repeats the same times.
 """
 
 from __future__ import annotations
@@ -24,57 +24,57 @@ pytestmark = [pytest.mark.cluster, pytest.mark.alone, pytest.mark.timeout(900), 
 
 ROUNDS = 10
 DRAWS = 3
-"""So often a moment is drawn again, where the run had ended before there was anything to kill."""
+"""How often a kill is repeated with another time because the run had already ended."""
 SEED = os.environ.get("SPECBENCH_CHAOS_SEED") or secrets.token_hex(4)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_run_survives_the_death_of(product: InstalledProduct, kind: str) -> None:
+def test_a_run_survives_the_kill_of(product: InstalledProduct, kind: str) -> None:
     def half_measured(_: ClusterRun, stored: StoredRun) -> None:
-        eventually(lambda: stored.versions(".parquet"), "no records come to S3", 120)
-        assert not stored.manifests(), "the first point was over before anything could happen to it"
+        eventually(lambda: stored.versions(".parquet"), "no records are stored in S3", 120)
+        assert not stored.manifests(), "the first point ended before the kill"
 
-    stored = survives(product, kind, half_measured, Random(kind))
+    stored = run_with_kill(product, kind, half_measured, Random(kind))
     assert stored
     if kind in ("client", "engine"):
-        assert stored.unnamed(), "what was measured before the kill is no result, and stays where it is"
+        assert stored.unnamed(), "records from before the kill are kept without a manifest"
 
 
 @pytest.mark.chaos
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("number", range(ROUNDS))
-def test_a_run_survives_at_any_moment_the_death_of(product: InstalledProduct, kind: str, number: int) -> None:
+def test_a_run_survives_a_kill_at_a_random_time_of(product: InstalledProduct, kind: str, number: int) -> None:
     chance = Random(f"{SEED} {kind} {number}")
     print(f"SPECBENCH_CHAOS_SEED={SEED}")  # noqa: T201 - pytest shows it when it fails
     for _ in range(DRAWS):
         moment = KillMoment.drawn(kind, chance)
 
-        def its_moment(run: ClusterRun, _: StoredRun, at: KillMoment = moment) -> None:
+        def at_random_time(run: ClusterRun, _: StoredRun, at: KillMoment = moment) -> None:
             at.wait(run)
 
-        if survives(product, kind, its_moment, chance):
+        if run_with_kill(product, kind, at_random_time, chance):
             return
-    pytest.fail(f"each of {DRAWS} runs had ended before there was anything to kill")
+    pytest.fail(f"each of {DRAWS} runs ended before the kill")
 
 
-def survives(
+def run_with_kill(
     product: InstalledProduct, kind: str, until: Callable[[ClusterRun, StoredRun], None], chance: Random
 ) -> StoredRun | None:
-    """One run with one kill, and what it stored; None where it had ended before. Fails for anything that is wrong."""
+    """One run with one kill: returns its stored results, or None if it ended before. Fails on any violation."""
     run, stored = product.begin(f"kill-{kind}", {"spec.engine.args": SLOW})
-    with RunWatcher(run, stored) as witness:
+    with RunWatcher(run, stored) as watcher:
         until(run, stored)
         stage = [*STAGES, "over", "not begun"][stage_of(run)]
         killed = kill(kind, product, run, chance)
-        print(f"{run.name}: killed {killed}, its state being: {stage}")  # noqa: T201
+        print(f"{run.name}: killed {killed} at stage: {stage}")  # noqa: T201
         status = run.ends()
-        eventually(lambda: run.at_work() == [], f"left behind: {run.at_work()}")
-    assert witness.offences == []
-    assert stored.wrongs() == []
+        eventually(lambda: run.active_objects() == [], f"left behind: {run.active_objects()}")
+    assert watcher.violations == []
+    assert stored.violations() == []
     assert status["progress"] == "2/2"
     assert run.gpus() == 0
     assert all(row["state"] == "Done" for row in status["groups"])
-    assert len(witness.launches) == sum(row["attempt"] + 1 for row in status["groups"]), witness.launches
+    assert len(watcher.launches) == sum(row["attempt"] + 1 for row in status["groups"]), watcher.launches
     lost = sum(row["attempt"] for row in status["groups"])
     assert lost <= (kind == "engine"), f"launches were lost: {status['groups']}"
     return stored if killed else None

@@ -1,4 +1,4 @@
-"""Fake nodes come, are what the scheduler counts with, and go without a trace."""
+"""Fake nodes are added, offer GPUs to the scheduler, and are removed completely."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ def pod(name: str, gpus: int) -> dict[str, Any]:
     return {"metadata": {"name": name, "labels": {ROLE: "engine"}}, "spec": {**spec, "restartPolicy": "Never"}}
 
 
-def test_gpus_are_counted_and_nothing_is_left(cluster: Cluster) -> None:
+def test_fake_gpus_are_scheduled_and_the_nodes_are_removed_completely(cluster: Cluster) -> None:
     with cluster.namespace("kwok") as namespace:
         path = f"/api/v1/namespaces/{namespace}/pods"
         eventually(lambda: cluster.call("GET", path.replace("pods", "serviceaccounts"))["items"], "no service account")
 
-        def says(name: str, kind: str, status: str) -> None:
-            def said() -> str:
+        def wait_for_condition(name: str, kind: str, status: str) -> None:
+            def condition_status() -> str:
                 rows = cluster.call("GET", f"{path}/{name}")["status"].get("conditions", [])
                 return "".join(row["status"] for row in rows if row["type"] == kind)
 
-            eventually(lambda: said() == status, f"{name} is not {kind}={status}")
+            eventually(lambda: condition_status() == status, f"{name} is not {kind}={status}")
 
         with KwokNodes(cluster, nodes=1, gpus=8) as nodes:
             cluster.call("POST", path, pod("first", gpus=5))
-            says("first", "Ready", "True")
+            wait_for_condition("first", "Ready", "True")
             cluster.call("POST", path, pod("second", gpus=5))
-            says("second", "PodScheduled", "False")
+            wait_for_condition("second", "PodScheduled", "False")
             cluster.call("DELETE", f"{path}/first")
-            says("second", "Ready", "True")
+            wait_for_condition("second", "Ready", "True")
         assert nodes.pods() == []
     assert cluster.call("GET", "/api/v1/nodes", query={"labelSelector": NODE_LABEL})["items"] == []
     held = {row["metadata"]["name"] for row in cluster.call("GET", _LEASES)["items"]}

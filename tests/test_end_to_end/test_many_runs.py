@@ -1,6 +1,6 @@
-"""Twelve runs at once on 64 GPUs that are not there, on a real control plane, while the operator is killed five times.
+"""Twelve concurrent runs on 64 simulated GPUs and a real control plane, while the operator is killed five times.
 
-Engines and clients are played (`specbench_testing.simulated_site` says what that means and what it does not show).
+Engines and clients are simulated; `specbench_testing.simulated_site` describes what this does not cover.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ WITHIN_S = 300.0
 HEALTHY = [f"healthy-{number}" for number in range(8)]
 FAILING = {"oom": (OUT_OF_MEMORY, "OOMKilled"), "mute": (NEVER_READY, "NeverReady"), "crash": (CRASHES, "Crashed")}
 SLOW = "--base-ms=96"
-"""Points last twenty times as long: time in which something can happen to them."""
+"""Makes points last twenty times as long, so that events can occur during them."""
 
 
 @pytest.fixture
@@ -40,42 +40,42 @@ def site(cluster: Cluster, crd: Definition, tmp_path: Path) -> Iterator[Simulate
 
 
 def edits(fault: str | None = None) -> dict[str, Any]:
-    """Of a run whose engines have four GPUs each; the drafter's fails where a fault is given."""
+    """Edits of a run whose engines have four GPUs each; with a fault, the drafter's engine fails."""
     failing = {"spec.drafters[0].args": [fault], "spec.startupDeadlineSeconds": 20} if fault else {}
     return {"spec.placement": placement(4), "spec.engine.args": [SLOW], **failing}
 
 
-def test_twelve_runs_come_to_their_answers_although_the_operator_is_killed_five_times(site: SimulatedSite) -> None:
+def test_twelve_runs_complete_while_the_operator_is_killed_five_times(site: SimulatedSite) -> None:
     with OperatorKills(site.operator, KILLS, drawn_seed()) as kills:
         healthy = [site.create(name, edits()) for name in HEALTHY]
         failing = {name: site.create(name, edits(fault)) for name, (fault, _) in FAILING.items()}
         paused = site.create("paused", edits())
-        suspended_in_the_middle(site, paused)
+        suspend_halfway(site, paused)
         ended = all_end([*healthy, *failing.values(), paused], WITHIN_S)
-        assert kills.done, f"it was over after {len(kills.at)} kills"
+        assert kills.done, f"the runs ended after {len(kills.at)} kills"
     assert max(kills.at) < max(datetime.fromisoformat(status["completionTime"]) for status in ended.values())
-    assert site.wrongs(cut_off=[paused.uid]) == []
-    eventually(lambda: site.left() == [] and site.gpus() == 0, f"something is left: {site.left()}")
+    assert site.violations(cut_off=[paused.uid]) == []
+    eventually(lambda: site.left() == [] and site.gpus() == 0, f"objects are left: {site.left()}")
     for run in (*healthy, paused):
-        measured_whole(site, run, ended[run.name])
+        check_complete(site, run, ended[run.name])
     for name, (_, reason) in FAILING.items():
         rows = {row["arm"]: row for row in ended[name]["groups"]}
         assert (rows["none"]["state"], rows["ngram"]["reason"]) == ("Done", reason)
-        assert failing[name].said("EngineReady")[:2] == ("False", reason)
+        assert failing[name].condition("EngineReady")[:2] == ("False", reason)
         assert POINTS // 2 <= len(site.measured(failing[name])) < POINTS
 
 
-def suspended_in_the_middle(site: SimulatedSite, run: ClusterRun) -> None:
-    """Suspended as soon as something of it is measured; its GPUs are free; then it goes on."""
+def suspend_halfway(site: SimulatedSite, run: ClusterRun) -> None:
+    """Suspend the run after its first point, wait until its GPUs are free, and resume it."""
     eventually(lambda: site.measured(run), f"nothing of {run.name} is measured: {run.status()}", WITHIN_S)
     run.suspend(suspended=True)
-    run.reaches("Suspended")
+    run.wait_for_phase("Suspended")
     eventually(lambda: run.gpus() == 0, f"{run.name} holds GPUs although it is suspended")
     run.suspend(suspended=False)
 
 
-def measured_whole(site: SimulatedSite, run: ClusterRun, status: dict[str, Any]) -> None:
-    """The answer is there, and S3 holds every point once."""
+def check_complete(site: SimulatedSite, run: ClusterRun, status: dict[str, Any]) -> None:
+    """The run has results, and S3 contains every point once."""
     stored = site.stored(run)
     assert (status["phase"], status["progress"]) == ("Succeeded", f"{POINTS}/{POINTS}"), status
     assert sorted(site.measured(run)) == sorted(stored.points())

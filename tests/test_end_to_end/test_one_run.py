@@ -1,4 +1,4 @@
-"""What a test asks of a run is awaited: the operator acts, then writes status, then posts Events."""
+"""The test helpers wait for a run: the operator acts, then writes status, then posts Events."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from specbench_testing.cluster_run import ClusterRun
 from specbench_testing.operator_process import OperatorSite
 
 LATE = 3
-"""At which look what is asked for is there."""
+"""The read from which on the answer is complete."""
 
 
-class Slow:
-    """As much of an API server as is asked; each of its answers is complete from the third look on."""
+class SlowServer:
+    """A minimal API server whose answers are complete from the third read on."""
 
     def __init__(self) -> None:
-        self.looks = 0
+        self.reads = 0
 
     def call(self, method: str, path: str, body: Any = None, **_: Any) -> Any:
         if method == "POST":
             return {"status": {"allowed": True}}
-        self.looks += 1
-        there = self.looks >= LATE
+        self.reads += 1
+        there = self.reads >= LATE
         if path.endswith("/events"):
             return {"items": [{"reason": "First"}, *([{"reason": "Second"}] if there else [])]}
-        row = {"type": "Ready", "status": "True" if there else "False", "reason": "Done", "message": f"{self.looks}"}
+        row = {"type": "Ready", "status": "True" if there else "False", "reason": "Done", "message": f"{self.reads}"}
         status = {"phase": "Succeeded" if there else "Running", "conditions": [row]}
-        return {"status": status | ({"completionTime": "now"} if self.looks > LATE else {})}
+        return {"status": status | ({"completionTime": "now"} if self.reads > LATE else {})}
 
 
 @pytest.fixture(autouse=True)
@@ -38,40 +38,40 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def server() -> Slow:
-    return Slow()
+def server() -> SlowServer:
+    return SlowServer()
 
 
 @pytest.fixture
-def run(server: Slow) -> ClusterRun:
+def run(server: SlowServer) -> ClusterRun:
     cluster: Cluster = server  # type: ignore[assignment]
     return ClusterRun(cluster, "default", "demo", "uid")
 
 
 @pytest.fixture
-def site(server: Slow) -> OperatorSite:
+def site(server: SlowServer) -> OperatorSite:
     cluster: Cluster = server  # type: ignore[assignment]
     return OperatorSite(cluster, "default")
 
 
-def test_events_are_waited_for(run: ClusterRun, site: OperatorSite, server: Slow) -> None:
-    run.tells("First", "Second")
-    assert server.looks == LATE
-    server.looks = 0
-    site.tells("First", "Second")
-    assert server.looks == LATE
+def test_helpers_wait_for_events(run: ClusterRun, site: OperatorSite, server: SlowServer) -> None:
+    run.wait_for_events("First", "Second")
+    assert server.reads == LATE
+    server.reads = 0
+    site.wait_for_events("First", "Second")
+    assert server.reads == LATE
 
 
-def test_what_is_given_is_what_was_looked_at_and_not_a_later_look(
-    run: ClusterRun, site: OperatorSite, server: Slow
+def test_helpers_return_the_observed_state_without_another_read(
+    run: ClusterRun, site: OperatorSite, server: SlowServer
 ) -> None:
-    assert site.reaches("demo", "Succeeded")["conditions"][0]["message"] == f"{LATE}"
-    server.looks = 0
-    assert site.comes_to_say("demo", "Ready", "True", "Done") == f"{LATE}"
-    server.looks = 0
+    assert site.wait_for_phase("demo", "Succeeded")["conditions"][0]["message"] == f"{LATE}"
+    server.reads = 0
+    assert site.wait_for_condition("demo", "Ready", "True", "Done") == f"{LATE}"
+    server.reads = 0
     assert run.ends()["conditions"][0]["message"] == f"{LATE + 1}"
 
 
-def test_what_does_not_come_is_told(site: OperatorSite) -> None:
-    with pytest.raises(AssertionError, match="demo does not say Ready=\\('Unknown',\\)"):
-        site.comes_to_say("demo", "Ready", "Unknown", within_s=0.05)
+def test_a_condition_that_does_not_occur_is_reported(site: OperatorSite) -> None:
+    with pytest.raises(AssertionError, match="demo does not report Ready=\\('Unknown',\\)"):
+        site.wait_for_condition("demo", "Ready", "Unknown", within_s=0.05)

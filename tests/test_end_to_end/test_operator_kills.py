@@ -1,4 +1,4 @@
-"""Kills at drawn moments: so many as were asked for, the same moments for the same seed, and an operator that lives."""
+"""OperatorKills: the number of kills, equal times for equal seeds, and a running operator afterwards."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from specbench_testing.operator_process import OperatorProcess, eventually
 QUICK = (0.0, 0.01)
 
 
-class Immortal:
-    """As much of an operator as is killed."""
+class FakeOperator:
+    """A minimal operator that can be killed and started."""
 
     def __init__(self, log: Path) -> None:
         self.log = log
@@ -38,38 +38,36 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(operator_kills, "AWAY_S", QUICK)
 
 
-def kills_of(immortal: Immortal, times: int, lives_s: tuple[float, float] = QUICK) -> OperatorKills:
-    operator: OperatorProcess = immortal  # type: ignore[assignment]
+def kills_of(fake_operator: FakeOperator, times: int, lives_s: tuple[float, float] = QUICK) -> OperatorKills:
+    operator: OperatorProcess = fake_operator  # type: ignore[assignment]
     return OperatorKills(operator, times, "seed", lives_s)
 
 
-def test_it_is_killed_so_often_and_lives_afterwards(tmp_path: Path) -> None:
-    immortal = Immortal(tmp_path / "log")
-    with kills_of(immortal, 3) as kills:
+def test_the_operator_is_killed_as_often_as_requested_and_runs_afterwards(tmp_path: Path) -> None:
+    fake_operator = FakeOperator(tmp_path / "log")
+    with kills_of(fake_operator, 3) as kills:
         eventually(lambda: kills.done)
-    assert immortal.signals == [signal.SIGKILL] * 3
+    assert fake_operator.signals == [signal.SIGKILL] * 3
     assert len(kills.at) == 3
-    assert immortal.healthy()
+    assert fake_operator.healthy()
 
 
-def test_what_is_over_is_killed_no_more(tmp_path: Path) -> None:
-    immortal = Immortal(tmp_path / "log")
-    with kills_of(immortal, 3, lives_s=(60, 60)) as kills:
+def test_leaving_the_context_stops_the_kills(tmp_path: Path) -> None:
+    fake_operator = FakeOperator(tmp_path / "log")
+    with kills_of(fake_operator, 3, lives_s=(60, 60)) as kills:
         assert not kills.done
-    assert immortal.signals == []
+    assert fake_operator.signals == []
 
 
-def test_an_operator_that_ended_by_itself_is_told(tmp_path: Path) -> None:
-    immortal = Immortal(tmp_path / "log")
-    immortal.log.write_text("what it said")
-    immortal.ended = 1
-    with pytest.raises(AssertionError, match="what it said"), kills_of(immortal, 3) as kills:
+def test_an_operator_that_exits_by_itself_is_reported(tmp_path: Path) -> None:
+    fake_operator = FakeOperator(tmp_path / "log")
+    fake_operator.log.write_text("what it said")
+    fake_operator.ended = 1
+    with pytest.raises(AssertionError, match="what it said"), kills_of(fake_operator, 3) as kills:
         eventually(lambda: kills.done)
 
 
-def test_a_seed_that_is_given_is_taken_and_any_is_printed(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_given_seed_is_used_and_printed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("SPECBENCH_CHAOS_SEED", "again")
     assert drawn_seed() == "again"
     assert capsys.readouterr().out == "SPECBENCH_CHAOS_SEED=again\n"

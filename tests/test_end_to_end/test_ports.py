@@ -1,4 +1,4 @@
-"""Ports for servers of tests: one test's own from their choice on, before its server binds them and between two."""
+"""Ports for test servers stay reserved from `free_port` on, before and between binds."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ import pytest
 
 from specbench_testing.ports import LOCALHOST, free_port
 
-ASKED = 200
+COUNT = 200
 
 
-def test_nobody_is_given_a_port_that_was_chosen() -> None:
-    """Not even who allows sharing; of a thousand free ports or so that are asked for, each is another."""
-    chosen = {free_port() for _ in range(ASKED)}
-    assert len(chosen) == ASKED
+def test_a_chosen_port_is_not_assigned_to_another_socket() -> None:
+    """Not even with address or port sharing; all chosen ports differ."""
+    chosen = {free_port() for _ in range(COUNT)}
+    assert len(chosen) == COUNT
     for option in (None, socket.SO_REUSEADDR, socket.SO_REUSEPORT):
-        for _ in range(ASKED):
-            with socket.socket() as asking:
+        for _ in range(COUNT):
+            with socket.socket() as other:
                 if option is not None:
-                    asking.setsockopt(socket.SOL_SOCKET, option, 1)
-                asking.bind((LOCALHOST, 0))
-                assert asking.getsockname()[1] not in chosen
+                    other.setsockopt(socket.SOL_SOCKET, option, 1)
+                other.bind((LOCALHOST, 0))
+                assert other.getsockname()[1] not in chosen
 
 
 @pytest.mark.parametrize("option", [socket.SO_REUSEADDR, socket.SO_REUSEPORT])
 @pytest.mark.parametrize("address", [LOCALHOST, "0.0.0.0"])
-def test_a_server_binds_it_again_and_again_and_between_two_nobody_is_there(option: int, address: str) -> None:
+def test_a_server_can_bind_a_chosen_port_repeatedly(option: int, address: str) -> None:
     port = free_port()
     for _ in range(2):
         with pytest.raises(ConnectionRefusedError):

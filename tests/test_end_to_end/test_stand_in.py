@@ -1,4 +1,4 @@
-"""The stand-in for client Jobs: what it leaves in a store is a client's, and it never claims more than it did."""
+"""The stand-in for client Jobs stores what a client stores, and reports only work that it has done."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ def make(tmp_path: Path) -> Callable[[str], StandInClient]:
     return lambda client: StandInClient(PLAN, store, tmp_path / "spool" / client, client, log)
 
 
-def around(**changes: Any) -> Surroundings:
-    calm = Surroundings(threading.Event(), engine_serves=lambda: True, still_wanted=lambda: True)
+def surroundings(**changes: Any) -> Surroundings:
+    calm = Surroundings(threading.Event(), engine_serves=lambda: True, pod_exists=lambda: True)
     return replace(calm, **changes)
 
 
@@ -73,20 +73,20 @@ def acts(stand_in: StandInClient) -> list[tuple[WorkAction, str]]:
     return [(entry.act, entry.point) for entry in stand_in.log.entries()]
 
 
-def test_it_measures_what_has_no_manifest_and_nothing_else(make: Callable[[str], StandInClient]) -> None:
-    said = make("0-a").drive(PLAN.groups[0], HostFacts(), around())
-    assert (said.code, said.measured) == (0, 2)
+def test_it_measures_only_points_without_a_manifest(make: Callable[[str], StandInClient]) -> None:
+    termination = make("0-a").drive(PLAN.groups[0], HostFacts(), surroundings())
+    assert (termination.code, termination.measured) == (0, 2)
     again = make("1-b")
-    assert again.drive(PLAN.groups[0], HostFacts(), around()).measured == 2
+    assert again.drive(PLAN.groups[0], HostFacts(), surroundings()).measured == 2
     assert acts(again) == [(act, point) for point in (FIRST, SECOND) for act in (WorkAction.BEGUN, WorkAction.MEASURED)]
     assert measured(again.log.entries(), PLAN.uid) == [FIRST, SECOND]
     assert json.loads(again.store.get("progress.json") or b"")["attempt"] == "0-a"
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_its_results_make_an_answer(make: Callable[[str], StandInClient]) -> None:
+def test_its_results_can_be_reported(make: Callable[[str], StandInClient]) -> None:
     for group in PLAN.groups:
-        make(f"{group.index}-a").drive(group, HostFacts(), around())
+        make(f"{group.index}-a").drive(group, HostFacts(), surroundings())
     reporter = make("report-a")
     assert reporter.report().measured == len(PLAN.points)
     summary = RunSummary.from_json(reporter.store.get(SUMMARY) or b"")
@@ -94,8 +94,8 @@ def test_its_results_make_an_answer(make: Callable[[str], StandInClient]) -> Non
     assert {cell.arm for cell in summary.cells if cell.speedup is None} == {"none"}
 
 
-class InTheMiddle:
-    """Says no from the second point's middle on."""
+class FalseFromSecondPoint:
+    """Returns False from the start of the second point on."""
 
     def __init__(self, log: WorkLog) -> None:
         self._log = log
@@ -104,31 +104,31 @@ class InTheMiddle:
         return (WorkAction.BEGUN, SECOND) not in [(entry.act, entry.point) for entry in self._log.entries()]
 
 
-@pytest.mark.parametrize(("who", "error"), [("engine_serves", EngineFailed), ("still_wanted", Interrupted)])
-def test_what_is_cut_off_is_no_result_and_is_measured_by_the_next(
-    make: Callable[[str], StandInClient], who: str, error: type[Exception]
+@pytest.mark.parametrize(("check", "error"), [("engine_serves", EngineFailed), ("pod_exists", Interrupted)])
+def test_an_interrupted_point_is_no_result_and_the_next_client_measures_it(
+    make: Callable[[str], StandInClient], check: str, error: type[Exception]
 ) -> None:
     cut = make("0-a")
     with pytest.raises(error):
-        cut.drive(PLAN.groups[0], HostFacts(), around(**{who: InTheMiddle(cut.log)}))
+        cut.drive(PLAN.groups[0], HostFacts(), surroundings(**{check: FalseFromSecondPoint(cut.log)}))
     assert of_points(cut) == {FIRST}
     assert acts(cut)[-1] == (WorkAction.ABANDONED, SECOND)
-    make("1-b").drive(PLAN.groups[0], HostFacts(), around())
+    make("1-b").drive(PLAN.groups[0], HostFacts(), surroundings())
     assert of_points(cut) == {FIRST, SECOND}
     entries = cut.log.entries()
     assert (measured_twice(entries), measured_concurrently(entries)) == ([], [])
     assert started_twice(entries) == [f"{PLAN.name} {SECOND[:12]}: 2 times"]
 
 
-def test_a_slow_engine_takes_longer_in_proportion() -> None:
+def test_a_slow_engine_takes_proportionally_longer() -> None:
     def plan_of(*args: str) -> Plan:
         return expand(parse_run(operator_run({"spec.engine.args": list(args)})))
 
     assert [stand_in_measurement.slowness(plan_of(*args)) for args in ((), ("--base-ms=48",))] == [1.0, 10.0]
 
 
-def test_who_is_deleted_before_it_began_begins_nothing(make: Callable[[str], StandInClient]) -> None:
-    deleted = around()
+def test_a_client_deleted_before_its_start_measures_nothing(make: Callable[[str], StandInClient]) -> None:
+    deleted = surroundings()
     deleted.interrupted.set()
     with pytest.raises(Interrupted):
         make("0-a").drive(PLAN.groups[0], HostFacts(), deleted)
@@ -139,7 +139,7 @@ def entry(act: WorkAction, client: str, point: str, run: str = "uid") -> WorkLog
     return WorkLogEntry(act, "now", "name", run, client, point)
 
 
-def test_of_the_log_a_line_that_is_being_written_is_left_for_the_next_look(
+def test_an_incomplete_log_line_is_left_for_the_next_read(
     make: Callable[[str], StandInClient],
 ) -> None:
     log = make("0-a").log
@@ -154,7 +154,7 @@ def test_of_the_log_a_line_that_is_being_written_is_left_for_the_next_look(
     assert log.entries() == [first, second]
 
 
-def test_the_log_tells_what_was_measured_twice_and_who_worked_at_once() -> None:
+def test_the_log_reports_repeated_and_concurrent_measurements() -> None:
     first = [entry(WorkAction.BEGUN, "a", "p"), entry(WorkAction.MEASURED, "a", "p")]
     second = [entry(WorkAction.BEGUN, "b", "p"), entry(WorkAction.MEASURED, "b", "p")]
     assert (measured_twice(first), started_twice(first), measured_concurrently(first)) == ([], [], [])
@@ -163,8 +163,8 @@ def test_the_log_tells_what_was_measured_twice_and_who_worked_at_once() -> None:
     assert measured_concurrently([first[0], entry(WorkAction.BEGUN, "b", "p", run="other")]) == []
 
 
-class FewPods:
-    """As much of an API server as a stage asks."""
+class FakePodApi:
+    """A minimal API server for the requests of a stage."""
 
     def __init__(self, plan: Plan) -> None:
         self.pods: dict[str, Resource] = {}
@@ -198,12 +198,12 @@ class FewPods:
 
 
 @pytest.fixture
-def api() -> FewPods:
-    return FewPods(PLAN)
+def api() -> FakePodApi:
+    return FakePodApi(PLAN)
 
 
 @pytest.fixture
-def stage(api: FewPods, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> NamespaceStage:
+def stage(api: FakePodApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> NamespaceStage:
     monkeypatch.setattr(
         stand_in_client, "_store", lambda results: FolderStore(tmp_path / results.removeprefix("s3://"))
     )
@@ -211,13 +211,13 @@ def stage(api: FewPods, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Name
     return NamespaceStage(cluster, "default", WorkLog(tmp_path / "work.jsonl"))
 
 
-def client_pod(api: FewPods, **status: Any) -> Resource:
+def client_pod(api: FakePodApi, **status: Any) -> Resource:
     return api.run(
         client_job(RUN, PLAN, PLAN.groups[0], 0, SETTINGS, engine=HostFacts(), engine_pod="engine-pod"), **status
     )
 
 
-def engine_pod(api: FewPods, ready: str = "True", attempt: int = 0) -> Resource:
+def engine_pod(api: FakePodApi, ready: str = "True", attempt: int = 0) -> Resource:
     conditions = [{"type": "Ready", "status": ready}]
     return api.run(engine_job(RUN, PLAN, PLAN.groups[0], attempt, SETTINGS), conditions=conditions)
 
@@ -233,8 +233,8 @@ def ends(pod: Resource) -> Termination:
     return found
 
 
-def test_a_pod_as_the_operator_renders_it_is_played_to_its_end(
-    api: FewPods, stage: NamespaceStage, tmp_path: Path
+def test_a_rendered_client_pod_is_simulated_to_completion(
+    api: FakePodApi, stage: NamespaceStage, tmp_path: Path
 ) -> None:
     pod, _ = client_pod(api), engine_pod(api)
     stage.look()
@@ -248,15 +248,13 @@ def test_a_pod_as_the_operator_renders_it_is_played_to_its_end(
     assert PointStore(root, Path()).measured([FIRST, SECOND]) == {FIRST, SECOND}
 
 
-def test_a_client_without_its_engine_says_that_it_was_lost(api: FewPods, stage: NamespaceStage) -> None:
+def test_a_client_without_its_engine_ends_with_engine_lost(api: FakePodApi, stage: NamespaceStage) -> None:
     pod, _ = client_pod(api), engine_pod(api, ready="False")
     stage.look()
     assert (ends(pod).code, ends(pod).reason, pod["status"]["phase"]) == (4, "EngineLost", "Failed")
 
 
-def test_a_deleted_pod_ends_as_interrupted_and_one_that_waits_is_not_played(
-    api: FewPods, stage: NamespaceStage
-) -> None:
+def test_a_deleted_pod_is_interrupted_and_a_pending_pod_is_not_started(api: FakePodApi, stage: NamespaceStage) -> None:
     waiting = client_pod(api, phase="Pending")
     stage.look()
     assert ending_of(waiting) is None
@@ -266,7 +264,7 @@ def test_a_deleted_pod_ends_as_interrupted_and_one_that_waits_is_not_played(
     assert (ends(waiting).code, stage.log.entries()) == (130, [])
 
 
-def test_two_engines_of_one_run_are_noted(api: FewPods, stage: NamespaceStage) -> None:
+def test_two_engines_of_one_run_are_recorded(api: FakePodApi, stage: NamespaceStage) -> None:
     first, _ = engine_pod(api), engine_pod(api, attempt=1)
     first["status"]["phase"] = "Failed"
     stage.look()

@@ -1,4 +1,4 @@
-"""A run on the installed product from `kubectl apply` to the verdict, and what is left of it afterwards."""
+"""A run on the installed product from `kubectl apply` to its results, and its deletion."""
 
 from __future__ import annotations
 
@@ -24,39 +24,39 @@ CONDITIONS = {
 }
 
 
-def test_a_run_goes_from_apply_to_a_verdict_and_leaves_its_results_alone(product: InstalledProduct) -> None:
+def test_a_run_completes_and_its_deletion_keeps_the_results(product: InstalledProduct) -> None:
     run, stored = product.begin("whole")
-    with RunWatcher(run, stored) as witness:
+    with RunWatcher(run, stored) as watcher:
         waited = product.product.kubectl(
             "-n", run.namespace, "wait", "--for=condition=Ready", f"sbr/{run.name}", "--timeout=240s"
         )
         assert "condition met" in waited
         status = run.ends()
-    assert witness.offences == []
-    assert len(witness.launches) == 2, "one engine an arm"
-    assert {kind: run.said(kind)[:2] for kind in CONDITIONS} == {k: ("True", v) for k, v in CONDITIONS.items()}
-    assert run.said("Trustworthy")[0] in ("True", "False")
+    assert watcher.violations == []
+    assert len(watcher.launches) == 2, "one engine per arm"
+    assert {kind: run.condition(kind)[:2] for kind in CONDITIONS} == {k: ("True", v) for k, v in CONDITIONS.items()}
+    assert run.condition("Trustworthy")[0] in ("True", "False")
     assert status["progress"] == "2/2"
     assert status["points"] == {"total": 2, "measured": 2, "failed": 0, "invalid": status["points"]["invalid"]}
-    _has_an_answer(status, stored)
-    _says_where_it_comes_from(stored)
-    assert stored.wrongs() == []
-    assert run.at_work() == []
-    eventually(lambda: run.at_work() == [], "it is at work although its answer is there")
-    assert run.children("jobs", "engine") == [], "an engine's Job stays only as the record of a failure"
+    _check_results(status, stored)
+    _check_provenance(stored)
+    assert stored.violations() == []
+    assert run.active_objects() == []
+    eventually(lambda: run.active_objects() == [], "the run is active although its results exist")
+    assert run.children("jobs", "engine") == [], "an engine's Job is kept only as the record of a failure"
     eventually(lambda: product.product.gpus() == (8, 0), "the GPUs are not free")
-    run.tells("EngineStarting", "EngineReady", "GroupMeasured", "MeasurementComplete", "ResultsReady")
-    _may_be_deleted(run, stored)
+    run.wait_for_events("EngineStarting", "EngineReady", "GroupMeasured", "MeasurementComplete", "ResultsReady")
+    _check_deletion(run, stored)
 
 
-def _has_an_answer(status: dict[str, object], stored: StoredRun) -> None:
+def _check_results(status: dict[str, object], stored: StoredRun) -> None:
     rows = status["arms"]
     assert isinstance(rows, list)
     baseline, eagle3 = rows
     assert (baseline["arm"], eagle3["arm"]) == ("none", "eagle3")
     assert "speedup" not in baseline
-    assert "speedup" not in eagle3, "one repeat gives a ratio, and no interval"
-    assert 1.5 < eagle3["acceptanceLength"] < 4, "three drafts, each accepted with 0.7"
+    assert "speedup" not in eagle3, "one repeat gives a ratio without an interval"
+    assert 1.5 < eagle3["acceptanceLength"] < 4, "three drafts, each accepted with probability 0.7"
     assert baseline["acceptanceLength"] == pytest.approx(1)
     for row in rows:
         assert all(math.isfinite(row[name]["p50"]) for name in ("ttftMs", "tpotMs", "e2eMs"))
@@ -67,8 +67,8 @@ def _has_an_answer(status: dict[str, object], stored: StoredRun) -> None:
     assert b"<html" in stored.read("report.html")
 
 
-def _says_where_it_comes_from(stored: StoredRun) -> None:
-    """Node and image of each launch, the GPU by the label of its node, and a reason for what nobody can tell."""
+def _check_provenance(stored: StoredRun) -> None:
+    """Node and image of each launch, the GPU from the node's label, and a reason for each unknown fact."""
     provenance = stored.json("provenance.json")
     launches = provenance["launches"]
     assert {launch["arm"] for launch in launches.values()} == {"none", "eagle3"}
@@ -93,31 +93,31 @@ def _says_where_it_comes_from(stored: StoredRun) -> None:
     assert provenance["arms"][1]["kvCacheLost"]["value"] == 0
 
 
-def _may_be_deleted(run: ClusterRun, stored: StoredRun) -> None:
+def _check_deletion(run: ClusterRun, stored: StoredRun) -> None:
     before = stored.versions()
     run.delete()
     for kind in ("jobs", "pods", "services", "configmaps"):
-        eventually(lambda kind=kind: run.children(kind) == [], f"{kind} outlive their run")  # type: ignore[misc]
-    assert stored.versions() == before, "deleting a run never touches results"
+        eventually(lambda kind=kind: run.children(kind) == [], f"{kind} exist after their run")  # type: ignore[misc]
+    assert stored.versions() == before, "deleting a run keeps its results"
 
 
-def test_a_suspended_run_gives_its_gpus_back_and_goes_on_where_it_was(product: InstalledProduct) -> None:
+def test_a_suspended_run_releases_its_gpus_and_continues(product: InstalledProduct) -> None:
     run, stored = product.begin("suspended", {"spec.engine.args": SLOW})
-    with RunWatcher(run, stored) as witness:
+    with RunWatcher(run, stored) as watcher:
         eventually(lambda: run.status().get("points", {}).get("measured") == 1, "nothing is measured", 240)
         run.suspend(suspended=True)
-        run.reaches("Suspended")
-        eventually(lambda: run.gpus() == 0 and run.at_work() == [], "the GPUs are still held")
+        run.wait_for_phase("Suspended")
+        eventually(lambda: run.gpus() == 0 and run.active_objects() == [], "the GPUs are still held")
         assert len(stored.manifests()) == 1
         run.suspend(suspended=False)
         status = run.ends()
-    assert witness.offences == []
-    assert stored.wrongs() == []
+    assert watcher.violations == []
+    assert stored.violations() == []
     assert status["progress"] == "2/2"
-    run.tells("Suspended", "Resumed")
+    run.wait_for_events("Suspended", "Resumed")
 
 
-def test_a_drafter_that_its_engine_cannot_do_is_refused_by_the_api_server_with_what_to_do_instead(
+def test_the_api_server_refuses_an_unsupported_drafter_with_a_remedy(
     product: InstalledProduct,
 ) -> None:
     engine = {"kind": "transformers", "image": "docker.io/library/no-such-engine:none"}
@@ -128,14 +128,14 @@ def test_a_drafter_that_its_engine_cannot_do_is_refused_by_the_api_server_with_w
     assert refused.value.status == 422
 
 
-def test_a_spec_that_only_the_operator_can_judge_is_refused_in_status_and_creates_nothing(
+def test_an_invalid_spec_that_admission_accepts_is_refused_and_creates_nothing(
     product: InstalledProduct,
 ) -> None:
     run, stored = product.begin("refused", {"spec.engine.args": ["--port=1"]})
-    run.reaches("Invalid", within_s=120)
-    validated, reason, message = run.said("Validated")
+    run.wait_for_phase("Invalid", within_s=120)
+    validated, reason, message = run.condition("Validated")
     assert (validated, reason) == ("False", "InvalidSpec")
     assert "spec.engine.args[0]" in message
     assert [run.children(kind) for kind in ("jobs", "pods", "services", "configmaps")] == [[], [], [], []]
-    run.tells("Invalid")
+    run.wait_for_events("Invalid")
     assert stored.versions() == {}

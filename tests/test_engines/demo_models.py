@@ -1,7 +1,7 @@
-"""Makes the demo's model a Hugging Face folder, and a copy with noise in its weights: a natural, imperfect drafter.
+"""Converts the demo's model to a Hugging Face folder, and copies it with noise in its weights as an imperfect drafter.
 
-Called as a program, in the engines' own environment, with the 4-bit file and the folder to make them in. What is there
-already is kept: it takes half a minute, and 540 MB.
+Runs as a program in the engines' environment, with the 4-bit file and the output folder as arguments. Existing
+folders are kept: a conversion takes half a minute and 540 MB.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ import torch
 import transformers
 
 NOISE = 0.1
-"""Of a matrix's own spread: about half of three greedy drafts are then accepted."""
+"""Share of a matrix's standard deviation; about half of three greedy drafts are then accepted."""
 
 
 def main(source: Path, folder: Path) -> None:
-    """Make what is missing, and print where both lie."""
+    """Make the missing folders and print the paths of both."""
     target, noisy = folder / "SmolLM2-135M-Instruct", folder / "SmolLM2-135M-Instruct-noise"
     if not (target.exists() and noisy.exists()):
         tokenizer = transformers.AutoTokenizer.from_pretrained(source.parent, gguf_file=source.name)
@@ -27,7 +27,7 @@ def main(source: Path, folder: Path) -> None:
             source.parent,
             gguf_file=source.name,
             dtype=torch.bfloat16,
-            # Packed as they come the weights could be used, and not saved.
+            # Packed weights can be used but not saved.
             quantization_config=transformers.GgufConfig(dequantize=True),
         )
         publish(model, tokenizer, target)
@@ -41,7 +41,7 @@ def main(source: Path, folder: Path) -> None:
 
 
 def publish(model: Any, tokenizer: Any, folder: Path) -> None:
-    """Save beside, then rename: a reader never sees half a model."""
+    """Save to a temporary folder, then rename it: a reader never sees an incomplete model."""
     partial = folder.with_name(f".{folder.name}")
     model.save_pretrained(partial)
     tokenizer.save_pretrained(partial)

@@ -1,4 +1,4 @@
-"""What the client makes of a conversation is what transformers makes of it, token by token."""
+"""The client applies chat templates exactly as transformers does, token by token."""
 
 from __future__ import annotations
 
@@ -18,27 +18,29 @@ from specbench_testing.chat_templates import (
     CONVERSATIONS,
     SETTINGS,
     Conversation,
+    chat,
     folder_beside,
-    said,
     tokenizer_folder,
 )
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
 
 
-def message(told: dict[str, Any]) -> ChatMessage:
-    further = {name: value for name, value in told.items() if name not in ("role", "reasoning_content")}
+def message(fields: dict[str, Any]) -> ChatMessage:
+    further = {name: value for name, value in fields.items() if name not in ("role", "reasoning_content")}
     return ChatMessage(
-        told["role"],
-        told["content"] or "",
-        reasoning=told.get("reasoning_content", ""),
-        further=json.dumps(further) if told.keys() - {"role", "content", "reasoning_content"} else "",
+        fields["role"],
+        fields["content"] or "",
+        reasoning=fields.get("reasoning_content", ""),
+        further=json.dumps(further) if fields.keys() - {"role", "content", "reasoning_content"} else "",
     )
 
 
 @pytest.fixture(scope="module")
-def theirs(engine_python: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, dict[str, Any]]]:
-    """By the conversation's name, the folder of its tokenizer and what transformers makes of it."""
+def transformers_results(
+    engine_python: str, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, tuple[Path, dict[str, Any]]]:
+    """By the conversation's name: the folder of its tokenizer, and the text and ids from transformers."""
     folder = tmp_path_factory.mktemp("templates")
     folders = {name: tokenizer_folder(folder / one.shape, one.shape) for name, one in CONVERSATIONS.items()}
     rows = [
@@ -62,10 +64,10 @@ def by_transformers(engine_python: str, rows: list[dict[str, Any]]) -> list[dict
 
 
 @pytest.mark.parametrize(("name", "conversation"), CONVERSATIONS.items())
-def test_the_client_renders_as_transformers_does(
-    name: str, conversation: Conversation, theirs: dict[str, tuple[Path, dict[str, Any]]]
+def test_the_client_renders_templates_as_transformers_does(
+    name: str, conversation: Conversation, transformers_results: dict[str, tuple[Path, dict[str, Any]]]
 ) -> None:
-    folder, expected = theirs[name]
+    folder, expected = transformers_results[name]
     declared = ChatTemplate(applied_by="Client", tokenizer=str(folder), kwargs=dict(conversation.kwargs))
     template = load_template(declared, Target(name="tiny"), folder)
     messages = tuple(message(one) for one in conversation.messages)
@@ -74,15 +76,17 @@ def test_the_client_renders_as_transformers_does(
     assert list(template.with_token_ids(messages)[-1].token_ids or ()) == expected["ids"]
 
 
-def test_what_stands_beside_a_tokenizer_counts_as_transformers_counts_it(engine_python: str, tmp_path: Path) -> None:
+def test_tokenizer_settings_files_have_the_same_effect_as_in_transformers(engine_python: str, tmp_path: Path) -> None:
     folders = [folder_beside(tmp_path / str(number), files) for number, files in enumerate(SETTINGS.values())]
-    rows = [{"folder": str(folder), "messages": said(BESIDE), "kwargs": {}} for folder in folders]
-    ours = []
+    rows = [{"folder": str(folder), "messages": chat(BESIDE), "kwargs": {}} for folder in folders]
+    client_results = []
     for folder in folders:
         template = load_template(ChatTemplate(applied_by="Client", tokenizer=str(folder)), Target(name="tiny"), folder)
-        asked = (ChatMessage("user", BESIDE),)
-        ours.append({"text": template.text(asked), "ids": list(template.with_token_ids(asked)[-1].token_ids or ())})
+        messages = (ChatMessage("user", BESIDE),)
+        client_results.append(
+            {"text": template.text(messages), "ids": list(template.with_token_ids(messages)[-1].token_ids or ())}
+        )
 
-    assert dict(zip(SETTINGS, ours, strict=True)) == dict(
+    assert dict(zip(SETTINGS, client_results, strict=True)) == dict(
         zip(SETTINGS, by_transformers(engine_python, rows), strict=True)
     )

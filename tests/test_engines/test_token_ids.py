@@ -1,4 +1,4 @@
-"""Real engines are asked by messages and by the client's token ids: the same tokens, and the same greedy answers."""
+"""Real engines return the same tokens and greedy answers for messages and for the client's token ids."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ ROWS = [
     row("odd", 'Say: <b>"é"</b> & 😀\n\ntwice.  '),
 ]
 MARK = "<|im_start|>"
-"""A special token of the model that ends no answer, and its id."""
+"""A special token of the model that does not end an answer; its id is 1."""
 FORCED = {"logit_bias": {"1": 100}}
-"""It answers with nothing else."""
+"""Makes the engine answer with this token only."""
 
 
 @pytest.fixture(scope="module")
 def models(engine_python: str) -> dict[str, str]:
-    """The demo's model: `gguf` as a file, `folder` as Hugging Face has it; made once a machine."""
+    """The demo's model: `gguf` as a file, `folder` in Hugging Face format; made once per machine."""
     made = _json([sys.executable, str(ROOT / "hack" / "models" / "demo_model")])
     script = str(Path(__file__).with_name("demo_models.py"))
     folders = _json([engine_python, script, made["drafter"], str(Path(made["drafter"]).parent / "hf")])
@@ -68,11 +68,11 @@ def engine_of(kind: EngineKind, python: str, path: str) -> Engine:
 
 
 def _marking(kind: EngineKind, template: AppliedTemplate) -> list[AppliedTemplate]:
-    """The template as it is, and as if its model marked thoughts by MARK; the research runtime can force no token."""
+    """The template, also with MARK as a reasoning marker; the research runtime cannot force tokens."""
     return [] if kind is EngineKind.TRANSFORMERS else [template, replace(template, special_markers=(MARK,))]
 
 
-async def asked(url: str, kind: EngineKind, template: AppliedTemplate | None, **more: object) -> list[Record]:
+async def records_of(url: str, kind: EngineKind, template: AppliedTemplate | None, **more: object) -> list[Record]:
     output = Output(max_tokens=24)
     async with KernelTransport() as transport:
         request_config = {"model": "smol", "output": output, "keep_text": True, "template": template, **more}
@@ -83,18 +83,18 @@ async def asked(url: str, kind: EngineKind, template: AppliedTemplate | None, **
 
 
 @pytest.mark.parametrize("kind", [EngineKind.TRANSFORMERS, EngineKind.LLAMA_CPP, EngineKind.VLLM])
-async def test_ids_of_the_client_give_the_answers_of_messages(
-    kind: EngineKind, models: dict[str, str], engine_python: str, ours: str, tmp_path: Path
+async def test_token_ids_and_messages_give_the_same_answers(
+    kind: EngineKind, models: dict[str, str], engine_python: str, specbench_path: str, tmp_path: Path
 ) -> None:
     declared = ChatTemplate(applied_by="Client", tokenizer=models["folder"])
     template = load_template(declared, Target(name="smol"), tmp_path)
     path = models["gguf"] if kind is EngineKind.LLAMA_CPP else models["folder"]
-    order = LaunchRequest(engine_of(kind, engine_python, ours), Target(name="smol", path=path), None, slots=1)
+    order = LaunchRequest(engine_of(kind, engine_python, specbench_path), Target(name="smol", path=path), None, slots=1)
     launch = LAUNCHERS[kind].launch(order)
     async with EngineProcess(launch, tmp_path, tmp_path / "engine.log") as engine:
         await engine.wait_ready(START_S)
-        by_messages, by_ids = [await asked(engine.url, kind, one) for one in (None, template)]
-        shown = [await asked(engine.url, kind, one, extra_body=FORCED) for one in _marking(kind, template)]
+        by_messages, by_ids = [await records_of(engine.url, kind, one) for one in (None, template)]
+        shown = [await records_of(engine.url, kind, one, extra_body=FORCED) for one in _marking(kind, template)]
 
     assert [(one.prompt_id, one.turn) for one in by_ids] == [("colour", 0), ("colour", 1), ("odd", 0)]
     assert [one.input_tokens for one in by_ids] == [one.input_tokens for one in by_messages]

@@ -1,4 +1,4 @@
-"""The research runtime for real: torch, transformers and tiny models, through the real client."""
+"""The research runtime with torch, transformers and tiny models, through the real client."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ async def serving(launch: LaunchSpec, folder: Path) -> AsyncIterator[EngineProce
 
 
 async def drive(url: str, arm: str, output: Output, sampling: Sampling) -> tuple[list[Record], CounterDeltas]:
-    """All rows, and what the engine itself counted meanwhile."""
+    """Send all rows; return their records and the differences of the engine's counters."""
     async with KernelTransport() as transport, ControlClient(url) as control:
         changed = {"model": "tiny", "drafting": arm != "none", "output": output, "sampling": sampling}
         driver = LoopDriver(context(transport, url, EngineKind.TRANSFORMERS, **changed))
@@ -87,36 +87,38 @@ async def drive(url: str, arm: str, output: Output, sampling: Sampling) -> tuple
 
 
 DRAFTERS = {"none": (0, None), "ngram": (0, None), "noisy": (460_032, 320), "medusa": (295_680, None)}
-"""Bytes of an arm's drafter, and its vocabulary where it has one of its own."""
+"""Bytes of an arm's drafter, and its vocabulary size if it has its own."""
 
 
 @pytest.mark.parametrize("arm", DRAFTERS)
-async def test_the_runtime_tells_what_it_is_made_of(
-    arm: str, tiny: dict[str, str], engine_python: str, ours: str, tmp_path: Path
+async def test_the_runtime_reports_the_facts_of_its_models(
+    arm: str, tiny: dict[str, str], engine_python: str, specbench_path: str, tmp_path: Path
 ) -> None:
-    launch = launch_of(tiny, arm, engine_python, ours)
+    launch = launch_of(tiny, arm, engine_python, specbench_path)
     async with serving(launch, tmp_path) as engine, ControlClient(engine.url) as control:
         facts = read_facts(DIALECT.readings, await control.documents(pages_of(DIALECT.readings)))
-    told = {name.value: fact.value for name, fact in facts.items()}
-    assert (told["drafter_weights_bytes"], told["drafter_vocabulary"]) == DRAFTERS[arm]
-    assert told["weights_bytes"] == 460_032
-    assert told["kv_bytes_per_token"] == 2 * 2 * 2 * 16 * 4, "key and value, layers, heads, width, bytes of a float32"
-    assert (told["dtype"], told["quantization"], told["max_model_len"]) == ("float32", "none", 512)
-    assert told["torch"]
-    assert told["gpu"] is None, "it computes on the processor here"
+    values = {name.value: fact.value for name, fact in facts.items()}
+    assert (values["drafter_weights_bytes"], values["drafter_vocabulary"]) == DRAFTERS[arm]
+    assert values["weights_bytes"] == 460_032
+    assert values["kv_bytes_per_token"] == 2 * 2 * 2 * 16 * 4, "key and value, layers, heads, width, bytes of a float32"
+    assert (values["dtype"], values["quantization"], values["max_model_len"]) == ("float32", "none", 512)
+    assert values["torch"]
+    assert values["gpu"] is None, "this environment computes on the CPU"
 
 
-Seen = dict[str, dict[str, tuple[list[Record], CounterDeltas]]]
+Responses = dict[str, dict[str, tuple[list[Record], CounterDeltas]]]
 
 
 @pytest.fixture(scope="module")
-async def seen(tiny: dict[str, str], engine_python: str, ours: str, tmp_path_factory: pytest.TempPathFactory) -> Seen:
-    """What every arm answered to every way of asking; each engine is started once."""
+async def responses(
+    tiny: dict[str, str], engine_python: str, specbench_path: str, tmp_path_factory: pytest.TempPathFactory
+) -> Responses:
+    """The responses of every arm to every kind of request; each engine is started once."""
     ways = {name: (output, Sampling(temperature=0)) for name, output in OUTPUTS.items()}
     ways |= {name: (OUTPUTS["cut"], Sampling(temperature=1.5, top_p=0.9, seed=7)) for name in ("drawn", "drawn-again")}
-    found: Seen = {}
+    found: Responses = {}
     for arm in K:
-        launch = launch_of(tiny, arm, engine_python, ours)
+        launch = launch_of(tiny, arm, engine_python, specbench_path)
         async with serving(launch, tmp_path_factory.mktemp(arm)) as engine:
             found[arm] = {way: await drive(engine.url, arm, *how) for way, how in ways.items()}
     return found
@@ -124,8 +126,8 @@ async def seen(tiny: dict[str, str], engine_python: str, ours: str, tmp_path_fac
 
 @pytest.mark.parametrize("way", ["cut", "ended", "drawn"])
 @pytest.mark.parametrize("arm", K)
-def test_every_request_adds_up_and_all_of_them_to_the_engines_counters(seen: Seen, arm: str, way: str) -> None:
-    records, counted = seen[arm][way]
+def test_token_counts_add_up_to_the_engines_counters(responses: Responses, arm: str, way: str) -> None:
+    records, counted = responses[arm][way]
     assert len(records) == len(ROWS) + 1
     assert counted.output_tokens == sum(record.output_tokens or 0 for record in records)
     assert counted.prompt_tokens == sum(record.input_tokens or 0 for record in records)
@@ -144,28 +146,28 @@ def test_every_request_adds_up_and_all_of_them_to_the_engines_counters(seen: See
         assert record.step_accepted is not None
         assert max(record.step_accepted, default=0) <= K[arm]
         assert record.chunk_tokens is not None
-        assert record.chunk_tokens[0] == 1, "the prompt's own pass verifies no drafts"
+        assert record.chunk_tokens[0] == 1, "the prefill verifies no drafts"
 
 
 @pytest.mark.parametrize("way", OUTPUTS)
 @pytest.mark.parametrize("arm", ARMS)
-def test_greedy_text_is_the_baselines_with_every_drafter(seen: Seen, arm: str, way: str) -> None:
+def test_greedy_text_equals_the_baseline_with_every_drafter(responses: Responses, arm: str, way: str) -> None:
     texts = [
         {(record.prompt_id, record.turn): (record.output_sha256, record.output_tokens) for record in records}
-        for records, _ in (seen["none"][way], seen[arm][way])
+        for records, _ in (responses["none"][way], responses[arm][way])
     ]
     assert texts[0] == texts[1]
 
 
-def test_an_answer_ends_where_the_model_ends_it(seen: Seen) -> None:
-    assert {record.finish_reason for record in seen["none"]["cut"][0]} == {"length"}
-    assert "stop" in {record.finish_reason for record in seen["none"]["ended"][0]}
+def test_an_answer_ends_at_the_models_end_token(responses: Responses) -> None:
+    assert {record.finish_reason for record in responses["none"]["cut"][0]} == {"length"}
+    assert "stop" in {record.finish_reason for record in responses["none"]["ended"][0]}
 
 
-def test_the_same_weights_accept_all_and_others_some(seen: Seen) -> None:
+def test_identical_weights_accept_all_drafts_and_others_some(responses: Responses) -> None:
     rates = {}
     for arm in ARMS:
-        counted = seen[arm]["cut"][1]
+        counted = responses[arm]["cut"][1]
         rates[arm] = (counted.accepted_tokens or 0) / (counted.drafted_tokens or 1)
     assert rates["same"] == 1
     for arm in ("ngram", "noisy", "medusa"):
@@ -174,37 +176,37 @@ def test_the_same_weights_accept_all_and_others_some(seen: Seen) -> None:
 
 
 @pytest.mark.parametrize("arm", K)
-def test_a_seed_gives_the_same_text_again_and_no_greedy_one(seen: Seen, arm: str) -> None:
+def test_a_seed_reproduces_the_text_and_differs_from_greedy(responses: Responses, arm: str) -> None:
     drawn, again, greedy = (
-        Counter(record.output_sha256 for record in seen[arm][way][0]) for way in ("drawn", "drawn-again", "cut")
+        Counter(record.output_sha256 for record in responses[arm][way][0]) for way in ("drawn", "drawn-again", "cut")
     )
     assert drawn == again
     assert drawn != greedy
 
 
-async def test_a_drafter_with_another_vocabulary_is_refused_before_anything_listens(
-    tiny: dict[str, str], engine_python: str, ours: str, tmp_path: Path
+async def test_a_drafter_with_another_vocabulary_is_refused_at_startup(
+    tiny: dict[str, str], engine_python: str, specbench_path: str, tmp_path: Path
 ) -> None:
-    launch = launch_of(tiny | {"noisy": tiny["strange"]}, "noisy", engine_python, ours)
+    launch = launch_of(tiny | {"noisy": tiny["strange"]}, "noisy", engine_python, specbench_path)
     with pytest.raises(EngineFailed, match=r"(?s)ended with 2.*--drafter-model \S+: \d+ tokens, and the target has"):
         async with serving(launch, tmp_path):
             pass
 
 
-async def test_a_folder_that_is_no_model_is_refused(
-    tiny: dict[str, str], engine_python: str, ours: str, tmp_path: Path
+async def test_a_folder_without_a_model_is_refused(
+    tiny: dict[str, str], engine_python: str, specbench_path: str, tmp_path: Path
 ) -> None:
     (tmp_path / "empty").mkdir()
-    launch = launch_of(tiny | {"target": str(tmp_path / "empty")}, "none", engine_python, ours)
+    launch = launch_of(tiny | {"target": str(tmp_path / "empty")}, "none", engine_python, specbench_path)
     with pytest.raises(EngineFailed, match=r"(?s)ended with 2.*--model \S+/empty: "):
         async with serving(launch, tmp_path):
             pass
 
 
-async def test_too_many_drafts_for_the_heads_are_refused(
-    tiny: dict[str, str], engine_python: str, ours: str, tmp_path: Path
+async def test_more_drafts_than_medusa_heads_are_refused(
+    tiny: dict[str, str], engine_python: str, specbench_path: str, tmp_path: Path
 ) -> None:
-    launch = launch_of(tiny, "medusa", engine_python, ours)
+    launch = launch_of(tiny, "medusa", engine_python, specbench_path)
     args = [
         ("4" if before == "--num-speculative-tokens" else one)
         for before, one in zip(("", *launch.args), launch.args, strict=False)
@@ -214,24 +216,24 @@ async def test_too_many_drafts_for_the_heads_are_refused(
             pass
 
 
-async def test_the_context_is_the_models_and_what_exceeds_it_is_refused(
-    tiny: dict[str, str], engine_python: str, ours: str, tmp_path: Path
+async def test_a_prompt_that_exceeds_the_context_is_refused(
+    tiny: dict[str, str], engine_python: str, specbench_path: str, tmp_path: Path
 ) -> None:
-    launch = launch_of(tiny, "none", engine_python, ours, "--max-model-len=64")
-    asked: dict[str, Any] = {"prompt": "word " * 99, "max_tokens": 4}
+    launch = launch_of(tiny, "none", engine_python, specbench_path, "--max-model-len=64")
+    request: dict[str, Any] = {"prompt": "word " * 99, "max_tokens": 4}
     async with (
         serving(launch, tmp_path) as engine,
         aiohttp.ClientSession(engine.url) as session,
-        session.post("/v1/completions", json=asked) as answer,
+        session.post("/v1/completions", json=request) as answer,
     ):
         assert answer.status == 400
         assert "maximum context length is 64" in (await answer.json())["error"]["message"]
 
 
-def test_a_run_by_the_command_line_says_what_the_engine_counted_and_what_kind_of_runtime_it_was(
-    tiny: dict[str, str], engine_python: str, ours: str, tmp_path: Path
+def test_a_command_line_run_matches_the_counters_and_names_the_research_runtime(
+    tiny: dict[str, str], engine_python: str, specbench_path: str, tmp_path: Path
 ) -> None:
-    launch = launch_of(tiny, "none", engine_python, ours)
+    launch = launch_of(tiny, "none", engine_python, specbench_path)
     drafters = [drafter_of(tiny, arm) for arm in ("noisy", "medusa")]
     spec = {
         "model": {"name": "tiny", "path": tiny["target"]},
@@ -261,16 +263,18 @@ def test_a_run_by_the_command_line_says_what_the_engine_counted_and_what_kind_of
 
 
 @pytest.mark.parametrize("arm", ["none", "ngram", "noisy", "medusa"])
-async def test_a_stream_is_vllms_key_for_key_and_can_be_kept(
-    tiny: dict[str, str], engine_python: str, ours: str, arm: str, tmp_path: Path
+async def test_a_recorded_stream_has_usage_and_draft_metrics(
+    tiny: dict[str, str], engine_python: str, specbench_path: str, arm: str, tmp_path: Path
 ) -> None:
     body = {"model": "tiny", "messages": [{"role": "user", "content": "the quick brown fox"}], "max_tokens": 24,
             "temperature": 0, "ignore_eos": True, "stream": True,
             "stream_options": {"include_usage": True, "continuous_usage_stats": True}}  # fmt: skip
-    async with serving(launch_of(tiny, arm, engine_python, ours), tmp_path) as engine:
-        said = await record_transcript(engine.url, "transformers-5.19.0", "transformers", body, drafting=arm != "none")
-    said.keep(arm)
-    last = json.loads(said.data[-2])
-    assert (last["choices"], said.data[-1]) == ([], "[DONE]")
+    async with serving(launch_of(tiny, arm, engine_python, specbench_path), tmp_path) as engine:
+        transcript = await record_transcript(
+            engine.url, "transformers-5.19.0", "transformers", body, drafting=arm != "none"
+        )
+    transcript.keep(arm)
+    last = json.loads(transcript.data[-2])
+    assert (last["choices"], transcript.data[-1]) == ([], "[DONE]")
     assert last["usage"]["completion_tokens"] == 24
     assert ("speculative_decoding" in last["metrics"]) is (arm != "none")

@@ -1,6 +1,6 @@
-"""vLLM for real, on a CPU: what a request says of its drafts, what its counters say, and what we answer.
+"""vLLM on a CPU: the draft counts of requests, the counters and the reported results agree.
 
-In float32, where alone greedy text is the same with every drafter. Each arm's engine takes about a minute to start.
+In float32, where greedy text is the same with every drafter. Each arm's engine takes about a minute to start.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ PROMPTS = (
 
 @pytest.fixture(scope="module")
 def models(engine_python: str) -> dict[str, str]:
-    """The demo's model as Hugging Face folders, made once a machine."""
+    """The demo's model as Hugging Face folders, made once per machine."""
     made = _json([sys.executable, str(ROOT / "hack" / "models" / "demo_model")])
     script = str(Path(__file__).with_name("demo_models.py"))
     return _json([engine_python, script, made["drafter"], str(Path(made["drafter"]).parent / "hf")])
@@ -52,7 +52,7 @@ def _json(command: list[str]) -> dict[str, str]:
 
 
 def engine_of(python: str) -> dict[str, Any]:
-    """`spec.engine`: the environment's own program, small enough for a shared machine."""
+    """`spec.engine`: the environment's own program with limits for a shared machine."""
     env = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "VLLM_CPU_KVCACHE_SPACE": "1"}
     return {
         "kind": "vllm",
@@ -92,7 +92,7 @@ def run(models: dict[str, str], engine_python: str, tmp_path_factory: pytest.Tem
 
 
 @pytest.mark.parametrize("arm", ["none", *K])
-def test_the_records_of_an_arm_are_what_the_engine_counted(run: RealRun, arm: str) -> None:
+def test_the_records_of_an_arm_match_the_engines_counters(run: RealRun, arm: str) -> None:
     (point,) = run.points[arm]
     assert point.records.error_class.isna().all()
     assert point.counters.output_tokens == point.total("output_tokens") == point.total("output_tokens_client")
@@ -108,7 +108,7 @@ def test_the_records_of_an_arm_are_what_the_engine_counted(run: RealRun, arm: st
 
 
 @pytest.mark.parametrize("arm", K)
-def test_the_answer_says_of_acceptance_what_the_records_say(run: RealRun, arm: str) -> None:
+def test_the_reported_acceptance_rate_matches_the_records(run: RealRun, arm: str) -> None:
     (cell,) = [cell for cell in run.answer["cells"] if cell["arm"] == arm]
     (point,) = run.points[arm]
     steady = point.records[point.records.phase == "steady"]
@@ -117,7 +117,7 @@ def test_the_answer_says_of_acceptance_what_the_records_say(run: RealRun, arm: s
     assert 0 < rate < 1
 
 
-def test_every_drafter_leaves_the_text_as_it_is(run: RealRun) -> None:
+def test_drafters_do_not_change_the_text(run: RealRun) -> None:
     texts = {
         arm: point.records.drop_duplicates("prompt_id").set_index("prompt_id").output_sha256
         for arm, (point,) in run.points.items()
@@ -128,14 +128,14 @@ def test_every_drafter_leaves_the_text_as_it_is(run: RealRun) -> None:
         assert texts["none"][same].tolist() == texts[arm][same].tolist(), arm
 
 
-def test_nothing_found_makes_the_run_invalid(run: RealRun) -> None:
+def test_no_finding_makes_the_run_invalid(run: RealRun) -> None:
     invalid = [finding for finding in run.answer["findings"] if finding["severity"] == "Invalid"]
     assert invalid == []
     assert "AcceptanceCounterMismatch" not in run.checks
 
 
 @pytest.mark.parametrize("arm", ["none", *K])
-async def test_a_requests_own_count_is_to_the_token_what_the_counters_gained(
+async def test_the_draft_counts_of_a_request_equal_the_counter_differences(
     models: dict[str, str], engine_python: str, arm: str, tmp_path: Path
 ) -> None:
     dialect = DIALECTS[EngineKind.VLLM]
@@ -146,13 +146,15 @@ async def test_a_requests_own_count_is_to_the_token_what_the_counters_gained(
                     "temperature": 0, "ignore_eos": True, "stream": True,
                     "stream_options": {"include_usage": True, "continuous_usage_stats": True}}  # fmt: skip
             drafting = arm != "none"
-            said = await record_transcript(engine.url, f"vllm-{VERSION}", "vllm", body, drafting=drafting)
-            said.keep(f"{arm}-{number}")
-            counted = counter_difference(dialect.counters(said.metrics_before), dialect.counters(said.metrics_after))
-            answer = run_to_completion(dialect.read(said.events, drafting=drafting))
+            transcript = await record_transcript(engine.url, f"vllm-{VERSION}", "vllm", body, drafting=drafting)
+            transcript.keep(f"{arm}-{number}")
+            counted = counter_difference(
+                dialect.counters(transcript.metrics_before), dialect.counters(transcript.metrics_after)
+            )
+            answer = run_to_completion(dialect.read(transcript.events, drafting=drafting))
             assert answer.output_tokens == answer.output_tokens_client == counted.output_tokens == 40
             if drafting:
-                block = answer_block(said.data)
+                block = answer_block(transcript.data)
                 assert block["num_spec_steps"] == counted.draft_steps
                 assert block["num_draft_tokens"] == counted.drafted_tokens
                 assert block["num_accepted_draft_tokens"] == counted.accepted_tokens
@@ -167,6 +169,6 @@ def launch_of(models: dict[str, str], python: str, arm: str) -> LaunchSpec:
 
 
 def answer_block(data: list[str]) -> dict[str, Any]:
-    """What the last chunk says of its request's drafts."""
+    """The draft counts in the last chunk of a response."""
     block: dict[str, Any] = json.loads(data[-2])["metrics"]["speculative_decoding"]
     return block

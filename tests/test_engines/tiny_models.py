@@ -1,7 +1,7 @@
 """Makes tiny models with torch and transformers, in the engines' own environment: a target, drafters, Medusa heads.
 
-Called as a program by the tests, whose own environment has no torch. The target learns four sentences for some seconds,
-so that it says them again and again: drafters then agree with it often, and not always, which is all that is asked.
+Called as a program by the tests, whose own environment has no torch. The target is trained on four sentences for some
+seconds, so that drafters agree with it often, but not always.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ TEXT = [
 
 
 def main(folder: Path) -> None:
-    """Make all of them, and print where they lie."""
+    """Make all models and print their paths."""
     torch.manual_seed(20)
     tokenizer = make_tokenizer()
     target = make_model(len(tokenizer), layers=2)
@@ -47,7 +47,7 @@ def main(folder: Path) -> None:
 
 
 def make_tokenizer() -> Any:
-    """Train a byte-level tokenizer on a few lines: every character has its tokens, also those it never saw."""
+    """Train a byte-level tokenizer on a few lines; it covers every character."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -60,7 +60,7 @@ def make_tokenizer() -> Any:
 
 
 def make_model(vocabulary: int, layers: int) -> Any:
-    """Make a Llama of random weights."""
+    """Make a Llama with random weights."""
     config = transformers.LlamaConfig(
         vocab_size=vocabulary, hidden_size=64, intermediate_size=128, num_hidden_layers=layers, num_attention_heads=4,
         num_key_value_heads=2, max_position_embeddings=512, bos_token_id=0, eos_token_id=1,
@@ -69,7 +69,7 @@ def make_model(vocabulary: int, layers: int) -> Any:
 
 
 def with_noise(weights: dict[str, Any], share: float) -> dict[str, Any]:
-    """Add to every matrix but the embeddings noise of a share of its own spread."""
+    """Add noise to every matrix except embeddings, as a share of its standard deviation."""
     return {
         name: one + share * one.std() * torch.randn_like(one) if one.ndim == 2 and "embed" not in name else one
         for name, one in weights.items()
@@ -77,7 +77,7 @@ def with_noise(weights: dict[str, Any], share: float) -> dict[str, Any]:
 
 
 def lines(tokenizer: Any, count: int, length: int) -> Any:
-    """Rows of tokens: each one of the sentences three times and an end, over and over, from some place in it."""
+    """Rows of tokens: each repeats one sentence three times with an end token, from a random offset."""
     rows = []
     for number in range(count):
         once = tokenizer(TEXT[number % len(TEXT)] + "\n")["input_ids"]
@@ -88,7 +88,7 @@ def lines(tokenizer: Any, count: int, length: int) -> Any:
 
 
 def teach(model: Any, tokenizer: Any) -> None:
-    """Let it learn to go on with a sentence."""
+    """Train the model to continue the sentences."""
     optimiser = torch.optim.Adam(model.parameters(), lr=0.003)
     for _ in range(120):
         optimiser.zero_grad()
@@ -98,7 +98,7 @@ def teach(model: Any, tokenizer: Any) -> None:
 
 
 def train_heads(target: Any, tokenizer: Any) -> dict[str, Any]:
-    """Fit heads of one residual and one last layer to what the target itself writes."""
+    """Fit heads of one residual and one output layer to the target's own output."""
     with torch.inference_mode():
         ids = target.generate(
             lines(tokenizer, 16, 12), max_new_tokens=60, do_sample=False, eos_token_id=None, pad_token_id=0
@@ -107,15 +107,15 @@ def train_heads(target: Any, tokenizer: Any) -> dict[str, Any]:
     states, ids = states.clone(), ids.clone()
     tensors: dict[str, Any] = {}
     for head in range(HEADS):
-        reach = head + 2  # the target's own head says the next token; head 0 the one after it
+        reach = head + 2  # the target's own head predicts the next token, head 0 the one after it
         residual = torch.nn.Linear(64, 64)
         final = torch.nn.Linear(64, target.config.vocab_size, bias=False)
         optimiser = torch.optim.Adam([*residual.parameters(), *final.parameters()], lr=0.02)
-        known, wanted = states[:, :-reach].reshape(-1, 64), ids[:, reach:].reshape(-1)
+        hidden, targets = states[:, :-reach].reshape(-1, 64), ids[:, reach:].reshape(-1)
         for _ in range(80):
             optimiser.zero_grad()
-            said = final(known + torch.nn.functional.silu(residual(known)))
-            torch.nn.functional.cross_entropy(said, wanted).backward()
+            logits = final(hidden + torch.nn.functional.silu(residual(hidden)))
+            torch.nn.functional.cross_entropy(logits, targets).backward()
             optimiser.step()
         tensors[f"{head}.0.linear.weight"] = residual.weight.detach().contiguous()
         tensors[f"{head}.0.linear.bias"] = residual.bias.detach().contiguous()

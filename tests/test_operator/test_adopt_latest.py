@@ -34,8 +34,8 @@ def plan_of(uid: str, edits: Mapping[str, Any] | None = None) -> Plan:
 
 
 @dataclass
-class Kept:
-    """plan.json by UID, each with the hour at which it was stored."""
+class PlanBucket:
+    """A bucket with plan.json by UID, each with the hour at which it was stored."""
 
     plans: Mapping[str, tuple[int, str]]
 
@@ -63,34 +63,32 @@ class Kept:
         ({"a": (12, plan_of("a", {"spec.load.order": "Sequential"}).to_json())}, None),
     ],
     ids=[
-        "none", "the newest", "that measures the same", "in any queue", "not another version's",
-        "under other names of arms", "or of workloads", "not of repeats that are laid out otherwise",
+        "none", "newest", "same points", "other queue", "other schema version",
+        "renamed arm", "renamed workload", "other order of repeats",
     ],
 )  # fmt: skip
-def test_the_newest_results_that_measure_the_same_are_found(
-    plans: Mapping[str, tuple[int, str]], found: str | None
-) -> None:
-    bucket: Any = Kept(plans)
+def test_finds_the_newest_results_with_the_same_points(plans: Mapping[str, tuple[int, str]], found: str | None) -> None:
+    bucket: Any = PlanBucket(plans)
     assert newest_matching_results(bucket, ROOT, plan_of(UID)) == found
 
 
 @pytest.mark.parametrize(("levels", "found"), [([8, 1], "a"), ([1, 8, 32], None), ([1], None)])
-def test_levels_in_another_order_are_the_same_and_more_or_fewer_are_not(levels: list[int], found: str | None) -> None:
-    def asked(uid: str, concurrency: list[int]) -> Plan:
+def test_matching_ignores_level_order_but_not_added_or_removed_levels(levels: list[int], found: str | None) -> None:
+    def plan_with_levels(uid: str, concurrency: list[int]) -> Plan:
         return plan_of(uid, {"spec.load.concurrency": concurrency, "spec.load.slots": 32})
 
-    bucket: Any = Kept({"a": (12, asked("a", [1, 8]).to_json())})
-    assert newest_matching_results(bucket, ROOT, asked(UID, levels)) == found
+    bucket: Any = PlanBucket({"a": (12, plan_with_levels("a", [1, 8]).to_json())})
+    assert newest_matching_results(bucket, ROOT, plan_with_levels(UID, levels)) == found
 
 
 @dataclass
-class Place:
-    """An API server and an S3 of which one run is asked."""
+class FakeBackends:
+    """A fake API server and S3 for one run; records which results are looked up."""
 
     run: dict[str, Any] = field(default_factory=lambda: operator_run(LATEST))
     found: str | StoreFailure | None = OLDER_UID
     plans: tuple[str, ...] = ()
-    asked: list[str] = field(default_factory=list)
+    lookups: list[str] = field(default_factory=list)
 
     def get(self, kind: str, _namespace: str, _name: str) -> Any:
         return self.run if kind == "SpecBenchRun" else None
@@ -101,14 +99,14 @@ class Place:
         return [{"metadata": meta, "data": {"plan.json": text}} for text in self.plans] if kind == "ConfigMap" else []
 
     def read(self, run: SpecBenchRun, *, last_launch: bool) -> StoredResults:
-        self.asked.append(run.results_uid)
+        self.lookups.append(run.results_uid)
         return StoredResults()
 
     def read_gate(self, _run: SpecBenchRun) -> GateReport | None:
         return None
 
     def latest(self, _run: SpecBenchRun) -> str | StoreFailure | None:
-        self.asked.append("Latest")
+        self.lookups.append("Latest")
         return self.found
 
     def observe(self) -> RunObservation:
@@ -121,39 +119,39 @@ class Place:
         return parse_run(self.observe().resource).spec.results.adopt
 
 
-def test_what_is_found_is_carried_on_as_if_its_uid_had_been_written() -> None:
-    place = Place()
-    assert place.adopted() == OLDER_UID
-    assert place.asked == ["Latest", OLDER_UID]
+def test_adopts_the_found_results_as_if_their_uid_were_in_the_spec() -> None:
+    backends = FakeBackends()
+    assert backends.adopted() == OLDER_UID
+    assert backends.lookups == ["Latest", OLDER_UID]
 
 
-def test_where_nothing_is_found_the_run_begins_anew() -> None:
-    place = Place(found=None)
-    assert place.adopted() is None
-    assert place.asked == ["Latest", UID]
+def test_starts_from_scratch_when_no_results_match() -> None:
+    backends = FakeBackends(found=None)
+    assert backends.adopted() is None
+    assert backends.lookups == ["Latest", UID]
 
 
-@pytest.mark.parametrize("uid", [OLDER_UID, UID], ids=["an earlier run's", "its own"])
-def test_what_was_found_once_stays_whatever_comes_to_lie_in_s3(uid: str) -> None:
-    by_plan = Place(plans=(plan_of(uid).to_json(),), found="newer")
-    by_status = Place(found="newer")
+@pytest.mark.parametrize("uid", [OLDER_UID, UID], ids=["earlier run", "own"])
+def test_keeps_the_first_adopted_uid_when_newer_results_appear(uid: str) -> None:
+    by_plan = FakeBackends(plans=(plan_of(uid).to_json(),), found="newer")
+    by_status = FakeBackends(found="newer")
     by_status.run["status"] = {"results": {"uri": f"s3://results/runs/default/demo/{uid}"}}
-    for place in (by_plan, by_status):
-        assert place.adopted() == (None if uid == UID else uid)
-        assert place.asked == [uid], "S3 is not searched again"
+    for backends in (by_plan, by_status):
+        assert backends.adopted() == (None if uid == UID else uid)
+        assert backends.lookups == [uid], "S3 is not searched again"
 
 
 @pytest.mark.parametrize("plan_json", [None, "", "{", "[]", "null", "{}"])
-def test_what_cannot_be_read_tells_no_uid(plan_json: str | None) -> None:
+def test_an_unreadable_plan_yields_no_known_uid(plan_json: str | None) -> None:
     assert known_results_uid(operator_run(LATEST), plan_json) is None
 
 
-def test_while_s3_does_not_answer_nothing_is_made_and_no_place_is_told() -> None:
-    place = Place(found=AWAY)
-    observed = place.observe()
-    assert (observed.stored, place.asked) == (AWAY, ["Latest"])
+def test_creates_nothing_and_reports_no_uri_while_s3_is_unreachable() -> None:
+    backends = FakeBackends(found=AWAY)
+    observed = backends.observe()
+    assert (observed.stored, backends.lookups) == (AWAY, ["Latest"])
     world = ClusterWorld(operator_run(LATEST), trouble=AWAY)
-    decision = world.look()
+    decision = world.reconcile()
     assert (decision.apply, world.launched, world.status.results) == ((), [], None)
     assert "s3:9000 cannot be reached" in world.condition(ConditionType.RECONCILING).message
     world.trouble = None
@@ -163,15 +161,15 @@ def test_while_s3_does_not_answer_nothing_is_made_and_no_place_is_told() -> None
     assert world.launched == [world.engine()]
 
 
-def test_a_run_that_names_a_uid_or_none_is_as_it_was_written() -> None:
+def test_a_spec_with_a_fixed_uid_or_no_adoption_is_unchanged() -> None:
     for edits in ({}, {"spec.results.adopt": OLDER_UID}):
-        place = Place(run=operator_run(edits))
-        assert place.observe().resource == place.run
-        assert "Latest" not in place.asked
+        backends = FakeBackends(run=operator_run(edits))
+        assert backends.observe().resource == backends.run
+        assert "Latest" not in backends.lookups
 
 
-def test_nothing_else_of_the_run_changes() -> None:
+def test_adoption_changes_only_the_adopt_field() -> None:
     run = operator_run(LATEST)
     changed = with_adopted_uid(run, OLDER_UID)
-    assert run["spec"]["results"]["adopt"] == "Latest", "what was given stays"
+    assert run["spec"]["results"]["adopt"] == "Latest", "the input is not modified"
     assert {**changed, "spec": {**changed["spec"], "results": run["spec"]["results"]}} == run

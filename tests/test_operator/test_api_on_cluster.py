@@ -35,7 +35,7 @@ def site(cluster: Cluster, crd: Definition) -> Iterator[OperatorSite]:
 
 @pytest.fixture
 def api(site: OperatorSite, tmp_path: Path) -> KubernetesApi:
-    """With the operator's own rights."""
+    """A client with the operator's own permissions."""
     return KubernetesApi(config.new_client_from_config(str(site.kubeconfig(tmp_path))), 10)  # type: ignore[no-untyped-call]
 
 
@@ -44,15 +44,13 @@ def config_map(site: OperatorSite, name: str = "thing", **data: str) -> dict[str
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": data}
 
 
-def test_what_is_not_there_is_none(site: OperatorSite, api: KubernetesApi) -> None:
+def test_a_missing_object_is_none_and_deleting_it_succeeds(site: OperatorSite, api: KubernetesApi) -> None:
     assert api.get("ConfigMap", site.namespace, "nothing") is None
     assert api.merge("ConfigMap", site.namespace, "nothing", {"data": {}}) is None
     api.delete("ConfigMap", site.namespace, "nothing", "any-uid")
 
 
-def test_a_page_at_a_time_gives_everything(
-    site: OperatorSite, api: KubernetesApi, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_list_returns_all_pages(site: OperatorSite, api: KubernetesApi, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("specbench_operator.cluster.api.PAGE", 2)
     for number in range(5):
         api.apply(config_map(site, f"thing-{number}"))
@@ -60,7 +58,7 @@ def test_a_page_at_a_time_gives_everything(
     assert [item["metadata"]["name"] for item in found] == [f"thing-{number}" for number in range(5)]
 
 
-def test_metadata_alone_tells_names_labels_and_owners_and_nothing_else(site: OperatorSite, api: KubernetesApi) -> None:
+def test_a_bare_list_returns_metadata_only(site: OperatorSite, api: KubernetesApi) -> None:
     assert api.list("SpecBenchRun", site.namespace, bare=True) == []
     made = resource({"metadata.labels": {"team": "a"}})
     site.runs.create(made)
@@ -70,7 +68,7 @@ def test_metadata_alone_tells_names_labels_and_owners_and_nothing_else(site: Ope
     assert api.list("SpecBenchRun", site.namespace, labels="team!=a", bare=True) == []
 
 
-def test_another_object_of_the_same_name_is_neither_deleted_nor_patched(site: OperatorSite, api: KubernetesApi) -> None:
+def test_a_uid_mismatch_prevents_delete_and_merge(site: OperatorSite, api: KubernetesApi) -> None:
     api.apply(config_map(site, data="kept"))
     api.delete("ConfigMap", site.namespace, "thing", "another-uid")
     with pytest.raises(Changed):
@@ -82,7 +80,7 @@ def test_another_object_of_the_same_name_is_neither_deleted_nor_patched(site: Op
     assert api.get("ConfigMap", site.namespace, "thing") is None
 
 
-def test_what_the_server_cannot_take_is_for_a_person_to_mend(site: OperatorSite, api: KubernetesApi) -> None:
+def test_an_object_that_the_server_rejects_raises_stop_with_the_reason(site: OperatorSite, api: KubernetesApi) -> None:
     broken = config_map(site)
     broken["metadata"]["labels"] = {"x": "not a label!"}
     with pytest.raises(Stop) as refused:
@@ -91,7 +89,7 @@ def test_what_the_server_cannot_take_is_for_a_person_to_mend(site: OperatorSite,
     assert "not a label" in str(refused.value)
 
 
-def test_what_we_may_not_do_is_tried_again_and_named(site: OperatorSite, api: KubernetesApi) -> None:
+def test_forbidden_requests_raise_retry(site: OperatorSite, api: KubernetesApi) -> None:
     with pytest.raises(Retry) as refused:
         api.list("Secret", site.namespace)
     assert refused.value.reason == "Forbidden"
@@ -100,21 +98,21 @@ def test_what_we_may_not_do_is_tried_again_and_named(site: OperatorSite, api: Ku
     assert elsewhere.value.reason == "Forbidden"
 
 
-def test_a_server_that_is_away_is_tried_again_in_words_that_stay_the_same() -> None:
+def test_an_unreachable_server_raises_retry_with_a_stable_message() -> None:
     configuration = client.Configuration()
     configuration.host = f"http://127.0.0.1:{free_port()}"
     api = KubernetesApi(client.ApiClient(configuration), 1)
-    said = set()
+    messages = set()
     for _ in range(2):
         with pytest.raises(Retry) as away:
             api.get("Pod", "default", "x")
-        said.add(str(away.value))
+        messages.add(str(away.value))
         assert away.value.reason == "ApiUnreachable"
-    assert len(said) == 1
-    assert "0x" not in said.pop()
+    assert len(messages) == 1
+    assert "0x" not in messages.pop()
 
 
-def test_a_status_that_was_decided_on_an_older_run_is_not_written(site: OperatorSite, api: KubernetesApi) -> None:
+def test_status_decided_on_an_outdated_run_is_not_written(site: OperatorSite, api: KubernetesApi) -> None:
     actor = RunWriter(api)
     created = site.runs.create(resource())
     decision = decide_run(RunObservation(created, stored=StoredResults()), SETTINGS, NOON)
@@ -130,11 +128,11 @@ def test_a_status_that_was_decided_on_an_older_run_is_not_written(site: Operator
     assert "phase" not in current.get("status", {})
     assert actor.write_status(current, decision.status)
     written = site.runs.get("demo")
-    assert written["status"] == decision.status.to_dict(), "nothing was pruned and nothing defaulted"
-    assert not actor.write_status(written, decision.status), "the same is not written twice"
+    assert written["status"] == decision.status.to_dict(), "the server pruned and defaulted nothing"
+    assert not actor.write_status(written, decision.status), "an equal status is not written again"
 
 
-def test_a_row_that_a_status_no_longer_has_is_gone(site: OperatorSite, api: KubernetesApi) -> None:
+def test_rows_removed_from_the_status_are_removed_on_the_server(site: OperatorSite, api: KubernetesApi) -> None:
     actor = RunWriter(api)
     decision = decide_run(RunObservation(site.runs.create(resource()), stored=StoredResults()), SETTINGS, NOON)
     actor.write_status(site.runs.get("demo"), decision.status)
@@ -145,9 +143,7 @@ def test_a_row_that_a_status_no_longer_has_is_gone(site: OperatorSite, api: Kube
     assert site.runs.get("demo")["status"] == fewer.to_dict()
 
 
-def test_a_decision_that_is_carried_out_twice_changes_nothing_the_second_time(
-    site: OperatorSite, api: KubernetesApi
-) -> None:
+def test_applying_the_same_decision_twice_changes_nothing(site: OperatorSite, api: KubernetesApi) -> None:
     actor = RunWriter(api)
     created = site.runs.create(resource())
     decision = decide_run(RunObservation(created, stored=StoredResults()), SETTINGS, NOON)
@@ -159,7 +155,7 @@ def test_a_decision_that_is_carried_out_twice_changes_nothing_the_second_time(
     assert [job["metadata"]["uid"] for job in site.items("jobs")] == uids
 
 
-def test_children_are_owned_so_that_kubernetes_itself_removes_them(site: OperatorSite, api: KubernetesApi) -> None:
+def test_children_have_an_owner_reference_for_garbage_collection(site: OperatorSite, api: KubernetesApi) -> None:
     created = site.runs.create(resource())
     RunWriter(api).act(created, decide_run(RunObservation(created, stored=StoredResults()), SETTINGS, NOON))
     for kind in ("jobs", "services", "configmaps"):
@@ -167,7 +163,7 @@ def test_children_are_owned_so_that_kubernetes_itself_removes_them(site: Operato
         assert (owner["uid"], owner["controller"]) == (created["metadata"]["uid"], True)
 
 
-def test_events_are_posted_once_and_a_refused_one_stops_nothing(
+def test_a_refused_event_does_not_block_the_other_events(
     site: OperatorSite, api: KubernetesApi, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     created = site.runs.create(resource())
@@ -181,9 +177,7 @@ def test_events_are_posted_once_and_a_refused_one_stops_nothing(
     assert {"EngineStarting", "Last"} <= site.reasons()
 
 
-def test_a_job_that_is_stopped_ends_for_good_keeps_its_reason_and_loses_its_pods(
-    site: OperatorSite, api: KubernetesApi
-) -> None:
+def test_a_stopped_job_ends_keeps_its_verdict_and_loses_its_pods(site: OperatorSite, api: KubernetesApi) -> None:
     created = site.runs.create(resource())
     launched = decide_run(RunObservation(created, stored=StoredResults()), SETTINGS, NOON)
     RunWriter(api).act(created, launched)
@@ -192,12 +186,12 @@ def test_a_job_that_is_stopped_ends_for_good_keeps_its_reason_and_loses_its_pods
     verdict = LaunchVerdict(FailureScope.GROUP, "NeverReady", "said", NOON)
     stop = RunDecision(launched.status, stop=(StopJob(ref, verdict, ended=False),))
     RunWriter(api).act(created, stop)
-    eventually(lambda: parse_job(site.items("jobs")[0]).ended, "the Job goes on")
+    eventually(lambda: parse_job(site.items("jobs")[0]).ended, "the Job has not ended")
     assert parse_job(site.items("jobs")[0]).verdict == verdict
-    eventually(lambda: not site.names("pods"), "its pods are still there")
+    eventually(lambda: not site.names("pods"), "its pods still exist")
 
 
-def test_the_job_of_an_engine_on_several_nodes_needs_no_pod_to_be_stopped_and_then_stays(
+def test_a_stopped_multi_node_engine_job_ends_without_pods_and_has_no_ttl(
     site: OperatorSite, api: KubernetesApi
 ) -> None:
     created = site.runs.create(resource({"spec.placement": {"gpus": 1, "nodes": 2}}))
@@ -209,8 +203,8 @@ def test_the_job_of_an_engine_on_several_nodes_needs_no_pod_to_be_stopped_and_th
     ref = ObjectRef("Job", job["metadata"]["name"], job["metadata"]["uid"])
     verdict = LaunchVerdict(FailureScope.GROUP, "NeverReady", "said", NOON)
     RunWriter(api).act(created, RunDecision(launched.status, stop=(StopJob(ref, verdict, ended=False),)))
-    eventually(lambda: parse_job(site.items("jobs")[0]).ended, "a Job without pods has no end")
+    eventually(lambda: parse_job(site.items("jobs")[0]).ended, "the Job without pods has not ended")
     (stopped,) = site.items("jobs")
     assert parse_job(stopped).started_at is not None
-    assert "ttlSecondsAfterFinished" not in stopped["spec"], "it is the record of its launch"
+    assert "ttlSecondsAfterFinished" not in stopped["spec"], "the Job is the record of its launch"
     assert site.names("pods") == []

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-WITHOUT = """
+WITHOUT_KOPF = """
 import sys
 class Absent:
     def find_spec(self, name, path=None, target=None):
@@ -20,7 +20,9 @@ main()
 
 
 @pytest.mark.process
-def test_without_its_extra_the_operator_says_in_one_line_what_to_install() -> None:
-    done = subprocess.run([sys.executable, "-c", WITHOUT], capture_output=True, text=True, timeout=240, check=False)
+def test_the_operator_reports_a_missing_extra_in_one_line() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_KOPF], capture_output=True, text=True, timeout=240, check=False
+    )
     assert done.returncode == 2
     assert done.stderr == "specbench-operator: kopf is not installed: pip install 'specbench[operator]'\n"

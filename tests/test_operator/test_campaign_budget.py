@@ -22,95 +22,95 @@ def with_budget(hours: float, **edits: object) -> CampaignWorld:
     return CampaignWorld({"spec.budget.gpuHours": hours, "spec.parallelism": 6, **edits})
 
 
-def at_work(world: CampaignWorld) -> None:
+def launch_all(world: CampaignWorld) -> None:
     world.settle()
     for name in world.planned:
         world.launch(name)
 
 
-def obey(world: CampaignWorld) -> None:
-    """The runs' operator sees which of them are suspended."""
+def release_suspended(world: CampaignWorld) -> None:
+    """Release the GPUs of suspended runs, as the run controller does."""
     for name, run in world.runs.items():
         if run["spec"]["suspend"] and run["status"]["phase"] == "Running":
             world.release(name)
 
 
-def test_without_a_budget_nothing_is_bounded_and_what_is_spent_is_told() -> None:
+def test_without_a_budget_spending_is_reported_but_not_limited() -> None:
     world = CampaignWorld({"spec.parallelism": 6})
-    at_work(world)
+    launch_all(world)
     world.pass_time(HOUR)
     world.finish_all()
-    assert world.said(Kind.BUDGET_EXHAUSTED) == (FALSE, "NoBudget")
+    assert world.status_and_reason(Kind.BUDGET_EXHAUSTED) == (FALSE, "NoBudget")
     assert world.status.gpu_hours_spent == 6 * GPUS
     assert world.status.budget == "12.0 GPU-hours"
 
 
 @pytest.mark.parametrize(("hours", "reason"), [(1000, "WithinBudget"), (0.5, "EstimateOverBudget")])
-def test_the_estimate_is_compared_with_the_budget_before_anything_is_spent(hours: float, reason: str) -> None:
+def test_the_estimate_is_compared_with_the_budget_before_spending(hours: float, reason: str) -> None:
     world = with_budget(hours)
     world.settle()
-    assert world.said(Kind.BUDGET_EXHAUSTED) == (FALSE, reason)
+    assert world.status_and_reason(Kind.BUDGET_EXHAUSTED) == (FALSE, reason)
     assert world.status.gpu_hours_estimated is not None
     assert f"{world.status.gpu_hours_estimated:g}" in world.message(Kind.BUDGET_EXHAUSTED)
     assert (reason in world.events) is (reason == "EstimateOverBudget")
 
 
-def test_a_spent_budget_suspends_what_is_at_work_and_begins_nothing() -> None:
+def test_an_exhausted_budget_suspends_active_runs_and_creates_no_more() -> None:
     world = with_budget(6, **{"spec.parallelism": 3})
-    at_work_of_three = world.planned[:3]
+    active = world.planned[:3]
     world.settle()
-    for name in at_work_of_three:
+    for name in active:
         world.launch(name)
-    world.finish(at_work_of_three[0])
+    world.finish(active[0])
     world.pass_time(1.6 * HOUR)
-    world.look()
-    assert world.said(Kind.BUDGET_EXHAUSTED) == (TRUE, "BudgetExhausted")
-    assert world.said(Kind.RECONCILING) == (TRUE, "BudgetExhausted"), "two give their GPUs back"
-    obey(world)
+    world.reconcile()
+    assert world.status_and_reason(Kind.BUDGET_EXHAUSTED) == (TRUE, "BudgetExhausted")
+    assert world.status_and_reason(Kind.RECONCILING) == (TRUE, "BudgetExhausted"), "two runs still hold GPUs"
+    release_suspended(world)
     world.settle()
-    assert world.said(Kind.STALLED) == (TRUE, "BudgetExhausted")
-    assert world.said(Kind.READY)[0] is FALSE
+    assert world.status_and_reason(Kind.STALLED) == (TRUE, "BudgetExhausted")
+    assert world.status_and_reason(Kind.READY)[0] is FALSE
     assert world.status.phase is CampaignPhase.FAILED
     assert world.events.count("BudgetExhausted") == 1
     assert len(world.store.created) == 3
     assert [run["spec"]["suspend"] for run in world.runs.values()] == [False, True, True]
 
 
-def test_a_larger_budget_goes_on_where_the_campaign_stood() -> None:
+def test_raising_the_budget_resumes_the_campaign() -> None:
     world = with_budget(6)
-    at_work(world)
+    launch_all(world)
     world.pass_time(HOUR)
-    world.look()
-    obey(world)
+    world.reconcile()
+    release_suspended(world)
     world.settle()
     world.edit("spec.parallelism", 5)
     world.settle()
-    assert world.said(Kind.BUDGET_EXHAUSTED)[0] is TRUE, "more places are no more money"
+    assert world.status_and_reason(Kind.BUDGET_EXHAUSTED)[0] is TRUE, "a higher parallelism does not raise the budget"
     world.edit("spec.budget.gpuHours", 100)
     world.finish_all()
-    assert world.said(Kind.READY) == (TRUE, "Finished")
-    assert world.said(Kind.BUDGET_EXHAUSTED)[0] is FALSE
+    assert world.status_and_reason(Kind.READY) == (TRUE, "Finished")
+    assert world.status_and_reason(Kind.BUDGET_EXHAUSTED)[0] is FALSE
     assert len(world.store.created) == 6
 
 
-def test_a_campaign_that_ends_with_its_last_gpu_hour_has_ended() -> None:
+def test_a_campaign_that_ends_exactly_at_its_budget_succeeds() -> None:
     world = with_budget(12)
-    at_work(world)
+    launch_all(world)
     world.pass_time(HOUR - 30)
-    world.look()
+    world.reconcile()
     world.pass_time(30)
     for name in world.planned:
         world.finish(name)
     world.settle()
-    assert world.said(Kind.READY) == (TRUE, "Finished")
-    assert world.said(Kind.BUDGET_EXHAUSTED) == (FALSE, "Finished"), "nothing was cut off"
+    assert world.status_and_reason(Kind.READY) == (TRUE, "Finished")
+    assert world.status_and_reason(Kind.BUDGET_EXHAUSTED) == (FALSE, "Finished"), "no run was stopped early"
     world.delete(world.planned[0])
     world.settle()
-    assert world.said(Kind.BUDGET_EXHAUSTED)[0] is TRUE
+    assert world.status_and_reason(Kind.BUDGET_EXHAUSTED)[0] is TRUE
     assert len(world.store.created) == 6
 
 
-def test_what_is_held_and_not_told_yet_counts_for_the_stop_and_not_in_status() -> None:
+def test_unreported_gpu_time_counts_towards_the_limit_but_not_in_status() -> None:
     world = with_budget(2)
     world.settle()
     name = world.planned[0]
@@ -120,27 +120,27 @@ def test_what_is_held_and_not_told_yet_counts_for_the_stop_and_not_in_status() -
     run["status"] |= {"gpuSecondsHeld": float(GPUS * (HOUR - 30)), "gpuSecondsUntil": format_timestamp(world.now)}
     world.store.touch(run)
     world.settle()
-    assert world.said(Kind.BUDGET_EXHAUSTED)[0] is FALSE
-    assert world.requeue_after_s == pytest.approx(30), "that is all it can last"
+    assert world.status_and_reason(Kind.BUDGET_EXHAUSTED)[0] is FALSE
+    assert world.requeue_after_s == pytest.approx(30), "the remaining budget lasts 30 s"
     version = world.resource["metadata"]["resourceVersion"]
     world.store.now += timedelta(seconds=29)
-    world.look()
+    world.reconcile()
     assert world.resource["metadata"]["resourceVersion"] == version
     world.store.now += timedelta(seconds=1)
-    world.look()
-    assert world.said(Kind.BUDGET_EXHAUSTED)[0] is TRUE
+    world.reconcile()
+    assert world.status_and_reason(Kind.BUDGET_EXHAUSTED)[0] is TRUE
 
 
-def test_a_run_whose_figure_stands_still_is_not_taken_to_hold_for_ever() -> None:
+def test_a_run_with_an_outdated_figure_is_not_charged_indefinitely() -> None:
     world = with_budget(2)
     world.settle()
     world.launch(world.planned[0])
     world.store.now += timedelta(hours=10)
-    world.look()
-    assert world.said(Kind.BUDGET_EXHAUSTED)[0] is FALSE
+    world.reconcile()
+    assert world.status_and_reason(Kind.BUDGET_EXHAUSTED)[0] is FALSE
 
 
-def test_once_spent_it_stays_spent_though_a_run_gave_back_earlier_than_estimated() -> None:
+def test_an_exhausted_budget_stays_exhausted_when_a_run_held_less_than_estimated() -> None:
     world = with_budget(2)
     world.settle()
     name = world.planned[0]
@@ -149,18 +149,18 @@ def test_once_spent_it_stays_spent_though_a_run_gave_back_earlier_than_estimated
     run["status"]["gpuSecondsHeld"] = float(2 * HOUR - 60)
     world.store.touch(run)
     world.store.now += timedelta(seconds=40)
-    world.look()
+    world.reconcile()
     assert world.runs[name]["spec"]["suspend"]
     run["status"] |= {"phase": "Suspended", "gpuSecondsHeld": float(2 * HOUR - 50)}
     world.store.touch(run)
     world.settle()
-    assert world.said(Kind.STALLED) == (TRUE, "BudgetExhausted")
+    assert world.status_and_reason(Kind.STALLED) == (TRUE, "BudgetExhausted")
     assert world.runs[name]["spec"]["suspend"]
 
 
-def test_what_deleted_runs_held_stays_spent() -> None:
+def test_gpu_time_of_deleted_runs_stays_counted() -> None:
     world = CampaignWorld({"spec.parallelism": 6})
-    at_work(world)
+    launch_all(world)
     world.pass_time(HOUR)
     world.settle()
     world.delete(world.planned[0])
@@ -173,18 +173,18 @@ def test_what_deleted_runs_held_stays_spent() -> None:
     assert world.status.gpu_hours_spent == 12 * GPUS
 
 
-def tell_again(world: CampaignWorld, name: str, kept: float) -> None:
-    """The run's operator counts what it finds of the run's pods: this share of what they held."""
+def report_gpu_time(world: CampaignWorld, name: str, kept: float) -> None:
+    """Rewrite the run's status with this share of the GPU time it has held."""
     uid = world.runs[name]["metadata"]["uid"]
     world.held[uid] = round(world.held.get(uid, 0.0) * kept, 1)
-    told = {"gpuSecondsHeld": world.held[uid], "gpuSecondsUntil": format_timestamp(world.now)} if kept else {}
-    world.runs[name]["status"] = {"phase": "Running", **told}
+    reported = {"gpuSecondsHeld": world.held[uid], "gpuSecondsUntil": format_timestamp(world.now)} if kept else {}
+    world.runs[name]["status"] = {"phase": "Running", **reported}
     world.store.touch(world.runs[name])
 
 
 @pytest.mark.parametrize("kept", [1, 0.25, 0], ids=["all its pods", "some", "none"])
 @pytest.mark.parametrize("seen_empty", [True, False], ids=["seen empty", "not seen empty"])
-def test_what_a_run_held_counts_once_when_its_status_is_lost(kept: float, seen_empty: bool) -> None:
+def test_gpu_time_counts_once_when_a_run_loses_its_status(kept: float, seen_empty: bool) -> None:
     world = CampaignWorld({"spec.parallelism": 1})
     world.settle()
     name = world.planned[0]
@@ -194,15 +194,15 @@ def test_what_a_run_held_counts_once_when_its_status_is_lost(kept: float, seen_e
     world.runs[name].pop("status")
     if seen_empty:
         world.settle()
-        assert world.status.gpu_hours_spent == GPUS, "it is not forgotten before it is told again"
+        assert world.status.gpu_hours_spent == GPUS, "spent time is kept until it is reported again"
         world.runs[name]["status"] = {"phase": "Invalid"}
         world.store.touch(world.runs[name])
         world.settle()
-        assert world.status.gpu_hours_spent == GPUS, "what refuses a run counts nothing"
-    tell_again(world, name, kept)
+        assert world.status.gpu_hours_spent == GPUS, "an invalid run adds nothing"
+    report_gpu_time(world, name, kept)
     world.settle()
     assert world.status.gpu_hours_spent == GPUS
-    tell_again(world, name, 1)
+    report_gpu_time(world, name, 1)
     world.pass_time(HOUR)
     world.settle()
     assert world.status.gpu_hours_spent == 2 * GPUS
@@ -219,41 +219,41 @@ STEPS = st.one_of(
 
 @given(st.lists(STEPS, max_size=12))
 @settings(max_examples=60, deadline=None)
-def test_whatever_is_lost_and_made_again_what_was_held_counts_once(steps: list[tuple[str, float]]) -> None:
+def test_gpu_time_counts_once_after_any_loss_and_recreation(steps: list[tuple[str, float]]) -> None:
     world = CampaignWorld({"spec.parallelism": 1})
     world.settle()
     name, truth = world.planned[0], 0.0
     world.launch(name)
-    for what, amount in steps:
-        if what == "hold":
-            tell_again(world, name, 1)
+    for step, amount in steps:
+        if step == "hold":
+            report_gpu_time(world, name, 1)
             world.pass_time(amount)
             truth += GPUS * amount
-        elif what == "make again":
+        elif step == "make again":
             world.delete(name)
-            world.look()
+            world.reconcile()
             world.launch(name)
         else:
             world.runs[name].pop("status")
-            if what == "lose, seen":
-                world.look()
-            tell_again(world, name, amount)
-        world.look()
+            if step == "lose, seen":
+                world.reconcile()
+            report_gpu_time(world, name, amount)
+        world.reconcile()
         assert world.status.gpu_hours_spent == pytest.approx(truth / HOUR, abs=0.002)
 
 
-def test_a_new_round_has_a_budget_of_its_own() -> None:
+def test_a_new_round_has_its_own_budget() -> None:
     world = with_budget(6)
-    at_work(world)
+    launch_all(world)
     world.pass_time(HOUR)
-    world.look()
-    obey(world)
+    world.reconcile()
+    release_suspended(world)
     world.settle()
     old = set(world.runs)
     world.edit("spec.rerun", "again")
     world.settle()
-    assert world.said(Kind.BUDGET_EXHAUSTED)[0] is FALSE
+    assert world.status_and_reason(Kind.BUDGET_EXHAUSTED)[0] is FALSE
     assert world.status.gpu_hours_spent == 0
-    assert not old & set(world.runs), "what had not ended of the last round is asked for by nobody"
+    assert not old & set(world.runs), "unfinished runs of the previous round are deleted"
     world.finish_all()
-    assert world.said(Kind.READY) == (TRUE, "Finished")
+    assert world.status_and_reason(Kind.READY) == (TRUE, "Finished")

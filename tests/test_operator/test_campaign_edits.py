@@ -23,12 +23,12 @@ def world() -> CampaignWorld:
     return CampaignWorld({"spec.parallelism": 2})
 
 
-def test_a_value_that_is_added_adds_runs_and_nothing_else(world: CampaignWorld) -> None:
+def test_an_added_axis_value_adds_only_the_new_runs(world: CampaignWorld) -> None:
     world.finish_all()
     before = {name: run["metadata"]["uid"] for name, run in world.runs.items()}
     world.edit(TEMPERATURES, [0, 0.7, 1.0, 1.5])
     world.settle()
-    assert world.said(Kind.READY)[0] is ConditionStatus.FALSE
+    assert world.status_and_reason(Kind.READY)[0] is ConditionStatus.FALSE
     world.finish_all()
     assert len(world.store.created) == 8
     assert {name: world.runs[name]["metadata"]["uid"] for name in before} == before
@@ -37,22 +37,22 @@ def test_a_value_that_is_added_adds_runs_and_nothing_else(world: CampaignWorld) 
     assert world.status.round.number == 1
 
 
-def test_axes_in_another_order_change_the_order_and_no_run(world: CampaignWorld) -> None:
+def test_reordering_axes_creates_no_runs(world: CampaignWorld) -> None:
     world.finish_all()
     world.edit("spec.axes", list(reversed(world.resource["spec"]["axes"])))
     world.settle()
     assert len(world.store.created) == 6
-    assert world.said(Kind.READY) == (ConditionStatus.TRUE, "Finished")
+    assert world.status_and_reason(Kind.READY) == (ConditionStatus.TRUE, "Finished")
 
 
-def test_what_is_taken_off_the_matrix_is_deleted_unless_it_has_ended(world: CampaignWorld) -> None:
+def test_unfinished_runs_removed_from_the_matrix_are_deleted(world: CampaignWorld) -> None:
     first, second = world.planned[:2]
     world.settle()
     world.finish(first)
     world.edit(TEMPERATURES, [1.0])
     world.settle()
-    assert first in world.runs, "a record stays"
-    assert second not in world.runs, "nobody asks for it any more"
+    assert first in world.runs, "a finished run is kept"
+    assert second not in world.runs, "an unfinished run is deleted"
     assert len(world.status.runs) == 3
     row = world.status.runs[-1]
     assert (row.name, row.reason) == (first, "OffTheMatrix")
@@ -61,7 +61,7 @@ def test_what_is_taken_off_the_matrix_is_deleted_unless_it_has_ended(world: Camp
     assert world.status.progress == "2/2"
 
 
-def test_a_run_that_is_stalled_without_an_end_and_off_the_matrix_is_deleted(world: CampaignWorld) -> None:
+def test_a_stalled_unfinished_run_outside_the_matrix_is_deleted(world: CampaignWorld) -> None:
     world.settle()
     name = world.planned[1]
     world.runs[name]["status"] = {"conditions": [{"type": "Stalled", "status": "True", "reason": "BadRequest"}]}
@@ -70,7 +70,7 @@ def test_a_run_that_is_stalled_without_an_end_and_off_the_matrix_is_deleted(worl
     assert name not in world.runs
 
 
-def test_a_combination_that_comes_back_finds_its_finished_run(world: CampaignWorld) -> None:
+def test_a_readded_combination_reuses_its_finished_run(world: CampaignWorld) -> None:
     world.finish_all()
     world.edit(TEMPERATURES, [0])
     world.settle()
@@ -80,7 +80,7 @@ def test_a_combination_that_comes_back_finds_its_finished_run(world: CampaignWor
     assert world.status.progress == "6/6"
 
 
-def test_a_template_that_measures_something_else_asks_for_other_runs(world: CampaignWorld) -> None:
+def test_changing_what_the_template_measures_replaces_the_runs(world: CampaignWorld) -> None:
     world.settle()
     old = set(world.runs)
     world.edit("spec.template.spec.load.repeats", 7)
@@ -92,7 +92,7 @@ def test_a_template_that_measures_something_else_asks_for_other_runs(world: Camp
 
 
 @pytest.mark.parametrize("field", ["activeDeadlineSeconds", "startupDeadlineSeconds", "ttlSecondsAfterFinished"])
-def test_deadlines_are_taken_over_by_runs_that_are_there(world: CampaignWorld, field: str) -> None:
+def test_deadline_edits_are_propagated_to_existing_runs(world: CampaignWorld, field: str) -> None:
     world.settle()
     uids = [run["metadata"]["uid"] for run in world.runs.values()]
     world.edit(f"spec.template.spec.{field}", 4321)
@@ -108,18 +108,18 @@ def test_deadlines_are_taken_over_by_runs_that_are_there(world: CampaignWorld, f
         {"baselineRef": {"uri": "s3://results/runs/default/main/0001"}},
         None,
     ],
-    ids=["another way to name it", "an address", "none"],
+    ids=["campaign", "uri", "none"],
 )
-def test_a_gate_is_taken_over_whole_and_nothing_of_the_one_before_stays(after: dict[str, object] | None) -> None:
+def test_an_edited_gate_replaces_the_old_one_completely(after: dict[str, object] | None) -> None:
     world = CampaignWorld({"spec.parallelism": 2, "spec.template.spec.gate": {"baselineRef": {"run": "main"}}})
     world.settle()
     world.edit("spec.template.spec.gate", after)
     world.settle()
-    told = [parse_run(run).spec.gate for run in world.runs.values()]
-    assert told == [Gate.model_validate(after) if after else None] * 2
+    gates = [parse_run(run).spec.gate for run in world.runs.values()]
+    assert gates == [Gate.model_validate(after) if after else None] * 2
 
 
-def test_whatever_may_change_under_a_run_is_in_no_name_and_is_taken_over() -> None:
+def test_mutable_run_fields_are_not_in_the_run_name_and_are_propagated() -> None:
     fixed = set(re.findall(r"self\.(\w+) == oldSelf", NOTHING_CHANGES.rule))
     changeable = {str(field.alias) for field in RunSpec.model_fields.values()} - fixed
     assert "activeDeadlineSeconds" in changeable
@@ -128,7 +128,7 @@ def test_whatever_may_change_under_a_run_is_in_no_name_and_is_taken_over() -> No
     assert not fixed & set(PROPAGATED)
 
 
-def test_where_results_go_changes_for_runs_to_come_alone(world: CampaignWorld) -> None:
+def test_result_location_and_placement_edits_affect_only_new_runs(world: CampaignWorld) -> None:
     world.settle()
     world.edit("spec.template.spec.results.s3.bucket", "elsewhere")
     world.edit("spec.template.spec.placement.tolerations", [{"key": "gpu", "operator": "Exists"}])
@@ -143,7 +143,7 @@ def test_where_results_go_changes_for_runs_to_come_alone(world: CampaignWorld) -
     assert len(third["placement"]["tolerations"]) == 1
 
 
-def test_a_run_whose_deadline_somebody_changed_by_hand_follows_the_template_again(world: CampaignWorld) -> None:
+def test_a_manually_edited_deadline_is_reset_to_the_template(world: CampaignWorld) -> None:
     world.settle()
     run = world.runs[world.planned[0]]
     run["spec"]["activeDeadlineSeconds"] = 60

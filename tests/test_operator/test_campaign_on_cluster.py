@@ -62,16 +62,16 @@ def status(site: OperatorSite) -> dict[str, Any]:
     return dict(site.campaigns.get(NAME).get("status", {}))
 
 
-def said(site: OperatorSite, kind: str) -> tuple[str, str]:
+def condition(site: OperatorSite, kind: str) -> tuple[str, str]:
     rows = {row["type"]: row for row in status(site).get("conditions", [])}
     return (rows[kind]["status"], rows[kind]["reason"]) if kind in rows else ("", "")
 
 
 def finish(site: OperatorSite, name: str) -> None:
-    """As its own operator would, at its end."""
+    """Write the status that the run controller writes at the end."""
     rows = {"Ready": "True", "Reconciling": "False", "Stalled": "False", "Trustworthy": "True", "Validated": "True"}
     rows |= {"ResultsStored": "True", "MeasurementComplete": "True", "EngineReady": "True"}
-    told = {
+    final_status = {
         "observedGeneration": 1,
         "phase": "Succeeded",
         "completionTime": "2026-01-02T12:00:00Z",
@@ -80,37 +80,37 @@ def finish(site: OperatorSite, name: str) -> None:
         "arms": [{"arm": "ngram", "workload": "chat", "speedup": {"value": 1.5, "low": 1.4, "high": 1.6}}],
         "gpuSecondsHeld": 3600.0,
     }
-    eventually(lambda: runs(site)[name].get("status", {}).get("phase"), "its own operator has not seen it")
-    site.runs.set_status(name, told)
+    eventually(lambda: runs(site)[name].get("status", {}).get("phase"), "the run controller has not written a status")
+    site.runs.set_status(name, final_status)
 
 
-def finish_those_that_are_there(site: OperatorSite) -> None:
+def finish_existing_runs(site: OperatorSite) -> None:
     for name, run in runs(site).items():
         if not run.get("status", {}).get("completionTime"):
             finish(site, name)
 
 
-def test_a_campaign_creates_its_runs_one_after_another_and_rolls_them_up(
+def test_a_campaign_creates_runs_up_to_parallelism_and_summarizes_them(
     site: OperatorSite, operator: OperatorProcess
 ) -> None:
     made = make(site, {"spec.parallelism": 4})
     eventually(lambda: len(runs(site)) == 4, "four runs are not created")
     owners = {run["metadata"]["ownerReferences"][0]["uid"] for run in runs(site).values()}
     assert owners == {made["metadata"]["uid"]}
-    finish_those_that_are_there(site)
-    eventually(lambda: len(runs(site)) == 6, "the others are not created")
-    finish_those_that_are_there(site)
-    eventually(lambda: said(site, "Ready") == ("True", "Finished"), f"it has not ended: {status(site)}")
-    told = status(site)
-    assert (told["phase"], told["progress"]) == ("Succeeded", "6/6")
-    assert told["best"].startswith("ngram 1.50x at 1 (engine=")
-    assert told["gpuHoursSpent"] == 6
+    finish_existing_runs(site)
+    eventually(lambda: len(runs(site)) == 6, "the remaining runs are not created")
+    finish_existing_runs(site)
+    eventually(lambda: condition(site, "Ready") == ("True", "Finished"), f"the campaign has not ended: {status(site)}")
+    summary = status(site)
+    assert (summary["phase"], summary["progress"]) == ("Succeeded", "6/6")
+    assert summary["best"].startswith("ngram 1.50x at 1 (engine=")
+    assert summary["gpuHoursSpent"] == 6
     columns, cells = site.campaigns.table(NAME)
     shown = dict(zip(columns, cells, strict=True))
     assert (shown["Phase"], shown["Runs"], shown["Failed"]) == ("Succeeded", "6/6", 0)
-    site.tells("RoundStarted", "RoundFinished", kind="SpecBenchCampaign")
+    site.wait_for_events("RoundStarted", "RoundFinished", kind="SpecBenchCampaign")
     assert 'specbench_campaign_gpu_hours_spent{campaign="nightly"' in eventually(
-        lambda: operator.metric("specbench_campaign_gpu_hours_spent{"), "no figure is told to Prometheus"
+        lambda: operator.metric("specbench_campaign_gpu_hours_spent{"), "the metric is not exposed"
     )
 
 
@@ -118,55 +118,55 @@ def test_suspend_resume_edit_and_rerun(site: OperatorSite, operator: OperatorPro
     make(site, {"spec.parallelism": 2, "spec.axes": [campaign()["spec"]["axes"][0]]})
     eventually(lambda: len(runs(site)) == 2, "two runs are not created")
     change(site, {"suspend": True})
-    eventually(lambda: all(run["spec"]["suspend"] for run in runs(site).values()), "they are not suspended")
-    eventually(lambda: status(site).get("phase") == "Suspended", "it is not Suspended")
+    eventually(lambda: all(run["spec"]["suspend"] for run in runs(site).values()), "the runs are not suspended")
+    eventually(lambda: status(site).get("phase") == "Suspended", "the campaign is not Suspended")
     change(site, {"suspend": False, "template": {"spec": {"activeDeadlineSeconds": 777}}})
-    eventually(lambda: not any(run["spec"]["suspend"] for run in runs(site).values()), "they are not resumed")
+    eventually(lambda: not any(run["spec"]["suspend"] for run in runs(site).values()), "the runs are not resumed")
     eventually(
         lambda: {run["spec"]["activeDeadlineSeconds"] for run in runs(site).values()} == {777},
-        "the deadline is not taken over",
+        "the deadline is not propagated",
     )
-    finish_those_that_are_there(site)
-    eventually(lambda: said(site, "Ready")[0] == "True", "it has not ended")
+    finish_existing_runs(site)
+    eventually(lambda: condition(site, "Ready")[0] == "True", "the campaign has not ended")
     before = set(runs(site))
     change(site, {"rerun": "again"})
     eventually(lambda: set(runs(site)) == before | {f"{name}-2" for name in before}, "no new round")
-    # Its runs are there before the status tells of them.
-    eventually(lambda: status(site).get("round", {}).get("number") == 2, "the new round is not told")
+    # The runs exist before the status reports the round.
+    eventually(lambda: status(site).get("round", {}).get("number") == 2, "the new round is not in the status")
 
 
-def test_a_deleted_campaign_takes_its_runs_along(site: OperatorSite, operator: OperatorProcess) -> None:
+def test_deleting_a_campaign_deletes_its_runs(site: OperatorSite, operator: OperatorProcess) -> None:
     make(site, {"spec.parallelism": 2})
     eventually(lambda: len(runs(site)) == 2, "two runs are not created")
     path = f"/apis/{API_VERSION}/namespaces/{site.namespace}/specbenchcampaigns/{NAME}"
     site.cluster.call("DELETE", path, {"propagationPolicy": "Background"})
-    eventually(lambda: runs(site) == {}, "runs outlive their campaign")
+    eventually(lambda: runs(site) == {}, "the runs are not deleted")
 
 
-def test_an_operator_that_is_killed_goes_on_and_makes_no_run_twice(
-    site: OperatorSite, operator: OperatorProcess
-) -> None:
+def test_a_killed_operator_continues_and_creates_no_run_twice(site: OperatorSite, operator: OperatorProcess) -> None:
     make(site, {"spec.parallelism": 2})
     eventually(lambda: len(runs(site)) == 2, "two runs are not created")
     before = {name: run["metadata"]["uid"] for name, run in runs(site).items()}
-    eventually(lambda: all(run.get("status", {}).get("phase") for run in runs(site).values()), "they are not seen")
+    eventually(
+        lambda: all(run.get("status", {}).get("phase") for run in runs(site).values()), "the runs have no status"
+    )
     operator.end(signal.SIGKILL)
     finish(site, min(before))
     operator.start()
-    eventually(lambda: len(runs(site)) == 3, "it does not go on")
+    eventually(lambda: len(runs(site)) == 3, "no further run is created")
     assert {name: run["metadata"]["uid"] for name, run in runs(site).items() if name in before} == before
 
 
-def test_a_stranger_with_a_runs_name_is_told_and_a_bad_campaign_refused(
+def test_a_foreign_run_is_reported_and_an_invalid_campaign_is_refused(
     site: OperatorSite, operator: OperatorProcess, tmp_path: Path
 ) -> None:
     first = make(site, {"spec.suspend": True})
-    eventually(lambda: status(site).get("phase") == "Suspended", "it is not looked at")
+    eventually(lambda: status(site).get("phase") == "Suspended", "the campaign is not reconciled")
     name = status(site)["runs"][0]["name"]
     site.runs.create(resource({"spec.suspend": True}, name=name))
     change(site, {"suspend": False})
-    eventually(lambda: status(site)["runs"][0].get("reason") == "NameTaken", "the stranger is not told")
-    eventually(lambda: len(runs(site)) == 2, "the others do not go on")
+    eventually(lambda: status(site)["runs"][0].get("reason") == "NameTaken", "the foreign run is not reported")
+    eventually(lambda: len(runs(site)) == 2, "the other runs are not created")
     api = KubernetesApi(config.new_client_from_config(str(site.kubeconfig(tmp_path))), 10)  # type: ignore[no-untyped-call]
     observed = CampaignObserver(api).observe(site.namespace, NAME)
     assert observed is not None
@@ -174,7 +174,7 @@ def test_a_stranger_with_a_runs_name_is_told_and_a_bad_campaign_refused(
     assert [run.ref.name for run in observed.runs] == [other for other in runs(site) if other != name]
     assert first["metadata"]["uid"] == observed.resource["metadata"]["uid"]
     change(site, {"axes": [{"path": "engine.kind", "values": ["no-such-engine"]}]})
-    eventually(lambda: said(site, "Validated") == ("False", "InvalidSpec"), "it is not refused")
+    eventually(lambda: condition(site, "Validated") == ("False", "InvalidSpec"), "the edit is not refused")
     assert len(runs(site)) == 2
 
 

@@ -17,8 +17,8 @@ from specbench_testing.resources import edit
 LOST = "7d0f6bd8-4c4b-4d53-9d53-000000000001"
 
 
-def imported(world: CampaignWorld, **edits: Any) -> str:
-    """The first run of the matrix, made by hand of the results of one that was lost; edited by path."""
+def put_recovered_run(world: CampaignWorld, **edits: Any) -> str:
+    """Store the matrix's first run as a user recreates it from lost results, edited by path."""
     planned = expand_campaign(parse_campaign(world.resource)).runs[0]
     spec = {**planned.resource["spec"], "results": {**planned.resource["spec"]["results"], "adopt": LOST}}
     run = {
@@ -34,21 +34,21 @@ def imported(world: CampaignWorld, **edits: Any) -> str:
 
 
 @pytest.mark.parametrize("already", [False, True], ids=["at work", "finished"])
-def test_it_is_taken_over_with_all_that_a_run_of_the_campaign_bears(already: bool) -> None:
+def test_a_recovered_run_is_adopted_with_the_campaigns_labels(already: bool) -> None:
     world = CampaignWorld({"spec.parallelism": 2})
-    name = imported(world)
+    name = put_recovered_run(world)
     if already:
         world.finish(name)
     uid = world.runs[name]["metadata"]["uid"]
-    world.look()
+    world.reconcile()
     assert "NameTaken" not in world.events
     world.settle()
-    run = world.mine[name]
-    assert run["metadata"]["uid"] == uid, "it is the same run"
+    run = world.owned_runs[name]
+    assert run["metadata"]["uid"] == uid, "the run is not recreated"
     assert run["metadata"]["labels"]["specbench.io/campaign"] == NAME
     assert "specbench.io/cell" in run["metadata"]["annotations"]
     assert run["spec"]["results"]["adopt"] == LOST
-    assert len(world.store.created) == (2 if already else 1), "it has a place while it is at work"
+    assert len(world.store.created) == (2 if already else 1), "an active run occupies a slot"
     world.finish_all()
     assert world.status.phase is CampaignPhase.SUCCEEDED
     assert (world.status.counts.succeeded, world.status.counts.failed) == (6, 0)
@@ -56,19 +56,19 @@ def test_it_is_taken_over_with_all_that_a_run_of_the_campaign_bears(already: boo
 
 
 OTHERS: dict[str, dict[str, Any]] = {
-    "it carries nothing on": {"spec__results": {"s3": {"bucket": "results"}}},
-    "it measures something else": {"spec__load__repeats": 9},
-    "somebody owns it": {
+    "adopts nothing": {"spec__results": {"s3": {"bucket": "results"}}},
+    "other points": {"spec__load__repeats": 9},
+    "another owner": {
         "metadata__ownerReferences": [{"kind": "Workflow", "name": "w", "uid": "w", "apiVersion": "a/b"}]
     },
-    "it cannot be read": {"spec__load__repeats": "many"},
+    "unparsable": {"spec__load__repeats": "many"},
 }
 
 
 @pytest.mark.parametrize("why", OTHERS)
-def test_any_other_run_of_that_name_is_left_alone(why: str) -> None:
+def test_other_runs_with_a_planned_name_are_not_adopted(why: str) -> None:
     world = CampaignWorld({"spec.parallelism": 6})
-    name = imported(world, **OTHERS[why])
+    name = put_recovered_run(world, **OTHERS[why])
     before = world.runs[name]["metadata"]["resourceVersion"]
     world.settle()
     assert world.runs[name]["metadata"]["resourceVersion"] == before
@@ -76,29 +76,29 @@ def test_any_other_run_of_that_name_is_left_alone(why: str) -> None:
     assert "NameTaken" in world.events
 
 
-def test_an_operator_that_dies_in_between_takes_it_over_once() -> None:
+def test_a_killed_operator_adopts_the_run_once() -> None:
     world = CampaignWorld({"spec.parallelism": 6})
-    name = imported(world)
-    world.look()
+    name = put_recovered_run(world)
+    world.reconcile()
     world.lose_status()
     world.finish_all()
-    assert world.said(Kind.READY)[0] == "True"
+    assert world.status_and_reason(Kind.READY)[0] == "True"
     assert world.store.created.count(name) == 0
 
 
-def test_of_runs_that_only_begin_like_its_own_none_is_read_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each look reads what may be its own one by one, and a pipeline may have made hundreds of `nightly-COMMIT`."""
+def test_runs_that_only_share_a_name_prefix_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each reconcile reads candidates one by one, and a pipeline may have created hundreds of `nightly-COMMIT`."""
     world = CampaignWorld({"spec.parallelism": 6})
-    name = imported(world)
+    name = put_recovered_run(world)
     for other in (f"{NAME}-1f00ba81", f"{NAME}-by-hand", f"{NAME}-{name}", f"{name}-later"):
         world.store.put({**world.runs[name], "metadata": {"name": other, "namespace": "default"}})
     read: list[str] = []
     get = world.store.get
 
-    def noted(kind: str, namespace: str | None, of: str) -> Raw | None:
+    def recording_get(kind: str, namespace: str | None, of: str) -> Raw | None:
         read.append(of)
         return get(kind, namespace, of)
 
-    monkeypatch.setattr(world.store, "get", noted)
-    world.look()
+    monkeypatch.setattr(world.store, "get", recording_get)
+    world.reconcile()
     assert read == [NAME, name]

@@ -18,7 +18,7 @@ def raw(**parts: object) -> Raw:
     return {"metadata": {**META, **parts.pop("metadata", {})}, **parts}  # type: ignore[dict-item]
 
 
-def test_a_run_that_was_created_a_moment_ago_is_neither_over_nor_anything_else() -> None:
+def test_a_new_run_has_no_state() -> None:
     seen = parse_observed_run(raw(spec={}))
     assert seen.ref == ObjectRef("SpecBenchRun", "nightly-abcdefgh", "u")
     assert [seen.over, seen.ended, seen.queued, seen.suspended, seen.deleting] == [False] * 5
@@ -33,12 +33,12 @@ def test_a_run_that_was_created_a_moment_ago_is_neither_over_nor_anything_else()
         ({"gpus": 0, "claimedGpus": 4, "resourceClaimTemplateName": "four", "nodes": 2}, 8),
     ],
 )
-def test_the_gpus_of_a_launch_are_those_of_all_its_nodes_however_they_are_given(placement: Raw, gpus: int) -> None:
+def test_gpus_of_a_launch_include_all_nodes_and_claims(placement: Raw, gpus: int) -> None:
     assert parse_observed_run(raw(spec={"placement": placement})).gpus == gpus
     assert Placement.model_validate(placement).engine_devices == gpus
 
 
-def test_everything_that_a_campaign_asks_for_is_read() -> None:
+def test_parses_every_field_that_campaigns_use() -> None:
     seen = parse_observed_run(
         raw(
             metadata={
@@ -82,12 +82,12 @@ def test_everything_that_a_campaign_asks_for_is_read() -> None:
         ([{"speedup": {"value": 9, "low": 8, "high": 10}, "valid": False}], None),
     ],
 )
-def test_the_largest_speedup_is_one_that_is_told_from_one_and_valid(arms: list[Raw], speedup: float | None) -> None:
+def test_speedup_is_the_largest_significant_and_valid_one(arms: list[Raw], speedup: float | None) -> None:
     assert parse_observed_run(raw(spec={}, status={"arms": arms})).speedup == speedup
 
 
 @pytest.mark.parametrize("label", ["", "three", "-1", "1.5"])
-def test_a_round_that_is_no_number_is_none(label: str) -> None:
+def test_an_invalid_round_label_is_none(label: str) -> None:
     assert parse_observed_run(raw(metadata={"labels": {"specbench.io/round": label}}, spec={})).number is None
 
 
@@ -100,12 +100,12 @@ def test_a_round_that_is_no_number_is_none(label: str) -> None:
         ({"type": "Ready", "status": "Unknown"}, False, False),
     ],
 )
-def test_how_a_run_stands_is_read_off_its_conditions(condition: Raw, succeeded: bool, failed: bool) -> None:
+def test_run_state_is_derived_from_its_conditions(condition: Raw, succeeded: bool, failed: bool) -> None:
     seen = parse_observed_run(raw(spec={}, status={"phase": "Running", "conditions": [condition]}))
     assert (seen.succeeded, seen.failed, seen.over) == (succeeded, failed, succeeded or failed)
 
 
-def test_a_server_that_does_not_know_campaigns_has_none_to_list() -> None:
+def test_a_server_without_the_campaign_crd_has_no_campaigns() -> None:
     store: object = FakeApiStore(unknown={"SpecBenchCampaign"})
     assert CampaignObserver(store).campaigns(None) is None  # type: ignore[arg-type]
     assert CampaignObserver(FakeApiStore()).observe("default", "gone") is None  # type: ignore[arg-type]

@@ -22,7 +22,7 @@ from specbench_testing.fake_api_store import OperatorKilled
 from specbench_testing.resources import resource
 
 TRUE = ConditionStatus.TRUE
-FATES = (
+EVENTS = (
     "launch", "launch all", "finish", "finish badly", "fail", "stall", "queue", "delete", "obey", "hold by hand",
     "let go by hand", "suspend", "resume", "die early", "die late", "status lost", "half a minute", "an hour",
     "new value", "fewer values", "other template", "deadline", "rerun", "wider", "narrower", "stranger",
@@ -31,41 +31,41 @@ FATES = (
 QUIET = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
-class Fated(CampaignWorld):
-    """The world, and one thing after another that may happen in it."""
+class EventDrivenWorld(CampaignWorld):
+    """A CampaignWorld with one method for each event."""
 
-    def befall(self, fate: str) -> None:
-        getattr(self, "_" + fate.replace(" ", "_"))()
+    def apply_event(self, event: str) -> None:
+        getattr(self, "_" + event.replace(" ", "_"))()
 
     def live(self) -> list[str]:
-        return [name for name, run in self.mine.items() if not has_ended(run) and not run["spec"]["suspend"]]
+        return [name for name, run in self.owned_runs.items() if not has_ended(run) and not run["spec"]["suspend"]]
 
     def step(self) -> None:
-        """One look of the operator, with all that must hold of it."""
-        active, foreign = set(self.live()), self.strangers()
+        """Reconcile once and check the invariants."""
+        active, foreign_before = set(self.live()), self.foreign_runs()
         try:
-            self.look()
+            self.reconcile()
         except (Changed, OperatorKilled):
             pass
         finally:
             self.store.writes_left = None
         begun = [name for name in self.live() if name not in active]
         places = self.resource["spec"].get("parallelism", 1)
-        assert len(self.occupying()) <= max(places, len(active)), "more than parallelism"
-        assert not (begun and self.resource["spec"].get("suspend")), "something begins while it is suspended"
-        assert self.strangers() == foreign, "a stranger was touched"
+        assert len(self.occupying()) <= max(places, len(active)), "more active runs than parallelism"
+        assert not (begun and self.resource["spec"].get("suspend")), "a run started while the campaign is suspended"
+        assert self.foreign_runs() == foreign_before, "a foreign run was modified"
 
     def occupying(self) -> list[str]:
-        """Runs at work, but for those that are stalled: they do nothing by themselves."""
-        return [name for name in self.live() if not stalled(self.mine[name])]
+        """Active runs except stalled ones, which occupy no slot."""
+        return [name for name in self.live() if not stalled(self.owned_runs[name])]
 
     def planned_now(self) -> list[str]:
-        """Names of the present round's runs."""
+        """Names of the current round's runs."""
         assert self.status.round is not None
         return [run.name for run in expand_campaign(parse_campaign(self.resource), self.status.round.number).runs]
 
-    def strangers(self) -> dict[str, object]:
-        return {name: copy.deepcopy(run) for name, run in self.runs.items() if name not in self.mine}
+    def foreign_runs(self) -> dict[str, object]:
+        return {name: copy.deepcopy(run) for name, run in self.runs.items() if name not in self.owned_runs}
 
     def _launch(self) -> None:
         for name in [name for name in self.live() if not holds_gpus(self.runs[name])][:1]:
@@ -97,11 +97,11 @@ class Fated(CampaignWorld):
             self.queue(name)
 
     def _delete(self) -> None:
-        for name in list(self.mine)[:1]:
+        for name in list(self.owned_runs)[:1]:
             self.delete(name)
 
     def _obey(self) -> None:
-        for name, run in self.mine.items():
+        for name, run in self.owned_runs.items():
             if run["spec"]["suspend"] and holds_gpus(run):
                 self.release(name)
 
@@ -110,7 +110,7 @@ class Fated(CampaignWorld):
             self.suspend_by_hand(name)
 
     def _let_go_by_hand(self) -> None:
-        for name, run in self.mine.items():
+        for name, run in self.owned_runs.items():
             if run["spec"]["suspend"] and "specbench.io/suspended-by-campaign" not in run["metadata"]["annotations"]:
                 self.suspend_by_hand(name, suspend=False)
 
@@ -166,7 +166,7 @@ class Fated(CampaignWorld):
             self.store.put(resource(name=name))
 
     def _stranger_gone(self) -> None:
-        for name in self.strangers():
+        for name in self.foreign_runs():
             self.delete(name)
 
     def _look_twice(self) -> None:
@@ -179,44 +179,46 @@ def stalled(run: dict[str, object]) -> bool:
     return any((row["type"], row["status"]) == ("Stalled", "True") for row in status.get("conditions", []))
 
 
-@given(st.lists(st.sampled_from(FATES), max_size=40), st.integers(1, 4))
+@given(st.lists(st.sampled_from(EVENTS), max_size=40), st.integers(1, 4))
 @QUIET
-def test_no_order_of_events_begins_too_many_or_touches_a_stranger(fates: list[str], parallelism: int) -> None:
-    world = Fated({"spec.parallelism": parallelism})
+def test_no_order_of_events_exceeds_parallelism_or_modifies_a_foreign_run(events: list[str], parallelism: int) -> None:
+    world = EventDrivenWorld({"spec.parallelism": parallelism})
     world.step()
-    for fate in fates:
-        world.befall(fate)
+    for event in events:
+        world.apply_event(event)
         world.step()
         both = {row.type for row in world.status.conditions if row.status is TRUE}
         assert len(both & {Kind.READY, Kind.RECONCILING, Kind.STALLED}) <= 1
 
 
-WITHOUT_DELETION = tuple(fate for fate in FATES if fate not in ("delete", "fewer values", "other template", "rerun"))
+WITHOUT_DELETION = tuple(
+    event for event in EVENTS if event not in ("delete", "fewer values", "other template", "rerun")
+)
 
 
 @given(st.lists(st.sampled_from(WITHOUT_DELETION), max_size=40))
 @QUIET
-def test_no_run_is_created_twice_however_often_the_operator_dies(fates: list[str]) -> None:
-    world = Fated({"spec.parallelism": 3})
-    for fate in fates:
-        world.befall(fate)
+def test_no_run_is_created_twice_however_often_the_operator_is_killed(events: list[str]) -> None:
+    world = EventDrivenWorld({"spec.parallelism": 3})
+    for event in events:
+        world.apply_event(event)
         world.step()
     assert [name for name, times in Counter(world.store.created).items() if times > 1] == []
 
 
 @pytest.mark.draws
-@given(st.lists(st.sampled_from(FATES), max_size=30))
+@given(st.lists(st.sampled_from(EVENTS), max_size=30))
 @QUIET
-def test_every_campaign_ends_once_fate_has_had_its_way(fates: list[str]) -> None:
-    world = Fated({"spec.parallelism": 2})
-    for fate in fates:
-        world.befall(fate)
+def test_every_campaign_ends_after_any_sequence_of_events(events: list[str]) -> None:
+    world = EventDrivenWorld({"spec.parallelism": 2})
+    for event in events:
+        world.apply_event(event)
         world.step()
-    for fate in ("resume", "stranger gone", "let go by hand"):
-        world.befall(fate)
+    for event in ("resume", "stranger gone", "let go by hand"):
+        world.apply_event(event)
     world.finish_all()
     assert world.status.phase in (CampaignPhase.SUCCEEDED, CampaignPhase.FAILED)
-    assert world.said(Kind.RECONCILING)[0] is not TRUE
+    assert world.status_and_reason(Kind.RECONCILING)[0] is not TRUE
     assert [name for name in world.planned_now() if name not in world.runs] == []
 
 
@@ -229,35 +231,35 @@ SPENDING = (
 @pytest.mark.draws
 @given(st.lists(st.sampled_from(SPENDING), max_size=20))
 @QUIET
-def test_a_round_overdraws_its_budget_by_no_more_than_is_documented(fates: list[str]) -> None:
-    """Looked at every half minute, and the runs' operator suspends at once what it is told to."""
-    world = Fated({"spec.parallelism": 3, "spec.budget.gpuHours": 0.1})
-    for fate in fates:
-        world.befall(fate)
+def test_a_round_overdraws_its_budget_by_no_more_than_documented(events: list[str]) -> None:
+    """Reconciles every 30 s; the run controller suspends runs immediately."""
+    world = EventDrivenWorld({"spec.parallelism": 3, "spec.budget.gpuHours": 0.1})
+    for event in events:
+        world.apply_event(event)
         world.step()
-        world.befall("obey")
+        world.apply_event("obey")
         world.pass_time(30)
         world.step()
-        world.befall("obey")
+        world.apply_event("obey")
     for _ in range(8):
-        world.befall("launch all")
+        world.apply_event("launch all")
         world.pass_time(30)
         world.step()
-        world.befall("obey")
+        world.apply_event("obey")
     widest = 4
     assert sum(world.held.values()) <= 0.1 * 3600 + widest * GPUS * FIGURE_AGE_MAX_S
 
 
-@given(st.lists(st.sampled_from(FATES), max_size=20))
+@given(st.lists(st.sampled_from(EVENTS), max_size=20))
 @QUIET
-def test_the_same_is_decided_again_when_it_is_looked_at_again(fates: list[str]) -> None:
-    world = Fated({"spec.parallelism": 2})
-    for fate in fates:
-        world.befall(fate)
+def test_a_repeated_reconcile_changes_nothing(events: list[str]) -> None:
+    world = EventDrivenWorld({"spec.parallelism": 2})
+    for event in events:
+        world.apply_event(event)
         world.step()
     world.settle(20)
     version, objects = world.resource["metadata"]["resourceVersion"], copy.deepcopy(world.store.objects)
     world.store.now += timedelta(seconds=1)
-    world.look()
+    world.reconcile()
     assert world.resource["metadata"]["resourceVersion"] == version
     assert world.store.objects == objects

@@ -27,7 +27,7 @@ def world() -> CampaignWorld:
     return world
 
 
-def test_the_best_of_all_runs_is_told_with_its_combination(world: CampaignWorld) -> None:
+def test_best_reports_the_largest_speedup_with_its_combination(world: CampaignWorld) -> None:
     for number, name in enumerate(world.planned):
         world.finish(name, speedup=1.2 + number / 10)
     world.settle()
@@ -35,18 +35,18 @@ def test_the_best_of_all_runs_is_told_with_its_combination(world: CampaignWorld)
     assert world.status.trust == "Trustworthy"
 
 
-def test_the_best_is_none_that_cannot_be_trusted(world: CampaignWorld) -> None:
+def test_best_excludes_untrustworthy_runs(world: CampaignWorld) -> None:
     world.finish(world.planned[0], speedup=9.0, trustworthy=False)
     world.finish(world.planned[1], speedup=1.3)
     world.finish_all()
     assert world.status.best.startswith("ngram 1.50x")
     assert world.status.trust == "1 of 6 untrustworthy"
-    assert world.said(Kind.TRUSTWORTHY) == (FALSE, "Untrustworthy")
+    assert world.status_and_reason(Kind.TRUSTWORTHY) == (FALSE, "Untrustworthy")
     assert world.planned[0] in world.message(Kind.TRUSTWORTHY)
-    assert world.said(Kind.READY) == (TRUE, "Finished")
+    assert world.status_and_reason(Kind.READY) == (TRUE, "Finished")
 
 
-def test_where_nothing_is_faster_that_is_said_at_the_end_alone(world: CampaignWorld) -> None:
+def test_none_faster_is_reported_only_after_the_last_run(world: CampaignWorld) -> None:
     for name in world.planned[:5]:
         world.finish(name, speedup=0.9)
     world.settle()
@@ -58,7 +58,7 @@ def test_where_nothing_is_faster_that_is_said_at_the_end_alone(world: CampaignWo
 
 
 @pytest.mark.parametrize(
-    ("gates", "said", "text"),
+    ("gates", "expected", "text"),
     [
         (["True"] * 6, (TRUE, "GatePassed"), "6 of 6 passed"),
         (["True", "False", "True", "True", "True", "True"], (FALSE, "GateFailed"), "5 of 6 passed, 1 failed"),
@@ -66,28 +66,28 @@ def test_where_nothing_is_faster_that_is_said_at_the_end_alone(world: CampaignWo
         ([""] * 6, (UNKNOWN, "NoGate"), ""),
     ],
 )
-def test_the_gates_of_runs_are_one_gate(
-    world: CampaignWorld, gates: list[str], said: tuple[ConditionStatus, str], text: str
+def test_gate_results_of_all_runs_are_combined(
+    world: CampaignWorld, gates: list[str], expected: tuple[ConditionStatus, str], text: str
 ) -> None:
     for name, gate in zip(world.planned, gates, strict=True):
         world.finish(name, gate=gate)
     world.settle()
-    assert world.said(Kind.GATE_PASSED) == said
+    assert world.status_and_reason(Kind.GATE_PASSED) == expected
     assert world.status.gate == text
-    assert ("GateFailed" in world.events) is (said[0] is FALSE)
+    assert ("GateFailed" in world.events) is (expected[0] is FALSE)
 
 
-def test_results_that_are_not_durable_are_told_with_their_run(world: CampaignWorld) -> None:
+def test_results_that_are_not_stored_are_reported_with_their_run(world: CampaignWorld) -> None:
     name = world.planned[2]
     world.finish(name)
     rows = world.runs[name]["status"]["conditions"]
     rows[[row["type"] for row in rows].index("ResultsStored")] |= {"status": "False", "reason": "BucketMissing"}
     world.settle()
-    assert world.said(Kind.RESULTS_STORED) == (FALSE, "BucketMissing")
+    assert world.status_and_reason(Kind.RESULTS_STORED) == (FALSE, "BucketMissing")
     assert name in world.message(Kind.RESULTS_STORED)
 
 
-def test_a_run_that_says_more_than_a_row_holds_is_cut_and_one_that_says_less_is_read(world: CampaignWorld) -> None:
+def test_run_rows_are_truncated_and_accept_unknown_conditions(world: CampaignWorld) -> None:
     name = world.planned[0]
     world.runs[name]["status"] = {
         "phase": "Analyzing",
@@ -101,7 +101,7 @@ def test_a_run_that_says_more_than_a_row_holds_is_cut_and_one_that_says_less_is_
     assert (row.phase, len(row.best), row.progress) == ("Analyzing", 64, "100000/10000")
 
 
-def test_the_largest_campaign_has_a_status_of_less_than_a_hundred_kilobytes() -> None:
+def test_the_status_of_the_largest_campaign_is_below_100_kilobytes() -> None:
     values = [round(step / 100, 2) for step in range(64)]
     axes = [
         {"name": "drafter-configuration-of-the-run", "path": "workloads[0].sampling.temperature", "values": values},
@@ -119,7 +119,7 @@ def test_the_largest_campaign_has_a_status_of_less_than_a_hundred_kilobytes() ->
     assert len(json.dumps(status.to_dict())) < 100_000
 
 
-def test_metrics_tell_what_each_campaign_spent(world: CampaignWorld) -> None:
+def test_metrics_report_gpu_hours_of_each_campaign(world: CampaignWorld) -> None:
     for name in world.planned:
         world.launch(name)
     world.pass_time(3600)

@@ -17,7 +17,7 @@ from specbench_testing.operator_builders import NOON
 
 NIGHTLY = {"spec.schedule": "0 3 * * *", "spec.timeZone": "Europe/Berlin"}
 THREE = datetime(2026, 1, 3, 2, tzinfo=UTC)
-"""The first firing after the noon at which these worlds begin."""
+"""The first firing after noon, when these worlds start."""
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def until(world: CampaignWorld, moment: datetime) -> None:
     world.pass_time((moment - world.now).total_seconds())
 
 
-def test_a_new_token_begins_a_new_round_of_all_runs(world: CampaignWorld) -> None:
+def test_a_new_token_starts_a_new_round_of_all_runs(world: CampaignWorld) -> None:
     world.finish_all()
     world.edit("spec.rerun", "2026-01-03")
     world.finish_all()
@@ -45,7 +45,7 @@ def test_a_new_token_begins_a_new_round_of_all_runs(world: CampaignWorld) -> Non
     assert world.events.count("RoundStarted") == 2
 
 
-def test_the_same_token_and_a_token_taken_away_ask_for_nothing(world: CampaignWorld) -> None:
+def test_a_repeated_or_removed_token_starts_no_round(world: CampaignWorld) -> None:
     world.edit("spec.rerun", "a")
     world.finish_all()
     world.edit("spec.rerun", "")
@@ -55,7 +55,7 @@ def test_the_same_token_and_a_token_taken_away_ask_for_nothing(world: CampaignWo
     assert round_of(world).number == 1
 
 
-def test_a_token_waits_for_the_round_at_work(world: CampaignWorld) -> None:
+def test_a_token_waits_until_the_active_round_ends(world: CampaignWorld) -> None:
     world.settle()
     world.edit("spec.rerun", "b")
     world.settle()
@@ -64,7 +64,7 @@ def test_a_token_waits_for_the_round_at_work(world: CampaignWorld) -> None:
     assert round_of(world).number == 2
 
 
-def test_a_round_is_found_again_on_its_runs_when_status_is_lost(world: CampaignWorld) -> None:
+def test_the_round_is_restored_from_its_runs_when_status_is_lost(world: CampaignWorld) -> None:
     world.finish_all()
     world.edit("spec.rerun", "b")
     world.settle()
@@ -78,7 +78,7 @@ def test_a_round_is_found_again_on_its_runs_when_status_is_lost(world: CampaignW
 
 
 @pytest.mark.parametrize("writes", range(8))
-def test_an_operator_that_dies_while_it_begins_a_round_begins_it_once(world: CampaignWorld, writes: int) -> None:
+def test_an_operator_killed_while_starting_a_round_starts_it_once(world: CampaignWorld, writes: int) -> None:
     world.finish_all()
     world.edit("spec.rerun", "b")
     world.store.writes_left = writes
@@ -90,33 +90,33 @@ def test_an_operator_that_dies_while_it_begins_a_round_begins_it_once(world: Cam
     assert world.store.created == [*world.planned, *(f"{name}-2" for name in world.planned)]
 
 
-def test_a_token_that_was_followed_by_another_before_its_round_was_told_begins_two_rounds(world: CampaignWorld) -> None:
+def test_replacing_a_token_before_its_round_is_in_status_starts_two_rounds(world: CampaignWorld) -> None:
     world.finish_all()
     world.edit("spec.rerun", "b")
     world.store.writes_left = 6
     with pytest.raises(OperatorKilled):
-        world.look()
+        world.reconcile()
     world.store.writes_left = None
-    assert round_of(world).number == 1, "its runs are there, and its status is not"
+    assert round_of(world).number == 1, "the runs exist, but the status is not written"
     world.edit("spec.rerun", "c")
     world.finish_all()
     assert (round_of(world).number, round_of(world).token) == (3, "c")
 
 
-def test_an_operator_that_dies_while_a_firing_begins_a_round_does_not_call_it_left_out() -> None:
+def test_a_firing_interrupted_by_a_kill_is_not_reported_as_skipped() -> None:
     world = CampaignWorld({**NIGHTLY, "spec.parallelism": 6})
     world.finish_all()
     until(world, THREE)
     world.store.writes_left = 6
     with pytest.raises(OperatorKilled):
-        world.look()
+        world.reconcile()
     world.store.writes_left = None
     world.settle()
     assert parse_timestamp(round_of(world).fire_time) == THREE
     assert "FiringSkipped" not in world.events
 
 
-def test_rounds_beyond_the_history_are_deleted_and_the_others_stay(world: CampaignWorld) -> None:
+def test_rounds_beyond_the_history_limit_are_deleted(world: CampaignWorld) -> None:
     world.edit("spec.runHistoryLimit", 2)
     for token in ("a", "b", "c"):
         world.edit("spec.rerun", token)
@@ -127,16 +127,16 @@ def test_rounds_beyond_the_history_are_deleted_and_the_others_stay(world: Campai
 
 
 @pytest.mark.parametrize("limit", [1, 2])
-def test_what_the_gates_of_a_round_compare_with_stays_beyond_the_history(world: CampaignWorld, limit: int) -> None:
-    """Of each cell the newest run with results, wherever it is; a renamed axis is the same axis."""
+def test_gate_baselines_are_kept_beyond_the_history_limit(world: CampaignWorld, limit: int) -> None:
+    """Keeps the newest run with results for each cell; a renamed axis is the same axis."""
     world.edit("spec.template.spec.gate", {"baselineRef": {"campaign": NAME}})
     world.edit("spec.runHistoryLimit", limit)
     world.finish_all()
     first = set(world.planned)
     world.edit("spec.rerun", "a")
     world.settle()
-    assert first < set(world.runs), "the second round is at work, and is compared with them"
-    failing = next(name for name in world.mine if name not in first)
+    assert first < set(world.runs), "the active second round is compared with these runs"
+    failing = next(name for name in world.owned_runs if name not in first)
     world.fail(failing)
     world.finish_all()
     world.edit("spec.axes[0].name", "program")
@@ -146,10 +146,10 @@ def test_what_the_gates_of_a_round_compare_with_stays_beyond_the_history(world: 
     rounds = Counter(run["metadata"]["labels"]["specbench.io/round"] for run in world.runs.values())
     assert rounds == {"3": 6, "2": 5 if limit == 1 else 6, "1": 1}
     kept = next(name for name, run in world.runs.items() if run["metadata"]["labels"]["specbench.io/round"] == "1")
-    assert failing.startswith(f"{kept}-"), "its cell had no results in the second round"
+    assert failing.startswith(f"{kept}-"), "its cell has no results in the second round"
 
 
-def test_a_gate_against_something_else_keeps_no_run(world: CampaignWorld) -> None:
+def test_a_gate_against_another_campaign_keeps_no_old_runs(world: CampaignWorld) -> None:
     world.edit("spec.template.spec.gate", {"baselineRef": {"campaign": "another"}})
     world.edit("spec.runHistoryLimit", 1)
     world.finish_all()
@@ -158,7 +158,7 @@ def test_a_gate_against_something_else_keeps_no_run(world: CampaignWorld) -> Non
     assert {run["metadata"]["labels"]["specbench.io/round"] for run in world.runs.values()} == {"2"}
 
 
-def test_the_first_round_begins_with_the_campaign_and_the_second_with_the_schedule() -> None:
+def test_the_first_round_starts_at_creation_and_the_second_on_schedule() -> None:
     world = CampaignWorld({**NIGHTLY, "spec.parallelism": 6})
     world.finish_all()
     assert world.status.phase is CampaignPhase.SCHEDULED
@@ -180,7 +180,7 @@ def test_the_first_round_begins_with_the_campaign_and_the_second_with_the_schedu
     )
 
 
-def test_a_firing_that_falls_into_a_round_at_work_is_left_out_and_told() -> None:
+def test_a_firing_during_an_active_round_is_skipped_and_reported() -> None:
     world = CampaignWorld({**NIGHTLY, "spec.parallelism": 6})
     world.settle()
     until(world, THREE)
@@ -194,7 +194,7 @@ def test_a_firing_that_falls_into_a_round_at_work_is_left_out_and_told() -> None
     assert round_of(world).number == 2
 
 
-def test_a_firing_of_a_suspended_campaign_is_left_out_and_not_made_up_for() -> None:
+def test_a_firing_of_a_suspended_campaign_is_skipped_and_not_caught_up() -> None:
     world = CampaignWorld({**NIGHTLY, "spec.parallelism": 6})
     world.finish_all()
     world.edit("spec.suspend", True)
@@ -208,7 +208,7 @@ def test_a_firing_of_a_suspended_campaign_is_left_out_and_not_made_up_for() -> N
 
 
 @pytest.mark.parametrize(("deadline", "number"), [(None, 2), (7 * 3600, 2), (3600, 1)])
-def test_a_firing_that_nobody_was_there_for_begins_late_or_not_at_all(deadline: int | None, number: int) -> None:
+def test_a_missed_firing_starts_late_within_its_starting_deadline(deadline: int | None, number: int) -> None:
     given = {"spec.startingDeadlineSeconds": deadline} if deadline else {}
     world = CampaignWorld({**NIGHTLY, "spec.parallelism": 6, **given})
     world.finish_all()
@@ -216,13 +216,11 @@ def test_a_firing_that_nobody_was_there_for_begins_late_or_not_at_all(deadline: 
     world.settle()
     assert round_of(world).number == number
     if number == 2:
-        assert parse_timestamp(round_of(world).fire_time) == THREE + timedelta(days=3), (
-            "the latest of those that were missed"
-        )
+        assert parse_timestamp(round_of(world).fire_time) == THREE + timedelta(days=3), "the latest missed firing"
     assert parse_timestamp(world.status.next_schedule_time) == THREE + timedelta(days=4)
 
 
-def test_a_schedule_that_is_given_later_does_not_fire_for_the_past() -> None:
+def test_a_schedule_added_later_does_not_fire_for_the_past() -> None:
     world = CampaignWorld({"spec.parallelism": 6})
     world.finish_all()
     world.pass_time(30 * 86_400)
@@ -232,7 +230,7 @@ def test_a_schedule_that_is_given_later_does_not_fire_for_the_past() -> None:
     assert parse_timestamp(world.status.next_schedule_time) == NOON + timedelta(days=30, hours=1)
 
 
-def test_another_schedule_forgets_the_firing_that_was_announced() -> None:
+def test_changing_the_schedule_cancels_the_announced_firing() -> None:
     world = CampaignWorld({**NIGHTLY, "spec.parallelism": 6})
     world.finish_all()
     until(world, THREE + timedelta(minutes=1))
@@ -241,7 +239,7 @@ def test_another_schedule_forgets_the_firing_that_was_announced() -> None:
     assert round_of(world).number == 1
 
 
-def test_a_lost_status_leaves_a_firing_out_rather_than_fire_twice() -> None:
+def test_a_lost_status_skips_a_firing_instead_of_firing_twice() -> None:
     world = CampaignWorld({**NIGHTLY, "spec.parallelism": 6})
     world.finish_all()
     until(world, THREE)
@@ -259,14 +257,14 @@ def test_a_lost_status_leaves_a_firing_out_rather_than_fire_twice() -> None:
     assert round_of(world).number == 3
 
 
-def test_a_schedule_begins_the_next_round_also_after_one_that_was_stopped() -> None:
+def test_the_schedule_starts_the_next_round_after_a_stopped_one() -> None:
     edits = {**NIGHTLY, "spec.failurePolicy": "Stop"}
     world = CampaignWorld(edits)
     world.settle()
     world.fail(world.planned[0])
     world.settle()
-    assert world.said(Kind.STALLED) == (ConditionStatus.TRUE, "TooManyFailed")
+    assert world.status_and_reason(Kind.STALLED) == (ConditionStatus.TRUE, "TooManyFailed")
     until(world, THREE)
     world.settle()
     assert round_of(world).number == 2
-    assert world.said(Kind.STALLED)[0] is ConditionStatus.FALSE
+    assert world.status_and_reason(Kind.STALLED)[0] is ConditionStatus.FALSE

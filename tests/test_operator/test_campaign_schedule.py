@@ -38,7 +38,7 @@ def spec(schedule: str, zone: str | None = None) -> CampaignSpec:
         ("0 0 29 2 *", None, "2026-01-02T12:00:00", "2028-02-29T00:00:00"),
     ],
 )
-def test_a_schedule_fires(schedule: str, zone: str | None, after: str, fires: str) -> None:
+def test_a_schedule_fires_at_the_expected_times(schedule: str, zone: str | None, after: str, fires: str) -> None:
     given = spec(schedule, zone)
     assert next_firing(given, at(after)) == at(fires)
     assert fires_at(given, at(fires))
@@ -47,7 +47,7 @@ def test_a_schedule_fires(schedule: str, zone: str | None, after: str, fires: st
 
 
 @pytest.mark.parametrize("schedule", ["", "0 0 31 2 *"])
-def test_a_schedule_that_never_fires_has_no_firing(schedule: str) -> None:
+def test_a_schedule_that_never_fires_has_no_next_or_last_firing(schedule: str) -> None:
     given = spec(schedule)
     assert next_firing(given, at("2026-01-02T12:00:00")) is None
     assert last_firing(given, at("2026-01-02T12:00:00")) is None

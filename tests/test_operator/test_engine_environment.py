@@ -40,17 +40,17 @@ def node(labels: Mapping[str, str]) -> Node:
     return Node("gpu-1", labels, "6.8.0", "v1.34.1", 96, 1 << 40)
 
 
-def place(*nodes: Node | UnreadableNode, pod: Pod | None = POD, **placement: Any) -> HostFacts:
+def environment(*nodes: Node | UnreadableNode, pod: Pod | None = POD, **placement: Any) -> HostFacts:
     run = parse_run(operator_run({"spec.placement": {"gpus": 2, **placement}}))
     return describe_environment(run, pod, nodes)
 
 
-def values(seen: HostFacts) -> dict[str, Any]:
-    return {name.value: fact.value for name, fact in seen.facts.items() if fact.value is not None}
+def values(facts: HostFacts) -> dict[str, Any]:
+    return {name.value: fact.value for name, fact in facts.facts.items() if fact.value is not None}
 
 
-def test_pod_and_node_tell_the_place() -> None:
-    assert values(place(node(LABELS))) == {
+def test_pod_and_node_provide_the_environment() -> None:
+    assert values(environment(node(LABELS))) == {
         "node": "gpu-1",
         "command": ["serve", "--port", "1"],
         "image": "acme/engine:1",
@@ -68,102 +68,102 @@ def test_pod_and_node_tell_the_place() -> None:
     }
 
 
-def test_every_fact_of_the_place_is_told_or_has_a_reason() -> None:
-    seen = place(node(LABELS))
-    assert {FACTS[name].source for name in seen.facts} == {FactSource.HOST}
-    assert seen.unknown_reason == "neither the pod nor its node reports it"
+def test_every_fact_has_the_host_as_source_and_a_default_reason() -> None:
+    facts = environment(node(LABELS))
+    assert {FACTS[name].source for name in facts.facts} == {FactSource.HOST}
+    assert facts.unknown_reason == "neither the pod nor its node reports it"
 
 
-def test_a_fact_says_who_told_it() -> None:
-    facts = place(node(LABELS)).facts
+def test_each_fact_names_its_source() -> None:
+    facts = environment(node(LABELS)).facts
     assert facts[FactName.GPU].source == "the node's label nvidia.com/gpu.product"
     assert facts[FactName.IMAGE_DIGEST].source == "the pod's containerStatuses.imageID"
     assert facts[FactName.GPU_COUNT].source == "the pod's resources: nvidia.com/gpu"
 
 
-def test_labels_of_older_feature_discoveries_are_read_too() -> None:
-    facts = place(node(OLDER_LABELS)).facts
+def test_reads_the_labels_of_older_gpu_feature_discovery() -> None:
+    facts = environment(node(OLDER_LABELS)).facts
     assert (facts[FactName.DRIVER].value, facts[FactName.DRIVER_CUDA].value) == ("550.54.15", "12.4")
 
 
-def test_a_node_without_labels_leaves_its_gpu_unknown_with_the_label_that_is_missing() -> None:
-    facts = place(node({"nvidia.com/gpu.memory": "much"})).facts
+def test_a_missing_or_invalid_gpu_label_is_the_reason_for_an_unknown_fact() -> None:
+    facts = environment(node({"nvidia.com/gpu.memory": "much"})).facts
     assert facts[FactName.GPU] == Fact.unknown("the node has no label nvidia.com/gpu.product")
     assert facts[FactName.GPU_MEMORY_BYTES] == Fact.unknown("nvidia.com/gpu.memory is not a number")
 
 
-def test_a_node_that_may_not_be_read_leaves_a_reason_and_what_the_scheduler_vouched_for() -> None:
+def test_an_unreadable_node_leaves_reasons_and_the_gpu_of_the_node_selector() -> None:
     unread = UnreadableNode("gpu-1", "the operator may not read the node")
     selector = {"nvidia.com/gpu.product": "NVIDIA-H200"}
-    facts = place(unread, nodeSelector=selector).facts
+    facts = environment(unread, nodeSelector=selector).facts
     assert facts[FactName.GPU] == Fact.observed("NVIDIA-H200", "the pod's nodeSelector nvidia.com/gpu.product")
     for name in (FactName.DRIVER, FactName.CORES, FactName.KERNEL):
         assert facts[name] == Fact.unknown("the operator may not read the node")
     assert facts[FactName.NODE].value == "gpu-1"
 
 
-def test_a_pod_without_gpus_has_none_of_its_nodes() -> None:
-    facts = place(node(LABELS), gpus=0).facts
+def test_a_pod_without_gpus_has_no_gpu_facts() -> None:
+    facts = environment(node(LABELS), gpus=0).facts
     assert facts[FactName.GPU_COUNT].value == 0
     for name in (FactName.GPU, FactName.GPU_MEMORY_BYTES, FactName.DRIVER):
         assert facts[name] == Fact.unknown("the pod requests no GPU")
 
 
-def test_a_node_that_was_not_looked_at_is_no_other_node() -> None:
+def test_facts_of_another_node_are_not_used() -> None:
     other = Node("gpu-2", LABELS)
-    assert place(other).facts[FactName.GPU] == Fact.unknown("the node was not read")
+    assert environment(other).facts[FactName.GPU] == Fact.unknown("the node was not read")
 
 
 @pytest.mark.parametrize(
     ("image_id", "digest"),
     [(f"docker-pullable://acme/engine@{DIGEST}", DIGEST), (DIGEST, DIGEST), (f"reg:5000/a/b@{DIGEST}", DIGEST)],
 )
-def test_a_digest_is_read_whatever_the_runtime_writes_before_it(image_id: str, digest: str) -> None:
+def test_the_image_digest_is_parsed_with_any_runtime_prefix(image_id: str, digest: str) -> None:
     pod = Pod(POD.ref, UID, POD.key, POD.job, POD.job_uid, "Running", NOON, node="gpu-1", image_id=image_id)
-    seen = place(pod=pod)
-    assert seen.value(FactName.IMAGE_DIGEST) == digest
-    assert seen.facts[FactName.STARTED].reason == "the pod's containerStatuses.state.running.startedAt is not set"
+    facts = environment(pod=pod)
+    assert facts.value(FactName.IMAGE_DIGEST) == digest
+    assert facts.facts[FactName.STARTED].reason == "the pod's containerStatuses.state.running.startedAt is not set"
 
 
-def test_an_engine_without_a_pod_has_no_place() -> None:
-    assert place(pod=None) == HostFacts(unknown_reason="the engine's pod was not observed")
+def test_an_engine_without_a_pod_has_no_facts() -> None:
+    assert environment(pod=None) == HostFacts(unknown_reason="the engine's pod was not observed")
 
 
-def test_a_probe_that_saw_the_gpus_is_heard_before_labels_and_one_that_did_not_leaves_them_standing() -> None:
-    seen = "== gpus\nNVIDIA H200 NVL, 1, 571.1\n== cuda\n== links\n== torch\n2.9.1 12.8\n"
-    facts = place(node(LABELS), pod=replace(POD, probe=ContainerTerminated(0, "Completed", seen))).facts
+def test_probe_output_overrides_node_labels_only_where_it_has_values() -> None:
+    probe_output = "== gpus\nNVIDIA H200 NVL, 1, 571.1\n== cuda\n== links\n== torch\n2.9.1 12.8\n"
+    facts = environment(node(LABELS), pod=replace(POD, probe=ContainerTerminated(0, "Completed", probe_output))).facts
     assert (facts[FactName.GPU].value, facts[FactName.TORCH].value) == ("NVIDIA H200 NVL", "2.9.1")
-    assert facts[FactName.DRIVER_CUDA].value == "12.8", "the label's"
+    assert facts[FactName.DRIVER_CUDA].value == "12.8", "from the node's label"
     assert facts[FactName.INTERCONNECT].reason == "the probe in the engine's image reports none: its output is empty"
-    blind = place(node(LABELS), pod=replace(POD, probe=ContainerTerminated(0, "Completed", ""))).facts
+    blind = environment(node(LABELS), pod=replace(POD, probe=ContainerTerminated(0, "Completed", ""))).facts
     assert blind[FactName.GPU].value == "NVIDIA-H200"
 
 
-# -- handed to the client ----------------------------------------------------------------------------------------------
+# -- passed to the client ----------------------------------------------------------------------------------------------
 
 
-def test_what_looks_like_a_variable_is_handed_on_as_it_is() -> None:
-    """Kubernetes would put the client's own HOME there."""
+def test_variable_references_are_passed_on_unexpanded() -> None:
+    """Kubernetes would expand $(HOME) to the client's own value."""
     pod = replace(POD, command=("serve", "--home=$(HOME)", "$$"))
-    line = place(node(LABELS), pod=pod).to_line()
+    line = environment(node(LABELS), pod=pod).to_line()
     assert "$" not in line
     assert HostFacts.from_json(line).value(FactName.COMMAND) == ["serve", "--home=$(HOME)", "$$"]
 
 
-def told(manifest: Mapping[str, Any]) -> HostFacts:
+def host_facts_of(manifest: Mapping[str, Any]) -> HostFacts:
     (container,) = manifest["spec"]["template"]["spec"]["containers"]
     (line,) = [row["value"] for row in container["env"] if row["name"] == HOST_FACTS_VARIABLE]
     return HostFacts.from_json(line)
 
 
-def test_the_client_of_a_launch_is_told_where_its_engine_runs_and_asked_again_it_is_told_the_same() -> None:
+def test_the_client_gets_the_engine_environment_and_a_replacement_gets_the_same() -> None:
     world = ClusterWorld(nodes=[node(LABELS)])
-    world.look()
+    world.reconcile()
     fields = {"node": "gpu-1", "image_id": DIGEST, "started_at": NOON}
     world.start_pod(world.engine(), ready=True, **fields)
-    (client,) = world.look().apply
-    assert told(client).value(FactName.IMAGE_DIGEST) == DIGEST
-    assert told(client).value(FactName.GPU) == "NVIDIA-H200"
-    assert world.look().apply == (), "a client that is there is never told twice"
+    (client,) = world.reconcile().apply
+    assert host_facts_of(client).value(FactName.IMAGE_DIGEST) == DIGEST
+    assert host_facts_of(client).value(FactName.GPU) == "NVIDIA-H200"
+    assert world.reconcile().apply == (), "an existing client is not applied again"
     world.lose_job(world.client())
-    assert world.look().apply == (client,)
+    assert world.reconcile().apply == (client,)

@@ -23,7 +23,7 @@ ENDED: dict[str, Any] = {"status": {"completionTime": "2026-01-02T12:00:00Z"}}
 
 
 @pytest.mark.parametrize(
-    ("heard", "run", "woken"),
+    ("changed", "run", "woken"),
     [
         (MAIN, ENDED, [WAITER]),
         (MAIN, {"status": {"phase": "Running"}}, []),
@@ -33,18 +33,18 @@ ENDED: dict[str, Any] = {"status": {"completionTime": "2026-01-02T12:00:00Z"}}
     ],
     ids=["ended", "at work", "just created", "of another namespace", "itself"],
 )
-def test_the_end_of_what_is_awaited_wakes_and_nothing_else_does(
-    heard: ResourceKey, run: dict[str, Any], woken: list[ResourceKey]
+def test_only_the_end_of_the_awaited_run_wakes_its_waiters(
+    changed: ResourceKey, run: dict[str, Any], woken: list[ResourceKey]
 ) -> None:
     gate_waiters = GateWaiters()
     gate_waiters.update(WAITER, frozenset({"main", "older"}))
-    assert gate_waiters.waiters_of(heard, run) == woken
+    assert gate_waiters.waiters_of(changed, run) == woken
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.frozensets(st.sampled_from("xyz")))))
-def test_the_last_word_of_each_run_counts(told: list[tuple[str, frozenset[str]]]) -> None:
+def test_the_last_update_of_each_waiter_counts(updates: list[tuple[str, frozenset[str]]]) -> None:
     gate_waiters, last = GateWaiters(), dict[str, frozenset[str]]()
-    for waiter, names in told:
+    for waiter, names in updates:
         gate_waiters.update(ResourceKey(RUN, "bench", waiter), names)
         last[waiter] = names
     for name in "xyz":
@@ -52,8 +52,8 @@ def test_the_last_word_of_each_run_counts(told: list[tuple[str, frozenset[str]]]
         assert woken == sorted(waiter for waiter, names in last.items() if name in names)
 
 
-class Gate:
-    """A run that waits for another one, until it does not."""
+class GateReconciler:
+    """Reports that the run waits for another run, in the first reconcile only."""
 
     def __init__(self) -> None:
         self.outcomes = [ReconcileResult(900, "1", frozenset({"main"})), ReconcileResult()]
@@ -62,12 +62,12 @@ class Gate:
         return self.outcomes.pop(0)
 
 
-async def test_what_a_look_came_to_is_remembered_until_the_next_one() -> None:
+async def test_a_reconcile_result_is_remembered_until_the_next_one() -> None:
     queue = WorkQueue()
-    workers = Workers(queue, {RUN: Gate()}, Telemetry())
+    workers = Workers(queue, {RUN: GateReconciler()}, Telemetry())
     queue.add(WAITER)
     await workers.work_once()
-    assert workers.rests(WAITER, "1"), "the relist passes it over"
+    assert workers.rests(WAITER, "1"), "the relist skips it"
     assert workers.gate_waiters.waiters_of(MAIN, ENDED) == [WAITER]
     queue.add(WAITER)
     await asyncio.wait_for(workers.work_once(), 5)

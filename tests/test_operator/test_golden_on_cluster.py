@@ -21,7 +21,7 @@ PATHS = {
     "Service": "/api/v1/namespaces/{}/services",
     "ConfigMap": "/api/v1/namespaces/{}/configmaps",
 }
-"""LeaderWorkerSet has a test of its own, where it is installed: tests/test_peers."""
+"""LeaderWorkerSet has its own test where it is installed: tests/test_peers."""
 
 
 def manifests() -> dict[str, Any]:
@@ -29,17 +29,17 @@ def manifests() -> dict[str, Any]:
     return {name: manifest for name, manifest in found.items() if manifest["kind"] in PATHS}
 
 
-def test_most_golden_files_are_tried_out() -> None:
+def test_the_golden_files_include_the_main_variants() -> None:
     assert {"engine-placed", "group-deadline", "client-full", "report-full"} <= set(manifests())
 
 
 @pytest.mark.parametrize("name", manifests())
-def test_the_api_server_takes_what_is_rendered(name: str, cluster: Cluster) -> None:
+def test_the_api_server_accepts_the_rendered_manifests(name: str, cluster: Cluster) -> None:
     manifest = manifests()[name]
     there = {**manifest, "metadata": {**manifest["metadata"], "namespace": "default", "name": "tried-out"}}
     query = {"dryRun": "All", "fieldValidation": "Strict"}
     made = cluster.call("POST", PATHS[manifest["kind"]].format("default"), there, query=query)
     if manifest["kind"] == "Job":
-        asked, kept = (each["spec"]["template"]["spec"] for each in (manifest, made))
-        lost = {field for field, value in asked.items() if value and field not in kept}
+        requested, kept = (each["spec"]["template"]["spec"] for each in (manifest, made))
+        lost = {field for field, value in requested.items() if value and field not in kept}
         assert lost == set(), "the server dropped a field of the pod"

@@ -35,14 +35,14 @@ def event(message: str, at: str, **target: str) -> dict[str, Any]:
 
 
 @dataclass
-class Shelf:
-    """An API server that has these lists, and refuses others."""
+class FakeLists:
+    """A fake API server with these lists; any other list is refused."""
 
     lists: dict[str, list[dict[str, Any]] | Exception]
-    asked: list[tuple[str, str]] = field(default_factory=list)
+    requests: list[tuple[str, str]] = field(default_factory=list)
 
     def list(self, kind: str, namespace: str, *, labels: str = "", fields: str = "") -> list[dict[str, Any]]:
-        self.asked.append((kind, labels or fields))
+        self.requests.append((kind, labels or fields))
         found = self.lists.get(kind, NotFound("Missing", "404"))
         if isinstance(found, Exception):
             raise found
@@ -52,12 +52,12 @@ class Shelf:
 Ask = Callable[..., QueueWait | None]
 
 
-def ask(lists: dict[str, list[dict[str, Any]] | Exception], job: Job = JOB) -> QueueWait | None:
-    shelf: Any = Shelf(lists)
-    return KueueReader(shelf).wait_of("bench", job)
+def wait_of(lists: dict[str, list[dict[str, Any]] | Exception], job: Job = JOB) -> QueueWait | None:
+    lists_api: Any = FakeLists(lists)
+    return KueueReader(lists_api).wait_of("bench", job)
 
 
-SAID: dict[str, tuple[dict[str, Any], QueueWait]] = {
+WORKLOAD_WAITS: dict[str, tuple[dict[str, Any], QueueWait]] = {
     "no quota": (
         workload(condition("QuotaReserved", "False", "Pending", PENDING)),
         QueueWait(PENDING),
@@ -73,7 +73,7 @@ SAID: dict[str, tuple[dict[str, Any], QueueWait]] = {
         ),
         QueueWait("The workload waits for its checks"),
     ),
-    "checks of which nothing is said": (
+    "checks without a message": (
         workload(condition("QuotaReserved", "True", "QuotaReserved", "")),
         QueueWait("its quota is reserved; waiting for its admission checks"),
     ),
@@ -94,22 +94,22 @@ SAID: dict[str, tuple[dict[str, Any], QueueWait]] = {
 }
 
 
-@pytest.mark.parametrize("case", SAID)
-def test_a_workload_says_why_its_job_waits(case: str) -> None:
-    given, wanted = SAID[case]
-    assert ask({WORKLOADS[0]: [given]}) == wanted
+@pytest.mark.parametrize("case", WORKLOAD_WAITS)
+def test_the_workload_explains_why_its_job_waits(case: str) -> None:
+    given, expected = WORKLOAD_WAITS[case]
+    assert wait_of({WORKLOADS[0]: [given]}) == expected
 
 
-def test_the_workload_is_found_by_the_jobs_uid_and_the_youngest_counts() -> None:
+def test_the_youngest_workload_with_the_jobs_uid_counts() -> None:
     older = workload(condition("QuotaReserved", "False", "Pending", "old words"), at="2026-01-01T00:00:00Z")
     younger = workload(condition("QuotaReserved", "False", "Pending", PENDING))
-    shelf: Any = Shelf({WORKLOADS[0]: [younger, older]})
-    assert KueueReader(shelf).wait_of("bench", JOB) == QueueWait(PENDING)
-    assert shelf.asked == [(WORKLOADS[0], "kueue.x-k8s.io/job-uid=job-uid")]
+    lists_api: Any = FakeLists({WORKLOADS[0]: [younger, older]})
+    assert KueueReader(lists_api).wait_of("bench", JOB) == QueueWait(PENDING)
+    assert lists_api.requests == [(WORKLOADS[0], "kueue.x-k8s.io/job-uid=job-uid")]
 
 
-def test_an_older_kueue_is_asked_in_its_own_version() -> None:
-    assert ask({WORKLOADS[1]: [workload(condition("QuotaReserved", "False", "Pending", PENDING))]}) == QueueWait(
+def test_falls_back_to_an_older_kueue_api_version() -> None:
+    assert wait_of({WORKLOADS[1]: [workload(condition("QuotaReserved", "False", "Pending", PENDING))]}) == QueueWait(
         PENDING
     )
     assert [path_of(kind, "a") for kind in WORKLOADS] == [
@@ -118,31 +118,31 @@ def test_an_older_kueue_is_asked_in_its_own_version() -> None:
     ]
 
 
-def test_a_cluster_without_kueue_is_said_to_be_one_and_so_is_one_that_passes_the_namespace_over() -> None:
-    assert ask({}) == QueueWait(NO_KUEUE, inadmissible=True)
-    assert ask({WORKLOADS[0]: []}) == QueueWait(NO_WORKLOAD)
+def test_a_missing_kueue_or_unmanaged_namespace_is_reported() -> None:
+    assert wait_of({}) == QueueWait(NO_KUEUE, inadmissible=True)
+    assert wait_of({WORKLOADS[0]: []}) == QueueWait(NO_WORKLOAD)
 
 
-def test_without_the_right_to_read_workloads_events_tell() -> None:
+def test_without_permission_to_read_workloads_events_are_used() -> None:
     events = [
         event("Created Workload", "2026-01-02T12:00:00Z", kind="Job", name="demo-g0-0", uid="job-uid"),
         event(PENDING, "2026-01-02T12:00:01Z", kind="Workload", name="job-demo-g0-0-1a2b3", uid="w"),
         event("of another", "2026-01-02T12:00:02Z", kind="Workload", name="job-demo-g0-0-1-1a2b3", uid="x"),
         event("of a Pod", "2026-01-02T12:00:03Z", kind="Pod", name="job-demo-g0-0-1a2b3", uid="y"),
     ]
-    assert ask({WORKLOADS[0]: FORBIDDEN, EVENT: events}) == QueueWait(PENDING)
-    assert ask({WORKLOADS[0]: FORBIDDEN, EVENT: []}) is None
-    assert ask({WORKLOADS[0]: FORBIDDEN, EVENT: FORBIDDEN}) is None
+    assert wait_of({WORKLOADS[0]: FORBIDDEN, EVENT: events}) == QueueWait(PENDING)
+    assert wait_of({WORKLOADS[0]: FORBIDDEN, EVENT: []}) is None
+    assert wait_of({WORKLOADS[0]: FORBIDDEN, EVENT: FORBIDDEN}) is None
 
 
-def test_a_job_that_no_queue_holds_is_not_asked_for() -> None:
-    shelf: Any = Shelf({})
-    assert KueueReader(shelf).wait_of("bench", Job(JOB.ref, None, JOB.key, NOON, suspended=True)) is None
-    assert shelf.asked == []
+def test_a_job_without_a_queue_is_not_looked_up() -> None:
+    lists_api: Any = FakeLists({})
+    assert KueueReader(lists_api).wait_of("bench", Job(JOB.ref, None, JOB.key, NOON, suspended=True)) is None
+    assert lists_api.requests == []
 
 
 @pytest.mark.parametrize("kind", [WORKLOADS[0], EVENT])
-def test_an_api_server_that_fails_is_no_answer(kind: str) -> None:
+def test_an_api_server_error_is_raised(kind: str) -> None:
     lists: dict[str, list[dict[str, Any]] | Exception] = {WORKLOADS[0]: FORBIDDEN, EVENT: []}
     with pytest.raises(Retry, match="busy"):
-        ask({**lists, kind: Retry("ApiBusy", "busy")})
+        wait_of({**lists, kind: Retry("ApiBusy", "busy")})

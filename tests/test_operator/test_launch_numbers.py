@@ -23,16 +23,16 @@ def suspend(world: ClusterWorld, *, suspended: bool = True) -> None:
     world.run["spec"]["suspend"] = suspended
 
 
-def test_a_launch_that_status_forgot_keeps_its_number_though_the_run_is_suspended_and_no_status_is_written() -> None:
+def test_a_launch_missing_from_status_keeps_its_number_when_status_writes_fail() -> None:
     world = ClusterWorld()
     world.settle()
     world.start_pod(world.engine())
     world.lose_status()
     suspend(world)
     for _ in range(3):
-        world.look_in_vain()
+        world.reconcile_without_status_write()
         world.reap()
-    assert [pod for pod in world.pods.values() if pod.alive] == [], "its GPUs are given back all the same"
+    assert [pod for pod in world.pods.values() if pod.alive] == [], "its GPUs are released"
     suspend(world, suspended=False)
     world.settle()
     assert world.launched == [world.engine(0, 0), world.engine(0, 1)]
@@ -40,13 +40,13 @@ def test_a_launch_that_status_forgot_keeps_its_number_though_the_run_is_suspende
     assert world.jobs[world.engine(0, 0)].verdict.reason == SUSPENDED  # type: ignore[union-attr]
 
 
-def test_no_other_engine_is_launched_before_the_stopped_job_has_ended() -> None:
-    """It was made a moment ago: its controller may yet give it a pod, before it sees the deadline."""
+def test_no_engine_is_launched_before_the_stopped_job_has_ended() -> None:
+    """The Job is new: its controller may still create a pod before it sees the deadline."""
     world = ClusterWorld()
     world.settle()
     world.lose_status()
     suspend(world)
-    world.look()
+    world.reconcile()
     stopped = world.jobs[world.engine()]
     assert stopped.verdict is not None
     world.jobs[world.engine()] = replace(stopped, failure=None)
@@ -58,31 +58,31 @@ def test_no_other_engine_is_launched_before_the_stopped_job_has_ended() -> None:
     assert world.launched == [world.engine(0, 0), world.engine(0, 1)]
 
 
-def test_a_launch_whose_first_status_was_refused_keeps_its_number() -> None:
-    """The row that was written last has this very number: of a launch that was still to be made."""
+def test_a_launch_whose_first_status_write_fails_keeps_its_number() -> None:
+    """The last written row has the same number, for a launch that was not made yet."""
     world = ClusterWorld()
     suspend(world)
     world.settle()
     suspend(world, suspended=False)
-    world.look_in_vain()
+    world.reconcile_without_status_write()
     assert (world.group(0).attempt, world.group(0).state) == (0, GroupState.WAITING)
     suspend(world)
-    world.look_in_vain()
+    world.reconcile_without_status_write()
     suspend(world, suspended=False)
     world.settle()
     assert world.launched == [world.engine(0, 0), world.engine(0, 1)]
 
 
-def test_a_launch_that_waits_in_a_queue_leaves_it_once_status_tells_of_it() -> None:
+def test_a_queued_launch_leaves_its_queue_once_it_is_in_status() -> None:
     world = ClusterWorld(operator_run(QUEUED))
     world.settle()
     world.lose_status()
     suspend(world)
     for _ in range(3):
-        world.look_in_vain()
-    world.look()
-    assert world.engine() in world.jobs, "this look tells of it"
-    world.look()
+        world.reconcile_without_status_write()
+    world.reconcile()
+    assert world.engine() in world.jobs, "this reconcile writes it to the status"
+    world.reconcile()
     assert world.engine() not in world.jobs
     suspend(world, suspended=False)
     world.settle()
@@ -90,7 +90,7 @@ def test_a_launch_that_waits_in_a_queue_leaves_it_once_status_tells_of_it() -> N
 
 
 @pytest.mark.parametrize("s3_was_away", [False, True])
-def test_where_status_and_jobs_are_lost_the_results_tell_the_number(s3_was_away: bool) -> None:
+def test_results_restore_the_launch_number_when_status_and_jobs_are_lost(s3_was_away: bool) -> None:
     world = ClusterWorld()
     world.settle()
     for attempt in range(4):
@@ -106,7 +106,7 @@ def test_where_status_and_jobs_are_lost_the_results_tell_the_number(s3_was_away:
     if s3_was_away:
         world.trouble = AWAY
         world.settle()
-        assert world.group(0).attempt == 0, "nobody can know it yet"
+        assert world.group(0).attempt == 0, "the number is not known yet"
         world.trouble = None
     world.settle()
     assert world.launched[-1] == world.engine(0, 5)
@@ -114,10 +114,10 @@ def test_where_status_and_jobs_are_lost_the_results_tell_the_number(s3_was_away:
     assert (row.state, row.attempt, row.suspensions) == (GroupState.STARTING, 5, 5), "none of them counts as lost"
     assert world.jobs[world.engine(0, 5)].prior_launches.suspensions == 5
     world.measure(0, 5)
-    assert world.launched[-1] == world.engine(1, 0), "each group counts for itself"
+    assert world.launched[-1] == world.engine(1, 0), "each group has its own numbers"
 
 
-def test_an_older_job_that_is_left_does_not_hide_a_younger_launch() -> None:
+def test_an_older_remaining_job_does_not_hide_a_newer_launch() -> None:
     world = ClusterWorld()
     world.settle()
     world.serve()
@@ -132,7 +132,7 @@ def test_an_older_job_that_is_left_does_not_hide_a_younger_launch() -> None:
     assert world.launched == [world.engine(0, 0), world.engine(0, 1), world.engine(0, 2)]
 
 
-def test_a_launch_of_a_run_that_is_refused_for_a_while_keeps_its_number() -> None:
+def test_a_launch_of_a_temporarily_invalid_run_keeps_its_number() -> None:
     world = ClusterWorld()
     world.settle()
     world.start_pod(world.engine())
@@ -146,7 +146,7 @@ def test_a_launch_of_a_run_that_is_refused_for_a_while_keeps_its_number() -> Non
     assert world.launched == [world.engine(0, 0), world.engine(0, 1)]
 
 
-def test_an_engine_that_is_at_work_out_of_turn_gives_its_number_up() -> None:
+def test_an_engine_launched_out_of_order_is_stopped_and_its_number_retired() -> None:
     world = ClusterWorld()
     world.settle()
     world.measure(0)
@@ -158,20 +158,20 @@ def test_an_engine_that_is_at_work_out_of_turn_gives_its_number_up() -> None:
     assert world.engine(1) not in world.jobs
 
 
-FATES = (
+EVENTS = (
     "start", "ready", "answer", "crash", "lose pods", "suspend", "resume", "status lost", "results deleted", "finish",
     "lose what answered", "s3 away", "s3 back", "admit", "take away", "reap",
 )  # fmt: skip
 
 
 @dataclass
-class Numbered(ClusterWorld):
-    """The world, with every launch that was ever asked for, by group."""
+class LaunchRecordingWorld(ClusterWorld):
+    """A ClusterWorld that records every launch number by group."""
 
     numbers: dict[int, list[int]] = field(default_factory=dict)
 
     def follow(self, decision: RunDecision) -> None:
-        """What Kubernetes makes of a decision; each launch is a new one."""
+        """Apply a decision and record each new launch."""
         for manifest in decision.apply:
             labels = manifest["metadata"]["labels"]
             if manifest["kind"] == "Job" and labels[LABEL_ROLE] == ROLE_ENGINE:
@@ -181,68 +181,72 @@ class Numbered(ClusterWorld):
         super().follow(decision)
 
     def note(self, group: int, launch: int) -> None:
-        """One more."""
-        assert launch not in self.numbers.setdefault(group, []), f"launch {launch} of group {group} was there before"
+        """Record a launch; fail if its number was used before."""
+        assert launch not in self.numbers.setdefault(group, []), f"launch {launch} of group {group} was used before"
         self.numbers[group].append(launch)
 
     def forget(self) -> None:
-        """Launches that never answered and whose Jobs are gone have left nothing."""
+        """Drop launches that never answered and whose Jobs are gone: they leave no record."""
         for group, numbers in self.numbers.items():
             jobs = [job.launch or 0 for job in self.jobs.values() if job.key.group == group]
             known = max([*jobs, self.launches_there.get(group, -1)], default=-1)
             self.numbers[group] = [number for number in numbers if number <= known]
 
-    def befall(self, fate: str) -> None:
-        """One thing that may happen; nothing where it cannot happen now."""
-        at_work = [job for job in self.jobs.values() if job.key.role == ROLE_ENGINE and not job.ended]
-        if fate in ("suspend", "resume"):
-            suspend(self, suspended=fate == "suspend")
-        elif fate in ("s3 away", "s3 back"):
-            self.trouble = AWAY if fate == "s3 away" else None
-        elif fate == "status lost":
+    def apply_event(self, event: str) -> None:
+        """Apply one event; does nothing if it cannot occur now."""
+        active_jobs = [job for job in self.jobs.values() if job.key.role == ROLE_ENGINE and not job.ended]
+        if event in ("suspend", "resume"):
+            suspend(self, suspended=event == "suspend")
+        elif event in ("s3 away", "s3 back"):
+            self.trouble = AWAY if event == "s3 away" else None
+        elif event == "status lost":
             self.lose_status()
             self.forget()
-        elif fate == "results deleted":
+        elif event == "results deleted":
             self.measured.clear()
-        elif fate == "reap":
+        elif event == "reap":
             self.reap()
-        for job in at_work:
-            self.befall_engine(fate, job.ref.name, job.key.group or 0, job.launch or 0)
+        for job in active_jobs:
+            self.apply_engine_event(event, job.ref.name, job.key.group or 0, job.launch or 0)
 
-    def befall_engine(self, fate: str, name: str, group: int, launch: int) -> None:
-        """The same of an engine at work."""
+    def apply_engine_event(self, event: str, name: str, group: int, launch: int) -> None:
+        """Apply one event to an active engine."""
         alive = [pod for pod in self.pods.values() if pod.job == name and pod.alive and pod.deleted_at is None]
         suspended = self.jobs[name].suspended
-        if fate == "admit" and suspended:
+        if event == "admit" and suspended:
             self.admit(name)
-        elif fate == "start" and not alive and not suspended:
+        elif event == "start" and not alive and not suspended:
             self.start_pod(name)
-        elif fate == "ready" and alive:
+        elif event == "ready" and alive:
             self.change_pod(name, ready=True)
-        elif fate == "crash" and alive:
+        elif event == "crash" and alive:
             self.crash(name)
-        elif fate == "lose pods" and alive:
+        elif event == "lose pods" and alive:
             self.lose_pods(name)
-        elif fate == "take away" and alive and self.jobs[name].queue:
+        elif event == "take away" and alive and self.jobs[name].queue:
             self.hold_back(name)
-        elif fate == "answer" and alive and self.client(group, launch) in self.jobs:
+        elif event == "answer" and alive and self.client(group, launch) in self.jobs:
             self.launches_there[group] = launch
-        elif fate == "finish" and self.launches_there.get(group) == launch:
+        elif event == "finish" and self.launches_there.get(group) == launch:
             self.measured |= {point.hash for point in self.plan.groups[group].points}
-        elif fate == "lose what answered" and self.launches_there.get(group) == launch:
+        elif event == "lose what answered" and self.launches_there.get(group) == launch:
             self.lose_job(name)
             self.jobs.pop(self.client(group, launch), None)
 
 
 @pytest.mark.draws
-@given(st.lists(st.tuples(st.sampled_from(FATES), st.booleans()), max_size=50), st.booleans())
+@given(st.lists(st.tuples(st.sampled_from(EVENTS), st.booleans()), max_size=50), st.booleans())
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-def test_no_number_is_used_twice_whatever_is_lost_and_refused(fates: list[tuple[str, bool]], queued: bool) -> None:
-    world = Numbered(operator_run(QUEUED if queued else {"spec.placement": {"gpus": 2, "preemptionBudget": 50}}))
-    world.look()
-    for fate, refused in fates:
-        world.befall(fate)
+def test_no_launch_number_is_used_twice_after_any_loss_or_failed_write(
+    events: list[tuple[str, bool]], queued: bool
+) -> None:
+    world = LaunchRecordingWorld(
+        operator_run(QUEUED if queued else {"spec.placement": {"gpus": 2, "preemptionBudget": 50}})
+    )
+    world.reconcile()
+    for event, refused in events:
+        world.apply_event(event)
         if refused:
-            world.look_in_vain()
+            world.reconcile_without_status_write()
         else:
-            world.look()
+            world.reconcile()

@@ -35,7 +35,7 @@ def engine(edits: dict[str, Any]) -> Any:
     return engine_job(run, plan, plan.groups[0], 0, SETTINGS)["spec"]["template"]["spec"]
 
 
-def here(node: str) -> dict[str, Any]:
+def on_node(node: str) -> dict[str, Any]:
     return {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
 
 
@@ -44,18 +44,18 @@ def here(node: str) -> dict[str, Any]:
     ["nvidia.com/gpu", "nvidia.com/mig-1g.10gb", "amd.com/gpu", "habana.ai/gaudi", "google.com/tpu",
      "aws.amazon.com/neuron", "gpu.intel.com/i915"],
 )  # fmt: skip
-def test_any_vendors_device_is_asked_for_under_its_own_name(name: str) -> None:
+def test_devices_are_requested_under_their_resource_name(name: str) -> None:
     resources = engine({"spec.placement": {"gpus": 3, "gpuResourceName": name}})["containers"][0]["resources"]
     assert resources == {"requests": {name: "3"}, "limits": {name: "3"}}
 
 
-def test_a_claim_gives_devices_in_place_of_the_device_plugin() -> None:
+def test_a_resource_claim_replaces_device_plugin_gpus() -> None:
     pod = engine({"spec.placement": {"claimedGpus": 2, "resourceClaimTemplateName": "two-gpus"}})
     assert pod["resourceClaims"] == [{"name": "devices", "resourceClaimTemplateName": "two-gpus"}]
     assert pod["containers"][0]["resources"] == {"claims": [{"name": "devices"}]}
 
 
-def test_a_claim_of_something_else_stands_beside_gpus_of_the_device_plugin() -> None:
+def test_a_claim_for_another_device_is_added_to_device_plugin_gpus() -> None:
     resources = engine({"spec.placement": {"gpus": 4, "resourceClaimTemplateName": "imex"}})["containers"][0]
     gpus = {"nvidia.com/gpu": "4"}
     assert resources["resources"] == {"requests": gpus, "limits": gpus, "claims": [{"name": "devices"}]}
@@ -70,16 +70,16 @@ def test_a_claim_of_something_else_stands_beside_gpus_of_the_device_plugin() -> 
         ({"gpus": 4, "resourceClaimTemplateName": "imex"}, 4),
     ],
 )
-def test_gpu_seconds_count_devices_however_they_were_given(placement: dict[str, Any], gpus: int) -> None:
+def test_gpu_seconds_count_devices_from_any_source(placement: dict[str, Any], gpus: int) -> None:
     world = ClusterWorld(operator_run({"spec.placement": placement}))
     world.settle()
     world.serve()
     world.pass_time(100)
-    world.look()
+    world.reconcile()
     assert world.status.gpu_seconds_held == pytest.approx(gpus * 100, abs=gpus)
 
 
-def test_a_token_is_named_and_its_name_alone_goes_to_engine_and_client_and_nowhere_else() -> None:
+def test_only_engine_and_client_reference_the_token_secret() -> None:
     run = parse_run(operator_run(TOKEN))
     plan = expand(run)
     (row,) = [row for row in engine(TOKEN)["containers"][0]["env"] if row["name"] == "HF_TOKEN"]
@@ -90,17 +90,17 @@ def test_a_token_is_named_and_its_name_alone_goes_to_engine_and_client_and_nowhe
         run, plan, plan.groups[0], 0, SETTINGS, engine=HostFacts(unknown_reason="it was not seen"), engine_pod="pod"
     )
     assert row in client["spec"]["template"]["spec"]["containers"][0]["env"], "prompts and tokenizers may be gated too"
-    assert "HF_TOKEN" not in json.dumps(report_job(run, SETTINGS)), "it fetches nothing from a hub"
+    assert "HF_TOKEN" not in json.dumps(report_job(run, SETTINGS)), "a report downloads nothing from a hub"
 
 
 @pytest.mark.parametrize("name", ["HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_HUB_TOKEN"])
-def test_a_token_in_plain_text_is_refused_because_it_would_lie_with_the_results(name: str) -> None:
+def test_a_plain_text_token_is_refused_because_it_would_be_stored(name: str) -> None:
     with pytest.raises(InvalidSpec, match=r"spec\.model\.tokenSecret") as refused:
         expand(parse_run(operator_run({"spec.engine.env": [{"name": name, "value": "hf_secret"}]})))
     assert "hf_secret" not in str(refused.value)
 
 
-def test_the_hubs_cache_is_one_volume_for_all_launches() -> None:
+def test_all_launches_share_one_hub_cache_volume() -> None:
     pod = engine(CACHE)
     (mount,) = [mount for mount in pod["containers"][0]["volumeMounts"] if mount["name"] == "cache"]
     (home,) = [row["value"] for row in pod["containers"][0]["env"] if row["name"] == "HF_HOME"]
@@ -115,13 +115,13 @@ def test_a_cache_that_is_set_twice_is_refused() -> None:
         expand(parse_run(operator_run(twice)))
 
 
-def test_llama_cpp_keeps_what_it_fetches_in_the_same_cache() -> None:
+def test_llama_cpp_stores_downloads_in_the_same_cache() -> None:
     pod = engine({**CACHE, "spec.engine": {"kind": "llama-cpp", "version": "b6000"}})
     names = {row["name"]: row["value"] for row in pod["containers"][0]["env"]}
     assert names["LLAMA_CACHE"].startswith(names["HF_HOME"])
 
 
-def test_every_pod_of_a_run_pulls_its_image_with_the_same_secrets() -> None:
+def test_every_pod_of_a_run_has_the_same_image_pull_secrets() -> None:
     run = parse_run(operator_run({"spec.placement": {"imagePullSecrets": ["registry", "other"]}}))
     plan = expand(run)
     group = plan.groups[0]
@@ -133,26 +133,26 @@ def test_every_pod_of_a_run_pulls_its_image_with_the_same_secrets() -> None:
         assert job["spec"]["template"]["spec"]["imagePullSecrets"] == [{"name": "registry"}, {"name": "other"}]
 
 
-# nodes
+# Nodes.
 
 
-def test_the_second_arm_is_drawn_to_the_node_of_the_first() -> None:
+def test_the_second_arm_prefers_the_node_of_the_first() -> None:
     world = ClusterWorld()
     world.settle()
     assert "affinity" not in _last_engine(world)
     world.serve()
     world.change_pod(world.engine(), node="gpu-7")
-    world.look()
+    world.reconcile()
     assert world.status.engine_nodes == ["gpu-7"]
     world.finish_client()
     applied = []
     for _ in range(5):
-        applied += [manifest for manifest in world.look().apply if manifest["kind"] == "Job"]
+        applied += [manifest for manifest in world.reconcile().apply if manifest["kind"] == "Job"]
         world.reap()
     assert world.engine(1) in [manifest["metadata"]["name"] for manifest in applied]
     pod = applied[-1]["spec"]["template"]["spec"]
     preferred = pod["affinity"]["nodeAffinity"][PREFERRED]
-    assert preferred == [{"weight": 100, "preference": here("gpu-7")}]
+    assert preferred == [{"weight": 100, "preference": on_node("gpu-7")}]
 
 
 def _last_engine(world: ClusterWorld) -> Any:
@@ -168,7 +168,7 @@ def pod(name: str, group: int, node: str, *, ready: bool, age_s: float = 0) -> P
     return Pod(ObjectRef("Pod", name, name), UID, place, "j", "j", "Running", created, ready=ready, node=node)
 
 
-def test_a_node_on_which_an_engine_never_got_ready_draws_nobody() -> None:
+def test_nodes_without_a_ready_engine_are_not_preferred() -> None:
     assert serving_nodes([pod("a", 1, "bad", ready=False)], ["good"]) == ("good",)
     assert serving_nodes([pod("a", 1, "bad", ready=False), pod("b", 0, "good", ready=True, age_s=9)], []) == ("good",)
     assert serving_nodes([pod("a", 1, "new", ready=True), pod("b", 0, "old", ready=True, age_s=9)], ["x"]) == ("new",)
@@ -176,23 +176,23 @@ def test_a_node_on_which_an_engine_never_got_ready_draws_nobody() -> None:
     assert serving_nodes([client], []) == ()
 
 
-def placement(pin: PinNode, asked: dict[str, Any] | None = None) -> Placement:
-    return Placement(pin_node=pin, affinity=Affinity(node_affinity=asked) if asked else None)
+def placement(pin: PinNode, requested: dict[str, Any] | None = None) -> Placement:
+    return Placement(pin_node=pin, affinity=Affinity(node_affinity=requested) if requested else None)
 
 
-def test_no_node_is_pinned_where_the_run_says_so_or_none_is_known() -> None:
+def test_no_affinity_is_added_when_pinning_is_off_or_no_node_is_known() -> None:
     assert affinity(placement(PinNode.NONE), ("a",)) == {}
     assert affinity(placement(PinNode.REQUIRE), ()) == {}
 
 
-def test_required_means_the_runs_own_terms_and_the_node() -> None:
+def test_required_pinning_combines_the_runs_terms_with_the_node() -> None:
     zone = {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["z"]}]}
-    asked = {REQUIRED: {TERMS: [zone]}}
-    assert affinity(placement(PinNode.REQUIRE, asked), ("a",)) == {
-        "nodeAffinity": {REQUIRED: {TERMS: [{**zone, **here("a")}]}}
+    requested = {REQUIRED: {TERMS: [zone]}}
+    assert affinity(placement(PinNode.REQUIRE, requested), ("a",)) == {
+        "nodeAffinity": {REQUIRED: {TERMS: [{**zone, **on_node("a")}]}}
     }
     assert affinity(placement(PinNode.REQUIRE), ("a", "b")) == {
-        "nodeAffinity": {REQUIRED: {TERMS: [here("a"), here("b")]}}
+        "nodeAffinity": {REQUIRED: {TERMS: [on_node("a"), on_node("b")]}}
     }
 
 
@@ -206,21 +206,21 @@ TERM = st.fixed_dictionaries({}, optional={"matchExpressions": st.just([{"key": 
     near=st.lists(st.sampled_from(["a", "b", "c"]), unique=True),
     pin=st.sampled_from(PinNode),
 )
-def test_pinning_takes_nothing_away_from_what_the_run_asks(
+def test_pinning_preserves_the_runs_own_affinity(
     terms: list[dict[str, Any]], preferred: list[dict[str, Any]], near: list[str], pin: PinNode
 ) -> None:
-    asked: dict[str, Any] = {REQUIRED: {TERMS: terms}} if terms else {}
-    asked |= {PREFERRED: preferred} if preferred else {}
-    found = affinity(placement(pin, asked), near).get("nodeAffinity", {})
+    requested: dict[str, Any] = {REQUIRED: {TERMS: terms}} if terms else {}
+    requested |= {PREFERRED: preferred} if preferred else {}
+    found = affinity(placement(pin, requested), near).get("nodeAffinity", {})
     assert found.get(PREFERRED, [])[: len(preferred)] == preferred
     for term in found.get(REQUIRED, {}).get(TERMS, []):
         assert {key: value for key, value in term.items() if key != "matchFields"} in (terms or [{}])
     if pin is PinNode.NONE or not near:
-        assert found == asked
+        assert found == requested
 
 
 @pytest.mark.parametrize(
-    ("asked", "path"),
+    ("requested", "path"),
     [
         ({"nodeAffinity": {"required": {}}}, "nodeAffinity.required"),
         ({"nodeAffinity": {REQUIRED: [{}]}}, f"nodeAffinity.{REQUIRED}"),
@@ -231,13 +231,13 @@ def test_pinning_takes_nothing_away_from_what_the_run_asks(
         ({"podAntiAffinity": {PREFERRED: [{"x": "y" * 20_000}]}}, "spec.placement.affinity"),
     ],
 )
-def test_an_affinity_of_another_shape_is_refused_with_its_path(asked: dict[str, Any], path: str) -> None:
-    (problem,) = placement_problems(parse_run(operator_run({"spec.placement": {"affinity": asked}})).spec)
+def test_a_malformed_affinity_is_refused_with_its_path(requested: dict[str, Any], path: str) -> None:
+    (problem,) = placement_problems(parse_run(operator_run({"spec.placement": {"affinity": requested}})).spec)
     assert path in problem.path
     assert problem.remedy
 
 
-def test_a_label_that_is_none_is_refused_where_pods_are_counted() -> None:
+def test_an_invalid_label_in_a_spread_constraint_is_refused() -> None:
     rows = [{"topologyKey": "zone", "labelSelector": {"matchLabels": {"a b": "x"}}}]
     run = parse_run(operator_run({"spec.placement": {"topologySpreadConstraints": rows}}))
     (problem,) = placement_problems(run.spec)

@@ -17,33 +17,33 @@ NIGHTLY = {"baselineRef": {"campaign": "nightly"}}
 
 
 class Cluster:
-    """An API server and an S3 that give what they were given, and count what they are asked for."""
+    """A fake API server and S3 that return fixed objects and record the requests."""
 
     def __init__(self, gate: dict[str, Any] | None, /, **status: Any) -> None:
         self.run = operator_run({"spec.gate": gate} if gate else None)
         self.run["status"] = {"phase": "Succeeded", "completionTime": "2026-01-02T12:00:00Z", **status}
         self.report = gate_report(gate=gate) if gate else None
-        self.asked: list[object] = []
+        self.requests: list[object] = []
         annotations = {ANNOTATION_CELL: "c"}
         meta = {"name": "main", "uid": "u", "creationTimestamp": "2026-01-01T00:00:00Z", "annotations": annotations}
         self.main = {"metadata": meta, "status": {"phase": "Succeeded", "results": {"uri": EARLIER}}}
 
     def get(self, kind: str, _namespace: str, name: str) -> Any:
         if kind == "SpecBenchRun" and name != "demo":
-            self.asked.append(name)
+            self.requests.append(name)
         return {"demo": self.run, "main": self.main}.get(name)
 
     def list(self, kind: str, _namespace: str, *, labels: str = "", fields: str = "") -> list[Any]:
         if kind == "SpecBenchRun":
-            self.asked.append(labels)
+            self.requests.append(labels)
         return [self.main] if kind == "SpecBenchRun" else []
 
     def read(self, _run: object, *, last_launch: bool) -> StoredResults:
-        assert last_launch, "no status says where the last engine ran"
+        assert last_launch, "no status records where the last engine ran"
         return StoredResults()
 
     def read_gate(self, _run: object) -> GateReport | None:
-        self.asked.append("gate.json")
+        self.requests.append("gate.json")
         return self.report
 
     def observe(self) -> RunObservation:
@@ -57,7 +57,7 @@ MAIN = EarlierRun("main", "u", "2026-01-01T00:00:00Z", "Succeeded", EARLIER, "c"
 
 
 @pytest.mark.parametrize(
-    ("gate", "asked", "earlier"),
+    ("gate", "requests", "earlier"),
     [
         (GATE, ["gate.json", "main"], (MAIN,)),
         (NIGHTLY, ["gate.json", f"{LABEL_CAMPAIGN}=nightly"], (MAIN,)),
@@ -66,12 +66,12 @@ MAIN = EarlierRun("main", "u", "2026-01-01T00:00:00Z", "Succeeded", EARLIER, "c"
     ],
     ids=["run", "campaign", "uri", "gone"],
 )
-def test_of_a_finished_run_the_answer_and_what_the_gate_means_are_read(
-    gate: dict[str, Any], asked: list[object], earlier: tuple[EarlierRun, ...]
+def test_a_finished_run_reads_its_gate_report_and_its_baseline_runs(
+    gate: dict[str, Any], requests: list[object], earlier: tuple[EarlierRun, ...]
 ) -> None:
     cluster = Cluster(gate)
     observed = cluster.observe()
-    assert (observed.gate, observed.earlier, cluster.asked) == (cluster.report, earlier, asked)
+    assert (observed.gate, observed.earlier, cluster.requests) == (cluster.report, earlier, requests)
 
 
 @pytest.mark.parametrize(
@@ -84,11 +84,11 @@ def test_of_a_finished_run_the_answer_and_what_the_gate_means_are_read(
     ],
     ids=["no gate", "not finished", "failed", "evaluated"],
 )
-def test_nothing_is_read_where_nothing_depends_on_it(cluster: Cluster) -> None:
+def test_nothing_is_read_when_the_gate_needs_no_evaluation(cluster: Cluster) -> None:
     observed = cluster.observe()
-    assert (observed.gate, observed.earlier, cluster.asked) == (None, (), [])
+    assert (observed.gate, observed.earlier, cluster.requests) == (None, (), [])
 
 
-def test_a_gate_that_was_changed_is_read_again() -> None:
+def test_a_changed_gate_is_read_again() -> None:
     cluster = Cluster(GATE, gate={"gateDigest": digest_of(NIGHTLY), "passed": True, "reason": "Passed"})
     assert cluster.observe().gate == cluster.report

@@ -37,16 +37,16 @@ def documentation() -> dict[str, str]:
     found: dict[str, str] = {}
     for field, text in zip(definition.body, definition.body[1:], strict=False):
         match field, text:
-            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(words))):
-                found[name] = words
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(docstring))):
+                found[name] = docstring
     return found
 
 
 def test_every_setting_is_documented_with_its_unit() -> None:
     documented = documentation()
     assert [field.name for field in fields(OperatorSettings)] == list(documented)
-    units = {name: words for name, words in documented.items() if name.endswith("_s")}
-    assert [name for name, words in units.items() if "in seconds" not in words] == []
+    units = {name: docstring for name, docstring in documented.items() if name.endswith("_s")}
+    assert [name for name, docstring in units.items() if "in seconds" not in docstring] == []
 
 
 def test_every_setting_but_the_image_has_a_default() -> None:
@@ -55,17 +55,17 @@ def test_every_setting_but_the_image_has_a_default() -> None:
 
 
 @pytest.mark.parametrize(("name", "value"), CHART_VALUES.items())
-def test_a_default_of_the_chart_is_the_default_of_the_setting(name: str, value: Any) -> None:
+def test_chart_defaults_match_the_setting_defaults(name: str, value: Any) -> None:
     assert {field.name: field.default for field in fields(OperatorSettings)}[name] == value
 
 
-def test_only_the_image_must_be_said() -> None:
+def test_only_the_image_is_required() -> None:
     assert OperatorSettings.from_env(IMAGE) == OperatorSettings(client_image="registry.example/specbench:1")
     with pytest.raises(Stop, match="SPECBENCH_CLIENT_IMAGE"):
         OperatorSettings.from_env({})
 
 
-def test_every_kind_of_value_is_read() -> None:
+def test_parses_every_kind_of_value() -> None:
     given = {
         **IMAGE,
         "SPECBENCH_NAMESPACES": "team-a, team-b,",
@@ -94,6 +94,6 @@ def test_every_kind_of_value_is_read() -> None:
         ("SPECBENCH_LOG_LEVEL", "LOUD"),
     ],
 )
-def test_a_value_that_cannot_be_used_is_refused_by_its_name(name: str, value: str) -> None:
+def test_an_invalid_value_is_refused_with_its_name(name: str, value: str) -> None:
     with pytest.raises(Stop, match=name):
         OperatorSettings.from_env({**IMAGE, name: value})

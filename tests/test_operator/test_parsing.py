@@ -74,7 +74,7 @@ def raw_pod(*conditions: dict[str, str], state: dict[str, Any] | None = None, **
     }
 
 
-def test_a_fresh_job() -> None:
+def test_parses_a_new_job() -> None:
     job = parse_job({"metadata": meta()}, "exceeded quota")
     assert (job.owner, job.key, job.created_at) == ("u", ChildKey("engine", 3, 1), NOON)
     assert (job.ended, job.suspended, job.deleting, job.warning) == (False, False, False, "exceeded quota")
@@ -82,89 +82,91 @@ def test_a_fresh_job() -> None:
 
 
 @pytest.mark.parametrize("kind", ["Complete", "SuccessCriteriaMet"])
-def test_a_complete_job(kind: str) -> None:
+def test_parses_a_complete_job(kind: str) -> None:
     assert parse_job(raw_job(condition(kind))).complete
 
 
 @pytest.mark.parametrize("kind", ["Failed", "FailureTarget"])
-def test_a_failed_job(kind: str) -> None:
+def test_parses_a_failed_job(kind: str) -> None:
     job = parse_job(raw_job(condition(kind, reason="BackoffLimitExceeded", message="no")))
     assert job.ended
     assert job.failure is not None
     assert (job.failure.reason, job.failure.message, job.failure.at) == ("BackoffLimitExceeded", "no", NOON)
 
 
-def test_a_condition_that_is_false_says_nothing() -> None:
+def test_a_false_condition_has_no_effect() -> None:
     assert not parse_job(raw_job(condition("Complete", "False"), condition("Failed", "False"))).ended
 
 
-def test_a_suspended_job_that_is_being_deleted() -> None:
+def test_parses_a_suspended_job_that_is_being_deleted() -> None:
     job = parse_job({**raw_job(deletionTimestamp=AT), "spec": {"suspend": True}})
     assert job.suspended
     assert job.deleting
 
 
-def test_a_verdict_is_read_as_it_was_written() -> None:
+def test_a_verdict_round_trips() -> None:
     verdict = LaunchVerdict(FailureScope.LAUNCH, "EngineLost", "gone", NOON)
     assert parse_job(raw_job(annotations={ANNOTATION_VERDICT: format_verdict(verdict)})).verdict == verdict
 
 
 @pytest.mark.parametrize("text", ["by hand", "{}", '{"scope": "World"}', "[]"])
-def test_a_verdict_that_cannot_be_read_ends_the_launch_all_the_same(text: str) -> None:
+def test_an_unreadable_verdict_still_ends_the_launch(text: str) -> None:
     verdict = parse_job(raw_job(annotations={ANNOTATION_VERDICT: text})).verdict
     assert verdict == LaunchVerdict(FailureScope.GROUP, "Stopped", text, NOON)
 
 
-def test_which_launch_a_job_serves_is_read_as_it_was_written() -> None:
+def test_a_relaunch_round_trips() -> None:
     relaunch = Relaunch(launch=4, preemptions=2, previous_pod="pod-uid")
     job = parse_job(raw_job(annotations={ANNOTATION_RELAUNCH: format_relaunch(relaunch)}))
     assert (job.relaunch, job.launch, job.key.attempt) == (relaunch, 4, 1)
 
 
-def test_what_a_job_was_told_of_the_launches_before_it_is_read_back() -> None:
+def test_prior_launches_and_engine_nodes_round_trip() -> None:
     bare: dict[str, Any] = {"metadata": {"name": "demo-g3-1"}}
     engine, client = with_prior_launches(bare, PriorLaunches(2, 1)), with_engine_nodes(bare, ["gpu-1", "gpu-2"])
     assert parse_job(raw_job(annotations=engine["metadata"]["annotations"])).prior_launches == PriorLaunches(2, 1)
     assert parse_job(raw_job(annotations=client["metadata"]["annotations"])).engine_nodes == ("gpu-1", "gpu-2")
-    assert (with_prior_launches(bare, PriorLaunches()), with_engine_nodes(bare, [])) == (bare, bare), "nothing to tell"
+    assert (with_prior_launches(bare, PriorLaunches()), with_engine_nodes(bare, [])) == (bare, bare), (
+        "empty values add no annotation"
+    )
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", "yes", '{"suspensions": null, "preemptions": 1}'])
-def test_what_cannot_be_read_of_the_launches_before_tells_nothing(text: str) -> None:
+def test_unreadable_prior_launches_are_ignored(text: str) -> None:
     job = parse_job(raw_job(annotations={ANNOTATION_PRIOR_LAUNCHES: text, ANNOTATION_ENGINE_NODES: text and ","}))
     assert (job.prior_launches, job.engine_nodes) == (PriorLaunches(), ())
 
 
 @pytest.mark.parametrize("text", ["", "by hand", "{}", "[]", '{"launch": "x", "preemptions": 1, "pastPod": ""}'])
-def test_a_relaunch_that_cannot_be_read_says_nothing(text: str) -> None:
+def test_an_unreadable_relaunch_is_ignored(text: str) -> None:
     job = parse_job(raw_job(annotations={ANNOTATION_RELAUNCH: text}))
     assert (job.relaunch, job.launch) == (None, 1)
 
 
-def test_a_job_tells_its_queue_and_a_client_the_pod_that_it_measures() -> None:
+def test_parses_the_queue_and_the_engine_pod_of_a_job() -> None:
     labels = {**LABELS, "kueue.x-k8s.io/queue-name": "bench"}
     job = parse_job(raw_job(labels=labels, annotations={"specbench.io/engine-pod": "pod-uid"}))
     assert (job.queue, job.engine_pod) == ("bench", "pod-uid")
     assert (parse_job(raw_job()).queue, parse_job(raw_job()).engine_pod) == ("", "")
 
 
-def test_a_job_without_labels_or_owner_is_nobodys() -> None:
+def test_a_job_without_labels_or_owner_has_no_owner_and_no_role() -> None:
     job = parse_job({"metadata": meta(labels={}, ownerReferences=[])})
     assert (job.owner, job.key) == (None, ChildKey(""))
 
 
-def test_a_pod_that_finds_no_node() -> None:
+def test_parses_an_unschedulable_pod() -> None:
     pod = parse_pod(raw_pod(condition("PodScheduled", "False", reason="Unschedulable", message="0/1 nodes")))
     assert (pod.unschedulable, pod.scheduled_at, pod.ready, pod.alive) == ("0/1 nodes", None, False, True)
     assert (pod.run_uid, pod.job) == ("u", "demo-g3-1")
 
 
-def test_a_pod_that_is_ready_and_only_its_own_container_counts() -> None:
+def test_parses_a_ready_pod_and_ignores_its_other_containers() -> None:
     pod = parse_pod(raw_pod(condition("PodScheduled"), condition("Ready"), state={"running": {}}, phase="Running"))
     assert (pod.scheduled_at, pod.ready, pod.waiting, pod.terminated) == (NOON, True, None, None)
 
 
-def test_a_pod_that_runs_tells_where_and_what() -> None:
+def test_parses_the_node_image_and_command_of_a_running_pod() -> None:
     raw = raw_pod(condition("Ready"), state={"running": {"startedAt": AT}}, phase="Running")
     raw["spec"]["nodeName"] = "gpu-1"
     raw["spec"]["containers"][0] |= {"image": "acme/engine:1", "command": ["serve"], "args": ["--port", "1"]}
@@ -174,14 +176,14 @@ def test_a_pod_that_runs_tells_where_and_what() -> None:
     assert (pod.command, pod.started_at, pod.probe) == (("serve", "--port", "1"), NOON, None)
 
 
-def test_a_probe_that_ended_is_told_apart_from_the_engine() -> None:
+def test_a_finished_probe_is_separate_from_the_engine() -> None:
     ended = {"terminated": {"exitCode": 0, "reason": "Completed", "message": "== gpus"}}
     statuses = [{"name": "other", "state": {}}, {"name": "probe", "state": ended}]
     pod = parse_pod(raw_pod(state={"running": {}}, phase="Running", initContainerStatuses=statuses))
     assert (pod.probe, pod.terminated) == (ContainerTerminated(0, "Completed", "== gpus"), None)
 
 
-def test_a_node() -> None:
+def test_parses_a_node() -> None:
     status = {
         "nodeInfo": {"kernelVersion": "6.8.0", "kubeletVersion": "v1.34.1"},
         "capacity": {"cpu": "96", "memory": "1056Ki", "nvidia.com/gpu": "8"},
@@ -191,19 +193,19 @@ def test_a_node() -> None:
 
 
 @pytest.mark.parametrize(
-    ("quantity", "wanted"), [("7", 7), ("2Mi", 2 << 20), ("3Gi", 3 << 30), ("1e3", None), ("", None)]
+    ("quantity", "expected"), [("7", 7), ("2Mi", 2 << 20), ("3Gi", 3 << 30), ("1e3", None), ("", None)]
 )
-def test_a_nodes_memory_is_read_where_it_can_be(quantity: str, wanted: int | None) -> None:
+def test_node_memory_is_parsed_or_none(quantity: str, expected: int | None) -> None:
     node = parse_node({"metadata": {"name": "n"}, "status": {"capacity": {"memory": quantity}}})
-    assert (node.memory_bytes, node.cores, node.labels) == (wanted, None, {})
+    assert (node.memory_bytes, node.cores, node.labels) == (expected, None, {})
 
 
-def test_a_pod_whose_container_waits() -> None:
+def test_parses_a_waiting_container() -> None:
     pod = parse_pod(raw_pod(state={"waiting": {"reason": "ErrImagePull", "message": "not found"}}))
     assert pod.waiting == ContainerWaiting("ErrImagePull", "not found")
 
 
-def test_a_pod_that_ended() -> None:
+def test_parses_a_terminated_pod() -> None:
     state = {"exitCode": 137, "reason": "OOMKilled", "message": "m", "startedAt": AT, "finishedAt": AT}
     pod = parse_pod(raw_pod(state={"terminated": state}, phase="Failed"))
     assert pod.terminated == ContainerTerminated(137, "OOMKilled", "m", NOON, NOON)
@@ -213,20 +215,20 @@ def test_a_pod_that_ended() -> None:
 DISRUPTIONS = [({"message": "preempted"}, "preempted"), ({"reason": "TaintManager"}, "TaintManager"), ({}, "disrupted")]
 
 
-@pytest.mark.parametrize(("more", "said"), DISRUPTIONS)
-def test_a_pod_that_was_disrupted(more: dict[str, str], said: str) -> None:
-    assert parse_pod(raw_pod(condition("DisruptionTarget", **more))).disrupted == said
+@pytest.mark.parametrize(("more", "expected"), DISRUPTIONS)
+def test_parses_a_disrupted_pod(more: dict[str, str], expected: str) -> None:
+    assert parse_pod(raw_pod(condition("DisruptionTarget", **more))).disrupted == expected
     assert parse_pod(raw_pod(condition("DisruptionTarget", "False"))).disrupted is None
 
 
-def test_a_pod_that_nobody_has_looked_at_yet() -> None:
+def test_parses_a_pod_without_status() -> None:
     pod = parse_pod({"metadata": meta(ownerReferences=[])})
     assert (pod.phase, pod.job, pod.ready, pod.scheduled_at) == ("Pending", "", False, None)
 
 
-def test_a_service() -> None:
-    thing = parse_child_object("Service", {"metadata": meta()})
-    assert (thing.ref.kind, thing.owner, thing.key, thing.deleting) == ("Service", "u", ChildKey("engine", 3, 1), False)
+def test_parses_a_service() -> None:
+    child = parse_child_object("Service", {"metadata": meta()})
+    assert (child.ref.kind, child.owner, child.key, child.deleting) == ("Service", "u", ChildKey("engine", 3, 1), False)
 
 
 def grouped(worker: str, **status: Any) -> dict[str, Any]:
@@ -240,16 +242,16 @@ def grouped(worker: str, **status: Any) -> dict[str, Any]:
     return raw
 
 
-def test_a_pod_of_a_group_belongs_to_the_job_that_owns_its_set() -> None:
+def test_a_leader_worker_set_pod_belongs_to_the_job_that_owns_the_set() -> None:
     owner = {"uid": "the-job", "name": "demo-g3-1", "controller": True}
     sets = leader_worker_set_owners([{"metadata": {**meta(name="demo-g3-1-n"), "ownerReferences": [owner]}}])
     pod = parse_pod(grouped("1"), sets)
     assert (pod.job, pod.job_uid, pod.worker, pod.restarts) == ("demo-g3-1", "the-job", 1, 0)
-    assert parse_pod(grouped("0")).job_uid == "j", "of a set that is gone: its own controller"
+    assert parse_pod(grouped("0")).job_uid == "j", "its set is gone, so its own controller counts"
     assert parse_pod(raw_pod(), sets).worker is None
 
 
-def test_a_container_that_was_started_again_tells_how_it_ended_before() -> None:
+def test_a_restarted_container_reports_its_last_termination() -> None:
     last = {"terminated": {"exitCode": 137, "reason": "OOMKilled", "finishedAt": AT}}
     pod = parse_pod(grouped("0", restartCount=2, lastState=last))
     assert pod.restarts == 2
@@ -258,5 +260,5 @@ def test_a_container_that_was_started_again_tells_how_it_ended_before() -> None:
     assert parse_pod(grouped("0", restartCount=0)).terminated is None
 
 
-def test_a_set_without_an_owner_gives_nobody_its_pods() -> None:
+def test_a_set_without_an_owner_is_ignored() -> None:
     assert leader_worker_set_owners([{"metadata": {"name": "x", "uid": "y"}}]) == {}

@@ -32,7 +32,7 @@ PYTHON = "#!/bin/sh\necho a warning\necho 2.9.1+cu128 12.8\n"
 
 
 def run_script(folder: Path, **programs: str) -> str:
-    """What the script leaves where these are the only programs beside the shell's own; it always ends well."""
+    """Run the script with only these programs and the shell's own; return its output. It always exits with 0."""
     for name, text in programs.items():
         path = folder / name.replace("_", "-")
         path.write_text(text)
@@ -50,7 +50,7 @@ def facts_of(message: str) -> dict[FactName, Fact]:
     return probe_facts(replace(POD, probe=ContainerTerminated(0, "Completed", message)))
 
 
-def test_what_a_shell_finds_becomes_facts(tmp_path: Path) -> None:
+def test_probe_output_becomes_facts(tmp_path: Path) -> None:
     message = run_script(tmp_path, nvidia_smi=NVIDIA_SMI, python3=PYTHON)
     assert len(message.encode()) < 4096
     assert {name.value: fact.value for name, fact in facts_of(message).items()} == {
@@ -65,29 +65,29 @@ def test_what_a_shell_finds_becomes_facts(tmp_path: Path) -> None:
     }
 
 
-def test_an_image_with_nothing_but_a_shell_ends_well_and_says_what_it_lacks(tmp_path: Path) -> None:
+def test_an_image_with_only_a_shell_exits_with_0_and_reports_what_is_missing(tmp_path: Path) -> None:
     facts = facts_of(run_script(tmp_path))
     assert [fact.value for fact in facts.values()] == [None] * 8
     assert "nvidia-smi" in (facts[FactName.GPU].reason or "")
     assert "python3" in (facts[FactName.TORCH].reason or "")
 
 
-def test_a_machine_of_many_gpus_and_cards_stays_within_the_message(tmp_path: Path) -> None:
+def test_the_output_for_many_gpus_stays_within_the_message_limit(tmp_path: Path) -> None:
     row = "echo 'NVIDIA H200 with a name as long as names of cards may get, 143771, 570.133.20'"
     wide = f"#!/bin/sh\nfor n in $(/usr/bin/seq 200); do {row}; done\n"
     message = run_script(tmp_path, nvidia_smi=wide, python3=wide)
     assert len(message.encode()) < 4096
     assert set(parse_probe_message(message)) == {"gpus", "cuda", "links", "torch"}, (
-        "what was cut hides nothing behind it"
+        "truncation does not hide later sections"
     )
 
 
-def test_where_the_log_cannot_be_written_it_ends_well_all_the_same(tmp_path: Path) -> None:
+def test_an_unwritable_log_does_not_fail_the_probe(tmp_path: Path) -> None:
     script = PROBE_SCRIPT.replace("/dev/termination-log", str(tmp_path / "missing/log"))
     assert subprocess.run(["/bin/sh", "-c", script], capture_output=True, check=False).returncode == 0
 
 
-def test_torch_is_read_from_its_file_without_importing_it(tmp_path: Path) -> None:
+def test_torch_is_read_from_its_version_file_without_an_import(tmp_path: Path) -> None:
     package = tmp_path / "torch"
     package.mkdir()
     (package / "__init__.py").write_text("raise SystemExit(3)")
@@ -101,18 +101,18 @@ def test_torch_is_read_from_its_file_without_importing_it(tmp_path: Path) -> Non
     assert facts[FactName.CUDA] == Fact.observed("none", PROBE_SOURCE)
 
 
-def test_a_message_that_was_cut_or_never_written_leaves_reasons() -> None:
+def test_a_truncated_or_missing_message_leaves_reasons() -> None:
     assert parse_probe_message("") == {}
     assert facts_of("== gpus\nA, 1")[FactName.GPU].value is None
     assert facts_of("")[FactName.TORCH] == Fact.unknown(f"{PROBE_SOURCE} reports none: its output is empty")
 
 
-def test_without_a_probe_nothing_is_said_of_it() -> None:
+def test_without_a_probe_there_are_no_probe_facts() -> None:
     assert probe_facts(POD) == {}
 
 
 @pytest.mark.parametrize("reason", ["StartError", "ContainerCannotRun"])
-def test_an_image_without_a_shell_gives_the_arm_up_with_what_to_do(reason: str) -> None:
+def test_an_image_without_a_shell_fails_the_arm_with_a_remedy(reason: str) -> None:
     world = ClusterWorld()
     world.settle()
     ended = ContainerTerminated(128, reason, 'exec: "/bin/sh": no such file or directory')

@@ -17,8 +17,8 @@ from specbench_testing.operator_builders import OLDER_UID, operator_run
 from specbench_testing.resources import edit
 
 
-def reborn(older_plan: Plan, stored: ClusterWorld | None = None) -> ClusterWorld:
-    """The same run made again, as `specbench recover` has it, with what the old one left in S3."""
+def adopting_world(older_plan: Plan, stored: ClusterWorld | None = None) -> ClusterWorld:
+    """The run as `specbench recover` recreates it, with what the old run left in S3."""
     run = operator_run({"spec": restore(older_plan, S3(bucket="results")).spec.to_dict()})
     world = ClusterWorld(run)
     world.plan_there = older_plan.to_json()
@@ -34,9 +34,9 @@ def plan() -> Plan:
     return expand(parse_run(run))
 
 
-def test_its_results_lie_where_the_old_ones_do(plan: Plan) -> None:
-    world = reborn(plan)
-    world.look()
+def test_an_adopting_run_stores_its_results_at_the_old_location(plan: Plan) -> None:
+    world = adopting_world(plan)
+    world.reconcile()
     assert world.plan == plan
     assert results_uri(parse_run(world.run)) == f"s3://results/runs/default/demo/{OLDER_UID}"
     assert world.status.results is not None
@@ -44,8 +44,8 @@ def test_its_results_lie_where_the_old_ones_do(plan: Plan) -> None:
     assert Plan.from_json(world.plan_json or "").uid == OLDER_UID
 
 
-def test_only_what_is_missing_is_launched(plan: Plan) -> None:
-    world = reborn(plan)
+def test_an_adopting_run_launches_only_the_missing_groups(plan: Plan) -> None:
+    world = adopting_world(plan)
     world.measured = {point.hash for point in plan.groups[0].points}
     world.settle()
     assert world.launched == [world.engine(1)]
@@ -56,32 +56,37 @@ def test_only_what_is_missing_is_launched(plan: Plan) -> None:
     assert world.launched == [world.engine(1)]
 
 
-def test_a_finished_run_gets_its_whole_status_back_and_nothing_is_launched(plan: Plan) -> None:
+def test_adopting_a_finished_run_restores_its_status_and_launches_nothing(plan: Plan) -> None:
     before = ClusterWorld(operator_run())
     finished(before)
-    world = reborn(plan, before)
+    world = adopting_world(plan, before)
     world.settle()
     assert world.launched == []
     assert world.report not in world.jobs
-    told, meant = world.status, before.status
-    assert (told.phase, told.arms, told.best, told.trust) == (meant.phase, meant.arms, meant.best, meant.trust)
-    assert (told.points, told.progress) == (meant.points, meant.progress)
-    assert world.said(ConditionType.TRUSTWORTHY) == ("True", "Trustworthy")
+    status, expected = world.status, before.status
+    assert (status.phase, status.arms, status.best, status.trust) == (
+        expected.phase,
+        expected.arms,
+        expected.best,
+        expected.trust,
+    )
+    assert (status.points, status.progress) == (expected.points, expected.progress)
+    assert world.status_and_reason(ConditionType.TRUSTWORTHY) == ("True", "Trustworthy")
 
 
-def test_a_uid_under_which_nothing_lies_is_refused_and_nothing_is_created(plan: Plan) -> None:
-    world = reborn(plan)
+def test_an_adopted_uid_without_results_is_refused_and_creates_nothing(plan: Plan) -> None:
+    world = adopting_world(plan)
     world.plan_there = None
-    decision = world.look()
+    decision = world.reconcile()
     assert (decision.apply, world.status.phase) == ((), Phase.INVALID)
-    said = world.condition(ConditionType.VALIDATED).message
-    assert f"spec.results.adopt: there are no results at s3://results/runs/default/demo/{OLDER_UID}" in said
+    message = world.condition(ConditionType.VALIDATED).message
+    assert f"spec.results.adopt: there are no results at s3://results/runs/default/demo/{OLDER_UID}" in message
 
 
-def test_results_of_another_plan_are_refused_with_what_differs(plan: Plan) -> None:
-    world = reborn(plan)
+def test_results_of_another_plan_are_refused_with_the_differing_fields(plan: Plan) -> None:
+    world = adopting_world(plan)
     world.run["spec"]["load"]["repeats"] = 3
-    decision = world.look()
+    decision = world.reconcile()
     assert (decision.apply, world.status.phase) == ((), Phase.INVALID)
     assert "have another plan: load, groups differ" in world.condition(ConditionType.VALIDATED).message
 
@@ -96,13 +101,13 @@ def test_results_of_another_plan_are_refused_with_what_differs(plan: Plan) -> No
         ("spec.model.tokenSecret", {"name": "hub", "key": "token"}),
     ],
 )
-def test_what_is_not_measured_may_be_another(plan: Plan, path: str, value: object) -> None:
-    """Another cluster has other queues. The points have the same hashes, and are found."""
-    world = reborn(plan)
+def test_fields_that_are_not_measured_may_differ_from_the_adopted_plan(plan: Plan, path: str, value: object) -> None:
+    """Another cluster has other queues; the points have the same hashes and are found."""
+    world = adopting_world(plan)
     edit(world.run, path, value)
     world.measured = {point.hash for point in plan.groups[0].points}
     world.settle()
-    assert world.said(ConditionType.VALIDATED) == ("True", "Valid")
+    assert world.status_and_reason(ConditionType.VALIDATED) == ("True", "Valid")
     assert world.launched == [world.engine(1)]
 
 
@@ -114,26 +119,26 @@ def test_what_is_not_measured_may_be_another(plan: Plan, path: str, value: objec
         ("spec.load.concurrency", [8, 1]),
         ("spec.placement.queueName", "another-clusters"),
     ],
-    ids=["other names of arms", "other names of workloads", "levels in another order", "another queue"],
+    ids=["renamed arms", "renamed workloads", "other order of levels", "other queue"],
 )
-def test_under_other_names_or_in_another_order_it_goes_on_by_the_plan_that_lies_there(path: str, value: object) -> None:
+def test_a_renamed_or_reordered_run_continues_with_the_stored_plan(path: str, value: object) -> None:
     older = operator_run({"spec.load.concurrency": [1, 8]})
     older["metadata"]["uid"] = OLDER_UID
     plan = expand(parse_run(older))
-    world = reborn(plan)
+    world = adopting_world(plan)
     edit(world.run, path, value)
     world.measured = {point.hash for point in plan.groups[0].points}
     world.settle()
-    assert world.said(ConditionType.VALIDATED) == ("True", "Valid")
+    assert world.status_and_reason(ConditionType.VALIDATED) == ("True", "Valid")
     assert world.launched == [world.engine(1)]
-    told = Plan.from_json(world.plan_json or "")
-    assert differing_fields(told, plan) == [], "its client finds its own plan there"
-    assert told.placement == expand(parse_run(world.run)).placement
+    stored_plan = Plan.from_json(world.plan_json or "")
+    assert differing_fields(stored_plan, plan) == [], "the client finds its own plan"
+    assert stored_plan.placement == expand(parse_run(world.run)).placement
     assert [row.arm for row in world.status.groups] == [group.arm for group in plan.groups]
 
 
-def test_no_plan_is_kept_before_s3_has_told_by_which_one_it_goes_on(plan: Plan) -> None:
-    world = reborn(plan)
+def test_no_plan_is_created_before_s3_provides_the_adopted_one(plan: Plan) -> None:
+    world = adopting_world(plan)
     edit(world.run, "spec.drafters[0].name", "renamed")
     world.trouble = AWAY
     world.settle()
@@ -144,40 +149,40 @@ def test_no_plan_is_kept_before_s3_has_told_by_which_one_it_goes_on(plan: Plan) 
 
 
 def test_other_hardware_is_another_plan(plan: Plan) -> None:
-    world = reborn(plan)
+    world = adopting_world(plan)
     edit(world.run, "spec.placement.nodeSelector", {"gpu": "H200"})
-    world.look()
+    world.reconcile()
     assert world.status.phase is Phase.INVALID
     assert "groups" in world.condition(ConditionType.VALIDATED).message
     assert "placement" in world.condition(ConditionType.VALIDATED).message
 
 
-def test_a_plan_that_cannot_be_read_is_refused(plan: Plan) -> None:
-    world = reborn(plan)
+def test_an_unreadable_plan_is_refused(plan: Plan) -> None:
+    world = adopting_world(plan)
     world.plan_there = '{"schemaVersion": "specbench.io/plan/v0"}'
-    world.look()
+    world.reconcile()
     assert "written by another version" in world.condition(ConditionType.VALIDATED).message
 
 
-def test_while_s3_is_away_nothing_is_refused_and_nothing_launched(plan: Plan) -> None:
-    world = reborn(plan)
+def test_while_s3_is_unreachable_nothing_is_refused_or_launched(plan: Plan) -> None:
+    world = adopting_world(plan)
     world.trouble = AWAY
     world.settle()
     assert world.launched == []
-    assert world.said(ConditionType.VALIDATED) == ("True", "Valid")
+    assert world.status_and_reason(ConditionType.VALIDATED) == ("True", "Valid")
 
 
-def test_a_run_that_adopts_nothing_asks_for_no_plan_in_s3() -> None:
+def test_a_run_without_adoption_needs_no_plan_in_s3() -> None:
     world = ClusterWorld()
     assert world.plan_there is None
     world.settle()
     assert len(world.launched) == 1
 
 
-def test_children_that_the_lost_run_left_are_not_taken_over(plan: Plan) -> None:
-    world = reborn(plan)
+def test_children_of_the_lost_run_are_not_adopted(plan: Plan) -> None:
+    world = adopting_world(plan)
     world.older_run_left(world.engine(0), ChildKey("engine", 0, 0))
-    decision = world.look()
+    decision = world.reconcile()
     assert decision.delete == ()
     assert world.launched == []
-    assert world.said(ConditionType.RECONCILING) == ("True", "WaitingForRemoval")
+    assert world.status_and_reason(ConditionType.RECONCILING) == ("True", "WaitingForRemoval")

@@ -6,7 +6,7 @@ import pytest
 
 from specbench_api.outcome.termination import Exit, Termination
 from specbench_api.spec.conditions import ConditionType, Phase
-from specbench_testing.cluster_world import ClusterWorld, finish_the_other_arm, finished
+from specbench_testing.cluster_world import ClusterWorld, finish_other_arm, finished
 from specbench_testing.operator_builders import operator_run
 
 
@@ -17,34 +17,34 @@ def world() -> ClusterWorld:
     return world
 
 
-def test_a_run_with_one_failed_arm_succeeds_with_what_it_has(world: ClusterWorld) -> None:
+def test_a_run_with_one_failed_arm_succeeds_with_the_other_arm(world: ClusterWorld) -> None:
     world.start_pod(world.engine())
     world.crash(world.engine(), 137, reason="OOMKilled")
     world.settle()
-    finish_the_other_arm(world)
+    finish_other_arm(world)
     status = world.status
     assert status.phase is Phase.SUCCEEDED
     assert (status.points.measured, status.points.failed, status.progress) == (1, 1, "1/2")
-    assert world.said(ConditionType.READY) == ("True", "Finished")
-    assert world.said(ConditionType.MEASUREMENT_COMPLETE) == ("False", "OOMKilled")
-    assert world.said(ConditionType.ENGINE_READY) == ("False", "OOMKilled")
+    assert world.status_and_reason(ConditionType.READY) == ("True", "Finished")
+    assert world.status_and_reason(ConditionType.MEASUREMENT_COMPLETE) == ("False", "OOMKilled")
+    assert world.status_and_reason(ConditionType.ENGINE_READY) == ("False", "OOMKilled")
     assert "arm none" in world.condition(ConditionType.MEASUREMENT_COMPLETE).message
 
 
-def test_a_run_in_which_nothing_was_measured_has_failed_and_makes_no_report(world: ClusterWorld) -> None:
+def test_a_run_without_any_measurement_fails_and_creates_no_report(world: ClusterWorld) -> None:
     for group in (0, 1):
         world.start_pod(world.engine(group))
         world.crash(world.engine(group), 1, message="no CUDA device")
         world.settle()
     assert world.status.phase is Phase.FAILED
-    assert world.said(ConditionType.STALLED) == ("True", "Crashed")
-    assert world.said(ConditionType.READY) == ("False", "Crashed")
+    assert world.status_and_reason(ConditionType.STALLED) == ("True", "Crashed")
+    assert world.status_and_reason(ConditionType.READY) == ("False", "Crashed")
     assert "no CUDA device" in world.condition(ConditionType.READY).message
     assert world.report not in world.jobs
     assert world.status.completion_time is not None
 
 
-def test_a_failed_run_is_not_tried_again_when_its_children_are_gone(world: ClusterWorld) -> None:
+def test_a_failed_run_is_not_retried_when_its_children_are_gone(world: ClusterWorld) -> None:
     for group in (0, 1):
         world.start_pod(world.engine(group))
         world.crash(world.engine(group), 1)
@@ -56,71 +56,71 @@ def test_a_failed_run_is_not_tried_again_when_its_children_are_gone(world: Clust
     assert len(world.launched) == 2
 
 
-def measured_all(world: ClusterWorld) -> None:
+def measure_all(world: ClusterWorld) -> None:
     world.measure(0)
     world.measure(1)
 
 
-def test_a_report_that_fails_stalls_the_run_and_keeps_the_measurements(world: ClusterWorld) -> None:
-    measured_all(world)
+def test_a_failed_report_stalls_the_run_and_keeps_the_measurements(world: ClusterWorld) -> None:
+    measure_all(world)
     world.start_pod(world.report)
     world.crash(world.report, 1, message="bug")
     world.settle()
     assert world.status.phase is Phase.FAILED
-    assert world.said(ConditionType.STALLED) == ("True", "ClientFailed")
+    assert world.status_and_reason(ConditionType.STALLED) == ("True", "ClientFailed")
     assert "the report failed" in world.condition(ConditionType.STALLED).message
     assert world.status.progress == "2/2"
 
 
-def test_a_report_that_cannot_be_stored_is_said(world: ClusterWorld) -> None:
-    measured_all(world)
+def test_a_report_that_cannot_be_stored_is_reported(world: ClusterWorld) -> None:
+    measure_all(world)
     world.start_pod(world.report)
-    said = Termination(code=5, reason="CredentialsRefused", message="denied").to_message()
-    world.end_pod(world.report, 5, message=said)
-    world.look()
-    assert world.said(ConditionType.RESULTS_STORED) == ("False", "CredentialsRefused")
+    message = Termination(code=5, reason="CredentialsRefused", message="denied").to_message()
+    world.end_pod(world.report, 5, message=message)
+    world.reconcile()
+    assert world.status_and_reason(ConditionType.RESULTS_STORED) == ("False", "CredentialsRefused")
     assert world.status.phase is Phase.ANALYZING
 
 
-def test_a_report_that_ended_well_without_a_summary_stalls_the_run(world: ClusterWorld) -> None:
-    measured_all(world)
+def test_a_completed_report_without_a_summary_stalls_the_run(world: ClusterWorld) -> None:
+    measure_all(world)
     world.finish_report()
     world.summary = None
     world.settle()
-    assert world.said(ConditionType.STALLED) == ("True", "ResultsMissing")
+    assert world.status_and_reason(ConditionType.STALLED) == ("True", "ResultsMissing")
 
 
-def test_a_report_that_cannot_start_is_waited_for_because_no_engine_is(world: ClusterWorld) -> None:
-    measured_all(world)
+def test_a_report_that_cannot_start_is_waited_for_because_it_holds_no_gpus(world: ClusterWorld) -> None:
+    measure_all(world)
     world.start_pod(world.report, phase="Pending", unschedulable="0/3 nodes")
-    world.look()
+    world.reconcile()
     world.pass_time(100_000)
     world.settle()
-    assert world.said(ConditionType.RECONCILING) == ("True", "Analyzing")
+    assert world.status_and_reason(ConditionType.RECONCILING) == ("True", "Analyzing")
     assert "0/3 nodes" in world.condition(ConditionType.RECONCILING).message
     world.finish_report()
     world.settle()
-    assert world.said(ConditionType.READY) == ("True", "Finished")
+    assert world.status_and_reason(ConditionType.READY) == ("True", "Finished")
 
 
-def test_a_report_that_failed_is_made_again_when_its_job_is_deleted(world: ClusterWorld) -> None:
-    measured_all(world)
+def test_a_failed_report_is_created_again_when_its_job_is_deleted(world: ClusterWorld) -> None:
+    measure_all(world)
     world.start_pod(world.report)
     world.crash(world.report, 1, message="bug")
     world.settle()
-    assert world.status.completion_time is None, "what is measured is still to be reported"
+    assert world.status.completion_time is None, "the measurements are not reported yet"
     assert f"delete Job {world.report}" in world.condition(ConditionType.STALLED).message
     world.lose_job(world.report)
     world.settle()
-    assert world.said(ConditionType.STALLED)[0] == "False"
+    assert world.status_and_reason(ConditionType.STALLED)[0] == "False"
     world.finish_report()
     world.settle()
-    assert world.said(ConditionType.READY) == ("True", "Finished")
+    assert world.status_and_reason(ConditionType.READY) == ("True", "Finished")
     assert len(world.launched) == 2
 
 
-def test_a_point_that_is_lost_after_the_report_began_is_measured_again_before_the_report(world: ClusterWorld) -> None:
-    measured_all(world)
+def test_a_point_deleted_during_the_report_is_measured_again_first(world: ClusterWorld) -> None:
+    measure_all(world)
     assert world.report in world.jobs
     world.measured -= {point.hash for point in world.plan.groups[1].points}
     world.settle()
@@ -128,20 +128,20 @@ def test_a_point_that_is_lost_after_the_report_began_is_measured_again_before_th
     assert world.launched[-1] == world.engine(1, 1)
 
 
-def test_bad_input_ends_the_run_also_when_its_jobs_are_deleted_before_the_gpus_are_free(world: ClusterWorld) -> None:
+def test_bad_input_ends_the_run_when_its_jobs_are_deleted_before_the_gpus_are_free(world: ClusterWorld) -> None:
     world.serve()
     world.fail_client(Exit.BAD_INPUT, "BadInput", "row 3")
-    world.look()
+    world.reconcile()
     for job in list(world.jobs):
         world.lose_job(job)
     world.settle()
-    assert world.said(ConditionType.STALLED) == ("True", "BadInput")
+    assert world.status_and_reason(ConditionType.STALLED) == ("True", "BadInput")
     assert world.status.completion_time is not None
     assert world.launched == [world.engine()]
 
 
 @pytest.mark.parametrize(("phase", "kind"), [("Succeeded", ConditionType.READY), ("Failed", ConditionType.STALLED)])
-def test_a_run_that_has_ended_says_so_whatever_was_written_over_it(phase: str, kind: ConditionType) -> None:
+def test_a_finished_run_restores_its_conditions_when_they_are_overwritten(phase: str, kind: ConditionType) -> None:
     world = ClusterWorld()
     if phase == "Succeeded":
         finished(world)
@@ -150,47 +150,51 @@ def test_a_run_that_has_ended_says_so_whatever_was_written_over_it(phase: str, k
         world.serve()
         world.fail_client(Exit.BAD_INPUT, "BadInput", "row 3")
         world.settle()
-    told = {row.type: (row.status, row.reason) for row in world.status.conditions}
+    conditions = {row.type: (row.status, row.reason) for row in world.status.conditions}
     for row in world.run["status"]["conditions"]:
         if row["type"] in ("Ready", "Reconciling", "Stalled"):
             row |= {"status": "True" if row["type"] == "Reconciling" else "False", "reason": "ApiUnreachable"}
     world.settle()
     assert world.status.phase == phase
-    assert world.said(kind)[0] == "True"
-    assert {row.type: (row.status, row.reason) for row in world.status.conditions} == told
+    assert world.status_and_reason(kind)[0] == "True"
+    assert {row.type: (row.status, row.reason) for row in world.status.conditions} == conditions
 
 
-def test_a_spec_that_cannot_be_run_creates_nothing_and_says_where_and_what_instead() -> None:
+def test_an_unsupported_spec_creates_nothing_and_reports_the_field_and_a_remedy() -> None:
     drafter = {"name": "e", "method": "eagle", "model": "m"}
     world = ClusterWorld(operator_run({"spec.engine.kind": "llama-cpp", "spec.drafters[0]": drafter}))
-    decision = world.look()
+    decision = world.reconcile()
     assert (decision.apply, decision.at_rest) == ((), True)
     assert world.status.phase is Phase.INVALID
-    assert world.said(ConditionType.VALIDATED) == ("False", "InvalidSpec")
+    assert world.status_and_reason(ConditionType.VALIDATED) == ("False", "InvalidSpec")
     message = world.condition(ConditionType.VALIDATED).message
     assert "spec.drafters[0].method" in message
     assert "use draft_model or ngram" in message
-    assert world.said(ConditionType.STALLED)[0] == "True"
-    assert world.said(ConditionType.RECONCILING)[0] == world.said(ConditionType.READY)[0] == "False"
+    assert world.status_and_reason(ConditionType.STALLED)[0] == "True"
+    assert (
+        world.status_and_reason(ConditionType.RECONCILING)[0]
+        == world.status_and_reason(ConditionType.READY)[0]
+        == "False"
+    )
     assert [event.reason for event in world.events] == ["Invalid"]
-    world.look()
+    world.reconcile()
     assert len(world.events) == 1
 
 
-def test_a_plan_that_no_config_map_holds_is_an_invalid_spec() -> None:
+def test_a_plan_that_exceeds_a_config_map_is_an_invalid_spec() -> None:
     many = {"concurrency": list(range(1, 17)), "repeats": 32}
     workloads = [
         {"name": f"workload-of-a-long-name-{number}", "dataset": {"source": "jsonl", "uri": f"{number}.jsonl"}}
         for number in range(4)
     ]
     world = ClusterWorld(operator_run({"spec.load": many, "spec.workloads": workloads}))
-    assert world.look().apply == ()
-    assert world.said(ConditionType.VALIDATED)[0] == "False"
+    assert world.reconcile().apply == ()
+    assert world.status_and_reason(ConditionType.VALIDATED)[0] == "False"
     assert "fewer workloads" in world.condition(ConditionType.VALIDATED).message
 
 
-def test_a_run_that_became_invalid_gives_its_gpus_back(world: ClusterWorld) -> None:
+def test_a_run_that_becomes_invalid_releases_its_gpus(world: ClusterWorld) -> None:
     world.serve()
     world.run["spec"]["engine"]["kind"] = "unheard-of"
-    decision = world.look()
+    decision = world.reconcile()
     assert {ref.name for ref in decision.delete} == {world.engine(), world.client()}

@@ -16,21 +16,21 @@ def world() -> ClusterWorld:
     return ClusterWorld()
 
 
-def test_gpu_seconds_are_added_up_from_the_pods_that_are_seen(world: ClusterWorld) -> None:
+def test_gpu_seconds_are_summed_over_observed_pods(world: ClusterWorld) -> None:
     world.settle()
     world.start_pod(world.engine())
     world.pass_time(30)
     world.change_pod(world.engine(), ready=True)
-    world.look()
+    world.reconcile()
     assert world.status.gpu_seconds_held == 2 * 30
     world.start_pod(world.client())
-    world.look()
+    world.reconcile()
     world.pass_time(20)
-    world.look()
-    assert world.status.gpu_seconds_held == 60, "the sum alone is not worth a write every few seconds"
+    world.reconcile()
+    assert world.status.gpu_seconds_held == 60, "the sum alone does not cause a status write every few seconds"
     world.pass_time(40)
-    world.look()
-    world.look()
+    world.reconcile()
+    world.reconcile()
     assert world.status.gpu_seconds_held == 2 * 90
     world.end_pod(world.engine(), 1, ran_s=10)
     world.pass_time(600)
@@ -38,14 +38,14 @@ def test_gpu_seconds_are_added_up_from_the_pods_that_are_seen(world: ClusterWorl
     assert world.status.gpu_seconds_held == 2 * 100
 
 
-def test_what_lies_between_whole_seconds_is_never_counted_twice() -> None:
+def test_fractions_of_seconds_are_never_counted_twice() -> None:
     world = ClusterWorld(operator_run({"spec.load": {"concurrency": [1], "repeats": 32, "order": "Sequential"}}))
     world.settle()
     world.serve()
     for point in world.plan.groups[0].points[:-1]:
         world.pass_time(1.9)
         world.measured.add(point.hash)
-        world.look()
+        world.reconcile()
     held_s = (world.now - NOON).total_seconds()
     assert 2 * (held_s - 1) < world.status.gpu_seconds_held <= 2 * held_s
 
@@ -56,12 +56,12 @@ def test_a_run_without_gpus_holds_none(world: ClusterWorld) -> None:
     assert (world.status.gpu_seconds_held, world.status.gpu_seconds_until) == (0, None)
 
 
-def test_a_pod_that_vanished_costs_at_most_what_lies_since_the_last_write(world: ClusterWorld) -> None:
+def test_a_vanished_pod_loses_at_most_the_time_since_the_last_write(world: ClusterWorld) -> None:
     world.settle()
     world.start_pod(world.engine(), ready=True)
-    world.look()
+    world.reconcile()
     world.pass_time(GPU_SECONDS_PERIOD_S + 10)
-    world.look()
+    world.reconcile()
     held = world.status.gpu_seconds_held
     world.pass_time(5)
     world.lose_job(world.engine())

@@ -21,36 +21,36 @@ def world() -> ClusterWorld:
 
 
 LOSSES: dict[str, Any] = {
-    "its Job was deleted": lambda world: world.lose_job(world.engine()),
-    "its pod was deleted": lambda world: world.change_pod(world.engine(), deleted_at=NOON),
-    "its pod was deleted and ended": lambda world: (
+    "Job deleted": lambda world: world.lose_job(world.engine()),
+    "pod deleted": lambda world: world.change_pod(world.engine(), deleted_at=NOON),
+    "pod deleted and ended": lambda world: (
         world.crash(world.engine(), 143),
         world.change_pod(world.engine(), deleted_at=NOON),
     ),
-    "its pod vanished with the Job failed": lambda world: (
+    "pod gone and Job failed": lambda world: (
         world.fail_job(world.engine()),
         world.lose_pods(world.engine()),
     ),
-    "its pod vanished before the Job says so": lambda world: world.lose_pods(world.engine()),
-    "it was evicted": lambda world: (
+    "pod gone before the Job fails": lambda world: world.lose_pods(world.engine()),
+    "evicted": lambda world: (
         world.change_pod(world.engine(), phase="Failed", reason="Evicted", message="disk pressure"),
         world.fail_job(world.engine()),
     ),
-    "its node was in need and put it out": lambda world: (
+    "evicted under node pressure": lambda world: (
         world.change_pod(
             world.engine(), phase="Failed", reason="Evicted", disrupted="The node was low on resource: memory"
         ),
         world.fail_job(world.engine()),
     ),
-    "its end was seen by nobody": lambda world: world.crash(world.engine(), 137, reason="ContainerStatusUnknown"),
+    "container status unknown": lambda world: world.crash(world.engine(), 137, reason="ContainerStatusUnknown"),
 }
 
 
-@pytest.mark.parametrize("how", LOSSES)
-def test_an_engine_that_is_lost_without_its_fault_is_launched_again(world: ClusterWorld, how: str) -> None:
+@pytest.mark.parametrize("loss", LOSSES)
+def test_a_lost_engine_is_launched_again(world: ClusterWorld, loss: str) -> None:
     world.serve()
-    world.look()
-    LOSSES[how](world)
+    world.reconcile()
+    LOSSES[loss](world)
     world.settle()
     assert world.launched == [world.engine(0, 0), world.engine(0, 1)]
     assert world.client(0, 0) not in world.jobs
@@ -60,38 +60,38 @@ def test_an_engine_that_is_lost_without_its_fault_is_launched_again(world: Clust
     assert world.states() == [GroupState.DONE, GroupState.STARTING]
 
 
-@pytest.mark.parametrize("how", LOSSES)
-def test_three_losses_are_enough(world: ClusterWorld, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("loss", LOSSES)
+def test_a_group_fails_after_three_losses(world: ClusterWorld, loss: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for attempt in range(3):
         world.serve(0, attempt)
-        world.look()
+        world.reconcile()
         if attempt < 2:
             world.lose_job(world.engine(0, attempt))
             world.settle()
     monkeypatch.setattr(world, "engine", lambda: "demo-g0-2")
-    LOSSES[how](world)
+    LOSSES[loss](world)
     world.settle()
     assert (world.group(0).state, world.group(0).reason) == (GroupState.FAILED, "EngineLost")
     assert world.launched == ["demo-g0-0", "demo-g0-1", "demo-g0-2", "demo-g1-0"]
     assert "3 launches" in world.group(0).message
 
 
-def test_losses_are_counted_also_when_nothing_of_the_launch_is_left(world: ClusterWorld) -> None:
+def test_losses_are_counted_when_nothing_of_the_launch_is_left(world: ClusterWorld) -> None:
     for attempt in range(3):
         world.start_pod(world.engine(0, attempt))
-        world.look()
+        world.reconcile()
         world.lose_job(world.engine(0, attempt))
         world.settle()
     assert (world.group(0).state, world.group(0).attempt) == (GroupState.FAILED, 2)
     world.settle()
-    assert world.launched[-1] == world.engine(1), "given up stays given up, though only status knows"
+    assert world.launched[-1] == world.engine(1), "a failed group stays failed, although only the status records it"
 
 
-def test_a_launch_whose_jobs_are_deleted_is_counted_though_those_of_an_earlier_one_are_left(
+def test_a_launch_with_deleted_jobs_is_counted_when_earlier_jobs_are_left(
     world: ClusterWorld,
 ) -> None:
     world.serve()
-    world.look()
+    world.reconcile()
     world.lose_pods(world.engine())
     world.settle()
     world.lose_job(world.engine(0, 1))
@@ -100,22 +100,24 @@ def test_a_launch_whose_jobs_are_deleted_is_counted_though_those_of_an_earlier_o
     assert world.launched == [world.engine(0, 0), world.engine(0, 1), world.engine(0, 2)]
 
 
-def test_a_pod_on_a_dead_node_is_not_waited_for_without_end(world: ClusterWorld) -> None:
+def test_a_pod_on_a_dead_node_is_waited_for_up_to_a_limit(world: ClusterWorld) -> None:
     world.serve()
     world.change_pod(world.engine(), deleted_at=world.now, disrupted="node lost")
     world.fail_job(world.engine())
-    world.look()
-    assert world.look().apply == ()
+    world.reconcile()
+    assert world.reconcile().apply == ()
     world.pass_time(world.settings.gone_after_s)
-    world.look()
+    world.reconcile()
     assert world.launched[-1] == world.engine(0, 1)
 
 
-def test_an_engine_job_that_is_being_deleted_is_waited_for_and_launched_again(world: ClusterWorld) -> None:
+def test_an_engine_job_being_deleted_is_waited_for_and_launched_again(world: ClusterWorld) -> None:
     world.serve()
     world.jobs[world.engine()] = replace(world.jobs[world.engine()], deleting=True)
-    decision = world.look()
-    assert ("Job", world.engine()) not in {(ref.kind, ref.name) for ref in decision.delete}, "it is being deleted"
+    decision = world.reconcile()
+    assert ("Job", world.engine()) not in {(ref.kind, ref.name) for ref in decision.delete}, (
+        "the Job is already being deleted"
+    )
     assert world.launched == [world.engine()]
     world.lose_job(world.engine())
     world.settle()
@@ -123,6 +125,6 @@ def test_an_engine_job_that_is_being_deleted_is_waited_for_and_launched_again(wo
 
 
 @pytest.mark.parametrize("text", [None, "", "yesterday", "2026-01-02T12:00:00"])
-def test_a_time_in_status_that_cannot_be_read_is_no_time(text: str | None) -> None:
+def test_an_unreadable_timestamp_in_status_is_none(text: str | None) -> None:
     read = parse_timestamp(text)
     assert read == (NOON if text and text[0] == "2" else None)

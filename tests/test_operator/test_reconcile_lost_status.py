@@ -19,7 +19,7 @@ from specbench_testing.operator_builders import NOON, OLDER_UID, operator_run
 
 
 def required(nodes: int = 1) -> ClusterWorld:
-    """A run whose engines must all be on one node (or on the same ones)."""
+    """A run whose engines must all run on the same node, or the same nodes."""
     placement = {"gpus": 2, "pinNode": "Require", **({"nodes": nodes} if nodes > 1 else {})}
     world = ClusterWorld(operator_run({"spec.placement": placement}))
     world.run["metadata"]["creationTimestamp"] = format_timestamp(NOON)
@@ -29,7 +29,7 @@ def required(nodes: int = 1) -> ClusterWorld:
 
 
 def pinned(manifest: Any) -> list[str]:
-    """The nodes that one of its pods must be on."""
+    """The nodes on which the pod of this manifest must run."""
     template = manifest["spec"].get("template") or manifest["spec"]["leaderWorkerTemplate"]["leaderTemplate"]
     affinity = template["spec"].get("affinity", {}).get("nodeAffinity", {})
     terms = affinity.get(REQUIRED, {}).get(TERMS, [])
@@ -37,50 +37,52 @@ def pinned(manifest: Any) -> list[str]:
 
 
 def next_engine(world: ClusterWorld, kind: str = "Job") -> Any:
-    """The manifest of the next engine. Status is lost when nothing of the last one is left."""
-    world.look()
+    """The manifest of the next engine; status is lost after the last engine is gone."""
+    world.reconcile()
     world.reap()
     world.lose_status()
     for _ in range(3):
-        made = [row for row in world.look().apply if row["kind"] == kind and "engine" in str(row["metadata"]["labels"])]
+        made = [
+            row for row in world.reconcile().apply if row["kind"] == kind and "engine" in str(row["metadata"]["labels"])
+        ]
         if made:
             return made[0]
-    raise AssertionError("no engine was made")
+    raise AssertionError("no engine is launched")
 
 
-def test_a_required_node_is_found_on_the_clients_job_when_status_is_lost() -> None:
+def test_a_lost_required_node_is_restored_from_the_clients_job() -> None:
     world = required()
     world.start_pod(world.engine(), ready=True, node="gpu-7")
-    world.look()
+    world.reconcile()
     world.start_pod(world.client())
     world.finish_client()
     assert pinned(next_engine(world)) == ["gpu-7"]
-    assert world.status.engine_nodes == ["gpu-7"], "and status knows it again"
+    assert world.status.engine_nodes == ["gpu-7"], "the status contains the node again"
 
 
-def test_all_nodes_of_an_engine_on_several_are_found_again() -> None:
+def test_all_nodes_of_a_multi_node_engine_are_restored() -> None:
     world = required(nodes=2)
     for worker, node in enumerate(("gpu-1", "gpu-2")):
         world.start_pod(world.engine(), ready=True, node=node, worker=worker)
-    world.look()
+    world.reconcile()
     world.start_pod(world.client())
     world.finish_client()
     assert pinned(next_engine(world, "LeaderWorkerSet")) == ["gpu-1", "gpu-2"]
 
 
-def test_a_required_node_is_found_in_the_results_where_the_cluster_has_forgotten_it() -> None:
+def test_a_required_node_is_restored_from_the_results_without_a_client_job() -> None:
     world = required()
     world.start_pod(world.engine(), ready=True, node="gpu-7")
-    world.look()
+    world.reconcile()
     world.start_pod(world.client())
     world.finish_client()
-    world.look()
+    world.reconcile()
     world.lose_job(world.client())
     world.last_launch = StoredLaunch("gpu-7", NOON + timedelta(seconds=30))
     assert pinned(next_engine(world)) == ["gpu-7"]
 
 
-def test_a_node_of_the_run_whose_results_are_carried_on_draws_nobody() -> None:
+def test_the_node_of_an_adopted_run_is_not_required() -> None:
     world = required()
     plan = world.plan.model_copy(update={"uid": OLDER_UID})
     world = ClusterWorld(operator_run({"spec": restore(plan, S3(bucket="results")).spec.to_dict()}))
@@ -88,25 +90,27 @@ def test_a_node_of_the_run_whose_results_are_carried_on_draws_nobody() -> None:
     world.plan_there = plan.to_json()
     world.measured = {point.hash for point in plan.groups[0].points}
     world.last_launch = StoredLaunch("another-clusters", NOON - timedelta(days=1))
-    made = [row for row in world.look().apply if row["metadata"]["name"] == world.engine(1) and row["kind"] == "Job"]
+    made = [
+        row for row in world.reconcile().apply if row["metadata"]["name"] == world.engine(1) and row["kind"] == "Job"
+    ]
     assert [pinned(row) for row in made] == [[]]
 
 
-def suspended(world: ClusterWorld, *, suspend: bool = True) -> None:
-    """Somebody suspends the run, or lets it go on, and what follows is done."""
+def set_suspended(world: ClusterWorld, *, suspend: bool = True) -> None:
+    """Suspends or resumes the run and settles."""
     world.run["spec"]["suspend"] = suspend
     world.settle()
 
 
-def test_launches_that_were_given_back_are_no_losses_when_status_is_lost() -> None:
+def test_suspended_launches_are_not_losses_when_status_is_lost() -> None:
     world = ClusterWorld()
     world.settle()
     for attempt in range(2):
         world.serve(0, attempt)
-        suspended(world)
-        suspended(world, suspend=False)
+        set_suspended(world)
+        set_suspended(world, suspend=False)
     world.serve(0, 2)
-    world.look()
+    world.reconcile()
     world.lose_status()
     world.lose_pods(world.engine(0, 2))
     world.settle()
@@ -115,7 +119,7 @@ def test_launches_that_were_given_back_are_no_losses_when_status_is_lost() -> No
 
 
 @pytest.mark.parametrize("status", ["kept", "lost"])
-def test_an_engine_that_ended_while_its_run_was_suspended_was_given_back(status: str) -> None:
+def test_an_engine_that_ended_while_suspended_counts_as_suspended(status: str) -> None:
     world = ClusterWorld()
     world.settle()
     world.serve()
@@ -125,12 +129,12 @@ def test_an_engine_that_ended_while_its_run_was_suspended_was_given_back(status:
     world.settle()
     if status == "lost":
         world.lose_status()
-    suspended(world, suspend=False)
+    set_suspended(world, suspend=False)
     row = world.group(0)
     assert (row.state, row.attempt, row.suspensions) == (GroupState.STARTING, 1, 1)
 
 
-def test_a_loss_stays_a_loss_also_where_its_run_is_suspended_later() -> None:
+def test_a_loss_stays_a_loss_when_the_run_is_suspended_later() -> None:
     world = ClusterWorld()
     world.settle()
     world.serve()
@@ -138,12 +142,12 @@ def test_a_loss_stays_a_loss_also_where_its_run_is_suspended_later() -> None:
     world.settle()
     world.lose_job(world.engine(0, 1))
     world.lose_status()
-    suspended(world)
+    set_suspended(world)
     assert (world.group(0).attempt, world.group(0).suspensions) == (1, 0)
 
 
-def test_a_preemption_counts_though_its_status_was_refused_and_an_older_job_is_gone() -> None:
-    """A Job was told of the launches before it, so none of those need be there."""
+def test_a_preemption_counts_without_its_status_write_and_the_older_job() -> None:
+    """Each Job records earlier totals, so older Jobs may already be deleted."""
     world = ClusterWorld(operator_run({"spec.placement": {"gpus": 2, "preemptionBudget": 2}}))
     world.settle()
     world.serve()
@@ -152,18 +156,18 @@ def test_a_preemption_counts_though_its_status_was_refused_and_an_older_job_is_g
     assert (world.group(0).attempt, world.group(0).preemptions) == (1, 1)
     world.lose_job(world.engine(0, 0))
     world.serve(0, 1)
-    world.look()
+    world.reconcile()
     preempt(world, 1)
     for _ in range(3):
-        world.look_in_vain()
+        world.reconcile_without_status_write()
         world.reap()
     assert world.engine(0, 2) in world.jobs
-    assert world.group(0).preemptions == 1, "as it was said last"
+    assert world.group(0).preemptions == 1, "the last written status"
     world.settle()
     assert (world.group(0).attempt, world.group(0).preemptions) == (2, 2)
 
 
-def test_every_preemption_counts_when_status_is_lost_and_no_older_job_is_left() -> None:
+def test_every_preemption_counts_when_status_and_older_jobs_are_lost() -> None:
     world = ClusterWorld()
     world.settle()
     for attempt in range(3):
@@ -177,12 +181,12 @@ def test_every_preemption_counts_when_status_is_lost_and_no_older_job_is_left() 
 
 
 def preempt(world: ClusterWorld, attempt: int) -> None:
-    """The scheduler takes an engine's pod away."""
+    """The scheduler preempts an engine's pod."""
     world.change_pod(world.engine(0, attempt), phase="Failed", ready=False, disrupted="preempted by a release")
     world.fail_job(world.engine(0, attempt), "PodFailurePolicy")
 
 
-def test_a_progress_of_the_lost_run_does_not_say_that_this_ones_engine_answers() -> None:
+def test_progress_of_the_adopted_run_does_not_make_a_new_engine_ready() -> None:
     older = ClusterWorld()
     plan = older.plan.model_copy(update={"uid": OLDER_UID})
     world = ClusterWorld(operator_run({"spec": restore(plan, S3(bucket="results")).spec.to_dict()}))
@@ -191,7 +195,7 @@ def test_a_progress_of_the_lost_run_does_not_say_that_this_ones_engine_answers()
     world.settle()
     world.serve()
     world.settle()
-    assert world.said(ConditionType.ENGINE_READY) == ("Unknown", "Starting")
+    assert world.status_and_reason(ConditionType.ENGINE_READY) == ("Unknown", "Starting")
     world.answered_at = NOON
     world.settle()
-    assert world.said(ConditionType.ENGINE_READY) == ("True", "Serving")
+    assert world.status_and_reason(ConditionType.ENGINE_READY) == ("True", "Serving")

@@ -15,14 +15,14 @@ def world() -> ClusterWorld:
     return ClusterWorld()
 
 
-def test_groups_that_are_measured_in_s3_are_never_launched(world: ClusterWorld) -> None:
+def test_groups_already_measured_in_s3_are_not_launched(world: ClusterWorld) -> None:
     world.measured = {point.hash for point in world.plan.groups[0].points}
     world.settle()
     assert world.launched == [world.engine(1)]
     assert world.states() == [GroupState.DONE, GroupState.STARTING]
 
 
-def test_a_run_whose_status_and_children_were_lost_is_rebuilt_from_s3(world: ClusterWorld) -> None:
+def test_a_run_without_status_and_children_is_rebuilt_from_s3(world: ClusterWorld) -> None:
     finished(world)
     fresh = ClusterWorld(measured=world.measured, summary=world.summary)
     fresh.settle()
@@ -32,7 +32,7 @@ def test_a_run_whose_status_and_children_were_lost_is_rebuilt_from_s3(world: Clu
     assert fresh.status.arms == world.status.arms
 
 
-def test_a_summary_older_than_the_measurements_is_made_anew(world: ClusterWorld) -> None:
+def test_a_summary_older_than_the_measurements_is_recreated(world: ClusterWorld) -> None:
     world.measured = {point.hash for point in world.plan.points}
     world.summary = summary_of(world.plan, 1)
     world.settle()
@@ -40,32 +40,34 @@ def test_a_summary_older_than_the_measurements_is_made_anew(world: ClusterWorld)
     assert world.status.phase is Phase.ANALYZING
 
 
-@pytest.mark.parametrize(("trouble", "said"), [(AWAY, ("Unknown", "S3Away")), (NO_BUCKET, ("False", "BucketMissing"))])
-def test_no_engine_is_launched_while_s3_does_not_answer(
-    world: ClusterWorld, trouble: object, said: tuple[str, str]
+@pytest.mark.parametrize(
+    ("trouble", "expected"), [(AWAY, ("Unknown", "S3Away")), (NO_BUCKET, ("False", "BucketMissing"))]
+)
+def test_no_engine_is_launched_while_s3_is_unreachable(
+    world: ClusterWorld, trouble: object, expected: tuple[str, str]
 ) -> None:
     world.trouble = trouble  # type: ignore[assignment]
-    decision = world.look()
+    decision = world.reconcile()
     assert [item["kind"] for item in decision.apply] == ["ConfigMap"]
     assert decision.requeue_after_s == 15
-    assert world.said(ConditionType.RESULTS_STORED) == said
-    assert world.said(ConditionType.RECONCILING)[0] == "True"
+    assert world.status_and_reason(ConditionType.RESULTS_STORED) == expected
+    assert world.status_and_reason(ConditionType.RECONCILING)[0] == "True"
     assert world.status.phase is Phase.PENDING
     world.trouble = None
     world.settle()
     assert world.launched == [world.engine()]
 
 
-def test_an_engine_at_work_goes_on_while_s3_is_away_and_is_released_when_its_client_is_done(
+def test_an_active_engine_continues_without_s3_and_is_released_after_its_client(
     world: ClusterWorld,
 ) -> None:
     world.settle()
     world.serve()
     world.trouble = AWAY
-    decision = world.look()
+    decision = world.reconcile()
     assert (decision.apply, decision.delete, decision.stop) == ((), (), ())
     world.finish_client()
-    assert ObjectRef("Job", world.engine(), world.jobs[world.engine()].ref.uid) in world.look().delete
+    assert ObjectRef("Job", world.engine(), world.jobs[world.engine()].ref.uid) in world.reconcile().delete
     world.settle()
     assert world.launched == [world.engine()]
     assert world.states()[0] is GroupState.MEASURING
@@ -79,16 +81,16 @@ def test_the_report_waits_for_s3(world: ClusterWorld) -> None:
     world.measure(0)
     world.serve(1)
     world.finish_client(1)
-    world.look()
+    world.reconcile()
     world.trouble = AWAY
     world.settle()
     assert world.report not in world.jobs
     assert world.status.phase is Phase.ANALYZING
-    assert world.said(ConditionType.RECONCILING) == ("True", "S3Away")
+    assert world.status_and_reason(ConditionType.RECONCILING) == ("True", "S3Away")
 
 
 @pytest.mark.parametrize("plan_json", ["{}", "not json", "another run's"])
-def test_a_plan_that_is_not_this_runs_is_drawn_anew(world: ClusterWorld, plan_json: str) -> None:
+def test_an_invalid_stored_plan_is_replaced(world: ClusterWorld, plan_json: str) -> None:
     world.settle()
     assert world.plan_json is not None
     other = world.plan_json.replace(world.plan.uid, "another")

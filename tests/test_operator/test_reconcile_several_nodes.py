@@ -30,7 +30,7 @@ def sets(world: ClusterWorld) -> list[str]:
 
 
 def start(world: ClusterWorld, group: int = 0, attempt: int = 0, *, ready: bool = True) -> None:
-    """The pods of a set appear: a leader, which is probed, and its workers."""
+    """Create the pods of a set: a leader, which is probed, and its workers."""
     for worker in range(NODES):
         world.start_pod(world.engine(group, attempt), worker=worker, node=f"gpu-{worker}", ready=ready or worker > 0)
 
@@ -38,10 +38,10 @@ def start(world: ClusterWorld, group: int = 0, attempt: int = 0, *, ready: bool 
 def serve(world: ClusterWorld, group: int = 0, attempt: int = 0) -> None:
     start(world, group, attempt)
     world.pass_time(1)
-    world.look()
+    world.reconcile()
     world.start_pod(world.client(group, attempt), ready=True)
     world.pass_time(1)
-    world.look()
+    world.reconcile()
 
 
 def change(world: ClusterWorld, worker: int, **fields: Any) -> None:
@@ -53,30 +53,30 @@ def alive(world: ClusterWorld) -> list[int]:
     return sorted(pod.worker or 0 for pod in world.pods.values() if pod.alive and pod.key.role == "engine")
 
 
-def test_the_job_comes_first_and_the_set_is_its_own() -> None:
+def test_the_job_is_created_first_and_owns_the_set() -> None:
     world = spread()
-    assert [manifest["kind"] for manifest in world.look().apply] == ["ConfigMap", "Service", "Job"]
-    (manifest,) = world.look().apply
+    assert [manifest["kind"] for manifest in world.reconcile().apply] == ["ConfigMap", "Service", "Job"]
+    (manifest,) = world.reconcile().apply
     assert manifest["kind"] == LWS_KIND
     (owner,) = manifest["metadata"]["ownerReferences"]
     assert (owner["kind"], owner["uid"]) == ("Job", world.jobs[world.engine()].ref.uid)
     assert manifest["spec"]["leaderWorkerTemplate"]["size"] == NODES
-    assert world.look().apply == ()
+    assert world.reconcile().apply == ()
 
 
-def test_no_client_runs_before_the_leader_is_ready_and_workers_do_not_count() -> None:
+def test_the_client_waits_for_the_leader_and_not_for_the_workers() -> None:
     world = spread()
     world.settle()
     start(world, ready=False)
-    world.look()
+    world.reconcile()
     assert world.group(0).state is GroupState.STARTING
     change(world, 0, ready=True)
-    world.look()
+    world.reconcile()
     assert world.client() in world.jobs
     assert world.status.engine_nodes == ["gpu-0", "gpu-1", "gpu-2"]
 
 
-def test_a_whole_run_leaves_no_set_and_no_pod() -> None:
+def test_a_complete_run_leaves_no_set_and_no_pod() -> None:
     world = spread()
     world.settle()
     for group in (0, 1):
@@ -91,17 +91,17 @@ def test_a_whole_run_leaves_no_set_and_no_pod() -> None:
     assert alive(world) == []
 
 
-def test_the_second_arm_waits_until_every_pod_of_the_first_is_gone() -> None:
+def test_the_second_arm_waits_until_all_pods_of_the_first_are_gone() -> None:
     world = spread()
     world.settle()
     serve(world)
     world.finish_client()
     for _ in range(3):
-        world.look()
-    assert alive(world) == [0, 1, 2], "they are being deleted"
+        world.reconcile()
+    assert alive(world) == [0, 1, 2], "the pods are being deleted"
     assert world.launched == [world.engine(0)]
     world.reap()
-    world.look()
+    world.reconcile()
     assert world.launched == [world.engine(0), world.engine(1)]
 
 
@@ -110,24 +110,24 @@ def test_gpu_seconds_count_every_node() -> None:
     world.settle()
     serve(world)
     world.pass_time(98)
-    world.look()
+    world.reconcile()
     assert world.status.gpu_seconds_held == pytest.approx(NODES * 8 * 100, abs=NODES * 8)
 
 
-def test_a_pod_whose_container_was_started_again_still_holds_its_gpus() -> None:
+def test_a_pod_with_a_restarted_container_still_holds_its_gpus() -> None:
     world = spread()
     world.settle()
     serve(world)
-    world.look()
+    world.reconcile()
     before = world.status.gpu_seconds_held
     change(world, 1, terminated=ContainerTerminated(1, "Error", "", world.now, world.now), restarts=1)
     world.pass_time(60)
-    world.look()
+    world.reconcile()
     assert world.status.gpu_seconds_held - before == pytest.approx(NODES * 8 * 60, abs=NODES * 8 * 2)
 
 
 @pytest.mark.parametrize("worker", range(NODES))
-def test_a_pod_that_came_again_is_a_lost_engine_and_the_group_is_launched_anew(worker: int) -> None:
+def test_a_replaced_pod_is_a_lost_engine_and_the_group_is_relaunched(worker: int) -> None:
     world = spread()
     world.settle()
     serve(world)
@@ -137,48 +137,48 @@ def test_a_pod_that_came_again_is_a_lost_engine_and_the_group_is_launched_anew(w
     world.pass_time(1)
     world.settle()
     assert world.launched == [world.engine(0, 0), world.engine(0, 1)]
-    assert sets(world) == [f"{world.engine(0, 1)}-n"], "the set of the lost launch is gone, whole"
+    assert sets(world) == [f"{world.engine(0, 1)}-n"], "the set of the lost launch is deleted"
     assert (world.group(0).attempt, world.group(0).reason) == (1, "Starting")
 
 
-def test_a_node_that_is_missing_is_a_lost_engine_too() -> None:
+def test_a_missing_node_is_a_lost_engine() -> None:
     world = spread()
     world.settle()
     serve(world)
     world.pods = {name: pod for name, pod in world.pods.items() if pod.worker != 2}
-    decision = world.look()
+    decision = world.reconcile()
     assert [stop.verdict.reason for stop in decision.stop] == [EngineReason.LOST]
     assert "1 of 2 further nodes exist" in world.group(0).message
 
 
 def leader_crashed(world: ClusterWorld) -> None:
-    """Its collective had lost a rank."""
+    """The leader fails because its collective lost a rank."""
     change(world, 0, terminated=ContainerTerminated(1, "Error", "NCCL error", world.now, world.now), restarts=1)
 
 
-def another_came(world: ClusterWorld) -> None:
+def pod_replaced(world: ClusterWorld) -> None:
     world.start_pod(world.engine(), worker=2, node="other")
 
 
-@pytest.mark.parametrize("follows", [leader_crashed, another_came, lambda _world: None])
+@pytest.mark.parametrize("consequence", [leader_crashed, pod_replaced, lambda _world: None])
 @pytest.mark.parametrize(
-    ("goes", "reason"),
+    ("change_fields", "reason"),
     [
         ({"disrupted": "preempted by release-1", "deleted_at": NOON}, EngineReason.PREEMPTED),
         ({"disrupted": "taint manager", "phase": "Failed"}, EngineReason.PREEMPTED),
     ],
-    ids=["going", "ended"],
+    ids=["terminating", "ended"],
 )
-def test_a_worker_that_was_taken_away_is_a_preemption_whatever_follows_from_it(
-    follows: Callable[[ClusterWorld], None], goes: dict[str, Any], reason: EngineReason
+def test_a_disrupted_worker_is_a_preemption_whatever_the_consequence(
+    consequence: Callable[[ClusterWorld], None], change_fields: dict[str, Any], reason: EngineReason
 ) -> None:
     world = spread()
     world.settle()
     serve(world)
-    change(world, 2, **goes)
+    change(world, 2, **change_fields)
     world.pass_time(1)
-    follows(world)
-    world.look()
+    consequence(world)
+    world.reconcile()
     row = world.group(0)
     assert (row.state, row.preemptions, row.attempt, row.reason) == (GroupState.WAITING, 1, 1, reason)
     assert "node 2 of the group" in row.message
@@ -189,92 +189,92 @@ def test_a_worker_that_was_taken_away_is_a_preemption_whatever_follows_from_it(
 @pytest.mark.parametrize(
     "fields",
     [{"disrupted": "it will be preempted"}, {"deleted_at": NOON}],
-    ids=["marked, and at work", "deleted, and not marked"],
+    ids=["disrupted but running", "deleted but not disrupted"],
 )
-def test_a_worker_is_taken_away_only_where_its_pod_says_so_and_goes(fields: dict[str, Any]) -> None:
+def test_a_worker_is_preempted_only_if_disrupted_and_deleted(fields: dict[str, Any]) -> None:
     world = spread()
     world.settle()
     serve(world)
     change(world, 2, **fields)
-    world.look()
+    world.reconcile()
     assert world.group(0).preemptions == 0
 
 
-def test_a_worker_that_its_node_put_out_was_not_taken_away() -> None:
+def test_a_worker_evicted_by_its_node_is_lost_and_not_preempted() -> None:
     world = spread()
     world.settle()
     serve(world)
     change(world, 2, phase="Failed", reason="Evicted", disrupted="The node was low on resource: memory")
-    world.look()
+    world.reconcile()
     assert (world.group(0).preemptions, world.group(0).reason) == (0, EngineReason.LOST)
 
 
 @pytest.mark.parametrize("worker", [0, 2])
 @pytest.mark.parametrize(
-    ("code", "reason", "told"),
+    ("code", "reason", "expected"),
     [(137, "OOMKilled", EngineReason.OOM_KILLED), (1, "Error", EngineReason.CRASHED)],
 )
-def test_a_container_that_was_started_again_ends_the_arm_with_its_reason(
-    worker: int, code: int, reason: str, told: EngineReason
+def test_a_restarted_container_fails_the_arm_with_its_reason(
+    worker: int, code: int, reason: str, expected: EngineReason
 ) -> None:
     world = spread()
     world.settle()
     serve(world)
     ended = ContainerTerminated(code, reason, "last words", world.now, world.now)
     change(world, worker, terminated=ended, restarts=1)
-    world.look()
+    world.reconcile()
     assert world.group(0).state is GroupState.FAILED
-    assert world.group(0).reason == told
+    assert world.group(0).reason == expected
     assert ("node 2 of the group" in world.group(0).message) == (worker == 2)
     world.settle()
-    assert f"{world.engine(0)}-n" not in sets(world), "no pod of it comes again"
+    assert f"{world.engine(0)}-n" not in sets(world), "its set creates no more pods"
     assert world.launched == [world.engine(0), world.engine(1)]
 
 
-def test_a_worker_for_which_there_is_no_node_is_named() -> None:
+def test_an_unschedulable_worker_is_reported_by_node() -> None:
     world = spread()
     world.settle()
     start(world, ready=False)
     change(world, 2, phase="Pending", ready=False, unschedulable="0/2 nodes have 8 GPUs", scheduled_at=None)
-    world.look()
-    assert world.said(ConditionType.ENGINE_READY) == ("False", "Unschedulable")
+    world.reconcile()
+    assert world.status_and_reason(ConditionType.ENGINE_READY) == ("False", "Unschedulable")
     assert "node 2 of the group" in world.condition(ConditionType.ENGINE_READY).message
 
 
-def test_a_set_whose_job_is_gone_is_still_the_runs_and_one_of_an_older_run_is_not() -> None:
+def test_a_set_without_its_job_belongs_to_its_run_and_not_to_an_older_one() -> None:
     world = spread()
     world.settle()
     key = (LWS_KIND, f"{world.engine()}-n")
     world.objects[key] = replace(world.objects[key], owner="a Job that is gone")
-    world.look()
+    world.reconcile()
     assert not world.status.problem
     assert "WaitingForRemoval" not in {row.reason for row in world.status.conditions}
     older = ChildObject(
         ObjectRef(LWS_KIND, "demo-g9-0-n", "x"), "an older Job", world.objects[key].key, run_uid=OLDER_UID
     )
     world.objects[LWS_KIND, "demo-g9-0-n"] = older
-    world.look()
+    world.reconcile()
     assert "WaitingForRemoval" in {row.reason for row in world.status.conditions}
-    assert (LWS_KIND, "demo-g9-0-n") in world.objects, "what is not the run's own is never touched"
+    assert (LWS_KIND, "demo-g9-0-n") in world.objects, "objects of other runs are never deleted"
 
 
-def test_a_set_that_is_still_there_may_make_pods_yet_and_is_waited_for() -> None:
+def test_a_set_that_still_exists_is_waited_for_because_it_may_create_pods() -> None:
     world = spread()
     world.settle()
     serve(world)
     kept = world.objects[LWS_KIND, f"{world.engine()}-n"]
     world.finish_client()
-    world.look()
+    world.reconcile()
     world.reap()
     world.objects[LWS_KIND, f"{world.engine()}-n"] = replace(kept, deleting=True)
-    world.look()
+    world.reconcile()
     assert world.launched == [world.engine(0)]
     del world.objects[LWS_KIND, f"{world.engine()}-n"]
-    world.look()
+    world.reconcile()
     assert world.launched == [world.engine(0), world.engine(1)]
 
 
-def test_suspending_gives_every_node_back() -> None:
+def test_suspending_deletes_the_set_and_all_its_pods() -> None:
     world = spread()
     world.settle()
     serve(world)
@@ -284,24 +284,24 @@ def test_suspending_gives_every_node_back() -> None:
     assert alive(world) == []
 
 
-def test_without_leader_worker_set_a_run_is_told_what_to_install_and_nothing_is_made() -> None:
+def test_without_leader_worker_set_the_run_is_refused_with_a_remedy() -> None:
     world = spread()
     world.settings = SETTINGS
-    decision = world.look()
+    decision = world.reconcile()
     assert decision.apply == ()
-    assert world.said(ConditionType.VALIDATED) == ("False", "InvalidSpec")
+    assert world.status_and_reason(ConditionType.VALIDATED) == ("False", "InvalidSpec")
     assert "leaderWorkerSets=true" in world.condition(ConditionType.VALIDATED).message
     world.settings = replace(SETTINGS, leader_worker_sets=True)
-    assert world.look().apply, "once it is there, the run goes on"
+    assert world.reconcile().apply, "the run continues after the installation"
 
 
-def test_an_engine_on_one_node_is_a_job_as_before() -> None:
+def test_a_single_node_engine_uses_no_set() -> None:
     world = ClusterWorld(settings=replace(SETTINGS, leader_worker_sets=True))
     assert finished(world).status.phase is Phase.SUCCEEDED
     assert sets(world) == []
 
 
-def test_the_place_that_is_told_is_the_leaders_with_the_gpus_of_all() -> None:
+def test_the_environment_is_the_leaders_with_the_gpus_of_all_nodes() -> None:
     world = spread()
     world.settle()
     serve(world)

@@ -164,7 +164,7 @@ def _probed(edits: Mapping[str, Any]) -> Any:
 
 
 def _service_again(edits: Mapping[str, Any]) -> Any:
-    """Of launch 2, whose Job was created for launch 0 and started over since."""
+    """The Service of launch 2, whose Job was created for launch 0 and restarted since."""
     run, plan = given(edits)
     return engine_service(run, plan, plan.groups[1], 2, 0)
 
@@ -187,14 +187,14 @@ GATE = Gate(baseline_ref=BaselineRef(run="main"), tolerances=[Tolerance(metric=G
 
 
 def _gate(edits: Mapping[str, Any]) -> Any:
-    asked = GateRequest(
+    request = GateRequest(
         gate_digest="0123456789abcdef", gate=GATE, baseline="s3://results/team/a/runs/default/main/$(UID)"
     )
-    return gate_job(given(edits)[0], asked, SETTINGS)
+    return gate_job(given(edits)[0], request, SETTINGS)
 
 
 def _plan(edits: Mapping[str, Any]) -> Any:
-    """Without the plan itself: it has its own tests, and would have this file rewritten with every change of it."""
+    """Without the plan itself: it has its own tests, and every change of it would change this file."""
     return {**plan_config_map(*given(edits)), "data": {PLAN: "…"}}
 
 
@@ -222,7 +222,7 @@ MANIFESTS: dict[str, tuple[Callable[[Mapping[str, Any]], Any], dict[str, Any]]] 
 
 
 @pytest.mark.parametrize("name", MANIFESTS)
-def test_a_manifest_is_as_its_golden_file_says(name: str) -> None:
+def test_a_manifest_matches_its_golden_file(name: str) -> None:
     render, edits = MANIFESTS[name]
     file = GOLDEN / f"{name}.yaml"
     text = yaml.safe_dump(render(edits), sort_keys=False, width=120)
@@ -234,12 +234,12 @@ def test_a_manifest_is_as_its_golden_file_says(name: str) -> None:
     assert file.read_text() == text
 
 
-def test_the_config_map_holds_the_plan_as_s3_will() -> None:
+def test_the_config_map_contains_the_plan_as_stored_in_s3() -> None:
     run, plan = given(SMALL)
     assert plan_config_map(run, plan)["data"] == {PLAN: plan.to_json()}
 
 
-def test_beside_the_plan_lie_the_files_of_each_arms_engine_and_a_pod_is_given_its_own() -> None:
+def test_the_config_map_contains_each_arms_files_and_a_pod_mounts_its_own() -> None:
     run, plan = given(TENSORRT)
     data = plan_config_map(run, plan)["data"]
     assert set(data) == {PLAN, "none.config.yaml", "ngram.config.yaml"}
@@ -252,31 +252,31 @@ def test_beside_the_plan_lie_the_files_of_each_arms_engine_and_a_pod_is_given_it
         assert ("speculative_config" in yaml.safe_load(data[key])) == (group.arm != "none")
 
 
-def test_a_plan_whose_files_do_not_fit_beside_it_is_refused() -> None:
+def test_a_plan_whose_files_exceed_a_config_map_is_refused() -> None:
     large = {**TENSORRT, "spec.engine": {"kind": "tensorrt-llm", "config": {"note": "x" * (PLAN_BYTES_MAX // 3)}}}
     assert plan_config_map(*given({**large, "spec.drafters": []}))["data"]
     with pytest.raises(InvalidSpec, match=f"more than the {PLAN_BYTES_MAX} that fit into a ConfigMap"):
         plan_config_map(*given(large))
 
 
-def test_there_is_no_golden_file_without_a_manifest() -> None:
+def test_every_golden_file_has_a_manifest() -> None:
     assert {file.stem for file in GOLDEN.iterdir()} == set(MANIFESTS)
 
 
 @pytest.mark.parametrize("name", MANIFESTS)
-def test_rendering_twice_gives_the_same(name: str) -> None:
+def test_rendering_is_deterministic(name: str) -> None:
     render, edits = MANIFESTS[name]
     assert render(edits) == render(edits)
 
 
-def test_the_longest_name_of_a_run_still_gives_names_that_a_service_may_have() -> None:
+def test_the_longest_run_name_gives_valid_child_names() -> None:
     assert len(client_name("n" * NAME_MAX, 511, 9_999)) <= 63
     assert len(gate_name("n" * NAME_MAX, "0" * 64)) <= 63
     stateful_set = f"{nodes_name('n' * NAME_MAX, 511, 9)}-0"
     assert len(f"{stateful_set}-0123456789") <= 63, "a label of its pods, controller-revision-hash"
 
 
-def test_a_gates_job_needs_no_config_map_which_may_be_gone_by_then() -> None:
+def test_a_gate_job_needs_no_config_map() -> None:
     assert "configMap" not in json.dumps(_gate(FULL))
 
 
@@ -289,14 +289,14 @@ def pods() -> list[Any]:
 
 
 @pytest.mark.parametrize("pod", pods())
-def test_no_pod_has_any_right_on_the_cluster(pod: dict[str, Any]) -> None:
+def test_pods_have_no_service_account_token_and_no_host_network(pod: dict[str, Any]) -> None:
     assert pod["automountServiceAccountToken"] is False
     assert pod["restartPolicy"] == "Never"
     assert "hostNetwork" not in pod
 
 
 @pytest.mark.parametrize("pod", pods())
-def test_our_own_image_runs_under_pod_security_restricted(pod: dict[str, Any]) -> None:
+def test_the_specbench_image_meets_pod_security_restricted(pod: dict[str, Any]) -> None:
     container = pod["containers"][0]
     if container["image"] != SETTINGS.client_image:
         pytest.skip("another project's image")

@@ -26,8 +26,8 @@ MIX = {
 
 def pods(*datasets: dict[str, Any], model: dict[str, Any] | None = None, **workload: Any) -> dict[str, Any]:
     rows = [{"name": f"w{number}", "dataset": dataset, **workload} for number, dataset in enumerate(datasets)]
-    told = {"spec.workloads": rows} | ({"spec.model": {"name": "acme/tiny", **model}} if model else {})
-    run = parse_run(operator_run(told))
+    edits = {"spec.workloads": rows} | ({"spec.model": {"name": "acme/tiny", **model}} if model else {})
+    run = parse_run(operator_run(edits))
     plan = expand(run)
     jobs = {
         "client": client_job(run, plan, plan.groups[0], 1, SETTINGS, engine=HostFacts(), engine_pod="pod"),
@@ -37,7 +37,7 @@ def pods(*datasets: dict[str, Any], model: dict[str, Any] | None = None, **workl
     return {name: job["spec"]["template"]["spec"] for name, job in jobs.items()}
 
 
-def test_every_claim_is_mounted_once_and_read_only_where_prompts_are_read() -> None:
+def test_clients_mount_each_prompt_claim_once_and_read_only() -> None:
     client = pods(ON_A, MIX)["client"]
 
     volumes = [volume for volume in client["volumes"] if volume["name"].startswith("prompts-")]
@@ -52,12 +52,12 @@ def test_every_claim_is_mounted_once_and_read_only_where_prompts_are_read() -> N
     ]
 
 
-def test_no_other_pod_waits_for_the_volume() -> None:
+def test_only_the_client_mounts_the_prompt_claim() -> None:
     found = pods(ON_A)
     assert "persistentVolumeClaim" not in str(found["engine"]) + str(found["report"])
 
 
-def test_without_a_volume_the_pod_is_as_it_was() -> None:
+def test_a_client_without_claims_has_no_prompt_volume() -> None:
     assert "prompts-" not in str(pods({"source": "jsonl", "uri": "p.jsonl"})["client"])
 
 
@@ -79,7 +79,7 @@ def test_without_a_volume_the_pod_is_as_it_was() -> None:
         ({"pvc": ON_MODELS}, {"appliedBy": "Client", "tokenizer": "/prompts/models-2/tokenizer"}, False),
     ],
 )
-def test_the_models_claim_is_mounted_where_its_tokenizer_is_read(
+def test_the_model_claim_is_mounted_where_its_tokenizer_is_read(
     model: dict[str, Any], template: dict[str, Any], mounted: bool
 ) -> None:
     found = pods({"source": "jsonl", "uri": "s3://b/p.jsonl"}, model=model, chatTemplate=template)
@@ -93,9 +93,9 @@ def test_a_claim_with_prompts_and_model_is_mounted_once() -> None:
     assert [mount["mountPath"] for mount in client["containers"][0]["volumeMounts"]].count("/prompts/models") == 1
 
 
-def test_the_hubs_token_reaches_engine_and_client_by_reference_and_no_report() -> None:
+def test_only_engine_and_client_reference_the_hub_token() -> None:
     found = pods({"source": "gsm8k"}, model={"path": "/models/tiny", "tokenSecret": {"name": "hub", "key": "token"}})
-    told = {"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": {"name": "hub", "key": "token"}}}
-    assert told in found["client"]["containers"][0]["env"]
-    assert told in found["engine"]["containers"][0]["env"]
+    variable = {"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": {"name": "hub", "key": "token"}}}
+    assert variable in found["client"]["containers"][0]["env"]
+    assert variable in found["engine"]["containers"][0]["env"]
     assert "HF_TOKEN" not in str(found["report"])

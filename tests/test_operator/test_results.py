@@ -30,12 +30,12 @@ from specbench_testing.s3 import S3Server
 
 PREFIX = "team/a"
 ROOT = f"{PREFIX}/{run_root('default', 'demo', UID)}"
-SECRET = "bench-s3"  # the name of one
+SECRET = "bench-s3"  # the name of a Secret
 
 
 @dataclass
-class Bench:
-    """A real S3 with a run in it, and an API server of which only Secrets are asked."""
+class ResultsHarness:
+    """A real S3 with a run in it, and a fake API server with Secrets."""
 
     server: S3Server
     secrets: dict[str, Any] = field(default_factory=dict)
@@ -56,7 +56,7 @@ class Bench:
         )
 
     def get(self, kind: str, namespace: str, name: str) -> dict[str, Any] | None:
-        """As the API server."""
+        """Implements the API server."""
         assert (kind, namespace) == ("Secret", "default")
         if self.refusal:
             raise self.refusal
@@ -66,7 +66,7 @@ class Bench:
         return {"data": {key: base64.b64encode(value.encode()).decode() for key, value in data.items()}}
 
     def run(self, **s3: Any) -> SpecBenchRun:
-        """The run, with changes to where its results are."""
+        """The run, with changes to its S3 location."""
         access = self.server.access
         given = {
             "bucket": access.bucket,
@@ -79,35 +79,35 @@ class Bench:
         return parse_run(operator_run({"spec.results": {"s3": kept}}))
 
     def put(self, key: str, data: str = "{}") -> None:
-        """An object below the run's root."""
+        """Store an object below the run's root."""
         self.client.put_object(Bucket=self.server.access.bucket, Key=f"{ROOT}/{key}", Body=data.encode())
 
-    def look(self, **s3: Any) -> StoredResults:
-        """A look that succeeds."""
+    def read(self, **s3: Any) -> StoredResults:
+        """Read results; fails if S3 reports a failure."""
         found = self.results.read(self.run(**s3))
         assert isinstance(found, StoredResults), found
         return found
 
-    def trouble(self, **s3: Any) -> StoreFailure:
-        """A look that does not."""
+    def read_failure(self, **s3: Any) -> StoreFailure:
+        """Read results; fails unless S3 reports a failure."""
         found = self.results.read(self.run(**s3))
         assert isinstance(found, StoreFailure), found
         return found
 
 
 @pytest.fixture
-def bench(s3_server: S3Server) -> Bench:
-    return Bench(s3_server)
+def harness(s3_server: S3Server) -> ResultsHarness:
+    return ResultsHarness(s3_server)
 
 
-def test_an_empty_root_holds_nothing(bench: Bench) -> None:
-    assert bench.look() == StoredResults()
+def test_an_empty_root_has_no_results(harness: ResultsHarness) -> None:
+    assert harness.read() == StoredResults()
 
 
-def test_a_run_that_carries_on_an_earlier_one_looks_below_its_uid_and_reads_its_plan(bench: Bench) -> None:
-    bench.put(manifest_key("aaaa"))
-    bench.put(PLAN, "what was planned")
-    again = bench.run()
+def test_an_adopting_run_reads_results_and_plan_below_the_adopted_uid(harness: ResultsHarness) -> None:
+    harness.put(manifest_key("aaaa"))
+    harness.put(PLAN, "what was planned")
+    again = harness.run()
     results = again.spec.results.model_copy(update={"adopt": UID})
     again = again.model_copy(
         update={
@@ -115,63 +115,63 @@ def test_a_run_that_carries_on_an_earlier_one_looks_below_its_uid_and_reads_its_
             "spec": again.spec.model_copy(update={"results": results}),
         }
     )
-    assert bench.results.read(again) == StoredResults(frozenset({"aaaa"}), plan_json="what was planned")
-    assert bench.look().plan_json is None, "nobody asked for it"
-    bench.put("gate.json", gate_report().to_json())
-    assert bench.results.read_gate(again) == gate_report(), "its gate's Job writes beside the results"
+    assert harness.results.read(again) == StoredResults(frozenset({"aaaa"}), plan_json="what was planned")
+    assert harness.read().plan_json is None, "a run without adoption reads no plan"
+    harness.put("gate.json", gate_report().to_json())
+    assert harness.results.read_gate(again) == gate_report(), "the gate's Job writes next to the results"
 
 
-def test_the_newest_results_of_a_runs_name_are_found_and_a_bucket_that_is_away_is_told(bench: Bench) -> None:
-    run = bench.run()
-    assert bench.results.latest(run) is None
-    bench.put(PLAN, expand(run).to_json())
-    assert bench.results.latest(run) == UID
-    assert bench.results.latest(bench.run(prefix="else")) is None
-    gone = bench.results.latest(bench.run(bucket="no-such-bucket"))
+def test_latest_finds_the_newest_results_of_a_run_name_or_reports_the_failure(harness: ResultsHarness) -> None:
+    run = harness.run()
+    assert harness.results.latest(run) is None
+    harness.put(PLAN, expand(run).to_json())
+    assert harness.results.latest(run) == UID
+    assert harness.results.latest(harness.run(prefix="else")) is None
+    gone = harness.results.latest(harness.run(bucket="no-such-bucket"))
     assert isinstance(gone, StoreFailure)
     assert gone.reason == "BucketMissing"
 
 
-def test_only_points_with_a_manifest_are_measured(bench: Bench) -> None:
-    bench.put("points/aaaa/records/part-0-00000.parquet")
-    bench.put("points/bbbb/records/part-0-00000.parquet")
-    bench.put(manifest_key("bbbb"))
-    assert bench.look().measured == {"bbbb"}
-    bench.put(manifest_key("aaaa"))
-    assert bench.look().measured == {"aaaa", "bbbb"}
+def test_only_points_with_a_manifest_are_measured(harness: ResultsHarness) -> None:
+    harness.put("points/aaaa/records/part-0-00000.parquet")
+    harness.put("points/bbbb/records/part-0-00000.parquet")
+    harness.put(manifest_key("bbbb"))
+    assert harness.read().measured == {"bbbb"}
+    harness.put(manifest_key("aaaa"))
+    assert harness.read().measured == {"aaaa", "bbbb"}
 
 
-def test_results_that_are_deleted_are_not_remembered(bench: Bench) -> None:
-    bench.put(manifest_key("bbbb"))
-    assert bench.look().measured == {"bbbb"}
-    bench.client.delete_object(Bucket=bench.server.access.bucket, Key=f"{ROOT}/{manifest_key('bbbb')}")
-    assert bench.look().measured == frozenset()
+def test_deleted_results_are_not_cached(harness: ResultsHarness) -> None:
+    harness.put(manifest_key("bbbb"))
+    assert harness.read().measured == {"bbbb"}
+    harness.client.delete_object(Bucket=harness.server.access.bucket, Key=f"{ROOT}/{manifest_key('bbbb')}")
+    assert harness.read().measured == frozenset()
 
 
-def test_a_run_sees_neither_another_run_nor_another_prefix(bench: Bench) -> None:
+def test_a_run_does_not_see_other_runs_or_prefixes(harness: ResultsHarness) -> None:
     other = ROOT.replace(UID, "another")
-    bench.client.put_object(Bucket=bench.server.access.bucket, Key=f"{other}/{manifest_key('bbbb')}", Body=b"{}")
-    assert bench.look() == StoredResults()
-    bench.put(manifest_key("aaaa"))
-    assert bench.look(prefix="") == StoredResults()
+    harness.client.put_object(Bucket=harness.server.access.bucket, Key=f"{other}/{manifest_key('bbbb')}", Body=b"{}")
+    assert harness.read() == StoredResults()
+    harness.put(manifest_key("aaaa"))
+    assert harness.read(prefix="") == StoredResults()
 
 
-def test_the_summary_is_read_and_read_anew_when_it_changes(bench: Bench) -> None:
+def test_the_summary_is_read_again_when_it_changes(harness: ResultsHarness) -> None:
     from specbench_api.plan.expansion import expand
 
-    plan = expand(bench.run())
-    bench.put("summary.json", summary_of(plan, 1).to_json())
-    first = bench.look().summary
+    plan = expand(harness.run())
+    harness.put("summary.json", summary_of(plan, 1).to_json())
+    first = harness.read().summary
     assert first is not None
     assert first.points_measured == 1
-    bench.put("summary.json", summary_of(plan, 2).to_json())
-    assert bench.look().summary == summary_of(plan, 2)
+    harness.put("summary.json", summary_of(plan, 2).to_json())
+    assert harness.read().summary == summary_of(plan, 2)
 
 
-def test_a_summary_of_another_version_is_trouble_that_a_person_must_see(bench: Bench) -> None:
-    bench.put("summary.json", '{"schemaVersion": "specbench.io/run-summary/v9"}')
-    trouble = bench.trouble()
-    assert (trouble.reason, trouble.refused) == ("SummaryUnreadable", True)
+def test_a_summary_of_another_version_is_a_permanent_failure(harness: ResultsHarness) -> None:
+    harness.put("summary.json", '{"schemaVersion": "specbench.io/run-summary/v9"}')
+    read_failure = harness.read_failure()
+    assert (read_failure.reason, read_failure.refused) == ("SummaryUnreadable", True)
 
 
 @pytest.mark.parametrize(
@@ -186,19 +186,19 @@ def test_a_summary_of_another_version_is_trouble_that_a_person_must_see(bench: B
         ([], None),
     ],
 )
-def test_an_engine_has_answered_when_its_client_is_past_its_start(
-    bench: Bench, progress: Any, answering: object
+def test_an_engine_has_answered_after_the_start_phase_of_its_client(
+    harness: ResultsHarness, progress: Any, answering: object
 ) -> None:
-    bench.put("progress.json", json.dumps(progress))
-    assert bench.look().answering == answering
+    harness.put("progress.json", json.dumps(progress))
+    assert harness.read().answering == answering
 
 
-def launched(launch: str, node: str | None, asked: str = "2026-01-02T12:00:00.5Z") -> str:
-    """What a client keeps of a launch, on a node or where nobody saw one."""
+def launched(launch: str, node: str | None, queried_at: str = "2026-01-02T12:00:00.5Z") -> str:
+    """The stored record of a launch on this node, or on an unknown node."""
     place = HostFacts(facts={FactName.NODE: Fact.observed(node, "the pod")} if node else {})
     facts = merge_facts({}, place, "not asked")
     return LaunchRecord(
-        launch=launch, group=0, arm="none", simulated=False, queried_at=asked, facts=facts
+        launch=launch, group=0, arm="none", simulated=False, queried_at=queried_at, facts=facts
     ).to_json()  # fmt: skip
 
 
@@ -211,13 +211,13 @@ def launched(launch: str, node: str | None, asked: str = "2026-01-02T12:00:00.5Z
         ((None,), None),
     ],
 )
-def test_the_last_launch_is_read_only_where_it_is_asked_for(
-    bench: Bench, kept: tuple[str | None, ...], node: str | None
+def test_the_last_launch_is_read_only_on_request(
+    harness: ResultsHarness, kept: tuple[str | None, ...], node: str | None
 ) -> None:
     for number, each in enumerate(kept):
-        bench.put(f"launches/0-{number}-{number}.json", launched(f"0-{number}-{number}", each))
-    assert bench.look().last_launch is None
-    found = bench.results.read(bench.run(), last_launch=True)
+        harness.put(f"launches/0-{number}-{number}.json", launched(f"0-{number}-{number}", each))
+    assert harness.read().last_launch is None
+    found = harness.results.read(harness.run(), last_launch=True)
     assert isinstance(found, StoredResults)
     assert (found.last_launch.node if found.last_launch else None) == node
 
@@ -229,20 +229,20 @@ def test_the_last_launch_is_read_only_where_it_is_asked_for(
         (("0-0-a1b2c3", "0-10-a1b2c3", "0-9-a1b2c3", "3-1-0"), {0: 10, 3: 1}),
         (("0-12345678", "0-a1b2c3d4", "g0-1-a", "0-x-a", "0-1-a.part"), {}),
     ],
-    ids=["none", "the highest of each group, as a number", "of somebody's own machine, or not ours"],
+    ids=["none", "highest number of each group", "of a local run, or not ours"],
 )
-def test_the_last_number_of_each_group_is_read_from_the_names_of_launches(
-    bench: Bench, names: tuple[str, ...], numbers: dict[int, int]
+def test_last_launch_numbers_are_parsed_from_the_object_names(
+    harness: ResultsHarness, names: tuple[str, ...], numbers: dict[int, int]
 ) -> None:
     for name in names:
-        bench.put(f"launches/{name}.json")
-    assert bench.look().launches == numbers
+        harness.put(f"launches/{name}.json")
+    assert harness.read().launches == numbers
     assert last_launch_numbers(f"any/root/launches/{name}.json" for name in names) == numbers
 
 
 @dataclass
-class Kept:
-    """Documents of launches with the hours at which they were stored."""
+class LaunchBucket:
+    """A bucket with launch records, each with the hour at which it was stored."""
 
     documents: Mapping[str, tuple[int, str]]
 
@@ -258,62 +258,60 @@ class Kept:
     ("documents", "node"),
     [
         ({"b": (9, launched("0-1-b", "old")), "a": (12, launched("1-0-a", "new"))}, "new"),
-        ({"a": (9, launched("0-0-a", "gpu-1", asked="2026-01-02T12:00:00"))}, None),
-        ({"a": (9, launched("0-0-a", "gpu-1", asked="noon"))}, None),
+        ({"a": (9, launched("0-0-a", "gpu-1", queried_at="2026-01-02T12:00:00"))}, None),
+        ({"a": (9, launched("0-0-a", "gpu-1", queried_at="noon"))}, None),
         ({"a": (9, "{}")}, None),
     ],
-    ids=["the newest, whatever its name", "a time without a zone", "no time", "another version's"],
+    ids=["newest, whatever its name", "time without a zone", "no time", "other version"],
 )
-def test_the_launch_that_was_stored_last_counts_where_it_can_be_read(
-    documents: Mapping[str, tuple[int, str]], node: str | None
-) -> None:
-    bucket: Any = Kept(documents)
+def test_the_last_readable_stored_launch_counts(documents: Mapping[str, tuple[int, str]], node: str | None) -> None:
+    bucket: Any = LaunchBucket(documents)
     found = last_stored_launch(bucket, bucket.listing("root/launches/").modified)
     assert (found.node if found else None) == node
 
 
-def test_when_a_sign_of_life_was_stored_is_told_by_the_store(bench: Bench) -> None:
-    bench.put("progress.json", json.dumps({"group": 0, "attempt": "0-a", "phase": "measuring"}))
-    told = bench.look()
-    assert told.answered_at is not None
-    assert abs((datetime.now(UTC) - told.answered_at).total_seconds()) < 60
+def test_the_time_of_the_last_progress_is_the_stores_modification_time(harness: ResultsHarness) -> None:
+    harness.put("progress.json", json.dumps({"group": 0, "attempt": "0-a", "phase": "measuring"}))
+    results = harness.read()
+    assert results.answered_at is not None
+    assert abs((datetime.now(UTC) - results.answered_at).total_seconds()) < 60
 
 
-def test_a_gates_answer_is_read_and_one_that_nobody_can_read_is_none(bench: Bench) -> None:
-    assert bench.results.read_gate(bench.run()) is None
-    bench.put("gate.json", gate_report().to_json())
-    assert bench.results.read_gate(bench.run()) == gate_report()
-    bench.put("gate.json", "{}")
-    assert bench.results.read_gate(bench.run()) is None
-    trouble = bench.results.read_gate(bench.run(bucket="nowhere-at-all"))
-    assert isinstance(trouble, StoreFailure)
-    assert trouble.reason == "BucketMissing"
+def test_an_unreadable_gate_report_is_none(harness: ResultsHarness) -> None:
+    assert harness.results.read_gate(harness.run()) is None
+    harness.put("gate.json", gate_report().to_json())
+    assert harness.results.read_gate(harness.run()) == gate_report()
+    harness.put("gate.json", "{}")
+    assert harness.results.read_gate(harness.run()) is None
+    read_failure = harness.results.read_gate(harness.run(bucket="nowhere-at-all"))
+    assert isinstance(read_failure, StoreFailure)
+    assert read_failure.reason == "BucketMissing"
 
 
-def test_a_bucket_that_does_not_exist_is_named(bench: Bench) -> None:
-    trouble = bench.trouble(bucket="nowhere-at-all")
-    assert (trouble.reason, trouble.refused) == ("BucketMissing", True)
-    assert "nowhere-at-all" in trouble.message
+def test_a_missing_bucket_is_reported_by_name(harness: ResultsHarness) -> None:
+    read_failure = harness.read_failure(bucket="nowhere-at-all")
+    assert (read_failure.reason, read_failure.refused) == ("BucketMissing", True)
+    assert "nowhere-at-all" in read_failure.message
 
 
-def test_wrong_credentials_are_named(bench: Bench) -> None:
-    bench.secrets[SECRET] = {"AWS_ACCESS_KEY_ID": "wrong", "AWS_SECRET_ACCESS_KEY": "wrong"}
-    trouble = bench.trouble()
-    assert (trouble.reason, trouble.refused) == ("CredentialsRefused", True)
+def test_wrong_credentials_are_reported(harness: ResultsHarness) -> None:
+    harness.secrets[SECRET] = {"AWS_ACCESS_KEY_ID": "wrong", "AWS_SECRET_ACCESS_KEY": "wrong"}
+    read_failure = harness.read_failure()
+    assert (read_failure.reason, read_failure.refused) == ("CredentialsRefused", True)
 
 
-def test_a_server_that_is_away_is_waited_for_and_found_again(bench: Bench) -> None:
-    bench.put(manifest_key("bbbb"))
-    bench.server.stop()
-    trouble = bench.trouble()
-    assert (trouble.reason, trouble.refused) == ("S3Away", False)
-    assert trouble == bench.trouble(), "the same words each time, or status would never come to rest"
-    bench.server.start()
-    assert bench.look().measured == {"bbbb"}
+def test_an_unreachable_server_is_reported_and_read_again_when_it_returns(harness: ResultsHarness) -> None:
+    harness.put(manifest_key("bbbb"))
+    harness.server.stop()
+    read_failure = harness.read_failure()
+    assert (read_failure.reason, read_failure.refused) == ("S3Away", False)
+    assert read_failure == harness.read_failure(), "the message is stable, or the status would change each time"
+    harness.server.start()
+    assert harness.read().measured == {"bbbb"}
 
 
-def test_an_address_where_nothing_listens_is_away(bench: Bench) -> None:
-    assert bench.trouble(endpoint=f"http://127.0.0.1:{free_port()}").reason == "S3Away"
+def test_an_endpoint_without_a_server_is_unreachable(harness: ResultsHarness) -> None:
+    assert harness.read_failure(endpoint=f"http://127.0.0.1:{free_port()}").reason == "S3Away"
 
 
 @pytest.mark.parametrize(
@@ -325,36 +323,38 @@ def test_an_address_where_nothing_listens_is_away(bench: Bench) -> None:
         ({"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": ""}, "SecretIncomplete"),
     ],
 )
-def test_a_secret_that_does_not_serve_is_named_with_what_it_lacks(bench: Bench, data: Any, reason: str) -> None:
-    bench.secrets = {SECRET: data} if data is not None else {}
-    trouble = bench.trouble()
-    assert (trouble.reason, trouble.refused) == (reason, True)
-    assert SECRET in trouble.message
+def test_a_missing_or_incomplete_secret_is_reported_by_name(harness: ResultsHarness, data: Any, reason: str) -> None:
+    harness.secrets = {SECRET: data} if data is not None else {}
+    read_failure = harness.read_failure()
+    assert (read_failure.reason, read_failure.refused) == (reason, True)
+    assert SECRET in read_failure.message
 
 
-def test_a_secret_that_may_not_be_read_is_named_with_the_right_that_lacks(bench: Bench) -> None:
-    bench.refusal = Forbidden("Forbidden", "secrets is forbidden")
-    assert bench.trouble().reason == "SecretForbidden"
+def test_a_forbidden_secret_is_reported(harness: ResultsHarness) -> None:
+    harness.refusal = Forbidden("Forbidden", "secrets is forbidden")
+    assert harness.read_failure().reason == "SecretForbidden"
 
 
-def test_an_api_server_that_is_away_is_not_taken_for_s3(bench: Bench) -> None:
-    bench.refusal = Retry("ApiUnreachable", "refused")
+def test_an_api_server_failure_is_not_reported_as_an_s3_failure(harness: ResultsHarness) -> None:
+    harness.refusal = Retry("ApiUnreachable", "refused")
     with pytest.raises(Retry):
-        bench.results.read(bench.run())
+        harness.results.read(harness.run())
 
 
-def test_without_a_secret_the_operators_own_identity_is_used(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    bench.put(manifest_key("bbbb"))
-    assert bench.look(credentialsSecret=None).measured == {"bbbb"}
+def test_without_a_secret_the_operators_own_credentials_are_used(
+    harness: ResultsHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    harness.put(manifest_key("bbbb"))
+    assert harness.read(credentialsSecret=None).measured == {"bbbb"}
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)
-    fresh = replace(bench)
-    assert fresh.trouble(credentialsSecret=None).reason == "CredentialsMissing"
+    fresh = replace(harness)
+    assert fresh.read_failure(credentialsSecret=None).reason == "CredentialsMissing"
 
 
-def test_memory_is_bounded(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_client_cache_is_bounded(harness: ResultsHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("specbench_operator.cluster.results.CACHED_MAX", 1)
-    bench.put(manifest_key("bbbb"))
-    assert bench.look().measured == {"bbbb"}
-    assert bench.look(prefix="").measured == frozenset()
-    assert bench.look().measured == {"bbbb"}
+    harness.put(manifest_key("bbbb"))
+    assert harness.read().measured == {"bbbb"}
+    assert harness.read(prefix="").measured == frozenset()
+    assert harness.read().measured == {"bbbb"}

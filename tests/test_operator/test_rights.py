@@ -15,8 +15,8 @@ SPREAD = "LeaderWorkerSet"
 
 
 @pytest.mark.parametrize("file", GOLDEN, ids=lambda file: file.stem)
-def test_a_child_that_blocks_the_deletion_of_its_owner_needs_a_right_on_the_owners_finalizers(file: Path) -> None:
-    """OpenShift has the admission plugin OwnerReferencesPermissionEnforcement turned on."""
+def test_children_that_block_owner_deletion_have_the_finalizers_permission(file: Path) -> None:
+    """OpenShift enables the admission plugin OwnerReferencesPermissionEnforcement."""
     rules = [*RULES, *GROUP_RULES]
     for child in yaml.safe_load_all(file.read_text()):
         for owner in child["metadata"].get("ownerReferences", []):
@@ -29,5 +29,5 @@ def test_a_child_that_blocks_the_deletion_of_its_owner_needs_a_right_on_the_owne
                 ]
 
 
-def test_some_child_does_that() -> None:
+def test_some_children_block_owner_deletion() -> None:
     assert sum("blockOwnerDeletion: true" in file.read_text() for file in GOLDEN) > 5

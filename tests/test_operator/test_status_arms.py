@@ -25,7 +25,7 @@ def cell(speedup: Figure | None, **changes: object) -> Cell:
     return SUMMARY.cells[1].model_copy(update={"speedup": speedup, **changes})
 
 
-def test_a_figure_that_is_missing_stays_missing() -> None:
+def test_a_missing_figure_stays_missing() -> None:
     row = arms_of(with_cells(cell(None)))[0]
     assert (row.speedup, row.speedup_text, row.e2e_ms, row.acceptance_rate) == (None, "", None, None)
     assert arms_of(with_cells(cell(figure(None))))[0].speedup is None
@@ -41,7 +41,7 @@ def test_a_figure_that_is_missing_stays_missing() -> None:
         (figure(1.834, 1.76, 1.9), False, "1.83 [1.76, 1.90] invalid"),
     ],
 )
-def test_a_speed_up_is_told_with_its_interval(speedup: Figure, valid: bool, text: str) -> None:
+def test_a_speedup_is_shown_with_its_interval(speedup: Figure, valid: bool, text: str) -> None:
     assert arms_of(with_cells(cell(speedup, valid=valid)))[0].speedup_text == text
 
 
@@ -54,22 +54,24 @@ def test_a_speed_up_is_told_with_its_interval(speedup: Figure, valid: bool, text
         (3, True, "1.83 [1.76, 1.90]"),
     ],
 )
-def test_a_speed_up_from_too_few_repeats_has_no_interval(repeats: int, valid: bool, text: str) -> None:
-    told = cell(figure(1.834, 1.76, 1.9), tpot_speedup=figure(2.0, 1.9, 2.1), compared_repeats=repeats, valid=valid)
-    row = arms_of(with_cells(told))[0]
+def test_a_speedup_from_too_few_repeats_has_no_interval(repeats: int, valid: bool, text: str) -> None:
+    with_repeats = cell(
+        figure(1.834, 1.76, 1.9), tpot_speedup=figure(2.0, 1.9, 2.1), compared_repeats=repeats, valid=valid
+    )
+    row = arms_of(with_cells(with_repeats))[0]
     assert row.speedup_text == text
     assert (row.speedup is None) == (row.tpot_speedup is None) == (repeats < 3)
-    assert bool(best_speedup_text(with_cells(told))) == (repeats >= 3)
+    assert bool(best_speedup_text(with_cells(with_repeats))) == (repeats >= 3)
 
 
-def test_where_no_arm_is_faster_best_says_so_and_names_the_largest_loss() -> None:
+def test_best_is_none_faster_and_names_the_largest_loss() -> None:
     unclear, slower = cell(figure(1.1, 0.9, 1.3)), cell(figure(0.7, 0.6, 0.8))
     slowest = cell(figure(0.5, 0.4, 0.6), level=Level(concurrency=8))
     assert best_speedup_text(with_cells(unclear, slower, slowest)) == "none faster; ngram 0.50x at concurrency 8"
     assert best_speedup_text(with_cells(unclear)) == "none faster"
 
 
-def test_best_is_the_largest_that_is_valid_and_above_1() -> None:
+def test_best_is_the_largest_valid_speedup_above_1() -> None:
     good = cell(figure(1.4, 1.2, 1.6), level=Level(concurrency=8))
     broken = cell(figure(9.0, 8.0, 10.0), valid=False)
     unclear = cell(figure(3.0, 0.5, 9.0))
@@ -86,16 +88,16 @@ def test_best_is_the_largest_that_is_valid_and_above_1() -> None:
     ("level", "load"),
     [(Level(concurrency=8), "8"), (Level(rate=2.5), "2.5/s"), (Level(), "trace")],
 )
-def test_a_row_tells_its_load_as_a_number_and_for_people(level: Level, load: str) -> None:
+def test_a_row_contains_its_load_as_a_number_and_as_text(level: Level, load: str) -> None:
     row = arms_of(with_cells(cell(None, level=level)))[0]
     assert (row.load, row.concurrency, row.rate) == (load, level.concurrency, level.rate)
 
 
-def test_status_holds_no_more_rows_than_it_may() -> None:
+def test_status_has_at_most_the_maximum_number_of_rows() -> None:
     assert len(arms_of(with_cells(*[cell(None)] * (ROWS_MAX + 5)))) == ROWS_MAX
 
 
-def test_whole_requests_and_targets_have_their_columns() -> None:
+def test_end_to_end_speedup_and_goodput_have_columns() -> None:
     end_to_end = EndToEnd(
         speedup=figure(1.41, 1.3, 1.5), median_speedup=figure(9.0), requests_per_hour=figure(9.0),
         baseline_requests_per_hour=figure(9.0), cost_saved=figure(9.0),
@@ -108,12 +110,12 @@ def test_whole_requests_and_targets_have_their_columns() -> None:
     assert (bare.e2e_speedup, bare.goodput, bare.slo_attainment) == (None, None, None)
 
 
-def test_what_the_run_recommends_is_told_in_a_sentence_that_fits() -> None:
-    said = Recommendation(
+def test_the_recommendation_is_truncated_to_the_byte_limit() -> None:
+    recommendation = Recommendation(
         objective=Objective.THROUGHPUT, worth=1.0, simulated=True, trustworthy=True,
         sentence="use ngram ü" + "x" * 2000, choices=[], candidates=[], limits=[],
     )  # fmt: skip
-    told = recommendation_of(SUMMARY.model_copy(update={"recommendation": said}))
-    assert told.startswith("use ngram ü")
-    assert len(told.encode()) <= SENTENCE_BYTES
-    assert not recommendation_of(SUMMARY), "written before recommendations"
+    sentence = recommendation_of(SUMMARY.model_copy(update={"recommendation": recommendation}))
+    assert sentence.startswith("use ngram ü")
+    assert len(sentence.encode()) <= SENTENCE_BYTES
+    assert not recommendation_of(SUMMARY), "the summary has no recommendation"

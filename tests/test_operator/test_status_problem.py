@@ -7,47 +7,47 @@ from specbench_api.outcome.termination import Exit
 from specbench_api.spec.conditions import Phase
 from specbench_operator.errors import Retry
 from specbench_operator.reconcile.decide import status_after_error
-from specbench_testing.cluster_world import AWAY, ClusterWorld, finish_the_other_arm, finished
+from specbench_testing.cluster_world import AWAY, ClusterWorld, finish_other_arm, finished
 from specbench_testing.operator_builders import NOON, operator_run, summary_of, waiting
 
 DOUBT = Finding(check="WarmupNotSteady", severity=Severity.WARNING, message="step times still fell")
 
 
-def test_nothing_is_wrong_with_a_run_that_goes_well() -> None:
+def test_a_healthy_run_has_no_problem() -> None:
     world = ClusterWorld()
     world.settle()
     assert world.status.problem == ""
     world.serve()
-    world.look()
+    world.reconcile()
     assert world.status.problem == ""
     world.finish_client()
     assert finished(ClusterWorld()).status.problem == ""
 
 
-def test_an_engine_that_waits_for_a_node_is_named_and_then_no_more() -> None:
+def test_an_unschedulable_engine_is_a_problem_until_it_is_scheduled() -> None:
     world = ClusterWorld()
     world.settle()
     world.start_pod(world.engine(), phase="Pending", scheduled_at=None, unschedulable="0/3 nodes have a GPU")
-    world.look()
+    world.reconcile()
     assert world.status.problem == "Unschedulable"
     world.change_pod(world.engine(), phase="Running", unschedulable=None, scheduled_at=world.now, ready=True)
-    world.look()
+    world.reconcile()
     assert world.status.problem == ""
 
 
-def test_an_arm_that_failed_is_named_with_its_reason_to_the_end() -> None:
+def test_a_failed_arm_stays_a_problem_with_its_reason() -> None:
     world = ClusterWorld()
     world.settle()
     world.start_pod(world.engine())
     world.crash(world.engine(), 137, reason="OOMKilled")
     world.settle()
     assert world.status.problem == "OOMKilled (none)"
-    finish_the_other_arm(world)
+    finish_other_arm(world)
     assert world.status.phase is Phase.SUCCEEDED
     assert world.status.problem == "OOMKilled (none)"
 
 
-def test_where_every_arm_failed_each_is_named_once() -> None:
+def test_each_failed_arm_is_named_once() -> None:
     world = ClusterWorld()
     world.settle()
     for group in (0, 1):
@@ -57,9 +57,9 @@ def test_where_every_arm_failed_each_is_named_once() -> None:
     assert world.status.problem == "ImagePullFailed (none), ImagePullFailed (ngram)"
 
 
-def test_what_the_client_says_of_s3_and_of_prompts_is_named() -> None:
+def test_s3_failures_and_bad_input_are_problems() -> None:
     away = ClusterWorld(trouble=AWAY)
-    away.look()
+    away.reconcile()
     assert away.status.problem == "S3Away"
     world = ClusterWorld()
     world.settle()
@@ -69,7 +69,7 @@ def test_what_the_client_says_of_s3_and_of_prompts_is_named() -> None:
     assert world.status.problem == "BadInput (none)"
 
 
-def test_numbers_that_cannot_be_trusted_say_which_check_speaks_against_them() -> None:
+def test_untrustworthy_results_name_the_failed_check() -> None:
     world = ClusterWorld()
     world.settle()
     world.measure(0)
@@ -79,10 +79,10 @@ def test_numbers_that_cannot_be_trusted_say_which_check_speaks_against_them() ->
     assert world.status.problem == "WarmupNotSteady"
 
 
-def test_a_spec_that_cannot_be_run_and_a_step_that_was_refused_are_named() -> None:
+def test_an_invalid_spec_and_a_refused_step_are_problems() -> None:
     world = ClusterWorld(operator_run({"spec.engine.args": ["--no-such-flag"]}))
-    world.look()
+    world.reconcile()
     assert world.status.problem == "InvalidSpec"
     good = ClusterWorld()
-    decision = good.look()
+    decision = good.reconcile()
     assert status_after_error(good.run, decision.status, Retry("Forbidden", "quota"), NOON).problem == "Forbidden"

@@ -98,7 +98,7 @@ states = st.lists(st.sampled_from(list(GroupState)), max_size=GROUPS_MAX) | st.s
 @pytest.mark.draws
 @settings(max_examples=20, deadline=None)
 @given(states=states, arms=st.integers(0, 17), levels=st.integers(0, CELLS_MAX // 17), text=texts, ended=st.booleans())
-def test_any_status_fits_and_fitting_it_again_changes_nothing(
+def test_fit_to_size_keeps_any_status_below_the_limit_and_is_idempotent(
     states: list[GroupState], arms: int, levels: int, text: str, ended: bool
 ) -> None:
     whole = status_of(states, arms, levels, text, ended=ended)
@@ -114,7 +114,7 @@ def test_any_status_fits_and_fitting_it_again_changes_nothing(
         assert known == [(row.index, row.state, row.attempt, row.suspensions, row.ends_run) for row in whole.groups]
 
 
-def test_a_status_that_was_shortened_is_written_no_more_often_than_another(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_shortened_status_is_written_no_more_often_than_a_full_one(monkeypatch: pytest.MonkeyPatch) -> None:
     world = ClusterWorld()
     world.settle()
     world.serve(0)
@@ -124,23 +124,23 @@ def test_a_status_that_was_shortened_is_written_no_more_often_than_another(monke
     world.settle()
     monkeypatch.setattr(size_limit, "STATUS_BYTES_MAX", json_size(world.status) - 500)
     world.pass_time(60)
-    world.look()
+    world.reconcile()
     assert world.group(0).message == "x" * size_limit.SHORT_MESSAGE
     written = world.status
     world.pass_time(5)
-    world.look()
-    assert world.status == written, "it would be written, and wake the next look, every second"
+    world.reconcile()
+    assert world.status == written, "otherwise each second would cause a write and a reconcile"
     world.pass_time(60)
-    world.look()
+    world.reconcile()
     assert world.status.gpu_seconds_held == written.gpu_seconds_held + 65 * 2
 
 
-def test_what_fits_stays_as_it_is() -> None:
+def test_a_status_that_fits_is_unchanged() -> None:
     small = status_of([GroupState.DONE, GroupState.FAILED], 2, 3, "what was seen", ended=True)
     assert fit_to_size(small) is small
 
 
-def test_a_reason_that_decides_whether_an_arm_is_launched_again_is_never_cut() -> None:
+def test_a_reason_that_decides_about_a_relaunch_is_never_shortened() -> None:
     assert max(map(len, ENGINE_FAULTS)) <= SHORT_REASON
     failed = [
         group(index, GroupState.FAILED, "<" * 4096).model_copy(
@@ -152,7 +152,7 @@ def test_a_reason_that_decides_whether_an_arm_is_launched_again_is_never_cut() -
     assert [row.reason for row in fit_to_size(whole).groups] == [row.reason for row in failed]
 
 
-def test_rows_that_are_kept_are_those_of_the_first_loads_of_every_arm() -> None:
+def test_the_kept_rows_are_the_first_loads_of_every_arm() -> None:
     small = fit_to_size(status_of([], 3, 300, "", ended=True))
     levels = [[row.concurrency for row in small.arms if row.arm.startswith(f"{arm}-")] for arm in range(3)]
     assert small.arms_omitted > 0
@@ -164,7 +164,7 @@ def test_rows_that_are_kept_are_those_of_the_first_loads_of_every_arm() -> None:
 @pytest.mark.parametrize(
     ("drafters", "levels", "workloads", "repeats"), [(1, 16, 16, 2), (8, 9, 4, 3), (16, 3, 2, 9), (16, 1, 1, 32)]
 )
-def test_a_thousand_points_make_a_status_of_less_than_100_kb(
+def test_the_status_of_a_thousand_points_is_below_100_kb(
     drafters: int, levels: int, workloads: int, repeats: int
 ) -> None:
     dataset = {"source": "jsonl", "uri": "prompts.jsonl"}
@@ -185,9 +185,9 @@ def test_a_thousand_points_make_a_status_of_less_than_100_kb(
     }
     plan = expand(parse_run(operator_run(edits)))
     assert len(plan.points) >= 500
-    seen = summary_of(plan, len(plan.points))
+    summary = summary_of(plan, len(plan.points))
     cells = [
-        seen.cells[1].model_copy(
+        summary.cells[1].model_copy(
             update={
                 "arm": arm.name,
                 "workload": workload.name,
@@ -208,20 +208,20 @@ def test_a_thousand_points_make_a_status_of_less_than_100_kb(
             GroupStatus(index=group.index, arm=group.arm, state=GroupState.DONE, points=len(group.points), measured=1)
             for group in plan.groups
         ],
-        arms=arms_of(seen.model_copy(update={"cells": cells})),
+        arms=arms_of(summary.model_copy(update={"cells": cells})),
     )
     small = fit_to_size(whole)
     assert json_size(small) < LIMIT
-    assert len(small.arms) >= min(len(cells), 60), "the answer has its share"
+    assert len(small.arms) >= min(len(cells), 60), "the results have their share"
 
 
-def test_long_stories_of_failed_groups_give_way_to_the_answer() -> None:
+def test_long_messages_of_failed_groups_are_shortened_in_favour_of_the_results() -> None:
     small = fit_to_size(status_of([GroupState.FAILED] * 60, 17, 12, "x" * 4096, ended=True))
     assert json_size(small) - json_size(small.model_copy(update={"arms": []})) > 55_000
     assert all(row.reason for row in small.groups)
 
 
-def test_what_is_decided_and_what_hinders_is_written_small() -> None:
+def test_decided_and_error_statuses_are_below_the_limit() -> None:
     dataset = {"source": "jsonl", "uri": "prompts.jsonl"}
     works = [{"name": f"w{row}", "dataset": dataset, "output": {"maxTokens": row + 8}} for row in range(16)]
     load = {"concurrency": list(range(1, 17)), "repeats": 1}
@@ -245,7 +245,7 @@ def test_what_is_decided_and_what_hinders_is_written_small() -> None:
 
 
 @pytest.mark.parametrize("letter", ["x", "<", "ü", "𝄞", "\0", '"'])
-def test_a_text_is_cut_by_its_bytes(letter: str) -> None:
+def test_a_text_is_clipped_by_its_encoded_size(letter: str) -> None:
     text = clip(letter * 500, 128)
     assert 0 < len(json.dumps(text)) - 2 <= 128
     assert clip("short", 128) == "short"

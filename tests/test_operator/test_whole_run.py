@@ -57,7 +57,7 @@ Make = Callable[..., Resource]
 
 @pytest.fixture
 def make(site: OperatorSite, ground: Ground) -> Make:
-    """Create a run of two arms on the simulator, edited."""
+    """Creates a run with two arms on the simulator and these edits."""
 
     def create(edits: dict[str, Any] | None = None) -> Resource:
         s3 = {"bucket": ground.s3.bucket, "endpoint": ground.s3.endpoint, "credentialsSecret": "bench-s3"}
@@ -75,8 +75,8 @@ def make(site: OperatorSite, ground: Ground) -> Make:
     return create
 
 
-class Watch:
-    """What lies in S3 of a run."""
+class RunObjects:
+    """The objects of a run in S3."""
 
     def __init__(self, ground: Ground, run: Resource) -> None:
         s3, meta = ground.s3, run["metadata"]
@@ -97,28 +97,28 @@ class Watch:
         return [row["Key"].removeprefix(self._root) for row in found]
 
     def json(self, key: str) -> Any:
-        """One document."""
+        """The parsed JSON object at this key."""
         return json.loads(self._client.get_object(Bucket=self._bucket, Key=self._root + key)["Body"].read())
 
     def manifests(self) -> list[str]:
-        """Keys of manifests."""
+        """Keys of the point manifests."""
         return [key for key in self.keys() if key.endswith("/manifest.json")]
 
 
 def measuring(site: OperatorSite) -> bool:
-    """Whether a client is at work on a healthy engine."""
+    """Whether a client is running."""
     pods = site.items("pods", "client")
     return any(pod["status"]["phase"] == "Running" for pod in pods)
 
 
-def test_a_run_comes_to_its_answer_with_one_engine_at_a_time(
+def test_a_run_completes_with_one_engine_at_a_time(
     site: OperatorSite, operator: OperatorProcess, make: Make, ground: Ground
 ) -> None:
     run = make()
     most = 0
     pinned: list[Any] = []
 
-    def over() -> bool:
+    def has_ended() -> bool:
         nonlocal most
         jobs = site.items("jobs", "engine")
         pinned[:] = [job["spec"]["template"]["spec"].get("affinity") for job in jobs] or pinned
@@ -126,74 +126,78 @@ def test_a_run_comes_to_its_answer_with_one_engine_at_a_time(
         most = max(most, len(alive))
         return site.phase("demo") in ("Succeeded", "Failed")
 
-    eventually(over, "it does not come to an end", WITHIN_S)
-    status, watch = site.status("demo"), Watch(ground, run)
+    eventually(has_ended, "the run does not end", WITHIN_S)
+    status, objects = site.status("demo"), RunObjects(ground, run)
     assert status["phase"] == "Succeeded", status
     assert most == 1
-    assert (status["progress"], len(watch.manifests())) == ("2/2", 2)
-    summary = watch.json("summary.json")
-    for launch in watch.json("provenance.json")["launches"].values():
+    assert (status["progress"], len(objects.manifests())) == ("2/2", 2)
+    summary = objects.json("summary.json")
+    for launch in objects.json("provenance.json")["launches"].values():
         facts = launch["facts"]
         assert facts["node"]["value"]
         assert facts["image_digest"]["value"].startswith("sha256:")
-        assert "may not read the node" in facts["kubelet"]["reason"], "it has no right to, and the run goes on"
+        assert "may not read the node" in facts["kubelet"]["reason"], (
+            "the operator may not read nodes, and the run continues"
+        )
     assert [row["arm"] for row in status["arms"]] == [cell["arm"] for cell in summary["cells"]] == ["none", "ngram"]
-    told = f"{summary['cells'][1]['speedup']['value']:.2f} (1 repeat: too few to tell)"
-    assert status["arms"][1]["speedupText"].removesuffix(" invalid") == told
-    assert "speedup" not in status["arms"][1], "one repeat gives a ratio, and no interval"
+    speedup_text = f"{summary['cells'][1]['speedup']['value']:.2f} (1 repeat: too few to tell)"
+    assert status["arms"][1]["speedupText"].removesuffix(" invalid") == speedup_text
+    assert "speedup" not in status["arms"][1], "one repeat gives a ratio without an interval"
     assert status["recommendation"] == summary["recommendation"]["sentence"]
     (node,) = status["engineNodes"]
-    assert node in json.dumps(pinned[-1]), "the second arm is drawn to the node of the first"
+    assert node in json.dumps(pinned[-1]), "the second arm prefers the node of the first"
     assert status["arms"][1]["ttftMs"]["p50"] > 0
     assert status["arms"][1]["acceptanceLength"] > 1
-    assert site.said("demo", "Ready")[0] == site.said("demo", "ResultsStored")[0] == "True"
-    assert site.said("demo", "EngineReady") == ("True", "Done")
-    assert site.said("demo", "Trustworthy")[0] in ("True", "False")
+    assert site.status_and_reason("demo", "Ready")[0] == site.status_and_reason("demo", "ResultsStored")[0] == "True"
+    assert site.status_and_reason("demo", "EngineReady") == ("True", "Done")
+    assert site.status_and_reason("demo", "Trustworthy")[0] in ("True", "False")
     assert status["results"]["report"].endswith("/report.html")
     assert status["gpuSecondsHeld"] > 8
-    eventually(lambda: site.names("pods", "engine") == site.names("services") == [], "engines outlive the measurement")
-    site.tells("EngineStarting", "EngineReady", "GroupMeasured", "MeasurementComplete", "ResultsReady")
+    eventually(
+        lambda: site.names("pods", "engine") == site.names("services") == [], "engines exist after the measurement"
+    )
+    site.wait_for_events("EngineStarting", "EngineReady", "GroupMeasured", "MeasurementComplete", "ResultsReady")
     site.delete_run("demo")
-    eventually(lambda: not site.names("jobs"), "children outlive their run")
-    assert len(watch.manifests()) == 2, "deleting a run never deletes results"
+    eventually(lambda: not site.names("jobs"), "children exist after their run")
+    assert len(objects.manifests()) == 2, "deleting a run never deletes results"
 
 
-def test_an_engine_that_refuses_its_first_completion_is_told_in_its_words(
+def test_a_refused_first_completion_is_reported_with_the_engines_message(
     site: OperatorSite, operator: OperatorProcess, make: Make
 ) -> None:
     make({"spec.engine.args": ["--fault=http-500=1"]})
-    status = site.reaches("demo", "Failed", WITHIN_S)
+    status = site.wait_for_phase("demo", "Failed", WITHIN_S)
     assert [row["reason"] for row in status["groups"]] == ["FirstRequestFailed"] * 2
-    assert site.said("demo", "EngineReady") == ("False", "FirstRequestFailed")
+    assert site.status_and_reason("demo", "EngineReady") == ("False", "FirstRequestFailed")
     assert "500" in status["groups"][0]["message"]
 
 
-def test_prompts_that_are_not_there_stall_the_run_and_release_the_engine(
+def test_missing_prompts_stall_the_run_and_release_the_engine(
     site: OperatorSite, operator: OperatorProcess, make: Make
 ) -> None:
     make({"spec.workloads[0].dataset.uri": "/nowhere/prompts.jsonl"})
-    site.reaches("demo", "Failed", WITHIN_S)
-    assert site.said("demo", "Stalled")[0] == "True"
+    site.wait_for_phase("demo", "Failed", WITHIN_S)
+    assert site.status_and_reason("demo", "Stalled")[0] == "True"
     assert "/nowhere/prompts.jsonl" in site.message("demo", "Stalled")
-    eventually(lambda: not site.names("pods", "engine"), "the engine is still there")
+    eventually(lambda: not site.names("pods", "engine"), "the engine pod still exists")
     assert site.names("jobs", "engine") == ["demo-g0-0"]
 
 
-def test_a_suspended_run_goes_on_where_it_was_and_a_lost_status_is_rebuilt(
+def test_a_suspended_run_continues_and_a_lost_status_is_rebuilt(
     site: OperatorSite, operator: OperatorProcess, make: Make, ground: Ground
 ) -> None:
     run = make({"spec.engine.args": SLOW})
     path = f"/apis/specbench.io/v1alpha1/namespaces/{site.namespace}/specbenchruns/demo"
     eventually(lambda: site.status("demo").get("points", {}).get("measured") == 1, "nothing is measured", WITHIN_S)
     site.cluster.call("PATCH", path, {"spec": {"suspend": True}}, kind=MERGE)
-    site.reaches("demo", "Suspended")
+    site.wait_for_phase("demo", "Suspended")
     eventually(lambda: not site.names("pods", "engine"), "the GPUs are still held")
-    first = Watch(ground, run).manifests()
+    first = RunObjects(ground, run).manifests()
     site.cluster.call("PATCH", path, {"spec": {"suspend": False}}, kind=MERGE)
-    before = site.reaches("demo", "Succeeded", WITHIN_S)
-    assert set(first) < set(Watch(ground, run).manifests())
+    before = site.wait_for_phase("demo", "Succeeded", WITHIN_S)
+    assert set(first) < set(RunObjects(ground, run).manifests())
     jobs = site.names("jobs")
     site.cluster.call("PATCH", f"{path}/status", {"status": None}, kind=MERGE)
-    after = site.reaches("demo", "Succeeded")
+    after = site.wait_for_phase("demo", "Succeeded")
     assert (after["arms"], after["trust"]) == (before["arms"], before["trust"])
     assert site.names("jobs") == jobs

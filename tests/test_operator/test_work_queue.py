@@ -12,7 +12,7 @@ A, B = ResourceKey("SpecBenchRun", "default", "a"), ResourceKey("SpecBenchRun", 
 
 
 class Clock:
-    """A clock that only a test moves."""
+    """A clock that only the test advances."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -31,7 +31,7 @@ def queue(clock: Clock) -> WorkQueue:
     return WorkQueue(clock, Backoff(first_s=1, cap_s=30))
 
 
-async def test_a_name_that_is_added_thrice_is_worked_on_once(queue: WorkQueue) -> None:
+async def test_a_key_added_three_times_is_processed_once(queue: WorkQueue) -> None:
     for _ in range(3):
         queue.add(A)
     assert queue.depth == 1
@@ -39,13 +39,13 @@ async def test_a_name_that_is_added_thrice_is_worked_on_once(queue: WorkQueue) -
     assert queue.depth == 0
 
 
-async def test_names_come_in_the_order_in_which_they_were_added(queue: WorkQueue) -> None:
+async def test_keys_are_returned_in_the_order_in_which_they_were_added(queue: WorkQueue) -> None:
     for key in (B, A, B):
         queue.add(key)
     assert [await queue.get(), await queue.get()] == [B, A]
 
 
-async def test_a_name_is_never_with_two_workers_and_what_happens_meanwhile_is_looked_at_afterwards(
+async def test_a_key_added_during_processing_is_queued_afterwards(
     queue: WorkQueue,
 ) -> None:
     queue.add(A)
@@ -60,14 +60,14 @@ async def test_a_name_is_never_with_two_workers_and_what_happens_meanwhile_is_lo
     assert queue.depth == 0
 
 
-async def test_a_worker_that_waits_is_woken(queue: WorkQueue) -> None:
+async def test_adding_a_key_wakes_a_waiting_worker(queue: WorkQueue) -> None:
     waiting = asyncio.create_task(queue.get())
     await asyncio.sleep(0)
     queue.add(A)
     assert await waiting == A
 
 
-async def test_look_again_comes_when_it_is_due_and_not_before(queue: WorkQueue, clock: Clock) -> None:
+async def test_a_requeued_key_is_returned_when_it_is_due(queue: WorkQueue, clock: Clock) -> None:
     queue.add(A)
     await queue.get()
     queue.done(A, requeue_after_s=10)
@@ -77,7 +77,7 @@ async def test_look_again_comes_when_it_is_due_and_not_before(queue: WorkQueue, 
     assert await queue.get() == A
 
 
-async def test_the_earliest_of_two_appointments_counts(queue: WorkQueue, clock: Clock) -> None:
+async def test_the_earliest_of_several_delays_counts(queue: WorkQueue, clock: Clock) -> None:
     queue.add_after(A, 100)
     queue.add_after(A, 10)
     queue.add_after(A, 50)
@@ -85,7 +85,7 @@ async def test_the_earliest_of_two_appointments_counts(queue: WorkQueue, clock: 
     assert await queue.get() == A
 
 
-async def test_an_appointment_is_void_when_the_run_was_looked_at_before(queue: WorkQueue, clock: Clock) -> None:
+async def test_a_delay_is_cancelled_when_the_key_is_processed_earlier(queue: WorkQueue, clock: Clock) -> None:
     queue.add_after(A, 10)
     queue.add(A)
     await queue.get()
@@ -96,7 +96,7 @@ async def test_an_appointment_is_void_when_the_run_was_looked_at_before(queue: W
     assert queue.depth == 0
 
 
-async def test_an_appointment_that_comes_due_while_it_is_worked_on_is_kept(queue: WorkQueue, clock: Clock) -> None:
+async def test_a_delay_that_ends_during_processing_is_kept(queue: WorkQueue, clock: Clock) -> None:
     queue.add(A)
     await queue.get()
     queue.add_after(A, 5)
@@ -107,13 +107,13 @@ async def test_an_appointment_that_comes_due_while_it_is_worked_on_is_kept(queue
     assert await queue.get() == A
 
 
-async def test_an_appointment_wakes_a_worker_by_itself() -> None:
+async def test_a_delayed_key_wakes_a_worker() -> None:
     queue = WorkQueue()
     queue.add_after(A, 0.01)
     assert await queue.get() == A
 
 
-async def test_errors_wait_twice_as_long_each_time_up_to_a_cap(queue: WorkQueue, clock: Clock) -> None:
+async def test_the_back_off_doubles_up_to_a_cap(queue: WorkQueue, clock: Clock) -> None:
     waits = []
     for _ in range(7):
         queue.add(A)
@@ -123,7 +123,7 @@ async def test_errors_wait_twice_as_long_each_time_up_to_a_cap(queue: WorkQueue,
     assert waits == [1, 2, 4, 8, 16, 30, 30]
 
 
-async def test_what_is_heard_does_not_shorten_the_wait_after_an_error(queue: WorkQueue, clock: Clock) -> None:
+async def test_a_new_event_does_not_shorten_the_back_off(queue: WorkQueue, clock: Clock) -> None:
     queue.add(A)
     await queue.get()
     queue.add(A)
@@ -134,7 +134,7 @@ async def test_what_is_heard_does_not_shorten_the_wait_after_an_error(queue: Wor
     assert await queue.get() == A
 
 
-async def test_success_forgets_the_errors_before_it(queue: WorkQueue, clock: Clock) -> None:
+async def test_success_resets_the_back_off(queue: WorkQueue, clock: Clock) -> None:
     queue.add(A)
     await queue.get()
     queue.failed(A)
@@ -146,7 +146,7 @@ async def test_success_forgets_the_errors_before_it(queue: WorkQueue, clock: Clo
     assert queue.failed(A) == 1
 
 
-async def test_the_oldest_work_under_way_is_known(queue: WorkQueue, clock: Clock) -> None:
+async def test_longest_s_is_the_age_of_the_oldest_work_in_progress(queue: WorkQueue, clock: Clock) -> None:
     assert queue.longest_s() == 0
     queue.add(A)
     queue.add(B)

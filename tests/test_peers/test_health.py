@@ -30,8 +30,8 @@ RUN_HEALTH = {
     "queued (vocabulary)": ("InProgress", "InProgress", "Progressing", "WaitingForQuota: no quota left"),
     "running": ("InProgress", "InProgress", "Progressing", "Running: arm none"),
     "S3 away": ("InProgress", "InProgress", "Progressing", "Running: arm none"),
-    "hindered for now": ("InProgress", "InProgress", "Progressing", "ApiFailing: "),
-    "hindered for good": ("Failed", "Failed", "Degraded", "Forbidden: jobs.batch is forbidden"),
+    "retryable error": ("InProgress", "InProgress", "Progressing", "ApiFailing: "),
+    "permanent error": ("Failed", "Failed", "Degraded", "Forbidden: jobs.batch is forbidden"),
     "suspended": ("InProgress", "InProgress", "Suspended", "spec.suspend is true"),
     "resumed": ("InProgress", "InProgress", "Progressing", "waiting for the operator"),
     "analysing": ("InProgress", "InProgress", "Progressing", "the report is being made"),
@@ -45,7 +45,7 @@ RUN_HEALTH = {
     "gate inconclusive (vocabulary)": ("Current", "Failed", "Degraded", "Inconclusive"),
     "gate undecided (vocabulary)": ("Current", "InProgress", "Progressing", "BaselineNotFinished: main-1"),
     "no gate (vocabulary)": ("Current", "Current", "Healthy", "Finished"),
-    "gate of no worth (vocabulary)": ("Current", "Failed", "Degraded", "NeverDrafted: "),
+    "gate of an untrustworthy run (vocabulary)": ("Current", "Failed", "Degraded", "NeverDrafted: "),
 }
 CAMPAIGN_HEALTH = {
     "just created": ("InProgress", "InProgress", "Progressing", "waiting for the operator"),

@@ -108,7 +108,7 @@ def wait_for_queued(run: ClusterRun, status: str, reason: str, words: str = "") 
     """Wait for this state of the condition Queued. Fails with the run's status, its Jobs and Kueue's workloads."""
 
     def is_reached() -> bool:
-        *condition, message = run.said("Queued")
+        *condition, message = run.condition("Queued")
         return condition == [status, reason] and words in message
 
     try:
@@ -129,10 +129,10 @@ def test_runs_are_admitted_one_at_a_time_and_report_why_they_wait(
 ) -> None:
     first, first_stored = begin("first", quota.placement())
     wait_for_queued(first, "True", "Inadmissible", "LocalQueue bench doesn't exist")
-    assert first.said("Stalled")[0] == "False"
+    assert first.condition("Stalled")[0] == "False"
     assert first.phase() == "Queued"
     quota.open()
-    first.reaches("Starting", "Running")
+    first.wait_for_phase("Starting", "Running")
     second, second_stored = begin("second", quota.placement())
     wait_for_queued(second, "True", "WaitingForQuota", "insufficient")
     status = second.status()
@@ -149,9 +149,9 @@ def test_runs_are_admitted_one_at_a_time_and_report_why_they_wait(
     eventually(finished, "the runs do not finish", 400)
     assert most == 1
     for run, stored in ((first, first_stored), (second, second_stored)):
-        assert stored.wrongs() == []
-        assert run.said("Queued")[:2] == ("False", "NotQueued")
-        run.tells("EngineQueued", "EngineStarting", "EngineReady", "ResultsReady")
+        assert stored.violations() == []
+        assert run.condition("Queued")[:2] == ("False", "NotQueued")
+        run.wait_for_events("EngineQueued", "EngineStarting", "EngineReady", "ResultsReady")
         assert sum(row.get("preemptions", 0) for row in run.status()["groups"]) == 0
 
 
@@ -160,7 +160,7 @@ def test_a_preempted_run_reports_it_stores_no_result_and_is_measured_once_later(
 ) -> None:
     quota.open()
     nightly, nightly_stored = begin("nightly", quota.placement(LOW), {"spec.engine.args": LONG})
-    nightly.reaches("Running")
+    nightly.wait_for_phase("Running")
     eventually(lambda: nightly.living("client"), "no client pod is active")
     eventually(nightly_stored.unnamed, "no partial results exist before the preemption")
     engine_jobs = uids(nightly, "jobs")
@@ -179,18 +179,18 @@ def test_a_preempted_run_reports_it_stores_no_result_and_is_measured_once_later(
     assert uids(nightly, "jobs") == engine_jobs, "the queued Jobs were recreated"
     held = nightly.status()["gpuSecondsHeld"]
 
-    nightly.reaches("Running", within_s=400)
+    nightly.wait_for_phase("Running", within_s=400)
     assert uids(nightly, "jobs") == engine_jobs
     assert uids(nightly, "pods").isdisjoint(engine_pods)
     release.ends()
-    assert release_stored.wrongs() == []
+    assert release_stored.violations() == []
     nightly.ends(within_s=400)
-    assert nightly_stored.wrongs() == [], "a point is missing, incomplete or duplicated"
+    assert nightly_stored.violations() == [], "a point is missing, incomplete or duplicated"
     assert nightly_stored.unnamed() >= partial
     status = nightly.status()
     assert status["gpuSecondsHeld"] > held
     assert [row.get("preemptions", 0) for row in status["groups"]] == [1, 0]
-    nightly.tells("Preempted")
+    nightly.wait_for_events("Preempted")
     assert "EngineLost" not in nightly.reasons()
     launches = {nightly_stored.json(key)["attempt"].partition("-")[0] for key in nightly_stored.manifests()}
     assert launches == {"1", "0"}, "expected the baseline's second launch and the drafter's first"

@@ -139,10 +139,10 @@ def test_a_lost_worker_is_a_lost_engine_and_the_engine_is_relaunched(
     eventually(lambda: client_runs(site), "the client does not start", WITHIN_S)
     lost = pods_by_worker(site)["1"]["metadata"]
     site.delete("pods", lost["name"])
-    status = site.reaches("demo", "Succeeded", WITHIN_S)
+    status = site.wait_for_phase("demo", "Succeeded", WITHIN_S)
     (group,) = status["groups"]
     assert (group["state"], group["attempt"]) == ("Done", 1)
-    site.tells("EngineLost")
+    site.wait_for_events("EngineLost")
     eventually(lambda: is_torn_down(site), "the group outlives the measurement")
 
 

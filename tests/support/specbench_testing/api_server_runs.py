@@ -18,7 +18,7 @@ _ESTABLISHED_WITHIN_S = 30
 
 @dataclass(frozen=True)
 class Definition:
-    """Return the CustomResourceDefinition as stored by the server."""
+    """A CustomResourceDefinition as stored by the server."""
 
     stored: dict[str, Any]
 
@@ -41,11 +41,11 @@ def install_campaign_definition(cluster: Cluster) -> Definition:
     return _installed(cluster, CAMPAIGN.definition())
 
 
-def _installed(cluster: Cluster, wanted: dict[str, Any]) -> Definition:
-    plural = wanted["spec"]["names"]["plural"]
-    path = f"{_DEFINITIONS}/{wanted['metadata']['name']}"
+def _installed(cluster: Cluster, manifest: dict[str, Any]) -> Definition:
+    plural = manifest["spec"]["names"]["plural"]
+    path = f"{_DEFINITIONS}/{manifest['metadata']['name']}"
     query = {"fieldManager": "specbench-tests", "force": "true", "fieldValidation": "Strict"}
-    cluster.call("PATCH", path, wanted, query=query, kind=APPLY)
+    cluster.call("PATCH", path, manifest, query=query, kind=APPLY)
     deadline = time.monotonic() + _ESTABLISHED_WITHIN_S
     while not _served(cluster, stored := cluster.call("GET", path), plural):
         if time.monotonic() > deadline:
@@ -57,7 +57,7 @@ def _served(cluster: Cluster, stored: dict[str, Any], plural: str) -> bool:
     conditions = {row["type"]: row["status"] for row in stored.get("status", {}).get("conditions") or []}
     if conditions.get("Established") != "True":
         return False
-    try:  # the server begins to answer a moment after it says so
+    try:  # the API is served shortly after the condition is True
         cluster.call("GET", f"/apis/{API_VERSION}/{plural}", query={"limit": "1"})
     except ApiError:
         return False
@@ -66,19 +66,19 @@ def _served(cluster: Cluster, stored: dict[str, Any], plural: str) -> bool:
 
 @dataclass(frozen=True)
 class Runs:
-    """The SpecBenchRuns of one namespace; or, by their plural, the SpecBenchCampaigns."""
+    """The SpecBenchRuns of one namespace, or resources of another plural, such as SpecBenchCampaigns."""
 
     cluster: Cluster
     namespace: str
     plural: str = RUN.plural
 
     def create(self, run: Resource, *, dry_run: bool = False) -> Resource:
-        """Create, validated as strictly as kubectl does. Raises Refused."""
+        """Create with strict field validation, as kubectl does. Raises ApiError."""
         query = {"fieldValidation": "Strict"} | ({"dryRun": "All"} if dry_run else {})
         return dict(self.cluster.call("POST", self._path(), self._here(run), query=query))
 
     def try_out(self, run: Resource) -> Resource:
-        """Return what the server would store (dry run). Raises Refused."""
+        """Return what the server would store (dry run). Raises ApiError."""
         return self.create(run, dry_run=True)
 
     def refusal_of(self, run: Resource) -> str:
@@ -87,10 +87,10 @@ class Runs:
             self.try_out(run)
         except ApiError as refused:
             return str(refused)
-        raise AssertionError(f"the server took {json.dumps(run)}")
+        raise AssertionError(f"the server accepted {json.dumps(run)}")
 
     def apply(self, run: Resource) -> Resource:
-        """Apply server-side, as GitOps tools do. Raises Refused."""
+        """Apply server-side, as GitOps tools do. Raises ApiError."""
         path = self._path(run["metadata"]["name"])
         query = {"fieldManager": "specbench-tests", "force": "true", "fieldValidation": "Strict"}
         return dict(self.cluster.call("PATCH", path, self._here(run), query=query, kind=APPLY))
@@ -100,11 +100,11 @@ class Runs:
         return dict(self.cluster.call("GET", self._path(name)))
 
     def set_status(self, name: str, status: dict[str, Any]) -> None:
-        """Write the status, as the operator does. Raises Refused."""
+        """Write the status, as the operator does. Raises ApiError."""
         self.cluster.call("PATCH", f"{self._path(name)}/status", {"status": status}, kind=MERGE)
 
     def table(self, name: str) -> tuple[list[str], list[Any]]:
-        """Columns and cells of `kubectl get sbr NAME -o wide`: the server makes the table, kubectl prints it."""
+        """Columns and cells of `kubectl get sbr NAME -o wide`, as rendered by the server."""
         table = self.cluster.call("GET", self._path(name), accept=TABLE)
         return [column["name"] for column in table["columnDefinitions"]], table["rows"][0]["cells"]
 

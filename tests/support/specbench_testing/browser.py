@@ -25,40 +25,40 @@ ANSWER_S = 60
 
 @dataclass
 class Tab:
-    """One page. `asked`: every address it fetched; `complained`: what its console and its engine said of errors."""
+    """One page. `requested`: every URL it fetched; `errors`: the messages of its console and its engine."""
 
     socket: aiohttp.ClientWebSocketResponse
-    asked: list[str] = field(default_factory=list)
-    complained: list[str] = field(default_factory=list)
+    requested: list[str] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
     _count: int = 0
     _loaded: int = 0
 
     async def call(self, method: str, **parameters: Any) -> dict[str, Any]:
-        """Ask the browser, and note what it tells meanwhile. Raises RuntimeError with what it refuses."""
+        """Call a DevTools method and note other messages meanwhile. Raises RuntimeError with the browser's error."""
         self._count += 1
         await self.socket.send_json({"id": self._count, "method": method, "params": parameters})
         while True:
-            told = await self.socket.receive_json(timeout=ANSWER_S)
-            if told.get("id") == self._count:
-                if "error" in told:
-                    raise RuntimeError(f"{method}: {told['error']}")
-                result: dict[str, Any] = told["result"]
+            message = await self.socket.receive_json(timeout=ANSWER_S)
+            if message.get("id") == self._count:
+                if "error" in message:
+                    raise RuntimeError(f"{method}: {message['error']}")
+                result: dict[str, Any] = message["result"]
                 return result
-            self._note(told)
+            self._note(message)
 
-    def _note(self, told: dict[str, Any]) -> None:
-        method, parameters = told.get("method"), told.get("params", {})
+    def _note(self, message: dict[str, Any]) -> None:
+        method, parameters = message.get("method"), message.get("params", {})
         if method == "Network.requestWillBeSent":
-            self.asked.append(parameters["request"]["url"])
+            self.requested.append(parameters["request"]["url"])
         elif method == "Page.loadEventFired":
             self._loaded += 1
         elif method in {"Runtime.exceptionThrown", "Log.entryAdded", "Runtime.consoleAPICalled"}:
-            self.complained.append(str(parameters))
+            self.errors.append(str(parameters))
 
     async def open(self, page: Path) -> None:
         """Load a file and wait until it is loaded."""
-        for room in ("Page", "Network", "Log", "Runtime"):
-            await self.call(f"{room}.enable")
+        for domain in ("Page", "Network", "Log", "Runtime"):
+            await self.call(f"{domain}.enable")
         before = self._loaded
         await self.call("Page.navigate", url=page.as_uri())
         while self._loaded == before:
@@ -73,27 +73,27 @@ class Tab:
 
     async def value(self, script: str) -> Any:
         """Return the value of a JavaScript expression as JSON."""
-        told = await self.call("Runtime.evaluate", expression=script, returnByValue=True)
-        if "exceptionDetails" in told:
-            raise RuntimeError(told["exceptionDetails"]["exception"]["description"])
-        return told["result"].get("value")
+        message = await self.call("Runtime.evaluate", expression=script, returnByValue=True)
+        if "exceptionDetails" in message:
+            raise RuntimeError(message["exceptionDetails"]["exception"]["description"])
+        return message["result"].get("value")
 
     async def picture(self, *, whole: bool = False) -> bytes:
         """Return a PNG of the viewport or of the whole page."""
-        told = await self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
-        return base64.b64decode(told["data"])
+        message = await self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
+        return base64.b64decode(message["data"])
 
     async def paper(self) -> bytes:
-        """Return the page as PDF, as a reader who prefers dark prints it: its own CSS decides on size and margins."""
+        """Return the page as PDF with a dark colour scheme; its own CSS sets size and margins."""
         features = [{"name": "prefers-color-scheme", "value": "dark"}]
         await self.call("Emulation.setEmulatedMedia", media="print", features=features)
-        told = await self.call("Page.printToPDF", preferCSSPageSize=True, printBackground=False)
-        return base64.b64decode(told["data"])
+        message = await self.call("Page.printToPDF", preferCSSPageSize=True, printBackground=False)
+        return base64.b64decode(message["data"])
 
 
 @dataclass
 class Browser:
-    """The browser, for one test or many: a process of its own and a folder of its own."""
+    """A headless browser with its own process and profile folder, for one or more tests."""
 
     folder: Path
 
@@ -102,7 +102,7 @@ class Browser:
         pipe = asyncio.subprocess.PIPE
         self._process = await asyncio.create_subprocess_exec(*command, stderr=pipe, start_new_session=True)
         self._address = await asyncio.wait_for(_address(self._process), ANSWER_S)
-        self._drain = asyncio.create_task(_emptied(self._process))
+        self._drain = asyncio.create_task(_drain(self._process))
         self._session = aiohttp.ClientSession()
         return self
 
@@ -128,15 +128,15 @@ class Browser:
 
 async def _address(process: Process) -> str:
     assert process.stderr is not None
-    told = b""
+    message = b""
     async for line in process.stderr:
-        told += line
+        message += line
         if found := re.search(rb"DevTools listening on ws://([^/]+)/", line):
             return found.group(1).decode()
-    raise RuntimeError(f"chromium ended: {told.decode()}")
+    raise RuntimeError(f"chromium ended: {message.decode()}")
 
 
-async def _emptied(process: Process) -> None:
+async def _drain(process: Process) -> None:
     assert process.stderr is not None
     async for _ in process.stderr:
         pass

@@ -1,7 +1,7 @@
-"""A small world for campaigns: a store of resources, and runs to which fate does what the run's own operator tells.
+"""A store of campaigns and runs; the tests set the status of runs as the run controller would.
 
-A run holds its GPUs from `launch` until it ends or has seen that it is suspended; its status tells of that once a
-minute, as the real one does, and the world keeps what was truly held.
+A run holds its GPUs from `launch` until it ends or is released after a suspension. Its status reports this once a
+minute, as the real one does; `held` contains the true amount.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class CampaignWorld:
         self.reconciler = CampaignReconciler(*parts, self.telemetry, lambda: self.now)
         self.store.put(campaign({"spec.template.spec.placement": {"gpus": GPUS}, **self.edits}, name=NAME))
         self.held: dict[str, float] = {}
-        """UID of a run → GPU-seconds that its engines truly held."""
+        """UID of a run → GPU-seconds that its engines held."""
         self.requeue_after_s: float | None = None
 
     @property
@@ -56,7 +56,7 @@ class CampaignWorld:
 
     @property
     def now(self) -> datetime:
-        """The time."""
+        """The current time."""
         return self.store.now
 
     @property
@@ -66,18 +66,18 @@ class CampaignWorld:
 
     @property
     def status(self) -> CampaignStatus:
-        """What was told."""
+        """The status of the campaign."""
         return CampaignStatus.model_validate(self.resource.get("status") or {})
 
     @property
     def runs(self) -> dict[str, Raw]:
-        """All SpecBenchRuns there are, in the order in which they were made."""
+        """All SpecBenchRuns in order of creation."""
         found = [raw for (kind, _), raw in self.store.objects.items() if kind == "SpecBenchRun"]
         return {raw["metadata"]["name"]: raw for raw in found}
 
     @property
-    def mine(self) -> dict[str, Raw]:
-        """Those that belong to the campaign."""
+    def owned_runs(self) -> dict[str, Raw]:
+        """The runs that the campaign owns."""
         owner = self.resource["metadata"]["uid"]
         return {
             name: run
@@ -90,8 +90,8 @@ class CampaignWorld:
         """Reasons of all events so far."""
         return [raw["reason"] for (kind, _), raw in self.store.objects.items() if kind == "Event"]
 
-    def said(self, kind: CampaignConditionType) -> tuple[ConditionStatus, str]:
-        """A condition's status and reason."""
+    def status_and_reason(self, kind: CampaignConditionType) -> tuple[ConditionStatus, str]:
+        """Status and reason of a condition."""
         row = {row.type: row for row in self.status.conditions}[kind]
         return row.status, row.reason
 
@@ -99,36 +99,36 @@ class CampaignWorld:
         """A condition's message."""
         return {row.type: row for row in self.status.conditions}[kind].message
 
-    def look(self) -> ReconcileResult:
-        """One reconciliation."""
+    def reconcile(self) -> ReconcileResult:
+        """Reconcile once."""
         outcome = self.reconciler.reconcile(KEY)
         self.requeue_after_s = outcome.requeue_after_s
         return outcome
 
     def settle(self, most: int = 6) -> None:
-        """Look until nothing changes."""
+        """Reconcile until nothing changes."""
         for _ in range(most):
             before = dict(self.store.objects), self.resource["metadata"]["resourceVersion"]
             try:
-                self.look()
+                self.reconcile()
             except Changed:
                 continue
             if before == (dict(self.store.objects), self.resource["metadata"]["resourceVersion"]):
                 return
 
     def edit(self, path: str, value: Any) -> None:
-        """Somebody edits the campaign."""
+        """Edit a field of the campaign."""
         edit(self.resource, path, value)
         self.resource["metadata"]["generation"] += 1
         self.store.touch(self.resource)
 
     def lose_status(self) -> None:
-        """Its status is gone."""
+        """Delete the campaign's status."""
         self.resource.pop("status", None)
         self.store.touch(self.resource)
 
     def pass_time(self, seconds: float) -> None:
-        """Time passes; engines hold their GPUs through it."""
+        """Advance the clock; active engines hold their GPUs."""
         self.store.now += timedelta(seconds=seconds)
         for run in self.runs.values():
             if holds_gpus(run):
@@ -137,21 +137,21 @@ class CampaignWorld:
                 self._write_held(run)
 
     def launch(self, name: str) -> None:
-        """Its engine serves, and its client measures."""
-        self._tell(name, phase="Running", gpuSecondsUntil=format_timestamp(self.now), gpuSecondsHeld=0.0)
+        """The run's engine serves, and its client measures."""
+        self._set_status(name, phase="Running", gpuSecondsUntil=format_timestamp(self.now), gpuSecondsHeld=0.0)
 
     def release(self, name: str) -> None:
-        """Its operator has seen that it is suspended: the GPUs are given back."""
+        """The run controller sees the suspension and releases the GPUs."""
         self._write_held(self.runs[name], at_once=True)
-        self._tell(name, phase="Suspended")
+        self._set_status(name, phase="Suspended")
 
     def finish(self, name: str, *, trustworthy: bool = True, speedup: float = 1.5, gate: str = "") -> None:
-        """It ends with results."""
+        """The run ends with results."""
         self._write_held(self.runs[name], at_once=True)
         rows = {"Ready": "True", "Reconciling": "False", "Stalled": "False", "ResultsStored": "True"}
         rows |= {"Trustworthy": str(trustworthy)} | ({"GatePassed": gate} if gate else {})
         interval = {"value": speedup, "low": speedup - 0.1, "high": speedup + 0.1}
-        self._tell(
+        self._set_status(
             name,
             phase="Succeeded",
             progress="2/2",
@@ -162,37 +162,39 @@ class CampaignWorld:
             conditions=conditions(rows),
         )
 
-    def fail(self, name: str, reason: str = "OOMKilled", phase: str = "Failed", *, mendable: bool = False) -> None:
-        """It ends without results; or has failed, and has not ended, for it can be mended by hand."""
+    def fail(self, name: str, reason: str = "OOMKilled", phase: str = "Failed", *, recoverable: bool = False) -> None:
+        """The run ends without results; if `recoverable`, it has failed but can be fixed by hand and has not ended."""
         self._write_held(self.runs[name], at_once=True)
         rows = conditions({"Ready": "False", "Reconciling": "False", "Stalled": "True"}, reason)
-        ended = {} if mendable else {"completionTime": format_timestamp(self.now)}
-        self._tell(name, phase=phase, conditions=rows, **ended)
+        ended = {} if recoverable else {"completionTime": format_timestamp(self.now)}
+        self._set_status(name, phase=phase, conditions=rows, **ended)
 
     def queue(self, name: str) -> None:
-        """It waits for quota."""
-        self._tell(name, phase="Pending", conditions=conditions({"Queued": "True"}, "WaitingForQuota"))
+        """The run waits for quota."""
+        self._set_status(name, phase="Pending", conditions=conditions({"Queued": "True"}, "WaitingForQuota"))
 
     def delete(self, name: str) -> None:
-        """Somebody deletes it."""
+        """Delete the run."""
         del self.store.objects["SpecBenchRun", name]
 
     def suspend_by_hand(self, name: str, *, suspend: bool = True) -> None:
-        """Somebody suspends it, or lets it go on."""
+        """Suspend or resume the run by hand."""
         self.runs[name]["spec"]["suspend"] = suspend
         self.store.touch(self.runs[name])
 
     def finish_all(self, most: int = 20) -> None:
-        """Every run that the campaign creates ends well, until none is created any more."""
+        """Finish every run that the campaign creates, until it creates no more."""
         for _ in range(most):
             self.settle()
-            unfinished = [name for name, run in self.mine.items() if not has_ended(run) and not run["spec"]["suspend"]]
+            unfinished = [
+                name for name, run in self.owned_runs.items() if not has_ended(run) and not run["spec"]["suspend"]
+            ]
             if not unfinished:
                 return
             for name in unfinished:
                 self.finish(name)
 
-    def _tell(self, name: str, **fields: Any) -> None:
+    def _set_status(self, name: str, **fields: Any) -> None:
         run = self.runs[name]
         run["status"] = {**run.get("status", {}), **fields}
         self.store.touch(run)
@@ -207,7 +209,7 @@ class CampaignWorld:
 
 
 def conditions(rows: Mapping[str, str], reason: str = "Because") -> list[dict[str, str]]:
-    """As a run's status has them."""
+    """Conditions as in the status of a run."""
     return [
         {"type": kind, "status": status, "reason": reason, "message": "", "lastTransitionTime": "2026-01-02T12:00:00Z"}
         for kind, status in rows.items()
@@ -215,10 +217,10 @@ def conditions(rows: Mapping[str, str], reason: str = "Because") -> list[dict[st
 
 
 def holds_gpus(run: Raw) -> bool:
-    """Whether its engine holds GPUs."""
+    """Whether the run's engine holds GPUs."""
     return bool(run.get("status", {}).get("phase") == "Running")
 
 
 def has_ended(run: Raw) -> bool:
-    """Whether it has ended."""
+    """Whether the run has ended."""
     return bool(run.get("status", {}).get("completionTime"))

@@ -13,7 +13,7 @@ import yaml
 
 CHART = Path(__file__).resolve().parents[3] / "helm/specbench"
 KUBERNETES = "1.35.4"
-"""Helm alone takes an old version where there is no cluster to ask."""
+"""Without a cluster, Helm assumes an old Kubernetes version."""
 
 
 class ChartRefused(Exception):
@@ -42,7 +42,7 @@ class Rendered:
 
 @dataclass(frozen=True)
 class Helm:
-    """The program."""
+    """The Helm program."""
 
     program: Path
 
@@ -50,11 +50,11 @@ class Helm:
         self, values: Mapping[str, Any] | None = None, *, version: str = KUBERNETES, namespace: str = "team"
     ) -> Rendered:
         """Render the release `bench`. Raises ChartRefused."""
-        wanted = ["--namespace", namespace, "--kube-version", version, "--values", "-"]
-        return Rendered(self.run("template", "bench", str(CHART), *wanted, stdin=json.dumps(values or {})))
+        options = ["--namespace", namespace, "--kube-version", version, "--values", "-"]
+        return Rendered(self.run("template", "bench", str(CHART), *options, stdin=json.dumps(values or {})))
 
     def run(self, *arguments: str, stdin: str = "", kubeconfig: Path | None = None) -> str:
-        """Call it. Raises ChartRefused."""
+        """Run Helm. Raises ChartRefused."""
         cluster = ["--kubeconfig", str(kubeconfig)] if kubeconfig else []
         command = [str(self.program), *arguments, *cluster]
         done = subprocess.run(command, input=stdin, capture_output=True, text=True, check=False)

@@ -1,6 +1,6 @@
-"""Small chat templates in the shapes of the field's own, and a small tokenizer to apply them with.
+"""Small chat templates in the shapes of common model families, and a small tokenizer to apply them with.
 
-The templates are written for the tests: each has what makes its family hard, and nothing of anybody's text.
+The templates are written for the tests: each has the difficulties of its family, and no text of the original.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ CHATML = """\
     {{- '<|im_start|>' + message.role + '\\n' + message.content | trim + '<|im_end|>' }}
 {% endfor %}
 {% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"""
-"""Whitespace that trim_blocks and lstrip_blocks decide over."""
+"""Whitespace that depends on trim_blocks and lstrip_blocks."""
 DATED = """\
 {{- bos_token }}
 {%- if not date_string is defined %}
@@ -37,7 +37,7 @@ DATED = """\
     {{- '<|head|>' + message.role + '<|/head|>\\n\\n' + message.content + '<|eot|>' }}
 {%- endfor %}
 {%- if add_generation_prompt %}{{- '<|head|>assistant<|/head|>\\n\\n' }}{% endif %}"""
-"""The template writes the beginning-of-sequence token, which the tokenizer would add too, and asks for today."""
+"""The template writes the beginning-of-sequence token, which the tokenizer also adds, and today's date."""
 THINKING = """\
 {%- set ns = namespace(last=messages | length - 1) %}
 {%- for message in messages[::-1] %}
@@ -60,7 +60,7 @@ THINKING = """\
 {%- if add_generation_prompt %}
     {{- '<|im_start|>assistant\\n' + ('<think>\\n\\n</think>\\n\\n' if enable_thinking is false else '<think>\\n') }}
 {%- endif %}"""
-"""Loop controls, a namespace, generation marks, a variable of the user's, and a thought that the prompt opens."""
+"""Loop controls, a namespace, generation marks, a user variable, and reasoning that the prompt opens."""
 HARMONY = """\
 {%- macro said(role, channel, text) %}
     {{- '<|start|>' + role + ('<|channel|>' + channel if channel else '') + '<|message|>' + text + '<|end|>' }}
@@ -76,7 +76,7 @@ HARMONY = """\
     {%- endif %}
 {%- endfor %}
 {%- if add_generation_prompt %}{{- '<|start|>assistant' }}{% endif %}"""
-"""Macros, channels, and a refusal of an answer that still holds them."""
+"""Macros, channels, and a refusal of an answer that contains channels."""
 
 TOOLED = """\
 {%- if tools %}{{- '<|im_start|>system\\n# Tools' }}
@@ -92,7 +92,7 @@ TOOLED = """\
     {{- '<|im_end|>\\n' }}
 {%- endfor %}
 {%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' }}{% endif %}"""
-"""Tools, calls of them whose content is null, and their results."""
+"""Tools, tool calls with null content, and their results."""
 
 SHAPES = {"tooled": TOOLED, "chatml": CHATML, "dated": DATED, "thinking": THINKING, "harmony": HARMONY}
 SPECIAL = (
@@ -100,54 +100,54 @@ SPECIAL = (
     "<|start|>", "<|end|>", "<|message|>", "<|channel|>", "<|return|>",
 )  # fmt: skip
 PLAIN = ("<think>", "</think>")
-"""Tokens of their own that are not special: engines leave them in a text."""
+"""Added tokens that are not special: engines keep them in a text."""
 TEXT = ["the quick brown fox jumps over the lazy dog", "how many tokens are there in an answer of a tiny model"]
 
 
 @dataclass(frozen=True)
 class Conversation:
-    """A case: which shape, what is said, and what the template is told."""
+    """A test case: the template, the messages and the template variables."""
 
     shape: str
     messages: list[dict[str, Any]]
     kwargs: Mapping[str, Any] = field(default_factory=dict)
 
 
-def said(*texts: str, system: str | None = None) -> list[dict[str, str]]:
-    """A chat of user and assistant in turns."""
+def chat(*texts: str, system: str | None = None) -> list[dict[str, str]]:
+    """A chat that alternates user and assistant."""
     opening = [] if system is None else [{"role": "system", "content": system}]
     roles = ("user", "assistant")
     return opening + [{"role": roles[index % 2], "content": text} for index, text in enumerate(texts)]
 
 
-_TWO = said('  the quick <b>fox</b> & "dog"  ', "an answer 😀", "how many\n\ntokens?")
+_TWO = chat('  the quick <b>fox</b> & "dog"  ', "an answer 😀", "how many\n\ntokens?")
 _THOUGHT = [_TWO[0], {**_TWO[1], "reasoning_content": "so\nmany"}, _TWO[2]]
 _CALL = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": {"z": "é", "a": [1, 2.5]}}}
 CALLED: list[dict[str, Any]] = [
-    *said("what is there?"),
+    *chat("what is there?"),
     {"role": "assistant", "content": None, "tool_calls": [_CALL]},
     {"role": "tool", "content": "a fox", "tool_call_id": "c1"},
 ]
 OFFERED = [{"function": {"description": "<b>see</b>", "name": "look"}, "type": "function"}]
 CONVERSATIONS = {
     "tools and their results": Conversation("tooled", CALLED, {"tools": OFFERED}),
-    "chatml": Conversation("chatml", said("the quick brown fox")),
-    "chatml with a system": Conversation("chatml", said("the fox", "jumps", "over", system="  Be long. ")),
+    "chatml": Conversation("chatml", chat("the quick brown fox")),
+    "chatml with a system": Conversation("chatml", chat("the fox", "jumps", "over", system="  Be long. ")),
     "chatml in two turns": Conversation("chatml", _TWO),
-    "dated": Conversation("dated", said("what day is it?")),
-    "dated with a system": Conversation("dated", said("a", "b", "c", system="answer")),
-    "dated by a variable": Conversation("dated", said("what day is it?"), {"date_string": "26 Jul 2024"}),
-    "thinking": Conversation("thinking", said("think of a fox")),
-    "not thinking": Conversation("thinking", said("a fox"), {"enable_thinking": False}),
+    "dated": Conversation("dated", chat("what day is it?")),
+    "dated with a system": Conversation("dated", chat("a", "b", "c", system="answer")),
+    "dated by a variable": Conversation("dated", chat("what day is it?"), {"date_string": "26 Jul 2024"}),
+    "thinking": Conversation("thinking", chat("think of a fox")),
+    "not thinking": Conversation("thinking", chat("a fox"), {"enable_thinking": False}),
     "thought before": Conversation("thinking", _THOUGHT),
-    "with tools": Conversation("thinking", said("a fox"), {"tools": [{"about": "é < & >", "name": "f"}]}),
-    "harmony": Conversation("harmony", said("how many?", "two", "sure?"), {"reasoning_effort": "high"}),
-    "a user who writes special tokens": Conversation("chatml", said("<|im_end|><bos> hi")),
+    "with tools": Conversation("thinking", chat("a fox"), {"tools": [{"about": "é < & >", "name": "f"}]}),
+    "harmony": Conversation("harmony", chat("how many?", "two", "sure?"), {"reasoning_effort": "high"}),
+    "a user who writes special tokens": Conversation("chatml", chat("<|im_end|><bos> hi")),
 }
 
 
 def tokenizer_folder(folder: Path, shape: str, *, special: tuple[str, ...] = SPECIAL) -> Path:
-    """A folder as transformers saves one; the tokenizer would add a <bos> by itself. Skips without the library."""
+    """A folder as transformers saves it; its tokenizer adds <bos>. Skips without the tokenizers library."""
     tokenizers = pytest.importorskip("tokenizers", reason="the extra tokenizers is not installed")
     tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -173,7 +173,7 @@ def tokenizer_folder(folder: Path, shape: str, *, special: tuple[str, ...] = SPE
 
 _TOOL = {"content": "<tool>", "lstrip": False, "rstrip": False, "normalized": False, "single_word": False}
 _NEXT_ID = 332
-"""What a tokenizer of `tokenizer_folder` gives to a token that it has not."""
+"""The id that a tokenizer of `tokenizer_folder` gives to a new token."""
 _CONFIG = "tokenizer_config.json"
 _WITHOUT = {"bos_token": None, "eos_token": None}
 SETTINGS: dict[str, Mapping[str, Any]] = {
@@ -182,9 +182,7 @@ SETTINGS: dict[str, Mapping[str, Any]] = {
         "special_tokens_map.json": {"bos_token": {**_TOOL, "content": "<bos>"}, "eos_token": "<eos>"},
     },
     "a map over the settings": {"special_tokens_map.json": {"bos_token": "<eos>"}},
-    "a token that only the settings have": {
-        _CONFIG: {"added_tokens_decoder": {str(_NEXT_ID): {**_TOOL, "special": True}}}
-    },
+    "a token only in the settings": {_CONFIG: {"added_tokens_decoder": {str(_NEXT_ID): {**_TOOL, "special": True}}}},
     "a token of other flags": {
         _CONFIG: {
             "added_tokens_decoder": {
@@ -194,22 +192,22 @@ SETTINGS: dict[str, Mapping[str, Any]] = {
     },
     "a token of an old file": {"added_tokens.json": {"<tool>": _NEXT_ID}},
     "a special token without a name": {_CONFIG: {"extra_special_tokens": ["<tool>"]}},
-    "the old word for it": {_CONFIG: {"additional_special_tokens": ["<tool>"]}},
-    "a special token by a name of its own": {_CONFIG: {"extra_special_tokens": {"pad_token": "<tool>"}}},
-    "a padding token that only the settings have": {_CONFIG: {"pad_token": "<tool>"}},
-    "a beginning that the tokenizer is told to add": {_CONFIG: {"add_bos_token": True, "add_eos_token": True}},
+    "additional_special_tokens": {_CONFIG: {"additional_special_tokens": ["<tool>"]}},
+    "a named special token": {_CONFIG: {"extra_special_tokens": {"pad_token": "<tool>"}}},
+    "a padding token only in the settings": {_CONFIG: {"pad_token": "<tool>"}},
+    "add_bos_token and add_eos_token": {_CONFIG: {"add_bos_token": True, "add_eos_token": True}},
 }
-"""What may stand beside a tokenizer.json, by file; a value None takes a key out."""
+"""Files next to a tokenizer.json, with their changes; None removes a key."""
 BESIDE = "the fox <tool> jumps <bos> over"
-"""A user's text whose tokens depend on it."""
+"""A user's text whose tokens depend on these files."""
 
 
 def folder_beside(folder: Path, files: Mapping[str, Any]) -> Path:
-    """A tokenizer's folder whose template asks for a beginning, with these files changed or added."""
+    """A tokenizer folder whose template writes <bos>, with these files changed or added."""
     tokenizer_folder(folder, "dated")
-    for name, told in files.items():
+    for name, changes in files.items():
         file = folder / name
         held = json.loads(file.read_text()) if file.exists() else {}
-        kept = {key: value for key, value in (held | dict(told)).items() if value is not None}
+        kept = {key: value for key, value in (held | dict(changes)).items() if value is not None}
         file.write_text(json.dumps(kept))
     return folder

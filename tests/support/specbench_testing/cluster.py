@@ -1,4 +1,4 @@
-"""Access to a real Kubernetes for tests: requests in plain JSON, because the answer's own words are what is tested."""
+"""Access to a real Kubernetes in plain JSON, so that tests see the server's own responses."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 
 
 class ApiError(Exception):
-    """The API server's answer was an error; carries its status code, and its message as text."""
+    """An error response of the API server, with its status code and message."""
 
     def __init__(self, status: int, message: str) -> None:
         self.status = status
@@ -31,8 +31,8 @@ class ApiError(Exception):
 class Cluster:
     """A running cluster, as its administrator.
 
-    `ground` is what hack/cluster offers beside Kubernetes itself (S3, loading images, killing components); None where
-    the cluster is somebody else's.
+    `ground` is what hack/cluster provides beyond Kubernetes (S3, image loading, killing components); None for any
+    other cluster.
     """
 
     kubeconfig: Path
@@ -46,7 +46,7 @@ class Cluster:
 
     @contextmanager
     def namespace(self, purpose: str) -> Iterator[str]:
-        """A namespace of its own, gone afterwards with all that is in it."""
+        """A new namespace that is deleted afterwards with its contents."""
         name = f"{purpose}-{uuid.uuid4().hex[:8]}"
         self.call("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
         try:
@@ -58,11 +58,11 @@ class Cluster:
         self, method: str, path: str, body: Any = None, *, query: Mapping[str, str] | None = None,
         kind: str = "application/json", accept: str = "application/json",
     ) -> Any:  # fmt: skip
-        """One request. Raises Refused, whose text is the server's message."""
+        """Send one request. Raises ApiError with the server's message."""
         return json.loads(self._request(method, path, body, query, {"Content-Type": kind, "Accept": accept}))
 
     def text(self, path: str) -> str:
-        """What is read at a path that answers in plain text, such as a pod's log. Raises Refused."""
+        """Read a path that returns plain text, such as a pod's log. Raises ApiError."""
         return self._request("GET", path, None, None, {}).decode()
 
     def _request(

@@ -1,4 +1,4 @@
-"""One run on a cluster, seen as a user sees it: its status, its children, its events. Nothing of ours is asked."""
+"""One run on a cluster as a user sees it, through the Kubernetes API only: its status, children and events."""
 
 from __future__ import annotations
 
@@ -34,47 +34,47 @@ class ClusterRun:
 
     @property
     def path(self) -> str:
-        """Its address."""
+        """The API path of the run."""
         return f"/apis/{API_VERSION}/namespaces/{self.namespace}/{RUN.plural}/{self.name}"
 
     def status(self) -> dict[str, Any]:
-        """As it stands; empty before the operator saw it."""
+        """The current status; empty before the first reconcile."""
         return dict(retry_until_available(lambda: self.cluster.call("GET", self.path)).get("status") or {})
 
     def phase(self) -> str:
-        """Its phase."""
+        """The current phase."""
         return str(self.status().get("phase", ""))
 
-    def said(self, kind: str) -> tuple[str, str, str]:
+    def condition(self, kind: str) -> tuple[str, str, str]:
         """Status, reason and message of a condition."""
         rows = [row for row in self.status().get("conditions", []) if row["type"] == kind]
         return (rows[0]["status"], rows[0]["reason"], rows[0]["message"]) if rows else ("", "", "")
 
-    def reaches(self, *phases: str, within_s: float = WITHIN_S) -> dict[str, Any]:
-        """Wait for one of some phases; the status in which it was reached. An end that was not awaited fails."""
+    def wait_for_phase(self, *phases: str, within_s: float = WITHIN_S) -> dict[str, Any]:
+        """Wait for one of these phases and return the status; fails if the run ends in another phase."""
         seen: dict[str, Any] = {}
 
-        def there() -> bool:
+        def reached() -> bool:
             seen.update(self.status())
             phase = seen.get("phase", "")
             assert phase in phases or phase not in ENDED, f"{self.name} is {phase}: {seen}"
             return phase in phases
 
-        eventually(there, f"{self.name} is not {phases}: {seen}", within_s)
+        eventually(reached, f"{self.name} is not {phases}: {seen}", within_s)
         return seen
 
     def ends(self, phase: str = "Succeeded", within_s: float = WITHIN_S) -> dict[str, Any]:
-        """Wait until all is over, GPUs included; the status of then."""
-        self.reaches(phase, within_s=within_s)
+        """Wait until the run has ended and its GPUs are free; return its status."""
+        self.wait_for_phase(phase, within_s=within_s)
 
-        def over() -> dict[str, Any]:
+        def completed_status() -> dict[str, Any]:
             status = self.status()
             return status if status.get("completionTime") else {}
 
-        return eventually(over, f"{self.name} does not come to an end")
+        return eventually(completed_status, f"{self.name} does not end")
 
     def children(self, kind: str, role: str = "") -> list[Resource]:
-        """Its children of one kind, and perhaps of one role."""
+        """Children of one kind, optionally of one role."""
         path = f"{_ROOTS[kind]}/namespaces/{self.namespace}/{kind}"
         labels = f"specbench.io/run-uid={self.uid}" + (f",specbench.io/role={role}" if role else "")
         return list(
@@ -85,13 +85,13 @@ class ClusterRun:
         """Names of pods that have not ended."""
         return [pod["metadata"]["name"] for pod in self.children("pods", role) if is_living(pod)]
 
-    def at_work(self) -> list[str]:
-        """Whatever of it could still run or be reached: living pods, Jobs that have not ended, Services."""
+    def active_objects(self) -> list[str]:
+        """Everything that can still run or be reached: living pods, active Jobs, Services."""
         jobs = [job["metadata"]["name"] for job in self.children("jobs") if not _has_ended(job)]
         return [*self.living(), *jobs, *(row["metadata"]["name"] for row in self.children("services"))]
 
     def gpus(self) -> int:
-        """GPUs that its living pods ask for."""
+        """GPUs that its living pods request."""
         return sum(gpus_of(pod) for pod in self.children("pods") if is_living(pod))
 
     def reasons(self) -> set[str]:
@@ -101,9 +101,9 @@ class ClusterRun:
             row["reason"] for row in retry_until_available(lambda: self.cluster.call("GET", path, query=query)["items"])
         }
 
-    def tells(self, *reasons: str) -> None:
-        """Wait for Events with these reasons: they are posted after the status that they tell of."""
-        eventually(lambda: set(reasons) <= self.reasons(), f"{self.name} does not tell all of {reasons}")
+    def wait_for_events(self, *reasons: str) -> None:
+        """Wait for Events with these reasons; Events are posted after the status."""
+        eventually(lambda: set(reasons) <= self.reasons(), f"{self.name} does not have all Events {reasons}")
 
     def suspend(self, *, suspended: bool) -> None:
         """Set spec.suspend."""
@@ -112,9 +112,9 @@ class ClusterRun:
         )
 
     def delete(self) -> None:
-        """Delete it, and wait until it is gone; its children may still be there."""
+        """Delete the run and wait until it is gone; its children may still exist."""
         retry_until_available(lambda: self.cluster.call("DELETE", self.path, {"propagationPolicy": "Background"}))
-        eventually(lambda: not self._exists(), f"{self.name} is still there")
+        eventually(lambda: not self._exists(), f"{self.name} still exists")
 
     def _exists(self) -> bool:
         try:
@@ -127,12 +127,12 @@ class ClusterRun:
 
 
 def is_living(pod: Resource) -> bool:
-    """Whether a pod may hold what it asked for."""
+    """Whether a pod may hold the resources it requests."""
     return pod["status"].get("phase") not in ("Succeeded", "Failed")
 
 
 def gpus_of(pod: Resource) -> int:
-    """GPUs that a pod asks for."""
+    """GPUs that a pod requests."""
     limits = (row.get("resources", {}).get("limits", {}) for row in pod["spec"]["containers"])
     return sum(int(row.get("nvidia.com/gpu", 0)) for row in limits)
 

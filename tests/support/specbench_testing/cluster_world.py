@@ -1,7 +1,7 @@
 """A simulated cluster and S3 for the operator's pure code, changed by decisions and by injected events.
 
-No mock: `decide` is given what it would be given in a cluster. The world only plays what Kubernetes does with a
-decision (Jobs appear, pods go with their Jobs), and tests play fate: pods get ready, crash, vanish, S3 goes away.
+`decide_run` gets the same input as in a cluster. The world applies its decisions as Kubernetes would (Jobs
+appear, pods go with their Jobs), and tests inject events: pods get ready, crash or vanish, S3 goes away.
 """
 
 from __future__ import annotations
@@ -81,10 +81,10 @@ class ClusterWorld:
     summary: RunSummary | None = None
     answering: tuple[int, int] | None = None
     answered_at: datetime | None = None
-    """None: it is told anew all the time."""
+    """None: always the current time."""
     last_launch: StoredLaunch | None = None
     launches_there: dict[int, int] = field(default_factory=dict)
-    """By group: the last launch of which the results tell."""
+    """By group: the last launch in the stored results."""
     plan_there: str | None = None
     trouble: StoreFailure | None = None
     gate: GateReport | None = None
@@ -104,23 +104,23 @@ class ClusterWorld:
         return RunStatus.model_validate(self.run.get("status", {}))
 
     def condition(self, kind: ConditionType) -> Condition:
-        """One condition of it."""
+        """One condition of the status."""
         return {row.type: row for row in self.status.conditions}[kind]
 
-    def said(self, kind: ConditionType) -> tuple[str, str]:
-        """Its status and reason."""
+    def status_and_reason(self, kind: ConditionType) -> tuple[str, str]:
+        """Status and reason of a condition."""
         row = self.condition(kind)
         return row.status.value, row.reason
 
     def group(self, index: int) -> GroupStatus:
-        """One group's row."""
+        """The status row of a group."""
         return self.status.groups[index]
 
     def states(self) -> list[GroupState]:
-        """Of all groups."""
+        """The states of all groups."""
         return [row.state for row in self.status.groups]
 
-    # what the operator does
+    # Operations of the operator.
 
     def observed(self) -> RunObservation:
         """Return what the operator observes."""
@@ -133,27 +133,27 @@ class ClusterWorld:
             self.plan_json, tuple(self.nodes), self.trouble or stored, self.trouble or self.gate, self.earlier,
         )  # fmt: skip
 
-    def look(self) -> RunDecision:
+    def reconcile(self) -> RunDecision:
         """Reconcile once and apply the decision to the cluster."""
         decision = decide_run(self.observed(), self.settings, self.now)
         self.follow(decision)
         return decision
 
     def settle(self) -> RunDecision:
-        """Look until nothing more is to be done; pods that were deleted are gone by then."""
+        """Reconcile until nothing changes; deleted pods are removed meanwhile."""
         for _ in range(20):
             before = self.observed()
-            decision = self.look()
+            decision = self.reconcile()
             self.reap()
             if self.observed() == before:
                 return decision
-        raise AssertionError("the operator does not come to rest")
+        raise AssertionError("the operator does not settle")
 
     def follow(self, decision: RunDecision) -> None:
         """Apply a decision as Kubernetes would."""
         for again in decision.relaunch:
             job = self.jobs[again.ref.name]
-            assert job.ref == again.ref, "another Job of this name was told to start over"
+            assert job.ref == again.ref, "the relaunch is for another Job of this name"
             self.jobs[again.ref.name] = replace(job, relaunch=again.relaunch)
         for stop in decision.stop:
             job = self.jobs[stop.ref.name]
@@ -167,16 +167,16 @@ class ClusterWorld:
         self.run["status"] = decision.status.to_dict()
         self.events += decision.events
 
-    # what fate does
+    # Injected events.
 
     def lose_status(self) -> None:
         """Delete the status, which is only a cache."""
         self.run.pop("status", None)
 
-    def look_in_vain(self) -> RunDecision:
-        """Decide, and let the cluster follow, but for the status: that write is refused."""
+    def reconcile_without_status_write(self) -> RunDecision:
+        """Reconcile and apply the decision, except for the status write, which is refused."""
         kept = self.run.get("status")
-        decision = self.look()
+        decision = self.reconcile()
         self.run.pop("status")
         self.run |= {} if kept is None else {"status": kept}
         return decision
@@ -209,27 +209,27 @@ class ClusterWorld:
         return name
 
     def change_pod(self, job: str, **fields: Any) -> None:
-        """The youngest pod of a Job changes."""
+        """Change the youngest pod of a Job."""
         name = [name for name, pod in self.pods.items() if pod.job == job][-1]
         self.pods[name] = replace(self.pods[name], **fields)
 
     def admit(self, job: str) -> None:
-        """Its queue lets a Job start."""
+        """The queue admits a Job."""
         self.jobs[job] = replace(self.jobs[job], suspended=False, started_at=self.now, waits=None)
 
     def hold_back(self, job: str, waits: QueueWait | None = None) -> None:
-        """Its queue takes a Job's pods away; the Job controller deletes them."""
+        """The queue suspends a Job; the Job controller deletes its pods."""
         self.jobs[job] = replace(self.jobs[job], suspended=True, started_at=None, waits=waits)
         self._delete_pods(self.jobs[job])
 
     def serve(self, group: int = 0, attempt: int = 0) -> None:
-        """An engine gets ready, and the client's pod runs."""
+        """Make an engine ready and start its client's pod."""
         self.start_pod(self.engine(group, attempt), ready=True)
-        self.look()
+        self.reconcile()
         self.start_pod(self.client(group, attempt), ready=True)
 
     def end_pod(self, job: str, code: int, *, reason: str = "Error", message: str = "", ran_s: float = 5) -> None:
-        """The youngest pod of a Job ends by itself; the Job controller has not seen it yet."""
+        """End the youngest pod of a Job; the Job controller has not seen it yet."""
         began = self.now
         self.pass_time(ran_s)
         ended = ContainerTerminated(code, reason, message, began, self.now)
@@ -240,32 +240,32 @@ class ClusterWorld:
         self.jobs[job] = replace(self.jobs[job], failure=JobFailure(reason, "Job has failed", self.now))
 
     def crash(self, job: str, code: int = 1, **how: Any) -> None:
-        """A Job's pod ends, and the Job with it."""
+        """End the youngest pod of a Job and fail the Job."""
         self.end_pod(job, code, **how)
         self.fail_job(job)
 
     def fail_client(
         self, code: Exit, reason: str, message: str = "what happened", group: int = 0, attempt: int = 0
     ) -> None:
-        """The client gives up, and says why."""
-        said = Termination(code=code, reason=reason, message=message).to_message()
-        self.crash(self.client(group, attempt), int(code), message=said)
+        """End the client with this exit code, reason and message."""
+        termination = Termination(code=code, reason=reason, message=message).to_message()
+        self.crash(self.client(group, attempt), int(code), message=termination)
 
     def finish_client(self, group: int = 0, attempt: int = 0) -> None:
-        """All points of a group get their manifests, and the client ends well."""
+        """Store the manifests of all points of a group and complete the client."""
         self.measured |= {point.hash for point in self.plan.groups[group].points}
         name = self.client(group, attempt)
         self.end_pod(name, 0, reason="Completed")
         self.jobs[name] = replace(self.jobs[name], complete=True)
 
     def measure(self, group: int = 0, attempt: int = 0) -> None:
-        """A group from launch to release."""
+        """Take a group from launch to release."""
         self.serve(group, attempt)
         self.finish_client(group, attempt)
         self.settle()
 
     def finish_report(self, summary: RunSummary | None = None) -> None:
-        """The report Job ends well."""
+        """Store the summary and complete the report Job."""
         self.summary = summary or summary_of(self.plan, len(self.measured))
         self.jobs[self.report] = replace(self.jobs[self.report], complete=True)
 
@@ -279,50 +279,50 @@ class ClusterWorld:
         self.pods = {name: pod for name, pod in self.pods.items() if pod.job != job}
 
     def reap(self) -> None:
-        """Pods that are being deleted are gone, and so are those whose Job is."""
+        """Remove the pods that are being deleted."""
         self.pods = {name: pod for name, pod in self.pods.items() if pod.deleted_at is None}
 
-    def older_run_left(self, name: str, place: ChildKey) -> None:
-        """A Job of an earlier run of the same name is still there."""
-        self.jobs[name] = Job(ObjectRef("Job", name, f"old-{name}"), OLDER_UID, place, NOON - timedelta(hours=1))
+    def older_run_left(self, name: str, key: ChildKey) -> None:
+        """Add a Job that an earlier run of the same name left."""
+        self.jobs[name] = Job(ObjectRef("Job", name, f"old-{name}"), OLDER_UID, key, NOON - timedelta(hours=1))
 
     def _create(self, manifest: Mapping[str, Any]) -> None:
         meta = manifest["metadata"]
         labels, kind, name = meta["labels"], manifest["kind"], meta["name"]
         number = {key: int(labels[key]) if key in labels else None for key in (LABEL_GROUP, LABEL_ATTEMPT)}
-        place = ChildKey(labels[LABEL_ROLE], number[LABEL_GROUP], number[LABEL_ATTEMPT])
+        key = ChildKey(labels[LABEL_ROLE], number[LABEL_GROUP], number[LABEL_ATTEMPT])
         ref, owner = ObjectRef(kind, name, f"uid-{next(self._uids)}"), meta["ownerReferences"][0]["uid"]
         if kind == "Job":
-            assert name not in self.jobs, f"{name} is there already"
+            assert name not in self.jobs, f"{name} already exists"
             suspended, queue = bool(manifest["spec"].get("suspend")), labels.get(LABEL_KUEUE_QUEUE, "")
             engine_pod = meta.get("annotations", {}).get(ANNOTATION_ENGINE_POD, "")
             started = None if suspended else self.now
             self.jobs[name] = Job(
-                ref, owner, place, self.now, started, suspended=suspended, queue=queue, engine_pod=engine_pod,
+                ref, owner, key, self.now, started, suspended=suspended, queue=queue, engine_pod=engine_pod,
                 engine_nodes=parse_engine_nodes(meta), prior_launches=parse_prior_launches(meta),
             )  # fmt: skip
-            self.launched += [name] if place.role == ROLE_ENGINE else []
+            self.launched += [name] if key.role == ROLE_ENGINE else []
             return
-        assert (kind, name) not in self.objects, f"{kind} {name} is there already"
-        self.objects[kind, name] = ChildObject(ref, owner, place, run_uid=labels[LABEL_RUN_UID])
-        self.plan_json = manifest["data"][PLAN] if place.role == ROLE_PLAN else self.plan_json
+        assert (kind, name) not in self.objects, f"{kind} {name} already exists"
+        self.objects[kind, name] = ChildObject(ref, owner, key, run_uid=labels[LABEL_RUN_UID])
+        self.plan_json = manifest["data"][PLAN] if key.role == ROLE_PLAN else self.plan_json
 
     def _delete(self, ref: ObjectRef) -> None:
         if ref.kind != "Job":
-            thing = self.objects.pop((ref.kind, ref.name), None)
-            assert thing.ref == ref if thing else ref.kind == LWS_KIND, "only a set goes with the Job that owns it"
+            child = self.objects.pop((ref.kind, ref.name), None)
+            assert child.ref == ref if child else ref.kind == LWS_KIND, "only a set is deleted with its owning Job"
             self.plan_json = None if ref.kind == "ConfigMap" else self.plan_json
             if ref.kind == LWS_KIND:
                 self._delete_pods_of(ref.name.removesuffix("-n"))
             return
         job = self.jobs.pop(ref.name)
-        assert job.ref == ref, "another Job of this name was deleted"
-        assert job.owner == UID, "a Job of another run was deleted"
-        self.objects = {key: thing for key, thing in self.objects.items() if thing.owner != ref.uid}
+        assert job.ref == ref, "the deletion is for another Job of this name"
+        assert job.owner == UID, "the deleted Job belongs to this run"
+        self.objects = {key: child for key, child in self.objects.items() if child.owner != ref.uid}
         self._delete_pods(job)
 
     def _delete_pods(self, job: Job) -> None:
-        if not any(thing.owner == job.ref.uid for thing in self.objects.values()):
+        if not any(child.owner == job.ref.uid for child in self.objects.values()):
             self._delete_pods_of(job.ref.name)
 
     def _delete_pods_of(self, job: str) -> None:
@@ -332,8 +332,8 @@ class ClusterWorld:
                 self.pods[name] = replace(pod, deleted_at=gone_at)
 
 
-def first_group_failed(world: ClusterWorld, reason: str, scope: FailureScope = FailureScope.GROUP) -> None:
-    """Group 0 failed for this reason, its engine says so for good, nothing of it lives, and group 1 goes on."""
+def assert_first_group_failed(world: ClusterWorld, reason: str, scope: FailureScope = FailureScope.GROUP) -> None:
+    """Check that group 0 failed for this reason, its Job records it, its pods ended, and group 1 continues."""
     engine = world.jobs[world.engine()]
     assert engine.verdict is not None
     assert (engine.verdict.reason, engine.verdict.scope) == (reason, scope)
@@ -341,18 +341,18 @@ def first_group_failed(world: ClusterWorld, reason: str, scope: FailureScope = F
     assert not [pod for pod in world.pods.values() if pod.alive and pod.job == world.engine()]
     assert (world.group(0).state, world.group(0).reason) == (GroupState.FAILED, reason)
     assert world.launched == [world.engine(0), world.engine(1)]
-    assert world.said(ConditionType.STALLED)[0] == "False"
+    assert world.status_and_reason(ConditionType.STALLED)[0] == "False"
 
 
-def finish_the_other_arm(world: ClusterWorld) -> None:
-    """Group 1 is measured, and the report is made."""
+def finish_other_arm(world: ClusterWorld) -> None:
+    """Measure group 1 and create the report."""
     world.measure(1)
     world.finish_report()
     world.settle()
 
 
 def finished(world: ClusterWorld) -> ClusterWorld:
-    """A run of two groups, from its creation to its answer."""
+    """Take a run of two groups from creation to completion."""
     world.settle()
     world.measure(0)
     world.measure(1)

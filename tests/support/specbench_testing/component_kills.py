@@ -1,4 +1,4 @@
-"""What is killed under a run, and when: one kill of each kind, at a moment that is drawn or given."""
+"""Kills of components during a run: one of each kind, at a random or a given time."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from specbench_testing.retries import retry_until_available
 
 STAGES = ("first engine starts", "first arm is measured", "second engine starts", "second arm is measured", "analysing")
 LONGEST_WAIT_S = 12.0
-"""About as long as one stage lasts, so that every part of it is hit."""
+"""About the duration of one stage, so that every part of it can be hit."""
 _STATES = {"Starting": 0, "Measuring": 1, "Done": 1, "Failed": 1}
 
 
 @dataclass(frozen=True)
 class KillMoment:
-    """So long after a run has come to a stage."""
+    """A time after a run has reached a stage."""
 
     stage: int
     wait_s: float
@@ -31,18 +31,18 @@ class KillMoment:
 
     @classmethod
     def drawn(cls, kind: str, chance: Random) -> KillMoment:
-        """Any; but an engine is not killed while none is needed any more."""
+        """A random time; an engine is killed only while one is still needed."""
         last = len(STAGES) - (1 if kind == "engine" else 0)
         return cls(chance.randrange(last), chance.uniform(0, LONGEST_WAIT_S))
 
     def wait(self, run: ClusterRun) -> None:
-        """Until it has come."""
-        eventually(lambda: stage_of(run) >= self.stage, f"{run.name} does not come so far: {self}", 180)
+        """Wait for this time."""
+        eventually(lambda: stage_of(run) >= self.stage, f"{run.name} does not reach the stage: {self}", 180)
         wait_elapsed(self.wait_s)
 
 
 def stage_of(run: ClusterRun) -> int:
-    """How far a run has come; beyond the last stage where it has ended."""
+    """The current stage of a run; one beyond the last if it has ended."""
     status = run.status()
     if status.get("phase") in ENDED:
         return len(STAGES)
@@ -53,13 +53,13 @@ def stage_of(run: ClusterRun) -> int:
 
 
 def wait_elapsed(seconds: float) -> None:
-    """Some time: the condition is the clock itself."""
+    """Wait for a fixed time; the condition is the clock itself."""
     due = time.monotonic() + seconds
     eventually(lambda: time.monotonic() >= due, within_s=seconds + 10)
 
 
 def kill(kind: str, installed: InstalledProduct, run: ClusterRun, chance: Random) -> str | None:
-    """Kill; what was killed, or None where the run ended before there was anything to kill."""
+    """Kill a component. Returns a description, or None if the run ended before the kill."""
     return _KILLS[kind](installed, run, chance)
 
 
@@ -93,7 +93,7 @@ def _kill_api_server(installed: InstalledProduct, run: ClusterRun, chance: Rando
 
 
 def _kill_pod(installed: InstalledProduct, run: ClusterRun, roles: tuple[str, ...]) -> str | None:
-    """The living pod, or the next one that comes to live."""
+    """Delete the living pod, or the next one that starts."""
 
     def targets() -> list[str]:
         return [name for role in roles for name in run.living(role)]
@@ -111,7 +111,7 @@ def _delete_pod(installed: InstalledProduct, namespace: str, name: str) -> None:
     try:
         retry_until_available(lambda: installed.cluster.call("DELETE", path, {"gracePeriodSeconds": 0}))
     except ApiError as refused:
-        if refused.status != 404:  # it went by itself in this very moment
+        if refused.status != 404:  # the pod ended at the same time
             raise
 
 

@@ -20,7 +20,7 @@ NOT_RECORDED = HttpExchange(None, (), None, {}, 0)
 
 @dataclass(frozen=True)
 class Row:
-    """Return a prompt of a workload."""
+    """A prompt of a workload."""
 
     id: str
     category: str | None = None
@@ -33,7 +33,7 @@ def row(name: str, *texts: str, category: str | None = None) -> Row:
 
 
 class CannedTransport:
-    """A transport that always gives the same exchange, and keeps what was asked."""
+    """A transport that always returns the same exchange and records the requests."""
 
     def __init__(self, exchange: HttpExchange = NOT_RECORDED) -> None:
         self.given = exchange
@@ -50,7 +50,7 @@ def context(
     kind: EngineKind = EngineKind.SIMULATOR,
     **changed: Any,
 ) -> HttpTurnClient:
-    """A point that starts at 0 on the clock; `changed` are fields of its request_config."""
+    """A client whose clock starts at 0; `changed` are fields of its request_config."""
     request_config = RequestConfig(
         endpoint=endpoint,
         engine=Engine(kind=kind, endpoint=endpoint if kind is EngineKind.EXTERNAL else None),
@@ -77,27 +77,29 @@ async def taken(endpoint: str, kind: EngineKind = EngineKind.SIMULATOR, idle_tim
 
 
 def blank_record() -> Record:
-    """A record of a request of which nothing is known."""
+    """A record of a request without any known values."""
     record = run_to_completion(context(CannedTransport()).read_result(turn(), NOT_RECORDED)).record
     return replace(record, error_class=None, error=None)
 
 
 def failure(ended_ns: int, error_class: ErrorClass | None = None) -> HttpExchange:
-    """An exchange that ended then, and how it failed; None: it did not."""
+    """An exchange that ended at this time, with this error or none."""
     return HttpExchange(None, (), None, {}, ended_ns, error_class=error_class, error=error_class and "words")
 
 
-def result_of(asked: Turn, ended_ns: int, reply: str | None = "ok", error_class: str | None = None) -> TurnResult:
-    """What taking this turn gave."""
+def result_of(
+    request_turn: Turn, ended_ns: int, reply: str | None = "ok", error_class: str | None = None
+) -> TurnResult:
+    """The result of this turn."""
     record = replace(
         blank_record(),
-        request_id=f"p-{asked.conversation_index:06d}-{asked.turn}",
-        prompt_id=asked.prompt_id,
-        conversation_id=asked.conversation_id,
-        turn=asked.turn,
-        stream_index=asked.stream_index,
-        phase=asked.phase,
-        intended_ns=asked.intended_ns,
+        request_id=f"p-{request_turn.conversation_index:06d}-{request_turn.turn}",
+        prompt_id=request_turn.prompt_id,
+        conversation_id=request_turn.conversation_id,
+        turn=request_turn.turn,
+        stream_index=request_turn.stream_index,
+        phase=request_turn.phase,
+        intended_ns=request_turn.intended_ns,
         error_class=error_class,
         error=error_class and "words",
     )

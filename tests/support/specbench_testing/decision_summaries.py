@@ -1,4 +1,4 @@
-"""Runs whose figures are given by hand: what a recommendation must make of them is known."""
+"""Runs whose figures are set by hand, so that the expected recommendation is known."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ TOKENS = 100.0
 
 def plan_of(drafters: Sequence[dict[str, Any]] = DRAFTERS, **spec: Any) -> Plan:
     """A plan with a baseline and these drafters."""
-    told = {"spec.drafters": list(drafters), "spec.load": {"concurrency": [1, 8, 32], "repeats": 3}}
-    return expand(run_of({**told, **{f"spec.{name}": value for name, value in spec.items()}}))
+    edits = {"spec.drafters": list(drafters), "spec.load": {"concurrency": [1, 8, 32], "repeats": 3}}
+    return expand(run_of({**edits, **{f"spec.{name}": value for name, value in spec.items()}}))
 
 
 def figure(value: float | None, half: float | None = 0.03, unit: str = "ratio", method: str = BOOTSTRAP) -> Figure:
-    """A figure whose interval reaches `half` on the log scale to both sides; None: it has none."""
+    """A figure whose interval extends by `half` on the log scale to both sides; None: no interval."""
     bounds = None
     if value is not None and half is not None:
         low, high = value * math.exp(-half), value * math.exp(half)
@@ -59,7 +59,9 @@ class Given:
 
     @property
     def cell(self) -> Cell:
-        told = {f"tpot_ms_{each}": figure(self.tpot, self.tpot_half, "ms") for each in ("pooled", "p50", "p95", "p99")}
+        tpot_figures = {
+            f"tpot_ms_{each}": figure(self.tpot, self.tpot_half, "ms") for each in ("pooled", "p50", "p95", "p99")
+        }
         rates = {} if self.acceptance is None else {"acceptance_rate": figure(self.acceptance)}
         compared = self.arm != "none" and self.gain is not None
         level = Level(concurrency=self.load) if isinstance(self.load, int) else Level(rate=self.load)
@@ -73,7 +75,7 @@ class Given:
             figures={
                 "output_tps": figure(self.tps, self.half, "tokens/s"),
                 "output_tokens_mean": figure(TOKENS, 0.01, "tokens"),
-                **told,
+                **tpot_figures,
                 **rates,
             },
             speedup=figure(self.gain, self.half) if compared else None,
@@ -85,7 +87,7 @@ class Given:
 
 
 def summary_of(*given: Given, simulated: bool = False, doubts: Sequence[str] = ()) -> RunSummary:
-    """A run of these cells; `doubts`: checks that found something."""
+    """A run of these cells; `doubts`: checks with a finding."""
     found = [Finding(check=name, severity=Severity.WARNING, message="") for name in doubts]
     return RunSummary(
         namespace="local",

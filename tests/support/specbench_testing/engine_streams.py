@@ -24,7 +24,7 @@ class StreamStep:
 
 @dataclass(frozen=True)
 class DecodedAnswer:
-    """One answer: its first token from the prefill, then steps; `cut` tokens of the last one were never delivered."""
+    """One answer: its first token from the prefill, then steps; `cut` tokens of the last one are not delivered."""
 
     steps: tuple[StreamStep, ...] = ()
     cut: int = 0
@@ -32,7 +32,7 @@ class DecodedAnswer:
 
     @property
     def sizes(self) -> list[int]:
-        """Tokens delivered: the first one, then step by step."""
+        """Tokens delivered: the first one, then those of each step."""
         sizes = [1, *(step.accepted + 1 for step in self.steps)]
         return [*sizes[:-1], sizes[-1] - self.cut]
 
@@ -46,24 +46,24 @@ class DecodedAnswer:
 
     @property
     def delivered(self) -> tuple[int, ...]:
-        """Accepted drafts of each drafting step, as far as they were delivered."""
+        """Delivered accepted drafts of each drafting step."""
         return tuple(size - 1 for size, step in zip(self.sizes[1:], self.steps, strict=True) if step.drafted)
 
 
 def vllm(
     decoded: DecodedAnswer, *, detail: str | None = "detailed", continuous: bool = True, merge: int = 1
 ) -> list[dict[str, Any]]:
-    """vLLM's chunks: one a step, or of `merge` steps.
+    """vLLM's chunks: one per step, or per `merge` steps.
 
-    `detail` is `--per-request-spec-decode-metrics`; None: without it, or without a drafter.
+    `detail` is `--per-request-spec-decode-metrics`; None: neither the flag nor a drafter.
     """
     chunks = [_chunk({"role": "assistant", "content": ""}, usage=_usage(decoded, 0) if continuous else None)]
-    sizes, told = decoded.sizes, 0
+    sizes, so_far = decoded.sizes, 0
     for start in range(0, len(sizes), merge):
         size = sum(sizes[start : start + merge])
-        told += size
+        so_far += size
         finish = "length" if start + merge >= len(sizes) else None
-        usage = _usage(decoded, told) if continuous else None
+        usage = _usage(decoded, so_far) if continuous else None
         chunks.append(_chunk({"content": WORD * size}, finish, usage=usage))
     metrics: dict[str, Any] = {"time_to_first_token_ms": 1.5}
     if detail not in (None, "none"):
@@ -74,10 +74,10 @@ def vllm(
 
 
 def sglang(decoded: DecodedAnswer, *, drafting: bool = True, merge: int = 1) -> list[dict[str, Any]]:
-    """SGLang's chunks: one a step, or of `merge` steps; the reason has one of its own, and so have its drafts."""
+    """SGLang's chunks: one per step, or per `merge` steps; the finish reason and the drafts have their own chunks."""
     chunks = [_chunk({"role": "assistant", "content": ""})]
-    for told, size, _ in _gathered(decoded, merge):
-        chunks.append(_chunk({"content": WORD * size}, usage=_usage(decoded, told)))
+    for so_far, size, _ in _gathered(decoded, merge):
+        chunks.append(_chunk({"content": WORD * size}, usage=_usage(decoded, so_far)))
     chunks.append(_chunk({}, "length"))
     if drafting and decoded.drafting:
         chunks.append({"choices": [], "usage": None, "sglext": {"spec_tokens_details": _sglang_block(decoded)}})
@@ -85,11 +85,11 @@ def sglang(decoded: DecodedAnswer, *, drafting: bool = True, merge: int = 1) -> 
 
 
 def tensorrt_llm(
-    decoded: DecodedAnswer, *, merge: int = 1, prompts_own: int = 1, told: bool = True
+    decoded: DecodedAnswer, *, merge: int = 1, prompts_own: int = 1, with_average: bool = True
 ) -> list[dict[str, Any]]:
-    """TensorRT-LLM's chunks: one an iteration, or of `merge`, with the average so far.
+    """TensorRT-LLM's chunks: one per iteration, or per `merge`, with the average so far.
 
-    `prompts_own`: whether the iteration that read the prompt is counted; `told`: whether the average is.
+    `prompts_own`: whether the prefill iteration is counted; `with_average`: whether chunks contain the average.
     """
     chunks = [_chunk({"role": "assistant"}, usage=_usage(decoded, 0))]
     coalesced = list(_gathered(decoded, merge))
@@ -97,7 +97,7 @@ def tensorrt_llm(
         finish = "length" if tokens == decoded.output_tokens else None
         chunk = _chunk({"content": WORD * size, "reasoning_content": ""}, finish, usage=_usage(decoded, tokens))
         counted = iterations - 1 + prompts_own
-        average = {"avg_decoded_tokens_per_iter": tokens / counted if counted else 0.0} if told else {}
+        average = {"avg_decoded_tokens_per_iter": tokens / counted if counted else 0.0} if with_average else {}
         chunk["choices"][0].update(average)
         chunks.append(chunk)
     usage = {**_usage(decoded, decoded.output_tokens), "prompt_tokens_details": {"cached_tokens": 0}}
@@ -105,9 +105,9 @@ def tensorrt_llm(
 
 
 def llama(decoded: DecodedAnswer, *, ends_itself: bool = False, held_back: int = 1) -> list[dict[str, Any]]:
-    """llama.cpp's chunks: one a token with running totals, or one for `held_back` tokens (a character in parts).
+    """llama.cpp's chunks: one per token with running totals, or per `held_back` tokens (a character in parts).
 
-    `ends_itself`: the last token ends the text, and has no chunk of its own.
+    `ends_itself`: the last token ends the text and has no chunk.
     """
     chunks = [_chunk({"role": "assistant", "content": None})]
     totals = list(_llama_totals(decoded))
@@ -129,13 +129,13 @@ def sse(chunks: Iterable[dict[str, Any]], *, done: bool = True) -> bytes:
 
 
 def arrivals(body: bytes, cuts: Sequence[int] = ()) -> tuple[ReceivedBytes, ...]:
-    """The body cut at these places; the n-th piece arrives at n ns."""
+    """The body cut at these offsets; the n-th piece arrives at n ns."""
     places = [0, *sorted({min(cut, len(body)) for cut in cuts}), len(body)]
     return tuple(ReceivedBytes(number, body[start:end]) for number, (start, end) in enumerate(pairwise(places)))
 
 
 def as_events(chunks: Sequence[dict[str, Any]], *, done: bool = True) -> list[SseEvent]:
-    """Read as if each chunk were one read: the n-th event at n ns."""
+    """Parse each chunk as a separate read; the n-th event arrives at n ns."""
     pieces = [sse([chunk], done=False) for chunk in chunks] + [sse([])] * done
     return parse_events([ReceivedBytes(number, piece) for number, piece in enumerate(pieces)])
 
@@ -152,16 +152,16 @@ def _usage(decoded: DecodedAnswer, completion_tokens: int) -> dict[str, Any]:
 
 
 def _gathered(decoded: DecodedAnswer, merge: int) -> Iterator[tuple[int, int, int]]:
-    """Of each chunk: tokens so far, its own, and steps so far with the prefill among them."""
-    sizes, told = decoded.sizes, 0
+    """For each chunk: tokens so far, its own tokens, and steps so far including the prefill."""
+    sizes, so_far = decoded.sizes, 0
     for start in range(0, len(sizes), merge):
         own = sizes[start : start + merge]
-        told += sum(own)
-        yield told, sum(own), start + len(own)
+        so_far += sum(own)
+        yield so_far, sum(own), start + len(own)
 
 
 def _sglang_block(decoded: DecodedAnswer) -> dict[str, Any]:
-    """Correct drafts before the last step is cut; proposed ones as if every step had as many as the longest."""
+    """Accepted drafts before the last step is cut; proposed drafts as if every step had as many as the longest."""
     steps = decoded.drafting
     deepest, longest = max(step.accepted for step in steps), max(step.drafted for step in steps)
     return {
@@ -175,7 +175,7 @@ def _sglang_block(decoded: DecodedAnswer) -> dict[str, Any]:
 
 
 def _vllm_block(decoded: DecodedAnswer, *, per_step: bool) -> dict[str, Any]:
-    """Counted before the last step is cut, and without the steps that had no drafts."""
+    """Counted before the last step is cut, without the steps that had no drafts."""
     drafting = decoded.drafting
     block: dict[str, Any] = {
         "num_spec_steps": len(drafting),
@@ -189,11 +189,11 @@ def _vllm_block(decoded: DecodedAnswer, *, per_step: bool) -> dict[str, Any]:
 
 
 def _llama_totals(decoded: DecodedAnswer) -> Iterator[dict[str, int]]:
-    """The totals after each token; a step's drafts are counted before its first token."""
+    """The totals after each token; the drafts of a step are counted before its first token."""
     tokens = drafted = accepted = 0
     for size, step in zip(decoded.sizes, (StreamStep(), *decoded.steps), strict=True):
         drafted, accepted = drafted + step.drafted, accepted + step.accepted
         for _ in range(size):
             tokens += 1
-            told = {"draft_n": drafted, "draft_n_accepted": accepted} if drafted else {}
-            yield {"predicted_n": tokens, **told}
+            draft_totals = {"draft_n": drafted, "draft_n_accepted": accepted} if drafted else {}
+            yield {"predicted_n": tokens, **draft_totals}

@@ -1,4 +1,4 @@
-"""Released engine traces as answers: acceptance at every output position, of n-gram and of EAGLE-3."""
+"""Released engine traces as answers: acceptance at every output position, for n-gram and EAGLE-3."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from specbench_testing.shared_files import shared_file
 
 @dataclass(frozen=True)
 class Trace:
-    """One data set: the rows as released, each drafter's own answers, and both cut to the shorter one."""
+    """One data set: the released rows, each drafter's own answers, and both cut to the shorter one."""
 
     rows: tuple[dict[str, Any], ...]
     eagle: DrafterAnswers
@@ -33,7 +33,7 @@ class Trace:
 
 @cache
 def trace(name: str) -> Trace:
-    """`gsm8k` or `cnn`; skips the test where it is not there."""
+    """`gsm8k` or `cnn`; skips the test if the file does not exist."""
     lines = shared_file("data", "traces", f"combined_{name}.jsonl").read_text(encoding="utf-8").splitlines()
     rows = tuple(json.loads(line) for line in lines)
     eagle, ngram = ([trace_answer(row, method) for row in rows] for method in ("eagle", "ngram"))
@@ -48,6 +48,6 @@ def trace_answer(row: dict[str, Any], method: str) -> DraftedAnswer:
 
 
 def accepted_at(answers: AnswerSet, reach: PositionAcceptance, answer: int) -> list[int]:
-    """What a drafter has accepted at each position of one answer."""
+    """Drafts that a drafter has accepted at each position of one answer."""
     start = answers.starts[answer]
     return [int(each) for each in reach.accepted[start : start + answers.output_tokens[answer]]]

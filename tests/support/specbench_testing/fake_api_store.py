@@ -1,7 +1,7 @@
-"""An API server's store in memory, as far as a campaign asks of one: names, UIDs, versions, and their fences.
+"""An in-memory API server with what campaigns need: names, UIDs, versions, and their preconditions.
 
-No mock of ours: observer, actor and reconciler are the real ones, and stand before it as before `cluster.api.Api`. What
-a real server does with a write beyond this is proven in `test_campaign_on_cluster.py`.
+Observer, writer and reconciler are the real ones and use it like `cluster.api.Api`. The further behaviour of a real
+server is tested in `test_campaign_on_cluster.py`.
 """
 
 from __future__ import annotations
@@ -22,28 +22,28 @@ Raw = dict[str, Any]
 
 
 class OperatorKilled(Exception):
-    """The operator was killed before this write."""
+    """The operator is killed before this write."""
 
 
 @dataclass
 class FakeApiStore:
-    """Objects by kind and name, of one namespace."""
+    """Objects by kind and name, in one namespace."""
 
     now: datetime = NOON
     objects: dict[tuple[str, str], Raw] = field(default_factory=dict)
     writes_left: int | None = None
-    """After so many writes the operator dies; None: it lives."""
+    """The number of writes before the operator is killed; None: no kill."""
     refuse: dict[str, OperatorError] = field(default_factory=dict)
-    """Name → how its creation is refused."""
+    """Name → the error of its creation."""
     refuse_changes: dict[str, OperatorError] = field(default_factory=dict)
-    """Name → how each change of it is refused."""
+    """Name → the error of each change."""
     unknown: set[str] = field(default_factory=set)
-    """Kinds that this server does not know."""
+    """Kinds that are not installed."""
 
     def __post_init__(self) -> None:
         self._versions, self._uids = itertools.count(1), itertools.count(1)
         self.created: list[str] = []
-        """Names of runs that were created, each time."""
+        """Names of the created runs, once per creation."""
 
     def get(self, kind: str, namespace: str | None, name: str) -> Raw | None:
         found = self.objects.get((kind, name))
@@ -58,7 +58,7 @@ class FakeApiStore:
         return copy.deepcopy([{"metadata": raw["metadata"]} for raw in found] if bare else found)
 
     def create(self, manifest: Mapping[str, Any]) -> Raw:
-        self._live()
+        self._count_write()
         key = (manifest["kind"], manifest["metadata"]["name"])
         if key in self.objects:
             raise Changed("Conflict", f"{key[1]} exists")
@@ -69,7 +69,7 @@ class FakeApiStore:
         return self.put(manifest)
 
     def put(self, manifest: Mapping[str, Any]) -> Raw:
-        """As somebody else would create it."""
+        """Create an object as another client would."""
         raw: Raw = copy.deepcopy(dict(manifest))
         given = {"uid": f"uid-{next(self._uids)}", "creationTimestamp": format_timestamp(self.now), "generation": 1}
         raw["metadata"] = {**given, **raw["metadata"]}
@@ -78,11 +78,11 @@ class FakeApiStore:
         return raw
 
     def touch(self, raw: Raw) -> None:
-        """Every write gives another version."""
+        """Set a new resource version."""
         raw["metadata"]["resourceVersion"] = str(next(self._versions))
 
     def merge(self, kind: str, namespace: str, name: str, patch: Mapping[str, Any]) -> Raw | None:
-        self._live()
+        self._count_write()
         if name in self.refuse_changes:
             raise self.refuse_changes[name]
         raw = self.objects.get((kind, name))
@@ -99,14 +99,14 @@ class FakeApiStore:
         return copy.deepcopy(raw)
 
     def delete(self, kind: str, namespace: str, name: str, uid: str) -> None:
-        self._live()
+        self._count_write()
         raw = self.objects.get((kind, name))
         if raw is not None and raw["metadata"]["uid"] == uid:
             del self.objects[kind, name]
 
     def apply(self, manifest: Mapping[str, Any], subresource: str = "") -> Raw:
-        self._live()
-        assert subresource == "status", "nothing else is applied"
+        self._count_write()
+        assert subresource == "status", "only status is applied"
         meta = manifest["metadata"]
         raw = self.objects[manifest["kind"], meta["name"]]
         if (meta["uid"], meta["resourceVersion"]) != (raw["metadata"]["uid"], raw["metadata"]["resourceVersion"]):
@@ -115,7 +115,7 @@ class FakeApiStore:
         self.touch(raw)
         return raw
 
-    def _live(self) -> None:
+    def _count_write(self) -> None:
         if self.writes_left is not None:
             if self.writes_left == 0:
                 raise OperatorKilled
@@ -131,7 +131,7 @@ def _selected(raw: Raw, labels: str) -> bool:
 
 
 def _merge(target: Raw, patch: Mapping[str, Any]) -> None:
-    """RFC 7386."""
+    """JSON merge patch (RFC 7386)."""
     for key, value in patch.items():
         if value is None:
             target.pop(key, None)

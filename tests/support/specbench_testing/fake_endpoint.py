@@ -1,4 +1,4 @@
-"""A fake engine on a tick clock: answers requests one by one, and records what was prepared, sent and read."""
+"""A fake engine with a tick clock: answers requests one by one and records what is prepared, sent and read."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from specbench_testing.load_loops import LoopDriver
 
 
 class FakeEndpoint:
-    """Answers requests one clock tick after the other; keeps what was prepared, sent and read."""
+    """Answers one request per clock tick; records what is prepared, sent and read."""
 
     def __init__(self) -> None:
         self.prepared: list[Turn] = []
@@ -48,5 +48,5 @@ class FakeEndpoint:
 
 
 def rows(number: int) -> list[Row]:
-    """Return `count` prompts of one turn: p0, p1, …"""
+    """Return `number` prompts of one turn: p0, p1, …"""
     return [row(f"p{index}") for index in range(number)]

@@ -35,7 +35,7 @@ class DelegatingStore:
 
 
 class RejectingStore(DelegatingStore):
-    """A store that refuses to create what its list names: a server on a bad day."""
+    """A store that refuses to create the listed keys, once each."""
 
     def __init__(self, store: Store, refusals: list[tuple[str, StoreErrorReason]]) -> None:
         super().__init__(store)
@@ -52,7 +52,7 @@ class RejectingStore(DelegatingStore):
 
 
 class InterferingStore(DelegatingStore):
-    """A store in which something happens right before a name is first written: others are at work there."""
+    """A store that calls `act` right before a name is first written, like a concurrent writer."""
 
     def __init__(self, store: Store, name: str, act: Callable[[], object]) -> None:
         super().__init__(store)
@@ -74,12 +74,12 @@ class InterferingStore(DelegatingStore):
 
 
 class HangingStore(DelegatingStore):
-    """A store that takes requests and does not answer: what it is asked for hangs until it may speak."""
+    """A store whose `keys` does not return until `release` is set."""
 
     def __init__(self, store: Store) -> None:
         super().__init__(store)
-        self.speak = threading.Event()
+        self.release = threading.Event()
 
     def keys(self, prefix: str = "") -> list[str]:
-        self.speak.wait()
+        self.release.wait()
         return super().keys(prefix)

@@ -1,4 +1,4 @@
-"""A gate's answer as its Job would write it, without anything measured."""
+"""A gate's report as its Job would write it, without a measurement."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ GATE: dict[str, Any] = {"baselineRef": {"run": "main"}}
 
 
 def digest_of(gate: dict[str, Any] | None = None) -> str:
-    """Of a gate as a user writes it."""
+    """The digest of a gate as a user writes it."""
     return digest_of_gate(Gate.model_validate(gate or GATE))
 
 
 def gate_report(
     reason: GateReason = GateReason.PASSED, gate: dict[str, Any] | None = None, message: str = "3 of 3 tests are fine"
 ) -> GateReport:
-    """gate.json."""
-    asked = Gate.model_validate(gate or GATE)
+    """The contents of gate.json."""
+    parsed_gate = Gate.model_validate(gate or GATE)
     return GateReport(
-        gate_digest=digest_of_gate(asked),
+        gate_digest=digest_of_gate(parsed_gate),
         created="2026-01-02T12:00:00Z",
-        gate=asked,
+        gate=parsed_gate,
         passed=reason is GateReason.PASSED,
         reason=reason,
         message=message,
@@ -37,7 +37,7 @@ def gate_report(
 
 
 def side(name: str, uri: str) -> ComparedResult:
-    """One of the two results."""
+    """One of the two compared results."""
     return ComparedResult(
         uri=uri,
         namespace="default",

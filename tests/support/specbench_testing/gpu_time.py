@@ -1,15 +1,15 @@
-"""For how long a campaign holds GPUs, and how much of that it uses: a simulation over recorded or drawn durations.
+"""How long a campaign holds GPUs and how much of that it uses: a simulation with recorded or random durations.
 
 One launch holds its GPUs from the moment its engine's pod is on a node until that pod is gone:
 
     load       image, weights, compilation, until the engine is ready                           used
-    hand-over  the readiness probe sees it, the client's pod starts, the first completion       held for nothing
+    hand-over  the readiness probe sees it, the client's pod starts, the first completion       idle
     points     each with its warm-up                                                            used
-    between    from one point to the next: records are closed, the next schedule is drawn       held for nothing
-    release    the client ends, the operator sees it, the engine's pod ends                     held for nothing
+    between    from one point to the next: records are closed, the next schedule is drawn       idle
+    release    the client ends, the operator sees it, the engine's pod ends                     idle
 
-Between two launches nothing is held: each has a pod of its own, which is gone before the next one begins; so neither
-the number of launches nor parallelism adds to it. Launches that are lost and repeated are not in it.
+No GPUs are held between two launches: each has its own pod, which is gone before the next one starts. So neither the
+number of launches nor parallelism adds to it. Lost and repeated launches are not included.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from specbench_api.plan.plan import EngineGroup, Plan
 
 @dataclass(frozen=True)
 class LaunchTimes:
-    """Seconds of one launch. `points_s`: one a point; `between_s`: from each to the next."""
+    """Seconds of one launch. `points_s`: per point; `between_s`: between two points."""
 
     load_s: float
     hand_over_s: float
@@ -32,12 +32,12 @@ class LaunchTimes:
 
     @property
     def used_s(self) -> float:
-        """Loads and measured work."""
+        """Seconds of loading and measuring."""
         return self.load_s + sum(self.points_s)
 
     @property
     def held_s(self) -> float:
-        """All of it."""
+        """All seconds in which GPUs are held."""
         return self.used_s + self.hand_over_s + self.between_s * max(len(self.points_s) - 1, 0) + self.release_s
 
 
@@ -50,12 +50,12 @@ class GpuTime:
 
     @property
     def ratio(self) -> float | None:
-        """Held over used: 1 would waste nothing. None where no GPU is asked for."""
+        """Held over used: 1 is no waste. None if no GPU is requested."""
         return self.held / self.used if self.used else None
 
 
 def gpu_time(plans: Iterable[Plan], times: Callable[[Plan, EngineGroup], LaunchTimes]) -> GpuTime:
-    """Of all launches of these runs; `times` says how long each takes."""
+    """GPU time of all launches of these runs; `times` returns the durations of a launch."""
     used = held = 0.0
     for plan in plans:
         for group in plan.groups:

@@ -1,7 +1,7 @@
-"""What tools say of a resource: Flux and kstatus, Argo CD. Light stand-ins for every test, and the real ones.
+"""The health that tools report for a resource: Flux and kstatus, Argo CD. Light stand-ins, and the real programs.
 
-The stand-ins are held to the real ones by tests/test_peers: kstatus' rules to its own program in every `make test`,
-Argo CD's Lua (here Lua 5.1 with the libraries that Argo CD leaves it) to Argo CD's own machine in `make test-peers`.
+tests/test_peers compares the stand-ins with the real ones: kstatus' rules with its own program in every `make test`,
+Argo CD's Lua (here Lua 5.1 with the libraries that Argo CD provides) with Argo CD's own in `make test-peers`.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ FOREIGN = {
     "clusters/flux/benchmarks.yaml": "kustomizations.kustomize.toolkit.fluxcd.io",
     "clusters/flux/source.yaml": "gitrepositories.source.toolkit.fluxcd.io",
 }
-"""Manifests of others' kinds, below GITOPS, and the definitions that they must satisfy."""
+"""Manifests of foreign kinds below GITOPS, and the definitions that they must satisfy."""
 _NOT_IN_ARGO_CD = ("string", "math", "io", "os", "debug", "python")
 
 
 @dataclass(frozen=True)
 class HealthResult:
-    """What a tool says."""
+    """The health that a tool reports."""
 
     status: str
     message: str = ""
 
 
 def kstatus(item: Mapping[str, Any]) -> str:
-    """kstatus' rules for a kind that it does not know (cli-utils, kstatus/status: Compute)."""
+    """kstatus' rules for an unknown kind (cli-utils, kstatus/status: Compute)."""
     meta, status = item["metadata"], item.get("status", {})
     if meta.get("deletionTimestamp"):
         return "Terminating"
@@ -58,29 +58,29 @@ def kstatus(item: Mapping[str, Any]) -> str:
 
 
 class ArgoScript:
-    """health.lua in a Lua as bare as Argo CD's. What Argo CD does before it (a deletion) is not in it."""
+    """health.lua in a Lua as restricted as Argo CD's, without Argo CD's own checks before it (a deletion)."""
 
     def __init__(self) -> None:
         self._lua = lua51.LuaRuntime(register_eval=False, register_builtins=False, unpack_returned_tuples=True)
         for name in _NOT_IN_ARGO_CD:
             self._lua.globals()[name] = None
-        self._tell = self._lua.eval(f"function(obj)\n{HEALTH_LUA.read_text(encoding='utf-8')}\nend")
+        self._evaluate = self._lua.eval(f"function(obj)\n{HEALTH_LUA.read_text(encoding='utf-8')}\nend")
 
     def __call__(self, item: Mapping[str, Any]) -> HealthResult:
-        """What it says of an object."""
-        answer = self._tell(self._lua.table_from(item, recursive=True))
+        """The health of an object."""
+        answer = self._evaluate(self._lua.table_from(item, recursive=True))
         return HealthResult(answer["status"], answer["message"])
 
 
 def health_of(name: str, items: Iterable[Mapping[str, Any]], *arguments: Path) -> list[HealthResult]:
-    """What the real program says of each object. Skips where no cluster is wanted: there is no Go then."""
+    """The health that the real program reports for each object. Skips without a cluster: then there is no Go."""
     if os.environ.get("SPECBENCH_NO_CLUSTER") == "1":
-        pytest.skip(f"SPECBENCH_NO_CLUSTER=1: not judged by {name}, which Go builds")
+        pytest.skip(f"SPECBENCH_NO_CLUSTER=1: not checked by {name}, which is built with Go")
     try:
         call = [str(PEERS[name].built()), *map(str, arguments)]
     except RequirementMissing as error:
         pytest.fail(f"{error}\nSPECBENCH_NO_CLUSTER=1 skips what needs Go.", pytrace=False)
-    asked = "".join(json.dumps(item) + "\n" for item in items)
-    done = subprocess.run(call, input=asked, capture_output=True, text=True, check=False)
+    documents = "".join(json.dumps(item) + "\n" for item in items)
+    done = subprocess.run(call, input=documents, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return [HealthResult(**json.loads(line)) for line in done.stdout.splitlines()]

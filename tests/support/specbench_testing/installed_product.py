@@ -1,7 +1,7 @@
-"""The installed product as tests use it: the chart's release, and a namespace that it watches and nobody else does.
+"""The installed product as tests use it: the chart's release, and a namespace that only this release watches.
 
-A namespace of one session and not all of them: other tests have operators of their own in theirs, and two operators of
-one run would be a fault of the tests.
+The release watches the namespace of one session only: other tests run operators in their own namespaces, and no run
+may have two operators.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from specbench_testing.retries import retry_until_available
 from specbench_testing.s3_results import BUCKET, PROMPTS, StoredRun
 
 QUICK = {"SPECBENCH_IMAGE_PULL_GRACE_S": "10.0", "SPECBENCH_ENGINE_LOST_SETTLE_S": "5.0"}
-"""The operator's patience, where waiting longer would prove no more. With a point: helm's --set makes 10 a number."""
+"""Shorter delays of the operator. With a decimal point, because helm's --set makes 10 a number."""
 _NO_LOG = (400, 404)
 SLOW = ["--base-ms=90"]
-"""An engine so slow that the baseline's point takes some ten seconds: time in which something can happen to it."""
+"""An engine so slow that the baseline's point takes about ten seconds, so that events can occur during it."""
 
 
 def small_run(name: str, edits: Mapping[str, Any] | None = None) -> Resource:
-    """A baseline and one drafter on the simulator, two points: half a minute. Edited by path."""
+    """A baseline and one drafter on the simulator: two points, half a minute. Edited by path."""
     drafter = {"name": "eagle3", "method": "eagle3", "model": "simulated-eagle3", "args": ["--acceptance=0.7"]}
     dataset = {
         "source": "jsonl",
@@ -55,7 +55,7 @@ def small_run(name: str, edits: Mapping[str, Any] | None = None) -> Resource:
 
 @dataclass(frozen=True)
 class InstalledProduct:
-    """The product, and where its runs are made."""
+    """The product, and the namespace of its runs."""
 
     cluster: Cluster
     ground: Ground
@@ -63,19 +63,19 @@ class InstalledProduct:
     namespace: str
 
     def begin(self, purpose: str, edits: Mapping[str, Any] | None = None) -> tuple[ClusterRun, StoredRun]:
-        """Create a small run with a name that was never there before: the run, and its results."""
+        """Create a small run with a new name; returns the run and its results."""
         name = f"{purpose}-{uuid.uuid4().hex[:6]}"
         created = retry_until_available(lambda: Runs(self.cluster, self.namespace).create(small_run(name, edits)))
         return ClusterRun.of(self.cluster, created), StoredRun(self.ground.s3, created)
 
     def install(self) -> None:
-        """As a user does it: helm, and the namespace with the Secret for S3."""
+        """Install with helm, and create the namespace with the Secret for S3, as a user does."""
         self.product.prepare_namespace(self.namespace)
         self.product.install(*self.values)
 
     @property
     def values(self) -> tuple[str, ...]:
-        """The release's values, beside its image."""
+        """The release's values, in addition to its image."""
         named = enumerate(QUICK.items())
         quick = (f"extraEnv[{n}].name={name},extraEnv[{n}].value={value}" for n, (name, value) in named)
         return (f"watchNamespaces={{{self.namespace}}}", "rbac.readNodes=true", *quick)
@@ -87,11 +87,11 @@ class InstalledProduct:
         return list(retry_until_available(lambda: self.cluster.call("GET", path, query=query)["items"]))
 
     def log(self) -> str:
-        """What the operator that lives now has logged."""
+        """The logs of the operator's current pods."""
         return "\n".join(self._log_of(pod["metadata"]["name"]) for pod in self.operators())
 
     def _log_of(self, pod: str) -> str:
-        """Nothing of a pod that went, or has not begun, since the pods were listed."""
+        """The pod's log; empty if the pod is gone or has not started."""
         try:
             return self.cluster.text(f"/api/v1/namespaces/{self.product.system}/pods/{pod}/log")
         except ApiError as refused:

@@ -1,4 +1,4 @@
-"""What a platform team sets up for Kueue: a quota, the queues of a namespace, and priorities."""
+"""The Kueue objects that a platform team creates: a quota, the queue of a namespace, and priorities."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from peers.kueue.controller import GROUP, Kueue
 VERSION = f"{GROUP}/v1beta2"
 GPU = "nvidia.com/gpu"
 LOW, HIGH = "nightly", "release"
-"""Priorities: what may be preempted, and what preempts."""
+"""Priorities: one that can be preempted, and one that preempts."""
 
 
 @dataclass(frozen=True)
 class Quota:
-    """GPUs for one namespace. All that is the cluster's is named after it."""
+    """GPUs for one namespace. Cluster-scoped objects are named after it."""
 
     kueue: Kueue
     namespace: str
@@ -24,7 +24,7 @@ class Quota:
     queue: str = "bench"
 
     def grant(self) -> None:
-        """The quota and the priorities, without a queue that leads to them."""
+        """Create the quota and the priorities, without a queue."""
         quota = {"name": GPU, "nominalQuota": self.gpus}
         resources = {"coveredResources": [GPU], "flavors": [{"name": self.namespace, "resources": [quota]}]}
         preemption = {"withinClusterQueue": "LowerPriority"}
@@ -39,12 +39,12 @@ class Quota:
         )
 
     def open(self) -> None:
-        """The queue of the namespace."""
+        """Create the queue of the namespace."""
         queue = _named("LocalQueue", self.queue, spec={"clusterQueue": self.namespace})
         self.kueue.apply({**queue, "metadata": {"name": self.queue, "namespace": self.namespace}})
 
     def take_back(self) -> None:
-        """Remove all that is not the namespace's own, once nothing uses it any more."""
+        """Delete the cluster-scoped objects once nothing uses them."""
         priorities = (f"workloadpriorityclass.{GROUP}/{self._priority(name)}" for name in _PRIORITIES)
         self.kueue.delete(
             f"clusterqueue.{GROUP}/{self.namespace}", f"resourceflavor.{GROUP}/{self.namespace}", *priorities

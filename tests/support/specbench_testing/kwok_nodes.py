@@ -1,8 +1,8 @@
-"""Many GPU nodes that are not there: kwok plays their kubelets and the engines on them, beside a real control plane.
+"""Many fake GPU nodes: kwok simulates their kubelets and engines, with a real control plane.
 
-Two pools: nodes with GPUs, tainted as GPU pools are, and nodes for clients, which everybody else is asked to avoid
-(client pods carry no tolerations, so those nodes cannot refuse what does not tolerate them). The scheduler counts
-GPUs; nothing computes, nothing can be reached, and no image is pulled. What fake engines do is in peers.kwok.stages.
+Two pools: tainted nodes with GPUs, and client nodes with a taint of effect PreferNoSchedule (client pods carry no
+tolerations, so those nodes cannot refuse pods without a toleration). The scheduler counts GPUs; nothing computes,
+answers or pulls an image. peers.kwok.stages defines what fake engines do.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _END_WITHIN_S = 20
 
 
 def placement(gpus: int = 1) -> dict[str, Any]:
-    """`spec.placement` of a run whose engines and clients shall run on fake nodes."""
+    """`spec.placement` of a run whose engines and clients run on fake nodes."""
     return {
         "gpus": gpus,
         "nodeSelector": {NODE_LABEL: GPU_POOL},
@@ -45,10 +45,10 @@ def placement(gpus: int = 1) -> dict[str, Any]:
 
 
 class KwokNodes:
-    """So many nodes of so many GPUs each, for the time of a `with`; afterwards nothing of them is left.
+    """A number of nodes with a number of GPUs each, within a `with` block; removed completely afterwards.
 
-    kwok is called by a link below the cluster's own folder where there is one: should this process be killed, the
-    cluster's `down` ends it.
+    kwok is started through a link in the cluster's own folder, if there is one: if this process is killed, the
+    cluster's `down` ends kwok.
     """
 
     def __init__(self, cluster: Cluster, nodes: int = 8, gpus: int = 8, pace: Pace | None = None) -> None:
@@ -63,7 +63,7 @@ class KwokNodes:
 
     @property
     def names(self) -> list[str]:
-        """Of the nodes."""
+        """Names of the nodes."""
         return [node["metadata"]["name"] for node in self._nodes]
 
     def __enter__(self) -> Self:
@@ -74,17 +74,17 @@ class KwokNodes:
                 self._cluster.call("POST", _NODES, node)
             eventually(lambda: self._unready() == [], f"the fake nodes do not get ready: {self.log()}", 60)
         except BaseException:
-            self._leave()
+            self._remove_all()
             raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._leave()
+        self._remove_all()
 
     def log(self) -> str:
-        """The end of what kwok says."""
+        """The last lines of kwok's log."""
         file = self._folder / "kwok.log"
         return "\n".join(file.read_text(errors="replace").splitlines()[-20:]) if file.exists() else ""
 
@@ -96,12 +96,12 @@ class KwokNodes:
     def _start(self) -> None:
         folder = self._folder
         (folder / "kwok.yaml").write_text(yaml.safe_dump_all(configuration(self._pace), sort_keys=False))
-        call = [str(self._called()), f"--kubeconfig={self._cluster.kubeconfig}", f"--config={folder / 'kwok.yaml'}"]
-        with (folder / "kwok.log").open("wb") as log:  # of a home of its own, where no user's configuration lies
+        call = [str(self._program()), f"--kubeconfig={self._cluster.kubeconfig}", f"--config={folder / 'kwok.yaml'}"]
+        with (folder / "kwok.log").open("wb") as log:  # a separate home, without any user's configuration
             environment = {**os.environ, "HOME": str(folder)}
             self._kwok = subprocess.Popen(call, stdout=log, stderr=log, cwd=folder, env=environment)
 
-    def _called(self) -> Path:
+    def _program(self) -> Path:
         program = PEERS["kwok"].built()
         if self._cluster.ground is None:
             return program
@@ -116,13 +116,13 @@ class KwokNodes:
         found = self._cluster.call("GET", _NODES, query={"labelSelector": NODE_LABEL})["items"]
         return [node["metadata"]["name"] for node in found if not _is_ready(node)]
 
-    def _leave(self) -> None:
-        """Pods first, while kwok still ends them; then nodes; kwok; and the leases that it held for them."""
+    def _remove_all(self) -> None:
+        """Delete pods first, while kwok still ends them; then nodes, kwok, and the nodes' leases."""
         try:
             self._delete_pods()
             for name in self.names:
                 self._delete(f"{_NODES}/{name}")
-            eventually(lambda: not self._left(_NODES), "fake nodes are left")
+            eventually(lambda: not self._remaining(_NODES), "fake nodes still exist")
         finally:
             self._end_kwok()
             shutil.rmtree(self._folder)
@@ -137,7 +137,7 @@ class KwokNodes:
                 self._delete(f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}", gracePeriodSeconds=0)
             return not pods
 
-        eventually(gone, "pods are left on the fake nodes")
+        eventually(gone, "pods on the fake nodes still exist")
 
     def _end_kwok(self) -> None:
         if self._kwok is None:
@@ -149,7 +149,7 @@ class KwokNodes:
             self._kwok.kill()
             self._kwok.wait()
 
-    def _left(self, path: str) -> list[str]:
+    def _remaining(self, path: str) -> list[str]:
         items = retry_until_available(lambda: self._cluster.call("GET", path))["items"]
         return [item["metadata"]["name"] for item in items if item["metadata"]["name"] in self.names]
 

@@ -1,7 +1,7 @@
-"""LeaderWorkerSet's own controller and webhooks, built from its Go module, beside the test cluster's API server.
+"""LeaderWorkerSet's own controller and webhooks, built from its Go module, for the test cluster's API server.
 
-It runs on the host as the administrator, and only what a test makes in its namespace is shown to its webhooks. Its
-definitions and webhook manifests come from the very module that is built. Which one: hack/peers/lws.
+It runs on the host as the administrator, and its webhooks only receive the objects of the test's namespace. Its
+definitions and webhook manifests come from the same module version: hack/peers/lws.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PODS = {"matchExpressions": [{"key": "leaderworkerset.sigs.k8s.io/name", "operat
 
 @contextmanager
 def leader_worker_sets(cluster: Cluster, namespace: str, folder: Path) -> Iterator[None]:
-    """LeaderWorkerSet, at work in one namespace; gone afterwards, with its definition."""
+    """Run LeaderWorkerSet for one namespace; removed afterwards with its definition."""
     built, source, port = PEERS["lws"].built(), PEERS["lws"].sources(), free_port()
     _certificate(folder)
     configuration = folder / "lws.yaml"
@@ -66,7 +66,7 @@ def _configuration(folder: Path, port: int) -> dict[str, Any]:
 
 
 def _certificate(folder: Path) -> None:
-    """One that signs itself: it is its own authority."""
+    """Create a self-signed certificate, which is its own authority."""
     files = ("-keyout", str(folder / "tls.key"), "-out", str(folder / "tls.crt"))
     names = ("-subj", "/CN=lws", "-addext", "subjectAltName=IP:127.0.0.1", "-addext", "keyUsage=digitalSignature")
     call = ("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2")
@@ -87,7 +87,7 @@ def _established(definition: dict[str, Any]) -> bool:
 
 
 def _admitting(manifest: dict[str, Any], namespace: str, port: int, folder: Path) -> dict[str, Any]:
-    """The module's own webhook configuration, called at our port and for one namespace's objects alone."""
+    """The module's own webhook configuration, with our port and limited to one namespace."""
     authority = base64.b64encode((folder / "tls.crt").read_bytes()).decode()
     for row in manifest["webhooks"]:
         path = row["clientConfig"]["service"]["path"]

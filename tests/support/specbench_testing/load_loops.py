@@ -1,4 +1,4 @@
-"""Runs one worker's load loops in the test process, with the table and the counter that workers share."""
+"""Runs the load loops of one worker in the test process, with the shared state of a worker pool."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from specbench_client.workload.chat_template.template import AppliedTemplate
 
 
 def shared(workers: int = 1) -> SharedState:
-    """As a pool has it."""
+    """The shared state, as a pool creates it."""
     return create_shared_state(get_context("spawn"), workers)
 
 
 @dataclass
 class LoopDriver:
-    """Drives loads with what is given. `records` and `timeline` are those of the last one, also of one that failed."""
+    """Drives loads in this process. `records` and `timeline` are those of the last load, even if it failed."""
 
     turn_client: TurnClient
     clock: Callable[[], int] = time.monotonic_ns
@@ -57,8 +57,8 @@ class LoopDriver:
     ) -> LoadTimeline:
         """One worker's closed loop over `count` conversations (None: each prompt once)."""
         self.worker_table.wipe()
-        wanted = len(prompts) if count is None else count
-        self.shared.conversation_counter.open(wanted)
+        total = len(prompts) if count is None else count
+        self.shared.conversation_counter.open(total)
         begin_ns = self.clock()
         recorder = InFlightRecorder(ClosedLoopPhases(self.worker_table, 0, streams))
         async with AnswerReader() as reader:
@@ -68,7 +68,7 @@ class LoopDriver:
             buffer = RequestBuffer(
                 prepare_conversations(self.turn_client, prompts, self.shared.conversation_counter), REQUESTS_AHEAD
             )
-            fill = FillerPlan(tuple(prompts), streams, wanted) if filled else None
+            fill = FillerPlan(tuple(prompts), streams, total) if filled else None
             loop = ClosedLoop(range(streams), runner, buffer, duration_s, fill)
             await loop.run(begin_ns)
             await reader.drained()
@@ -76,7 +76,7 @@ class LoopDriver:
         return self.timeline
 
     async def open(self, prompts: Sequence[PromptLike], offsets_ns: Sequence[int]) -> LoadTimeline:
-        """One worker's open loop: a conversation at each time."""
+        """One worker's open loop: one conversation at each offset."""
         self.worker_table.wipe()
         recorder = InFlightRecorder(OpenLoopPhases(self.worker_table, 0, offsets_ns[-1]))
         async with AnswerReader() as reader, PreciseTimer() as timer:

@@ -1,4 +1,4 @@
-"""A measured world as it lies in a results folder: plan, records, summaries and manifests, without any engine."""
+"""A synthetic run stored in a results folder: plan, records, summaries and manifests, without an engine."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def store_results(
     edit: Edit = lambda _, frame: frame,
     observed: PointProvenance = OBSERVED,
 ) -> Plan:
-    """Store the first so many points of the world's plan (None: all) as the run `uid`; return its plan.
+    """Store the first `points` points of the world's plan (None: all) as the run `uid`; return its plan.
 
-    `edit`: of the records as they are stored; the points' summaries are of those before.
+    `edit` changes the stored records; the points' summaries are computed before it.
     """
     plan = world.plan.model_copy(update={"namespace": "local", "uid": uid})
     store = FolderStore(results / run_root(plan.namespace, plan.name, uid))

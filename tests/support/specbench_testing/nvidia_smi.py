@@ -1,4 +1,4 @@
-"""Outputs of nvidia-smi, written after its documentation (not recorded)."""
+"""Outputs of nvidia-smi, written from its documentation (not recorded)."""
 
 PAIR = """\
 \t\x1b[4mGPU0\tGPU1\tNIC0\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\x1b[0m

@@ -1,4 +1,4 @@
-"""Launches that were seen: every fact that a test names, and a reason for all the others."""
+"""Observed launches: the facts that a test names, and a reason for all others."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from specbench_api.outcome.provenance import Fact, FactName, HostFacts, LaunchRe
 
 
 def observed_launch(arm: str = "none", number: int = 0, **values: JsonValue) -> LaunchRecord:
-    """One launch of an arm, of which these facts were seen; None: it was asked for and not told."""
+    """A launch of an arm with these observed facts; None: the fact was requested but not reported."""
     facts = {FactName(name): observed_fact(value) for name, value in values.items()}
     return LaunchRecord(
         launch=f"{number}-a",
@@ -21,5 +21,5 @@ def observed_launch(arm: str = "none", number: int = 0, **values: JsonValue) -> 
 
 
 def observed_fact(value: JsonValue) -> Fact:
-    """A fact by a witness of no importance."""
+    """A fact from an arbitrary source, or an unknown one."""
     return Fact.unknown("it is not there") if value is None else Fact.observed(value, "a witness")

@@ -22,14 +22,14 @@ SETTINGS = OperatorSettings(client_image="registry.example/specbench:0.1.0")
 
 
 def operator_run(edits: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """A run as the API server holds it: two arms, one repeat, so two groups of one point each."""
+    """A run as stored by the API server: two arms, one repeat, so two groups of one point each."""
     run = resource({"spec.load": {"concurrency": [1], "repeats": 1}, "spec.placement": {"gpus": 2}, **(edits or {})})
     run["metadata"] |= {"uid": UID, "generation": 1, "resourceVersion": "1"}
     return run
 
 
 def figure(value: float | None, low: float | None = None, high: float | None = None) -> Figure:
-    """A figure, with an interval where its bounds are given."""
+    """A figure, with an interval if its bounds are given."""
     interval = None if low is None or high is None else FigureInterval(low=low, high=high, method="bootstrap")
     return Figure(value=value, unit="ratio", definition="what it is", n=10, interval=interval, source="client")
 
@@ -37,7 +37,7 @@ def figure(value: float | None, low: float | None = None, high: float | None = N
 def summary_of(
     plan: Plan, measured: int, *, speedup: Figure | None = None, finding: Finding | None = None
 ) -> RunSummary:
-    """A run's summary: one cell an arm."""
+    """A run's summary: one cell per arm."""
     cells = [
         Cell(
             arm=arm.name,
@@ -64,5 +64,5 @@ def summary_of(
 
 
 def waiting(reason: str, message: str = "") -> dict[str, Any]:
-    """Fields of a pod whose container waits."""
+    """Fields of a pod with a waiting container."""
     return {"phase": "Pending", "waiting": ContainerWaiting(reason, message)}

@@ -1,4 +1,4 @@
-"""Kills the operator repeatedly with SIGKILL at random moments, also while it starts."""
+"""Kills the operator repeatedly with SIGKILL at random times, also during its start."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ from specbench_testing.operator_process import OperatorProcess, eventually
 
 SEED_VARIABLE = "SPECBENCH_CHAOS_SEED"
 AWAY_S = (0.0, 2.0)
-"""How long nobody is there after a kill."""
+"""The time between a kill and the next start, drawn from this range."""
 
 
 def drawn_seed() -> str:
-    """SPECBENCH_CHAOS_SEED, or one that is drawn now. Printed: pytest shows it when the test fails."""
+    """SPECBENCH_CHAOS_SEED, or a random seed. It is printed: pytest shows it when the test fails."""
     seed = os.environ.get(SEED_VARIABLE) or secrets.token_hex(4)
     print(f"{SEED_VARIABLE}={seed}")  # noqa: T201
     return seed
 
 
 class OperatorKills:
-    """So many kills in the background, for the time of a `with`, after which the operator is alive.
+    """Kills the operator `times` times in the background of a `with` block, after which the operator runs.
 
-    `lives_s`: how long it lives each time, drawn between the two; a start takes about two seconds, so that some lives
-    end in it. All of them together, and AWAY_S, must be shorter than what is done meanwhile, on a fast machine too.
-    What is still to be killed when the `with` ends is left alive.
+    `lives_s`: the range of its lifetime before each kill; a start takes about two seconds, so some kills hit the start.
+    All lifetimes and AWAY_S together must be shorter than the test's own work, also on a fast machine.
+    Kills that remain when the `with` block ends are dropped.
     """
 
     def __init__(
         self, operator: OperatorProcess, times: int, seed: str, lives_s: tuple[float, float] = (0.5, 3.0)
     ) -> None:
         self.at: list[datetime] = []
-        """When it was killed."""
+        """The times of the kills."""
         self._operator, self._times, self._lives_s = operator, times, lives_s
         self._chance = Random(seed)
         self._over = threading.Event()
@@ -46,7 +46,7 @@ class OperatorKills:
 
     @property
     def done(self) -> bool:
-        """Whether all kills were made. Raises what went wrong with them."""
+        """Whether all kills are done. Raises the error of a failed kill."""
         if self._failure:
             raise self._failure
         return len(self.at) == self._times
@@ -60,23 +60,25 @@ class OperatorKills:
     ) -> None:
         self._over.set()
         self._thread.join(timeout=60)
-        assert not self._thread.is_alive(), "the kills do not come to an end"
+        assert not self._thread.is_alive(), "the kills do not end"
         if error is None:
-            eventually(self._operator.healthy, "the operator does not get alive again")
+            eventually(self._operator.healthy, "the operator does not become healthy again")
             if self._failure:
                 raise self._failure
 
     def _guarded(self) -> None:
         try:
-            self._kill_on()
+            self._kill_repeatedly()
         except BaseException as error:  # noqa: BLE001 -- handed over to the test's thread
             self._failure = error
 
-    def _kill_on(self) -> None:
+    def _kill_repeatedly(self) -> None:
         for _ in range(self._times):
             if self._over.wait(self._chance.uniform(*self._lives_s)):
                 return
-            assert self._operator.ended is None, f"it ended by itself: {self._operator.log.read_text()[-4000:]}"
+            assert self._operator.ended is None, (
+                f"the operator ended by itself: {self._operator.log.read_text()[-4000:]}"
+            )
             self._operator.end(signal.SIGKILL)
             self.at.append(datetime.now(UTC))
             self._over.wait(self._chance.uniform(*AWAY_S))

@@ -1,4 +1,4 @@
-"""The operator as a process of its own, with exactly the rights that the chart gives it, beside a real cluster."""
+"""The operator as a separate process with exactly the permissions of the chart, on a real cluster."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ RULES: list[dict[str, list[str]]] = [
     {"apiGroups": [""], "resources": ["events"], "verbs": ["create", "list", "patch"]},
     {"apiGroups": ["kueue.x-k8s.io"], "resources": ["workloads"], "verbs": ["get", "list"]},
 ]
-"""All that the operator may do, in the namespaces that it watches and nowhere else."""
+"""All permissions of the operator in the namespaces that it watches."""
 
 GROUP_RULES: list[dict[str, list[str]]] = [
     {"apiGroups": ["batch"], "resources": ["jobs/finalizers"], "verbs": ["update"]},
@@ -56,16 +56,16 @@ GROUP_RULES: list[dict[str, list[str]]] = [
         "verbs": ["get", "list", "create", "patch", "delete"],
     },
 ]
-"""Beside them, where engines may spread over several nodes."""
+"""Additional permissions for engines on several nodes."""
 
 T = TypeVar("T")
 
 
-def eventually(look: Callable[[], T], why: str = "", within_s: float = PATIENCE_S) -> T:
-    """What `look` gives as soon as it is true. Raises AssertionError with what it gave last."""
+def eventually(probe: Callable[[], T], why: str = "", within_s: float = PATIENCE_S) -> T:
+    """Returns the result of `probe` as soon as it is truthy. Raises AssertionError with the last result."""
     deadline = time.monotonic() + within_s
-    while not (found := look()):
-        assert time.monotonic() < deadline, f"{why or 'it did not come about'} within {within_s} s: {found!r}"
+    while not (found := probe()):
+        assert time.monotonic() < deadline, f"{why or 'the condition is not met'} within {within_s} s: {found!r}"
         time.sleep(0.1)
     return found
 
@@ -87,7 +87,7 @@ class OperatorSite:
         role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": ACCOUNT}
         subject = {"kind": "ServiceAccount", "name": ACCOUNT, "namespace": self.namespace}
         self._make(f"{rbac}/rolebindings", {"metadata": {"name": ACCOUNT}, "roleRef": role, "subjects": [subject]})
-        eventually(self._has_its_rights, "the API server does not grant the operator its rights")
+        eventually(self._has_permissions, "the API server does not grant the operator its permissions")
 
     @property
     def _core(self) -> str:
@@ -96,25 +96,25 @@ class OperatorSite:
     def _make(self, path: str, body: Mapping[str, Any]) -> Any:
         return self.cluster.call("POST", path, body)
 
-    def _has_its_rights(self) -> bool:
-        """Asked, for the API server judges by a copy of roles and bindings that may be a moment old."""
-        wanted = {"namespace": self.namespace, "verb": "list", "group": "specbench.io", "resource": "specbenchruns"}
+    def _has_permissions(self) -> bool:
+        """Asks the API server, because its copy of roles and bindings may be outdated."""
+        attributes = {"namespace": self.namespace, "verb": "list", "group": "specbench.io", "resource": "specbenchruns"}
         user = f"system:serviceaccount:{self.namespace}:{ACCOUNT}"
-        body = {"spec": {"user": user, "resourceAttributes": wanted}}
+        body = {"spec": {"user": user, "resourceAttributes": attributes}}
         answer = self._make("/apis/authorization.k8s.io/v1/subjectaccessreviews", body)
         return bool(answer["status"]["allowed"])
 
     def enforce(self, level: str) -> None:
-        """Pod Security of the namespace."""
+        """Set the Pod Security level of the namespace."""
         labels = {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": level}}}
         self.cluster.call("PATCH", f"/api/v1/namespaces/{self.namespace}", labels, kind=MERGE)
 
     def secret(self, name: str, **data: str) -> None:
-        """A Secret."""
+        """Create a Secret."""
         self._make(f"{self._core}/secrets", {"metadata": {"name": name}, "stringData": data})
 
     def kubeconfig(self, folder: Path) -> Path:
-        """The administrator's kubeconfig with the operator's token instead of his certificate."""
+        """The administrator's kubeconfig with the operator's token instead of the certificate."""
         spec = {"spec": {"expirationSeconds": 3600}}
         token = self._make(f"{self._core}/serviceaccounts/{ACCOUNT}/token", spec)["status"]["token"]
         given = yaml.safe_load(self.cluster.kubeconfig.read_text())
@@ -131,26 +131,26 @@ class OperatorSite:
         return sorted(found, key=lambda item: (item["metadata"]["creationTimestamp"], item["metadata"]["name"]))
 
     def names(self, kind: str, role: str = "") -> list[str]:
-        """Their names."""
+        """Names of the children."""
         return [item["metadata"]["name"] for item in self.items(kind, role)]
 
     def has(self, kind: str, name: str) -> bool:
-        """Whether there is a child of this name."""
+        """Whether a child of this name exists."""
         return name in self.names(kind)
 
     def delete(self, kind: str, name: str) -> None:
-        """Delete as kubectl does: in the background."""
+        """Delete in the background, as kubectl does."""
         root = f"/apis/batch/v1/namespaces/{self.namespace}" if kind == "jobs" else self._core
         self.cluster.call("DELETE", f"{root}/{kind}/{name}", {"propagationPolicy": "Background"})
 
     def delete_run(self, name: str) -> None:
-        """Delete a run, and wait until it is gone; its children may still be there."""
+        """Delete a run and wait until it is gone; its children may still exist."""
         path = f"/apis/{API_VERSION}/namespaces/{self.namespace}/{RUN.plural}/{name}"
         self.cluster.call("DELETE", path, {"propagationPolicy": "Background"})
-        eventually(lambda: not self.exists(name), "the run is still there")
+        eventually(lambda: not self.exists(name), "the run still exists")
 
     def exists(self, name: str) -> bool:
-        """Whether there is such a run."""
+        """Whether a run of this name exists."""
         try:
             self.runs.get(name)
         except ApiError as refused:
@@ -160,11 +160,11 @@ class OperatorSite:
         return True
 
     def status(self, name: str) -> dict[str, Any]:
-        """Of a run; empty while there is none."""
+        """The status of a run; empty before the first reconcile."""
         return dict(self.runs.get(name).get("status", {}))
 
-    def said(self, name: str, kind: str) -> tuple[str, str]:
-        """A condition's status and reason."""
+    def status_and_reason(self, name: str, kind: str) -> tuple[str, str]:
+        """Status and reason of a condition."""
         rows = {row["type"]: row for row in self.status(name).get("conditions", [])}
         return (rows[kind]["status"], rows[kind]["reason"]) if kind in rows else ("", "")
 
@@ -177,8 +177,8 @@ class OperatorSite:
         """A run's phase."""
         return str(self.status(name).get("phase", ""))
 
-    def reaches(self, name: str, phase: str, within_s: float = PATIENCE_S) -> dict[str, Any]:
-        """Wait for a phase, and give the status in which it was reached."""
+    def wait_for_phase(self, name: str, phase: str, within_s: float = PATIENCE_S) -> dict[str, Any]:
+        """Wait for a phase and return the status with it."""
 
         def there() -> dict[str, Any]:
             status = self.status(name)
@@ -186,15 +186,17 @@ class OperatorSite:
 
         return eventually(there, f"{name} is not {phase}", within_s)
 
-    def comes_to_say(self, name: str, kind: str, *wanted: str, words: str = "", within_s: float = PATIENCE_S) -> str:
-        """Wait until a condition has this status (and this reason, where one is given); its message of that moment."""
+    def wait_for_condition(
+        self, name: str, kind: str, *expected: str, text: str = "", within_s: float = PATIENCE_S
+    ) -> str:
+        """Wait until a condition has this status (and reason, if given) and return its message."""
 
         def there() -> list[str]:
             rows = [row for row in self.status(name).get("conditions", []) if row["type"] == kind]
-            said = [row for row in rows if (row["status"], row["reason"])[: len(wanted)] == wanted]
-            return [row["message"] for row in said if words in row["message"]]
+            matching = [row for row in rows if (row["status"], row["reason"])[: len(expected)] == expected]
+            return [row["message"] for row in matching if text in row["message"]]
 
-        return eventually(there, f"{name} does not say {kind}={wanted} {words}", within_s)[0]
+        return eventually(there, f"{name} does not report {kind}={expected} {text}", within_s)[0]
 
     def reasons(self, kind: str = "SpecBenchRun") -> set[str]:
         """Reasons of the Events about runs, or about another kind."""
@@ -202,14 +204,14 @@ class OperatorSite:
         found = self.cluster.call("GET", f"{self._core}/events", query=query)["items"]
         return {event["reason"] for event in found}
 
-    def tells(self, *reasons: str, kind: str = "SpecBenchRun") -> None:
-        """Wait for Events with these reasons: they are posted after the status that they tell of."""
-        eventually(lambda: set(reasons) <= self.reasons(kind), f"not all of {reasons} are told")
+    def wait_for_events(self, *reasons: str, kind: str = "SpecBenchRun") -> None:
+        """Wait for Events with these reasons; Events are posted after the status."""
+        eventually(lambda: set(reasons) <= self.reasons(kind), f"not all Events {reasons} exist")
 
 
 @dataclass
 class OperatorProcess:
-    """`python -m specbench_operator`, started and ended by its own pid."""
+    """`python -m specbench_operator` as a child process."""
 
     site: OperatorSite
     folder: Path
@@ -223,18 +225,18 @@ class OperatorProcess:
 
     @property
     def log(self) -> Path:
-        """Its stderr, all starts in one."""
+        """The stderr of all starts."""
         return self.folder / "operator.log"
 
     def start(self) -> OperatorProcess:
-        """Start, and wait until it is alive."""
+        """Start the operator and wait until it is healthy."""
         self.launch()
-        eventually(lambda: self.ended is not None or self.healthy(), "the operator does not get alive")
+        eventually(lambda: self.ended is not None or self.healthy(), "the operator does not become healthy")
         assert self.ended is None, self.log.read_text()[-4000:]
         return self
 
     def launch(self) -> None:
-        """Start, and do not wait."""
+        """Start the operator without waiting."""
         environment = {
             **{name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "SPECBENCH_"))},
             "KUBECONFIG": str(self._kubeconfig),
@@ -250,11 +252,11 @@ class OperatorProcess:
 
     @property
     def ended(self) -> int | None:
-        """Its exit code, once it has ended."""
+        """The exit code, once the process has ended."""
         return self.process.poll() if self.process else None
 
     def healthy(self) -> bool:
-        """What the kubelet would be told."""
+        """Whether the liveness endpoint reports success."""
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self.liveness}/healthz", timeout=5) as answer:
                 return bool(answer.status == 200)
@@ -262,24 +264,24 @@ class OperatorProcess:
             return False
 
     def metric(self, name: str) -> str:
-        """Lines of /metrics that begin with a name."""
+        """Lines of /metrics that start with a name."""
         with urllib.request.urlopen(f"http://127.0.0.1:{self.metrics}/metrics", timeout=5) as answer:
             return "\n".join(line for line in answer.read().decode().splitlines() if line.startswith(name))
 
-    def looks(self) -> int:
-        """How often it has looked at a run, since it was started."""
+    def reconcile_count(self) -> int:
+        """The number of reconciles since the start."""
         counted = self.metric("specbench_reconcile_seconds_count").split()
         return int(float(counted[-1])) if counted else 0
 
-    def end(self, how: signal.Signals = signal.SIGTERM) -> int:
-        """End it; its exit code."""
+    def end(self, signal_number: signal.Signals = signal.SIGTERM) -> int:
+        """Send a signal, wait for the end and return the exit code."""
         assert self.process is not None
-        self.process.send_signal(how)
+        self.process.send_signal(signal_number)
         code = self.process.wait(timeout=120)
         self.process = None
         return code
 
     def bugs(self) -> list[str]:
-        """Log lines that tell of a bug of ours. Where it was killed, a line may be half a line."""
+        """Log lines with a traceback. After a kill, the last line may be incomplete."""
         lines = self.log.read_text().splitlines()
         return [line for line in lines if line.startswith("{") and "Traceback" in line]

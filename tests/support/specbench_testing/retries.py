@@ -1,4 +1,4 @@
-"""Questions to an API server that tests take away for a while."""
+"""Requests to an API server that tests stop for a while."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 def retry_until_available(ask: Callable[[], T]) -> T:
-    """The answer, as soon as there is one. Raises Refused for one that is a refusal."""
+    """The response as soon as there is one. Raises ApiError for a client error."""
 
     def answer() -> tuple[T] | None:
         try:

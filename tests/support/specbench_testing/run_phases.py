@@ -1,6 +1,6 @@
-"""A run in every phase of its life, as the API server would hold it: statuses that the operator's own `decide` wrote.
+"""A run in every phase, as stored by the API server, with statuses from the operator's own `decide_run`.
 
-What this operator does not say yet is made from the vocabulary by which it will: a gate, a queue, and campaigns, which
+Conditions that the tests cannot produce here are added by hand: a gate, a queue, and campaigns, which
 follow the same rules for Ready, Reconciling and Stalled. Those names end with `(vocabulary)`.
 """
 
@@ -20,12 +20,12 @@ Item = dict[str, Any]
 
 
 def just_created() -> Item:
-    """As the API server answers a create: the definition's default is its whole status."""
+    """The response to a create: its status contains only the default of the definition."""
     return ClusterWorld().run | {"status": {"observedGeneration": -1}}
 
 
 def accepted() -> Item:
-    """The operator has seen it: the spec is valid, and the first engine is asked for."""
+    """The operator has validated the spec and created the first engine."""
     return _settled().run
 
 
@@ -33,43 +33,43 @@ def invalid() -> Item:
     """A spec that this operator cannot run."""
     drafter = {"name": "e", "method": "eagle", "model": "m"}
     world = ClusterWorld(operator_run({"spec.engine.kind": "llama-cpp", "spec.drafters[0]": drafter}))
-    world.look()
+    world.reconcile()
     return world.run
 
 
 def unschedulable() -> Item:
-    """No node has room for its engine."""
+    """No node has room for the engine."""
     world = _settled()
     world.start_pod(world.engine(), phase="Pending", scheduled_at=None, unschedulable="0/3 nodes are available")
-    world.look()
+    world.reconcile()
     return world.run
 
 
 def running() -> Item:
-    """Its client measures."""
+    """The client measures."""
     return _running().run
 
 
 def s3_away() -> Item:
-    """Its client measures, and S3 does not answer."""
+    """The client measures, and S3 does not respond."""
     world = _running()
     world.trouble = AWAY
-    world.look()
+    world.reconcile()
     return world.run
 
 
-def hindered_for_now() -> Item:
-    """The API server is away in the middle of it."""
-    return _hindered(Retry("ApiFailing", "the API server answered 503"))
+def retryable_error() -> Item:
+    """The API server fails during the run."""
+    return _with_error(Retry("ApiFailing", "the API server answered 503"))
 
 
-def hindered_for_good() -> Item:
+def permanent_error() -> Item:
     """The API server refuses a child."""
-    return _hindered(Stop("Forbidden", "jobs.batch is forbidden"))
+    return _with_error(Stop("Forbidden", "jobs.batch is forbidden"))
 
 
 def suspended() -> Item:
-    """The user asked for the GPUs back in the middle of it."""
+    """The user suspends the run halfway."""
     world = _running()
     world.run["spec"]["suspend"] = True
     world.settle()
@@ -77,7 +77,7 @@ def suspended() -> Item:
 
 
 def resumed() -> Item:
-    """The user lets it go on; the operator has not seen that yet."""
+    """The user resumes the run; the operator has not seen it yet."""
     item = copy.deepcopy(suspended())
     item["spec"]["suspend"] = False
     item["metadata"]["generation"] = 2
@@ -85,12 +85,12 @@ def resumed() -> Item:
 
 
 def analysing() -> Item:
-    """All is measured, and the report is being made."""
+    """All points are measured, and the report is in progress."""
     return _measured().run
 
 
 def report_failed() -> Item:
-    """All is measured, and the report cannot be made."""
+    """All points are measured, and the report fails."""
     world = _measured()
     world.start_pod(world.report)
     world.crash(world.report, 1, message="no space left")
@@ -99,7 +99,7 @@ def report_failed() -> Item:
 
 
 def engines_failed() -> Item:
-    """No engine came up: nothing was measured."""
+    """No engine starts: nothing is measured."""
     world = _settled()
     for group in (0, 1):
         world.start_pod(world.engine(group))
@@ -109,17 +109,17 @@ def engines_failed() -> Item:
 
 
 def trustworthy() -> Item:
-    """Finished, and no check found a reason to doubt."""
+    """Finished without findings."""
     return _finished().run
 
 
 def untrustworthy() -> Item:
-    """Finished, and a check found that the drafter never drafted."""
+    """Finished, and a check reports that the drafter never drafted."""
     return _finished(Finding(check="NeverDrafted", severity=Severity.INVALID, message="0 tokens were drafted")).run
 
 
 def finished_and_suspended() -> Item:
-    """Suspending what has ended changes nothing."""
+    """Suspending a finished run changes nothing."""
     world = _finished()
     world.run["spec"]["suspend"] = True
     world.run["metadata"]["generation"] = 2
@@ -128,15 +128,15 @@ def finished_and_suspended() -> Item:
 
 
 def deleting() -> Item:
-    """Somebody deletes it in the middle of it."""
+    """The run is deleted halfway."""
     world = _running()
     world.run["metadata"]["deletionTimestamp"] = "2026-01-02T12:30:00Z"
-    world.look()
+    world.reconcile()
     return world.run
 
 
 def with_condition(item: Item, kind: str, status: str, reason: str, message: str = "") -> Item:
-    """The same with one more condition; a gate is then asked for, too."""
+    """The item with one more condition, and with a gate if the condition is about one."""
     item = copy.deepcopy(item)
     row = {"type": kind, "status": status, "reason": reason, "message": message}
     if kind == "GatePassed" and reason != "NoGate":
@@ -146,7 +146,7 @@ def with_condition(item: Item, kind: str, status: str, reason: str, message: str
 
 
 def as_campaign(item: Item) -> Item:
-    """A campaign that tells the same of itself."""
+    """A campaign with the same status."""
     campaign = copy.deepcopy(item) | {"kind": "SpecBenchCampaign"}
     campaign["spec"] = {"template": {"spec": campaign["spec"]}, "suspend": campaign["spec"].pop("suspend", False)}
     return campaign
@@ -160,8 +160,8 @@ RUNS: dict[str, Callable[[], Item]] = {
     "queued (vocabulary)": lambda: with_condition(accepted(), "Queued", "True", "WaitingForQuota", "no quota left"),
     "running": running,
     "S3 away": s3_away,
-    "hindered for now": hindered_for_now,
-    "hindered for good": hindered_for_good,
+    "retryable error": retryable_error,
+    "permanent error": permanent_error,
     "suspended": suspended,
     "resumed": resumed,
     "analysing": analysing,
@@ -178,7 +178,9 @@ RUNS: dict[str, Callable[[], Item]] = {
         trustworthy(), "GatePassed", "Unknown", "BaselineNotFinished", "main-1 is still running"
     ),
     "no gate (vocabulary)": lambda: with_condition(trustworthy(), "GatePassed", "Unknown", "NoGate"),
-    "gate of no worth (vocabulary)": lambda: with_condition(untrustworthy(), "GatePassed", "Unknown", "NotYet"),
+    "gate of an untrustworthy run (vocabulary)": lambda: with_condition(
+        untrustworthy(), "GatePassed", "Unknown", "NotYet"
+    ),
 }
 """A run in every phase, by name."""
 
@@ -195,7 +197,7 @@ CAMPAIGNS: dict[str, Callable[[], Item]] = {
     "done, with failed runs": lambda: _with_failed_runs(as_campaign(trustworthy())),
     "budget spent": lambda: as_campaign(with_condition(trustworthy(), "BudgetExhausted", "True", "Spent", "40 of 40")),
 }
-"""A campaign in every phase, from the vocabulary that it shares with runs."""
+"""A campaign in every phase, with the conditions that it shares with runs."""
 
 
 def _with_failed_runs(campaign: Item) -> Item:
@@ -213,14 +215,14 @@ def _running() -> ClusterWorld:
     world = _settled()
     world.serve()
     world.answering = (0, 0)
-    world.look()
+    world.reconcile()
     return world
 
 
-def _hindered(error: OperatorError) -> Item:
+def _with_error(error: OperatorError) -> Item:
     world = _running()
-    told = status_after_error(world.run, world.status, error, world.now)
-    return world.run | {"status": told.to_dict()}
+    status = status_after_error(world.run, world.status, error, world.now)
+    return world.run | {"status": status.to_dict()}
 
 
 def _measured() -> ClusterWorld:

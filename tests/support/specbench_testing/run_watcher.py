@@ -1,8 +1,8 @@
-"""Watches a run from its beginning to its end, and keeps what must never be seen: two engines at once, a manifest
-that changes.
+"""Watches a run from start to end and records violations: two engines at once, or a manifest that
+changes.
 
-By the API server's watch and not by looking now and then: two engines may stand beside each other for a moment only.
-Each watch is asked for a few seconds, so that its events come as one plain answer; the next goes on where it ended.
+Uses the API server's watch instead of polling, because two engines may coexist for a moment only. Each watch lasts a
+few seconds, so that its events arrive as one plain response; the next one continues there.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ _AGAIN_S = 0.3
 
 
 class RunWatcher:
-    """A thread, for the time of a `with`."""
+    """A watching thread, within a `with` block."""
 
     def __init__(self, run: ClusterRun, stored: StoredRun) -> None:
         self._run, self._stored = run, stored
         self._engines: dict[str, Resource] = {}
         self._manifests: dict[str, str] = {}
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name=f"witness of {run.name}", daemon=True)
-        self.offences: list[str] = []
+        self._thread = threading.Thread(target=self._watch, name=f"watcher of {run.name}", daemon=True)
+        self.violations: list[str] = []
         self.launches: set[str] = set()
 
     def __enter__(self) -> Self:
@@ -46,7 +46,7 @@ class RunWatcher:
     ) -> None:
         self._over.set()
         self._thread.join(timeout=60)
-        assert not self._thread.is_alive(), "the witness does not come to an end"
+        assert not self._thread.is_alive(), "the watcher does not end"
 
     def _watch(self) -> None:
         version = ""
@@ -54,28 +54,28 @@ class RunWatcher:
             try:
                 version = self._follow(version) if version else self._list()
             except (HTTPError, ApiError):
-                self._over.wait(_AGAIN_S)  # the API server is away; events are kept, so nothing is missed
+                self._over.wait(_AGAIN_S)  # the API server is down; it keeps events, so none is missed
             try:
                 self._see_manifests(self._stored.manifests())
             except (BotoCoreError, ClientError):
-                self._over.wait(_AGAIN_S)  # so is S3
+                self._over.wait(_AGAIN_S)  # S3 is down
 
-    def _ask(self, **query: str) -> str:
+    def _request(self, **query: str) -> str:
         labels = f"specbench.io/run-uid={self._run.uid},specbench.io/role=engine"
         path = f"/api/v1/namespaces/{self._run.namespace}/pods"
         return self._run.cluster.text(f"{path}?{urlencode({'labelSelector': labels, **query})}")
 
     def _list(self) -> str:
-        found = json.loads(self._ask())
+        found = json.loads(self._request())
         self._engines = {pod["metadata"]["uid"]: pod for pod in found["items"]}
         self._see_engines()
         return str(found["metadata"]["resourceVersion"])
 
     def _follow(self, version: str) -> str:
-        said = self._ask(watch="1", timeoutSeconds=str(WATCH_S), resourceVersion=version)
-        for event in map(json.loads, said.splitlines()):
+        response = self._request(watch="1", timeoutSeconds=str(WATCH_S), resourceVersion=version)
+        for event in map(json.loads, response.splitlines()):
             if event["type"] == "ERROR":
-                return ""  # too old: listed anew
+                return ""  # the version is too old, so list again
             version = self._note(event["type"], event["object"])
         return version
 
@@ -92,10 +92,10 @@ class RunWatcher:
         living = sorted(pod["metadata"]["name"] for pod in self._engines.values() if is_living(pod))
         self.launches.update(living)
         if len(living) > 1:
-            self.offences.append(f"engines at once: {living}")
+            self.violations.append(f"engines at once: {living}")
 
     def _see_manifests(self, seen: dict[str, str]) -> None:
         for key, version in self._manifests.items():
             if seen.get(key) != version:
-                self.offences.append(f"{key} was {version} and is {seen.get(key)}")
+                self.violations.append(f"{key} was {version} and is {seen.get(key)}")
         self._manifests = {**seen, **self._manifests}

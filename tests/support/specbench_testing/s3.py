@@ -1,6 +1,6 @@
 """A real S3 server (versitygw over a folder) on 127.0.0.1, which can be stopped and started again.
 
-The program is the one that hack/cluster keeps; where it is missing it is built, which takes a minute and needs Go.
+The program is the one that hack/cluster keeps; if it is missing, it is built, which takes a minute and needs Go.
 SPECBENCH_TEST_S3=endpoint,key,secret,bucket makes the tests use another server, except those that stop it.
 """
 
@@ -33,7 +33,7 @@ _READY_WITHIN_S = 120.0
 
 @dataclass(frozen=True)
 class S3Access:
-    """How a bucket is reached."""
+    """Endpoint, credentials and bucket."""
 
     endpoint: str
     key: str
@@ -41,7 +41,7 @@ class S3Access:
     bucket: str
 
     def environment(self) -> dict[str, str]:
-        """The standard AWS environment of it, and nothing of this machine's own."""
+        """The standard AWS variables for this bucket, without any settings of this machine."""
         return {
             "AWS_ENDPOINT_URL_S3": self.endpoint,
             "AWS_REGION": REGION,
@@ -53,7 +53,7 @@ class S3Access:
         }
 
     def enter(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Make it this process's environment."""
+        """Set these variables in this process and remove all other AWS variables."""
         for name in [name for name in os.environ if name.startswith("AWS_") and name != "AWS_CA_BUNDLE"]:
             monkeypatch.delenv(name)
         for name, value in self.environment().items():
@@ -69,7 +69,7 @@ class S3Access:
 
 @dataclass
 class S3Server:
-    """One versitygw; its objects outlive a stop."""
+    """One versitygw; its objects are kept after a stop."""
 
     folder: Path
     port: int = field(default_factory=free_port)
@@ -80,7 +80,7 @@ class S3Server:
         return S3Access(f"http://127.0.0.1:{self.port}", "test-key", "test-secret", "specbench-tests")
 
     def start(self) -> None:
-        """Start, and wait until it listens."""
+        """Start the server and wait until it listens."""
         (self.folder / "objects" / self.access.bucket).mkdir(parents=True, exist_ok=True)
         call = [
             str(versitygw()), "--access", self.access.key, "--secret", self.access.secret, "--region", REGION,
@@ -95,7 +95,7 @@ class S3Server:
             time.sleep(0.02)
 
     def stop(self) -> None:
-        """End it, by its own pid, at once."""
+        """Kill the server immediately."""
         if self.process is not None:
             self.process.send_signal(signal.SIGKILL)
             self.process.wait()
@@ -108,7 +108,7 @@ def _listens(port: int) -> bool:
 
 
 def versitygw() -> Path:
-    """The program; built where it is missing."""
+    """The program; built if it is missing."""
     cache = Settings().cache
     tool = next(tool for tool in binaries.TOOLS if tool.name == "versitygw")
     program = binaries.path_of(cache, tool)
@@ -123,7 +123,7 @@ def versitygw() -> Path:
 
 @pytest.fixture(scope="session")
 def s3_access(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Access]:
-    """A bucket that is there for the whole session."""
+    """A bucket for the whole session."""
     given = os.environ.get("SPECBENCH_TEST_S3")
     if given:
         yield S3Access(*given.split(","))
@@ -138,7 +138,7 @@ def s3_access(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Access]:
 
 @pytest.fixture
 def s3_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Server]:
-    """A server of the test's own, to stop and to start; its access is this process's environment."""
+    """A separate server for this test that it can stop and start; this process uses its credentials."""
     folder = tmp_path / "s3"
     folder.mkdir()
     server = S3Server(folder)
@@ -152,6 +152,6 @@ def s3_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Ser
 
 @pytest.fixture
 def s3_store(s3_access: S3Access, monkeypatch: pytest.MonkeyPatch) -> S3Store:
-    """A prefix of its own in the session's bucket, with multipart from 5 MiB on."""
+    """A separate prefix in the session's bucket, with multipart uploads from 5 MiB on."""
     s3_access.enter(monkeypatch)
     return S3Store(s3_client(), s3_access.bucket, f"test-{uuid.uuid4().hex[:12]}", multipart_bytes=5 * 1024 * 1024)

@@ -1,4 +1,4 @@
-"""A run's results as they lie in S3, read by boto3 and pandas alone: our own reader would share our own mistakes."""
+"""A run's results in S3, read only by boto3 and pandas: our own reader could share the writer's mistakes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from specbench_testing.resources import Resource
 
 BUCKET = "bench-results"
 PROMPTS = 8
-"""Prompts of a point: what `count` asks for."""
+"""Prompts of a point, as set by `count`."""
 _ROOT = Path(__file__).resolve().parents[3]
 
 
@@ -42,7 +42,7 @@ class StoredRun:
         self._root = f"{prefix}/runs/{meta['namespace']}/{meta['name']}/{meta['uid']}/"
 
     def versions(self, suffix: str = "") -> dict[str, str]:
-        """Key → what tells one version of an object from another."""
+        """Key → a version that differs between versions of the object."""
         pages = self._client.get_paginator("list_objects_v2").paginate(Bucket=BUCKET, Prefix=self._root)
         rows = [row for page in pages for row in page.get("Contents", [])]
         keyed = {row["Key"].removeprefix(self._root): f"{row['ETag']} {row['LastModified']}" for row in rows}
@@ -53,56 +53,56 @@ class StoredRun:
         return self.versions("/manifest.json")
 
     def read(self, key: str) -> bytes:
-        """One object."""
+        """The content of an object."""
         return self._client.get_object(Bucket=BUCKET, Key=self._root + key)["Body"].read()
 
     def json(self, key: str) -> Any:
-        """One document."""
+        """The parsed JSON object."""
         return json.loads(self.read(key))
 
     def records(self, arm: str) -> pd.DataFrame:
-        """Rows of all the arm's points that have a manifest, warm-up and fillers with them."""
+        """Rows of all points of the arm with a manifest, including warm-up and fillers."""
         manifests = [self.json(key) for key in self.manifests()]
         points = [one for one in manifests if self.json(f"points/{one['hash']}/summary.json")["arm"] == arm]
         parts = [row["key"] for one in points for row in one["files"] if row["key"].endswith(".parquet")]
         return pd.concat(pd.read_parquet(io.BytesIO(self.read(key))) for key in parts)
 
     def points(self) -> list[str]:
-        """Hashes of the points that were planned."""
+        """Hashes of the planned points."""
         return [point["hash"] for group in self.json("plan.json")["groups"] for point in group["points"]]
 
     def unnamed(self) -> set[str]:
-        """Records that no manifest names: of attempts that did not come to their end."""
+        """Records without a manifest: of attempts that did not finish."""
         manifests = [self.json(key) for key in self.manifests()]
         return set(self.versions(".parquet")) - {row["key"] for manifest in manifests for row in manifest["files"]}
 
-    def wrongs(self, points: list[str] | None = None) -> list[str]:
-        """What contradicts that every planned point was measured once and whole; empty where nothing does."""
-        wanted = self.points() if points is None else points
+    def violations(self, points: list[str] | None = None) -> list[str]:
+        """Violations of the rule that every planned point is measured once and completely."""
+        expected = self.points() if points is None else points
         keys = set(self.versions())
         found = {key.split("/")[1] for key in keys if key.startswith("points/")}
-        strange = [f"{point} was never planned" for point in found - set(self.points())]
-        missing = [point for point in wanted if f"points/{point}/manifest.json" not in keys]
-        measured = [wrong for point in wanted if point not in missing for wrong in self._wrongs_of(point, keys)]
-        return [*strange, *(f"{point} has no manifest" for point in missing), *measured]
+        unplanned = [f"{point} is not planned" for point in found - set(self.points())]
+        missing = [point for point in expected if f"points/{point}/manifest.json" not in keys]
+        measured = [
+            violation for point in expected if point not in missing for violation in self._violations_of(point, keys)
+        ]
+        return [*unplanned, *(f"{point} has no manifest" for point in missing), *measured]
 
-    def _wrongs_of(self, point: str, keys: set[str]) -> Iterator[str]:
+    def _violations_of(self, point: str, keys: set[str]) -> Iterator[str]:
         manifest = self.json(f"points/{point}/manifest.json")
         named = {row["key"]: row for row in manifest["files"]}
         if manifest["hash"] != point:
-            yield f"{point}: its manifest is of {manifest['hash']}"
-        yield from (
-            f"{key} is not as its manifest says" for key, row in named.items() if not self._is_as_said(key, row)
-        )
+            yield f"{point}: its manifest belongs to {manifest['hash']}"
+        yield from (f"{key} differs from its manifest" for key, row in named.items() if not self._matches(key, row))
         parts = {key for key in keys if key.startswith(f"points/{point}/records/")}
         yield from (
-            f"{key} is of the attempt that counts, and not named"
+            f"{key} belongs to the counted attempt but is not in the manifest"
             for key in parts - set(named)
             if manifest["attempt"] in key
         )
-        yield from _wrongs_of_rows(point, [row for key in sorted(parts & set(named)) for row in self._rows(key)])
+        yield from _violations_of_rows(point, [row for key in sorted(parts & set(named)) for row in self._rows(key)])
 
-    def _is_as_said(self, key: str, row: Mapping[str, Any]) -> bool:
+    def _matches(self, key: str, row: Mapping[str, Any]) -> bool:
         data = self.read(key)
         return (len(data), hashlib.sha256(data).hexdigest()) == (row["size"], row["sha256"])
 
@@ -112,22 +112,22 @@ class StoredRun:
 
 
 def turns_of_prompts() -> dict[str, int]:
-    """Turns of each prompt in the file that the image holds."""
+    """Turns of each prompt in the image's prompts file."""
     lines = (_ROOT / "examples/prompts.jsonl").read_text().splitlines()
     rows = [json.loads(line) for line in lines]
     return {row["id"]: len(row["turns"]) if "turns" in row else 1 for row in rows}
 
 
-def _wrongs_of_rows(point: str, rows: list[dict[str, Any]]) -> Iterator[str]:
+def _violations_of_rows(point: str, rows: list[dict[str, Any]]) -> Iterator[str]:
     counted = Counter(
         (row["prompt_id"], row["turn"]) for row in rows if row["phase"] != "warmup" and not is_filler(row["prompt_id"])
     )
     prompts, turns = {prompt for prompt, _ in counted}, turns_of_prompts()
     if len(prompts) != PROMPTS:
         yield f"{point}: {len(prompts)} prompts instead of {PROMPTS}"
-    wanted = Counter((prompt, turn) for prompt in prompts for turn in range(turns[prompt]))
-    if counted != wanted:
-        yield f"{point}: turns missing {wanted - counted}, too many {counted - wanted}"
+    expected = Counter((prompt, turn) for prompt in prompts for turn in range(turns[prompt]))
+    if counted != expected:
+        yield f"{point}: turns missing {expected - counted}, too many {counted - expected}"
     failed = [row["error_class"] for row in rows if row["error_class"]]
     if failed:
         yield f"{point}: requests failed: {failed}"

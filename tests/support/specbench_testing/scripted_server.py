@@ -1,4 +1,4 @@
-"""A server that does what a script says, byte by byte: answers that no honest engine gives."""
+"""A server that follows a script byte by byte, for responses that no correct engine gives."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _LENGTH = re.compile(rb"content-length:\s*(\d+)", re.IGNORECASE)
 
 
 class ScriptAction(Enum):
-    """What a script can do besides sending bytes. A script that ends closes the connection in order."""
+    """Script actions besides sending bytes. At the end of a script, the connection is closed properly."""
 
     RESET = "reset"
     STALL = "stall"
     WAIT = "wait"
-    """So long that what follows is a read of its own."""
+    """Long enough that the following bytes are read separately."""
 
 
 Script = Sequence[bytes | ScriptAction]
@@ -29,15 +29,15 @@ Script = Sequence[bytes | ScriptAction]
 
 @dataclass
 class ReceivedRequests:
-    """The requests that came: head and body."""
+    """The received requests: head and body."""
 
     requests: list[tuple[bytes, bytes]]
 
 
 @asynccontextmanager
 async def serve_scripts(*scripts: Script) -> AsyncIterator[tuple[str, ReceivedRequests]]:
-    """Serve; the n-th connection gets the n-th script, later ones the last. Gives the URL and what was heard."""
-    heard = ReceivedRequests([])
+    """Serve; the n-th connection gets the n-th script, later ones the last. Yields the URL and all requests."""
+    received = ReceivedRequests([])
     over = asyncio.Event()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -45,17 +45,17 @@ async def serve_scripts(*scripts: Script) -> AsyncIterator[tuple[str, ReceivedRe
             head = await reader.readuntil(b"\r\n\r\n")
             length = _LENGTH.search(head)
             body = await reader.readexactly(int(length[1])) if length else b""
-            heard.requests.append((head, body))
-            await _perform(scripts[min(len(heard.requests), len(scripts)) - 1], writer, over)
+            received.requests.append((head, body))
+            await _perform(scripts[min(len(received.requests), len(scripts)) - 1], writer, over)
         except (ConnectionError, asyncio.IncompleteReadError):
-            pass  # the client had enough
+            pass  # the client closed the connection
         finally:
             writer.close()
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     try:
-        yield f"http://127.0.0.1:{port}", heard
+        yield f"http://127.0.0.1:{port}", received
     finally:
         over.set()
         server.close()
@@ -69,7 +69,7 @@ async def _perform(script: Script, writer: asyncio.StreamWriter, over: asyncio.E
         elif act is ScriptAction.WAIT:
             await asyncio.sleep(0.02)
         elif act is ScriptAction.RESET:
-            linger = struct.pack("ii", 1, 0)  # close without a goodbye
+            linger = struct.pack("ii", 1, 0)  # close with a reset
             writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
             writer.transport.abort()
             return
@@ -79,10 +79,10 @@ async def _perform(script: Script, writer: asyncio.StreamWriter, over: asyncio.E
 
 
 def unused_url() -> str:
-    """An address at which nobody listens."""
+    """An address without a server."""
     return "http://127.0.0.1:9"
 
 
 def response(status: int, body: bytes) -> bytes:
-    """A whole answer with a length."""
+    """A complete response with its length."""
     return b"HTTP/1.1 %d X\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s" % (status, len(body), body)

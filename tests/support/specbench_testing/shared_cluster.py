@@ -1,8 +1,8 @@
-"""One cluster for all who test on this machine: who needs it first brings it up, who leaves last takes it down.
+"""One cluster for all test processes of this machine: the first one starts it, and the last one stops it.
 
-Each test process holds a lease, a file that names it by pid and start time, so that a process that was killed counts as
-gone. A cluster that was there before is used and left as it was; so is the one in SPECBENCH_KUBECONFIG. Where none can
-be had, the tests fail with what the tool says is missing; SPECBENCH_NO_CLUSTER=1 skips them instead, and says so.
+Each test process holds a lease, a file with its pid and start time, so that a killed process does not count. An
+existing cluster is used and left running, and so is the one in SPECBENCH_KUBECONFIG. Without a cluster,
+the tests fail with what the tool reports as missing; SPECBENCH_NO_CLUSTER=1 skips them instead.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from specbench_testing.cluster import Cluster
 
 @contextmanager
 def borrowed_cluster() -> Iterator[Cluster]:
-    """A running cluster; taken down afterwards if tests brought it up and no test needs it any more."""
-    _skip_where_unwanted()
+    """A running cluster; stopped afterwards if tests started it and no test needs it any more."""
+    _skip_without_cluster()
     given = os.environ.get("SPECBENCH_KUBECONFIG")
     if given:
         yield Cluster.at(Path(given))
@@ -44,14 +44,14 @@ def borrowed_cluster() -> Iterator[Cluster]:
 
 
 def others_at_work(ground: Ground) -> bool:
-    """Whether another living test process uses the cluster; what killed ones left behind does not count."""
+    """Whether another living test process uses the cluster; leases of killed processes do not count."""
     mine = f"{os.getpid()}-"
     return any(_alive(lease) for lease in _leases(ground).glob("*.lease") if not lease.name.startswith(mine))
 
 
 def program(name: str) -> Path:
-    """The file of kubectl, helm or kubeconform: the machine's own, or the one that hack/cluster builds."""
-    _skip_where_unwanted()
+    """The path of kubectl, helm or kubeconform: installed on the machine, or built by hack/cluster."""
+    _skip_without_cluster()
     found = shutil.which(name)
     if found:
         return Path(found)
@@ -63,9 +63,9 @@ def program(name: str) -> Path:
         pytest.fail(f"{name} is neither on PATH nor can it be built: {error}", pytrace=False)
 
 
-def _skip_where_unwanted() -> None:
+def _skip_without_cluster() -> None:
     if os.environ.get("SPECBENCH_NO_CLUSTER") == "1":
-        pytest.skip("SPECBENCH_NO_CLUSTER=1: not seen on a real Kubernetes")
+        pytest.skip("SPECBENCH_NO_CLUSTER=1: not tested on a real Kubernetes")
 
 
 def _take(ground: Ground) -> Path:
@@ -99,7 +99,7 @@ def _alive(lease: Path) -> bool:
 
 
 def _leases(ground: Ground) -> Path:
-    """In the cache: the cluster's own folder goes with the cluster."""
+    """In the cache, because the cluster's own folder is deleted with the cluster."""
     return ground.settings.cache / "test-leases"
 
 

@@ -1,4 +1,4 @@
-"""What it takes to drive a group in a test: prompts in a file, a plan, and our simulator as a real HTTP server."""
+"""Inputs for driving a group: prompts in a file, a plan, and our simulator as a real HTTP server."""
 
 from __future__ import annotations
 
@@ -55,19 +55,19 @@ def plan_of(prompts: Path, edits: Mapping[str, Any] | None = None) -> Plan:
 
 @dataclass(frozen=True)
 class RunningSimulator:
-    """A simulator that serves in this process, and what it really received."""
+    """A simulator that serves in this process, and the requests that it received."""
 
     url: str
     truth: Path
     server: TestServer
 
     def received(self) -> list[str]:
-        """Ids of the requests that were answered, in the order in which they ended."""
+        """Ids of the answered requests in the order in which they ended."""
         lines = self.truth.read_text().splitlines() if self.truth.exists() else []
         return [json.loads(line)["request_id"] for line in lines]
 
     async def stop(self) -> None:
-        """As an engine that goes away: connections are cut, and nobody listens any more."""
+        """Stop like an engine that goes away: connections are cut and nothing listens."""
         await self.server.close()
 
 
@@ -76,9 +76,11 @@ async def simulator(
     truth: Path, config: SimulatorConfig | None = None, dialect: str = "vllm"
 ) -> AsyncIterator[RunningSimulator]:
     """A simulator on a free port of 127.0.0.1."""
-    wanted = config or SimulatorConfig(time_scale=0)
+    simulator_config = config or SimulatorConfig(time_scale=0)
     server = TestServer(
-        SimulatorServer(SimulatedEngine(wanted), choose_dialect(dialect, wanted), TruthFile(truth)).application(),
+        SimulatorServer(
+            SimulatedEngine(simulator_config), choose_dialect(dialect, simulator_config), TruthFile(truth)
+        ).application(),
         host="127.0.0.1",
     )
     await server.start_server()
@@ -89,9 +91,9 @@ async def simulator(
 
 
 def records_of(plan: Plan, store: Store, hashes: Sequence[str] | None = None) -> pd.DataFrame:
-    """All records that manifests name, verified, with the point's hash as a column."""
+    """All records in the manifests, verified, with the point's hash as a column."""
     points = PointStore(store, Path("unused"))
-    wanted = hashes if hashes is not None else [point.hash for point in plan.points]
-    found = points.manifests(wanted).items()
+    simulator_config = hashes if hashes is not None else [point.hash for point in plan.points]
+    found = points.manifests(simulator_config).items()
     frames = [part.assign(point=point) for point, manifest in found for part in points.read_frames(manifest)]
     return pd.concat(frames, ignore_index=True)

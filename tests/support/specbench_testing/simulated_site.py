@@ -1,13 +1,13 @@
-"""Where many runs are played at once: a real control plane and S3, kwok's GPU nodes, stand-in clients, the operator.
+"""A site for many concurrent runs: a real control plane and S3, kwok's GPU nodes, stand-in clients, the operator.
 
-    with played_site(cluster, tmp_path) as site:
+    with simulated_site(cluster, tmp_path) as site:
         run = site.create("one", {"spec.engine.args": ["--fault=oom"]})     # or any object with site.spec() in it
         with OperatorKills(site.operator, 5, drawn_seed()):
             run.ends("Failed")
-        assert site.wrongs() == []
+        assert site.violations() == []
 
-What is real: API server, scheduler, controllers, the operator and its rights, the store, every object in it, the run's
-answer. What is played: kubelets and engines (`peers.kwok.stages`), and the work of clients (`stand_in_work`).
+Real are: API server, scheduler, controllers, the operator and its permissions, the store with every object, and the
+results. Simulated are: kubelets and engines (`peers.kwok.stages`), and clients (`stand_in_measurement`).
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ from specbench_testing.work_log import (
 )
 
 NO_IMAGE = "registry.invalid/specbench:none"
-"""Nobody pulls it."""
+"""Nothing pulls it."""
 QUICK = {"SPECBENCH_RELIST_S": "5", "SPECBENCH_ENGINE_LOST_SETTLE_S": "1"}
 ENDED = ("Succeeded", "Failed", "Invalid")
 POINTS = 4
-"""Of a run as `create` makes it: two arms, two loads."""
+"""Points of a run from `create`: two arms, two loads."""
 
 
 @dataclass(frozen=True)
 class SimulatedSite:
-    """One namespace. Its operator lives until the end, and may be killed and started meanwhile."""
+    """One namespace. Its operator runs until the end, and may be killed and started meanwhile."""
 
     site: OperatorSite
     ground: Ground
@@ -57,7 +57,7 @@ class SimulatedSite:
     log: WorkLog
 
     def spec(self, edits: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """A run's spec whose pods are played: a baseline and one drafter at two loads, one GPU, results in S3."""
+        """The spec of a simulated run: a baseline and one drafter at two loads, one GPU, results in S3."""
         given = resource({**_RUN, "spec.results.s3": self._s3, "spec.placement": placement(), **(edits or {})})
         return dict(given["spec"])
 
@@ -66,17 +66,17 @@ class SimulatedSite:
         return self.run(self.site.runs.create({**resource(name=name), "spec": self.spec(edits)}))
 
     def run(self, created: Resource) -> ClusterRun:
-        """A run that somebody created here."""
+        """An existing run of this namespace."""
         return ClusterRun.of(self.site.cluster, created)
 
     def stored(self, run: ClusterRun) -> StoredRun:
-        """What S3 holds of a run."""
+        """The results of a run in S3."""
         return StoredRun(self.ground.s3, self.site.runs.get(run.name))
 
-    def wrongs(self, cut_off: Iterable[str] = ()) -> list[str]:
-        """What contradicts that everything was measured once, by one engine of a run at a time; empty if nothing does.
+    def violations(self, cut_off: Iterable[str] = ()) -> list[str]:
+        """Violations of the rule that all points are measured once, by one engine of a run at a time.
 
-        `cut_off`: UIDs of runs that were suspended, or lost an engine: a point under way then is begun again.
+        `cut_off`: UIDs of runs that were suspended or lost an engine; their interrupted points start again.
         """
         entries, excused = self.log.entries(), set(cut_off)
         wasted = started_twice(entry for entry in entries if entry.run not in excused)
@@ -84,26 +84,26 @@ class SimulatedSite:
             *(f"measured twice: {row}" for row in measured_twice(entries)),
             *(f"two engines at once: {row}" for row in two_engines(entries)),
             *(f"two clients at once: {row}" for row in measured_concurrently(entries)),
-            *(f"begun again without a reason: {row}" for row in wasted),
+            *(f"started again without a reason: {row}" for row in wasted),
         ]
 
     def measured(self, run: ClusterRun) -> list[str]:
-        """Points of a run that became results."""
+        """Points of a run with results."""
         return measured(self.entries(), run.uid)
 
     def entries(self) -> list[WorkLogEntry]:
-        """What the clients did."""
+        """The log entries of the clients."""
         return self.log.entries()
 
     def left(self) -> list[str]:
-        """What could still run, be reached, or hold GPUs: living pods, Jobs that have not ended, Services."""
+        """Objects that can still run, be reached, or hold GPUs: living pods, active Jobs, Services."""
         jobs = [row for row in self.site.items("jobs") if not _has_ended(row)]
         pods = [pod for pod in self.site.items("pods") if is_living(pod)]
         rows = [*jobs, *pods, *self.site.items("services")]
         return [row["metadata"]["name"] for row in rows]
 
     def gpus(self) -> int:
-        """GPUs that living pods on fake nodes were given."""
+        """GPUs of living pods on fake nodes."""
         return sum(gpus_of(pod) for pod in self.nodes.pods() if is_living(pod))
 
     @property
@@ -122,9 +122,9 @@ _RUN: Mapping[str, Any] = {
 def simulated_site(
     cluster: Cluster, folder: Path, *, nodes: int = 8, gpus: int = 8, settings: Mapping[str, str] | None = None
 ) -> Iterator[SimulatedSite]:
-    """All of it, for the time of a `with`. The definitions must be installed. Fails for a bug of anybody in it."""
+    """The site, within a `with` block. The definitions must be installed. Fails for a bug in any component."""
     ground = cluster.ground
-    assert ground is not None, "it needs the S3 server of hack/cluster"
+    assert ground is not None, "the S3 server of hack/cluster is needed"
     with ExitStack() as stack:
         fake = stack.enter_context(KwokNodes(cluster, nodes, gpus))
         namespace = stack.enter_context(cluster.namespace("played"))
@@ -139,17 +139,17 @@ def simulated_site(
 
 
 def all_end(runs: Iterable[ClusterRun], within_s: float) -> dict[str, dict[str, Any]]:
-    """Wait until each has its completionTime, GPUs included; the statuses by name."""
+    """Wait until each run has its completionTime; returns the statuses by name."""
     ended: dict[str, dict[str, Any]] = {}
     waited = list(runs)
 
-    def over() -> bool:
+    def have_ended() -> bool:
         for run in waited:
             if run.name not in ended and (status := run.status()).get("completionTime"):
                 ended[run.name] = status
         return len(ended) == len(waited)
 
-    eventually(over, f"{[run.name for run in waited if run.name not in ended]} do not end", within_s)
+    eventually(have_ended, f"{[run.name for run in waited if run.name not in ended]} do not end", within_s)
     return ended
 
 

@@ -1,4 +1,4 @@
-"""The simulator in one of its dialects, asked over plain HTTP, and the shapes of what it says."""
+"""The simulator in one of its dialects over plain HTTP, and the structure of its responses."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ Client = TestClient[Any, Any]
 
 @asynccontextmanager
 async def serve_dialect(name: str, config: SimulatorConfig) -> AsyncIterator[Client]:
-    """A simulator that speaks this dialect."""
+    """A simulator with this dialect."""
     server = SimulatorServer(SimulatedEngine(config), choose_dialect(name, config))
     async with TestClient(TestServer(server.application())) as client:
         yield client
 
 
 async def post_request(client: Client, body: dict[str, Any], path: str = CHAT) -> tuple[int, Any]:
-    """Status and answer: the document, or of a stream its events, whose end was [DONE]."""
+    """Status and response: the document, or the events of a stream, which must end with [DONE]."""
     async with client.post(path, json=body) as response:
         if response.status != 200 or not body.get("stream"):
             return response.status, await response.json()
@@ -34,14 +34,14 @@ async def post_request(client: Client, body: dict[str, Any], path: str = CHAT) -
 
 
 async def accepted_response(client: Client, body: dict[str, Any], path: str = CHAT) -> Any:
-    """The answer to a request that is not refused."""
+    """The response to an accepted request."""
     status, found = await post_request(client, body, path)
     assert status == 200, found
     return found
 
 
 async def get_page(client: Client, path: str) -> Any:
-    """A page: its JSON, or else its text."""
+    """A page: its JSON, or its text."""
     async with client.get(path) as response:
         assert response.status == 200
         assert response.headers["X-Specbench-Simulated"] == "true"
@@ -55,7 +55,7 @@ async def samples(client: Client, path: str = "/metrics") -> dict[str, float]:
 
 
 def key_structure(value: Any) -> str:
-    """The keys of a JSON value in order, nested ones after their parent: `a b{c} d[e]`."""
+    """The keys of a JSON value in order, with nested ones after their parent: `a b{c} d[e]`."""
     if isinstance(value, dict):
         return " ".join(key + _inside(one) for key, one in value.items())
     return key_structure(value[0]) if isinstance(value, list) and value and isinstance(value[0], dict) else ""

@@ -1,4 +1,4 @@
-"""Builders of specs: a small valid run, and what a test wants different in it."""
+"""Builders of specs: a small valid run, with edits of a test."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def prompts_file(folder: Path, count: int = 8, two_turns: int = 2) -> Path:
     for number in range(count):
         category = CATEGORIES[number % len(CATEGORIES)]
         question = f"Question {number} about {category}: what would you do with {number + 3} of them, and why?"
-        asked = {"turns": [question, "And what next?"]} if number < two_turns else {"prompt": question}
-        rows.append({"id": f"{category}-{number}", "category": category, **asked})
+        content = {"turns": [question, "And what next?"]} if number < two_turns else {"prompt": question}
+        rows.append({"id": f"{category}-{number}", "category": category, **content})
     path = folder / "prompts.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return path
@@ -49,7 +49,7 @@ def simulated_run(**spec: Any) -> dict[str, Any]:
 
 
 def write_run(folder: Path, resource: dict[str, Any]) -> Path:
-    """The run as a file, with its prompts beside it."""
+    """Write the run as a file, with its prompts next to it."""
     prompts_file(folder)
     path = folder / "run.yaml"
     path.write_text(yaml.safe_dump(resource))
@@ -57,7 +57,7 @@ def write_run(folder: Path, resource: dict[str, Any]) -> Path:
 
 
 def simulated_campaign(**spec: Any) -> dict[str, Any]:
-    """The same run with two dialects at two temperatures, but for one combination; keywords replace fields."""
+    """The same run with two dialects at two temperatures, except one combination; keywords replace fields."""
     run = simulated_run()
     return {
         "apiVersion": run["apiVersion"],

@@ -1,4 +1,4 @@
-"""A speed-up over load whose truth is known: its log is straight between the loads, and so is where it is 1."""
+"""A speed-up over load with a known truth: its logarithm is linear between the loads, and so is its crossing of 1."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ BASE_MS = 10.0
 
 @dataclass(frozen=True)
 class SpeedupExperiment:
-    """Prompts keep their character at every load; a launch is fast or slow at all the loads that it serves.
+    """Prompts keep their pace at every load; a launch is fast or slow at all its loads.
 
-    `speedups`: the truth by load, of the prompts' population. `spread`: of the prompts' log speed-ups. `launch_noise`:
-    what a repeat has at all loads alike; `run_noise`: what it has at each load by itself.
+    `speedups`: the true speed-up of the prompts' population by load. `spread`: of the prompts' log speed-ups.
+    `launch_noise`: noise that a repeat shares between all loads; `run_noise`: noise of a repeat at each load.
     """
 
     speedups: dict[float, float]
@@ -33,7 +33,7 @@ class SpeedupExperiment:
     jitter: float = 0.02
 
     def measured_places(self, seed: int) -> list[MeasuredPlace]:
-        """One experiment, the prompts drawn anew."""
+        """One experiment with newly drawn prompts."""
         rng = np.random.default_rng(seed)
         character = rng.normal(0, self.spread, self.prompts)
         launches = rng.normal(0, self.launch_noise, self.repeats) if self.launch_noise else np.zeros(self.repeats)
@@ -43,12 +43,12 @@ class SpeedupExperiment:
         ]
 
     def _ratio(self, rng: np.random.Generator, true: float, character: np.ndarray, launches: np.ndarray) -> LogRatio:
-        """Times are divided by the speed-up: their mean over prompts is divided by the population's own."""
+        """Times are divided by the speed-up, and their mean over prompts by the population's speed-up."""
         prompt = np.tile(np.arange(self.prompts), self.repeats)
         repeat = np.repeat(np.arange(self.repeats), self.prompts)
         runs = launches + rng.normal(0, self.run_noise, self.repeats)
         noise = rng.normal(0, self.jitter, (2, prompt.size))
-        middle = self.spread**2 / 2  # of exp(−character): the population's mean of times is the truth's
+        middle = self.spread**2 / 2  # of exp(−character): the mean time of the population equals the truth
         base = BASE_MS * np.exp(noise[0])
         arm = BASE_MS * np.exp(noise[1] - true - character[prompt] - middle + runs[repeat])
         found = paired_speedup(SPEEDUP, pairs_of(prompt, repeat, {BASELINE: base, ARM: arm}), seed=0).ratio
@@ -57,13 +57,13 @@ class SpeedupExperiment:
 
 
 def pairs_of(prompt: np.ndarray, repeat: np.ndarray, pace_ms: dict[str, np.ndarray]) -> Pairs:
-    """Pairs of one turn each; pace in ms a token."""
+    """Pairs of one turn each; pace in ms per token."""
     columns: dict[str, object] = {"repeat": repeat.astype(float), "prompt_id": [f"p{each}" for each in prompt]}
     columns |= {"pass": 0, "turn": 0.0}
     for side, ms in pace_ms.items():
-        told = {"category": "c", "input_tokens": 100.0, "tokens": float(TOKENS), "steps": float(TOKENS - 1)}
-        told |= {"intended_ns": 0.0, "first_token_ns": ms * 1e6, "last_token_ns": ms * 1e6 * TOKENS}
-        told |= {"finish_reason": "stop", "output_sha256": "x", "history": ""}
-        columns |= {f"{name}{side}": value for name, value in told.items()}
+        values = {"category": "c", "input_tokens": 100.0, "tokens": float(TOKENS), "steps": float(TOKENS - 1)}
+        values |= {"intended_ns": 0.0, "first_token_ns": ms * 1e6, "last_token_ns": ms * 1e6 * TOKENS}
+        values |= {"finish_reason": "stop", "output_sha256": "x", "history": ""}
+        columns |= {f"{name}{side}": value for name, value in values.items()}
     rows = pd.DataFrame(columns)
     return Pairs(rows, len(rows), 0)

@@ -1,16 +1,16 @@
-"""A process that plays the client and report pods of one namespace, on nodes where no container runs (kwok's).
+"""A process that simulates the client and report pods of one namespace, on nodes without containers (kwok's).
 
-It looks at the namespace's pods several times a second. Each client or report pod that runs is played by a thread: it
-reads what the pod would read (its arguments, plan.json of its ConfigMap), does a client's work (`stand_in_work`), and
-ends the pod as a kubelet would: exit code and termination message in its status. A pod that is deleted ends as
-interrupted; a point under way leaves no manifest then. A client whose engine's pod is gone or unready ends with
+It lists the namespace's pods several times a second. A thread simulates each running client or report pod: it reads
+the pod's inputs (arguments, plan.json of its ConfigMap), does a client's work (`stand_in_measurement`), and ends the
+pod as a kubelet would, with exit code and termination message in its status. A deleted pod ends as interrupted and
+leaves no manifest of its current point. A client whose engine pod is gone or not ready ends with
 EngineLost.
 
-It also notes every look at which a run had two engines that could hold GPUs.
+It also records every time at which a run has two engines that could hold GPUs.
 
-Its limits: S3's keys come from this process's environment and not by the pod's Secret; what it knows of pods is as old
-as its last look, but for the moment before a point becomes a result, in which it asks again; an engine answers exactly
-while its pod is ready. Killed and started again, it plays running pods anew, as a container that was restarted.
+Its limits: the S3 keys come from this process's environment instead of the pod's Secret; its view of the pods is as
+old as its last list, except right before a point becomes a result, when it asks again; an engine answers exactly
+while its pod is ready. After a restart, it simulates running pods again, like a restarted container.
 
     python -m specbench_testing.stand_in_client --kubeconfig FILE --namespace NAME --log FILE
 """
@@ -63,7 +63,7 @@ from specbench_testing.work_log import WorkAction, WorkLog, WorkLogEntry
 LOOK_S = 0.15
 _STRATEGIC = "application/strategic-merge-patch+json"
 _GONE = (404, 409)
-"""There is no such pod any more, or another one has its name."""
+"""The pod does not exist, or another pod has its name."""
 _SELECTOR = f"{LABEL_ROLE} in ({ROLE_ENGINE},{ROLE_CLIENT},{ROLE_REPORT})"
 
 T = TypeVar("T")
@@ -71,7 +71,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class _Call:
-    """What a pod's one container was called with."""
+    """The arguments of a pod's one container."""
 
     command: str
     options: Mapping[str, str]
@@ -84,17 +84,17 @@ class _Call:
 
 @dataclass
 class _Player:
-    """One pod, played by a thread."""
+    """One pod, simulated by a thread."""
 
     stage: NamespaceStage
     pod: Resource
     interrupted: threading.Event = field(default_factory=threading.Event)
 
     def play(self) -> None:
-        """From the first act to the pod's end."""
+        """Run from the start to the pod's end."""
         try:
             ending = self._ending()
-        except Exception as error:  # noqa: BLE001 -- a client says why it ended, whatever it was
+        except Exception as error:  # noqa: BLE001 -- a client reports every error
             ending = termination_of(error, None)
         self.stage.end(self.pod, ending)
 
@@ -109,24 +109,24 @@ class _Player:
             stand_in = StandInClient(plan, store, Path(spool), name, self.stage.log)
             if call.command == "report":
                 return stand_in.report()
-            around = Surroundings(self.interrupted, self._engine_serves, self._still_wanted)
+            around = Surroundings(self.interrupted, self._engine_serves, self._pod_exists)
             return stand_in.drive(plan.groups[int(call.options["--group"])], _place(self.pod), around)
 
     def _engine_serves(self) -> bool:
         same = (LABEL_RUN_UID, LABEL_GROUP, LABEL_ATTEMPT)
-        mine = self.pod["metadata"]["labels"]
+        own_labels = self.pod["metadata"]["labels"]
         return any(
             _serves(pod)
             for pod in self.stage.seen.values()
-            if all(pod["metadata"]["labels"].get(name) == mine[name] for name in same)
+            if all(pod["metadata"]["labels"].get(name) == own_labels[name] for name in same)
         )
 
-    def _still_wanted(self) -> bool:
-        return self.stage.stands(self.pod)
+    def _pod_exists(self) -> bool:
+        return self.stage.exists(self.pod)
 
 
 class NamespaceStage:
-    """The namespace: what is seen of its pods, and who plays them."""
+    """The namespace: the last list of its pods, and the threads that simulate them."""
 
     def __init__(self, cluster: Cluster, namespace: str, log: WorkLog) -> None:
         self.log = log
@@ -136,7 +136,7 @@ class NamespaceStage:
         self._players: dict[str, _Player] = {}
 
     def look(self) -> None:
-        """See the pods once; interrupt who is deleted, begin whoever runs and is not played, note what must not be."""
+        """List the pods once; interrupt deleted ones, start new running ones, and record two engines of a run."""
         path, query = f"{self._core}/pods", {"labelSelector": _SELECTOR}
         rows = retry_until_available(lambda: self._cluster.call("GET", path, query=query))["items"]
         self.seen = {pod["metadata"]["uid"]: pod for pod in rows}
@@ -149,19 +149,19 @@ class NamespaceStage:
         self._note_engines()
 
     def plan_of(self, pod: Resource) -> Plan | None:
-        """What its ConfigMap holds; None where that is gone."""
+        """The plan in the pod's ConfigMap; None if it is gone."""
         (name,) = (row["configMap"]["name"] for row in pod["spec"]["volumes"] if row["name"] == "plan")
         found = _unless_gone(lambda: self._cluster.call("GET", f"{self._core}/configmaps/{name}"))
         return None if found is None else Plan.from_json(found["data"][PLAN])
 
-    def stands(self, pod: Resource) -> bool:
-        """Whether this very pod is there and not being deleted, asked now."""
+    def exists(self, pod: Resource) -> bool:
+        """Whether this pod exists and is not being deleted, according to the API server now."""
         meta = pod["metadata"]
         found = _unless_gone(lambda: self._cluster.call("GET", f"{self._core}/pods/{meta['name']}"))
         return found is not None and found["metadata"]["uid"] == meta["uid"] and not _is_deleted(found)
 
     def end(self, pod: Resource, ending: Termination) -> None:
-        """Its container has exited."""
+        """End the pod with this termination."""
         meta, container = pod["metadata"], pod["status"]["containerStatuses"][0]
         terminated = {
             "exitCode": ending.code,
@@ -181,7 +181,7 @@ class NamespaceStage:
         _unless_gone(lambda: self._cluster.call("PATCH", path, body, kind=_STRATEGIC))
 
     def _note_engines(self) -> None:
-        """Two living engines of one run: it must never have more GPUs than one of them."""
+        """Record two living engines of one run: a run may hold the GPUs of one engine only."""
         living = [pod for pod in self.seen.values() if _role(pod) == ROLE_ENGINE and is_living(pod)]
         for run, rows in groupby(sorted(living, key=_run), key=_run):
             names = [pod["metadata"]["name"] for pod in rows]
@@ -198,9 +198,9 @@ class NamespaceStage:
         threading.Thread(target=player.play, name=pod["metadata"]["name"], daemon=True).start()
 
 
-def _unless_gone(ask: Callable[[], T]) -> T | None:
+def _unless_gone(request: Callable[[], T]) -> T | None:
     try:
-        return retry_until_available(ask)
+        return retry_until_available(request)
     except ApiError as refused:
         if refused.status not in _GONE:
             raise
@@ -209,13 +209,13 @@ def _unless_gone(ask: Callable[[], T]) -> T | None:
 
 @cache
 def _store(results: str) -> Store:
-    """One connection for all: stores are safe between threads, and opening one takes long."""
+    """One connection for all threads: stores are thread-safe, and opening one is slow."""
     return open_store(results)
 
 
 def _place(pod: Resource) -> HostFacts:
-    told = {row["name"]: row.get("value") for row in pod["spec"]["containers"][0].get("env", [])}
-    return HostFacts.from_json(told.get(HOST_FACTS_VARIABLE) or "{}")
+    variables = {row["name"]: row.get("value") for row in pod["spec"]["containers"][0].get("env", [])}
+    return HostFacts.from_json(variables.get(HOST_FACTS_VARIABLE) or "{}")
 
 
 def _role(pod: Resource) -> str:
@@ -243,19 +243,19 @@ def _serves(pod: Resource) -> bool:
 
 @contextmanager
 def stand_in_client(cluster: Cluster, namespace: str, s3: S3Access, folder: Path) -> Iterator[WorkLog]:
-    """The process, for the time of a `with`; its log. Fails where it ended by itself, or met a bug."""
-    log, said = WorkLog(folder / "work.jsonl"), folder / "stand-in.log"
+    """The process, within a `with` block; yields its log. Fails if it ends by itself or logs a traceback."""
+    log, stderr_file = WorkLog(folder / "work.jsonl"), folder / "stand-in.log"
     flags = {"kubeconfig": cluster.kubeconfig, "namespace": namespace, "log": log.path}
     call = [sys.executable, "-m", __name__, *(f"--{name}={value}" for name, value in flags.items())]
-    with said.open("ab") as stderr:
+    with stderr_file.open("ab") as stderr:
         process = subprocess.Popen(call, stdout=stderr, stderr=stderr, cwd=folder, env=_environment(s3))
     try:
         yield log
-        assert process.poll() is None, f"the stand-in ended: {said.read_text()[-4000:]}"
+        assert process.poll() is None, f"the stand-in ended: {stderr_file.read_text()[-4000:]}"
     finally:
         process.send_signal(signal.SIGKILL)
         process.wait()
-    assert "Traceback" not in said.read_text(), said.read_text()[-4000:]
+    assert "Traceback" not in stderr_file.read_text(), stderr_file.read_text()[-4000:]
 
 
 def _environment(s3: S3Access) -> dict[str, str]:
@@ -264,7 +264,7 @@ def _environment(s3: S3Access) -> dict[str, str]:
 
 
 def main() -> None:
-    """Play until killed."""
+    """Simulate until killed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name in ("kubeconfig", "log"):
         parser.add_argument(f"--{name}", type=Path, required=True)

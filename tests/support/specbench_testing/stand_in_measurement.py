@@ -1,9 +1,9 @@
-"""What a client Job does, done by a stand-in: no engine is asked, and the records are those of a synthetic world.
+"""The work of a client Job without an engine: the records are those of a synthetic run.
 
-Everything that lies in the store is the product's own doing: its plan is claimed, its parts, summaries and manifests
-are written, its answer is made by its own code, in the same order and with the same errors. What it is not: no request
-is sent, so records say nothing of any engine; neither prompts nor traces are read; what an engine tells of itself is
-unseen; and it does not compare what it sees with what earlier launches saw. All of it is marked as simulated.
+The product's own code writes everything in the store: it claims the plan, writes parts, summaries and manifests, and
+creates the report, in the same order and with the same errors. Not covered: no request is sent, so the records do not
+describe any engine; neither prompts nor traces are read; no facts of an engine are read; and facts are not compared
+with those of earlier launches. Everything is marked as simulated.
 """
 
 from __future__ import annotations
@@ -36,27 +36,27 @@ from specbench_testing.synthetic_records import SyntheticRun, counters_of, watch
 from specbench_testing.work_log import WorkAction, WorkLog, WorkLogEntry
 
 POINT_S = (0.05, 0.3)
-"""How long a point is measured with an engine of common speed: drawn between these, by its hash."""
+"""The range of a point's duration with an engine of default speed; drawn by the point's hash."""
 BASE_MS = "--base-ms="
-"""The simulator's flag for the cost of a step: a slower engine's points last longer in proportion."""
+"""The simulator's flag for the cost of a step; points last longer in proportion."""
 LOOK_S = 0.02
 ABANDON_S = 2.0
 SILENT = "a stand-in of the tests asks no engine"
 WORLD = SyntheticRun(prompts=8, tokens=(8, 16), warmup=1)
 _ONE_ANSWER = threading.Lock()
-"""The plots' library promises nothing to several threads."""
+"""The plotting library is not thread-safe."""
 
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What a client meets beside its store."""
+    """A client's environment besides its store."""
 
     interrupted: threading.Event
-    """Its pod is being deleted, or gone."""
+    """Set when the pod is being deleted or gone."""
     engine_serves: Callable[[], bool]
-    """Whether its engine would answer now."""
-    still_wanted: Callable[[], bool]
-    """Whether its pod stands, asked of the API server in this moment; right before a point becomes a result."""
+    """Whether the engine answers now."""
+    pod_exists: Callable[[], bool]
+    """Whether the pod exists, according to the API server; called right before a point becomes a result."""
 
 
 def now_text() -> str:
@@ -65,14 +65,14 @@ def now_text() -> str:
 
 
 def slowness(plan: Plan) -> float:
-    """How much slower the plan's engine was asked to be than the simulator is by default."""
-    told = [argument for argument in plan.engine.args if argument.startswith(BASE_MS)]
-    return float(told[0].removeprefix(BASE_MS)) / SimulatedStepCost().base_ms if told else 1.0
+    """The slowness of the plan's engine relative to the simulator's default."""
+    costs = [argument for argument in plan.engine.args if argument.startswith(BASE_MS)]
+    return float(costs[0].removeprefix(BASE_MS)) / SimulatedStepCost().base_ms if costs else 1.0
 
 
 @dataclass(frozen=True)
 class StandInClient:
-    """One client process. `store`: the run's root. `client`: its name in the names of parts, new each time."""
+    """One client process. `store`: the run's root. `client`: its name in part names, new for each process."""
 
     plan: Plan
     store: Store
@@ -83,8 +83,8 @@ class StandInClient:
     def drive(self, group: EngineGroup, place: HostFacts, around: Surroundings) -> Termination:
         """Measure every point of the group that has no manifest. Raises EngineFailed, Interrupted, NotDurable."""
         points = PointStore(self.store, self.spool)
-        wanted = [point.hash for point in group.points]
-        found = points.measured(wanted)
+        hashes = [point.hash for point in group.points]
+        found = points.measured(hashes)
         claim_store(self.plan, self.store)
         todo = [point for point in group.points if point.hash not in found]
         if todo:
@@ -93,10 +93,10 @@ class StandInClient:
             for point in todo:
                 work.measure(point)
         message = f"group {group.index}: {len(todo)} points measured, {len(found)} were measured already"
-        return Termination(code=Exit.OK, reason="Measured", message=message, measured=len(wanted))
+        return Termination(code=Exit.OK, reason="Measured", message=message, measured=len(hashes))
 
     def report(self) -> Termination:
-        """Make the run's answer. Raises BadInput, NotDurable."""
+        """Create the run's report. Raises BadInput, NotDurable."""
         with _ONE_ANSWER:
             summary = conclude(self.plan, self.store)
         self.note(WorkAction.REPORTED)
@@ -104,7 +104,7 @@ class StandInClient:
         return Termination(code=Exit.OK, reason="Reported", message=message, measured=summary.points_measured)
 
     def note(self, act: WorkAction, point: str = "", why: str = "") -> None:
-        """Write an act into the log."""
+        """Append an act to the log."""
         self.log.add(WorkLogEntry(act, now_text(), self.plan.name, self.plan.uid, self.client, point, why))
 
 
@@ -120,9 +120,9 @@ class _Work:
         return f"{self.group.index}-{self.stand_in.client}"
 
     def begin(self, place: HostFacts, found: int) -> None:
-        """The engine is seen, and answers."""
-        self._go_on()
-        seen = LaunchRecord(
+        """Record the launch and the progress."""
+        self._check_running()
+        launch_record = LaunchRecord(
             launch=self._launch,
             group=self.group.index,
             arm=self.group.arm,
@@ -130,13 +130,13 @@ class _Work:
             queried_at=now_text(),
             facts=merge_facts({}, place, SILENT),
         )
-        self.points.store.put(launch_key(self._launch), seen.to_json().encode())
+        self.points.store.put(launch_key(self._launch), launch_record.to_json().encode())
         keeper = ProgressTracker(self.group, found, time.monotonic_ns, attempt=self.stand_in.client)
         keeper.phase = "measuring"
         self.points.store.replace(PROGRESS, keeper.current().to_json().encode())
 
     def measure(self, point: Point) -> None:
-        """Measure and commit; whatever ends it, nothing half done becomes a result."""
+        """Measure and commit a point; an interrupted point never becomes a result."""
         self.stand_in.note(WorkAction.BEGUN, point.hash)
         writer = self.points.open(point.hash, self.stand_in.client)
         try:
@@ -160,9 +160,9 @@ class _Work:
             writer.add(row)
         parts = writer.flush()
         summary = summarise_point(plan, point, [frame], watch_of(point), counters_of(frame), simulated=True)
-        if not self.around.still_wanted():
+        if not self.around.pod_exists():
             self.around.interrupted.set()
-        self._go_on()
+        self._check_running()
         span = MeasurementSpan(started_ns, started, now_text())
         self.points.commit(summary, self.stand_in.client, parts, span, self._observed())
 
@@ -175,13 +175,13 @@ class _Work:
         )
 
     def _pass_time(self, seconds: float) -> None:
-        """The load. Raises as soon as it is cut off."""
+        """Wait for the duration of the load. Raises as soon as it is interrupted."""
         until = time.monotonic() + seconds
         while (remaining := until - time.monotonic()) > 0:
-            self._go_on()
+            self._check_running()
             self.around.interrupted.wait(min(LOOK_S, remaining))
 
-    def _go_on(self) -> None:
+    def _check_running(self) -> None:
         if self.around.interrupted.is_set():
             raise Interrupted("the pod of the client is being deleted")
         if not self.around.engine_serves():

@@ -1,4 +1,4 @@
-"""Summaries of a size, or with a want, that no small world has: made out of one that was measured."""
+"""Summaries with sizes or gaps that small synthetic runs do not have, derived from a measured one."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from specbench_client.analysis.breakdown.acceptance_map import build_acceptance_
 from specbench_testing.synthetic_records import SyntheticRun
 
 OF_ONE_CLASS = "Acceptance length by context, at the lightest load"
-"""The plot that worlds of short prompts have not: all their steps are of one class of context."""
+"""The plot that runs with short prompts lack: all their steps have one class of context."""
 UNFITTED = "Time of a decode step, split by the fitted step costs"
-"""The plot that worlds of one or two loads have not: no model of the step costs is fitted to so few cells."""
+"""The plot that runs with one or two loads lack: no step-cost model is fitted to so few cells."""
 STORED = "Acceptance along each answer, a line a request, at the lightest load"
-"""The plot that is made from stored records, of which a world that was never stored has none."""
+"""The plot made from stored records, which a run that was never stored lacks."""
 SMALL_WORLDS_LACK = frozenset({OF_ONE_CLASS, UNFITTED, STORED})
-"""Plots of which worlds of short prompts at one or two loads, never stored, have nothing to draw."""
+"""Plots for which unstored runs with short prompts at one or two loads have no data."""
 
 
 def many_cells(
     summary: RunSummary, arms: int, loads: int, name: Callable[[int], str] = "drafter-{}".format
 ) -> RunSummary:
-    """So many arms at so many loads (1, 2, 4, …), their values spread, out of the first of each in the summary."""
+    """A number of arms at a number of loads (1, 2, 4, …) with spread values, from the first of each in the summary."""
     baseline = next(cell for cell in summary.cells if cell.arm == BASELINE_NAME)
     drafter = next(cell for cell in summary.cells if cell.arm != BASELINE_NAME)
     cells = []
@@ -38,7 +38,7 @@ def many_cells(
 
 
 def mapped(world: SyntheticRun, summary: RunSummary) -> RunSummary:
-    """With a line a request at the lightest load, as an answer that is made of stored records has it."""
+    """Add one line per request at the lightest load, as in results made from stored records."""
     points, lightest = {point.hash: point for point in world.plan.points}, world.plan.load.levels[0]
     cells = []
     for cell in summary.cells:
@@ -56,14 +56,14 @@ def with_cells(summary: RunSummary, cells: list[Cell]) -> RunSummary:
 
 
 def scaled(cell: Cell, *, level: Level, factor: float) -> Cell:
-    """The cell at another load, its throughput and speed-ups times a factor."""
+    """The cell at another load, with throughput and speed-ups multiplied by a factor."""
     figures = {name: _times(each, factor) if name == "output_tps" else each for name, each in cell.figures.items()}
     speedup = cell.speedup and _times(cell.speedup, factor / (1 + level.order / 10))
     return cell.model_copy(update={"level": level, "figures": figures, "speedup": speedup})
 
 
 def without(summary: RunSummary, *names: str) -> RunSummary:
-    """Without figures of these names, as from an engine that does not tell them."""
+    """The summary without these figures, as from an engine that does not report them."""
     cells = [
         cell.model_copy(update={"figures": {name: each for name, each in cell.figures.items() if name not in names}})
         for cell in summary.cells
@@ -72,23 +72,23 @@ def without(summary: RunSummary, *names: str) -> RunSummary:
 
 
 def invalid(summary: RunSummary) -> RunSummary:
-    """Every cell broken by a check."""
+    """The summary with every cell invalid."""
     return with_cells(summary, [cell.model_copy(update={"valid": False}) for cell in summary.cells])
 
 
 def with_long_recommendation(summary: RunSummary) -> RunSummary:
-    """With a recommendation whose reasons are long, as of many arms that each have several findings."""
-    told = summary.recommendation
-    assert told is not None
+    """The summary with a recommendation with long reasons, as for many arms with several findings each."""
+    recommendation = summary.recommendation
+    assert recommendation is not None
     reason = "; ".join(
         f"drafter-{arm} cannot be chosen: invalid (ClientSaturated, ChunksCoalesced)" for arm in range(6)
     )
-    choices = [choice.model_copy(update={"reason": reason}) for choice in told.choices]
-    return summary.model_copy(update={"recommendation": told.model_copy(update={"choices": choices})})
+    choices = [choice.model_copy(update={"reason": reason}) for choice in recommendation.choices]
+    return summary.model_copy(update={"recommendation": recommendation.model_copy(update={"choices": choices})})
 
 
 def without_baseline(summary: RunSummary) -> RunSummary:
-    """As a run that skipped its baseline has it."""
+    """The summary as of a run without its baseline."""
     nothing = {"speedup": None, "tpot_speedup": None}
     cells = [cell.model_copy(update=nothing) for cell in summary.cells if cell.arm != BASELINE_NAME]
     dropped = ("speedup", "tpot_speedup")

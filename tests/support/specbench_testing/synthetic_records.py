@@ -1,9 +1,9 @@
-"""Records out of a small world whose truth is known: acceptance, step times, and how noisy runs are.
+"""Records of a small synthetic run with known truth: acceptance, step times, and noise between runs.
 
-A world answers a plan's points in a closed or an open loop, in virtual time and from a seed, and knows no lie; tests
-edit its records, counters or watch to put one in. Its engine is as fast under any load. What a world makes of a point,
-what is honestly found of it, and how honest cells are judged, is made once for a few equal worlds in a row: most tests
-lie about one arm of a world that others tell of too. A test that a summary comes out the same asks `summarise_run`.
+A world answers a plan's points in a closed or an open loop, in virtual time and from a seed, without any corruption;
+tests edit its records, counters or health record. Its engine is equally fast under any load. The records of a point,
+its uncorrupted summary and the uncorrupted cells are cached for a few equal worlds, because most tests corrupt one arm
+of a world that other tests use too. A test of reproducibility calls `summarise_run` directly.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ TURNAROUND_NS = 200_000
 CREATED = "2026-01-01T00:00:00Z"
 WORLDS_KEPT = 16
 ONE = ("code",)
-"""Categories of a world of which nothing is asked by category: to tell them apart takes a sixth of a summary's time."""
+"""One category, for worlds without tests by category: the breakdown takes a sixth of a summary's time."""
 
 
 @dataclass(frozen=True)
 class SyntheticRun:
-    """What is true. Step times and acceptances by the arm's name; an arm that is not named has the defaults."""
+    """The truth of a run. Step times and acceptances by arm; other arms have the defaults."""
 
     prompts: int = 24
     turns: int = 1
@@ -63,10 +63,10 @@ class SyntheticRun:
     warmup: int = 2
     temperature: float = 0.0
     seeded: bool = False
-    """Whether sampled answers come back in every repeat too, as where one seed serves them all."""
+    """Whether sampled answers are equal in every repeat too, as with a shared seed."""
     seed: int = 1
     slo: Slo | None = None
-    """Targets by which goodput is judged."""
+    """Targets for goodput."""
     edits: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     @cached_property
@@ -75,22 +75,22 @@ class SyntheticRun:
         for index, drafter in enumerate(drafters):
             drafter["promptLookupMax"] = index + 2
         load = {"rate": list(self.rate), "slots": 64} if self.rate else {"concurrency": list(self.concurrency)}
-        told = {
+        edits_by_path = {
             "spec.drafters": drafters,
             "spec.load": {**load, "repeats": self.repeats},
             "spec.workloads[0].sampling": {"temperature": self.temperature, "seed": self.seed},
             "spec.workloads[0].output": {"maxTokens": self.tokens[1]},
         }
-        return expand(run_of({**told, **self.edits}))
+        return expand(run_of({**edits_by_path, **self.edits}))
 
     def acceptance(self, arm: str, prompt: int) -> float:
-        """Chance that one more draft is accepted: each prompt has its own."""
+        """Probability that one more draft is accepted; each prompt has its own."""
         middle = self.alpha.get(arm, 0.6)
         shift = _rng(self.seed, "alpha", prompt).uniform(-1, 1) * self.alpha_spread
         return float(np.clip(middle + shift, 0.0, 0.98))
 
     def length(self, prompt: int, turn: int) -> int:
-        """Tokens of an answer: the prompt's own, whatever the arm (greedy)."""
+        """Tokens of an answer: determined by the prompt, for every arm (greedy)."""
         low, high = self.tokens
         return int(_rng(self.seed, "length", prompt, turn).integers(low, high + 1))
 
@@ -101,31 +101,31 @@ class SyntheticRun:
         return self.step_ms.get(arm, 10.0 if arm == "none" else 12.0)
 
     def records(self, point: Point) -> pd.DataFrame:
-        """All records of one point, warm-up first. The frame is the caller's own, the lists in it are not."""
+        """All records of one point, warm-up first. The frame is a copy, the lists in it are shared."""
         if point.hash not in self._made:
             self._made[point.hash] = frame_of(_Loop(self, point).records())
         return self._made[point.hash].copy()
 
     def honest(self, point: Point) -> PointSummary:
-        """What is found of the point where nobody lies."""
+        """The summary of the uncorrupted point."""
         if point.hash not in self._found:
             frame = self.records(point)
-            told = self.plan, point, [frame], watch_of(point), counters_of(frame)
-            self._found[point.hash] = summarise_point(*told, simulated=False)
+            arguments = self.plan, point, [frame], watch_of(point), counters_of(frame)
+            self._found[point.hash] = summarise_point(*arguments, simulated=False)
         return self._found[point.hash]
 
-    def untrue(
+    def summary_with(
         self, point: Point, watch: ClientHealth, counters: CounterDeltas | None, *, simulated: bool
     ) -> PointSummary:
-        """What is found of the point's own records where somebody lies beside them."""
-        told = (point.hash, repr(watch), repr(counters), simulated)
-        if told not in self._told:
+        """The summary of the point's own records with other health records or counters."""
+        key = (point.hash, repr(watch), repr(counters), simulated)
+        if key not in self._summaries_with:
             frame = self.records(point)
-            self._told[told] = summarise_point(self.plan, point, [frame], watch, counters, simulated=simulated)
-        return self._told[told]
+            self._summaries_with[key] = summarise_point(self.plan, point, [frame], watch, counters, simulated=simulated)
+        return self._summaries_with[key]
 
-    def found_honest(self, summary: PointSummary) -> bool:
-        """Whether it is what was found of its point without any lie."""
+    def is_uncorrupted(self, summary: PointSummary) -> bool:
+        """Whether this is the uncorrupted summary of its point."""
         return self._found.get(summary.hash) is summary
 
     @cached_property
@@ -137,7 +137,7 @@ class SyntheticRun:
         return {}
 
     @cached_property
-    def _told(self) -> dict[tuple[object, ...], PointSummary]:
+    def _summaries_with(self) -> dict[tuple[object, ...], PointSummary]:
         return {}
 
 
@@ -165,16 +165,16 @@ class _Loop:
         measured: list[Record] = []
         for prompt in range(self.world.prompts):
             stream = int(np.argmin(free))
-            talk = self._talk(prompt, stream, free[stream])
-            free[stream] = _end(talk[-1]) + TURNAROUND_NS
-            measured += talk
+            conversation = self._conversation(prompt, stream, free[stream])
+            free[stream] = _end(conversation[-1]) + TURNAROUND_NS
+            measured += conversation
         return self._phased(measured, free)
 
     def _open(self, rate: float) -> list[Record]:
-        """Ramp until as many requests have ended as are in flight, drain what ends after the last beginning."""
+        """Ramp until as many requests have ended as are in flight; drain after the last start."""
         rng = _rng(self.world.seed, "arrivals", rate, self.point.repeat)
         begun = (np.cumsum(rng.exponential(1e9 / rate, self.world.prompts))).astype(int).tolist()
-        records = [each for prompt, at in enumerate(begun) for each in self._talk(prompt, prompt, at)]
+        records = [each for prompt, at in enumerate(begun) for each in self._conversation(prompt, prompt, at)]
         starts, ends = np.array([each.intended_ns for each in records]), np.array([_end(each) for each in records])
         turned = [at for at in begun if (starts <= at).sum() <= 2 * (ends <= at).sum()]
         ramp_until = turned[0] if turned else begun[-1]
@@ -183,11 +183,11 @@ class _Loop:
 
     @property
     def sample(self) -> str:
-        """Greedy answers come back in every repeat, sampled ones do not."""
+        """Greedy answers are equal in every repeat, sampled ones are not."""
         same = self.world.temperature == 0 or self.world.seeded
         return "" if same else f"-{self.point.repeat}"
 
-    def _talk(self, prompt: int, stream: int, free_ns: int) -> list[Record]:
+    def _conversation(self, prompt: int, stream: int, free_ns: int) -> list[Record]:
         """All turns of one conversation."""
         found: list[Record] = []
         for turn in range(self.world.turns):
@@ -196,7 +196,7 @@ class _Loop:
         return found
 
     def _phased(self, records: list[Record], free: list[int]) -> list[Record]:
-        """Ramp until all streams are busy, drain as soon as one of them has nothing left."""
+        """Ramp until all streams are busy; drain as soon as one of them has no conversation left."""
         last = min(free)
         full = self.streams - 1
         phases = [
@@ -250,7 +250,7 @@ class _Loop:
         )
 
     def _steps(self, tokens: int, chance: float) -> list[int]:
-        """Accepted drafts of each step, cut where the answer ends."""
+        """Accepted drafts of each step, cut at the end of the answer."""
         accepted: list[int] = []
         while tokens > 0:
             drawn = int(np.argmin([*(self.rng.random(self.world.drafts) < chance), False]))
@@ -261,7 +261,7 @@ class _Loop:
 
 @dataclass(frozen=True)
 class Corruptions:
-    """What a test puts in. Each is given the point; records are edited as a frame of their own."""
+    """Edits of a point's data. Each function gets the point; records are edited as a separate frame."""
 
     records: Callable[[Point, pd.DataFrame], pd.DataFrame] = lambda _, frame: frame
     counters: Callable[[Point, CounterDeltas], CounterDeltas | None] = lambda _, counters: counters
@@ -269,76 +269,80 @@ class Corruptions:
     measured: Callable[[Point], bool] = lambda _: True
     simulated: bool = False
     launches: tuple[LaunchRecord, ...] = ()
-    """What was seen of the launches."""
+    """The observed launches."""
     coverage: Mapping[str, PromptCoverage] = field(default_factory=dict)
-    """By workload."""
+    """Prompt coverage by workload."""
 
 
 UNCORRUPTED = Corruptions()
 
 
-def point_of(world: SyntheticRun, point: Point, lies: Corruptions = UNCORRUPTED) -> tuple[PointSummary, pd.DataFrame]:
+def point_of(
+    world: SyntheticRun, point: Point, corruptions: Corruptions = UNCORRUPTED
+) -> tuple[PointSummary, pd.DataFrame]:
     """Measure one point of the world."""
-    world = _known(world)
+    world = _shared_world(world)
     honest = world.records(point)
-    frame = lies.records(point, honest)
-    watch, honestly_counted = lies.watch(point, watch_of(point)), counters_of(honest)
-    counters = lies.counters(point, honestly_counted)
+    frame = corruptions.records(point, honest)
+    watch, honestly_counted = corruptions.watch(point, watch_of(point)), counters_of(honest)
+    counters = corruptions.counters(point, honestly_counted)
     if frame is not honest:
-        return summarise_point(world.plan, point, [frame], watch, counters, simulated=lies.simulated), frame
-    if watch != watch_of(point) or counters != honestly_counted or lies.simulated:
-        return world.untrue(point, watch, counters, simulated=lies.simulated), frame
+        return summarise_point(world.plan, point, [frame], watch, counters, simulated=corruptions.simulated), frame
+    if watch != watch_of(point) or counters != honestly_counted or corruptions.simulated:
+        return world.summary_with(point, watch, counters, simulated=corruptions.simulated), frame
     return world.honest(point), frame
 
 
 def watch_of(point: Point) -> ClientHealth:
-    """What an honest client sees of itself at a point."""
+    """The health record of a client without problems at a point."""
     seen = ClientHealth(loop_lag_p99_ms=0.4, cpu_share=0.2, send_lateness_p99_ms=0.1, kernel_clock_share=1.0)
     if point.level.rate is None:
         return seen
     return seen.model_copy(update={"reached_rate": point.level.rate, "in_flight_growth": 1.0})
 
 
-def run_of_world(world: SyntheticRun, lies: Corruptions = UNCORRUPTED, *, one_stream: bool = False) -> RunSummary:
+def run_of_world(
+    world: SyntheticRun, corruptions: Corruptions = UNCORRUPTED, *, one_stream: bool = False
+) -> RunSummary:
     """Measure and summarise the whole plan.
 
-    `one_stream`: whether to keep the note SingleStreamOnly. Most worlds have one stream for plain times, and each
-    of them would be noted for it.
+    `one_stream`: whether to keep the finding SingleStreamOnly. Most worlds have one stream for simple times, so each
+    of them would have it.
     """
-    world = _known(world)
-    points = [point for point in world.plan.points if lies.measured(point)]
-    measured = {point.hash: point_of(world, point, lies) for point in points}
+    world = _shared_world(world)
+    points = [point for point in world.plan.points if corruptions.measured(point)]
+    measured = {point.hash: point_of(world, point, corruptions) for point in points}
     records = {key: [frame] for key, (_, frame) in measured.items()}
     summaries = [summary for summary, _ in measured.values()]
-    honest = all(world.found_honest(summary) for summary in summaries)
+    honest = all(world.is_uncorrupted(summary) for summary in summaries)
     judged = (
         _judged(world, tuple(records), bootstrap.RESAMPLES)
         if honest
         else evaluate_cells(world.plan, summaries, records, world.slo)
     )
     summary = summarise_cells(
-        world.plan, summaries, judged, CREATED, lies.launches, coverage=lies.coverage, slo=world.slo
+        world.plan, summaries, judged, CREATED, corruptions.launches, coverage=corruptions.coverage, slo=world.slo
     )
     kept = [finding for finding in summary.findings if one_stream or finding.check != one_stream_check.CHECK.name]
     return summary.model_copy(update={"findings": kept})
 
 
 @lru_cache(maxsize=WORLDS_KEPT)
-def _known(world: SyntheticRun) -> SyntheticRun:
-    """The first of equal worlds, so that what it made serves them all."""
+def _shared_world(world: SyntheticRun) -> SyntheticRun:
+    """The first of equal worlds, so that they share its caches."""
     return world
 
 
 @lru_cache(maxsize=WORLDS_KEPT)
 def _judged(world: SyntheticRun, points: tuple[str, ...], resamples: int) -> list[EvaluatedCell]:
-    """The cells of these points, of which nobody lies. `resamples`: of the intervals in them, as it is set now."""
+    """The uncorrupted cells of these points. `resamples`: the current number of resamples, as part of the cache key."""
     measured = [point for point in world.plan.points if point.hash in points]
     records = {point.hash: [world.records(point)] for point in measured}
     return evaluate_cells(world.plan, [world.honest(point) for point in measured], records, world.slo)
 
 
 def counters_of(frame: pd.DataFrame) -> CounterDeltas:
-    """What an honest engine would count for these records, warm-up left out."""
+    """The counters of an engine for these records, without warm-up."""
     rows = frame[frame["phase"] != "warmup"]
     return CounterDeltas(
         output_tokens=_sum(rows, "output_tokens"),
@@ -357,17 +361,17 @@ def frame_of(records: list[Record]) -> pd.DataFrame:
 
 
 def record(**changes: Any) -> Record:
-    """One plain steady record: 11 tokens in 10 steps of 10 ms, changed as asked."""
+    """A simple steady record: 11 tokens in 10 steps of 10 ms, with changes."""
     steps = 10
     at = [50 * NS_PER_MS + index * 10 * NS_PER_MS for index in range(steps + 1)]
-    told: dict[str, Any] = dict.fromkeys(Record.__dataclass_fields__)
-    told |= {"request_id": "r", "prompt_id": "p", "conversation_id": "c", "turn": 0, "repeat": 0, "phase": "steady"}
-    told |= {"stream_index": 0, "intended_ns": 0, "first_byte_ns": at[0], "first_token_ns": at[0]}
-    told |= {"connect_ns": NS_PER_MS, "sent_ns": NS_PER_MS}
-    told |= {"last_token_ns": at[-1], "chunk_ns": at, "chunk_tokens": [1] * len(at), "timestamp_source": "kernel"}
-    told |= {"chunk_coalesced": [False] * len(at)}
-    told |= {"input_tokens": 20, "output_tokens": steps + 1, "output_tokens_client": steps + 1, "steps": steps}
-    return Record(**{**told, **changes})
+    fields: dict[str, Any] = dict.fromkeys(Record.__dataclass_fields__)
+    fields |= {"request_id": "r", "prompt_id": "p", "conversation_id": "c", "turn": 0, "repeat": 0, "phase": "steady"}
+    fields |= {"stream_index": 0, "intended_ns": 0, "first_byte_ns": at[0], "first_token_ns": at[0]}
+    fields |= {"connect_ns": NS_PER_MS, "sent_ns": NS_PER_MS}
+    fields |= {"last_token_ns": at[-1], "chunk_ns": at, "chunk_tokens": [1] * len(at), "timestamp_source": "kernel"}
+    fields |= {"chunk_coalesced": [False] * len(at)}
+    fields |= {"input_tokens": 20, "output_tokens": steps + 1, "output_tokens_client": steps + 1, "steps": steps}
+    return Record(**{**fields, **changes})
 
 
 def sha(text: str) -> str:
@@ -394,9 +398,9 @@ def _rng(*names: object) -> np.random.Generator:
     return np.random.default_rng(int.from_bytes(digest[:8], "little"))
 
 
-# Which of a point's records are the measured ones.
+# The measured records of a point.
 
 
 def measured_rows(records: pd.DataFrame) -> pd.DataFrame:
-    """Without warm-up and without the fillers that held the load."""
+    """The records without warm-up and fillers."""
     return records[(records.phase != "warmup") & ~records.prompt_id.map(is_filler)]

@@ -1,7 +1,7 @@
-"""What a real engine sent, word for word, as a file: asked once, read again wherever there is no such engine.
+"""The exact output of a real engine as a file: recorded once, read wherever that engine is not available.
 
-Tests of real engines write them into the folder that SPECBENCH_RECORD names; those under tests/recorded are our own
-runs, a folder an engine and release.
+Tests of real engines write transcripts into the folder SPECBENCH_RECORD; those in tests/recorded are from our own
+runs, with one folder per engine and release.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ class Transcript:
 
     @property
     def events(self) -> list[SseEvent]:
-        """The stream's events; when each came is not kept."""
+        """The stream's events; their arrival times are not stored."""
         return [SseEvent(number, data) for number, data in enumerate(self.data)]
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Read one back."""
+        """Read a transcript from a file."""
         return cls(**json.loads(path.read_text()))
 
     def keep(self, name: str) -> None:
-        """Write it, where somebody wants it."""
+        """Write the transcript if SPECBENCH_RECORD is set."""
         if folder := os.environ.get(VARIABLE):
             path = Path(folder) / self.engine / f"{name}.json"
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -52,7 +52,7 @@ class Transcript:
 
 
 async def record_transcript(url: str, engine: str, kind: str, body: Mapping[str, Any], *, drafting: bool) -> Transcript:
-    """Ask, and write down what comes."""
+    """Send a request and record the response."""
     async with aiohttp.ClientSession(url) as session:
         before = await _counters(session)
         async with session.post("/v1/chat/completions", json=body) as answer:
@@ -64,9 +64,9 @@ async def record_transcript(url: str, engine: str, kind: str, body: Mapping[str,
 
 
 async def _counters(session: aiohttp.ClientSession) -> str:
-    """The counters of tokens and drafts: of hundreds of lines, those that are read."""
+    """The counters of tokens and drafts: only those that are read, of hundreds of lines."""
     async with session.get("/metrics") as answer:
         page = await answer.text()
-    wanted = ("spec_decode", "tokens_total", "tokens_cached_total", "tokens_predicted_total", "process_start_time")
+    names = ("spec_decode", "tokens_total", "tokens_cached_total", "tokens_predicted_total", "process_start_time")
     lines = [line for line in page.splitlines() if not line.startswith("#") and "_created" not in line]
-    return "\n".join(line for line in lines if any(name in line for name in wanted)) + "\n"
+    return "\n".join(line for line in lines if any(name in line for name in names)) + "\n"

@@ -1,7 +1,7 @@
-"""The simulator's pure core in virtual time: a closed loop against its batch, and the records that a client would have.
+"""The simulator's pure core in virtual time: a closed loop against its batch, and the records of a client.
 
-No clock, no socket: the step costs are exactly those asked for, so that what an estimator finds can be held against
-them.
+No clock, no socket: the step costs are exactly those configured, so that the results of an estimator can be compared
+with them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NS_PER_MS = 1_000_000
 
 @dataclass(frozen=True)
 class VirtualEngine:
-    """One launch: its costs, its acceptance, and the traffic that is sent to it."""
+    """One launch: its costs, its acceptance, and its traffic."""
 
     cost: SimulatedStepCost = field(default_factory=SimulatedStepCost)
     conditional: tuple[float, ...] = (0.8, 0.7, 0.6, 0.5, 0.4, 0.4, 0.4, 0.4)
@@ -33,7 +33,7 @@ class VirtualEngine:
     seed: int = 1
 
     def records(self, streams: int, draft_tokens: int, repeat: int = 0) -> pd.DataFrame:
-        """What a closed loop of so many streams records; steady from when all have been served once."""
+        """The records of a closed loop with these streams; steady once all have been served."""
         return frame_of(_Loop(self, streams, draft_tokens, repeat).records())
 
 
@@ -52,7 +52,7 @@ class _Loop:
         self.flights: dict[ScheduledRequest, _InFlight] = {}
 
     def records(self) -> list[Record]:
-        wanted = self.streams * self.engine.requests_per_stream
+        total = self.streams * self.engine.requests_per_stream
         found: list[Record] = []
         for stream in range(self.streams):
             self._send(stream)
@@ -66,7 +66,7 @@ class _Loop:
                     flight.accepted.append(outcome.delivered_accepted)
                     flight.drafted += outcome.drafted
                 if sequence.generation.finished:
-                    last = self.sent >= wanted
+                    last = self.sent >= total
                     found.append(self._record(self.flights.pop(sequence), drain=last))
                     if not last:
                         self._send(flight.stream)
@@ -108,7 +108,7 @@ class _Loop:
 
 @dataclass
 class _InFlight:
-    """A request on its way."""
+    """A request in flight."""
 
     number: int
     stream: int
@@ -121,7 +121,7 @@ class _InFlight:
 
 @dataclass(frozen=True)
 class VirtualWorld(SyntheticRun):
-    """A world whose points are served by the simulator's pure core: what a run of it must find is known."""
+    """A world whose points are served by the simulator's pure core, so that the expected results are known."""
 
     engine: VirtualEngine = field(default_factory=VirtualEngine)
 
@@ -129,6 +129,6 @@ class VirtualWorld(SyntheticRun):
         """All records of one point."""
         if point.hash not in self._made:
             drafter = self.plan.arm(point.arm).drafter
-            asked = drafter.num_speculative_tokens if drafter else 0
-            self._made[point.hash] = self.engine.records(point.level.concurrency or 1, asked, point.repeat)
+            draft_tokens = drafter.num_speculative_tokens if drafter else 0
+            self._made[point.hash] = self.engine.records(point.level.concurrency or 1, draft_tokens, point.repeat)
         return self._made[point.hash].copy()

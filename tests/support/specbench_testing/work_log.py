@@ -1,8 +1,8 @@
-"""What stand-in clients did and saw, line by line in one file, and what must never be read there.
+"""The acts of stand-in clients, one line each in one file, and queries for violations.
 
-One line an act, appended whole, so that several processes may write and a killed one leaves no half act: `begun`,
-`measured` or `abandoned` for points, `reported` for runs, `two-engines` where a run had two at once. A point that was
-begun and has no further line was being measured when its stand-in was killed.
+Each act is one appended line, so that several processes can write and a killed one leaves no partial act: `begun`,
+`measured` or `abandoned` for points, `reported` for runs, `two-engines` for a run with two at once. A point with
+`begun` and no further line was being measured when its stand-in was killed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 
 
 class WorkAction(StrEnum):
-    """What a client did, or saw."""
+    """An act or observation of a client."""
 
     BEGUN = "begun"
     MEASURED = "measured"
@@ -28,8 +28,8 @@ class WorkAction(StrEnum):
 
 @dataclass(frozen=True)
 class WorkLogEntry:
-    """One act of one client. `run`: the run's UID. `client`: names one process, as in the names of parts; empty where
-    none has its part in it."""
+    """One act of one client. `run`: the run's UID. `client`: the name of the process, as in part names; empty for
+    observations of the stand-in itself."""
 
     act: WorkAction
     at: str
@@ -38,17 +38,17 @@ class WorkLogEntry:
     client: str
     point: str = ""
     why: str = ""
-    """Of what was abandoned; which two engines."""
+    """Why a point was abandoned, or which two engines."""
 
 
 @dataclass(frozen=True)
 class WorkLog:
-    """The file."""
+    """The log file."""
 
     path: Path
 
     def add(self, entry: WorkLogEntry) -> None:
-        """Append."""
+        """Append an entry."""
         line = json.dumps(asdict(entry)).encode() + b"\n"
         handle = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         try:
@@ -57,7 +57,7 @@ class WorkLog:
             os.close(handle)
 
     def entries(self) -> list[WorkLogEntry]:
-        """All, oldest first. A last line without its end is still being written."""
+        """All entries, oldest first, without an incomplete last line."""
         whole, _, _ = self.path.read_text().rpartition("\n") if self.path.exists() else ("", "", "")
         lines = whole.splitlines()
         rows = [json.loads(line) for line in lines]
@@ -65,27 +65,27 @@ class WorkLog:
 
 
 def measured(entries: Iterable[WorkLogEntry], run: str) -> list[str]:
-    """Points of a run (by UID), as often as they were measured."""
+    """Points of a run (by UID), once per measurement."""
     return [entry.point for entry in entries if entry.act is WorkAction.MEASURED and entry.run == run]
 
 
 def measured_twice(entries: Iterable[WorkLogEntry]) -> list[str]:
-    """Points that became a result more than once."""
+    """Points with more than one result."""
     return _named(entries, Counter(_point(entry) for entry in entries if entry.act is WorkAction.MEASURED))
 
 
 def started_twice(entries: Iterable[WorkLogEntry]) -> list[str]:
-    """Points that a second client began. After a lost engine or a suspension that is right; else work was wasted."""
+    """Points that a second client started: correct after a lost engine or a suspension, otherwise wasted work."""
     return _named(entries, Counter(_point(entry) for entry in entries if entry.act is WorkAction.BEGUN))
 
 
 def two_engines(entries: Iterable[WorkLogEntry]) -> list[str]:
-    """Runs that were seen with two engines that could hold GPUs at the same moment."""
+    """Runs that had two engines that could hold GPUs at the same time."""
     return list(dict.fromkeys(f"{entry.name}: {entry.why}" for entry in entries if entry.act is WorkAction.TWO_ENGINES))
 
 
 def measured_concurrently(entries: Iterable[WorkLogEntry]) -> list[str]:
-    """Runs of which two clients measured at the same moment."""
+    """Runs with two clients that measured at the same time."""
     working: dict[str, set[str]] = {}
     found: dict[str, None] = {}
     for entry in entries:
