@@ -1,4 +1,4 @@
-"""Fixtures of the client's tests. What they are made of lies in support/specbench_testing."""
+"""Fixtures of the client's tests, defined in support/specbench_testing."""
 
 from specbench_testing.s3 import s3_access, s3_server, s3_store
 

@@ -1,4 +1,4 @@
-"""The break-even acceptance length is the ratio of step times, whatever is accepted."""
+"""The break-even acceptance length is the ratio of step times, independent of acceptance."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def summary() -> RunSummary:
     return run_of_world(WORLD)
 
 
-def only(summary: RunSummary) -> BreakEven:
+def only_break_even(summary: RunSummary) -> BreakEven:
     assert summary.crossover is not None
     (found,) = summary.crossover.break_even
     return found
@@ -29,14 +29,14 @@ def only(summary: RunSummary) -> BreakEven:
 
 @pytest.mark.parametrize("alpha", [0.2, 0.8])
 def test_break_even_is_the_ratio_of_step_times(alpha: float) -> None:
-    found = only(run_of_world(SyntheticRun(prompts=40, categories=ONE, alpha={"ngram": alpha})))
+    found = only_break_even(run_of_world(SyntheticRun(prompts=40, categories=ONE, alpha={"ngram": alpha})))
     assert found.needed.value == pytest.approx(STEP_RATIO, rel=0.01)
     assert found.needed.interval is not None
     assert found.needed.interval.low < STEP_RATIO < found.needed.interval.high
 
 
-def test_measured_over_required_is_the_speedup_of_decoding(summary: RunSummary) -> None:
-    found, cell = only(summary), summary.cells[1]
+def test_margin_equals_the_decode_speedup(summary: RunSummary) -> None:
+    found, cell = only_break_even(summary), summary.cells[1]
     assert found.needed.value is not None
     assert found.measured.value is not None
     assert found.margin.value == pytest.approx(found.measured.value / found.needed.value)
@@ -45,22 +45,24 @@ def test_measured_over_required_is_the_speedup_of_decoding(summary: RunSummary) 
     assert found.measured.value == pytest.approx(cell.figures["acceptance_length_emitted_pooled"].value)
 
 
-def test_without_steps_break_even_is_missing() -> None:
-    silent = Corruptions(records=lambda _, frame: frame.assign(steps=None, step_accepted=None, accepted_tokens=None))
-    summary = run_of_world(WORLD, silent)
-    assert only(summary).needed.value is None
+def test_break_even_is_missing_without_steps() -> None:
+    without_steps = Corruptions(
+        records=lambda _, frame: frame.assign(steps=None, step_accepted=None, accepted_tokens=None)
+    )
+    summary = run_of_world(WORLD, without_steps)
+    assert only_break_even(summary).needed.value is None
     assert break_even_rows(summary) == []
 
 
-def test_an_invalid_comparison_is_marked(summary: RunSummary) -> None:
+def test_invalid_comparison_is_marked(summary: RunSummary) -> None:
     failing = Corruptions(records=lambda point, frame: frame.assign(error_class="x") if point.repeat == 0 else frame)
-    spoilt = run_of_world(WORLD, failing)
-    assert not only(spoilt).valid
-    assert break_even_rows(spoilt)[0].margin.endswith("invalid")
+    invalid_run = run_of_world(WORLD, failing)
+    assert not only_break_even(invalid_run).valid
+    assert break_even_rows(invalid_run)[0].margin.endswith("invalid")
     assert break_even_rows(summary)[0].margin.endswith("]")
 
 
-def test_one_load_is_no_curve(summary: RunSummary) -> None:
+def test_one_load_gives_no_crossover(summary: RunSummary) -> None:
     (row,) = crossover_rows(summary)
     assert row.answer == "no crossover: only one place (concurrency 1) has a usable speed-up"
     assert "## Break-even load and acceptance length" in crossover_markdown(summary)
@@ -70,21 +72,21 @@ def test_one_load_is_no_curve(summary: RunSummary) -> None:
 
 
 @pytest.mark.parametrize(
-    ("low", "said"),
+    ("low", "suffix"),
     [(0.16, "; 18% [16%, 20%] of the speed-up is lost from the smallest load to the largest"), (-0.01, "")],
 )
-def test_a_significant_loss_is_reported(low: float, said: str) -> None:
+def test_significant_loss_is_reported(low: float, suffix: str) -> None:
     summary = run_of_world(SyntheticRun(prompts=14, categories=ONE, concurrency=(1, 2)))
     found = summary.crossover
     assert found is not None
-    (told,) = found.by_load
-    assert told.crossover.lost is not None
+    (by_load,) = found.by_load
+    assert by_load.crossover.lost is not None
     interval = FigureInterval(low=low, high=0.2, level=0.95, method="")
-    lost = told.crossover.lost.model_copy(update={"value": 0.18, "interval": interval})
-    crossover = told.crossover.model_copy(update={"lost": lost})
-    found = found.model_copy(update={"by_load": [told.model_copy(update={"crossover": crossover})]})
+    lost = by_load.crossover.lost.model_copy(update={"value": 0.18, "interval": interval})
+    crossover = by_load.crossover.model_copy(update={"lost": lost})
+    found = found.model_copy(update={"by_load": [by_load.model_copy(update={"crossover": crossover})]})
     (line,) = crossover_lines(summary.model_copy(update={"crossover": found}))
-    assert line == f"ngram on chat: {crossover.message}{said}"
+    assert line == f"ngram on chat: {crossover.message}{suffix}"
 
 
 def test_invalid_loads_and_too_few_repeats_are_left_out_with_a_reason() -> None:
@@ -92,13 +94,13 @@ def test_invalid_loads_and_too_few_repeats_are_left_out_with_a_reason() -> None:
     failing = Corruptions(
         records=lambda at, frame: frame.assign(error_class="x") if at.level.concurrency == 2 else frame
     )
-    spoilt = run_of_world(world, failing)
-    found = spoilt.crossover
+    invalid_run = run_of_world(world, failing)
+    found = invalid_run.crossover
     assert found is not None
-    (told,) = found.by_load
-    assert told.crossover.places == [1.0, 4.0]
-    assert crossover_lines(spoilt) == [f"ngram on chat: {told.crossover.message}"]
-    assert [line.partition(":")[0] for line in told.crossover.left_out] == ["concurrency 2"]
+    (by_load,) = found.by_load
+    assert by_load.crossover.places == [1.0, 4.0]
+    assert crossover_lines(invalid_run) == [f"ngram on chat: {by_load.crossover.message}"]
+    assert [line.partition(":")[0] for line in by_load.crossover.left_out] == ["concurrency 2"]
     few = run_of_world(SyntheticRun(prompts=14, categories=ONE, concurrency=(1, 2), repeats=2)).crossover
     assert few is not None
     assert few.by_load[0].crossover.kind is CrossoverKind.INSUFFICIENT_DATA

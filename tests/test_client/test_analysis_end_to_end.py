@@ -1,4 +1,4 @@
-"""Whole requests: closed-form values of both speed-ups, of requests per hour and of cost saved."""
+"""End-to-end figures: closed-form values of speed-ups, requests per hour and cost saved."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ PROMPTS = 40
 
 
 def pairs(arm_ms: list[float], baseline_ms: list[float]) -> Pairs:
-    """One repeat; milliseconds of the whole request."""
+    """Return the pairs of one repeat from end-to-end milliseconds."""
     prompt = np.arange(len(arm_ms))
     pace = {ARM: np.array(arm_ms) / TOKENS, BASELINE: np.array(baseline_ms) / TOKENS}
     return pairs_of(prompt, np.zeros_like(prompt), pace)
 
 
-def test_the_ratio_of_means_differs_from_the_median_of_ratios() -> None:
+def test_ratio_of_means_differs_from_the_median_of_ratios() -> None:
     found = end_to_end(pairs([100, 100, 1000], [300, 200, 1000]), 4, seed=0)
     assert found.speedup.value == pytest.approx(1500 / 1200)
     assert found.median_speedup.value == pytest.approx(2.0)
@@ -50,20 +50,20 @@ def test_bounds_of_cost_saved_follow_from_the_speedup() -> None:
     assert found.median_speedup.interval.low < 1.4 < found.median_speedup.interval.high
 
 
-def test_an_open_loop_has_speedups_but_no_requests_per_hour() -> None:
+def test_open_loop_has_speedups_but_no_requests_per_hour() -> None:
     found = end_to_end(pairs([100] * 5, [200] * 5), None, seed=0)
     assert found.speedup.value == pytest.approx(2)
     for figure in (found.requests_per_hour, found.baseline_requests_per_hour, found.cost_saved):
         assert (figure.value, figure.interval, figure.n) == (None, None, 0)
 
 
-def test_without_pairs_all_figures_are_missing() -> None:
+def test_no_pairs_give_no_figures() -> None:
     empty = pairs([100], [200])
     found = end_to_end(Pairs(empty.table[:0], 3, 0), 4, seed=0)
     assert {figure.value for figure in figures_by_name(found).values()} == {None}
 
 
-def test_a_median_of_few_pairs_has_no_interval() -> None:
+def test_median_of_few_pairs_has_no_interval() -> None:
     assert end_to_end(pairs([100] * 5, [200] * 5), 1, seed=0).median_speedup.interval is None
 
 
@@ -73,10 +73,12 @@ def drafted() -> Cell:
     return next(cell for cell in summary.cells if cell.arm == "ngram")
 
 
-def test_cells_and_categories_have_end_to_end_figures_and_baselines_do_not(drafted: Cell) -> None:
+def test_cells_and_categories_have_end_to_end_figures_except_the_baseline(drafted: Cell) -> None:
     assert drafted.end_to_end is not None
     assert drafted.speedup is not None
-    assert drafted.end_to_end.speedup.value == pytest.approx(drafted.speedup.value), "its answers are as long"
+    assert drafted.end_to_end.speedup.value == pytest.approx(drafted.speedup.value), (
+        "answers have equal lengths on both sides"
+    )
     for figures in drafted.by_category.values():
         assert figures.keys() >= figures_by_name(drafted.end_to_end).keys()
         assert figures["e2e_speedup"].interval is not None

@@ -1,4 +1,4 @@
-"""A point's summary: exact acceptance, counts, and what the client could not watch filled in from the records."""
+"""Point summaries: exact acceptance, counts, and client health derived from records if it was not measured."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WORLD = SyntheticRun(prompts=30, concurrency=(3,), repeats=1)
 BASELINE, NGRAM = WORLD.plan.points
 
 
-def test_the_acceptance_length_is_exactly_the_worlds() -> None:
+def test_acceptance_length_is_exactly_the_synthetic_runs() -> None:
     summary, frame = point_of(WORLD, NGRAM)
     rows = [row for row in frame.to_dict("records") if row["phase"] == "steady"]
     steps = sum(len(row["step_accepted"]) for row in rows)
@@ -27,7 +27,7 @@ def test_the_acceptance_length_is_exactly_the_worlds() -> None:
     assert summary.figures["acceptance_length_emitted_mean"].value == pytest.approx(np.mean(each), abs=1e-12)
 
 
-def test_step_time_and_throughput_are_near_the_worlds() -> None:
+def test_step_time_and_throughput_are_near_the_synthetic_runs() -> None:
     summary, _ = point_of(WORLD, NGRAM)
     assert summary.figures["step_ms_mean"].value == pytest.approx(12, rel=0.02)
     tpot, flowing = summary.figures["tpot_ms_pooled"].value, summary.figures["stream_tps"].value
@@ -36,7 +36,7 @@ def test_step_time_and_throughput_are_near_the_worlds() -> None:
     assert summary.figures["output_tps"].value == pytest.approx(3 * flowing, rel=0.1)
 
 
-def test_throughput_is_told_by_gpu_where_the_run_asks_for_any() -> None:
+def test_throughput_per_gpu_needs_a_gpu_count() -> None:
     assert point_of(WORLD, NGRAM)[0].figures["output_tps_per_gpu"].value is None
     world = SyntheticRun(prompts=30, concurrency=(3,), repeats=1, edits={"spec.placement": {"gpus": 4}})
     figures = point_of(world, world.plan.points[1])[0].figures
@@ -44,7 +44,7 @@ def test_throughput_is_told_by_gpu_where_the_run_asks_for_any() -> None:
     assert figures["output_tps_per_gpu"].value == pytest.approx(figures["output_tps"].value / 4)
 
 
-def test_acceptance_of_an_endpoint_is_told_by_as_many_positions_as_its_steps_ever_accepted() -> None:
+def test_endpoint_acceptance_has_as_many_positions_as_were_ever_accepted() -> None:
     frame = WORLD.records(NGRAM)
     figures = figures_of(SampleRows(tidy([frame], NGRAM.hash)), drafts=0, gpus=0)
     assert {name for name in figures if name.startswith("position_acceptance_rate_")} == {
@@ -53,7 +53,7 @@ def test_acceptance_of_an_endpoint_is_told_by_as_many_positions_as_its_steps_eve
     assert {f"accepted_exactly_{count}" for count in range(4)} <= set(figures)
 
 
-def test_counts_leave_out_warm_up_and_tell_steady_from_all() -> None:
+def test_counts_exclude_warm_up_and_separate_steady_requests() -> None:
     summary, frame = point_of(WORLD, BASELINE)
     assert summary.counts.requests == 30 == len(frame) - WORLD.warmup
     assert summary.counts.steady_requests == len(steady_rows(tidy([frame]))) < 30
@@ -61,12 +61,12 @@ def test_counts_leave_out_warm_up_and_tell_steady_from_all() -> None:
     assert (summary.counts.prompts, summary.counts.conversations, summary.counts.failed_requests) == (30, 30, 0)
 
 
-def test_a_world_without_lies_has_no_findings() -> None:
+def test_uncorrupted_run_has_no_findings() -> None:
     for point in WORLD.plan.points:
         assert point_of(WORLD, point)[0].findings == []
 
 
-def test_what_the_client_did_not_watch_is_read_from_the_records() -> None:
+def test_missing_client_health_is_derived_from_the_records() -> None:
     summary, _ = point_of(WORLD, BASELINE)
     watch = summary.client_health
     assert watch.reached_concurrency == pytest.approx(3, rel=0.02)
@@ -75,46 +75,46 @@ def test_what_the_client_did_not_watch_is_read_from_the_records() -> None:
     assert 0.5 < watch.steady_share < 1
 
 
-def test_what_the_client_did_watch_is_believed() -> None:
+def test_measured_client_health_is_used() -> None:
     seen = ClientHealth(reached_concurrency=2.9, duration_s=7.0, steady_share=0.5)
     summary, _ = point_of(WORLD, BASELINE, Corruptions(watch=lambda *_: seen))
     assert summary.client_health == seen
 
 
-def test_a_point_of_which_every_request_failed_is_summarised_all_the_same() -> None:
-    told = {"error_class": "refused", "sent_ns": None, "last_token_ns": None}
-    failed = frame_of([record(conversation_id=f"p{number}#0", **told) for number in range(4)])
+def test_point_whose_requests_all_failed_is_summarised() -> None:
+    failure = {"error_class": "refused", "sent_ns": None, "last_token_ns": None}
+    failed = frame_of([record(conversation_id=f"p{number}#0", **failure) for number in range(4)])
     summary = summarise_point(WORLD.plan, NGRAM, [failed], ClientHealth(), None, simulated=False)
     assert summary.counts.failed_requests == 4
     assert {figure.value for figure in summary.figures.values()} == {None}
     assert {finding.check for finding in summary.findings} == {"RequestsFailed", "NoSteadyState"}
 
 
-def test_no_records_at_all_are_no_steady_state() -> None:
+def test_empty_records_give_no_steady_state() -> None:
     summary = summarise_point(WORLD.plan, NGRAM, [frame_of([])], ClientHealth(), None, simulated=True)
     assert summary.counts.requests == 0
     assert summary.simulated
     assert [finding.check for finding in summary.findings] == ["NoSteadyState"]
 
 
-def test_figures_tell_where_they_come_from() -> None:
+def test_figures_contain_their_source() -> None:
     summary, _ = point_of(WORLD, NGRAM)
     assert summary.figures["ttft_ms_p50"].source == "client"
     assert summary.figures["acceptance_rate"].source == "engine (per_step)"
     assert summary.figures["tpot_ms_p50"].source == "both"
 
 
-def test_a_points_figures_have_no_interval_for_it_is_only_a_part() -> None:
+def test_figures_of_a_point_have_no_interval() -> None:
     summary, _ = point_of(WORLD, NGRAM)
     assert all(figure.interval is None for figure in summary.figures.values())
 
 
-def test_the_summary_survives_its_journey_through_json() -> None:
+def test_summary_round_trips_through_json() -> None:
     summary, _ = point_of(WORLD, NGRAM)
     assert type(summary).from_json(summary.to_json()) == summary
 
 
-def test_the_window_of_the_throughput_is_told_with_its_bounds_and_its_share() -> None:
+def test_throughput_window_is_reported_with_its_bounds_and_share() -> None:
     summary, frame = point_of(WORLD, NGRAM)
     measured = frame[frame.phase != "warmup"]
     inside = measured[measured.phase == "steady"]

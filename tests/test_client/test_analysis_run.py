@@ -1,4 +1,4 @@
-"""A run's answer: cells in order, comparisons with the paired baseline, and what happens when parts are missing."""
+"""Run summaries: order of cells, comparison with the paired baseline, and missing parts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def fail(point: Point, frame: pd.DataFrame) -> pd.DataFrame:
     return frame.assign(error_class="http_5xx")
 
 
-def test_a_known_speedup_is_inside_the_interval() -> None:
+def test_known_speedup_is_inside_the_interval() -> None:
     summary = run_of_world(QUIET)
     found = cell(summary, "ngram")
     length, rate = found.figures["acceptance_length_emitted_pooled"].value, found.tpot_speedup
@@ -38,10 +38,10 @@ def test_a_known_speedup_is_inside_the_interval() -> None:
     assert found.speedup is not None
     assert found.speedup.value is not None
     assert rate.value is not None
-    assert found.speedup.value < rate.value, "the prefill is not sped up"
+    assert found.speedup.value < rate.value, "drafting does not speed up the prefill"
 
 
-def test_cells_come_by_workload_and_load_with_the_baseline_first_and_uncompared() -> None:
+def test_cells_are_sorted_by_load_with_the_baseline_first() -> None:
     summary = run_of_world(SyntheticRun(prompts=20, concurrency=(2, 1), repeats=1, drafters=("ngram", "suffix")))
     assert [(each.level.concurrency, each.arm) for each in summary.cells] == [
         (load, arm) for load in (1, 2) for arm in ("none", "ngram", "suffix")
@@ -51,26 +51,26 @@ def test_cells_come_by_workload_and_load_with_the_baseline_first_and_uncompared(
     assert summary.created == CREATED
 
 
-def test_the_same_records_give_the_same_summary_to_the_byte() -> None:
+def test_same_records_give_an_identical_summary() -> None:
     world = SyntheticRun(prompts=12, repeats=2)
     measured = {point.hash: point_of(world, point) for point in world.plan.points}
 
-    def summarised() -> RunSummary:
+    def summarise() -> RunSummary:
         records = {name: [frame.copy()] for name, (_, frame) in measured.items()}
         return summarise_run(world.plan, [summary for summary, _ in measured.values()], records, CREATED)
 
-    first = summarised()
-    assert summarised().to_json() == first.to_json()
-    assert run_of_world(world, one_stream=True).to_json() == first.to_json(), "as the tests' worlds are summarised"
+    first = summarise()
+    assert summarise().to_json() == first.to_json()
+    assert run_of_world(world, one_stream=True).to_json() == first.to_json(), "the tests' helper gives the same summary"
     assert RunSummary.from_json(first.to_json()) == first
 
 
-def test_every_record_is_asked_for_once() -> None:
-    asked: list[str] = []
+def test_every_record_list_is_read_once() -> None:
+    keys_read: list[str] = []
 
     class Lazy(Mapping[str, list[pd.DataFrame]]):
         def __getitem__(self, key: str) -> list[pd.DataFrame]:
-            asked.append(key)
+            keys_read.append(key)
             return [measured[key][1]]
 
         def __iter__(self) -> Iterator[str]:
@@ -82,17 +82,17 @@ def test_every_record_is_asked_for_once() -> None:
     world = SyntheticRun(prompts=8, repeats=2, concurrency=(1, 2))
     measured = {point.hash: point_of(world, point) for point in world.plan.points}
     summarise_run(world.plan, [summary for summary, _ in measured.values()], Lazy(), CREATED)
-    assert sorted(asked) == sorted(point.hash for point in world.plan.points)
+    assert sorted(keys_read) == sorted(point.hash for point in world.plan.points)
 
 
-def test_a_skipped_baseline_leaves_no_speedup_and_no_failure() -> None:
+def test_skipped_baseline_gives_no_speedup_and_no_finding() -> None:
     summary = run_of_world(SyntheticRun(prompts=24, edits={"spec.baseline": "Skip"}))
     assert [each.speedup for each in summary.cells] == [None]
     assert "this run has no baseline" in summary.headline
     assert summary.trustworthy
 
 
-def test_a_baseline_that_was_not_measured_is_missing_not_equal() -> None:
+def test_unmeasured_baseline_gives_no_speedup() -> None:
     summary = run_of_world(QUIET, Corruptions(measured=lambda point: point.arm != "none"))
     assert cell(summary, "ngram").speedup is None
     assert "not comparable" in summary.headline
@@ -100,7 +100,7 @@ def test_a_baseline_that_was_not_measured_is_missing_not_equal() -> None:
     assert not summary.trustworthy
 
 
-def test_an_arm_that_lost_a_point_is_compared_in_the_repeats_that_it_has() -> None:
+def test_arm_with_a_missing_point_is_compared_in_its_other_repeats() -> None:
     summary = run_of_world(QUIET, Corruptions(measured=lambda point: (point.arm, point.repeat) != ("ngram", 1)))
     found = cell(summary, "ngram")
     assert len(found.points) == 2
@@ -109,33 +109,33 @@ def test_an_arm_that_lost_a_point_is_compared_in_the_repeats_that_it_has() -> No
     assert [finding.check for finding in summary.findings] == ["MissingPoints"]
 
 
-def test_nothing_measured_is_said_and_is_not_trustworthy() -> None:
+def test_unmeasured_run_is_not_trustworthy() -> None:
     summary = run_of_world(QUIET, Corruptions(measured=lambda _: False))
     assert summary.cells == []
     assert summary.points_measured == 0
     assert summary.headline == "Nothing was measured. Not trustworthy: MissingPoints (see findings)."
 
 
-def test_an_invalid_baseline_breaks_the_comparisons_but_not_the_arms_points() -> None:
-    lies = Corruptions(records=lambda point, frame: fail(point, frame) if point.arm == "none" else frame)
-    summary = run_of_world(QUIET, lies)
+def test_invalid_baseline_invalidates_the_comparisons() -> None:
+    corruptions = Corruptions(records=lambda point, frame: fail(point, frame) if point.arm == "none" else frame)
+    summary = run_of_world(QUIET, corruptions)
     assert not cell(summary, "ngram").valid
     assert "BaselineInvalid" in cell(summary, "ngram").findings
     assert summary.points_invalid == 3
 
 
-def test_an_invalid_point_of_an_arm_leaves_the_other_arms_alone() -> None:
+def test_invalid_point_of_one_arm_does_not_affect_other_arms() -> None:
     world = SyntheticRun(prompts=24, drafters=("ngram", "suffix"))
-    lies = Corruptions(
+    corruptions = Corruptions(
         records=lambda point, frame: fail(point, frame) if (point.arm, point.repeat) == ("ngram", 0) else frame
     )
-    summary = run_of_world(world, lies)
+    summary = run_of_world(world, corruptions)
     assert (cell(summary, "ngram").valid, cell(summary, "suffix").valid) == (False, True)
     assert summary.points_invalid == 1
     assert not summary.trustworthy
 
 
-def test_categories_are_compared_each_and_one_prompt_gives_no_interval() -> None:
+def test_categories_are_compared_and_one_prompt_has_no_interval() -> None:
     world = SyntheticRun(prompts=13, categories=("code",) * 12 + ("odd",))
     by_category = cell(run_of_world(world), "ngram").by_category
     assert sorted(by_category) == ["code", "odd"]
@@ -145,13 +145,13 @@ def test_categories_are_compared_each_and_one_prompt_gives_no_interval() -> None
     assert by_category["odd"]["speedup"].n == 1
 
 
-def test_prompts_without_a_category_are_in_the_cell_and_in_no_category() -> None:
+def test_prompts_without_a_category_are_in_no_category() -> None:
     summary = run_of_world(SyntheticRun(prompts=12, categories=("code", None, "chat")))
     assert sorted(cell(summary, "ngram").by_category) == ["chat", "code"]
     assert run_of_world(SyntheticRun(prompts=12, categories=(None,))).cells[1].by_category == {}
 
 
-def test_the_interval_of_one_repeat_states_its_limitation() -> None:
+def test_interval_of_one_repeat_states_its_limitation() -> None:
     found = cell(run_of_world(SyntheticRun(prompts=24, repeats=1)), "ngram").speedup
     assert found is not None
     assert found.interval is not None
@@ -177,7 +177,7 @@ def test_identical_conversations_are_compared_in_all_turns() -> None:
     assert "144 pairs" in found.definition
 
 
-def test_an_acceptance_length_never_has_an_interval_beyond_what_it_can_be() -> None:
+def test_acceptance_length_interval_stays_within_possible_values() -> None:
     world = SyntheticRun(prompts=3, drafts=3, alpha={"ngram": 0.2}, alpha_spread=0.2, tokens=(6, 9), repeats=1)
     drafted = next(cell for cell in run_of_world(world).cells if cell.arm == "ngram")
     lengths = [figure for name, figure in drafted.figures.items() if name.startswith("acceptance_length")]
@@ -188,7 +188,7 @@ def test_an_acceptance_length_never_has_an_interval_beyond_what_it_can_be() -> N
         assert figure.interval.method.endswith("limited to possible values, from 1 to 4")
 
 
-def test_two_prompts_give_no_interval_for_alike_they_would_look_certain() -> None:
+def test_two_prompts_give_no_interval() -> None:
     drafted = next(cell for cell in run_of_world(SyntheticRun(prompts=2)).cells if cell.arm == "ngram")
     assert drafted.figures["acceptance_rate"].n == 2
     assert drafted.figures["acceptance_rate"].interval is None

@@ -1,4 +1,4 @@
-"""The environment of each arm in one row, and how much of the KV cache a drafter takes."""
+"""Environment of each arm, and the share of the KV cache a drafter takes."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ def rows(*launches: object) -> dict[str, ArmEnvironment]:
     return {row.arm: row for row in arm_environments(WORLD.plan, launches)}  # type: ignore[arg-type]
 
 
-def lost(row: ArmEnvironment) -> float | None:
+def kv_cache_lost(row: ArmEnvironment) -> float | None:
     assert row.kv_cache_lost is not None
     return row.kv_cache_lost.value
 
 
-def test_an_arm_has_a_row_once_it_was_launched_in_the_plans_order() -> None:
+def test_launched_arms_have_one_row_in_plan_order() -> None:
     found = rows(observed_launch("suffix", 2), observed_launch("none", 0), observed_launch("none", 3))
     assert {arm: row.launches for arm, row in found.items()} == {"none": ["0-a", "3-a"], "suffix": ["2-a"]}
     assert list(found) == ["none", "suffix"]
     assert all(set(row.facts) == set(SHOWN_FACTS) for row in found.values())
 
 
-def test_the_kv_cache_that_a_drafter_costs_is_told_against_the_baselines() -> None:
+def test_kv_cache_loss_is_relative_to_the_baseline() -> None:
     found = rows(observed_launch("none", 0, kv_cache_tokens=1000), observed_launch("ngram", 1, kv_cache_tokens=750))
-    assert lost(found["ngram"]) == pytest.approx(0.25)
+    assert kv_cache_lost(found["ngram"]) == pytest.approx(0.25)
     assert found["none"].kv_cache_lost is None
 
 
-def test_what_varies_from_launch_to_launch_is_told_by_its_median() -> None:
+def test_values_that_vary_between_launches_are_reported_as_median() -> None:
     base = [observed_launch("none", number, kv_cache_tokens=tokens) for number, tokens in enumerate((990, 1000, 1100))]
     mine = [
         observed_launch("ngram", number, kv_cache_tokens=tokens) for number, tokens in enumerate((400, 500, 600), 3)
@@ -48,27 +48,27 @@ def test_what_varies_from_launch_to_launch_is_told_by_its_median() -> None:
     found = rows(*base, *mine)
     assert found["none"].facts[KV].value == 1000
     assert found["none"].facts[KV].source == "a witness; the median of 3 launches"
-    assert lost(found["ngram"]) == pytest.approx(0.5)
+    assert kv_cache_lost(found["ngram"]) == pytest.approx(0.5)
     assert found["ngram"].kv_cache_lost is not None
     assert found["ngram"].kv_cache_lost.n == 3
 
 
 @pytest.mark.parametrize(("baseline", "arm"), [(None, 750), (1000, None), (0, 0)])
-def test_a_cost_that_is_not_known_has_no_value(baseline: int | None, arm: int | None) -> None:
+def test_unknown_kv_cache_loss_has_no_value(baseline: int | None, arm: int | None) -> None:
     found = rows(observed_launch("none", 0, kv_cache_tokens=baseline), observed_launch("ngram", 1, kv_cache_tokens=arm))
-    assert lost(found["ngram"]) is None
+    assert kv_cache_lost(found["ngram"]) is None
 
 
-def test_without_a_baseline_nothing_is_lost_and_nothing_is_made_up() -> None:
-    assert lost(rows(observed_launch("ngram", 1, kv_cache_tokens=750))["ngram"]) is None
+def test_kv_cache_loss_without_a_baseline_has_no_value() -> None:
+    assert kv_cache_lost(rows(observed_launch("ngram", 1, kv_cache_tokens=750))["ngram"]) is None
 
 
-def test_words_in_which_the_launches_of_an_arm_differ_are_all_told_in_the_reason() -> None:
+def test_texts_that_differ_between_launches_are_listed_in_the_reason() -> None:
     fact = rows(observed_launch("none", 0, dtype="float16"), observed_launch("none", 3, dtype="bfloat16"))["none"].facts
     assert fact[FactName.DTYPE].reason == "its launches differ: float16, bfloat16"
 
 
-def test_a_launch_that_does_not_tell_leaves_the_word_to_one_that_does() -> None:
+def test_known_value_of_another_launch_is_used() -> None:
     facts = rows(observed_launch("none", 0, dtype=None), observed_launch("none", 3, dtype="float16"))["none"].facts
     assert facts[FactName.DTYPE].value == "float16"
     assert facts[FactName.GPU].reason == "it was not reported where the engine runs"
@@ -84,7 +84,7 @@ SEEN = Corruptions(
 )  # fmt: skip
 
 
-def test_a_reader_sees_engine_machine_and_cost_of_each_arm_and_a_dash_for_what_nobody_told() -> None:
+def test_environment_rows_show_engine_machine_and_cost_with_dashes() -> None:
     assert arm_environment_rows(run_of_world(WORLD, SEEN)) == [
         ArmEnvironmentRow("none", 1, "0.33.0", "2 × NVIDIA H200", "bfloat16", "8,192", "400,000", "–", "–"),
         ArmEnvironmentRow("ngram", 1, "0.33.0", "A processor", "bfloat16, fp8", "–", "300,000", "25.0%", "3 MiB"),
@@ -92,7 +92,7 @@ def test_a_reader_sees_engine_machine_and_cost_of_each_arm_and_a_dash_for_what_n
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_the_report_has_a_section_of_what_was_seen_where_anything_was() -> None:
+def test_report_has_an_environment_section_if_anything_was_observed() -> None:
     summary = run_of_world(WORLD, SEEN)
     page = render_html(WORLD.plan, summary)
     assert ">Engines and hardware</h2>" in page

@@ -15,13 +15,13 @@ TOKENS = 50
 BASE_MS = 10.0
 ARM_STEP_MS = 12.0
 LENGTHS = (1.4, 2.6)
-"""Acceptance lengths are uniform between these over prompts; time a token is step time / acceptance length."""
+"""Acceptance lengths are uniform between these over prompts; time per token is step time / acceptance length."""
 TRUTH = BASE_MS / (ARM_STEP_MS * np.log(LENGTHS[1] / LENGTHS[0]) / (LENGTHS[1] - LENGTHS[0]))
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """A small experiment: prompts drawn anew, runs that are faster or slower as a whole, requests that jitter."""
+    """A small experiment with drawn prompts, run-level noise, and per-request jitter."""
 
     prompts: int = 15
     repeats: int = 3
@@ -48,7 +48,7 @@ def pairs_of(prompt: np.ndarray, repeat: np.ndarray, pace: dict[str, np.ndarray]
     columns: dict[str, object] = {"repeat": repeat.astype(float), "prompt_id": [f"p{each}" for each in prompt]}
     columns |= {"pass": 0, "turn": 0.0}
     for side, ms in pace.items():
-        told = {
+        columns_of_side = {
             "category": category,
             "input_tokens": 100.0,
             "tokens": float(TOKENS),
@@ -56,8 +56,8 @@ def pairs_of(prompt: np.ndarray, repeat: np.ndarray, pace: dict[str, np.ndarray]
             "intended_ns": 0.0,
             "first_token_ns": ms * 1e6,
         }
-        told |= {"last_token_ns": ms * 1e6 * TOKENS, "finish_reason": "stop", "output_sha256": "x"}
-        columns |= {f"{name}{side}": value for name, value in told.items()}
+        columns_of_side |= {"last_token_ns": ms * 1e6 * TOKENS, "finish_reason": "stop", "output_sha256": "x"}
+        columns |= {f"{name}{side}": value for name, value in columns_of_side.items()}
     rows = pd.DataFrame(columns)
     return Pairs(rows, len(rows), 0)
 
@@ -68,21 +68,21 @@ def bounds(compared: PairedSpeedup) -> tuple[float, float]:
 
 
 def coverage(experiment: Experiment, truth: float, experiments: int = 200) -> float:
-    held = 0
+    covered = 0
     for seed in range(experiments):
         low, high = bounds(paired_speedup(SPEEDUP, experiment.pairs(seed), seed=0))
-        held += low <= truth <= high
-    return held / experiments
+        covered += low <= truth <= high
+    return covered / experiments
 
 
 @pytest.mark.parametrize("name", [SPEEDUP, TPOT_SPEEDUP])
-def test_a_known_speedup_is_recovered(name: str) -> None:
+def test_known_speedup_is_recovered(name: str) -> None:
     found = paired_speedup(name, Experiment(prompts=2000, repeats=1).pairs(3), seed=0)
     assert found.figure.value == pytest.approx(TRUTH, rel=0.01)
     assert found.figure.n == 2000
 
 
-def test_the_speedup_is_a_ratio_of_sums() -> None:
+def test_speedup_is_a_ratio_of_sums() -> None:
     pace = {ARM: np.array([5.0, 10.0]), BASELINE: np.array([10.0, 40.0])}
     found = paired_speedup(SPEEDUP, pairs_of(np.array([0, 1]), np.array([0, 0]), pace, ["c", "c"]), seed=0)
     assert found.figure.value == pytest.approx(50 / 15)
@@ -101,7 +101,7 @@ def test_the_speedup_is_a_ratio_of_sums() -> None:
     ],
     ids=["one run", "quiet runs", "noisy runs", "very noisy runs", "few prompts", "categories"],
 )
-def test_the_interval_has_its_nominal_coverage(experiment: Experiment) -> None:
+def test_interval_has_its_nominal_coverage(experiment: Experiment) -> None:
     assert coverage(experiment, TRUTH) >= 0.90
 
 
@@ -116,12 +116,12 @@ def test_the_interval_has_its_nominal_coverage(experiment: Experiment) -> None:
     ],
     ids=["three without a difference", "three", "five", "eight noisy ones"],
 )
-def test_from_three_repeats_on_intervals_include_the_variation_of_runs(experiment: Experiment) -> None:
+def test_intervals_from_three_repeats_include_run_variation(experiment: Experiment) -> None:
     assert 0.90 <= coverage(experiment, TRUTH if experiment.spread else 1.0, experiments=100) <= 0.99
 
 
 @pytest.mark.parametrize(("repeats", "words"), [(1, "one repeat: "), (2, "two repeats: ")])
-def test_with_fewer_than_three_repeats_the_method_states_the_limitation(repeats: int, words: str) -> None:
+def test_fewer_than_three_repeats_are_stated_as_a_limitation(repeats: int, words: str) -> None:
     few = Experiment(repeats=repeats, run_noise=0.03, spread=False)
     assert coverage(few, 1.0, experiments=50) < 0.8
     compared = paired_speedup(SPEEDUP, few.pairs(1), seed=0)
@@ -138,7 +138,7 @@ def test_intervals_are_not_too_wide() -> None:
 
 
 @pytest.mark.draws
-def test_without_a_difference_a_claim_is_rare() -> None:
+def test_claims_without_a_difference_are_rare() -> None:
     same = Experiment(spread=False, run_noise=0.03, jitter=0.05)
     claims = 0
     for seed in range(200):
@@ -178,13 +178,13 @@ def test_three_prompts_give_a_wide_interval() -> None:
     assert high / low > 2
 
 
-def test_the_interval_of_one_run_states_its_limitation() -> None:
+def test_interval_of_one_run_states_its_limitation() -> None:
     interval = paired_speedup(SPEEDUP, Experiment(repeats=1).pairs(1), seed=0).figure.interval
     assert interval is not None
     assert "but not that between runs" in interval.method
 
 
-def test_seeds_reproduce_the_interval_and_hardly_change_it() -> None:
+def test_interval_is_reproducible_and_hardly_depends_on_the_seed() -> None:
     pairs = Experiment().pairs(1)
     first, again, other = (bounds(paired_speedup(SPEEDUP, pairs, seed=seed)) for seed in (0, 0, 1))
     assert first == again
@@ -196,12 +196,12 @@ def test_no_pairs_give_no_value_and_unpaired_turns_are_reported() -> None:
     none = paired_speedup(SPEEDUP, Pairs(pairs.table[:0], 5, 0), seed=0)
     assert none.figure.value is None
     assert none.figure.n == 0
-    told = paired_speedup(SPEEDUP, Pairs(pairs.table, 50, 5), seed=0)
-    assert "5 later turns unpaired" in told.figure.definition
-    assert "45 pairs" in told.figure.definition
+    with_unpaired = paired_speedup(SPEEDUP, Pairs(pairs.table, 50, 5), seed=0)
+    assert "5 later turns unpaired" in with_unpaired.figure.definition
+    assert "45 pairs" in with_unpaired.figure.definition
 
 
-def test_a_pair_with_a_missing_time_is_left_out_on_both_sides() -> None:
+def test_pair_with_a_missing_time_is_left_out() -> None:
     pairs = Experiment(prompts=6, repeats=1).pairs(1)
     rows = pairs.table.copy()
     rows.loc[0, "last_token_ns" + ARM] = np.nan

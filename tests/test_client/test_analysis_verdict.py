@@ -1,4 +1,4 @@
-"""The headline is advice that claims no more than the intervals show."""
+"""The headline gives advice that the intervals support."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from specbench_testing.synthetic_records import ONE, Corruptions, SyntheticRun, 
 PLAN = SyntheticRun().plan
 
 
-def judged(
+def evaluated_cell(
     arm: str,
     load: int | Level,
     value: float | None,
@@ -49,31 +49,34 @@ def headline(*cells: EvaluatedCell, findings: tuple[Finding, ...] = (), simulate
     return headline_of(HeadlineFacts(PLAN, with_claims(cells), findings, trustworthy, simulated))
 
 
-def test_faster_here_and_indistinguishable_there() -> None:
-    text = headline(judged("none", 1, None), judged("ngram", 1, 1.42), judged("ngram", 8, 1.02, p=0.7))
+def test_headline_separates_faster_and_indistinguishable_loads() -> None:
+    text = headline(
+        evaluated_cell("none", 1, None), evaluated_cell("ngram", 1, 1.42), evaluated_cell("ngram", 8, 1.02, p=0.7)
+    )
     assert text == "Use ngram at concurrency 1: 1.42x [1.32, 1.52]; no measurable difference at concurrency 8."
 
 
-def test_a_rate_is_named_with_its_unit_each_time() -> None:
-    text = headline(judged("ngram", Level(rate=0.5), 1.42), judged("ngram", Level(rate=2), 1.02, p=0.7))
+def test_rate_is_shown_with_its_unit() -> None:
+    text = headline(evaluated_cell("ngram", Level(rate=0.5), 1.42), evaluated_cell("ngram", Level(rate=2), 1.02, p=0.7))
     assert text == "Use ngram at 0.5/s: 1.42x [1.32, 1.52]; no measurable difference at 2/s."
-    assert headline(judged("ngram", Level(), 1.42)) == "Use ngram at the trace's own speed: 1.42x [1.32, 1.52]."
+    assert headline(evaluated_cell("ngram", Level(), 1.42)) == "Use ngram at the trace's own speed: 1.42x [1.32, 1.52]."
 
 
-def test_a_slower_arm_is_advised_against() -> None:
+def test_slower_arm_is_advised_against() -> None:
     assert (
-        headline(judged("ngram", 4, 0.64)) == "Do not enable ngram: it is slower, 0.64x [0.54, 0.74] at concurrency 4."
+        headline(evaluated_cell("ngram", 4, 0.64))
+        == "Do not enable ngram: it is slower, 0.64x [0.54, 0.74] at concurrency 4."
     )
 
 
-def test_every_conclusion_has_its_words() -> None:
+def test_every_conclusion_has_its_text() -> None:
     text = headline(
-        judged("ngram", 1, 1.5),
-        judged("ngram", 2, 1.4),
-        judged("ngram", 4, 1.12, p=0.04),
-        judged("ngram", 8, 1.0, p=1.0),
-        judged("ngram", 16, 1.3, None),
-        judged("ngram", 32, 1.4, valid=False),
+        evaluated_cell("ngram", 1, 1.5),
+        evaluated_cell("ngram", 2, 1.4),
+        evaluated_cell("ngram", 4, 1.12, p=0.04),
+        evaluated_cell("ngram", 8, 1.0, p=1.0),
+        evaluated_cell("ngram", 16, 1.3, None),
+        evaluated_cell("ngram", 32, 1.4, valid=False),
     )
     assert text == (
         "Use ngram up to concurrency 2: 1.50x [1.40, 1.60] at 1, 1.40x [1.30, 1.50] at 2;"
@@ -83,11 +86,13 @@ def test_every_conclusion_has_its_words() -> None:
     )
 
 
-def test_too_few_repeats_make_no_claim_however_far_from_1() -> None:
-    text = headline(judged("ngram", 1, 1.42, repeats=1), judged("ngram", 8, 1.02, p=0.7, repeats=1))
+def test_too_few_repeats_make_no_claim_at_any_speedup() -> None:
+    text = headline(evaluated_cell("ngram", 1, 1.42, repeats=1), evaluated_cell("ngram", 8, 1.02, p=0.7, repeats=1))
     assert text == "ngram cannot be judged: 1.42x at concurrency 1, 1.02x at 8 (1 repeat: too few to tell)."
     mixed = headline(
-        judged("ngram", 1, 1.5), judged("ngram", 2, 1.4, repeats=2), judged("ngram", 4, 9.0, valid=False, repeats=1)
+        evaluated_cell("ngram", 1, 1.5),
+        evaluated_cell("ngram", 2, 1.4, repeats=2),
+        evaluated_cell("ngram", 4, 9.0, valid=False, repeats=1),
     )
     assert mixed == (
         "Use ngram at concurrency 1: 1.50x [1.40, 1.60];"
@@ -95,7 +100,7 @@ def test_too_few_repeats_make_no_claim_however_far_from_1() -> None:
     )
 
 
-def test_a_run_of_two_repeats_recommends_nothing() -> None:
+def test_run_of_two_repeats_recommends_nothing() -> None:
     summary = run_of_world(SyntheticRun(prompts=24, categories=ONE, repeats=2))
     assert "(2 repeats: too few to tell). Not trustworthy: TooFewRepeats (see findings)." in summary.headline
     assert "faster" not in summary.headline
@@ -107,73 +112,80 @@ def test_a_run_of_two_repeats_recommends_nothing() -> None:
     assert "(2 repeats: too few to tell)" in lost.headline
 
 
-def test_one_bare_exclusion_among_many_comparisons_is_no_claim() -> None:
-    cells = [judged("ngram", 1, 1.12, p=0.03), *(judged("ngram", load, 1.0, p=0.8) for load in range(2, 12))]
+def test_one_marginal_result_among_many_comparisons_is_unclear() -> None:
+    cells = [
+        evaluated_cell("ngram", 1, 1.12, p=0.03),
+        *(evaluated_cell("ngram", load, 1.0, p=0.8) for load in range(2, 12)),
+    ]
     assert conclusions(with_claims(cells))[0][1] is SpeedupConclusion.UNCLEAR
     assert conclusions(with_claims(cells[:1]))[0][1] is SpeedupConclusion.FASTER
 
 
-def test_invalid_cells_do_not_count_among_the_comparisons() -> None:
-    cells = [judged("ngram", 1, 1.12, p=0.03), judged("ngram", 2, 9.0, valid=False)]
+def test_invalid_cells_do_not_count_as_comparisons() -> None:
+    cells = [evaluated_cell("ngram", 1, 1.12, p=0.03), evaluated_cell("ngram", 2, 9.0, valid=False)]
     assert [conclusion for _, conclusion in conclusions(with_claims(cells))] == [
         SpeedupConclusion.FASTER,
         SpeedupConclusion.NOT_COMPARABLE,
     ]
 
 
-def test_the_best_arm_comes_first_and_a_long_list_is_cut() -> None:
-    arms = [judged(f"arm{index}", 1, 1.2 + index / 10) for index in range(6)]
+def test_best_arm_comes_first_and_a_long_list_is_truncated() -> None:
+    arms = [evaluated_cell(f"arm{index}", 1, 1.2 + index / 10) for index in range(6)]
     text = headline(*arms)
     assert text.startswith("Use arm5 at concurrency 1: 1.70x [1.60, 1.80]. arm4 is also faster: 1.60x")
     assert text.endswith(" 2 more arms are in the table.")
 
 
-def test_an_invalid_arm_comes_last_however_fast_it_seems() -> None:
-    text = headline(judged("broken", 1, 9.0, valid=False), judged("ngram", 1, 1.5))
+def test_invalid_arm_comes_last() -> None:
+    text = headline(evaluated_cell("broken", 1, 9.0, valid=False), evaluated_cell("ngram", 1, 1.5))
     assert text.startswith(
         "Use ngram at concurrency 1: 1.50x [1.40, 1.60]. broken is not comparable with the baseline at concurrency 1."
     )
 
 
-def test_a_doubt_is_named_the_invalid_first() -> None:
+def test_findings_are_listed_with_invalid_ones_first() -> None:
     findings = tuple(
         Finding(check=name, severity=severity, message="")
         for name, severity in (("A", Severity.INFO), ("B", Severity.WARNING), ("C", Severity.INVALID))
     )
-    assert headline(judged("ngram", 1, 1.5), findings=findings).endswith(" Not trustworthy: C, B (see findings).")
+    assert headline(evaluated_cell("ngram", 1, 1.5), findings=findings).endswith(
+        " Not trustworthy: C, B (see findings)."
+    )
 
 
-def test_a_simulation_says_so_first() -> None:
-    assert headline(judged("ngram", 1, 1.5), simulated=True).startswith("Simulated, not a measurement: Use ngram")
+def test_simulated_result_is_marked_first() -> None:
+    assert headline(evaluated_cell("ngram", 1, 1.5), simulated=True).startswith(
+        "Simulated, not a measurement: Use ngram"
+    )
 
 
-def test_a_research_runtime_says_so_first() -> None:
+def test_research_runtime_is_marked_first() -> None:
     plan = PLAN.model_copy(update={"engine": PLAN.engine.model_copy(update={"kind": EngineKind.TRANSFORMERS})})
-    cells = (judged("ngram", 1, 1.5),)
+    cells = (evaluated_cell("ngram", 1, 1.5),)
     assert headline_of(HeadlineFacts(plan, with_claims(cells), (), True, False)).startswith(
         "On a research runtime: Use ngram at concurrency 1: 1.50x"
     )
 
 
-def test_a_baseline_alone_makes_no_claim() -> None:
-    assert headline(judged("none", 1, None)) == "Only the baseline was measured."
+def test_baseline_alone_makes_no_claim() -> None:
+    assert headline(evaluated_cell("none", 1, None)) == "Only the baseline was measured."
 
 
-def test_equal_arms_end_up_indistinguishable() -> None:
+def test_equal_arms_are_indistinguishable() -> None:
     world = SyntheticRun(
         prompts=24, categories=ONE, alpha={"ngram": 0.0}, alpha_spread=0.0, step_ms={"ngram": 10.0}, run_noise=0.02
     )
     assert run_of_world(world, Corruptions()).headline == ("ngram makes no measurable difference at concurrency 1.")
 
 
-def test_with_several_workloads_the_one_that_gains_is_named() -> None:
+def test_workload_that_gains_is_named_among_several() -> None:
     text = headline(
-        judged("ngram", 1, 1.4, workload="edits"),
-        judged("ngram", 8, 1.3, workload="edits"),
-        judged("ngram", 1, 1.0, p=0.8, workload="chat"),
-        judged("ngram", 8, 0.5, workload="chat"),
-        judged("eagle3", 1, 1.0, p=0.8, workload="edits"),
-        judged("eagle3", 1, 0.5, workload="chat"),
+        evaluated_cell("ngram", 1, 1.4, workload="edits"),
+        evaluated_cell("ngram", 8, 1.3, workload="edits"),
+        evaluated_cell("ngram", 1, 1.0, p=0.8, workload="chat"),
+        evaluated_cell("ngram", 8, 0.5, workload="chat"),
+        evaluated_cell("eagle3", 1, 1.0, p=0.8, workload="edits"),
+        evaluated_cell("eagle3", 1, 0.5, workload="chat"),
     )
     assert text == (
         "Use ngram for edits up to concurrency 8: 1.40x [1.30, 1.50] at 1, 1.30x [1.20, 1.40] at 8;"
@@ -183,9 +195,12 @@ def test_with_several_workloads_the_one_that_gains_is_named() -> None:
     )
 
 
-def test_the_arm_to_use_is_the_best_one_at_each_load() -> None:
+def test_best_arm_is_recommended_at_each_load() -> None:
     text = headline(
-        judged("eagle3", 1, 2.0), judged("eagle3", 8, 1.2), judged("ngram", 1, 1.3), judged("ngram", 8, 1.9)
+        evaluated_cell("eagle3", 1, 2.0),
+        evaluated_cell("eagle3", 8, 1.2),
+        evaluated_cell("ngram", 1, 1.3),
+        evaluated_cell("ngram", 8, 1.9),
     )
     assert text == (
         "Use eagle3 at concurrency 1: 2.00x [1.90, 2.10]; also faster: 1.20x [1.10, 1.30] at concurrency 8."
@@ -193,16 +208,18 @@ def test_the_arm_to_use_is_the_best_one_at_each_load() -> None:
     )
 
 
-def test_the_cause_of_a_failure_comes_first() -> None:
+def test_cause_of_a_failure_comes_first() -> None:
     cause = "8 of 8 requests failed; the last one: HTTP 401: no key."
     failed = HeadlineFacts(PLAN, (), (), False, False, {"none": cause, "ngram": cause})
     assert headline_of(failed) == ("Failed: 8 of 8 requests failed; the last one: HTTP 401: no key. Not trustworthy.")
-    partly = HeadlineFacts(PLAN, with_claims((judged("ngram", 1, 1.5),)), (), True, False, {"draft": "out of memory"})
+    partly = HeadlineFacts(
+        PLAN, with_claims((evaluated_cell("ngram", 1, 1.5),)), (), True, False, {"draft": "out of memory"}
+    )
     assert headline_of(partly) == "draft failed: out of memory. Use ngram at concurrency 1: 1.50x [1.40, 1.60]."
 
 
-def test_the_recommendation_settles_which_of_two_faster_arms_to_use() -> None:
-    cells = with_claims((judged("eagle3", 1, 1.5), judged("ngram", 1, 1.45)))
+def test_recommendation_selects_among_faster_arms() -> None:
+    cells = with_claims((evaluated_cell("eagle3", 1, 1.5), evaluated_cell("ngram", 1, 1.45)))
     facts = HeadlineFacts(PLAN, cells, (), True, False, recommended={("chat", "1"): "ngram"})
     assert headline_of(facts) == (
         "Use ngram at concurrency 1: 1.45x [1.35, 1.55]. eagle3 is also faster: 1.50x [1.40, 1.60] at concurrency 1."

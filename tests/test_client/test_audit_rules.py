@@ -25,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("few_resamples")
 Rows = list[dict[str, Any]]
 
 
-def audited(*tables: Rows, **facts: str) -> AuditReport:
+def audit(*tables: Rows, **facts: str) -> AuditReport:
     document = {"tables": [{"name": f"t{index}", "rows": rows} for index, rows in enumerate(tables)]}
     import json
 
@@ -36,10 +36,10 @@ def found(report: AuditReport) -> list[str]:
     return [finding.rule for finding in report.findings]
 
 
-def lawful(
+def consistent_rows(
     alpha: float = 0.75, base_ms: float = 40.0, prefill_ms: float = 300.0, drafts: tuple[int, ...] = (0, 1, 3, 5, 8)
 ) -> Rows:
-    """Rows by the formulas themselves, printed to a few digits: one engine, one stream, 200 tokens a request."""
+    """Rows computed from the formulas and rounded: one engine, one stream, 200 tokens per request."""
     tokens, price = 200, 12.0
     rows = []
     for k in drafts:
@@ -65,7 +65,7 @@ def lawful(
 
 
 def test_consistent_rows_are_checked_by_every_rule_without_a_finding() -> None:
-    report = audited(lawful(), lawful())
+    report = audit(consistent_rows(), consistent_rows())
     assert found(report) == []
     assert [rule.rule for rule in report.asked if not rule.asked] == []
     assert (report.tables, report.rows, report.settings) == (2, 10, [])
@@ -78,7 +78,7 @@ def test_consistent_rows_are_checked_by_every_rule_without_a_finding() -> None:
 @example(alpha=0.93359375, base_ms=5.0, prefill_ms=10.0, drafts=[1, 4, 13])  # a TPOT of 0.7 ms has one digit
 @settings(max_examples=60, deadline=None)
 def test_consistent_tables_have_no_findings(alpha: float, base_ms: float, prefill_ms: float, drafts: list[int]) -> None:
-    assert found(audited(lawful(alpha, base_ms, prefill_ms, (0, *sorted(drafts))))) == []
+    assert found(audit(consistent_rows(alpha, base_ms, prefill_ms, (0, *sorted(drafts))))) == []
 
 
 BROKEN: tuple[tuple[int, dict[str, str], set[str]], ...] = (
@@ -108,16 +108,16 @@ BROKEN: tuple[tuple[int, dict[str, str], set[str]], ...] = (
 
 
 def repr_of(value: object) -> str:
-    """The same in every process: a set has no order."""
+    """Return a text that is stable across processes: sets are unordered."""
     return str(sorted(value) if isinstance(value, set) else value)[:40]
 
 
 @pytest.mark.parametrize(("row", "changes", "rules"), BROKEN, ids=repr_of)
 def test_each_contradiction_is_reported_by_its_rule(row: int, changes: dict[str, str], rules: set[str]) -> None:
-    rows = lawful()
+    rows = consistent_rows()
     rows[row] |= changes
-    told = set(found(audited(rows)))
-    assert rules <= told if rules else told == set()
+    rules_found = set(found(audit(rows)))
+    assert rules <= rules_found if rules else rules_found == set()
 
 
 def test_every_rule_has_a_test_with_a_finding() -> None:
@@ -126,35 +126,37 @@ def test_every_rule_has_a_test_with_a_finding() -> None:
 
 
 def test_one_setting_with_two_values_is_reported_with_both_rows() -> None:
-    other = lawful()
+    other = consistent_rows()
     other[3]["TPOT P50 (ms)"] = "30.0"
-    (finding,) = [each for each in audited(lawful(), other).findings if each.rule == "RepeatedSetting"]
+    (finding,) = [each for each in audit(consistent_rows(), other).findings if each.rule == "RepeatedSetting"]
     assert finding.arithmetic == ["t0 row 4: 14.0", "t1 row 4: 30.0"]
 
 
-def test_a_column_of_two_bases_is_reported_with_the_prefill_share_that_rules_it_out() -> None:
+def test_column_with_two_speedup_bases_is_reported() -> None:
     def bases(prefill_ms: float) -> list[str]:
-        wanted = ("method", "k", "TPOT P50 (ms)", "speedup")
-        rows = [{name: row[name] for name in wanted} for row in lawful(prefill_ms=prefill_ms)]
-        assert found(audited(rows, concurrency="8")) == []
+        columns = ("method", "k", "TPOT P50 (ms)", "speedup")
+        rows = [{name: row[name] for name in columns} for row in consistent_rows(prefill_ms=prefill_ms)]
+        assert found(audit(rows, concurrency="8")) == []
         rows[2]["speedup"] = f"{float(rows[0]['TPOT P50 (ms)']) / float(rows[2]['TPOT P50 (ms)']):.2f}"
-        return found(audited(rows, concurrency="8"))
+        return found(audit(rows, concurrency="8"))
 
     assert bases(prefill_ms=1000) == ["SpeedupBasis"]
-    assert bases(prefill_ms=50) == []  # too little of a request to tell the bases apart
+    assert bases(prefill_ms=50) == []  # prefill is too small a share of the request to distinguish the bases
 
 
-def test_a_loss_that_rounds_to_minus_zero_is_accepted() -> None:
-    rows = lawful(0.310332835411577, 46.0, 10.0, (0, 1, 15))
+def test_loss_that_rounds_to_minus_zero_is_accepted() -> None:
+    rows = consistent_rows(0.310332835411577, 46.0, 10.0, (0, 1, 15))
     assert rows[-1]["cost reduction"] == "-0.0%"
-    assert found(audited(rows)) == []
+    assert found(audit(rows)) == []
 
 
 def test_rows_that_differ_in_an_unknown_setting_are_not_compared() -> None:
-    rows = [{**row, "dataset": "a"} for row in lawful()] + [{**row, "dataset": "b"} for row in lawful(0.4)]
-    report = audited(rows)
+    rows = [{**row, "dataset": "a"} for row in consistent_rows()] + [
+        {**row, "dataset": "b"} for row in consistent_rows(0.4)
+    ]
+    report = audit(rows)
     assert (found(report), report.settings) == ([], ["dataset"])
-    assert "RepeatedSetting" in found(audited([{key: row[key] for key in row if key != "dataset"} for row in rows]))
+    assert "RepeatedSetting" in found(audit([{key: row[key] for key in row if key != "dataset"} for row in rows]))
 
 
 POST = """
@@ -166,7 +168,7 @@ POST = """
 """
 
 
-def test_headings_of_a_blog_post_are_read_and_unread_columns_are_not_settings() -> None:
+def test_blog_post_headings_are_read_and_unread_columns_are_not_settings() -> None:
     report = audit_document(read_document(POST, "post.md", {"concurrency": "1"}))
     steps = {"AcceptanceByDraftLength", "StepTimeByDraftLength"}
     assert set(found(report)) == steps | {"SpeedupAboveTokens", "SpeedupAboveParts", "ThroughputRatio"}
@@ -176,13 +178,13 @@ def test_headings_of_a_blog_post_are_read_and_unread_columns_are_not_settings() 
     assert [limit.split("'")[1] for limit in unread] == ["TTFT p95", "latency (s)"]
 
 
-def test_a_second_text_column_for_the_method_is_a_setting() -> None:
+def test_second_text_column_for_the_method_is_a_setting() -> None:
     rows = [{"method": "eagle3", "variant": name, "k": 3, "AL": length} for name, length in (("a", 2.5), ("b", 2))]
-    report = audited(rows)
+    report = audit(rows)
     assert (found(report), report.settings) == ([], ["variant"])
 
 
-def test_the_known_faults_of_the_published_benchmark_are_found() -> None:
+def test_known_faults_of_the_published_benchmark_are_found() -> None:
     report = audit_document(read_document(published_text("production-benchmark"), "production-benchmark.json", {}))
     messages = {finding.rule: finding.message for finding in report.findings}
     assert messages.keys() == {"StepTimeByDraftLength", "SpeedupBasis", "ThroughputRatio", "EngineRelease"}
@@ -192,7 +194,7 @@ def test_the_known_faults_of_the_published_benchmark_are_found() -> None:
     assert "vllm 0.7.3 does not have eagle3" in messages["EngineRelease"]
 
 
-def test_the_published_example_fails_its_own_formula() -> None:
+def test_published_example_contradicts_its_own_formula() -> None:
     (finding,) = audit_document(read_document(published_text("free-lunch"), "free-lunch.json", {})).findings
     assert finding.rule == "AcceptanceLength"
     assert "= 3.689" in finding.arithmetic[0]
@@ -201,16 +203,16 @@ def test_the_published_example_fails_its_own_formula() -> None:
 
 @pytest.mark.draws
 def test_simulated_runs_have_no_findings() -> None:
-    """One world, three draft lengths, steps that grow with them."""
+    """One synthetic engine with three draft lengths and step times that grow with them."""
     rows = []
     for drafts, step in ((1, 10.6), (3, 11.8), (5, 13.0)):
         world = SyntheticRun(prompts=30, drafts=drafts, step_ms={"ngram": step}, concurrency=(1, 4))
         (table,) = run_document(world.plan, run_of_world(world)).tables.values()
         rows += [row for row in table if drafts == 1 or not row.is_baseline]
     report = audit_document(AuditDocument("a world", {"chat": with_labels(rows)}))
-    asked = {rule.rule for rule in report.asked if rule.asked}
+    rules_checked = {rule.rule for rule in report.asked if rule.asked}
     assert found(report) == []
-    assert asked >= {
+    assert rules_checked >= {
         "PossibleAcceptance",
         "AcceptanceLength",
         "StepTimeByDraftLength",
@@ -220,8 +222,8 @@ def test_simulated_runs_have_no_findings() -> None:
 
 
 @pytest.mark.parametrize("value", [0.0, 20.0])
-def test_a_throughput_whose_interval_reaches_0_does_not_stop_the_audit(value: float) -> None:
-    """Few repeats that differ much have such an interval; a throughput of 0 itself is of an older version's summary."""
+def test_throughput_interval_that_reaches_0_does_not_stop_the_audit(value: float) -> None:
+    """Few repeats with a large spread give such an interval; a throughput of 0 occurs in older summaries."""
     world = SyntheticRun(prompts=12, categories=("code",))
     summary = run_of_world(world)
     cells = []
@@ -235,17 +237,17 @@ def test_a_throughput_whose_interval_reaches_0_does_not_stop_the_audit(value: fl
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "expected"),
     [
         ("0.81", (0.81, 0.805, 0.815)), ("81%", (81, 80.5, 81.5)), ("2.89x", (2.89, 2.885, 2.895)),
         ("**2.9×**", (2.9, 2.85, 2.95)), ("$1,200", (1200, 1199.5, 1200.5)), ("42.3 ms", (42.3, 42.25, 42.35)),
     ],
 )  # fmt: skip
-def test_a_number_has_the_range_of_its_rounding(text: str, told: tuple[float, float, float]) -> None:
+def test_number_has_the_range_of_its_rounding(text: str, expected: tuple[float, float, float]) -> None:
     found = read_number(text)
     assert found is not None
     number, _ = found
-    assert (number.value, number.low, number.high) == pytest.approx(told)
+    assert (number.value, number.low, number.high) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("text", ["", "–", "n/a", " - "])
@@ -254,7 +256,9 @@ def test_missing_cells_have_no_number(text: str) -> None:
 
 
 @given(st.floats(0.1, 100), st.floats(0.1, 100), st.floats(0, 0.05), st.floats(0, 0.05))
-def test_arithmetic_contains_every_value_that_rounding_allows(one: float, two: float, off: float, away: float) -> None:
+def test_interval_arithmetic_contains_every_value_rounding_allows(
+    one: float, two: float, off: float, away: float
+) -> None:
     first, second = PrintedNumber(one, one - off, one + off), PrintedNumber(two, two - away, two + away)
     for sign in (-1, 1):
         x, y = one + sign * off, two - sign * away
@@ -299,7 +303,7 @@ def test_columns_are_recognised_by_their_usual_names(title: str, name: Quantity 
 
 
 @pytest.mark.parametrize(
-    ("table", "name", "told"),
+    ("table", "name", "expected"),
     [
         ("method,TTFT\nnone,0.5 s\n", Quantity.TTFT, 500.0),
         ("method,TTFT (s)\nnone,500 ms\n", Quantity.TTFT, 500.0),
@@ -309,9 +313,9 @@ def test_columns_are_recognised_by_their_usual_names(title: str, name: Quantity 
         ("method,tok/s\nnone,1.2k\n", Quantity.THROUGHPUT, 1200.0),
     ],
 )
-def test_units_of_cells_and_headings_are_converted(table: str, name: Quantity, told: float) -> None:
+def test_units_of_cells_and_headings_are_converted(table: str, name: Quantity, expected: float) -> None:
     (row,) = read_document(table, "t.csv", {}).rows
-    assert row.values[name].value == pytest.approx(told)
+    assert row.values[name].value == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(
@@ -332,38 +336,38 @@ def test_units_of_cells_and_headings_are_converted(table: str, name: Quantity, t
         ('{"tables": [{"facts": "x", "rows": [{"AL": 2}]}]}', "tables[0]: facts: is not an object"),
     ],
 )
-def test_a_number_that_its_quantity_cannot_have_is_rejected_with_its_cell(table: str, problem: str) -> None:
-    with pytest.raises(InvalidSpec) as refused:
+def test_impossible_number_is_rejected_with_its_cell(table: str, problem: str) -> None:
+    with pytest.raises(InvalidSpec) as caught:
         read_document(table, "t.json" if table.startswith("{") else "t.csv", {})
-    assert any(problem in str(each) for each in refused.value.problems), refused.value
+    assert any(problem in str(each) for each in caught.value.problems), caught.value
 
 
-def test_tables_of_one_name_are_all_read() -> None:
+def test_tables_with_the_same_name_are_all_read() -> None:
     tables = [{"name": "t", "rows": [{"method": "none", "tpot_ms": time}]} for time in (3, 5)]
     report = audit_document(read_document(json.dumps({"tables": tables}), "t.json", {}))
     assert (report.tables, report.rows, [each.rule for each in report.findings]) == (2, 2, ["RepeatedSetting"])
 
 
-def test_a_second_column_of_one_quantity_is_reported_and_not_read() -> None:
+def test_second_column_of_one_quantity_is_reported_and_not_read() -> None:
     document = read_document("k,TPOT mean (ms),TPOT p50 (ms),AL\n0,40,39,1\n", "t.csv", {"k": "7"})
     assert document.rows[0].values[Quantity.TPOT].value == 40
     assert document.rows[0].drafts is not None
-    assert document.rows[0].drafts.value == 0  # what a row says stands over what holds for all
+    assert document.rows[0].drafts.value == 0  # the value in a row overrides the value for all rows
     assert any("'TPOT p50 (ms)' was not read" in limit for limit in audit_document(document).limits)
 
 
-def test_no_draft_length_overflows_the_audit() -> None:
+def test_large_draft_length_does_not_overflow_the_audit() -> None:
     rows = "method,k,acceptance rate,AL\neagle3,1000000000,0.5,2\neagle3,999,62,2\n"
     found = {each.rule for each in audit_document(read_document(rows, "t.csv", {})).findings}
     assert found == {"PossibleAcceptance"}
 
 
-def test_markdown_and_csv_are_read_alike() -> None:
-    titles = list(lawful()[0])
+def test_markdown_and_csv_give_the_same_rows() -> None:
+    titles = list(consistent_rows()[0])
     lines = ["# Methods", "", "| " + " | ".join(titles) + " |", "|" + "---|" * len(titles)]
-    lines += ["| " + " | ".join(str(row[title]) for title in titles) + " |" for row in lawful()]
-    csv = "\n".join([",".join(titles), *(",".join(f'"{row[title]}"' for title in titles) for row in lawful())])
-    rows = lawful()
+    lines += ["| " + " | ".join(str(row[title]) for title in titles) + " |" for row in consistent_rows()]
+    csv = "\n".join([",".join(titles), *(",".join(f'"{row[title]}"' for title in titles) for row in consistent_rows())])
+    rows = consistent_rows()
     markdown_rows = read_document("\n".join(lines), "post.md", {}).rows
     assert [row.table for row in markdown_rows] == ["Methods"] * len(rows)
     values = [row.values for row in markdown_rows]
@@ -371,9 +375,9 @@ def test_markdown_and_csv_are_read_alike() -> None:
 
 
 def test_every_bad_cell_is_reported() -> None:
-    with pytest.raises(InvalidSpec) as refused:
+    with pytest.raises(InvalidSpec) as caught:
         read_document("k,TPOT (ms)\n3,fast\nmany,12\n", "t.csv", {})
-    assert [problem.path for problem in refused.value.problems] == ["t.csv, row 1, TPOT (ms)", "t.csv, row 2, k"]
+    assert [problem.path for problem in caught.value.problems] == ["t.csv, row 1, TPOT (ms)", "t.csv, row 2, k"]
 
 
 @pytest.mark.parametrize("text", ["", "{", '{"tables": 1}', '{"tables": [{"rows": 1}]}', "only words\n"])

@@ -1,4 +1,4 @@
-"""What was thought and what was said: split without losing, and without splitting what is no thought."""
+"""Splitting answers into reasoning and final text, without losing text or splitting plain text."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ HARMONY = "<|channel|>analysis<|message|>We add.<|end|><|start|>assistant<|chann
         ("Phi says so.<|end|>", SplitAnswer("", "Phi says so.<|end|>")),
     ],
 )
-def test_an_answer_has_two_parts(text: str, expected: SplitAnswer) -> None:
+def test_answer_is_split_into_reasoning_and_final_text(text: str, expected: SplitAnswer) -> None:
     assert split_channels(text) == expected
 
 
-def test_a_thought_that_the_prompt_opened_and_nobody_closed_is_no_answer() -> None:
+def test_unclosed_reasoning_started_by_the_prompt_is_not_final_text() -> None:
     assert opens_reasoning("<|im_start|>assistant\n<think>\n")
     assert not opens_reasoning("<|im_start|>assistant\n<think>\n\n</think>\n\n")
     assert split_channels("We add and", thinking=True) == SplitAnswer("We add and", "")
@@ -55,8 +55,8 @@ HARMONY_MARKERS = ("<|message|>", "<|start|>", "<|channel|>", "<|constrain|>", "
 MARKERS = ("<think>", "</think>", *HARMONY_MARKERS)
 
 
-def test_a_text_must_hold_what_marks_thoughts_and_nothing_that_only_ends_answers() -> None:
-    assert markers_among({"<|end|>", "<|start|>", "<|assistant|>"}) == (), "Phi's are special, and mark no thought"
+def test_only_markers_of_reasoning_are_kept_in_the_text() -> None:
+    assert markers_among({"<|end|>", "<|start|>", "<|assistant|>"}) == (), "Phi's special tokens do not mark reasoning"
     assert markers_among({"</think>", "<think>", "<|end|>"}) == ("<think>", "</think>")
     assert markers_among({*HARMONY_MARKERS, "<|endoftext|>"}) == HARMONY_MARKERS
 
@@ -65,7 +65,7 @@ PIECES = st.lists(st.sampled_from((*MARKERS, "final", "analysis", "a", " ", "\n"
 
 
 @given(st.one_of(st.text(), PIECES.map("".join)), st.booleans())
-def test_any_text_is_split_and_what_is_final_stays_final(text: str, thinking: bool) -> None:
+def test_final_text_contains_no_markers_and_is_not_split_again(text: str, thinking: bool) -> None:
     final = split_channels(text, thinking=thinking).final
     assert split_channels(final) == SplitAnswer("", final)
     assert "</think>" not in final
@@ -73,7 +73,7 @@ def test_any_text_is_split_and_what_is_final_stays_final(text: str, thinking: bo
 
 
 @given(st.text(), st.text(), st.booleans())
-def test_a_text_without_markers_is_said_to_the_last_character(before: str, after: str, thinking: bool) -> None:
+def test_text_without_markers_is_kept_unchanged(before: str, after: str, thinking: bool) -> None:
     plain = (before + after).replace("<", "(")
     assert split_channels(plain) == SplitAnswer("", plain)
     thought, answer = before.replace("<", "(").strip("\n"), after.replace("<", "(").lstrip("\n")

@@ -1,4 +1,7 @@
-"""A group driven with the client's own chat template: ids on the wire, counted by the engine, named in the manifest."""
+"""Groups driven with a client-side chat template.
+
+Ids in the request, counted by the engine, digests in the manifest.
+"""
 
 from __future__ import annotations
 
@@ -49,29 +52,29 @@ async def drive(plan: Plan, group: int, folder: Path) -> FolderStore:
 
 
 @pytest.mark.process
-async def test_the_engine_counts_the_very_tokens_that_the_client_made(tmp_path: Path) -> None:
+async def test_engine_counts_the_token_ids_the_client_rendered(tmp_path: Path) -> None:
     plan = plan_with(tmp_path)
     store = await drive(plan, 0, tmp_path)
 
     template = template_of(plan)
     records = records_of(plan, store, [plan.groups[0].points[0].hash])
     rows = [json.loads(line) for line in (tmp_path / "p.jsonl").read_text().splitlines()]
-    asked = {row["id"]: row["turns"] for row in rows}
+    turns_by_prompt = {row["id"]: row["turns"] for row in rows}
     found: list[dict[str, Any]] = records.to_dict("records")  # type: ignore[assignment]
-    said = {(one["conversation_id"], one["turn"]): one["output_text"] for one in found}
-    measured = [one for one in found if one["prompt_id"] in asked]
+    output_texts = {(one["conversation_id"], one["turn"]): one["output_text"] for one in found}
+    measured = [one for one in found if one["prompt_id"] in turns_by_prompt]
     for one in measured:
-        turns, history = asked[one["prompt_id"]], list[ChatMessage]()
+        turns, history = turns_by_prompt[one["prompt_id"]], list[ChatMessage]()
         for number in range(one["turn"]):
             history += [
                 ChatMessage("user", turns[number]),
-                ChatMessage("assistant", said[one["conversation_id"], number]),
+                ChatMessage("assistant", output_texts[one["conversation_id"], number]),
             ]
         ids = template.with_token_ids((*history, ChatMessage("user", turns[one["turn"]])))[-1].token_ids
         assert one["input_tokens"] == len(ids or ())
     assert len(measured) == 6
-    others = [one["input_tokens"] for one in found if one["prompt_id"] not in asked]
-    assert min(others) > 15, "warm-up and fillers are rendered too: their words alone are fewer"
+    others = [one["input_tokens"] for one in found if one["prompt_id"] not in turns_by_prompt]
+    assert min(others) > 15, "warm-up and filler prompts are rendered too"
 
     manifest = Manifest.from_json(store.get(manifest_key(plan.groups[0].points[0].hash)) or b"")
     assert manifest.observed.chat_template_sha256 == template.template_sha256
@@ -79,7 +82,7 @@ async def test_the_engine_counts_the_very_tokens_that_the_client_made(tmp_path: 
 
 
 @pytest.mark.process
-async def test_a_template_that_changed_continues_no_run(tmp_path: Path) -> None:
+async def test_changed_chat_template_is_rejected_for_a_started_run(tmp_path: Path) -> None:
     plan = plan_with(tmp_path, {"spec.load": {"concurrency": [1], "repeats": 2, "warmupRequests": 0}}, turns=1)
     await drive(plan, 0, tmp_path)
     file = tmp_path / "tokenizer" / "chat_template.jinja"
@@ -88,7 +91,7 @@ async def test_a_template_that_changed_continues_no_run(tmp_path: Path) -> None:
         await drive(plan, 1, tmp_path)
 
 
-def test_prompts_keep_the_fingerprint_of_their_data_set(tmp_path: Path) -> None:
+def test_rendered_prompts_keep_the_fingerprint_of_the_dataset(tmp_path: Path) -> None:
     plan = plan_with(tmp_path)
     template = plan.workloads[0].model_copy(update={"chat_template": None})
     plain = plan.model_copy(update={"workloads": [template]})
@@ -100,7 +103,7 @@ def test_prompts_keep_the_fingerprint_of_their_data_set(tmp_path: Path) -> None:
     assert set(rendered.tokens) == {row.id for row in as_read.prompts.rows}
 
 
-def test_an_endpoint_that_cannot_keep_the_markers_gets_no_second_turn(tmp_path: Path) -> None:
+def test_second_turns_are_rejected_if_the_endpoint_drops_reasoning_markers(tmp_path: Path) -> None:
     engine = Engine(kind=EngineKind.EXTERNAL, endpoint="http://127.0.0.1:1", dialect=DialectName.OPENAI)
     one, two = (
         plan_with(tmp_path / str(turns), turns=turns, shape="harmony").model_copy(update={"engine": engine})
@@ -111,20 +114,20 @@ def test_an_endpoint_that_cannot_keep_the_markers_gets_no_second_turn(tmp_path: 
         load_workload_prompts(two, ["chat"], tmp_path)
 
 
-def test_a_template_that_cannot_be_read_is_told_by_its_workload(tmp_path: Path) -> None:
+def test_unreadable_template_is_reported_with_its_workload(tmp_path: Path) -> None:
     plan = plan_with(tmp_path)
     (tmp_path / "tokenizer" / "tokenizer.json").unlink()
     with pytest.raises(BadInput, match=r"workload 'chat': chatTemplate.tokenizer: .* has no tokenizer.json"):
         load_workload_prompts(plan, ["chat"], tmp_path)
 
 
-def test_prompts_with_tools_are_read_where_the_client_renders_them(tmp_path: Path) -> None:
+def test_prompts_with_tools_need_a_client_side_template(tmp_path: Path) -> None:
     plan = plan_with(tmp_path, shape="tooled")
-    told = [{"id": f"q{n}", "messages": CALLED, "tools": OFFERED} for n in range(3)]
-    (tmp_path / "p.jsonl").write_text("".join(json.dumps(row) + "\n" for row in told))
+    rows = [{"id": f"q{n}", "messages": CALLED, "tools": OFFERED} for n in range(3)]
+    (tmp_path / "p.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (rendered,) = load_workload_prompts(plan, ["chat"], tmp_path).values()
     assert rendered.tokens is not None
-    assert min(rendered.tokens.values()) > 40, "the tools stand in them"
+    assert min(rendered.tokens.values()) > 40, "rendered prompts contain the tools"
 
     plain = plan.workloads[0].model_copy(update={"chat_template": None})
     with pytest.raises(BadInput, match=r"3 of 3 rows have no text(.|\n)*appliedBy: Client to send those with tools"):

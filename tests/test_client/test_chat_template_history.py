@@ -1,4 +1,4 @@
-"""What stands in the history of a conversation: what was said, rendered anew for every turn."""
+"""Conversation history: earlier answers are included and rendered again for every turn."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class ReasoningEndpoint(FakeEndpoint):
         return replace(result, reply_text=f"<think>\nhm\n</think>\n\n{result.reply_text}")
 
 
-class Counted(AppliedTemplate):
+class WordLengthTemplate(AppliedTemplate):
     """A template whose token ids are the lengths of the words. Records the threads that render."""
 
     threads = set[int]()
@@ -48,13 +48,13 @@ class Counted(AppliedTemplate):
         return split_channels(text)
 
 
-WORDS = Counted(b"", "", "{}", date(2026, 1, 1), (), "words")
+WORDS = WordLengthTemplate(b"", "", "{}", date(2026, 1, 1), (), "words")
 
 
-async def test_a_thought_stands_in_no_history_of_messages() -> None:
-    desk = ReasoningEndpoint()
-    await desk.driver.closed([row("p0", "one", "two")], 1)
-    second = max(desk.taken, key=lambda turn: turn.turn)
+async def test_reasoning_is_not_part_of_the_history_content() -> None:
+    endpoint = ReasoningEndpoint()
+    await endpoint.driver.closed([row("p0", "one", "two")], 1)
+    second = max(endpoint.taken, key=lambda turn: turn.turn)
     assert [(message.role, message.content) for message in second.messages] == [
         ("user", "one"),
         ("assistant", "re: p0#0"),
@@ -63,20 +63,20 @@ async def test_a_thought_stands_in_no_history_of_messages() -> None:
     assert second.messages[1].reasoning == "hm"
 
 
-async def test_a_history_is_rendered_anew_and_beside_the_loop() -> None:
-    desk = ReasoningEndpoint()
-    desk.driver.template = WORDS
-    await desk.driver.closed([row("p0", "one", "two twoo")], 1)
-    second = max(desk.prepared, key=lambda turn: turn.turn)
+async def test_history_is_rendered_for_each_turn_off_the_event_loop() -> None:
+    endpoint = ReasoningEndpoint()
+    endpoint.driver.template = WORDS
+    await endpoint.driver.closed([row("p0", "one", "two twoo")], 1)
+    second = max(endpoint.prepared, key=lambda turn: turn.turn)
     assert second.messages[-1].token_ids == (3, 3, 4, 3, 4), "one re: p0#0 two twoo"
     assert threading.get_ident() not in WORDS.threads
 
 
-async def test_fillers_are_rendered_too() -> None:
-    desk = FakeEndpoint()
-    desk.driver.template = WORDS
-    await desk.driver.closed([row("p0", "one two")], 2, filled=True)
-    fillers = [turn for turn in desk.prepared if turn.prompt_id.startswith("filler-")]
+async def test_filler_prompts_are_rendered() -> None:
+    endpoint = FakeEndpoint()
+    endpoint.driver.template = WORDS
+    await endpoint.driver.closed([row("p0", "one two")], 2, filled=True)
+    fillers = [turn for turn in endpoint.prepared if turn.prompt_id.startswith("filler-")]
     assert fillers
     assert all(turn.messages[-1].token_ids for turn in fillers)
     assert {turn.messages[-1].content for turn in fillers} >= {"0 two one", "1 two one"}
@@ -88,35 +88,35 @@ def template(tmp_path: Path) -> AppliedTemplate:
     return load_template(ChatTemplate(applied_by="Client", tokenizer=str(tokenizer)), Target(name="m"), tmp_path)
 
 
-def test_a_request_holds_ids_and_asks_for_the_markers(template: AppliedTemplate) -> None:
-    """Whoever prepares it, rendered before or not."""
-    asked = (ChatMessage("user", "hi"),)
-    for messages in (asked, template.with_token_ids(asked)):
+def test_request_has_token_ids_and_keeps_special_tokens(template: AppliedTemplate) -> None:
+    """Holds whether or not the messages were rendered before."""
+    plain_messages = (ChatMessage("user", "hi"),)
+    for messages in (plain_messages, template.with_token_ids(plain_messages)):
         turn = Turn(0, "p#0", "p", None, 0, messages, 0, 0, "steady")
         request = context(CannedTransport(), template=template).build_request(turn)
         body = json.loads(request.body)
         assert request.url.endswith("/v1/completions")
-        assert body["prompt"] == list(template.with_token_ids(asked)[-1].token_ids or ())
+        assert body["prompt"] == list(template.with_token_ids(plain_messages)[-1].token_ids or ())
         assert body["skip_special_tokens"] is False
 
 
-async def test_channels_become_the_fields_that_the_template_asks_for(template: AppliedTemplate) -> None:
-    class Harmonious(FakeEndpoint):
+async def test_reasoning_channels_are_left_out_of_the_rendered_history(template: AppliedTemplate) -> None:
+    class HarmonyEndpoint(FakeEndpoint):
         def read_result(self, turn: Turn, unread: UnparsedExchange) -> CooperativeTask[TurnResult]:
             result = yield from super().read_result(turn, unread)
-            said = "<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>final<|message|>Two."
-            return replace(result, reply_text=said)
+            reply = "<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>final<|message|>Two."
+            return replace(result, reply_text=reply)
 
-    desk = Harmonious()
-    desk.driver.template = template
-    await desk.driver.closed([row("p0", "one", "two")], 1)
-    second = max(desk.taken, key=lambda turn: turn.turn)
+    endpoint = HarmonyEndpoint()
+    endpoint.driver.template = template
+    await endpoint.driver.closed([row("p0", "one", "two")], 1)
+    second = max(endpoint.taken, key=lambda turn: turn.turn)
     text = template.text(second.messages)
     assert "<|start|>assistant<|channel|>final<|message|>Two.<|end|>" in text
     assert "analysis" not in text
 
 
-def test_an_engine_is_first_asked_as_all_of_its_workloads_ask() -> None:
+def test_engine_has_a_common_template_only_if_all_workloads_share_it() -> None:
     assert common_template({}) is None
     assert common_template({"a": WORDS, "b": WORDS}) is WORDS
     assert common_template({"a": WORDS, "b": None}) is None

@@ -1,4 +1,4 @@
-"""Which tokenizer and which template are meant, and what to do where one is not there."""
+"""Location of tokenizer and chat template, and errors if one is missing."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ def declared(**changed: Any) -> ChatTemplate:
         ({}, {"uri": "s3://b/m"}, (TokenizerStorage.S3, "s3://b/m")),
     ],
 )
-def test_the_nearest_word_counts(
+def test_most_specific_setting_gives_the_tokenizer(
     template: dict[str, Any], model: dict[str, Any], expected: tuple[TokenizerStorage, str], tmp_path: Path
 ) -> None:
     found = tokenizer_location(declared(**template), Target(name="o/m", revision="v1", **model), tmp_path)
     assert (found.kind, found.address) == expected
 
 
-def test_a_folder_beside_the_spec_comes_before_a_name_of_the_hub(tmp_path: Path) -> None:
+def test_local_folder_takes_precedence_over_a_hub_name(tmp_path: Path) -> None:
     (tmp_path / "o" / "t").mkdir(parents=True)
     found = tokenizer_location(declared(tokenizer="o/t"), Target(name="m"), tmp_path)
     assert (found.kind, found.address) == (TokenizerStorage.FOLDER, str(tmp_path / "o" / "t"))
@@ -66,21 +66,21 @@ def test_a_folder_beside_the_spec_comes_before_a_name_of_the_hub(tmp_path: Path)
         ({"pvc": PvcModel(claim_name="models", path="m")}, "the volume models is not mounted"),
     ],
 )
-def test_where_no_tokenizer_can_be_read_the_field_is_named_that_gives_one(
+def test_unsupported_tokenizer_location_is_rejected_with_the_field(
     model: dict[str, Any], words: str, tmp_path: Path
 ) -> None:
     with pytest.raises(BadInput, match=words):
         tokenizer_location(declared(), Target(name="o/m", **model), tmp_path)
 
 
-def test_a_model_on_a_volume_that_a_dataset_mounts_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_model_on_a_mounted_volume_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loading, "PVC_FOLDER", str(tmp_path))
     (tmp_path / "models").mkdir()
     model = Target(name="o/m", pvc=PvcModel(claim_name="models", path="/m", sub_path="llama"))
     assert tokenizer_location(declared(), model, tmp_path).address == str(tmp_path / "models" / "llama" / "m")
 
 
-def test_a_tokenizer_is_read_from_s3(tmp_path: Path) -> None:
+def test_tokenizer_is_read_from_s3(tmp_path: Path) -> None:
     folder = tokenizer_folder(tmp_path, "chatml")
 
     def fetch(uri: str) -> bytes:
@@ -89,34 +89,34 @@ def test_a_tokenizer_is_read_from_s3(tmp_path: Path) -> None:
             raise BadInput("there is no such object")
         return path.read_bytes()
 
-    here, there = declared(tokenizer=str(folder)), declared(tokenizer="s3://bucket/t")
-    template = load_template(there, Target(name="m"), tmp_path, fetch)
-    assert template.template_sha256 == load_template(here, Target(name="m"), tmp_path).template_sha256
+    local, remote = declared(tokenizer=str(folder)), declared(tokenizer="s3://bucket/t")
+    template = load_template(remote, Target(name="m"), tmp_path, fetch)
+    assert template.template_sha256 == load_template(local, Target(name="m"), tmp_path).template_sha256
     with pytest.raises(BadInput, match=r"s3://bucket/other has no tokenizer.json: set chatTemplate.tokenizer to"):
         load_template(declared(tokenizer="s3://bucket/other"), Target(name="m"), tmp_path, fetch)
 
 
 class EntryNotFoundError(Exception):
-    """By the name that the hub's library gives it."""
+    """Has the name of the exception in huggingface_hub."""
 
 
 class GatedRepoError(Exception):
-    """The same."""
+    """Has the name of the exception in huggingface_hub."""
 
 
 @pytest.mark.parametrize(
     ("kind", "words"),
     [(EntryNotFoundError, None), (GatedRepoError, "accept its terms on its hub page and set HF_TOKEN")],
 )
-def test_a_file_that_the_hub_lacks_is_missing_and_one_that_it_guards_is_refused(
+def test_missing_hub_file_is_none_and_a_gated_one_is_rejected(
     kind: type[Exception], words: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refused(uri: str) -> Path:
+    def fail(uri: str) -> Path:
         cause = FileNotFoundError("Access to model is restricted: gated repo" if words else "no such file")
         cause.__cause__ = kind()
         raise BadInput("the data set could not be read") from cause
 
-    monkeypatch.setattr(loading, "hub_file", refused)
+    monkeypatch.setattr(loading, "hub_file", fail)
     place = TokenizerLocation(TokenizerStorage.HUB, "o/m@main", "spec.model.name")
     if words is None:
         assert read_file(place, "chat_template.jinja", None) is None
@@ -129,7 +129,7 @@ NAMED = {"chat_template": [{"name": "default", "template": "one"}, {"name": "rag
 
 
 @pytest.mark.parametrize(
-    ("files", "wanted", "expected"),
+    ("files", "fields", "expected"),
     [
         ({"chat_template.jinja": "own"}, {}, "own"),
         ({"chat_template.jinja": "own", "tokenizer_config.json": json.dumps({"chat_template": "told"})}, {}, "own"),
@@ -140,20 +140,20 @@ NAMED = {"chat_template": [{"name": "default", "template": "one"}, {"name": "rag
         ({"chat_template.jinja": "own", "mine.jinja": "mine"}, {"template": "mine.jinja"}, "mine"),
     ],
 )
-def test_the_template_is_the_one_that_transformers_takes(
-    files: dict[str, str], wanted: dict[str, str], expected: str, tmp_path: Path
+def test_template_is_the_one_transformers_uses(
+    files: dict[str, str], fields: dict[str, str], expected: str, tmp_path: Path
 ) -> None:
     folder = tokenizer_folder(tmp_path, "chatml")
     (folder / "chat_template.jinja").unlink()
     for name, text in files.items():
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(text)
-    template = load_template(declared(tokenizer=str(folder), **wanted), Target(name="m"), folder)
+    template = load_template(declared(tokenizer=str(folder), **fields), Target(name="m"), folder)
     assert template.text([]) == expected
 
 
 @pytest.mark.parametrize(
-    ("wanted", "words"),
+    ("fields", "words"),
     [
         (
             {},
@@ -167,10 +167,8 @@ def test_the_template_is_the_one_that_transformers_takes(
         ({"template": "s3://b/mine.jinja"}, "S3 is not available here: give a local file"),
     ],
 )
-def test_a_template_that_is_not_there_is_refused_with_what_to_do(
-    wanted: dict[str, str], words: str, tmp_path: Path
-) -> None:
+def test_missing_template_is_rejected_with_a_remedy(fields: dict[str, str], words: str, tmp_path: Path) -> None:
     folder = tokenizer_folder(tmp_path, "chatml")
     (folder / "chat_template.jinja").unlink()
     with pytest.raises(BadInput, match=words):
-        load_template(declared(tokenizer=str(folder), **wanted), Target(name="m"), folder)
+        load_template(declared(tokenizer=str(folder), **fields), Target(name="m"), folder)

@@ -1,6 +1,6 @@
-"""What stands beside a tokenizer.json changes the prompt, or is refused: it is never passed over.
+"""Settings beside a tokenizer.json change the prompt or are rejected; none is ignored.
 
-Compared with transformers itself in test_engines/test_chat_templates.py.
+The results are compared with transformers in test_engines/test_chat_templates.py.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from specbench_client.workload.chat_template.template import AppliedTemplate
 from specbench_testing.chat_templates import BESIDE, SETTINGS, folder_beside, tokenizer_folder
 
 pytest.importorskip("tokenizers", reason="the extra tokenizers is not installed")
-ASKED = (ChatMessage("user", BESIDE),)
+MESSAGES = (ChatMessage("user", BESIDE),)
 BOS, EOS, TOOL = 0, 1, 332
 
 
@@ -30,29 +30,29 @@ def loaded(folder: Path, **declared: Any) -> AppliedTemplate:
 
 
 def ids_of(folder: Path) -> list[int]:
-    return list(loaded(folder).with_token_ids(ASKED)[-1].token_ids or ())
+    return list(loaded(folder).with_token_ids(MESSAGES)[-1].token_ids or ())
 
 
 @pytest.mark.parametrize(("name", "files"), SETTINGS.items())
-def test_a_token_that_only_the_files_beside_it_tell_is_one_token(
+def test_token_defined_only_by_a_settings_file_is_one_token(
     name: str, files: Mapping[str, Any], tmp_path: Path
 ) -> None:
     ids = ids_of(folder_beside(tmp_path, files))
-    told = json.dumps(files)
+    settings_text = json.dumps(files)
 
     assert ids[0] == (EOS if name == "a map over the settings" else BOS)
-    assert ids.count(TOOL) == told.count('"<tool>"')
+    assert ids.count(TOOL) == settings_text.count('"<tool>"')
 
 
-def test_flags_of_the_settings_decide_over_the_spaces_around_a_token(tmp_path: Path) -> None:
-    """<bos> takes the space after it, so that `over` begins another word's token than ` over`."""
+def test_token_flags_in_the_settings_control_surrounding_spaces(tmp_path: Path) -> None:
+    """<bos> strips the space after it, so `over` starts with another token than ` over`."""
     plain = ids_of(tokenizer_folder(tmp_path / "plain", "dated"))
     stripped = ids_of(folder_beside(tmp_path / "other", SETTINGS["a token of other flags"]))
     assert stripped[0] == plain[0]
     assert stripped != plain
 
 
-def test_a_tokenizer_that_lacks_nothing_is_sent_as_it_lies(tmp_path: Path) -> None:
+def test_complete_tokenizer_file_is_used_unchanged(tmp_path: Path) -> None:
     folder = tokenizer_folder(tmp_path, "dated")
     assert loaded(folder).tokenizer_json == (folder / "tokenizer.json").read_bytes()
 
@@ -74,28 +74,30 @@ def test_a_tokenizer_that_lacks_nothing_is_sent_as_it_lies(tmp_path: Path) -> No
         ),
     ],
 )
-def test_what_would_make_another_prompt_is_refused(settings: Mapping[str, Any], words: str, tmp_path: Path) -> None:
+def test_setting_that_would_change_the_prompt_is_rejected(
+    settings: Mapping[str, Any], words: str, tmp_path: Path
+) -> None:
     folder = folder_beside(tmp_path, {"tokenizer_config.json": settings})
     with pytest.raises(BadInput, match=words):
         loaded(folder)
 
 
-def test_an_unknown_special_token_may_be_told_or_be_told_to_be_none(tmp_path: Path) -> None:
+def test_missing_special_token_can_be_set_or_declared_absent(tmp_path: Path) -> None:
     folder = folder_beside(
         tmp_path, {"tokenizer_config.json": {"bos_token": None, "tokenizer_class": "LlamaTokenizer"}}
     )
-    assert loaded(folder, kwargs={"bos_token": ""}).text(ASKED).startswith("<|head|>")
-    held = json.loads((folder / "tokenizer_config.json").read_text())
-    (folder / "tokenizer_config.json").write_text(json.dumps(held | {"bos_token": None}))
-    assert loaded(folder).text(ASKED).startswith("<|head|>")
+    assert loaded(folder, kwargs={"bos_token": ""}).text(MESSAGES).startswith("<|head|>")
+    config = json.loads((folder / "tokenizer_config.json").read_text())
+    (folder / "tokenizer_config.json").write_text(json.dumps(config | {"bos_token": None}))
+    assert loaded(folder).text(MESSAGES).startswith("<|head|>")
 
 
-def test_a_conversation_with_tools_has_the_template_for_tools(tmp_path: Path) -> None:
+def test_conversation_with_tools_uses_the_tool_use_template(tmp_path: Path) -> None:
     folder = tokenizer_folder(tmp_path, "dated")
     (folder / "additional_chat_templates").mkdir()
     (folder / "additional_chat_templates" / "tool_use.jinja").write_text("TOOLS {{ tools | tojson }}")
     tools = [{"name": "f"}]
 
-    assert loaded(folder, kwargs={"tools": tools}).text(ASKED) == 'TOOLS [{"name": "f"}]'
-    assert loaded(folder, kwargs={"tools": tools}, name="default").text(ASKED).startswith("<bos>")
-    assert loaded(folder).text(ASKED).startswith("<bos>")
+    assert loaded(folder, kwargs={"tools": tools}).text(MESSAGES) == 'TOOLS [{"name": "f"}]'
+    assert loaded(folder, kwargs={"tools": tools}, name="default").text(MESSAGES).startswith("<bos>")
+    assert loaded(folder).text(MESSAGES).startswith("<bos>")

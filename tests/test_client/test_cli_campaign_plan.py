@@ -36,16 +36,18 @@ def test_plan_lists_the_runs_of_the_expansion(tmp_path: Path, capsys: pytest.Cap
 def test_json_contains_every_run_as_it_will_be_created(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert exit_code(["plan", campaign_file(tmp_path), "--output", "json"]) == Exit.OK
     document = json.loads(capsys.readouterr().out)
-    wanted = expand_campaign(parse_campaign(simulated_campaign())).runs
-    assert [row["resource"] for row in document["runs"]] == [run.resource for run in wanted]
+    expected_runs = expand_campaign(parse_campaign(simulated_campaign())).runs
+    assert [row["resource"] for row in document["runs"]] == [run.resource for run in expected_runs]
     assert [len(row["launches"]) for row in document["runs"]] == [2, 2, 2]
     assert [row["commands"]["eagle3"][1:4] for row in document["runs"]] == [
         ["simulate", "--dialect", dialect] for dialect in ("vllm", "vllm", "sglang")
     ]
-    assert document["runs"][0]["launches"][1]["points"] == [point.hash for point in wanted[0].plan.groups[1].points]
+    assert document["runs"][0]["launches"][1]["points"] == [
+        point.hash for point in expected_runs[0].plan.groups[1].points
+    ]
 
 
-def test_the_estimate_lists_its_assumptions_and_warns_above_the_budget(
+def test_estimate_lists_its_assumptions_and_warns_above_the_budget(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     budget = {"gpuHours": 1, "launchSeconds": 600, "pointSeconds": 60}
@@ -72,7 +74,7 @@ def test_the_estimate_lists_its_assumptions_and_warns_above_the_budget(
     assert document["warnings"] == ["over budget by 1.2 GPU-hours: 2.2 needed, budget.gpuHours is 1"]
 
 
-def test_the_duration_of_a_rate_follows_from_its_prompts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_duration_of_a_rate_follows_from_its_prompts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     load = {"rate": [0.5], "slots": 2, "repeats": 1}
     setting = f"spec.template.spec.load={json.dumps(load)}"
     assert exit_code(["plan", campaign_file(tmp_path), "--set", setting]) == Exit.OK
@@ -81,14 +83,14 @@ def test_the_duration_of_a_rate_follows_from_its_prompts(tmp_path: Path, capsys:
     assert f"remaining: {6 * (300 + 16) / 3600:.1f} engine hours" in printed
 
 
-def test_an_invalid_run_is_reported_with_its_combination(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_run_is_reported_with_its_combination(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["validate", campaign_file(tmp_path), "--set", "spec.axes[0].values=[vllm, vlllm]", "-o", "json"]
     assert exit_code(arguments) == Exit.BAD_INPUT
     (message,) = json.loads(capsys.readouterr().out)["error"]["messages"]
     assert message.startswith("[dialect=vlllm temperature=0; dialect=vlllm temperature=1] spec.engine.dialect: ")
 
 
-def test_a_valid_campaign_is_counted_with_its_warnings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_valid_campaign_is_counted_with_its_warnings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = campaign_file(tmp_path, exclude=[{"dialect": "openai"}])
     assert exit_code(["validate", file]) == Exit.OK
     printed = capsys.readouterr()

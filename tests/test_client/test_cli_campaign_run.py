@@ -1,4 +1,4 @@
-"""`specbench run` with a campaign: one run after another, one table, one exit code, and nothing measured twice."""
+"""`specbench run` with a campaign: runs in sequence, one table, one exit code, and nothing measured twice."""
 
 from __future__ import annotations
 
@@ -44,9 +44,11 @@ def test_every_run_is_measured_once_and_stored_under_its_own_name(tmp_path: Path
     done = specbench("run", file, "--results", "out", "--output", "json", cwd=tmp_path)
     assert done.returncode in (0, 3), done.stderr
     document = json.loads(done.stdout)
-    wanted = expand_campaign(parse_campaign(simulated_campaign())).runs
-    assert [row["name"] for row in document["runs"]] == [run.name for run in wanted]
-    assert sorted(path.name for path in (tmp_path / "out/runs/local").iterdir()) == sorted(run.name for run in wanted)
+    expected_runs = expand_campaign(parse_campaign(simulated_campaign())).runs
+    assert [row["name"] for row in document["runs"]] == [run.name for run in expected_runs]
+    assert sorted(path.name for path in (tmp_path / "out/runs/local").iterdir()) == sorted(
+        run.name for run in expected_runs
+    )
     assert max(row["exit"] for row in document["runs"]) == document["exit"] == done.returncode
     assert [row["summary"]["pointsMeasured"] for row in document["runs"]] == [2, 2, 2]
     assert document["notBegun"] == []
@@ -60,16 +62,16 @@ def test_every_run_is_measured_once_and_stored_under_its_own_name(tmp_path: Path
     assert "6 points (6 measured already)" in planned.stdout
 
 
-@pytest.mark.parametrize(("policy", "begun"), [({}, 2), ({"failurePolicy": "Stop"}, 1)], ids=["Continue", "Stop"])
-def test_a_failed_engine_sets_the_exit_code_and_stops_others_only_if_the_policy_says_so(
-    tmp_path: Path, policy: dict[str, str], begun: int
+@pytest.mark.parametrize(("policy", "started"), [({}, 2), ({"failurePolicy": "Stop"}, 1)], ids=["Continue", "Stop"])
+def test_failed_engine_sets_the_exit_code_and_policy_stop_ends_the_campaign(
+    tmp_path: Path, policy: dict[str, str], started: int
 ) -> None:
     file = campaign_file(tmp_path, axes=[CRASH], exclude=[], **policy)
     done = specbench("run", file, "--results", "out", "--output", "json", cwd=tmp_path)
     assert done.returncode == 4, done.stderr
     document = json.loads(done.stdout)
     assert document["runs"][0]["exit"] == document["exit"] == 4
-    assert (len(document["runs"]), len(document["notBegun"])) == (begun, 2 - begun)
+    assert (len(document["runs"]), len(document["notBegun"])) == (started, 2 - started)
     assert "eagle3: Crashed" in done.stderr
     assert [cell["arm"] for cell in document["runs"][0]["summary"]["cells"]] == ["none"]
 
@@ -83,7 +85,7 @@ def test_invalid_inputs_are_rejected_before_anything_starts(tmp_path: Path) -> N
     assert not (tmp_path / "out").exists()
 
 
-def test_an_interrupted_campaign_continues(tmp_path: Path) -> None:
+def test_interrupted_campaign_continues(tmp_path: Path) -> None:
     slow = {"path": "engine.args", "name": "scale", "values": [["--time-scale=0.05"], ["--time-scale=2.0"]]}
     file = campaign_file(tmp_path, axes=[slow], exclude=[])
     arguments = [SPECBENCH, "run", file, "--results", "out"]
@@ -95,17 +97,17 @@ def test_an_interrupted_campaign_continues(tmp_path: Path) -> None:
 
     with subprocess.Popen(arguments, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as first:
         await_points(2)
-        first.send_signal(signal.SIGSTOP)  # it must not end before the second has come so far as to ask
+        first.send_signal(signal.SIGSTOP)  # it must not end before the second process has tried to start
         second = specbench(*arguments[1:], "--output", "json", cwd=tmp_path)
         first.send_signal(signal.SIGCONT)
         assert json.loads(second.stdout)["error"]["reason"] == "AlreadyRunning"
         assert f"process {first.pid} on " in second.stderr
         await_points(3)
         first.send_signal(signal.SIGINT)
-        shown, printed = first.communicate(timeout=120)
+        table, printed = first.communicate(timeout=120)
     assert first.returncode == 130, printed
-    assert "1 of 2 runs" in shown
-    assert "not finished" in shown
+    assert "1 of 2 runs" in table
+    assert "not finished" in table
     kept = manifests(tmp_path)
     again = specbench(*arguments[1:], cwd=tmp_path)
     assert again.returncode in (0, 3), again.stderr

@@ -26,7 +26,7 @@ UIDS = [f"0190{letter}000-0000-7000-8000-000000000000" for letter in "abc"]
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two runs at two temperatures, each with its answer, and one that has none yet."""
+    """Two runs at two temperatures with summaries, and one without."""
     root = tmp_path_factory.mktemp("curves") / "out"
     for uid, heat in zip(UIDS, (0.0, 1.0, 0.5), strict=True):
         world = SyntheticRun(prompts=8, temperature=heat)
@@ -53,7 +53,7 @@ def test_every_run_below_a_root_is_used_and_runs_without_a_summary_are_listed(
     assert left_out.reason.startswith("this run has no summary yet")
 
 
-def test_roots_and_runs_may_be_mixed_and_count_once(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_overlapping_roots_and_runs_count_once(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
     one = str(results / "runs/local/demo" / UIDS[0])
     alone = Curves.from_json(output_of(capsys, one, "--by", "temperature", "--output", "json"))
     assert [point.place for point in alone.curves[0].points] == [0]
@@ -93,7 +93,9 @@ def test_impossible_axis_values_are_rejected(
     assert reason in capsys.readouterr().err
 
 
-def test_no_curve_lists_the_excluded_runs(results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_curve_error_lists_the_excluded_runs(
+    results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert exit_code(["analyze", "curve", str(tmp_path), "--by", "temperature"]) == Exit.BAD_INPUT
     assert f"there is no run here (no {PLAN})" in capsys.readouterr().err
     unfinished = str(results / "runs/local/demo" / UIDS[2])
@@ -104,7 +106,7 @@ def test_no_curve_lists_the_excluded_runs(results: Path, tmp_path: Path, capsys:
     assert json.loads(printed.out)["error"]["reason"] == "NothingToDraw"
 
 
-def test_the_command_has_the_axes_of_the_analysis() -> None:
-    """It names them itself, so that `--help` waits for no statistics."""
+def test_command_has_the_axes_of_the_analysis() -> None:
+    """The command lists them itself, so that `--help` does not import the statistics."""
     assert list(AXIS_KINDS) == AXES
     assert set(WHOLE) <= set(AXES)

@@ -25,7 +25,7 @@ WORLD = SyntheticRun(prompts=12, concurrency=(1, 2), drafters=("ngram", "slow"),
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run with its answer."""
+    """A stored run with its summary."""
     folder = tmp_path_factory.mktemp("decide") / "out"
     plan = store_results(WORLD, folder, UID, points=0)
     store = FolderStore(folder / run_root(plan.namespace, plan.name, UID))
@@ -40,7 +40,7 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, 
     return code, printed.out, printed.err
 
 
-def test_the_text_begins_with_the_recommendation(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_text_starts_with_the_recommendation(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(capsys, "decide", str(results))
     assert code == Exit.OK
     assert out.startswith("For throughput: use ngram at concurrency ")
@@ -51,19 +51,19 @@ def test_the_text_begins_with_the_recommendation(results: Path, capsys: pytest.C
         "limit: Only measured loads",
     ):
         assert word in out
-    assert "Cost/1M" not in out, "nobody gave a price"
+    assert "Cost/1M" not in out, "no price was given"
 
 
 def test_json_can_be_parsed_again(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    asked = ("--objective", "latency", "--slo-tpot-ms", "11", "--slo-percentile", "p50", "--worth", "10")
-    code, out, _ = run(capsys, "decide", str(results), *asked, "-o", "json")
+    options = ("--objective", "latency", "--slo-tpot-ms", "11", "--slo-percentile", "p50", "--worth", "10")
+    code, out, _ = run(capsys, "decide", str(results), *options, "-o", "json")
     found = Recommendation.from_json(out)
     assert (code, found.objective, found.worth) == (Exit.OK, Objective.LATENCY, 1.1)
     assert [each.words for each in found.targets] == ["TPOT p50 ≤ 11 ms"]
     assert {each.arm: each.shown for each in found.choices[0].sustained} == {"none": "2", "ngram": "2", "slow": None}
 
 
-def test_markdown_with_prices_from_a_file_overridden_by_flags(
+def test_markdown_shows_costs_with_flags_overriding_the_price_file(
     results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     prices = tmp_path / "prices.yaml"
@@ -110,7 +110,7 @@ def test_invalid_options_are_rejected_with_a_remedy(
         ("gpuHour: {H100: 0}", "greater than"),
     ],
 )
-def test_an_invalid_price_list_is_rejected_with_its_name(
+def test_invalid_price_list_is_rejected_with_its_name(
     results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, message: str
 ) -> None:
     (tmp_path / "prices.yaml").write_text(text)
@@ -120,14 +120,14 @@ def test_an_invalid_price_list_is_rejected_with_its_name(
     assert message in err
 
 
-def test_a_run_without_a_summary_is_rejected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_run_without_a_summary_is_rejected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     store_results(WORLD, tmp_path / "out", UID, points=1)
     code, _, err = run(capsys, "decide", str(tmp_path / "out"))
     assert code == Exit.BAD_INPUT
     assert "no summary yet" in err
 
 
-def test_the_published_tables_are_listed_with_their_sources(capsys: pytest.CaptureFixture[str]) -> None:
+def test_published_tables_are_listed_with_their_sources(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(capsys, "compare", "--published", "list", "-o", "json")
     tables = json.loads(out)
     assert code == Exit.OK
@@ -137,7 +137,7 @@ def test_the_published_tables_are_listed_with_their_sources(capsys: pytest.Captu
         assert "2601.11580" in run(capsys, "compare", "--published", "list", "-o", form)[1]
 
 
-def test_a_run_is_compared_with_a_published_table(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_run_is_compared_with_a_published_table(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(capsys, "compare", str(results), "--published", "illusion-batch", "-o", "json")
     found = PublishedComparison.from_json(out)
     assert code == Exit.OK
@@ -167,7 +167,7 @@ def test_compare_rejects_impossible_arguments(
     assert message in err
 
 
-def test_a_truncated_summary_is_reported_with_the_command_that_recomputes_it(
+def test_truncated_summary_is_reported_with_the_recompute_command(
     results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shutil.copytree(results, tmp_path / "out")

@@ -12,15 +12,17 @@ import pytest
 from specbench_client.cli.output import write_output_file
 from specbench_client.errors import BadInput
 
-ROOM = 1000
+SIZE_LIMIT = 1000
 
 
 @contextmanager
-def little_room() -> Iterator[None]:
-    """No file may grow beyond ROOM bytes, as on a disk that is full from there on. For as short as can be: pytest's
-    own files are files too."""
+def limited_file_size() -> Iterator[None]:
+    """Limit every file to SIZE_LIMIT bytes, as on a full disk.
+
+    Keep the block short: the limit applies to pytest's own files too.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (ROOM, hard))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (SIZE_LIMIT, hard))
     try:
         yield
     finally:
@@ -28,19 +30,19 @@ def little_room() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("before", [None, b"of last night"])
-def test_a_full_disk_leaves_the_old_content_and_no_partial_file(tmp_path: Path, before: bytes | None) -> None:
+def test_full_disk_keeps_the_old_content_and_leaves_no_partial_file(tmp_path: Path, before: bytes | None) -> None:
     file = tmp_path / "report.html"
     if before is not None:
         file.write_bytes(before)
-    with pytest.raises(BadInput) as refused, little_room():
-        write_output_file("--to", file, b"x" * (ROOM + 1))
-    assert str(refused.value) == f"--to {file}: File too large: make room, or give a file elsewhere"
+    with pytest.raises(BadInput) as caught, limited_file_size():
+        write_output_file("--to", file, b"x" * (SIZE_LIMIT + 1))
+    assert str(caught.value) == f"--to {file}: File too large: make room, or give a file elsewhere"
     assert {each.name: each.read_bytes() for each in tmp_path.iterdir()} == (
         {} if before is None else {file.name: before}
     )
 
 
-def test_a_replaced_file_keeps_its_mode_and_a_new_one_has_the_default_mode(tmp_path: Path) -> None:
+def test_replaced_file_keeps_its_mode_and_a_new_one_has_the_default_mode(tmp_path: Path) -> None:
     kept, new = tmp_path / "kept", tmp_path / "new"
     kept.write_bytes(b"old")
     kept.chmod(0o640)
@@ -61,8 +63,8 @@ def test_links_and_devices_are_written_in_place(tmp_path: Path) -> None:
     assert Path("/dev/null").is_char_device()
 
 
-def test_a_file_that_cannot_be_replaced_is_written_in_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As of a file that was mounted alone into a container."""
+def test_file_that_cannot_be_replaced_is_written_in_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """This occurs for a single file mounted into a container."""
     file = tmp_path / "mounted"
     file.write_bytes(b"old")
 
@@ -74,6 +76,6 @@ def test_a_file_that_cannot_be_replaced_is_written_in_place(tmp_path: Path, monk
     assert [(each.name, each.read_bytes()) for each in tmp_path.iterdir()] == [("mounted", b"data")]
 
 
-def test_a_missing_folder_is_reported_with_a_remedy(tmp_path: Path) -> None:
+def test_missing_folder_is_reported_with_a_remedy(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="No such file or directory: give a file in a folder that exists"):
         write_output_file("--plot", tmp_path / "none/x.html", b"")

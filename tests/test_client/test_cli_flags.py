@@ -1,4 +1,4 @@
-"""Messages of `specbench measure` about wrong flags: the flag, the given value, and what to give instead."""
+"""Messages of `specbench measure` about invalid flags: the flag, its value, and a remedy."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ ENGINE = "http://127.0.0.1:1"
 
 @pytest.fixture
 def rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Rejected:
-    """What `measure` says on stderr to flags that it must refuse, with nothing written and nothing asked."""
+    """Run `measure` with invalid flags and return its last error line; nothing is written or requested."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "prompts.jsonl").write_text('{"id": "a", "prompt": "x"}\n{"id": "b", "prompt": "y"}\n')
 
-    def refused(*flags: str, files: dict[str, str] | None = None) -> str:
+    def run_rejected(*flags: str, files: dict[str, str] | None = None) -> str:
         for name, text in (files or {}).items():
             (tmp_path / name).write_text(text)
-        there = set(tmp_path.iterdir())
+        files_before = set(tmp_path.iterdir())
         given = {"--endpoint": ENGINE, "--model": "m", "--dataset": "prompts.jsonl"}
         fixed = [word for flag, value in given.items() if flag not in flags for word in (flag, value)]
         code = exit_code(["measure", *fixed, *flags])
         printed = capsys.readouterr()
         assert code == 2, printed.err
         assert printed.out == ""
-        assert set(tmp_path.iterdir()) == there
+        assert set(tmp_path.iterdir()) == files_before
         assert "spec." not in printed.err
         assert "\nresults: " not in f"\n{printed.err}"
         return printed.err.splitlines()[-1]
 
-    return refused
+    return run_rejected
 
 
 NUMBERS = [
@@ -67,7 +67,7 @@ NUMBERS = [
 
 
 @pytest.mark.parametrize(("flag", "value", "instead"), NUMBERS)
-def test_a_number_out_of_bounds_is_reported_with_its_flag_and_the_bounds(
+def test_number_out_of_bounds_is_reported_with_its_flag_and_the_bounds(
     flag: str, value: str, instead: str, rejected: Rejected
 ) -> None:
     line = rejected(flag, value)
@@ -76,7 +76,7 @@ def test_a_number_out_of_bounds_is_reported_with_its_flag_and_the_bounds(
     assert instead in line
 
 
-def test_the_bounds_come_from_the_schema() -> None:
+def test_flag_bounds_come_from_the_schema() -> None:
     assert SchemaNumber(Load, "concurrency").expected == "a whole number from 1 to 4096"
     assert SchemaNumber(Sampling, "top_p").expected == "a number above 0 and up to 1"
     assert SchemaNumber(Load, "rate").convert("1e3", None, None) == 1000
@@ -123,36 +123,36 @@ ENDPOINTS = [
 ]
 
 
-@pytest.mark.parametrize(("endpoint", "why"), ENDPOINTS)
-def test_an_invalid_endpoint_url_is_explained(endpoint: str, why: str, rejected: Rejected) -> None:
+@pytest.mark.parametrize(("endpoint", "reason"), ENDPOINTS)
+def test_invalid_endpoint_url_is_explained(endpoint: str, reason: str, rejected: Rejected) -> None:
     line = rejected("-c", "1", "--endpoint", endpoint)
     assert f"--endpoint {endpoint!r}" in line
-    assert why in line
+    assert reason in line
     assert "^" not in line
 
 
-def test_a_password_in_an_endpoint_is_rejected_and_not_printed(rejected: Rejected) -> None:
+def test_password_in_an_endpoint_is_rejected_and_not_printed(rejected: Rejected) -> None:
     line = rejected("-c", "1", "--endpoint", "http://me:secret@host:80")
     assert "--header" in line
     assert "secret" not in line
 
 
-def test_an_endpoint_is_accepted_with_and_without_v1() -> None:
+def test_endpoint_is_accepted_with_and_without_v1() -> None:
     for given in ("http://h:1", "http://h:1/", "http://h:1/v1", "http://h:1/v1/"):
         assert base_url(given) == "http://h:1"
     assert base_url("https://[::1]:443/proxy") == "https://[::1]:443/proxy"
 
 
-@pytest.mark.parametrize(("workers", "refused"), [(500, True), (5, True), (4, False), (None, False)])
+@pytest.mark.parametrize(("workers", "rejected_count"), [(500, True), (5, True), (4, False), (None, False)])
 def test_more_than_two_workers_per_core_are_rejected(
-    workers: int | None, *, refused: bool, rejected: Rejected, monkeypatch: pytest.MonkeyPatch
+    workers: int | None, *, rejected_count: bool, rejected: Rejected, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("specbench_client.cli.measure.usable_cores", lambda: 2)
-    asked = () if workers is None else ("--workers", str(workers))
-    line = rejected("-c", "1", "--endpoint", "x", *asked)
-    assert (f"--workers {workers} is too many for the 2 usable cores" in line) == refused
-    assert ("give at most 4" in line) == refused
-    assert ("--endpoint 'x'" in line) != refused, "what is refused next"
+    options = () if workers is None else ("--workers", str(workers))
+    line = rejected("-c", "1", "--endpoint", "x", *options)
+    assert (f"--workers {workers} is too many for the 2 usable cores" in line) == rejected_count
+    assert ("give at most 4" in line) == rejected_count
+    assert ("--endpoint 'x'" in line) != rejected_count, "otherwise the endpoint is the next error"
 
 
 TRACES = {
@@ -166,36 +166,36 @@ TRACES = {
 
 
 @pytest.mark.parametrize("name", TRACES)
-def test_an_unusable_trace_is_rejected_before_the_run_begins(name: str, rejected: Rejected) -> None:
+def test_unusable_trace_is_rejected_before_the_run_starts(name: str, rejected: Rejected) -> None:
     content, why = TRACES[name]
     line = rejected("--arrival", "Trace", "--trace", name, files={name: content})
     assert why in line
 
 
-def test_a_missing_trace_is_rejected_before_the_run_begins(rejected: Rejected) -> None:
+def test_missing_trace_is_rejected_before_the_run_starts(rejected: Rejected) -> None:
     line = rejected("--arrival", "Trace", "--trace", "gone.csv")
     assert "gone.csv" in line
 
 
-def test_a_rate_too_low_for_any_request_is_reported_with_its_flags(rejected: Rejected) -> None:
+def test_rate_too_low_for_any_request_is_reported_with_its_flags(rejected: Rejected) -> None:
     line = rejected("--rate", "0.001", "--duration", "1")
     assert "--duration" in line
     assert "--rate" in line
 
 
-def test_unreadable_prompts_are_rejected_before_the_run_begins(rejected: Rejected) -> None:
+def test_unreadable_prompts_are_rejected_before_the_run_starts(rejected: Rejected) -> None:
     assert "empty.jsonl" in rejected("-c", "1", "--dataset", "empty.jsonl", files={"empty.jsonl": ""})
     assert "gone.jsonl" in rejected("-c", "1", "--dataset", "gone.jsonl")
 
 
-def test_json_contains_the_same_message(capsys: pytest.CaptureFixture[str]) -> None:
-    asked = ["--endpoint", "x", "--model", "m", "--dataset", str(Path(__file__)), "-c", "1", "--output", "json"]
-    assert exit_code(["measure", *asked]) == 2
+def test_json_error_contains_the_same_message(capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--endpoint", "x", "--model", "m", "--dataset", str(Path(__file__)), "-c", "1", "--output", "json"]
+    assert exit_code(["measure", *options]) == 2
     (message,) = json.loads(capsys.readouterr().out)["error"]["messages"]
     assert message.startswith("--endpoint 'x'")
 
 
-def test_every_field_that_a_flag_sets_is_reported_as_the_flag() -> None:
+def test_every_field_set_by_a_flag_is_reported_as_the_flag() -> None:
     reported = {
         field: with_flag_names(f"spec.{field}: is wrong")
         for field in FLAG_OF_FIELD

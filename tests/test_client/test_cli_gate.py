@@ -32,7 +32,7 @@ TRUSTING = "--allow-untrustworthy"
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Finished runs: main, one with the very same records, and one whose drafter is slower."""
+    """Finished runs: main, a copy of it, and one with a slower drafter."""
     root = tmp_path_factory.mktemp("results")
     worlds = {"main": WORLD, "slow": replace(WORLD, step_ms={"ngram": 18.0})}
     with pytest.MonkeyPatch.context() as undrawn:
@@ -53,7 +53,7 @@ def gate(results: Path, after: str, *more: str) -> int:
 
 
 @pytest.mark.parametrize(("after", "code"), [("again", Exit.OK), ("slow", Exit.UNTRUSTWORTHY)])
-def test_the_exit_code_is_the_result_of_the_gate(
+def test_exit_code_is_the_result_of_the_gate(
     results: Path, after: str, code: Exit, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     comment = tmp_path / "comment.md"
@@ -65,7 +65,7 @@ def test_the_exit_code_is_the_result_of_the_gate(
     assert "[Report](https://ci/x)" in comment.read_text()
 
 
-def test_the_text_contains_the_reason(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_text_contains_the_reason(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
     gate(results, "slow", "--baseline", str(results / "main"), TRUSTING)
     printed = capsys.readouterr().out
     assert "Gate failed" in printed
@@ -75,10 +75,10 @@ def test_the_text_contains_the_reason(results: Path, capsys: pytest.CaptureFixtu
 @pytest.mark.parametrize(
     ("repeats", "code", "reason"), [(3, Exit.OK, "Passed"), (1, Exit.UNTRUSTWORTHY, "Inconclusive")]
 )
-def test_a_gate_on_results_without_a_baseline_arm_compares_tpot_alone(
+def test_gate_without_a_baseline_arm_compares_tpot_only(
     tmp_path: Path, repeats: int, code: Exit, reason: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """As results of `specbench measure`: there is no speed-up to compare."""
+    """Results of `specbench measure` have no speed-up to compare."""
     world = replace(WORLD, repeats=repeats, edits={"spec.baseline": "Skip"})
     for name, uid in UIDS.items():
         plan = store_results(world, tmp_path / name, uid)
@@ -91,7 +91,7 @@ def test_a_gate_on_results_without_a_baseline_arm_compares_tpot_alone(
     assert ("--repeats 3" in report.message) == (repeats == 1)
 
 
-def test_what_could_not_be_compared_is_printed_once(
+def test_each_cell_that_could_not_be_compared_is_printed_once(
     results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     plan = store_results(replace(WORLD, concurrency=(2,)), tmp_path / "other", UIDS["slow"])
@@ -101,7 +101,7 @@ def test_what_could_not_be_compared_is_printed_once(
     assert printed.count("the later result does not have this cell") == 2, "once for each arm"
 
 
-def test_tolerances_and_confidence_come_from_the_command_line(
+def test_tolerances_and_confidence_are_read_from_the_command_line(
     results: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     wide = ("--tolerance", "speedup=60%", "--tolerance", "ttft.p50=20", "--confidence", "0.9", "-o", "json", TRUSTING)
@@ -112,13 +112,13 @@ def test_tolerances_and_confidence_come_from_the_command_line(
     assert report.gate.confidence == 0.9
 
 
-def test_the_gate_of_a_spec_is_used_and_can_be_overridden(
+def test_gate_of_a_spec_is_used_and_can_be_overridden(
     results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    asked = {"baselineRef": {"uri": str(results / "main")}, "requireTrustworthy": False}
-    file = write_run(tmp_path, simulated_run(gate=asked))
+    gate_spec = {"baselineRef": {"uri": str(results / "main")}, "requireTrustworthy": False}
+    file = write_run(tmp_path, simulated_run(gate=gate_spec))
     assert gate(results, "again", "--from", str(file)) == Exit.OK
-    file.write_text(yaml.safe_dump(simulated_run(gate={**asked, "baselineRef": {"run": "main"}})))
+    file.write_text(yaml.safe_dump(simulated_run(gate={**gate_spec, "baselineRef": {"run": "main"}})))
     capsys.readouterr()
     assert gate(results, "main", "--from", str(file)) == Exit.BAD_INPUT
     assert "the run 'main', which only a cluster can find" in capsys.readouterr().err
@@ -153,7 +153,7 @@ def test_bad_input_is_reported_with_a_remedy(
     assert message in capsys.readouterr().err
 
 
-def test_a_spec_without_a_gate_is_rejected(results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_spec_without_a_gate_is_rejected(results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = write_run(tmp_path, simulated_run())
     assert gate(results, "main", "--from", str(file)) == Exit.BAD_INPUT
     assert "spec.gate" in capsys.readouterr().err
@@ -168,7 +168,7 @@ def test_two_results_are_compared(results: Path, output: str, capsys: pytest.Cap
         assert json.loads(printed)["schemaVersion"] == "specbench.io/comparison/v1"
 
 
-def test_results_that_cannot_be_compared_are_bad_input(
+def test_results_without_a_common_cell_are_rejected(
     results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     plan = store_results(replace(WORLD, concurrency=(2,), prompts=4), tmp_path / "other", UIDS["main"])
@@ -180,30 +180,28 @@ def test_results_that_cannot_be_compared_are_bad_input(
     assert "docs/how-to/compare-and-gate.md lists what must be equal and what may differ" in printed
 
 
-def test_a_run_without_a_summary_is_bad_input(
-    results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_run_without_a_summary_is_rejected(results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     store_results(WORLD, tmp_path / "open", UIDS["main"], points=1)
     assert exit_code(["compare", str(tmp_path / "open"), str(results / "main")]) == Exit.BAD_INPUT
     assert "BaselineNotFinished" in capsys.readouterr().err
 
 
-def job(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, after: Path, asked: str) -> tuple[int, dict[str, Any]]:
-    """The gate's Job: its exit code and its last words."""
-    monkeypatch.setenv(GATE_VARIABLE, asked)
+def job(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, after: Path, request: str) -> tuple[int, dict[str, Any]]:
+    """Run the gate's Job; return its exit code and its termination message."""
+    monkeypatch.setenv(GATE_VARIABLE, request)
     words = tmp_path / "ended"
     code = run_program(["gate", "--results", str(after), "--termination-log", str(words)])
     message: dict[str, Any] = json.loads(words.read_text())
     return code, message
 
 
-def test_the_gate_job_writes_gate_json_and_exits_0_whatever_the_result(
+def test_gate_job_writes_gate_json_and_exits_0_also_on_failure(
     results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wanted = Gate(baseline_ref=BaselineRef(run="main"), require_trustworthy=False)
-    asked = GateRequest(gate_digest="abc", gate=wanted, baseline=str(root_of(results, "main")))
+    gate_spec = Gate(baseline_ref=BaselineRef(run="main"), require_trustworthy=False)
+    request = GateRequest(gate_digest="abc", gate=gate_spec, baseline=str(root_of(results, "main")))
     after = root_of(results, "slow")
-    code, message = job(monkeypatch, tmp_path, after, asked.to_line())
+    code, message = job(monkeypatch, tmp_path, after, request.to_line())
     assert (code, message["reason"]) == (0, "Regressed")
     assert (after / SUMMARY).exists()
     report = GateReport.from_json((after / GATE).read_text())
@@ -213,12 +211,12 @@ def test_the_gate_job_writes_gate_json_and_exits_0_whatever_the_result(
 @pytest.mark.parametrize(
     ("baseline", "reason"), [("nowhere", "BaselineMissing"), ("open", "BaselineNotFinished"), (None, "BadInput")]
 )
-def test_a_gate_without_a_baseline_is_bad_input_with_its_reason(
+def test_gate_job_without_a_usable_baseline_exits_with_bad_input(
     results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, baseline: str | None, reason: str
 ) -> None:
     plan = store_results(WORLD, tmp_path / "open", UIDS["main"], points=1)
     place = {"open": tmp_path / "open" / run_root(plan.namespace, plan.name, plan.uid)}.get(str(baseline))
-    wanted = Gate(baseline_ref=BaselineRef(run="main"))
-    asked = GateRequest(gate_digest="abc", gate=wanted, baseline=str(place or tmp_path / "nowhere"))
-    code, message = job(monkeypatch, tmp_path, root_of(results, "main"), asked.to_line() if baseline else "{}")
+    gate_spec = Gate(baseline_ref=BaselineRef(run="main"))
+    request = GateRequest(gate_digest="abc", gate=gate_spec, baseline=str(place or tmp_path / "nowhere"))
+    code, message = job(monkeypatch, tmp_path, root_of(results, "main"), request.to_line() if baseline else "{}")
     assert (code, message["reason"]) == (Exit.BAD_INPUT, reason)

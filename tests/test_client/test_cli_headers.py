@@ -20,7 +20,7 @@ def test_headers_are_sent_as_written() -> None:
 
 
 @pytest.mark.parametrize("name", ["Content-Length", "host", "Transfer-Encoding", "CONNECTION", "X-Request-Id"])
-def test_a_reserved_header_is_rejected_with_the_reason(name: str) -> None:
+def test_reserved_header_is_rejected_with_the_reason(name: str) -> None:
     with pytest.raises(
         BadInput, match=f"the header {name} is set by specbench itself: {RESERVED_HEADERS[name.lower()]}"
     ):
@@ -34,17 +34,17 @@ def test_every_header_that_specbench_sends_is_reserved_except_accept() -> None:
 
 
 @pytest.mark.parametrize("text", ["no colon", "a b: c", ": x", "X: a\r\nHost: b", "X: a\rb"])
-def test_a_malformed_header_is_rejected(text: str) -> None:
+def test_malformed_header_is_rejected(text: str) -> None:
     with pytest.raises(BadInput, match="is not 'NAME: VALUE'"):
         request_headers([text])
 
 
-def test_a_repeated_header_is_rejected() -> None:
+def test_repeated_header_is_rejected() -> None:
     with pytest.raises(BadInput, match="x-tenant is given twice"):
         request_headers(["X-Tenant: a", "x-tenant: b"])
 
 
-def test_a_given_authorization_header_replaces_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_given_authorization_header_replaces_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(KEY_VARIABLE, "secret")
     assert request_headers([]) == {"Authorization": "Bearer secret"}
     assert request_headers(["authorization: Basic x"]) == {"authorization": "Basic x"}

@@ -57,7 +57,7 @@ def test_every_analysis_is_listed_on_one_line() -> None:
         (["serve-it"], "Commands: validate, plan, run, "),
     ],
 )
-def test_an_unknown_command_suggests_the_closest_one(
+def test_unknown_command_suggests_the_closest_one(
     arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert exit_code(arguments) == 2
@@ -65,14 +65,14 @@ def test_an_unknown_command_suggests_the_closest_one(
 
 
 @pytest.mark.parametrize(
-    ("theirs", "ours"),
+    ("foreign_flag", "flag"),
     [("--num-prompts", "--requests"), ("--request-rate", "--rate"), ("--base-url", "--endpoint")],
 )
-def test_a_flag_of_another_load_generator_suggests_the_equivalent_one(
-    theirs: str, ours: str, capsys: pytest.CaptureFixture[str]
+def test_flag_of_another_load_generator_suggests_the_equivalent_one(
+    foreign_flag: str, flag: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert exit_code(["measure", theirs, "4"]) == 2
-    assert f"No such option '{theirs}': use '{ours}'." in " ".join(capsys.readouterr().err.split())
+    assert exit_code(["measure", foreign_flag, "4"]) == 2
+    assert f"No such option '{foreign_flag}': use '{flag}'." in " ".join(capsys.readouterr().err.split())
 
 
 def test_suggested_flags_exist_and_foreign_flags_do_not() -> None:

@@ -49,7 +49,7 @@ def measure(cwd: Path, *arguments: str, **environment: str) -> subprocess.Comple
 
 @contextmanager
 def serving(truth: Path, tls: ssl.SSLContext | None = None) -> Iterator[str]:
-    """A simulated engine in a thread of its own; its address."""
+    """Run a simulated engine in its own thread and yield its address."""
     loop, up, address = asyncio.new_event_loop(), threading.Event(), []
 
     async def start() -> web.AppRunner:
@@ -80,12 +80,12 @@ def serving(truth: Path, tls: ssl.SSLContext | None = None) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """A certificate for localhost that nobody but its owner trusts, and its key."""
+    """A self-signed certificate for localhost, and its key."""
     folder = tmp_path_factory.mktemp("tls")
     files = folder / "certificate.pem", folder / "key.pem"
     subject = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"]
-    making = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", *subject]
-    subprocess.run([*making, "-out", str(files[0]), "-keyout", str(files[1])], check=True, capture_output=True)
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", *subject]
+    subprocess.run([*command, "-out", str(files[0]), "-keyout", str(files[1])], check=True, capture_output=True)
     return files
 
 
@@ -100,8 +100,8 @@ def records(cwd: Path) -> pd.DataFrame:
     return measured_rows(pd.concat(pd.read_parquet(part) for part in cwd.rglob("part-*.parquet")))
 
 
-def equals_the_truth(measured: pd.DataFrame, truth_file: Path) -> None:
-    """Token for token, step for step."""
+def assert_equals_truth(measured: pd.DataFrame, truth_file: Path) -> None:
+    """Assert that tokens, steps and accepted tokens are equal for each request."""
     truth = pd.read_json(truth_file, lines=True).set_index("request_id")
     seen = measured.set_index("request_id")
     expected = truth.loc[seen.index]
@@ -109,7 +109,7 @@ def equals_the_truth(measured: pd.DataFrame, truth_file: Path) -> None:
         assert seen[column].astype(int).tolist() == expected[column].tolist(), column
 
 
-def test_the_records_equal_the_servers_truth(tmp_path: Path) -> None:
+def test_measured_records_equal_the_simulators_truth(tmp_path: Path) -> None:
     with serving(tmp_path / "truth.jsonl") as endpoint:
         fixed = ("--endpoint", endpoint, "--dialect", "vllm", "-c", "1,4", "--slo-e2e-ms", "600000")
         done = measure(tmp_path, *fixed, "--output", "json")
@@ -125,10 +125,10 @@ def test_the_records_equal_the_servers_truth(tmp_path: Path) -> None:
     assert len(measured) == 2 * 12
     assert sum(each["steps"] for each in slices["byPosition"]) == measured[measured.phase == "steady"].steps[:12].sum()
     assert set(measured.timestamp_source) == {"kernel"}
-    equals_the_truth(measured, tmp_path / "truth.jsonl")
+    assert_equals_truth(measured, tmp_path / "truth.jsonl")
 
 
-def test_an_open_loop_sends_at_the_intended_times(tmp_path: Path) -> None:
+def test_open_loop_sends_at_the_intended_times(tmp_path: Path) -> None:
     with serving(tmp_path / "truth.jsonl") as endpoint:
         done = measure(tmp_path, "--endpoint", endpoint, "--rate", "20", "-n", "30", "--arrival", "Constant")
     assert done.returncode in (0, 3), done.stderr
@@ -140,22 +140,28 @@ def test_an_open_loop_sends_at_the_intended_times(tmp_path: Path) -> None:
     assert len(pd.read_parquet(schedule)) == 30
 
 
-def test_with_tls_everything_is_counted_and_the_timestamp_source_is_recorded(
+def test_records_over_tls_are_complete_with_user_space_timestamps(
     tmp_path: Path, tls: ssl.SSLContext, certificate: tuple[Path, Path]
 ) -> None:
     with serving(tmp_path / "truth.jsonl", tls) as endpoint:
-        asked = ("--endpoint", f"{endpoint}/v1/", "--dialect", "vllm", "-c", "2", "--workers", "2")
-        done = measure(tmp_path, *asked, SSL_CERT_FILE=str(certificate[0]))
+        options = ("--endpoint", f"{endpoint}/v1/", "--dialect", "vllm", "-c", "2", "--workers", "2")
+        done = measure(tmp_path, *options, SSL_CERT_FILE=str(certificate[0]))
     assert done.returncode in (0, 3), done.stderr
-    shown = [SPECBENCH, "report", "specbench-results", "--latest", "--all"]  # `measure` itself prints three notes
-    report = subprocess.run(shown, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    command = [
+        SPECBENCH,
+        "report",
+        "specbench-results",
+        "--latest",
+        "--all",
+    ]  # `measure` itself prints only three notes
+    report = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
     assert "UserSpaceTimestamps" in report
     measured = records(tmp_path)
     assert set(measured.timestamp_source) == {"user"}
-    equals_the_truth(measured, tmp_path / "truth.jsonl")
+    assert_equals_truth(measured, tmp_path / "truth.jsonl")
 
 
-def test_an_untrusted_certificate_is_reported_with_a_remedy(tmp_path: Path, tls: ssl.SSLContext) -> None:
+def test_untrusted_certificate_is_reported_with_a_remedy(tmp_path: Path, tls: ssl.SSLContext) -> None:
     with serving(tmp_path / "truth.jsonl", tls) as endpoint:
         done = measure(tmp_path, "--endpoint", endpoint, "-c", "1")
     assert done.returncode == 4, done.stderr
@@ -172,47 +178,47 @@ def test_every_call_measures_again(tmp_path: Path) -> None:
     assert len(list(tmp_path.rglob("manifest.json"))) == 2
 
 
-def test_a_wrong_dialect_is_reported_with_the_other_dialects(tmp_path: Path) -> None:
+def test_wrong_dialect_is_reported_with_the_other_dialects(tmp_path: Path) -> None:
     with serving(tmp_path / "truth.jsonl") as endpoint:
         done = measure(tmp_path, "--endpoint", endpoint, "--dialect", "sglang", "-c", "1")
     assert done.returncode == 4, done.stderr
-    told = (
+    message = (
         "it answers, but has no /ready: give the base URL of the engine, or, if it is not an engine of dialect sglang,"
     )
-    assert told in done.stderr.splitlines()[-1]
+    assert message in done.stderr.splitlines()[-1]
     assert "(openai, vllm, tensorrt-llm, llama-cpp)" in done.stderr.splitlines()[-1]
 
 
-def test_a_permanent_error_is_not_retried(tmp_path: Path) -> None:
-    elsewhere = "HTTP/1.1 307 Elsewhere\r\nLocation: http://x/"
-    answers = {"HTTP/1.1 401 Unauthorized": "OPENAI_API_KEY", elsewhere: "http://x/"}
+def test_permanent_error_is_not_retried(tmp_path: Path) -> None:
+    redirect = "HTTP/1.1 307 Elsewhere\r\nLocation: http://x/"
+    answers = {"HTTP/1.1 401 Unauthorized": "OPENAI_API_KEY", redirect: "http://x/"}
     for head, message in answers.items():
-        with saying(f"{head}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".encode()) as (endpoint, asked):
+        with serve_bytes(f"{head}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".encode()) as (endpoint, requests):
             done = measure(tmp_path, "--endpoint", endpoint, "-c", "1")
         assert done.returncode == 4, done.stderr
         assert message in done.stderr.splitlines()[-1]
-        assert len(asked) == 1
+        assert len(requests) == 1
 
 
 @contextmanager
-def saying(answer: bytes) -> Iterator[tuple[str, list[bytes]]]:
-    """A server that gives everybody the same bytes, and keeps what it was asked."""
-    asked: list[bytes] = []
+def serve_bytes(answer: bytes) -> Iterator[tuple[str, list[bytes]]]:
+    """Serve the same bytes to every request, and yield the URL and the received requests."""
+    requests: list[bytes] = []
 
     class Handler(socketserver.BaseRequestHandler):
         def handle(self) -> None:
-            asked.append(self.request.recv(65_536))
+            requests.append(self.request.recv(65_536))
             self.request.sendall(answer)
 
     with socketserver.TCPServer(("127.0.0.1", 0), Handler) as server:
         threading.Thread(target=server.serve_forever, args=(0.01,)).start()
         try:
-            yield f"http://127.0.0.1:{server.server_address[1]}", asked
+            yield f"http://127.0.0.1:{server.server_address[1]}", requests
         finally:
             server.shutdown()
 
 
-def test_a_closed_port_is_reported_and_nothing_is_measured(tmp_path: Path) -> None:
+def test_closed_port_is_reported_and_nothing_is_measured(tmp_path: Path) -> None:
     with socket.socket() as owner:
         owner.bind(("127.0.0.1", 0))
         endpoint = f"http://127.0.0.1:{owner.getsockname()[1]}"
@@ -222,7 +228,7 @@ def test_a_closed_port_is_reported_and_nothing_is_measured(tmp_path: Path) -> No
     assert not list(tmp_path.rglob("manifest.json"))
 
 
-def test_an_unknown_model_is_reported_with_the_servers_message(tmp_path: Path) -> None:
+def test_unknown_model_is_reported_with_the_servers_message(tmp_path: Path) -> None:
     with serving(tmp_path / "truth.jsonl") as endpoint:
         done = measure(tmp_path, "--endpoint", endpoint, "-c", "1", "--model", "another")
     assert done.returncode == 4, done.stderr
@@ -230,12 +236,12 @@ def test_an_unknown_model_is_reported_with_the_servers_message(tmp_path: Path) -
     assert "http_4xx" in done.stderr
 
 
-def test_a_tokenizer_sends_its_own_token_ids(tmp_path: Path) -> None:
+def test_tokenizer_option_sends_client_rendered_token_ids(tmp_path: Path) -> None:
     tokenizer_folder(tmp_path / "tokenizer", "chatml")
     with serving(tmp_path / "truth.jsonl") as endpoint:
         done = measure(tmp_path, "--endpoint", endpoint, "-c", "2", "--tokenizer", "tokenizer")
         (tmp_path / "tokenizer" / "chat_template.jinja").unlink()
-        refused = measure(tmp_path, "--endpoint", endpoint, "-c", "2", "--tokenizer", "tokenizer")
+        rejected = measure(tmp_path, "--endpoint", endpoint, "-c", "2", "--tokenizer", "tokenizer")
     assert done.returncode in (0, 3), done.stderr
     template = ChatTemplate(applied_by=AppliedBy.CLIENT, tokenizer=str(tmp_path / "tokenizer"))
     (tmp_path / "tokenizer" / "chat_template.jinja").write_text(CHATML)
@@ -245,6 +251,6 @@ def test_a_tokenizer_sends_its_own_token_ids(tmp_path: Path) -> None:
         for n in range(12)
     ]
     assert sorted(records(tmp_path).input_tokens) == sorted(map(len, ids))
-    assert refused.returncode == 2
-    assert "has no chat template: set chatTemplate.template to a template of your own" in refused.stderr
-    assert "or leave --tokenizer out" in refused.stderr
+    assert rejected.returncode == 2
+    assert "has no chat template: set chatTemplate.template to a template of your own" in rejected.stderr
+    assert "or leave --tokenizer out" in rejected.stderr

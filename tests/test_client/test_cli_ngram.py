@@ -31,21 +31,21 @@ Write = Callable[[list[dict[str, Any]]], str]
 
 @pytest.fixture
 def write(tmp_path: Path) -> Write:
-    def written(rows: list[dict[str, Any]]) -> str:
+    def write_rows(rows: list[dict[str, Any]]) -> str:
         file = tmp_path / "answers.jsonl"
         file.write_text("".join(json.dumps(row) + "\n" for row in rows))
         return str(file)
 
-    return written
+    return write_rows
 
 
-def asked(capsys: pytest.CaptureFixture[str], *arguments: str) -> NgramReport:
+def ngram_report_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> NgramReport:
     assert exit_code(["analyze", "ngram", *arguments, "--output", "json"]) == Exit.OK
     return NgramReport.from_json(capsys.readouterr().out)
 
 
-def test_a_file_with_token_ids_needs_nothing_else(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
-    report = asked(capsys, write(ROWS), "-k", "3,10", "--min-n", "2,3", "--max-n", "3")
+def test_file_with_token_ids_needs_no_tokenizer(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+    report = ngram_report_of(capsys, write(ROWS), "-k", "3,10", "--min-n", "2,3", "--max-n", "3")
     assert [(each.lookup_min, each.lookup_max, each.drafts) for each in report.settings] == [
         (2, 3, 3), (2, 3, 10), (3, 3, 3), (3, 3, 10),
     ]  # fmt: skip
@@ -55,15 +55,15 @@ def test_a_file_with_token_ids_needs_nothing_else(write: Write, capsys: pytest.C
     assert (figures["copy"].acceptance_length.value or 0) > 3
 
 
-def test_a_step_cost_gives_speedups_by_batch_size(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
-    report = asked(capsys, write(ROWS), "--step-cost", "published-h100", "--batch", "1,32", "-k", "3")
+def test_step_cost_gives_speedups_by_batch_size(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+    report = ngram_report_of(capsys, write(ROWS), "--step-cost", "published-h100", "--batch", "1,32", "-k", "3")
     speedups = report.settings[0].categories["copy"].speedups
     assert list(speedups) == ["1", "32"]
     assert (speedups["1"].value or 0) > (speedups["32"].value or 0) > 1
 
 
 @pytest.mark.parametrize("form", ["text", "markdown"])
-def test_the_text_has_tables_and_limits(write: Write, capsys: pytest.CaptureFixture[str], form: str) -> None:
+def test_text_output_has_tables_and_limits(write: Write, capsys: pytest.CaptureFixture[str], form: str) -> None:
     assert exit_code(["analyze", "ngram", write(ROWS), "--output", form]) == Exit.OK
     printed = capsys.readouterr().out
     assert "By category" in printed
@@ -72,12 +72,12 @@ def test_the_text_has_tables_and_limits(write: Write, capsys: pytest.CaptureFixt
 
 
 def test_rows_without_an_output_are_counted(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
-    report = asked(capsys, write([*ROWS, {"prompt_token_ids": [1]}, {"output_token_ids": [1, 2]}]))
+    report = ngram_report_of(capsys, write([*ROWS, {"prompt_token_ids": [1]}, {"output_token_ids": [1, 2]}]))
     assert report.left_out == {"no output": 1, "no prompt": 1}
 
 
 @pytest.mark.parametrize(
-    ("rows", "arguments", "says"),
+    ("rows", "arguments", "message"),
     [
         ([{"prompt": "a b", "output": "a b"}], [], "line 1: has texts but no token ids"),
         ([{"prompt_token_ids": [1]}], [], "no row has a prompt and an output (1 x no output)"),
@@ -96,36 +96,36 @@ def test_rows_without_an_output_are_counted(write: Write, capsys: pytest.Capture
     ],
 )
 def test_unusable_rows_are_rejected_with_a_remedy(
-    write: Write, capsys: pytest.CaptureFixture[str], rows: list[dict[str, Any]], arguments: list[str], says: str
+    write: Write, capsys: pytest.CaptureFixture[str], rows: list[dict[str, Any]], arguments: list[str], message: str
 ) -> None:
     assert exit_code(["analyze", "ngram", write(rows), *arguments]) == Exit.BAD_INPUT
-    assert says in " ".join(capsys.readouterr().err.split())
+    assert message in " ".join(capsys.readouterr().err.split())
 
 
 def test_texts_are_replayed_with_a_tokenizer(
     write: Write, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Words as tokens, in the place of o200k_base, whose table is not on every machine."""
+    """A word tokenizer replaces o200k_base, whose table may not be installed."""
     monkeypatch.setattr("specbench_client.dataset.tokenizers.cached_encoding", Words)
     text = " ".join(f"w{number}" for number in range(40))
     rows: list[dict[str, Any]] = [
         {"id": "a", "prompt": text, "output": text},
         {"id": "b", "messages": [{"role": "user", "content": text}], "response": text},
     ]
-    report = asked(capsys, write(rows), "--tokenizer", "o200k_base", "-k", "5")
+    report = ngram_report_of(capsys, write(rows), "--tokenizer", "o200k_base", "-k", "5")
     assert (report.answers, report.output_tokens) == (2, 80)
     assert report.token_ids == "o200k_base, which is not the target's own"
     assert report.overlap.copied_share.value == 1.0
 
 
 class Words:
-    """One token a word."""
+    """A tokenizer with one token per word."""
 
     def encode_ordinary(self, text: str) -> list[int]:
         return [int(word.removeprefix("w")) for word in text.split()]
 
 
-def test_a_cost_model_file_is_read_and_an_invalid_one_is_reported_with_its_field(
+def test_cost_model_file_is_read_and_an_invalid_field_is_reported(
     write: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "cost.yaml"
@@ -136,7 +136,7 @@ def test_a_cost_model_file_is_read_and_an_invalid_one_is_reported_with_its_field
         drafters: {ngram: {}}
     """
     file.write_text(text)
-    report = asked(capsys, write(ROWS), "--step-cost", str(file))
+    report = ngram_report_of(capsys, write(ROWS), "--step-cost", str(file))
     assert report.step_cost is not None
     assert report.step_cost.name == "ours"
     file.write_text(text.replace("fixedS", "fixedMs"))
@@ -147,6 +147,6 @@ def test_a_cost_model_file_is_read_and_an_invalid_one_is_reported_with_its_field
     assert "has no drafter 'ngram'" in capsys.readouterr().err
 
 
-def test_a_missing_file_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_file_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     assert exit_code(["analyze", "ngram", "nowhere.jsonl"]) == Exit.BAD_INPUT
     assert "nowhere.jsonl: no such file or folder" in capsys.readouterr().err

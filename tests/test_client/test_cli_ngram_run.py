@@ -25,16 +25,16 @@ WORLD = SyntheticRun(prompts=4, turns=2, repeats=2, drafts=6, drafters=("long",)
 PROMPT = " ".join(f"{number}" for number in range(100))
 
 
-class Words:
-    """One token a word, in the place of a tokenizer."""
+class WordTokenizer:
+    """A tokenizer with one token per word."""
 
     def encode_ordinary(self, text: str) -> list[int]:
         return [int(word) for word in text.split()]
 
 
 @pytest.fixture(autouse=True)
-def _words(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("specbench_client.dataset.tokenizers.cached_encoding", Words)
+def _word_tokenizer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("specbench_client.dataset.tokenizers.cached_encoding", WordTokenizer)
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def prompts(tmp_path: Path) -> Path:
 
 
 def with_texts(_: Point, frame: pd.DataFrame) -> pd.DataFrame:
-    """Answers that copy their prompt, one of them without the word that ends it."""
+    """Add answers that copy their prompt; those of p1 lack the last word."""
     sizes = frame["output_tokens"] - (frame["prompt_id"] == "p1")
     return frame.assign(output_text=[" ".join(PROMPT.split()[:size]) for size in sizes])
 
@@ -56,21 +56,21 @@ def with_ids(_: Point, frame: pd.DataFrame) -> pd.DataFrame:
     return frame.assign(output_token_ids=pd.Series(ids, dtype=object))
 
 
-def as_they_are(_: Point, frame: pd.DataFrame) -> pd.DataFrame:
+def unchanged(_: Point, frame: pd.DataFrame) -> pd.DataFrame:
     return frame
 
 
-def kept(tmp_path: Path, prompts: Path, edit: Edit) -> str:
+def store_run(tmp_path: Path, prompts: Path, edit: Edit) -> str:
     fingerprint = load_prompts(Dataset(source=Source.JSONL, uri=str(prompts)), Path()).fingerprint
     observed = OBSERVED.model_copy(update={"dataset_fingerprint": fingerprint})
     store_results(WORLD, tmp_path / "out", UID, edit=edit, observed=observed)
     return str(tmp_path / "out")
 
 
-def test_the_texts_of_a_run_are_replayed_over_the_prompts_that_were_measured(
+def test_texts_of_a_run_are_replayed_over_its_prompts(
     tmp_path: Path, prompts: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    where = kept(tmp_path, prompts, with_texts)
+    where = store_run(tmp_path, prompts, with_texts)
     arguments = [
         "analyze",
         "ngram",
@@ -93,10 +93,10 @@ def test_the_texts_of_a_run_are_replayed_over_the_prompts_that_were_measured(
     assert (report.settings[0].overall.acceptance_length.value or 0) > 2.5
 
 
-def test_arms_are_measured_in_each_range_of_overlap_and_drawn(
+def test_speedups_are_grouped_by_overlap_and_plotted(
     tmp_path: Path, prompts: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    where, plot = kept(tmp_path, prompts, with_texts), tmp_path / "overlap.html"
+    where, plot = store_run(tmp_path, prompts, with_texts), tmp_path / "overlap.html"
     arguments = ["analyze", "ngram", where, "--prompts", str(prompts), "--tokenizer", "o200k_base", "-k", "3"]
     assert exit_code([*arguments, "-o", "json", "--plot", str(plot)]) == Exit.OK
     report = NgramReport.from_json(capsys.readouterr().out)
@@ -106,7 +106,7 @@ def test_arms_are_measured_in_each_range_of_overlap_and_drawn(
     assert copied[0].acceptance_lengths["k=3 n=3-7"].value == report.settings[0].overall.acceptance_length.value
     measured = copied[0].speedups["long"]
     assert (measured.value or 0) > 0
-    assert measured.interval is None, "two repeats are too few to tell"
+    assert measured.interval is None, "two repeats are too few for an interval"
     assert sum(each.answers for each in report.by_overlap if each.by == "bleu4") == 8
     assert report.rule is not None
     assert (report.rule.verdict, report.rule.reason) == (RuleVerdict.NOT_APPLICABLE, NOT_BOTH_DRAFTERS)
@@ -118,20 +118,20 @@ def test_arms_are_measured_in_each_range_of_overlap_and_drawn(
 def test_token_ids_from_the_engine_need_no_tokenizer(
     tmp_path: Path, prompts: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    where = kept(tmp_path, prompts, with_ids)
+    where = store_run(tmp_path, prompts, with_ids)
     rows = [{"id": f"p{number}", "token_ids": list(range(100))} for number in range(WORLD.prompts)]
     prompts.write_text("".join(json.dumps(row) + "\n" for row in rows))
     assert exit_code(["analyze", "ngram", where, "--prompts", str(prompts)]) == Exit.BAD_INPUT
     assert "these are not the prompts that were measured" in capsys.readouterr().err
-    keep_again = kept(tmp_path / "again", prompts, with_ids)
+    keep_again = store_run(tmp_path / "again", prompts, with_ids)
     assert exit_code(["analyze", "ngram", keep_again, "--prompts", str(prompts), "-o", "json"]) == Exit.OK
     assert NgramReport.from_json(capsys.readouterr().out).token_ids.startswith("the engine's own")
 
 
-def test_an_arm_is_combined_with_a_replay_over_its_own_answers(
+def test_arm_is_combined_with_a_replay_of_its_own_answers(
     tmp_path: Path, prompts: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    where = kept(tmp_path, prompts, with_texts)
+    where = store_run(tmp_path, prompts, with_texts)
     arguments = ["--with", "replay", "--prompts", str(prompts), "--tokenizer", "o200k_base", "-o", "json"]
     assert exit_code(["analyze", "oracle", where, *arguments]) == Exit.OK
     report = OracleReport.from_json(capsys.readouterr().out)
@@ -144,26 +144,26 @@ def test_an_arm_is_combined_with_a_replay_over_its_own_answers(
 
 
 @pytest.mark.parametrize(
-    ("edit", "arguments", "says"),
+    ("edit", "arguments", "message"),
     [
-        (as_they_are, ["--tokenizer", "o200k_base"], "neither token ids nor text in the record"),
-        (as_they_are, ["--tokenizer", "o200k_base"], "measure again with --keep-text"),
+        (unchanged, ["--tokenizer", "o200k_base"], "neither token ids nor text in the record"),
+        (unchanged, ["--tokenizer", "o200k_base"], "measure again with --keep-text"),
         (with_texts, [], "add --tokenizer"),
         (with_texts, ["--arm", "ngram"], "--arm ngram: the run has none, long"),
     ],
 )
-def test_a_run_without_texts_is_rejected_with_a_remedy(
-    tmp_path: Path, prompts: Path, capsys: pytest.CaptureFixture[str], *, edit: Edit, arguments: list[str], says: str
+def test_run_without_texts_is_rejected_with_a_remedy(
+    tmp_path: Path, prompts: Path, capsys: pytest.CaptureFixture[str], *, edit: Edit, arguments: list[str], message: str
 ) -> None:
-    where = kept(tmp_path, prompts, edit)
+    where = store_run(tmp_path, prompts, edit)
     assert exit_code(["analyze", "ngram", where, "--prompts", str(prompts), *arguments]) == Exit.BAD_INPUT
-    assert says in " ".join(capsys.readouterr().err.split())
+    assert message in " ".join(capsys.readouterr().err.split())
 
 
-def test_missing_prompts_are_requested(
+def test_missing_prompt_file_is_rejected_with_the_option(
     tmp_path: Path, prompts: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    where = kept(tmp_path, prompts, with_texts)
+    where = store_run(tmp_path, prompts, with_texts)
     prompts.unlink()
     monkeypatch.chdir(tmp_path)
     assert exit_code(["analyze", "ngram", where, "--tokenizer", "o200k_base"]) == Exit.BAD_INPUT

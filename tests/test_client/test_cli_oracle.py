@@ -35,28 +35,26 @@ def trace_row(number: int, **more: Any) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A stored run of two arms; nothing here writes to it."""
+    """A stored run of two arms; read-only."""
     folder = tmp_path_factory.mktemp("run") / "out"
     store_results(WORLD, folder, UID)
     return str(folder)
 
 
-def written(tmp_path: Path, rows: list[dict[str, Any]]) -> str:
+def write_trace(tmp_path: Path, rows: list[dict[str, Any]]) -> str:
     file = tmp_path / "trace.jsonl"
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return str(file)
 
 
-def asked(capsys: pytest.CaptureFixture[str], *arguments: str) -> OracleReport:
+def oracle_report(capsys: pytest.CaptureFixture[str], *arguments: str) -> OracleReport:
     assert exit_code(["analyze", "oracle", *arguments, "--output", "json"]) == Exit.OK
     return OracleReport.from_json(capsys.readouterr().out)
 
 
-def test_a_trace_gives_policies_and_with_a_step_cost_the_headroom(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = written(tmp_path, [trace_row(number) for number in range(8)])
-    report = asked(capsys, file, "--step-cost", "published-h100", "--batch", "1,64", "-k", "1,3")
+def test_trace_with_a_step_cost_gives_policies_and_headroom(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = write_trace(tmp_path, [trace_row(number) for number in range(8)])
+    report = oracle_report(capsys, file, "--step-cost", "published-h100", "--batch", "1,64", "-k", "1,3")
     assert [(each.policy, each.drafts) for each in report.rows] == [
         (DraftPolicy.FIXED, 1), (DraftPolicy.FIXED, 3), (DraftPolicy.ORACLE, None),
     ]  # fmt: skip
@@ -68,37 +66,39 @@ def test_a_trace_gives_policies_and_with_a_step_cost_the_headroom(
 def test_two_drafters_of_a_trace_are_combined_with_a_note_on_their_texts(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    file = written(tmp_path, [trace_row(number) for number in range(8)])
-    report = asked(capsys, file, "--with", "ngram", "--step-cost", "published-h100")
+    file = write_trace(tmp_path, [trace_row(number) for number in range(8)])
+    report = oracle_report(capsys, file, "--with", "ngram", "--step-cost", "published-h100")
     assert (report.covered_by or "").startswith("nothing")
     assert [each.charge for each in report.rows if each.policy is DraftPolicy.COMBINE] == ["winner", "both"]
-    published = asked(capsys, file, "--with", "ngram", "--step-cost", "published-h100", "--as-published")
+    published = oracle_report(capsys, file, "--with", "ngram", "--step-cost", "published-h100", "--as-published")
     assert published.rows[-1].charge == "uncharged"
     assert published.conventions == "published"
 
 
-def test_ids_of_a_traces_answers_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_token_ids_of_two_drafters_answers_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = []
     for number in range(8):
         row = trace_row(number)
         row["acc_eagle"]["token_ids"] = row["generated_token_ids"]
         row["acc_ngram"]["token_ids"] = [*row["generated_token_ids"][:10], *[99] * 21]
         rows.append(row)
-    report = asked(capsys, written(tmp_path, rows), "--with", "ngram")
+    report = oracle_report(capsys, write_trace(tmp_path, rows), "--with", "ngram")
     assert report.covered is not None
     assert report.covered.value == pytest.approx(10 / 31)
 
 
-def test_a_trace_is_combined_with_a_replay_of_its_own_tokens(
+def test_trace_is_combined_with_an_ngram_replay_of_its_tokens(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    report = asked(capsys, written(tmp_path, [trace_row(number) for number in range(8)]), "--with", "replay")
+    report = oracle_report(
+        capsys, write_trace(tmp_path, [trace_row(number) for number in range(8)]), "--with", "replay"
+    )
     (ngram,) = [each for each in report.rows if each.drafter == "ngram"]
     assert (ngram.acceptance_length.value or 0) > 3
 
 
-def test_a_run_with_long_drafts_predicts_other_lengths(run: str, capsys: pytest.CaptureFixture[str]) -> None:
-    report = asked(capsys, run, "--arm", "long")
+def test_run_with_long_drafts_predicts_other_lengths(run: str, capsys: pytest.CaptureFixture[str]) -> None:
+    report = oracle_report(capsys, run, "--arm", "long")
     assert [each.drafts for each in report.what_if] == [1, 2, 3, 5, 7, 10]
     assert report.what_if[-1].span_split.value == report.what_if[-1].truncated.value
     assert report.rows[-1].acceptance_length.value == report.rows[-2].acceptance_length.value
@@ -106,36 +106,38 @@ def test_a_run_with_long_drafts_predicts_other_lengths(run: str, capsys: pytest.
     assert report.answers == 24
 
 
-def test_an_arm_without_steps_does_not_hide_the_others(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """As n-gram does beside a shorter eagle3: it is first by its drafts, and cannot be asked."""
+def test_arm_without_recorded_steps_does_not_hide_the_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The arm with the longest drafts is the default, but n-gram may have no recorded steps."""
 
-    def silent(point: Point, frame: pd.DataFrame) -> pd.DataFrame:
+    def drop_steps(point: Point, frame: pd.DataFrame) -> pd.DataFrame:
         return frame.assign(step_accepted=None) if point.arm == "long" else frame
 
-    store_results(WORLD, tmp_path / "out", UID, edit=silent)
-    assert asked(capsys, str(tmp_path / "out")).drafters == ["other"]
+    store_results(WORLD, tmp_path / "out", UID, edit=drop_steps)
+    assert oracle_report(capsys, str(tmp_path / "out")).drafters == ["other"]
     assert exit_code(["analyze", "oracle", str(tmp_path / "out"), "--arm", "long"]) == Exit.BAD_INPUT
     assert "no answer has all its steps recorded" in capsys.readouterr().err
 
 
-def test_lengths_of_a_known_acceptance_are_found_from_one_run_of_long_drafts(
+def test_shorter_lengths_are_predicted_from_one_run_of_long_drafts(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Each draft is accepted with 0.7 whatever came before: (1 - 0.7^(k+1)) / 0.3 tokens a step."""
+    """Each draft is accepted with probability 0.7 independently: (1 - 0.7^(k+1)) / 0.3 tokens per step."""
     world = SyntheticRun(
         prompts=20, repeats=1, drafts=20, drafters=("long",), alpha={"long": 0.7}, alpha_spread=0.0, tokens=(600, 600)
     )
     store_results(world, tmp_path / "out", UID)
-    report = asked(capsys, str(tmp_path / "out"), "-k", "1,3,8")
-    wanted = [(1 - 0.7 ** (k + 1)) / 0.3 for k in (1, 3, 8)]
-    assert [each.span_split.value for each in report.what_if] == pytest.approx(wanted, rel=0.025)
+    report = oracle_report(capsys, str(tmp_path / "out"), "-k", "1,3,8")
+    expected = [(1 - 0.7 ** (k + 1)) / 0.3 for k in (1, 3, 8)]
+    assert [each.span_split.value for each in report.what_if] == pytest.approx(expected, rel=0.025)
     assert report.censored["long"].value == pytest.approx(0.7**20, abs=0.003)
 
 
-def test_two_arms_of_a_run_are_combined_where_their_texts_are_the_same(
+def test_two_arms_of_a_run_are_combined_when_their_texts_match(
     run: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    report = asked(capsys, run, "--arm", "long", "--with", "other", "--step-cost", cost(tmp_path))
+    report = oracle_report(capsys, run, "--arm", "long", "--with", "other", "--step-cost", cost(tmp_path))
     assert report.covered is not None
     assert report.covered.value == 1.0
     assert (report.covered_by or "").startswith("SHA-256")
@@ -144,7 +146,7 @@ def test_two_arms_of_a_run_are_combined_where_their_texts_are_the_same(
 
 
 def cost(tmp_path: Path) -> str:
-    """Arms are priced by their names; what is not known by its own is by its method."""
+    """Write a step cost; arms are priced by name, and otherwise by method."""
     file = tmp_path / "cost.yaml"
     file.write_text(
         "{name: ours, source: a test, target: {fixedS: 0.01, perTokenS: 0.0001},"
@@ -154,7 +156,7 @@ def cost(tmp_path: Path) -> str:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "message"),
     [
         (["--arm", "none"], "--arm none: the run drafts with long, other"),
         (["--with", "long", "--arm", "long"], "--with long: is the arm itself"),
@@ -163,15 +165,15 @@ def cost(tmp_path: Path) -> str:
         (["--step-cost", "published-h100-by-draft", "--arm", "long", "--with", "replay"], "--keep-text"),
     ],
 )
-def test_missing_data_of_a_run_is_reported_with_a_remedy(
-    run: str, capsys: pytest.CaptureFixture[str], arguments: list[str], says: str
+def test_missing_run_data_is_reported_with_a_remedy(
+    run: str, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
 ) -> None:
     assert exit_code(["analyze", "oracle", run, *arguments]) == Exit.BAD_INPUT
-    assert says in " ".join(capsys.readouterr().err.split())
+    assert message in " ".join(capsys.readouterr().err.split())
 
 
-def test_an_endpoint_whose_plan_declares_no_drafter_is_rejected_as_such() -> None:
-    """Its engine may well draft, as EAGLE-3 behind `specbench measure` does: its draft length is what is missing."""
+def test_endpoint_without_a_declared_drafter_is_rejected_as_such() -> None:
+    """Its engine may draft, as with EAGLE-3 behind `specbench measure`: only its draft length is missing."""
     engine = Engine(kind=EngineKind.EXTERNAL, endpoint="http://127.0.0.1:1", dialect="vllm")
     endpoint, baseline = {"engine": engine, "arms": [Arm(name="endpoint")]}, {"arms": [Arm(name="none")]}
     for changes, expected in ((endpoint, "the run measured an endpoint"), (baseline, "the run has the baseline alone")):
@@ -181,7 +183,7 @@ def test_an_endpoint_whose_plan_declares_no_drafter_is_rejected_as_such() -> Non
 
 
 @pytest.mark.parametrize(
-    ("row", "arguments", "says"),
+    ("row", "arguments", "message"),
     [
         ({"prompt": "x", "output": "y"}, [], "no row has"),
         (trace_row(1), ["--arm", "medusa"], "--arm medusa: no such drafter in the file: give one of eagle, ngram"),
@@ -195,32 +197,32 @@ def test_an_endpoint_whose_plan_declares_no_drafter_is_rejected_as_such() -> Non
         (trace_row(1), ["--step-cost", "/nowhere"], "/nowhere: No such file or directory"),
     ],
 )
-def test_an_invalid_trace_is_rejected_with_a_remedy(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], row: dict[str, Any], arguments: list[str], says: str
+def test_invalid_trace_is_rejected_with_a_remedy(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], row: dict[str, Any], arguments: list[str], message: str
 ) -> None:
-    assert exit_code(["analyze", "oracle", written(tmp_path, [row]), *arguments]) == Exit.BAD_INPUT
-    assert says in " ".join(capsys.readouterr().err.split())
+    assert exit_code(["analyze", "oracle", write_trace(tmp_path, [row]), *arguments]) == Exit.BAD_INPUT
+    assert message in " ".join(capsys.readouterr().err.split())
 
 
-def test_a_step_cost_without_the_drafter_lists_its_drafters(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_step_cost_without_the_drafter_lists_its_drafters(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     row = trace_row(1)
     row["acc_medusa"] = row["acc_eagle"]
-    file = written(tmp_path, [row])
+    file = write_trace(tmp_path, [row])
     assert exit_code(["analyze", "oracle", file, "--arm", "medusa", "--step-cost", "published-h100"]) == Exit.BAD_INPUT
     assert "knows ngram, eagle, eagle3, and not medusa" in capsys.readouterr().err
 
 
-def test_a_missing_file_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_file_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     assert exit_code(["analyze", "oracle", "nowhere.jsonl"]) == Exit.BAD_INPUT
     assert "nowhere.jsonl: no such file or folder" in capsys.readouterr().err
 
 
 @pytest.mark.process
 @pytest.mark.parametrize("kind", ["html", "svg", "png"])
-def test_bounds_and_the_difference_of_two_drafters_are_drawn(
+def test_oracle_plot_shows_bounds_and_the_difference_of_two_drafters(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str
 ) -> None:
-    file, plot = written(tmp_path, [trace_row(number) for number in range(8)]), tmp_path / f"plot.{kind}"
+    file, plot = write_trace(tmp_path, [trace_row(number) for number in range(8)]), tmp_path / f"plot.{kind}"
     priced = ["--with", "ngram", "--step-cost", "published-h100", "--batch", "8,1", "--plot", str(plot)]
     assert exit_code(["analyze", "oracle", file, *priced]) == Exit.OK
     assert f"written: {plot}" in capsys.readouterr().err
@@ -232,11 +234,14 @@ def test_bounds_and_the_difference_of_two_drafters_are_drawn(
         assert b"What an oracle gains" in data
 
 
-def test_an_empty_plot_or_an_unknown_format_is_rejected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = written(tmp_path, [trace_row(number) for number in range(8)])
-    for plot, says in [("a.html", "add --step-cost and --batch, or --with"), ("a.gif", "end it with .html, .svg or")]:
+def test_empty_plot_or_unknown_format_is_rejected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = write_trace(tmp_path, [trace_row(number) for number in range(8)])
+    for plot, message in [
+        ("a.html", "add --step-cost and --batch, or --with"),
+        ("a.gif", "end it with .html, .svg or"),
+    ]:
         assert exit_code(["analyze", "oracle", file, "--plot", str(tmp_path / plot)]) == Exit.BAD_INPUT
-        assert says in " ".join(capsys.readouterr().err.split())
+        assert message in " ".join(capsys.readouterr().err.split())
     assert (
         exit_code(["analyze", "oracle", file, "--with", "ngram", "--plot", str(tmp_path / "no/a.svg")])
         == Exit.BAD_INPUT

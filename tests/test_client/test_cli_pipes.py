@@ -1,4 +1,7 @@
-"""`specbench … | head`: a closed pipe ends a command silently, but never a measurement."""
+"""`specbench …
+
+head`: a closed pipe ends a command silently, but never a measurement.
+"""
 
 from __future__ import annotations
 
@@ -20,15 +23,15 @@ from specbench_testing.synthetic_records import SyntheticRun
 CALL = [sys.executable, "-c", "from specbench_client.cli import main; main()"]
 
 
-class Unread(io.StringIO):
-    """A pipe that nobody reads."""
+class ClosedPipe(io.StringIO):
+    """A pipe without a reader."""
 
     def write(self, text: str) -> int:
         raise BrokenPipeError
 
 
-def unread(*arguments: str, cwd: Path) -> tuple[int, str]:
-    """The exit code and stderr of a command whose output nobody reads."""
+def run_with_closed_pipe(*arguments: str, cwd: Path) -> tuple[int, str]:
+    """Return the exit code and stderr of a command whose output is not read."""
     reader, writer = os.pipe()
     os.close(reader)
     environment = {**os.environ, "PYTHONPATH": ":".join(sys.path)}
@@ -43,24 +46,24 @@ def unread(*arguments: str, cwd: Path) -> tuple[int, str]:
 
 @pytest.mark.process
 @pytest.mark.parametrize("output", ["text", "json", "csv"])
-def test_a_closed_pipe_ends_the_report_silently_as_after_sigpipe(output: str, tmp_path: Path) -> None:
+def test_closed_pipe_ends_the_report_silently_with_code_141(output: str, tmp_path: Path) -> None:
     store_results(SyntheticRun(prompts=4, repeats=1), tmp_path / "results", UID)
 
-    assert unread("report", "results", "--output", output, cwd=tmp_path) == (141, "")
+    assert run_with_closed_pipe("report", "results", "--output", output, cwd=tmp_path) == (141, "")
 
 
 @pytest.mark.process
 def test_errors_and_help_into_a_closed_pipe_give_no_traceback(tmp_path: Path) -> None:
     file = write_run(tmp_path, simulated_run(load={"concurrency": [0]}))
 
-    code, message = unread("validate", str(file), "--output", "json", cwd=tmp_path)
+    code, message = run_with_closed_pipe("validate", str(file), "--output", "json", cwd=tmp_path)
     assert (code, "Traceback" in message) == (141, False)
-    assert unread("--help", cwd=tmp_path) == (141, "")
+    assert run_with_closed_pipe("--help", cwd=tmp_path) == (141, "")
 
 
 @pytest.mark.process
 @pytest.mark.parametrize("output", ["text", "json", "csv", "parquet"])
-def test_a_report_to_a_full_disk_is_not_reported_as_a_bug(output: str, tmp_path: Path) -> None:
+def test_report_to_a_full_disk_is_not_reported_as_a_bug(output: str, tmp_path: Path) -> None:
     store_results(SyntheticRun(prompts=4, repeats=1), tmp_path / "results", UID)
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(
@@ -73,8 +76,8 @@ def test_a_report_to_a_full_disk_is_not_reported_as_a_bug(output: str, tmp_path:
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_progress_falls_silent_when_its_reader_is_gone() -> None:
-    ticker = ProgressConsole(file=Unread())
+def test_progress_console_becomes_quiet_on_a_closed_pipe() -> None:
+    ticker = ProgressConsole(file=ClosedPipe())
 
     ticker.print("launch 1/2")
     ticker.print("launch 2/2")
@@ -82,6 +85,6 @@ def test_progress_falls_silent_when_its_reader_is_gone() -> None:
     assert ticker.quiet
 
 
-def test_a_result_console_raises_on_a_broken_pipe() -> None:
+def test_result_console_raises_on_a_broken_pipe() -> None:
     with pytest.raises(BrokenPipeError):
-        ResultConsole(file=Unread()).print("answer")
+        ResultConsole(file=ClosedPipe()).print("answer")

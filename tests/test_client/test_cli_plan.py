@@ -18,12 +18,12 @@ OPEN = {"rate": [2.5, 1], "slots": 8, "durationSeconds": 60, "repeats": 1}
 ENDLESS = {"concurrency": [2], "durationSeconds": 60, "repeats": 1}
 
 
-def planned(folder: Path, load: dict[str, Any], *arguments: str) -> int:
+def plan_exit_code(folder: Path, load: dict[str, Any], *arguments: str) -> int:
     return exit_code(["plan", str(write_run(folder, simulated_run(load=load))), *arguments])
 
 
 def test_every_point_is_listed_with_its_load(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert planned(tmp_path, OPEN) == Exit.OK
+    assert plan_exit_code(tmp_path, OPEN) == Exit.OK
     printed = capsys.readouterr().out
     assert [line.split("  ")[-2] for line in printed.splitlines() if line.endswith("repeat 0")] == [
         "at 1/s",
@@ -43,11 +43,11 @@ def test_every_point_is_listed_with_its_load(tmp_path: Path, capsys: pytest.Capt
     ],
     ids=str,
 )
-def test_the_estimate_follows_the_requested_load(
+def test_estimate_follows_the_requested_load(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], load: dict[str, Any], requests: int | None, seconds: int | None
 ) -> None:
-    """Eight prompts, the first two with two turns."""
-    assert planned(tmp_path, load, "--output", "json") == Exit.OK
+    """There are eight prompts; the first two have two turns."""
+    assert plan_exit_code(tmp_path, load, "--output", "json") == Exit.OK
     size = json.loads(capsys.readouterr().out)["estimate"]
     assert (size["requests"], size["loadSeconds"]) == (requests, seconds)
 
@@ -62,17 +62,19 @@ def test_gpu_hours_are_printed_for_a_run_with_gpus(tmp_path: Path, capsys: pytes
     size = json.loads(capsys.readouterr().out)["estimate"]
     hours = (2 * 300 + 4 * 60) / 3600
     assert (size["engineHours"], size["gpuHours"]) == pytest.approx((hours, 2 * hours))
-    assert planned(tmp_path, OPEN, "--output", "json") == Exit.OK
-    assert json.loads(capsys.readouterr().out)["estimate"]["gpuHours"] is None, "of a machine, nobody counts hours"
+    assert plan_exit_code(tmp_path, OPEN, "--output", "json") == Exit.OK
+    assert json.loads(capsys.readouterr().out)["estimate"]["gpuHours"] is None, (
+        "GPU-hours are unknown without a GPU count"
+    )
 
 
-def test_an_empty_results_location_is_rejected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert planned(tmp_path, ENDLESS, "--results", "") == Exit.BAD_INPUT
+def test_empty_results_location_is_rejected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert plan_exit_code(tmp_path, ENDLESS, "--results", "") == Exit.BAD_INPUT
     assert "the location of the results is empty" in capsys.readouterr().err
 
 
 def test_unknown_properties_of_the_load_are_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert planned(tmp_path, ENDLESS) == Exit.OK
+    assert plan_exit_code(tmp_path, ENDLESS) == Exit.OK
     printed = capsys.readouterr().out
     assert "2 points (0 measured already), 120 s of load" in printed
 
@@ -101,7 +103,7 @@ def test_json_contains_the_configuration_files_by_arm(tmp_path: Path, capsys: py
     assert "decoding_type: NGram" in configs["ngram"]["config.yaml"]
 
 
-def test_a_reserved_body_field_is_rejected_with_the_field_to_set(
+def test_reserved_body_field_is_rejected_with_the_field_to_set(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = simulated_run()
@@ -112,8 +114,8 @@ def test_a_reserved_body_field_is_rejected_with_the_field_to_set(
     )
 
 
-def rendering(folder: Path, **declared: Any) -> str:
-    """A run whose chat template the client applies."""
+def client_template_run(folder: Path, **declared: Any) -> str:
+    """Write a run whose chat template the client applies."""
     run = simulated_run()
     run["spec"]["workloads"][0]["chatTemplate"] = {"appliedBy": "Client", **declared}
     return str(write_run(folder, run))
@@ -121,26 +123,26 @@ def rendering(folder: Path, **declared: Any) -> str:
 
 def test_prompt_lengths_are_in_the_models_tokens(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     tokenizer = tokenizer_folder(tmp_path / "tokenizer", "chatml")
-    assert exit_code(["plan", rendering(tmp_path, tokenizer="tokenizer")]) == Exit.OK
+    assert exit_code(["plan", client_template_run(tmp_path, tokenizer="tokenizer")]) == Exit.OK
     printed = capsys.readouterr().out.splitlines()[-1]
     sha = hashlib.sha256((tokenizer / "chat_template.jinja").read_bytes()).hexdigest()
     assert f"chat template applied by the client: {sha[:12]}; token ids of the median prompt: " in printed
 
 
-def test_a_template_that_run_would_reject_is_a_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_template_that_run_would_reject_is_a_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("tokenizers", reason="the extra tokenizers is not installed")
-    assert exit_code(["validate", rendering(tmp_path, tokenizer="./none")]) == Exit.OK
+    assert exit_code(["validate", client_template_run(tmp_path, tokenizer="./none")]) == Exit.OK
     printed = capsys.readouterr().err
     assert f"spec.workloads[0].chatTemplate: chatTemplate.tokenizer: {tmp_path}/none has no tokenizer.json" in printed
-    assert exit_code(["validate", rendering(tmp_path, tokenizer="s3://bucket/tokenizer")]) == Exit.OK
-    assert "chatTemplate" not in capsys.readouterr().err, "what lies elsewhere is not looked for"
+    assert exit_code(["validate", client_template_run(tmp_path, tokenizer="s3://bucket/tokenizer")]) == Exit.OK
+    assert "chatTemplate" not in capsys.readouterr().err, "remote tokenizers are not checked"
 
 
-def test_a_missing_library_is_a_warning(
+def test_missing_library_is_a_warning(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(validate, "installed", lambda: False)
-    assert exit_code(["validate", rendering(tmp_path, tokenizer="./none")]) == Exit.OK
+    assert exit_code(["validate", client_template_run(tmp_path, tokenizer="./none")]) == Exit.OK
     assert (
         "applying a chat template needs the package tokenizers: pip install 'specbench[tokenizers]'"
         in capsys.readouterr().err

@@ -22,7 +22,7 @@ from specbench_testing.resources import resource
 from specbench_testing.s3 import S3Server
 
 UID = "7d0f6bd8-1111-4c4b-9d53-000000000001"
-CLUSTERS = "s3://bench/lab?endpoint=https://s3.example:9000&region=eu-1"
+CLUSTER_RESULTS = "s3://bench/lab?endpoint=https://s3.example:9000&region=eu-1"
 
 
 @pytest.fixture
@@ -40,16 +40,16 @@ def root(tmp_path: Path, plan: Plan) -> Path:
     return tmp_path
 
 
-def imported(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[dict[str, Any], str]:
+def recover(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[dict[str, Any], str]:
     assert exit_code(["recover", *arguments]) == Exit.OK
     printed = capsys.readouterr()
     return yaml.safe_load(printed.out), printed.err
 
 
-def test_the_resource_has_the_stored_plan_and_adopts_its_results(
+def test_resource_has_the_stored_plan_and_adopts_its_results(
     root: Path, plan: Plan, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run, printed = imported(capsys, str(root), "--into", CLUSTERS, "--credentials-secret", "keys")
+    run, printed = recover(capsys, str(root), "--into", CLUSTER_RESULTS, "--credentials-secret", "keys")
     assert run["metadata"] == {"name": "demo", "namespace": "team"}
     s3 = {"bucket": "bench", "prefix": "lab", "endpoint": "https://s3.example:9000", "region": "eu-1"}
     assert run["spec"]["results"] == {"s3": {**s3, "credentialsSecret": "keys"}, "adopt": UID}
@@ -58,13 +58,13 @@ def test_the_resource_has_the_stored_plan_and_adopts_its_results(
 
 
 def test_json_is_the_same_resource(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    text, _ = imported(capsys, str(root), "--into", CLUSTERS)
-    assert exit_code(["recover", str(root), "--into", CLUSTERS, "--output", "json"]) == Exit.OK
+    text, _ = recover(capsys, str(root), "--into", CLUSTER_RESULTS)
+    assert exit_code(["recover", str(root), "--into", CLUSTER_RESULTS, "--output", "json"]) == Exit.OK
     assert json.loads(capsys.readouterr().out) == text
 
 
-def test_defaults_are_not_written_out(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run, _ = imported(capsys, str(root), "--into", CLUSTERS)
+def test_defaults_are_left_out(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run, _ = recover(capsys, str(root), "--into", CLUSTER_RESULTS)
     assert set(run["spec"]) == {"model", "engine", "drafters", "workloads", "load", "placement", "results"}
 
 
@@ -76,35 +76,35 @@ def test_defaults_are_not_written_out(root: Path, capsys: pytest.CaptureFixture[
         (("--into", "s3://B"), "bucket: "),
     ],
 )
-def test_a_location_that_no_cluster_finds_is_rejected(
+def test_location_that_no_cluster_can_read_is_rejected(
     root: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], message: str
 ) -> None:
     assert exit_code(["recover", str(root), *arguments]) == Exit.BAD_INPUT
     assert message in capsys.readouterr().err
 
 
-def test_a_plan_of_another_version_is_reported(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_plan_of_another_version_is_reported(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (file,) = root.rglob(PLAN)
     file.write_text(file.read_text().replace("specbench.io/plan/v", "specbench.io/plan/v9"))
-    assert exit_code(["recover", str(root), "--into", CLUSTERS]) == Exit.RESULTS_NOT_STORED
+    assert exit_code(["recover", str(root), "--into", CLUSTER_RESULTS]) == Exit.RESULTS_NOT_STORED
     assert "written by another version" in capsys.readouterr().err
 
 
-def test_an_empty_folder_contains_no_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_empty_folder_contains_no_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert exit_code(["recover", str(tmp_path)]) == Exit.BAD_INPUT
     assert "contains no run" in capsys.readouterr().err
 
 
-def test_the_latest_run_of_a_cluster_is_the_one_with_the_last_activity(
+def test_latest_run_is_the_one_with_the_last_activity(
     root: Path, plan: Plan, capsys: pytest.CaptureFixture[str]
 ) -> None:
     newer = plan.model_copy(update={"uid": "0a000000-1111-4c4b-9d53-000000000002"})
-    for lost, asked in ((plan, "2026-01-02T12:00:00.5Z"), (newer, "2026-01-03T12:00:00.5Z")):
-        store = FolderStore(root / run_root(lost.namespace, lost.name, lost.uid))
-        seen = LaunchRecord(launch="0-0-abc", group=0, arm="none", simulated=True, queried_at=asked, facts={})
+    for stored_plan, queried_at in ((plan, "2026-01-02T12:00:00.5Z"), (newer, "2026-01-03T12:00:00.5Z")):
+        store = FolderStore(root / run_root(stored_plan.namespace, stored_plan.name, stored_plan.uid))
+        seen = LaunchRecord(launch="0-0-abc", group=0, arm="none", simulated=True, queried_at=queried_at, facts={})
         store.put(launch_key(seen.launch), seen.to_json().encode())
-        store.put(PLAN, lost.to_json().encode())
-    run, _ = imported(capsys, str(root), "--latest", "--into", CLUSTERS)
+        store.put(PLAN, stored_plan.to_json().encode())
+    run, _ = recover(capsys, str(root), "--latest", "--into", CLUSTER_RESULTS)
     assert run["spec"]["results"]["adopt"] == newer.uid
 
 
@@ -114,7 +114,7 @@ def test_bucket_prefix_and_endpoint_come_from_the_uri(
 ) -> None:
     place = f"s3://{s3_server.access.bucket}/deep/lab"
     open_store(place).below(run_root("team", "demo", UID)).put(PLAN, plan.to_json().encode())
-    run, _ = imported(capsys, place + below)
+    run, _ = recover(capsys, place + below)
     s3 = run["spec"]["results"]["s3"]
     assert (s3["bucket"], s3["prefix"]) == (s3_server.access.bucket, "deep/lab")
     assert s3["endpoint"] == s3_server.access.endpoint

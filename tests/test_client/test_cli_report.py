@@ -21,9 +21,7 @@ EARLIER, LATER = "0190a000-0000-7000-8000-000000000000", "0190b000-0000-7000-800
 WORLD = SyntheticRun(prompts=8, concurrency=(1, 2), repeats=2)
 
 
-def test_several_runs_are_listed_newest_first_with_time_progress_and_headline(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_several_runs_are_listed_newest_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     store_results(WORLD, tmp_path / "out", EARLIER)
     store_results(WORLD, tmp_path / "out", LATER, points=1)
     exit_code(["report", str(tmp_path / "out/runs/local/small" / EARLIER), "--output", "json"])
@@ -38,7 +36,7 @@ def test_several_runs_are_listed_newest_first_with_time_progress_and_headline(
     assert ["1 of 8 points  no summary yet" in rows[0], "8 of 8 points" in rows[1]] == [True, True]
 
 
-def test_the_latest_run_is_the_newest(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_latest_run_is_the_newest(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for uid in (LATER, EARLIER):
         store_results(WORLD, tmp_path / "out", uid, points=1)
     assert exit_code(["report", str(tmp_path / "out"), "--latest", "--output", "json"]) == Exit.OK
@@ -65,13 +63,13 @@ def test_parquet_contains_all_records_with_arm_workload_load_and_repeat(tmp_path
     records = pd.read_parquet(file)
     assert list(records.columns[:5]) == ["arm", "workload", "load", "repeat", "request_id"]
     assert list(records.columns).count("repeat") == 1
-    wanted = {(point.arm, point.workload, point.level.label, point.repeat) for point in plan.points}
-    assert set(records[["arm", "workload", "load", "repeat"]].itertuples(index=False, name=None)) == wanted
+    expected = {(point.arm, point.workload, point.level.label, point.repeat) for point in plan.points}
+    assert set(records[["arm", "workload", "load", "repeat"]].itertuples(index=False, name=None)) == expected
     stored = [pd.read_parquet(part) for part in (tmp_path / "out").rglob("part-*.parquet")]
     assert len(records) == sum(map(len, stored))
 
 
-def test_the_terminal_shows_the_remedy_of_each_check_and_the_number_of_further_findings(
+def test_terminal_shows_each_remedy_and_the_number_of_further_findings(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     failing = Corruptions(
@@ -88,17 +86,19 @@ def test_the_terminal_shows_the_remedy_of_each_check_and_the_number_of_further_f
         assert " ".join(text.split()) in printed
     assert f"Next: {groups[0].remedy} {measure_again(WORLD.plan)}" in printed
     assert summary.recommendation is not None
-    assert f"Recommendation: {' '.join(summary.recommendation.sentence.split())}" in printed, "which arm, at which load"
+    assert f"Recommendation: {' '.join(summary.recommendation.sentence.split())}" in printed, (
+        "the recommendation names arm and load"
+    )
 
 
-def test_the_terminal_prints_every_invalidating_finding_and_at_most_three_notes(
+def test_terminal_prints_every_invalid_finding_and_at_most_three_others(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     summary = run_of_world(WORLD)
     bad = [Finding(check=f"Bad{number}", severity=Severity.INVALID, message="broken") for number in range(5)]
-    doubts = [Finding(check=f"Doubt{number}", severity=Severity.WARNING, message="odd") for number in range(5)]
-    doubted = summary.model_copy(update={"findings": [*bad, *doubts], "trustworthy": False})
-    print_run_summary(WORLD.plan, doubted, "text", "results")
+    warnings = [Finding(check=f"Doubt{number}", severity=Severity.WARNING, message="odd") for number in range(5)]
+    with_findings = summary.model_copy(update={"findings": [*bad, *warnings], "trustworthy": False})
+    print_run_summary(WORLD.plan, with_findings, "text", "results")
     printed = capsys.readouterr().out
     assert [printed.count(f"Bad{number}: ") for number in range(5)] == [1] * 5
     assert [printed.count(f"Doubt{number}: ") for number in range(5)] == [1, 1, 1, 0, 0]
@@ -112,7 +112,7 @@ def test_consequential_findings_come_last() -> None:
     assert [group.check for group in group_findings(found)] == ["ClientSaturated", "BaselineInvalid", "Chunky"]
 
 
-def test_an_unmeasured_run_shows_no_empty_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unmeasured_run_shows_no_empty_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     store_results(WORLD, tmp_path / "out", EARLIER, points=0)
     assert exit_code(["report", str(tmp_path / "out")]) == Exit.OK
     printed = capsys.readouterr().out

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.process
 SPECBENCH = str(Path(sys.executable).with_name("specbench"))
 FINISHED = (0, 3)
 STARTUP_S = 15
-"""Startup deadline in seconds: also long enough for an engine that does start on a busy machine."""
+"""Startup deadline in seconds, long enough for an engine that starts on a busy machine."""
 LOOK_S = 0.02
 
 
@@ -41,7 +41,7 @@ def records(results: Path) -> pd.DataFrame:
     return pd.concat(pd.read_parquet(part) for part in sorted(results.rglob("part-*.parquet")))
 
 
-def test_a_run_prints_one_json_document_and_records_every_turn(tmp_path: Path) -> None:
+def test_run_prints_one_json_document_and_records_every_turn(tmp_path: Path) -> None:
     file = write_run(tmp_path, simulated_run())
     summary = answer(specbench("run", str(file), "--results", "out", "--output", "json", cwd=tmp_path))
     assert [(cell["arm"], cell["level"]) for cell in summary["cells"]] == [
@@ -53,7 +53,7 @@ def test_a_run_prints_one_json_document_and_records_every_turn(tmp_path: Path) -
     assert measured.error_class.isna().all()
 
 
-def test_a_local_run_records_its_provenance(tmp_path: Path) -> None:
+def test_local_run_records_its_provenance(tmp_path: Path) -> None:
     file = write_run(tmp_path, simulated_run())
     answer(specbench("run", str(file), "--results", "out", "--output", "json", cwd=tmp_path))
     (path,) = (tmp_path / "out").rglob("provenance.json")
@@ -70,7 +70,7 @@ def test_a_local_run_records_its_provenance(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("dialect", SIMULATED_DIALECTS)
-def test_the_acceptance_length_equals_the_simulators_own_truth(dialect: str, tmp_path: Path) -> None:
+def test_acceptance_length_equals_the_simulators_truth(dialect: str, tmp_path: Path) -> None:
     truth_file = tmp_path / "truth.jsonl"
     drafter = {
         "name": "eagle3",
@@ -90,7 +90,7 @@ def test_the_acceptance_length_equals_the_simulators_own_truth(dialect: str, tmp
         assert seen[column].astype(int).tolist() == expected[column].tolist(), column
 
 
-def test_a_second_run_measures_nothing_and_prints_the_same(tmp_path: Path) -> None:
+def test_second_run_measures_nothing_and_prints_the_same(tmp_path: Path) -> None:
     file = write_run(tmp_path, simulated_run())
     arguments = ("run", str(file), "--results", "out", "--output", "json")
     first = answer(specbench(*arguments, cwd=tmp_path))
@@ -100,19 +100,19 @@ def test_a_second_run_measures_nothing_and_prints_the_same(tmp_path: Path) -> No
     assert {**first, "created": ""} == {**second, "created": ""}
 
 
-def test_limits_added_later_apply_without_measuring_again(tmp_path: Path) -> None:
+def test_slo_added_later_applies_without_measuring_again(tmp_path: Path) -> None:
     file = write_run(tmp_path, simulated_run())
     arguments = ("run", str(file), "--results", "out", "--output", "json")
     first = answer(specbench(*arguments, cwd=tmp_path))
     again = specbench(*arguments, "--set", "spec.slo.e2eMs=600000", cwd=tmp_path)
     assert "nothing was measured" in again.stderr
-    assert "analyzing the records" in again.stderr, "large runs take a while, and are not silent"
+    assert "analyzing the records" in again.stderr, "the analysis of large runs reports progress"
     second = answer(again)
     assert (second["uid"], second["slo"]) == (first["uid"], {"e2eMs": 600_000, "percentile": 95})
     assert [cell["goodput"]["sloAttainment"]["value"] for cell in second["cells"]] == [1, 1]
 
 
-def test_a_changed_spec_is_stored_separately(tmp_path: Path) -> None:
+def test_changed_spec_is_stored_separately(tmp_path: Path) -> None:
     file = write_run(tmp_path, simulated_run())
     for tokens in (16, 24):
         setting = f"spec.workloads[0].output.maxTokens={tokens}"
@@ -124,7 +124,7 @@ def test_a_changed_spec_is_stored_separately(tmp_path: Path) -> None:
     ("fault", "reason", "startup_s"),
     [("crash-after=3", "Crashed", 600), ("oom=3", "OOMKilled", 600), ("never-ready", "NeverReady", STARTUP_S)],
 )
-def test_a_failed_engine_ends_its_arm_only(tmp_path: Path, fault: str, reason: str, startup_s: int) -> None:
+def test_failed_engine_ends_only_its_arm(tmp_path: Path, fault: str, reason: str, startup_s: int) -> None:
     drafter = {"name": "bad", "method": "eagle3", "model": "e", "args": [f"--fault={fault}"]}
     file = write_run(tmp_path, simulated_run(drafters=[drafter], startupDeadlineSeconds=startup_s))
     done = specbench("run", str(file), "--results", "out", "--output", "json", cwd=tmp_path)
@@ -133,7 +133,7 @@ def test_a_failed_engine_ends_its_arm_only(tmp_path: Path, fault: str, reason: s
     assert [cell["arm"] for cell in json.loads(done.stdout)["cells"]] == ["none"]
 
 
-def test_an_interrupted_run_continues(tmp_path: Path) -> None:
+def test_interrupted_run_continues(tmp_path: Path) -> None:
     file = write_run(tmp_path, simulated_run(engine={"kind": "simulator", "args": ["--time-scale=0.3"]}))
     arguments = [SPECBENCH, "run", str(file), "--results", "out", "--output", "json"]
     with subprocess.Popen(
@@ -151,7 +151,7 @@ def test_an_interrupted_run_continues(tmp_path: Path) -> None:
     assert len(list((tmp_path / "out").rglob("manifest.json"))) == 2
 
 
-def test_a_concurrent_run_is_rejected_with_the_owner_of_the_lock(tmp_path: Path) -> None:
+def test_concurrent_run_is_rejected_with_the_owner_of_the_lock(tmp_path: Path) -> None:
     never = {"kind": "simulator", "args": ["--fault=never-ready"]}
     file = write_run(tmp_path, simulated_run(engine=never, startupDeadlineSeconds=60))
     arguments = [SPECBENCH, "run", str(file), "--results", "out", "--output", "json"]
@@ -216,7 +216,7 @@ def test_report_shows_a_finished_run_in_every_format(tmp_path: Path) -> None:
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_an_unreadable_or_unwritable_report_is_explained(tmp_path: Path) -> None:
+def test_unreadable_or_unwritable_report_is_explained(tmp_path: Path) -> None:
     file = write_run(tmp_path, simulated_run(drafters=[]))
     answer(specbench("run", str(file), "--results", "out", "--output", "json", cwd=tmp_path))
     done = specbench("report", "out", "--output", "csv", "--to", "nowhere/a.csv", cwd=tmp_path)

@@ -1,4 +1,4 @@
-"""Output on terminals without color, without Unicode, and with few columns."""
+"""Output on terminals without colour, without Unicode, and with few columns."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ TABLE = TextTable(
 
 
 def console(width: int, encoding: str = "utf-8") -> tuple[ResultConsole, io.BytesIO]:
-    """A terminal of this width, and what it shows."""
+    """Return a console of this width, and the buffer it writes to."""
     shown = io.BytesIO()
     file = io.TextIOWrapper(shown, encoding=encoding, write_through=True)
     return ResultConsole(file=file, width=width, force_terminal=True, highlight=False, markup=False), shown
 
 
-def test_the_version_is_the_one_of_the_package() -> None:
+def test_version_is_the_packages() -> None:
     assert CliRunner().invoke(cli, ["--version"]).output == f"specbench, version {version('specbench')}\n"
 
 
-def test_an_ascii_terminal_gets_a_table_in_ascii() -> None:
+def test_ascii_terminal_gets_a_table_in_ascii() -> None:
     terminal, shown = console(120, "ascii")
     terminal.print_table(TABLE)
     text = ESCAPES.sub("", shown.getvalue().decode("ascii"))
@@ -56,7 +56,7 @@ def test_an_ascii_terminal_gets_a_table_in_ascii() -> None:
 
 @pytest.mark.process
 @pytest.mark.parametrize("arguments", [["dataset", "list"], ["--help"], ["analyze", "oracle", "--help"]])
-def test_an_ascii_stdout_gets_no_traceback(arguments: list[str]) -> None:
+def test_ascii_stdout_gets_no_traceback(arguments: list[str]) -> None:
     environment = {**os.environ, "PYTHONIOENCODING": "ascii", "LANG": "C"}
     done = subprocess.run([*CALL, *arguments], capture_output=True, env=environment, timeout=120, check=False)
     assert (done.returncode, done.stderr) == (0, b"")
@@ -80,7 +80,7 @@ def test_known_symbols_are_spelled_out_and_others_are_replaced() -> None:
     assert ascii_text("2 × 3 … ≥ é 漢") == "2 x 3 ... >= e ?"
 
 
-def test_no_colour_is_honoured(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_color_variable_is_respected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setenv("FORCE_COLOR", "1")
     made = result_console()
@@ -88,7 +88,7 @@ def test_no_colour_is_honoured(monkeypatch: pytest.MonkeyPatch) -> None:
     assert made.no_color
 
 
-def test_a_narrow_terminal_drops_columns_of_numbers_from_the_right() -> None:
+def test_narrow_terminal_drops_numeric_columns_from_the_right() -> None:
     terminal, shown = console(54)
     terminal.print_table(TABLE)
     text = shown.getvalue().decode()
@@ -99,21 +99,21 @@ def test_a_narrow_terminal_drops_columns_of_numbers_from_the_right() -> None:
     assert max(map(len, ESCAPES.sub("", text).splitlines())) <= 54
 
 
-def test_a_terminal_that_is_wide_enough_shows_every_column() -> None:
+def test_wide_terminal_shows_every_column() -> None:
     terminal, shown = console(120)
     terminal.print_table(TABLE)
     assert "2,345.6" in shown.getvalue().decode()
     assert "Not shown" not in shown.getvalue().decode()
 
 
-def test_columns_of_words_are_never_dropped() -> None:
+def test_text_columns_are_never_dropped() -> None:
     terminal, shown = console(20)
     terminal.print_table(TextTable("", ["A", "B"], [["x" * 50, "y" * 50]], words=["A", "B"]))
     text = ESCAPES.sub("", shown.getvalue().decode())
     assert (text.count("x"), text.count("y")) == (50, 50)
 
 
-def test_a_pipe_gets_every_column() -> None:
+def test_pipe_gets_every_column() -> None:
     shown = io.StringIO()
     ResultConsole(file=shown, width=60, highlight=False, markup=False).print_table(TABLE)
     assert "tok/s" in shown.getvalue()

@@ -34,7 +34,7 @@ ESTIMATES = st.builds(
 
 
 @given(LOGS, LOGS)
-def test_the_estimate_over_repeats_equals_scipys_welch_test(before: list[float], after: list[float]) -> None:
+def test_estimate_over_repeats_equals_scipys_welch_test(before: list[float], after: list[float]) -> None:
     old, new = np.array(before), np.array(after)
     if old.std() < 1e-6 or new.std() < 1e-6:
         return
@@ -55,14 +55,14 @@ def test_bounds_and_p_values_agree(estimate: LogRatioEstimate, limit: float, con
 
 
 @given(ESTIMATES, st.floats(-2, 2))
-def test_the_inverse_ratio_is_mirrored(estimate: LogRatioEstimate, limit: float) -> None:
+def test_inverse_ratio_is_mirrored(estimate: LogRatioEstimate, limit: float) -> None:
     turned = estimate.mirrored()
     assert turned.mirrored() == estimate
     assert turned.p_above(-limit) == pytest.approx(estimate.p_below(limit))
     assert turned.low(0.95) == pytest.approx(-estimate.high(0.95))
 
 
-def test_without_noise_a_difference_is_certain() -> None:
+def test_difference_without_noise_is_certain() -> None:
     same = estimate_over_repeats(0.125, np.zeros(3), np.full(3, 0.125))
     assert same is not None
     assert (same.p_above(0.0), same.p_below(0.0), same.p_above(0.125)) == (0.0, 1.0, 1.0)
@@ -74,7 +74,7 @@ def test_one_repeat_or_an_infinite_value_gives_no_estimate_over_repeats() -> Non
     assert estimate_over_repeats(0.0, np.array([0.0, -np.inf]), np.zeros(3)) is None
 
 
-def test_the_wider_estimate_is_used_and_requires_prompts() -> None:
+def test_wider_estimate_is_used_and_requires_prompts() -> None:
     narrow, wide = (LogRatioEstimate(0.0, error, error, 10, "") for error in (0.1, 0.2))
     assert wider_estimate(narrow, wide) is wide
     assert wider_estimate(wide, narrow) is wide
@@ -93,11 +93,13 @@ def test_repeats_to_decide_is_the_smallest_sufficient_number() -> None:
         return float(stats.t.ppf(0.95, 2 * repeats - 2) * np.sqrt(2 * 0.03**2 / repeats))
 
     assert reach(needed) < -limit < reach(needed - 1)
-    assert repeats_to_decide(estimate, 1e-6, 0.95) is None, f"more than {REPEATS_MOST} are nothing to advise"
-    assert repeats_to_decide(LogRatioEstimate(0.0, 0.1, 0.1, 9, ""), limit, 0.95) is None, "prompts decide here"
+    assert repeats_to_decide(estimate, 1e-6, 0.95) is None, f"more than {REPEATS_MOST} are not advised"
+    assert repeats_to_decide(LogRatioEstimate(0.0, 0.1, 0.1, 9, ""), limit, 0.95) is None, (
+        "more prompts are needed, not more repeats"
+    )
 
 
-def test_a_known_change_is_recovered() -> None:
+def test_known_change_is_recovered() -> None:
     found = speedup(*TwoResults(prompts=400, slower=1.1, run_noise=0.0).measured(1), 0)
     assert found is not None
     assert found.after / found.before == pytest.approx(1 / 1.1, rel=0.005)
@@ -117,8 +119,8 @@ def test_requests_that_only_one_side_answered_are_left_out() -> None:
     assert (found.after / found.before, found.units) == (1.0, 2)
 
 
-def test_a_request_answered_less_often_on_one_side_has_equal_weight() -> None:
-    """The slow prompt lost a repeat to the ramp on one side: without weights that side would look faster."""
+def test_request_answered_less_often_on_one_side_has_equal_weight() -> None:
+    """The slow prompt lost a repeat to the ramp on one side; without weights that side would look faster."""
     flat, prompt, repeat = np.full(6, 10.0), np.array([0, 1, 2, 0, 1, 2]), np.array([0, 0, 0, 1, 1, 1])
     pace = np.array([5.0, 6, 50, 5, 6, 50])
     before = measured_of(prompt, repeat, {BASELINE: flat, ARM: pace})
@@ -133,7 +135,7 @@ def rows_of(world: SyntheticRun, repeat: int | None = None) -> MeasuredArm:
     return MeasuredArm(tidy([world.records(point) for point in points], "p"), None)
 
 
-def test_results_without_a_request_in_common_have_nothing_to_compare() -> None:
+def test_results_without_a_common_request_have_no_comparison() -> None:
     before, after = rows_of(SyntheticRun(prompts=4)), rows_of(SyntheticRun(prompts=4))
     other = MeasuredArm(after.rows.assign(prompt_id="else"), None)
     assert ratio(TPOT_MS_POOLED)(before, other, 0) is None
@@ -156,7 +158,7 @@ def test_later_turns_are_the_same_request_only_after_equal_replies() -> None:
     assert first_turns_alone.before == alone.before
 
 
-def test_a_percentile_with_few_requests_beyond_it_has_no_interval() -> None:
+def test_percentile_with_few_requests_beyond_it_has_no_interval() -> None:
     few, many = SyntheticRun(prompts=12), SyntheticRun(prompts=60)
     short = percentile(TPOT_MS, 95)(rows_of(few), rows_of(few), 0)
     long_ = percentile(TPOT_MS, 95)(rows_of(many), rows_of(many), 0)
@@ -169,7 +171,7 @@ def test_a_percentile_with_few_requests_beyond_it_has_no_interval() -> None:
 
 @pytest.mark.parametrize("percent", [50, 95])
 @pytest.mark.parametrize("repeats", [1, 3])
-def test_a_percentile_equals_that_of_the_runs_report(percent: int, repeats: int) -> None:
+def test_percentile_equals_that_of_the_runs_report(percent: int, repeats: int) -> None:
     before = rows_of(SyntheticRun(prompts=40, repeats=repeats))
     spread = before.rows["last_token_ns"] + np.arange(len(before.rows)) ** 2 * 1_000_000
     before = MeasuredArm(before.rows.assign(last_token_ns=spread), None)
@@ -181,5 +183,5 @@ def test_a_percentile_equals_that_of_the_runs_report(percent: int, repeats: int)
 def test_rows_without_the_figure_are_left_out_on_both_sides() -> None:
     world = SyntheticRun(prompts=6, repeats=1)
     before = rows_of(world)
-    mute = before.rows.assign(tokens=np.nan)
-    assert ratio(TPOT_MS_POOLED)(before, MeasuredArm(mute, None), 0) is None
+    without_tokens = before.rows.assign(tokens=np.nan)
+    assert ratio(TPOT_MS_POOLED)(before, MeasuredArm(without_tokens, None), 0) is None

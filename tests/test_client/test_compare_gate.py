@@ -42,7 +42,7 @@ def slow() -> StoredResult:
     return result_of(SLOW)
 
 
-def gated(after: StoredResult, earlier: StoredResult | None = None, **gate: Any) -> GateReport:
+def gate_report(after: StoredResult, earlier: StoredResult | None = None, **gate: Any) -> GateReport:
     gate_spec = Gate.model_validate({"baselineRef": {"uri": "results/run"}, "requireTrustworthy": False, **gate})
     return judge_gate(
         GateRequest(gate_digest="a", gate=gate_spec, baseline="results/run"), earlier or before(), after, CREATED
@@ -54,29 +54,29 @@ def noisy() -> StoredResult:
     return result_of(replace(WORLD, run_noise=0.08, seed=3))
 
 
-def planned(**changes: Any) -> StoredResult:
-    """The same figures from a run with another plan."""
+def with_plan(**changes: Any) -> StoredResult:
+    """Return the same figures from a run with another plan."""
     return replace(before(), plan=before().plan.model_copy(update=changes))
 
 
 def other_workload(**changes: Any) -> StoredResult:
     workload = before().plan.workloads[0]
-    return planned(workloads=[workload.model_validate({**workload.to_dict(), **changes})])
+    return with_plan(workloads=[workload.model_validate({**workload.to_dict(), **changes})])
 
 
 def with_summary(**changes: Any) -> StoredResult:
-    """The same run with another summary."""
+    """Return the same run with another summary."""
     return replace(before(), summary=before().summary.model_copy(update=changes))
 
 
 def with_provenance(result: StoredResult, **changes: Any) -> StoredResult:
-    """The same run with other values in its manifests."""
+    """Return the same run with other values in its manifests."""
     observed = {point: each.model_copy(update=changes) for point, each in result.observed.items()}
     return replace(result, observed=observed)
 
 
 def of_repeats(count: int) -> StoredResult:
-    """The same run, stopped after `count` repeats."""
+    """Return the same run, stopped after `count` repeats."""
     return replace(before(), points={key: each for key, each in before().points.items() if each.repeat < count})
 
 
@@ -84,8 +84,8 @@ def cells_but(arm: str) -> list[Cell]:
     return [cell for cell in before().summary.cells if cell.arm != arm]
 
 
-def test_an_unchanged_result_passes_and_every_test_has_its_data() -> None:
-    report = gated(before())
+def test_unchanged_result_passes_and_every_test_has_its_data() -> None:
+    report = gate_report(before())
     assert (report.passed, report.reason) == (True, GateReason.PASSED)
     assert [(test.compared.metric, test.compared.arm) for test in report.tests] == [
         ("speedup", "ngram"),
@@ -104,78 +104,78 @@ def test_an_unchanged_result_passes_and_every_test_has_its_data() -> None:
     assert "measured at different times" in report.limits[0]
 
 
-def test_a_slower_arm_fails_and_the_message_starts_with_the_worst_test() -> None:
-    report = gated(slow())
+def test_slower_arm_fails_and_the_message_starts_with_the_worst_test() -> None:
+    report = gate_report(slow())
     assert (report.passed, report.reason) == (False, GateReason.REGRESSED)
     verdicts = {(test.compared.metric, test.compared.arm): test.verdict for test in report.tests}
     assert verdicts["speedup", "ngram"] is verdicts["tpot", "ngram"] is GateTestOutcome.FAILED
     assert verdicts["tpot", "none"] is GateTestOutcome.PASSED
-    assert report.tests[0].verdict is GateTestOutcome.FAILED, "the worst first"
+    assert report.tests[0].verdict is GateTestOutcome.FAILED, "the worst test comes first"
     assert "speedup of ngram on chat at 1: 0.8" in report.message
     assert "limit 0.950" in report.message
 
 
-def test_an_improvement_passes() -> None:
-    assert gated(before(), slow()).reason is GateReason.PASSED
+def test_improvement_passes() -> None:
+    assert gate_report(before(), slow()).reason is GateReason.PASSED
 
 
-def test_a_wide_tolerance_passes_and_filters_select_cells() -> None:
+def test_wide_tolerance_passes_and_filters_select_cells() -> None:
     wide = [{"metric": "speedup", "maxRegressionPercent": 30}]
-    assert gated(slow(), tolerances=wide).reason is GateReason.PASSED
-    elsewhere = [{"metric": "tpot", "arms": ["none"]}]
-    assert gated(slow(), tolerances=elsewhere).reason is GateReason.PASSED
-    assert [test.compared.arm for test in gated(slow(), tolerances=elsewhere).tests] == ["none"]
+    assert gate_report(slow(), tolerances=wide).reason is GateReason.PASSED
+    other_arm = [{"metric": "tpot", "arms": ["none"]}]
+    assert gate_report(slow(), tolerances=other_arm).reason is GateReason.PASSED
+    assert [test.compared.arm for test in gate_report(slow(), tolerances=other_arm).tests] == ["none"]
 
 
-def test_a_filter_that_matches_no_cell_fails() -> None:
-    report = gated(before(), tolerances=[{"metric": "tpot"}, {"metric": "speedup", "arms": ["ngrom"]}])
+def test_filter_that_matches_no_cell_fails() -> None:
+    report = gate_report(before(), tolerances=[{"metric": "tpot"}, {"metric": "speedup", "arms": ["ngrom"]}])
     assert (report.passed, report.reason) == (False, GateReason.CELLS_MISSING)
     assert "the tolerance of speedup for ngrom matches no cell" in report.message
 
 
 def test_two_tolerances_of_one_metric_are_two_tests_per_arm() -> None:
     twice = [{"metric": "tpot", "maxRegressionPercent": 3}, {"metric": "tpot", "maxRegressionPercent": 9}]
-    assert len(gated(before(), tolerances=twice).tests) == 4, "two arms"
+    assert len(gate_report(before(), tolerances=twice).tests) == 4, "two tests for each of two arms"
 
 
 def test_too_few_repeats_are_inconclusive_and_the_message_has_the_number() -> None:
-    report = gated(of_repeats(2), of_repeats(2))
+    report = gate_report(of_repeats(2), of_repeats(2))
     assert (report.passed, report.reason) == (False, GateReason.INCONCLUSIVE)
     assert {(test.verdict, test.repeats_to_decide) for test in report.tests} == {(GateTestOutcome.INCONCLUSIVE, 3)}
     assert "2 repeats before and 2 after, but minRepeats is 3" in report.message
     assert all(test.low is None and test.compared.ratio.interval is None for test in report.tests)
     assert all(test.compared.conclusion is ChangeConclusion.TOO_FEW_REPEATS for test in report.tests)
-    assert "3 repeats before and 3 after, but minRepeats is 4" in gated(before(), minRepeats=4).message
+    assert "3 repeats before and 3 after, but minRepeats is 4" in gate_report(before(), minRepeats=4).message
 
 
-def test_noise_beyond_the_tolerance_is_inconclusive_and_passes_only_if_requested() -> None:
-    report = gated(noisy(), noisy())
+def test_noise_above_the_tolerance_is_inconclusive_and_passes_only_if_requested() -> None:
+    report = gate_report(noisy(), noisy())
     assert (report.passed, report.reason) == (False, GateReason.INCONCLUSIVE)
     assert "repeats on each side would decide" in report.message
-    lenient = gated(noisy(), noisy(), onInconclusive="Pass")
+    lenient = gate_report(noisy(), noisy(), onInconclusive="Pass")
     assert (lenient.passed, lenient.reason) == (True, GateReason.INCONCLUSIVE)
 
 
-def test_an_arm_that_was_not_measured_fails_unless_that_is_allowed() -> None:
+def test_missing_arm_fails_unless_allowed() -> None:
     without = with_summary(cells=cells_but("ngram"))
-    report = gated(without)
+    report = gate_report(without)
     assert (report.passed, report.reason) == (False, GateReason.CELLS_MISSING)
     assert "ngram on chat at 1 (the later result does not have this cell)" in report.message
-    assert gated(without, onMissing="Pass").reason is GateReason.PASSED
+    assert gate_report(without, onMissing="Pass").reason is GateReason.PASSED
 
 
-def test_a_new_arm_is_reported_and_does_not_fail() -> None:
+def test_new_arm_is_reported_and_does_not_fail() -> None:
     more = [cell.model_copy(update={"arm": "other"}) for cell in cells_but("none")]
-    report = gated(with_summary(cells=[*before().summary.cells, *more]))
+    report = gate_report(with_summary(cells=[*before().summary.cells, *more]))
     assert report.reason is GateReason.PASSED
     assert [(each.arm, each.reason) for each in report.uncompared] == [("other", ComparisonGapReason.MISSING_BEFORE)]
 
 
-def test_an_invalid_cell_is_not_compared() -> None:
+def test_invalid_cell_is_not_compared() -> None:
     broken = [
         cell.model_copy(update={"valid": False, "findings": ["PrematureLengthStop"]}) for cell in cells_but("none")
     ]
-    report = gated(with_summary(cells=[*cells_but("ngram"), *broken]))
+    report = gate_report(with_summary(cells=[*cells_but("ngram"), *broken]))
     assert report.reason is GateReason.CELLS_MISSING
     assert [(each.arm, each.reason) for each in report.uncompared] == [("ngram", ComparisonGapReason.INVALID)]
     assert "invalid in the later result: PrematureLengthStop" in report.message
@@ -183,20 +183,20 @@ def test_an_invalid_cell_is_not_compared() -> None:
 
 def test_results_without_a_valid_cell_are_comparable_but_lack_cells() -> None:
     broken = [cell.model_copy(update={"valid": False, "findings": ["ClientSaturated"]}) for cell in cells_but("")]
-    report = gated(with_summary(cells=broken))
+    report = gate_report(with_summary(cells=broken))
     assert (report.passed, report.reason, report.refused) == (False, GateReason.CELLS_MISSING, [])
-    lenient = gated(with_summary(cells=broken), onMissing="Pass")
-    assert (lenient.passed, lenient.reason) == (False, GateReason.INCONCLUSIVE), "nothing was shown"
+    lenient = gate_report(with_summary(cells=broken), onMissing="Pass")
+    assert (lenient.passed, lenient.reason) == (False, GateReason.INCONCLUSIVE), "no test was decided"
 
 
-def test_an_untrustworthy_result_fails_if_trust_is_required() -> None:
+def test_untrustworthy_result_fails_if_trust_is_required() -> None:
     untrustworthy = with_summary(trustworthy=False, headline="not trustworthy (TooFewPrompts)")
-    later = gated(untrustworthy, requireTrustworthy=True)
+    later = gate_report(untrustworthy, requireTrustworthy=True)
     assert (later.passed, later.reason) == (False, GateReason.UNTRUSTWORTHY)
     assert later.message == "the later result: not trustworthy (TooFewPrompts)"
-    earlier = gated(before(), untrustworthy, requireTrustworthy=True)
+    earlier = gate_report(before(), untrustworthy, requireTrustworthy=True)
     assert earlier.message == "the earlier result: not trustworthy (TooFewPrompts)"
-    assert gated(untrustworthy).reason is GateReason.PASSED
+    assert gate_report(untrustworthy).reason is GateReason.PASSED
 
 
 @pytest.mark.parametrize(
@@ -214,7 +214,7 @@ def test_an_untrustworthy_result_fails_if_trust_is_required() -> None:
     ids=["prompts", "limits", "sampling", "fields", "template"],
 )
 def test_different_work_is_rejected_with_the_reason(after: Any, message: str) -> None:
-    report = gated(after())
+    report = gate_report(after())
     assert (report.passed, report.reason) == (False, GateReason.NOT_COMPARABLE)
     assert message in report.message
     assert report.tests == []
@@ -227,27 +227,27 @@ def test_different_work_is_rejected_with_the_reason(after: Any, message: str) ->
         ("tokenizer_sha256", "different tokenizer of the chat template"),
     ],
 )
-def test_a_different_chat_template_is_different_work(field: str, words: str) -> None:
-    report = gated(with_provenance(before(), **{field: "two"}), with_provenance(before(), **{field: "one"}))
+def test_different_chat_template_is_different_work(field: str, words: str) -> None:
+    report = gate_report(with_provenance(before(), **{field: "two"}), with_provenance(before(), **{field: "one"}))
     assert f"{words}: fingerprint one → two" in report.message
 
 
-def test_a_simulation_is_not_compared_with_a_measurement() -> None:
-    report = gated(with_summary(simulated=True))
+def test_simulated_result_is_not_compared_with_a_measurement() -> None:
+    report = gate_report(with_summary(simulated=True))
     assert report.reason is GateReason.NOT_COMPARABLE
     assert "the later result is a simulation" in report.message
 
 
 def test_different_loads_have_no_cell_in_common() -> None:
-    report = gated(
+    report = gate_report(
         with_summary(cells=[cell.model_copy(update={"level": Level(concurrency=2)}) for cell in cells_but("")])
     )
     assert report.reason is GateReason.NOT_COMPARABLE
     assert "share no cell (arm × workload × load)" in report.message
 
 
-def test_an_open_loop_is_not_compared_with_a_closed_one() -> None:
-    report = gated(planned(load=Load(rate=[2.0], slots=64)))
+def test_open_loop_is_not_compared_with_a_closed_loop() -> None:
+    report = gate_report(with_plan(load=Load(rate=[2.0], slots=64)))
     assert "the arrivals of requests differ: closed loop → Poisson" in report.message
 
 
@@ -255,7 +255,7 @@ def test_other_differences_are_listed_with_both_values() -> None:
     arms = before().plan.arms
     drafter = arms[1].drafter
     assert drafter is not None
-    changed = planned(
+    changed = with_plan(
         target=before().plan.target.model_copy(update={"revision": "v2"}),
         arms=[arms[0], Arm(name="ngram", drafter=drafter.model_copy(update={"num_speculative_tokens": 4}))],
     )
@@ -278,7 +278,7 @@ def test_unknown_hardware_on_one_side_is_reported() -> None:
     assert [str(each) for each in differences(before(), known)] == ["Hardware not known → recorded"]
 
 
-def test_a_result_compared_with_itself_has_no_differences() -> None:
+def test_result_compared_with_itself_has_no_differences() -> None:
     found = comparison(before(), before(), CREATED)
     assert (found.differences, found.refused, found.uncompared) == ([], [], [])
     assert {cell.conclusion for cell in found.cells} == {ChangeConclusion.INDISTINGUISHABLE}
@@ -288,19 +288,19 @@ def test_a_result_compared_with_itself_has_no_differences() -> None:
 
 
 def gaps(after: StoredResult) -> dict[str, str]:
-    """Messages of the ngram arm's figures that could not be compared, by figure."""
+    """Return messages of the ngram arm's figures that could not be compared, by figure."""
     return {gap.metric: gap.message for gap in comparison(before(), after, CREATED).uncompared if gap.arm == "ngram"}
 
 
-def test_a_figure_that_one_result_lacks_is_reported_so_although_requests_are_paired() -> None:
+def test_figure_missing_in_one_result_is_reported_although_requests_are_paired() -> None:
     columns = ("steps", "draft_steps", "drafted_tokens", "accepted_tokens", "step_accepted", "acceptance_source")
-    silent = replace_columns(**dict.fromkeys(columns))
-    after = result_of(WORLD, Corruptions(records=silent.records, counters=without_counters))
+    without_drafting = replace_columns(**dict.fromkeys(columns))
+    after = result_of(WORLD, Corruptions(records=without_drafting.records, counters=without_counters))
     assert gaps(after) == {"acceptanceLength": "the later result has no value for it"}
     assert {cell.metric for cell in comparison(before(), after, CREATED).cells if cell.arm == "ngram"} >= {"tpot"}
 
 
-def test_results_without_a_common_request_are_reported_so() -> None:
+def test_results_without_a_common_request_are_reported() -> None:
     after = result_of(WORLD, Corruptions(records=lambda _, rows: rows.assign(prompt_id="other " + rows["prompt_id"])))
     assert set(gaps(after).values()) == {"no request that has it was answered in the steady state of both results"}
 
@@ -317,9 +317,9 @@ def test_better_and_worse_follow_each_figures_direction() -> None:
     assert worse["acceptanceLength"] is worse["ttft p50"] is ChangeConclusion.INDISTINGUISHABLE
 
 
-def test_without_records_summaries_are_compared_with_wider_intervals() -> None:
-    report, alone = gated(slow()), gated(without_records(slow()))
-    pairs = list(zip(_by_place(report).values(), _by_place(alone).values(), strict=True))
+def test_summaries_without_records_are_compared_with_wider_intervals() -> None:
+    report, alone = gate_report(slow()), gate_report(without_records(slow()))
+    pairs = list(zip(_tests_by_metric_and_arm(report).values(), _tests_by_metric_and_arm(alone).values(), strict=True))
     assert pairs
     for whole, bare in pairs:
         assert bare.compared.ratio.value == pytest.approx(whole.compared.ratio.value, rel=0.02)
@@ -330,18 +330,18 @@ def test_without_records_summaries_are_compared_with_wider_intervals() -> None:
         assert OF_SUMMARIES in bare.compared.ratio.interval.method
 
 
-def _by_place(report: GateReport) -> dict[tuple[str, str], Any]:
+def _tests_by_metric_and_arm(report: GateReport) -> dict[tuple[str, str], Any]:
     return {(test.compared.metric, test.compared.arm): test for test in sorted(report.tests, key=str)}
 
 
-def test_without_records_prompts_are_identified_by_the_declared_dataset() -> None:
+def test_prompts_without_records_are_identified_by_the_declared_dataset() -> None:
     other = other_workload(dataset={"source": "jsonl", "uri": "else.jsonl"})
-    assert gated(other).reason is GateReason.PASSED, "another file with the same prompts"
-    bare = gated(without_records(other))
+    assert gate_report(other).reason is GateReason.PASSED, "another file may contain the same prompts"
+    bare = gate_report(without_records(other))
     assert (bare.reason, "different prompts" in bare.message) == (GateReason.NOT_COMPARABLE, True)
 
 
-def test_the_same_two_results_give_the_same_report() -> None:
-    report = gated(slow())
-    assert report == gated(slow())
+def test_same_two_results_give_the_same_report() -> None:
+    report = gate_report(slow())
+    assert report == gate_report(slow())
     assert GateReport.from_json(report.to_json()) == report

@@ -1,4 +1,4 @@
-"""Crossovers: a known place is found and covered by its interval, and unclear cases are reported as such."""
+"""Crossovers: a known crossover is found and covered by its interval, and unclear cases are reported as such."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LOADS = (1.0, 4.0, 16.0, 64.0)
 
 
 def straight(slope: float = -0.12, truth: float = TRUTH) -> dict[float, float]:
-    """Speed-ups whose log is straight in the log of the load, and 0 at the truth."""
+    """Return speed-ups whose log is linear in the log of the load, and 0 at the true crossover."""
     return {load: float(np.exp(slope * np.log(load / truth))) for load in LOADS}
 
 
@@ -33,7 +33,7 @@ def answer(world: SpeedupExperiment, seed: int = 1) -> Crossover:
     return find_crossover(CONCURRENCY, world.measured_places(seed), (), 0)
 
 
-def test_a_known_crossover_is_found_with_its_interval() -> None:
+def test_known_crossover_is_found_with_its_interval() -> None:
     found = answer(SpeedupExperiment(straight(), prompts=200))
     assert found.kind is CrossoverKind.REACHED
     assert found.at.value == pytest.approx(TRUTH, rel=0.2)
@@ -56,20 +56,20 @@ def test_a_known_crossover_is_found_with_its_interval() -> None:
         SpeedupExperiment(straight(), repeats=5, run_noise=0.04),
         SpeedupExperiment(straight(), prompts=30, spread=0.25, run_noise=0.002),
     ],
-    ids=["quiet", "noisy launches", "both", "noisy runs", "prompts of many kinds"],
+    ids=["quiet", "noisy launches", "both", "noisy runs", "diverse prompts"],
 )
-def test_the_interval_covers_the_truth_at_its_level(world: SpeedupExperiment) -> None:
-    held = 0
+def test_interval_covers_the_truth_at_its_level(world: SpeedupExperiment) -> None:
+    covered = 0
     for seed in range(200):
         interval = answer(world, seed).interval
         assert interval is not None
-        held += (interval.low or 0) <= TRUTH <= (interval.high or np.inf)
-    assert 0.90 <= held / 200 <= 0.99
+        covered += (interval.low or 0) <= TRUTH <= (interval.high or np.inf)
+    assert 0.90 <= covered / 200 <= 0.99
 
 
 @pytest.mark.draws
 def test_launches_that_are_slow_at_all_loads_are_not_independent_noise() -> None:
-    """Between two loads independent noise would average out; that of one launch does not."""
+    """Between two loads independent noise would average out; noise of one launch does not."""
     noisy = SpeedupExperiment(
         {10.0: 1.1, 40.0: 1 / 1.1}, repeats=5, spread=0.0, launch_noise=0.05, run_noise=0.0, jitter=0.0
     )
@@ -81,7 +81,7 @@ def test_launches_that_are_slow_at_all_loads_are_not_independent_noise() -> None
 
 
 @pytest.mark.parametrize(("last", "truth"), [(1.2, 0.4), (2.0, 0.0), (2.5, -0.25)])
-def test_the_loss_from_the_first_load_to_the_last_has_an_interval(last: float, truth: float) -> None:
+def test_loss_from_the_first_load_to_the_last_has_an_interval(last: float, truth: float) -> None:
     found = answer(SpeedupExperiment({1.0: 2.0, 8.0: 1.6, 64.0: last}, prompts=200)).lost
     assert found is not None
     assert found.interval is not None
@@ -91,21 +91,21 @@ def test_the_loss_from_the_first_load_to_the_last_has_an_interval(last: float, t
 
 
 @pytest.mark.draws
-def test_the_interval_of_the_loss_covers_the_truth_at_its_level() -> None:
-    world, held = SpeedupExperiment({1.0: 2.0, 64.0: 1.5}, repeats=5, launch_noise=0.02, run_noise=0.02), 0
+def test_interval_of_the_loss_covers_the_truth_at_its_level() -> None:
+    world, covered = SpeedupExperiment({1.0: 2.0, 64.0: 1.5}, repeats=5, launch_noise=0.02, run_noise=0.02), 0
     for seed in range(200):
         found = answer(world, seed).lost
         assert found is not None
         assert found.interval is not None
-        held += found.interval.low <= 0.25 <= found.interval.high
-    assert 0.90 <= held / 200 <= 0.99
+        covered += found.interval.low <= 0.25 <= found.interval.high
+    assert 0.90 <= covered / 200 <= 0.99
 
 
 def test_one_load_has_no_loss() -> None:
     assert answer(SpeedupExperiment({1.0: 2.0})).lost is None
 
 
-def test_a_speedup_that_stays_above_1_is_not_reached() -> None:
+def test_speedup_that_stays_above_1_has_no_crossover() -> None:
     found = answer(SpeedupExperiment({1.0: 2.0, 8.0: 1.6, 64.0: 1.3}))
     assert (found.kind, found.at.value, found.at.interval) == (CrossoverKind.NOT_REACHED, None, None)
     assert found.interval is not None
@@ -113,7 +113,7 @@ def test_a_speedup_that_stays_above_1_is_not_reached() -> None:
     assert found.message == "crossover not reached up to concurrency 64: above 1 all the way (95%: beyond 64)"
 
 
-def test_a_speedup_that_is_only_just_above_1_may_have_been_reached() -> None:
+def test_crossover_interval_is_open_if_the_last_speedup_is_near_1() -> None:
     found = answer(SpeedupExperiment({1.0: 1.6, 8.0: 1.3, 64.0: 1.01}, run_noise=0.03))
     assert found.interval is not None
     assert found.interval.low is not None
@@ -122,7 +122,7 @@ def test_a_speedup_that_is_only_just_above_1_may_have_been_reached() -> None:
     assert "or more, perhaps beyond 64" in found.message
 
 
-def test_a_slow_arm_lies_below_the_smallest_load() -> None:
+def test_crossover_of_a_slow_arm_is_below_the_smallest_load() -> None:
     found = answer(SpeedupExperiment({1.0: 0.8, 8.0: 0.6}))
     assert found.kind is CrossoverKind.BELOW_SMALLEST
     assert found.interval is not None
@@ -130,26 +130,26 @@ def test_a_slow_arm_lies_below_the_smallest_load() -> None:
     assert found.message.endswith("(95%: below 1)")
 
 
-def test_an_arm_that_is_like_the_baseline_everywhere_is_indistinguishable() -> None:
+def test_arm_equal_to_the_baseline_at_all_loads_is_indistinguishable() -> None:
     found = answer(SpeedupExperiment({1.0: 1.0, 8.0: 1.0, 64.0: 1.0}, run_noise=0.03))
     assert (found.kind, found.at.value, found.interval) == (CrossoverKind.INDISTINGUISHABLE, None, None)
     assert "indistinguishable from 1 between concurrency 1 and concurrency 64" in found.message
 
 
-def test_several_crossings_are_listed_without_a_single_place() -> None:
+def test_several_crossings_are_listed_without_a_single_crossover() -> None:
     found = answer(SpeedupExperiment({1.0: 1.4, 4.0: 0.7, 16.0: 1.4, 64.0: 0.7}))
     assert (found.kind, found.at.value, found.interval) == (CrossoverKind.NOT_MONOTONE, None, None)
     assert [each.falls for each in found.crossings] == [True, False, True]
     assert found.message.count("through 1 at concurrency") == 3
 
 
-def test_a_speedup_that_rises_with_the_load_is_not_a_falling_crossover() -> None:
+def test_speedup_that_rises_with_the_load_is_not_a_falling_crossover() -> None:
     found = answer(SpeedupExperiment({1.0: 0.7, 64.0: 1.4}))
     assert found.kind is CrossoverKind.NOT_MONOTONE
     assert [each.falls for each in found.crossings] == [False]
 
 
-def test_along_another_axis_one_rise_is_an_answer() -> None:
+def test_single_rise_along_another_axis_is_a_crossover() -> None:
     lengths = CurveAxis("output-tokens", "tokens", logarithmic=True)
     found = find_crossover(lengths, SpeedupExperiment({64.0: 0.8, 1024.0: 1.25}, prompts=100).measured_places(1), (), 0)
     assert found.kind is CrossoverKind.REACHED
@@ -158,7 +158,7 @@ def test_along_another_axis_one_rise_is_an_answer() -> None:
 
 
 @pytest.mark.parametrize(("speedup", "side"), [(1.4, "above"), (0.7, "below")])
-def test_along_another_axis_nothing_is_extrapolated(speedup: float, side: str) -> None:
+def test_nothing_is_extrapolated_along_another_axis(speedup: float, side: str) -> None:
     lengths = CurveAxis("output-tokens", "tokens", logarithmic=True)
     found = find_crossover(lengths, SpeedupExperiment({64.0: speedup, 1024.0: speedup}).measured_places(1), (), 0)
     assert (found.kind, found.interval) == (CrossoverKind.NOT_REACHED, None)
@@ -173,17 +173,17 @@ def test_noise_about_1_does_not_count_as_several_crossings() -> None:
     world = SpeedupExperiment({1.0: 1.5, 4.0: 1.0, 8.0: 1.0, 16.0: 1.0, 64.0: 0.7}, run_noise=0.02)
     answers = [answer(world, seed) for seed in range(5)]
     assert {each.kind for each in answers} == {CrossoverKind.REACHED}
-    assert max(len(each.crossings) for each in answers) > 1, "the measured curve itself does cross several times"
+    assert max(len(each.crossings) for each in answers) > 1, "the measured curve crosses 1 several times"
 
 
-def test_a_hump_above_1_does_not_hide_where_the_curve_comes_down() -> None:
+def test_maximum_above_1_does_not_hide_the_crossover() -> None:
     found = answer(SpeedupExperiment({1.0: 1.1, 4.0: 2.0, 16.0: 1.2, 64.0: 0.8}, prompts=100))
     assert found.kind is CrossoverKind.REACHED
     assert found.at.value == pytest.approx(16 * 4 ** (np.log(1.2) / np.log(1.2 / 0.8)), rel=0.2)
 
 
 @pytest.mark.parametrize(("loads", "words"), [({8.0: 1.4}, "only one place (concurrency 8)"), ({}, "no place")])
-def test_one_place_or_none_is_insufficient_data_with_a_reason(loads: dict[float, float], words: str) -> None:
+def test_fewer_than_two_places_are_insufficient_data_with_a_reason(loads: dict[float, float], words: str) -> None:
     found = find_crossover(
         CONCURRENCY, SpeedupExperiment(loads).measured_places(1), ["concurrency 16: invalid (ServerSaturated)"], 0
     )
@@ -192,15 +192,15 @@ def test_one_place_or_none_is_insufficient_data_with_a_reason(loads: dict[float,
     assert found.message.endswith("concurrency 16: invalid (ServerSaturated)")
 
 
-def test_the_same_seed_gives_the_same_answer_to_the_byte() -> None:
+def test_same_seed_gives_an_identical_result() -> None:
     world = SpeedupExperiment(straight())
     assert answer(world).to_json() == answer(world).to_json()
     assert Crossover.from_json(answer(world).to_json()) == answer(world)
 
 
 @pytest.mark.parametrize(("seed", "repeats", "over_repeats"), [(1, 3, {True}), (2, 3, {True, False}), (1, 4, {False})])
-def test_each_place_is_spread_as_its_own_interval_is(seed: int, repeats: int, over_repeats: set[bool]) -> None:
-    """From four repeats on an interval's quantile weighs both levels, and none is over repeats alone."""
+def test_replicates_have_the_spread_of_each_places_interval(seed: int, repeats: int, over_repeats: set[bool]) -> None:
+    """From four repeats on, an interval's quantile combines both levels, and none is over repeats only."""
     rungs = SpeedupExperiment(straight(), run_noise=0.05, repeats=repeats).measured_places(seed)
     drawn = joint_replicates([rung.ratio for rung in rungs], seed=0)
     assert {rung.ratio.chosen.over_repeats for rung in rungs if rung.ratio.chosen} == over_repeats
@@ -216,7 +216,7 @@ curves = st.lists(st.floats(-1, 1).filter(lambda value: abs(value) > 1e-6), min_
 
 
 @given(curves)
-def test_passages_are_where_the_joined_curve_is_0_and_take_turns(values: list[float]) -> None:
+def test_zero_crossings_are_zeros_of_the_curve_with_alternating_direction(values: list[float]) -> None:
     x, y = np.arange(len(values), dtype=float), np.array(values)
     found = zero_crossings(x, y)
     assert all(np.interp(each.at, x, y) == pytest.approx(0, abs=1e-9) for each in found)
@@ -227,7 +227,7 @@ def test_passages_are_where_the_joined_curve_is_0_and_take_turns(values: list[fl
 
 
 @given(curves)
-def test_the_nearest_falling_curve_never_rises_and_keeps_the_mean(values: list[float]) -> None:
+def test_nearest_falling_curve_never_rises_and_keeps_the_mean(values: list[float]) -> None:
     y = np.array([values])
     found = nearest_falling(y, np.ones(len(values)))[0]
     assert (np.diff(found) <= 1e-12).all()

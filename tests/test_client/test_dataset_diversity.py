@@ -1,4 +1,4 @@
-"""Selection: sums are those of the pairs, exchanges never make a set more alike, tiny sets come near the optimum."""
+"""Diverse selection: pair sums are exact, swaps never increase similarity, small sets are near the optimum."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from specbench_client.errors import BadInput
 
 
 def vectors_of(seed: int, rows: int, dimensions: int = 6, clusters: int = 3) -> Vectors:
-    """Rows around a few centres, as prompts of a category are."""
+    """Return rows around a few centres, like prompts of a category."""
     generator = np.random.default_rng(seed)
     centres = generator.normal(size=(clusters, dimensions))
     raw = centres[generator.integers(clusters, size=rows)] + 0.7 * generator.normal(size=(rows, dimensions))
@@ -44,14 +44,14 @@ def sets(draw: st.DrawFn, most: int = 40) -> tuple[Vectors, int]:
 
 @given(sets())
 @settings(deadline=None)
-def test_the_sum_over_pairs_without_the_pairs_is_the_sum_over_pairs(case: tuple[Vectors, int]) -> None:
+def test_pair_sum_equals_the_sum_over_all_pairs(case: tuple[Vectors, int]) -> None:
     vectors, _ = case
     assert pair_sum(vectors) == pytest.approx(naive_sum(vectors), abs=1e-5)
 
 
 @given(sets())
 @settings(deadline=None)
-def test_greedy_takes_each_time_the_row_least_similar_to_those_taken(case: tuple[Vectors, int]) -> None:
+def test_greedy_selection_takes_the_row_least_similar_to_those_taken(case: tuple[Vectors, int]) -> None:
     vectors, count = case
     chosen = select_greedily(vectors, count)
     assert len(set(chosen)) == count
@@ -64,7 +64,7 @@ def test_greedy_takes_each_time_the_row_least_similar_to_those_taken(case: tuple
 
 @given(sets())
 @settings(deadline=None)
-def test_exchanges_never_make_the_set_more_alike_and_end_where_none_helps(case: tuple[Vectors, int]) -> None:
+def test_swaps_never_increase_similarity_and_end_when_none_helps(case: tuple[Vectors, int]) -> None:
     vectors, count = case
     chosen = select_greedily(vectors, count)
     refined = refine_by_swaps(vectors, chosen)
@@ -84,14 +84,14 @@ def test_exchanges_never_make_the_set_more_alike_and_end_where_none_helps(case: 
 
 @given(sets(most=9))
 @settings(max_examples=60, deadline=None)
-def test_a_tiny_set_comes_as_near_to_the_optimum_as_proven(case: tuple[Vectors, int]) -> None:
+def test_small_sets_are_within_the_proven_bound_of_the_optimum(case: tuple[Vectors, int]) -> None:
     vectors, count = case
     found = naive_sum(vectors[list(refine_by_swaps(vectors, select_greedily(vectors, count)).members)])
     best = min(naive_sum(vectors[list(rows)]) for rows in combinations(range(len(vectors)), count))
     assert best - 1e-6 <= found <= best + min(count, len(vectors) - count) + 1e-6
 
 
-def test_four_of_ten_are_the_optimum_four_times_in_five() -> None:
+def test_four_of_ten_are_optimal_in_at_least_four_of_five_cases() -> None:
     hits = 0
     for seed in range(50):
         vectors = vectors_of(seed, 10)
@@ -101,8 +101,8 @@ def test_four_of_ten_are_the_optimum_four_times_in_five() -> None:
     assert hits >= 40
 
 
-def test_exchanges_leave_greedys_local_trap() -> None:
-    """Greed must begin somewhere; here any single start is wrong and an exchange mends it."""
+def test_swaps_leave_the_local_optimum_of_the_greedy_selection() -> None:
+    """The greedy selection depends on its first row; swaps can correct it."""
     better = 0
     for seed in range(20):
         vectors = vectors_of(seed, 60)
@@ -111,14 +111,14 @@ def test_exchanges_leave_greedys_local_trap() -> None:
     assert better >= 10
 
 
-def test_of_rows_that_are_the_same_the_lower_is_taken() -> None:
+def test_first_of_identical_rows_is_taken() -> None:
     axes = np.eye(4, dtype=np.float32)
     vectors = unit_vectors(np.concatenate([axes, axes, axes]), [str(row) for row in range(12)])
     assert sorted(select_greedily(vectors, 4)) == [0, 1, 2, 3]
-    assert refine_by_swaps(vectors, [0, 4, 8, 1]).members == (1, 2, 3, 8)  # 2 and 3 came, not their twins further down
+    assert refine_by_swaps(vectors, [0, 4, 8, 1]).members == (1, 2, 3, 8)  # 2 and 3 are taken, not their duplicates
 
 
-def test_each_group_has_its_own_selection_and_its_own_comparison() -> None:
+def test_each_group_has_its_own_selection_and_random_comparison() -> None:
     vectors = vectors_of(1, 80, dimensions=16)
     groups = {"first": range(40), "second": range(40, 80)}
     found = select_diverse_groups(vectors, groups, 10, RandomDraws(50, 3))
@@ -132,14 +132,14 @@ def test_each_group_has_its_own_selection_and_its_own_comparison() -> None:
     assert found == select_diverse_groups(vectors, groups, 10, RandomDraws(50, 3))
 
 
-def test_a_single_prompt_has_no_similarity() -> None:
+def test_single_prompt_has_no_similarity() -> None:
     vectors = vectors_of(1, 3)
     assert mean_similarity(vectors[:1]) is None
     assert random_subset_similarity(vectors, 1, 10, 0) is None
 
 
 @pytest.mark.parametrize(("value", "word"), [(0.0, "all zeros"), (np.nan, "not finite"), (np.inf, "not finite")])
-def test_a_vector_that_points_nowhere_is_named(value: float, word: str) -> None:
+def test_vector_without_a_direction_is_rejected_with_its_prompt(value: float, word: str) -> None:
     raw = np.ones((3, 2), dtype=np.float32)
     raw[1] = value
     with pytest.raises(BadInput, match=f"'b' .*{word}"):

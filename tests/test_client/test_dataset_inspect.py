@@ -1,4 +1,4 @@
-"""`specbench dataset inspect`: duplicates, scripts, overlap, and a file in which everything is wrong at once."""
+"""`specbench dataset inspect`: duplicates, scripts, overlap, and a file with every kind of error."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ def words(seed: int, count: int) -> list[str]:
 
 
 def shingles(text: str) -> set[tuple[str, ...]]:
-    held = text.split()
-    return {tuple(held[start : start + 5]) for start in range(max(1, len(held) - 4))}
+    tokens = text.split()
+    return {tuple(tokens[start : start + 5]) for start in range(max(1, len(tokens) - 4))}
 
 
-def test_case_white_space_and_width_make_no_other_prompt() -> None:
+def test_case_whitespace_and_width_do_not_distinguish_prompts() -> None:
     assert exact_groups(["Is  it\nso?", "is it so?", "ｉｓ it so?", "is it so"]) == [[0, 1, 2]]
 
 
 @given(st.lists(st.integers(0, 3), min_size=2, max_size=8), st.integers(0, 1000))
 @settings(deadline=None)
-def test_near_duplicates_are_the_groups_that_all_pairs_give(edits: list[int], seed: int) -> None:
-    """Three originals, each with copies that differ in some words."""
+def test_near_duplicates_match_a_comparison_of_all_pairs(edits: list[int], seed: int) -> None:
+    """The texts are three originals with copies that differ in some words."""
     texts = []
     for number, changed in enumerate(edits):
         text = words(seed + number % 3, 60)
@@ -51,7 +51,7 @@ def test_near_duplicates_are_the_groups_that_all_pairs_give(edits: list[int], se
                 assert found.get(first) is None or found[first] is not found.get(second)
 
 
-def test_short_prompts_are_near_only_if_all_their_words_are_the_same() -> None:
+def test_short_prompts_are_near_duplicates_only_with_equal_words() -> None:
     assert near_groups(["what is pi", "what is pi?", "what is e", "", "!!"]) == [[0, 1]]
 
 
@@ -66,11 +66,11 @@ def test_short_prompts_are_near_only_if_all_their_words_are_the_same() -> None:
         ("1 + 1 = ?", "NO LETTERS"),
     ],
 )
-def test_scripts(text: str, script: str) -> None:
+def test_script_is_detected(text: str, script: str) -> None:
     assert script_of(text) == script
 
 
-def test_what_is_copied_from_the_prompt() -> None:
+def test_copied_share_counts_four_grams_of_the_prompt() -> None:
     prompt = "the quick brown fox jumps over the lazy dog"
     assert copied_share(prompt, prompt) == 1.0
     assert copied_share(prompt, "the quick brown fox sleeps") == 0.5
@@ -78,18 +78,18 @@ def test_what_is_copied_from_the_prompt() -> None:
     assert copied_share(prompt, "too short") is None
 
 
-def test_bleu_against_figures_worked_by_hand() -> None:
+def test_bleu_matches_a_calculation_by_hand() -> None:
     prompt = "the quick brown fox jumps over the lazy dog"
     assert bleu_4(prompt, prompt) == pytest.approx(1.0)
     assert bleu_4(prompt, "nothing of that is here") == 0.0
     assert bleu_4(prompt, "one two") is None
-    # 4/5, 3/4, 2/3, 1/2; five words against nine: exp(1 - 9/5)
+    # 4/5, 3/4, 2/3, 1/2; five words compared with nine: exp(1 - 9/5)
     assert bleu_4(prompt, "the quick brown fox sleeps") == pytest.approx((0.2**0.25) * 2.718281828 ** (1 - 9 / 5))
-    # a word counts as often as the prompt has it: "the" twice of four
+    # a word counts at most as often as it occurs in the prompt: "the" counts two of four times
     assert bleu_4("the the a a", "the the the the") == 0.0
 
 
-def test_the_spread_of_nothing_is_missing() -> None:
+def test_distribution_of_no_values_is_missing() -> None:
     assert distribution([]) is None
     found = distribution([1, 2, 3, 4])
     assert found is not None
@@ -111,14 +111,14 @@ ROWS: list[dict[str, object]] = [
 ]
 
 
-def inspected(tmp_path: Path, *further: str) -> int:
+def inspect(tmp_path: Path, *further: str) -> int:
     file = tmp_path / "in.jsonl"
     file.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
     return exit_code(["dataset", "inspect", str(file), *further])
 
 
-def test_everything_that_is_wrong_is_told_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert inspected(tmp_path, "-o", "json") == 0
+def test_all_problems_are_reported_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert inspect(tmp_path, "-o", "json") == 0
     report = json.loads(capsys.readouterr().out)
     assert (report["rows"], report["prompts"], report["turns"], report["multiTurn"]) == (6, 3, 4, 1)
     assert report["placeholders"] == {"rows": 1, "byCategory": {"chat": 1}, "bySource": {"news": 1}, "first": ["c"]}
@@ -135,22 +135,22 @@ def test_everything_that_is_wrong_is_told_at_once(tmp_path: Path, capsys: pytest
     assert 0 < qa["copiedShare"]["p50"] < 1
 
 
-def test_the_same_for_people(
+def test_text_shows_problems(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(tmp_path))
-    assert inspected(tmp_path, "--embeddings", "none") == 0
+    assert inspect(tmp_path, "--embeddings", "none") == 0
     out = capsys.readouterr().out
-    for said in ("6 rows, 3 prompts, 4 turns", "exact duplicates: 1 redundant", "placeholders: 1 (news 1)",
+    for expected in ("6 rows, 3 prompts, 4 turns", "exact duplicates: 1 redundant", "placeholders: 1 (news 1)",
                  "ids used twice: a", "no o200k tokens: tiktoken's table", "prompt is empty"):  # fmt: skip
-        assert said in out
+        assert expected in out
 
 
-def test_a_column_of_outputs_can_be_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert inspected(tmp_path, "--outputs", "source", "-o", "json", "--embeddings", "none") == 0
+def test_column_of_outputs_can_be_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert inspect(tmp_path, "--outputs", "source", "-o", "json", "--embeddings", "none") == 0
     assert "copiedShare" not in json.loads(capsys.readouterr().out)["overall"]
 
 
-def test_a_table_that_was_named_must_be_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert inspected(tmp_path, "--table", str(tmp_path / "none")) == 2
+def test_missing_token_table_is_rejected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert inspect(tmp_path, "--table", str(tmp_path / "none")) == 2
     assert "give the file o200k_base.tiktoken" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Length control: never over, never far under, and the instruction whole; SPEED-Bench's own way beside it."""
+"""Length control: never above the target, rarely below it, instructions intact; and SPEED-Bench's method."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def tokens(text: str) -> int:
 
 @given(TEXTS, TEXTS, TEXTS, st.integers(1, 200), st.lists(TEXTS, max_size=4))
 @settings(deadline=None)
-def test_a_prompt_that_fits_is_near_its_length_and_only_its_context_changed(
+def test_fitted_prompt_is_near_its_length_and_changes_only_the_context(
     before: str, context: str, after: str, target: int, filler: list[str]
 ) -> None:
     frame = tokens(before + after)
@@ -57,14 +57,14 @@ def test_a_prompt_that_fits_is_near_its_length_and_only_its_context_changed(
     assert "\n\n".join([context, *filler]).startswith(kept)
 
 
-def test_a_long_context_loses_its_end_and_a_short_one_is_followed_by_others() -> None:
+def test_long_context_is_truncated_and_short_one_is_extended() -> None:
     parts = PromptParts("", "aaa bbb ccc ddd", "\n\nwhy?")
     assert fit_prompt(parts, 10, RULER).text == "aaa bbb ccc \n\nwhy?"
     assert fit_prompt(parts, 14, RULER, ["eee fff"]).text == "aaa bbb ccc ddd\n\neee\n\nwhy?"
     assert fit_prompt(parts, tokens("aaa bbb ccc ddd\n\nwhy?"), RULER).text == "aaa bbb ccc ddd\n\nwhy?"
 
 
-def test_what_cannot_be_brought_to_the_length_says_why() -> None:
+def test_prompt_that_cannot_be_fitted_is_rejected_with_a_reason() -> None:
     with pytest.raises(DoesNotFit, match="it has 12 tokens without its context"):
         fit_prompt(PromptParts("", "aaa", "!" * 12), 8, RULER)
     with pytest.raises(DoesNotFit, match="it has only 3 tokens with all available filler"):
@@ -73,18 +73,18 @@ def test_what_cannot_be_brought_to_the_length_says_why() -> None:
 
 @given(TEXTS, st.integers(1, 300))
 @settings(deadline=None)
-def test_speed_benchs_way_keeps_the_first_tokens_of_prompt_and_padding(text: str, target: int) -> None:
+def test_speed_bench_method_keeps_the_first_tokens_of_prompt_and_padding(text: str, target: int) -> None:
     endless = RULER.encode_ordinary(text + PADDING * 300)[:target]
     assert pad_or_truncate(text, target, RULER) == RULER.decode_bytes(endless).decode("utf-8", "replace")
 
 
-def test_speed_benchs_way_cuts_the_instruction() -> None:
+def test_speed_bench_method_truncates_the_instruction() -> None:
     assert pad_or_truncate("aaa bbb ccc why?", 5, RULER) == "aaa bbb ccc"
     assert pad_or_truncate("why?", 6, RULER) == "why?Answer "
 
 
 @pytest.mark.parametrize(
-    ("columns", "told", "wanted"),
+    ("columns", "options", "expected"),
     [
         ({"context": "C", "instruction": "I"}, ContextColumns(), PromptParts("", "C", "\n\nI")),
         (
@@ -105,12 +105,14 @@ def test_speed_benchs_way_cuts_the_instruction() -> None:
         ({"turns": ["<d>C"]}, ContextColumns(marks=("<d>", "C")), PromptParts("<d>", "", "C")),
     ],
 )
-def test_how_a_row_tells_its_context(columns: dict[str, object], told: ContextColumns, wanted: PromptParts) -> None:
-    assert split_context(columns, told) == wanted
+def test_context_is_found_by_columns_template_or_marks(
+    columns: dict[str, object], options: ContextColumns, expected: PromptParts
+) -> None:
+    assert split_context(columns, options) == expected
 
 
 @pytest.mark.parametrize(
-    ("columns", "told", "word"),
+    ("columns", "options", "word"),
     [
         ({"prompt": "all in one"}, ContextColumns(), "its column context is missing.*--marks"),
         ({"context": "C", "instruction": 7}, ContextColumns(), "its column instruction is not a text"),
@@ -123,12 +125,14 @@ def test_how_a_row_tells_its_context(columns: dict[str, object], told: ContextCo
         ({"turns": ["one", "two"]}, ContextColumns(marks=("<d>", "</d>")), "several turns have no single length"),
     ],
 )
-def test_a_row_that_does_not_tell_it_is_told_how(columns: dict[str, object], told: ContextColumns, word: str) -> None:
+def test_row_without_a_context_is_rejected_with_a_remedy(
+    columns: dict[str, object], options: ContextColumns, word: str
+) -> None:
     with pytest.raises(DoesNotFit, match=word):
-        split_context(columns, told)
+        split_context(columns, options)
 
 
-def test_templates_and_marks_that_mean_nothing_are_refused() -> None:
+def test_invalid_templates_and_marks_are_rejected() -> None:
     with pytest.raises(BadInput, match="once each"):
         ContextColumns("{context} alone")
     with pytest.raises(BadInput, match="non-empty"):
@@ -141,7 +145,7 @@ def row(name: str, context: str, category: str = "docs") -> PromptRow:
     )
 
 
-def test_a_short_context_is_filled_from_its_category_in_the_order_of_ids_and_never_twice() -> None:
+def test_short_context_is_filled_from_its_category_without_repetition() -> None:
     rows = [row("b", "bbb"), row("c", "ccc"), row("a", "aaa"), row("twin", "bbb"), row("z", "zzz", "other")]
     written, report = adjust_lengths(rows, LengthRequest(11, ContextColumns(), fewer=True), RULER)
     assert {one["id"]: one["prompt"] for one in written} == {
@@ -160,7 +164,7 @@ def test_a_short_context_is_filled_from_its_category_in_the_order_of_ids_and_nev
     assert (report.rows, report.written, report.cut) == (5, 4, 0)
 
 
-def test_rows_that_do_not_fit_are_refused_together() -> None:
+def test_rows_that_do_not_fit_are_rejected_together() -> None:
     with pytest.raises(BadInput, match=r"r0: its column context(.|\n)*and 2 more of 7 rows\nAdd --allow-fewer"):
         adjust_lengths(
             [PromptRow(f"r{n}", {"id": f"r{n}", "prompt": "x"}) for n in range(7)],
@@ -169,7 +173,7 @@ def test_rows_that_do_not_fit_are_refused_together() -> None:
         )
 
 
-def test_the_targets_own_lengths_stand_beside_ours() -> None:
+def test_target_tokenizer_lengths_are_reported_too() -> None:
     written, report = adjust_lengths(
         [row("a", "aaa bbb ccc")], LengthRequest(9, ContextColumns()), RULER, TargetTokenizer(len, "abc")
     )
@@ -178,7 +182,9 @@ def test_the_targets_own_lengths_stand_beside_ours() -> None:
     assert report.target_tokenizer.most == written[0]["target_tokens"]
 
 
-def test_without_the_table_it_is_said_where_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_or_wrong_token_table_is_rejected_with_a_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(tmp_path))
     with pytest.raises(BadInput, match="or give the file with --table"):
         load_reference_tokenizer()
@@ -189,7 +195,7 @@ def test_without_the_table_it_is_said_where_to_get_it(tmp_path: Path, monkeypatc
         load_reference_tokenizer(tmp_path / "none")
 
 
-def test_a_tokenizer_that_is_none_is_named(tmp_path: Path) -> None:
+def test_invalid_tokenizer_file_is_rejected(tmp_path: Path) -> None:
     pytest.importorskip("tokenizers")
     with pytest.raises(BadInput, match="No such file"):
         load_target_tokenizer(tmp_path)
@@ -199,7 +205,7 @@ def test_a_tokenizer_that_is_none_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.process
-def test_prompts_of_real_text_have_exactly_the_tokens_asked_for(
+def test_prompts_of_real_text_have_the_requested_token_count(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     table = o200k_table()
@@ -231,15 +237,15 @@ def test_prompts_of_real_text_have_exactly_the_tokens_asked_for(
 
 @pytest.mark.process
 @pytest.mark.parametrize("text", ["naïve 🙂 世界" * 300, "short", "ends in <|endoftext|>", "x" * 999, "\n"])
-def test_speed_benchs_way_is_what_its_encoder_gives_with_no_special_tokens(text: str) -> None:
+def test_speed_bench_method_matches_tiktoken_without_special_tokens(text: str) -> None:
     ruler: Any = load_reference_tokenizer(o200k_table())
     enough = text if len(ruler.encode(text, disallowed_special=())) >= 500 else text + "Answer now please.\n" * 500
-    wanted = ruler.decode(ruler.encode(enough, disallowed_special=())[:500])
-    assert pad_or_truncate(text, 500, ruler) == wanted
+    expected = ruler.decode(ruler.encode(enough, disallowed_special=())[:500])
+    assert pad_or_truncate(text, 500, ruler) == expected
 
 
 @pytest.mark.parametrize("isl", ["0", "8K", "8.5k", "-3", "many"])
-def test_what_is_no_number_of_tokens_is_refused(isl: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_token_count_is_rejected(isl: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "in.jsonl").write_text('{"prompt": "x"}\n')
     assert exit_code(["dataset", "prepare", str(tmp_path / "in.jsonl"), f"--isl={isl}", "--to", "out.jsonl"]) == 2
     assert "give for example 8000 or 8k" in capsys.readouterr().err

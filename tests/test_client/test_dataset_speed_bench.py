@@ -1,4 +1,4 @@
-"""SPEED-Bench's placeholders: filled in from small sources of the true shapes, resumed, refused by name, counted."""
+"""SPEED-Bench placeholders: resolved from small sources in their real formats, resumed, and reported if unresolved."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ HUB = "https://huggingface.co/datasets"
 
 def columns(source: str, src_id: str, template: str = "", turns: int = 1, **further: Any) -> dict[str, Any]:
     first = f"{PLACEHOLDER}\n\n{template}" if template else PLACEHOLDER
-    held = {
+    all_columns = {
         "question_id": f"{source.rsplit('/', 1)[-1]}-{src_id}", "category": "rag", "sub_category": "", "source": source,
         "turns": [first, *([PLACEHOLDER] * (turns - 1))], "src_id": src_id, "difficulty": "", "multiturn": turns > 1,
     }  # fmt: skip
-    return held | further
+    return all_columns | further
 
 
 def row(source: str, src_id: str, template: str = "", turns: int = 1) -> SpeedBenchRow:
@@ -50,7 +50,7 @@ def jsonl(file: Path, rows: list[dict[str, Any]]) -> None:
 
 @pytest.fixture
 def sources(tmp_path: Path) -> Path:
-    """Every source that is resolved, three rows each."""
+    """Write every supported source, with up to three rows each."""
     folder = tmp_path / "sources"
     numbers = range(3)
     cnn = {"id": [f"c{n}" for n in numbers], "article": [f"Article {n} with {{braces}}." for n in numbers]}
@@ -67,16 +67,16 @@ def sources(tmp_path: Path) -> Path:
     )
     history = [{"user": "first", "bot": "yes"}, {"user": "second", "bot": "no"}]
     jsonl(folder / "mt-bench-101/mtbench101.jsonl", [{"id": n, "history": history} for n in numbers])
-    asked = [{"question": f"Which {n}?", "options": [f"a{n}", f"b{n}"]} for n in numbers]
-    jsonl(folder / "mmlu-pro/test.jsonl", asked)
+    questions = [{"question": f"Which {n}?", "options": [f"a{n}", f"b{n}"]} for n in numbers]
+    jsonl(folder / "mmlu-pro/test.jsonl", questions)
     for config, size in (("hybridial", 3), ("sqa", 2)):
         talks = [
             [{"role": "user", "content": f"{config} {n}?"}, {"role": "assistant", "content": "x"}] for n in numbers
         ]
-        held = [{"ctxs": [{"text": "one"}, {"text": "two"}], "messages": [*talk, *talk]} for talk in talks[:size]]
-        jsonl(folder / f"chatrag-bench/{config}/test.jsonl", held)
-    said = [{"role": "Hamlet", "question": f"Hamlet, to be {n}?"} for n in numbers]
-    jsonl(folder / "rolebench/instructions-eng/role_specific/test.jsonl", said)
+        rows = [{"ctxs": [{"text": "one"}, {"text": "two"}], "messages": [*talk, *talk]} for talk in talks[:size]]
+        jsonl(folder / f"chatrag-bench/{config}/test.jsonl", rows)
+    lines = [{"role": "Hamlet", "question": f"Hamlet, to be {n}?"} for n in numbers]
+    jsonl(folder / "rolebench/instructions-eng/role_specific/test.jsonl", lines)
     (folder / "rolebench/profiles-eng").mkdir()
     (folder / "rolebench/profiles-eng/desc.json").write_text(json.dumps({"Hamlet": "A prince."}, indent=2))
     return folder
@@ -122,12 +122,14 @@ RESOLVED = [
 @pytest.mark.parametrize(
     ("given", "turns"), RESOLVED, ids=lambda value: value.src_id if hasattr(value, "src_id") else ""
 )
-def test_a_placeholder_becomes_the_text_of_its_source(given: SpeedBenchRow, turns: list[str], sources: Path) -> None:
+def test_placeholder_is_replaced_by_the_text_of_its_source(
+    given: SpeedBenchRow, turns: list[str], sources: Path
+) -> None:
     assert resolve_row(given, ConfigRows("qualitative", [], UpstreamTables(sources))) == turns
 
 
 @pytest.mark.parametrize(("name", "marker"), UNSUPPORTED_SOURCES.items())
-def test_what_is_not_resolved_is_refused_with_what_does(name: str, marker: str, sources: Path) -> None:
+def test_unsupported_source_is_rejected_with_the_publishers_program(name: str, marker: str, sources: Path) -> None:
     del name
     with pytest.raises(Unresolved, match=r"not supported, because .*prepare_data\.py"):
         resolve_row(row(f"{HUB}/{marker}", "x_1"), ConfigRows("qualitative", [], UpstreamTables(sources)))
@@ -152,12 +154,14 @@ def test_what_is_not_resolved_is_refused_with_what_does(name: str, marker: str, 
         (row(f"{HUB}/some/thing-new", "1"), "qualitative", "not supported by this version"),
     ],
 )
-def test_a_row_that_cannot_be_resolved_says_why(given: SpeedBenchRow, config: str, word: str, sources: Path) -> None:
+def test_row_that_cannot_be_resolved_is_rejected_with_the_reason(
+    given: SpeedBenchRow, config: str, word: str, sources: Path
+) -> None:
     with pytest.raises(Unresolved, match=word):
         resolve_row(given, ConfigRows(config, [given], UpstreamTables(sources)))
 
 
-def test_a_source_of_another_layout_is_named(tmp_path: Path) -> None:
+def test_source_with_an_unexpected_format_is_named(tmp_path: Path) -> None:
     jsonl(tmp_path / "hle/test.jsonl", [{"id": "h1", "text": "?"}])
     with pytest.raises(Unresolved, match="HLE: a row has no 'question'"):
         resolve_row(row(f"{HUB}/cais/hle", "h1"), ConfigRows("qualitative", [], UpstreamTables(tmp_path)))
@@ -166,11 +170,11 @@ def test_a_source_of_another_layout_is_named(tmp_path: Path) -> None:
         resolve_row(row(f"{HUB}/cais/hle", "h1"), ConfigRows("qualitative", [], UpstreamTables(tmp_path)))
 
 
-def test_a_gated_set_says_how_to_be_let_in_and_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[object] = []
+def test_gated_dataset_is_requested_once_and_explains_access(monkeypatch: pytest.MonkeyPatch) -> None:
+    requested: list[object] = []
 
     def refuse(*given: object, **further: object) -> NoReturn:
-        asked.append((given, further))
+        requested.append((given, further))
         raise datasets.exceptions.DatasetNotFoundError("Dataset 'cais/hle' is a gated dataset on the Hub.")
 
     monkeypatch.setattr(datasets, "load_dataset", refuse)
@@ -178,7 +182,9 @@ def test_a_gated_set_says_how_to_be_let_in_and_is_asked_once(monkeypatch: pytest
     for name in ("h1", "h2"):
         with pytest.raises(Unresolved, match=r"is a gated dataset(.|\n)*request access.*HF_TOKEN.*hle/ in the folder"):
             resolve_row(row(f"{HUB}/cais/hle", name), ConfigRows("qualitative", [], origins))
-    assert asked == [(("cais/hle", None), {"split": "test", "revision": "021a3d71f516a7ac28ceb8d284969902edf1edeb"})]
+    assert requested == [
+        (("cais/hle", None), {"split": "test", "revision": "021a3d71f516a7ac28ceb8d284969902edf1edeb"})
+    ]
 
 
 @pytest.mark.process
@@ -189,20 +195,20 @@ def test_files_are_loaded_by_the_datasets_library(tmp_path: Path, monkeypatch: p
     assert resolve_row(row(str(file), "mt_2"), ConfigRows("qualitative", [], UpstreamTables())) == ["turn 2"]
 
 
-def quiet(done: int, total: int) -> None:
+def check_progress(done: int, total: int) -> None:
     assert done <= total
 
 
-def prepared(rows: list[SpeedBenchRow], folder: Path, sources: Path) -> PreparationReport:
-    return prepare_config(rows, "qualitative", folder, UpstreamTables(sources), quiet)
+def prepare(rows: list[SpeedBenchRow], folder: Path, sources: Path) -> PreparationReport:
+    return prepare_config(rows, "qualitative", folder, UpstreamTables(sources), check_progress)
 
 
 WHOLE = parse_row(columns("own", "1") | {"turns": ["a text"], "category": "qa"}, "row 1")
 
 
-def test_every_row_is_written_and_every_gap_is_named(tmp_path: Path, sources: Path) -> None:
+def test_every_row_is_written_and_every_gap_is_reported(tmp_path: Path, sources: Path) -> None:
     rows = [WHOLE, RESOLVED[0][0], row(f"{HUB}/RUCAIBox/BAMBOO", "q(1, 2)"), row(f"{HUB}/cais/hle", "h9")]
-    report = prepared(rows, tmp_path / "out", sources)
+    report = prepare(rows, tmp_path / "out", sources)
     assert (report.rows, report.whole, report.resolved, report.kept) == (4, 1, 1, 0)
     assert [(gap.source, gap.rows, gap.first) for gap in report.gaps] == [
         ("BAMBOO", 1, ["BAMBOO-q(1, 2)"]), ("HLE", 1, ["hle-h9"]),
@@ -214,31 +220,31 @@ def test_every_row_is_written_and_every_gap_is_named(tmp_path: Path, sources: Pa
     assert set(written[0]) == set(WHOLE.columns)
 
 
-def test_what_was_resolved_is_kept_also_after_a_kill(tmp_path: Path, sources: Path) -> None:
+def test_resolved_rows_are_kept_after_a_kill(tmp_path: Path, sources: Path) -> None:
     rows = [RESOLVED[0][0], RESOLVED[3][0]]
-    first = prepared(rows, tmp_path, sources)
+    first = prepare(rows, tmp_path, sources)
     journal = tmp_path / "qualitative" / "resolved.jsonl"
     journal.write_bytes(journal.read_bytes()[:-4])  # killed in the middle of the second line
-    again = prepared(rows, tmp_path, sources)
+    again = prepare(rows, tmp_path, sources)
     assert (again.resolved, again.kept) == (1, 1)
-    without = prepared(rows, tmp_path, tmp_path / "no such folder")
+    without = prepare(rows, tmp_path, tmp_path / "no such folder")
     assert (without.resolved, without.kept) == (0, 2)
     assert first.fingerprint == again.fingerprint == without.fingerprint
 
 
-def test_another_placeholder_is_another_row(tmp_path: Path, sources: Path) -> None:
-    prepared([RESOLVED[0][0]], tmp_path, sources)
+def test_changed_placeholder_is_resolved_again(tmp_path: Path, sources: Path) -> None:
+    prepare([RESOLVED[0][0]], tmp_path, sources)
     other = row(f"{HUB}/abisee/cnn_dailymail", "c1", "Shorter: {article}")
-    assert prepared([other], tmp_path, sources).resolved == 1
+    assert prepare([other], tmp_path, sources).resolved == 1
 
 
-def test_texts_with_unusual_line_ends_come_back_whole(tmp_path: Path, sources: Path) -> None:
+def test_texts_with_unusual_line_ends_are_kept_on_resume(tmp_path: Path, sources: Path) -> None:
     jsonl(sources / "hle/test.jsonl", [{"id": "h1", "question": "one\u2028two\x85three\r\nfour"}])
     given = [row(f"{HUB}/cais/hle", "h1")]
-    assert prepared(given, tmp_path, sources).fingerprint == prepared(given, tmp_path, sources).fingerprint
+    assert prepare(given, tmp_path, sources).fingerprint == prepare(given, tmp_path, sources).fingerprint
 
 
-def test_the_command_ends_with_3_where_something_is_missing(
+def test_prepare_command_exits_with_3_when_rows_are_unresolved(
     tmp_path: Path, sources: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     given = tmp_path / "SPEED-Bench" / "qualitative" / "test-00000-of-00001.parquet"
@@ -265,27 +271,27 @@ def test_the_command_ends_with_3_where_something_is_missing(
         (["in.jsonl", "--isl", "8k", "--config", "qualitative"], "--config does not apply to in.jsonl"),
     ],
 )
-def test_options_of_the_other_kind_are_refused(
+def test_options_of_the_other_dataset_kind_are_rejected(
     arguments: list[str], word: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert exit_code(["dataset", "prepare", *arguments, "--to", "out"]) == 2
     assert word in capsys.readouterr().err
 
 
-def test_a_folder_without_the_config_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_folder_without_the_config_is_rejected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = ["dataset", "prepare", "speed-bench", "--config", "throughput_1k", "--to", "out"]
     assert exit_code([*command, "--from", str(tmp_path)]) == 2
     assert "contains no throughput_1k/*.parquet" in capsys.readouterr().err
 
 
-def test_rows_of_something_else_are_refused() -> None:
+def test_rows_of_another_dataset_are_rejected() -> None:
     with pytest.raises(BadInput, match=r"row 7 has no source: give SPEED-Bench's own files"):
         parse_row(columns("x", "1") | {"source": None}, "row 7")
     with pytest.raises(BadInput, match="turns that are not a list of strings"):
         parse_row(columns("x", "1") | {"turns": [{"role": "user"}]}, "row 7")
 
 
-# -- HLE behind solved questions ---------------------------------------------------------------------------------------
+# -- HLE with few-shot examples ----------------------------------------------------------------------------------------
 
 
 def hle_of(folder: Path, size: int = 40) -> None:
@@ -299,15 +305,15 @@ def hle_of(folder: Path, size: int = 40) -> None:
 
 
 def hle_rows(folder: Path) -> list[SpeedBenchRow]:
-    """Every question of the half that is asked."""
+    """Return the test half of the questions, as SPEED-Bench rows."""
     parted = datasets.Dataset.from_json(str(folder / "hle/test.jsonl")).train_test_split(
         test_size=0.5, shuffle=True, seed=42
     )
     return [row(f"{HUB}/cais/hle", name) for name in parted["test"]["id"]]
 
 
-class Letters:
-    """A token a byte."""
+class ByteTokenizer:
+    """A tokenizer with one token per byte."""
 
     def encode_ordinary(self, text: str) -> list[int]:
         return list(text.encode())
@@ -317,54 +323,48 @@ class Letters:
 
 
 @pytest.mark.process
-def test_few_shots_are_drawn_as_the_publishers_program_draws_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Against pandas, whose `sample` that program calls, with one generator over all rows."""
-    monkeypatch.setattr(UpstreamTables, "ruler", lambda _: Letters())
+def test_few_shot_examples_match_the_publishers_sampling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reference is pandas' `sample`, which that program calls, with one generator over all rows."""
+    monkeypatch.setattr(UpstreamTables, "ruler", lambda _: ByteTokenizer())
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
     hle_of(tmp_path)
     rows = hle_rows(tmp_path)
-    held = pd.read_json(tmp_path / "hle/test.jsonl", lines=True).set_index("id")
-    asked = [one.src_id for one in rows]
+    questions = pd.read_json(tmp_path / "hle/test.jsonl", lines=True).set_index("id")
+    names = [one.src_id for one in rows]
     order = datasets.Dataset.from_json(str(tmp_path / "hle/test.jsonl")).train_test_split(test_size=0.5, seed=42)
-    shown = held.loc[order["train"]["id"]]
+    shown = questions.loc[order["train"]["id"]]
     shown = shown[shown["image"] == ""]
     draws = np.random.default_rng(42)
 
-    of = ConfigRows("throughput_1k", rows, UpstreamTables(tmp_path))
-    for name, given in zip(asked, rows, strict=True):
-        last, kind = str(held.loc[name, "question"]), str(held.loc[name, "category"])
+    config_rows = ConfigRows("throughput_1k", rows, UpstreamTables(tmp_path))
+    for name, given in zip(names, rows, strict=True):
+        last, kind = str(questions.loc[name, "question"]), str(questions.loc[name, "category"])
         text = f"Please answer the question below.\n\nHere are some examples of question and answer pairs in the category of {kind}:\n\n"  # noqa: E501
         while len(text) + len(last) < 1000:
             one = shown[shown["category"] == kind].sample(1, random_state=draws).iloc[0]
             text += f"Question: {one['question']}\n\nAnswer: {one['rationale']}\n\n"
-        assert resolve_row(given, of) == [text[: 1000 - len(last) + 1] + last]
+        assert resolve_row(given, config_rows) == [text[: 1000 - len(last) + 1] + last]
 
 
 @pytest.mark.process
-def test_few_shots_of_a_call_that_goes_on_are_those_of_one_that_did_not_stop(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(UpstreamTables, "ruler", lambda _: Letters())
+def test_resumed_preparation_draws_the_same_few_shot_examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(UpstreamTables, "ruler", lambda _: ByteTokenizer())
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
     hle_of(tmp_path)
     rows = hle_rows(tmp_path)
-    whole = prepare_config(rows, "throughput_1k", tmp_path / "one", UpstreamTables(tmp_path), quiet)
-    prepare_config(rows, "throughput_1k", tmp_path / "two", UpstreamTables(tmp_path), quiet)
+    whole = prepare_config(rows, "throughput_1k", tmp_path / "one", UpstreamTables(tmp_path), check_progress)
+    prepare_config(rows, "throughput_1k", tmp_path / "two", UpstreamTables(tmp_path), check_progress)
     journal = tmp_path / "two/throughput_1k/resolved.jsonl"
     lines = journal.read_text().splitlines(keepends=True)
     journal.write_text("".join(lines[::2]))
 
-    again = prepare_config(rows, "throughput_1k", tmp_path / "two", UpstreamTables(tmp_path), quiet)
+    again = prepare_config(rows, "throughput_1k", tmp_path / "two", UpstreamTables(tmp_path), check_progress)
 
     assert (again.kept, again.resolved) == (len(lines[::2]), len(lines[1::2]))
     assert again.fingerprint == whole.fingerprint
 
 
-def test_without_the_table_of_the_ruler_it_is_said_how_to_get_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_token_table_is_reported_with_the_option(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(tmp_path / "none"))
     hle_of(tmp_path)
     given = row(f"{HUB}/cais/hle", "h1")

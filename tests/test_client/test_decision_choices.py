@@ -1,4 +1,4 @@
-"""Which arm is recommended, of cells whose right answer is known."""
+"""Recommendations for cells with a known right answer."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ BASE = Given("none")
 BROKEN = Given("eagle3", gain=2.0, valid=False)
 
 
-def decide(*cells: Given, asked: RecommendationRequest | None = None, **told: Any) -> Recommendation:
-    return recommend(PLAN, summary_of(*cells, **told), asked or RecommendationRequest())
+def decide(*cells: Given, request: RecommendationRequest | None = None, **options: Any) -> Recommendation:
+    return recommend(PLAN, summary_of(*cells, **options), request or RecommendationRequest())
 
 
-def answer(*cells: Given, asked: RecommendationRequest | None = None) -> tuple[RecommendationAnswer, str | None]:
-    (choice,) = decide(*cells, asked=asked).choices
+def answer(*cells: Given, request: RecommendationRequest | None = None) -> tuple[RecommendationAnswer, str | None]:
+    (choice,) = decide(*cells, request=request).choices
     return choice.answer, choice.arm
 
 
@@ -38,7 +38,7 @@ def tpot(limit_ms: float) -> RecommendationRequest:
     return RecommendationRequest(targets=(SloTarget(metric="tpot_ms", limit_ms=limit_ms),))
 
 
-def test_a_drafter_that_is_clearly_faster_is_recommended_with_its_gain() -> None:
+def test_clearly_faster_drafter_is_recommended_with_its_gain() -> None:
     found = decide(BASE, Given("eagle3", tps=150, gain=1.5), Given("ngram", tps=90, gain=0.9))
     assert (found.choices[0].answer, found.choices[0].arm) == (RecommendationAnswer.DRAFTER, "eagle3")
     assert found.sentence == "For throughput: use eagle3 at concurrency 1, 1.50x [1.46, 1.55] the baseline's throughput"
@@ -47,73 +47,77 @@ def test_a_drafter_that_is_clearly_faster_is_recommended_with_its_gain() -> None
 
 TABLE: list[tuple[str, Sequence[Given], tuple[RecommendationAnswer, str | None]]] = [
     (
-        "the simpler of two alike",
+        "simpler of two equally fast",
         [Given("eagle3", gain=1.51), Given("ngram", gain=1.5)],
         (RecommendationAnswer.DRAFTER, "ngram"),
     ),
     (
-        "the shorter of two",
+        "shorter of two",
         [Given("eagle3-long", gain=1.52), Given("eagle3", gain=1.5)],
         (RecommendationAnswer.DRAFTER, "eagle3"),
     ),
     (
-        "the better of two unlike",
+        "faster of two that differ",
         [Given("eagle3", gain=1.7), Given("ngram", gain=1.5)],
         (RecommendationAnswer.DRAFTER, "eagle3"),
     ),
     ("all slower", [Given("eagle3", gain=0.8), Given("ngram", gain=0.9)], (RecommendationAnswer.NO_DRAFTER, "none")),
-    ("as fast, and shown to be", [Given("ngram", gain=1.0, half=0.02)], (RecommendationAnswer.NO_DRAFTER, "none")),
-    ("as fast, and not shown to be", [Given("ngram", gain=1.0, half=0.3)], (RecommendationAnswer.CANNOT_TELL, None)),
-    ("faster, and not shown to be", [Given("ngram", gain=1.2, half=0.3)], (RecommendationAnswer.CANNOT_TELL, None)),
+    ("shown equally fast", [Given("ngram", gain=1.0, half=0.02)], (RecommendationAnswer.NO_DRAFTER, "none")),
+    ("not shown equally fast", [Given("ngram", gain=1.0, half=0.3)], (RecommendationAnswer.CANNOT_TELL, None)),
+    ("not shown faster", [Given("ngram", gain=1.2, half=0.3)], (RecommendationAnswer.CANNOT_TELL, None)),
     (
-        "a little faster, and shown to be",
+        "slightly faster, and significant",
         [Given("ngram", gain=1.02, half=0.01)],
         (RecommendationAnswer.DRAFTER, "ngram"),
     ),
     ("too few repeats", [Given("ngram", gain=2.0, repeats=2)], (RecommendationAnswer.CANNOT_TELL, None)),
     ("no interval", [Given("ngram", gain=2.0, half=None)], (RecommendationAnswer.CANNOT_TELL, None)),
-    ("invalid, however fast", [Given("ngram", gain=9.0, valid=False)], (RecommendationAnswer.CANNOT_TELL, None)),
+    ("fast but invalid", [Given("ngram", gain=9.0, valid=False)], (RecommendationAnswer.CANNOT_TELL, None)),
     ("one slower, one invalid", [Given("ngram", gain=0.8), BROKEN], (RecommendationAnswer.CANNOT_TELL, None)),
     ("one faster, one invalid", [Given("ngram", gain=1.4), BROKEN], (RecommendationAnswer.DRAFTER, "ngram")),
-    ("the baseline alone", [], (RecommendationAnswer.CANNOT_TELL, None)),
+    ("baseline only", [], (RecommendationAnswer.CANNOT_TELL, None)),
 ]
 
 
-@pytest.mark.parametrize(("cells", "said"), [row[1:] for row in TABLE], ids=[row[0] for row in TABLE])
-def test_each_case_has_its_answer(cells: Sequence[Given], said: tuple[RecommendationAnswer, str | None]) -> None:
-    assert answer(BASE, *cells) == said
+@pytest.mark.parametrize(("cells", "expected"), [row[1:] for row in TABLE], ids=[row[0] for row in TABLE])
+def test_each_case_has_its_recommendation(
+    cells: Sequence[Given], expected: tuple[RecommendationAnswer, str | None]
+) -> None:
+    assert answer(BASE, *cells) == expected
 
 
-def test_all_invalid_is_no_recommendation_and_says_why() -> None:
+def test_all_invalid_cells_give_no_recommendation_with_a_reason() -> None:
     cells = [Given(arm, gain=2.0, valid=False, findings=["ClientSaturated"]) for arm in ("none", "ngram")]
     found = decide(*cells, doubts=["ClientSaturated"])
     (choice,) = found.choices
     assert (choice.answer, choice.arm) == (RecommendationAnswer.CANNOT_TELL, None)
-    assert choice.reason == "the baseline, ngram cannot be chosen: invalid (ClientSaturated)", "and not `none cannot`"
+    assert choice.reason == "the baseline, ngram cannot be chosen: invalid (ClientSaturated)", (
+        "the baseline is not called `none`"
+    )
     assert found.sentence.endswith("(the run is not trustworthy)")
     assert "The run is not trustworthy (ClientSaturated), and neither is this recommendation." in found.limits
 
 
-def test_without_a_baseline_nothing_is_said_to_pay() -> None:
+def test_no_drafter_is_recommended_without_a_baseline() -> None:
     (choice,) = decide(Given("ngram"), Given("eagle3", tps=200)).choices
     assert (choice.answer, choice.arm) == (RecommendationAnswer.CANNOT_TELL, None)
     assert "the baseline was not measured" in choice.reason
 
 
-def test_a_simulation_is_marked_wherever_it_is_read() -> None:
+def test_simulated_results_are_marked_in_every_output() -> None:
     found = decide(BASE, Given("ngram", gain=1.5), simulated=True)
     assert found.simulated
     assert found.sentence.startswith("Simulated, not a measurement: for ")
     assert any("Simulated" in limit for limit in found.limits)
 
 
-def test_arms_that_are_as_good_are_named() -> None:
+def test_indistinguishable_arms_are_named() -> None:
     (choice,) = decide(BASE, Given("eagle3", gain=1.51), Given("ngram", gain=1.5)).choices
     assert choice.tied == ["eagle3"]
     assert "indistinguishable from eagle3" in choice.reason
 
 
-def test_one_bare_exclusion_of_1_among_many_comparisons_is_no_recommendation() -> None:
+def test_one_marginal_result_among_many_comparisons_is_no_recommendation() -> None:
     others = [each for load in range(2, 14) for each in (Given("none", load), Given("ngram", load, gain=1.0))]
     bare = Given("ngram", 1, gain=1.032)
     assert answer(BASE, bare)[0] is RecommendationAnswer.DRAFTER
@@ -125,16 +129,16 @@ def test_one_bare_exclusion_of_1_among_many_comparisons_is_no_recommendation() -
     )
 
 
-def test_standings_are_those_of_the_verdict() -> None:
+def test_candidate_conclusions_match_the_verdict() -> None:
     summary = run_of_world(SyntheticRun(prompts=12, drafters=("ngram", "slow"), step_ms={"slow": 40.0}))
     assert summary.recommendation is not None
-    said = {(each.arm, each.load): each.conclusion for each in summary.recommendation.candidates}
-    assert [said["ngram", "1"], said["slow", "1"]] == [ChangeConclusion.BETTER, ChangeConclusion.WORSE]
+    conclusions = {(each.arm, each.load): each.conclusion for each in summary.recommendation.candidates}
+    assert [conclusions["ngram", "1"], conclusions["slow", "1"]] == [ChangeConclusion.BETTER, ChangeConclusion.WORSE]
     assert "Use ngram at concurrency 1: " in summary.headline
     assert summary.recommendation.choices[0].arm == "ngram"
 
 
-def test_the_summary_of_a_run_has_one_and_older_summaries_are_read_without() -> None:
+def test_summary_has_a_recommendation_and_older_summaries_load_without_one() -> None:
     summary = run_of_world(SyntheticRun(prompts=12))
     assert summary.recommendation is not None
     assert RunSummary.from_json(summary.to_json()) == summary
@@ -152,7 +156,7 @@ def test_the_summary_of_a_run_has_one_and_older_summaries_are_read_without() -> 
 # Targets
 
 
-def test_only_what_meets_the_targets_is_chosen_and_at_the_largest_load_that_does() -> None:
+def test_largest_load_that_meets_the_targets_is_chosen() -> None:
     cells = [
         *(Given("none", load, tps=tps, tpot=ms) for load, tps, ms in ((1, 50, 20), (8, 300, 28), (32, 700, 50))),
         *(
@@ -160,7 +164,7 @@ def test_only_what_meets_the_targets_is_chosen_and_at_the_largest_load_that_does
             for load, tps, ms, gain in ((1, 100, 10, 2.0), (8, 500, 16, 1.7), (32, 900, 33, 1.3))
         ),
     ]
-    found = decide(*cells, asked=tpot(35))
+    found = decide(*cells, request=tpot(35))
     (choice,) = found.choices
     assert (choice.arm, choice.load, choice.baseline_load) == ("eagle3", "32", "8")
     assert choice.gain is not None
@@ -175,37 +179,39 @@ def test_only_what_meets_the_targets_is_chosen_and_at_the_largest_load_that_does
     assert "3.00x [2.88, 3.13] the baseline's throughput at concurrency 8" in found.sentence
 
 
-def test_an_arm_that_alone_meets_the_targets_is_the_answer() -> None:
-    assert answer(Given("none", tpot=40), Given("eagle3", tpot=20, gain=2.0), asked=tpot(30)) == (
+def test_only_arm_that_meets_the_targets_is_recommended() -> None:
+    assert answer(Given("none", tpot=40), Given("eagle3", tpot=20, gain=2.0), request=tpot(30)) == (
         RecommendationAnswer.DRAFTER,
         "eagle3",
     )
     unclear = Given("eagle3", tpot=20, gain=1.2, half=0.3)
-    assert answer(Given("none", tpot=40), unclear, asked=tpot(30)) == (RecommendationAnswer.DRAFTER, "eagle3")
+    assert answer(Given("none", tpot=40), unclear, request=tpot(30)) == (RecommendationAnswer.DRAFTER, "eagle3")
     near = Given("none", tpot=30.2)
-    assert answer(near, unclear, asked=tpot(30)) == (RecommendationAnswer.CANNOT_TELL, None), "the miss is not shown"
+    assert answer(near, unclear, request=tpot(30)) == (RecommendationAnswer.CANNOT_TELL, None), (
+        "the baseline's miss is not significant"
+    )
 
 
-def test_an_arm_that_meets_the_targets_and_is_slower_is_not_recommended() -> None:
-    assert answer(Given("none", tpot=40), Given("eagle3", tpot=20, gain=0.7), asked=tpot(30))[1] is None
+def test_slower_arm_is_not_recommended_although_it_meets_the_targets() -> None:
+    assert answer(Given("none", tpot=40), Given("eagle3", tpot=20, gain=0.7), request=tpot(30))[1] is None
 
 
-def test_where_nothing_meets_the_targets_that_is_the_answer() -> None:
-    assert answer(Given("none", tpot=40), Given("eagle3", tpot=35, gain=1.5), asked=tpot(30)) == (
+def test_nothing_is_recommended_when_no_arm_meets_the_targets() -> None:
+    assert answer(Given("none", tpot=40), Given("eagle3", tpot=35, gain=1.5), request=tpot(30)) == (
         RecommendationAnswer.NOTHING_MEETS,
         None,
     )
 
 
-def test_a_target_whose_figure_is_missing_is_not_met() -> None:
-    asked = RecommendationRequest(targets=(SloTarget(metric="ttft_ms", limit_ms=100),))
-    found = decide(BASE, Given("eagle3", gain=1.5), asked=asked)
+def test_target_without_a_measured_figure_is_not_met() -> None:
+    request = RecommendationRequest(targets=(SloTarget(metric="ttft_ms", limit_ms=100),))
+    found = decide(BASE, Given("eagle3", gain=1.5), request=request)
     assert {each.attainment for each in found.candidates} == {Attainment.UNKNOWN}
     assert found.choices[0].answer is RecommendationAnswer.CANNOT_TELL
 
 
 @pytest.mark.parametrize(
-    ("ms", "half", "said"),
+    ("ms", "half", "expected"),
     [
         (20.0, 0.02, Attainment.MET),
         (29.9, 0.02, Attainment.MET_BY_VALUE),
@@ -215,44 +221,44 @@ def test_a_target_whose_figure_is_missing_is_not_met() -> None:
         (40.0, 0.02, Attainment.MISSED),
     ],
 )
-def test_a_target_is_met_as_far_as_its_interval_shows(ms: float, half: float | None, said: Attainment) -> None:
-    found = decide(Given("none", tpot=ms, tpot_half=half), asked=tpot(30))
-    assert found.candidates[0].attainment is said
+def test_target_attainment_depends_on_the_interval(ms: float, half: float | None, expected: Attainment) -> None:
+    found = decide(Given("none", tpot=ms, tpot_half=half), request=tpot(30))
+    assert found.candidates[0].attainment is expected
     (row,) = found.choices[0].sustained
-    assert (row.load is not None, row.shown is not None) == (said.within, said is Attainment.MET)
+    assert (row.load is not None, row.shown is not None) == (expected.within, expected is Attainment.MET)
 
 
-def test_a_larger_load_after_a_missed_one_does_not_count_as_sustained() -> None:
+def test_load_above_a_missed_load_does_not_count_as_sustained() -> None:
     cells = [Given("none", load, tpot=ms) for load, ms in ((1, 20), (8, 40), (32, 20))]
-    (row,) = decide(*cells, asked=tpot(30)).choices[0].sustained
+    (row,) = decide(*cells, request=tpot(30)).choices[0].sustained
     assert (row.load, row.missed_at) == ("1", "8")
 
 
-def test_up_to_which_load_is_told_of_all_loads_also_where_one_is_asked_for() -> None:
+def test_sustained_load_covers_all_loads_when_one_load_is_requested() -> None:
     cells = [Given("none", load, tpot=ms) for load, ms in ((1, 20), (8, 25), (32, 40))]
     targets = tpot(30).targets
-    (choice,) = decide(*cells, asked=RecommendationRequest(targets=targets, load="8")).choices
+    (choice,) = decide(*cells, request=RecommendationRequest(targets=targets, load="8")).choices
     (row,) = choice.sustained
     assert [each.load for each in choice.at_each_load] == ["8"]
     assert (row.load, row.missed_at) == ("8", "32")
 
 
-def test_a_load_that_is_invalid_is_not_missed_but_not_known() -> None:
+def test_sustained_load_is_unknown_from_an_invalid_load_on() -> None:
     cells = [Given("none", 1), Given("none", 8, valid=False, findings=["ClientSaturated"]), Given("none", 32)]
-    (row,) = decide(*cells, asked=tpot(30)).choices[0].sustained
+    (row,) = decide(*cells, request=tpot(30)).choices[0].sustained
     assert (row.load, row.missed_at, row.reason) == ("1", None, "unknown from 8 on: invalid (ClientSaturated)")
 
 
 # Several loads
 
 
-def test_a_baseline_that_was_lost_where_an_arm_is_best_does_not_make_that_arm_win() -> None:
+def test_arm_does_not_win_where_the_baseline_is_missing() -> None:
     cells = [Given("none", 1, tps=50), Given("ngram", 1, tps=45, gain=0.9), Given("ngram", 32, tps=700)]
     (choice,) = decide(*cells).choices
     assert (choice.answer, choice.arm) == (RecommendationAnswer.CANNOT_TELL, None)
 
 
-def test_an_arm_that_is_invalid_where_the_baseline_is_best_is_not_ruled_out() -> None:
+def test_arm_that_is_invalid_at_the_best_load_is_not_ruled_out() -> None:
     cells = [
         *(Given("none", load, tps=tps) for load, tps in ((1, 50), (32, 700))),
         Given("ngram", 1, tps=45, gain=0.9),
@@ -263,7 +269,7 @@ def test_an_arm_that_is_invalid_where_the_baseline_is_best_is_not_ruled_out() ->
     assert "could not be judged at every load" in choice.reason
 
 
-def test_the_answer_at_each_load_is_its_own() -> None:
+def test_each_load_has_its_own_recommendation() -> None:
     gains = ((1, 100, 2.0), (32, 650, 0.93))
     cells = [*(Given("none", load, tps=tps) for load, tps in ((1, 50), (32, 700)))]
     cells += [Given("ngram", load, tps=tps, gain=gain) for load, tps, gain in gains]
@@ -272,11 +278,11 @@ def test_the_answer_at_each_load_is_its_own() -> None:
     (choice,) = found.choices
     assert (choice.answer, choice.arm, choice.load) == (RecommendationAnswer.NO_DRAFTER, "none", "32")
     assert [(each.load, each.arm) for each in choice.at_each_load] == [("1", "ngram"), ("32", "none")]
-    (alone,) = decide(*cells, asked=RecommendationRequest(load="1")).choices
+    (alone,) = decide(*cells, request=RecommendationRequest(load="1")).choices
     assert (alone.arm, [each.load for each in alone.at_each_load]) == ("ngram", ["1"])
 
 
-def test_each_workload_has_its_own_answer() -> None:
+def test_each_workload_has_its_own_recommendation() -> None:
     cells = [
         Given(arm, gain=gain, workload=workload)
         for workload, gain in (("a", 1.5), ("b", 0.8))
@@ -289,15 +295,15 @@ def test_each_workload_has_its_own_answer() -> None:
     assert "on b: no drafter pays" in found.sentence
 
 
-def test_in_an_open_loop_throughput_is_the_schedules_and_latency_the_drafters() -> None:
+def test_open_loop_recommends_a_drafter_for_latency_but_not_for_throughput() -> None:
     cells = [Given("none", 2.0, tps=200), Given("ngram", 2.0, tps=200.5, gain=1.6)]
     assert answer(*cells)[0] is RecommendationAnswer.NO_DRAFTER
-    assert answer(*cells, asked=RecommendationRequest(Objective.LATENCY)) == (RecommendationAnswer.DRAFTER, "ngram")
+    assert answer(*cells, request=RecommendationRequest(Objective.LATENCY)) == (RecommendationAnswer.DRAFTER, "ngram")
 
 
-def test_a_load_that_was_not_measured_is_refused_with_those_that_were() -> None:
+def test_unmeasured_load_is_rejected_with_the_measured_ones() -> None:
     with pytest.raises(InvalidSpec, match="'4' was not measured \\(measured: 1\\)"):
-        decide(BASE, asked=RecommendationRequest(load="4"))
+        decide(BASE, request=RecommendationRequest(load="4"))
 
 
 ARMS = ("eagle3", "eagle3-long", "ngram")
@@ -322,19 +328,21 @@ OBJECTIVES = st.sampled_from((Objective.THROUGHPUT, Objective.LATENCY))
     OBJECTIVES,
     st.one_of(st.none(), st.floats(5, 60)),
 )
-def test_no_arm_is_recommended_that_is_shown_to_be_worse_or_may_not_be_chosen(
+def test_recommended_arms_are_valid_within_targets_and_not_slower(
     drafted: list[Given], base: list[tuple[float, float, bool]], objective: Objective, limit: float | None
 ) -> None:
-    """At its load, and over all of them: whatever is recommended is valid, meets the targets, and is not below 1."""
+    """Holds at each load and over all loads: a recommended arm is valid, meets the targets, and can reach 1x."""
     loads = (1, 8, 32)
     cells = [Given("none", load, tps=tps, tpot=ms, valid=ok) for load, (tps, ms, ok) in zip(loads, base, strict=True)]
     targets = (SloTarget(metric="tpot_ms", limit_ms=limit),) if limit else ()
-    found = decide(*cells, *drafted, asked=RecommendationRequest(objective, targets))
+    found = decide(*cells, *drafted, request=RecommendationRequest(objective, targets))
     by_place = {(each.arm, each.load): each for each in found.candidates}
     for choice in found.choices:
         picks = [(each.arm, each.load, each.answer) for each in choice.at_each_load]
-        for arm, load, said in [*picks, (choice.arm, choice.load, choice.answer)]:
-            assert (arm is None) == (said in (RecommendationAnswer.CANNOT_TELL, RecommendationAnswer.NOTHING_MEETS))
+        for arm, load, recommended in [*picks, (choice.arm, choice.load, choice.answer)]:
+            assert (arm is None) == (
+                recommended in (RecommendationAnswer.CANNOT_TELL, RecommendationAnswer.NOTHING_MEETS)
+            )
             if arm is None or load is None:
                 continue
             picked = by_place[arm, load]

@@ -1,4 +1,4 @@
-"""What a user cannot have rules arms out of every choice; how a drafter was trained is priced, told and followed."""
+"""Constraints that rule arms out, the cost of training a drafter, and the decision tree."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ FREE = Prices.model_validate({"gpuHour": {"*": 2.0}, "trained": {"eagle3": {"par
 def decide(
     constraints: Constraints, *cells: Given, prices: Prices | None = None, gb: float | None = None
 ) -> Recommendation:
-    """gb: weights of the drafter eagle3, where its engine told them."""
+    """Recommend under constraints; `gb` is the reported weight size of drafter eagle3."""
     summary = summary_of(*(cells or CELLS))
     if gb is not None:
         fact = Fact.observed(gb * 1e9, "the engine")
@@ -54,7 +54,7 @@ def decide(
 
 
 @pytest.mark.parametrize(
-    ("constraints", "told", "arm", "out"),
+    ("constraints", "inputs", "arm", "out"),
     [
         (Constraints(), {}, "eagle3", set()),
         (NO_TRAINING, {}, "mtp", {"eagle3"}),
@@ -66,19 +66,19 @@ def decide(
         (Constraints(target_changes="often"), {}, "eagle3", set()),
     ],
 )
-def test_a_constraint_leaves_arms_out_and_the_best_of_the_others_is_chosen(
-    constraints: Constraints, told: dict[str, Any], arm: str, out: set[str]
+def test_constraint_rules_arms_out_and_the_best_remaining_arm_is_chosen(
+    constraints: Constraints, inputs: dict[str, Any], arm: str, out: set[str]
 ) -> None:
-    found = decide(constraints, **told)
+    found = decide(constraints, **inputs)
     (choice,) = found.choices
     assert (choice.answer, choice.arm) == (RecommendationAnswer.DRAFTER, arm)
     assert {each.arm for each in choice.at_each_load} == {arm}
     assert set(found.ruled_out) == out
     assert all(name in choice.reason for name in out)
-    assert {each.arm for each in found.candidates} == {cell.arm for cell in CELLS}, "the evidence stays whole"
+    assert {each.arm for each in found.candidates} == {cell.arm for cell in CELLS}, "candidates still list every arm"
 
 
-def test_where_no_drafter_is_left_the_baseline_is_the_answer_and_says_why() -> None:
+def test_baseline_is_recommended_with_a_reason_when_no_drafter_is_left() -> None:
     found = decide(Constraints(spare_memory_gb=0), Given("none"), Given("eagle3", gain=2.0))
     (choice,) = found.choices
     assert (choice.answer, choice.arm) == (RecommendationAnswer.NO_DRAFTER, "none")
@@ -86,18 +86,18 @@ def test_where_no_drafter_is_left_the_baseline_is_the_answer_and_says_why() -> N
     assert found.sentence.startswith("For throughput, without spare memory: no drafter pays")
 
 
-def test_without_a_baseline_a_constraint_makes_nobody_win() -> None:
+def test_constraint_without_a_baseline_gives_no_recommendation() -> None:
     found = decide(NO_TRAINING, Given("eagle3", gain=2.0), Given("ngram", gain=1.5))
     assert found.choices[0].answer is RecommendationAnswer.CANNOT_TELL
 
 
-def test_unknown_memory_is_reported_and_rules_nothing_out() -> None:
+def test_unknown_drafter_memory_is_reported_and_rules_nothing_out() -> None:
     limits = decide(Constraints(spare_memory_gb=2), gb=1.8).limits
     assert any("It is not known whether draft, mtp fits into the spare memory" in each for each in limits)
 
 
 @given(st.sampled_from([each for each in Method if each not in (Method.NONE, Method.CUSTOM)]))
-def test_every_method_has_a_way_of_coming_to_know_its_target(method: Method) -> None:
+def test_every_method_has_a_training_paradigm(method: Method) -> None:
     drafter = PLAN.arm("eagle3").drafter
     assert drafter is not None
     free = {Method.NGRAM, Method.SUFFIX, Method.LOOKAHEAD, Method.DRAFT_MODEL}
@@ -105,23 +105,23 @@ def test_every_method_has_a_way_of_coming_to_know_its_target(method: Method) -> 
     assert paradigm_of(drafter.model_copy(update={"method": method}), None) == expected
 
 
-# -- what training took ------------------------------------------------------------------------------------------------
+# -- training cost -----------------------------------------------------------------------------------------------------
 
 
-def trained(**told: Any) -> Prices:
-    return Prices.model_validate({"gpuHour": {"*": 2.5}, "requestsUntilRetrain": 1000, "trained": {"eagle3": told}})
+def trained(**terms: Any) -> Prices:
+    return Prices.model_validate({"gpuHour": {"*": 2.5}, "requestsUntilRetrain": 1000, "trained": {"eagle3": terms}})
 
 
 @pytest.mark.parametrize(
-    ("told", "cost"),
+    ("terms", "cost"),
     [({"gpuHours": 24}, 60.0), ({"gpuHours": 24, "gpuHour": 4.0}, 96.0), ({"gpuHours": 0}, 0.0), ({}, 0.0)],
 )
-def test_hours_of_training_cost_what_a_gpu_hour_costs(told: dict[str, Any], cost: float) -> None:
-    assert training_cost("eagle3", trained(**told)) == cost
-    assert training_cost("ngram", trained(**told)) == 0
+def test_training_hours_are_charged_at_the_gpu_hour_price(terms: dict[str, Any], cost: float) -> None:
+    assert training_cost("eagle3", trained(**terms)) == cost
+    assert training_cost("ngram", trained(**terms)) == 0
 
 
-def test_hours_are_added_to_the_amount_and_spread_over_requests() -> None:
+def test_training_hours_add_to_the_fixed_cost_and_spread_over_requests() -> None:
     both = trained(gpuHours=24).model_copy(update={"training": {"eagle3": 40.0}})
     without, with_training = (decide(Constraints(), prices=each) for each in (trained(), both))
     costs = [
@@ -140,20 +140,20 @@ def test_hours_are_added_to_the_amount_and_spread_over_requests() -> None:
         ({"gpuHour": {"*": 1}, "trained": {"eagle3": {"gpuHours": 3}}}, "requestsUntilRetrain"),
     ],
 )
-def test_what_is_lacking_of_training_is_refused_with_its_place(prices: dict[str, Any], where: str) -> None:
+def test_missing_training_price_is_rejected_with_its_field(prices: dict[str, Any], where: str) -> None:
     with pytest.raises(InvalidSpec, match=where):
         decide(Constraints(), prices=Prices.model_validate(prices))
 
 
-def test_how_a_drafter_was_trained_and_when_it_must_be_again_is_told() -> None:
+def test_upkeep_reports_training_and_its_retraining_trigger() -> None:
     found = decide(Constraints(), prices=trained(gpuHours=24, againWith="target"))
-    told = "eagle3: post-hoc, trained in 24 GPU-hours, 60 USD in all, to be trained again with each target"
-    assert found.upkeep == [told]
-    assert f"upkeep: {told}" in decision_lines(found)
-    assert f"- Upkeep: {told}" in decision_markdown(found)
+    upkeep = "eagle3: post-hoc, trained in 24 GPU-hours, 60 USD in all, to be trained again with each target"
+    assert found.upkeep == [upkeep]
+    assert f"upkeep: {upkeep}" in decision_lines(found)
+    assert f"- Upkeep: {upkeep}" in decision_markdown(found)
 
 
-def test_hours_from_a_flag_stand_over_the_file_and_keep_what_else_it_tells(tmp_path: Path) -> None:
+def test_training_hours_flag_overrides_the_file_and_keeps_its_other_fields(tmp_path: Path) -> None:
     file = tmp_path / "prices.yaml"
     file.write_text("trained: {eagle3: {gpuHours: 1, againWith: target}}", encoding="utf-8")
     found = prices_from_options(file, {}, [], ["eagle3=24"])
@@ -171,21 +171,21 @@ def tree(constraints: Constraints) -> RuleReading:
 
 
 @pytest.mark.parametrize(
-    ("told", "lacks"),
+    ("inputs", "lacks"),
     [
         ({}, "--target-changes"),
         ({"target_changes": "seldom"}, "--spare-memory-gb"),
         ({"target_changes": "seldom", "spare_memory_gb": 4.0}, "--can-train"),
     ],
 )
-def test_the_tree_asks_for_what_it_is_not_told(told: dict[str, Any], lacks: str) -> None:
-    found = tree(Constraints(**told))
+def test_decision_tree_names_the_missing_flag(inputs: dict[str, Any], lacks: str) -> None:
+    found = tree(Constraints(**inputs))
     assert (found.verdict, found.cases) == (RuleVerdict.NOT_APPLICABLE, [])
     assert lacks in found.reason
 
 
 @pytest.mark.parametrize(
-    ("told", "here", "verdict"),
+    ("inputs", "leaf", "verdict"),
     [
         ({"target_changes": "often"}, "draft_model or ngram", RuleVerdict.CONTRADICTS),
         ({"target_changes": "seldom", "spare_memory_gb": 12.0}, "eagle3", RuleVerdict.AGREES),
@@ -197,9 +197,9 @@ def test_the_tree_asks_for_what_it_is_not_told(told: dict[str, Any], lacks: str)
         ({"target_changes": "seldom", "spare_memory_gb": 4.0, "can_train": True}, "medusa", RuleVerdict.NOT_APPLICABLE),
     ],
 )
-def test_where_the_tree_ends_is_held_against_what_was_measured(
-    told: dict[str, Any], here: str, verdict: RuleVerdict
+def test_decision_tree_result_is_compared_with_the_measurement(
+    inputs: dict[str, Any], leaf: str, verdict: RuleVerdict
 ) -> None:
-    found = tree(Constraints(**told))
-    assert found.says.endswith(f" Here: {here}")
+    found = tree(Constraints(**inputs))
+    assert found.says.endswith(f" Here: {leaf}")
     assert found.verdict is verdict

@@ -1,4 +1,4 @@
-"""What it costs: identities that hold for any prices, and refusals where a price is lacking."""
+"""Costs: identities that hold for any prices, and errors for missing prices."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ PRICE = Prices(gpu_hour={"*": 2.5})
 CELLS = (Given("none", tps=100), Given("eagle3", tps=160, gain=1.6))
 
 
-def decide(*cells: Given, prices: Prices = PRICE, **asked: Any) -> Recommendation:
-    return recommend(ON_GPUS, summary_of(*cells), RecommendationRequest(Objective.COST, prices=prices, **asked))
+def decide(*cells: Given, prices: Prices = PRICE, **options: Any) -> Recommendation:
+    return recommend(ON_GPUS, summary_of(*cells), RecommendationRequest(Objective.COST, prices=prices, **options))
 
 
-def of(found: Recommendation, arm: str) -> Candidate:
+def candidate_of(found: Recommendation, arm: str) -> Candidate:
     return next(each for each in found.candidates if each.arm == arm)
 
 
@@ -38,22 +38,25 @@ def value(candidate: Candidate, name: str) -> float:
     return figure.value
 
 
-def test_cost_is_the_hours_price_over_what_an_hour_gives() -> None:
-    """By hand: 4 GPUs at 2.50 are 10 an hour; 100 tokens a second are 3,600 requests of 100 tokens, or 0.36M tokens."""
+def test_cost_is_the_price_of_an_hour_over_its_requests() -> None:
+    """By hand.
+
+    4 GPUs at 2.50 cost 10 an hour; 100 tokens/s are 3,600 requests of 100 tokens an hour, or 0.36M tokens.
+    """
     found = decide(*CELLS)
-    base = of(found, "none")
+    base = candidate_of(found, "none")
     assert value(base, "requests_per_hour") == pytest.approx(3600)
     assert value(base, "cost_per_request") == pytest.approx(10 / 3600)
     assert value(base, "cost_per_million_output_tokens") == pytest.approx(10 / 0.36)
-    assert value(of(found, "eagle3"), "cost_saved") == pytest.approx(1 - 1 / 1.6)
-    assert value(of(found, "eagle3"), "requests_per_hour_gained") == pytest.approx(3600 * 0.6)
+    assert value(candidate_of(found, "eagle3"), "cost_saved") == pytest.approx(1 - 1 / 1.6)
+    assert value(candidate_of(found, "eagle3"), "requests_per_hour_gained") == pytest.approx(3600 * 0.6)
     assert (found.choices[0].answer, found.choices[0].arm) == (RecommendationAnswer.DRAFTER, "eagle3")
     assert found.prices == "2.5 USD a GPU-hour x 4 GPUs"
     assert base.figures["cost_per_request"].unit == "USD"
 
 
-def test_the_interval_of_a_cost_is_the_throughputs_turned_around() -> None:
-    rate = of(decide(*CELLS), "none").figures["cost_per_request"]
+def test_cost_interval_is_the_inverted_throughput_interval() -> None:
+    rate = candidate_of(decide(*CELLS), "none").figures["cost_per_request"]
     assert rate.interval is not None
     assert rate.value is not None
     assert rate.interval.low < rate.value < rate.interval.high
@@ -66,10 +69,12 @@ TPS = st.floats(1, 1e5)
 
 @settings(max_examples=40)
 @given(HOURS, TPS, st.floats(0, 1e6), st.integers(1, 10**9), st.floats(0.3, 4))
-def test_cost_identities(hour: float, tps: float, training: float, requests: int, gain: float) -> None:
+def test_cost_identities_hold_for_any_prices(
+    hour: float, tps: float, training: float, requests: int, gain: float
+) -> None:
     prices = Prices(machine_hour=hour, training={"eagle3": training}, requests_until_retrain=requests)
     found = decide(Given("none", tps=tps), Given("eagle3", tps=tps * gain, gain=gain), prices=prices)
-    base, arm = of(found, "none"), of(found, "eagle3")
+    base, arm = candidate_of(found, "none"), candidate_of(found, "eagle3")
     spread = training / requests
     assert value(base, "cost_per_request") * value(base, "requests_per_hour") == pytest.approx(hour)
     assert value(arm, "cost_per_request") == pytest.approx(hour / value(arm, "requests_per_hour") + spread)
@@ -81,15 +86,15 @@ def test_cost_identities(hour: float, tps: float, training: float, requests: int
     assert arm.gain.value == pytest.approx(value(base, "cost_per_request") / value(arm, "cost_per_request"))
     assert value(arm, "cost_saved") == pytest.approx(1 - 1 / arm.gain.value)
     if spread == 0:
-        assert arm.gain.value == pytest.approx(gain), "at one price, cheaper is faster"
+        assert arm.gain.value == pytest.approx(gain), "at equal prices the cost ratio is the speed-up"
 
 
-def test_training_pays_from_so_many_requests_on() -> None:
-    """It saves 10/3600 x (1 - 1/1.6) a request: 1,000 are won back after 960,000 of them."""
+def test_training_cost_breaks_even_at_the_expected_request_count() -> None:
+    """It saves 10/3600 x (1 - 1/1.6) per request, so 1,000 are recovered after 960,000 requests."""
 
     def gain(requests: int) -> float:
         prices = PRICE.model_copy(update={"training": {"eagle3": 1000.0}, "requests_until_retrain": requests})
-        found = of(decide(*CELLS, prices=prices), "eagle3").gain
+        found = candidate_of(decide(*CELLS, prices=prices), "eagle3").gain
         assert found is not None
         assert found.value is not None
         return found.value
@@ -98,18 +103,18 @@ def test_training_pays_from_so_many_requests_on() -> None:
     assert gain(900_000) < 1 < gain(1_100_000)
 
 
-def test_cost_is_compared_only_where_both_meet_the_targets() -> None:
+def test_cost_is_compared_only_if_both_arms_meet_the_targets() -> None:
     target = SloTarget(metric="tpot_ms", limit_ms=30)
     slow = Given("none", tps=100, tpot=40)
     found = decide(slow, Given("eagle3", tps=160, gain=1.6, tpot=20), targets=(target,))
-    arm = of(found, "eagle3")
+    arm = candidate_of(found, "eagle3")
     assert arm.gain is None
     assert "cost_saved" not in arm.figures
-    assert found.choices[0].arm == "eagle3", "it alone meets them"
+    assert found.choices[0].arm == "eagle3", "only eagle3 meets the target"
 
 
-def test_arms_that_are_cheapest_at_different_loads_are_compared_by_their_own_costs() -> None:
-    """Both at their best load within the targets: a third of the cost, whichever way the ratio is written."""
+def test_arms_with_different_best_loads_are_compared_at_their_own_costs() -> None:
+    """Each arm is taken at its best load within the targets; the cost is a third."""
     cells = [Given("none", 8, tps=300, tpot=20), Given("none", 32, tps=700, tpot=50)]
     cells += [Given("eagle3", load, tps=tps, gain=1.5, tpot=20) for load, tps in ((8, 450), (32, 900))]
     (choice,) = decide(*cells, targets=(SloTarget(metric="tpot_ms", limit_ms=30),)).choices
@@ -118,7 +123,7 @@ def test_arms_that_are_cheapest_at_different_loads_are_compared_by_their_own_cos
     assert choice.gain.value == pytest.approx(3)
 
 
-def test_a_price_is_looked_up_by_the_product_that_was_seen() -> None:
+def test_price_is_looked_up_by_the_observed_gpu_product() -> None:
     facts = {FactName.GPU: Fact.observed("NVIDIA H100", "s"), FactName.GPU_COUNT: Fact.observed(2, "s")}
     seen = [ArmEnvironment(arm=arm, launches=["0-a"], facts=facts) for arm in ("none", "eagle3")]
     summary = summary_of(*CELLS).model_copy(update={"arm_environments": seen})
@@ -131,8 +136,8 @@ def test_a_price_is_looked_up_by_the_product_that_was_seen() -> None:
         priced(Prices(gpu_hour={"NVIDIA A100": 1.0}))
 
 
-def test_launches_with_unlike_numbers_of_gpus_have_no_price() -> None:
-    """Their median of 1.5 is not 1."""
+def test_launches_with_different_gpu_counts_have_no_price() -> None:
+    """Their median of 1.5 must not be rounded to 1."""
     facts = {
         FactName.GPU: Fact.observed("NVIDIA H100", "s"),
         FactName.GPU_COUNT: Fact.observed(1.5, "the median of 2 launches"),
@@ -147,48 +152,48 @@ DRAFTER = {"name": "eagle3", "method": "eagle3", "model": "e"}
 
 
 @pytest.mark.parametrize(
-    ("prices", "said"),
+    ("prices", "message"),
     [
         (Prices(), r"prices.gpuHour: has no price for a GPU"),
         (Prices(gpu_hour={"*": 1.0}, training={"medusa": 5}), r"prices.training.medusa: the run has no such arm"),
         (Prices(gpu_hour={"*": 1.0}, training={"eagle3": 5}), r"prices.requestsUntilRetrain: needed for the training"),
     ],
 )
-def test_what_is_lacking_is_named(prices: Prices, said: str) -> None:
-    with pytest.raises(InvalidSpec, match=said):
+def test_missing_price_is_rejected_with_its_field(prices: Prices, message: str) -> None:
+    with pytest.raises(InvalidSpec, match=message):
         decide(*CELLS, prices=prices)
 
 
-def test_cost_without_prices_and_gpus_without_a_number_are_refused() -> None:
+def test_cost_without_prices_or_gpu_count_is_rejected() -> None:
     with pytest.raises(InvalidSpec, match="there are no defaults"):
         recommend(ON_GPUS, summary_of(*CELLS), RecommendationRequest(Objective.COST))
     with pytest.raises(InvalidSpec, match="it is not known how many GPUs"):
         recommend(plan_of(), summary_of(*CELLS), RecommendationRequest(prices=PRICE))
-    told = PRICE.model_copy(update={"gpus": 8})
+    prices = PRICE.model_copy(update={"gpus": 8})
     assert (
-        recommend(plan_of(), summary_of(*CELLS), RecommendationRequest(prices=told)).prices
+        recommend(plan_of(), summary_of(*CELLS), RecommendationRequest(prices=prices)).prices
         == "2.5 USD a GPU-hour x 8 GPUs"
     )
 
 
-def test_prices_say_what_was_saved_whatever_the_objective() -> None:
+def test_savings_are_reported_for_every_objective() -> None:
     found = recommend(ON_GPUS, summary_of(*CELLS), RecommendationRequest(prices=PRICE))
-    assert value(of(found, "eagle3"), "cost_saved") == pytest.approx(1 - 1 / 1.6)
+    assert value(candidate_of(found, "eagle3"), "cost_saved") == pytest.approx(1 - 1 / 1.6)
 
 
-def test_a_price_that_no_coin_can_pay_is_refused() -> None:
-    """Costs made of it are 0, and are divided by."""
+def test_price_near_zero_is_rejected() -> None:
+    """It would give costs of 0, by which other figures are divided."""
     with pytest.raises(ValidationError, match="greater than or equal to"):
         Prices(machine_hour=1e-320)
 
 
-@pytest.mark.parametrize(("joules", "said"), [(0.5, "are in the run's report"), (None, "are missing")])
-def test_joules_are_called_missing_only_where_they_are(joules: float | None, said: str) -> None:
+@pytest.mark.parametrize(("joules", "expected"), [(0.5, "are in the run's report"), (None, "are missing")])
+def test_joules_are_reported_missing_only_if_absent(joules: float | None, expected: str) -> None:
     summary = summary_of(*CELLS)
-    told = figure(joules, unit="J/token")
-    cells = [each.model_copy(update={"figures": {**each.figures, JOULES: told}}) for each in summary.cells]
+    joules_per_token = figure(joules, unit="J/token")
+    cells = [each.model_copy(update={"figures": {**each.figures, JOULES: joules_per_token}}) for each in summary.cells]
     found = recommend(
         ON_GPUS, summary.model_copy(update={"cells": cells}), RecommendationRequest(Objective.COST, prices=PRICE)
     )
     (limit,) = [each for each in found.limits if each.startswith("Joules")]
-    assert said in limit
+    assert expected in limit

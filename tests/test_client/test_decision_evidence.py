@@ -29,8 +29,8 @@ HALVES = st.floats(0.001, 1)
 
 
 @pytest.mark.parametrize(("run_noise", "spread"), [(0.0, 0.3), (0.1, 0.02)])
-def test_the_p_value_is_the_one_used_for_the_conclusion(run_noise: float, spread: float) -> None:
-    """With quiet runs and with noisy ones."""
+def test_p_value_is_the_one_used_for_the_conclusion(run_noise: float, spread: float) -> None:
+    """Holds for runs with and without run noise."""
     _, after = TwoResults(run_noise=run_noise, spread=spread, slower=1.6).measured(3)
     assert after.pairs is not None
     made = paired_speedup(SPEEDUP, after.pairs, 1)
@@ -39,16 +39,14 @@ def test_the_p_value_is_the_one_used_for_the_conclusion(run_noise: float, spread
 
 
 @given(RATIOS, HALVES, st.integers(1, 200))
-def test_a_p_value_is_below_5_percent_exactly_if_the_interval_excludes_1(
-    value: float, half: float, freedom: int
-) -> None:
+def test_p_value_is_below_5_percent_exactly_if_the_interval_excludes_1(value: float, half: float, freedom: int) -> None:
     p = ratio_p_value(figure(value, half), freedom)
     assert p is not None
     if abs(abs(math.log(value)) - half) > 1e-9:
         assert (p < 0.05) == (abs(math.log(value)) > half)
 
 
-def test_degrees_of_freedom_are_those_of_the_interval_else_n_minus_1() -> None:
+def test_degrees_of_freedom_are_the_intervals_or_n_minus_1() -> None:
     unpaired = figure(1.1)
     assert unpaired.interval is not None
     paired = unpaired.model_copy(update={"interval": unpaired.interval.model_copy(update={"freedom": 2.5})})
@@ -56,7 +54,7 @@ def test_degrees_of_freedom_are_those_of_the_interval_else_n_minus_1() -> None:
 
 
 @given(RATIOS, HALVES, RATIOS, HALVES)
-def test_the_interval_of_a_quotient_combines_both(over: float, half: float, under: float, other: float) -> None:
+def test_interval_of_a_quotient_combines_both(over: float, half: float, under: float, other: float) -> None:
     found = figure_ratio(figure(over, half), figure(under, other), "d")
     assert found is not None
     assert found.interval is not None
@@ -65,7 +63,7 @@ def test_the_interval_of_a_quotient_combines_both(over: float, half: float, unde
     assert math.log(found.interval.high / found.interval.low) == pytest.approx(2 * reach)
 
 
-def test_without_an_interval_or_a_value_nothing_is_made_up() -> None:
+def test_missing_interval_or_value_stays_missing() -> None:
     bare = figure_ratio(figure(2.0, None), figure(1.0), "d")
     assert bare is not None
     assert (bare.value, bare.interval) == (2.0, None)
@@ -74,7 +72,7 @@ def test_without_an_interval_or_a_value_nothing_is_made_up() -> None:
     assert not is_larger(figure(9.0, None), figure(1.0))
 
 
-def test_a_falling_function_turns_the_bounds_around() -> None:
+def test_decreasing_function_swaps_the_bounds() -> None:
     found = map_figure(figure(2.0, 0.1), lambda ratio: 1 / ratio, "x", "d")
     assert found.interval is not None
     assert found.value == 0.5
@@ -82,21 +80,21 @@ def test_a_falling_function_turns_the_bounds_around() -> None:
 
 
 @pytest.mark.draws
-def test_the_interval_of_a_quotient_holds_the_true_one_in_95_of_100() -> None:
-    """Throughputs of five repeats on both sides, t intervals each; the true quotient is known."""
+def test_interval_of_a_quotient_covers_the_truth() -> None:
+    """Throughputs of five repeats per side with t intervals, and a known true quotient."""
     rng = np.random.default_rng(5)
     covered = 0
     for _ in range(2000):
         sides = [np.exp(rng.normal(math.log(mean), 0.05, 5)) for mean in (150.0, 100.0)]
-        told = []
+        sides_with_intervals = []
         for rates in sides:
             bounds = t_bounds(float(rates.mean()), rates)
             assert bounds is not None
             made = figure(float(rates.mean()))
             assert made.interval is not None
             interval = made.interval.model_copy(update={"low": bounds.low, "high": bounds.high})
-            told.append(made.model_copy(update={"interval": interval}))
-        found = figure_ratio(told[0], told[1], "d")
+            sides_with_intervals.append(made.model_copy(update={"interval": interval}))
+        found = figure_ratio(sides_with_intervals[0], sides_with_intervals[1], "d")
         assert found is not None
         assert found.interval is not None
         covered += found.interval.low <= 1.5 <= found.interval.high
@@ -104,7 +102,7 @@ def test_the_interval_of_a_quotient_holds_the_true_one_in_95_of_100() -> None:
 
 
 def drawn(rng: np.random.Generator, truth: float, arm: str, load: int) -> Given:
-    """Four repeats' log gains about the truth, as the t interval over them tells it."""
+    """Return the mean of four log gains around the truth, with their t interval."""
     values = rng.normal(math.log(truth), 0.04, 4)
     bounds = t_bounds(float(values.mean()), values)
     assert bounds is not None
@@ -112,13 +110,13 @@ def drawn(rng: np.random.Generator, truth: float, arm: str, load: int) -> Given:
     return Given(arm, load, tps=100.0 * load, gain=gain, half=(bounds.high - bounds.low) / 2, repeats=4)
 
 
-def found_of(rng: np.random.Generator, truth: float) -> list[RecommendationAnswer]:
-    """The answers at three loads of two arms that are `truth` times as fast."""
+def recommendations_of(rng: np.random.Generator, truth: float) -> list[RecommendationAnswer]:
+    """Return the recommendation at each of three loads for two arms that are `truth` times as fast."""
     arms, loads = ("eagle3", "ngram"), (1, 8, 32)
     cells = [Given("none", load, tps=100.0 * load, repeats=4) for load in loads]
     cells += [drawn(rng, truth, arm, load) for load in loads for arm in arms]
     by_repeats = [each.cell for each in cells]
-    told = [
+    with_repeat_intervals = [
         cell
         if cell.speedup is None or cell.speedup.interval is None
         else cell.model_copy(
@@ -134,21 +132,21 @@ def found_of(rng: np.random.Generator, truth: float) -> list[RecommendationAnswe
         )
         for cell in by_repeats
     ]
-    summary = summary_of(*cells).model_copy(update={"cells": told})
+    summary = summary_of(*cells).model_copy(update={"cells": with_repeat_intervals})
     (choice,) = recommend(plan_of(), summary, RecommendationRequest()).choices
     return [each.answer for each in choice.at_each_load]
 
 
 @pytest.mark.draws
-def test_where_no_drafter_is_faster_one_is_recommended_in_at_most_5_of_100_runs() -> None:
-    """Six comparisons a run: without Holm's correction it would be one run in eight."""
+def test_equal_arms_lead_to_a_recommendation_in_at_most_5_percent_of_runs() -> None:
+    """A run has six comparisons; without Holm's correction it would be one run in eight."""
     rng = np.random.default_rng(11)
-    wrong = sum(RecommendationAnswer.DRAFTER in found_of(rng, 1.0) for _ in range(300))
+    wrong = sum(RecommendationAnswer.DRAFTER in recommendations_of(rng, 1.0) for _ in range(300))
     assert wrong / 300 <= 0.05 + 2 * math.sqrt(0.05 * 0.95 / 300)
 
 
 @pytest.mark.draws
-def test_where_all_are_much_faster_a_drafter_is_recommended_nearly_always() -> None:
+def test_much_faster_arms_are_recommended_nearly_always() -> None:
     rng = np.random.default_rng(12)
-    right = sum(found_of(rng, 1.6) == [RecommendationAnswer.DRAFTER] * 3 for _ in range(200))
+    right = sum(recommendations_of(rng, 1.6) == [RecommendationAnswer.DRAFTER] * 3 for _ in range(200))
     assert right / 200 >= 0.9

@@ -1,4 +1,4 @@
-"""Rules of thumb beside what was measured: what falls under them, and what the intervals say of them."""
+"""Rules of thumb compared with measurements: which cells they apply to, and their verdicts."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def reading(rule: str, *cells: Given, plan: Plan = PLAN, summary: RunSummary | N
 
 
 @pytest.mark.parametrize(
-    ("rule", "cell", "said"),
+    ("rule", "cell", "expected"),
     [
         ("acceptance-under-55", Given("ngram", gain=0.9, acceptance=0.4), AGREES),
         ("acceptance-under-55", Given("ngram", gain=1.5, acceptance=0.4), CONTRADICTS),
@@ -44,9 +44,9 @@ def reading(rule: str, *cells: Given, plan: Plan = PLAN, summary: RunSummary | N
         ("concurrency-64", Given("ngram", 64, gain=1.3, repeats=2), UNCLEAR),
     ],
 )
-def test_a_rule_is_held_against_the_speed_up_of_each_cell(rule: str, cell: Given, said: RuleVerdict) -> None:
+def test_rule_is_compared_with_the_speedup_of_each_cell(rule: str, cell: Given, expected: RuleVerdict) -> None:
     found = reading(rule, Given("none", cell.load), cell)
-    assert (found.verdict, len(found.cases)) == (said, 1)
+    assert (found.verdict, len(found.cases)) == (expected, 1)
     assert found.cases[0].measured.startswith(f"{cell.gain:.2f}x")
 
 
@@ -62,7 +62,7 @@ def test_a_rule_is_held_against_the_speed_up_of_each_cell(rule: str, cell: Given
         ("temperature-over-1", Given("ngram", gain=2.5)),
     ],
 )
-def test_what_does_not_fall_under_a_rule_says_nothing_of_it(rule: str, cell: Given) -> None:
+def test_rule_does_not_apply_to_cells_outside_its_condition(rule: str, cell: Given) -> None:
     found = reading(rule, Given("none", cell.load), cell)
     assert (found.verdict, found.cases) == (RuleVerdict.NOT_APPLICABLE, [])
     assert found.reason
@@ -73,7 +73,7 @@ def test_one_contradiction_is_enough() -> None:
     assert reading("concurrency-64", *cells).verdict is CONTRADICTS
 
 
-def test_temperature_is_the_workloads() -> None:
+def test_temperature_is_taken_from_the_workload() -> None:
     (workload,) = PLAN.workloads
     sampling = workload.sampling.model_copy(update={"temperature": 1.2})
     hot = [workload.model_copy(update={"sampling": sampling})]
@@ -89,7 +89,7 @@ def test_draft_lengths_are_compared_with_each_other() -> None:
     assert found.cases[0].measured == "1.29x [1.23, 1.34]"
 
 
-def test_chains_are_compared_with_trees_at_a_batch() -> None:
+def test_chains_are_compared_with_trees_at_the_same_batch() -> None:
     plan = plan_of([CHAIN, TREE])
     cells = [Given("tree", 64, gain=0.58), Given("eagle3", 64, gain=1.31), Given("tree", 1, gain=1.85)]
     assert reading("chain-over-tree", *cells, plan=plan).verdict is AGREES
@@ -97,7 +97,7 @@ def test_chains_are_compared_with_trees_at_a_batch() -> None:
     assert reading("big-tree-at-64", Given("tree", 64, gain=1.2), plan=plan).verdict is CONTRADICTS
 
 
-def test_eagle3_is_compared_with_the_others_at_the_same_load_alone() -> None:
+def test_eagle3_is_compared_with_others_only_at_the_same_load() -> None:
     cells = [Given("eagle3", 1, gain=1.4), Given("ngram", 1, gain=1.8), Given("ngram", 8, gain=1.1)]
     found = reading("eagle3-all-round", *cells)
     assert [case.arm for case in found.cases] == ["eagle3 over ngram"]
@@ -105,28 +105,26 @@ def test_eagle3_is_compared_with_the_others_at_the_same_load_alone() -> None:
 
 
 @pytest.mark.parametrize(("share", "applies"), [(5, False), (20, True), (80, False)])
-def test_a_draft_models_size_is_what_the_engine_told(share: int, applies: bool) -> None:
-    told: dict[str, Any] = {FactName.WEIGHTS_BYTES: 1e9, FactName.DRAFTER_WEIGHTS_BYTES: 1e9 / share}
+def test_draft_model_size_is_the_ratio_of_reported_weights(share: int, applies: bool) -> None:
+    sizes: dict[str, Any] = {FactName.WEIGHTS_BYTES: 1e9, FactName.DRAFTER_WEIGHTS_BYTES: 1e9 / share}
     seen = ArmEnvironment(
-        arm="draft", launches=[], facts={name: Fact.observed(value, "s") for name, value in told.items()}
+        arm="draft", launches=[], facts={name: Fact.observed(value, "s") for name, value in sizes.items()}
     )
     summary = summary_of(Given("draft", gain=1.5)).model_copy(update={"arm_environments": [seen]})
     found = reading("draft-model-size", plan=plan_of([DRAFT]), summary=summary)
     assert bool(found.cases) == applies
 
 
-def test_each_rule_has_a_name_of_its_own_a_source_and_a_way_to_be_judged_or_a_reason_why_not() -> None:
+def test_each_rule_has_a_unique_name_a_source_and_one_kind_of_evaluation() -> None:
     assert len({rule.name for rule in RULES}) == len(RULES)
     for rule in RULES:
-        ways = [rule.condition is not None, rule.pairs is not None, bool(rule.unmeasured)]
+        kinds = [rule.condition is not None, rule.pairs is not None, bool(rule.unmeasured)]
         assert rule.source
-        assert ways.count(True) == 1, rule.name
+        assert kinds.count(True) == 1, rule.name
 
 
 @given(st.floats(0, 5), st.floats(0, 5), st.floats(0.01, 5), st.floats(0, 1))
-def test_a_range_agrees_with_what_lies_in_it_and_contradicts_what_lies_beside_it(
-    low: float, width: float, at: float, half: float
-) -> None:
+def test_ratio_range_verdict_matches_the_interval(low: float, width: float, at: float, half: float) -> None:
     found = RatioRange(low, low + width, "w").verdict(at - half, at + half)
     if found is AGREES:
         assert low <= at <= low + width

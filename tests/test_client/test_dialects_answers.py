@@ -1,4 +1,4 @@
-"""What dialects ask for, and how they read answers that are whole, odd or broken."""
+"""Requests that dialects build, and how they parse complete, odd and broken answers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TENSORRT_LLM = DIALECTS[EngineKind.TENSORRT_LLM]
 ALL = pytest.mark.parametrize(
     "dialect", [VLLM, LLAMA, SGLANG, TENSORRT_LLM], ids=["vllm", "llama.cpp", "sglang", "tensorrt-llm"]
 )
-ASK = CompletionRequest(
+REQUEST = CompletionRequest(
     model="m",
     messages=(ChatMessage("system", "be brief"), ChatMessage("user", "hi")),
     sampling=Sampling(temperature=0.5, top_p=0.9, seed=1),
@@ -52,7 +52,7 @@ def test_every_engine_kind_has_a_dialect_of_its_kind() -> None:
 
 
 @pytest.mark.parametrize("name", list(DialectName))
-def test_an_endpoint_speaks_what_it_is_said_to_speak(name: DialectName) -> None:
+def test_external_endpoint_uses_its_configured_dialect(name: DialectName) -> None:
     engine = Engine(kind=EngineKind.EXTERNAL, endpoint="http://127.0.0.1:1", dialect=name)
     own = {DialectName.OPENAI: EngineKind.EXTERNAL}.get(name) or EngineKind(str(name))
     assert type(dialect_of(engine)) is type(DIALECTS[own])
@@ -60,20 +60,20 @@ def test_an_endpoint_speaks_what_it_is_said_to_speak(name: DialectName) -> None:
 
 
 @pytest.mark.parametrize("name", SIMULATED_DIALECTS)
-def test_the_simulator_speaks_whose_answers_it_imitates(name: DialectName) -> None:
+def test_simulator_uses_the_dialect_it_imitates(name: DialectName) -> None:
     dialect = dialect_of(Engine(kind=EngineKind.SIMULATOR, dialect=name))
     assert type(dialect) is type(DIALECTS[EngineKind(str(name))])
     assert dialect.kind is EngineKind.SIMULATOR
     assert type(dialect_of(Engine(kind=EngineKind.SIMULATOR))) is type(VLLM)
 
 
-def test_a_research_runtime_speaks_vllms_wire() -> None:
+def test_research_runtime_uses_the_vllm_dialect() -> None:
     assert type(DIALECTS[EngineKind.TRANSFORMERS]) is type(VLLM)
 
 
 @ALL
-def test_a_body_asks_for_a_stream_with_usage_and_leaves_no_sampling_to_the_engine(dialect: Dialect) -> None:
-    body = dialect.body(ASK)
+def test_request_body_streams_with_usage_and_sets_all_sampling(dialect: Dialect) -> None:
+    body = dialect.body(REQUEST)
     assert body["messages"] == [{"role": "system", "content": "be brief"}, {"role": "user", "content": "hi"}]
     assert body.items() >= {"model": "m", "seed": 99, "temperature": 0.5, "top_p": 0.9, "max_tokens": 32}.items()
     assert body["ignore_eos"] is True
@@ -84,15 +84,15 @@ def test_a_body_asks_for_a_stream_with_usage_and_leaves_no_sampling_to_the_engin
 
 
 @ALL
-def test_a_whole_answer_is_asked_for_without_anything_that_belongs_to_a_stream(dialect: Dialect) -> None:
-    body = dialect.body(replace(ASK, output=Output(max_tokens=32, stream=False)))
+def test_unstreamed_request_body_has_no_stream_options(dialect: Dialect) -> None:
+    body = dialect.body(replace(REQUEST, output=Output(max_tokens=32, stream=False)))
     assert body["stream"] is False
     assert not {"stream_options", "timings_per_token"} & set(body)
 
 
 @pytest.mark.parametrize("dialect", [VLLM, LLAMA, SGLANG, TENSORRT_LLM, DIALECTS_BY_NAME[DialectName.OPENAI]])
-def test_token_ids_are_sent_as_they_are_past_the_chat_template(dialect: Dialect) -> None:
-    body = dialect.body(replace(ASK, messages=(ChatMessage("user", "", (5, 6, 7)),)))
+def test_token_ids_are_sent_unchanged_past_the_chat_template(dialect: Dialect) -> None:
+    body = dialect.body(replace(REQUEST, messages=(ChatMessage("user", "", (5, 6, 7)),)))
     assert body["prompt"] == [5, 6, 7]
     assert "messages" not in body
     assert dialect.tokens_path == "/v1/completions"
@@ -102,53 +102,56 @@ IDS = (ChatMessage("system", "be brief"), ChatMessage("user", "hi", (5, 6, 7)))
 
 
 @pytest.mark.parametrize("dialect", [VLLM, LLAMA, SGLANG, TENSORRT_LLM, DIALECTS_BY_NAME[DialectName.OPENAI]])
-def test_what_the_client_rendered_is_sent_as_token_ids(dialect: Dialect) -> None:
-    body = dialect.body(replace(ASK, messages=IDS))
+def test_client_rendered_prompt_is_sent_as_token_ids(dialect: Dialect) -> None:
+    body = dialect.body(replace(REQUEST, messages=IDS))
     assert body["prompt"] == [5, 6, 7]
     assert "messages" not in body
     assert not {"skip_special_tokens", "preserved_tokens"} & set(body)
 
 
-def test_an_engine_is_asked_to_keep_the_markers_of_thought_where_it_knows_how() -> None:
-    ask = replace(ASK, messages=IDS, markers=("<|channel|>",))
+def test_engines_that_support_it_are_requested_to_keep_reasoning_markers() -> None:
+    request = replace(REQUEST, messages=IDS, markers=("<|channel|>",))
     for dialect in (VLLM, SGLANG, TENSORRT_LLM):
-        assert dialect.body(ask)["skip_special_tokens"] is False
+        assert dialect.body(request)["skip_special_tokens"] is False
         assert dialect.keeps_special_tokens
-    assert LLAMA.body(ask)["preserved_tokens"] == ["<|channel|>"]
+    assert LLAMA.body(request)["preserved_tokens"] == ["<|channel|>"]
     for dialect in (DIALECTS_BY_NAME[DialectName.OPENAI], DIALECTS[EngineKind.TRANSFORMERS]):
-        assert (dialect.body(ask), dialect.keeps_special_tokens) == (dialect.body(replace(ask, markers=())), False)
+        assert (dialect.body(request), dialect.keeps_special_tokens) == (
+            dialect.body(replace(request, markers=())),
+            False,
+        )
 
 
-def test_chunks_of_a_completion_carry_their_text_beside_the_reason() -> None:
+def test_completion_chunk_with_text_and_finish_reason_is_read() -> None:
     chunks = vllm(THREE)
     for chunk in chunks[:-1]:
         chunk["choices"] = [{"index": 0, "text": chunk["choices"][0]["delta"]["content"], "finish_reason": "stop"}]
     assert run_to_completion(VLLM.read(as_events(chunks), drafting=True)).text == "word " * 4
 
 
-def test_each_dialect_asks_for_what_tells_tokens_chunk_by_chunk() -> None:
+def test_each_dialect_requests_token_counts_per_chunk() -> None:
     for dialect in (VLLM, SGLANG, TENSORRT_LLM):
-        assert dialect.body(ASK)["stream_options"]["continuous_usage_stats"] is True
-    assert LLAMA.body(ASK)["timings_per_token"] is True
+        assert dialect.body(REQUEST)["stream_options"]["continuous_usage_stats"] is True
+    assert LLAMA.body(REQUEST)["timings_per_token"] is True
 
 
-def test_llama_is_told_not_to_keep_prompts() -> None:
-    assert LLAMA.body(ASK)["cache_prompt"] is False
+def test_llama_cpp_prompt_cache_is_disabled() -> None:
+    assert LLAMA.body(REQUEST)["cache_prompt"] is False
 
 
 @ALL
-def test_text_times_usage_and_reason_are_read(dialect: Dialect) -> None:
+def test_text_times_usage_and_finish_reason_are_read(dialect: Dialect) -> None:
     answer = run_to_completion(dialect.read(as_events(chunks_of(dialect)), drafting=True))
     assert answer.text == "word " * 4
     assert (answer.input_tokens, answer.output_tokens) == (7, 4)
-    assert answer.cached_tokens == {SGLANG: None}.get(dialect, 0), "SGLang tells of hits alone"
+    assert answer.cached_tokens == {SGLANG: None}.get(dialect, 0), "SGLang reports cache hits only"
     assert answer.finish_reason == "length"
     assert answer.fingerprint == {VLLM: "vllm-test", LLAMA: "b0-test"}.get(dialect)
     times = [chunk.ns for chunk in answer.content]
-    assert times == list(range(1, len(times) + 1)), "the role's chunk is no content"
+    assert times == list(range(1, len(times) + 1)), "the role chunk is not content"
 
 
-def test_tokens_without_text_are_content_when_the_engine_counts_them() -> None:
+def test_chunk_without_text_is_content_when_tokens_are_counted() -> None:
     chunks = vllm(DecodedAnswer((StreamStep(), StreamStep())))
     chunks[3]["choices"][0]["delta"]["content"] = ""
     assert run_to_completion(VLLM.read(as_events(chunks), drafting=False)).content == (
@@ -158,14 +161,14 @@ def test_tokens_without_text_are_content_when_the_engine_counts_them() -> None:
     )
 
 
-def test_tokens_of_a_chunk_are_missing_where_the_engine_does_not_count_them() -> None:
+def test_chunk_tokens_are_missing_when_the_engine_does_not_count_them() -> None:
     answer = run_to_completion(VLLM.read(as_events(vllm(THREE, continuous=False)), drafting=True))
     assert {chunk.tokens for chunk in answer.content} == {None}
     assert answer.output_tokens_client is None
     assert answer.output_tokens == 4
 
 
-def test_a_llama_token_that_ends_the_text_is_counted_on_the_chunk_that_says_so() -> None:
+def test_llama_cpp_final_token_counts_on_the_finish_chunk() -> None:
     answer = run_to_completion(
         LLAMA.read(as_events(llama(DecodedAnswer((StreamStep(), StreamStep())), ends_itself=True)), drafting=False)
     )
@@ -173,7 +176,7 @@ def test_a_llama_token_that_ends_the_text_is_counted_on_the_chunk_that_says_so()
     assert answer.finish_reason == "stop"
 
 
-def test_llama_tokens_that_never_came_are_not_made_up() -> None:
+def test_llama_cpp_missing_tokens_are_not_invented() -> None:
     chunks = llama(DecodedAnswer(tuple(StreamStep() for _ in range(9))))
     del chunks[2:8]
     chunks[-1]["usage"]["completion_tokens"] = 15
@@ -181,7 +184,7 @@ def test_llama_tokens_that_never_came_are_not_made_up() -> None:
     assert (answer.output_tokens, answer.output_tokens_client) == (15, 10)
 
 
-def test_llama_without_running_totals_is_one_token_a_chunk() -> None:
+def test_llama_cpp_without_running_totals_counts_one_token_per_chunk() -> None:
     chunks = [{name: value for name, value in chunk.items() if name != "timings"} for chunk in llama(THREE)]
     answer = run_to_completion(LLAMA.read(as_events(chunks), drafting=True))
     assert answer.output_tokens_client == 4
@@ -189,7 +192,7 @@ def test_llama_without_running_totals_is_one_token_a_chunk() -> None:
 
 
 @ALL
-def test_reasoning_is_content_and_not_the_reply(dialect: Dialect) -> None:
+def test_reasoning_is_content_but_not_part_of_the_text(dialect: Dialect) -> None:
     chunks = chunks_of(dialect)
     chunks[1]["choices"][0]["delta"] = {"reasoning_content": "hm"}
     answer = run_to_completion(dialect.read(as_events(chunks), drafting=True))
@@ -199,7 +202,7 @@ def test_reasoning_is_content_and_not_the_reply(dialect: Dialect) -> None:
 
 
 @ALL
-def test_thoughts_before_the_answer_are_counted_and_calls_of_tools_are_none(dialect: Dialect) -> None:
+def test_reasoning_tokens_count_before_the_answer_and_exclude_tool_calls(dialect: Dialect) -> None:
     def thoughts(*deltas: dict[str, Any]) -> int | None:
         chunks = chunks_of(dialect)
         for chunk, delta in zip(chunks[1:], deltas, strict=False):
@@ -216,18 +219,20 @@ def test_thoughts_before_the_answer_are_counted_and_calls_of_tools_are_none(dial
     assert thoughts() == 0
     assert thoughts({"reasoning_content": "hm"}) == sizes(1)
     assert thoughts({"reasoning": "hm"}, {"reasoning": "so"}) == sizes(2)
-    assert thoughts({"content": "Yes"}, {"reasoning_content": "hm"}) == 0, "what comes after the answer began is answer"
+    assert thoughts({"content": "Yes"}, {"reasoning_content": "hm"}) == 0, (
+        "reasoning after the answer started counts as answer"
+    )
     assert thoughts({"tool_calls": [{"function": {"name": "f"}}]}) == 0
 
 
-def test_thoughts_are_not_counted_where_chunks_tell_no_tokens() -> None:
+def test_reasoning_tokens_are_unknown_without_tokens_per_chunk() -> None:
     chunks = vllm(THREE, continuous=False)
     chunks[1]["choices"][0]["delta"] = {"reasoning_content": "hm"}
     assert run_to_completion(VLLM.read(as_events(chunks), drafting=True)).reasoning_tokens is None
 
 
 @ALL
-def test_a_character_that_was_cut_in_two_is_made_whole(dialect: Dialect) -> None:
+def test_split_surrogate_pair_is_joined(dialect: Dialect) -> None:
     chunks = chunks_of(dialect)
     chunks[1]["choices"][0]["delta"]["content"] = "\ud83d"
     chunks[2]["choices"][0]["delta"]["content"] = "\ude00"
@@ -235,19 +240,19 @@ def test_a_character_that_was_cut_in_two_is_made_whole(dialect: Dialect) -> None
 
 
 @ALL
-def test_a_stream_without_its_end_is_truncated(dialect: Dialect) -> None:
+def test_stream_without_its_end_is_truncated(dialect: Dialect) -> None:
     assert refusal(dialect, chunks_of(dialect), done=False)[0] is ErrorClass.TRUNCATED_STREAM
     assert refusal(dialect, [], done=False)[0] is ErrorClass.TRUNCATED_STREAM
 
 
 @ALL
-def test_a_stream_without_usage_is_truncated(dialect: Dialect) -> None:
+def test_stream_without_usage_is_truncated(dialect: Dialect) -> None:
     chunks = [{name: value for name, value in chunk.items() if name != "usage"} for chunk in chunks_of(dialect)]
     assert refusal(dialect, chunks)[0] is ErrorClass.TRUNCATED_STREAM
 
 
 @ALL
-def test_a_stream_without_a_finish_reason_is_truncated(dialect: Dialect) -> None:
+def test_stream_without_a_finish_reason_is_truncated(dialect: Dialect) -> None:
     chunks = chunks_of(dialect)
     for choice in (choice for chunk in chunks for choice in chunk["choices"]):
         choice["finish_reason"] = None
@@ -256,7 +261,7 @@ def test_a_stream_without_a_finish_reason_is_truncated(dialect: Dialect) -> None
 
 @ALL
 @pytest.mark.parametrize(
-    ("error", "wanted"),
+    ("error", "expected_class"),
     [
         ({"message": "EngineCore died", "code": 500}, ErrorClass.HTTP_5XX),
         ({"message": "EngineCore died"}, ErrorClass.HTTP_5XX),
@@ -264,8 +269,13 @@ def test_a_stream_without_a_finish_reason_is_truncated(dialect: Dialect) -> None
         ("EngineCore died", ErrorClass.HTTP_5XX),
     ],
 )
-def test_an_error_in_mid_stream_is_told_in_the_engines_words(dialect: Dialect, error: Any, wanted: ErrorClass) -> None:
-    assert refusal(dialect, [*chunks_of(dialect)[:2], {"error": error}]) == (wanted, "in mid-stream: EngineCore died")
+def test_mid_stream_error_contains_the_engines_message(
+    dialect: Dialect, error: Any, expected_class: ErrorClass
+) -> None:
+    assert refusal(dialect, [*chunks_of(dialect)[:2], {"error": error}]) == (
+        expected_class,
+        "in mid-stream: EngineCore died",
+    )
 
 
 @ALL
@@ -276,14 +286,14 @@ def test_an_error_in_mid_stream_is_told_in_the_engines_words(dialect: Dialect, e
         *('{"choices": [{"delta": {"content": 3}}]}', "[" * 100_000),
     ],
 )
-def test_a_chunk_that_is_no_chunk_is_malformed(dialect: Dialect, data: str) -> None:
+def test_invalid_chunk_is_malformed(dialect: Dialect, data: str) -> None:
     with pytest.raises(BadAnswer) as caught:
         run_to_completion(dialect.read([SseEvent(0, data), SseEvent(1, "[DONE]")], drafting=True))
     assert caught.value.error_class is ErrorClass.MALFORMED
 
 
 @ALL
-def test_counts_that_go_backwards_are_malformed(dialect: Dialect) -> None:
+def test_decreasing_counts_are_malformed(dialect: Dialect) -> None:
     chunks = chunks_of(dialect)
     chunks[2], chunks[3] = chunks[3], chunks[2]
     assert refusal(dialect, chunks)[0] is ErrorClass.MALFORMED
@@ -300,7 +310,7 @@ CHUNKS = st.lists(st.dictionaries(st.sampled_from(KEYS), JSON, max_size=4), max_
 
 @ALL
 @given(strange=CHUNKS, place=st.integers(0, 6), drafting=st.booleans())
-def test_no_json_makes_a_dialect_stumble(
+def test_arbitrary_json_never_crashes_a_dialect(
     dialect: Dialect, strange: list[dict[str, Any]], place: int, drafting: bool
 ) -> None:
     chunks = chunks_of(dialect)
@@ -318,16 +328,16 @@ def test_no_json_makes_a_dialect_stumble(
     ["num_spec_steps", "num_draft_tokens", "num_accepted_draft_tokens", "per_step_accepted", "predicted_n", "draft_n",
      "draft_n_accepted", "cache_n"]), st.integers(-3, 9) | st.lists(st.integers(-1, 5), max_size=4) | st.none(),
 ))  # fmt: skip
-def test_no_counts_make_a_dialect_stumble_or_tell_less_than_nothing(dialect: Dialect, block: dict[str, Any]) -> None:
+def test_arbitrary_counts_never_crash_a_dialect_or_become_negative(dialect: Dialect, block: dict[str, Any]) -> None:
     chunks = chunks_of(dialect)
     chunks[-1]["metrics"] = {"speculative_decoding": block}
     chunks[-1]["timings"] = block
     acceptance = run_to_completion(dialect.read(as_events(chunks), drafting=True)).acceptance
-    told = (acceptance.steps, acceptance.draft_steps, acceptance.drafted_tokens, acceptance.accepted_tokens)
-    assert all(count is None or count >= 0 for count in (*told, *(acceptance.step_accepted or ())))
+    totals = (acceptance.steps, acceptance.draft_steps, acceptance.drafted_tokens, acceptance.accepted_tokens)
+    assert all(count is None or count >= 0 for count in (*totals, *(acceptance.step_accepted or ())))
 
 
-def test_identity_is_what_the_engine_says_and_missing_where_it_says_nothing() -> None:
+def test_identity_is_read_from_the_engine_and_missing_without_an_answer() -> None:
     models = {"data": [{"id": "smol"}]}
     assert VLLM.identity({"/v1/models": models, "/version": {"version": "0.33.0"}}) == EngineIdentity("smol", "0.33.0")
     assert LLAMA.identity({"/v1/models": models, "/props": {"build_info": "b1"}}) == EngineIdentity("smol", "b1")
@@ -346,27 +356,27 @@ def test_identity_is_what_the_engine_says_and_missing_where_it_says_nothing() ->
 
 
 def whole(dialect: Dialect) -> dict[str, Any]:
-    """The answer that the engine would give without streaming: the last chunk's figures, and all of the text."""
+    """Return the same answer unstreamed: the last chunk's figures and the whole text."""
     *_, before, last = chunks_of(dialect)
-    told = {"avg_decoded_tokens_per_iter": 4 / 3} if dialect is TENSORRT_LLM else {}
+    extra = {"avg_decoded_tokens_per_iter": 4 / 3} if dialect is TENSORRT_LLM else {}
     message = {"role": "assistant", "content": "word " * THREE.output_tokens}
-    choice = {"index": 0, "message": message, "finish_reason": "length", **told}
+    choice = {"index": 0, "message": message, "finish_reason": "length", **extra}
     return {**last, "choices": [choice], **({"sglext": before["sglext"]} if dialect is SGLANG else {})}
 
 
 @ALL
-def test_a_whole_answer_tells_its_tokens_and_acceptance_but_no_chunks(dialect: Dialect) -> None:
+def test_unstreamed_answer_has_tokens_and_acceptance_but_no_chunks(dialect: Dialect) -> None:
     answer = dialect.read_whole(whole(dialect), drafting=True)
     assert (answer.text, answer.finish_reason) == ("word " * 4, "length")
     assert (answer.input_tokens, answer.output_tokens, answer.output_tokens_client) == (7, 4, None)
     assert answer.content == ()
-    wanted = (None, None) if dialect is TENSORRT_LLM else (2, 1)  # without chunks nothing shows what it counts
-    assert (answer.acceptance.steps, answer.acceptance.accepted_tokens) == wanted
+    expected = (None, None) if dialect is TENSORRT_LLM else (2, 1)  # without chunks the client cannot derive steps
+    assert (answer.acceptance.steps, answer.acceptance.accepted_tokens) == expected
 
 
 @ALL
 @pytest.mark.parametrize(
-    ("change", "wanted"),
+    ("change", "expected_class"),
     [
         ({"usage": None}, ErrorClass.TRUNCATED_STREAM),
         ({"choices": []}, ErrorClass.MALFORMED),
@@ -375,15 +385,15 @@ def test_a_whole_answer_tells_its_tokens_and_acceptance_but_no_chunks(dialect: D
         ({"error": {"message": "out of memory", "code": 500}}, ErrorClass.HTTP_5XX),
     ],
 )
-def test_a_whole_answer_that_cannot_be_counted_has_its_class(
-    dialect: Dialect, change: dict[str, Any], wanted: ErrorClass
+def test_unstreamed_answer_that_cannot_be_counted_has_an_error_class(
+    dialect: Dialect, change: dict[str, Any], expected_class: ErrorClass
 ) -> None:
     with pytest.raises(BadAnswer) as caught:
         dialect.read_whole({**whole(dialect), **change}, drafting=True)
-    assert caught.value.error_class is wanted
+    assert caught.value.error_class is expected_class
 
 
-def test_a_long_answer_is_read_in_slices() -> None:
+def test_long_answer_is_read_in_slices() -> None:
     long = DecodedAnswer(tuple(StreamStep() for _ in range(10 * CHUNKS_PER_SLICE)))
     slices = sum(1 for _ in VLLM.read(as_events(vllm(long)), drafting=False))
     assert slices >= 10

@@ -1,4 +1,4 @@
-"""Engines' own counters: read from their pages, and subtracted without hiding a restart."""
+"""Engine counters: parsing metrics pages, and differences that detect a restart."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def page(prefix: str, label: str = "", **values: float) -> str:
     return "\n".join(lines) + "\n"
 
 
-def test_a_vllm_page_is_read_and_its_workers_are_added_up() -> None:
+def test_vllm_page_is_read_and_its_workers_are_added_up() -> None:
     text = "process_start_time_seconds 7.5\n"
     for worker in "01":
         label = f'{{engine="{worker}",model_name="a b}}"}}'
@@ -35,21 +35,21 @@ def test_a_vllm_page_is_read_and_its_workers_are_added_up() -> None:
     assert VLLM.speculating(None, text) is True
 
 
-def test_a_vllm_baseline_has_no_counters_of_speculation() -> None:
+def test_vllm_baseline_has_no_speculation_counters() -> None:
     text = page("vllm:", '{engine="0"}', generation_tokens_total=3.0)
     assert VLLM.counters(text) == EngineCounters(output_tokens=3)
     assert VLLM.speculating(None, text) is False
     assert VLLM.speculating(None, "") is None
 
 
-def test_a_llama_page_is_read() -> None:
+def test_llama_cpp_page_is_read() -> None:
     text = page("llamacpp:", tokens_predicted_total=100, prompt_tokens_total=50, prompt_tokens_cached_total=0)
     text += page("llamacpp:spec_decode_", num_drafts_total=10, num_draft_tokens_total=30, num_accepted_tokens_total=20)
     text += 'llamacpp:spec_decode_num_accepted_tokens_per_pos_total{position="0"} 9\n'
     assert LLAMA.counters(text) == replace(SOME, started_s=None)
 
 
-def test_an_sglang_page_is_read_and_no_accepted_drafts_are_made_of_its_averages() -> None:
+def test_sglang_page_is_read_without_deriving_accepted_drafts() -> None:
     text = ""
     for streamed in ("true", "false"):
         label = f'{{engine_type="unified",is_streaming="{streamed}",model_name="m"}}'
@@ -60,7 +60,7 @@ def test_an_sglang_page_is_read_and_no_accepted_drafts_are_made_of_its_averages(
 
 
 @pytest.mark.parametrize(
-    ("state", "wanted"),
+    ("state", "expected"),
     [
         ({"speculative_algorithm": "EAGLE3"}, True),
         ({"speculative_algorithm": None}, False),
@@ -69,21 +69,21 @@ def test_an_sglang_page_is_read_and_no_accepted_drafts_are_made_of_its_averages(
         (None, None),
     ],
 )
-def test_sglang_tells_by_its_arguments_whether_it_speculates(state: object, wanted: bool | None) -> None:
-    assert SGLANG.speculating(state, "") is wanted
+def test_sglang_arguments_show_whether_it_speculates(state: object, expected: bool | None) -> None:
+    assert SGLANG.speculating(state, "") is expected
 
 
-def test_tensorrt_llm_has_no_counters_whatever_its_pages_hold() -> None:
-    """Requests are counted and tokens are not; what its iterations tell is told once, and is no running count."""
+def test_tensorrt_llm_has_no_counters() -> None:
+    """Its pages count requests but no tokens; iteration statistics are returned once and are not cumulative."""
     iterations = '[{"iter": 1, "specDecodingStats": {"numDraftTokens": 3, "numAcceptedTokens": 2}}]'
     for text in (page("", request_success_total=3), iterations, "[]", ""):
         assert TENSORRT_LLM.counters(text) == EngineCounters()
         assert TENSORRT_LLM.speculating(None, text) is None
-    assert TENSORRT_LLM.metrics_path != "/metrics", "it forgets what it has told, whoever asked"
+    assert TENSORRT_LLM.metrics_path != "/metrics", "reading its /metrics page clears the statistics"
 
 
 @pytest.mark.parametrize(
-    ("slots", "wanted"),
+    ("slots", "expected"),
     [
         ([{"speculative": True}, {"speculative": True}], True),
         ([{"speculative": True}, {"speculative": False}], False),
@@ -94,11 +94,11 @@ def test_tensorrt_llm_has_no_counters_whatever_its_pages_hold() -> None:
         ({"error": "slots are off"}, None),
     ],
 )
-def test_llama_tells_by_its_slots_whether_it_speculates(slots: object, wanted: bool | None) -> None:
-    assert LLAMA.speculating(slots, "") is wanted
+def test_llama_cpp_slots_show_whether_it_speculates(slots: object, expected: bool | None) -> None:
+    assert LLAMA.speculating(slots, "") is expected
 
 
-def test_lines_that_are_no_samples_are_passed_over() -> None:
+def test_lines_that_are_not_samples_are_skipped() -> None:
     text = 'a 1\na{x="} 3"} 2 1700000000\n\n# a 5\nb NaN\nc +Inf\nd\ne x\n{} 3\nf 1e3\n'
     assert totals_by_series(text) == {"a": 3.0, "f": 1000.0}
 
@@ -119,23 +119,23 @@ def test_exemplars_and_float_timestamps_do_not_change_a_value() -> None:
     assert VLLM.counters(text) == EngineCounters(output_tokens=100, prompt_tokens=50)
 
 
-def test_a_difference_is_what_was_counted_in_between() -> None:
+def test_difference_is_the_count_between_two_readings() -> None:
     after = EngineCounters(150, 60, 0, 12, 36, 25, started_s=7.5)
     assert counter_difference(SOME, after) == CounterDeltas(
         output_tokens=50, prompt_tokens=10, cached_tokens=0, draft_steps=2, drafted_tokens=6, accepted_tokens=5
     )
 
 
-def test_what_one_side_lacks_is_missing_and_not_0() -> None:
+def test_counter_missing_on_one_side_is_missing_in_the_difference() -> None:
     assert counter_difference(
         EngineCounters(output_tokens=1), EngineCounters(output_tokens=3, draft_steps=4)
     ) == CounterDeltas(output_tokens=2)
 
 
-def test_a_counter_that_went_backwards_is_a_restart() -> None:
+def test_decreasing_counter_is_a_restart() -> None:
     assert counter_difference(SOME, replace(SOME, output_tokens=99)).restarted
 
 
-def test_another_process_is_a_restart_even_where_its_counters_are_ahead() -> None:
+def test_different_process_start_time_is_a_restart() -> None:
     assert counter_difference(SOME, replace(SOME, output_tokens=999, started_s=8.5)).restarted
     assert not counter_difference(SOME, replace(SOME, started_s=None)).restarted

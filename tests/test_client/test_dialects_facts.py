@@ -1,4 +1,4 @@
-"""What engines tell of themselves: recorded pages where we have them, shapes from their sources where we have not."""
+"""Engine facts: recorded pages where available, otherwise shapes taken from the engines' source code."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ EVERY = {
 }.values()
 NOTHING: tuple[Any, ...] = (None, [], {}, "text", 3, {"data": []}, {"data": [None]}, [None], {"internal_states": "x"})
 
-CACHE_OF_0_32 = (  # recorded: vLLM 0.32.0 on a CPU, a baseline; labels that we do not read left out
+CACHE_OF_0_32 = (  # recorded: vLLM 0.32.0 on a CPU, a baseline; labels that are not read are left out
     'vllm:cache_config_info{_block_size_resolved="True",block_size="128",cache_dtype="auto",'
     'enable_prefix_caching="True",engine="0",gpu_memory_utilization="0.92",kv_cache_max_concurrency="22.75",'
     'kv_cache_memory_bytes="1073741824",kv_cache_size_tokens="46592",kv_offloading_size="None",num_gpu_blocks="364",'
@@ -48,7 +48,7 @@ SERVER_INFO = {  # from the source of SGLang 0.5.23 and its neighbours: argument
     "internal_states": [{"memory_usage": {"weight": 14.99, "kvcache": 48.83, "token_capacity": 400_000}}],
     "version": "0.5.23",
 }
-PROPS = {  # recorded: llama-server of xllamacpp 2026.10, the demo's target; what we do not read is left out
+PROPS = {  # recorded: llama-server of xllamacpp 2026.10, the demo's target; fields that are not read are left out
     "default_generation_settings": {"params": {"seed": 4294967295, "speculative.types": "none"}, "n_ctx": 2048},
     "total_slots": 2,
     "model_alias": "smol",
@@ -76,7 +76,7 @@ def values(facts: Mapping[FactName, Fact]) -> dict[str, Any]:
     return {name.value: fact.value for name, fact in facts.items() if fact.value is not None}
 
 
-def test_a_vllm_tells_its_cache_by_the_labels_of_its_metrics() -> None:
+def test_vllm_cache_facts_come_from_metric_labels() -> None:
     documents = {"/v1/models": MODELS, "/version": {"version": "0.32.0"}, "/metrics": info_labels(CACHE_OF_0_32)}
     facts = read(EngineKind.VLLM, documents)
     assert values(facts) == {
@@ -92,7 +92,7 @@ def test_a_vllm_tells_its_cache_by_the_labels_of_its_metrics() -> None:
     assert facts[FactName.KV_CACHE_TOKENS].source == "GET /metrics: vllm:cache_config_info.kv_cache_size_tokens"
 
 
-def test_an_older_vllm_tells_its_cache_in_blocks_and_what_it_left_open_stays_open() -> None:
+def test_older_vllm_reports_its_cache_in_blocks_and_missing_facts_stay_unknown() -> None:
     page = 'vllm:cache_config_info{block_size="16",num_gpu_blocks="100",kv_cache_memory_bytes="None"} 1.0\n'
     facts = read(EngineKind.VLLM, {"/metrics": info_labels(page)})
     assert facts[FactName.KV_CACHE_TOKENS] == Fact.observed(1600, "GET /metrics: vllm:cache_config_info")
@@ -101,11 +101,11 @@ def test_an_older_vllm_tells_its_cache_in_blocks_and_what_it_left_open_stays_ope
     assert facts[FactName.ENGINE_VERSION].reason == "GET /version was not answered"
 
 
-def test_an_sglang_tells_its_arguments_as_they_took_effect() -> None:
+def test_sglang_facts_come_from_its_effective_arguments() -> None:
     facts = read(EngineKind.SGLANG, {"/server_info": SERVER_INFO, "/v1/models": MODELS})
-    told = values(facts)
-    arguments = told.pop("arguments")
-    assert told == {
+    facts_by_name = values(facts)
+    arguments = facts_by_name.pop("arguments")
+    assert facts_by_name == {
         "engine_version": "0.5.23",
         "model": "meta-llama/Llama-3.1-8B-Instruct",
         "dtype": "bfloat16",
@@ -125,23 +125,25 @@ def test_an_sglang_tells_its_arguments_as_they_took_effect() -> None:
     assert (arguments["max_running_requests"], arguments["speculative_algorithm"]) == (48, "EAGLE3")
 
 
-def test_no_secret_of_an_engine_comes_into_the_results() -> None:
+def test_engine_secrets_are_left_out_of_the_results() -> None:
     arguments = read(EngineKind.SGLANG, {"/server_info": SERVER_INFO})[FactName.ARGUMENTS].value
     assert isinstance(arguments, dict)
     assert not {"api_key", "admin_api_key", "ssl_keyfile_password"} & set(arguments)
-    assert {"tokenizer_path", "max_total_num_tokens"} <= set(arguments), "a token is not always a secret"
+    assert {"tokenizer_path", "max_total_num_tokens"} <= set(arguments), (
+        "names that contain `token` are not always secrets"
+    )
 
 
-def test_an_sglang_of_another_release_tells_the_same_under_other_names() -> None:
+def test_sglang_fields_of_other_releases_are_read() -> None:
     info = {"disable_cuda_graph": False, "context_length": 4096}
     facts = read(EngineKind.SGLANG, {"/server_info": info, "/model_info": {"model_path": "m"}})
-    told = values(facts)
-    assert (told["cuda_graphs"], told["max_model_len"], told["model"]) == (True, 4096, "m")
+    facts_by_name = values(facts)
+    assert (facts_by_name["cuda_graphs"], facts_by_name["max_model_len"], facts_by_name["model"]) == (True, 4096, "m")
     missing = facts[FactName.MAX_RUNNING_REQUESTS].reason or ""
     assert "effective_max_running_requests_per_dp is missing; GET /server_info: max_running_requests" in missing
 
 
-def test_a_llama_server_holds_what_its_slots_hold_together() -> None:
+def test_llama_server_cache_is_the_sum_of_its_slots() -> None:
     assert values(read(EngineKind.LLAMA_CPP, {"/props": PROPS, "/v1/models": GGUF_MODELS})) == {
         "model": "/models/SmolLM2-135M-Instruct.F16.gguf",
         "quantization": "F16",
@@ -155,20 +157,20 @@ def test_a_llama_server_holds_what_its_slots_hold_together() -> None:
 @pytest.mark.parametrize(
     ("build_info", "version"), [("b0-unknown", None), ("", None), ("b6789-0a1b2c3", "b6789-0a1b2c3")]
 )
-def test_a_llama_server_built_without_git_reports_no_version(build_info: str, version: str | None) -> None:
+def test_llama_server_built_without_git_has_no_version(build_info: str, version: str | None) -> None:
     pages = {"/props": {**PROPS, "build_info": build_info}, "/v1/models": GGUF_MODELS}
     assert values(read(EngineKind.LLAMA_CPP, pages)).get("engine_version") == version
     assert DIALECTS[EngineKind.LLAMA_CPP].identity(pages).version == version
 
 
-def test_a_tensorrt_llm_tells_its_version_and_its_draining_metrics_are_left_alone() -> None:
+def test_tensorrt_llm_reports_its_version_and_its_metrics_are_not_read() -> None:
     readings = DIALECTS[EngineKind.TENSORRT_LLM].readings
     assert pages_of(readings) == ("/version", "/v1/models")
     facts = read(EngineKind.TENSORRT_LLM, {"/version": {"version": "1.2.1"}, "/v1/models": MODELS})
     assert values(facts) == {"engine_version": "1.2.1", "model": "smol"}
 
 
-def test_the_research_runtime_tells_all_by_our_own_names() -> None:
+def test_research_runtime_facts_use_specbench_names() -> None:
     page = {"dtype": "float32", "torch": "2.13.0", "cuda": "none", "gpu": None, "drafter_weights_bytes": 0}
     facts = read(EngineKind.TRANSFORMERS, {"/facts": page, "/version": {"version": "transformers-5.19.0"}})
     assert values(facts) == {
@@ -181,23 +183,23 @@ def test_the_research_runtime_tells_all_by_our_own_names() -> None:
 
 
 @pytest.mark.parametrize("dialect", EVERY, ids=lambda dialect: f"{type(dialect).__name__}-{dialect.kind}")
-def test_an_engine_that_answers_nonsense_tells_nothing_and_says_why(dialect: Dialect) -> None:
+def test_nonsense_pages_give_unknown_facts_with_reasons(dialect: Dialect) -> None:
     for nothing in NOTHING:
         facts = read_facts(dialect.readings, dict.fromkeys(pages_of(dialect.readings), nothing))
-        told = values(facts)
-        told.pop("arguments", None)  # whatever an object holds are arguments
-        assert told == {}
+        facts_by_name = values(facts)
+        facts_by_name.pop("arguments", None)  # any object is accepted as arguments
+        assert facts_by_name == {}
         assert set(facts) == {reading.fact for reading in dialect.readings}
         assert all(fact.reason for fact in facts.values() if fact.value is None)
 
 
 @pytest.mark.parametrize("dialect", EVERY, ids=lambda dialect: f"{type(dialect).__name__}-{dialect.kind}")
-def test_metrics_are_read_by_label_and_only_where_the_dialect_says_they_are(dialect: Dialect) -> None:
+def test_only_the_dialects_metrics_page_is_parsed_as_metrics(dialect: Dialect) -> None:
     pages = [page for page in pages_of(dialect.readings) if is_metrics_page(page)]
     assert pages in ([], [dialect.metrics_path])
 
 
-def test_numbers_that_are_none_are_not_told() -> None:
+def test_values_that_are_not_usable_are_unknown() -> None:
     reading = FactReading(FactName.DTYPE, "/p", ("x",))
     for nothing in (math.nan, math.inf, "", "None", None, [None], {"a": 1}):
         assert read_facts([reading], {"/p": {"x": nothing}})[FactName.DTYPE].value is None
@@ -205,15 +207,15 @@ def test_numbers_that_are_none_are_not_told() -> None:
         assert read_facts([reading], {"/p": {"x": value}})[FactName.DTYPE] == Fact.observed(value, "GET /p: x")
 
 
-def test_labels_are_read_with_commas_braces_and_quotes_in_them() -> None:
+def test_labels_may_contain_commas_braces_and_quotes() -> None:
     page = 'a_info{x="1,}",y="say \\"hi\\"\\\\n",z=""} 1\na_info{x="2"} 1\nb 3\n# c_info{x="1"} 1\n'
     assert labels_by_series(page) == {"a_info": {"x": "1,}", "y": 'say "hi"\\n', "z": ""}}
 
 
-# -- the whole of what was seen ----------------------------------------------------------------------------------------
+# -- merged facts ------------------------------------------------------------------------------------------------------
 
 
-def test_every_fact_has_a_row_from_its_first_witness_or_a_reason() -> None:
+def test_every_fact_has_a_value_from_its_first_source_or_a_reason() -> None:
     engine = {
         FactName.GPU: Fact.unknown("GET /facts: gpu has no usable value"),
         FactName.TORCH: Fact.observed("2", "page"),
@@ -224,26 +226,26 @@ def test_every_fact_has_a_row_from_its_first_witness_or_a_reason() -> None:
     assert facts[FactName.GPU] == Fact.observed("H200", "label")
     assert facts[FactName.TORCH] == Fact.observed("2", "page")
     reasons = {name: fact.reason for name, fact in facts.items() if fact.value is None}
-    wanted = {FactSource.ENGINE: "it does not report it over HTTP", FactSource.HOST: "nobody looked"}
-    assert reasons == {name: wanted[FACTS[name].source] for name in reasons}
+    expected = {FactSource.ENGINE: "it does not report it over HTTP", FactSource.HOST: "nobody looked"}
+    assert reasons == {name: expected[FACTS[name].source] for name in reasons}
 
 
-def test_where_no_witness_saw_it_every_reason_is_told() -> None:
+def test_fact_unknown_to_every_source_lists_every_reason() -> None:
     engine = {FactName.GPU: Fact.unknown("it has none")}
     place = HostFacts(facts={FactName.GPU: Fact.unknown("the node has no label")})
     assert merge_facts(engine, place, "")[FactName.GPU].reason == "it has none; the node has no label"
 
 
 @pytest.mark.parametrize("half", [{"value": 1}, {"reason": "x", "value": 1}, {"source": "x"}, {}, {"value": None}])
-def test_a_fact_has_a_value_with_its_source_or_a_reason(half: dict[str, Any]) -> None:
+def test_fact_requires_value_with_source_or_reason(half: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="a fact needs either value and source, or reason"):
         Fact.model_validate(half)
 
 
-def test_that_a_value_is_null_is_said_in_the_file() -> None:
-    told = HostFacts(
+def test_unknown_fact_is_stored_as_null_with_its_reason() -> None:
+    facts = HostFacts(
         facts={FactName.GPU: Fact.unknown("no label"), FactName.CORES: Fact.observed(8, "node")}, unknown_reason="-"
     )
-    written = json.loads(told.to_json())["facts"]
+    written = json.loads(facts.to_json())["facts"]
     assert written == {"gpu": {"value": None, "reason": "no label"}, "cores": {"value": 8, "source": "node"}}
-    assert HostFacts.from_json(told.to_json()) == told
+    assert HostFacts.from_json(facts.to_json()) == facts

@@ -1,4 +1,4 @@
-"""Answers of real engines, as they were sent: what a dialect reads of one is what the engine counted for it."""
+"""Recorded answers of real engines: what a dialect reads equals what the engine counted."""
 
 from __future__ import annotations
 
@@ -15,25 +15,27 @@ from specbench_testing.transcripts import RECORDED, Transcript
 FILES = sorted(RECORDED.rglob("*.json"))
 
 
-def test_there_are_recordings() -> None:
+def test_recordings_exist() -> None:
     assert FILES
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}/{path.stem}")
-def test_an_answer_is_read_as_the_engine_counted_it(path: Path) -> None:
-    said = Transcript.read(path)
-    dialect = DIALECTS[EngineKind(said.kind)]
-    answer = run_to_completion(dialect.read(said.events, drafting=said.drafting))
-    counted = counter_difference(dialect.counters(said.metrics_before), dialect.counters(said.metrics_after))
+def test_recorded_answer_matches_the_engines_counters(path: Path) -> None:
+    transcript = Transcript.read(path)
+    dialect = DIALECTS[EngineKind(transcript.kind)]
+    answer = run_to_completion(dialect.read(transcript.events, drafting=transcript.drafting))
+    counted = counter_difference(
+        dialect.counters(transcript.metrics_before), dialect.counters(transcript.metrics_after)
+    )
     assert answer.output_tokens == answer.output_tokens_client == counted.output_tokens
     assert answer.input_tokens == counted.prompt_tokens
     acceptance = answer.acceptance
-    if not said.drafting:
+    if not transcript.drafting:
         assert (acceptance.steps, acceptance.drafted_tokens) == ((answer.output_tokens or 0) - 1, None)
         return
     assert acceptance.draft_steps == counted.draft_steps
     assert acceptance.drafted_tokens == counted.drafted_tokens
-    # The engines count drafts that were accepted beyond the answer's end; at most those of one step.
+    # The engines also count drafts accepted beyond the answer's end, at most those of one step.
     accepted = acceptance.accepted_tokens or 0
     assert accepted <= (counted.accepted_tokens or 0) <= accepted + max(acceptance.step_accepted or (0,), default=0) + 8
     assert answer.output_tokens == 1 + (acceptance.steps or 0) + accepted

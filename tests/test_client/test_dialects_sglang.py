@@ -1,4 +1,4 @@
-"""SGLang's wire: what is asked, and every step found again from totals, a histogram and the sizes of chunks."""
+"""SGLang dialect: its request fields, and steps derived from totals, histogram and chunk sizes."""
 
 from __future__ import annotations
 
@@ -56,8 +56,11 @@ data: {"id":"r1","object":"chat.completion.chunk","created":1,"model":"m","choic
 data: [DONE]
 
 """
-"""Written by hand after the source of 0.5.23, not recorded. Steps of 3, 0 and 2 correct drafts; of the last, one came:
-the answer ends at 8 tokens."""
+"""Written by hand from the source of 0.5.23, not recorded.
+
+The steps have 3, 0 and 2 correct drafts; of the last step one draft is delivered, because the answer ends at 8
+tokens.
+"""
 
 
 def read(decoded: DecodedAnswer, *, merge: int = 1) -> EngineAnswer:
@@ -66,7 +69,7 @@ def read(decoded: DecodedAnswer, *, merge: int = 1) -> EngineAnswer:
 
 @st.composite
 def decodings(draw: st.DrawFn, *, every_step_drafts: bool = True) -> DecodedAnswer:
-    """Any run of steps of up to 5 drafts; the last one may be cut, as far as it accepted drafts."""
+    """Draw an answer whose steps have up to 5 drafts; the last step may be truncated by its accepted drafts."""
     steps = []
     for _ in range(draw(st.integers(1, 12))):
         drafted = 5 if every_step_drafts else draw(st.sampled_from([0, 5]))
@@ -74,7 +77,7 @@ def decodings(draw: st.DrawFn, *, every_step_drafts: bool = True) -> DecodedAnsw
     return DecodedAnswer(tuple(steps), draw(st.integers(0, steps[-1].accepted)))
 
 
-def test_a_transcript_gives_its_figures() -> None:
+def test_transcript_gives_its_figures() -> None:
     answer = run_to_completion(SGLANG.read(parse_events([ReceivedBytes(0, TRANSCRIPT.encode())]), drafting=True))
     assert answer.text == "One two three four five six seven eight"
     assert [chunk.tokens for chunk in answer.content] == [1, 4, 1, 2]
@@ -90,19 +93,19 @@ def test_a_transcript_gives_its_figures() -> None:
     )
 
 
-def test_its_question_for_drafts_is_always_asked_and_token_ids_never() -> None:
+def test_request_asks_for_draft_details_and_never_for_token_ids() -> None:
     body = SGLANG.body(CompletionRequest("m", (ChatMessage("user", "hi"),), Sampling(), Output(), 7))
     assert body["return_spec_tokens_details"] is True
     assert "return_token_ids" not in body
     assert SGLANG.kind is EngineKind.SGLANG
 
 
-def test_health_is_asked_where_no_token_is_generated_for_it() -> None:
+def test_health_path_does_not_generate_a_token() -> None:
     assert SGLANG.health_path == "/ready"
 
 
 @given(decodings())
-def test_every_step_is_found_from_single_chunks(decoded: DecodedAnswer) -> None:
+def test_every_step_is_derived_from_single_chunks(decoded: DecodedAnswer) -> None:
     answer = read(decoded)
     assert answer.acceptance == RequestAcceptance(
         steps=len(decoded.steps),
@@ -116,7 +119,7 @@ def test_every_step_is_found_from_single_chunks(decoded: DecodedAnswer) -> None:
 
 
 @given(decodings(), st.integers(2, 5))
-def test_merged_chunks_cost_the_order_of_the_steps_and_no_count(decoded: DecodedAnswer, merge: int) -> None:
+def test_merged_chunks_lose_the_step_order_but_no_count(decoded: DecodedAnswer, merge: int) -> None:
     acceptance = read(decoded, merge=merge).acceptance
     assert (acceptance.steps, acceptance.draft_steps) == (len(decoded.steps), len(decoded.steps))
     assert acceptance.accepted_tokens == sum(decoded.delivered)
@@ -125,7 +128,7 @@ def test_merged_chunks_cost_the_order_of_the_steps_and_no_count(decoded: Decoded
 
 @given(decodings(every_step_drafts=False))
 def test_steps_without_drafts_are_counted_as_steps(decoded: DecodedAnswer) -> None:
-    """As under adaptive lengths of 0: verifications are fewer than steps. Which ones had drafts is not told."""
+    """With adaptive lengths of 0 there are fewer verifications than steps; which steps had drafts is unknown."""
     acceptance = read(decoded).acceptance
     if not decoded.drafting:
         assert acceptance.source is AcceptanceSource.CHUNKS
@@ -137,7 +140,7 @@ def test_steps_without_drafts_are_counted_as_steps(decoded: DecodedAnswer) -> No
 
 
 @given(decodings(every_step_drafts=False), st.integers(1, 5))
-def test_steps_always_hold_the_identity(decoded: DecodedAnswer, merge: int) -> None:
+def test_steps_and_accepted_tokens_add_up_to_the_output(decoded: DecodedAnswer, merge: int) -> None:
     acceptance = read(decoded, merge=merge).acceptance
     if acceptance.steps is None or acceptance.draft_steps is None:
         return
@@ -146,8 +149,8 @@ def test_steps_always_hold_the_identity(decoded: DecodedAnswer, merge: int) -> N
     assert acceptance.steps >= acceptance.draft_steps
 
 
-def test_a_token_that_ends_the_text_and_has_no_chunk_is_the_last_steps() -> None:
-    """The reason comes instead; usage counts the token."""
+def test_end_token_without_a_chunk_belongs_to_the_last_step() -> None:
+    """The finish reason is sent instead of a chunk; usage counts the token."""
     chunks = sglang(DecodedAnswer((StreamStep(3, 2), StreamStep(3, 3), StreamStep(3, 0))))
     del chunks[4]
     answer = run_to_completion(SGLANG.read(as_events(chunks), drafting=True))
@@ -155,7 +158,7 @@ def test_a_token_that_ends_the_text_and_has_no_chunk_is_the_last_steps() -> None
     assert answer.acceptance.step_accepted == (2, 3, 0)
 
 
-def test_the_last_steps_cut_is_found_where_several_steps_accepted_as_many() -> None:
+def test_truncation_of_the_last_step_is_found_among_equal_steps() -> None:
     for steps in permutations((1, 3, 3)):
         decoded = DecodedAnswer(tuple(StreamStep(3, accepted) for accepted in steps), cut=1)
         assert read(decoded).acceptance.step_accepted == decoded.delivered
@@ -167,37 +170,37 @@ def block_of(chunks: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("change", "wanted"),
+    ("change", "expected"),
     [
         ({}, 6),
-        ({"spec_num_proposed_drafts": 14}, 14),  # a tree: nodes, of which one path can be accepted
-        ({"spec_num_proposed_drafts": 7}, None),  # not as many in each verification
-        ({"spec_num_proposed_drafts": 2}, None),  # one verification found more correct
+        ({"spec_num_proposed_drafts": 14}, 14),  # a tree: many nodes, of which one path can be accepted
+        ({"spec_num_proposed_drafts": 7}, None),  # different numbers in the verifications
+        ({"spec_num_proposed_drafts": 2}, None),  # one verification has more correct drafts
         ({"spec_num_proposed_drafts": 0}, None),
         ({"spec_num_proposed_drafts": None}, None),
     ],
 )
-def test_proposed_drafts_are_left_out_where_the_answer_denies_them(change: dict[str, Any], wanted: int | None) -> None:
+def test_contradictory_proposed_draft_counts_are_dropped(change: dict[str, Any], expected: int | None) -> None:
     chunks = sglang(DecodedAnswer((StreamStep(3, 2), StreamStep(3, 1))))
     block_of(chunks).update(change)
     acceptance = run_to_completion(SGLANG.read(as_events(chunks), drafting=True)).acceptance
-    assert (acceptance.drafted_tokens, acceptance.accepted_tokens, acceptance.steps) == (wanted, 3, 2)
+    assert (acceptance.drafted_tokens, acceptance.accepted_tokens, acceptance.steps) == (expected, 3, 2)
 
 
-def test_a_histogram_that_contradicts_the_totals_is_not_believed() -> None:
+def test_histogram_that_contradicts_the_totals_is_ignored() -> None:
     chunks = sglang(DecodedAnswer((StreamStep(3, 2), StreamStep(3, 1))))
     block_of(chunks)["spec_correct_drafts_histogram"] = [0, 0, 2]
     acceptance = run_to_completion(SGLANG.read(as_events(chunks), drafting=True)).acceptance
     assert acceptance == RequestAcceptance(2, 2, 6, 3, None, AcceptanceSource.PER_REQUEST)
 
 
-def test_steps_that_the_tokens_cannot_explain_are_missing() -> None:
+def test_steps_that_do_not_fit_the_tokens_are_missing() -> None:
     chunks = sglang(DecodedAnswer((StreamStep(3, 3),)))
     block_of(chunks).update(spec_verify_ct=9, spec_correct_drafts_histogram=[8, 0, 0, 1])
     assert run_to_completion(SGLANG.read(as_events(chunks), drafting=True)).acceptance.steps is None
 
 
-def test_a_baseline_makes_one_token_a_step_and_drafting_in_it_is_not_hidden() -> None:
+def test_baseline_has_one_token_per_step_and_its_drafting_is_reported() -> None:
     plain = sglang(DecodedAnswer((StreamStep(), StreamStep())))
     assert run_to_completion(SGLANG.read(as_events(plain), drafting=False)).acceptance == RequestAcceptance(steps=2)
     drafted = sglang(DecodedAnswer((StreamStep(3, 2),)))
@@ -212,11 +215,11 @@ def test_a_baseline_makes_one_token_a_step_and_drafting_in_it_is_not_hidden() ->
     st.lists(st.integers(-1, 4), max_size=5) | st.none() | st.integers(),
     st.integers(1, 3),
 )
-def test_no_counts_make_it_stumble_or_tell_less_than_nothing(
+def test_arbitrary_counts_never_crash_the_dialect_or_become_negative(
     counts: dict[str, Any], histogram: Any, merge: int
 ) -> None:
     chunks = sglang(DecodedAnswer((StreamStep(3, 2), StreamStep(3, 0), StreamStep(3, 1))), merge=merge)
     block_of(chunks).update(counts, spec_correct_drafts_histogram=histogram)
     acceptance = run_to_completion(SGLANG.read(as_events(chunks), drafting=True)).acceptance
-    told = (acceptance.steps, acceptance.draft_steps, acceptance.drafted_tokens, acceptance.accepted_tokens)
-    assert all(count is None or count >= 0 for count in (*told, *(acceptance.step_accepted or ())))
+    totals = (acceptance.steps, acceptance.draft_steps, acceptance.drafted_tokens, acceptance.accepted_tokens)
+    assert all(count is None or count >= 0 for count in (*totals, *(acceptance.step_accepted or ())))

@@ -1,4 +1,4 @@
-"""Every dialect finds again what the engine did: steps, drafts, what was delivered of them, and each chunk's tokens."""
+"""Each dialect reconstructs the engine's steps: drafts, delivered tokens, and tokens per chunk."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LLAMA = DIALECTS[EngineKind.LLAMA_CPP]
 
 @st.composite
 def decodings(draw: st.DrawFn, *, every_step_drafts: bool = False) -> DecodedAnswer:
-    """Any run of steps; the last one may be cut, as far as it accepted drafts."""
+    """Draw any sequence of steps; the last step may be truncated by its accepted drafts."""
     steps = []
     for _ in range(draw(st.integers(0, 12))):
         drafted = draw(st.integers(1 if every_step_drafts else 0, 5))
@@ -38,7 +38,7 @@ def truth(decoded: DecodedAnswer, source: AcceptanceSource = AcceptanceSource.PE
 
 
 @given(decodings())
-def test_vllm_steps_and_deliveries_are_found_from_single_chunks(decoded: DecodedAnswer) -> None:
+def test_vllm_steps_are_reconstructed_from_single_chunks(decoded: DecodedAnswer) -> None:
     answer = run_to_completion(VLLM.read(as_events(vllm(decoded)), drafting=True))
     assert answer.acceptance == truth(decoded)
     assert [chunk.tokens for chunk in answer.content] == decoded.sizes
@@ -46,14 +46,18 @@ def test_vllm_steps_and_deliveries_are_found_from_single_chunks(decoded: Decoded
 
 
 @given(decodings(every_step_drafts=True), st.integers(1, 5))
-def test_vllm_steps_are_found_from_merged_chunks_when_every_step_drafted(decoded: DecodedAnswer, merge: int) -> None:
+def test_vllm_steps_are_reconstructed_from_merged_chunks_with_all_steps_drafting(
+    decoded: DecodedAnswer, merge: int
+) -> None:
     answer = run_to_completion(VLLM.read(as_events(vllm(decoded, merge=merge)), drafting=True))
     assert answer.acceptance == truth(decoded)
     assert answer.output_tokens_client == decoded.output_tokens
 
 
 @given(decodings(), st.integers(1, 5), st.booleans())
-def test_vllm_steps_always_hold_the_identity(decoded: DecodedAnswer, merge: int, continuous: bool) -> None:
+def test_vllm_steps_and_accepted_tokens_add_up_to_the_output(
+    decoded: DecodedAnswer, merge: int, continuous: bool
+) -> None:
     acceptance = run_to_completion(
         VLLM.read(as_events(vllm(decoded, merge=merge, continuous=continuous)), drafting=True)
     ).acceptance
@@ -66,26 +70,24 @@ def test_vllm_steps_always_hold_the_identity(decoded: DecodedAnswer, merge: int,
 
 
 @given(decodings(every_step_drafts=True))
-def test_vllm_summaries_give_the_same_without_the_single_steps(decoded: DecodedAnswer) -> None:
+def test_vllm_summary_detail_gives_totals_without_single_steps(decoded: DecodedAnswer) -> None:
     acceptance = run_to_completion(VLLM.read(as_events(vllm(decoded, detail="summary")), drafting=True)).acceptance
-    wanted = truth(decoded, AcceptanceSource.PER_REQUEST)
-    assert (acceptance.steps, acceptance.accepted_tokens) == (wanted.steps, wanted.accepted_tokens)
+    expected = truth(decoded, AcceptanceSource.PER_REQUEST)
+    assert (acceptance.steps, acceptance.accepted_tokens) == (expected.steps, expected.accepted_tokens)
     assert acceptance.step_accepted is None
 
 
 @given(decodings(), st.booleans())
-def test_llama_steps_and_deliveries_are_found_from_its_running_totals(
-    decoded: DecodedAnswer, ends_itself: bool
-) -> None:
+def test_llama_cpp_steps_are_reconstructed_from_running_totals(decoded: DecodedAnswer, ends_itself: bool) -> None:
     answer = run_to_completion(LLAMA.read(as_events(llama(decoded, ends_itself=ends_itself)), drafting=True))
     assert answer.output_tokens == answer.output_tokens_client == decoded.output_tokens
     if ends_itself and decoded.output_tokens == 1 and decoded.steps:
-        return  # not a single chunk shows where the totals jumped
+        return  # no chunk shows where the totals increased
     assert answer.acceptance == truth(decoded)
 
 
 @given(decodings(), st.integers(2, 3))
-def test_llama_never_tells_wrong_steps_where_characters_were_held_back(decoded: DecodedAnswer, held_back: int) -> None:
+def test_llama_cpp_steps_are_never_wrong_when_characters_are_held_back(decoded: DecodedAnswer, held_back: int) -> None:
     answer = run_to_completion(LLAMA.read(as_events(llama(decoded, held_back=held_back)), drafting=True))
     acceptance = answer.acceptance
     assert answer.output_tokens_client == decoded.output_tokens
@@ -97,7 +99,7 @@ def test_llama_never_tells_wrong_steps_where_characters_were_held_back(decoded: 
 
 
 @given(decodings(), st.integers(1, 4))
-def test_without_its_own_word_vllm_acceptance_comes_from_chunks_and_says_so(decoded: DecodedAnswer, merge: int) -> None:
+def test_vllm_acceptance_without_details_is_inferred_from_chunks_and_marked(decoded: DecodedAnswer, merge: int) -> None:
     acceptance = run_to_completion(
         VLLM.read(as_events(vllm(decoded, detail=None, merge=merge)), drafting=True)
     ).acceptance
@@ -109,15 +111,15 @@ def test_without_its_own_word_vllm_acceptance_comes_from_chunks_and_says_so(deco
 
 
 @given(st.integers(2, 40), st.integers(2, 8))
-def test_a_stream_interval_looks_like_acceptance_and_is_marked_as_read_from_chunks(tokens: int, interval: int) -> None:
-    """Nothing was drafted here. The wire cannot tell; the counters can, and the analysis asks them."""
+def test_stream_interval_is_marked_as_inferred_from_chunks(tokens: int, interval: int) -> None:
+    """Nothing was drafted. The chunks do not show that; the analysis compares them with the counters."""
     sizes = vllm(DecodedAnswer((StreamStep(),) * (tokens - 1)), detail=None, merge=interval)
     acceptance = run_to_completion(VLLM.read(as_events(sizes), drafting=True)).acceptance
     assert acceptance.source in (AcceptanceSource.CHUNKS, None)
     assert (acceptance.accepted_tokens is None) == (acceptance.source is None)
 
 
-def test_a_baseline_makes_one_token_a_step_and_drafts_nothing_which_is_not_0() -> None:
+def test_baseline_has_one_token_per_step_and_unknown_draft_counts() -> None:
     decoded = DecodedAnswer((StreamStep(), StreamStep(), StreamStep()))
     for dialect, chunks in ((VLLM, vllm(decoded, detail=None)), (LLAMA, llama(decoded))):
         assert run_to_completion(dialect.read(as_events(chunks), drafting=False)).acceptance == RequestAcceptance(
@@ -125,27 +127,27 @@ def test_a_baseline_makes_one_token_a_step_and_drafts_nothing_which_is_not_0() -
         )
 
 
-def test_a_drafter_that_drafted_nothing_drafted_0() -> None:
+def test_drafter_without_drafts_has_draft_counts_of_0() -> None:
     decoded = DecodedAnswer((StreamStep(), StreamStep()))
     for dialect, chunks in ((VLLM, vllm(decoded)), (LLAMA, llama(decoded))):
         acceptance = run_to_completion(dialect.read(as_events(chunks), drafting=True)).acceptance
         assert acceptance == RequestAcceptance(2, 0, 0, 0, (), AcceptanceSource.PER_STEP)
 
 
-def test_drafting_in_a_baseline_is_not_hidden() -> None:
+def test_drafting_in_a_baseline_is_reported() -> None:
     decoded = DecodedAnswer((StreamStep(3, 2),))
     for dialect, chunks in ((VLLM, vllm(decoded)), (LLAMA, llama(decoded))):
         assert run_to_completion(dialect.read(as_events(chunks), drafting=False)).acceptance == truth(decoded)
 
 
-def test_single_steps_that_contradict_the_sums_are_not_believed() -> None:
+def test_steps_that_contradict_the_totals_are_ignored() -> None:
     chunks = vllm(DecodedAnswer((StreamStep(3, 2), StreamStep(3, 1))))
     chunks[-1]["metrics"]["speculative_decoding"]["per_step_accepted"] = [2, 1, 0]
     acceptance = run_to_completion(VLLM.read(as_events(chunks), drafting=True)).acceptance
     assert acceptance == RequestAcceptance(2, 2, 6, 3, None, AcceptanceSource.PER_REQUEST)
 
 
-def test_steps_that_the_tokens_cannot_explain_are_missing() -> None:
+def test_steps_that_do_not_fit_the_tokens_are_missing() -> None:
     chunks = vllm(DecodedAnswer((StreamStep(3, 3),)))
     block = chunks[-1]["metrics"]["speculative_decoding"]
     block.update(num_spec_steps=9, num_accepted_draft_tokens=3, per_step_accepted=[3, *[0] * 8])

@@ -1,4 +1,4 @@
-"""TensorRT-LLM's wire: fields that it knows, and steps found again from nothing but a running average."""
+"""TensorRT-LLM dialect: supported request fields, and steps derived from a running average."""
 
 from __future__ import annotations
 
@@ -54,7 +54,10 @@ data: {"id":"chatcmpl-6","object":"chat.completion.chunk","created":1,"model":"m
 data: [DONE]
 
 """
-"""Written by hand after sources of the 1.2 release candidates, not recorded. Steps of 3, 0 and 0 accepted drafts."""
+"""Written by hand from the source of the 1.2 release candidates, not recorded.
+
+Steps have 3, 0 and 0 accepted drafts.
+"""
 
 
 def read(chunks: list[dict[str, Any]], *, drafting: bool = True) -> EngineAnswer:
@@ -63,7 +66,7 @@ def read(chunks: list[dict[str, Any]], *, drafting: bool = True) -> EngineAnswer
 
 @st.composite
 def decodings(draw: st.DrawFn) -> DecodedAnswer:
-    """Any run of steps, of up to 5 accepted drafts; what is beyond the end was never made."""
+    """Draw any sequence of steps with up to 5 accepted drafts; tokens beyond the end are never generated."""
     accepted = draw(st.lists(st.integers(0, 5), max_size=40))
     return DecodedAnswer(tuple(StreamStep(5, each) for each in accepted))
 
@@ -73,7 +76,7 @@ def truth(decoded: DecodedAnswer) -> RequestAcceptance:
     return RequestAcceptance(len(decoded.steps), None, None, accepted, None, AcceptanceSource.PER_REQUEST)
 
 
-def test_a_transcript_gives_its_figures() -> None:
+def test_transcript_gives_its_figures() -> None:
     answer = run_to_completion(DIALECT.read(parse_events([ReceivedBytes(0, TRANSCRIPT.encode())]), drafting=True))
     assert answer.text == "One two three four five six seven"
     assert [chunk.tokens for chunk in answer.content] == [1, 4, 1, 1]
@@ -87,24 +90,22 @@ def test_a_transcript_gives_its_figures() -> None:
     ("kind", "message"),
     [(OpenAIRoute.CHAT, ChatMessage("user", "hi")), (OpenAIRoute.COMPLETION, ChatMessage("user", "", (5, 6)))],
 )
-def test_only_fields_that_the_route_knows_are_sent(kind: OpenAIRoute, message: ChatMessage, stream: bool) -> None:
-    """One that it does not know, and the request is refused."""
+def test_only_fields_known_to_the_endpoint_are_sent(kind: OpenAIRoute, message: ChatMessage, stream: bool) -> None:
+    """The server rejects a request with an unknown field."""
     body = DIALECT.body(CompletionRequest("m", (message,), Sampling(), Output(stream=stream, ignore_eos=True), 7))
     assert body.keys() <= KNOWN[kind]
     assert ("stream_options" in body) is stream
 
 
 @given(decodings(), st.integers(0, 1))
-def test_steps_are_found_whether_the_prompts_iteration_is_counted_or_not(
-    decoded: DecodedAnswer, prompts_own: int
-) -> None:
+def test_steps_are_derived_with_or_without_the_prefill_iteration(decoded: DecodedAnswer, prompts_own: int) -> None:
     answer = read(tensorrt_llm(decoded, prompts_own=prompts_own))
     assert answer.acceptance == truth(decoded)
     assert answer.output_tokens == answer.output_tokens_client == decoded.output_tokens
 
 
 @given(decodings(), st.integers(0, 1))
-def test_the_digits_of_a_32_bit_float_are_enough(decoded: DecodedAnswer, prompts_own: int) -> None:
+def test_precision_of_a_32_bit_float_is_enough(decoded: DecodedAnswer, prompts_own: int) -> None:
     chunks = tensorrt_llm(decoded, prompts_own=prompts_own)
     for choice in (choice for chunk in chunks for choice in chunk["choices"] if AVERAGE in choice):
         choice[AVERAGE] = struct.unpack("f", struct.pack("f", choice[AVERAGE]))[0]
@@ -112,41 +113,41 @@ def test_the_digits_of_a_32_bit_float_are_enough(decoded: DecodedAnswer, prompts
 
 
 @given(decodings(), st.integers(2, 5), st.integers(0, 1))
-def test_chunks_that_were_merged_never_give_wrong_steps(decoded: DecodedAnswer, merge: int, prompts_own: int) -> None:
-    """Nothing shows any more whether the prompt's iteration is counted, save where the first chunk is alone."""
+def test_merged_chunks_never_give_wrong_steps(decoded: DecodedAnswer, merge: int, prompts_own: int) -> None:
+    """Whether the prefill iteration is counted is visible only if the first chunk is not merged."""
     acceptance = read(tensorrt_llm(decoded, merge=merge, prompts_own=prompts_own)).acceptance
     assert acceptance in (RequestAcceptance(), truth(decoded))
 
 
 @given(decodings(), st.integers(0, 1))
-def test_a_first_chunk_that_shows_nothing_leaves_steps_missing(decoded: DecodedAnswer, prompts_own: int) -> None:
-    """Of the rest every figure may be one of two, a step apart."""
+def test_missing_first_average_leaves_steps_missing(decoded: DecodedAnswer, prompts_own: int) -> None:
+    """Without it, every other figure may be off by one step."""
     chunks = tensorrt_llm(decoded, prompts_own=prompts_own)
     del chunks[1]["choices"][0][AVERAGE]
     if decoded.steps:
         assert read(chunks).acceptance == RequestAcceptance()
 
 
-def test_more_chunks_than_iterations_are_not_believed() -> None:
+def test_average_with_fewer_iterations_than_chunks_is_ignored() -> None:
     chunks = tensorrt_llm(DecodedAnswer((StreamStep(3, 0), StreamStep(3, 0), StreamStep(3, 0))))
     chunks[4]["choices"][0][AVERAGE] = 2.0
     assert read(chunks).acceptance == RequestAcceptance()
 
 
-def test_a_token_that_ends_the_answer_and_is_taken_out_is_in_its_average() -> None:
-    """Three came, the fourth ended the text: two iterations after the prompt's, one of them with a draft."""
+def test_removed_end_token_is_counted_in_its_average() -> None:
+    """Three tokens were sent and the fourth ended the text: two iterations after the prefill, one with a draft."""
     chunks = tensorrt_llm(DecodedAnswer((StreamStep(3, 0), StreamStep(3, 0))))
     chunks[3]["choices"][0].update({AVERAGE: 4 / 3, "finish_reason": "stop"})
     assert read(chunks).acceptance == RequestAcceptance(steps=2, source=AcceptanceSource.PER_REQUEST, accepted_tokens=0)
 
 
-def test_without_an_average_the_chunks_tell_and_say_so() -> None:
+def test_acceptance_without_an_average_is_inferred_from_chunks_and_marked() -> None:
     decoded = DecodedAnswer((StreamStep(3, 2), StreamStep(3, 0)))
     acceptance = read(tensorrt_llm(decoded, with_average=False)).acceptance
     assert acceptance == RequestAcceptance(steps=2, accepted_tokens=2, source=AcceptanceSource.CHUNKS)
 
 
-def test_a_baseline_makes_one_token_a_step_and_drafting_in_it_is_not_hidden() -> None:
+def test_baseline_has_one_token_per_step_and_its_drafting_is_reported() -> None:
     plain = tensorrt_llm(DecodedAnswer((StreamStep(), StreamStep())))
     assert read(plain, drafting=False).acceptance == RequestAcceptance(steps=2)
     assert read(
@@ -156,7 +157,7 @@ def test_a_baseline_makes_one_token_a_step_and_drafting_in_it_is_not_hidden() ->
 
 
 @pytest.mark.parametrize("average", [0.0, 0, -1.0, math.nan, math.inf, "2", True, None, 0.3, 1e300, 10**400])
-def test_no_average_makes_it_stumble_or_tell_what_cannot_be(average: Any) -> None:
+def test_invalid_average_never_crashes_the_dialect(average: Any) -> None:
     chunks = tensorrt_llm(DecodedAnswer((StreamStep(3, 2), StreamStep(3, 0))))
     for chunk in chunks[2:4]:
         chunk["choices"][0][AVERAGE] = average

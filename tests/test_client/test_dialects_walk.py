@@ -1,4 +1,4 @@
-"""Which engines' steps can be located: the table of docs/research/breakdown.md, from streams as engines send them."""
+"""Step location per engine: the table of docs/research/breakdown.md, checked with streams in each engine's format."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from specbench_testing.transcripts import RECORDED, Transcript
 
 ALWAYS = DecodedAnswer((StreamStep(3, 2), StreamStep(3, 0), StreamStep(3, 3), StreamStep(3, 1)), cut=1)
 SOMETIMES = DecodedAnswer((StreamStep(3, 2), StreamStep(), StreamStep(), StreamStep(3, 3)))
-"""As a look-up drafts: two steps had no drafts."""
+"""An answer of a look-up drafter: two of its steps have no drafts."""
 
 
-def walked(answer: EngineAnswer) -> Walk | None:
-    told, accepted = [chunk.tokens for chunk in answer.content], answer.acceptance.step_accepted
+def walk_of(answer: EngineAnswer) -> Walk | None:
+    chunk_sizes, accepted = [chunk.tokens for chunk in answer.content], answer.acceptance.step_accepted
     steps, tokens = (
         np.array([np.nan if one is None else one]) for one in (answer.acceptance.steps, answer.output_tokens)
     )
     listed = None if accepted is None else np.array(accepted, dtype=np.float64)
-    chunks_told = np.array(told, dtype=np.float64)
-    lists = StepLists([listed], [chunks_told], steps, tokens, np.array([7.0]), np.array([0.0]), np.array([True]))
+    chunk_array = np.array(chunk_sizes, dtype=np.float64)
+    lists = StepLists([listed], [chunk_array], steps, tokens, np.array([7.0]), np.array([0.0]), np.array([True]))
     (walk,) = locate_steps(lists)
     return walk
 
 
 @pytest.mark.parametrize(
-    ("kind", "stream", "placed"),
+    ("kind", "stream", "located"),
     [
         (EngineKind.VLLM, vllm, (True, True)),
         (EngineKind.SGLANG, sglang, (True, True)),
@@ -43,10 +43,12 @@ def walked(answer: EngineAnswer) -> Walk | None:
     ],
     ids=["vllm", "sglang", "tensorrt-llm", "llama-cpp"],
 )
-def test_steps_are_placed_where_the_page_says(kind: EngineKind, stream: Any, placed: tuple[bool, bool]) -> None:
-    for decoded, told in zip((ALWAYS, SOMETIMES), placed, strict=True):
-        walk = walked(run_to_completion(DIALECTS[kind].read(as_events(stream(decoded)), drafting=True)))
-        assert (walk is not None) is told
+def test_steps_are_located_as_documented_for_each_engine(
+    kind: EngineKind, stream: Any, located: tuple[bool, bool]
+) -> None:
+    for decoded, expected in zip((ALWAYS, SOMETIMES), located, strict=True):
+        walk = walk_of(run_to_completion(DIALECTS[kind].read(as_events(stream(decoded)), drafting=True)))
+        assert (walk is not None) is expected
         if walk is not None:
             assert walk[3:].sum(axis=1).tolist() == [len(decoded.steps), decoded.output_tokens - 1]
 
@@ -55,11 +57,11 @@ RECORDINGS = [path for path in sorted(RECORDED.rglob("*.json")) if Transcript.re
 
 
 @pytest.mark.parametrize("path", RECORDINGS, ids=lambda path: f"{path.parent.name}/{path.stem}")
-def test_every_step_of_a_real_engines_answer_is_placed_and_adds_up(path: Path) -> None:
-    """Of vLLM's and the research runtime's; also where an n-gram left most steps without drafts."""
-    said = Transcript.read(path)
-    answer = run_to_completion(DIALECTS[EngineKind(said.kind)].read(said.events, drafting=True))
-    walk, steps, listed = walked(answer), answer.acceptance.steps, answer.acceptance.step_accepted
+def test_steps_of_recorded_answers_are_located_and_add_up(path: Path) -> None:
+    """Recordings of vLLM and the research runtime, including n-gram answers whose steps mostly have no drafts."""
+    transcript = Transcript.read(path)
+    answer = run_to_completion(DIALECTS[EngineKind(transcript.kind)].read(transcript.events, drafting=True))
+    walk, steps, listed = walk_of(answer), answer.acceptance.steps, answer.acceptance.step_accepted
     assert walk is not None
     assert walk[3:].sum(axis=1).tolist() == [steps, (answer.output_tokens or 0) - 1]
     assert listed is not None

@@ -97,7 +97,7 @@ def at(found: DraftSchedule, batch: int) -> int:
     st.tuples(st.floats(1, 20), st.floats(0.001, 0.5), st.floats(0.01, 2)),
     st.floats(0.05, 0.95),
 )
-def test_at_every_batch_the_length_with_the_largest_goodput_of_the_true_engine_is_chosen(
+def test_schedule_maximises_the_engines_goodput_at_every_batch_size(
     costs: tuple[float, float, float], alpha: float
 ) -> None:
     found = made(costs, alpha)
@@ -110,7 +110,7 @@ def test_at_every_batch_the_length_with_the_largest_goodput_of_the_true_engine_i
 
 @given(st.floats(0.05, 0.95), st.floats(0.001, 0.5))
 @settings(max_examples=8)
-def test_ranges_begin_at_one_and_leave_no_gap(alpha: float, verified: float) -> None:
+def test_ranges_start_at_one_and_have_no_gap(alpha: float, verified: float) -> None:
     found = made((5.0, verified, 0.3), alpha)
     assert found.ranges[0].first == 1
     assert found.ranges[-1].last == 64
@@ -118,7 +118,7 @@ def test_ranges_begin_at_one_and_leave_no_gap(alpha: float, verified: float) -> 
     assert all(one.draft_tokens != two.draft_tokens for one, two in itertools.pairwise(found.ranges))
 
 
-def test_no_drafts_is_chosen_where_steps_are_expensive() -> None:
+def test_no_drafts_is_chosen_when_steps_are_expensive() -> None:
     found = made((5.0, 0.3, 0.3), 0.6)
     assert at(found, 1) > 0
     assert found.ranges[-1].draft_tokens == 0
@@ -135,8 +135,8 @@ def test_indistinguishable_lengths_are_tied_and_exact_data_has_no_ties() -> None
     assert all(each.tied for each in unsure.ranges)
 
 
-def test_a_range_lists_lengths_without_a_known_step_time() -> None:
-    """Six drafts were measured at small batches alone: nobody knows whether they would be best at large ones."""
+def test_range_lists_lengths_without_a_known_step_time() -> None:
+    """Six drafts were measured at small batches only, so whether they are best at large ones is unknown."""
     plain = surface_of((5.0, 0.01, 0.1))
     cells = tuple(each for each in plain.cells if each.configured_draft_tokens < 6 or each.batch <= 16)
     found = choose_schedule(["e"], "w", StepTimeSurface(plain.cost, cells), lengths_of(0.9))
@@ -144,7 +144,7 @@ def test_a_range_lists_lengths_without_a_known_step_time() -> None:
     assert [(each.first, each.draft_tokens, each.unknown) for each in found.ranges] == [(1, 6, []), (17, 3, [4, 5, 6])]
 
 
-def test_below_the_smallest_batch_its_length_is_carried_and_marked() -> None:
+def test_range_below_the_smallest_batch_is_extrapolated_and_marked() -> None:
     found = choose_schedule(["e"], "w", surface_of((5.0, 0.05, 0.3), (8, 16, 64)), lengths_of(0.7))
     assert found is not None
     assert (found.ranges[0].first, found.ranges[0].carried) == (1, True)
@@ -152,12 +152,12 @@ def test_below_the_smallest_batch_its_length_is_carried_and_marked() -> None:
     assert set(found.table) == {8, 16, 64}
 
 
-def test_nothing_to_choose_from_is_no_schedule() -> None:
+def test_single_length_gives_no_schedule() -> None:
     assert choose_schedule(["e"], "w", surface_of((5.0, 0.05, 0.3)), lengths_of(0.7)[:1]) is None
 
 
 def ranges(*rows: tuple[int, int, int]) -> DraftSchedule:
-    """A schedule with these ranges, its other fields of no matter here."""
+    """Return a schedule with these ranges; its other fields are arbitrary."""
     given = [{"first": first, "last": last, "draftTokens": tokens, "tied": []} for first, last, tokens in rows]
     return DraftSchedule.model_validate(
         {**made((5.0, 0.05, 0.3), 0.7).to_dict(), "ranges": given, "arms": ["eagle3-k6"], "workload": "chat"}
@@ -165,33 +165,33 @@ def ranges(*rows: tuple[int, int, int]) -> DraftSchedule:
 
 
 def plan_of(engine: str, **drafter: Any) -> Any:
-    told = drafter or {"name": "eagle3-k6", "method": "eagle3", "model": "m", "numSpeculativeTokens": 6}
-    return VirtualWorld(edits={"spec.engine": {"kind": engine}, "spec.drafters": [told]}).plan
+    fields = drafter or {"name": "eagle3-k6", "method": "eagle3", "model": "m", "numSpeculativeTokens": 6}
+    return VirtualWorld(edits={"spec.engine": {"kind": engine}, "spec.drafters": [fields]}).plan
 
 
-def test_vllm_and_sglang_get_the_schedule_in_their_own_format() -> None:
-    told = ranges((1, 64, 3), (65, 128, 1), (129, 512, 0))
+def test_vllm_and_sglang_schedules_use_the_engines_formats() -> None:
+    schedule = ranges((1, 64, 3), (65, 128, 1), (129, 512, 0))
     plan = plan_of("vllm")
-    vllm = engine_schedule(EngineKind.VLLM, plan, plan.arm("eagle3-k6"), told)
+    vllm = engine_schedule(EngineKind.VLLM, plan, plan.arm("eagle3-k6"), schedule)
     assert vllm.config == [[1, 64, 3], [65, 128, 1], [129, 512, 0]]
     assert vllm.problems == []
     config = json.loads(vllm.arguments[vllm.arguments.index("--speculative-config") + 1])
-    assert config["num_speculative_tokens"] == 3, "vLLM never drafts more than this, and reserves for it"
-    sglang = engine_schedule(EngineKind.SGLANG, plan, plan.arm("eagle3-k6"), told)
+    assert config["num_speculative_tokens"] == 3, "vLLM reserves memory for this maximum"
+    sglang = engine_schedule(EngineKind.SGLANG, plan, plan.arm("eagle3-k6"), schedule)
     assert sglang.config == {
         "1": {"candidate_steps": [3]},
         "65": {"candidate_steps": [1]},
         "129": {"candidate_steps": [0]},
     }
     assert "--speculative-adaptive" in sglang.arguments
-    assert sglang.run is None, "the run was of another engine"
+    assert sglang.run is None, "the run used another engine"
 
 
-def test_settings_that_an_engine_would_silently_drop_are_reported() -> None:
+def test_settings_an_engine_silently_drops_are_reported() -> None:
     plan = plan_of("sglang", name="ngram", method="ngram", numSpeculativeTokens=6)
-    told = engine_schedule(EngineKind.SGLANG, plan, plan.arms[-1], ranges((1, 8, 3), (9, 64, 1)))
-    assert any("only for EAGLE and EAGLE-3 chains" in problem for problem in told.problems)
-    assert told.run is None
+    proposal = engine_schedule(EngineKind.SGLANG, plan, plan.arms[-1], ranges((1, 8, 3), (9, 64, 1)))
+    assert any("only for EAGLE and EAGLE-3 chains" in problem for problem in proposal.problems)
+    assert proposal.run is None
 
 
 def test_drafting_pays_if_any_range_drafts() -> None:
@@ -223,7 +223,7 @@ def summary() -> RunSummary:
     return run_of_world(WORLD)
 
 
-def test_shorter_lengths_are_bounded_from_below_by_a_longer_draft_cut_short(summary: RunSummary) -> None:
+def test_longer_drafts_give_lower_bounds_for_shorter_lengths(summary: RunSummary) -> None:
     source = RunSource(WORLD.plan, summary)
     cells = [(arm, cell) for arm, cell in source.cells if not arm.is_baseline]
     known = {each.draft_tokens: each for each in emitted_by_length(cells)}
@@ -238,7 +238,7 @@ def test_shorter_lengths_are_bounded_from_below_by_a_longer_draft_cut_short(summ
     assert [known[each].tokens for each in sorted(known)] == sorted(each.tokens for each in known.values())
 
 
-def test_a_run_of_two_lengths_gives_one_schedule_with_what_was_not_run_in_its_notes(summary: RunSummary) -> None:
+def test_run_of_two_lengths_gives_one_schedule_and_notes_missing_lengths(summary: RunSummary) -> None:
     (found,) = propose_schedules([RunSource(WORLD.plan, summary)])
     assert found.schedule.arms == ["eagle3-k1", "eagle3-k5"]
     assert found.longest.name == "eagle3-k5"
@@ -269,20 +269,20 @@ def test_comparable_runs_are_combined_and_others_are_rejected(summary: RunSummar
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory, summary: RunSummary) -> Path:
-    """The run as it lies in a folder, with the answer that was made of it already."""
+    """A stored run with its summary."""
     folder = tmp_path_factory.mktemp("schedule") / "out"
     plan = store_results(WORLD, folder, UID)
     FolderStore(folder / run_root(plan.namespace, plan.name, UID)).put(SUMMARY, summary.to_json().encode())
     return folder
 
 
-def test_the_command_prints_the_schedule_and_a_run_that_plan_accepts(
+def test_draft_lengths_command_prints_the_schedule_and_a_valid_run(
     results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert exit_code(["analyze", "draft-lengths", str(results)]) == Exit.OK
-    told = capsys.readouterr().out
-    assert "vllm: [[1, " in told
-    assert "To be verified by a run" in told
+    printed = capsys.readouterr().out
+    assert "vllm: [[1, " in printed
+    assert "To be verified by a run" in printed
     assert exit_code(["analyze", "draft-lengths", str(results), "--output", "yaml"]) == Exit.OK
     file = tmp_path / "verify.yaml"
     file.write_text(capsys.readouterr().out)
@@ -292,8 +292,8 @@ def test_the_command_prints_the_schedule_and_a_run_that_plan_accepts(
     assert "num_speculative_tokens_per_batch_size" in capsys.readouterr().out
 
 
-def test_a_run_that_is_given_twice_counts_once(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Its cells would be held out against themselves, and suffice for terms that they cannot tell apart."""
+def test_run_given_twice_counts_once(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Duplicate cells would be held out against themselves and would falsely identify terms."""
     assert exit_code(["analyze", "draft-lengths", str(results), "--output", "json"]) == Exit.OK
     once = capsys.readouterr().out
     (root,) = results.glob("runs/*/*/*")
@@ -303,11 +303,21 @@ def test_a_run_that_is_given_twice_counts_once(results: Path, capsys: pytest.Cap
     assert twice.err == f"given twice, used once: {WORLD.plan.name} ({UID})\n"
 
 
-def test_the_command_as_json_is_one_document_for_the_engine_that_is_asked_for(
+def test_json_output_is_one_document_for_the_requested_engine(
     results: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    told = ["analyze", "draft-lengths", str(results), "--engine", "sglang", "--draft-tokens", "0,5", "--output", "json"]
-    assert exit_code(told) == Exit.OK
+    command = [
+        "analyze",
+        "draft-lengths",
+        str(results),
+        "--engine",
+        "sglang",
+        "--draft-tokens",
+        "0,5",
+        "--output",
+        "json",
+    ]
+    assert exit_code(command) == Exit.OK
     (found,) = json.loads(capsys.readouterr().out)["proposals"]
     assert [each["engine"] for each in found["engines"]] == ["sglang"]
     assert {each["draftTokens"] for each in found["schedule"]["emitted"]} == {0, 5}
@@ -315,7 +325,9 @@ def test_the_command_as_json_is_one_document_for_the_engine_that_is_asked_for(
 
 
 @pytest.mark.parametrize("output", ["text", "json", "yaml"])
-def test_no_draft_length_pays_is_an_answer(tmp_path: Path, output: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_paying_draft_length_is_a_valid_result(
+    tmp_path: Path, output: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     expensive = replace(WORLD, engine=replace(WORLD.engine, conditional=(0.01, 0.01, 0.01, 0.01, 0.01)))
     plan = store_results(expensive, tmp_path / "out", UID, points=0)
     store = FolderStore(tmp_path / "out" / run_root(plan.namespace, plan.name, UID))
@@ -330,7 +342,7 @@ def test_no_draft_length_pays_is_an_answer(tmp_path: Path, output: str, capsys: 
         assert "leave drafting off" in (printed.err if output == "yaml" else printed.out)
 
 
-def test_what_cannot_be_scheduled_is_refused_with_what_to_do(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_schedule_is_rejected_with_a_remedy(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert exit_code(["analyze", "draft-lengths", str(results), "--workload", "other"]) == Exit.BAD_INPUT
     assert "no schedule for --workload other" in capsys.readouterr().err
     assert exit_code(["analyze", "draft-lengths", str(results), "--draft-tokens", "0"]) == Exit.BAD_INPUT
@@ -341,23 +353,23 @@ def test_what_cannot_be_scheduled_is_refused_with_what_to_do(results: Path, caps
     assert "no run can verify the schedule" in capsys.readouterr().err
 
 
-def test_a_drafter_without_steps_is_no_source() -> None:
+def test_no_drafter_cells_give_only_the_length_zero() -> None:
     assert emitted_by_length([]) == [
         EmittedTokens(draft_tokens=0, tokens=1.0, relative_error=0.0, how=TokensEvidence.MEASURED, source="no drafts")
     ]
     assert Arm(name="none").is_baseline
 
 
-def test_for_a_run_of_invalid_cells_recomputing_is_not_advised(
+def test_recompute_is_not_suggested_for_a_run_of_invalid_cells(
     tmp_path: Path, summary: RunSummary, capsys: pytest.CaptureFixture[str]
 ) -> None:
     plan = store_results(WORLD, tmp_path / "out", UID, points=1)
     broken = invalid(summary).model_copy(update={"step_costs": []})
     FolderStore(tmp_path / "out" / run_root(plan.namespace, plan.name, UID)).put(SUMMARY, broken.to_json().encode())
     assert exit_code(["analyze", "draft-lengths", str(tmp_path / "out")]) == Exit.BAD_INPUT
-    told = capsys.readouterr().err
-    assert "no cell with a drafter is valid: specbench report" in told
-    assert "--recompute" not in told
+    message = capsys.readouterr().err
+    assert "no cell with a drafter is valid: specbench report" in message
+    assert "--recompute" not in message
 
 
 ENDPOINT = Engine(kind=EngineKind.EXTERNAL, endpoint="http://127.0.0.1:1", dialect="vllm")
@@ -371,10 +383,10 @@ ENDPOINT = Engine(kind=EngineKind.EXTERNAL, endpoint="http://127.0.0.1:1", diale
         ({}, "steady requests whose steps the engine reported"),
     ],
 )
-def test_a_run_without_step_times_is_rejected_with_what_is_missing(
+def test_run_without_step_times_is_rejected_with_the_missing_data(
     summary: RunSummary, changes: dict[str, Any], expected: str
 ) -> None:
-    """`specbench report --recompute` would give the same summary again, so no message may advise it."""
-    told = missing_step_times(WORLD.plan.model_copy(update=changes), summary, "out")
-    assert expected in told
-    assert "--recompute" not in told
+    """`specbench report --recompute` would return the same summary, so no message may suggest it."""
+    message = missing_step_times(WORLD.plan.model_copy(update=changes), summary, "out")
+    assert expected in message
+    assert "--recompute" not in message

@@ -1,4 +1,4 @@
-"""Drift: false alarms are as rare as stated, changes are found soon, and their cause is reported."""
+"""Drift: the false-alarm rate is as stated, changes are detected early, and their cause is reported."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ ALPHA = {"code": 0.8, "chat": 0.5}
 def log(
     seed: int, count: int = 400, shares: tuple[float, float] = (0.5, 0.5), worse: float = 1.0, spread: float = 0.1
 ) -> pd.DataFrame:
-    """Requests whose drafts are accepted one after the other; `worse`: factor of that chance within categories."""
+    """Return requests whose drafts are accepted in sequence; `worse` scales the acceptance rate of every category."""
     rng = np.random.default_rng(seed)
     names = rng.choice(list(ALPHA), size=count, p=shares)
     alphas = np.clip(np.array([ALPHA[name] for name in names]) * worse + rng.normal(0, spread, count), 0.02, 0.98)
@@ -49,14 +49,14 @@ def log(
     chances = alphas[:, None] ** np.arange(1, DRAFTS + 1)  # P(≥ i accepted)
     accepted = [(rng.random(n)[:, None] < chance).sum() for n, chance in zip(steps, chances, strict=True)]
     times = 1.7e9 + np.cumsum(rng.exponential(10, count))
-    told = {
+    columns = {
         "accepted_tokens": accepted,
         "drafted_tokens": steps * DRAFTS,
         "steps": steps,
         "category": names,
         "time": times,
     }
-    return pd.DataFrame(told)
+    return pd.DataFrame(columns)
 
 
 def requests(seed: int, count: int = 400, **more: object) -> RequestLog:
@@ -67,35 +67,35 @@ REFERENCE = requests(1, 1000)
 
 
 def alarms(times: int, count: int = 300, **more: object) -> float:
-    told = [
+    reports = [
         drift_report(requests(2 * n, 600), requests(2 * n + 1, count, **more), DriftOptions(seed=n))
         for n in range(times)
     ]
-    return float(np.mean([report.alarm for report in told]))
+    return float(np.mean([report.alarm for report in reports]))
 
 
 @pytest.mark.draws
-def test_false_alarms_are_as_rare_as_stated() -> None:
-    """One comparison in twenty by default; the bound is halved between two charts, so it is at most that."""
+def test_false_alarm_rate_is_at_most_the_stated_one() -> None:
+    """One comparison in twenty by default; the rate is split between two charts, so this is an upper bound."""
     assert alarms(50) <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / 50)
 
 
 @pytest.mark.draws
 def test_limits_are_not_wider_than_the_run_length_requires() -> None:
-    """With a run length of the log's own length, 1 - 1/e of the logs have a false alarm; the two charts share it."""
-    told = [
+    """At a run length equal to the log's, 1 - 1/e of the logs have a false alarm, shared by the two charts."""
+    reports = [
         drift_report(requests(2 * n, 600), requests(2 * n + 1, 300), DriftOptions(run_length=300)) for n in range(24)
     ]
-    assert 0.25 <= np.mean([report.alarm for report in told]) <= 0.85
-    assert told[0].false_alarm == pytest.approx(1 - np.exp(-1))
+    assert 0.25 <= np.mean([report.alarm for report in reports]) <= 0.85
+    assert reports[0].false_alarm == pytest.approx(1 - np.exp(-1))
 
 
 @pytest.mark.draws
-def test_a_drafter_that_is_a_tenth_worse_is_found() -> None:
+def test_drafter_with_15_percent_lower_acceptance_is_detected() -> None:
     assert alarms(10, worse=0.85) == 1.0
 
 
-def test_a_worse_drafter_is_the_reported_cause_with_its_time() -> None:
+def test_worse_drafter_is_the_reported_cause_with_its_time() -> None:
     changed = pd.concat([log(2, 300), log(3, 300, worse=0.7)], ignore_index=True).assign(time=np.arange(600) + 1.7e9)
     report = drift_report(REFERENCE, request_log("changed", changed), DriftOptions())
     assert (report.alarm, report.cause) == (True, DriftCause.DRAFTER)
@@ -115,7 +115,7 @@ def test_changed_traffic_is_reported_as_mix() -> None:
     assert [each.category for each in change.categories] == ["chat", "code"]
 
 
-def test_better_acceptance_is_a_change_too() -> None:
+def test_better_acceptance_is_reported_as_drift() -> None:
     report = drift_report(REFERENCE, requests(2, 600, worse=1.2), DriftOptions())
     assert {chart.direction for chart in report.charts} == {"higher"}
 
@@ -132,7 +132,7 @@ Sums = st.lists(st.tuples(*[st.integers(0, 50)] * 2), min_size=1, max_size=5)
 
 
 @given(Sums, Sums)
-def test_parts_add_up_exactly(then: list[tuple[int, int]], now: list[tuple[int, int]]) -> None:
+def test_mix_and_drafter_parts_add_up_exactly(then: list[tuple[int, int]], now: list[tuple[int, int]]) -> None:
     size = max(len(then), len(now))
     sides = [np.array([*side, *[(0, 0)] * (size - len(side))], dtype=float).T for side in (then, now)]
     if any(side[1].sum() == 0 for side in sides):
@@ -152,7 +152,7 @@ def test_kitagawas_parts_match_a_calculation_by_hand() -> None:
     assert parts.drafter.tolist() == pytest.approx([-0.2 * 0.65, 0.2 * 0.35])
 
 
-def test_a_new_category_is_all_mix() -> None:
+def test_new_category_counts_as_mix() -> None:
     then = pd.concat([log(1, 300, (0.0, 1.0))])
     change = decompose_change(request_log("a", then).table, requests(2, 300).table, LENGTH, 0)
     assert change is not None
@@ -162,8 +162,8 @@ def test_a_new_category_is_all_mix() -> None:
 
 
 @pytest.mark.draws
-def test_intervals_of_ratios_of_clusters_cover_the_truth() -> None:
-    """Each prompt comes ten times, so that single requests would give intervals three times too narrow."""
+def test_clustered_ratio_intervals_cover_the_truth() -> None:
+    """Each prompt occurs ten times, so intervals over single requests would be three times too narrow."""
     inside = []
     for seed in range(300):
         rng = np.random.default_rng(seed)
@@ -182,7 +182,7 @@ def test_intervals_of_ratios_of_clusters_cover_the_truth() -> None:
 
 
 def test_charts_follow_their_formulas() -> None:
-    """By hand, λ = 0.05 and κ = 0.1: z = 1 for ever."""
+    """Calculated by hand for constant z = 1, with λ = 0.05 and κ = 0.1."""
     ewma, cusum = run_charts(np.ones(3), ChartTuning(1))
     assert cusum.tolist() == pytest.approx([0.9, 1.8, 2.7])
     assert ewma[0] == pytest.approx(1.0)
@@ -191,13 +191,13 @@ def test_charts_follow_their_formulas() -> None:
     assert np.concatenate(down) == pytest.approx(-np.concatenate([ewma, cusum]))
 
 
-def test_a_long_log_is_charted_in_subgroups() -> None:
+def test_long_log_is_charted_in_subgroups() -> None:
     tuning = tuning_for(100_000)
     assert tuning.group == 25
     assert tuning.subgroups(np.arange(100.0)).tolist() == [12.0, 37.0, 62.0, 87.0]
 
 
-def test_windows_are_pieces_of_requests_or_of_time() -> None:
+def test_windows_are_counts_of_requests_or_durations() -> None:
     current = requests(2, 450)
     assert [(each.first, each.requests) for each in acceptance_windows(current, 200, None)] == [
         (1, 200),
@@ -210,13 +210,15 @@ def test_windows_are_pieces_of_requests_or_of_time() -> None:
     assert timed[0].begun is not None
 
 
-def test_a_change_that_only_an_interval_shows_is_explained() -> None:
+def test_change_shown_only_by_the_interval_is_explained() -> None:
     few = drift_report(requests(1, 1000), requests(2, 30, worse=0.88), DriftOptions())
     assert not few.alarm
     assert few.changes[0].change.interval is not None
     assert few.changes[0].change.interval.high < 0
-    said = [limit for limit in few.limits if limit.startswith("No chart passed its limit")]
-    assert [("the whole change" in limit, "a longer current log decides" in limit) for limit in said] == [(True, True)]
+    explanations = [limit for limit in few.limits if limit.startswith("No chart passed its limit")]
+    assert [("the whole change" in limit, "a longer current log decides" in limit) for limit in explanations] == [
+        (True, True)
+    ]
     same = drift_report(requests(1), requests(1), DriftOptions())
     assert not any(limit.startswith("No chart passed its limit") for limit in same.limits)
 
@@ -226,8 +228,8 @@ def test_requests_without_a_step_are_counted_and_left_out() -> None:
     table.loc[0, "steps"] = 0
     table["accepted_tokens"] = table["accepted_tokens"].astype(object)
     table.loc[1, "accepted_tokens"] = None
-    told = request_log("x", table)
-    assert (len(told.table), told.left_out) == (8, 2)
+    request_set = request_log("x", table)
+    assert (len(request_set.table), request_set.left_out) == (8, 2)
 
 
 @pytest.mark.parametrize(
@@ -248,16 +250,16 @@ def test_insufficient_logs_are_rejected(reference: pd.DataFrame, current: pd.Dat
         drift_report(request_log("a", reference), request_log("b", current), DriftOptions())
 
 
-def written(path: Path, table: pd.DataFrame) -> str:
+def write_log(path: Path, table: pd.DataFrame) -> str:
     path.write_text("".join(json.dumps(row) + "\n" for row in json.loads(table.to_json(orient="records"))))
     return str(path)
 
 
 @pytest.mark.parametrize(("worse", "code"), [(1.0, 0), (0.7, 3)])
-def test_the_exit_code_of_two_logs_is_the_verdict(
+def test_drift_command_exit_code_is_the_verdict(
     worse: float, code: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    then, now = written(tmp_path / "then.jsonl", log(1)), written(tmp_path / "now.jsonl", log(2, worse=worse))
+    then, now = write_log(tmp_path / "then.jsonl", log(1)), write_log(tmp_path / "now.jsonl", log(2, worse=worse))
     assert exit_code(["analyze", "drift", then, now, "--output", "json"]) == code
     report = DriftReport.from_json(capsys.readouterr().out)
     assert report.alarm == (code == 3)
@@ -269,11 +271,11 @@ def test_the_exit_code_of_two_logs_is_the_verdict(
 
 
 @pytest.mark.parametrize("unnamed", [1.0, 0.5])
-def test_a_log_without_categories_is_not_reported_as_another_mix(unnamed: float) -> None:
+def test_log_without_categories_is_not_reported_as_another_mix(unnamed: float) -> None:
     worse = log(2, 600, worse=0.7)
     nameless = np.arange(len(worse)) < unnamed * len(worse)
-    told = request_log("nameless", worse.assign(category=worse["category"].mask(nameless, None)))
-    report = drift_report(REFERENCE, told, DriftOptions())
+    current = request_log("nameless", worse.assign(category=worse["category"].mask(nameless, None)))
+    report = drift_report(REFERENCE, current, DriftOptions())
     assert report.alarm
     assert report.cause is DriftCause.UNKNOWN
     (length, *_) = report.changes
@@ -284,7 +286,7 @@ def test_a_log_without_categories_is_not_reported_as_another_mix(unnamed: float)
     assert drift_lines(report)
 
 
-def test_a_log_that_was_joined_with_itself_is_reported() -> None:
+def test_log_that_contains_requests_twice_is_reported() -> None:
     once = log(3, 200).assign(prompt_id=[f"p{n}" for n in range(200)])
     report = drift_report(REFERENCE, request_log("joined", pd.concat([once, once])), DriftOptions())
     assert any(limit.startswith("200 of the 400 requests of joined occur twice") for limit in report.limits)
@@ -293,8 +295,8 @@ def test_a_log_that_was_joined_with_itself_is_reported() -> None:
     )
 
 
-def test_numbers_are_accepted_as_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    good = written(tmp_path / "good.jsonl", log(1))
+def test_numeric_categories_are_accepted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    good = write_log(tmp_path / "good.jsonl", log(1))
     lines = ['{"steps": 4, "accepted_tokens": 2, "category": 3}', '{"steps": 4, "accepted_tokens": 2, "category": "x"}']
     (tmp_path / "mixed.jsonl").write_text("\n".join(lines * 30))
     assert exit_code(["analyze", "drift", good, str(tmp_path / "mixed.jsonl")]) in (0, 3)
@@ -316,17 +318,19 @@ BAD_LINES = [
 
 
 @pytest.mark.parametrize(("line", "words"), BAD_LINES)
-def test_a_bad_line_is_reported(line: str, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    good = written(tmp_path / "good.jsonl", log(1))
+def test_bad_line_is_reported_with_its_number(
+    line: str, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    good = write_log(tmp_path / "good.jsonl", log(1))
     (tmp_path / "bad.jsonl").write_text('{"steps": 4, "accepted_tokens": 2}\n' + line + "\n")
     assert exit_code(["analyze", "drift", good, str(tmp_path / "bad.jsonl")]) == 2
-    told = capsys.readouterr().err
-    assert "bad.jsonl, line 2" in told
-    assert words in told
+    message = capsys.readouterr().err
+    assert "bad.jsonl, line 2" in message
+    assert words in message
 
 
-def test_the_order_of_a_prompt_file_is_not_used_as_time() -> None:
-    """Three repeats of a file that begins with its code, beside the very same run."""
+def test_order_of_a_prompt_file_is_not_used_as_time() -> None:
+    """The log repeats a file that starts with its code prompts three times; it is compared with itself."""
     whole = log(1, 60, spread=0.02).sort_values("category", ascending=False, kind="stable").drop(columns="time")
     file = whole.assign(prompt_id=[f"p{n}" for n in range(len(whole))], turn=1)
     rows = pd.concat([file.assign(repeat=repeat) for repeat in range(3)], ignore_index=True)

@@ -1,4 +1,4 @@
-"""The run's answer, made from what really lies in a folder."""
+"""The run's summary, computed from files in a results folder."""
 
 from __future__ import annotations
 
@@ -37,11 +37,15 @@ CLOCK = SystemClock(wall=lambda: datetime(2030, 1, 2, 3, 4, 5, tzinfo=UTC))
 async def drive(
     plan: Plan, groups: Sequence[EngineGroup], results: Path, *, longest: Mapping[str, int] | None = None
 ) -> FolderStore:
-    """These groups measured, each with the engine that it asks for. `longest`: by arm."""
+    """Measure these groups, each against a simulator of its drafter. `longest`: maximum model length by arm."""
     store = FolderStore(results)
     for group in groups:
-        wanted = plan.arm(group.arm).drafter
-        drafting = make_drafter(SimulatedMethod(wanted.method), 3) if wanted else make_drafter(SimulatedMethod.NONE, 0)
+        drafter_spec = plan.arm(group.arm).drafter
+        drafting = (
+            make_drafter(SimulatedMethod(drafter_spec.method), 3)
+            if drafter_spec
+            else make_drafter(SimulatedMethod.NONE, 0)
+        )
         length = (longest or {}).get(group.arm, 32768)
         config = SimulatorConfig(time_scale=0, drafter=drafting, max_model_len=length)
         async with simulator(results.parent / f"truth-{group.index}.jsonl", config) as engine:
@@ -59,7 +63,7 @@ def plan(tmp_path_factory: pytest.TempPathFactory) -> Plan:
 
 @pytest.fixture(scope="module")
 def first_driven(plan: Plan, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Results in which the first group alone is measured. Measured once: nobody writes into them."""
+    """Results with only the first group measured; read-only, shared by the module."""
     results = tmp_path_factory.mktemp("begun") / "results"
     asyncio.run(drive(plan, plan.groups[:1], results))
     return results
@@ -67,26 +71,26 @@ def first_driven(plan: Plan, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def all_driven(plan: Plan, first_driven: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Results in which all groups are measured. Measured once: nobody writes into them."""
+    """Results with all groups measured; read-only, shared by the module."""
     results = shutil.copytree(first_driven, tmp_path_factory.mktemp("finished") / "results")
     asyncio.run(drive(plan, plan.groups[1:], results))
     return results
 
 
 @pytest.fixture
-def begun(first_driven: Path, tmp_path: Path) -> FolderStore:
-    """A run of which the first group is measured."""
+def partly_measured(first_driven: Path, tmp_path: Path) -> FolderStore:
+    """A run with its first group measured."""
     return FolderStore(shutil.copytree(first_driven, tmp_path / "results"))
 
 
 @pytest.fixture
 def finished(all_driven: Path, tmp_path: Path) -> FolderStore:
-    """A run of which everything is measured."""
+    """A run with all groups measured."""
     return FolderStore(shutil.copytree(all_driven, tmp_path / "results"))
 
 
 @pytest.mark.process
-def test_a_finished_run_has_its_answer_in_four_files(plan: Plan, finished: FolderStore) -> None:
+def test_conclude_writes_the_summary_report_table_and_provenance(plan: Plan, finished: FolderStore) -> None:
     summary = conclude(plan, finished, CLOCK)
 
     assert (summary.points_measured, summary.points_total, summary.missing) == (4, 4, [])
@@ -101,10 +105,10 @@ def test_a_finished_run_has_its_answer_in_four_files(plan: Plan, finished: Folde
 
 
 @pytest.mark.process
-def test_points_without_a_manifest_are_named(plan: Plan, begun: FolderStore) -> None:
+def test_points_without_a_manifest_are_reported_as_missing(plan: Plan, partly_measured: FolderStore) -> None:
     measured = {point.hash for point in plan.groups[0].points}
 
-    summary = conclude(plan, begun, CLOCK)
+    summary = conclude(plan, partly_measured, CLOCK)
 
     assert set(summary.missing) == {point.hash for point in plan.points} - measured
     assert summary.points_measured == len(measured)
@@ -112,17 +116,19 @@ def test_points_without_a_manifest_are_named(plan: Plan, begun: FolderStore) -> 
 
 
 @pytest.mark.process
-def test_the_answer_can_be_made_again_when_more_is_measured(plan: Plan, begun: FolderStore, tmp_path: Path) -> None:
-    conclude(plan, begun, CLOCK)
+def test_conclude_updates_the_summary_when_more_is_measured(
+    plan: Plan, partly_measured: FolderStore, tmp_path: Path
+) -> None:
+    conclude(plan, partly_measured, CLOCK)
     asyncio.run(drive(plan, plan.groups, tmp_path / "results"))
 
-    summary = conclude(plan, begun, CLOCK)
+    summary = conclude(plan, partly_measured, CLOCK)
 
     assert summary.missing == []
-    assert RunSummary.from_json(begun.get("summary.json") or b"") == summary
+    assert RunSummary.from_json(partly_measured.get("summary.json") or b"") == summary
 
 
-def test_a_run_of_which_nothing_is_measured_has_an_answer_that_says_so(plan: Plan, tmp_path: Path) -> None:
+def test_conclude_of_an_unmeasured_run_reports_all_points_missing(plan: Plan, tmp_path: Path) -> None:
     store = FolderStore(tmp_path / "results")
 
     summary = conclude(plan, store, CLOCK)
@@ -135,62 +141,64 @@ WORLD = SyntheticRun(prompts=4, categories=("code",), repeats=4)
 
 
 def root_of(tmp_path: Path, plan: Plan) -> Path:
-    """Where the world's run lies."""
+    """Return the folder of the synthetic run."""
     return tmp_path / "results" / run_root(plan.namespace, plan.name, plan.uid)
 
 
-def kept(tmp_path: Path, points: int) -> FolderStore:
-    """The world's run with so many points measured."""
+def store_with_points(tmp_path: Path, points: int) -> FolderStore:
+    """Store the synthetic run with `points` points measured."""
     return FolderStore(root_of(tmp_path, store_results(WORLD, tmp_path / "results", UID, points)))
 
 
-def cut(path: Path) -> None:
+def truncate_file(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-10])
 
 
 @pytest.mark.parametrize(
     ("name", "damage"),
     [
-        ("records/*.parquet", cut),
+        ("records/*.parquet", truncate_file),
         ("records/*.parquet", Path.unlink),
-        ("summary.json", cut),
+        ("summary.json", truncate_file),
         ("summary.json", Path.unlink),
-        ("manifest.json", cut),
+        ("manifest.json", truncate_file),
     ],
 )
-def test_nothing_is_concluded_from_damaged_files(name: str, damage: Callable[[Path], None], tmp_path: Path) -> None:
-    store = kept(tmp_path, points=2)
+def test_conclude_rejects_damaged_files_and_writes_nothing(
+    name: str, damage: Callable[[Path], None], tmp_path: Path
+) -> None:
+    store = store_with_points(tmp_path, points=2)
     plan = Plan.from_json(store.get("plan.json") or b"")
     manifest = root_of(tmp_path, plan) / manifest_key(plan.points[0].hash)
     damage(next(manifest.parent.glob(name)))
 
-    with pytest.raises(NotDurable) as refused:
+    with pytest.raises(NotDurable) as caught:
         conclude(plan, store, CLOCK)
 
-    assert refused.value.reason == "Damaged"
+    assert caught.value.reason == "Damaged"
     assert not [key for key in DERIVED if store.get(key)]
 
 
-# -- others are at work meanwhile --------------------------------------------------------------------------------------
+# -- concurrent writers ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_an_answer_that_was_begun_before_the_last_point_never_replaces_the_one_that_knows_it(tmp_path: Path) -> None:
-    store = kept(tmp_path, points=7)
+def test_outdated_summary_never_replaces_a_newer_one(tmp_path: Path) -> None:
+    store = store_with_points(tmp_path, points=7)
     plan = Plan.from_json(store.get("plan.json") or b"")
 
-    def the_run_ends() -> None:
-        kept(tmp_path, points=8)
+    def finish_run() -> None:
+        store_with_points(tmp_path, points=8)
         assert conclude(plan, store, CLOCK).points_measured == 8
 
-    assert conclude(plan, InterferingStore(store, "provenance.json", the_run_ends), CLOCK).points_measured == 8
+    assert conclude(plan, InterferingStore(store, "provenance.json", finish_run), CLOCK).points_measured == 8
 
     assert RunSummary.from_json(store.get("summary.json") or b"").points_measured == 8
     assert len(json.loads(store.get("provenance.json") or b"")["points"]) == 8
 
 
-class Growing(DelegatingStore):
-    """A store in which a run goes on: each look at its manifests finds one more."""
+class GrowingStore(DelegatingStore):
+    """A store in which each listing contains one more manifest, as in a run in progress."""
 
     def __init__(self, store: Store, seen: int) -> None:
         super().__init__(store)
@@ -204,53 +212,53 @@ class Growing(DelegatingStore):
 
 
 @pytest.mark.usefixtures("undrawn")
-@pytest.mark.parametrize(("seen", "measured"), [(1, 5), (3, 8)], ids=["it goes on", "it ends meanwhile"])
-def test_of_a_run_that_goes_on_an_answer_comes_all_the_same(seen: int, measured: int, tmp_path: Path) -> None:
-    """A round looks twice, so the third begins with the fifth point; only where all are there, a fourth is made."""
-    store = Growing(kept(tmp_path, points=8), seen)
+@pytest.mark.parametrize(("seen", "measured"), [(1, 5), (3, 8)], ids=["run continues", "run ends meanwhile"])
+def test_conclude_returns_a_summary_while_the_run_continues(seen: int, measured: int, tmp_path: Path) -> None:
+    """A round lists twice, so the third starts with the fifth point; only a complete run gets a fourth round."""
+    store = GrowingStore(store_with_points(tmp_path, points=8), seen)
     plan = Plan.from_json(store.get("plan.json") or b"")
 
     assert conclude(plan, store, CLOCK).points_measured == measured
 
 
-# -- what was seen -----------------------------------------------------------------------------------------------------
+# -- provenance --------------------------------------------------------------------------------------------------------
 
 
 def provenance_of(store: Store) -> dict[str, Any]:
-    told: dict[str, Any] = json.loads(store.get("provenance.json") or b"")
-    return told
+    provenance: dict[str, Any] = json.loads(store.get("provenance.json") or b"")
+    return provenance
 
 
 @pytest.mark.process
-def test_provenance_holds_every_launch_with_its_facts_and_what_the_arms_cost(plan: Plan, finished: FolderStore) -> None:
+def test_provenance_contains_each_launchs_facts_and_the_cost_of_each_arm(plan: Plan, finished: FolderStore) -> None:
     summary = conclude(plan, finished, CLOCK)
 
-    told = provenance_of(finished)
-    launches = {manifest["launch"] for manifest in told["points"].values()}
-    assert set(told["launches"]) == launches
-    facts = told["launches"]["0-0"]["facts"]
+    provenance = provenance_of(finished)
+    launches = {manifest["launch"] for manifest in provenance["points"].values()}
+    assert set(provenance["launches"]) == launches
+    facts = provenance["launches"]["0-0"]["facts"]
     assert facts["engine_version"] == {"value": "simulated-0.1.0", "source": "GET /version: version"}
     assert facts["gpu"]["value"] is None
     assert facts["gpu"]["reason"]
-    assert told["arms"] == [row.to_dict() for row in summary.arm_environments]
-    assert [row["arm"] for row in told["arms"]] == ["none", "ngram"]
-    assert told["arms"][1]["kvCacheLost"]["value"] == 0, "the simulator's drafters take no room"
-    assert told["differences"] == []
+    assert provenance["arms"] == [row.to_dict() for row in summary.arm_environments]
+    assert [row["arm"] for row in provenance["arms"]] == ["none", "ngram"]
+    assert provenance["arms"][1]["kvCacheLost"]["value"] == 0, "the simulator's drafters use no memory"
+    assert provenance["differences"] == []
     assert b"Engines and hardware" in (finished.get("report.html") or b"")
 
 
 @pytest.mark.process
-def test_launches_that_differ_are_told_in_provenance_and_doubted(
-    plan: Plan, begun: FolderStore, tmp_path: Path
+def test_launches_that_differ_are_listed_in_provenance_and_reported(
+    plan: Plan, partly_measured: FolderStore, tmp_path: Path
 ) -> None:
-    """As vLLM does by itself where the drafter's model is the shorter one."""
+    """vLLM shortens the context by itself when the drafter's model has the smaller maximum."""
     asyncio.run(drive(plan, plan.groups[1:], tmp_path / "results", longest={"ngram": 4096}))
 
-    summary = conclude(plan, begun, CLOCK)
+    summary = conclude(plan, partly_measured, CLOCK)
 
-    told = provenance_of(begun)
-    assert told["differences"] == ["max_model_len is not the same in all launches: 32768 on none, 4096 on ngram"]
-    assert told["arms"][1]["kvCacheLost"]["value"] == 1 - 4096 / 32768
+    provenance = provenance_of(partly_measured)
+    assert provenance["differences"] == ["max_model_len is not the same in all launches: 32768 on none, 4096 on ngram"]
+    assert provenance["arms"][1]["kvCacheLost"]["value"] == 1 - 4096 / 32768
     assert "ArmEnvironmentsDiffer" in {finding.check for finding in summary.findings}
 
 
@@ -258,13 +266,13 @@ def test_launches_that_differ_are_told_in_provenance_and_doubted(
 @pytest.mark.parametrize(
     ("text", "reason"), [(None, "there is no launches/0-0.json"), ("{}", "launches/0-0.json cannot be read: it was")]
 )
-def test_a_launch_that_cannot_be_read_leaves_the_answer_standing_and_says_so(
-    text: str | None, reason: str, plan: Plan, begun: FolderStore, tmp_path: Path
+def test_unreadable_launch_is_reported_in_provenance_and_the_summary_is_kept(
+    text: str | None, reason: str, plan: Plan, partly_measured: FolderStore, tmp_path: Path
 ) -> None:
     path = tmp_path / "results" / launch_key("0-0")
     path.unlink() if text is None else path.write_text(text)
 
-    assert conclude(plan, begun, CLOCK).points_measured == len(plan.groups[0].points)
+    assert conclude(plan, partly_measured, CLOCK).points_measured == len(plan.groups[0].points)
 
-    assert provenance_of(begun)["launches"]["0-0"]["reason"].startswith(reason)
-    assert provenance_of(begun)["arms"] == []
+    assert provenance_of(partly_measured)["launches"]["0-0"]["reason"].startswith(reason)
+    assert provenance_of(partly_measured)["arms"] == []

@@ -1,4 +1,4 @@
-"""The first act: a completion that is read to its end, or the engine's own words."""
+"""The first completion of a launch: it is read to its end, or fails with the engine's message."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HI = [ChatMessage("user", "hi")]
 WHOLE = HttpExchange(1, arrivals(sse(vllm(DecodedAnswer((StreamStep(),))))), 200, {}, 9)
 
 
-async def test_a_short_completion_is_asked_for_and_its_text_is_told() -> None:
+async def test_first_completion_requests_8_tokens_and_returns_their_text() -> None:
     wire = CannedTransport(WHOLE)
     result = await first_completion(context(wire), HI)
     assert result.record.output_text == "word word "
@@ -28,20 +28,20 @@ async def test_a_short_completion_is_asked_for_and_its_text_is_told() -> None:
     assert wire.requests[0].headers["X-Request-Id"].startswith("p-first-")
 
 
-async def test_a_refusal_ends_the_launch_with_the_engines_words() -> None:
-    refused = replace(WHOLE, status=404, error_class=ErrorClass.HTTP_4XX, error="HTTP 404: no model named simulated")
-    wire = CannedTransport(refused)
+async def test_rejected_first_completion_fails_with_the_engines_message() -> None:
+    rejection = replace(WHOLE, status=404, error_class=ErrorClass.HTTP_4XX, error="HTTP 404: no model named simulated")
+    wire = CannedTransport(rejection)
     with pytest.raises(EngineFailed, match=r"\(http_4xx\): HTTP 404: no model named simulated") as caught:
         await first_completion(context(wire), HI)
     assert caught.value.reason == "FirstRequestFailed"
     assert len(wire.requests) == 1
 
 
-MAY_PASS = [ErrorClass.HTTP_5XX, ErrorClass.RESET, ErrorClass.REFUSED]
+TRANSIENT = [ErrorClass.HTTP_5XX, ErrorClass.RESET, ErrorClass.REFUSED]
 
 
-class Failing(CannedTransport):
-    """Fails so often with one class, and answers from then on."""
+class FailingTransport(CannedTransport):
+    """Fails a number of times with one error class, then answers."""
 
     def __init__(self, error_class: ErrorClass, times: int) -> None:
         super().__init__(WHOLE)
@@ -53,38 +53,38 @@ class Failing(CannedTransport):
 
 
 class Pauses(list[float]):
-    """How long it was waited between tries; nobody waits."""
+    """Records pauses between attempts without waiting."""
 
     async def __call__(self, seconds: float) -> None:
         self.append(seconds)
 
 
-@pytest.mark.parametrize("error_class", MAY_PASS)
-async def test_a_failure_that_passes_is_asked_again_after_a_pause(error_class: ErrorClass) -> None:
-    wire, pauses = Failing(error_class, times=2), Pauses()
+@pytest.mark.parametrize("error_class", TRANSIENT)
+async def test_transient_failure_is_retried_after_a_pause(error_class: ErrorClass) -> None:
+    wire, pauses = FailingTransport(error_class, times=2), Pauses()
     result = await first_completion(context(wire), HI, pause=pauses)
     assert result.record.output_text == "word word "
     assert len({request.headers["X-Request-Id"] for request in wire.requests}) == 3
     assert pauses == [FIRST_COMPLETION_PAUSE_S, FIRST_COMPLETION_PAUSE_S]
 
 
-@pytest.mark.parametrize("error_class", MAY_PASS)
-async def test_a_failure_that_stays_is_told_with_how_often_it_was_tried(error_class: ErrorClass) -> None:
-    wire = Failing(error_class, times=9)
+@pytest.mark.parametrize("error_class", TRANSIENT)
+async def test_persistent_failure_is_reported_with_the_number_of_attempts(error_class: ErrorClass) -> None:
+    wire = FailingTransport(error_class, times=9)
     with pytest.raises(EngineFailed, match=rf"\({error_class}, 3 times\): not yet"):
         await first_completion(context(wire), HI, pause=Pauses())
     assert len(wire.requests) == 3
 
 
-@pytest.mark.parametrize("error_class", [one for one in ErrorClass if one not in MAY_PASS])
-async def test_a_failure_that_would_stay_is_not_asked_again(error_class: ErrorClass) -> None:
-    wire, pauses = Failing(error_class, times=1), Pauses()
+@pytest.mark.parametrize("error_class", [one for one in ErrorClass if one not in TRANSIENT])
+async def test_permanent_failure_is_not_retried(error_class: ErrorClass) -> None:
+    wire, pauses = FailingTransport(error_class, times=1), Pauses()
     with pytest.raises(EngineFailed):
         await first_completion(context(wire), HI, pause=pauses)
     assert (len(wire.requests), pauses) == (1, [])
 
 
-async def test_an_answer_without_a_token_is_a_refusal() -> None:
+async def test_answer_without_a_token_is_a_failure() -> None:
     chunks = vllm(DecodedAnswer())
     for chunk in chunks:
         chunk.pop("usage", None)

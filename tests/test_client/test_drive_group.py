@@ -1,4 +1,4 @@
-"""Driving a group: real HTTP against the simulator, by real worker processes, into a real folder."""
+"""Driving a group: HTTP against the simulator, by worker processes, into a results folder."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from specbench_testing.simulated_groups import RunningSimulator, plan_of, record
 from specbench_testing.synthetic_records import measured_rows
 
 pytestmark = pytest.mark.process
-SLOW = SimulatorConfig(time_scale=1)  # a request takes a sixteenth of a second: there is a middle to look into
+SLOW = SimulatorConfig(time_scale=1)  # a request takes 1/16 s, long enough to act while it runs
 TWO_LOADS = {"spec.load": {"concurrency": [1, 2], "repeats": 1, "warmupRequests": 2}}
 
 
@@ -47,23 +47,23 @@ def with_faults(*faults: str) -> SimulatorConfig:
 
 
 async def drive(tmp_path: Path, plan: Plan, store: FolderStore, attempt: str = "1-a") -> list[str]:
-    """Drive the first group; ids of the requests that the engine received meanwhile."""
+    """Drive the first group; return the ids of the requests the engine received."""
     async with simulator(tmp_path / f"truth-{attempt}.jsonl") as engine:
         await drive_group(plan, plan.groups[0], engine.url, store, options_in(tmp_path, attempt))
         return engine.received()
 
 
-def driving_until(
+def drive_to_second_point(
     plan: Plan, engine: RunningSimulator, store: FolderStore, options: DriveOptions
 ) -> tuple[asyncio.Task[GroupResult], asyncio.Future[None]]:
-    """The first group being driven, and the moment when its second point has its first record."""
+    """Start driving the first group; the future is done when its second point has its first record."""
     in_second: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    def look(progress: Progress) -> None:
+    def watch_progress(progress: Progress) -> None:
         if progress.point == plan.groups[0].points[1].hash and progress.requests_done and not in_second.done():
             in_second.set_result(None)
 
-    watched = replace(options, on_progress=look, show_every_s=0.02)
+    watched = replace(options, on_progress=watch_progress, show_every_s=0.02)
     return asyncio.create_task(drive_group(plan, plan.groups[0], engine.url, store, watched)), in_second
 
 
@@ -76,16 +76,16 @@ async def test_every_prompt_turn_has_exactly_one_record_that_the_engine_received
 
     records = records_of(plan, store)
     measured = measured_rows(records)
-    asked = sorted(zip(measured.prompt_id, measured.turn, strict=True))
-    assert asked == [(f"q{number}", turn) for number in range(6) for turn in range(2)]
+    turns = sorted(zip(measured.prompt_id, measured.turn, strict=True))
+    assert turns == [(f"q{number}", turn) for number in range(6) for turn in range(2)]
     assert measured.error_class.isna().all()
-    assert set(measured.phase) == {"steady"}, "fillers before and after them hold the load"
+    assert set(measured.phase) == {"steady"}, "filler requests keep the load up before and after them"
     first_completion = 1
     assert len(received) == len(set(received)) == len(records) + first_completion
     assert set(records.request_id) < set(received)
 
 
-async def test_the_plan_lies_in_the_root_letter_by_letter(tmp_path: Path, store: FolderStore) -> None:
+async def test_plan_is_stored_unchanged(tmp_path: Path, store: FolderStore) -> None:
     plan = plan_of(write_prompts(tmp_path / "p.jsonl"))
 
     await drive(tmp_path, plan, store)
@@ -93,9 +93,7 @@ async def test_the_plan_lies_in_the_root_letter_by_letter(tmp_path: Path, store:
     assert store.get(PLAN) == plan.to_json().encode()
 
 
-async def test_warm_up_comes_once_a_launch_and_never_with_the_measured_prompts(
-    tmp_path: Path, store: FolderStore
-) -> None:
+async def test_warm_up_runs_once_per_launch_with_its_own_prompts(tmp_path: Path, store: FolderStore) -> None:
     plan = plan_of(write_prompts(tmp_path / "p.jsonl"), TWO_LOADS)
 
     await drive(tmp_path, plan, store)
@@ -107,7 +105,7 @@ async def test_warm_up_comes_once_a_launch_and_never_with_the_measured_prompts(
     assert not set(warm.output_sha256) & set(measured_rows(first).output_sha256)
 
 
-async def test_asked_for_more_requests_than_there_are_prompts_they_go_round(tmp_path: Path, store: FolderStore) -> None:
+async def test_prompts_are_repeated_for_more_requests_than_prompts(tmp_path: Path, store: FolderStore) -> None:
     load = {"concurrency": [2], "repeats": 1, "warmupRequests": 0, "requests": 10}
     plan = plan_of(write_prompts(tmp_path / "p.jsonl", count=4), {"spec.load": load})
 
@@ -117,7 +115,7 @@ async def test_asked_for_more_requests_than_there_are_prompts_they_go_round(tmp_
     assert counts.to_dict() == {"q0": 3, "q1": 3, "q2": 2, "q3": 2}
 
 
-async def test_the_manifest_says_what_was_seen(tmp_path: Path, store: FolderStore) -> None:
+async def test_manifest_contains_the_observed_launch_engine_and_files(tmp_path: Path, store: FolderStore) -> None:
     plan = plan_of(write_prompts(tmp_path / "p.jsonl"))
 
     await drive(tmp_path, plan, store, attempt="7-b")
@@ -135,7 +133,7 @@ async def test_the_manifest_says_what_was_seen(tmp_path: Path, store: FolderStor
     ]
 
 
-async def test_a_group_that_is_measured_already_asks_the_engine_nothing(tmp_path: Path, store: FolderStore) -> None:
+async def test_measured_group_sends_no_request(tmp_path: Path, store: FolderStore) -> None:
     plan = plan_of(write_prompts(tmp_path / "p.jsonl"), TWO_LOADS)
     await drive(tmp_path, plan, store)
     before = contents(store)
@@ -152,7 +150,9 @@ async def test_only_the_point_without_a_manifest_is_measured_again(tmp_path: Pat
     await drive(tmp_path, plan, store)
     kept, lost = plan.groups[0].points
     manifest = store.get(manifest_key(kept.hash))
-    (tmp_path / "results" / manifest_key(lost.hash)).unlink()  # as a kill just before the manifest leaves it
+    (
+        tmp_path / "results" / manifest_key(lost.hash)
+    ).unlink()  # the state after a kill just before the manifest is written
 
     received = await drive(tmp_path, plan, store, attempt="2-a")
 
@@ -163,54 +163,54 @@ async def test_only_the_point_without_a_manifest_is_measured_again(tmp_path: Pat
     assert len(store.keys(f"points/{lost.hash}/records/")) == 2
 
 
-async def test_a_root_of_another_plan_is_refused(tmp_path: Path, store: FolderStore) -> None:
+async def test_root_with_a_different_plan_is_rejected(tmp_path: Path, store: FolderStore) -> None:
     prompts = write_prompts(tmp_path / "p.jsonl")
     await drive(tmp_path, plan_of(prompts), store)
 
-    with pytest.raises(BadInput, match="another plan") as refused:
+    with pytest.raises(BadInput, match="another plan") as caught:
         await drive(tmp_path, plan_of(prompts, TWO_LOADS), store)
 
-    assert refused.value.reason == "OtherPlan"
+    assert caught.value.reason == "OtherPlan"
 
 
-async def test_a_plan_of_another_queue_carries_on_what_was_measured(tmp_path: Path, store: FolderStore) -> None:
-    """Where it queued is no part of what was measured; the plan that lies there stays."""
+async def test_plan_with_another_queue_continues_the_run(tmp_path: Path, store: FolderStore) -> None:
+    """The queue does not affect the measurement; the stored plan is kept."""
     plan = plan_of(write_prompts(tmp_path / "p.jsonl"))
     placement = plan.placement.model_copy(update={"queue_name": "bench"})
     await drive(tmp_path, plan, store)
-    elsewhere = plan.model_copy(update={"placement": placement})
-    assert await drive(tmp_path, elsewhere, store, attempt="2-b") == [], "nothing is asked again"
+    requeued = plan.model_copy(update={"placement": placement})
+    assert await drive(tmp_path, requeued, store, attempt="2-b") == [], "no request is sent again"
     assert Plan.from_json(store.get(PLAN) or b"") == plan
 
 
-async def test_prompts_that_changed_under_their_name_are_refused(tmp_path: Path, store: FolderStore) -> None:
+async def test_changed_prompts_are_rejected(tmp_path: Path, store: FolderStore) -> None:
     prompts = write_prompts(tmp_path / "p.jsonl")
     plan = plan_of(prompts, TWO_LOADS)
     await drive(tmp_path, plan, store)
     (tmp_path / "results" / manifest_key(plan.groups[0].points[1].hash)).unlink()
     write_prompts(prompts, text="Tell me nothing of")
 
-    with pytest.raises(BadInput, match=r"prompts of the workload 'chat' changed from .* to .*") as refused:
+    with pytest.raises(BadInput, match=r"prompts of the workload 'chat' changed from .* to .*") as caught:
         await drive(tmp_path, plan, store, attempt="2-a")
 
-    assert refused.value.reason == "ObservedChanged"
-    assert "anew without results.adopt" in str(refused.value), "with it, a run would find the same results again"
+    assert caught.value.reason == "ObservedChanged"
+    assert "anew without results.adopt" in str(caught.value), "results.adopt would find the same results again"
 
 
-async def test_another_engine_than_the_one_that_measured_is_refused(tmp_path: Path, store: FolderStore) -> None:
+async def test_changed_engine_version_is_rejected(tmp_path: Path, store: FolderStore) -> None:
     plan = plan_of(write_prompts(tmp_path / "p.jsonl"))
     await drive(tmp_path, plan, store)
     path = tmp_path / "results" / manifest_key(plan.groups[0].points[0].hash)
     path.write_text(path.read_text().replace("simulated-0.1.0", "simulated-0.0.9"))
 
-    with pytest.raises(BadInput, match=r"from 'simulated-0.0.9' to 'simulated-0.1.0'") as refused:
+    with pytest.raises(BadInput, match=r"from 'simulated-0.0.9' to 'simulated-0.1.0'") as caught:
         async with simulator(tmp_path / "truth.jsonl") as engine:
             await drive_group(plan, plan.groups[1], engine.url, store, options_in(tmp_path))
 
-    assert refused.value.reason == "ObservedChanged"
+    assert caught.value.reason == "ObservedChanged"
 
 
-async def test_bad_prompts_are_told_before_the_engine_is_asked_anything(tmp_path: Path, store: FolderStore) -> None:
+async def test_bad_prompts_are_rejected_before_any_request(tmp_path: Path, store: FolderStore) -> None:
     (tmp_path / "p.jsonl").write_text('{"id": "a", "prompt": ""}\n')
     plan = plan_of(tmp_path / "p.jsonl")
 
@@ -220,7 +220,7 @@ async def test_bad_prompts_are_told_before_the_engine_is_asked_anything(tmp_path
     assert store.keys() == []
 
 
-async def test_an_engine_that_refuses_a_completion_has_failed_with_its_own_words(
+async def test_failed_first_completion_fails_with_the_engines_message(
     tmp_path: Path, store: FolderStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(engine_connection, "FIRST_COMPLETION_PAUSE_S", 0.01)
@@ -234,7 +234,7 @@ async def test_an_engine_that_refuses_a_completion_has_failed_with_its_own_words
     assert store.keys("points/") == []
 
 
-async def test_an_engine_that_is_never_healthy_has_failed(tmp_path: Path, store: FolderStore) -> None:
+async def test_engine_that_is_never_healthy_fails(tmp_path: Path, store: FolderStore) -> None:
     plan = plan_of(write_prompts(tmp_path / "p.jsonl"))
     options = replace(options_in(tmp_path), healthy_within_s=0.2)
 
@@ -245,36 +245,32 @@ async def test_an_engine_that_is_never_healthy_has_failed(tmp_path: Path, store:
     assert failed.value.reason == "NeverReady"
 
 
-async def test_an_engine_that_dies_leaves_no_manifest_for_the_point_it_died_in(
-    tmp_path: Path, store: FolderStore
-) -> None:
+async def test_engine_lost_during_a_point_leaves_no_manifest_for_it(tmp_path: Path, store: FolderStore) -> None:
     plan = plan_of(write_prompts(tmp_path / "p.jsonl", count=12), TWO_LOADS)
     first, second = plan.groups[0].points
 
     async with simulator(tmp_path / "truth.jsonl", SLOW) as engine:
-        driving, in_second = driving_until(plan, engine, store, options_in(tmp_path))
+        task, in_second = drive_to_second_point(plan, engine, store, options_in(tmp_path))
         await in_second
         await engine.stop()
         with pytest.raises(EngineFailed) as failed:
-            await driving
+            await task
 
     assert failed.value.reason == "EngineLost"
     assert store.get(manifest_key(first.hash)) is not None
     assert store.get(manifest_key(second.hash)) is None
 
 
-async def test_cancelled_in_the_middle_it_keeps_what_is_finished_and_goes_on_from_there(
-    tmp_path: Path, store: FolderStore
-) -> None:
+async def test_cancelled_drive_keeps_finished_points_and_can_be_continued(tmp_path: Path, store: FolderStore) -> None:
     plan = plan_of(write_prompts(tmp_path / "p.jsonl", count=12), TWO_LOADS)
     first, second = plan.groups[0].points
     async with simulator(tmp_path / "truth-1.jsonl", SLOW) as engine:
         options = replace(options_in(tmp_path), limits=PartLimits(rows=2))
-        driving, in_second = driving_until(plan, engine, store, options)
+        task, in_second = drive_to_second_point(plan, engine, store, options)
         await in_second
-        driving.cancel()
+        task.cancel()
         with pytest.raises(asyncio.CancelledError):
-            await driving
+            await task
     manifest = store.get(manifest_key(first.hash))
     assert manifest is not None
     assert store.get(manifest_key(second.hash)) is None
@@ -288,29 +284,29 @@ async def test_cancelled_in_the_middle_it_keeps_what_is_finished_and_goes_on_fro
     assert measured[first.hash] == measured[second.hash] == everything
 
 
-async def test_the_spool_is_empty_when_all_is_stored(tmp_path: Path, store: FolderStore) -> None:
+async def test_spool_is_empty_when_all_records_are_stored(tmp_path: Path, store: FolderStore) -> None:
     await drive(tmp_path, plan_of(write_prompts(tmp_path / "p.jsonl")), store)
 
     assert list((tmp_path / "spool").rglob("*.parquet")) == []
 
 
-async def test_progress_is_called_back_and_lies_in_the_store(tmp_path: Path, store: FolderStore) -> None:
+async def test_progress_is_reported_and_stored(tmp_path: Path, store: FolderStore) -> None:
     plan = plan_of(write_prompts(tmp_path / "p.jsonl"), TWO_LOADS)
-    looks: list[Progress] = []
+    reports: list[Progress] = []
 
     async with simulator(tmp_path / "truth.jsonl") as engine:
-        options = replace(options_in(tmp_path), on_progress=looks.append)
+        options = replace(options_in(tmp_path), on_progress=reports.append)
         await drive_group(plan, plan.groups[0], engine.url, store, options)
 
-    assert (looks[0].points_done, looks[0].points_total, looks[0].phase) == (0, 2, "starting")
-    assert (looks[-1].points_done, looks[-1].requests_done, looks[-1].phase) == (2, 6, "done")
+    assert (reports[0].points_done, reports[0].points_total, reports[0].phase) == (0, 2, "starting")
+    assert (reports[-1].points_done, reports[-1].requests_done, reports[-1].phase) == (2, 6, "done")
     stored = json.loads(store.get("progress.json") or b"")
     assert stored["schemaVersion"] == "specbench.io/progress/v1"
     assert stored["attempt"] == options.attempt
     assert stored["pointsDone"] == 2
 
 
-async def test_results_of_the_simulator_are_marked_as_simulated(tmp_path: Path, store: FolderStore) -> None:
+async def test_simulated_results_are_marked(tmp_path: Path, store: FolderStore) -> None:
     await drive(tmp_path, plan := plan_of(write_prompts(tmp_path / "p.jsonl")), store)
 
     summary = json.loads(store.get(summary_key(plan.groups[0].points[0].hash)) or b"")

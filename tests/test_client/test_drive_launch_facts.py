@@ -1,4 +1,4 @@
-"""What is seen of a launch: asked for over real HTTP, stored before the first point, and held against later ones."""
+"""Launch facts: read from the engine over HTTP, stored before the first point, and compared with later launches."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from specbench_client.store.folder import FolderStore
 from specbench_testing.simulated_groups import plan_of, simulator, write_prompts
 
 pytestmark = pytest.mark.process
-ROOM = 256 * 32768
-"""Tokens that the simulator pretends to have room for."""
+KV_CACHE_TOKENS = 256 * 32768
+"""The KV cache size that the simulator reports."""
 SEEN: dict[str, dict[str, object]] = {
     "vllm": {
         "engine_version": "simulated-0.1.0",
         "model": "simulated",
         "max_model_len": 32768,
-        "kv_cache_tokens": ROOM,
+        "kv_cache_tokens": KV_CACHE_TOKENS,
         "kv_cache_dtype": "auto",
         "prefix_cache": False,
         "drafter_at_work": True,
@@ -37,7 +37,7 @@ SEEN: dict[str, dict[str, object]] = {
         "model": "simulated",
         "max_model_len": 32768,
         "max_running_requests": 256,
-        "kv_cache_tokens": ROOM,
+        "kv_cache_tokens": KV_CACHE_TOKENS,
         "prefix_cache": False,
         "drafter_at_work": True,
     },
@@ -50,17 +50,17 @@ def store(tmp_path: Path) -> FolderStore:
     return FolderStore(tmp_path / "results")
 
 
-def on(node: str, digest: str) -> HostFacts:
+def host_facts(node: str, digest: str) -> HostFacts:
     facts = {FactName.NODE: Fact.observed(node, "a test"), FactName.IMAGE_DIGEST: Fact.observed(digest, "a test")}
-    return HostFacts(facts=facts, unknown_reason="a test tells no more")
+    return HostFacts(facts=facts, unknown_reason="not set by the test")
 
 
 async def drive(tmp_path: Path, plan: Plan, store: FolderStore, group: int = 0, place: HostFacts | None = None) -> None:
-    """One group, with the engine that it asks for, at this place."""
-    wanted = plan.arm(plan.groups[group].arm).drafter
+    """Drive one group against a simulator of its drafter, with the given host facts."""
+    drafter = plan.arm(plan.groups[group].arm).drafter
     config = SimulatorConfig(
         time_scale=0,
-        drafter=make_drafter(SimulatedMethod.NGRAM, 3) if wanted else make_drafter(SimulatedMethod.NONE, 0),
+        drafter=make_drafter(SimulatedMethod.NGRAM, 3) if drafter else make_drafter(SimulatedMethod.NONE, 0),
     )
     options = DriveOptions(attempt=f"{group}-a", spool=tmp_path / "spool", place=place or HostFacts())
     async with simulator(tmp_path / f"truth-{group}", config, plan.engine.dialect or "vllm") as engine:
@@ -72,7 +72,7 @@ def seen_of(store: FolderStore, group: int = 0) -> LaunchRecord:
 
 
 @pytest.mark.parametrize("dialect", SEEN)
-async def test_every_dialect_of_the_simulator_tells_what_its_engine_would(
+async def test_every_simulated_dialect_reports_its_engines_facts(
     dialect: str, tmp_path: Path, store: FolderStore
 ) -> None:
     plan = plan_of(write_prompts(tmp_path / "p.jsonl"), {"spec.engine.dialect": dialect})
@@ -80,15 +80,15 @@ async def test_every_dialect_of_the_simulator_tells_what_its_engine_would(
     await drive(tmp_path, plan, store, group=1)
 
     seen = seen_of(store, 1)
-    told = {name.value: fact.value for name, fact in seen.facts.items() if fact.value is not None}
-    arguments = told.pop("arguments", None)
-    assert told == SEEN[dialect]
+    values = {name.value: fact.value for name, fact in seen.facts.items() if fact.value is not None}
+    arguments = values.pop("arguments", None)
+    assert values == SEEN[dialect]
     assert (arguments is not None) == (dialect == "sglang")
     assert (seen.arm, seen.group, seen.simulated) == ("ngram", 1, True)
     assert set(seen.facts) == set(FACTS)
 
 
-async def test_a_fact_that_nobody_told_says_why(tmp_path: Path, store: FolderStore) -> None:
+async def test_unknown_facts_have_a_reason(tmp_path: Path, store: FolderStore) -> None:
     await drive(tmp_path, plan_of(write_prompts(tmp_path / "p.jsonl")), store)
 
     facts = seen_of(store).facts
@@ -97,15 +97,15 @@ async def test_a_fact_that_nobody_told_says_why(tmp_path: Path, store: FolderSto
     assert facts[FactName.DRAFTER_AT_WORK] == Fact.observed(value=False, source="GET /metrics")
 
 
-async def test_a_launch_lies_in_the_store_before_its_first_point(tmp_path: Path, store: FolderStore) -> None:
+async def test_launch_record_is_stored_before_the_first_point(tmp_path: Path, store: FolderStore) -> None:
     plan = plan_of(write_prompts(tmp_path / "p.jsonl"))
     kept: list[bool] = []
 
-    def look(progress: Progress) -> None:
+    def check_store(progress: Progress) -> None:
         if progress.point:
             kept.append(store.get(launch_key("0-1")) is not None)
 
-    options = DriveOptions(attempt="1", spool=tmp_path / "spool", on_progress=look, show_every_s=0.001)
+    options = DriveOptions(attempt="1", spool=tmp_path / "spool", on_progress=check_store, show_every_s=0.001)
     async with simulator(tmp_path / "truth") as engine:
         await drive_group(plan, plan.groups[0], engine.url, store, options)
 
@@ -113,36 +113,36 @@ async def test_a_launch_lies_in_the_store_before_its_first_point(tmp_path: Path,
     assert all(kept)
 
 
-async def test_the_place_is_kept_with_the_launch_and_the_image_in_the_manifests(
+async def test_host_facts_are_stored_with_the_launch_and_the_image_in_manifests(
     tmp_path: Path, store: FolderStore
 ) -> None:
     plan = plan_of(write_prompts(tmp_path / "p.jsonl"))
 
-    await drive(tmp_path, plan, store, place=on("gpu-1", "sha256:a"))
+    await drive(tmp_path, plan, store, place=host_facts("gpu-1", "sha256:a"))
 
     assert seen_of(store).value(FactName.NODE) == "gpu-1"
-    assert seen_of(store).facts[FactName.DRIVER] == Fact.unknown("a test tells no more")
+    assert seen_of(store).facts[FactName.DRIVER] == Fact.unknown("not set by the test")
     manifest = Manifest.from_json(store.get(manifest_key(plan.groups[0].points[0].hash)) or b"")
     assert manifest.observed.image_digest == "sha256:a"
 
 
-async def test_another_image_than_the_one_that_was_measured_is_refused(tmp_path: Path, store: FolderStore) -> None:
+async def test_different_image_from_the_measured_one_is_rejected(tmp_path: Path, store: FolderStore) -> None:
     plan = plan_of(write_prompts(tmp_path / "p.jsonl"))
-    await drive(tmp_path, plan, store, place=on("gpu-1", "sha256:a"))
+    await drive(tmp_path, plan, store, place=host_facts("gpu-1", "sha256:a"))
 
-    with pytest.raises(BadInput, match=r"the engine's image changed from 'sha256:a' to 'sha256:b'") as refused:
-        await drive(tmp_path, plan, store, group=1, place=on("gpu-1", "sha256:b"))
+    with pytest.raises(BadInput, match=r"the engine's image changed from 'sha256:a' to 'sha256:b'") as caught:
+        await drive(tmp_path, plan, store, group=1, place=host_facts("gpu-1", "sha256:b"))
 
-    assert refused.value.reason == "ObservedChanged"
-    assert store.get(launch_key("1-1-a")) is None, "a launch that measures nothing leaves nothing"
+    assert caught.value.reason == "ObservedChanged"
+    assert store.get(launch_key("1-1-a")) is None, "a rejected launch stores no record"
 
 
-@pytest.mark.parametrize("later", [on("gpu-2", "sha256:a"), HostFacts()], ids=["another node", "nothing seen"])
-async def test_another_node_is_not_refused_and_neither_is_a_place_that_nobody_saw(
+@pytest.mark.parametrize("later", [host_facts("gpu-2", "sha256:a"), HostFacts()], ids=["another node", "nothing seen"])
+async def test_different_node_or_missing_host_facts_are_accepted(
     later: HostFacts, tmp_path: Path, store: FolderStore
 ) -> None:
     plan = plan_of(write_prompts(tmp_path / "p.jsonl"))
-    await drive(tmp_path, plan, store, place=on("gpu-1", "sha256:a"))
+    await drive(tmp_path, plan, store, place=host_facts("gpu-1", "sha256:a"))
 
     await drive(tmp_path, plan, store, group=1, place=later)
 

@@ -1,4 +1,4 @@
-"""Loads of every sort, driven into a store: what is kept of them, and what the client says of itself."""
+"""Planning and driving loads: stored schedules and records, and client health."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ from specbench_testing.synthetic_records import measured_rows
 pytestmark = pytest.mark.process
 
 SLOW = SimulatorConfig(time_scale=1)
-PATIENT_S = 60.0
-"""So long may a load take to become steady where it must: the machine may be busy with other things."""
+STEADY_WITHIN_S = 60.0
+"""Time allowed for a load to become steady on a busy machine."""
 
 
 @pytest.fixture
@@ -73,12 +73,12 @@ def schedule_of(plan: Plan, store: FolderStore, group: int = 0, attempt: str = "
 
 
 @pytest.fixture
-def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An open loop is not measured before it is steady, also on a machine that is busy with other things."""
-    monkeypatch.setattr(schedule_module, "LEAD_LEAST_S", PATIENT_S)
+def long_lead(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Allow a long lead time, so that an open loop becomes steady also on a busy machine."""
+    monkeypatch.setattr(schedule_module, "LEAD_LEAST_S", STEADY_WITHIN_S)
 
 
-async def test_an_open_loop_sends_by_a_schedule_that_lies_in_the_store(tmp_path: Path, store: FolderStore) -> None:
+async def test_open_loop_sends_by_a_stored_schedule(tmp_path: Path, store: FolderStore) -> None:
     plan = planned(tmp_path, rate=[50], slots=4, requests=20)
 
     await drive(plan, store, options_in(tmp_path, workers=2))
@@ -93,9 +93,9 @@ async def test_an_open_loop_sends_by_a_schedule_that_lies_in_the_store(tmp_path:
     assert (records.sent_ns >= records.intended_ns).all()
 
 
-@pytest.mark.usefixtures("patient")
+@pytest.mark.usefixtures("long_lead")
 @pytest.mark.parametrize("workers", [1, 2])
-async def test_an_open_loop_is_steady_before_its_first_prompt_and_until_its_last_one_has_ended(
+async def test_open_loop_prompts_are_all_measured_in_the_steady_state(
     workers: int, tmp_path: Path, store: FolderStore
 ) -> None:
     plan = planned(tmp_path, rate=[20], slots=64, requests=24, arrival={"process": "Poisson", "seed": 3})
@@ -110,11 +110,13 @@ async def test_an_open_loop_is_steady_before_its_first_prompt_and_until_its_last
     assert set(measured.phase) == {"steady"}
     assert before.request_id.is_unique
     assert before.intended_ns.max() < measured.intended_ns.min() < measured.intended_ns.max() < after.intended_ns.min()
-    assert after.intended_ns.max() - measured.last_token_ns.max() < schedule_module.MAX_TAIL_S * 1e9 / 10, "no longer"
+    assert after.intended_ns.max() - measured.last_token_ns.max() < schedule_module.MAX_TAIL_S * 1e9 / 10, (
+        "the tail ends soon after the last prompt"
+    )
     assert watch_of(plan, store).steady_share
 
 
-async def test_an_engine_that_never_becomes_steady_is_not_waited_for_for_ever(
+async def test_lead_time_is_limited_if_the_load_never_becomes_steady(
     tmp_path: Path, store: FolderStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(schedule_module, "LEAD_LEAST_S", 0.5)
@@ -130,7 +132,7 @@ async def test_an_engine_that_never_becomes_steady_is_not_waited_for_for_ever(
     assert records.intended_ns.min() >= manifest.load_started_ns
 
 
-async def test_all_arms_of_a_repeat_see_the_same_arrivals(tmp_path: Path, store: FolderStore) -> None:
+async def test_all_arms_of_a_repeat_have_the_same_arrivals(tmp_path: Path, store: FolderStore) -> None:
     plan = planned(tmp_path, rate=[20], slots=4, arrival={"process": "Gamma", "burstiness": 0.3, "seed": 5})
 
     for group in (0, 1):
@@ -140,7 +142,7 @@ async def test_all_arms_of_a_repeat_see_the_same_arrivals(tmp_path: Path, store:
     assert schedule_of(plan, store, 0).equals(schedule_of(plan, store, 1))
 
 
-async def test_a_trace_is_replayed_at_its_own_speed(tmp_path: Path, store: FolderStore) -> None:
+async def test_trace_is_replayed_at_its_own_speed(tmp_path: Path, store: FolderStore) -> None:
     (tmp_path / "t.csv").write_text("at,n\n10.00,1\n10.02,1\n10.03,1\n10.09,1\n")
     plan = planned(tmp_path, slots=4, arrival={"process": "Trace", "uri": "t.csv", "column": "at"}, requests=4)
 
@@ -150,19 +152,19 @@ async def test_a_trace_is_replayed_at_its_own_speed(tmp_path: Path, store: Folde
     assert manifest_of(plan, store).observed.trace_fingerprint
 
 
-async def test_another_trace_under_the_same_name_is_refused(tmp_path: Path, store: FolderStore) -> None:
+async def test_changed_trace_is_rejected(tmp_path: Path, store: FolderStore) -> None:
     (tmp_path / "t.csv").write_text("timestamp\n1\n1.01\n")
     plan = planned(tmp_path, slots=4, arrival={"process": "Trace", "uri": "t.csv"}, requests=2)
     await drive(plan, store, options_in(tmp_path))
     (tmp_path / "t.csv").write_text("timestamp\n1\n1.02\n")
 
-    with pytest.raises(BadInput, match="the trace of arrivals changed") as refused:
+    with pytest.raises(BadInput, match="the trace of arrivals changed") as caught:
         await drive(plan, store, options_in(tmp_path, attempt="2-a"), 1)
 
-    assert refused.value.reason == "ObservedChanged"
+    assert caught.value.reason == "ObservedChanged"
 
 
-async def test_a_trace_that_is_not_there_is_told_before_an_engine_is_asked(tmp_path: Path, store: FolderStore) -> None:
+async def test_missing_trace_is_rejected_before_any_request(tmp_path: Path, store: FolderStore) -> None:
     plan = planned(tmp_path, slots=4, arrival={"process": "Trace", "uri": "no.csv"})
 
     with pytest.raises(BadInput, match=r"no\.csv: No such file"):
@@ -172,20 +174,20 @@ async def test_a_trace_that_is_not_there_is_told_before_an_engine_is_asked(tmp_p
 
 
 @pytest.mark.parametrize("load", [{"concurrency": [2]}, {"rate": [40], "slots": 4}], ids=["closed", "open"])
-async def test_a_point_may_end_by_time(load: dict[str, Any], tmp_path: Path, store: FolderStore) -> None:
+async def test_point_can_end_by_duration(load: dict[str, Any], tmp_path: Path, store: FolderStore) -> None:
     plan = planned(tmp_path, durationSeconds=1, **load)
-    looks: list[Progress] = []
+    reports: list[Progress] = []
 
-    await drive(plan, store, options_in(tmp_path, on_progress=looks.append), scale=0.1)
+    await drive(plan, store, options_in(tmp_path, on_progress=reports.append), scale=0.1)
 
     records = measured_rows(records_of(plan, store, [plan.groups[0].points[0].hash]))
     assert len(records) > 6  # every prompt once would be six
     assert records.error_class.isna().all()
-    total = looks[-1].requests_total
+    total = reports[-1].requests_total
     assert total is None if "concurrency" in load else total == len(records)
 
 
-async def test_a_closed_loop_over_two_workers_is_one_loop(tmp_path: Path, store: FolderStore) -> None:
+async def test_closed_loop_over_two_workers_is_one_loop(tmp_path: Path, store: FolderStore) -> None:
     plan = planned(tmp_path, concurrency=[4], requests=24)
 
     await drive(plan, store, options_in(tmp_path, workers=2), scale=1)
@@ -198,8 +200,8 @@ async def test_a_closed_loop_over_two_workers_is_one_loop(tmp_path: Path, store:
     assert (watch.reached_rate, watch.in_flight_growth) == (None, None)
 
 
-@pytest.mark.usefixtures("patient")
-async def test_the_client_says_of_itself_what_it_saw(tmp_path: Path, store: FolderStore) -> None:
+@pytest.mark.usefixtures("long_lead")
+async def test_client_health_is_stored_with_each_point(tmp_path: Path, store: FolderStore) -> None:
     plan = planned(tmp_path, rate=[20, 25], slots=4, requests=24, warmupRequests=2)
 
     await drive(plan, store, options_in(tmp_path), scale=0.1)
@@ -218,36 +220,36 @@ async def test_the_client_says_of_itself_what_it_saw(tmp_path: Path, store: Fold
     assert (second.warmup_requests, second.warmup_steady) == (None, None)
 
 
-async def test_a_worker_that_dies_leaves_no_result_and_no_hang(
+async def test_killed_worker_raises_an_error_and_leaves_no_result(
     tmp_path: Path, store: FolderStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    crews: list[WorkerPool] = []
+    pools: list[WorkerPool] = []
 
-    class Known(WorkerPool):
+    class RecordedPool(WorkerPool):
         def __init__(self, workers: int) -> None:
             super().__init__(workers)
-            crews.append(self)
+            pools.append(self)
 
-    monkeypatch.setattr(driving, "WorkerPool", Known)
+    monkeypatch.setattr(driving, "WorkerPool", RecordedPool)
     plan = planned(tmp_path, concurrency=[2], requests=1000)
-    begun = asyncio.Event()
+    started = asyncio.Event()
 
-    def look(progress: Progress) -> None:
+    def watch_progress(progress: Progress) -> None:
         if progress.requests_done:
-            begun.set()
+            started.set()
 
     async with simulator(tmp_path / "truth.jsonl", SLOW) as engine:
-        options = options_in(tmp_path, on_progress=look, show_every_s=0.02)
-        measuring = asyncio.create_task(drive_group(plan, plan.groups[0], engine.url, store, options))
-        await begun.wait()
-        os.kill(crews[0].pids[0], signal.SIGKILL)
+        options = options_in(tmp_path, on_progress=watch_progress, show_every_s=0.02)
+        task = asyncio.create_task(drive_group(plan, plan.groups[0], engine.url, store, options))
+        await started.wait()
+        os.kill(pools[0].pids[0], signal.SIGKILL)
         with pytest.raises(WorkerLost, match="SIGKILL"):
-            await measuring
+            await task
 
     assert store.get(manifest_key(plan.groups[0].points[0].hash)) is None
 
 
-async def test_headers_are_kept_nowhere(tmp_path: Path, store: FolderStore) -> None:
+async def test_headers_are_not_stored(tmp_path: Path, store: FolderStore) -> None:
     plan = planned(tmp_path, concurrency=[1])
 
     await drive(plan, store, options_in(tmp_path, headers={"Authorization": "Bearer open-sesame"}))

@@ -1,4 +1,4 @@
-"""Driving a group into a real S3 server, which goes away and comes back."""
+"""Driving a group into a real S3 server, including outages."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def until(event: asyncio.Event) -> None:
         await event.wait()
 
 
-async def test_a_group_is_measured_into_s3_and_concluded_from_there(s3_store: S3Store, tmp_path: Path) -> None:
+async def test_group_is_measured_into_s3_and_concluded_from_there(s3_store: S3Store, tmp_path: Path) -> None:
     plan = plan_of(write_prompts(tmp_path / "p.jsonl", count=12))
 
     for group in plan.groups:
@@ -46,34 +46,34 @@ async def test_a_group_is_measured_into_s3_and_concluded_from_there(s3_store: S3
     assert summary.missing == []
     records = records_of(plan, s3_store)
     assert len(measured_rows(records)) == 24
-    assert len(s3_store.keys("points/")) > 12  # many parts, and none got lost
+    assert len(s3_store.keys("points/")) > 12  # there are many parts, and none is lost
     assert s3_store.get("report.html") is not None
 
 
-async def test_s3_that_goes_away_in_the_middle_and_comes_back_costs_nothing(
+async def test_temporary_s3_outage_loses_nothing(
     s3_server: S3Server, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     plan = plan_of(write_prompts(tmp_path / "p.jsonl", count=40))
     store = open_store(f"s3://{s3_server.access.bucket}/p")
     (point,) = plan.groups[0].points
-    begun, nearly_done = asyncio.Event(), asyncio.Event()
+    started, nearly_done = asyncio.Event(), asyncio.Event()
 
-    def look(progress: Progress) -> None:
+    def watch_progress(progress: Progress) -> None:
         if progress.phase == "measuring" and progress.requests_done >= 3:
-            begun.set()
+            started.set()
         if progress.requests_total and progress.requests_done == progress.requests_total:
             nearly_done.set()
 
-    options = replace(options_in(tmp_path), on_progress=look)
+    options = replace(options_in(tmp_path), on_progress=watch_progress)
     async with simulator(tmp_path / "truth.jsonl", SLOW) as engine:
-        driving = asyncio.create_task(drive_group(plan, plan.groups[0], engine.url, store, options))
-        await until(begun)
+        task = asyncio.create_task(drive_group(plan, plan.groups[0], engine.url, store, options))
+        await until(started)
         s3_server.stop()
-        await until(nearly_done)  # the measurement goes on; its parts wait in the spool
+        await until(nearly_done)  # the measurement continues; its parts wait in the spool
         waiting = list((tmp_path / "spool").rglob("*.parquet"))
-        assert not driving.done()
+        assert not task.done()
         await asyncio.to_thread(s3_server.start)
-        await driving
+        await task
 
     assert len(waiting) > 10
     assert "retrying in" in caplog.text
@@ -84,47 +84,47 @@ async def test_s3_that_goes_away_in_the_middle_and_comes_back_costs_nothing(
     assert store.get(manifest_key(point.hash)) is not None
 
 
-async def test_s3_that_stays_away_ends_the_group_and_commits_nothing(s3_server: S3Server, tmp_path: Path) -> None:
+async def test_permanent_s3_outage_fails_the_group_and_commits_nothing(s3_server: S3Server, tmp_path: Path) -> None:
     plan = plan_of(write_prompts(tmp_path / "p.jsonl", count=10))
     store = open_store(f"s3://{s3_server.access.bucket}/p")
-    begun = asyncio.Event()
+    started = asyncio.Event()
 
-    def look(progress: Progress) -> None:
+    def watch_progress(progress: Progress) -> None:
         if progress.phase == "measuring" and progress.requests_done:
-            begun.set()
+            started.set()
 
-    options = replace(options_in(tmp_path), on_progress=look, patience_s=0.2)
+    options = replace(options_in(tmp_path), on_progress=watch_progress, patience_s=0.2)
     async with simulator(tmp_path / "truth.jsonl", SLOW) as engine:
-        driving = asyncio.create_task(drive_group(plan, plan.groups[0], engine.url, store, options))
-        await until(begun)
+        task = asyncio.create_task(drive_group(plan, plan.groups[0], engine.url, store, options))
+        await until(started)
         s3_server.stop()
-        with pytest.raises(NotDurable) as refused:
-            await driving
+        with pytest.raises(NotDurable) as caught:
+            await task
 
-    assert refused.value.reason == "S3Away"
+    assert caught.value.reason == "S3Away"
     await asyncio.to_thread(s3_server.start)
     assert store.get(manifest_key(plan.groups[0].points[0].hash)) is None
 
 
-async def test_an_interrupt_is_not_held_up_by_an_s3_that_is_away(s3_server: S3Server, tmp_path: Path) -> None:
+async def test_interrupt_is_not_delayed_by_an_s3_outage(s3_server: S3Server, tmp_path: Path) -> None:
     plan = plan_of(write_prompts(tmp_path / "p.jsonl", count=6))
     store = open_store(f"s3://{s3_server.access.bucket}/p")
     storing = asyncio.Event()
 
-    def look(progress: Progress) -> None:
+    def watch_progress(progress: Progress) -> None:
         if progress.phase == "measuring":
             s3_server.stop()
         if progress.phase == "storing":
             storing.set()
 
-    options = replace(options_in(tmp_path), on_progress=look, patience_s=600)
+    options = replace(options_in(tmp_path), on_progress=watch_progress, patience_s=600)
     async with simulator(tmp_path / "truth.jsonl", SLOW) as engine:
-        driving = asyncio.create_task(drive_group(plan, plan.groups[0], engine.url, store, options))
+        task = asyncio.create_task(drive_group(plan, plan.groups[0], engine.url, store, options))
         await until(storing)
-        driving.cancel()
+        task.cancel()
         async with asyncio.timeout(120):
             with pytest.raises(asyncio.CancelledError):
-                await driving
+                await task
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ async def test_an_interrupt_is_not_held_up_by_an_s3_that_is_away(s3_server: S3Se
         ({"endpoint": f"http://127.0.0.1:{free_port()}"}, "S3Away"),
     ],
 )
-async def test_a_store_that_refuses_is_told_before_the_engine_is_asked_anything(
+async def test_store_error_is_raised_before_any_request_is_sent(
     wrong: dict[str, str], reason: str, s3_access: S3Access, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     access = replace(s3_access, **wrong)
@@ -145,8 +145,8 @@ async def test_a_store_that_refuses_is_told_before_the_engine_is_asked_anything(
 
     async with simulator(tmp_path / "truth.jsonl") as engine:
         store = open_store(f"s3://{access.bucket}/p")
-        with pytest.raises(NotDurable) as refused:
+        with pytest.raises(NotDurable) as caught:
             await drive_group(plan, plan.groups[0], engine.url, store, replace(options_in(tmp_path), patience_s=0.1))
         assert engine.received() == []
 
-    assert refused.value.reason == reason
+    assert caught.value.reason == reason

@@ -50,7 +50,7 @@ def test_linearly_rising_power_has_the_energy_of_its_mean(
 
 
 @pytest.mark.parametrize(
-    ("at_s", "window", "says"),
+    ("at_s", "window", "reason"),
     [
         ([1.0, 2.0, 3.0], (0.5, 2.5), "samples cover 1.0 to 3.0 s, but the steady window is 0.5 to 2.5 s"),
         ([1.0, 2.0, 3.0], (1.5, 3.5), "samples cover 1.0 to 3.0 s, but the steady window is 1.5 to 3.5 s"),
@@ -59,9 +59,9 @@ def test_linearly_rising_power_has_the_energy_of_its_mean(
     ],
 )
 def test_samples_that_do_not_cover_the_window_give_a_reason(
-    at_s: list[float], window: tuple[float, float], says: str
+    at_s: list[float], window: tuple[float, float], reason: str
 ) -> None:
-    assert says in str(integrate_joules(samples(at_s, [100.0] * len(at_s)), *window))
+    assert reason in str(integrate_joules(samples(at_s, [100.0] * len(at_s)), *window))
 
 
 def test_gaps_outside_the_window_or_up_to_a_tenth_of_it_are_accepted() -> None:
@@ -71,24 +71,24 @@ def test_gaps_outside_the_window_or_up_to_a_tenth_of_it_are_accepted() -> None:
     )
 
 
-def written(tmp_path: Path, text: str) -> Path:
+def write_power(tmp_path: Path, text: str) -> Path:
     file = tmp_path / "power"
     file.write_text(text)
     return file
 
 
 def test_nvidia_smi_output_is_read_without_missing_values(tmp_path: Path) -> None:
-    found = read_power(written(tmp_path, NVIDIA))
+    found = read_power(write_power(tmp_path, NVIDIA))
     assert {name: each.watts.tolist() for name, each in found.items()} == {"GPU-a": [300.25, 310.0], "GPU-b": [90.0]}
     assert found["GPU-a"].at_s.tolist() == [AT_S, AT_S + 1]
 
 
-def test_prometheus_responses_are_read_with_one_series_per_device(tmp_path: Path) -> None:
+def test_prometheus_response_gives_one_series_per_device(tmp_path: Path) -> None:
     series = [
         {"metric": {"__name__": "DCGM_FI_DEV_POWER_USAGE", "gpu": gpu}, "values": [[AT_S + 1, "71.5"], [AT_S, "70"]]}
         for gpu in ("0", "1")
     ]
-    found = read_power(written(tmp_path, json.dumps({"status": "success", "data": {"result": series}})))
+    found = read_power(write_power(tmp_path, json.dumps({"status": "success", "data": {"result": series}})))
     assert {name: (each.at_s.tolist(), each.watts.tolist()) for name, each in found.items()} == {
         f"gpu={gpu}": ([AT_S, AT_S + 1], [70.0, 71.5]) for gpu in ("0", "1")
     }
@@ -96,19 +96,19 @@ def test_prometheus_responses_are_read_with_one_series_per_device(tmp_path: Path
 
 @pytest.mark.parametrize("time", ["1795358177.5", "2026-11-22T14:36:17.5Z", "2026-11-22T15:36:17.500+01:00"])
 def test_all_time_formats_are_equivalent(tmp_path: Path, time: str) -> None:
-    (found,) = read_power(written(tmp_path, f"time,watts\n{time},70\n")).values()
+    (found,) = read_power(write_power(tmp_path, f"time,watts\n{time},70\n")).values()
     assert found.at_s.tolist() == [AT_S]
 
 
 def test_stored_samples_are_read_back(tmp_path: Path) -> None:
-    found = read_power(written(tmp_path, NVIDIA))
-    again = read_power(written(tmp_path, power_csv(found)))
+    found = read_power(write_power(tmp_path, NVIDIA))
+    again = read_power(write_power(tmp_path, power_csv(found)))
     assert {name: each.watts.tolist() for name, each in again.items()} == {"GPU-a": [300.25, 310.0], "GPU-b": [90.0]}
     assert again["GPU-a"].at_s.tolist() == [AT_S, AT_S + 1]
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "message"),
     [
         ("", "line 1: has no column time or timestamp, it has none: add one"),
         ("time,load\n1,2\n", "line 1: has no column watts or power.draw [W]"),
@@ -127,54 +127,56 @@ def test_stored_samples_are_read_back(tmp_path: Path) -> None:
         ('{"data": {"result": [{"metric": {}, "values": [1]}]}}', "value 0: is not a pair of time and watts"),
     ],
 )
-def test_an_invalid_power_file_is_rejected_with_its_location(tmp_path: Path, text: str, says: str) -> None:
-    with pytest.raises(BadInput) as refused:
-        read_power(written(tmp_path, text))
-    assert says in str(refused.value)
+def test_invalid_power_file_is_rejected_with_its_location(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(BadInput) as caught:
+        read_power(write_power(tmp_path, text))
+    assert message in str(caught.value)
 
 
 def bounds_s(folder: Path) -> tuple[float, float]:
-    """From before the first point's start to after the last one's end, on the wall clock."""
+    """Return wall-clock bounds that contain every point."""
     manifests = [Manifest.from_json(file.read_text()) for file in folder.rglob(MANIFEST)]
     starts = [datetime.fromisoformat(each.started_wall).timestamp() for each in manifests]
     return min(starts) - 5, max(starts) + 3600
 
 
-def shown(folder: Path, capsys: pytest.CaptureFixture[str], *more: str) -> tuple[RunSummary, str]:
+def report_summary(folder: Path, capsys: pytest.CaptureFixture[str], *more: str) -> tuple[RunSummary, str]:
     assert exit_code(["report", str(folder), "--output", "json", *more]) == Exit.OK
-    told = capsys.readouterr()
-    return RunSummary.from_json(told.out), told.err
+    captured = capsys.readouterr()
+    return RunSummary.from_json(captured.out), captured.err
 
 
-def told(cell: Cell) -> tuple[float | None, float | None]:
+def captured(cell: Cell) -> tuple[float | None, float | None]:
     return cell.figures[JOULES].value, cell.figures[WATTS].value
 
 
 @pytest.mark.process
-def test_a_run_has_energy_figures_or_the_reason_why_not(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_report_has_energy_figures_or_the_reason_for_their_absence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder, file = tmp_path / "out", tmp_path / "power.csv"
     store_results(SyntheticRun(prompts=12, repeats=3, drafters=("ngram",)), folder, UID)
-    assert JOULES not in shown(folder, capsys)[0].cells[0].figures
+    assert JOULES not in report_summary(folder, capsys)[0].cells[0].figures
     first_s, last_s = bounds_s(folder)
     lines = [
         f"{at_s:.3f},{gpu},{watts}" for at_s in np.arange(first_s, last_s, 1.0) for gpu, watts in ((0, 300), (1, 50))
     ]
     file.write_text("\n".join(["time,device,watts", *lines]))
-    summary, complaint = shown(folder, capsys, "--power", str(file))
-    assert complaint == ""
+    summary, warning = report_summary(folder, capsys, "--power", str(file))
+    assert warning == ""
     for cell in summary.cells:
         tps = cell.figures["output_tps"].value
         assert tps is not None
-        assert told(cell) == pytest.approx((350 / tps, 350.0))
+        assert captured(cell) == pytest.approx((350 / tps, 350.0))
     assert not list(folder.rglob(POWER))
-    assert JOULES not in shown(folder, capsys)[0].cells[0].figures
-    shown(folder, capsys, "--recompute", "--power", str(file))
+    assert JOULES not in report_summary(folder, capsys)[0].cells[0].figures
+    report_summary(folder, capsys, "--recompute", "--power", str(file))
     assert len(list(folder.rglob(POWER))) == 1
-    assert told(shown(folder, capsys, "--recompute")[0].cells[1]) == told(summary.cells[1])
+    assert captured(report_summary(folder, capsys, "--recompute")[0].cells[1]) == captured(summary.cells[1])
     assert exit_code(["report", str(folder), "--output", "markdown"]) == Exit.OK
     assert "| J/token |" in capsys.readouterr().out
     file.write_text("\n".join(["time,device,watts", *lines[: len(lines) // 1000]]))
-    short, complaint = shown(folder, capsys, "--power", str(file))
-    assert told(short.cells[1]) == (None, None)
-    assert "no energy: " in complaint
-    assert "samples cover" in complaint
+    short, warning = report_summary(folder, capsys, "--power", str(file))
+    assert captured(short.cells[1]) == (None, None)
+    assert "no energy: " in warning
+    assert "samples cover" in warning

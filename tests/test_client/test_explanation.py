@@ -39,7 +39,7 @@ class Side:
 
 
 def pairs_of(sides: list[tuple[Side, Side]], categories: tuple[str, ...] = ("c",)) -> Pairs:
-    """Pairs of (arm, baseline), a prompt each."""
+    """Return one (arm, baseline) pair per prompt."""
     columns: dict[str, object] = {
         "repeat": 0.0,
         "prompt_id": [f"p{number}" for number in range(len(sides))],
@@ -49,7 +49,7 @@ def pairs_of(sides: list[tuple[Side, Side]], categories: tuple[str, ...] = ("c",
     for index, name in enumerate((ARM, BASELINE)):
         mine = [pair[index] for pair in sides]
         first = np.array([each.wait_ms * MS for each in mine])
-        told = {
+        columns_of_side = {
             "category": [categories[number % len(categories)] for number in range(len(mine))],
             "input_tokens": 9.0,
             "tokens": [float(each.tokens) for each in mine],
@@ -60,18 +60,18 @@ def pairs_of(sides: list[tuple[Side, Side]], categories: tuple[str, ...] = ("c",
             "output_sha256": "x",
             STEPS: [float(each.steps) for each in mine],
         }
-        columns |= {f"{column}{name}": value for column, value in told.items()}
+        columns |= {f"{column}{name}": value for column, value in columns_of_side.items()}
     return Pairs(pd.DataFrame(columns, index=range(len(sides))), len(sides), 0)
 
 
-def found(pairs: Pairs, drafts: int = 3) -> Prediction:
-    told = explain_speedup(pairs, drafts, seed=1)
-    assert told is not None
-    return told
+def explain(pairs: Pairs, drafts: int = 3) -> Prediction:
+    prediction = explain_speedup(pairs, drafts, seed=1)
+    assert prediction is not None
+    return prediction
 
 
-def value(told: Prediction, name: str) -> float:
-    figure = getattr(told, name).value
+def value(prediction: Prediction, name: str) -> float:
+    figure = getattr(prediction, name).value
     assert figure is not None
     return float(figure)
 
@@ -87,103 +87,105 @@ def answers(draw: st.DrawFn) -> tuple[Side, Side]:
 
 @settings(max_examples=20)
 @given(st.lists(answers(), min_size=1, max_size=12))
-def test_the_factors_multiply_to_the_measured_speedup_and_that_is_the_speedup_of_the_pairs(
+def test_factors_multiply_to_the_measured_speedup(
     sides: list[tuple[Side, Side]],
 ) -> None:
     pairs = pairs_of(sides)
-    told, measured = found(pairs), paired_speedup(SPEEDUP, pairs, 1).figure.value
+    prediction, measured = explain(pairs), paired_speedup(SPEEDUP, pairs, 1).figure.value
     assert measured is not None
-    assert math.prod(each.value or math.nan for each in told.factors) == pytest.approx(measured, rel=1e-9)
-    assert value(told, "measured") == pytest.approx(measured, rel=1e-9)
-    assert value(told, "predicted") * value(told, "gap") == pytest.approx(measured, rel=1e-9)
-    decode = value(told, "ideal") * value(told, "acceptance") * value(told, "step_cost")
-    assert decode == pytest.approx(value(told, "predicted"), rel=1e-9)
+    assert math.prod(each.value or math.nan for each in prediction.factors) == pytest.approx(measured, rel=1e-9)
+    assert value(prediction, "measured") == pytest.approx(measured, rel=1e-9)
+    assert value(prediction, "predicted") * value(prediction, "gap") == pytest.approx(measured, rel=1e-9)
+    decode = value(prediction, "ideal") * value(prediction, "acceptance") * value(prediction, "step_cost")
+    assert decode == pytest.approx(value(prediction, "predicted"), rel=1e-9)
 
 
 def test_decode_alone_is_predicted_exactly_and_prefill_is_the_gap() -> None:
-    told = found(pairs_of([(Side(101, 50, 12.0, 1e-9), Side(101, 100, 10.0, 1e-9))] * 5))
-    assert value(told, "predicted") == pytest.approx(2.0 * 10 / 12)
-    assert value(told, "gap") == pytest.approx(1.0)
-    told = found(pairs_of([(Side(101, 50, 12.0, 400.0), Side(101, 100, 10.0, 1000.0))] * 5))
-    assert value(told, "predicted") == pytest.approx(2.0 * 10 / 12)
-    assert value(told, "prefill") == pytest.approx((600 / 1000) / (1000 / 2000))
-    assert value(told, "acceptance") == pytest.approx(2.0 / 4)
-    assert value(told, "step_cost") == pytest.approx(10 / 12)
-    assert value(told, "length") == pytest.approx(1.0)
+    prediction = explain(pairs_of([(Side(101, 50, 12.0, 1e-9), Side(101, 100, 10.0, 1e-9))] * 5))
+    assert value(prediction, "predicted") == pytest.approx(2.0 * 10 / 12)
+    assert value(prediction, "gap") == pytest.approx(1.0)
+    prediction = explain(pairs_of([(Side(101, 50, 12.0, 400.0), Side(101, 100, 10.0, 1000.0))] * 5))
+    assert value(prediction, "predicted") == pytest.approx(2.0 * 10 / 12)
+    assert value(prediction, "prefill") == pytest.approx((600 / 1000) / (1000 / 2000))
+    assert value(prediction, "acceptance") == pytest.approx(2.0 / 4)
+    assert value(prediction, "step_cost") == pytest.approx(10 / 12)
+    assert value(prediction, "length") == pytest.approx(1.0)
 
 
-def test_amdahl_holds_where_waiting_is_the_same_on_both_sides() -> None:
+def test_amdahls_law_holds_when_both_sides_wait_equally() -> None:
     share, gain = 0.25, 3.0
     baseline = Side(100, 99, 10.0, 990 * share / (1 - share))
-    told = found(pairs_of([(Side(100, 33, 10.0, baseline.wait_ms), baseline)] * 3), drafts=2)
-    assert value(told, "predicted") == pytest.approx(gain)
-    assert value(told, "measured") == pytest.approx(1 / (share + (1 - share) / gain))
+    prediction = explain(pairs_of([(Side(100, 33, 10.0, baseline.wait_ms), baseline)] * 3), drafts=2)
+    assert value(prediction, "predicted") == pytest.approx(gain)
+    assert value(prediction, "measured") == pytest.approx(1 / (share + (1 - share) / gain))
 
 
-def test_without_steps_there_is_no_prediction_and_one_sided_pairs_are_left_out() -> None:
+def test_no_prediction_without_steps_and_one_sided_pairs_are_dropped() -> None:
     whole = pairs_of([(Side(50, 20, 12.0, 5.0), Side(50, 49, 10.0, 5.0))] * 4)
     assert explain_speedup(Pairs(whole.table.drop(columns=STEPS + ARM), 4, 0), 3, 1) is None
     assert explain_speedup(Pairs(whole.table.assign(**{STEPS + ARM: np.nan}), 4, 0), 3, 1) is None
     partly = whole.table.copy()
     partly.loc[0, STEPS + ARM] = np.nan
-    assert found(Pairs(partly, 4, 0)).measured.n == 3
+    assert explain(Pairs(partly, 4, 0)).measured.n == 3
 
 
-def test_occupancy_moves_out_of_the_step_cost_and_the_product_stays() -> None:
-    told = found(pairs_of([(Side(101, 50, 12.0, 5.0), Side(101, 100, 10.0, 5.0))] * 4))
+def test_occupancy_is_split_from_the_step_cost_and_the_product_is_unchanged() -> None:
+    prediction = explain(pairs_of([(Side(101, 50, 12.0, 5.0), Side(101, 100, 10.0, 5.0))] * 4))
     model = FittedStepCost((Coefficient.BASE, Coefficient.VERIFIED), np.array([4.0, 0.1]), np.full(2, np.nan))
     place = {"run": "r", "workload": "w", "load": "l", "requests": 9}
     seen = {**place, "context_tokens": 1.0, "prefill_tokens": 0.0, "step_ms": 1.0}
     arm = StepObservation(arm="e", configured_draft_tokens=3, draft_tokens=3.0, batch=20.0, **seen)
     baseline = StepObservation(arm="none", configured_draft_tokens=0, draft_tokens=0.0, batch=30.0, **seen)
-    explained = with_occupancy(told, model, arm, baseline)
+    explained = with_occupancy(prediction, model, arm, baseline)
     assert value(explained, "occupancy") == pytest.approx((4 + 0.1 * 30 * 4) / (4 + 0.1 * 20 * 4))
-    assert value(explained, "occupancy") > 1, "a smaller batch helps the arm"
-    assert value(explained, "step_cost") < value(told, "step_cost")
+    assert value(explained, "occupancy") > 1, "a smaller batch makes the arm's steps cheaper"
+    assert value(explained, "step_cost") < value(prediction, "step_cost")
     product = math.prod(each.value or math.nan for each in explained.factors)
-    assert product == pytest.approx(value(told, "measured"), rel=1e-12)
-    assert with_occupancy(told, None, arm, baseline) == told
-    assert with_occupancy(told, model, None, baseline) == told
+    assert product == pytest.approx(value(prediction, "measured"), rel=1e-12)
+    assert with_occupancy(prediction, None, arm, baseline) == prediction
+    assert with_occupancy(prediction, model, None, baseline) == prediction
 
 
 @pytest.mark.parametrize(
     ("alpha", "drafts", "tokens"), [(0.8, 5, 3.689), (0.6, 5, 2.383), (0.0, 7, 1.0), (1.0, 4, 5.0), (0.5, 1, 1.5)]
 )
-def test_the_formula_of_one_acceptance_rate(alpha: float, drafts: int, tokens: float) -> None:
+def test_tokens_per_step_follows_the_constant_acceptance_formula(alpha: float, drafts: int, tokens: float) -> None:
     assert tokens_per_step(alpha, drafts) == pytest.approx(tokens, abs=5e-4)
     assert tokens_per_step(alpha, drafts) == pytest.approx(sum(alpha**power for power in range(drafts + 1)))
 
 
 def drawn(rng: np.random.Generator, rates: tuple[float, ...], prompts: int, spread: float = 0.0) -> np.ndarray:
-    """Reached positions by prompt: prompts are of different length, and may be of different ease."""
-    found = []
+    """Return counts of reached positions per prompt; prompt lengths, and with `spread` acceptance, vary."""
+    explain = []
     for _ in range(prompts):
         shift = rng.normal(0, spread)
         steps = int(rng.integers(5, 60))
         passed = rng.random((steps, len(rates))) < np.clip(np.array(rates) + shift, 0, 1)
         accepted = np.cumprod(passed, axis=1).sum(axis=1)
-        found.append([(accepted >= position).sum() for position in range(len(rates) + 1)])
-    return np.array(found, dtype=np.float64)
+        explain.append([(accepted >= position).sum() for position in range(len(rates) + 1)])
+    return np.array(explain, dtype=np.float64)
 
 
 @pytest.mark.draws
-def test_equal_rates_are_rejected_at_the_level_of_the_test() -> None:
+def test_equal_rates_test_keeps_its_significance_level() -> None:
     rng, draws = np.random.default_rng(3), 1500
-    found = [equal_rates(drawn(rng, (0.7, 0.7, 0.7, 0.7), 30)) for _ in range(draws)]
-    alarms = sum(each is not None and each.p_value < 0.05 for each in found)
+    explain = [equal_rates(drawn(rng, (0.7, 0.7, 0.7, 0.7), 30)) for _ in range(draws)]
+    alarms = sum(each is not None and each.p_value < 0.05 for each in explain)
     assert 0.03 < alarms / draws < 0.075
 
 
 @pytest.mark.draws
-def test_falling_rates_are_found_and_easy_prompts_among_hard_ones_too() -> None:
+def test_equal_rates_test_detects_falling_rates_and_mixed_prompt_difficulty() -> None:
     rng = np.random.default_rng(4)
     falling = [equal_rates(drawn(rng, (0.8, 0.7, 0.6), 60)) for _ in range(50)]
     assert sum(each is not None and each.p_value < 0.05 for each in falling) >= 48
     mixed = [equal_rates(drawn(rng, (0.6, 0.6, 0.6), 100, spread=0.25)) for _ in range(50)]
-    assert sum(each is not None and each.p_value < 0.05 for each in mixed) >= 40, "not independent: prompts differ"
+    assert sum(each is not None and each.p_value < 0.05 for each in mixed) >= 40, (
+        "prompts of mixed difficulty violate independence"
+    )
 
 
-def test_steps_repeated_within_a_prompt_are_no_more_evidence() -> None:
+def test_repeated_steps_within_a_prompt_do_not_change_the_p_value() -> None:
     reached = drawn(np.random.default_rng(5), (0.7, 0.6, 0.65), 20)
     once, often = equal_rates(reached), equal_rates(reached * 50)
     assert once is not None
@@ -195,7 +197,7 @@ def rows_of(engine: VirtualEngine, drafts: int) -> pd.DataFrame:
     return steady_rows(tidy([engine.records(4, drafts)], "p"))
 
 
-def test_the_formula_meets_an_engine_with_one_rate_and_falling_rates_are_reported() -> None:
+def test_constant_acceptance_fits_one_rate_and_reports_falling_rates() -> None:
     one = constant_acceptance(rows_of(VirtualEngine(conditional=(0.7,) * 3, requests_per_stream=40), 3), 3)
     falling = constant_acceptance(rows_of(VirtualEngine(conditional=(0.9, 0.6, 0.3), requests_per_stream=40), 3), 3)
     assert one is not None
@@ -208,13 +210,15 @@ def test_the_formula_meets_an_engine_with_one_rate_and_falling_rates_are_reporte
     assert falling.measured.value == pytest.approx(1 + 0.9 + 0.54 + 0.162, rel=0.05)
 
 
-def test_data_that_the_formula_does_not_fit_is_left_out_or_reported() -> None:
+def test_constant_acceptance_skips_or_reports_unsuitable_data() -> None:
     engine = VirtualEngine(requests_per_stream=20)
     rows = rows_of(engine, 3)
     assert constant_acceptance(rows_of(engine, 0), 0) is None
-    assert constant_acceptance(rows.assign(drafted_tokens=rows["drafted_tokens"] * 0.7), 3) is None, "k varied"
-    untold = rows.assign(accepted_of_steps=pd.Series([None] * len(rows), dtype=object))
-    assert constant_acceptance(untold, 3) is None
+    assert constant_acceptance(rows.assign(drafted_tokens=rows["drafted_tokens"] * 0.7), 3) is None, (
+        "the draft length varied"
+    )
+    without_step_counts = rows.assign(accepted_of_steps=pd.Series([None] * len(rows), dtype=object))
+    assert constant_acceptance(without_step_counts, 3) is None
     single = constant_acceptance(rows_of(engine, 1), 1)
     assert single is not None
     assert single.test is None
@@ -225,7 +229,7 @@ def test_data_that_the_formula_does_not_fit_is_left_out_or_reported() -> None:
     assert "too few prompts" in few.says
 
 
-def test_a_summary_has_step_costs_and_the_factors_of_each_cell() -> None:
+def test_summary_has_step_costs_and_the_factors_of_each_cell() -> None:
     world = VirtualWorld(
         concurrency=(2, 12),
         repeats=1,
@@ -250,7 +254,7 @@ def test_a_summary_has_step_costs_and_the_factors_of_each_cell() -> None:
             assert cell.prediction.occupancy.value == pytest.approx(1, abs=0.05)
 
 
-def test_a_run_at_one_load_reports_why_it_has_no_model() -> None:
+def test_run_at_one_load_reports_why_it_has_no_step_cost_model() -> None:
     summary = run_of_world(SyntheticRun(prompts=12, repeats=1))
     (cost,) = summary.step_costs
     assert cost.notes
@@ -260,18 +264,18 @@ def test_a_run_at_one_load_reports_why_it_has_no_model() -> None:
     assert arm.prediction.occupancy.value is None
 
 
-def test_the_pairs_of_a_world_carry_their_steps() -> None:
+def test_pairs_of_a_virtual_engine_contain_steps() -> None:
     engine = VirtualEngine(requests_per_stream=6)
     arm, baseline = (tidy([engine.records(2, drafts)], str(drafts)) for drafts in (3, 0))
     assert explain_speedup(pair_requests(arm, baseline), 3, 1) is not None
 
 
-def test_a_summary_from_before_all_this_is_still_read() -> None:
+def test_older_summary_without_predictions_is_readable() -> None:
     summary = run_of_world(SyntheticRun(prompts=6, repeats=1))
-    told = summary.to_dict()
-    del told["stepCosts"]
-    for cell in told["cells"]:
+    document = summary.to_dict()
+    del document["stepCosts"]
+    for cell in document["cells"]:
         cell.pop("prediction", None)
-    old = RunSummary.model_validate(told)
+    old = RunSummary.model_validate(document)
     assert old.step_costs == []
     assert all(cell.prediction is None for cell in old.cells)

@@ -1,4 +1,4 @@
-"""Predictions by category hold where all steps take equally long, and fail otherwise."""
+"""Predictions by category hold if all steps take equally long, and fail otherwise."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from specbench_testing.local_results import store_results
 from specbench_testing.synthetic_records import SyntheticRun, run_of_world
 
 WORLD = SyntheticRun(prompts=40, categories=("code", "chat", "news"), concurrency=(1, 2), alpha_spread=0.3)
-"""Every step of an arm takes as long as any other: what acceptance predicts is what was measured."""
+"""All steps of an arm take equally long, so acceptance predicts the measured speed-up."""
 
 
 @cache
@@ -36,7 +36,7 @@ def value(figure: Figure | None) -> float:
     return figure.value
 
 
-def test_with_equal_step_times_acceptance_predicts_each_category() -> None:
+def test_acceptance_predicts_each_category_with_equal_step_times() -> None:
     found = category_predictions(summary())
     assert {(each.arm, each.load, each.category) for each in found} == {
         ("ngram", load, category) for load in ("1", "2") for category in ("code", "chat", "news")
@@ -48,7 +48,7 @@ def test_with_equal_step_times_acceptance_predicts_each_category() -> None:
         assert each.ratio.interval.low < 1 < each.ratio.interval.high
 
 
-def test_a_category_with_longer_steps_is_slower_than_its_acceptance_predicts() -> None:
+def test_category_with_longer_steps_is_slower_than_predicted() -> None:
     plain = summary()
     cell = next(cell for cell in plain.cells if cell.arm == "ngram")
     slow = cell.by_category["code"]["tpot_speedup"]
@@ -62,7 +62,7 @@ def test_a_category_with_longer_steps_is_slower_than_its_acceptance_predicts() -
     assert ratios["chat"] == pytest.approx(1, abs=0.03)
 
 
-def test_cells_that_are_invalid_or_without_steps_are_left_out() -> None:
+def test_invalid_cells_and_cells_without_steps_are_left_out() -> None:
     plain = summary()
     invalid = [cell.model_copy(update={"valid": False}) for cell in plain.cells]
     assert category_predictions(plain.model_copy(update={"cells": invalid})) == []
@@ -70,12 +70,12 @@ def test_cells_that_are_invalid_or_without_steps_are_left_out() -> None:
     assert category_predictions(plain, "another workload") == []
 
 
-def test_the_command_prints_it_with_the_factors(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_explain_command_prints_categories_with_the_factors(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     plan = store_results(WORLD, tmp_path, "a")
     conclude(plan, FolderStore(tmp_path / run_root(plan.namespace, plan.name, plan.uid)))
     assert exit_code(["analyze", "explain", str(tmp_path), "--output", "json"]) == 0
-    told = json.loads(capsys.readouterr().out)["categories"]
-    assert len([DomainPrediction.model_validate(each) for each in told]) == 6
+    categories = json.loads(capsys.readouterr().out)["categories"]
+    assert len([DomainPrediction.model_validate(each) for each in categories]) == 6
     assert exit_code(["analyze", "explain", str(tmp_path)]) == 0
     assert "Decoding by category" in capsys.readouterr().out
     assert all(len(row) == len(DOMAIN_TITLES) for row in domains_table(category_predictions(summary())).rows)

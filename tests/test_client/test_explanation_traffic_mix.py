@@ -38,117 +38,119 @@ def pairs_of(truth: dict[str, tuple[int, int, float, float]], prompts: int = 12,
             row: dict[str, object] = {"repeat": 0.0, "prompt_id": f"{name}-{number}", "pass": 0, "turn": 0.0}
             for side, ms in ((BASELINE, baseline), (ARM, arm)):
                 took = ms * 1e6 * float(np.exp(rng.normal(0, noise)))
-                told = {"category": name, "input_tokens": 9.0, "tokens": float(tokens), "intended_ns": 0.0}
-                told |= {
+                columns_of_side = {"category": name, "input_tokens": 9.0, "tokens": float(tokens), "intended_ns": 0.0}
+                columns_of_side |= {
                     "first_token_ns": took / 10,
                     "last_token_ns": took,
                     "finish_reason": "stop",
                     "output_sha256": "x",
                     STEPS: float(steps),
                 }
-                row |= {f"{column}{side}": each for column, each in told.items()}
+                row |= {f"{column}{side}": each for column, each in columns_of_side.items()}
             rows.append(row)
     return Pairs(pd.DataFrame(rows), len(rows), 0)
 
 
-def found(pairs: Pairs, given: dict[str, float]) -> MixEstimate:
-    told = project_mix(pairs, given, seed=1)
-    assert told is not None
-    return told
+def projected(pairs: Pairs, given: dict[str, float]) -> MixEstimate:
+    estimate = project_mix(pairs, given, seed=1)
+    assert estimate is not None
+    return estimate
 
 
 @pytest.mark.parametrize(("column", "broken"), [("last_token_ns", -1e15), ("tokens", 0.0)])
-def test_a_pair_without_any_duration_or_token_is_no_part_of_a_mix(column: str, broken: float) -> None:
-    """Such records make their cell invalid; its figures stand beside that, and NaN is none."""
+def test_pair_without_duration_or_tokens_is_excluded_from_a_mix(column: str, broken: float) -> None:
+    """Such records invalidate their cell, but its figures are still computed and must not become NaN."""
     pairs = pairs_of(TRUTH)
     pairs.table.loc[0, column + ARM] = broken
-    told = found(pairs, {"code": 0.5, "chat": 0.5})
-    assert {each.category: each.speedup for each in told.categories} == pytest.approx({"code": 4.0, "chat": 1.2})
+    estimate = projected(pairs, {"code": 0.5, "chat": 0.5})
+    assert {each.category: each.speedup for each in estimate.categories} == pytest.approx({"code": 4.0, "chat": 1.2})
     pairs.table[column + ARM] = broken
     assert project_mix(pairs, {"code": 0.5, "chat": 0.5}, seed=1) is None
 
 
 @pytest.mark.parametrize("code", [0.1, 0.5, 0.9])
-def test_the_speedup_of_a_mix_is_harmonic_in_shares_of_the_baseline_s_time(code: float) -> None:
-    told = found(pairs_of(TRUTH), {"code": code, "chat": 1 - code})
+def test_mix_speedup_is_the_harmonic_mean_by_baseline_time_share(code: float) -> None:
+    estimate = projected(pairs_of(TRUTH), {"code": code, "chat": 1 - code})
     time = {"code": code * 400, "chat": (1 - code) * 3000}
     whole = sum(time.values())
     harmonic = 1 / (time["code"] / whole / 4.0 + time["chat"] / whole / 1.2)
-    assert told.speedup.value == pytest.approx(harmonic)
+    assert estimate.speedup.value == pytest.approx(harmonic)
     steps, later = code * 10 + (1 - code) * 160, code * 39 + (1 - code) * 199
-    assert told.acceptance_length.value == pytest.approx(later / steps)
-    assert harmonic < code * 4.0 + (1 - code) * 1.2, "the mean by requests is too large"
-    assert [round(each.time_share, 9) for each in told.categories] == [round(time[name] / whole, 9) for name in time]
+    assert estimate.acceptance_length.value == pytest.approx(later / steps)
+    assert harmonic < code * 4.0 + (1 - code) * 1.2, "the mean weighted by requests overestimates the speed-up"
+    assert [round(each.time_share, 9) for each in estimate.categories] == [
+        round(time[name] / whole, 9) for name in time
+    ]
 
 
-def test_one_category_alone_is_what_was_measured_of_it() -> None:
-    told = found(pairs_of(TRUTH), {"code": 1.0})
-    assert told.speedup.value == pytest.approx(4.0)
-    assert told.acceptance_length.value == pytest.approx(3.9)
-    assert [each.category for each in told.categories] == ["code"]
+def test_mix_of_one_category_equals_the_measurement_of_that_category() -> None:
+    estimate = projected(pairs_of(TRUTH), {"code": 1.0})
+    assert estimate.speedup.value == pytest.approx(4.0)
+    assert estimate.acceptance_length.value == pytest.approx(3.9)
+    assert [each.category for each in estimate.categories] == ["code"]
 
 
 @settings(max_examples=15)
 @given(st.integers(6, 20), st.floats(0.01, 0.5))
-def test_the_measured_mix_predicts_the_measured_speedup(prompts: int, noise: float) -> None:
+def test_measured_mix_predicts_the_measured_speedup(prompts: int, noise: float) -> None:
     pairs = pairs_of(TRUTH, prompts, noise)
-    told, measured = found(pairs, {"code": 0.5, "chat": 0.5}), paired_speedup(SPEEDUP, pairs, 1).figure
-    assert told.speedup.value == pytest.approx(measured.value)
-    assert told.speedup.interval is not None
-    assert told.speedup.interval.low <= (told.speedup.value or 0) <= told.speedup.interval.high
+    estimate, measured = projected(pairs, {"code": 0.5, "chat": 0.5}), paired_speedup(SPEEDUP, pairs, 1).figure
+    assert estimate.speedup.value == pytest.approx(measured.value)
+    assert estimate.speedup.interval is not None
+    assert estimate.speedup.interval.low <= (estimate.speedup.value or 0) <= estimate.speedup.interval.high
 
 
 def experiment(seed: int) -> Pairs:
-    """Prompts differ in how much drafting helps them; on the mean it is 2x in one category and 1.25x in the other."""
+    """Return pairs whose gain varies by prompt around a mean speed-up of 2x (code) and 1.25x (chat)."""
     rng, rows = np.random.default_rng(seed), list[dict[str, object]]()
     for name, baseline, arm in (("code", 400.0, 200.0), ("chat", 3000.0, 2400.0)):
         for number in range(15):
             row: dict[str, object] = {"repeat": 0.0, "prompt_id": f"{name}-{number}", "pass": 0, "turn": 0.0}
             for side, ms in ((BASELINE, baseline), (ARM, arm)):
                 took = ms * 1e6 * float(rng.gamma(20, 1 / 20))
-                told = {"category": name, "input_tokens": 9.0, "tokens": 100.0, "intended_ns": 0.0}
-                told |= {
+                columns_of_side = {"category": name, "input_tokens": 9.0, "tokens": 100.0, "intended_ns": 0.0}
+                columns_of_side |= {
                     "first_token_ns": took / 10,
                     "last_token_ns": took,
                     "finish_reason": "stop",
                     "output_sha256": "x",
                     STEPS: 40.0,
                 }
-                row |= {f"{column}{side}": each for column, each in told.items()}
+                row |= {f"{column}{side}": each for column, each in columns_of_side.items()}
             rows.append(row)
     return Pairs(pd.DataFrame(rows), len(rows), 0)
 
 
 @pytest.mark.draws
-def test_the_interval_of_a_mix_holds_the_truth_about_as_often_as_it_says() -> None:
+def test_mix_interval_covers_the_truth_at_its_nominal_rate() -> None:
     truth, draws, held = (0.8 * 400 + 0.2 * 3000) / (0.8 * 200 + 0.2 * 2400), 300, 0
     for seed in range(draws):
-        bounds = found(experiment(seed), {"code": 0.8, "chat": 0.2}).speedup.interval
+        bounds = projected(experiment(seed), {"code": 0.8, "chat": 0.2}).speedup.interval
         assert bounds is not None
         held += bounds.low <= truth <= bounds.high
     assert 0.91 <= held / draws <= 0.98, held / draws
 
 
-def test_shares_of_tokens_become_shares_of_requests() -> None:
+def test_token_shares_convert_to_request_shares() -> None:
     pairs = pairs_of(TRUTH)
     given = request_shares(normalized_shares({"code": 1, "chat": 1}), pairs)
     assert given is not None
     assert given == pytest.approx({"code": 5 / 6, "chat": 1 / 6})
-    assert [each.tokens_share for each in found(pairs, given).categories] == pytest.approx([0.5, 0.5])
+    assert [each.tokens_share for each in projected(pairs, given).categories] == pytest.approx([0.5, 0.5])
 
 
-def test_missing_parts_give_no_prediction_and_missing_steps_no_acceptance_length() -> None:
+def test_missing_category_gives_no_prediction_and_missing_steps_no_acceptance_length() -> None:
     pairs = pairs_of(TRUTH)
     assert project_mix(pairs, {"code": 0.5, "poetry": 0.5}, 1) is None
-    untold = Pairs(pairs.table.assign(**{STEPS + ARM: np.nan}), 1, 0)
-    told = found(untold, {"code": 0.5, "chat": 0.5})
-    assert told.acceptance_length.value is None
-    assert told.speedup.value is not None
-    assert [each.acceptance_length for each in told.categories] == [None, None]
+    without_steps = Pairs(pairs.table.assign(**{STEPS + ARM: np.nan}), 1, 0)
+    estimate = projected(without_steps, {"code": 0.5, "chat": 0.5})
+    assert estimate.acceptance_length.value is None
+    assert estimate.speedup.value is not None
+    assert [each.acceptance_length for each in estimate.categories] == [None, None]
 
 
 @pytest.mark.parametrize("tokens", [0.0, np.nan])
-def test_shares_of_tokens_that_nobody_counted_are_no_shares_of_requests(tokens: float) -> None:
+def test_token_shares_do_not_convert_when_tokens_were_not_counted(tokens: float) -> None:
     pairs = pairs_of(TRUTH)
     code = pairs.table["category" + BASELINE] == "code"
     counted = pairs.table["tokens" + BASELINE].mask(code, tokens)
@@ -165,7 +167,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_the_command_predicts_for_shares_and_for_a_file_of_prompts(
+def test_explain_command_accepts_a_mix_as_shares_or_as_a_prompt_file(
     results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "mine.jsonl"
@@ -183,7 +185,7 @@ def test_the_command_predicts_for_shares_and_for_a_file_of_prompts(
 
 
 @pytest.mark.parametrize(
-    ("mix", "told"),
+    ("mix", "message"),
     [
         ("code=0.5,poetry=0.2,verse=0.3", "poetry, verse of the mix was not measured on workload chat"),
         ("code=0.5,code=0.5", "repeats a category"),
@@ -195,29 +197,29 @@ def test_the_command_predicts_for_shares_and_for_a_file_of_prompts(
         ("nowhere.jsonl", "No such file"),
     ],
 )
-def test_an_impossible_mix_is_rejected_with_a_remedy(
-    results: Path, mix: str, told: str, capsys: pytest.CaptureFixture[str]
+def test_impossible_mix_is_rejected_with_a_remedy(
+    results: Path, mix: str, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert exit_code(["analyze", "explain", str(results), "--mix", mix]) == Exit.BAD_INPUT
-    assert told in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
-def test_a_mix_given_in_parts_is_one_mix_and_its_sum_is_printed(
+def test_repeated_mix_options_form_one_mix_and_scaling_is_printed(
     results: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    told = []
+    outputs = []
     for mix in (["code=0.5,chat=0.3"], ["code=0.5", "chat=0.3"]):
         options = [word for part in mix for word in ("--mix", part)]
         assert exit_code(["analyze", "explain", str(results), *options, "--output", "json"]) == Exit.OK
-        told.append(capsys.readouterr())
-    assert told[0].out == told[1].out
-    assert "sum to 0.8; they are scaled to: code 62.5%, chat 37.5%" in told[0].err
+        outputs.append(capsys.readouterr())
+    assert outputs[0].out == outputs[1].out
+    assert "sum to 0.8; they are scaled to: code 62.5%, chat 37.5%" in outputs[0].err
     for whole in ("code=0.5,chat=0.5", "code=50,chat=50"):
         assert exit_code(["analyze", "explain", str(results), "--mix", whole]) == Exit.OK
         assert "sum to" not in capsys.readouterr().err
 
 
-def test_prompts_without_a_category_are_no_mix(
+def test_prompts_without_a_category_are_rejected_as_a_mix(
     results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "bare.jsonl"
@@ -226,12 +228,12 @@ def test_prompts_without_a_category_are_no_mix(
     assert "1 of 2 prompts have no category" in capsys.readouterr().err
 
 
-def test_without_a_mix_the_factors_are_printed(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_explain_without_a_mix_prints_the_factors(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert exit_code(["analyze", "explain", str(results)]) == Exit.OK
-    told = capsys.readouterr().out
-    assert "Predicted" in told
-    assert "measured = predicted × prefill × length" in told
-    assert "ngram on chat at 1: alpha" in told
+    printed = capsys.readouterr().out
+    assert "Predicted" in printed
+    assert "measured = predicted × prefill × length" in printed
+    assert "ngram on chat at 1: alpha" in printed
     assert exit_code(["analyze", "explain", str(results), "--output", "yaml", "--workload", "chat"]) == Exit.OK
     assert capsys.readouterr().out.startswith("simulated: false\ncells:\n- arm: ngram\n")
     assert exit_code(["analyze", "explain", str(results), "--workload", "other"]) == Exit.BAD_INPUT

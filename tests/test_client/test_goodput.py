@@ -1,4 +1,4 @@
-"""SLO goodput by hand: requests that met their targets, unknown ones, and failed ones."""
+"""SLO goodput calculated by hand: requests that met their targets, unknown ones, and failed ones."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ pytestmark = pytest.mark.usefixtures("few_resamples")
 
 UID = "0190a000-0000-7000-8000-000000000000"
 WORLD = SyntheticRun(prompts=12, concurrency=(2,), repeats=3)
-"""TTFT about 30 ms; TPOT 10 ms of the baseline, less of the drafter."""
+"""TTFT is about 30 ms; TPOT is 10 ms for the baseline and less for the drafter."""
 PLAIN = Slo(ttft_ms=50, tpot_ms=10, e2e_ms=150)
-"""What the plain record meets exactly: 50, 10 and 150 ms."""
+"""Targets that the default record meets exactly: 50, 10 and 150 ms."""
 
 
 def verdict(slo: Slo, **edits: Any) -> float:
@@ -38,7 +38,7 @@ def verdict(slo: Slo, **edits: Any) -> float:
     return float(found)
 
 
-def test_a_request_exactly_at_its_targets_meets_them() -> None:
+def test_request_exactly_at_its_targets_meets_them() -> None:
     assert verdict(PLAIN) == 1
     assert [verdict(PLAIN.model_copy(update={name: target - 0.1})) for name, target in PLAIN.targets.items()] == [0] * 3
 
@@ -47,14 +47,14 @@ def test_target_latency_is_measured_from_the_intended_time() -> None:
     assert verdict(Slo(ttft_ms=50), intended_ns=-NS_PER_MS) == 0
 
 
-def test_an_unknown_target_is_left_out_unless_another_is_missed() -> None:
+def test_unknown_target_is_left_out_unless_another_is_missed() -> None:
     whole: dict[str, Any] = {"first_token_ns": None, "chunk_ns": None, "chunk_tokens": None}
     assert verdict(Slo(e2e_ms=150), **whole) == 1
     assert math.isnan(verdict(PLAIN, **whole))
     assert verdict(Slo(ttft_ms=50, e2e_ms=149), **whole) == 0
 
 
-def test_an_answer_of_one_token_has_no_time_per_token_to_miss() -> None:
+def test_answer_of_one_token_cannot_miss_a_tpot_target() -> None:
     one = {"output_tokens": 1, "output_tokens_client": 1, "last_token_ns": 50 * NS_PER_MS}
     assert verdict(Slo(tpot_ms=1), **one) == 1
     assert math.isnan(verdict(Slo(tpot_ms=1), output_tokens=None, output_tokens_client=None))
@@ -69,7 +69,7 @@ def test_failed_requests_miss_and_unsent_ones_do_not_count() -> None:
 
 
 def streams(*phases: tuple[str, int, int]) -> pd.DataFrame:
-    """Requests of one point: phase, begin and end in ms; the first token comes after 10 ms."""
+    """Requests of one point: phase, start and end in ms; the first token is 10 ms after the start."""
     rows = []
     for phase, begin, end in phases:
         first, last = (begin + 10) * NS_PER_MS, end * NS_PER_MS
@@ -78,7 +78,7 @@ def streams(*phases: tuple[str, int, int]) -> pd.DataFrame:
     return tidy([frame_of(rows)], "point")
 
 
-def test_the_rate_counts_requests_that_ended_in_the_window() -> None:
+def test_rate_counts_requests_that_ended_in_the_window() -> None:
     rows = streams(("ramp", 0, 90), ("steady", 40, 140), ("steady", 50, 240), ("drain", 120, 260))
     good, seconds = good_requests(rows, Slo(e2e_ms=100))
     assert (good.tolist(), seconds.tolist()) == ([2], [pytest.approx(0.2)])
@@ -86,22 +86,22 @@ def test_the_rate_counts_requests_that_ended_in_the_window() -> None:
     assert goodput_of(rows, Slo(e2e_ms=1), 1).rate.value == 0
 
 
-def test_the_rate_of_a_closed_loop_does_not_depend_on_the_ramp() -> None:
-    """Two streams of 100 ms requests, half of a request apart: 20 a second, however long it is measured."""
+def test_rate_of_a_closed_loop_does_not_depend_on_the_ramp() -> None:
+    """Two streams of 100 ms requests, offset by half a request: 20 requests/s for any duration."""
     for requests in (4, 10):
         one = [(100 * at, 100 * (at + 1)) for at in range(requests)]
         two = [(begin + 50, end + 50) for begin, end in one[:-1]]
         phases = ["ramp", *["steady"] * (requests - 2), "drain"]
-        told = [*zip(phases, *zip(*one, strict=True), strict=True)]
-        told += [*zip(["steady"] * (requests - 1), *zip(*two, strict=True), strict=True)]
-        rate = goodput_of(streams(*told), Slo(e2e_ms=100), 1).rate.value
+        phased = [*zip(phases, *zip(*one, strict=True), strict=True)]
+        phased += [*zip(["steady"] * (requests - 1), *zip(*two, strict=True), strict=True)]
+        rate = goodput_of(streams(*phased), Slo(e2e_ms=100), 1).rate.value
         assert rate == pytest.approx(20, rel=0.5 / requests)
 
 
-def test_without_a_steady_state_or_without_times_there_is_no_rate() -> None:
+def test_rate_is_missing_without_a_steady_state_or_times() -> None:
     assert goodput_of(streams(("ramp", 0, 90)), PLAIN, 1).rate.value is None
-    silent = tidy([frame_of([record(first_token_ns=None)])], "point")
-    found = goodput_of(silent, Slo(ttft_ms=1), 1)
+    without_times = tidy([frame_of([record(first_token_ns=None)])], "point")
+    found = goodput_of(without_times, Slo(ttft_ms=1), 1)
     assert (found.rate.value, found.slo_attainment.value, found.rate.n) == (None, None, 0)
 
 
@@ -111,13 +111,13 @@ def summary_of(slo: Slo | None) -> RunSummary:
     return summarise_run(WORLD.plan, [summary for summary, _ in measured.values()], records, CREATED, slo=slo)
 
 
-def test_a_run_with_an_slo_has_goodput_for_every_cell() -> None:
+def test_run_with_an_slo_has_goodput_for_every_cell() -> None:
     summary = summary_of(Slo(tpot_ms=9.0))
     baseline, ngram = (cell.goodput for cell in summary.cells)
     assert summary.slo == Slo(tpot_ms=9.0)
     assert baseline is not None
     assert ngram is not None
-    assert (baseline.slo_attainment.value, baseline.rate.value) == (0, 0), "it makes a token in 10 ms"
+    assert (baseline.slo_attainment.value, baseline.rate.value) == (0, 0), "the baseline's TPOT is 10 ms"
     assert ngram.slo_attainment.value is not None
     assert ngram.slo_attainment.value > 0.8
     assert ngram.rate.interval is not None
@@ -141,37 +141,37 @@ def test_tables_show_targets_and_goodput() -> None:
     assert [column.title for column in columns][-2:] == ["In time\nreq/s", "Findings"]
 
 
-def test_without_targets_nothing_is_judged_and_none_is_refused_as_targets() -> None:
+def test_slo_without_targets_is_rejected() -> None:
     with pytest.raises(ValidationError, match="set at least one of slo"):
         Slo()
     assert Slo(ttft_ms=500, tpot_ms=35).words == "TTFT ≤ 500 ms, TPOT ≤ 35 ms"
 
 
-def reported(where: Path, capsys: pytest.CaptureFixture[str], *flags: str) -> dict[str, Any]:
+def report_json(where: Path, capsys: pytest.CaptureFixture[str], *flags: str) -> dict[str, Any]:
     assert exit_code(["report", str(where), "--output", "json", *flags]) == Exit.OK
-    told: dict[str, Any] = json.loads(capsys.readouterr().out)
-    return told
+    document: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return document
 
 
 @pytest.mark.process
-def test_a_finished_run_can_be_evaluated_with_other_targets(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_finished_run_can_be_evaluated_with_other_targets(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     results = tmp_path / "out"
     store_results(WORLD, results, UID)
     kept = results / run_root("local", WORLD.plan.name, UID) / SUMMARY
-    assert "slo" not in reported(results, capsys)
+    assert "slo" not in report_json(results, capsys)
     before = kept.read_bytes()
-    told = reported(results, capsys, "--slo-tpot-ms", "9")
-    assert told["slo"] == {"tpotMs": 9, "percentile": 95}
-    assert told["cells"][1]["goodput"]["sloAttainment"]["value"] > 0.8
+    evaluated = report_json(results, capsys, "--slo-tpot-ms", "9")
+    assert evaluated["slo"] == {"tpotMs": 9, "percentile": 95}
+    assert evaluated["cells"][1]["goodput"]["sloAttainment"]["value"] > 0.8
     assert kept.read_bytes() == before
 
-    reported(results, capsys, "--slo-tpot-ms", "9", "--recompute")
-    assert reported(results, capsys)["slo"]["tpotMs"] == 9
-    again = reported(results, capsys, "--slo-ttft-ms", "500")["slo"]
-    assert again == {"tpotMs": 9, "ttftMs": 500, "percentile": 95}, "what is not given stays"
-    assert reported(results, capsys, "--recompute")["slo"]["tpotMs"] == 9
+    report_json(results, capsys, "--slo-tpot-ms", "9", "--recompute")
+    assert report_json(results, capsys)["slo"]["tpotMs"] == 9
+    again = report_json(results, capsys, "--slo-ttft-ms", "500")["slo"]
+    assert again == {"tpotMs": 9, "ttftMs": 500, "percentile": 95}, "targets without a flag are kept"
+    assert report_json(results, capsys, "--recompute")["slo"]["tpotMs"] == 9
 
 
-def test_a_target_out_of_bounds_is_rejected_with_its_flag(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_target_out_of_bounds_is_rejected_with_its_flag(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert exit_code(["report", str(tmp_path), "--slo-tpot-ms", "0"]) == Exit.BAD_INPUT
     assert "--slo-tpot-ms" in capsys.readouterr().err

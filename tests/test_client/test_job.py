@@ -1,4 +1,4 @@
-"""`specbench-client`: what it leaves behind on every way out."""
+"""`specbench-client`: exit codes, termination messages and stored results."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ from specbench_testing.synthetic_records import SyntheticRun
 
 
 @pytest.fixture(autouse=True)
-def _process_as_it_was() -> Iterator[None]:
-    """A program sets up its process; here the process is pytest's."""
+def _restore_logging() -> Iterator[None]:
+    """Restore the root logger that the program configures, because it runs in pytest's process."""
     handlers, level = logging.root.handlers[:], logging.root.level
     yield
     logging.root.handlers[:] = handlers
@@ -60,23 +60,23 @@ def drive_args(tmp_path: Path, **changed: str) -> list[str]:
     return ["drive", *(word for name, value in given.items() for word in (f"--{name}", value))]
 
 
-def ended(tmp_path: Path) -> dict[str, Any]:
-    said: dict[str, Any] = json.loads((tmp_path / "ended").read_text())
-    return said
+def termination_message(tmp_path: Path) -> dict[str, Any]:
+    message: dict[str, Any] = json.loads((tmp_path / "ended").read_text())
+    return message
 
 
-def test_help_teaches_by_example(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_help_shows_examples_and_exit_codes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert run_program(["--help"]) == 0
     assert run_program(["drive", "--help"]) == 0
 
-    told = capsys.readouterr().out
-    assert "specbench-client drive --plan plan.json --group 0 --attempt 1 --endpoint" in told
-    assert "AWS_ENDPOINT_URL_S3" in told
-    assert "5 results not stored" in told
+    printed = capsys.readouterr().out
+    assert "specbench-client drive --plan plan.json --group 0 --attempt 1 --endpoint" in printed
+    assert "AWS_ENDPOINT_URL_S3" in printed
+    assert "5 results not stored" in printed
 
 
 @pytest.mark.parametrize(
-    ("changed", "reason", "said"),
+    ("changed", "reason", "message"),
     [
         ({"plan": "missing.json"}, "PlanUnreadable", "missing.json: No such file"),
         ({"group": "7"}, "BadInput", "--group 7: the plan has the groups 0 to 1"),
@@ -96,49 +96,47 @@ def test_help_teaches_by_example(capsys: pytest.CaptureFixture[str], tmp_path: P
         ({"nonsense": "1"}, "BadInput", "No such option"),
     ],
 )
-def test_bad_input_ends_with_2_and_says_what(
-    changed: dict[str, str], reason: str, said: str, plan: Plan, tmp_path: Path
+def test_bad_input_exits_with_2_and_a_message(
+    changed: dict[str, str], reason: str, message: str, plan: Plan, tmp_path: Path
 ) -> None:
     assert run_program(drive_args(tmp_path, **changed)) == 2
 
-    assert (ended(tmp_path)["code"], ended(tmp_path)["reason"]) == (2, reason)
-    assert said in ended(tmp_path)["message"]
-    assert ended(tmp_path)["measured"] is None
+    assert (termination_message(tmp_path)["code"], termination_message(tmp_path)["reason"]) == (2, reason)
+    assert message in termination_message(tmp_path)["message"]
+    assert termination_message(tmp_path)["measured"] is None
 
 
-def test_the_place_of_the_engine_is_read_from_the_environment(
-    plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_host_facts_are_read_from_the_environment(plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPECBENCH_HOST_FACTS", '{"where": "on the moon"}')
 
     assert run_program(drive_args(tmp_path)) == 2
-    assert "--place: not the place of an engine" in ended(tmp_path)["message"]
+    assert "--place: not the place of an engine" in termination_message(tmp_path)["message"]
 
 
-def test_a_plan_that_is_none_ends_with_2(tmp_path: Path) -> None:
+def test_invalid_plan_exits_with_2(tmp_path: Path) -> None:
     (tmp_path / "plan.json").write_text('{"name": "half"}')
 
     assert run_program(drive_args(tmp_path)) == 2
-    assert ended(tmp_path)["reason"] == "PlanUnreadable"
+    assert termination_message(tmp_path)["reason"] == "PlanUnreadable"
 
 
-def test_an_engine_that_is_not_there_ends_with_4(plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreachable_engine_exits_with_4(plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(commands, "DriveOptions", partial(DriveOptions, healthy_within_s=0.1))
 
     assert run_program(drive_args(tmp_path)) == 4
-    assert (ended(tmp_path)["reason"], ended(tmp_path)["measured"]) == ("NeverReady", 0)
+    assert (termination_message(tmp_path)["reason"], termination_message(tmp_path)["measured"]) == ("NeverReady", 0)
 
 
-def test_a_bucket_that_is_not_there_ends_with_5(
+def test_missing_bucket_exits_with_5(
     plan: Plan, tmp_path: Path, s3_access: S3Access, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     s3_access.enter(monkeypatch)
 
     assert run_program(drive_args(tmp_path, results="s3://no-such-bucket/p")) == 5
-    assert ended(tmp_path)["reason"] == "BucketMissing"
+    assert termination_message(tmp_path)["reason"] == "BucketMissing"
 
 
-def test_a_bug_of_ours_ends_with_1_and_leaves_its_trace_in_the_log(
+def test_internal_error_exits_with_1_and_logs_its_traceback(
     plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def bug(*_: object) -> NoReturn:
@@ -148,12 +146,12 @@ def test_a_bug_of_ours_ends_with_1_and_leaves_its_trace_in_the_log(
 
     assert run_program(drive_args(tmp_path)) == 1
 
-    assert (ended(tmp_path)["code"], ended(tmp_path)["reason"]) == (1, "Bug")
+    assert (termination_message(tmp_path)["code"], termination_message(tmp_path)["reason"]) == (1, "Bug")
     lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
     assert any("KeyError" in line.get("exception", "") for line in lines)
 
 
-def test_without_a_place_for_it_the_ending_is_only_logged(
+def test_termination_message_is_logged_when_its_file_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(termination, "TERMINATION_LOG", tmp_path / "nowhere")
@@ -164,22 +162,22 @@ def test_without_a_place_for_it_the_ending_is_only_logged(
     assert "Missing option" in json.loads(capsys.readouterr().err.splitlines()[-1])["message"]
 
 
-def test_a_termination_log_that_cannot_be_written_changes_no_exit_code(tmp_path: Path) -> None:
+def test_unwritable_termination_log_does_not_change_the_exit_code(tmp_path: Path) -> None:
     assert run_program(["report", f"--termination-log={tmp_path}"]) == 2
 
 
-def test_a_report_of_nothing_measured_is_written_and_ends_with_0(plan: Plan, tmp_path: Path) -> None:
+def test_report_of_an_unmeasured_run_is_written_and_exits_with_0(plan: Plan, tmp_path: Path) -> None:
     arguments = ["report", "--plan", str(tmp_path / "plan.json"), "--results", str(tmp_path / "results")]
 
     assert run_program([*arguments, "--termination-log", str(tmp_path / "ended")]) == 0
 
     root = tmp_path / "results" / run_root(plan.namespace, plan.name, plan.uid)
     assert (root / "summary.json").exists()
-    assert ended(tmp_path)["reason"] == "Reported"
-    assert ended(tmp_path)["measured"] == 0
+    assert termination_message(tmp_path)["reason"] == "Reported"
+    assert termination_message(tmp_path)["measured"] == 0
 
 
-def test_a_report_judges_by_the_targets_in_its_environment_and_refuses_what_are_none(
+def test_report_reads_its_targets_from_the_environment_and_rejects_invalid_ones(
     plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     arguments = ["report", "--plan", str(tmp_path / "plan.json"), "--results", str(tmp_path / "results")]
@@ -190,15 +188,15 @@ def test_a_report_judges_by_the_targets_in_its_environment_and_refuses_what_are_
 
     monkeypatch.setenv(SLO_VARIABLE, '{"fast": true}')
     assert run_program([*arguments, "--termination-log", str(tmp_path / "ended")]) == 2
-    assert "client and operator must be of one version" in ended(tmp_path)["message"]
+    assert "client and operator must be of one version" in termination_message(tmp_path)["message"]
 
 
-# -- how many points are stored ----------------------------------------------------------------------------------------
+# -- count of stored points --------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
-def kept(tmp_path: Path) -> Plan:
-    """A run of two groups, of which the first is measured and the second is not; its prompts are not here."""
+def half_measured(tmp_path: Path) -> Plan:
+    """A run of two groups with the first one measured; its prompts do not exist."""
     plan = store_results(SyntheticRun(prompts=4, repeats=1), tmp_path / "results", UID, points=1)
     (tmp_path / "plan.json").write_text(plan.to_json())
     return plan
@@ -208,59 +206,59 @@ def root_of(plan: Plan, tmp_path: Path) -> Path:
     return tmp_path / "results" / run_root(plan.namespace, plan.name, plan.uid)
 
 
-def test_a_group_that_is_finished_needs_no_prompts_and_ends_with_0(kept: Plan, tmp_path: Path) -> None:
+def test_finished_group_needs_no_prompts_and_exits_with_0(half_measured: Plan, tmp_path: Path) -> None:
     assert run_program(drive_args(tmp_path)) == 0
 
-    assert (ended(tmp_path)["reason"], ended(tmp_path)["measured"]) == ("Measured", 1)
+    assert (termination_message(tmp_path)["reason"], termination_message(tmp_path)["measured"]) == ("Measured", 1)
 
 
-def test_a_manifest_that_is_half_written_is_damage_and_not_a_point_that_is_measured(kept: Plan, tmp_path: Path) -> None:
-    manifest = root_of(kept, tmp_path) / manifest_key(kept.groups[0].points[0].hash)
+def test_truncated_manifest_is_reported_as_damage(half_measured: Plan, tmp_path: Path) -> None:
+    manifest = root_of(half_measured, tmp_path) / manifest_key(half_measured.groups[0].points[0].hash)
     manifest.write_bytes(manifest.read_bytes()[:100])
 
     assert run_program(drive_args(tmp_path)) == 5
 
-    assert ended(tmp_path)["reason"] == "Damaged"
-    assert str(manifest.parent) in ended(tmp_path)["message"]
+    assert termination_message(tmp_path)["reason"] == "Damaged"
+    assert str(manifest.parent) in termination_message(tmp_path)["message"]
 
 
-def test_an_ending_tells_what_is_stored_also_by_others(
+def test_termination_message_counts_points_stored_by_other_clients(
     plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = SyntheticRun(prompts=4, repeats=1)
 
-    def overtaken(*_: object) -> NoReturn:
+    def store_by_another_client(*_: object) -> NoReturn:
         store_results(world, tmp_path / "results", UID, points=1)
         raise NotDurable("another client wrote it", StoreErrorReason.CONFLICT)
 
     (tmp_path / "plan.json").write_text(store_results(world, tmp_path / "results", UID, points=0).to_json())
-    monkeypatch.setattr(commands, "drive_group", overtaken)
+    monkeypatch.setattr(commands, "drive_group", store_by_another_client)
 
     assert run_program(drive_args(tmp_path)) == 5
-    assert (ended(tmp_path)["reason"], ended(tmp_path)["measured"]) == ("Conflict", 1)
+    assert (termination_message(tmp_path)["reason"], termination_message(tmp_path)["measured"]) == ("Conflict", 1)
 
 
-def test_a_report_that_finds_damage_tells_what_is_stored(kept: Plan, tmp_path: Path) -> None:
-    next(root_of(kept, tmp_path).rglob("*.parquet")).unlink()
+def test_report_that_finds_damage_counts_the_stored_points(half_measured: Plan, tmp_path: Path) -> None:
+    next(root_of(half_measured, tmp_path).rglob("*.parquet")).unlink()
     arguments = ["report", "--plan", str(tmp_path / "plan.json"), "--results", str(tmp_path / "results")]
 
     assert run_program([*arguments, "--termination-log", str(tmp_path / "ended")]) == 5
 
-    assert (ended(tmp_path)["reason"], ended(tmp_path)["measured"]) == ("Damaged", 1)
+    assert (termination_message(tmp_path)["reason"], termination_message(tmp_path)["measured"]) == ("Damaged", 1)
 
 
-def test_a_store_that_does_not_answer_is_not_waited_for(
-    kept: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_count_does_not_wait_for_an_unresponsive_store(
+    half_measured: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(commands, "COUNT_WITHIN_S", 0.01)
-    silent = HangingStore(FolderStore(root_of(kept, tmp_path)))
+    hanging = HangingStore(FolderStore(root_of(half_measured, tmp_path)))
     counted = StoredPointCount(TerminationWriter(None))
-    counted.follow(silent, [point.hash for point in kept.points])
-    counted.note(ProgressTracker(kept.groups[0], 0, lambda: 0).current())
+    counted.follow(hanging, [point.hash for point in half_measured.points])
+    counted.note(ProgressTracker(half_measured.groups[0], 0, lambda: 0).current())
 
     counted.recount()
 
     assert counted.measured == 0
-    silent.release.set()
+    hanging.release.set()
     counted.recount()
     assert counted.measured == 1

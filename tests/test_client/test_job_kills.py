@@ -1,4 +1,4 @@
-"""The client's process ended in the middle of a point, and started again: nothing is lost, nothing measured twice."""
+"""The client process is killed during a point and started again: nothing is lost or measured twice."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SLOW = SimulatorConfig(time_scale=0.3)
 
 @dataclass(frozen=True)
 class Job:
-    """Runs of `specbench-client drive` as processes, all with the same arguments, as a Job's pods have them."""
+    """Runs of `specbench-client drive` as processes with the same arguments, as in a Job's pods."""
 
     plan: Plan
     folder: Path
@@ -51,11 +51,11 @@ class Job:
         )  # fmt: skip
 
     def ended(self) -> dict[str, object]:
-        said: dict[str, object] = json.loads((self.folder / "ended").read_text())
-        return said
+        message: dict[str, object] = json.loads((self.folder / "ended").read_text())
+        return message
 
 
-async def in_point(plan: Plan, index: int, engine: RunningSimulator) -> None:
+async def await_point(plan: Plan, index: int, engine: RunningSimulator) -> None:
     """Return when the engine has answered five measured requests of this point."""
     start = plan.groups[0].points[index].hash[:12]
     async with asyncio.timeout(120):
@@ -73,11 +73,11 @@ async def finish(process: asyncio.subprocess.Process) -> int:
 def assert_everything_was_measured_once(job: Job, engine: RunningSimulator) -> None:
     records = records_of(job.plan, job.store, [point.hash for point in job.plan.groups[0].points])
     measured = measured_rows(records)
-    asked = Counter(zip(measured.point, measured.prompt_id, measured.turn, strict=True))
+    turns = Counter(zip(measured.point, measured.prompt_id, measured.turn, strict=True))
     points = [point.hash for point in job.plan.groups[0].points]
     everything = {(point, f"q{n}", turn) for point in points for n in range(PROMPTS) for turn in range(TURNS)}
-    assert set(asked) == everything
-    assert set(asked.values()) == {1}
+    assert set(turns) == everything
+    assert set(turns.values()) == {1}
     assert measured.error_class.isna().all()
     received = Counter(engine.received())
     assert set(received.values()) == {1}
@@ -90,7 +90,7 @@ def plan(tmp_path: Path) -> Plan:
 
 
 @pytest.mark.parametrize("where", ["folder", "s3"])
-async def test_killed_in_the_middle_of_a_point_it_goes_on_at_that_point(
+async def test_killed_client_continues_at_the_interrupted_point(
     where: str, plan: Plan, tmp_path: Path, s3_access: S3Access, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     s3_access.enter(monkeypatch)
@@ -100,7 +100,7 @@ async def test_killed_in_the_middle_of_a_point_it_goes_on_at_that_point(
 
     async with simulator(tmp_path / "truth.jsonl", SLOW) as engine:
         process = await job.start(engine)
-        await in_point(plan, 1, engine)
+        await await_point(plan, 1, engine)
         process.send_signal(signal.SIGKILL)
         assert await finish(process) == -signal.SIGKILL
         assert job.store.get(manifest_key(second.hash)) is None
@@ -119,14 +119,14 @@ async def test_killed_in_the_middle_of_a_point_it_goes_on_at_that_point(
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-async def test_interrupted_it_says_so_and_goes_on_when_it_is_started_again(
+async def test_interrupted_client_reports_it_and_continues_when_restarted(
     number: signal.Signals, plan: Plan, tmp_path: Path
 ) -> None:
     job = Job(plan, tmp_path, str(tmp_path / "results"))
 
     async with simulator(tmp_path / "truth.jsonl", SLOW) as engine:
         process = await job.start(engine)
-        await in_point(plan, 1, engine)
+        await await_point(plan, 1, engine)
         process.send_signal(number)
         assert await finish(process) == 130
         assert (job.ended()["code"], job.ended()["reason"], job.ended()["measured"]) == (130, "Interrupted", 1)
@@ -136,12 +136,12 @@ async def test_interrupted_it_says_so_and_goes_on_when_it_is_started_again(
         assert_everything_was_measured_once(job, engine)
 
 
-async def test_an_engine_that_dies_ends_with_4_and_keeps_the_finished_points(plan: Plan, tmp_path: Path) -> None:
+async def test_lost_engine_exits_with_4_and_keeps_finished_points(plan: Plan, tmp_path: Path) -> None:
     job = Job(plan, tmp_path, str(tmp_path / "results"))
 
     async with simulator(tmp_path / "truth.jsonl", SLOW) as engine:
         process = await job.start(engine)
-        await in_point(plan, 1, engine)
+        await await_point(plan, 1, engine)
         await engine.stop()
         assert await finish(process) == 4
 
@@ -149,7 +149,7 @@ async def test_an_engine_that_dies_ends_with_4_and_keeps_the_finished_points(pla
 
 
 @pytest.mark.chaos
-async def test_killed_ten_times_at_any_moment_it_still_measures_everything_once(plan: Plan, tmp_path: Path) -> None:
+async def test_client_killed_ten_times_still_measures_everything_once(plan: Plan, tmp_path: Path) -> None:
     job = Job(plan, tmp_path, str(tmp_path / "results"))
 
     async with simulator(tmp_path / "truth.jsonl", SLOW) as engine:

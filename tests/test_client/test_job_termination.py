@@ -1,4 +1,4 @@
-"""`specbench-client` that is asked to stop: it says so at once, and ends in time whatever hangs."""
+"""`specbench-client` on SIGTERM and SIGINT: it reports at once and exits in time even if a call hangs."""
 
 from __future__ import annotations
 
@@ -47,34 +47,32 @@ def environment(**more: str) -> dict[str, str]:
 
 
 @asynccontextmanager
-async def nobody_answers() -> AsyncIterator[tuple[str, asyncio.Event]]:
-    """An endpoint that accepts and never answers, and when it was first asked."""
-    asked, over = asyncio.Event(), asyncio.Event()
+async def unresponsive_endpoint() -> AsyncIterator[tuple[str, asyncio.Event]]:
+    """Yield an endpoint that accepts and never responds, and an event set on its first connection."""
+    contacted, over = asyncio.Event(), asyncio.Event()
 
     async def take(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(1)
-        asked.set()
+        contacted.set()
         await over.wait()
         writer.close()
 
     server = await asyncio.start_server(take, "127.0.0.1", 0, family=socket.AF_INET)
     try:
-        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", asked
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", contacted
     finally:
         over.set()
         server.close()
 
 
-def test_it_listens_before_any_library_is_loaded() -> None:
-    told = f"import sys, specbench_client.job; print([name for name in {LIBRARIES} if name in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", told], env=environment(), capture_output=True, text=True, check=True)
+def test_signal_handlers_are_installed_before_any_library_is_imported() -> None:
+    code = f"import sys, specbench_client.job; print([name for name in {LIBRARIES} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_while_libraries_are_loaded_ends_it_with_130_and_a_message(
-    number: signal.Signals, tmp_path: Path
-) -> None:
+def test_signal_during_imports_exits_with_130_and_a_message(number: signal.Signals, tmp_path: Path) -> None:
     call = [sys.executable, "-c", STILL_IMPORTING, "drive", "--termination-log", str(tmp_path / "ended")]
     with subprocess.Popen(call, env=environment(), stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -82,43 +80,51 @@ def test_a_signal_while_libraries_are_loaded_ends_it_with_130_and_a_message(
         process.send_signal(number)
         assert process.wait(120) == 130
 
-    said = Termination.from_json((tmp_path / "ended").read_text())
-    assert (said.code, said.reason, said.measured) == (130, "Interrupted", None)
-    assert said.message.startswith(f"{number.name}: points with a manifest are kept")
+    termination_report = Termination.from_json((tmp_path / "ended").read_text())
+    assert (termination_report.code, termination_report.reason, termination_report.measured) == (
+        130,
+        "Interrupted",
+        None,
+    )
+    assert termination_report.message.startswith(f"{number.name}: points with a manifest are kept")
 
 
 @pytest.mark.process
 @pytest.mark.parametrize("command", ["drive", "report"])
-async def test_an_s3_that_never_answers_holds_nothing_up(command: str, tmp_path: Path) -> None:
+async def test_unresponsive_s3_does_not_delay_termination(command: str, tmp_path: Path) -> None:
     plan = plan_of(write_prompts(tmp_path / "p.jsonl"))
     (tmp_path / "plan.json").write_text(plan.to_json())
     more = ["--group", "0", "--attempt", "1", "--endpoint", "http://127.0.0.1:9"] if command == "drive" else []
-    async with nobody_answers() as (endpoint, asked), asyncio.timeout(240):
+    async with unresponsive_endpoint() as (endpoint, contacted), asyncio.timeout(240):
         access = S3Access(endpoint, "k", "s", "bench")
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-c", HASTY, command, "--plan", tmp_path / "plan.json", "--results", "s3://bench/x", *more,
             "--termination-log", tmp_path / "ended", env=environment(**access.environment()),
         )  # fmt: skip
-        await asked.wait()
+        await contacted.wait()
         process.send_signal(signal.SIGTERM)
         assert await process.wait() == 130
 
-    said = Termination.from_json((tmp_path / "ended").read_text())
-    assert (said.code, said.reason, said.measured) == (130, "Interrupted", None)
+    termination_report = Termination.from_json((tmp_path / "ended").read_text())
+    assert (termination_report.code, termination_report.reason, termination_report.measured) == (
+        130,
+        "Interrupted",
+        None,
+    )
 
 
-def test_what_is_said_at_the_end_stands_instead_of_the_first_words(tmp_path: Path) -> None:
-    words = TerminationWriter(tmp_path / "ended")
-    words.measured = 3
-    words._write_interrupted(signal.SIGTERM)
+def test_final_message_replaces_the_interruption_message(tmp_path: Path) -> None:
+    writer = TerminationWriter(tmp_path / "ended")
+    writer.measured = 3
+    writer._write_interrupted(signal.SIGTERM)
     first = Termination.from_json((tmp_path / "ended").read_text())
 
-    words.write("all of it", code=0)
-    words._write_interrupted(signal.SIGTERM)
+    writer.write("all of it", code=0)
+    writer._write_interrupted(signal.SIGTERM)
 
     assert (first.code, first.measured, first.message) == (Exit.INTERRUPTED, 3, str(StopRequested(signal.SIGTERM)))
     assert (tmp_path / "ended").read_text() == "all of it\n"
 
 
-def test_the_time_to_leave_is_well_within_what_a_pod_is_given() -> None:
+def test_exit_deadline_is_within_a_pods_grace_period() -> None:
     assert termination.EXIT_WITHIN_S <= 15

@@ -1,4 +1,4 @@
-"""llama.cpp's server behind llama-server's flags: what it accepts, what it refuses, and that it really serves."""
+"""The llama.cpp server behind llama-server's flags: accepted flags, errors, and a real server."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ PROMPT = "Repeat this exactly: one two three four five six seven eight nine ten 
 
 
 def parse(*argv: str) -> dict[str, llama_server.FlagValue]:
-    """Read and check a command line as `main` does, files aside."""
+    """Parse and check a command line as `main` does, without checking files."""
     values = llama_server.parse_flags(argv)
     llama_server.reject_ineffective_flags(values, {})
     return values
 
 
-def test_flags_are_read_in_every_spelling() -> None:
+def test_flags_are_parsed_in_every_spelling() -> None:
     expected = {
         "model.path": "m.gguf",
         "model_alias": ["smol", "demo"],
@@ -55,14 +55,14 @@ def test_flags_are_read_in_every_spelling() -> None:
 
 
 @pytest.mark.parametrize("kind", ["ngram-simple", "ngram-map-k", "ngram-map-k4v"])
-def test_each_kind_of_lookup_has_its_own_knobs(kind: str) -> None:
+def test_each_kind_of_lookup_has_its_own_flags(kind: str) -> None:
     field = f"speculative.{kind.replace('-', '_')}"
     values = parse("--spec-type", kind, f"--spec-{kind}-size-n", "4", f"--spec-{kind}-size-m", "8")
     assert values == {"speculative.types": [kind], f"{field}.size_n": 4, f"{field}.size_m": 8}
 
 
 @pytest.mark.parametrize(
-    ("argv", "complaint"),
+    ("argv", "message"),
     [
         (["--spec-tpye", "x"], "unknown flag --spec-tpye; the nearest known one is --spec-type "),
         (["--ctx-sizes=1"], "unknown flag --ctx-sizes; the nearest known one is --ctx-size "),
@@ -88,27 +88,27 @@ def test_each_kind_of_lookup_has_its_own_knobs(kind: str) -> None:
         (["--spec-type", "ngram-simple", "--spec-ngram-simple-size-m", "8"], "size-m (8) is below size-n (12)"),
     ],
 )
-def test_what_cannot_be_served_is_named(argv: list[str], complaint: str) -> None:
+def test_invalid_flag_is_rejected_with_its_name(argv: list[str], message: str) -> None:
     with pytest.raises(llama_server.BadFlag) as caught:
         parse(*argv)
-    assert complaint in str(caught.value)
+    assert message in str(caught.value)
 
 
-def test_the_extra_layers_of_mtp_need_no_file_of_their_own() -> None:
+def test_draft_mtp_needs_no_draft_model_file() -> None:
     assert parse("--spec-type", "draft-mtp", "--spec-draft-n-max", "2")["speculative.types"] == ["draft-mtp"]
 
 
-def test_settings_in_the_environment_are_refused_because_only_the_real_server_reads_them() -> None:
+def test_llama_arg_environment_variables_are_rejected() -> None:
     with pytest.raises(llama_server.BadFlag, match="LLAMA_ARG_THREADS"):
         llama_server.reject_ineffective_flags({}, {"LLAMA_ARG_THREADS": "1", "PATH": "/bin"})
 
 
-def test_a_missing_model_ends_with_2_and_its_path(capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_model_exits_with_2_and_its_path(capsys: pytest.CaptureFixture[str]) -> None:
     assert llama_server.main(["-m", "/nowhere/m.gguf"]) == 2
     assert capsys.readouterr().err == "llama_server: -m /nowhere/m.gguf: no such file\n"
 
 
-def test_without_the_extra_one_line_says_how_to_get_it(
+def test_missing_extra_is_reported_with_the_install_command(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "xllamacpp", None)
@@ -119,20 +119,20 @@ def test_without_the_extra_one_line_says_how_to_get_it(
     assert capsys.readouterr().err == f"llama_server: llama.cpp's server is an extra: {remedy}\n"
 
 
-def test_help_names_every_flag(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_lists_every_flag(capsys: pytest.CaptureFixture[str]) -> None:
     assert llama_server.main(["--help"]) == 0
     text = capsys.readouterr().out
     assert [name for name in llama_server.FLAGS_BY_NAME if name not in text] == []
 
 
 def fake_library() -> Any:
-    """The shape of the wheel's parameters, for the defaults that llama-server has and the wheel has not."""
+    """Return the structure of the wheel's parameters, to check defaults of llama-server that the wheel lacks."""
     kinds = SimpleNamespace(COMMON_SPECULATIVE_TYPE_NONE="none", COMMON_SPECULATIVE_TYPE_NGRAM_MAP_K4V="k4v")
     flash = SimpleNamespace(LLAMA_FLASH_ATTN_TYPE_DISABLED="disabled")
     return SimpleNamespace(common_speculative_type=kinds, llama_flash_attn_type=flash)
 
 
-def test_llama_servers_defaults_hold_where_the_wheel_has_others() -> None:
+def test_llama_server_defaults_override_the_wheels() -> None:
     params = SimpleNamespace(speculative=SimpleNamespace(), sampling=SimpleNamespace())
     values = parse("-c", "0", "--seed", "-1", "-fa", "off", "-a", "b,a", "--spec-type", "ngram-map-k4v")
     llama_server.configure(params, values, fake_library())
@@ -154,7 +154,7 @@ def test_llama_servers_defaults_hold_where_the_wheel_has_others() -> None:
 
 @pytest.fixture(scope="session")
 def models() -> dict[str, str]:
-    """The demo's target and drafter, made once a machine."""
+    """The demo's target and drafter, built once per machine."""
     script = [sys.executable, str(ROOT / "hack" / "models" / "demo_model")]
     made = subprocess.run(script, check=True, stdout=subprocess.PIPE, text=True)
     return {role: str(path) for role, path in json.loads(made.stdout).items()}
@@ -162,7 +162,7 @@ def models() -> dict[str, str]:
 
 @contextlib.contextmanager
 def launched(*argv: str) -> Iterator[subprocess.Popen[str]]:
-    """Start the server as a process; it never outlives the block."""
+    """Start the server as a process and kill it at the end of the block."""
     command = [sys.executable, "-m", "specbench_client.local.llama_server", *argv]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("LLAMA_ARG_")}
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as process:
@@ -173,9 +173,9 @@ def launched(*argv: str) -> Iterator[subprocess.Popen[str]]:
 
 
 def readiness(process: subprocess.Popen[str]) -> str:
-    """Read the log up to the line that says where it listens, and return the address.
+    """Read the log up to the line with the address, and return the address.
 
-    The library logs from a thread of its own and in pieces: the words may come behind the head of one of its lines.
+    The library logs from its own thread and in pieces, so the line may follow the start of another one.
     """
     assert process.stderr is not None
     seen = []
@@ -188,7 +188,7 @@ def readiness(process: subprocess.Popen[str]) -> str:
 
 @contextlib.asynccontextmanager
 async def serving(*argv: str) -> AsyncIterator[tuple[subprocess.Popen[str], aiohttp.ClientSession]]:
-    """A server that answered /health with 200, and a session at its address."""
+    """Yield a server that is healthy, and a session with its address."""
     with launched(*argv, "--port", "0", "-t", "1", "-c", "2048", "-np", "2", "--metrics", "--no-ui") as process:
         address = await asyncio.to_thread(readiness, process)
         async with aiohttp.ClientSession(base_url=address) as session:
@@ -217,7 +217,7 @@ def text_of(chunks: list[dict[str, Any]]) -> str:
 
 
 @pytest.mark.engine
-def test_every_flag_sets_a_field_that_the_wheel_has() -> None:
+def test_every_flag_sets_a_field_of_the_wheel() -> None:
     library = pytest.importorskip("xllamacpp")
     samples = {"--alias": "a", "--spec-type": "ngram-mod", "--flash-attn": "on", "--spec-synth-len": "2.5"}
     for flag in llama_server.FLAGS:
@@ -230,7 +230,7 @@ def test_every_flag_sets_a_field_that_the_wheel_has() -> None:
 
 
 @pytest.mark.engine
-async def test_drafters_draft_and_leave_the_text_as_it_is(models: dict[str, str]) -> None:
+async def test_drafters_draft_and_do_not_change_the_text(models: dict[str, str]) -> None:
     lookup = ["--spec-type", "ngram-simple", "--spec-ngram-simple-size-n", "4", "--spec-ngram-simple-size-m", "8"]
     drafter = ["--spec-type", "draft-simple", "-md", models["drafter"], "--spec-draft-n-max", "3"]
     texts, drafted = [], []
@@ -249,7 +249,7 @@ async def test_drafters_draft_and_leave_the_text_as_it_is(models: dict[str, str]
 
 
 @pytest.mark.engine
-async def test_streams_run_side_by_side_and_are_counted(models: dict[str, str]) -> None:
+async def test_parallel_streams_are_counted(models: dict[str, str]) -> None:
     async with serving("-m", models["target"]) as (_, session):
         answers = await asyncio.gather(*(streamed(session, ignore_eos=True, max_tokens=16) for _ in range(3)))
         async with session.get("/metrics") as metrics:
@@ -259,7 +259,7 @@ async def test_streams_run_side_by_side_and_are_counted(models: dict[str, str]) 
 
 @pytest.mark.engine
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-async def test_a_signal_ends_it_at_work_and_cuts_the_answer(models: dict[str, str], number: signal.Signals) -> None:
+async def test_signal_ends_the_server_and_truncates_the_answer(models: dict[str, str], number: signal.Signals) -> None:
     async with serving("-m", models["target"]) as (process, session):
         work = asyncio.create_task(streamed(session, ignore_eos=True, max_tokens=1000))
         while True:
@@ -273,7 +273,7 @@ async def test_a_signal_ends_it_at_work_and_cuts_the_answer(models: dict[str, st
 
 
 @pytest.mark.engine
-def test_a_busy_port_is_a_clear_failure(models: dict[str, str]) -> None:
+def test_busy_port_is_reported(models: dict[str, str]) -> None:
     with socket.socket() as owner:
         owner.bind(("127.0.0.1", 0))
         owner.listen()

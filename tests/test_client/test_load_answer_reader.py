@@ -1,4 +1,4 @@
-"""Reading between the sockets' turns: in order, one slice a round, bounded, and never lost."""
+"""The answer reader: in order, one slice per round, bounded, without loss."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from specbench_client.load.turns import TurnResult
 from specbench_testing.conversation_turns import NOT_RECORDED, CannedTransport, context, turn
 
 
-def taken(reply: str) -> TurnResult:
+def turn_result(reply: str) -> TurnResult:
     return replace(run_to_completion(context(CannedTransport()).read_result(turn(), NOT_RECORDED)), reply_text=reply)
 
 
@@ -22,10 +22,10 @@ def slow(log: list[str], name: str, slices: int = 3) -> Generator[None, None, Tu
     for _ in range(slices):
         log.append(name)
         yield
-    return taken(name)
+    return turn_result(name)
 
 
-async def test_answers_are_read_in_the_order_in_which_they_came() -> None:
+async def test_answers_are_read_in_order_of_arrival() -> None:
     log: list[str] = []
     read: list[TurnResult] = []
     async with AnswerReader() as reader:
@@ -36,7 +36,7 @@ async def test_answers_are_read_in_the_order_in_which_they_came() -> None:
     assert [one.reply_text for one in read] == ["a", "b", "c"]
 
 
-async def test_an_answer_for_which_a_turn_waits_goes_before_those_that_were_submitted() -> None:
+async def test_answer_that_a_turn_waits_for_is_read_before_submitted_ones() -> None:
     log: list[str] = []
     async with AnswerReader() as reader:
         for name in "ab":
@@ -45,7 +45,7 @@ async def test_an_answer_for_which_a_turn_waits_goes_before_those_that_were_subm
         assert "b" not in log
 
 
-async def test_between_two_slices_others_have_their_turn() -> None:
+async def test_other_tasks_run_between_two_slices() -> None:
     log: list[str] = []
 
     async def beat() -> None:
@@ -60,14 +60,14 @@ async def test_between_two_slices_others_have_their_turn() -> None:
     assert log != sorted(log, reverse=True)
 
 
-async def test_who_submits_too_much_waits() -> None:
+async def test_submit_waits_when_the_limit_is_reached() -> None:
     held = asyncio.Event()
     read: list[TurnResult] = []
 
     def stuck() -> Generator[None, None, TurnResult]:
         while not held.is_set():
             yield
-        return taken("stuck")
+        return turn_result("stuck")
 
     async with AnswerReader(limit=2) as reader:
         for _ in range(2):
@@ -81,7 +81,7 @@ async def test_who_submits_too_much_waits() -> None:
     assert len(read) == 3
 
 
-async def test_a_fault_of_ours_while_reading_reaches_whoever_waits() -> None:
+async def test_internal_error_while_reading_is_raised_to_the_waiter() -> None:
     def broken() -> Generator[None, None, TurnResult]:
         yield
         raise ZeroDivisionError
@@ -94,7 +94,7 @@ async def test_a_fault_of_ours_while_reading_reaches_whoever_waits() -> None:
             await reader.read(slow([], "x"))
 
 
-async def test_who_waits_for_a_reading_may_give_up() -> None:
+async def test_waiter_can_be_cancelled() -> None:
     async with AnswerReader() as reader:
         waiting = asyncio.create_task(reader.read(slow([], "a", slices=5)))
         await asyncio.sleep(0)

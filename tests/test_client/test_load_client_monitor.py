@@ -1,4 +1,4 @@
-"""What the client saw of itself."""
+"""Client health: lateness, event loop lag, coalesced reads and CPU share."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ def tally(*records: Record) -> RecordTally:
 
 
 @pytest.mark.parametrize(
-    ("values", "share", "wanted"), [([], 0.99, None), ([3.0], 0.99, 3.0), ([1.0, 2.0, 3.0, 4.0], 0.5, 2.0)]
+    ("values", "share", "expected"), [([], 0.99, None), ([3.0], 0.99, 3.0), ([1.0, 2.0, 3.0, 4.0], 0.5, 2.0)]
 )
-def test_a_percentile_is_one_of_the_values(values: list[float], share: float, wanted: float | None) -> None:
-    assert percentile(values, share) == wanted
+def test_percentile_is_one_of_the_values(values: list[float], share: float, expected: float | None) -> None:
+    assert percentile(values, share) == expected
 
 
-async def test_the_watch_tells_how_late_a_sleeper_was_woken_and_how_busy_the_process_was() -> None:
+async def test_monitor_measures_event_loop_lag_and_cpu_share() -> None:
     now_ns = 0
     lateness_ms = chain([0, 0, 7], repeat(1))
     slept, enough = 0, asyncio.Event()
@@ -66,14 +66,14 @@ async def test_the_watch_tells_how_late_a_sleeper_was_woken_and_how_busy_the_pro
     assert now_ns == 50 * int(SAMPLE_INTERVAL_S * 1e9) + (7 + 47) * MS
 
 
-async def test_the_watch_ends_with_its_block_and_lets_errors_through() -> None:
+async def test_monitor_stops_with_its_block_and_propagates_errors() -> None:
     with pytest.raises(ZeroDivisionError):
         async with EventLoopMonitor():
             raise ZeroDivisionError
     assert len(asyncio.all_tasks()) == 1
 
 
-def test_late_is_what_was_begun_after_it_was_meant_to_be_in_first_turns_of_the_steady_state() -> None:
+def test_lateness_counts_first_turns_of_the_steady_state_only() -> None:
     on_time = record(intended_ns=10, connect_ns=10 + 2 * MS)
     later_turn = record(intended_ns=10, connect_ns=10 + 90 * MS, turn=1)
     ramp = record(intended_ns=10, connect_ns=10 + 90 * MS, phase="ramp")
@@ -81,38 +81,38 @@ def test_late_is_what_was_begun_after_it_was_meant_to_be_in_first_turns_of_the_s
     assert tally(ramp).lateness_p99_ms is None
 
 
-def test_a_server_that_accepts_late_does_not_make_the_client_late() -> None:
+def test_slow_accept_by_the_server_does_not_count_as_client_lateness() -> None:
     assert tally(record(intended_ns=10, connect_ns=10 + MS, sent_ns=10 + 3_000 * MS)).lateness_p99_ms == 1
 
 
-def streamed(chunk_ns: list[int] | None, *gathered: int, tokens: int = 5) -> Record:
-    """An answer; `gathered`: the numbers of the chunks whose read brought more."""
-    flags = None if chunk_ns is None else [number in gathered for number in range(len(chunk_ns))]
+def streamed(chunk_ns: list[int] | None, *coalesced: int, tokens: int = 5) -> Record:
+    """Return an answer; `gathered` lists the chunks whose read contained further data."""
+    flags = None if chunk_ns is None else [number in coalesced for number in range(len(chunk_ns))]
     return record(chunk_ns=chunk_ns, chunk_coalesced=flags, output_tokens=tokens)
 
 
-def test_gathered_are_the_chunks_whose_read_brought_more_after_them() -> None:
+def test_coalesced_share_counts_chunks_whose_read_contained_more() -> None:
     counted = tally(streamed([1, 1, 1, 2, 3], 0, 1), streamed([4, 5, 5], 1, 2), streamed(None))
     assert counted.coalesced_share == 4 / 8
-    assert counted.coalesced_end_share == 1 / 2, "the last chunk of the second came with what ended it"
+    assert counted.coalesced_end_share == 1 / 2, "the second answer's last chunk was read together with its end"
     nothing = tally(streamed([]), streamed(None))
     assert (nothing.coalesced_share, nothing.coalesced_end_share, nothing.answers_in_one_read) == (None, None, None)
 
 
-def test_answers_of_several_tokens_that_came_at_one_time_are_counted() -> None:
+def test_answers_of_several_tokens_in_one_read_are_counted() -> None:
     at_once = [streamed([3, 3], 0, 1), streamed([3], 0)]
     others = [streamed([3], 0, tokens=1), streamed([3, 4])]
     assert tally(*at_once, *others).answers_in_one_read == 2
     assert tally(*others).answers_in_one_read == 0
 
 
-def test_whose_clock_it_was_is_counted_over_answers() -> None:
+def test_kernel_share_is_counted_over_answers() -> None:
     kernel, user = record(first_byte_ns=1, timestamp_source="kernel"), record(first_byte_ns=1, timestamp_source="user")
     assert tally(kernel, kernel, user, record(first_byte_ns=None)).kernel_share == 2 / 3
     assert tally().kernel_share is None
 
 
-def test_over_all_workers_the_worst_ones_lag_and_cpu_are_told() -> None:
+def test_worst_workers_lag_and_cpu_share_are_reported() -> None:
     logs = [
         LoadTimestamps(array("q", [0, 0]), array("q", [5 * SECOND, 10 * SECOND]), array("q", [0, 0])),
         LoadTimestamps(),

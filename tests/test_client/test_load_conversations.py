@@ -1,4 +1,4 @@
-"""Prompts become conversations in one order, with names and seeds of their own."""
+"""Prompts become conversations in a fixed order, with their own names and seeds."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from specbench_testing.conversation_turns import row
 ROWS = [row("a", category="x"), row("b", "1", "2"), row("c")]
 
 
-def test_prompts_go_round_again_with_new_names() -> None:
+def test_prompts_are_repeated_with_new_conversation_names() -> None:
     made = [conversation_at(ROWS, number) for number in range(7)]
     assert [one.id for one in made] == ["a#0", "b#0", "c#0", "a#1", "b#1", "c#1", "a#2"]
     assert [one.index for one in made] == list(range(7))
@@ -19,7 +19,7 @@ def test_prompts_go_round_again_with_new_names() -> None:
 
 
 @given(st.integers(0, 2**31 - 1), st.integers(0, 31), st.text(), st.integers(0, 9))
-def test_a_seed_is_one_that_engines_take_and_always_the_same(seed: int, repeat: int, name: str, turn: int) -> None:
+def test_request_seed_is_in_range_and_deterministic(seed: int, repeat: int, name: str, turn: int) -> None:
     drawn = request_seed(seed, repeat, name, turn)
     assert 0 <= drawn < 2**31
     assert drawn == request_seed(seed, repeat, name, turn)

@@ -1,4 +1,4 @@
-"""When a load is given up because of its failures."""
+"""Failure budget: when failures end a load."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ TOLERANT = FailureBudget(share=1)
 class Engine:
     def __init__(self, *, is_alive: bool = True) -> None:
         self.is_alive = is_alive
-        self.asked = 0
+        self.health_checks = 0
 
     async def alive(self) -> bool:
-        self.asked += 1
+        self.health_checks += 1
         return self.is_alive
 
 
@@ -28,8 +28,8 @@ def record(error_class: str | None = None) -> Record:
     return replace(blank_record(), error_class=error_class, error=error_class and "words")
 
 
-async def counted(count: FailureCounter, *error_classes: str | None) -> int:
-    """How many were counted before it was given up."""
+async def count_until_failure(count: FailureCounter, *error_classes: str | None) -> int:
+    """Return how many records were added before the load failed."""
     for number, error_class in enumerate(error_classes, start=1):
         try:
             await count.add(record(error_class))
@@ -38,7 +38,7 @@ async def counted(count: FailureCounter, *error_classes: str | None) -> int:
     return len(error_classes)
 
 
-async def test_many_failures_end_the_load_with_the_last_ones_words() -> None:
+async def test_too_many_failures_end_the_load_with_the_last_error() -> None:
     count = FailureCounter(FailureBudget(), Engine().alive)
     for _ in range(7):
         await count.add(record("http_5xx"))
@@ -47,19 +47,19 @@ async def test_many_failures_end_the_load_with_the_last_ones_words() -> None:
     assert failed.value.reason == "EngineLost"
 
 
-async def test_few_failures_are_records_and_the_load_goes_on() -> None:
+async def test_few_failures_do_not_end_the_load() -> None:
     count = FailureCounter(FailureBudget(), Engine().alive)
-    assert await counted(count, *[None] * 9, "http_5xx", *[None] * 10) == 20
+    assert await count_until_failure(count, *[None] * 9, "http_5xx", *[None] * 10) == 20
 
 
 @pytest.mark.parametrize("is_alive", [True, False])
-async def test_connections_that_fail_in_a_row_end_it_only_when_the_engine_is_dead(is_alive: bool) -> None:
+async def test_consecutive_connection_failures_end_the_load_only_if_the_engine_is_dead(is_alive: bool) -> None:
     engine = Engine(is_alive=is_alive)
-    told = [None, None, *["refused"] * 4, "reset", "refused"]
-    assert await counted(FailureCounter(TOLERANT, engine.alive), *told) == (8 if is_alive else 7)
-    assert engine.asked == 1
+    error_classes = [None, None, *["refused"] * 4, "reset", "refused"]
+    assert await count_until_failure(FailureCounter(TOLERANT, engine.alive), *error_classes) == (8 if is_alive else 7)
+    assert engine.health_checks == 1
 
 
-async def test_what_was_never_sent_neither_failed_nor_breaks_a_row() -> None:
+async def test_skipped_requests_do_not_count_and_do_not_interrupt_a_sequence() -> None:
     count = FailureCounter(TOLERANT, Engine(is_alive=False).alive)
-    assert await counted(count, *["refused", "skipped_after_error"] * 5) == 9
+    assert await count_until_failure(count, *["refused", "skipped_after_error"] * 5) == 9

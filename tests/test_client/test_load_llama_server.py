@@ -1,4 +1,4 @@
-"""Client against llama.cpp's real server: its own counters are the referee of what the records say."""
+"""Client against the real llama.cpp server: records are compared with the server's counters."""
 
 from __future__ import annotations
 
@@ -46,18 +46,18 @@ CUSTOM = {
     "ngram-mod": ["--spec-ngram-mod-n-match=6", "--spec-ngram-mod-n-min=2"],
     "ngram-cache": list[str](),
 }
-"""Types of n-grams that only llama.cpp has, with knobs short enough for short answers."""
+"""N-gram types that only llama.cpp has, with settings suitable for short answers."""
 
 
 @dataclass
 class Site:
-    """A real engine that serves, and a context to ask it."""
+    """A running engine with a request context and a control client."""
 
     context: HttpTurnClient
     control: ControlClient
 
     async def drive(self, concurrency: int) -> tuple[list[Record], CounterDeltas]:
-        """All rows, and what the engine itself counted meanwhile."""
+        """Send all rows; return the records and the difference of the engine's counters."""
         dialect, driver = self.context.dialect, LoopDriver(self.context)
         before = dialect.counters(await self.control.text(dialect.metrics_path))
         await driver.closed(ROWS, concurrency)
@@ -72,7 +72,7 @@ class Site:
 
 @pytest.fixture(scope="session")
 def models() -> dict[str, str]:
-    """The demo's target and drafter, made once a machine."""
+    """The demo's target and drafter, built once per machine."""
     script = [sys.executable, str(ROOT / "hack" / "models" / "demo_model")]
     made = subprocess.run(script, check=True, stdout=subprocess.PIPE, text=True)
     return {role: str(path) for role, path in json.loads(made.stdout).items()}
@@ -105,12 +105,12 @@ async def serving(models: dict[str, str], arm: str, folder: Path) -> AsyncIterat
     ):
         await control.wait_healthy(launch.health_path, deadline_s=240)
         changed = {"model": "smol", "drafting": drafter is not None, "output": Output(max_tokens=48)}
-        asked = context(transport, process.url, EngineKind.LLAMA_CPP, **changed)
-        yield Site(asked, control)
+        turn_context = context(transport, process.url, EngineKind.LLAMA_CPP, **changed)
+        yield Site(turn_context, control)
 
 
 @pytest.mark.parametrize("arm", ["none", "ngram", "draft"])
-async def test_records_add_up_to_what_the_engine_counted(arm: str, models: dict[str, str], tmp_path: Path) -> None:
+async def test_records_match_the_engines_counters(arm: str, models: dict[str, str], tmp_path: Path) -> None:
     async with serving(models, arm, tmp_path) as site:
         assert await site.speculating() is (arm != "none")
         await first_completion(site.context, [ChatMessage("user", "hi")])
@@ -128,8 +128,8 @@ async def test_records_add_up_to_what_the_engine_counted(arm: str, models: dict[
         return
     assert counted.drafted_tokens == sum(record.drafted_tokens or 0 for record in records)
     by_step = [record for record in records if record.step_accepted is not None]
-    assert len(by_step) >= len(records) - 1, "only the emojis, whose tokens are held back, may hide their steps"
-    # The engine counts drafts that were accepted beyond the answer's end; the records do not: at most k a request.
+    assert len(by_step) >= len(records) - 1, "only the emoji answer, whose tokens are held back, may lack steps"
+    # The engine also counts drafts accepted beyond the answer's end, at most k per request; the records do not.
     accepted = sum(record.accepted_tokens or 0 for record in records)
     assert counted.accepted_tokens is not None
     assert accepted <= counted.accepted_tokens <= accepted + 8 * len(records)
@@ -138,7 +138,7 @@ async def test_records_add_up_to_what_the_engine_counted(arm: str, models: dict[
 
 
 @pytest.mark.parametrize("arm", CUSTOM)
-async def test_llama_cpps_own_n_grams_draft_and_leave_the_text_as_it_is(
+async def test_llama_cpp_ngram_types_draft_and_do_not_change_the_text(
     arm: str, models: dict[str, str], tmp_path: Path
 ) -> None:
     texts = []
@@ -155,7 +155,7 @@ async def test_llama_cpps_own_n_grams_draft_and_leave_the_text_as_it_is(
     assert 0 < accepted <= (counted.accepted_tokens or 0) <= accepted + 8 * len(records)
 
 
-async def test_greedy_text_is_the_baselines_text_at_one_stream(models: dict[str, str], tmp_path: Path) -> None:
+async def test_greedy_text_equals_the_baselines_at_one_stream(models: dict[str, str], tmp_path: Path) -> None:
     texts = []
     for arm in ("none", "ngram"):
         async with serving(models, arm, tmp_path) as site:
@@ -164,7 +164,7 @@ async def test_greedy_text_is_the_baselines_text_at_one_stream(models: dict[str,
     assert texts[0] == texts[1]
 
 
-async def test_a_refused_completion_is_told_in_the_engines_words(models: dict[str, str], tmp_path: Path) -> None:
+async def test_rejected_completion_fails_with_the_engines_message(models: dict[str, str], tmp_path: Path) -> None:
     async with serving(models, "none", tmp_path) as site:
         with pytest.raises(EngineFailed, match=r"http_4xx.*context"):
             await first_completion(site.context, [ChatMessage("user", "word " * 9000)])

@@ -1,4 +1,4 @@
-"""The open loop of one worker: conversations begin when they are to, whatever the others do."""
+"""The open loop of one worker: conversations start on schedule, independent of others."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MS = 1_000_000
 
 
 class Engine:
-    """Answers when it is told to."""
+    """Answers when `free` is set."""
 
     def __init__(self) -> None:
         self.sent: list[str] = []
@@ -43,25 +43,25 @@ class Engine:
         async with self.news:
             await self.news.wait_for(lambda: len(self.sent) >= number)
 
-    def read_result(self, turn: Turn, unread: UnparsedExchange) -> CooperativeTask[TurnResult]:
-        assert isinstance(unread, HttpExchange)
+    def read_result(self, turn: Turn, pending_response: UnparsedExchange) -> CooperativeTask[TurnResult]:
+        assert isinstance(pending_response, HttpExchange)
         self.taken.append(turn)
         yield
-        reply = None if unread.error_class else "so"
-        return result_of(turn, unread.ended_ns, reply, unread.error_class)
+        reply = None if pending_response.error_class else "so"
+        return result_of(turn, pending_response.ended_ns, reply, pending_response.error_class)
 
 
 def rows(number: int) -> list[Row]:
     return [row(f"p{index}") for index in range(number)]
 
 
-async def test_conversations_begin_in_time_though_none_was_answered() -> None:
+async def test_conversations_start_on_time_although_none_is_answered() -> None:
     engine = Engine()
     offsets = [0, 0, 1 * MS, 3 * MS, 3 * MS]
-    driving = asyncio.create_task(engine.driver.open(rows(2), offsets))
+    task = asyncio.create_task(engine.driver.open(rows(2), offsets))
     await engine.has_sent(len(offsets))
     engine.free.set()
-    timeline = await driving
+    timeline = await task
     assert engine.sent == ["p0#0/0", "p1#0/0", "p0#1/0", "p1#1/0", "p0#2/0"]
     assert [turn.intended_ns - timeline.started_ns for turn in engine.taken] == offsets
     sent_after = [sent - timeline.started_ns for sent in engine.sent_ns]
@@ -69,14 +69,14 @@ async def test_conversations_begin_in_time_though_none_was_answered() -> None:
     assert [turn.stream_index for turn in engine.taken] == [0, 1, 2, 3, 4]
 
 
-async def test_what_is_overdue_is_sent_at_once_and_keeps_its_intended_time() -> None:
+async def test_overdue_conversation_is_sent_at_once_with_its_intended_time() -> None:
     engine = Engine()
     engine.free.set()
     timeline = await engine.driver.open(rows(3), [-50 * MS, -20 * MS, 0])
     assert [turn.intended_ns - timeline.started_ns for turn in engine.taken] == [-50 * MS, -20 * MS, 0]
 
 
-async def test_a_later_turn_is_intended_at_the_end_of_the_answer_before() -> None:
+async def test_later_turn_is_intended_at_the_end_of_the_previous_answer() -> None:
     engine = Engine()
     engine.free.set()
     await engine.driver.open([row("a", "1", "2", "3")], [0])
@@ -84,38 +84,40 @@ async def test_a_later_turn_is_intended_at_the_end_of_the_answer_before() -> Non
     assert [turn.intended_ns for turn in engine.taken[1:]] == list(ends[:-1])
 
 
-async def test_a_failed_turn_ends_its_conversation_and_no_other() -> None:
+async def test_failed_turn_ends_only_its_conversation() -> None:
     engine = Engine()
     engine.free.set()
     engine.failing = {"a#0/0"}
     await engine.driver.open([row("a", "1", "2"), row("b")], [0, 0])
-    told = sorted((record.prompt_id, record.turn, record.error_class) for record in engine.driver.records)
-    assert told == [("a", 0, "reset"), ("a", 1, "skipped_after_error"), ("b", 0, None)]
+    outcomes = sorted((record.prompt_id, record.turn, record.error_class) for record in engine.driver.records)
+    assert outcomes == [("a", 0, "reset"), ("a", 1, "skipped_after_error"), ("b", 0, None)]
 
 
-async def test_what_ends_after_the_last_beginning_is_drain() -> None:
+async def test_steady_state_ends_at_the_last_scheduled_start() -> None:
     engine = Engine()
-    driving = asyncio.create_task(engine.driver.open(rows(3), [0, 1 * MS, 2 * MS]))
+    task = asyncio.create_task(engine.driver.open(rows(3), [0, 1 * MS, 2 * MS]))
     await engine.has_sent(3)
     engine.free.set()
-    timeline = await driving
-    assert {record.phase for record in engine.driver.records} == {"ramp"}  # nothing ended before: it was never steady
+    timeline = await task
+    assert {record.phase for record in engine.driver.records} == {
+        "ramp"
+    }  # no request ended before, so the load was never steady
     assert timeline.steady_bounds.steady_end_ns == timeline.started_ns + 2 * MS
     assert timeline.steady is None
 
 
-async def test_cancelling_abandons_what_is_open_and_begins_no_more() -> None:
+async def test_cancelling_abandons_open_requests_and_starts_no_more() -> None:
     engine = Engine()
-    driving = asyncio.create_task(engine.driver.open(rows(3), [0, 0, 10**12]))
+    task = asyncio.create_task(engine.driver.open(rows(3), [0, 0, 10**12]))
     await engine.has_sent(2)
-    driving.cancel()
+    task.cancel()
     with pytest.raises(asyncio.CancelledError):
-        await driving
+        await task
     assert engine.driver.records == []
     assert len(asyncio.all_tasks()) == 1
 
 
-async def test_an_error_of_ours_ends_it() -> None:
+async def test_internal_error_ends_the_loop() -> None:
     engine = Engine()
 
     async def broken(request: HttpRequest) -> UnparsedExchange:

@@ -1,4 +1,4 @@
-"""When the steady state begins and ends, as several workers see it, and what was in flight."""
+"""Load phases: bounds of the steady state across workers, and requests in flight."""
 
 from __future__ import annotations
 
@@ -20,31 +20,31 @@ def worker_table(workers: int) -> WorkerTable:
     return WorkerTable([0] * (workers * len(WorkerColumn)), workers)
 
 
-def closed(streams: list[int]) -> list[ClosedLoopPhases]:
+def closed_loop_phases(streams: list[int]) -> list[ClosedLoopPhases]:
     shared = worker_table(len(streams))
     return [ClosedLoopPhases(shared, worker, count) for worker, count in enumerate(streams)]
 
 
-def test_a_closed_loop_is_steady_once_every_stream_of_every_worker_has_begun() -> None:
-    one, other = closed([2, 1])
-    one.opened(10, stream_began=True)
-    one.opened(11, stream_began=True)
-    one.opened(12, stream_began=False)
-    assert one.steady_bounds.steady_start_ns is None
-    other.opened(20, stream_began=True)
-    assert one.steady_bounds == other.steady_bounds == SteadyBounds(20, None)
+def test_closed_loop_is_steady_once_every_stream_has_started() -> None:
+    first_worker, second_worker = closed_loop_phases([2, 1])
+    first_worker.opened(10, stream_began=True)
+    first_worker.opened(11, stream_began=True)
+    first_worker.opened(12, stream_began=False)
+    assert first_worker.steady_bounds.steady_start_ns is None
+    second_worker.opened(20, stream_began=True)
+    assert first_worker.steady_bounds == second_worker.steady_bounds == SteadyBounds(20, None)
 
 
-def test_a_worker_without_streams_holds_up_nobody() -> None:
-    one, other = closed([1, 0])
+def test_worker_without_streams_does_not_delay_the_steady_state() -> None:
+    one, other = closed_loop_phases([1, 0])
     for phases in (one, other):
         phases.started(5)
     one.opened(6, stream_began=True)
     assert one.steady_bounds.steady_start_ns == 6
 
 
-def test_the_first_stream_of_any_worker_without_work_ends_the_steady_state() -> None:
-    one, other = closed([1, 1])
+def test_first_idle_stream_of_any_worker_ends_the_steady_state() -> None:
+    one, other = closed_loop_phases([1, 1])
     other.stream_idle(30)
     one.stream_idle(40)
     other.stream_idle(50)
@@ -52,20 +52,22 @@ def test_the_first_stream_of_any_worker_without_work_ends_the_steady_state() -> 
 
 
 @pytest.mark.parametrize(
-    ("opened", "ended", "wanted"),
+    ("opened", "ended", "expected_phase"),
     [(9, 15, "ramp"), (9, 25, "ramp"), (10, 20, "steady"), (15, 20, "steady"), (15, 21, "drain"), (22, 25, "drain")],
 )
-def test_ramp_began_before_the_steady_state_and_drain_ended_after_it(opened: int, ended: int, wanted: str) -> None:
-    assert SteadyBounds(10, 20).phase(opened, ended) == wanted
+def test_requests_before_the_steady_state_are_ramp_and_after_it_drain(
+    opened: int, ended: int, expected_phase: str
+) -> None:
+    assert SteadyBounds(10, 20).phase(opened, ended) == expected_phase
 
 
-def test_what_was_never_steady_is_ramp() -> None:
+def test_requests_are_ramp_when_the_steady_state_was_never_reached() -> None:
     assert SteadyBounds(None, 20).phase(15, 25) == "ramp"
 
 
 @pytest.mark.parametrize("workers", [1, 3])
-def test_an_open_loop_is_steady_when_it_has_turned_over_once(workers: int) -> None:
-    """At a constant rate r and a residence R that is after 2 R, whoever sends."""
+def test_open_loop_is_steady_after_one_turnover(workers: int) -> None:
+    """At constant rate and residence time R, this is after 2 R, independent of the number of workers."""
     gap, residence, count = 10, 1_000, 400
     shared = worker_table(workers)
     phases = [OpenLoopPhases(shared, worker, gap * (count - 1)) for worker in range(workers)]
@@ -83,24 +85,24 @@ def test_an_open_loop_is_steady_when_it_has_turned_over_once(workers: int) -> No
     assert steady_end_ns == gap * (count - 1)
 
 
-def test_the_last_scheduled_beginning_counts_from_the_loads_start() -> None:
+def test_last_scheduled_start_counts_from_the_start_of_the_load() -> None:
     phases = OpenLoopPhases(worker_table(1), 0, 7)
     phases.started(100)
     assert phases.steady_bounds.steady_end_ns == 107
 
 
-def test_a_flight_tells_the_phase_when_a_request_ends() -> None:
-    (phases,) = closed([2])
+def test_recorder_returns_the_phase_when_a_request_ends() -> None:
+    (phases,) = closed_loop_phases([2])
     recorder = InFlightRecorder(phases)
-    told = []
+    request_phases = []
     recorder.opened(1, stream_began=True, conversation_began=True)
     recorder.opened(2, stream_began=True, conversation_began=True)
-    told.append(recorder.ended(1, 3))
+    request_phases.append(recorder.ended(1, 3))
     recorder.opened(4, stream_began=False, conversation_began=False)
-    told.append(recorder.ended(2, 5))
+    request_phases.append(recorder.ended(2, 5))
     phases.stream_idle(6)
-    told.append(recorder.ended(4, 7))
-    assert told == ["ramp", "steady", "drain"]
+    request_phases.append(recorder.ended(4, 7))
+    assert request_phases == ["ramp", "steady", "drain"]
     assert (list(recorder.log.opened), list(recorder.log.ended), list(recorder.log.began)) == (
         [1, 2, 4],
         [3, 5, 7],
@@ -109,7 +111,7 @@ def test_a_flight_tells_the_phase_when_a_request_ends() -> None:
 
 
 def timeline(*spans: tuple[int, int], steady: int | None = 0, dry: int | None = None, workers: int = 1) -> LoadTimeline:
-    """A flight from second 0; each span is (opened, ended) in seconds."""
+    """Return a timeline from second 0; each span is (opened, ended) in seconds."""
     logs = [LoadTimestamps() for _ in range(workers)]
     for number, (opened, ended) in enumerate(spans):
         log = logs[number % workers]
@@ -122,33 +124,33 @@ def timeline(*spans: tuple[int, int], steady: int | None = 0, dry: int | None = 
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_mean_in_flight_is_taken_over_the_steady_state_alone(workers: int) -> None:
+def test_mean_in_flight_covers_only_the_steady_state(workers: int) -> None:
     seen = timeline((0, 4), (2, 10), (5, 8), steady=2, dry=8, workers=workers)
     assert seen.mean_in_flight == (2 * 2 + 1 * 1 + 2 * 3) / 6
     assert seen.steady_share == 0.6
     assert seen.duration_s == 10
 
 
-def test_without_a_dry_stream_the_steady_state_lasts_to_the_end() -> None:
+def test_steady_state_lasts_to_the_end_without_an_idle_stream() -> None:
     assert timeline((0, 10), (0, 5)).mean_in_flight == 1.5
 
 
-def test_a_steady_state_that_was_never_reached_has_no_figures() -> None:
+def test_load_that_was_never_steady_has_no_figures() -> None:
     seen = timeline((0, 5), steady=None)
     assert (seen.mean_in_flight, seen.growth, seen.begun_per_s, seen.steady_share) == (None, None, None, 0)
     assert timeline(steady=None).steady_share is None
 
 
-def test_a_steady_state_that_begins_after_its_end_is_none() -> None:
+def test_steady_state_that_starts_after_its_end_is_none() -> None:
     assert timeline((0, 9), steady=8, dry=3).steady is None
 
 
-def test_requests_that_were_abandoned_were_in_flight_to_the_end() -> None:
+def test_abandoned_requests_are_in_flight_until_the_end() -> None:
     log = LoadTimestamps(opened=timestamp_array([0, 0]), ended=timestamp_array([10]))
     assert LoadTimeline([log], 0, SteadyBounds(0, 10)).mean_in_flight == 2
 
 
-def test_a_queue_that_grows_shows_in_the_last_third() -> None:
+def test_growing_queue_shows_in_the_last_third() -> None:
     level = timeline(*((second, second + 5) for second in range(100)), steady=10, dry=99)
     growing = timeline(*((second, 2 * second + 1) for second in range(100)), steady=10, dry=99)
     assert level.growth == pytest.approx(1, abs=0.1)
@@ -169,6 +171,6 @@ def test_mean_in_flight_is_the_mean_over_every_instant(spans: list[tuple[int, in
     assert seen.mean_in_flight == pytest.approx(fmean(at_once))
 
 
-def test_the_parts_of_a_window_make_it_up() -> None:
+def test_parts_of_a_time_span_are_contiguous() -> None:
     parts = [TimeSpan(10, 21).part(number, of=3) for number in range(3)]
     assert list(chain.from_iterable((one.start_ns, one.end_ns) for one in parts)) == [10, 13, 13, 17, 17, 21]

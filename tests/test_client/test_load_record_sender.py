@@ -1,4 +1,4 @@
-"""Records on their way to the main process."""
+"""Sending records to the main process."""
 
 from __future__ import annotations
 
@@ -26,33 +26,33 @@ def ids(batch: RecordBatch) -> list[str]:
     return [record.request_id for record in records]
 
 
-async def test_records_leave_in_batches_and_the_rest_at_the_end() -> None:
+async def test_records_are_sent_in_batches_and_the_rest_at_the_end() -> None:
     sent: list[RecordBatch] = []
-    async with RecordSender(sent.append) as outbox:
+    async with RecordSender(sent.append) as sender:
         for number in range(BATCH_RECORDS + 2):
-            outbox.add(replace(blank_record(), request_id=str(number)))
+            sender.add(replace(blank_record(), request_id=str(number)))
         assert len(sent) == 1
     assert [len(batch.pickled) for batch in sent] == [BATCH_RECORDS, 2]
     assert [name for batch in sent for name in ids(batch)] == [str(number) for number in range(BATCH_RECORDS + 2)]
 
 
-async def test_a_failed_request_leaves_at_once_with_all_before_it() -> None:
+async def test_failed_request_is_sent_at_once_with_all_before_it() -> None:
     sent: list[RecordBatch] = []
-    async with RecordSender(sent.append) as outbox:
-        outbox.add(replace(blank_record(), request_id="good"))
-        outbox.add(replace(blank_record(), request_id="bad", error_class="reset"))
+    async with RecordSender(sent.append) as sender:
+        sender.add(replace(blank_record(), request_id="good"))
+        sender.add(replace(blank_record(), request_id="bad", error_class="reset"))
         assert [ids(batch) for batch in sent] == [["good", "bad"]]
 
 
-async def test_few_records_do_not_wait_for_more(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_few_records_are_sent_after_the_flush_interval(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(room, "FLUSH_INTERVAL_S", 0)
     sent: asyncio.Queue[RecordBatch] = asyncio.Queue()
-    async with RecordSender(sent.put_nowait) as outbox:
-        outbox.add(replace(blank_record(), request_id="one"))
+    async with RecordSender(sent.put_nowait) as sender:
+        sender.add(replace(blank_record(), request_id="one"))
         assert ids(await sent.get()) == ["one"]
 
 
-def test_who_sends_never_waits_for_the_pipe() -> None:
+def test_send_does_not_block_on_a_full_pipe() -> None:
     free, got = threading.Event(), []
     arrived = threading.Semaphore(0)
 
@@ -72,7 +72,7 @@ def test_who_sends_never_waits_for_the_pipe() -> None:
     assert got == [WorkerReady()] * 3
 
 
-def test_a_pipe_that_is_closed_ends_the_sending_quietly() -> None:
+def test_closed_pipe_is_ignored() -> None:
     tried = threading.Event()
 
     class Closed:

@@ -1,4 +1,4 @@
-"""Arrivals are what they are called: means, scatter and independence within what chance allows, from fixed seeds."""
+"""Arrival schedules: means, dispersion and independence within sampling error, from fixed seeds."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from specbench_client.load.arrivals import (
 
 N = 40_000
 SIGMAS = 4.0
-"""A bound that honest chance breaks once in 16,000 seeds; ours are fixed, so never."""
+"""Chance exceeds this bound for one seed in 16,000; the seeds here are fixed."""
 RENEWALS = [
     Arrival(process=ArrivalProcess.POISSON, seed=3),
     Arrival(process=ArrivalProcess.GAMMA, burstiness=0.25, seed=3),
@@ -39,43 +39,43 @@ def gaps_of(times: ScheduledTimes) -> np.ndarray:
     return np.diff(times, prepend=0) / 1e9
 
 
-def drawn(arrival: Arrival, rate: float = 50.0, count: int = N, repeat: int = 0) -> ScheduledTimes:
+def draw_schedule(arrival: Arrival, rate: float = 50.0, count: int = N, repeat: int = 0) -> ScheduledTimes:
     return schedule_arrivals(arrival, rate, ScheduleLength(count=count), repeat)
 
 
 @pytest.mark.parametrize("arrival", RENEWALS, ids=str)
-def test_the_mean_gap_is_the_rates(arrival: Arrival) -> None:
-    gaps = gaps_of(drawn(arrival)) * 50.0
+def test_mean_gap_is_the_inverse_of_the_rate(arrival: Arrival) -> None:
+    gaps = gaps_of(draw_schedule(arrival)) * 50.0
     deviation = 1 / math.sqrt(shape_of(arrival))  # of one gap, in units of the mean
     assert abs(gaps.mean() - 1) < SIGMAS * deviation / math.sqrt(N)
 
 
 @pytest.mark.parametrize("arrival", RENEWALS, ids=str)
-def test_the_coefficient_of_variation_is_one_over_the_root_of_the_burstiness(arrival: Arrival) -> None:
-    gaps = gaps_of(drawn(arrival))
+def test_coefficient_of_variation_is_one_over_the_root_of_the_burstiness(arrival: Arrival) -> None:
+    gaps = gaps_of(draw_schedule(arrival))
     shape = shape_of(arrival)
-    wanted = 1 / math.sqrt(shape)
+    expected = 1 / math.sqrt(shape)
     # delta method, with a gamma's skewness 2 / √shape and kurtosis 3 + 6 / shape
-    error = wanted * math.sqrt((2 + 2 / shape) / N) / 2
-    assert abs(gaps.std() / gaps.mean() - wanted) < SIGMAS * error
+    error = expected * math.sqrt((2 + 2 / shape) / N) / 2
+    assert abs(gaps.std() / gaps.mean() - expected) < SIGMAS * error
 
 
 @pytest.mark.parametrize("arrival", RENEWALS, ids=str)
-def test_a_gap_says_nothing_about_the_next_one(arrival: Arrival) -> None:
-    gaps = gaps_of(drawn(arrival))
+def test_consecutive_gaps_are_uncorrelated(arrival: Arrival) -> None:
+    gaps = gaps_of(draw_schedule(arrival))
     assert abs(np.corrcoef(gaps[:-1], gaps[1:])[0, 1]) < SIGMAS / math.sqrt(N)
 
 
-def test_gaps_of_a_poisson_process_are_exponential() -> None:
-    gaps = np.sort(gaps_of(drawn(RENEWALS[0])) * 50.0)
+def test_poisson_gaps_are_exponential() -> None:
+    gaps = np.sort(gaps_of(draw_schedule(RENEWALS[0])) * 50.0)
     empirical = np.arange(1, N + 1) / N
     kolmogorov = np.abs(empirical - (1 - np.exp(-gaps))).max()
-    assert kolmogorov < 1.95 / math.sqrt(N)  # 0.1 % of honest samples lie beyond
+    assert kolmogorov < 1.95 / math.sqrt(N)  # 0.1 % of samples exceed this bound
 
 
 @pytest.mark.parametrize("workers", [1, 2, 5, 16])
-def test_together_the_workers_send_the_process_itself_however_many_they_are(workers: int) -> None:
-    times = drawn(RENEWALS[0])
+def test_merged_worker_shares_are_the_arrival_process(workers: int) -> None:
+    times = draw_schedule(RENEWALS[0])
     merged = np.sort(np.concatenate([times[share_of(N, workers, worker)] for worker in range(workers)]))
     assert (merged == times).all()
     counts = np.bincount((merged // 1_000_000_000).astype(int))[:-1]  # arrivals of each second
@@ -83,24 +83,24 @@ def test_together_the_workers_send_the_process_itself_however_many_they_are(work
     assert abs(dispersion - 1) < SIGMAS * math.sqrt(2 / (len(counts) - 1))
 
 
-def test_each_conversation_is_dealt_to_exactly_one_worker() -> None:
-    hands = [list(share_of(17, 5, worker)) for worker in range(5)]
-    assert sorted(chain.from_iterable(hands)) == list(range(17))
-    assert max(map(len, hands)) - min(map(len, hands)) <= 1
+def test_each_conversation_is_assigned_to_exactly_one_worker() -> None:
+    shares = [list(share_of(17, 5, worker)) for worker in range(5)]
+    assert sorted(chain.from_iterable(shares)) == list(range(17))
+    assert max(map(len, shares)) - min(map(len, shares)) <= 1
 
 
-def test_constant_is_constant_and_does_not_drift() -> None:
-    times = drawn(Arrival(process=ArrivalProcess.CONSTANT), rate=3.0, count=200_000)
+def test_constant_arrivals_do_not_drift() -> None:
+    times = draw_schedule(Arrival(process=ArrivalProcess.CONSTANT), rate=3.0, count=200_000)
     assert set(np.diff(times)) <= {333_333_333, 333_333_334}
     assert times[-1] == round(199_999 / 3 * 1e9)
 
 
-def test_arms_of_one_repeat_see_the_same_arrivals_and_repeats_see_others() -> None:
+def test_arms_of_one_repeat_have_the_same_arrivals_and_repeats_differ() -> None:
     arrival = Arrival(seed=7)
-    first, again, other = (drawn(arrival, count=100, repeat=repeat) for repeat in (0, 0, 1))
+    first, again, other = (draw_schedule(arrival, count=100, repeat=repeat) for repeat in (0, 0, 1))
     assert (first == again).all()
     assert not (first == other).any()
-    assert not (first == drawn(Arrival(seed=8), count=100)).any()
+    assert not (first == draw_schedule(Arrival(seed=8), count=100)).any()
 
 
 def test_draws_for_different_purposes_are_independent() -> None:
@@ -108,9 +108,9 @@ def test_draws_for_different_purposes_are_independent() -> None:
     assert abs(np.corrcoef(one, other)[0, 1]) < SIGMAS / math.sqrt(N)
 
 
-def test_all_rates_see_one_pattern_faster_or_slower() -> None:
-    slow, fast = drawn(RENEWALS[1], rate=5, count=500), drawn(RENEWALS[1], rate=20, count=500)
-    assert np.abs(slow - fast * 4).max() <= 4  # ns, by rounding
+def test_rates_scale_one_arrival_pattern() -> None:
+    slow, fast = draw_schedule(RENEWALS[1], rate=5, count=500), draw_schedule(RENEWALS[1], rate=20, count=500)
+    assert np.abs(slow - fast * 4).max() <= 4  # ns, from rounding
 
 
 processes = st.builds(
@@ -124,24 +124,26 @@ processes = st.builds(
 
 
 @given(processes, st.floats(1, 1000), st.integers(1, 300), st.integers(0, 5))
-def test_a_schedule_is_in_order_never_before_the_start_and_begins_like_a_longer_one(
+def test_schedule_is_sorted_and_is_a_prefix_of_a_longer_one(
     arrival: Arrival, rate: float, count: int, repeat: int
 ) -> None:
-    times = drawn(arrival, rate, count, repeat)
+    times = draw_schedule(arrival, rate, count, repeat)
     assert times.size == count
     assert times[0] >= 0
     assert (np.diff(times) >= 0).all()
-    assert (drawn(arrival, rate, count + 100, repeat)[:count] == times).all()
+    assert (draw_schedule(arrival, rate, count + 100, repeat)[:count] == times).all()
 
 
 @given(processes, st.floats(1, 1000), st.floats(0.1, 10))
-def test_by_duration_it_holds_all_that_begin_before_the_end(arrival: Arrival, rate: float, duration_s: float) -> None:
-    if drawn(arrival, rate, 1)[0] >= duration_s * 1e9:
+def test_schedule_by_duration_contains_all_arrivals_before_its_end(
+    arrival: Arrival, rate: float, duration_s: float
+) -> None:
+    if draw_schedule(arrival, rate, 1)[0] >= duration_s * 1e9:
         with pytest.raises(BadInput, match="no conversation would begin"):
             schedule_arrivals(arrival, rate, ScheduleLength(duration_s=duration_s), 0)
         return
     times = schedule_arrivals(arrival, rate, ScheduleLength(duration_s=duration_s), 0)
-    more = drawn(arrival, rate, times.size + 1)
+    more = draw_schedule(arrival, rate, times.size + 1)
     assert (more[: times.size] == times).all()
     assert more[-1] >= int(duration_s * 1e9)
     assert (times <= duration_s * 1e9 + 1).all()
@@ -150,49 +152,49 @@ def test_by_duration_it_holds_all_that_begin_before_the_end(arrival: Arrival, ra
 TRACE = np.array([103.0, 100.0, 101.5])
 
 
-def replayed(rate: float | None, extent: ScheduleLength, trace: np.ndarray = TRACE) -> list[float]:
+def replay(rate: float | None, extent: ScheduleLength, trace: np.ndarray = TRACE) -> list[float]:
     arrival = Arrival(process=ArrivalProcess.TRACE, uri="t.csv")
     return [float(ns) / 1e9 for ns in schedule_arrivals(arrival, rate, extent, 0, trace=trace)]
 
 
-def test_a_trace_runs_at_its_own_speed_from_its_first_moment_on() -> None:
-    assert replayed(None, ScheduleLength(count=3)) == [0, 1.5, 3]
-    assert replayed(None, ScheduleLength(duration_s=2)) == [0, 1.5]
+def test_trace_starts_at_its_first_arrival_at_its_own_speed() -> None:
+    assert replay(None, ScheduleLength(count=3)) == [0, 1.5, 3]
+    assert replay(None, ScheduleLength(duration_s=2)) == [0, 1.5]
 
 
-def test_a_trace_is_stretched_to_the_mean_rate_asked_for() -> None:
-    times = replayed(4.0, ScheduleLength(count=3))
+def test_trace_is_scaled_to_the_requested_mean_rate() -> None:
+    times = replay(4.0, ScheduleLength(count=3))
     assert times == [0, 0.25, 0.5]
     assert mean_rate(np.array(times)) == 4.0
 
 
-def test_a_trace_that_is_too_short_goes_round_one_mean_gap_after_its_end() -> None:
-    assert replayed(None, ScheduleLength(count=7)) == [0, 1.5, 3, 4.5, 6, 7.5, 9]
-    assert len(replayed(2.0, ScheduleLength(duration_s=100))) == 200
+def test_short_trace_is_repeated_one_mean_gap_after_its_end() -> None:
+    assert replay(None, ScheduleLength(count=7)) == [0, 1.5, 3, 4.5, 6, 7.5, 9]
+    assert len(replay(2.0, ScheduleLength(duration_s=100))) == 200
 
 
-def test_a_trace_of_one_moment_is_one_burst_and_cannot_go_round() -> None:
+def test_trace_of_one_instant_is_one_burst_and_is_not_repeated() -> None:
     burst = np.array([5.0, 5.0])
-    assert replayed(None, ScheduleLength(count=2), burst) == [0, 0]
+    assert replay(None, ScheduleLength(count=2), burst) == [0, 0]
     with pytest.raises(BadInput, match="cannot be repeated"):
-        replayed(None, ScheduleLength(count=3), burst)
+        replay(None, ScheduleLength(count=3), burst)
 
 
-def test_a_trace_in_milliseconds_is_refused_before_it_takes_weeks() -> None:
+def test_trace_in_milliseconds_is_rejected() -> None:
     with pytest.raises(BadInput, match="not milliseconds"):
-        replayed(None, ScheduleLength(count=100), np.arange(100) * 60_000.0)
+        replay(None, ScheduleLength(count=100), np.arange(100) * 60_000.0)
 
 
-def test_a_trace_so_dense_that_its_schedule_would_fill_the_memory_is_refused() -> None:
+def test_trace_with_too_many_arrivals_is_rejected() -> None:
     with pytest.raises(BadInput, match="more than 2,000,000 conversations would begin"):
-        replayed(None, ScheduleLength(duration_s=86_400), np.arange(50_000) * 1e-6)
+        replay(None, ScheduleLength(duration_s=86_400), np.arange(50_000) * 1e-6)
 
 
-def test_a_rate_that_would_take_for_ever_is_refused() -> None:
+def test_rate_that_would_take_too_long_is_rejected() -> None:
     with pytest.raises(BadInput, match="raise load"):
-        drawn(Arrival(), rate=0.0001, count=100)
+        draw_schedule(Arrival(), rate=0.0001, count=100)
 
 
-def test_no_more_is_drawn_than_is_needed() -> None:
-    assert drawn(Arrival(), rate=1e5, count=1).size == 1
+def test_only_the_needed_arrivals_are_drawn() -> None:
+    assert draw_schedule(Arrival(), rate=1e5, count=1).size == 1
     assert len(list(islice(share_of(10**9, 4, 3), 2))) == 2

@@ -1,4 +1,4 @@
-"""Client against the simulator over a real socket: records say what the engine did, and faults are named."""
+"""Client against the simulator over a socket: records match the engine's truth, and faults have an error class."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ ROWS = [*(row(f"p{number}", f"Tell me about {number}") for number in range(10)),
 
 @dataclass
 class Site:
-    """A simulator that serves, a context to ask it, and where the truth is written."""
+    """A running simulator with a request context, a control client and its truth file."""
 
     context: HttpTurnClient
     control: ControlClient
@@ -76,12 +76,12 @@ async def simulated(
         ControlClient(str(server.make_url(""))) as control,
     ):
         changed: dict[str, Any] = {"output": Output(max_tokens=48), "drafting": config.drafter.speculates}
-        asked = context(transport, str(server.make_url("")), **changed)
-        yield Site(asked, control, truth)
+        turn_context = context(transport, str(server.make_url("")), **changed)
+        yield Site(turn_context, control, truth)
 
 
 @pytest.mark.parametrize("name", DRAFTERS)
-async def test_records_tell_step_by_step_what_the_engine_really_did(name: str, tmp_path: Path) -> None:
+async def test_records_match_the_engines_truth_step_by_step(name: str, tmp_path: Path) -> None:
     async with simulated(tmp_path, replace(FAST, drafter=DRAFTERS[name])) as site:
         records = await site.drive(ROWS)
     assert len(records) == len(ROWS) + 2
@@ -97,7 +97,7 @@ async def test_records_tell_step_by_step_what_the_engine_really_did(name: str, t
         assert record.step_accepted == [accepted for drafted, accepted in steps if drafted]
 
 
-async def test_no_time_in_a_record_is_before_what_caused_it(tmp_path: Path) -> None:
+async def test_times_in_a_record_follow_their_causes(tmp_path: Path) -> None:
     async with simulated(tmp_path, replace(FAST, drafter=DRAFTERS["eagle3"])) as site:
         records = await site.drive(ROWS)
     for record in records:
@@ -110,7 +110,7 @@ async def test_no_time_in_a_record_is_before_what_caused_it(tmp_path: Path) -> N
         assert all(seen >= sent for seen, sent in zip(record.chunk_ns, sent_ns, strict=True))
 
 
-async def test_the_baseline_makes_one_token_a_step_and_answers_the_same_text(tmp_path: Path) -> None:
+async def test_baseline_emits_one_token_per_step_and_the_same_text(tmp_path: Path) -> None:
     texts = []
     for config in (FAST, replace(FAST, drafter=DRAFTERS["eagle3"])):
         async with simulated(tmp_path, config) as site:
@@ -122,7 +122,7 @@ async def test_the_baseline_makes_one_token_a_step_and_answers_the_same_text(tmp
     assert texts[0] == texts[1]
 
 
-async def test_the_engines_counters_agree_with_the_records(tmp_path: Path) -> None:
+async def test_engine_counters_agree_with_the_records(tmp_path: Path) -> None:
     async with simulated(tmp_path, replace(FAST, drafter=DRAFTERS["eagle3"])) as site:
         dialect = site.context.dialect
         await first_completion(site.context, [ChatMessage("user", "hi")])
@@ -141,7 +141,7 @@ async def test_the_engines_counters_agree_with_the_records(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("fault", "wanted"),
+    ("fault", "expected_class"),
     [
         ("reset-after=2", "reset"),
         ("stall=2", "timeout"),
@@ -150,17 +150,19 @@ async def test_the_engines_counters_agree_with_the_records(tmp_path: Path) -> No
         ("never-ready", "http_5xx"),
     ],
 )
-async def test_each_fault_of_the_wire_has_its_class(fault: str, wanted: str, tmp_path: Path) -> None:
-    patience_s = 0.1 if wanted == "timeout" else 120  # nobody else is to be cut off by a machine that is busy
+async def test_each_wire_fault_has_its_error_class(fault: str, expected_class: str, tmp_path: Path) -> None:
+    patience_s = (
+        0.1 if expected_class == "timeout" else 120
+    )  # only this fault needs a short timeout; elsewhere a busy machine must not cause one
     async with simulated(tmp_path, FAST, fault, idle_timeout_s=patience_s) as site:
         records = await site.drive([row("talk", "one", "two")], concurrency=1)
         with pytest.raises(EngineFailed):
             await first_completion(site.context, [ChatMessage("user", "hi")], pause=lambda _: asyncio.sleep(0))
-    assert [record.error_class for record in records] == [wanted, "skipped_after_error"]
+    assert [record.error_class for record in records] == [expected_class, "skipped_after_error"]
     assert records[0].error
 
 
-async def test_lies_about_counts_are_recorded_as_they_are_told(tmp_path: Path) -> None:
+async def test_false_counts_are_recorded_as_reported(tmp_path: Path) -> None:
     async with simulated(tmp_path, FAST, "miscount=3", "prompt-cache=0.5") as site:
         record = (await site.drive(ROWS[:1]))[0]
     assert record.output_tokens == (record.output_tokens_client or 0) + 3
@@ -168,7 +170,7 @@ async def test_lies_about_counts_are_recorded_as_they_are_told(tmp_path: Path) -
     assert record.error_class is None
 
 
-async def test_merged_chunks_still_give_every_token_and_every_drafting_step(tmp_path: Path) -> None:
+async def test_merged_chunks_keep_all_tokens_and_draft_steps(tmp_path: Path) -> None:
     async with simulated(tmp_path, replace(FAST, drafter=DRAFTERS["eagle3"]), "merge-chunks=4") as site:
         records = await site.drive(ROWS)
     for record in records:

@@ -1,4 +1,4 @@
-"""Traces: what is read, and what is said of a row that cannot be."""
+"""Arrival traces: formats that are read, and errors for invalid rows."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ def times(text: str, name: str = "t.jsonl", column: str = "timestamp") -> list[f
     return [float(moment) for moment in read_trace(text.encode(), name, column)]
 
 
-def test_seconds_and_moments_are_read_from_json_lines() -> None:
+def test_seconds_and_timestamps_are_read_from_json_lines() -> None:
     assert times('{"timestamp": 1.5}\n\n{"timestamp": 2, "x": null}\n{"timestamp": "3.25"}') == [1.5, 2, 3.25]
     rfc = [{"timestamp": f"2026-01-01T00:00:{second}Z"} for second in ("00", "00.250", "01.5")]
     start, *later = times("\n".join(map(json.dumps, rfc)))
     assert [moment - start for moment in later] == [0.25, 1.5]
 
 
-def test_offsets_are_minded_and_a_moment_without_one_is_utc() -> None:
+def test_utc_offsets_are_applied_and_default_to_utc() -> None:
     moments = ("2026-01-01T01:00:00+01:00", "2026-01-01 00:00:02.0360000", "2026-01-01T00:00:04Z")
     first, second, third = times("\n".join(json.dumps({"timestamp": one}) for one in moments))
     assert second - first == pytest.approx(2.036)
     assert third - first == 4
 
 
-def test_csv_is_read_by_its_header() -> None:
+def test_csv_column_is_found_by_its_header() -> None:
     text = '﻿id, arrived ,"n"\r\na,0.5,3\r\n"b\nc",1.5,4\r\n'
     assert times(text, "T.CSV", "arrived") == [0.5, 1.5]
 
 
 @pytest.mark.parametrize(
-    ("text", "name", "said"),
+    ("text", "name", "message"),
     [
         (
             '{"timestamp": 1}\n{"time": 2}',
@@ -56,31 +56,31 @@ def test_csv_is_read_by_its_header() -> None:
         ("", "t.csv", "it has nothing"),
     ],
 )
-def test_a_row_that_cannot_be_read_is_named_with_what_to_write_instead(text: str, name: str, said: str) -> None:
-    with pytest.raises(BadInput, match=said):
+def test_invalid_row_is_rejected_with_its_line_and_a_remedy(text: str, name: str, message: str) -> None:
+    with pytest.raises(BadInput, match=message):
         times(text, name)
 
 
-def test_many_bad_rows_are_not_all_told() -> None:
-    with pytest.raises(BadInput, match="and 3 more of 9 rows") as refused:
+def test_only_the_first_bad_rows_are_listed() -> None:
+    with pytest.raises(BadInput, match="and 3 more of 9 rows") as caught:
         times("\n".join(['{"timestamp": 1}', *["{}"] * 8]))
-    assert len(str(refused.value).splitlines()) == 6
+    assert len(str(caught.value).splitlines()) == 6
 
 
-def test_bytes_that_are_no_text_are_refused() -> None:
-    for data, said in ((b"\x1f\x8bxx", "gunzip"), (b"\xff\n", "not UTF-8")):
-        with pytest.raises(BadInput, match=said):
+def test_binary_data_is_rejected() -> None:
+    for data, message in ((b"\x1f\x8bxx", "gunzip"), (b"\xff\n", "not UTF-8")):
+        with pytest.raises(BadInput, match=message):
             read_trace(data, "t.csv", "timestamp")
 
 
-def test_a_trace_is_found_beside_the_spec_or_in_s3(tmp_path: Path) -> None:
+def test_trace_is_read_from_the_spec_folder_or_s3(tmp_path: Path) -> None:
     (tmp_path / "t.jsonl").write_text('{"at": 1}')
     assert list(load_trace("t.jsonl", "at", tmp_path)) == [1]
     assert list(load_trace("s3://b/t.csv", "at", tmp_path, lambda _: b"at\n2\n")) == [2]
-    for uri, said in (
+    for uri, message in (
         ("s3://b/t", "S3 is not available"),
         ("http://x/t", "s3://BUCKET/KEY"),
         ("no.csv", "No such file"),
     ):
-        with pytest.raises(BadInput, match=said):
+        with pytest.raises(BadInput, match=message):
             load_trace(uri, "at", tmp_path)

@@ -1,4 +1,4 @@
-"""One turn: a record whatever happens, with times from the point's start."""
+"""One turn always gives a record, with times relative to the point's start."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ ANSWER = sse(vllm(DECODED))
 
 
 def exchange(body: bytes = ANSWER, **kept: object) -> HttpExchange:
-    """Connected from 95 ns on, sent at 100; each event is a read of its own, the n-th at 200 + n."""
+    """Return an exchange connected at 95 ns and sent at 100; each event is a separate read, the n-th at 200 + n."""
     pieces = [piece + b"\n\n" for piece in body.split(b"\n\n") if piece]
     reads = tuple(ReceivedBytes(200 + number, piece) for number, piece in enumerate(pieces))
     whole = HttpExchange(100, reads, 200, {}, ended_ns=999, connect_ns=95, first_byte_ns=150, timestamp_source="kernel")
     return replace(whole, **kept)  # type: ignore[arg-type]
 
 
-async def test_a_record_holds_what_came_with_times_from_the_points_start() -> None:
+async def test_record_contains_the_answer_with_times_from_the_points_start() -> None:
     given_context = context(CannedTransport(exchange()), started_ns=50)
     result = await given_context.take_turn(replace(turn(), intended_ns=90))
     text = "word " * 5
@@ -52,30 +52,32 @@ async def test_a_record_holds_what_came_with_times_from_the_points_start() -> No
     )  # fmt: skip
 
 
-@pytest.mark.parametrize(("together", "wanted"), [(1, False), (2, True), (3, True)])
-async def test_a_last_token_whose_read_brought_the_end_too_is_marked_late(together: int, wanted: bool) -> None:
-    """The last pieces are the last chunk with content, one with the usage, and [DONE]."""
+@pytest.mark.parametrize(("pieces_per_read", "coalesced"), [(1, False), (2, True), (3, True)])
+async def test_last_chunk_read_together_with_the_end_is_marked_coalesced(pieces_per_read: int, coalesced: bool) -> None:
+    """The last pieces are the last chunk with content, the usage, and [DONE]."""
     pieces = [piece + b"\n\n" for piece in ANSWER.split(b"\n\n") if piece]
     *before, last = range(len(pieces) - 2)
     reads = [ReceivedBytes(200 + number, pieces[number]) for number in before]
-    reads.append(ReceivedBytes(300, b"".join(pieces[last : last + together])))
-    reads += [ReceivedBytes(400, piece) for piece in pieces[last + together :]]
+    reads.append(ReceivedBytes(300, b"".join(pieces[last : last + pieces_per_read])))
+    reads += [ReceivedBytes(400, piece) for piece in pieces[last + pieces_per_read :]]
     record = (await context(CannedTransport(exchange(arrivals=tuple(reads)))).take_turn(turn())).record
-    assert record.chunk_coalesced == [False, False, wanted]
-    assert record.last_token_ns == 300 - context(CannedTransport()).request_config.started_ns, "no time is corrected"
+    assert record.chunk_coalesced == [False, False, coalesced]
+    assert record.last_token_ns == 300 - context(CannedTransport()).request_config.started_ns, (
+        "the timestamp is not corrected"
+    )
 
 
-async def test_the_text_is_kept_only_where_it_is_asked_for() -> None:
-    asked = context(CannedTransport(exchange()), keep_text=True)
-    assert (await asked.take_turn(turn())).record.output_text == "word " * 5
+async def test_output_text_is_kept_only_if_requested() -> None:
+    turn_context = context(CannedTransport(exchange()), keep_text=True)
+    assert (await turn_context.take_turn(turn())).record.output_text == "word " * 5
 
 
-async def test_words_are_plain_strings_that_any_file_takes() -> None:
+async def test_record_texts_are_plain_strings() -> None:
     record = (await context(CannedTransport(exchange())).take_turn(turn())).record
     assert {type(word) for word in (record.phase, record.acceptance_source, record.finish_reason)} == {str}
 
 
-async def test_a_request_carries_its_id_its_own_seed_and_what_the_dialect_asks_for() -> None:
+async def test_request_has_its_id_seed_headers_and_messages() -> None:
     wire = CannedTransport(exchange())
     await context(wire, headers={"Authorization": "Bearer x"}).take_turn(turn(ChatMessage("user", "hi ☃")))
     request = wire.requests[0]
@@ -86,7 +88,7 @@ async def test_a_request_carries_its_id_its_own_seed_and_what_the_dialect_asks_f
     assert body["seed"] == request_seed(0, 1, "a#0", 0)
 
 
-async def test_a_failed_exchange_is_a_record_with_its_words() -> None:
+async def test_failed_exchange_gives_a_record_with_its_error() -> None:
     failed = exchange(error_class=ErrorClass.RESET, error="gone", arrivals=())
     result = await context(CannedTransport(failed)).take_turn(turn())
     record = result.record
@@ -96,7 +98,7 @@ async def test_a_failed_exchange_is_a_record_with_its_words() -> None:
     assert record.chunk_ns is None
 
 
-async def test_a_skipped_turn_was_never_sent_and_says_why() -> None:
+async def test_skipped_turn_is_recorded_as_not_sent_with_the_reason() -> None:
     failed = await context(CannedTransport(exchange(error_class=ErrorClass.TIMEOUT, error="x"))).take_turn(turn())
     record = skipped_after(failed, 2)
     assert (record.request_id, record.turn, record.sent_ns) == ("p-000003-2", 2, None)
@@ -104,7 +106,7 @@ async def test_a_skipped_turn_was_never_sent_and_says_why() -> None:
 
 
 @pytest.mark.parametrize(
-    ("script", "wanted"),
+    ("script", "expected_class"),
     [
         ([HEAD, ANSWER], None),
         ([HEAD, ANSWER[:-14]], "truncated_stream"),
@@ -113,7 +115,7 @@ async def test_a_skipped_turn_was_never_sent_and_says_why() -> None:
         (
             [HEAD, ANSWER[:60], ScriptAction.RESET],
             "truncated_stream",
-        ),  # without a length aiohttp cannot tell it from an end
+        ),  # without a length aiohttp cannot distinguish it from an end
         ([CHUNKED, b"%x\r\n%s\r\n" % (len(ANSWER), ANSWER), ScriptAction.RESET], "reset"),
         ([HEAD, b"data: {\n\n", ANSWER], "malformed"),
         ([HEAD, b"data: \n\ndata:\n\nid: 1\nx-y: z\n\n", ANSWER], None),
@@ -125,14 +127,14 @@ async def test_a_skipped_turn_was_never_sent_and_says_why() -> None:
         ([ScriptAction.RESET], "reset"),
     ],
 )
-async def test_every_end_has_its_class(script: Script, wanted: str | None) -> None:
+async def test_each_end_of_an_exchange_has_its_error_class(script: Script, expected_class: str | None) -> None:
     async with serve_scripts(script) as (url, _):
         record = await taken(url, idle_timeout_s=0.1 if ScriptAction.STALL in script else 20)
-    assert record.error_class == wanted
-    assert bool(record.error) == bool(wanted)
+    assert record.error_class == expected_class
+    assert bool(record.error) == bool(expected_class)
 
 
-async def test_an_engine_that_is_not_there_is_a_record_too() -> None:
+async def test_unreachable_engine_gives_a_record() -> None:
     record = await taken(unused_url())
     assert record.error_class == "refused"
     assert record.sent_ns is None
@@ -149,7 +151,9 @@ PIECES = st.one_of(
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(PIECES, max_size=4), st.booleans(), st.sampled_from(list(EngineKind)))
-def test_no_server_makes_a_turn_raise(script: list[bytes | ScriptAction], honest_head: bool, kind: EngineKind) -> None:
+def test_turn_never_raises_whatever_the_server_sends(
+    script: list[bytes | ScriptAction], honest_head: bool, kind: EngineKind
+) -> None:
     async def take() -> Record:
         async with serve_scripts([HEAD, *script] if honest_head else script) as (url, _):
             return await taken(url, kind, idle_timeout_s=0.02 if ScriptAction.STALL in script else 20)
@@ -160,7 +164,7 @@ def test_no_server_makes_a_turn_raise(script: list[bytes | ScriptAction], honest
 
 
 @given(st.lists(st.integers(0, len(ANSWER)), max_size=40))
-def test_a_record_does_not_depend_on_how_the_bytes_were_cut(cuts: list[int]) -> None:
+def test_record_does_not_depend_on_how_the_bytes_are_split(cuts: list[int]) -> None:
     async def take(*places: int) -> TurnResult:
         given_exchange = replace(exchange(), arrivals=arrivals(ANSWER, places))
         return await context(CannedTransport(given_exchange)).take_turn(turn())
@@ -171,28 +175,28 @@ def test_a_record_does_not_depend_on_how_the_bytes_were_cut(cuts: list[int]) -> 
     assert cut.record.chunk_ns == sorted(cut.record.chunk_ns or [])
 
 
-async def test_an_answer_that_is_not_streamed_has_an_end_and_no_first_token() -> None:
+async def test_unstreamed_answer_has_an_end_and_no_first_token() -> None:
     message = {"message": {"role": "assistant", "content": "hi"}, "finish_reason": "stop"}
     body = json.dumps({"choices": [message], "usage": {"prompt_tokens": 3, "completion_tokens": 2}}).encode()
-    asked = context(CannedTransport(exchange(body)), output=Output(stream=False), started_ns=50, drafting=False)
-    record = (await asked.take_turn(turn())).record
+    turn_context = context(CannedTransport(exchange(body)), output=Output(stream=False), started_ns=50, drafting=False)
+    record = (await turn_context.take_turn(turn())).record
     assert (record.error_class, record.first_token_ns, record.chunk_ns, record.chunk_tokens) == (None, None, None, None)
     assert (record.last_token_ns, record.output_tokens, record.output_tokens_client, record.steps) == (949, 2, None, 1)
 
 
-async def test_an_answer_that_is_not_streamed_and_no_json_is_malformed() -> None:
-    asked = context(CannedTransport(exchange(b"<html>")), output=Output(stream=False))
-    assert (await asked.take_turn(turn())).record.error_class == "malformed"
+async def test_unstreamed_answer_that_is_not_json_is_malformed() -> None:
+    turn_context = context(CannedTransport(exchange(b"<html>")), output=Output(stream=False))
+    assert (await turn_context.take_turn(turn())).record.error_class == "malformed"
 
 
-async def test_further_fields_of_the_body_are_sent_and_win() -> None:
+async def test_extra_body_fields_are_sent_and_override_others() -> None:
     wire = CannedTransport(exchange())
     await context(wire, extra_body={"top_k": 5, "stop": ["."]}).take_turn(turn())
     body = json.loads(wire.requests[0].body)
     assert (body["top_k"], body["stop"]) == (5, ["."])
 
 
-async def test_token_ids_go_to_the_route_that_takes_them() -> None:
+async def test_token_ids_are_sent_to_the_completions_endpoint() -> None:
     wire = CannedTransport(exchange())
     await context(wire).take_turn(turn(ChatMessage("user", "", (1, 2, 3))))
     assert wire.requests[0].url == "http://127.0.0.1:9/v1/completions"

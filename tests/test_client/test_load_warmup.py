@@ -1,4 +1,4 @@
-"""When a warm-up has warmed up."""
+"""Warm-up: when step times count as steady."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def answer(took_ms: float, last_ns: int = 10**9, steps: int = 10) -> Record:
 
 
 def requests_until_steady(bounds: WarmupBounds, step: Callable[[int], float]) -> int | None:
-    """How many requests the warm-up took; None: it was never steady."""
+    """Return the number of warm-up requests, or None if the steps were never steady."""
     seen = WarmupMonitor(bounds)
     for number in range(bounds.most):
         seen.add(answer(step(number), last_ns=(number + 1) * 10**10))
@@ -33,7 +33,7 @@ def requests_until_steady(bounds: WarmupBounds, step: Callable[[int], float]) ->
     return None
 
 
-def test_steps_that_settle_end_the_warm_up_when_they_have_settled() -> None:
+def test_warm_up_ends_when_steps_have_settled() -> None:
     settling = [20 * (1 + 2 * 0.8**number) for number in range(64)]
     took = requests_until_steady(WarmupBounds.of(8, 4), lambda number: settling[number])
     assert took is not None
@@ -41,7 +41,7 @@ def test_steps_that_settle_end_the_warm_up_when_they_have_settled() -> None:
     assert settling[took - 4] < 20 * 1.1
 
 
-def test_steps_that_were_steady_from_the_start_end_it_at_the_least() -> None:
+def test_steady_steps_end_the_warm_up_at_the_minimum() -> None:
     assert requests_until_steady(WarmupBounds.of(8, 4), lambda _: 20.0) == 8
     assert requests_until_steady(WarmupBounds.of(30, 4), lambda _: 20.0) == 30
 
@@ -50,48 +50,48 @@ def test_steps_that_keep_falling_are_never_steady() -> None:
     assert requests_until_steady(WarmupBounds.of(8, 4), lambda number: 100 * 0.97**number) is None
 
 
-def test_noise_around_a_steady_step_is_steady() -> None:
+def test_noise_around_a_constant_step_time_is_steady() -> None:
     noise = random.Random(1)
     took = [requests_until_steady(WarmupBounds.of(16, 8), lambda _: noise.gauss(20, 1)) for _ in range(50)]
     assert None not in took
 
 
-def test_one_slow_answer_is_no_trend() -> None:
+def test_one_slow_answer_is_not_a_trend() -> None:
     assert is_steady([20, 20, 20, 20, 20, 90, 20, 20], 4)
 
 
-def test_less_than_two_windows_tell_nothing() -> None:
+def test_fewer_than_two_windows_are_not_steady() -> None:
     assert not is_steady([20.0] * 7, 4)
 
 
 @given(st.lists(st.floats(0.1, 1e4), min_size=2, max_size=40), st.integers(1, 20), st.floats(0.1, 10))
-def test_the_rule_does_not_depend_on_the_unit(steps: list[float], window: int, scale: float) -> None:
+def test_steady_rule_does_not_depend_on_the_unit(steps: list[float], window: int, scale: float) -> None:
     before, after = is_steady(steps, window), is_steady([step * scale for step in steps], window)
     assert before == after or any(abs(one / other - 1) - STEP_TIME_TOLERANCE < 1e-9 for one in steps for other in steps)
 
 
 @pytest.mark.parametrize(
-    ("least", "concurrency", "wanted"),
+    ("least", "concurrency", "expected"),
     [(4, 1, (4, 16, 4)), (4, 8, (8, 32, 8)), (4, 128, (128, 512, 128)), (1, 1, (1, 4, 2)), (200, 64, (200, 800, 64))],
 )
-def test_a_window_spans_the_load_as_far_as_the_most_requests_leave_room(
-    least: int, concurrency: int, wanted: tuple[int, int, int]
+def test_window_equals_the_concurrency_within_the_maximum(
+    least: int, concurrency: int, expected: tuple[int, int, int]
 ) -> None:
-    assert WarmupBounds.of(least, concurrency) == WarmupBounds(*wanted)
+    assert WarmupBounds.of(least, concurrency) == WarmupBounds(*expected)
 
 
 @given(st.integers(1, 10_000), st.integers(1, 4096))
-def test_there_is_always_room_for_two_windows(least: int, concurrency: int) -> None:
+def test_two_windows_always_fit_into_the_maximum(least: int, concurrency: int) -> None:
     bounds = WarmupBounds.of(least, concurrency)
     assert 1 <= bounds.window <= bounds.most // 2
 
 
-def test_answers_count_in_the_order_in_which_they_ended_whoever_told_them_first() -> None:
+def test_answers_are_ordered_by_their_end_not_by_arrival_of_records() -> None:
     bounds = WarmupBounds(least=1, most=100, window=2)
     steps = [80.0, 81.0, 20.0, 20.5]
-    told = [answer(step, last_ns=(number + 1) * 10**10) for number, step in enumerate(steps)]
-    assert not any(reached(bounds, order) for order in (told, reversed(told)))
-    assert reached(bounds, [answer(20.0, last_ns=place * 10**10) for place in (5, 6)] + told)
+    records = [answer(step, last_ns=(number + 1) * 10**10) for number, step in enumerate(steps)]
+    assert not any(reached(bounds, order) for order in (records, reversed(records)))
+    assert reached(bounds, [answer(20.0, last_ns=place * 10**10) for place in (5, 6)] + records)
 
 
 def reached(bounds: WarmupBounds, records: Iterable[Record]) -> bool:
@@ -101,18 +101,18 @@ def reached(bounds: WarmupBounds, records: Iterable[Record]) -> bool:
     return seen.reached
 
 
-def test_failed_requests_count_as_requests_and_tell_no_time() -> None:
+def test_failed_requests_are_counted_but_have_no_step_time() -> None:
     seen = WarmupMonitor(WarmupBounds(1, 8, 1))
     for _ in range(5):
         seen.add(replace(answer(20), error_class="timeout"))
     assert (seen.requests, seen.reached) == (5, False)
 
 
-def test_a_step_is_the_engines_own_where_it_tells_else_a_token() -> None:
+def test_step_time_is_per_engine_step_or_per_token_without_steps() -> None:
     numbers = count()
     assert step_ms(answer(20, steps=10)) == 20
     assert step_ms(replace(answer(20, steps=10), steps=None, output_tokens=11)) == 20
     whole = replace(answer(0), first_token_ns=None, sent_ns=10**9 - 300 * MS, steps=None)
     assert step_ms(whole) == 10  # not streamed: 300 ms over 30 tokens
-    for silent in ({"last_token_ns": None}, {"steps": None, "output_tokens": 1}, {"error_class": "reset"}):
-        assert step_ms(replace(answer(20, last_ns=10**9 + next(numbers)), **silent)) is None
+    for missing in ({"last_token_ns": None}, {"steps": None, "output_tokens": 1}, {"error_class": "reset"}):
+        assert step_ms(replace(answer(20, last_ns=10**9 + next(numbers)), **missing)) is None

@@ -1,4 +1,4 @@
-"""How many workers a load gets."""
+"""Number of worker processes for a load."""
 
 from __future__ import annotations
 
@@ -11,17 +11,15 @@ from specbench_client.load.load_shares import cpu_quota, usable_cores, workers_f
 
 
 @pytest.mark.parametrize(
-    ("streams", "cores", "wanted"), [(1, 8, 1), (64, 8, 1), (65, 8, 2), (4096, 8, 8), (4096, 64, 64), (512, 1, 1)]
+    ("streams", "cores", "expected"), [(1, 8, 1), (64, 8, 1), (65, 8, 2), (4096, 8, 8), (4096, 64, 64), (512, 1, 1)]
 )
-def test_a_closed_loop_has_a_worker_for_64_streams_and_none_without_a_core(
-    streams: int, cores: int, wanted: int
-) -> None:
-    assert workers_for_streams(streams, cores) == wanted
+def test_closed_loop_has_one_worker_per_64_streams_up_to_the_cores(streams: int, cores: int, expected: int) -> None:
+    assert workers_for_streams(streams, cores) == expected
 
 
-@pytest.mark.parametrize(("rate", "cores", "wanted"), [(0.1, 8, 1), (50, 8, 1), (51, 8, 2), (1e5, 8, 8)])
-def test_an_open_loop_has_a_worker_for_50_conversations_a_second(rate: float, cores: int, wanted: int) -> None:
-    assert workers_for_rate(rate, cores) == wanted
+@pytest.mark.parametrize(("rate", "cores", "expected"), [(0.1, 8, 1), (50, 8, 1), (51, 8, 2), (1e5, 8, 8)])
+def test_open_loop_has_one_worker_per_50_conversations_per_second(rate: float, cores: int, expected: int) -> None:
+    assert workers_for_rate(rate, cores) == expected
 
 
 def quota_of(tmp_path: Path, membership: str, files: dict[str, str]) -> float | None:
@@ -33,7 +31,7 @@ def quota_of(tmp_path: Path, membership: str, files: dict[str, str]) -> float | 
 
 
 @pytest.mark.parametrize(
-    ("membership", "files", "wanted"),
+    ("membership", "files", "expected"),
     [
         ("0::/\n", {"cpu.max": "150000 100000"}, 1.5),
         ("0::/\n", {"cpu.max": "max 100000"}, None),
@@ -45,11 +43,11 @@ def quota_of(tmp_path: Path, membership: str, files: dict[str, str]) -> float | 
         ("3:memory:/x\n", {"memory/x/cpu.max": "1 1"}, None),
     ],
 )
-def test_a_quota_is_that_of_the_control_group_or_the_least_above_it(
-    tmp_path: Path, membership: str, files: dict[str, str], wanted: float | None
+def test_cpu_quota_is_the_smallest_of_the_cgroup_and_its_parents(
+    tmp_path: Path, membership: str, files: dict[str, str], expected: float | None
 ) -> None:
-    assert quota_of(tmp_path, membership, files) == wanted
+    assert quota_of(tmp_path, membership, files) == expected
 
 
-def test_a_process_may_use_at_least_one_core_and_no_more_than_it_is_bound_to() -> None:
+def test_usable_cores_is_between_1_and_the_affinity() -> None:
     assert 1 <= usable_cores() <= len(os.sched_getaffinity(0))

@@ -1,4 +1,4 @@
-"""Workers as real processes, against the simulator in this one."""
+"""Worker processes against a simulator in this process."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from specbench_testing.simulated_groups import RunningSimulator, simulator
 pytestmark = pytest.mark.process
 
 MS = 1_000_000
-SLOW = SimulatorConfig(time_scale=1)  # a request takes a sixteenth of a second: there is a middle to look into
+SLOW = SimulatorConfig(time_scale=1)  # a request takes 1/16 s, long enough to act while it runs
 
 
 def prompts(count: int, turns: int = 1) -> list[Row]:
@@ -55,7 +55,7 @@ def request_config(engine: RunningSimulator, **changed: object) -> RequestConfig
 
 
 class Log:
-    """Takes records; `until` so many."""
+    """Collects records; `until` waits for a number of them."""
 
     def __init__(self) -> None:
         self.records: list[Record] = []
@@ -84,7 +84,7 @@ async def drive(
     return log.records
 
 
-async def gone(pid: int) -> None:
+async def await_exit(pid: int) -> None:
     """Wait until the process has ended."""
     try:
         handle = os.pidfd_open(pid)
@@ -96,14 +96,14 @@ async def gone(pid: int) -> None:
         assert await asyncio.to_thread(poll.poll, 120_000), f"process {pid} still runs"
 
 
-async def test_two_workers_ask_everything_once_and_their_records_come_home(tmp_path: Path) -> None:
+async def test_two_workers_send_every_request_once_and_return_all_records(tmp_path: Path) -> None:
     async with simulator(tmp_path / "truth.jsonl", SLOW) as engine, WorkerPool(2) as pool:
         log, load = Log(), closed_loop_load(streams=5, workers=2, conversations=24)
         await pool.prepare(load, request_config(engine), prompts(10, turns=2), None)
         worked = await pool.run(load, log.take)
         received = engine.received()
-    asked = Counter((record.conversation_id, record.turn) for record in log.records)
-    assert asked == {(f"p{number % 10}#{number // 10}", turn): 1 for number in range(24) for turn in range(2)}
+    sent = Counter((record.conversation_id, record.turn) for record in log.records)
+    assert sent == {(f"p{number % 10}#{number // 10}", turn): 1 for number in range(24) for turn in range(2)}
     assert {record.error for record in log.records} == {None}
     assert {record.stream_index for record in log.records} == set(range(5))
     assert sorted(received) == sorted(record.request_id for record in log.records)
@@ -114,7 +114,7 @@ async def test_two_workers_ask_everything_once_and_their_records_come_home(tmp_p
     assert worked.timeline.steady is not None
 
 
-async def test_phases_are_those_of_all_workers_together(tmp_path: Path) -> None:
+async def test_phases_are_shared_by_all_workers(tmp_path: Path) -> None:
     async with simulator(tmp_path / "truth.jsonl", SLOW) as engine, WorkerPool(2) as pool:
         log, load = Log(), closed_loop_load(streams=4, workers=2, conversations=20)
         await pool.prepare(load, request_config(engine), prompts(20), None)
@@ -133,20 +133,20 @@ async def test_phases_are_those_of_all_workers_together(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-async def test_an_open_loop_intends_what_the_schedule_says_whoever_sends(workers: int, tmp_path: Path) -> None:
+async def test_open_loop_follows_the_schedule_with_any_number_of_workers(workers: int, tmp_path: Path) -> None:
     times = np.array([0, 5, 5, 12, 20, 33, 34, 60, 80, 81], dtype=np.int64) * MS
     async with simulator(tmp_path / "truth.jsonl") as engine, WorkerPool(2) as pool:
         log, load = Log(), open_loop_load(times, workers)
         await pool.prepare(load, request_config(engine), prompts(4), None)
         worked = await pool.run(load, log.take)
-    told = sorted(log.records, key=lambda record: record.stream_index)
-    assert [record.intended_ns - worked.timeline.started_ns for record in told] == times.tolist()
-    assert [record.prompt_id for record in told] == [f"p{number % 4}" for number in range(10)]
-    assert all((record.sent_ns or 0) >= record.intended_ns for record in told)
+    ordered = sorted(log.records, key=lambda record: record.stream_index)
+    assert [record.intended_ns - worked.timeline.started_ns for record in ordered] == times.tolist()
+    assert [record.prompt_id for record in ordered] == [f"p{number % 4}" for number in range(10)]
+    assert all((record.sent_ns or 0) >= record.intended_ns for record in ordered)
     assert len(worked.ended) == workers
 
 
-async def test_a_crew_does_one_load_after_another_with_as_many_workers_as_each_needs(tmp_path: Path) -> None:
+async def test_pool_runs_several_loads_with_different_numbers_of_workers(tmp_path: Path) -> None:
     async with simulator(tmp_path / "truth.jsonl") as engine, WorkerPool(2) as pool:
         warm = await drive(pool, engine, closed_loop_load(1, 2, 3), prompts(3), RecordPhase.WARMUP)
         wide = await drive(pool, engine, closed_loop_load(6, 2, 12), prompts(3))
@@ -155,18 +155,18 @@ async def test_a_crew_does_one_load_after_another_with_as_many_workers_as_each_n
     assert [len(records) for records in (warm, wide, late)] == [3, 12, 2]
 
 
-async def test_a_loop_without_end_is_ended_by_the_main_process(tmp_path: Path) -> None:
+async def test_endless_load_is_ended_by_the_main_process(tmp_path: Path) -> None:
     async with simulator(tmp_path / "truth.jsonl", SLOW) as engine, WorkerPool(2) as pool:
         log, load = Log(), closed_loop_load(4, 2, None)
         await pool.prepare(load, request_config(engine), prompts(3), RecordPhase.WARMUP)
-        working = asyncio.create_task(pool.run(load, log.take))
+        running = asyncio.create_task(pool.run(load, log.take))
         await log.until(5)
         pool.no_more_conversations()
-        await working
+        await running
         assert sorted(engine.received()) == sorted(record.request_id for record in log.records)
 
 
-async def test_by_duration_no_conversation_begins_later_and_all_are_ended(tmp_path: Path) -> None:
+async def test_conversations_started_within_the_duration_are_completed(tmp_path: Path) -> None:
     async with simulator(tmp_path / "truth.jsonl", SLOW) as engine, WorkerPool(1) as pool:
         log, load = Log(), closed_loop_load(2, 1, None, duration_s=0.3)
         await pool.prepare(load, request_config(engine), prompts(3), None)
@@ -176,22 +176,22 @@ async def test_by_duration_no_conversation_begins_later_and_all_are_ended(tmp_pa
     assert worked.timeline.steady_bounds.steady_end_ns >= worked.timeline.started_ns + 300 * MS
 
 
-async def test_a_worker_that_is_killed_ends_the_load_and_no_worker_is_left(tmp_path: Path) -> None:
+async def test_killed_worker_ends_the_load_and_all_workers(tmp_path: Path) -> None:
     async with simulator(tmp_path / "truth.jsonl", SLOW) as engine, WorkerPool(2) as pool:
         pids = pool.pids
         log, load = Log(), closed_loop_load(4, 2, None)
         await pool.prepare(load, request_config(engine), prompts(3), None)
-        working = asyncio.create_task(pool.run(load, log.take))
+        running = asyncio.create_task(pool.run(load, log.take))
         await log.until(1)
         os.kill(pids[1], signal.SIGKILL)
         with pytest.raises(WorkerLost, match=r"worker 1 .* signal SIGKILL") as lost:
-            await working
+            await running
     assert lost.value.exit == 1
     for pid in pids:
-        await gone(pid)
+        await await_exit(pid)
 
 
-async def test_a_main_process_that_is_killed_takes_its_workers_along() -> None:
+async def test_killed_main_process_ends_its_workers() -> None:
     script = (
         "import asyncio\nfrom specbench_client.load.worker_pool import WorkerPool\n"
         "async def main():\n    async with WorkerPool(2) as pool:\n        print(*pool.pids, flush=True)\n"
@@ -204,44 +204,44 @@ async def test_a_main_process_that_is_killed_takes_its_workers_along() -> None:
     process.kill()
     await process.wait()
     for pid in pids:
-        await gone(pid)
+        await await_exit(pid)
 
 
-async def test_a_worker_does_not_import_the_program_that_started_it(tmp_path: Path) -> None:
+async def test_worker_does_not_import_the_main_program(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(
         "import asyncio\nfrom specbench_client.load.worker_pool import WorkerPool\nprint('imported', flush=True)\n"
         "async def main():\n    async with WorkerPool(2) as pool:\n        pass\nasyncio.run(main())\n"
     )
     process = await asyncio.create_subprocess_exec(sys.executable, program, stdout=asyncio.subprocess.PIPE)
-    said, _ = await process.communicate()
-    assert (process.returncode, said.decode().split()) == (0, ["imported"])
+    printed, _ = await process.communicate()
+    assert (process.returncode, printed.decode().split()) == (0, ["imported"])
 
 
-async def test_a_terminals_interrupt_is_not_for_the_workers(tmp_path: Path) -> None:
+async def test_workers_ignore_sigint(tmp_path: Path) -> None:
     async with simulator(tmp_path / "truth.jsonl") as engine, WorkerPool(2) as pool:
         for pid in pool.pids:
             os.kill(pid, signal.SIGINT)
         assert len(await drive(pool, engine, closed_loop_load(2, 2, 4), prompts(4))) == 4
 
 
-async def test_leaving_in_the_middle_of_a_load_leaves_no_worker_behind(tmp_path: Path) -> None:
+async def test_error_during_a_load_ends_all_workers(tmp_path: Path) -> None:
     async with simulator(tmp_path / "truth.jsonl", SLOW) as engine:
         async with WorkerPool(2) as pool:
             pids = pool.pids
             load = closed_loop_load(4, 2, None)
             await pool.prepare(load, request_config(engine), prompts(3), None)
             with pytest.raises(ZeroDivisionError):
-                await pool.run(load, broken)
+                await pool.run(load, fail_on_records)
         for pid in pids:
-            await gone(pid)
+            await await_exit(pid)
 
 
-async def broken(_: Sequence[Record]) -> None:
+async def fail_on_records(_: Sequence[Record]) -> None:
     raise ZeroDivisionError
 
 
-async def test_bad_input_that_only_a_worker_sees_is_bad_input_here(tmp_path: Path) -> None:
+async def test_bad_input_detected_by_a_worker_is_raised_as_bad_input(tmp_path: Path) -> None:
     async with simulator(tmp_path / "truth.jsonl") as engine, WorkerPool(1) as pool:
         load = closed_loop_load(1, 1, 1)
         await pool.prepare(load, request_config(engine, headers={"X-Key": "a\nb"}), prompts(1), None)
@@ -249,13 +249,13 @@ async def test_bad_input_that_only_a_worker_sees_is_bad_input_here(tmp_path: Pat
             await pool.run(load, Log().take)
 
 
-async def test_a_bug_in_a_worker_is_told_with_its_trace(tmp_path: Path) -> None:
+async def test_internal_error_in_a_worker_is_raised_with_its_traceback(tmp_path: Path) -> None:
     async with simulator(tmp_path / "truth.jsonl") as engine, WorkerPool(1) as pool:
         with pytest.raises(WorkerLost, match=r"a worker failed: ZeroDivisionError[\s\S]*conversation_at"):
             await pool.prepare(closed_loop_load(1, 1, 1), request_config(engine), [], None)
 
 
-def test_a_worker_loads_no_library_that_only_the_main_process_needs() -> None:
+def test_worker_does_not_import_libraries_of_the_main_process() -> None:
     script = (
         "import sys, specbench_client.load.worker\n"
         "heavy = {'pandas', 'pyarrow', 'boto3', 'kopf', 'scipy', 'matplotlib', 'rich', 'aiohttp'}\n"

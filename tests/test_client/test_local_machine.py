@@ -1,4 +1,4 @@
-"""This machine as an engine's place. The answers of nvidia-smi are shapes from its documentation, not recordings."""
+"""Facts of the local machine. Outputs of nvidia-smi follow its documentation; they are not recordings."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def machine(answers: Mapping[tuple[str, ...], str]) -> HostFacts:
     return observe_machine(COMMAND, STARTED, run)
 
 
-def test_the_gpus_are_told_with_their_links() -> None:
+def test_gpus_are_reported_with_their_interconnect() -> None:
     rows = "NVIDIA H200, 143771, 570.133.20\n" * 2
     seen = machine({GPUS: rows, SUMMARY: HEAD, TOPOLOGY: PAIR})
     names = ("gpu", "gpu_count", "gpu_memory_bytes", "driver", "driver_cuda", "interconnect")
@@ -42,13 +42,13 @@ def test_the_gpus_are_told_with_their_links() -> None:
     assert seen.facts[FactName.INTERCONNECT].source == "nvidia-smi topo -m"
 
 
-def test_a_question_that_is_not_answered_leaves_the_other_facts() -> None:
+def test_failed_command_leaves_only_its_facts_unknown() -> None:
     seen = machine({GPUS: "A, 80, 5\n"})
     assert seen.value(FactName.GPU) == "A"
     assert seen.facts[FactName.INTERCONNECT] == Fact.unknown("nvidia-smi topo -m ended with 9: no devices")
 
 
-def test_the_machine_itself_is_told() -> None:
+def test_node_cores_memory_and_command_are_reported() -> None:
     seen = machine({})
     assert seen.value(FactName.NODE) == platform.node()
     assert seen.value(FactName.CORES) == os.cpu_count()
@@ -58,13 +58,13 @@ def test_the_machine_itself_is_told() -> None:
     assert seen.facts[FactName.IMAGE_DIGEST] == Fact.unknown("a process of this machine has no image")
 
 
-def test_a_machine_without_the_program_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_missing_nvidia_smi_is_the_reason_for_unknown_facts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     seen = observe_machine(COMMAND, STARTED)
     assert seen.facts[FactName.DRIVER] == Fact.unknown("there is no nvidia-smi on this machine")
 
 
-def test_a_program_that_fails_is_quoted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_error_output_of_nvidia_smi_is_quoted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     program = tmp_path / "nvidia-smi"
     program.write_text("#!/bin/sh\necho couldn\\'t communicate with the driver\nexit 9\n")
     program.chmod(0o755)

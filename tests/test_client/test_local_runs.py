@@ -1,4 +1,4 @@
-"""Where a local run finds its earlier results, and how it is measured anew beside them."""
+"""Local runs: finding the results of the same plan, and starting a new run beside them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WORLD = SyntheticRun(prompts=4, repeats=1)
 PLAN = WORLD.plan.model_copy(update={"namespace": "local"})
 
 
-def test_the_same_plan_goes_on_where_it_ran_last(tmp_path: Path) -> None:
+def test_latest_run_of_the_same_plan_is_continued(tmp_path: Path) -> None:
     results = FolderStore(tmp_path / "out")
     uids = [new_local_run(results, PLAN, partial(int, second * 10**9)).plan.uid for second in (1, 3, 2)]
     for uid in uids:
@@ -24,7 +24,7 @@ def test_the_same_plan_goes_on_where_it_ran_last(tmp_path: Path) -> None:
     assert find_local_run(results, PLAN).plan.uid == uids[1]
 
 
-def test_a_new_run_lies_beside_the_old_one_and_has_nothing_measured(tmp_path: Path) -> None:
+def test_new_run_has_another_uid_and_nothing_measured(tmp_path: Path) -> None:
     results = FolderStore(tmp_path / "out")
     old = new_local_run(results, PLAN, lambda: 0).plan.uid
     store_results(WORLD, tmp_path / "out", old)
@@ -33,7 +33,7 @@ def test_a_new_run_lies_beside_the_old_one_and_has_nothing_measured(tmp_path: Pa
     assert (place.plan.uid != old, place.measured) == (True, set())
 
 
-def test_a_uid_tells_when_it_was_made_and_one_of_another_kind_comes_last() -> None:
-    stranger, ours = str(uuid.UUID(int=1)), new_local_run(FolderStore(Path()), PLAN, lambda: 5_000_000).plan.uid
-    assert (uid_created_ms(ours), uid_created_ms(stranger), uid_created_ms("no uid")) == (5, 0, 0)
-    assert newest_first([stranger, ours, "lock"])[0] == ours
+def test_local_uid_contains_its_creation_time_and_other_uids_sort_last() -> None:
+    foreign, local = str(uuid.UUID(int=1)), new_local_run(FolderStore(Path()), PLAN, lambda: 5_000_000).plan.uid
+    assert (uid_created_ms(local), uid_created_ms(foreign), uid_created_ms("no uid")) == (5, 0, 0)
+    assert newest_first([foreign, local, "lock"])[0] == local

@@ -29,7 +29,7 @@ WORLD = SyntheticRun(prompts=24, categories=ONE, repeats=3)
 
 
 def rows_of(texts: Sequence[tuple[int, str, str]], *, turn: int = 0) -> pd.DataFrame:
-    """Tidy rows, with the columns that divergence reads, from (repeat, prompt, text)."""
+    """Return tidy rows, with the columns that divergence reads, from (repeat, prompt, text)."""
     rows = [
         {
             "point": f"point{repeat}", "repeat": float(repeat), "prompt_id": prompt,
@@ -42,7 +42,7 @@ def rows_of(texts: Sequence[tuple[int, str, str]], *, turn: int = 0) -> pd.DataF
 
 
 def test_divergence_is_the_share_of_pairs_that_differ() -> None:
-    """By hand: p is a, a, b on the baseline and a, b, b on the arm; q is x everywhere."""
+    """By hand: p is a, a, b on the baseline and a, b, b on the arm; q is x in every repeat."""
     base = rows_of([(0, "p", "a"), (1, "p", "a"), (2, "p", "b"), (0, "q", "x"), (1, "q", "x"), (2, "q", "x")])
     arm = rows_of([(0, "p", "a"), (1, "p", "b"), (2, "p", "b"), (0, "q", "x"), (1, "q", "x"), (2, "q", "x")])
     found = divergence(arm, base)
@@ -63,7 +63,7 @@ Texts = st.lists(st.tuples(st.integers(0, 2), st.sampled_from("pqr"), st.sampled
 @pytest.mark.draws
 @given(Texts, Texts)
 @settings(max_examples=25, deadline=None)
-def test_shares_equal_those_of_counting_every_pair(
+def test_divergence_equals_a_count_of_every_pair(
     arm: list[tuple[int, str, str]], base: list[tuple[int, str, str]]
 ) -> None:
     def by_hand(mine: list[tuple[int, str, str]], *, others: bool) -> dict[str, float]:
@@ -89,7 +89,7 @@ def test_shares_equal_those_of_counting_every_pair(
 
 
 def simulated(seed: int, *, prompts: int = 40, repeats: int = 3, effect: float = 0.0) -> Divergence:
-    """Answers that are their prompt's usual one or a rounding variant; a share `effect` of the arm's are different."""
+    """Simulate answers that are the prompt's usual one or a rounding variant; a share `effect` of the arm's differ."""
     rng = np.random.default_rng(seed)
     chance = rng.beta(0.6, 2.4, prompts)
     sides = []
@@ -111,20 +111,22 @@ def verdicts(effect: float, times: int = 200, **more: int) -> list[LosslessVerdi
 
 
 @pytest.mark.draws
-def test_false_alarms_stay_within_their_level() -> None:
-    """One-sided 2.5 % of runs in which arm and baseline are drawn from one distribution; 200 of them, ± 3 σ."""
+def test_false_alarm_rate_stays_within_its_level() -> None:
+    """One-sided 2.5 % of 200 runs with equal distributions on both sides, ± 3 σ."""
     alarms = np.mean([verdict is LosslessVerdict.DIVERGES for verdict in verdicts(0.0)])
     assert alarms <= 0.025 + 3 * np.sqrt(0.025 * 0.975 / 200)
 
 
 @pytest.mark.draws
-def test_a_detectable_excess_is_found_in_about_four_runs_of_five() -> None:
+def test_detectable_excess_is_found_in_about_four_runs_of_five() -> None:
     first = judge_greedy(simulated(0), 0)
     assert first is not None
     assert first.detectable is not None
     assert first.detectable.value is not None
     alike = float(1 - np.mean([found for seed in range(20) if (found := simulated(seed).rate) is not None]))
-    effect = first.detectable.value / alike  # own answers differ always; else they would have at 1 - alike
+    effect = (
+        first.detectable.value / alike
+    )  # an arm's own answer always differs; otherwise it would differ with probability 1 - alike
     found = float(np.mean([verdict is LosslessVerdict.DIVERGES for verdict in verdicts(effect, 60)]))
     assert 0.6 <= found <= 0.97
     assert np.mean([verdict is LosslessVerdict.DIVERGES for verdict in verdicts(min(1.0, 2 * effect), 30)]) > 0.95
@@ -136,8 +138,8 @@ def losslessness_of(summary: RunSummary) -> Losslessness:
     return cell.lossless
 
 
-def answering(words: Any) -> Corruptions:
-    """`words`: (point, prompt number) → the text of its answer."""
+def with_answers(words: Any) -> Corruptions:
+    """Replace the answers: `words` maps (point, prompt number) to the text."""
 
     def edit(point: Point, frame: pd.DataFrame) -> pd.DataFrame:
         texts = [words(point, int(str(prompt)[1:])) for prompt in frame["prompt_id"]]
@@ -157,19 +159,21 @@ def test_equal_answers_are_lossless_with_the_bound_for_zero_of_n() -> None:
 
 
 def test_different_answers_diverge_with_the_first_difference() -> None:
-    corruptions = answering(lambda point, prompt: f"{'same ' * prompt}{point.arm}")
+    corruptions = with_answers(lambda point, prompt: f"{'same ' * prompt}{point.arm}")
     result = losslessness_of(run_of_world(WORLD, corruptions))
     assert (result.verdict, result.compared_by) == (LosslessVerdict.DIVERGES, ComparedBy.TEXT)
     assert result.first_difference is not None
     assert result.first_difference.unit == "characters"
     assert result.first_difference.arm is not None
-    assert result.first_difference.arm.value == pytest.approx(5 * 11.5, abs=1.5)  # "ngram" and "none" share their n
+    assert result.first_difference.arm.value == pytest.approx(
+        5 * 11.5, abs=1.5
+    )  # "ngram" and "none" have a common first letter
     assert result.first_difference.control is None
     row = lossless_rows(run_of_world(WORLD, corruptions))[0]
     assert (row.divergence, row.control) == ("100.0%", "0.0%")
 
 
-def test_token_ids_are_compared_if_they_were_stored() -> None:
+def test_token_ids_are_compared_if_stored() -> None:
     def edit(point: Point, frame: pd.DataFrame) -> pd.DataFrame:
         ids = pd.Series([[1, 2, 3, 4 if point.arm == "none" else 5, 6]] * len(frame), index=frame.index, dtype=object)
         digests = [sha(f"{point.arm}{prompt}") for prompt in frame["prompt_id"]]
@@ -183,7 +187,7 @@ def test_token_ids_are_compared_if_they_were_stored() -> None:
 
 
 def test_divergence_equal_to_the_control_is_lossless() -> None:
-    corruptions = answering(lambda point, prompt: f"{prompt}" if point.repeat == 0 or prompt % 2 else f"{point}")
+    corruptions = with_answers(lambda point, prompt: f"{prompt}" if point.repeat == 0 or prompt % 2 else f"{point}")
     result = losslessness_of(run_of_world(WORLD, corruptions))
     assert (result.verdict, result.compared_by) == (LosslessVerdict.LOSSLESS, ComparedBy.TEXT)
     assert result.control is not None
@@ -197,11 +201,11 @@ def test_divergence_equal_to_the_control_is_lossless() -> None:
         (replace(WORLD, prompts=2), LosslessVerdict.TOO_FEW),
     ],
 )
-def test_undecidable_cases_have_their_own_conclusion(world: SyntheticRun, verdict: LosslessVerdict) -> None:
+def test_undecidable_cases_have_their_own_verdict(world: SyntheticRun, verdict: LosslessVerdict) -> None:
     assert losslessness_of(run_of_world(world)).verdict is verdict
 
 
-def test_without_digests_or_baseline_there_is_no_conclusion() -> None:
+def test_no_digests_or_no_baseline_gives_no_verdict() -> None:
     no_digest = run_of_world(WORLD, Corruptions(records=lambda _, frame: frame.assign(output_sha256=None)))
     alone = run_of_world(replace(WORLD, edits={"spec.baseline": "Skip"}))
     assert [cell.lossless for summary in (no_digest, alone) for cell in summary.cells] == [None, None, None]
@@ -210,7 +214,7 @@ def test_without_digests_or_baseline_there_is_no_conclusion() -> None:
 def sampled(
     seed: int, arm: tuple[float, ...] = (0.7, 0.2, 0.1), longer: float = 1.0, repeats: int = 4, prompts: int = 60
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Sampled answers of a side each: openings from three words, lengths of a prompt's own mean."""
+    """Sampled answers of both sides: openings from three words, lengths around each prompt's mean."""
     rng = np.random.default_rng(seed)
     base = (0.7, 0.2, 0.1)
     means = rng.uniform(50, 500, prompts)
@@ -239,8 +243,8 @@ def test_permutation_tests_keep_their_level(test: Any) -> None:
 
 
 @pytest.mark.draws
-def test_a_detectable_share_of_new_openings_is_found() -> None:
-    """The contamination that the detectable difference is defined by: δ of the answers begin with a new word."""
+def test_detectable_share_of_new_openings_is_found() -> None:
+    """The detectable difference is defined by this contamination: a share δ of the answers starts with a new word."""
     result = opening_test(*sampled(0), 0)
     assert result is not None
     found = []
@@ -256,7 +260,7 @@ def test_a_detectable_share_of_new_openings_is_found() -> None:
 
 @given(st.lists(st.integers(1, 6), min_size=1, max_size=8), st.lists(st.integers(1, 6), min_size=1, max_size=8))
 @settings(max_examples=15, deadline=None)
-def test_the_length_statistic_is_kolmogorov_smirnovs(mine: list[int], base: list[int]) -> None:
+def test_length_statistic_is_kolmogorov_smirnovs(mine: list[int], base: list[int]) -> None:
     sides = [pd.DataFrame({"prompt_id": "p", "tokens": np.array(side, dtype=float)}) for side in (mine, base)]
     result = length_test(sides[0], sides[1], 0)
     assert result is not None
@@ -273,27 +277,27 @@ def test_longer_answers_are_found() -> None:
     assert result.difference > result.detectable
 
 
-def test_a_shift_of_openings_is_found() -> None:
+def test_shift_of_openings_is_found() -> None:
     result = opening_test(*sampled(1, arm=(0.3, 0.4, 0.3)), 1)
     assert result is not None
     assert result.p_value < 0.01
     assert result.difference > result.detectable
 
 
-def speaking(arm_word: str) -> Corruptions:
-    """Sampled answers: each begins with one of a few words, drawn anew for each repeat; the arm may have its own."""
+def with_openings(arm_word: str) -> Corruptions:
+    """Sampled answers start with one of a few words, drawn for each repeat, or with the arm's own word."""
 
     def words(point: Point, prompt: int) -> str:
         rng = np.random.default_rng([prompt, point.repeat, point.arm == "none"])
         word = rng.choice(["The", "A", "So"])
         return f"{arm_word if point.arm != 'none' and arm_word else word} {rng.random()}"
 
-    return answering(words)
+    return with_answers(words)
 
 
 @pytest.mark.parametrize(("word", "verdict"), [("", LosslessVerdict.LOSSLESS), ("Own", LosslessVerdict.DIVERGES)])
-def test_a_sampled_run_is_compared_by_distribution(word: str, verdict: LosslessVerdict) -> None:
-    result = losslessness_of(run_of_world(replace(WORLD, temperature=0.8, repeats=4), speaking(word)))
+def test_sampled_run_is_compared_by_distribution(word: str, verdict: LosslessVerdict) -> None:
+    result = losslessness_of(run_of_world(replace(WORLD, temperature=0.8, repeats=4), with_openings(word)))
     assert result.verdict is verdict
     assert [each.name for each in result.tests] == ["opening", "length"]
     assert all(each.control_p_value is not None for each in result.tests)
@@ -306,7 +310,7 @@ def test_answers_repeated_by_one_seed_are_not_independent() -> None:
 
 
 @given(st.lists(st.integers(0, 3), max_size=12), st.lists(st.integers(0, 3), max_size=12))
-def test_the_first_difference_is_the_length_of_the_common_prefix(one: list[int], other: list[int]) -> None:
+def test_first_difference_is_the_length_of_the_common_prefix(one: list[int], other: list[int]) -> None:
     place = shared_prefix(np.array(one, dtype=np.int64), np.array(other, dtype=np.int64))
     assert one[:place] == other[:place]
     assert place == min(len(one), len(other)) or one[place] != other[place]

@@ -1,4 +1,4 @@
-"""Every figure compared with values that can be checked by hand."""
+"""Figures compared with values calculated by hand."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def ms(value: float) -> int:
         (decode_speed.USER_TPS, 100.0),
     ],
 )
-def test_the_times_of_a_simple_request(measure: RequestMetric, expected: float) -> None:
+def test_times_of_a_simple_request(measure: RequestMetric, expected: float) -> None:
     assert measure.values(rows_of(record())).tolist() == pytest.approx([expected])
 
 
@@ -64,20 +64,20 @@ def test_time_per_token_divides_by_tokens_not_chunks() -> None:
 
 
 @pytest.mark.parametrize("tokens", [0, 1, None])
-def test_an_answer_of_fewer_than_two_tokens_has_no_decode_speed(tokens: int | None) -> None:
+def test_answer_of_fewer_than_two_tokens_has_no_decode_speed(tokens: int | None) -> None:
     short = rows_of(record(output_tokens=tokens, output_tokens_client=tokens, steps=0))
     for measure in decode_speed.MEASURES:
         assert math.isnan(measure.values(short)[0])
     assert decode_speed.TPOT_MS_POOLED.value(short) is None
 
 
-def test_an_answer_that_arrived_at_once_has_no_decode_speed() -> None:
+def test_answer_that_arrived_in_one_read_has_no_decode_speed() -> None:
     at_once = record(first_token_ns=ms(150), chunk_ns=[ms(150)] * 11)
     for measure in decode_speed.MEASURES:
         assert math.isnan(measure.values(rows_of(at_once))[0])
     assert decode_speed.TPOT_MS_POOLED.value(rows_of(at_once)) is None
     assert decode_speed.TPOT_MS_POOLED.value(rows_of(at_once, record())) == pytest.approx(10)
-    assert latency.E2E_MS.values(rows_of(at_once)).tolist() == [150.0], "when it came was measured"
+    assert latency.E2E_MS.values(rows_of(at_once)).tolist() == [150.0], "its end was measured"
 
 
 def test_pooled_tpot_is_weighted_by_tokens_and_the_mean_by_requests() -> None:
@@ -98,12 +98,12 @@ def test_acceptance_lengths_in_both_definitions_and_both_weightings() -> None:
     assert acceptance.ACCEPTANCE_RATE.value(rows) == pytest.approx(7 / 24)
 
 
-def test_without_steps_there_is_no_acceptance_length() -> None:
+def test_missing_steps_give_no_acceptance_length() -> None:
     rows = rows_of(record(steps=None))
     assert [ratio.value(rows) for ratio in acceptance.RATIOS] == [None] * 9
 
 
-def test_a_baseline_with_reported_steps_has_acceptance_length_one() -> None:
+def test_baseline_with_reported_steps_has_acceptance_length_one() -> None:
     assert [ratio.value(rows_of(record())) for ratio in acceptance.LENGTHS] == [1.0, 1.0, 1.0, 1.0]
     saved = (acceptance.ACCEPTED_PER_STEP, acceptance.PASSES_SAVED, acceptance.PASSES_PER_TOKEN)
     assert [ratio.value(rows_of(record())) for ratio in saved] == [0.0, 0.0, 1.0]
@@ -125,7 +125,7 @@ def test_passes_saved_and_wasted_verification() -> None:
 @settings(max_examples=25, deadline=None)
 @given(st.lists(st.tuples(st.lists(st.integers(0, 5), min_size=1, max_size=20), st.integers(0, 4)), min_size=1))
 def test_passes_saved_and_accepted_per_step_follow_from_the_acceptance_length(answers: list[Any]) -> None:
-    """`answers`: accepted drafts of each draft step, and how many steps had no drafts."""
+    """`answers` contains accepted drafts per draft step, and the number of steps without drafts."""
     rows = rows_of(*(answer_of(accepted, undrafted) for accepted, undrafted in answers))
     length, verified = acceptance.EMITTED_POOLED.value(rows), acceptance.VERIFIED_POOLED.value(rows)
     assert length is not None
@@ -148,7 +148,7 @@ def test_acceptance_length_is_one_plus_the_sum_of_products_of_conditional_rates(
 
 @settings(max_examples=25, deadline=None)
 @given(st.lists(st.lists(st.integers(0, 5), min_size=1, max_size=20), min_size=1))
-def test_the_histogram_adds_up_to_one_and_has_the_mean_of_accepted_tokens(answers: list[list[int]]) -> None:
+def test_histogram_adds_up_to_one_and_has_the_mean_of_accepted_tokens(answers: list[list[int]]) -> None:
     rows = rows_of(*(answer_of(accepted) for accepted in answers))
     shares = [each.value(rows) or 0.0 for each in acceptance_histogram(rows, 5)]
     assert sum(shares) == pytest.approx(1)
@@ -156,7 +156,7 @@ def test_the_histogram_adds_up_to_one_and_has_the_mean_of_accepted_tokens(answer
     assert mean == pytest.approx(acceptance.ACCEPTED_PER_STEP.value(rows))
 
 
-def test_the_histogram_by_hand_and_none_without_steps() -> None:
+def test_acceptance_histogram_matches_a_calculation_by_hand() -> None:
     rows = rows_of(record(step_accepted=[3, 1, 0]), record(step_accepted=[1]), record(step_accepted=None))
     assert [each.value(rows) for each in acceptance_histogram(rows, 3)] == pytest.approx([1 / 4, 2 / 4, 0, 1 / 4])
     assert acceptance_histogram(rows_of(record()), 3) == ()
@@ -164,7 +164,7 @@ def test_the_histogram_by_hand_and_none_without_steps() -> None:
     assert deepest_position(rows_of(record())) == 0
 
 
-def test_the_number_of_drafts_bounds_the_figures() -> None:
+def test_number_of_drafts_bounds_the_figures() -> None:
     highest = {ratio.name: ratio.highest for ratio in acceptance.limit_to_drafts(acceptance.RATIOS, 3)}
     assert {highest[ratio.name] for ratio in acceptance.LENGTHS} == {4}
     assert highest["accepted_per_step"] == 3
@@ -173,17 +173,17 @@ def test_the_number_of_drafts_bounds_the_figures() -> None:
 
 
 def answer_of(accepted: list[int], undrafted: int = 0) -> Record:
-    """An answer of these draft steps, and of so many steps without drafts."""
+    """Return an answer with these draft steps and `undrafted` steps without drafts."""
     tokens = 1 + sum(accepted) + len(accepted) + undrafted
-    told = {"steps": len(accepted) + undrafted, "draft_steps": len(accepted), "step_accepted": accepted}
+    counts = {"steps": len(accepted) + undrafted, "draft_steps": len(accepted), "step_accepted": accepted}
     drafted = {"drafted_tokens": 5 * len(accepted), "accepted_tokens": sum(accepted)}
-    return record(output_tokens=tokens, output_tokens_client=tokens, **told, **drafted)
+    return record(output_tokens=tokens, output_tokens_client=tokens, **counts, **drafted)
 
 
 def test_omitted_draft_counts_do_not_raise_the_verified_length() -> None:
     drafted = record(output_tokens=11, steps=5, accepted_tokens=5, drafted_tokens=10)
-    silent = record(output_tokens=11, steps=10, accepted_tokens=None, drafted_tokens=None)
-    rows = rows_of(drafted, silent)
+    without_drafts = record(output_tokens=11, steps=10, accepted_tokens=None, drafted_tokens=None)
+    rows = rows_of(drafted, without_drafts)
     assert acceptance.EMITTED_POOLED.value(rows) == pytest.approx(20 / 15)
     assert acceptance.VERIFIED_POOLED.value(rows) == pytest.approx(1 + 5 / 15)
     assert acceptance.ACCEPTANCE_RATE.value(rows) == pytest.approx(0.5)
@@ -194,7 +194,7 @@ def test_unknown_acceptance_is_not_zero() -> None:
     assert acceptance.VERIFIED_POOLED.value(rows) is None
 
 
-def test_a_drafter_that_drafted_nothing_has_no_acceptance_rate() -> None:
+def test_drafter_that_drafted_nothing_has_no_acceptance_rate() -> None:
     assert acceptance.ACCEPTANCE_RATE.value(rows_of(record(drafted_tokens=0, accepted_tokens=0))) is None
 
 
@@ -205,12 +205,12 @@ def test_joint_and_conditional_acceptance_by_position() -> None:
     assert conditional_acceptance(5).value(rows) is None
 
 
-def test_without_any_step_there_are_no_positions() -> None:
+def test_no_steps_give_no_positions() -> None:
     assert acceptance_by_position(rows_of(record()), 3) == ()
     assert len(acceptance_by_position(rows_of(record(step_accepted=[1])), 3)) == 6
 
 
-def test_lengths_and_cached_share() -> None:
+def test_cached_share_and_input_tokens() -> None:
     rows = rows_of(record(cached_tokens=5), record(cached_tokens=None))
     assert CACHED_SHARE.value(rows) == pytest.approx(0.25)
     assert INPUT_TOKENS.values(rows).tolist() == [20, 20]
@@ -226,7 +226,7 @@ def test_no_row_gives_no_percentile(figure: PercentileMetric) -> None:
     assert figure.value(rows_of()) is None
 
 
-def test_percentiles_are_those_of_the_known_values() -> None:
+def test_percentiles_match_known_values() -> None:
     rows = rows_of(*(record(first_token_ns=ms(at)) for at in range(1, 101)), record(first_token_ns=None))
     by_percent = {each.percent: each.value(rows) for each in PERCENTILE_FIGURES if each.measure is latency.TTFT_MS}
     assert by_percent == pytest.approx({50: 50.5, 95: 95.05, 99: 99.01})
@@ -240,13 +240,13 @@ def test_names_are_unique_and_every_metric_is_documented() -> None:
 
 
 def streams(**edits: object) -> pd.DataFrame:
-    """Ramp 0-100 ms, steady 40-140 ms, drain 120-220 ms: each ten chunks of one token, 10 ms apart from its start."""
+    """Ramp 0-100 ms, steady 40-140 ms, drain 120-220 ms: each has ten chunks of one token, 10 ms apart."""
 
     def one(phase: str, start: int) -> Record:
         at = [ms(start + 10 * index) for index in range(1, 11)]
         times = {"intended_ns": ms(start), "sent_ns": ms(start), "first_token_ns": at[0], "last_token_ns": at[-1]}
-        told = {"phase": phase, "chunk_ns": at, "chunk_tokens": [1] * 10, "output_tokens": 10}
-        return record(**{**told, **times, **edits})
+        fields = {"phase": phase, "chunk_ns": at, "chunk_tokens": [1] * 10, "output_tokens": 10}
+        return record(**{**fields, **times, **edits})
 
     return rows_of(one("ramp", 0), one("steady", 40), one("drain", 120))
 
@@ -260,32 +260,34 @@ def test_throughput_counts_all_tokens_in_the_steady_window() -> None:
     assert mean_in_flight(rows, window) == pytest.approx((60 + 100 + 20) / 100)
 
 
-def test_without_tokens_per_chunk_they_are_spread_evenly() -> None:
-    untold = streams(chunk_tokens=None, output_tokens=20)
-    window = steady_window(untold)
+def test_missing_tokens_per_chunk_are_spread_evenly() -> None:
+    uncounted = streams(chunk_tokens=None, output_tokens=20)
+    window = steady_window(uncounted)
     assert window is not None
-    assert window_tokens(untold, window) == pytest.approx(2 * (7 + 10 + 2))
+    assert window_tokens(uncounted, window) == pytest.approx(2 * (7 + 10 + 2))
 
 
 def test_throughput_is_missing_if_an_answer_was_not_counted() -> None:
-    whole, untold = streams(), streams(chunk_tokens=None, output_tokens=None, output_tokens_client=None)
+    whole, uncounted = streams(), streams(chunk_tokens=None, output_tokens=None, output_tokens_client=None)
     later = streams(chunk_tokens=None, output_tokens=None, output_tokens_client=None, last_token_ns=ms(500))
-    both = pd.concat([whole, untold.assign(point="other")], ignore_index=True)
+    both = pd.concat([whole, uncounted.assign(point="other")], ignore_index=True)
     assert [each.tolist() for each in window_throughput(whole)] == [[19], [pytest.approx(0.1)]]
-    assert [each.tolist() for each in window_throughput(untold)] == [[], []], "never 0"
+    assert [each.tolist() for each in window_throughput(uncounted)] == [[], []], "missing, not 0"
     assert [each.tolist() for each in window_throughput(both)] == [[19], [pytest.approx(0.1)]]
     beside = pd.concat([whole, later[later["phase"] == "drain"].assign(edge_ns=None)], ignore_index=True)
-    assert window_throughput(beside)[0].tolist() == [19], "what came outside of the window is not asked for"
+    assert window_throughput(beside)[0].tolist() == [19], "uncounted answers outside the window do not matter"
 
 
-def test_an_answer_without_chunks_counts_at_its_arrival() -> None:
+def test_answer_without_chunks_counts_at_its_end() -> None:
     whole = streams(chunk_ns=None, chunk_tokens=None, first_token_ns=None)
     window = steady_window(whole)
     assert window is not None
-    assert window_tokens(whole, window) == 10 + 10, "the ramp's came inside, at 100 ms, the drain's not before 220 ms"
+    assert window_tokens(whole, window) == 10 + 10, (
+        "the ramp's answer ends inside, at 100 ms; the drain's ends after it, at 220 ms"
+    )
 
 
-def test_an_answer_that_was_not_streamed_has_only_an_end() -> None:
+def test_unstreamed_answer_has_only_an_end() -> None:
     whole = rows_of(record(chunk_ns=None, chunk_tokens=None, first_token_ns=None))
     assert latency.E2E_MS.values(whole).tolist() == pytest.approx([150.0])
     assert decode_speed.STREAM_TPS.value(whole) == pytest.approx(11 / 0.150)
@@ -294,5 +296,5 @@ def test_an_answer_that_was_not_streamed_has_only_an_end() -> None:
     assert decode_speed.TPOT_MS_POOLED.value(whole) is None
 
 
-def test_without_a_steady_request_there_is_no_window() -> None:
+def test_no_steady_request_gives_no_window() -> None:
     assert steady_window(rows_of(record(phase="ramp"), record(error_class="reset"))) is None

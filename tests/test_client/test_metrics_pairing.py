@@ -54,13 +54,13 @@ def test_later_turns_are_paired_only_after_identical_replies() -> None:
     assert found.unpaired_later == 1
 
 
-def test_an_unknown_reply_leaves_later_turns_unpaired() -> None:
+def test_unknown_reply_leaves_later_turns_unpaired() -> None:
     arm, baseline = rows_of(turn(0, None), turn(1, "x")), rows_of(turn(0, None), turn(1, "x"))
     assert keys(pair_requests(arm, baseline)) == [(0, "p", 0, 0)]
     assert pair_requests(arm, baseline).unpaired_later == 1
 
 
-def test_the_history_includes_replies_from_the_ramp() -> None:
+def test_history_includes_replies_from_the_ramp() -> None:
     arm = rows_of(turn(0, "a", phase="ramp"), turn(1, "b"))
     assert keys(pair_requests(arm, arm)) == [(0, "p", 0, 1)]
 

@@ -20,30 +20,32 @@ BASELINE, NGRAM = WORLD.plan.points
 CUTS = (1, 7, 20, 21, 60)
 
 
-def cut(frame: pd.DataFrame) -> list[pd.DataFrame]:
-    """Parts of very different sizes, one of them empty."""
+def split_into_parts(frame: pd.DataFrame) -> list[pd.DataFrame]:
+    """Return parts of very different sizes, one of them empty."""
     bounds = [0, 0, *CUTS, len(frame)]
     return [frame.iloc[begin:end] for begin, end in pairwise(bounds)]
 
 
 @pytest.mark.parametrize("point", WORLD.plan.points, ids=lambda point: point.arm)
-def test_a_points_summary_does_not_depend_on_the_parts_of_its_records(point: object) -> None:
+def test_point_summary_does_not_depend_on_the_parts_of_its_records(point: object) -> None:
     frame = WORLD.records(point)  # type: ignore[arg-type]
     whole, parts = (
         summarise_point(WORLD.plan, point, each, ClientHealth(), None, simulated=False)  # type: ignore[arg-type]
-        for each in ([frame], cut(frame))
+        for each in ([frame], split_into_parts(frame))
     )
     assert parts.to_json() == whole.to_json()
 
 
-def test_a_runs_summary_does_not_depend_on_the_parts_of_its_records() -> None:
+def test_run_summary_does_not_depend_on_the_parts_of_its_records() -> None:
     frames = {point.hash: WORLD.records(point) for point in WORLD.plan.points}
     points = [
         summarise_point(WORLD.plan, point, [frames[point.hash]], ClientHealth(), None, simulated=False)
         for point in WORLD.plan.points
     ]
     whole = summarise_run(WORLD.plan, points, {name: [frame] for name, frame in frames.items()}, CREATED)
-    parts = summarise_run(WORLD.plan, points, {name: cut(frame) for name, frame in frames.items()}, CREATED)
+    parts = summarise_run(
+        WORLD.plan, points, {name: split_into_parts(frame) for name, frame in frames.items()}, CREATED
+    )
     assert parts.to_json() == whole.to_json()
 
 
@@ -57,7 +59,7 @@ def test_tallies_count_the_values_of_the_lists() -> None:
     assert numbers(rows, "chunks").tolist() == [len(times) for times in lists.chunk_ns]
 
 
-def test_a_tally_gives_cumulative_counts() -> None:
+def test_tally_gives_cumulative_counts() -> None:
     rows = tidy([frame_of([record(step_accepted=[3, 0, 1, 3])])])
     steps = tally(rows, "accepted_of_steps")
     values, times = steps.fields
@@ -82,9 +84,9 @@ def test_tokens_in_the_window_equal_those_of_the_full_lists() -> None:
 def test_coalesced_chunks_are_counted_with_their_tokens() -> None:
     at = [0, 10, 10, 20, 20, 20, 30]
     times, tokens = [ms * NS_PER_MS for ms in at], [1, 2, 3, 1, 1, 3, 1]
-    told = record(chunk_ns=times, chunk_tokens=tokens)
-    untold = record(chunk_ns=times, chunk_tokens=None, output_tokens=14)
-    rows = tidy([frame_of([told, untold, record(chunk_ns=[], chunk_tokens=[]), record(chunk_ns=None)])])
+    counted = record(chunk_ns=times, chunk_tokens=tokens)
+    uncounted = record(chunk_ns=times, chunk_tokens=None, output_tokens=14)
+    rows = tidy([frame_of([counted, uncounted, record(chunk_ns=[], chunk_tokens=[]), record(chunk_ns=None)])])
     first, spread, none, missing = tally(rows, "coalesced").arrays()
     assert first is not None
     assert first.tolist() == [[5], [1 + 2]]
@@ -98,14 +100,14 @@ def test_coalesced_chunks_are_counted_with_their_tokens() -> None:
     assert np.isnan(numbers(rows, "burst_chunks"))[2:].all()
 
 
-def test_the_memory_of_a_steady_answer_does_not_grow_with_its_length() -> None:
-    def kept(chunks: int) -> int:
+def test_memory_of_a_steady_answer_does_not_grow_with_its_length() -> None:
+    def memory_bytes(chunks: int) -> int:
         times = [NS_PER_MS * (50 + index) for index in range(chunks)]
-        told = {"chunk_ns": times, "chunk_tokens": [1, 4] * (chunks // 2), "step_accepted": [0, 3] * (chunks // 2)}
-        rows = tidy([frame_of([record(**told, last_token_ns=times[-1])])])
+        lists = {"chunk_ns": times, "chunk_tokens": [1, 4] * (chunks // 2), "step_accepted": [0, 3] * (chunks // 2)}
+        rows = tidy([frame_of([record(**lists, last_token_ns=times[-1])])])
         return int(rows.memory_usage(deep=True).sum())
 
-    assert kept(10_000) == kept(10) > 0
+    assert memory_bytes(10_000) == memory_bytes(10) > 0
 
 
 def test_only_answers_at_the_edges_of_the_window_keep_their_chunks() -> None:

@@ -53,7 +53,7 @@ def records(point: str) -> pd.DataFrame:
 
 
 def stored(new_store: ColumnStoreFactory) -> Rows:
-    """Both points, stored from parts of five records."""
+    """Return both points, stored from parts of five records."""
     store, vocabularies, blocks = new_store(), dict[str, TextVocabulary](), list[RowBlock]()
     for point in POINTS:
         frame = records(point)
@@ -126,7 +126,7 @@ def test_stored_rows_give_the_same_columns_as_the_frame(new_store: ColumnStoreFa
     assert not any_known(rows, "text_bytes")
 
 
-def test_a_point_without_records_has_all_columns_and_no_rows(new_store: ColumnStoreFactory) -> None:
+def test_point_without_records_has_all_columns_and_no_rows(new_store: ColumnStoreFactory) -> None:
     rows = Rows(store_rows(iter_tidy([], "h"), "h", new_store(), {}))
     assert len(rows) == 0
     assert read_columns(rows, tidy([]).columns).dtypes.to_dict() == tidy([]).dtypes.to_dict()
@@ -138,10 +138,10 @@ def test_columns_can_be_replaced(new_store: ColumnStoreFactory) -> None:
     rows, store, vocabularies = stored(new_store), new_store(), dict[str, TextVocabulary]()
     first = rows.blocks[0]
     digests = pd.DataFrame({"steps": np.full(first.size, 3.0), "acceptance_source": [None] * first.size}, dtype=object)
-    anew = Rows([replace_columns(first, digests.astype({"steps": np.float64}), store, vocabularies)])
-    assert set(anew["steps"]) == {3.0}
-    assert set(anew["acceptance_source"]) == {None}
-    assert anew["tokens"].tolist() == rows["tokens"].tolist()[: first.size]
+    replaced = Rows([replace_columns(first, digests.astype({"steps": np.float64}), store, vocabularies)])
+    assert set(replaced["steps"]) == {3.0}
+    assert set(replaced["acceptance_source"]) == {None}
+    assert replaced["tokens"].tolist() == rows["tokens"].tolist()[: first.size]
 
 
 @given(st.lists(st.integers(0, 5), max_size=30), st.lists(st.integers(0, 5), max_size=30), st.integers(1, 9))
@@ -172,7 +172,7 @@ def test_digests_distinguish_texts_and_keep_missing_values() -> None:
     assert len(set(text_hashes(f"p{number}#0" for number in range(10_000)))) == 10_000
 
 
-def test_a_history_depends_on_the_order_of_replies() -> None:
+def test_history_depends_on_the_order_of_replies() -> None:
     none, one, two = np.zeros(1), text_digests(["one"]), text_digests(["two"])
     first = chain_history(none, one)
     assert chain_history(first, two) == chain_history(chain_history(none, one), two)

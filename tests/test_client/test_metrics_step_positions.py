@@ -40,12 +40,12 @@ def expanded(kept: NDArray[np.int32]) -> Walk:
 
 def answer(accepted: list[int], **edits: Any) -> dict[str, Any]:
     tokens = 1 + sum(accepted) + len(accepted)
-    told = {"output_tokens": tokens, "steps": len(accepted), "step_accepted": accepted, "input_tokens": 250}
-    return {**told, "chunk_tokens": None, **edits}
+    fields = {"output_tokens": tokens, "steps": len(accepted), "step_accepted": accepted, "input_tokens": 250}
+    return {**fields, "chunk_tokens": None, **edits}
 
 
 def expected(accepted: list[int], inputs: int, thoughts: int) -> dict[tuple[int, ...], tuple[int, int]]:
-    """The same sums, computed step by step."""
+    """Return the same sums, computed step by step."""
     found: dict[tuple[int, ...], tuple[int, int]] = {}
     position = 1
     for drafts in accepted:
@@ -60,12 +60,12 @@ def expected(accepted: list[int], inputs: int, thoughts: int) -> dict[tuple[int,
     return found
 
 
-def test_a_short_walk_by_hand() -> None:
+def test_short_walk_matches_a_calculation_by_hand() -> None:
     (walk,) = walks(answer([9, 0, 5, 0], reasoning_tokens=12))
     assert walk is not None
     assert walk.T.tolist() == [
         [0, 0, REASONING, 1, 10],  # at 1
-        [0, 1, REASONING, 1, 1],  # at 11: 250 + 11 tokens before it
+        [0, 1, REASONING, 1, 1],  # at 11: 250 + 11 tokens precede it
         [0, 1, ANSWER, 1, 6],  # at 12
         [1, 1, ANSWER, 1, 1],  # at 18
     ]
@@ -74,8 +74,10 @@ def test_a_short_walk_by_hand() -> None:
 @settings(max_examples=25, deadline=None)
 @given(st.lists(st.tuples(STEPS, st.integers(0, 600), st.integers(0, 300)), min_size=1, max_size=4))
 def test_locating_all_rows_at_once_equals_locating_each_row(rows: list[tuple[list[int], int, int]]) -> None:
-    told = walks(*(answer(steps, input_tokens=inputs, reasoning_tokens=thoughts) for steps, inputs, thoughts in rows))
-    for walk, (steps, inputs, thoughts) in zip(told, rows, strict=True):
+    located = walks(
+        *(answer(steps, input_tokens=inputs, reasoning_tokens=thoughts) for steps, inputs, thoughts in rows)
+    )
+    for walk, (steps, inputs, thoughts) in zip(located, rows, strict=True):
         assert walk is not None
         sums = {tuple(places): (count, tokens) for *places, count, tokens in walk.T.tolist()}
         assert sums == expected(steps, inputs, thoughts)
@@ -108,7 +110,7 @@ def test_steps_without_drafts_are_located_by_chunks() -> None:
     ],
     ids=str,
 )
-def test_a_walk_that_does_not_end_at_the_last_token_is_rejected(edits: dict[str, Any]) -> None:
+def test_walk_that_does_not_end_at_the_last_token_is_rejected(edits: dict[str, Any]) -> None:
     whole, other = walks(answer([2, 0, 1]), answer([2, 0, 1], **edits))
     assert whole is not None
     assert other is None
@@ -120,13 +122,13 @@ def test_unknown_context_and_part_are_marked() -> None:
     assert walk.T.tolist() == [[0, UNKNOWN, UNKNOWN, 3, 6]]
 
 
-def test_an_answer_of_one_token_has_an_empty_walk() -> None:
+def test_answer_of_one_token_has_an_empty_walk() -> None:
     (walk,) = walks(answer([]))
     assert walk is not None
     assert walk.shape == (5, 0)
 
 
-def test_the_length_of_a_walk_is_bounded_by_the_number_of_classes() -> None:
+def test_length_of_a_walk_is_bounded_by_the_number_of_classes() -> None:
     (walk,) = walks(answer([0] * 100_000))
     assert walk is not None
     assert walk.shape[1] <= len(POSITIONS) + len(CONTEXTS)

@@ -56,7 +56,7 @@ def test_unknown_tokens_of_a_chunk_are_missing() -> None:
     assert found.tolist() == [[1, 2], [1, 1]]
 
 
-def test_tokens_are_the_engines_count_else_the_clients() -> None:
+def test_tokens_are_the_engines_count_or_else_the_clients() -> None:
     rows = tidy([frame_of([record(output_tokens=9, output_tokens_client=8), record(output_tokens=None)])])
     assert numbers(rows, "tokens").tolist() == [9, 11]
 
@@ -68,7 +68,7 @@ def test_warm_up_is_removed_and_failed_or_draining_rows_are_not_steady() -> None
     assert len(steady_rows(rows)) == 1
 
 
-def test_a_turn_that_was_skipped_was_never_sent() -> None:
+def test_skipped_turn_was_never_sent() -> None:
     rows = tidy([frame_of([record(), record(error_class="skipped_after_error"), record(error_class="reset")])])
     assert sent_rows(rows)["error_class"].tolist() == [None, "reset"]
 

@@ -1,4 +1,4 @@
-"""N-gram replay, against a literal implementation of its definition and on texts with known matches."""
+"""N-gram replay compared with a literal implementation of its definition, and on texts with known matches."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from specbench_client.analysis.what_if.prompt_overlap import prompt_overlap
 ids = st.lists(st.integers(0, 2), max_size=30)
 
 
-def literally(context: list[int], lookup: NgramLookup) -> list[int]:
-    """The drafts that the definition gives: longest suffix first, earliest occurrence, what follows it."""
+def reference_drafts(context: list[int], lookup: NgramLookup) -> list[int]:
+    """Return the drafts by definition: longest suffix first, earliest occurrence, the tokens that follow it."""
     for size in range(min(lookup.longest, len(context) - 1), lookup.shortest - 1, -1):
         suffix = context[len(context) - size :]
         for start in range(len(context) - size):
@@ -31,24 +31,24 @@ def literally(context: list[int], lookup: NgramLookup) -> list[int]:
 @given(
     ids, st.lists(st.integers(0, 2), min_size=1, max_size=30), st.integers(1, 4), st.integers(0, 4), st.integers(1, 6)
 )
-def test_every_position_has_the_drafts_that_the_definition_gives(
+def test_every_position_has_the_drafts_of_the_definition(
     prompt: list[int], output: list[int], shortest: int, more: int, drafts: int
 ) -> None:
     lookup = NgramLookup(shortest, shortest + more, drafts)
     found = replay_lookup(prompt, output, lookup)
     for position in range(1, len(output)):
-        wanted = literally(prompt + output[:position], lookup)
+        expected = reference_drafts(prompt + output[:position], lookup)
         assert found.proposed is not None
-        assert found.proposed[position] == len(wanted)
+        assert found.proposed[position] == len(expected)
         rest = output[position:]
-        same = [draft == token for draft, token in zip(wanted, rest, strict=False)]
+        same = [draft == token for draft, token in zip(expected, rest, strict=False)]
         accepted = same.index(False) if False in same else len(same)
         assert found.accepted[position] == accepted
     assert found.accepted[0] == 0
 
 
-def test_of_several_matches_the_longest_suffix_and_then_the_earliest_counts() -> None:
-    """After … 1 2 3: behind the first 2 3 stands 9, behind the only 1 2 3 stands 8, 7."""
+def test_longest_suffix_wins_and_then_the_earliest_match() -> None:
+    """After … 1 2 3, the first 2 3 is followed by 9, and the only 1 2 3 by 8, 7."""
     prompt = [2, 3, 9, 9, 1, 2, 3, 8, 7, 5]
     output = [1, 2, 3, 8, 7, 6]
     found = replay_lookup(prompt, output, NgramLookup(2, 3, 5))
@@ -58,7 +58,7 @@ def test_of_several_matches_the_longest_suffix_and_then_the_earliest_counts() ->
     assert replay_lookup(prompt, output, NgramLookup(2, 2, 5)).accepted.tolist()[3] == 0
 
 
-def test_drafts_end_where_the_context_ends() -> None:
+def test_drafts_end_at_the_end_of_the_context() -> None:
     found = replay_lookup([1, 2], [1, 2, 1, 2, 1, 2], NgramLookup(2, 2, 20))
     assert found.proposed is not None
     assert found.proposed.tolist() == [0, 0, 2, 2, 4, 4]
@@ -66,7 +66,7 @@ def test_drafts_end_where_the_context_ends() -> None:
 
 
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=40), ids)
-def test_fewer_drafts_are_the_same_lookup_cut(output: list[int], prompt: list[int]) -> None:
+def test_fewer_drafts_are_a_truncated_lookup(output: list[int], prompt: list[int]) -> None:
     many, few = (replay_lookup(prompt, output, NgramLookup(1, 3, drafts)) for drafts in (9, 2))
     assert (np.minimum(many.accepted, 2) == few.accepted).all()
     assert (many.drafts(2) == few.drafts(2)).all()
@@ -79,8 +79,8 @@ def log_of(*answers: tuple[str, str | None, list[int], list[int]]) -> AnswerLog:
     return AnswerLog("made", "the file's own", rows, {})
 
 
-def test_a_copy_of_the_prompt_is_drafted_as_fast_as_k_allows_and_noise_not_at_all() -> None:
-    """31 copied tokens: one from the prefill, two steps until three tokens can be looked up, then 4 a step."""
+def test_copied_answers_reach_the_draft_limit_and_noise_drafts_nothing() -> None:
+    """Of 31 copied tokens, one is from the prefill; after two steps three tokens can be looked up, then 4 per step."""
     text = list(range(100, 131))
     answers = [(f"copy{number}", "copy", text, text) for number in range(4)]
     answers += [(f"noise{number}", "noise", text, list(range(1000, 1031))) for number in range(4)]
@@ -100,10 +100,10 @@ def test_a_copy_of_the_prompt_is_drafted_as_fast_as_k_allows_and_noise_not_at_al
     assert setting.overall.acceptance_length_mean.value == pytest.approx((30 / 9 + 1) / 2)
 
 
-def test_every_pair_of_suffix_lengths_that_makes_sense_is_tried_with_every_draft_length() -> None:
+def test_every_valid_pair_of_suffix_lengths_is_combined_with_every_draft_length() -> None:
     report = ngram_report(log_of(("a", None, [1, 2], [1, 2, 1, 2])), NgramGrid((2, 5), (3, 7), (1, 4)), Pricing())
-    tried = [(each.lookup_min, each.lookup_max, each.drafts) for each in report.settings]
-    assert tried == [(2, 3, 1), (2, 3, 4), (2, 7, 1), (2, 7, 4), (5, 7, 1), (5, 7, 4)]
+    combinations = [(each.lookup_min, each.lookup_max, each.drafts) for each in report.settings]
+    assert combinations == [(2, 3, 1), (2, 3, 4), (2, 7, 1), (2, 7, 4), (5, 7, 1), (5, 7, 4)]
     assert report.settings[0].overall.speedups == {}
     assert any("--step-cost" in each for each in report.limits)
 
@@ -116,12 +116,12 @@ def test_answers_without_a_step_are_left_out_and_counted() -> None:
 
 
 def overlaps(prompt: list[int], output: list[int]) -> list[float | None]:
-    """Copied share, and BLEU-4."""
+    """Return copied share and BLEU-4."""
     found = prompt_overlap(np.array(prompt, dtype=np.int64), np.array(output, dtype=np.int64))
     return [found.copied_share, found.bleu_4]
 
 
-def test_overlap_has_the_values_that_arithmetic_gives() -> None:
+def test_overlap_matches_a_calculation_by_hand() -> None:
     product = 4 / 5 * 3 / 4 * 2 / 3 * 1 / 2
     assert overlaps([1, 2, 3, 4, 5], [1, 2, 3, 4, 9]) == pytest.approx([1 / 2, product**0.25])
     assert overlaps([1, 2, 3, 4, 5, 6, 7, 8], [1, 2, 3, 4]) == pytest.approx([1.0, np.exp(1 - 8 / 4)])
@@ -132,7 +132,7 @@ def test_overlap_has_the_values_that_arithmetic_gives() -> None:
 
 
 @given(ids, ids)
-def test_overlap_is_what_counting_n_grams_one_by_one_gives(prompt: list[int], output: list[int]) -> None:
+def test_overlap_matches_a_literal_count_of_n_grams(prompt: list[int], output: list[int]) -> None:
     def grams(tokens: list[int], size: int) -> Counter[tuple[int, ...]]:
         return Counter(tuple(tokens[at : at + size]) for at in range(len(tokens) - size + 1))
 
@@ -142,7 +142,7 @@ def test_overlap_is_what_counting_n_grams_one_by_one_gives(prompt: list[int], ou
     sizes = (1, 2, 3, 4)
     shared = [(grams(output, size) & grams(prompt, size)).total() for size in sizes]
     precisions = [count / (len(output) - size + 1) for count, size in zip(shared, sizes, strict=True)]
-    held = grams(prompt, 4)
-    copied = sum(count for gram, count in grams(output, 4).items() if held[gram]) / (len(output) - 3)
+    prompt_grams = grams(prompt, 4)
+    copied = sum(count for gram, count in grams(output, 4).items() if prompt_grams[gram]) / (len(output) - 3)
     brevity = min(1.0, np.exp(1 - len(prompt) / len(output)))
     assert overlaps(prompt, output) == pytest.approx([copied, brevity * np.prod(precisions) ** 0.25])

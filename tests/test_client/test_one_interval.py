@@ -50,29 +50,29 @@ def assert_same(mine: Figure, other: Figure) -> None:
 
 
 @pytest.mark.parametrize(("prompts", "repeats"), DESIGNS)
-def test_a_predictions_product_has_the_interval_of_the_speedup(prompts: int, repeats: int) -> None:
+def test_prediction_has_the_interval_of_the_speedup(prompts: int, repeats: int) -> None:
     pairs = pairs_of(prompts, repeats)
-    told = explain_speedup(pairs, 3, seed=1)
-    assert told is not None
-    assert_same(told.measured, paired_speedup(SPEEDUP, pairs, 1).figure)
-    assert_same(told.predicted, paired_speedup(TPOT_SPEEDUP, pairs, 1).figure)
+    prediction = explain_speedup(pairs, 3, seed=1)
+    assert prediction is not None
+    assert_same(prediction.measured, paired_speedup(SPEEDUP, pairs, 1).figure)
+    assert_same(prediction.predicted, paired_speedup(TPOT_SPEEDUP, pairs, 1).figure)
 
 
 @pytest.mark.parametrize(("prompts", "repeats"), DESIGNS)
-def test_the_measured_mix_has_the_interval_of_the_speedup(prompts: int, repeats: int) -> None:
+def test_measured_mix_has_the_interval_of_the_speedup(prompts: int, repeats: int) -> None:
     pairs = pairs_of(prompts, repeats)
     whole, code = project_mix(pairs, MEASURED, seed=1), project_mix(pairs, {"code": 1.0}, seed=1)
     assert whole is not None
     assert code is not None
     inside = pairs.of_category("code")
     for mine, other in ((whole, pairs), (code, inside)):
-        beside = paired_speedup(SPEEDUP, other, 1).figure
-        assert_same(mine.speedup, beside)
+        reference = paired_speedup(SPEEDUP, other, 1).figure
+        assert_same(mine.speedup, reference)
 
 
 @pytest.mark.parametrize("repeats", [1, 3, 4])
-def test_a_mix_of_nearly_one_category_has_nearly_its_interval(repeats: int) -> None:
-    """Five prompts decide: with the degrees of freedom of all twenty the interval would be a quarter too narrow."""
+def test_mix_of_nearly_one_category_has_nearly_its_interval(repeats: int) -> None:
+    """Five prompts dominate; with the degrees of freedom of all twenty the interval would be a quarter too narrow."""
     pairs = paired(*Experiment(prompts=20, repeats=repeats, run_noise=0.001).arms(seed=11))
     nearly = project_mix(pairs, {"code": 0.997, "chat": 0.001, "math": 0.001, "news": 0.001}, seed=1)
     alone = project_mix(pairs, {"code": 1.0}, seed=1)
@@ -85,7 +85,7 @@ def test_a_mix_of_nearly_one_category_has_nearly_its_interval(repeats: int) -> N
 
 @pytest.mark.parametrize("powers", [SPEED, ACCEPTANCE])
 def test_influences_on_a_mix_are_the_derivatives_of_its_log(powers: MixExponents) -> None:
-    """Each repeat × prompt is made a little heavier, in all its sums alike."""
+    """The weight of each repeat × prompt is increased slightly, in all its sums."""
     rng, names = np.random.default_rng(2), np.repeat(["a", "b"], 6)
     rows = paired(*Experiment(prompts=12, repeats=2).arms(1)).table[["repeat", "prompt_id"]]
     parts = rng.uniform(1, 9, (len(PARTS), len(rows)))
@@ -100,8 +100,8 @@ def test_influences_on_a_mix_are_the_derivatives_of_its_log(powers: MixExponents
         assert (moved.value - levels.value) / tiny == pytest.approx(levels.influence[place], rel=1e-3, abs=1e-7)
 
 
-class InOnePlace(PlacedSteps):
-    """All steps of a row as one entry, in the same class as every other."""
+class SingleClassSteps(PlacedSteps):
+    """Puts all steps of a row into one entry of the same class."""
 
     def pieces(self) -> Iterator[StepPlaces]:
         everywhere = np.zeros(len(self.rows), dtype=np.intp)
@@ -110,15 +110,15 @@ class InOnePlace(PlacedSteps):
 
 
 @pytest.mark.parametrize("repeats", [2, 3, 5])
-def test_a_class_with_every_step_has_the_interval_of_the_acceptance_length(repeats: int) -> None:
+def test_class_with_every_step_has_the_interval_of_the_acceptance_length(repeats: int) -> None:
     rows, _ = Experiment(prompts=20, repeats=repeats, length_noise=0.3).arms(3)
-    (only,) = breakdown_by_place(SampleRows(rows, 1), InOnePlace(rows), "position", [BreakdownClass(0, "all")], 3)
-    beside = ratio_figures(SampleRows(rows, 1), [EMITTED_POOLED])[EMITTED_POOLED.name]
-    assert_same(only.figures[EMITTED_POOLED.name], beside)
+    (only,) = breakdown_by_place(SampleRows(rows, 1), SingleClassSteps(rows), "position", [BreakdownClass(0, "all")], 3)
+    reference = ratio_figures(SampleRows(rows, 1), [EMITTED_POOLED])[EMITTED_POOLED.name]
+    assert_same(only.figures[EMITTED_POOLED.name], reference)
 
 
 def figures(document: Any, path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
-    """Every figure of a document that has a value and an interval, with its path."""
+    """Yield every figure of a document that has a value and an interval, with its path."""
     if isinstance(document, dict):
         if document.get("interval") and document.get("value") is not None and "definition" in document:
             yield path, document
@@ -130,16 +130,16 @@ def figures(document: Any, path: str = "") -> Iterator[tuple[str, dict[str, Any]
 
 
 def test_equal_values_of_a_cell_have_equal_intervals() -> None:
-    """Two figures of a cell that come out alike to twelve digits are one figure: each value is of its own noise."""
+    """Figures of a cell that agree to twelve digits are the same figure, because each value has its own noise."""
     summary = json.loads(run_of_world(SyntheticRun(prompts=24, repeats=3, concurrency=(2,))).to_json())
     twice = 0
     for cell in summary["cells"]:
-        alike = defaultdict[tuple[str, str], list[tuple[str, tuple[float, float]]]](list)
+        equal_values = defaultdict[tuple[str, str], list[tuple[str, tuple[float, float]]]](list)
         for path, figure in figures(cell):
             bounds = figure["interval"]["low"], figure["interval"]["high"]
             if bounds[0] < bounds[1]:
-                alike[f"{figure['value']:.12g}", figure["unit"]].append((path, bounds))
-        for same in alike.values():
+                equal_values[f"{figure['value']:.12g}", figure["unit"]].append((path, bounds))
+        for same in equal_values.values():
             twice += len(same) > 1
             assert all(bounds == pytest.approx(same[0][1], rel=1e-9) for _, bounds in same), same
-    assert twice > 3, "a speed-up stands in several places"
+    assert twice > 3, "a speed-up occurs in several places"

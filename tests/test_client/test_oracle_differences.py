@@ -14,7 +14,7 @@ PAIRS = st.lists(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_s
 
 
 def both_of(answers: list[list[tuple[int, int]]]) -> SharedAnswers:
-    """Accepted drafts of the first and of the second drafter at each position of each answer."""
+    """Return answers with accepted drafts of both drafters at each position."""
     sides = [
         {
             (f"p{number}", 0, 0): DraftedAnswer(
@@ -49,7 +49,7 @@ def test_cells_are_means_over_their_answers_and_positions(
             assert (np.isnan(value) and not gains) or np.isclose(value, np.mean(gains))
 
 
-def test_the_first_token_has_no_drafts_and_what_is_shorter_leaves_its_cells_empty() -> None:
+def test_first_token_is_left_out_and_shorter_answers_have_empty_cells() -> None:
     found = drafter_differences(both_of([[(9, 0), (1, 3)], [(9, 0), (2, 2), (0, 4), (0, 4)]]), 2, 3)
     assert [each.label for each in found.rows] == ["2", "4"]
     assert [each.label for each in found.columns] == ["1", "2", "3"]

@@ -1,6 +1,7 @@
-"""The published numbers of "Performance or Illusion?", from the released traces by the published rules, to the digit.
+"""Reproduces the published figures of "Performance or Illusion?" from the released traces by the published rules.
 
-What is expected are the figures of a re-run of the authors' own simulator on these files, and of its corrected charges.
+Expected values come from a re-run of the authors' simulator on these files, with published and with corrected
+charges.
 """
 
 from __future__ import annotations
@@ -55,22 +56,22 @@ GOLDEN = {
     ("cnn", DraftPolicy.COMBINE, None): (2.97, 2.62, 2.36, 2.07, 1.80, 1.58),
 }
 CHARGED = {"gsm8k": {1: (2.37, 2.17), 32: (2.02, 1.89)}, "cnn": {1: (2.57, 2.31), 32: (1.93, 1.82)}}
-"""Batch size → the winner pays, both pay."""
+"""Batch size → speed-up if the winner pays, and if both pay."""
 LENGTHS = {
     ("gsm8k", "eagle"): (1.69, 2.40, 2.69, 2.83),
     ("cnn", "eagle"): (1.67, 2.33, 2.58, 2.78),
     ("gsm8k", "ngram"): (1.11, 1.16, 1.17, 1.18),
     ("cnn", "ngram"): (1.21, 1.35, 1.40, 1.46),
 }
-"""At most 1, 3, 5, 20 drafts."""
+"""With at most 1, 3, 5 and 20 drafts."""
 
 
-def subject(of: Trace, cost: CostModel = PUBLISHED_H100) -> OracleSubject:
+def subject(answers: Trace, cost: CostModel = PUBLISHED_H100) -> OracleSubject:
     eagle, ngram = (
-        NamedDrafter("eagle", of.eagle, cost.drafters["eagle"]),
-        NamedDrafter("ngram", of.ngram, cost.drafters["ngram"]),
+        NamedDrafter("eagle", answers.eagle, cost.drafters["eagle"]),
+        NamedDrafter("ngram", answers.ngram, cost.drafters["ngram"]),
     )
-    return OracleSubject("trace", eagle, ngram, of.both)
+    return OracleSubject("trace", eagle, ngram, answers.both)
 
 
 def rows_of(name: str, rules: WalkRules, batches: tuple[int, ...] = BATCHES) -> list[OracleRow]:
@@ -78,40 +79,40 @@ def rows_of(name: str, rules: WalkRules, batches: tuple[int, ...] = BATCHES) -> 
 
 
 @pytest.mark.parametrize("name", ["gsm8k", "cnn"])
-def test_the_published_table_comes_out_within_its_rounding(name: str) -> None:
+def test_published_table_is_reproduced_within_its_rounding(name: str) -> None:
     rows = {
         (each.policy, each.drafts, each.charge): each
         for each in rows_of(name, PUBLISHED_RULES)
         if each.drafter != "ngram"
     }
-    for (data, policy, drafts), wanted in GOLDEN.items():
+    for (data, policy, drafts), expected in GOLDEN.items():
         if data == name:
             row = rows[policy, drafts, DraftCharge.UNCHARGED if policy is DraftPolicy.COMBINE else None]
             found = [row.speedups[str(batch)].value for batch in BATCHES]
-            assert found == pytest.approx(list(wanted), abs=ROUNDING), (policy, drafts)
+            assert found == pytest.approx(list(expected), abs=ROUNDING), (policy, drafts)
 
 
 @pytest.mark.parametrize("name", ["gsm8k", "cnn"])
-def test_a_combination_that_pays_for_its_drafters_is_worth_less(name: str) -> None:
+def test_combination_charged_for_its_drafters_gains_less(name: str) -> None:
     rows = {each.charge: each for each in rows_of(name, PUBLISHED_RULES, (1, 32))}
-    for batch, wanted in CHARGED[name].items():
+    for batch, expected in CHARGED[name].items():
         found = [rows[charge].speedups[str(batch)].value for charge in (DraftCharge.WINNER, DraftCharge.BOTH)]
-        assert found == pytest.approx(list(wanted), abs=ROUNDING)
+        assert found == pytest.approx(list(expected), abs=ROUNDING)
 
 
-@pytest.mark.parametrize(("name", "wanted"), [("gsm8k", 1.18), ("cnn", 1.45)])
-def test_ngram_pays_for_no_step_that_found_nothing(name: str, wanted: float) -> None:
-    """Which these are a trace does not tell, and a replay of its tokens does."""
+@pytest.mark.parametrize(("name", "expected"), [("gsm8k", 1.18), ("cnn", 1.45)])
+def test_ngram_is_not_charged_for_steps_without_a_proposal(name: str, expected: float) -> None:
+    """A trace does not contain these steps; a replay of its tokens does."""
     file = shared_file("data", "traces", f"combined_{name}.jsonl")
-    asked = trace_subject(read_traces(file), "ngram", None, PUBLISHED_H100)
-    rows = oracle_report(asked, (3,), Pricing((1,), PUBLISHED_H100, PUBLISHED_RULES)).rows
-    assert rows[-1].speedups["1"].value == pytest.approx(wanted, abs=ROUNDING)
-    proposed = asked.main.single.acceptance.proposed
+    oracle_subject = trace_subject(read_traces(file), "ngram", None, PUBLISHED_H100)
+    rows = oracle_report(oracle_subject, (3,), Pricing((1,), PUBLISHED_H100, PUBLISHED_RULES)).rows
+    assert rows[-1].speedups["1"].value == pytest.approx(expected, abs=ROUNDING)
+    proposed = oracle_subject.main.single.acceptance.proposed
     assert proposed is not None
     assert 0.05 < (proposed > 0).mean() < 0.5
 
 
-def test_drafting_that_grows_with_the_draft_length_changes_which_length_is_best() -> None:
+def test_per_draft_cost_changes_the_best_draft_length() -> None:
     cost = PUBLISHED_H100_BY_DRAFT
     rows = oracle_report(subject(trace("gsm8k"), cost), (1, 3, 5), Pricing((1,), cost, PUBLISHED_RULES)).rows
     found = {(each.policy, each.drafts): each.speedups["1"].value for each in rows if each.drafter == "eagle"}
@@ -120,27 +121,29 @@ def test_drafting_that_grows_with_the_draft_length_changes_which_length_is_best(
 
 
 @pytest.mark.parametrize(("name", "method"), LENGTHS)
-def test_tokens_a_step_by_cap(name: str, method: str) -> None:
-    """As published: what was verified, the last step's tokens beyond the end among them; mean over requests."""
-    told = getattr(trace(name), method)
+def test_tokens_per_step_match_the_published_values_at_each_cap(name: str, method: str) -> None:
+    """As published: verified tokens including those beyond the end of the answer; mean over requests."""
+    drafter_answers = getattr(trace(name), method)
     found = []
     for cap in (1, 3, 5, 20):
-        emitted = np.minimum(told.acceptance.accepted, cap) + 1
-        steps = walk(told.answers, emitted, FirstStep.PUBLISHED)
-        each = steps.sums(told.answers, emitted[steps.place].astype(np.float64)) / steps.sums(told.answers)
+        emitted = np.minimum(drafter_answers.acceptance.accepted, cap) + 1
+        steps = walk(drafter_answers.answers, emitted, FirstStep.PUBLISHED)
+        each = steps.sums(drafter_answers.answers, emitted[steps.place].astype(np.float64)) / steps.sums(
+            drafter_answers.answers
+        )
         found.append(float(each.mean()))
     assert found == pytest.approx(list(LENGTHS[name, method]), abs=ROUNDING)
 
 
 @pytest.mark.parametrize(("name", "least"), [("gsm8k", 0.9997), ("cnn", 0.998)])
-def test_a_replayed_lookup_accepts_what_the_engine_accepted(name: str, least: float) -> None:
-    """At every position but the prefill's; where it does not, the engine had drafts accepted beyond the end."""
-    of = trace(name)
+def test_replayed_lookup_matches_the_engines_acceptance(name: str, least: float) -> None:
+    """Compared at every position after the prefill; differences occur only for drafts beyond the end of the answer."""
+    released = trace(name)
     same, wrong = 0, 0
-    for number, row in enumerate(of.rows):
+    for number, row in enumerate(released.rows):
         output = row["generated_token_ids"]
         found = replay_lookup(row["prompt_token_ids"], output, NgramLookup(3, 7, 20)).accepted[1:]
-        engine = np.array(accepted_at(of.ngram.answers, of.ngram.acceptance, number)[1:])
+        engine = np.array(accepted_at(released.ngram.answers, released.ngram.acceptance, number)[1:])
         left = len(output) - 1 - np.arange(1, len(output))
         differing = found != engine
         assert (engine[differing] > left[differing]).all()
@@ -162,15 +165,15 @@ def test_one_run_with_long_drafts_gives_the_oracle_and_bounds_other_lengths(name
 
 
 @pytest.mark.parametrize("name", ["gsm8k", "cnn"])
-def test_the_combination_from_one_run_and_a_replay_is_that_of_all_positions(name: str) -> None:
-    """One large-k run of EAGLE and a replay on the texts, where both answers are equally long: within 1 %."""
-    of = trace(name)
-    alike = of.eagle.answers.output_tokens == of.ngram.answers.output_tokens
-    answers, places = of.eagle.answers.of(alike)
-    _, ngram_places = of.ngram.answers.of(alike)
-    eagle, ngram = of.eagle.acceptance.at(places), of.ngram.acceptance.at(ngram_places)
+def test_combination_from_one_run_and_a_replay_matches_all_positions(name: str) -> None:
+    """One run of EAGLE with long drafts and a replay of its texts, for answers of equal length: within 1 %."""
+    released = trace(name)
+    same_length = released.eagle.answers.output_tokens == released.ngram.answers.output_tokens
+    answers, places = released.eagle.answers.of(same_length)
+    _, ngram_places = released.ngram.answers.of(same_length)
+    eagle, ngram = released.eagle.acceptance.at(places), released.ngram.acceptance.at(ngram_places)
     run = from_steps(DrafterAnswers(answers, eagle), drafts=20)
-    rows = [row for row, same in zip(of.rows, alike, strict=True) if same]
+    rows = [row for row, same in zip(released.rows, same_length, strict=True) if same]
     replayed = join_answers([by_replay(row) for row in rows])
     costs = [PUBLISHED_H100.drafters[each] for each in ("ngram", "eagle")]
     found = []
@@ -188,7 +191,7 @@ def by_replay(row: dict[str, list[int]]) -> DraftedAnswer:
 
 
 def from_steps(whole: DrafterAnswers, drafts: int) -> DrafterAnswers:
-    """What a run of so many drafts a step would have recorded, and what is known from that."""
+    """Return what a run with this many drafts per step would record, expanded to positions."""
     steps = walk(whole.answers, np.minimum(whole.acceptance.accepted, drafts) + 1)
     order = np.lexsort((steps.place, steps.answer))
     ends = np.cumsum(steps.sums(whole.answers))[:-1].astype(int)
@@ -198,14 +201,14 @@ def from_steps(whole: DrafterAnswers, drafts: int) -> DrafterAnswers:
     return DrafterAnswers(whole.answers, PositionAcceptance(np.concatenate([span_split(each) for each in recorded])))
 
 
-def pooled(of: DrafterAnswers, course: PolicyWalk) -> float:
-    return value(acceptance_lengths(of.answers, course)[0])
+def pooled(answers: DrafterAnswers, policy_walk: PolicyWalk) -> float:
+    return value(acceptance_lengths(answers.answers, policy_walk)[0])
 
 
-def speedup(of: DrafterAnswers, course: PolicyWalk) -> float:
-    """As published, of one request a batch."""
-    taken = walk_seconds(of.answers, course, PUBLISHED_H100, 1)
-    return value(published_ratio(of.answers, baseline_seconds(of.answers, PUBLISHED_H100, 1), taken))
+def speedup(answers: DrafterAnswers, policy_walk: PolicyWalk) -> float:
+    """Return the speed-up as published, at batch size 1."""
+    taken = walk_seconds(answers.answers, policy_walk, PUBLISHED_H100, 1)
+    return value(published_ratio(answers.answers, baseline_seconds(answers.answers, PUBLISHED_H100, 1), taken))
 
 
 def value(ratio: SummedRatio) -> float:

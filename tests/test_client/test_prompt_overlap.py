@@ -29,30 +29,30 @@ SHARES = st.lists(st.one_of(st.just(float("nan")), st.floats(0, 1)), min_size=1,
 
 
 @given(SHARES)
-def test_every_answer_with_an_overlap_is_in_exactly_one_range(values: list[float]) -> None:
+def test_every_answer_with_an_overlap_is_in_exactly_one_bin(values: list[float]) -> None:
     array = np.array(values)
     found = overlap_bins(
         AnswerOverlaps(["p"] * len(values), {"copied_share": array, "bleu4": np.full(len(values), np.nan)})
     )
     assert {each.by for each in found} <= {"copied_share"}
-    held = np.sum([each.answers for each in found], axis=0) if found else np.zeros(len(values))
-    assert held.tolist() == (~np.isnan(array)).astype(int).tolist()
+    answers_per_value = np.sum([each.answers for each in found], axis=0) if found else np.zeros(len(values))
+    assert answers_per_value.tolist() == (~np.isnan(array)).astype(int).tolist()
     for each in found:
         assert ((array[each.answers] >= each.low) & (array[each.answers] <= each.high)).all()
 
 
 @pytest.mark.parametrize(("value", "place"), [(0.0, 0), (0.2, 1), (0.79, 3), (1.0, len(BIN_EDGES) - 2)])
-def test_an_edge_belongs_to_the_range_above_it_and_one_to_the_last(value: float, place: int) -> None:
+def test_bin_edge_belongs_to_the_bin_above_and_1_to_the_last(value: float, place: int) -> None:
     assert bin_indexes(np.array([value])).tolist() == [place]
 
 
-def test_a_prompts_overlap_is_the_mean_of_its_known_answers() -> None:
+def test_overlap_of_a_prompt_is_the_mean_of_its_known_answers() -> None:
     values = np.array([0.2, 0.6, np.nan, np.nan])
     found = AnswerOverlaps(["a", "a", "a", "b"], {"copied_share": values, "bleu4": values})
     assert found.of_prompts("bleu4") == {"a": pytest.approx(0.4)}
 
 
-def test_a_range_of_a_few_answers_has_no_colour_though_it_has_its_row() -> None:
+def test_bin_of_few_answers_has_a_row_but_no_colour() -> None:
     bins = [
         OverlapBin(by="bleu4", low=low, high=low + 0.2, answers=answers, speedups={"ngram": figure(gain)})
         for low, answers, gain in ((0.0, 60, 0.8), (0.8, 4, 2.6))
@@ -74,10 +74,10 @@ def test_a_range_of_a_few_answers_has_no_colour_though_it_has_its_row() -> None:
     assert isinstance(draw, partial)
     data = draw.keywords["data"]
     assert data.rows == ("0.0–0.2 (60)", "0.8–1.0 (4)")
-    assert data.values == ((0.8,), (None,)), "four answers would have the fullest colour of all"
+    assert data.values == ((0.8,), (None,)), "four answers would dominate the colour scale"
 
 
-# The rule of high overlap is judged by what arms measured there, and only where both kinds of arm did.
+# The high-overlap rule is evaluated from measured arms, if both kinds of drafter were measured.
 
 METHODS = {"ngram": Method.NGRAM, "eagle3": Method.EAGLE3, "draft": Method.DRAFT_MODEL}
 WHERE = RuleCell("chat", "8")
@@ -85,8 +85,8 @@ WHERE = RuleCell("chat", "8")
 
 def high(ngram: float | None, eagle: float | None, low: float = 0.6, by: str = "bleu4") -> OverlapBin:
     speedups = {"ngram": figure(ngram), "eagle3": figure(eagle), "draft": figure(3.0)}
-    told = {name: each for name, each in speedups.items() if each.value is not None}
-    return OverlapBin.model_validate({"by": by, "low": low, "high": low + 0.2, "answers": 12, "speedups": told})
+    measured = {name: each for name, each in speedups.items() if each.value is not None}
+    return OverlapBin.model_validate({"by": by, "low": low, "high": low + 0.2, "answers": 12, "speedups": measured})
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def high(ngram: float | None, eagle: float | None, low: float = 0.6, by: str = "
         ([high(1.0, 1.5, by="copied_share"), high(2.0, 1.5)], RuleVerdict.AGREES),
     ],
 )
-def test_only_ranges_of_bleu_from_0_6_on_judge_it(bins: list[OverlapBin], verdict: RuleVerdict) -> None:
+def test_only_bleu_bins_from_0_6_are_used_for_the_rule(bins: list[OverlapBin], verdict: RuleVerdict) -> None:
     found = overlap_rule(bins, METHODS, WHERE)
     assert found.verdict is verdict
     assert {case.arm for case in found.cases} == {"ngram over eagle3"}
@@ -108,9 +108,9 @@ def test_only_ranges_of_bleu_from_0_6_on_judge_it(bins: list[OverlapBin], verdic
 
 
 @pytest.mark.parametrize(
-    ("bins", "why"),
+    ("bins", "reason"),
     [([], NO_HIGH_OVERLAP), ([high(1.0, 1.5, low=0.4)], NO_HIGH_OVERLAP), ([high(2.0, None)], NOT_BOTH_DRAFTERS)],
 )
-def test_without_cases_the_rule_reports_what_is_missing(bins: list[OverlapBin], why: str) -> None:
+def test_rule_without_cases_reports_what_is_missing(bins: list[OverlapBin], reason: str) -> None:
     found = overlap_rule(bins, METHODS, WHERE)
-    assert (found.verdict, found.reason, found.cases) == (RuleVerdict.NOT_APPLICABLE, why, [])
+    assert (found.verdict, found.reason, found.cases) == (RuleVerdict.NOT_APPLICABLE, reason, [])

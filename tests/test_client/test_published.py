@@ -23,12 +23,12 @@ FIGURES = [(table.name, row) for table in TABLES.values() for row in table.figur
 BATCH = TABLES["illusion-batch"].figures
 
 
-def rows_of(name: str, **wanted: object) -> list[PublishedFigure]:
-    return [row for row in TABLES[name].figures if all(getattr(row, key) == value for key, value in wanted.items())]
+def rows_of(name: str, **conditions: object) -> list[PublishedFigure]:
+    return [row for row in TABLES[name].figures if all(getattr(row, key) == value for key, value in conditions.items())]
 
 
-def alike(row: PublishedFigure) -> CellConditions:
-    """A cell that was measured exactly as the row was."""
+def cell_like(row: PublishedFigure) -> CellConditions:
+    """Return a cell measured under exactly the row's conditions."""
     return CellConditions(
         model=row.model,
         engine=row.engine,
@@ -41,7 +41,7 @@ def alike(row: PublishedFigure) -> CellConditions:
     )
 
 
-def test_every_table_has_its_source_how_it_was_read_and_rows_that_can_be() -> None:
+def test_every_table_has_a_source_and_plausible_rows() -> None:
     for table in TABLES.values():
         assert table.source
         assert table.read
@@ -66,20 +66,20 @@ def test_figures_have_their_published_conditions(table: str, where: dict[str, ob
     assert [row.value for row in rows_of(table, **where)] == [value]
 
 
-def test_figure_1_is_whole() -> None:
-    """Three targets, four prompt sets, four batches; n-gram on InstructCoder with two lengths."""
+def test_figure_1_is_complete() -> None:
+    """It has three targets, four prompt sets and four batches; n-gram on InstructCoder has two lengths."""
     assert len(BATCH) == 3 * 4 * (4 * 3 + 1)
     assert len(BATCH) == len({(row.model, row.method, row.draft_tokens, row.dataset, row.batch) for row in BATCH})
 
 
 @given(st.sampled_from([row for row in BATCH if row.draft_tokens]))
-def test_nothing_differs_from_what_was_measured_alike(row: PublishedFigure) -> None:
-    here = alike(row)
-    assert (distance(here, row), condition_differences(here, row)) == (0.0, [])
-    assert min(BATCH, key=lambda other: (distance(here, other), other is not row)) is row
+def test_cell_with_a_rows_conditions_has_no_differences(row: PublishedFigure) -> None:
+    conditions = cell_like(row)
+    assert (distance(conditions, row), condition_differences(conditions, row)) == (0.0, [])
+    assert min(BATCH, key=lambda other: (distance(conditions, other), other is not row)) is row
 
 
-def test_the_nearest_row_of_each_table_is_reported_with_all_differences() -> None:
+def test_nearest_row_of_each_table_is_reported_with_all_differences() -> None:
     plan = plan_of(model={"name": "meta-llama/Llama-3.1-8B-Instruct"})
     cells = Given("none", 8), Given("ngram", 8, gain=1.5, acceptance=0.5), Given("eagle3", 8, gain=1.6, valid=False)
     found = compare_published(plan, summary_of(*cells), "here", tables_named("illusion-batch"))
@@ -87,14 +87,14 @@ def test_the_nearest_row_of_each_table_is_reported_with_all_differences() -> Non
     assert (row.published.model, row.published.method, row.published.batch) == ("Llama-3.1-8B", "ngram", 16)
     assert row.published.draft_tokens == 3
     assert row.ratio == pytest.approx(1.5 / row.published.value)
-    told = {str(each) for each in row.differences}
-    assert {"batch 16 → 8", "hardware 1 x H100 80GB → unknown"} <= told
-    assert not any(each.startswith(("model", "draft tokens", "temperature")) for each in told)
+    differences = {str(each) for each in row.differences}
+    assert {"batch 16 → 8", "hardware 1 x H100 80GB → unknown"} <= differences
+    assert not any(each.startswith(("model", "draft tokens", "temperature")) for each in differences)
     assert found.unmatched[-1].startswith("eagle3 on chat at 8: invalid")
     assert "neither a pass nor a fail" in found.limits[0]
 
 
-def test_a_caution_of_a_table_is_printed_with_it() -> None:
+def test_caution_of_a_table_is_printed_with_it() -> None:
     cells = Given("none"), Given("eagle3", gain=1.6, acceptance=0.7)
     found = compare_published(plan_of(), summary_of(*cells, simulated=True, doubts=["X"]), "here", tables_named("all"))
     assert any("contradicts itself" in limit for limit in found.limits)
@@ -102,7 +102,7 @@ def test_a_caution_of_a_table_is_printed_with_it() -> None:
     assert {row.table for row in found.rows} >= {"illusion-batch", "speed-bench", "production-benchmark"}
 
 
-def test_from_too_few_repeats_a_speed_up_is_shown_without_its_interval() -> None:
+def test_speedup_from_too_few_repeats_has_no_interval() -> None:
     found = compare_published(
         plan_of(), summary_of(Given("ngram", gain=1.5, repeats=2)), "here", tables_named("illusion-batch")
     )
@@ -119,10 +119,10 @@ def test_from_too_few_repeats_a_speed_up_is_shown_without_its_interval() -> None
         ("DeepSeek-R1", None),
     ],
 )
-def test_a_models_size_is_read_from_its_name(name: str, size: float | None) -> None:
+def test_model_size_is_read_from_the_name(name: str, size: float | None) -> None:
     assert size_b(name) == size
 
 
-def test_an_unknown_table_is_rejected_with_the_known_ones() -> None:
+def test_unknown_table_is_rejected_with_the_known_ones() -> None:
     with pytest.raises(InvalidSpec, match=r"'mine' is not a table .*illusion-batch.*all, list"):
         tables_named("mine")

@@ -17,7 +17,7 @@ def column(rows: list[Row]) -> pd.Series:
     return to_ragged([None if row is None else np.array(row).reshape(-1, 2).T for row in rows], np.float32)
 
 
-def back(series: pd.Series) -> list[Row]:
+def restored(series: pd.Series) -> list[Row]:
     return [
         None if each is None else [(int(value), int(often)) for value, often in each.T]
         for each in RaggedColumn.of(series, 2).arrays()
@@ -26,7 +26,7 @@ def back(series: pd.Series) -> list[Row]:
 
 @given(ROWS)
 def test_arrays_are_restored_and_missing_is_not_empty(rows: list[Row]) -> None:
-    assert back(column(rows)) == rows
+    assert restored(column(rows)) == rows
     assert column(rows).isna().tolist() == [row is None for row in rows]
 
 
@@ -39,9 +39,9 @@ def test_ragged_columns_can_be_concatenated_filtered_sorted_and_grouped(
     together = pd.concat([column(first), column(second)], ignore_index=True)
     table = pd.DataFrame({"lists": together, "order": np.argsort(order), "odd": np.arange(len(rows)) % 2})
     odd = table[(table["odd"] == 1).to_numpy(bool)].reset_index(drop=True)
-    assert back(odd["lists"]) == rows[1::2]
-    assert back(table.sort_values("order")["lists"]) == [rows[index] for index in order]
-    assert {key: back(part["lists"]) for key, part in table.groupby("odd")} == {
+    assert restored(odd["lists"]) == rows[1::2]
+    assert restored(table.sort_values("order")["lists"]) == [rows[index] for index in order]
+    assert {key: restored(part["lists"]) for key, part in table.groupby("odd")} == {
         key: rows[key::2] for key in (0, 1) if rows[key::2]
     }
 

@@ -1,4 +1,4 @@
-"""What figures hold for stands with every result: each thing to look at once, with what it was here, or a dash."""
+"""The applicability table: the conditions under which figures hold, with this run's value or a dash."""
 
 from __future__ import annotations
 
@@ -25,36 +25,36 @@ CHECKLIST = ["Workload", "Batch", "Output length", "Acceptance", "Memory", "Engi
 TRANSFER = ["Language", "Sampling", "Model", "Quantisation", "Hardware"]
 
 
-def here(world: SyntheticRun, lies: Corruptions) -> dict[str, str]:
-    return {row[0]: row[1] for row in applicability_table(world.plan, run_of_world(world, lies)).rows}
+def applicability_values(world: SyntheticRun, corruptions: Corruptions) -> dict[str, str]:
+    return {row[0]: row[1] for row in applicability_table(world.plan, run_of_world(world, corruptions)).rows}
 
 
-def test_the_checklist_of_six_comes_first_and_what_does_not_carry_over_is_named() -> None:
+def test_table_lists_six_checklist_rows_and_then_transfer_conditions() -> None:
     sheet = applicability_table(WORLD.plan, run_of_world(WORLD))
     assert [row[0] for row in sheet.rows] == [*CHECKLIST, *TRANSFER]
     assert all(len(row) == len(APPLICABILITY_COLUMNS) and all(row) for row in sheet.rows)
 
 
-def test_what_was_told_stands_there() -> None:
-    told = here(WORLD, Corruptions(launches=SEEN))
-    assert told["Batch"] == "concurrency 1, 2"
-    assert (told["Language"], told["Quantisation"], told["Hardware"]) == ("de, ko", "bfloat16, fp8", "4 × H100")
-    assert told["Engine"].endswith(" 0.33.0")
-    assert told["Acceptance"].startswith("ngram ")
-    assert f"at most {WORLD.tokens[1]}" in told["Output length"]
+def test_known_conditions_are_shown() -> None:
+    values = applicability_values(WORLD, Corruptions(launches=SEEN))
+    assert values["Batch"] == "concurrency 1, 2"
+    assert (values["Language"], values["Quantisation"], values["Hardware"]) == ("de, ko", "bfloat16, fp8", "4 × H100")
+    assert values["Engine"].endswith(" 0.33.0")
+    assert values["Acceptance"].startswith("ngram ")
+    assert f"at most {WORLD.tokens[1]}" in values["Output length"]
 
 
 @pytest.mark.parametrize("name", ["Memory", "Quantisation", "Hardware"])
-def test_what_nobody_told_is_a_dash(name: str) -> None:
-    assert here(WORLD, Corruptions())[name] == DASH
+def test_unknown_condition_is_a_dash(name: str) -> None:
+    assert applicability_values(WORLD, Corruptions())[name] == DASH
 
 
-def test_what_a_drafter_takes_of_the_memory_is_told() -> None:
+def test_memory_row_shows_the_kv_cache_share_a_drafter_takes() -> None:
     seen = (observed_launch("none", 0, kv_cache_tokens=1000), observed_launch("ngram", 1, kv_cache_tokens=750))
-    assert here(WORLD, Corruptions(launches=seen))["Memory"] == "ngram takes 25.0% of the KV cache"
+    assert applicability_values(WORLD, Corruptions(launches=seen))["Memory"] == "ngram takes 25.0% of the KV cache"
 
 
-def test_it_stands_on_the_page_in_markdown_and_in_a_line_of_the_terminal() -> None:
+def test_applicability_is_in_html_markdown_and_terminal_output() -> None:
     plan, summary = WORLD.plan, run_of_world(WORLD, Corruptions(launches=SEEN))
     assert page_topics(plan, summary)[-1].title == APPLICABILITY_TITLE
     assert f"## {APPLICABILITY_TITLE}" in markdown(plan, summary)

@@ -1,4 +1,4 @@
-"""`specbench analyze breakdown`: what its tables hold, and what it says where there is nothing to show."""
+"""`specbench analyze breakdown`: contents of its tables, and messages for missing dimensions."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ UID = "0190a000-0000-7000-8000-000000000000"
 
 @cache
 def summary() -> RunSummary:
-    """Of the world."""
+    """Return the summary of the synthetic run."""
     return run_of_world(WORLD)
 
 
 @pytest.fixture
 def stored(tmp_path: Path) -> Path:
-    """A results folder with the world's answer and nothing else: no records are asked for."""
+    """A results folder with only plan and summary, because no records are needed."""
     root = tmp_path / run_root("local", "small", UID)
     root.mkdir(parents=True)
     (root / "plan.json").write_text(WORLD.plan.to_json())
@@ -40,7 +40,7 @@ def stored(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_every_dimension_has_a_table_with_a_row_for_each_class_of_each_cell() -> None:
+def test_every_dimension_has_a_row_per_class_and_cell() -> None:
     tables = dict(zip(DIMENSIONS, slices_dimensions(summary()), strict=True))
     baseline, ngram = (cell.breakdown for cell in summary().cells)
     assert baseline is not None
@@ -53,23 +53,23 @@ def test_every_dimension_has_a_table_with_a_row_for_each_class_of_each_cell() ->
     assert all(len(row) == len(table.table.columns) for table in tables.values() for row in table.table.rows)
 
 
-def test_a_row_has_the_sample_and_the_interval_of_its_class() -> None:
+def test_row_has_the_sample_size_and_the_interval_of_its_class() -> None:
     (table,) = slices_dimensions(summary(), ["position"])
     ngram = summary().cells[1].breakdown
     assert ngram is not None
     first = ngram.by_position[0]
     figure = first.figures["acceptance_length_emitted_pooled"]
     assert figure.interval is not None
-    shown = f"{figure.value:.2f} [{figure.interval.low:.2f}, {figure.interval.high:.2f}]"
-    assert table.table.rows[0] == ("ngram", "chat", "1", "1–15", f"{first.steps:,}", "120", "20", shown)
+    expected = f"{figure.value:.2f} [{figure.interval.low:.2f}, {figure.interval.high:.2f}]"
+    assert table.table.rows[0] == ("ngram", "chat", "1", "1–15", f"{first.steps:,}", "120", "20", expected)
 
 
-def test_rows_of_a_cell_that_a_check_made_invalid_say_so() -> None:
+def test_rows_of_an_invalid_cell_are_marked() -> None:
     tables = slices_dimensions(invalid(summary()))
     assert {row[2] for table in tables for row in table.table.rows} == {"1 invalid"}
 
 
-def test_why_a_dimension_is_missing_is_told_once_for_the_cells_that_lack_it() -> None:
+def test_missing_dimension_is_explained_once_for_its_cells() -> None:
     position, part = slices_dimensions(summary(), ["position", "part"])
     assert [line.split(":")[0] for line in position.missing] == ["Missing for none at 1"]
     assert [line.split(":")[0] for line in part.missing] == ["Missing for none at 1", "Missing for ngram at 1"]
@@ -78,7 +78,7 @@ def test_why_a_dimension_is_missing_is_told_once_for_the_cells_that_lack_it() ->
     assert [line.split(":")[0] for line in length.missing] == ["Classes"]
 
 
-def test_markdown_says_that_simulated_numbers_are_no_measurement() -> None:
+def test_simulated_results_are_marked_in_markdown() -> None:
     simulated = summary().model_copy(update={"simulated": True})
     assert "not a measurement" in slices_markdown(simulated, ["turn"])
     text = slices_markdown(summary())
@@ -86,13 +86,15 @@ def test_markdown_says_that_simulated_numbers_are_no_measurement() -> None:
     assert [f"## {title}" in text for title in DIMENSIONS.values()] == [True] * len(DIMENSIONS)
 
 
-def test_the_command_shows_what_is_asked_for(stored: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_breakdown_command_shows_the_requested_dimension_and_arm(
+    stored: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert exit_code(["analyze", "breakdown", str(stored), "--by", "turn", "--arm", "ngram"]) == Exit.OK
-    told = capsys.readouterr().out
-    assert "Requests by turn" in told
-    assert "turn 2" in told
-    assert "none" not in told
-    assert "position" not in told
+    printed = capsys.readouterr().out
+    assert "Requests by turn" in printed
+    assert "turn 2" in printed
+    assert "none" not in printed
+    assert "position" not in printed
     assert exit_code(["analyze", "breakdown", str(stored), "--output", "json"]) == Exit.OK
     document = json.loads(capsys.readouterr().out)
     assert [cell["arm"] for cell in document["cells"]] == ["none", "ngram"]
@@ -101,7 +103,7 @@ def test_the_command_shows_what_is_asked_for(stored: Path, capsys: pytest.Captur
     assert capsys.readouterr().out.startswith("# ")
 
 
-def test_an_arm_that_is_not_there_and_an_answer_without_slices_are_named(
+def test_unknown_arm_and_summary_without_breakdown_are_rejected(
     stored: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert exit_code(["analyze", "breakdown", str(stored), "--arm", "eagle"]) == Exit.BAD_INPUT
@@ -111,13 +113,13 @@ def test_an_arm_that_is_not_there_and_an_answer_without_slices_are_named(
     for cell in older["cells"]:
         del cell["breakdown"]
     kept.write_text(json.dumps(older))
-    assert RunSummary.from_json(kept.read_text()).cells[1].breakdown == Breakdown(), "such a summary is read"
+    assert RunSummary.from_json(kept.read_text()).cells[1].breakdown == Breakdown(), "older summaries are readable"
     assert exit_code(["analyze", "breakdown", str(stored)]) == Exit.BAD_INPUT
     assert "--recompute" in capsys.readouterr().err
     kept.write_text("{}")
     assert exit_code(["analyze", "breakdown", str(stored)]) == Exit.BAD_INPUT
 
 
-def test_tables_of_a_run_without_targets_have_no_column_of_goodput() -> None:
+def test_tables_without_slo_targets_have_no_goodput_column() -> None:
     assert "Goodput" not in markdown(WORLD.plan, summary())
     assert "slo_goodput" not in csv(summary())

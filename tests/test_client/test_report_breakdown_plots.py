@@ -1,4 +1,4 @@
-"""Plots of what only some summaries tell: crossovers, slices by place and length, the spread over requests."""
+"""Plots of data that only some summaries contain: crossovers, breakdowns, and the spread over requests."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ WORLD = SyntheticRun(prompts=16, concurrency=(1, 2), drafters=("ngram", "suffix"
 
 
 def figure(value: float | None) -> Figure:
-    """A figure without an interval."""
+    """Return a figure without an interval."""
     return Figure(value=value, unit="tokens/step", definition="Tokens a step", n=3, source="client")
 
 
 def sliced(label: str, length: float | None) -> BreakdownSlice:
-    """A class of steps with one figure."""
+    """Return a class of steps with one figure."""
     figures = {StatusFigure.ACCEPTANCE_LENGTH: figure(length)}
     return BreakdownSlice(label=label, steps=9, requests=3, prompts=3, figures=dict(figures))
 
 
 def crossing(arm: str, at: float | None, *bounds: float | None) -> ArmCrossover:
-    """Where an arm's speed-up is 1."""
+    """Return the crossover of an arm."""
     interval = CrossoverInterval(low=bounds[0], high=bounds[1], method="m") if bounds else None
     kind = CrossoverKind.NOT_REACHED if at is None else CrossoverKind.REACHED
     found = Crossover(axis="concurrency", kind=kind, at=figure(at), interval=interval, message="m")
@@ -60,12 +60,12 @@ SPREAD = RequestDistribution(
 
 @cache
 def summary() -> RunSummary:
-    """A run."""
+    """Return the summary of the synthetic run."""
     return run_of_world(WORLD)
 
 
 def data_of(panel: Panel) -> Any:
-    """The plain numbers that a panel is drawn from."""
+    """Return the data a panel is drawn from."""
     assert isinstance(panel.draw, partial)
     return panel.draw.keywords["data"]
 
@@ -79,9 +79,7 @@ def data_of(panel: Panel) -> Any:
         ((None, 1.2, None), []),
     ],
 )
-def test_a_crossover_is_marked_where_there_is_one(
-    crossover: tuple[float | None, ...], marks: list[tuple[float, ...]]
-) -> None:
+def test_crossover_is_marked_if_reached(crossover: tuple[float | None, ...], marks: list[tuple[float, ...]]) -> None:
     drawn = speedup(summary(), [crossing("ngram", *crossover), crossing("another", *crossover)])
     assert drawn is not None
     data = data_of(drawn.panels[0])
@@ -90,7 +88,7 @@ def test_a_crossover_is_marked_where_there_is_one(
     assert all(each.style == data.series[0].style for each in data.crossings)
 
 
-def test_slices_by_place_are_a_line_an_arm_with_a_gap_where_an_arm_has_none() -> None:
+def test_position_classes_are_one_line_per_arm_with_gaps() -> None:
     slices = {
         "ngram": [sliced("0–63", 1.4), sliced("64–127", 1.2)],
         "suffix": [sliced("0–63", 1.8), sliced("128–255", None)],
@@ -108,11 +106,11 @@ def test_slices_by_place_are_a_line_an_arm_with_a_gap_where_an_arm_has_none() ->
     assert drawn.caption.startswith("Tokens a step. n 3.")
 
 
-def test_slices_of_one_class_alone_are_not_drawn() -> None:
+def test_single_class_is_not_drawn() -> None:
     assert by_place(summary(), lambda _: [sliced("0–255", 1.4)], "prompt and output so far, tokens") is None
 
 
-def test_answers_of_several_lengths_are_lines_and_an_arm_is_a_panel() -> None:
+def test_answer_lengths_are_lines_in_one_panel_per_arm() -> None:
     groups = [
         LengthClass(whole=sliced(f"{at}", 2.0), by_position=[sliced("0–63", 2.0 + at), sliced("64–127", 1.0 + at)])
         for at in range(8)
@@ -125,7 +123,7 @@ def test_answers_of_several_lengths_are_lines_and_an_arm_is_a_panel() -> None:
     assert [each.value for each in data_of(panel).series[1].readings] == [3.0, 2.0]
 
 
-def test_a_box_shows_quartiles_and_the_outer_deciles() -> None:
+def test_box_shows_quartiles_and_outer_deciles() -> None:
     drawn = by_request(summary(), lambda cell: SPREAD if cell.arm == "suffix" else None)
     assert drawn is not None
     (row,) = data_of(drawn.panels[0]).rows
@@ -134,11 +132,11 @@ def test_a_box_shows_quartiles_and_the_outer_deciles() -> None:
 
 
 def nothing(_: Cell) -> list[BreakdownSlice]:
-    """Of a cell that tells no slices."""
+    """Return no slices for any cell."""
     return []
 
 
-def test_what_no_cell_tells_is_not_drawn() -> None:
+def test_breakdowns_without_data_are_not_drawn() -> None:
     assert by_place(summary(), nothing, "x") is None
     assert by_place(summary(), lambda _: [sliced("0–63", None)], "x") is None
     assert by_length(summary(), lambda _: [LengthClass(whole=sliced("0", 1.0))], "x") is None
@@ -146,9 +144,7 @@ def test_what_no_cell_tells_is_not_drawn() -> None:
 
 
 @pytest.mark.parametrize(("share", "drawn_arms"), [(0.4, ["suffix"]), (0.97, ["ngram", "suffix"])])
-def test_an_arm_of_which_only_some_requests_can_be_placed_is_left_out_or_says_so(
-    share: float, drawn_arms: list[str]
-) -> None:
+def test_arm_with_unlocated_requests_is_left_out_or_noted(share: float, drawn_arms: list[str]) -> None:
     found = [sliced("0–63", 1.0), sliced("64–127", 1.0)]
     placed = {"ngram": share, "suffix": 1.0}
     cells = [

@@ -1,4 +1,4 @@
-"""The comment of a pull request: verdict first, one screen, never too long, and no Markdown of others in it."""
+"""The pull-request comment: verdict first, one screen, limited length, and escaped Markdown."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ from specbench_testing.gate_reports import gate_report, side
 INTERVAL = FigureInterval(low=0.806, high=0.875, method="m")
 
 
-def compared(**changes: Any) -> ComparedFigure:
-    told: dict[str, Any] = {
+def compared_figure(**changes: Any) -> ComparedFigure:
+    fields: dict[str, Any] = {
         "arm": "ngram",
         "workload": "chat",
         "load": "1",
@@ -48,26 +48,26 @@ def compared(**changes: Any) -> ComparedFigure:
         "conclusion": ChangeConclusion.WORSE,
         "repeats": (3, 3),
     }
-    return ComparedFigure(**{**told, **changes})
+    return ComparedFigure(**{**fields, **changes})
 
 
-def trial_of(**changes: Any) -> GateTest:
-    told: dict[str, Any] = {
-        "compared": compared(),
+def gate_test(**changes: Any) -> GateTest:
+    fields: dict[str, Any] = {
+        "compared": compared_figure(),
         "max_regression_percent": 5,
         "limit": 1.05,
         "low": 0.806,
         "high": 0.875,
         "verdict": GateTestOutcome.FAILED,
     }
-    return GateTest(**{**told, **changes})
+    return GateTest(**{**fields, **changes})
 
 
 def report_of(reason: GateReason = GateReason.REGRESSED, **changes: Any) -> GateReport:
-    return gate_report(reason).model_copy(update={"tests": [trial_of()], **changes})
+    return gate_report(reason).model_copy(update={"tests": [gate_test()], **changes})
 
 
-def lacking(count: int = 1, message: str = "the later result does not have it") -> list[ComparisonGap]:
+def gaps(count: int = 1, message: str = "the later result does not have it") -> list[ComparisonGap]:
     return [
         ComparisonGap(
             arm=f"a{row}", workload="chat", load="1", reason=ComparisonGapReason.MISSING_AFTER, message=message
@@ -76,9 +76,9 @@ def lacking(count: int = 1, message: str = "the later result does not have it") 
     ]
 
 
-def test_a_comment_says_the_verdict_first_then_the_cells_then_what_differs() -> None:
+def test_comment_starts_with_the_verdict_then_tests_then_differences() -> None:
     gpu = Difference(name="GPU", before="H100", after="H200")
-    text = gate_markdown(report_of(message="1 of 1 tests", differences=[gpu], uncompared=lacking()))
+    text = gate_markdown(report_of(message="1 of 1 tests", differences=[gpu], uncompared=gaps()))
     lines = text.splitlines()
     assert lines[0] == "### ❌ specbench: Gate failed"
     assert lines[2] == "1 of 1 tests"
@@ -98,38 +98,40 @@ def test_a_comment_says_the_verdict_first_then_the_cells_then_what_differs() -> 
         (GateReason.NOT_COMPARABLE, "❌ specbench: Gate not passed: NotComparable"),
     ],
 )
-def test_the_head_says_passed_only_of_what_passed(reason: GateReason, head: str) -> None:
+def test_comment_title_shows_the_gates_reason(reason: GateReason, head: str) -> None:
     assert gate_markdown(report_of(reason)).splitlines()[0] == f"### {head}"
 
 
-def test_an_inconclusive_gate_that_passes_says_that_it_was_let_pass() -> None:
+def test_allowed_inconclusive_gate_is_marked_as_such() -> None:
     text = gate_markdown(report_of(GateReason.INCONCLUSIVE, passed=True))
     assert text.startswith("### ✅ specbench: Gate passed (inconclusive, which this gate lets pass)")
 
 
-def test_more_is_better_turns_the_limit_round_and_a_missing_bound_says_why() -> None:
-    speed = compared(metric="speedup", unit="ratio", more_is_better=True, conclusion=ChangeConclusion.NO_INTERVAL)
-    text = gate_markdown(report_of(tests=[trial_of(compared=speed, limit=0.95, low=None, high=None)]))
+def test_limit_is_inverted_for_more_is_better_and_missing_interval_is_marked() -> None:
+    speed = compared_figure(
+        metric="speedup", unit="ratio", more_is_better=True, conclusion=ChangeConclusion.NO_INTERVAL
+    )
+    text = gate_markdown(report_of(tests=[gate_test(compared=speed, limit=0.95, low=None, high=None)]))
     assert "| speedup | 5.69 | 6.87 | 0.840 (no interval) | ≥ 0.950 |" in text
 
 
-def test_a_comment_of_many_cells_shows_one_screen_and_counts_the_others() -> None:
-    text = gate_markdown(report_of(tests=[trial_of()] * (ROWS_MAX + 7), uncompared=lacking(30)))
+def test_comment_of_many_tests_is_limited_and_counts_the_others() -> None:
+    text = gate_markdown(report_of(tests=[gate_test()] * (ROWS_MAX + 7), uncompared=gaps(30)))
     assert text.count("| ❌ Failed |") == ROWS_MAX
     assert "… and 7 more tests, in gate.json" in text
     assert "… and 18 more that were not compared, in gate.json" in text
 
 
 @pytest.mark.parametrize("long", [{"message": "x" * 200_000}, {"limits": ["y" * 200_000]}])
-def test_a_comment_is_never_longer_than_it_may_be(long: dict[str, Any]) -> None:
-    text = gate_markdown(report_of(**long, uncompared=lacking(30, "z" * 100_000)))
+def test_comment_is_never_longer_than_the_limit(long: dict[str, Any]) -> None:
+    text = gate_markdown(report_of(**long, uncompared=gaps(30, "z" * 100_000)))
     assert len(text) <= LENGTH_MAX
     assert text.startswith("### ❌")
 
 
-def test_names_and_messages_are_no_markdown_and_call_nobody() -> None:
+def test_names_and_messages_are_escaped_in_markdown() -> None:
     evil = "a|b\n\n# <script>@team `x` [l](u)*"
-    text = gate_markdown(report_of(tests=[trial_of(compared=compared(arm=evil))], message=evil))
+    text = gate_markdown(report_of(tests=[gate_test(compared=compared_figure(arm=evil))], message=evil))
     row = next(line for line in text.splitlines() if "Failed |" in line)
     assert row.count(" | ") == 8
     assert "<script>" not in text
@@ -137,7 +139,7 @@ def test_names_and_messages_are_no_markdown_and_call_nobody() -> None:
     assert "\\[l\\](u)" in text
 
 
-def test_a_simulation_is_never_taken_for_a_measurement() -> None:
+def test_simulated_results_are_marked_in_every_output() -> None:
     simulated = side("pr", "results/pr").model_copy(update={"simulated": True})
     for text in (gate_markdown(report_of(after=simulated)), comparison_markdown(comparison_of(after=simulated))):
         assert text.splitlines()[2] == "> **Simulated. These numbers are not a measurement of any engine.**"
@@ -147,35 +149,35 @@ def test_a_simulation_is_never_taken_for_a_measurement() -> None:
     assert console.file.getvalue().count("(simulated, not a measurement)") == 2  # type: ignore[attr-defined]
 
 
-def test_a_link_is_given_where_there_is_one() -> None:
+def test_report_url_is_linked() -> None:
     assert "[Report](https://ci/report.html)" in gate_markdown(report_of(), "https://ci/report.html")
 
 
 def comparison_of(**changes: Any) -> Comparison:
-    told: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "created": "2026-01-02T03:04:05Z",
         "before": side("main", "results/main"),
         "after": side("pr", "results/pr"),
-        "cells": [compared()],
+        "cells": [compared_figure()],
     }
-    return Comparison(**{**told, **changes})
+    return Comparison(**{**fields, **changes})
 
 
-def test_two_results_are_shown_with_before_after_ratio_and_what_can_be_said() -> None:
+def test_comparison_shows_before_after_ratio_and_conclusion() -> None:
     text = comparison_markdown(comparison_of())
     assert "### specbench: main → pr" in text
     assert "| ngram | chat | 1 | tpot | 5.69 ms | 6.87 ms | 0.840 [0.806, 0.875] | worse |" in text
 
 
-def test_a_terminal_shows_the_same() -> None:
+def test_terminal_tables_show_the_same_content() -> None:
     console = Console(file=io.StringIO(), width=160)
     for sheet in (gate_table(report_of()), comparison_table(comparison_of())):
         console.print(rich_table(sheet, console.width))
-    told = console.file.getvalue()  # type: ignore[attr-defined]
+    printed = console.file.getvalue()  # type: ignore[attr-defined]
     for word in ("Gate failed", "❌ Failed", "≤ 1.050", "main → pr", "0.840 [0.806, 0.875]", "worse"):
-        assert word in told
+        assert word in printed
     gpu = Difference(name="GPU", before="H100", after="H200")
-    assert comparison_notes([gpu], lacking()) == [
+    assert comparison_notes([gpu], gaps()) == [
         "differs: GPU H100 → H200",
         "not compared: a0 on chat at 1: the later result does not have it",
     ]

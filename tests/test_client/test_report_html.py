@@ -1,4 +1,4 @@
-"""report.html is one file that says first what was found, and fetches nothing."""
+"""report.html is one self-contained file that starts with the result."""
 
 from __future__ import annotations
 
@@ -24,38 +24,38 @@ pytestmark = pytest.mark.usefixtures("few_resamples")
 
 WORLD = SyntheticRun(prompts=16, concurrency=(1, 2), drafters=("ngram", "suffix"))
 SMALL = SyntheticRun(prompts=16)
-"""Of what is said of a run as a whole."""
+"""Used for tests of the report as a whole."""
 OPEN_WORLD = SyntheticRun(prompts=20, rate=(4, 0.5), repeats=1)
 VOID = ("meta", "br", "wbr", "path", "use", "rect", "link")
 
 
 @cache
 def plain() -> RunSummary:
-    """An ordinary run."""
+    """Return the summary of an ordinary run."""
     return run_of_world(WORLD)
 
 
 @cache
 def simulated() -> RunSummary:
-    """One of the simulator."""
+    """Return the summary of a simulated run."""
     return run_of_world(SMALL, Corruptions(simulated=True))
 
 
 @cache
 def opened() -> RunSummary:
-    """One of open loops."""
+    """Return the summary of an open-loop run."""
     return run_of_world(OPEN_WORLD)
 
 
 @cache
 def nothing() -> RunSummary:
-    """One of which nothing was measured."""
+    """Return the summary of a run without measurements."""
     return run_of_world(WORLD, Corruptions(measured=lambda _: False))
 
 
 @cache
 def bare() -> RunSummary:
-    """One whose engine tells nothing of its drafting."""
+    """Return the summary of a run whose engine reports nothing about drafting."""
     return run_of_world(
         SMALL,
         Corruptions(
@@ -69,20 +69,20 @@ def bare() -> RunSummary:
 
 @cache
 def plots_of(made: Callable[[], RunSummary]) -> list[Plot]:
-    """Its plots, which take a second to draw."""
+    """Return the summary's plots, cached because drawing takes a second."""
     return svgs(made())
 
 
 @cache
 def page_of(made: Callable[[], RunSummary]) -> str:
-    """Its page with its plots; that a page draws them itself, `test_the_same_summary_gives_the_same_page` shows."""
+    """Return the page with cached plots; `test_same_summary_gives_the_same_page` draws them uncached."""
     with pytest.MonkeyPatch.context() as drawn:
         drawn.setattr(html, "svgs", lambda _: plots_of(made))
         return render_html(WORLD.plan, made())
 
 
-class Nesting(HTMLParser):
-    """Every element that is opened is closed, and nothing is fetched."""
+class PageChecker(HTMLParser):
+    """Check that every opened element is closed, and collect the links that would be fetched."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -103,15 +103,15 @@ class Nesting(HTMLParser):
 
 
 @pytest.mark.parametrize("made", [plain, simulated, opened, nothing, bare])
-def test_the_page_is_whole_and_self_contained(made: Callable[[], RunSummary]) -> None:
-    page = Nesting()
+def test_page_is_well_formed_and_self_contained(made: Callable[[], RunSummary]) -> None:
+    page = PageChecker()
     page.feed(page_of(made))
     page.close()
     assert page.open == []
     assert all(link.startswith("#") for link in page.fetched)
 
 
-def test_the_steady_window_of_every_point_is_on_the_page() -> None:
+def test_page_lists_the_steady_window_of_every_point() -> None:
     text = page_of(plain)
     section = text[text.index("Steady windows</h2>") : text.index("Definitions</h2>")]
     assert section.count("<tr><td>") == len(WORLD.plan.points)
@@ -122,7 +122,7 @@ def test_the_steady_window_of_every_point_is_on_the_page() -> None:
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_an_endpoint_that_ran_already_is_told_by_its_address_and_its_drafter_is_not_known() -> None:
+def test_external_endpoint_is_shown_by_address_with_an_unknown_drafter() -> None:
     engine = Engine(kind=EngineKind.EXTERNAL, endpoint="http://engine:8000", dialect=DialectName.VLLM)
     world = SyntheticRun(prompts=20, drafters=(), repeats=1)
     text = render_html(world.plan.model_copy(update={"engine": engine}), run_of_world(world))
@@ -133,22 +133,22 @@ def test_an_endpoint_that_ran_already_is_told_by_its_address_and_its_drafter_is_
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_a_category_of_an_invalid_cell_is_marked_as_such() -> None:
+def test_categories_of_an_invalid_cell_are_marked_invalid() -> None:
     text = render_html(WORLD.plan, invalid(plain()))
     section = text[text.index("Results by category</h2>") : text.index("Configuration</h2>")]
     assert section.count('<tr class="invalid"><td>') == section.count("] invalid</td>") > 0
-    honest = page_of(plain)
-    assert "invalid" not in honest[honest.index("Results by category</h2>") : honest.index("Configuration</h2>")]
+    page = page_of(plain)
+    assert "invalid" not in page[page.index("Results by category</h2>") : page.index("Configuration</h2>")]
 
 
-def test_there_is_no_script_and_no_style_from_elsewhere() -> None:
+def test_page_has_no_script_and_no_external_style() -> None:
     text = page_of(plain)
     assert "<script" not in text
     assert "@import" not in text
     assert not re.search(r"url\((?!#)", text)
 
 
-def test_the_first_screen_is_the_headline_the_next_step_the_speed_ups_and_the_table() -> None:
+def test_page_starts_with_headline_next_step_speedups_and_table() -> None:
     text = page_of(plain)
     body = text[text.index("<body>") :]
     order = [plain().headline, "Next:", "<svg", "<table>", '<details class="section"']
@@ -158,7 +158,7 @@ def test_the_first_screen_is_the_headline_the_next_step_the_speed_ups_and_the_ta
     assert SECTIONS[0].title in body[: body.index("<table>")]
 
 
-def test_everything_else_is_folded_under_a_title_but_the_findings_of_an_untrustworthy_run() -> None:
+def test_other_sections_are_collapsed_except_findings_of_an_untrustworthy_run() -> None:
     assert '<details class="section" open>' not in page_of(plain)
     text = page_of(nothing)
     assert text.count('<details class="section" open>') == 1
@@ -166,7 +166,7 @@ def test_everything_else_is_folded_under_a_title_but_the_findings_of_an_untrustw
     assert page_of(plain).count('<details class="section"') == page_of(plain).count("<summary><h2>")
 
 
-def test_it_reads_in_light_and_dark() -> None:
+def test_page_supports_light_and_dark_themes() -> None:
     text = page_of(plain)
     assert "prefers-color-scheme: dark" in text
     assert PAGE.ink not in text
@@ -175,10 +175,10 @@ def test_it_reads_in_light_and_dark() -> None:
     for plot in plots_of(plain):
         for svg in plot.panels:
             dark = re.findall(r"(?:stroke|fill): #(?:000000|ffffff)", svg)
-            assert dark == [], "black or white ink vanishes in one of the two"
+            assert dark == [], "black or white ink is invisible in one of the themes"
 
 
-def test_every_arm_has_its_arguments_and_every_figure_is_named_with_a_link_to_its_definition() -> None:
+def test_page_lists_arguments_of_every_arm_and_names_of_figures() -> None:
     text = page_of(plain)
     for arm in WORLD.plan.arms:
         assert f"<th>Arm {arm.name}</th>" in text
@@ -189,7 +189,7 @@ def test_every_arm_has_its_arguments_and_every_figure_is_named_with_a_link_to_it
 
 
 @pytest.mark.parametrize(
-    ("load", "says"),
+    ("load", "expected"),
     [
         (
             {"concurrency": [8, 1], "requests": 24},
@@ -215,12 +215,12 @@ def test_every_arm_has_its_arguments_and_every_figure_is_named_with_a_link_to_it
         ),
     ],
 )
-def test_the_page_says_how_the_engine_was_driven(load: dict[str, object], says: str) -> None:
-    assert load_text(Load.model_validate(load)).startswith(says)
+def test_page_describes_the_load(load: dict[str, object], expected: str) -> None:
+    assert load_text(Load.model_validate(load)).startswith(expected)
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_the_page_says_what_every_request_held_besides() -> None:
+def test_page_shows_output_options_and_extra_body_escaped() -> None:
     extra = {"spec.workloads[0].output.stream": False, "spec.workloads[0].extraBody": {"top_k": 20, "note": "<b>"}}
     text = render_html(SyntheticRun(prompts=20, edits=extra).plan, plain())
     assert "whole answers (not streamed)" in text
@@ -228,14 +228,14 @@ def test_the_page_says_what_every_request_held_besides() -> None:
     assert "<b>" not in text
 
 
-def test_plots_of_an_open_loop_stand_over_its_rates() -> None:
+def test_open_loop_plots_use_the_rate_as_x_axis() -> None:
     (first,) = plots_of(opened)[0].panels
     assert "conversations a second" in first
     assert "0.5/s" in first
     assert "concurrency" in plots_of(plain)[0].panels[0]
 
 
-def test_a_simulation_has_a_banner_and_its_plots_say_so() -> None:
+def test_simulated_run_has_a_banner_and_marked_plots() -> None:
     text = page_of(simulated)
     assert '<p class="banner">Simulated.' in text
     assert all("simulated, not a measurement" in plot.title for plot in plots_of(simulated))
@@ -243,26 +243,26 @@ def test_a_simulation_has_a_banner_and_its_plots_say_so() -> None:
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_what_engines_say_is_escaped() -> None:
+def test_text_from_engines_is_escaped() -> None:
     nasty = Finding(check="RequestsFailed", severity=Severity.INVALID, message="<script>alert(1)</script>")
     text = render_html(WORLD.plan, plain().model_copy(update={"findings": [nasty]}))
     assert "<script>" not in text
     assert "&lt;script&gt;" in text
 
 
-def test_a_plot_without_data_is_left_out() -> None:
-    told = [section.title for section in SECTIONS if section.title not in SMALL_WORLDS_LACK]
-    assert [plot.title for plot in plots_of(plain)] == told
+def test_plot_without_data_is_left_out() -> None:
+    expected = [section.title for section in SECTIONS if section.title not in SMALL_WORLDS_LACK]
+    assert [plot.title for plot in plots_of(plain)] == expected
     assert plots_of(nothing) == []
     assert not any("Acceptance" in plot.title for plot in plots_of(bare))
 
 
-def test_the_same_summary_gives_the_same_page() -> None:
+def test_same_summary_gives_the_same_page() -> None:
     assert render_html(WORLD.plan, plain()) == page_of(plain)
 
 
 @pytest.mark.parametrize("made", [plain, simulated, nothing])
-def test_the_png_is_a_png(made: Callable[[], RunSummary]) -> None:
+def test_png_is_a_png(made: Callable[[], RunSummary]) -> None:
     summary = made()
     assert png(summary).startswith(b"\x89PNG\r\n")
 
@@ -278,20 +278,20 @@ def test_the_png_is_a_png(made: Callable[[], RunSummary]) -> None:
         ("<b>", ["&lt;b&gt;"]),
     ],
 )
-def test_a_cell_breaks_between_numbers_and_words_and_never_inside_an_interval(text: str, lines: list[str]) -> None:
+def test_cell_breaks_between_numbers_and_words_but_not_inside_an_interval(text: str, lines: list[str]) -> None:
     assert [line.replace("\u00a0", " ") for line in breakable(text).split(" ")] == lines
 
 
-def test_what_is_to_be_typed_stands_as_code_and_is_no_markup() -> None:
+def test_backticks_become_escaped_code_elements() -> None:
     assert coded("say `run --new`, <b>") == "say <code>run --new</code>, &lt;b&gt;"
     assert coded("a lone ` <b>") == "a lone ` &lt;b&gt;"
-    told = "mend it: `specbench run --new`"
-    finding = Finding(check="BaselineInvalid", severity=Severity.INVALID, message=told)
+    message = "mend it: `specbench run --new`"
+    finding = Finding(check="BaselineInvalid", severity=Severity.INVALID, message=message)
     page = render_html(WORLD.plan, plain().model_copy(update={"findings": [finding]}))
     assert "<p>mend it: <code>specbench run --new</code></p>" in page
     assert "`" not in re.sub(r"<(style|svg).*?</\1>", "", page, flags=re.DOTALL)
 
 
-def test_the_png_says_what_hollow_marks_are_where_there_are_any() -> None:
+def test_png_title_explains_hollow_marks_only_when_present() -> None:
     assert png_title(invalid(plain())).endswith("\nHollow: a check made it invalid.")
     assert "Hollow" not in png_title(plain())

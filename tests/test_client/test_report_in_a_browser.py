@@ -1,4 +1,4 @@
-"""report.html in a real headless Chromium: nothing scrolls sideways, overlaps, is faint, folded on paper or fetched."""
+"""report.html in headless Chromium: no sideways scrolling, overlaps, faint text, hidden print content or requests."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ pytestmark = [pytest.mark.skipif(CHROMIUM is None, reason="needs chromium"), pyt
 LOOKS = (Path(__file__).parents[1] / "support/specbench_testing/looks.js").read_text(encoding="utf-8")
 DESK, TELEPHONE = {"width": 1280}, {"width": 400}
 PAPER = {"width": 1039, "media": "print"}
-"""A4 across, without the margins that the page asks for: 275 mm at 96 pixels an inch."""
-WAYS: Mapping[str, dict[str, Any]] = {
+"""A4 landscape without the page's margins: 275 mm at 96 pixels per inch."""
+VIEWS: Mapping[str, dict[str, Any]] = {
     "desk, light": {**DESK, "scheme": "light"},
     "desk, dark": {**DESK, "scheme": "dark"},
     "telephone, light": {**TELEPHONE, "scheme": "light"},
@@ -36,7 +36,7 @@ WAYS: Mapping[str, dict[str, Any]] = {
     "paper": {**PAPER, "scheme": "dark"},
 }
 LONG = "a-drafter-with-a-long-name-of-32"
-"""As long as a name may be."""
+"""The maximum length of a name."""
 WORKLOADS = [{"name": name, "dataset": {"source": "jsonl", "uri": f"{name}.jsonl"}} for name in ("qualitative", "b")]
 WORLDS = {
     "plain": SyntheticRun(prompts=20, concurrency=(1, 2), drafters=("ngram", "suffix")),
@@ -44,7 +44,7 @@ WORLDS = {
         prompts=12,
         drafters=(LONG,),
         categories=("a category whose name is quite as long as that of any drafter may be", None),
-        step_ms={"none": 900.0, LONG: 1700.0},  # latencies of six digits
+        step_ms={"none": 900.0, LONG: 1700.0},  # latencies with six digits
         edits={"spec.workloads": WORKLOADS},
     ),
     "open": SyntheticRun(prompts=20, rate=(4, 0.5), repeats=1),
@@ -54,16 +54,16 @@ WORLDS = {
 
 @dataclass(frozen=True)
 class Seen:
-    """What was seen of one page: by way of looking, and of all of them together."""
+    """Observations of one page: per view, and over all views."""
 
-    ways: Mapping[str, dict[str, Any]]
-    asked: list[str]
-    complained: list[str]
+    views: Mapping[str, dict[str, Any]]
+    requests: list[str]
+    console_messages: list[str]
     paper: bytes
 
 
 def summaries() -> dict[str, tuple[SyntheticRun, RunSummary]]:
-    """Runs of every shape."""
+    """Return runs of every shape."""
     plain, summary = WORLDS["plain"], run_of_world(WORLDS["plain"])
     return {
         "plain": (plain, run_of_world(plain, Corruptions(simulated=True))),
@@ -78,7 +78,7 @@ def summaries() -> dict[str, tuple[SyntheticRun, RunSummary]]:
 
 
 def oracle_page() -> str:
-    """What `specbench analyze oracle --with … --plot` draws of two drafters, of answers from short to long."""
+    """Return the plots of `specbench analyze oracle --with … --plot` for two drafters."""
     chance = np.random.default_rng(0)
     sides = [
         {
@@ -101,11 +101,11 @@ def oracle_page() -> str:
 
 @pytest.fixture(scope="module")
 def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Seen]:
-    """Every page, looked at in every way, by one browser."""
-    return asyncio.run(_look(tmp_path_factory.mktemp("browser")))
+    """Open every page in every view, in one browser."""
+    return asyncio.run(_observe_pages(tmp_path_factory.mktemp("browser")))
 
 
-async def _look(folder: Path) -> dict[str, Seen]:
+async def _observe_pages(folder: Path) -> dict[str, Seen]:
     found = {}
     async with Browser(folder / "profile") as browser:
         pages = {name: render_html(world.plan, summary) for name, (world, summary) in summaries().items()}
@@ -114,63 +114,66 @@ async def _look(folder: Path) -> dict[str, Seen]:
             page.write_text(text, encoding="utf-8")
             async with browser.tab() as tab:
                 await tab.open(page)
-                ways = {}
-                for way, how in WAYS.items():
-                    await tab.look(**how)
-                    ways[way] = await tab.value(LOOKS)
-                found[name] = Seen(ways, tab.requested, tab.errors, await tab.paper())
+                views = {}
+                for view, settings in VIEWS.items():
+                    await tab.look(**settings)
+                    views[view] = await tab.value(LOOKS)
+                found[name] = Seen(views, tab.requested, tab.errors, await tab.paper())
     return found
 
 
-def each(seen: dict[str, Seen], what: str) -> dict[str, Any]:
-    """One observation of every page in every way, where it is not as it should be."""
+def violations(seen: dict[str, Seen], what: str) -> dict[str, Any]:
+    """Return one kind of observation for every page and view that has it."""
     return {
-        f"{name}, {way}": looks[what] for name, page in seen.items() for way, looks in page.ways.items() if looks[what]
+        f"{name}, {view}": looks[what]
+        for name, page in seen.items()
+        for view, looks in page.views.items()
+        if looks[what]
     }
 
 
-def test_a_page_asks_for_itself_and_nothing_else(seen: dict[str, Seen]) -> None:
+def test_page_requests_only_itself(seen: dict[str, Seen]) -> None:
     for name, page in seen.items():
-        assert [address.rpartition("/")[2].replace("%20", " ") for address in page.asked] == [f"{name}.html"]
+        assert [address.rpartition("/")[2].replace("%20", " ") for address in page.requests] == [f"{name}.html"]
 
 
-def test_the_console_stays_empty(seen: dict[str, Seen]) -> None:
-    assert {name: page.complained for name, page in seen.items() if page.complained} == {}
+def test_console_stays_empty(seen: dict[str, Seen]) -> None:
+    assert {name: page.console_messages for name, page in seen.items() if page.console_messages} == {}
 
 
 def test_no_page_scrolls_sideways(seen: dict[str, Seen]) -> None:
-    assert each(seen, "sideways") == {}
+    assert violations(seen, "sideways") == {}
 
 
-def test_no_table_and_no_plot_scrolls_at_a_desk_or_is_cut_off_on_paper(seen: dict[str, Seen]) -> None:
-    scrolling = each(seen, "scrolling")
-    assert {where: what for where, what in scrolling.items() if "telephone" not in where} == {}
+def test_tables_and_plots_do_not_scroll_on_a_desk_or_get_cut_on_paper(seen: dict[str, Seen]) -> None:
+    scrolling = violations(seen, "scrolling")
+    assert {view: found for view, found in scrolling.items() if "telephone" not in view} == {}
 
 
-def test_no_row_is_so_tall_that_a_telephone_shows_nothing_but_its_first_columns(seen: dict[str, Seen]) -> None:
-    assert each(seen, "tall") == {}
+def test_no_table_row_is_too_tall_on_a_telephone(seen: dict[str, Seen]) -> None:
+    assert violations(seen, "tall") == {}
 
 
-def test_letters_are_read_against_what_lies_behind_them(seen: dict[str, Seen]) -> None:
-    """A contrast of 4.5 : 1, which WCAG 2 asks for text of this size."""
-    assert each(seen, "faint") == {}
+def test_text_has_sufficient_contrast(seen: dict[str, Seen]) -> None:
+    """WCAG 2 requires a contrast of 4.5 : 1 for text of this size."""
+    assert violations(seen, "faint") == {}
 
 
-def test_labels_of_plots_do_not_overlap_nor_leave_the_plot(seen: dict[str, Seen]) -> None:
-    assert each(seen, "overlapping") == {}
-    assert each(seen, "outside") == {}
+def test_plot_labels_do_not_overlap_or_leave_the_plot(seen: dict[str, Seen]) -> None:
+    assert violations(seen, "overlapping") == {}
+    assert violations(seen, "outside") == {}
 
 
-def test_paper_shows_what_a_screen_folds(seen: dict[str, Seen]) -> None:
-    folded = each(seen, "folded")
-    assert {where for where in folded if "paper" in where} == set()
+def test_printed_page_shows_collapsed_sections(seen: dict[str, Seen]) -> None:
+    folded = violations(seen, "folded")
+    assert {view for view in folded if "paper" in view} == set()
     assert "plain, desk, light" in folded
     assert all(page.paper.startswith(b"%PDF-") for page in seen.values())
 
 
-def test_every_plot_has_a_name_and_no_name_within_is_there_twice(seen: dict[str, Seen]) -> None:
-    assert each(seen, "unnamed") == {}
-    assert each(seen, "ids") == {}
-    assert seen["plain"].ways["paper"]["plots"] > 8
-    assert seen["maps and parts"].ways["paper"]["plots"] > seen["plain"].ways["paper"]["plots"] + 2
-    assert seen["nothing measured"].ways["paper"]["plots"] == 0
+def test_every_plot_has_a_name_and_ids_are_unique(seen: dict[str, Seen]) -> None:
+    assert violations(seen, "unnamed") == {}
+    assert violations(seen, "ids") == {}
+    assert seen["plain"].views["paper"]["plots"] > 8
+    assert seen["maps and parts"].views["paper"]["plots"] > seen["plain"].views["paper"]["plots"] + 2
+    assert seen["nothing measured"].views["paper"]["plots"] == 0

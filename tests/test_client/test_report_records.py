@@ -1,4 +1,4 @@
-"""docs/reference/records.md says something of every column and every word in one, and what it shows runs."""
+"""docs/reference/records.md describes every column and enumeration value, and its example code runs."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from specbench_testing.synthetic_records import SyntheticRun
 PAGE = Path(__file__).parents[2] / "docs/reference/records.md"
 
 
-def test_every_column_has_its_documentation() -> None:
+def test_every_column_is_documented() -> None:
     assert list(documented(Record)) == [field.name for field in fields(Record)]
 
 
-def test_a_column_that_may_be_missing_says_when() -> None:
-    told = documented(Record)
-    silent = [field.name for field in fields(Record) if "None" in str(field.type) and "ull" not in told[field.name]]
-    assert silent == []
+def test_documentation_of_nullable_columns_explains_null() -> None:
+    descriptions = documented(Record)
+    unexplained = [
+        field.name for field in fields(Record) if "None" in str(field.type) and "ull" not in descriptions[field.name]
+    ]
+    assert unexplained == []
 
 
 @pytest.mark.parametrize("kind", [RecordPhase, AcceptanceSource, TimestampSource, ErrorClass])
-def test_every_word_of_a_column_has_its_documentation(kind: type[RecordPhase]) -> None:
+def test_every_value_of_an_enumeration_is_documented(kind: type[RecordPhase]) -> None:
     assert set(documented(kind)) == {member.name for member in kind}
 
 
-def test_the_lines_that_the_page_shows_read_the_steady_records_of_a_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_example_code_reads_the_steady_records_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     later = SyntheticRun(prompts=6, repeats=1, edits={"metadata.name": "a-name-before-the-others"})
     plan = store_results(later, tmp_path / "specbench-results", "0190b000-0000-7000-8000-000000000000")
     store_results(

@@ -1,4 +1,4 @@
-"""docs/reference/metrics.md is what the code says."""
+"""docs/reference/metrics.md matches the code."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from specbench_testing.synthetic_records import SyntheticRun, run_of_world
 PAGE = Path(__file__).parents[2] / "docs/reference/metrics.md"
 
 
-def test_the_page_is_fresh() -> None:
+def test_metrics_page_is_up_to_date() -> None:
     stale = "docs/reference/metrics.md is stale: run hack/generate"
     assert PAGE.read_text(encoding="utf-8") == render_metrics_page(), stale
 
 
-def test_every_figure_and_every_check_is_on_it() -> None:
+def test_metrics_page_lists_every_figure_and_check() -> None:
     text = render_metrics_page()
     figures = [*(ratio.name for ratio in RATIOS), *(percentile.name for percentile in PERCENTILE_FIGURES)]
     assert all(f"`{name}`" in text for name in figures)
@@ -25,7 +25,7 @@ def test_every_figure_and_every_check_is_on_it() -> None:
     assert all(f"#### {name}\n" in text for name in names)
 
 
-def test_a_summary_holds_no_figure_that_the_page_does_not_know() -> None:
+def test_every_figure_of_a_summary_is_on_the_metrics_page() -> None:
     summary = run_of_world(SyntheticRun(prompts=20, repeats=1))
     by_position = {f"{kind}position_acceptance_rate_{at}" for kind in ("", "conditional_") for at in range(1, 4)}
     exactly = {f"accepted_exactly_{count}" for count in range(4)}

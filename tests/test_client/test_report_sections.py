@@ -1,4 +1,4 @@
-"""What of a run's summary goes into which plot, and what is left out of it."""
+"""Plot sections: which parts of a summary each plot shows, and what it leaves out."""
 
 from __future__ import annotations
 
@@ -35,30 +35,30 @@ pytestmark = pytest.mark.usefixtures("few_resamples")
 WORLD = SyntheticRun(prompts=16, concurrency=(1, 2), drafters=("ngram", "suffix"))
 FEW = SyntheticRun(prompts=16, repeats=2)
 SIZE_MAX_BYTES = 3_000_000
-"""Of a page with 20 drafters at 8 loads in 11 categories, which docs/reference/report.md promises."""
+"""Limit in docs/reference/report.md for a page with 20 drafters at 8 loads in 11 categories."""
 
 
 @cache
 def plain() -> RunSummary:
-    """An ordinary run."""
+    """Return the summary of an ordinary run."""
     return run_of_world(WORLD)
 
 
-def drawn(section: Callable[[RunSummary], PanelGroup | None], summary: RunSummary) -> PanelGroup:
-    """What a section draws; there is something."""
+def draw_section(section: Callable[[RunSummary], PanelGroup | None], summary: RunSummary) -> PanelGroup:
+    """Return the panels of a section that must not be empty."""
     found = section(summary)
     assert found is not None
     return found
 
 
 def data_of(panel: Panel) -> Any:
-    """The plain numbers that a panel is drawn from."""
+    """Return the data a panel is drawn from."""
     assert isinstance(panel.draw, partial)
     return panel.draw.keywords["data"]
 
 
-def test_speed_ups_are_those_of_the_summary_with_their_intervals() -> None:
-    (panel,) = drawn(speedup, plain()).panels
+def test_speedup_plot_shows_the_summarys_values_and_intervals() -> None:
+    (panel,) = draw_section(speedup, plain()).panels
     data = data_of(panel)
     assert (data.labels, data.level, data.x_label) == (("1", "2"), 1.0, "concurrency")
     for series in data.series:
@@ -70,18 +70,18 @@ def test_speed_ups_are_those_of_the_summary_with_their_intervals() -> None:
             assert (each.value, each.low, each.high) == (cell.speedup.value, *bounds)
 
 
-def test_too_few_repeats_have_a_speed_up_without_a_band() -> None:
-    (panel,) = drawn(speedup, run_of_world(FEW)).panels
+def test_too_few_repeats_give_a_speedup_without_an_interval() -> None:
+    (panel,) = draw_section(speedup, run_of_world(FEW)).panels
     assert [each.reach for series in data_of(panel).series for _, each in series.known] == [(0.0, 0.0)]
 
 
-def test_twenty_arms_are_divided_over_panels() -> None:
-    panels = drawn(speedup, many_cells(plain(), arms=20, loads=3)).panels
+def test_twenty_arms_are_split_over_panels() -> None:
+    panels = draw_section(speedup, many_cells(plain(), arms=20, loads=3)).panels
     assert [len(data_of(panel).series) for panel in panels] == [5, 5, 5, 5]
 
 
-def test_a_gap_stands_beside_each_bar_but_the_baselines() -> None:
-    data = data_of(drawn(throughput, plain()).panels[0])
+def test_throughput_bars_show_the_difference_to_the_baseline() -> None:
+    data = data_of(draw_section(throughput, plain()).panels[0])
     own = {cell.arm: cell.figures["output_tps"].value or 0.0 for cell in plain().cells if cell.level.label == "1"}
     baseline, *others = data.rows
     assert (baseline.name, baseline.text) == ("baseline", f"{own['none']:.1f}")
@@ -91,46 +91,46 @@ def test_a_gap_stands_beside_each_bar_but_the_baselines() -> None:
 
 
 @pytest.mark.parametrize("made", [invalid, without_baseline])
-def test_there_is_no_gap_between_what_cannot_be_compared(made: Callable[[RunSummary], RunSummary]) -> None:
-    for panel in drawn(throughput, made(plain())).panels:
+def test_throughput_difference_needs_a_valid_baseline(made: Callable[[RunSummary], RunSummary]) -> None:
+    for panel in draw_section(throughput, made(plain())).panels:
         assert not any("%" in row.text for row in data_of(panel).rows)
 
 
-def test_an_arm_without_the_figure_says_so_and_has_no_bar() -> None:
+def test_arm_without_the_figure_has_no_bar() -> None:
     first, *cells = plain().cells
     bare = first.model_copy(update={"figures": {}})
-    rows = data_of(drawn(throughput, with_cells(plain(), [bare, *cells])).panels[0]).rows
+    rows = data_of(draw_section(throughput, with_cells(plain(), [bare, *cells])).panels[0]).rows
     assert (rows[0].parts, rows[0].text) == ((), "not told")
 
 
-def test_the_frontier_is_of_valid_cells_alone() -> None:
-    assert data_of(drawn(pareto, plain()).panels[0]).frontier
-    assert data_of(drawn(pareto, invalid(plain())).panels[0]).frontier == ()
+def test_frontier_contains_valid_cells_only() -> None:
+    assert data_of(draw_section(pareto, plain()).panels[0]).frontier
+    assert data_of(draw_section(pareto, invalid(plain())).panels[0]).frontier == ()
 
 
-def test_throughput_is_a_gpus_where_the_summary_tells_it() -> None:
-    assert data_of(drawn(pareto, plain()).panels[0]).y_label == "output tokens a second of the engine"
+def test_throughput_is_per_gpu_when_the_summary_has_it() -> None:
+    assert data_of(draw_section(pareto, plain()).panels[0]).y_label == "output tokens a second of the engine"
     cells = [
         cell.model_copy(update={"figures": {**cell.figures, "output_tps_per_gpu": cell.figures["tpot_ms_p50"]}})
         for cell in plain().cells
     ]
-    data = data_of(drawn(pareto, with_cells(plain(), cells)).panels[0])
+    data = data_of(draw_section(pareto, with_cells(plain(), cells)).panels[0])
     assert data.y_label == "output tokens a second of a GPU"
     assert data.paths[0].spots[0].y == plain().cells[0].figures["tpot_ms_p50"].value
 
 
-def test_acceptance_has_a_row_a_category_and_one_for_all() -> None:
-    (panel,) = drawn(acceptance.by_category, plain()).panels
+def test_acceptance_plot_has_a_row_per_category_and_one_for_all() -> None:
+    (panel,) = draw_section(acceptance.by_category, plain()).panels
     data = data_of(panel)
     assert data.rows == ("chat", "code", "all")
     cell = next(cell for cell in plain().cells if cell.arm == "ngram")
-    told = [cell.by_category[name]["acceptance_length_emitted_pooled"].value for name in ("chat", "code")]
-    expected = [*told, cell.figures["acceptance_length_emitted_pooled"].value]
+    by_category = [cell.by_category[name]["acceptance_length_emitted_pooled"].value for name in ("chat", "code")]
+    expected = [*by_category, cell.figures["acceptance_length_emitted_pooled"].value]
     assert [each.value for each in data.series[0].readings] == expected
 
 
 def test_acceptance_by_position_is_conditional_and_joint() -> None:
-    first, second = (data_of(panel) for panel in drawn(acceptance.by_position, plain()).panels)
+    first, second = (data_of(panel) for panel in draw_section(acceptance.by_position, plain()).panels)
     assert first.labels == second.labels == ("1", "2", "3")
     for conditional, joint in zip(first.series, second.series, strict=True):
         product = 1.0
@@ -139,30 +139,30 @@ def test_acceptance_by_position_is_conditional_and_joint() -> None:
             assert all_so_far.value == pytest.approx(product)
 
 
-def test_a_step_is_the_baselines_and_what_was_added() -> None:
-    data = data_of(drawn(times.step_time, plain()).panels[0])
+def test_step_time_bar_is_the_baselines_step_plus_the_added_time() -> None:
+    data = data_of(draw_section(times.step_time, plain()).panels[0])
     baseline, ngram, _ = data.rows
     assert [part.size for part in ngram.parts] == pytest.approx([baseline.length, ngram.length - baseline.length])
     assert ngram.text == f"{ngram.length:.1f} ({ngram.length - baseline.length:+.1f})"
     assert [name for name, _ in data.legend] == ["the baseline's step", "added"]
 
 
-def test_a_step_shorter_than_the_baselines_has_nothing_added() -> None:
+def test_step_shorter_than_the_baselines_has_no_added_part() -> None:
     summary = run_of_world(SyntheticRun(prompts=16, step_ms={"none": 10.0, "ngram": 8.0}))
-    _, ngram = data_of(drawn(times.step_time, summary).panels[0]).rows
+    _, ngram = data_of(draw_section(times.step_time, summary).panels[0]).rows
     assert len(ngram.parts) == 1
     assert ngram.text.startswith("8.")
     assert "(-" in ngram.text
 
 
 @pytest.mark.parametrize("made", [invalid, without_baseline])
-def test_a_step_without_a_valid_baseline_is_whole(made: Callable[[RunSummary], RunSummary]) -> None:
-    rows = data_of(drawn(times.step_time, made(plain())).panels[0]).rows
+def test_step_without_a_valid_baseline_is_one_part(made: Callable[[RunSummary], RunSummary]) -> None:
+    rows = data_of(draw_section(times.step_time, made(plain())).panels[0]).rows
     assert all(len(row.parts) == 1 and "(" not in row.text for row in rows)
 
 
-def test_a_request_is_its_prefill_and_its_decoding() -> None:
-    rows = data_of(drawn(times.request_time, plain()).panels[0]).rows
+def test_request_time_bar_is_prefill_plus_decode() -> None:
+    rows = data_of(draw_section(times.request_time, plain()).panels[0]).rows
     cells = [cell for cell in plain().cells if cell.level.label == "1"]
     for row, cell in zip(rows, cells, strict=True):
         first, last = (cell.figures[name].value for name in ("ttft_ms_mean", "e2e_ms_mean"))
@@ -170,88 +170,88 @@ def test_a_request_is_its_prefill_and_its_decoding() -> None:
         assert row.length == pytest.approx(last)
 
 
-def test_answers_that_were_not_streamed_have_no_prefill() -> None:
+def test_unstreamed_answers_have_no_request_time_plot() -> None:
     assert times.request_time(without(plain(), "ttft_ms_mean")) is None
 
 
-def test_a_map_of_categories_needs_two_and_shows_no_invalid_cell() -> None:
-    maps = [data_of(panel) for panel in drawn(speedup_by_category, plain()).panels]
+def test_category_map_needs_two_categories_and_shows_no_invalid_cell() -> None:
+    maps = [data_of(panel) for panel in draw_section(speedup_by_category, plain()).panels]
     assert [each.rows for each in maps] == [("chat", "code")] * 2
-    assert len({each.farthest for each in maps}) == 1, "maps beside each other share their colours"
-    told = plain().cells[1].by_category["chat"]["speedup"].value
-    assert maps[0].values[0][0] == told
+    assert len({each.farthest for each in maps}) == 1, "adjacent maps share one colour scale"
+    speedup_of_chat = plain().cells[1].by_category["chat"]["speedup"].value
+    assert maps[0].values[0][0] == speedup_of_chat
     assert speedup_by_category(invalid(plain())) is None
     assert speedup_by_category(run_of_world(SyntheticRun(prompts=16, categories=("chat",)))) is None
 
 
 def lengths(slices: Breakdown) -> dict[str, float]:
-    """Class of position → acceptance length, where it is known of enough prompts."""
+    """Return position label → acceptance length, for positions with enough prompts."""
     enough = [each for each in slices.by_position if each.prompts >= INTERVAL_FROM]
     found = {each.label: each.figures[StatusFigure.ACCEPTANCE_LENGTH].value for each in enough}
     return {label: value for label, value in found.items() if value is not None}
 
 
-def test_two_drafters_are_held_against_each_other_by_length_and_position() -> None:
+def test_two_drafters_are_compared_by_answer_length_and_position() -> None:
     summary = run_of_world(SyntheticRun(prompts=32, drafters=("ngram", "suffix")))
-    (panel,) = drawn(acceptance_maps.by_difference, summary).panels
+    (panel,) = draw_section(acceptance_maps.by_difference, summary).panels
     data, (one, other) = data_of(panel), summary.cells[1:]
     assert panel.title.startswith(f"{one.arm} − {other.arm}, ")
     assert one.breakdown is not None
     assert other.breakdown is not None
     assert data.rows[0] == acceptance_maps.EVERY
     first, second = lengths(one.breakdown), lengths(other.breakdown)
-    wanted = [first[label] - second[label] if label in first and label in second else None for label in data.columns]
-    assert list(data.values[0]) == wanted
+    expected = [first[label] - second[label] if label in first and label in second else None for label in data.columns]
+    assert list(data.values[0]) == expected
     assert len(data.rows) > 2
     few = {each.label for each in one.breakdown.by_position if each.prompts < INTERVAL_FROM}
-    assert not few & set(data.columns), "a class of two answers would have the fullest colour of all"
+    assert not few & set(data.columns), "a bin of two answers would dominate the colour scale"
     assert acceptance_maps.by_difference(invalid(plain())) is None
     assert acceptance_maps.by_difference(run_of_world(SyntheticRun(prompts=16))) is None
 
 
-def test_of_many_drafters_some_pairs_are_drawn_and_the_rest_is_counted() -> None:
-    found = drawn(acceptance_maps.by_difference, many_cells(plain(), arms=5, loads=1))
+def test_pairs_of_drafters_above_the_limit_are_counted_in_the_caption() -> None:
+    found = draw_section(acceptance_maps.by_difference, many_cells(plain(), arms=5, loads=1))
     assert len(found.panels) == acceptance_maps.PAIRS_MAX
     assert "more pairs are not drawn" in found.caption
 
 
-def test_what_needs_a_baseline_is_left_out_without_one() -> None:
+def test_plots_that_need_a_baseline_are_left_out_without_one() -> None:
     left = {section.title for section in SECTIONS if section.draw(without_baseline(plain())) is None}
     assert left == {"Speed-up over the paired baseline, by load", "Speed-up by category and load", *SMALL_WORLDS_LACK}
 
 
-def test_a_caption_tells_definition_sampling_units_and_intervals() -> None:
+def test_caption_contains_definition_sampling_units_and_intervals() -> None:
     for section in SECTIONS:
         if section.title in SMALL_WORLDS_LACK:
             continue
-        caption = drawn(section.draw, plain()).caption
+        caption = draw_section(section.draw, plain()).caption
         assert " n " in caption or " n: " in caption, section.title
         assert len(caption.partition(".")[0]) > 20, section.title
     (figure,) = {cell.speedup for cell in plain().cells[1:2]}
     assert figure is not None
     assert figure.interval is not None
-    told = rests_on([figure])
-    assert told.startswith(figure.definition.rpartition(";")[0])
-    assert f"n {figure.n}." in told
-    assert f"Intervals: 95%, {figure.interval.method.partition(';')[0]}." in told
+    caption_end = rests_on([figure])
+    assert caption_end.startswith(figure.definition.rpartition(";")[0])
+    assert f"n {figure.n}." in caption_end
+    assert f"Intervals: 95%, {figure.interval.method.partition(';')[0]}." in caption_end
 
 
-def test_a_definition_is_cut_at_no_semicolon_within_brackets() -> None:
+def test_definition_is_not_cut_at_a_semicolon_within_brackets() -> None:
     figure = plain().cells[0].figures["output_tps"].model_copy(update={"definition": "a (b; c); d", "interval": None})
     assert rests_on([figure]) == f"a (b; c). n {figure.n}. No intervals."
 
 
-def test_several_workloads_have_a_panel_each() -> None:
+def test_each_workload_has_its_own_panel() -> None:
     workloads = [{"name": name, "dataset": {"source": "jsonl", "uri": f"{name}.jsonl"}} for name in ("one", "two")]
     summary = run_of_world(SyntheticRun(prompts=12, edits={"spec.workloads": workloads}))
-    assert [panel.title for panel in drawn(speedup, summary).panels] == ["one", "two"]
-    assert [panel.title for panel in drawn(throughput, summary).panels] == [
+    assert [panel.title for panel in draw_section(speedup, summary).panels] == ["one", "two"]
+    assert [panel.title for panel in draw_section(throughput, summary).panels] == [
         "one, at concurrency 1",
         "two, at concurrency 1",
     ]
 
 
-def test_a_picture_is_told_in_words() -> None:
+def test_plot_has_a_text_description() -> None:
     (plot, *_) = svgs(plain())
     (svg,) = plot.panels
     cells = [cell for cell in plain().cells if cell.arm == "ngram"]
@@ -260,7 +260,7 @@ def test_a_picture_is_told_in_words() -> None:
 
 
 @pytest.mark.process
-def test_a_large_run_makes_a_page_of_a_stated_size() -> None:
+def test_large_run_gives_a_page_below_the_size_limit() -> None:
     world = SyntheticRun(prompts=22, categories=tuple(f"category-{index}" for index in range(11)))
     summary = many_cells(
         mapped(world, run_of_world(world, Corruptions(simulated=True))),

@@ -1,4 +1,4 @@
-"""Tables for people and spreadsheets: missing is a dash or empty, and a simulation says so everywhere."""
+"""Tables: missing values are a dash or empty, and simulated results are marked everywhere."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from specbench_testing.synthetic_records import Corruptions, SyntheticRun, run_o
 pytestmark = pytest.mark.usefixtures("few_resamples")
 
 WORLD = SyntheticRun(prompts=20, concurrency=(1, 2), alpha={"ngram": 0.6})
-HERE, ON_A_CLUSTER = "0190a000-0000-7000-8000-000000000000", "5f0c6a4e-3f0b-4c39-9a53-1f2f2f0a7c11"
+LOCAL_UID, CLUSTER_UID = "0190a000-0000-7000-8000-000000000000", "5f0c6a4e-3f0b-4c39-9a53-1f2f2f0a7c11"
 
 
 @cache
 def plain() -> RunSummary:
-    """An ordinary run."""
+    """Return the summary of an ordinary run."""
     return run_of_world(WORLD)
 
 
 @cache
 def simulated() -> RunSummary:
-    """One of the simulator."""
+    """Return the summary of a simulated run."""
     return run_of_world(SyntheticRun(prompts=20), Corruptions(simulated=True))
 
 
 @cache
 def broken() -> RunSummary:
-    """One whose drafter fails every request."""
+    """Return the summary of a run whose drafter fails every request."""
     return run_of_world(
         WORLD,
         Corruptions(records=lambda point, frame: frame.assign(error_class="reset") if point.arm == "ngram" else frame),
@@ -45,19 +45,19 @@ def broken() -> RunSummary:
 
 @cache
 def opened() -> RunSummary:
-    """One of open loops."""
+    """Return the summary of an open-loop run."""
     return run_of_world(SyntheticRun(prompts=20, rate=(4, 0.5), repeats=1))
 
 
 @cache
 def nothing() -> RunSummary:
-    """One of which nothing was measured."""
+    """Return the summary of a run without measurements."""
     return run_of_world(WORLD, Corruptions(measured=lambda _: False))
 
 
 @cache
 def skipped() -> RunSummary:
-    """One without a baseline."""
+    """Return the summary of a run without a baseline."""
     return run_of_world(SyntheticRun(prompts=20, edits={"spec.baseline": "Skip"}))
 
 
@@ -83,7 +83,7 @@ def test_every_summary_can_be_shown(made: Callable[[], RunSummary]) -> None:
     assert csv(summary).endswith("\n")
 
 
-def test_the_terminal_shows_speedup_with_interval_and_verdict() -> None:
+def test_terminal_shows_speedup_with_interval_and_headline() -> None:
     text, found = on_screen(plain(), 200), plain().cells[1].speedup
     assert found is not None
     assert found.interval is not None
@@ -92,7 +92,7 @@ def test_the_terminal_shows_speedup_with_interval_and_verdict() -> None:
 
 
 @pytest.mark.parametrize("width", [80, 110])
-def test_a_table_fits_a_terminal_without_breaking_numbers_or_words(width: int) -> None:
+def test_table_fits_a_terminal_without_breaking_numbers_or_words(width: int) -> None:
     for summary in (plain(), broken()):
         lines = on_screen(summary, width).splitlines()
         assert max(len(line) for line in lines) <= width
@@ -101,61 +101,63 @@ def test_a_table_fits_a_terminal_without_breaking_numbers_or_words(width: int) -
         assert "Findings" not in "".join(lines) or all(f"│ {name}" in "\n".join(lines) for name in names)
 
 
-def test_markdown_is_a_table_with_as_many_cells_in_each_line() -> None:
+def test_markdown_rows_have_the_same_number_of_cells() -> None:
     tables = [part.splitlines() for part in page(plain()).split("\n\n") if part.startswith("|")]
     assert len(tables[0]) == 2 + len(plain().cells)
     assert [len({line.count("|") for line in lines}) for lines in tables] == [1] * len(tables)
 
 
-def test_findings_come_with_what_to_do() -> None:
+def test_findings_have_a_remedy() -> None:
     text = page(broken())
     assert "**RequestsFailed** (Invalid)" in text
     assert "*What to do:*" in text
 
 
 @pytest.mark.parametrize(
-    ("uid", "kind", "says"),
+    ("uid", "kind", "expected"),
     [
-        (HERE, EngineKind.LLAMA_CPP, "the same command with `--new`"),
-        (HERE, EngineKind.EXTERNAL, "the same `specbench measure` command"),
-        (ON_A_CLUSTER, EngineKind.LLAMA_CPP, "under another name"),
-        (ON_A_CLUSTER, EngineKind.EXTERNAL, "under another name"),
+        (LOCAL_UID, EngineKind.LLAMA_CPP, "the same command with `--new`"),
+        (LOCAL_UID, EngineKind.EXTERNAL, "the same `specbench measure` command"),
+        (CLUSTER_UID, EngineKind.LLAMA_CPP, "under another name"),
+        (CLUSTER_UID, EngineKind.EXTERNAL, "under another name"),
     ],
 )
-def test_how_to_measure_again_is_told_for_where_it_was_measured(uid: str, kind: EngineKind, says: str) -> None:
+def test_advice_for_measuring_again_depends_on_where_the_run_was_measured(
+    uid: str, kind: EngineKind, expected: str
+) -> None:
     plan = WORLD.plan.model_copy(update={"uid": uid, "engine": WORLD.plan.engine.model_copy(update={"kind": kind})})
     ways = ("the same command with `--new`", "the same `specbench measure` command", "under another name")
     text = markdown(plan, broken())
-    assert [way for way in ways if way in text] == [says]
+    assert [way for way in ways if way in text] == [expected]
 
 
-def test_an_invalid_cell_is_called_so_where_its_speedup_would_stand() -> None:
+def test_invalid_cell_is_marked_in_markdown() -> None:
     assert "invalid" in page(broken())
     assert "invalid" not in page(plain())
 
 
-def test_too_few_repeats_are_said_in_the_place_of_an_interval() -> None:
+def test_too_few_repeats_replace_the_interval() -> None:
     once = run_of_world(SyntheticRun(prompts=20, repeats=1))
     for text in (page(once), on_screen(once, 250)):
         assert "(1 repeat: too few to tell)" in text.split("AL", 1)[1]
         assert "x faster" not in text
 
 
-def test_what_holds_one_is_called_indistinguishable() -> None:
+def test_speedup_compatible_with_1_is_called_indistinguishable() -> None:
     equal = SyntheticRun(prompts=20, alpha={"ngram": 0.0}, alpha_spread=0.0, step_ms={"ngram": 10.0}, run_noise=0.02)
     assert "indistinguishable" in page(run_of_world(equal)).split("|", 1)[1]
 
 
-def test_what_does_not_hold_among_so_many_comparisons_is_called_unclear() -> None:
+def test_speedup_not_significant_after_correction_is_called_unclear() -> None:
     cell = plain().cells[1]
     assert cell.claims is not None
     lucky = cell.model_copy(update={"claims": cell.claims.model_copy(update={"overall": SpeedupConclusion.UNCLEAR})})
     assert speedup_text(lucky, lucky.speedup).endswith("] unclear")
-    assert speedup_text(lucky, lucky.tpot_speedup).endswith("]"), "the word is of the speed-up alone"
+    assert speedup_text(lucky, lucky.tpot_speedup).endswith("]"), "only the speed-up has a conclusion"
     assert speedup_text(cell, cell.speedup).endswith("]")
 
 
-def test_whole_requests_and_the_word_are_in_the_spreadsheet() -> None:
+def test_csv_has_end_to_end_speedup_and_claim() -> None:
     row = table(plain()).iloc[1]
     assert row["claim"] == "faster"
     assert row["e2e_speedup_low"] < row["e2e_speedup"] < row["e2e_speedup_high"]
@@ -165,27 +167,27 @@ def test_whole_requests_and_the_word_are_in_the_spreadsheet() -> None:
     assert pd.isna(baseline["e2e_speedup"])
 
 
-def test_a_simulation_says_so_in_every_form() -> None:
+def test_simulated_run_is_marked_in_every_format() -> None:
     assert "not a measurement" in on_screen(simulated())
     assert "> **Simulated." in page(simulated())
     assert table(simulated())["simulated"].tolist() == [True] * 2
     assert "imulated" not in on_screen(plain()) + page(plain())
 
 
-def test_csv_has_one_row_a_cell_and_leaves_missing_values_empty() -> None:
+def test_csv_has_one_row_per_cell_and_empty_missing_values() -> None:
     rows = table(plain())
     assert rows[["arm", "concurrency"]].to_numpy().tolist() == [["none", 1], ["ngram", 1], ["none", 2], ["ngram", 2]]
     baseline, ngram = rows.iloc[0], rows.iloc[1]
     assert pd.isna(baseline["speedup"])
     assert pd.isna(baseline["acceptance_rate"])
-    told = plain().cells[1].speedup
-    assert told is not None
-    assert ngram["speedup"] == pytest.approx(told.value)
+    measured = plain().cells[1].speedup
+    assert measured is not None
+    assert ngram["speedup"] == pytest.approx(measured.value)
     assert ngram["speedup_low"] < ngram["speedup"] < ngram["speedup_high"]
 
 
 @pytest.mark.parametrize(("repeats", "bounded"), [(2, False), (3, True)])
-def test_a_spreadsheet_gets_no_bounds_of_a_speedup_that_too_few_repeats_compared(repeats: int, bounded: bool) -> None:
+def test_csv_has_no_speedup_bounds_with_too_few_repeats(repeats: int, bounded: bool) -> None:
     summary = run_of_world(SyntheticRun(prompts=20, repeats=repeats))
     row, speedup = table(summary).iloc[1], summary.cells[1].speedup
     assert speedup is not None
@@ -197,7 +199,7 @@ def test_a_spreadsheet_gets_no_bounds_of_a_speedup_that_too_few_repeats_compared
     assert pd.notna(row["acceptance_length_emitted_pooled_low"])
 
 
-def test_a_load_is_told_as_a_number_and_for_people() -> None:
+def test_load_is_a_number_in_csv_and_a_label_for_people() -> None:
     rows = table(opened())
     assert rows["load"].tolist() == ["0.5/s", "0.5/s", "4/s", "4/s"]
     assert rows["rate"].tolist() == [0.5, 0.5, 4, 4]
@@ -211,11 +213,11 @@ def first_table(text: str) -> str:
     return next(part for part in text.split("\n\n") if part.startswith("|"))
 
 
-def test_csv_of_nothing_has_no_rows() -> None:
+def test_csv_of_an_unmeasured_run_has_no_rows() -> None:
     assert csv(nothing()).strip() == ""
 
 
-def test_several_workloads_get_a_column_of_their_own() -> None:
+def test_several_workloads_have_a_workload_column() -> None:
     assert "| Workload |" not in first_table(page(plain()))
     two = {"spec.workloads[1]": {"name": "edit", "dataset": {"source": "jsonl", "uri": "edit.jsonl"}}}
     summary = run_of_world(SyntheticRun(prompts=20, edits=two))
@@ -230,7 +232,7 @@ GAMMA = SyntheticRun(
 
 @cache
 def gamma() -> RunSummary:
-    """One of arrivals in bursts."""
+    """Return the summary of a run with bursty arrivals."""
     return run_of_world(GAMMA)
 
 
@@ -240,7 +242,7 @@ def gamma() -> RunSummary:
      (gamma, "Gamma, burstiness 0.25", "Gamma")],
     ids=["closed", "poisson", "gamma"],
 )  # fmt: skip
-def test_every_table_says_how_requests_came(made: Callable[[], RunSummary], words: str, process: str) -> None:
+def test_every_table_shows_the_arrival_process(made: Callable[[], RunSummary], words: str, process: str) -> None:
     summary = made()
     assert words in on_screen(summary).splitlines()[0]
     assert page(summary).count(f"\nLoad: {words}.\n") == 1
@@ -248,12 +250,12 @@ def test_every_table_says_how_requests_came(made: Callable[[], RunSummary], word
     assert {cell.to_dict()["arrivals"]["process"] for cell in summary.cells} == {process}
 
 
-def test_a_gamma_process_has_its_burstiness_in_the_table() -> None:
+def test_csv_has_the_burstiness_of_a_gamma_process() -> None:
     assert set(table(gamma()).burstiness) == {0.25}
     assert table(plain()).burstiness.isna().all()
 
 
-def test_the_steady_window_of_each_repeat_is_in_the_table_and_divides_the_throughput() -> None:
+def test_csv_has_the_steady_window_of_each_repeat() -> None:
     world = SyntheticRun(prompts=20, concurrency=(2,), repeats=1)
     row, cell = table(run_of_world(world)).iloc[0], run_of_world(world).cells[0]
     (window,) = cell.windows

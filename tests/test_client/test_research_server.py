@@ -1,6 +1,6 @@
-"""The research runtime's server over a language model of bytes, through the real client: what it says is what it did.
+"""The research runtime's server with a byte-level language model, driven by the real client.
 
-torch is not needed here: what generates is a protocol. tests/test_engines has the real one.
+torch is not needed: the generator is a protocol. tests/test_engines tests the real one.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ DIALECT = DIALECTS[EngineKind.TRANSFORMERS]
 EOS = 256
 TEXT = "Grüße 😀 aus dem Wörterbuch. "
 ACCEPTED = (3, 0, 1, 2)
-"""Drafts that are accepted, step after step and from the start again."""
+"""Accepted drafts per step, repeated from the start."""
 
 
 @dataclass
 class Parrot:
-    """A language model whose tokens are bytes: it says TEXT for ever, or once and then ends."""
+    """A language model whose tokens are bytes: it generates TEXT repeatedly, or once followed by EOS."""
 
     version: str = "0"
     model_name: str = "parrot"
@@ -82,8 +82,8 @@ class Parrot:
         self, job: GenerationRequest, emit: Callable[[GenerationStep], None], stopped: Callable[[], bool]
     ) -> None:
         self.jobs.append(job)
-        said = itertools.cycle((*TEXT.encode(), EOS))
-        emit(GenerationStep((next(said),)))
+        output = itertools.cycle((*TEXT.encode(), EOS))
+        emit(GenerationStep((next(output),)))
         left, last = job.max_tokens - 1, -1
         for number, accepted in enumerate(itertools.cycle(ACCEPTED if self.speculative_tokens else (0,))):
             if self.gate:
@@ -96,7 +96,7 @@ class Parrot:
                 return
             tokens: tuple[int, ...] = ()
             while len(tokens) < min(accepted + 1, left) and not (tokens[-1:] == (EOS,) and not job.ignore_eos):
-                tokens += (next(said),)
+                tokens += (next(output),)
             emit(GenerationStep(tokens, self.speculative_tokens, len(tokens) - 1))
             left, last = left - len(tokens), tokens[-1]
 
@@ -121,7 +121,7 @@ def body(**more: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("max_tokens", [1, 2, 37, 64])
 @pytest.mark.parametrize("stream", [True, False])
-async def test_records_add_up_to_what_the_server_counted(max_tokens: int, stream: bool) -> None:
+async def test_records_match_the_servers_counters(max_tokens: int, stream: bool) -> None:
     output = Output(max_tokens=max_tokens, ignore_eos=True, stream=stream)
     async with serving(Parrot()) as url, ControlClient(url) as control:
         before = DIALECT.counters(await control.text(DIALECT.metrics_path))
@@ -143,7 +143,7 @@ async def test_records_add_up_to_what_the_server_counted(max_tokens: int, stream
     assert counted.accepted_tokens == sum(record.accepted_tokens or 0 for record in records)
 
 
-async def test_a_baseline_speaks_of_no_drafts() -> None:
+async def test_baseline_exposes_no_draft_metrics() -> None:
     async with serving(Parrot(speculative_tokens=0)) as url, ControlClient(url) as control:
         records = await records_of(url, Output(max_tokens=10), drafting=False)
         page = await control.text("/metrics")
@@ -152,7 +152,7 @@ async def test_a_baseline_speaks_of_no_drafts() -> None:
     assert {(record.steps, record.drafted_tokens) for record in records} == {(9, None)}
 
 
-async def test_it_says_who_it_is_and_that_it_is_a_research_runtime() -> None:
+async def test_identity_names_the_model_and_the_research_runtime() -> None:
     async with serving(Parrot()) as url, ControlClient(url) as control:
         found = DIALECT.identity(await control.documents(DIALECT.identity_paths))
         assert await control.healthy(DIALECT.health_path)
@@ -161,7 +161,7 @@ async def test_it_says_who_it_is_and_that_it_is_a_research_runtime() -> None:
 
 @pytest.mark.process
 @pytest.mark.parametrize("dialect", ["vllm", "openai"])
-async def test_measured_as_an_endpoint_it_is_labelled_all_the_same(dialect: str, tmp_path: Path) -> None:
+async def test_run_against_the_endpoint_is_labelled_as_a_research_runtime(dialect: str, tmp_path: Path) -> None:
     store = FolderStore(tmp_path / "results")
     async with serving(Parrot()) as url:
         plan = _endpoint_plan(url, dialect, write_prompts(tmp_path / "p.jsonl", count=3))
@@ -172,7 +172,7 @@ async def test_measured_as_an_endpoint_it_is_labelled_all_the_same(dialect: str,
 
 
 def _endpoint_plan(url: str, dialect: str, prompts: Path) -> Plan:
-    """What `specbench measure` would do."""
+    """Return the plan that `specbench measure` would make."""
     run = run_of({
         "spec.engine": {"kind": "external", "endpoint": url, "dialect": dialect},
         "spec.model": {"name": "parrot"},
@@ -184,7 +184,7 @@ def _endpoint_plan(url: str, dialect: str, prompts: Path) -> Plan:
     return lay_out(run)
 
 
-async def test_an_answer_ends_with_the_models_own_end_unless_that_is_ignored() -> None:
+async def test_answer_ends_at_eos_unless_ignore_eos_is_set() -> None:
     length = len(TEXT.encode()) + 1
     async with serving(Parrot()) as url:
         for record in await records_of(url, Output(max_tokens=99)):
@@ -193,7 +193,7 @@ async def test_an_answer_ends_with_the_models_own_end_unless_that_is_ignored() -
             assert (record.output_tokens, record.finish_reason) == (99, "length")
 
 
-async def test_the_text_is_the_same_streamed_and_whole_and_no_character_is_broken() -> None:
+async def test_text_is_identical_streamed_and_unstreamed() -> None:
     async with serving(Parrot()) as url, aiohttp.ClientSession(url) as session:
         async with session.post("/v1/chat/completions", json=body(max_tokens=200)) as answer:
             whole = (await answer.json())["choices"][0]["message"]["content"]
@@ -204,13 +204,13 @@ async def test_the_text_is_the_same_streamed_and_whole_and_no_character_is_broke
     assert len(streamed) == 1
 
 
-async def test_token_ids_go_in_and_come_out() -> None:
-    asked = {"prompt": [71, 0, 255], "max_tokens": 5, "temperature": 0, "return_token_ids": True}
+async def test_token_ids_are_accepted_and_returned() -> None:
+    request = {"prompt": [71, 0, 255], "max_tokens": 5, "temperature": 0, "return_token_ids": True}
     parrot = Parrot()
     async with (
         serving(parrot) as url,
         aiohttp.ClientSession(url) as session,
-        session.post("/v1/completions", json=asked) as answer,
+        session.post("/v1/completions", json=request) as answer,
     ):
         document = await answer.json()
     assert parrot.jobs[0].prompt == (71, 0, 255)
@@ -218,7 +218,7 @@ async def test_token_ids_go_in_and_come_out() -> None:
     assert document["usage"]["prompt_tokens"] == 3
 
 
-async def test_what_is_asked_reaches_what_generates() -> None:
+async def test_request_parameters_reach_the_generator() -> None:
     parrot = Parrot()
     async with serving(parrot) as url, aiohttp.ClientSession(url) as session:
         for more in ({"temperature": 0.7, "top_p": 0.9, "seed": 5, "max_tokens": 4}, {"max_completion_tokens": 3}):
@@ -228,7 +228,7 @@ async def test_what_is_asked_reaches_what_generates() -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "asked", "status", "says"),
+    ("path", "request_body", "status", "message"),
     [
         ("chat/completions", body(top_k=5), 400, "does not support top_k=5"),
         ("chat/completions", body(stop=["x"]), 400, "does not support stop="),
@@ -243,19 +243,19 @@ async def test_what_is_asked_reaches_what_generates() -> None:
         ("completions", {"prompt": ""}, 400, "give one prompt"),
     ],
 )
-async def test_what_it_cannot_honour_is_refused_and_never_ignored(
-    path: str, asked: dict[str, Any], status: int, says: str
+async def test_unsupported_request_is_rejected(
+    path: str, request_body: dict[str, Any], status: int, message: str
 ) -> None:
     async with (
         serving(Parrot()) as url,
         aiohttp.ClientSession(url) as session,
-        session.post(f"/v1/{path}", json=asked) as answer,
+        session.post(f"/v1/{path}", json=request_body) as answer,
     ):
         assert answer.status == status
-        assert says in (await answer.json())["error"]["message"]
+        assert message in (await answer.json())["error"]["message"]
 
 
-async def test_a_body_that_is_no_json_is_refused() -> None:
+async def test_body_that_is_not_json_is_rejected() -> None:
     async with (
         serving(Parrot()) as url,
         aiohttp.ClientSession(url) as session,
@@ -264,7 +264,7 @@ async def test_a_body_that_is_no_json_is_refused() -> None:
         assert answer.status == 400
 
 
-def test_without_the_extra_one_line_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_extra_is_reported_with_the_install_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
     done = CliRunner().invoke(serve, ["--model", "x"])
     assert done.exit_code == 2
@@ -273,7 +273,7 @@ def test_without_the_extra_one_line_says_how_to_get_it(monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("args", [["--drafter=medusa"], ["--drafter=ngram", "--drafter-model=x"]])
-def test_a_drafters_model_goes_with_the_drafters_that_have_one(args: list[str]) -> None:
+def test_drafter_with_a_model_requires_drafter_model(args: list[str]) -> None:
     done = CliRunner().invoke(serve, ["--model", "x", *args])
     assert (done.exit_code, "require --drafter-model" in done.output) == (2, True)
 
@@ -284,25 +284,25 @@ async def gauge(control: ControlClient, name: str) -> float:
     return float(line.rsplit(" ", 1)[1])
 
 
-async def becomes(control: ControlClient, wanted: dict[str, float]) -> None:
-    """Asks until it is so; the test's own deadline ends it where it never is."""
+async def becomes(control: ControlClient, expected: dict[str, float]) -> None:
+    """Poll until the gauges have these values; the test's timeout ends the loop otherwise."""
     seen: dict[str, float] = {}
-    while seen != wanted:
-        seen = {name: await gauge(control, name) for name in wanted}
+    while seen != expected:
+        seen = {name: await gauge(control, name) for name in expected}
 
 
-async def test_one_request_is_answered_and_the_others_wait_and_whoever_leaves_is_forgotten() -> None:
+async def test_requests_are_served_one_at_a_time_and_disconnected_ones_are_dropped() -> None:
     parrot = Parrot(gate=threading.Event())
     assert parrot.gate is not None
     async with serving(parrot) as url, ControlClient(url) as control, aiohttp.ClientSession(url) as session:
 
-        async def ask() -> int:
-            asked = body(max_tokens=300, ignore_eos=True, stream=True)
-            async with session.post("/v1/chat/completions", json=asked) as answer:
+        async def send_chat() -> int:
+            request = body(max_tokens=300, ignore_eos=True, stream=True)
+            async with session.post("/v1/chat/completions", json=request) as answer:
                 await answer.read()
                 return answer.status
 
-        first, second, third = (asyncio.create_task(ask()) for _ in range(3))
+        first, second, third = (asyncio.create_task(send_chat()) for _ in range(3))
         await becomes(control, {"num_requests_running": 1, "num_requests_waiting": 2})
         second.cancel()
         await becomes(control, {"num_requests_running": 1, "num_requests_waiting": 1})
@@ -313,11 +313,11 @@ async def test_one_request_is_answered_and_the_others_wait_and_whoever_leaves_is
         await becomes(control, {"num_requests_running": 0, "num_requests_waiting": 0})
         page = await control.text("/metrics")
     assert parrot.stopped_early.is_set()
-    assert len(parrot.jobs) == 2, "who left while waiting was never begun"
+    assert len(parrot.jobs) == 2, "a request cancelled in the queue never starts"
     assert 'finished_reason="abort",model_name="parrot"} 2.0' in page
 
 
-async def test_what_fails_within_is_told_as_the_engines_failure() -> None:
+async def test_generator_error_is_reported_as_a_server_error() -> None:
     parrot = Parrot(broken_after=2)
     async with serving(parrot) as url, aiohttp.ClientSession(url) as session, ControlClient(url) as control:
         async with session.post("/v1/chat/completions", json=body(max_tokens=9)) as answer:
@@ -331,11 +331,11 @@ async def test_what_fails_within_is_told_as_the_engines_failure() -> None:
 
 
 @given(st.text(min_size=1), st.lists(st.integers(1, 5), min_size=1))
-def test_text_in_steps_of_any_size_is_the_text(text: str, sizes: list[int]) -> None:
-    data, told, steps = tuple(text.encode(errors="ignore")), "", itertools.cycle(sizes)
+def test_text_decoded_in_steps_of_any_size_is_unchanged(text: str, sizes: list[int]) -> None:
+    data, decoded, steps = tuple(text.encode(errors="ignore")), "", itertools.cycle(sizes)
     detokenizer = Detokenizer(lambda tokens: bytes(tokens).decode(errors="replace"))
     while data:
         size = next(steps)
-        told += detokenizer.push(data[:size])
+        decoded += detokenizer.push(data[:size])
         data = data[size:]
-    assert told + detokenizer.flush() == text.encode(errors="ignore").decode()
+    assert decoded + detokenizer.flush() == text.encode(errors="ignore").decode()

@@ -1,4 +1,4 @@
-"""``specbench simulate`` as a process: its address, its files, and the ways it ends."""
+"""``specbench simulate`` as a process: its address, its files, and its exit codes."""
 
 from __future__ import annotations
 
@@ -25,14 +25,16 @@ BODY = json.dumps({"temperature": 0, "max_tokens": 8, "messages": [{"role": "use
 COMMAND = [sys.executable, "-c", "from specbench_client.cli.simulate import simulate; simulate()"]
 
 
-def test_a_spec_may_give_the_simulator_what_the_command_takes_and_nothing_else() -> None:
+def test_spec_accepts_exactly_the_simulate_commands_options() -> None:
     taken = {spelling for option in simulate.params for spelling in option.opts}
     assert taken == {*OPTIONS, *ALIASES}
 
 
 @contextmanager
-def running(folder: Path, *arguments: str) -> Iterator[tuple[subprocess.Popen[str], http.client.HTTPConnection]]:
-    """Start the command on a free port; it is ready when it has said where it listens."""
+def running_simulator(
+    folder: Path, *arguments: str
+) -> Iterator[tuple[subprocess.Popen[str], http.client.HTTPConnection]]:
+    """Start the command on a free port; it is ready when it prints its address."""
     files = ["--port-file", str(folder / "port"), "--truth", str(folder / "truth.jsonl")]
     command = [*COMMAND, "--port", "0", "--time-scale", "0", *files, *arguments]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
@@ -46,44 +48,44 @@ def running(folder: Path, *arguments: str) -> Iterator[tuple[subprocess.Popen[st
             process.kill()
 
 
-def ask(connection: http.client.HTTPConnection) -> int:
+def post_chat(connection: http.client.HTTPConnection) -> int:
     connection.request("POST", "/v1/chat/completions", BODY)
     response = connection.getresponse()
     response.read()
     return response.status
 
 
-def test_it_serves_until_sigterm(tmp_path: Path) -> None:
-    """Port 0 takes a free port and writes it down; the truth is flushed; SIGTERM ends it well."""
-    with running(tmp_path, "--drafter", "ngram", "-k", "3") as (process, connection):
-        assert ask(connection) == 200
+def test_simulator_serves_until_sigterm(tmp_path: Path) -> None:
+    """Port 0 selects a free port and writes it to the port file; the truth file is flushed; SIGTERM exits with 0."""
+    with running_simulator(tmp_path, "--drafter", "ngram", "-k", "3") as (process, connection):
+        assert post_chat(connection) == 200
         assert json.loads((tmp_path / "truth.jsonl").read_text())["model"] == "simulated"
         process.send_signal(signal.SIGTERM)
         assert process.wait(timeout=120) == 0
 
 
 def test_sigterm_does_not_wait_for_a_stalled_stream(tmp_path: Path) -> None:
-    """A stream that will never end is cut when its grace is over."""
-    with running(tmp_path, "--fault", "stall=0") as (process, connection):
+    """An endless stream is closed after the grace period."""
+    with running_simulator(tmp_path, "--fault", "stall=0") as (process, connection):
         connection.request("POST", "/v1/chat/completions", BODY.replace("{", '{"stream": true, ', 1))
         assert connection.getresponse().status == 200
         process.send_signal(signal.SIGTERM)
         assert process.wait(timeout=120) == 0
 
 
-def test_a_crash_exits_1_and_loses_no_truth(tmp_path: Path) -> None:
-    """The answer before the crash arrives, and so does its truth."""
-    with running(tmp_path, "--fault", "crash-after=1") as (process, connection):
-        assert ask(connection) == 200
+def test_crash_exits_with_1_and_keeps_the_truth_file(tmp_path: Path) -> None:
+    """The answer before the crash and its truth line are complete."""
+    with running_simulator(tmp_path, "--fault", "crash-after=1") as (process, connection):
+        assert post_chat(connection) == 200
         assert process.wait(timeout=120) == 1
     assert len((tmp_path / "truth.jsonl").read_text().splitlines()) == 1
 
 
 def test_oom_is_a_sigkill(tmp_path: Path) -> None:
-    """The client is left in the middle of its request."""
-    with running(tmp_path, "--fault", "oom") as (process, connection):
+    """The connection is closed during the client's request."""
+    with running_simulator(tmp_path, "--fault", "oom") as (process, connection):
         with pytest.raises(ConnectionError):
-            ask(connection)
+            post_chat(connection)
         assert process.wait(timeout=120) == -signal.SIGKILL
 
 
@@ -100,19 +102,19 @@ def test_oom_is_a_sigkill(tmp_path: Path) -> None:
         (["--host", "203.0.113.1", "--port", "0"], "cannot listen"),
     ],
 )
-def test_what_cannot_be_started_is_bad_input(arguments: list[str], word: str) -> None:
-    """Exit 2, nothing started, and the message says what is wrong."""
+def test_invalid_option_exits_with_2_and_a_message(arguments: list[str], word: str) -> None:
+    """Nothing is started."""
     result = CliRunner().invoke(simulate, arguments)
     assert result.exit_code == 2
     assert word in result.stderr
 
 
-def test_help_teaches_by_example_and_names_every_fault() -> None:
-    """Somebody who reads only this can start."""
+def test_help_has_an_example_and_lists_every_fault() -> None:
+    """The help text alone is sufficient to start the simulator."""
     text = CliRunner().invoke(simulate, ["--help"]).output
     assert "specbench simulate --port 8000" in text
     assert [fault for fault in FAULTS if f"  {fault}" not in text] == []
 
 
-def test_the_simulator_imitates_exactly_the_drafters_that_a_run_may_ask_for() -> None:
+def test_simulated_methods_are_exactly_the_methods_of_the_api() -> None:
     assert {str(method) for method in SimulatedMethod} == {str(method) for method in ApiMethod}

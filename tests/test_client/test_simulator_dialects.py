@@ -1,6 +1,6 @@
-"""One contract for every dialect that the simulator speaks, driven by the real client: the records are the truth.
+"""One contract for every dialect of the simulator, run with the real client; records are compared with the truth file.
 
-What a wire does not tell is missing in the records, and never something else. Every fault is the same fault in each.
+What the wire format omits is missing in the records, never wrong. Every fault has the same effect in each dialect.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ TOKENS = Row("ids", None, ((ChatMessage("user", "", (5, 6, 7)),),))
 
 
 class Clock:
-    """A monotonic clock that stands still until told otherwise."""
+    """A monotonic clock that advances only when a test sets it."""
 
     now_ns = 1
 
@@ -60,7 +60,7 @@ class Clock:
 
 @dataclass
 class Site:
-    """A simulator that serves, a context to ask it, where the truth is written, and how it would have ended."""
+    """A running simulator with a request context, a control client, its truth file and its recorded exit codes."""
 
     context: HttpTurnClient
     control: ControlClient
@@ -99,15 +99,15 @@ async def simulated(
         KernelTransport(idle_timeout_s=request_config.pop("idle_timeout_s", 120)) as transport,
         ControlClient(str(server.make_url(""))) as control,
     ):
-        spoken = Engine(kind=EngineKind.SIMULATOR, dialect=name)
+        engine_spec = Engine(kind=EngineKind.SIMULATOR, dialect=name)
         changed = {
-            "engine": spoken,
+            "engine": engine_spec,
             "output": Output(max_tokens=48),
             "drafting": config.drafter.speculates,
             **request_config,
         }
-        asked = replace(context(transport, str(server.make_url("")), **changed), dialect=dialect_of(spoken))
-        yield Site(asked, control, truth, exits)
+        turn_context = replace(context(transport, str(server.make_url("")), **changed), dialect=dialect_of(engine_spec))
+        yield Site(turn_context, control, truth, exits)
 
 
 def drafted_steps(truth: dict[str, Any]) -> list[int]:
@@ -117,7 +117,7 @@ def drafted_steps(truth: dict[str, Any]) -> list[int]:
 
 @ALL
 @pytest.mark.parametrize("drafting", [EAGLE, NGRAM], ids=["eagle3", "ngram"])
-async def test_records_tell_what_the_engine_really_did_as_far_as_its_wire_does(
+async def test_records_match_the_engine_as_far_as_the_wire_format_allows(
     name: DialectName, drafting: Any, tmp_path: Path
 ) -> None:
     async with simulated(tmp_path, name, replace(FAST, drafter=drafting)) as site:
@@ -131,17 +131,17 @@ async def test_records_tell_what_the_engine_really_did_as_far_as_its_wire_does(
         assert (record.steps, record.accepted_tokens) == (real["steps"], real["accepted_tokens"])
         undrafted = real["steps"] > real["draft_steps"]
         in_order = None if name is TENSORRT_LLM or (name is SGLANG and undrafted) else drafted_steps(real)
-        told = (None, None) if name is TENSORRT_LLM else (real["draft_steps"], real["drafted_tokens"])
+        expected = (None, None) if name is TENSORRT_LLM else (real["draft_steps"], real["drafted_tokens"])
         if real["draft_steps"]:
-            assert (record.draft_steps, record.drafted_tokens) == told
+            assert (record.draft_steps, record.drafted_tokens) == expected
             assert record.step_accepted == in_order
     if drafting is EAGLE:
         assert any(each.step_accepted for each in records) == (name is not TENSORRT_LLM)
 
 
 @ALL
-async def test_the_acceptance_length_is_the_simulators_own(name: DialectName, tmp_path: Path) -> None:
-    """Within 0.5 % of what happened, in both definitions."""
+async def test_acceptance_length_matches_the_simulators(name: DialectName, tmp_path: Path) -> None:
+    """Both definitions are within 0.5 % of the truth."""
     async with simulated(tmp_path, name, replace(FAST, drafter=EAGLE)) as site:
         records, truth = await site.drive(), site.truth.values()
     steps = sum(record.steps or 0 for record in records)
@@ -154,9 +154,7 @@ async def test_the_acceptance_length_is_the_simulators_own(name: DialectName, tm
 
 
 @ALL
-async def test_a_prompt_of_token_ids_and_an_answer_in_one_piece_are_counted_alike(
-    name: DialectName, tmp_path: Path
-) -> None:
+async def test_token_id_prompts_and_unstreamed_answers_are_counted(name: DialectName, tmp_path: Path) -> None:
     whole: dict[str, Any] = {"output": Output(max_tokens=48, ignore_eos=True, stream=False)}
     async with (
         simulated(tmp_path, name, replace(FAST, drafter=EAGLE)) as site,
@@ -168,12 +166,12 @@ async def test_a_prompt_of_token_ids_and_an_answer_in_one_piece_are_counted_alik
     assert (ids.error_class, ids.input_tokens, ids.accepted_tokens) == (None, 3, truth["accepted_tokens"])
     assert ids.output_tokens == ids.output_tokens_client == truth["output_tokens"]
     assert (one.error_class, one.output_tokens, one.output_tokens_client) == (None, 48, None)
-    wanted = (None, None) if name is TENSORRT_LLM else (real["steps"], real["accepted_tokens"])
-    assert (one.steps, one.accepted_tokens) == wanted
+    expected = (None, None) if name is TENSORRT_LLM else (real["steps"], real["accepted_tokens"])
+    assert (one.steps, one.accepted_tokens) == expected
 
 
 @ALL
-async def test_the_baseline_makes_one_token_a_step_and_answers_the_same_text(name: DialectName, tmp_path: Path) -> None:
+async def test_baseline_emits_one_token_per_step_and_the_same_text(name: DialectName, tmp_path: Path) -> None:
     texts = []
     for config in (FAST, replace(FAST, drafter=EAGLE)):
         async with simulated(tmp_path, name, config) as site:
@@ -186,7 +184,7 @@ async def test_the_baseline_makes_one_token_a_step_and_answers_the_same_text(nam
 
 
 @ALL
-async def test_health_name_version_and_counters_are_the_engines(name: DialectName, tmp_path: Path) -> None:
+async def test_health_identity_and_counters_match_the_engine(name: DialectName, tmp_path: Path) -> None:
     async with simulated(tmp_path, name, replace(FAST, drafter=EAGLE)) as site:
         dialect = site.context.dialect
         before = await site.counters()
@@ -201,14 +199,16 @@ async def test_health_name_version_and_counters_are_the_engines(name: DialectNam
     assert identity == EngineIdentity("simulated", "simulated-0.1.0")
     assert speculating is (None if name is TENSORRT_LLM else True)
     assert counted.output_tokens == (None if name is TENSORRT_LLM else tokens)
-    assert counted.draft_steps in ([drafts] if name is VLLM else [None, drafts]), "SGLang counts where it has any"
+    assert counted.draft_steps in ([drafts] if name is VLLM else [None, drafts]), (
+        "SGLang exposes the counter only after drafting"
+    )
     assert (counted.accepted_tokens is None) == (name is not VLLM)
     assert not counted.restarted
 
 
 @ALL
 @pytest.mark.parametrize(
-    ("fault", "wanted"),
+    ("fault", "expected_class"),
     [
         ("reset-after=2", "reset"),
         ("stall=2", "timeout"),
@@ -217,18 +217,22 @@ async def test_health_name_version_and_counters_are_the_engines(name: DialectNam
         ("never-ready", "http_5xx"),
     ],
 )
-async def test_each_fault_of_the_wire_has_its_class(name: DialectName, fault: str, wanted: str, tmp_path: Path) -> None:
-    patience_s = 0.1 if wanted == "timeout" else 120  # nobody else is to be cut off by a machine that is busy
+async def test_each_wire_fault_has_its_error_class(
+    name: DialectName, fault: str, expected_class: str, tmp_path: Path
+) -> None:
+    patience_s = (
+        0.1 if expected_class == "timeout" else 120
+    )  # only this fault needs a short timeout; elsewhere a busy machine must not cause one
     async with simulated(tmp_path, name, FAST, fault, idle_timeout_s=patience_s) as site:
         records = await site.drive([row("talk", "one", "two")], concurrency=1)
         assert await site.control.healthy(site.context.dialect.health_path) == (fault != "never-ready")
-    assert [record.error_class for record in records] == [wanted, "skipped_after_error"]
+    assert [record.error_class for record in records] == [expected_class, "skipped_after_error"]
     assert records[0].error
     assert fault != "never-ready" or "still starting" in records[0].error
 
 
 @ALL
-async def test_lies_about_counts_are_recorded_as_they_are_told(name: DialectName, tmp_path: Path) -> None:
+async def test_false_counts_are_recorded_as_reported(name: DialectName, tmp_path: Path) -> None:
     async with simulated(tmp_path, name, replace(FAST, drafter=EAGLE), "miscount=3", "prompt-cache=0.5") as site:
         record = (await site.drive(ROWS[:1]))[0]
         truth = site.truth[record.request_id]
@@ -239,15 +243,15 @@ async def test_lies_about_counts_are_recorded_as_they_are_told(name: DialectName
 
 
 @ALL
-async def test_an_answer_that_was_cut_or_reworded_is_told_as_it_came(name: DialectName, tmp_path: Path) -> None:
+async def test_truncated_or_reworded_answer_is_recorded_as_received(name: DialectName, tmp_path: Path) -> None:
     config = replace(FAST, drafter=EAGLE)
-    asked: dict[str, Any] = {"output": Output(max_tokens=48, ignore_eos=True)}
+    options: dict[str, Any] = {"output": Output(max_tokens=48, ignore_eos=True)}
     async with (
-        simulated(tmp_path, name, config, **asked) as honest,
-        simulated(tmp_path, name, config, "truncate=0.5", **asked) as cut,
-        simulated(tmp_path, name, config, "diverge", **asked) as other,
+        simulated(tmp_path, name, config, **options) as unmodified,
+        simulated(tmp_path, name, config, "truncate=0.5", **options) as cut,
+        simulated(tmp_path, name, config, "diverge", **options) as other,
     ):
-        first, half, reworded = [(await site.drive(ROWS[:1]))[0] for site in (honest, cut, other)]
+        first, half, reworded = [(await site.drive(ROWS[:1]))[0] for site in (unmodified, cut, other)]
     assert (first.output_tokens, first.finish_reason) == (48, "length")
     assert (half.output_tokens, half.finish_reason) == (24, "stop")
     assert reworded.output_tokens == 48
@@ -255,7 +259,7 @@ async def test_an_answer_that_was_cut_or_reworded_is_told_as_it_came(name: Diale
 
 
 @ALL
-async def test_limits_temperatures_and_memories_that_nobody_asked_for_show_in_the_records(
+async def test_server_side_limit_temperature_and_drafter_memory_show_in_the_records(
     name: DialectName, tmp_path: Path
 ) -> None:
     config = replace(FAST, drafter=EAGLE)
@@ -266,30 +270,30 @@ async def test_limits_temperatures_and_memories_that_nobody_asked_for_show_in_th
         simulated(tmp_path, name, config, "drafter-memory=1") as remembering,
     ):
         (cut,) = await limited.drive(ROWS[:1])
-        asked, sampled = [(await site.drive(ROWS[:1]))[0] for site in (greedy, warm)]
+        unchanged, sampled = [(await site.drive(ROWS[:1]))[0] for site in (greedy, warm)]
         await remembering.drive(ROWS[:1])
         (known,) = await remembering.drive(ROWS[:1])
-        honest = remembering.truth[known.request_id]
+        truth = remembering.truth[known.request_id]
     assert (cut.output_tokens, cut.finish_reason) == (5, "length")
-    assert sampled.output_sha256 != asked.output_sha256
-    assert set(honest["step_accepted"][:-1]) == {3}, "the last step is cut by the end of the answer"
+    assert sampled.output_sha256 != unchanged.output_sha256
+    assert set(truth["step_accepted"][:-1]) == {3}, "the answer's end truncates the last step"
 
 
 @ALL
-async def test_merged_chunks_still_give_every_token_and_no_wrong_step(name: DialectName, tmp_path: Path) -> None:
+async def test_merged_chunks_keep_token_counts_and_steps_correct(name: DialectName, tmp_path: Path) -> None:
     async with simulated(tmp_path, name, replace(FAST, drafter=EAGLE), "merge-chunks=4") as site:
         records = await site.drive()
         truth = site.truth
     for record in records:
         real = truth[record.request_id]
         assert record.output_tokens_client == real["output_tokens"]
-        told = (record.steps, record.accepted_tokens)
-        assert told in [(real["steps"], real["accepted_tokens"]), *([(None, None)] if name is TENSORRT_LLM else [])]
+        counts = (record.steps, record.accepted_tokens)
+        assert counts in [(real["steps"], real["accepted_tokens"]), *([(None, None)] if name is TENSORRT_LLM else [])]
     assert max(max(record.chunk_tokens or [0]) for record in records) > 4
 
 
 @ALL
-async def test_a_drafter_that_never_drafts_accepts_nothing(name: DialectName, tmp_path: Path) -> None:
+async def test_drafter_that_never_drafts_has_no_accepted_tokens(name: DialectName, tmp_path: Path) -> None:
     async with simulated(tmp_path, name, replace(FAST, drafter=EAGLE), "never-draft") as site:
         records = await site.drive()
         counted = await site.counters()
@@ -302,7 +306,7 @@ async def test_a_drafter_that_never_drafts_accepts_nothing(name: DialectName, tm
 
 
 @ALL
-async def test_a_slow_start_is_unready_for_its_seconds(name: DialectName, tmp_path: Path) -> None:
+async def test_slow_start_is_unhealthy_until_its_delay_has_passed(name: DialectName, tmp_path: Path) -> None:
     clock = Clock()
     async with simulated(tmp_path, name, FAST, "slow-start=30", clock=clock) as site:
         health = site.context.dialect.health_path
@@ -312,7 +316,7 @@ async def test_a_slow_start_is_unready_for_its_seconds(name: DialectName, tmp_pa
 
 
 @ALL
-async def test_deaths_come_when_they_are_due(name: DialectName, tmp_path: Path) -> None:
+async def test_crash_and_oom_exit_after_the_configured_request(name: DialectName, tmp_path: Path) -> None:
     async with (
         simulated(tmp_path, name, FAST, "crash-after=2") as crashing,
         simulated(tmp_path, name, FAST, "oom=1") as killed,
@@ -325,8 +329,8 @@ async def test_deaths_come_when_they_are_due(name: DialectName, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("name", [VLLM, SGLANG])
-async def test_counters_that_start_again_are_a_restart(name: DialectName, tmp_path: Path) -> None:
-    """TensorRT-LLM counts nothing that could."""
+async def test_counter_reset_is_detected_as_a_restart(name: DialectName, tmp_path: Path) -> None:
+    """TensorRT-LLM is left out because it exposes no counters."""
     async with simulated(tmp_path, name, FAST, "restart-counters=2") as site:
         await site.drive(ROWS[:1])
         before = await site.counters()
@@ -335,14 +339,14 @@ async def test_counters_that_start_again_are_a_restart(name: DialectName, tmp_pa
 
 
 @ALL
-async def test_what_no_route_takes_is_told_so(name: DialectName, tmp_path: Path) -> None:
+async def test_unknown_path_is_not_found(name: DialectName, tmp_path: Path) -> None:
     async with simulated(tmp_path, name, FAST) as site:
         assert await site.control.documents(["/v2/nothing"]) == {"/v2/nothing": None}
         assert not await site.control.healthy("/v2/nothing")
 
 
-def test_every_fault_is_tried_in_every_dialect() -> None:
-    """But `throttle` and `cold`, which are rules of time alone and never reach a wire."""
+def test_every_fault_is_tested_in_every_dialect() -> None:
+    """`throttle` and `cold` are exempt: they change times only and have no effect on the wire format."""
     source = Path(__file__).read_text()
     assert [fault for fault in FAULTS if f'"{fault}' not in source and fault not in ("throttle", "cold")] == []
     with pytest.raises(ConfigError):

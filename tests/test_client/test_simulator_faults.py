@@ -1,4 +1,4 @@
-"""Every fault of the simulator does what its help says, and the truth file keeps telling the truth."""
+"""Faults of the simulator: each has its documented effect, and the truth file stays correct."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ EAGLE = make_drafter(SimulatedMethod.EAGLE3, 3)
 
 
 class Clock:
-    """A monotonic clock that stands still until told otherwise."""
+    """A monotonic clock that advances only when a test sets it."""
 
     now_ns = 1
 
@@ -45,8 +45,8 @@ class Clock:
         return self.now_ns
 
 
-class Bench:
-    """A running faulty server and a client."""
+class FaultyServer:
+    """A running server with faults, and a client."""
 
     def __init__(self, client: TestClient[Any, Any], truth: Path, exits: list[int]) -> None:
         self.client = client
@@ -87,13 +87,13 @@ def truth(tmp_path: Path) -> Path:
 
 
 @asynccontextmanager
-async def faulty(truth: Path, *faults: str, clock: Clock | None = None) -> AsyncIterator[Bench]:
+async def faulty(truth: Path, *faults: str, clock: Clock | None = None) -> AsyncIterator[FaultyServer]:
     config = SimulatorConfig(time_scale=0, drafter=EAGLE, faults=parse_faults(faults))
     engine = SimulatedEngine(config, clock=clock) if clock else SimulatedEngine(config)
     exits: list[int] = []
     server = SimulatorServer(engine, choose_dialect("vllm", config), TruthFile(truth), exits.append)
     async with TestClient(TestServer(server.application())) as client:
-        yield Bench(client, truth, exits)
+        yield FaultyServer(client, truth, exits)
 
 
 def texts(chunks: list[dict[str, Any]]) -> list[str]:
@@ -101,8 +101,8 @@ def texts(chunks: list[dict[str, Any]]) -> list[str]:
     return [content for content in contents if content]
 
 
-async def test_merge_chunks_puts_several_steps_in_one(truth: Path) -> None:
-    """A chunk has more than k+1 tokens somewhere; the steps stay what they were."""
+async def test_merge_chunks_combines_steps_in_one_chunk(truth: Path) -> None:
+    """A chunk has more than k+1 tokens; the steps are unchanged."""
     async with faulty(truth, "merge-chunks=4") as bench:
         merged = texts(await bench.stream())
     assert max(len(text.split()) for text in merged) > 4
@@ -111,16 +111,16 @@ async def test_merge_chunks_puts_several_steps_in_one(truth: Path) -> None:
     assert len("".join(merged).split()) == 24
 
 
-async def test_truncate_shortens_silently(truth: Path) -> None:
-    """Half the tokens, and the reason says stop."""
+async def test_truncate_shortens_the_answer_with_reason_stop(truth: Path) -> None:
+    """Half of the tokens are sent, with finish reason stop."""
     async with faulty(truth, "truncate") as bench:
         answer = await bench.whole()
     assert answer["usage"]["completion_tokens"] == bench.truth()["output_tokens"] == 12
     assert answer["choices"][0]["finish_reason"] == "stop"
 
 
-async def test_miscount_reports_tokens_that_were_not_sent(truth: Path) -> None:
-    """Usage is three too many; the truth is not."""
+async def test_miscount_reports_more_tokens_than_were_sent(truth: Path) -> None:
+    """Usage is three too high; the truth file is correct."""
     async with faulty(truth, "miscount") as bench:
         *chunks, usage = await bench.stream()
     assert usage["usage"]["completion_tokens"] == 27
@@ -128,15 +128,17 @@ async def test_miscount_reports_tokens_that_were_not_sent(truth: Path) -> None:
 
 
 async def test_diverge_changes_greedy_text_under_speculation(truth: Path) -> None:
-    """The first half agrees with an honest engine's, the second does not."""
-    async with faulty(truth) as honest, faulty(truth, "diverge") as liar:
-        right, wrong = [(await bench.whole())["choices"][0]["message"]["content"].split() for bench in (honest, liar)]
-    assert right[:12] == wrong[:12]
-    assert all(one != other for one, other in zip(right[12:], wrong[12:], strict=True))
+    """The first half equals the unmodified answer, the second half differs."""
+    async with faulty(truth) as unmodified, faulty(truth, "diverge") as diverging:
+        original, changed = [
+            (await bench.whole())["choices"][0]["message"]["content"].split() for bench in (unmodified, diverging)
+        ]
+    assert original[:12] == changed[:12]
+    assert all(one != other for one, other in zip(original[12:], changed[12:], strict=True))
 
 
-async def test_never_draft_starts_happily_and_speculates_nothing(truth: Path) -> None:
-    """The counters exist and stay 0; the block says no steps; every step emits one token."""
+async def test_never_draft_starts_and_never_speculates(truth: Path) -> None:
+    """The counters exist and stay 0; the response reports no steps; every step emits one token."""
     async with faulty(truth, "never-draft") as bench:
         block = (await bench.whole())["metrics"]["speculative_decoding"]
         assert await bench.counter("spec_decode_num_drafts") == 0
@@ -145,15 +147,15 @@ async def test_never_draft_starts_happily_and_speculates_nothing(truth: Path) ->
 
 
 async def test_prompt_cache_reports_hits(truth: Path) -> None:
-    """Usage and counters tell of cached tokens."""
+    """Usage and counters report cached tokens."""
     async with faulty(truth, "prompt-cache=0.5") as bench:
         details = (await bench.whole())["usage"]["prompt_tokens_details"]
         assert await bench.counter("prefix_cache_hits") == await bench.counter("prompt_tokens_cached") == 3
     assert details["cached_tokens"] == 3
 
 
-async def test_slow_start_is_unready_for_its_seconds(truth: Path) -> None:
-    """Everything is 503 before, and served after."""
+async def test_slow_start_is_unready_until_its_delay_has_passed(truth: Path) -> None:
+    """All endpoints return 503 before, and 200 after."""
     clock = Clock()
     async with faulty(truth, "slow-start=30", clock=clock) as bench:
         clock.now_ns += 29 * 10**9
@@ -165,15 +167,15 @@ async def test_slow_start_is_unready_for_its_seconds(truth: Path) -> None:
 
 
 async def test_never_ready_is_never_ready(truth: Path) -> None:
-    """Not even after a day."""
+    """It is not ready even after a day."""
     clock = Clock()
     async with faulty(truth, "never-ready", clock=clock) as bench:
         clock.now_ns += 86_400 * 10**9
         assert await bench.status() == 503
 
 
-async def test_crash_after_exits_when_so_many_were_answered(truth: Path) -> None:
-    """The N-th answer still arrives whole."""
+async def test_crash_after_exits_after_the_given_number_of_answers(truth: Path) -> None:
+    """The N-th answer is still sent completely."""
     async with faulty(truth, "crash-after=2") as bench:
         await bench.whole()
         assert bench.exits == []
@@ -182,8 +184,8 @@ async def test_crash_after_exits_when_so_many_were_answered(truth: Path) -> None
         assert bench.exits == [1]
 
 
-async def test_oom_kills_while_serving(truth: Path) -> None:
-    """The process would be gone before the second request is read."""
+async def test_oom_exits_at_the_next_request(truth: Path) -> None:
+    """A real process would exit before the second request is read."""
     async with faulty(truth, "oom=1") as bench:
         await bench.whole()
         assert bench.exits == []
@@ -191,8 +193,8 @@ async def test_oom_kills_while_serving(truth: Path) -> None:
         assert bench.exits == [137]
 
 
-async def test_reset_drops_the_connection_in_the_middle(truth: Path) -> None:
-    """Three content chunks arrive, then the connection breaks; the truth is of what had left."""
+async def test_reset_closes_the_connection_after_the_given_chunks(truth: Path) -> None:
+    """Three content chunks arrive before the reset; the truth file contains only those."""
     async with faulty(truth, "reset-after=3") as bench:
         with pytest.raises(aiohttp.ClientError):
             await bench.stream()
@@ -202,8 +204,8 @@ async def test_reset_drops_the_connection_in_the_middle(truth: Path) -> None:
     assert (bench.truth()["finish_reason"], len(bench.truth()["sent_ns"])) == ("abort", 3)
 
 
-async def test_stall_falls_silent_and_stays_open(truth: Path) -> None:
-    """After three chunks nothing comes although the engine has long finished; health is fine."""
+async def test_stall_stops_sending_and_keeps_the_connection_open(truth: Path) -> None:
+    """After three chunks nothing is sent although the engine has finished; health stays 200."""
     async with faulty(truth, "stall=3") as bench, bench.client.post(PATH, json=STREAM) as response:
         for _ in range(4):  # the role and three chunks
             await response.content.readuntil(b"\n\n")
@@ -216,17 +218,17 @@ async def test_stall_falls_silent_and_stays_open(truth: Path) -> None:
 
 
 async def test_http_500_has_its_probability(truth: Path) -> None:
-    """Always at 1; sometimes and repeatably at 0.5."""
+    """Every request fails at 1; at 0.5 some fail, reproducibly."""
     async with faulty(truth, "http-500") as bench:
         assert (await bench.whole())["error"]["type"] == "InternalServerError"
     faults = parse_faults(("http-500=0.5",))
-    refused = [faults.refuses(0, index) for index in range(1000)]
-    assert 400 < sum(refused) < 600
-    assert refused == [faults.refuses(0, index) for index in range(1000)]
+    rejections = [faults.refuses(0, index) for index in range(1000)]
+    assert 400 < sum(rejections) < 600
+    assert rejections == [faults.refuses(0, index) for index in range(1000)]
 
 
-async def test_malformed_sse_cuts_one_chunk(truth: Path) -> None:
-    """The second content chunk is no JSON; what follows is."""
+async def test_malformed_sse_breaks_one_chunk(truth: Path) -> None:
+    """The second content chunk is invalid JSON; later chunks are valid."""
     async with faulty(truth, "malformed-sse=2") as bench, bench.client.post(PATH, json=STREAM) as response:
         events = (await response.text()).split("\n\n")
     broken = []
@@ -238,8 +240,8 @@ async def test_malformed_sse_cuts_one_chunk(truth: Path) -> None:
     assert broken == [2]  # the role chunk is number 0
 
 
-async def test_restart_counters_loses_what_was_counted(truth: Path) -> None:
-    """Totals fall back to 0 once, and count on from there."""
+async def test_restart_counters_resets_the_totals_once(truth: Path) -> None:
+    """Totals fall to 0 once and increase from there."""
     async with faulty(truth, "restart-counters=2") as bench:
         seen = []
         for _ in range(3):
@@ -249,33 +251,33 @@ async def test_restart_counters_loses_what_was_counted(truth: Path) -> None:
 
 
 def test_throttle_slows_steps_with_engine_time() -> None:
-    """A fifth for every second, up to tenfold."""
+    """The slow-down is a fifth per second, up to tenfold."""
     faults = parse_faults(("throttle=0.2",))
     assert [faults.slowdown(seconds) for seconds in (0, 5, 1000)] == [1, 2, 10]
 
 
-def test_cold_steps_warm_up_with_engine_time() -> None:
-    """Three times as slow, and after a minute nearly as fast as ever."""
+def test_cold_steps_become_faster_with_engine_time() -> None:
+    """Steps are three times as slow at first and nearly normal after a minute."""
     faults = parse_faults(("cold=3",))
     assert [round(faults.slowdown(seconds), 2) for seconds in (0, 20, 60)] == [3.0, 1.74, 1.1]
 
 
-async def test_own_limit_cuts_answers_for_their_length(truth: Path) -> None:
-    """A limit that nobody asked for."""
+async def test_own_limit_truncates_answers_with_reason_length(truth: Path) -> None:
+    """The request does not set this limit."""
     async with faulty(truth, "own-limit=5") as bench:
         answer = await bench.whole()
     assert (answer["usage"]["completion_tokens"], answer["choices"][0]["finish_reason"]) == (5, "length")
 
 
-async def test_temperature_is_another_than_was_asked_for(truth: Path) -> None:
-    """Greedy was asked for, and the same question has another answer each time."""
+async def test_temperature_overrides_the_requested_one(truth: Path) -> None:
+    """The request is greedy, but repeated requests get different answers."""
     async with faulty(truth, "temperature=1") as bench:
         first, second = [(await bench.whole())["choices"][0]["message"]["content"] for _ in range(2)]
     assert first != second
 
 
-async def test_drafter_memory_accepts_what_it_has_seen(truth: Path) -> None:
-    """The first time as ever, the second time every draft: 23 tokens after the first in six steps of four."""
+async def test_drafter_memory_accepts_repeated_prompts(truth: Path) -> None:
+    """The second answer accepts every draft: 23 tokens after the first, in six steps of four."""
     async with faulty(truth, "drafter-memory=1") as bench:
         steps = []
         for _ in range(2):
@@ -285,7 +287,7 @@ async def test_drafter_memory_accepts_what_it_has_seen(truth: Path) -> None:
 
 
 class BrokenClock(Clock):
-    """Tells the time once."""
+    """Returns the time once, and then fails."""
 
     def __call__(self) -> int:
         if self.now_ns > 1:
@@ -294,15 +296,15 @@ class BrokenClock(Clock):
         return self.now_ns
 
 
-async def test_a_bug_in_the_loop_ends_the_process(truth: Path) -> None:
-    """A dead loop must not leave its clients waiting for ever."""
+async def test_error_in_the_engine_loop_ends_the_process(truth: Path) -> None:
+    """Clients must not wait forever for a dead loop."""
     async with faulty(truth, clock=BrokenClock()) as bench:
         assert await bench.status() == 500
         assert bench.exits == [1]
 
 
-def test_every_fault_has_a_test_and_a_line_of_help() -> None:
-    """A new fault without either breaks here."""
+def test_every_fault_has_a_test_and_help() -> None:
+    """This test fails when a new fault has neither."""
     source = Path(__file__).read_text()
     assert set(FAULTS) == set(Fault)
     assert [fault for fault in Fault if f'"{fault}' not in source] == []

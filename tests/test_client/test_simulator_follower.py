@@ -1,4 +1,4 @@
-"""A further node of a simulated engine: it waits for the leader, and does not outlive it."""
+"""A follower node of a simulated engine: it waits for the leader and exits with it."""
 
 from __future__ import annotations
 
@@ -16,42 +16,42 @@ from specbench_testing.ports import free_port
 
 
 @contextmanager
-def leader(port: int) -> Iterator[None]:
-    with socket.socket() as listening:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind(("127.0.0.1", port))
-        listening.listen()
+def listening_leader(port: int) -> Iterator[None]:
+    with socket.socket() as server:
+        server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        server.bind(("127.0.0.1", port))
+        server.listen()
         yield
 
 
-def test_a_follower_waits_joins_and_ends_with_its_leader() -> None:
+def test_follower_waits_joins_and_ends_with_its_leader() -> None:
     port = free_port()
-    said: list[str] = []
-    told = threading.Condition()
+    messages: list[str] = []
+    condition = threading.Condition()
 
-    def say(line: str) -> None:
-        with told:
-            said.append(line.partition(" the ")[0])
-            told.notify_all()
+    def record_message(line: str) -> None:
+        with condition:
+            messages.append(line.partition(" the ")[0])
+            condition.notify_all()
 
-    thread = threading.Thread(target=follow_leader, args=(f"http://127.0.0.1:{port}", say, 0.01))
+    thread = threading.Thread(target=follow_leader, args=(f"http://127.0.0.1:{port}", record_message, 0.01))
     thread.start()
-    with told:
-        assert told.wait_for(lambda: said == ["waiting for"], 60)
-    with leader(port), told:
-        assert told.wait_for(lambda: said == ["waiting for", "joined"], 60)
+    with condition:
+        assert condition.wait_for(lambda: messages == ["waiting for"], 60)
+    with listening_leader(port), condition:
+        assert condition.wait_for(lambda: messages == ["waiting for", "joined"], 60)
     thread.join(60)
     assert not thread.is_alive()
-    assert len(said) == 3
+    assert len(messages) == 3
 
 
 @pytest.mark.parametrize("address", ["", "127.0.0.1", "http://127.0.0.1", "http://x:port", "http://:80"])
-def test_what_is_no_address_is_refused_with_one_that_is(address: str) -> None:
+def test_invalid_leader_address_is_rejected_with_an_example(address: str) -> None:
     with pytest.raises(ConfigError, match=r"give one such as http://127\.0\.0\.1:8000"):
         follow_leader(address, lambda _line: None)
 
 
-def test_the_command_refuses_it_as_bad_input() -> None:
+def test_simulate_command_rejects_an_invalid_leader_address() -> None:
     done = CliRunner().invoke(simulate, ["--follow", "nowhere"])
     assert done.exit_code == 2
     assert "give one such as" in done.output

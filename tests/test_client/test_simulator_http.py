@@ -1,4 +1,4 @@
-"""The simulator on the wire: vLLM's words key for key, its counters, its errors, and the truth beside them."""
+"""The simulator's vLLM dialect: chunk keys, counters, errors, and the truth file."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from specbench_client.simulator import (
     make_drafter,
 )
 
-# The shapes of vLLM 0.32's chunks as a real engine sent them, by hand: keys in order, nested ones after their parent.
+# Shapes of vLLM 0.32's chunks, copied from a real engine: keys in order, nested keys after their parent.
 ROLE_CHUNK = (
     "id object created model choices[index delta{role content} logprobs finish_reason] prompt_token_ids prompt_text"
 )
@@ -79,7 +79,7 @@ async def events(response: ClientResponse) -> list[dict[str, Any]]:
     return [json.loads(one.removeprefix("data: ")) for one in data]
 
 
-async def ask(client: Client, body: dict[str, Any], path: str = "/v1/chat/completions") -> Any:
+async def post_json(client: Client, body: dict[str, Any], path: str = "/v1/chat/completions") -> Any:
     async with client.post(path, json=body) as response:
         assert response.status == 200
         return await (events(response) if body.get("stream") else response.json())
@@ -95,10 +95,10 @@ def text_of(chunks: list[dict[str, Any]]) -> str:
     return "".join(chunk["choices"][0]["delta"]["content"] for chunk in chunks if chunk["choices"])
 
 
-async def test_a_stream_has_the_shape_of_vllms() -> None:
-    """Role, one chunk a step, the reason on the last, usage with the request's own statistics."""
+async def test_streamed_chunks_have_vllms_shape() -> None:
+    """A role chunk, one chunk per step, the finish reason on the last, then usage with the request's statistics."""
     async with serving(EAGLE) as client:
-        first, *middle, last, usage = await ask(client, STREAM)
+        first, *middle, last, usage = await post_json(client, STREAM)
     assert shape(first) == ROLE_CHUNK
     assert {shape(chunk) for chunk in middle} == {TEXT_CHUNK}
     assert shape(last) == LAST_CHUNK
@@ -107,20 +107,20 @@ async def test_a_stream_has_the_shape_of_vllms() -> None:
     assert usage["choices"] == []
 
 
-async def test_the_baseline_tells_nothing_of_speculation() -> None:
-    """No block in the usage chunk, no counters, one token a chunk."""
+async def test_baseline_reports_nothing_about_speculation() -> None:
+    """There is no speculation block in the usage chunk, there are no counters, and each chunk has one token."""
     async with serving(BASELINE) as client:
-        _, *chunks, usage = await ask(client, STREAM)
+        _, *chunks, usage = await post_json(client, STREAM)
         counters = await samples(client)
     assert shape(usage) == BASELINE_USAGE_CHUNK
     assert all(len(text_of([chunk]).split()) == 1 for chunk in chunks)
     assert not any("spec_decode" in name for name in counters)
 
 
-async def test_chunks_are_steps_and_the_block_says_so() -> None:
-    """Each chunk after the first holds accepted + 1 tokens, save the last, which is cut; usage counts what was sent."""
+async def test_chunk_sizes_match_the_reported_steps() -> None:
+    """Each chunk after the first holds accepted + 1 tokens, except the truncated last one; usage counts sent tokens."""
     async with serving(EAGLE) as client:
-        _, first, *chunks, usage = await ask(client, {**STREAM, "max_tokens": 30, "ignore_eos": True})
+        _, first, *chunks, usage = await post_json(client, {**STREAM, "max_tokens": 30, "ignore_eos": True})
     block = usage["metrics"]["speculative_decoding"]
     sizes = [len(text_of([chunk]).split()) for chunk in chunks]
     assert len(text_of([first]).split()) == 1
@@ -132,12 +132,12 @@ async def test_chunks_are_steps_and_the_block_says_so() -> None:
     assert sum(j * n for j, n in enumerate(block["acceptance_histogram"])) == block["num_accepted_draft_tokens"]
 
 
-async def test_usage_comes_only_where_asked_for() -> None:
-    """No include_usage, no usage chunk; continuous usage is on every chunk and cumulative."""
+async def test_usage_is_sent_only_if_requested() -> None:
+    """Without include_usage there is no usage chunk; continuous usage is cumulative and on every chunk."""
     async with serving(EAGLE) as client:
-        plain = await ask(client, {**HELLO, "stream": True})
+        plain = await post_json(client, {**HELLO, "stream": True})
         options = {"include_usage": True, "continuous_usage_stats": True}
-        *running, last = await ask(client, {**STREAM, "stream_options": options})
+        *running, last = await post_json(client, {**STREAM, "stream_options": options})
     assert not any("usage" in chunk for chunk in plain)
     counts = [chunk["usage"]["completion_tokens"] for chunk in running]
     assert counts[:2] == [0, 1]
@@ -151,8 +151,8 @@ async def test_usage_comes_only_where_asked_for() -> None:
     ]
 
 
-async def test_greedy_text_is_the_same_for_every_drafter_streamed_or_not() -> None:
-    """Speculation changes how tokens come, never which."""
+async def test_greedy_text_is_the_same_for_every_drafter_and_stream_setting() -> None:
+    """Speculation changes when tokens arrive, not which."""
     texts = []
     for method, depth in (
         (SimulatedMethod.NONE, 0),
@@ -161,29 +161,29 @@ async def test_greedy_text_is_the_same_for_every_drafter_streamed_or_not() -> No
         (SimulatedMethod.DRAFT_MODEL, 3),
     ):
         async with serving(SimulatorConfig(time_scale=0, drafter=make_drafter(method, depth))) as client:
-            texts.append(text_of(await ask(client, STREAM)))
-            texts.append((await ask(client, HELLO))["choices"][0]["message"]["content"])
+            texts.append(text_of(await post_json(client, STREAM)))
+            texts.append((await post_json(client, HELLO))["choices"][0]["message"]["content"])
     assert len(set(texts)) == 1
 
 
-async def test_sampled_text_follows_the_requests_seed() -> None:
-    """At a temperature above 0 the seed decides, and without one no two answers agree."""
+async def test_sampled_text_depends_on_the_request_seed() -> None:
+    """Above temperature 0 the seed determines the text; without a seed all answers differ."""
     warm = {**HELLO, "temperature": 0.8, "max_tokens": 20, "ignore_eos": True}
     async with serving(BASELINE) as client:
         bodies = [{**warm, "seed": 1}, {**warm, "seed": 1}, {**warm, "seed": 2}, warm, warm]
-        one, again, *others = [(await ask(client, body))["choices"][0]["message"]["content"] for body in bodies]
+        one, again, *others = [(await post_json(client, body))["choices"][0]["message"]["content"] for body in bodies]
     assert one == again
     assert len({one, *others}) == 4
 
 
-async def test_completions_speak_their_own_form() -> None:
-    """Text instead of deltas, no role chunk, 16 tokens unless asked; prompts as text or as token ids."""
+async def test_completions_endpoint_has_its_own_format() -> None:
+    """It sends text instead of deltas, no role chunk, and 16 tokens by default; prompts are text or token ids."""
     body = {"temperature": 0, "prompt": "Once upon a time", "ignore_eos": True}
     usage = {"stream": True, "stream_options": {"include_usage": True}}
     async with serving(EAGLE) as client:
-        whole = await ask(client, body, "/v1/completions")
-        *chunks, last = await ask(client, {**body, **usage}, "/v1/completions")
-        ids = await ask(client, {**body, "prompt": [5, 6, 7], "return_token_ids": True}, "/v1/completions")
+        whole = await post_json(client, body, "/v1/completions")
+        *chunks, last = await post_json(client, {**body, **usage}, "/v1/completions")
+        ids = await post_json(client, {**body, "prompt": [5, 6, 7], "return_token_ids": True}, "/v1/completions")
     assert whole["object"] == chunks[0]["object"] == "text_completion"
     assert "".join(chunk["choices"][0]["text"] for chunk in chunks) == whole["choices"][0]["text"]
     assert whole["usage"]["completion_tokens"] == last["usage"]["completion_tokens"] == 16
@@ -191,11 +191,11 @@ async def test_completions_speak_their_own_form() -> None:
     assert len(ids["choices"][0]["token_ids"]) == 16
 
 
-async def test_counters_add_up_to_what_the_requests_said() -> None:
-    """Prometheus' totals are the sums over requests, accepted by position included."""
+async def test_counters_are_the_sums_over_requests() -> None:
+    """The Prometheus totals, including accepted tokens by position, equal the sums over requests."""
     async with serving(EAGLE) as client:
         bodies = [{**HELLO, "messages": [{"role": "user", "content": f"number {i}"}]} for i in range(4)]
-        answers = [await ask(client, body) for body in bodies]
+        answers = [await post_json(client, body) for body in bodies]
         found = await samples(client)
     labels = '{engine="0",model_name="simulated"}'
     blocks = [answer["metrics"]["speculative_decoding"] for answer in answers]
@@ -219,8 +219,8 @@ async def test_counters_add_up_to_what_the_requests_said() -> None:
     assert found[f"vllm:e2e_request_latency_seconds_count{labels}"] == 4
 
 
-async def test_every_answer_says_that_it_is_simulated() -> None:
-    """Header, model, fingerprint; the request's id comes back."""
+async def test_every_response_is_marked_as_simulated() -> None:
+    """In header, model and fingerprint; the request id is returned."""
     async with serving(EAGLE) as client:
         async with client.post("/v1/chat/completions", json=STREAM, headers={"X-Request-Id": "mine"}) as response:
             chunks = await events(response)
@@ -250,7 +250,7 @@ async def test_every_answer_says_that_it_is_simulated() -> None:
     ],
 )
 async def test_bad_requests_get_vllms_error_object(path: str, body: Any, status: int, word: str) -> None:
-    """Status, and an error with message, type, param and code."""
+    """The response has the status and an error with message, type, param and code."""
     async with serving(BASELINE) as client, client.post(path, json=body) as response:
         error = (await response.json())["error"]
     assert (response.status, error["code"]) == (status, status)
@@ -258,14 +258,14 @@ async def test_bad_requests_get_vllms_error_object(path: str, body: Any, status:
     assert word in error["message"]
 
 
-async def test_a_body_that_is_not_json_is_refused() -> None:
-    """As JSON decode error, not as a crash."""
+async def test_body_that_is_not_json_is_rejected() -> None:
+    """The error is a JSON decode error."""
     async with serving(BASELINE) as client, client.post("/v1/completions", data=b"{") as response:
         assert (response.status, "JSON decode error" in await response.text()) == (400, True)
 
 
-async def test_the_truth_is_what_was_delivered(tmp_path: Path) -> None:
-    """One line a request, exact; what the wire reported stands beside it; stamps one a chunk, in order."""
+async def test_truth_file_contains_what_was_delivered(tmp_path: Path) -> None:
+    """One exact line per request, with the reported counts beside the true ones and ordered times per chunk."""
     file = tmp_path / "truth.jsonl"
     known = PromptCategories({"Say hello": "greeting"})
     config = SimulatorConfig(
@@ -278,8 +278,8 @@ async def test_the_truth_is_what_was_delivered(tmp_path: Path) -> None:
         {**HELLO, "messages": [{"role": "user", "content": "Other"}]},
     ]
     async with serving(config, file, known) as client:
-        usage = (await ask(client, bodies[0]))[-1]
-        other = await ask(client, bodies[1])
+        usage = (await post_json(client, bodies[0]))[-1]
+        other = await post_json(client, bodies[1])
         greeting, unknown = [json.loads(line) for line in file.read_text().splitlines()]
     block = usage["metrics"]["speculative_decoding"]
     assert greeting["output_tokens"] == 23 == 1 + sum(accepted + 1 for accepted in greeting["step_accepted"])
@@ -295,8 +295,8 @@ async def test_the_truth_is_what_was_delivered(tmp_path: Path) -> None:
     assert (unknown["accepted_tokens"], len(unknown["sent_ns"])) == (0, 1)
 
 
-async def test_a_client_that_leaves_is_forgotten(tmp_path: Path) -> None:
-    """Its request stops running, is counted as aborted, and its truth is what had left."""
+async def test_disconnected_request_is_aborted(tmp_path: Path) -> None:
+    """It stops running, is counted as aborted, and its truth line contains only what was sent."""
     file = tmp_path / "truth.jsonl"
     config = SimulatorConfig(max_num_seqs=1)
     aborted = 'vllm:request_success_total{engine="0",finished_reason="abort",model_name="simulated"}'
@@ -306,8 +306,8 @@ async def test_a_client_that_leaves_is_forgotten(tmp_path: Path) -> None:
         ) as response:
             await response.content.readuntil(b"token_ids")
             response.close()
-        # The only seat is taken: this answer comes once the one who left has been forgotten.
-        await ask(client, {**HELLO, "max_tokens": 1})
+        # The only slot is taken, so this answer arrives after the disconnected request is removed.
+        await post_json(client, {**HELLO, "max_tokens": 1})
         assert (await samples(client))[aborted] == 1
         first, second = [json.loads(line) for line in file.read_text().splitlines()]
     assert first["finish_reason"] == "abort"
@@ -315,8 +315,8 @@ async def test_a_client_that_leaves_is_forgotten(tmp_path: Path) -> None:
     assert second["output_tokens"] == 1
 
 
-def test_a_dialect_that_is_not_spoken_is_refused_with_those_that_are() -> None:
-    """What a spec may ask for, and nothing else."""
+def test_unknown_dialect_is_rejected_with_the_available_ones() -> None:
+    """The available ones are those a spec may request."""
     with pytest.raises(ConfigError, match="give one of vllm, sglang, tensorrt-llm"):
         choose_dialect("tgi", BASELINE)
     assert [type(choose_dialect(str(name), BASELINE)).__name__ for name in SIMULATED_DIALECTS] == [

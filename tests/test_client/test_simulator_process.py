@@ -1,4 +1,4 @@
-"""The simulator's pure core: draft-and-verify, batching, text, and the notations it is configured with."""
+"""The simulator's core: draft and verify, batching, text, and parsing of its configuration."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ def all_steps(output_tokens: int, how: SimulatedDrafter, probability: float, see
 
 
 @given(st.integers(1, 300), DRAFTERS, st.floats(0, 1), st.integers())
-def test_every_output_token_is_the_prefills_or_a_steps(
+def test_every_output_token_comes_from_the_prefill_or_a_step(
     n: int, how: SimulatedDrafter, probability: float, seed: int
 ) -> None:
-    """The truth line's identity: output = 1 + the sum of (delivered accepted + 1)."""
+    """The truth file's identity: output = 1 + the sum of (delivered accepted + 1)."""
     prefill, *steps = all_steps(n, how, probability, seed)
     assert prefill == StepOutcome(tokens=1, prefill=True)
     assert n == 1 + sum(step.delivered_accepted + 1 for step in steps)
@@ -59,20 +59,20 @@ def test_every_output_token_is_the_prefills_or_a_steps(
 
 
 @given(st.integers(1, 300), DRAFTERS, st.floats(0, 1), st.integers())
-def test_only_the_last_step_is_cut(n: int, how: SimulatedDrafter, probability: float, seed: int) -> None:
-    """vLLM's over-count can only be in the last step, and is at most the drafts of it."""
+def test_only_the_last_step_is_truncated(n: int, how: SimulatedDrafter, probability: float, seed: int) -> None:
+    """vLLM counts too many accepted tokens only in the last step, at most that step's drafts."""
     for step in all_steps(n, how, probability, seed)[1:-1]:
         assert step.delivered_accepted == step.accepted
 
 
-def test_the_over_count_exists() -> None:
-    """A drafter that is always right overshoots: accepted is counted before the cut."""
+def test_accepted_drafts_are_counted_before_truncation() -> None:
+    """A drafter that is always right exceeds the answer length in its last step."""
     steps = all_steps(7, make_drafter(SimulatedMethod.MTP, 4), 1.0, seed=0)
     assert [(step.tokens, step.accepted) for step in steps] == [(1, 0), (5, 4), (1, 4)]
 
 
-def test_acceptance_is_the_configured_one_by_position() -> None:
-    """Conditional acceptance at each position lies within four standard errors of the configured probability."""
+def test_acceptance_by_position_matches_the_configuration() -> None:
+    """Conditional acceptance at each position is within four standard errors of the configured probability."""
     conditional = (0.8, 0.6, 0.4)
     rng = Random(7)
     counts = [count_accepted(rng, 3, conditional) for _ in range(20_000)]
@@ -82,15 +82,15 @@ def test_acceptance_is_the_configured_one_by_position() -> None:
         assert abs(estimate - probability) < 4 * math.sqrt(probability * (1 - probability) / reached)
 
 
-def test_a_look_up_drafter_has_steps_without_drafts() -> None:
-    """The share of steps with drafts is the match probability within four standard errors."""
+def test_lookup_drafter_has_steps_without_drafts() -> None:
+    """The share of steps with drafts is within four standard errors of the match probability."""
     steps = all_steps(20_000, make_drafter(SimulatedMethod.NGRAM, 4, 0.3), 0.5, seed=3)[1:]
     share = sum(step.drafted > 0 for step in steps) / len(steps)
     assert abs(share - 0.3) < 4 * math.sqrt(0.21 / len(steps))
 
 
 def test_suffix_drafts_vary_in_length() -> None:
-    """Suffix decoding proposes as far as its match goes: 1 to k."""
+    """Suffix decoding proposes 1 to k tokens, depending on the length of the match."""
     drafted = {step.drafted for step in all_steps(2_000, make_drafter(SimulatedMethod.SUFFIX, 4), 0.5, seed=3)[1:]}
     assert drafted == {0, 1, 2, 3, 4}
 
@@ -114,22 +114,22 @@ def second_step_ms(streams: int, depth: int = 0) -> float:
     return several.step().duration_ms
 
 
-def test_a_step_gets_longer_with_concurrency_and_with_drafts() -> None:
-    """A larger batch verifies more tokens; drafts multiply them."""
+def test_step_takes_longer_with_concurrency_and_with_drafts() -> None:
+    """A larger batch verifies more tokens, and drafts multiply them."""
     alone, eight, drafting = second_step_ms(1), second_step_ms(8), second_step_ms(8, depth=4)
     assert alone < eight < drafting
     assert alone == pytest.approx(5.0, abs=0.2)
 
 
-def test_the_cost_is_the_documented_sum() -> None:
-    """Base plus every term, each with its own coefficient."""
+def test_step_cost_is_the_documented_sum() -> None:
+    """It is the base plus every term with its own coefficient."""
     cost = SimulatedStepCost(1, 10, 100, 1000, 10_000)
     load = StepLoad(batch_tokens=2, kv_tokens=3, draft_depth=4, prefill_tokens=5)
     assert cost.milliseconds(load) == 1 + 20 + 300 + 4000 + 50_000
 
 
 def test_waiting_requests_are_admitted_in_order_when_others_finish() -> None:
-    """Never more than max_num_seqs run; the queue is first in, first out."""
+    """At most max_num_seqs requests run, and the queue is first in, first out."""
     several = batch(max_num_seqs=2)
     one, two, three, four = sequence(1), sequence(2), sequence(2), sequence(2)
     for each in (one, two, three, four):
@@ -145,8 +145,8 @@ def test_waiting_requests_are_admitted_in_order_when_others_finish() -> None:
     assert several.idle
 
 
-def test_a_dropped_request_is_served_no_more() -> None:
-    """Dropping works while waiting, while running, and when the request is gone already."""
+def test_dropped_request_is_not_served() -> None:
+    """A request can be dropped while it waits, while it runs, and after it is gone."""
     several = batch(max_num_seqs=1)
     one, two = sequence(), sequence()
     several.add(one)
@@ -157,8 +157,8 @@ def test_a_dropped_request_is_served_no_more() -> None:
     assert several.idle
 
 
-def test_prefill_costs_only_what_is_not_cached() -> None:
-    """The step that admits pays for the prompt tokens it computes, and decodes nothing for the newcomer."""
+def test_prefill_costs_only_uncached_tokens() -> None:
+    """The admitting step pays for the prompt tokens it computes and decodes nothing for the new request."""
     several = batch(SimulatedStepCost(0, 1, 0, 0, 1))
     several.add(ScheduledRequest(100, 10, DraftVerifyProcess(5, SimulatedDrafter(), (), Random(0))))
     first = several.step()
@@ -167,7 +167,7 @@ def test_prefill_costs_only_what_is_not_cached() -> None:
 
 
 def test_throttling_slows_later_steps() -> None:
-    """The same load takes longer and longer, up to the bound."""
+    """The same load takes increasingly long, up to the limit."""
     several = batch(SimulatedStepCost(1000, 0, 0, 0, 0), parse_faults(("throttle=0.5",)))
     several.add(sequence())
     durations = [several.step().duration_ms for _ in range(20)]
@@ -175,19 +175,19 @@ def test_throttling_slows_later_steps() -> None:
     assert durations[-1] == 10_000
 
 
-WANTED = TextRequest(model="simulated", prompt="What is a step?", max_tokens=400)
+TEXT_REQUEST = TextRequest(model="simulated", prompt="What is a step?", max_tokens=400)
 
 
 @given(st.text(), st.integers(0, 5))
-def test_text_depends_on_prompt_and_seed_alone(prompt: str, seed: int) -> None:
-    """Asked twice, the same words; one word is one token."""
-    wanted = TextRequest(model="simulated", prompt=prompt, max_tokens=400)
-    answer = generate_text(wanted, seed=seed, mean_tokens=20)
-    assert answer == generate_text(wanted, seed=seed, mean_tokens=20)
+def test_text_depends_only_on_prompt_and_seed(prompt: str, seed: int) -> None:
+    """The same request gives the same words, and each word is one token."""
+    request = TextRequest(model="simulated", prompt=prompt, max_tokens=400)
+    answer = generate_text(request, seed=seed, mean_tokens=20)
+    assert answer == generate_text(request, seed=seed, mean_tokens=20)
     assert render(answer.words, first=True).split() == list(answer.words)
 
 
-def test_other_prompts_seeds_models_and_samples_say_other_things() -> None:
+def test_prompt_seed_model_and_sample_change_the_text() -> None:
     """Each part of the identity changes the text."""
     variants = [
         generate_text(
@@ -206,33 +206,33 @@ def test_other_prompts_seeds_models_and_samples_say_other_things() -> None:
     assert len({answer.words for answer in variants}) == len(variants)
 
 
-def test_the_answer_ends_naturally_or_at_its_limit() -> None:
-    """A shorter limit cuts the very same text; ignore_eos goes on past its end; min_tokens holds."""
-    natural = generate_text(WANTED, seed=0, mean_tokens=20)
+def test_answer_ends_naturally_or_at_its_limit() -> None:
+    """A lower limit truncates the same text; ignore_eos continues beyond its end; min_tokens is respected."""
+    natural = generate_text(TEXT_REQUEST, seed=0, mean_tokens=20)
     assert natural.finish_reason == "stop"
     count = len(natural.words)
-    cut = generate_text(TextRequest("simulated", WANTED.prompt, count - 1), seed=0, mean_tokens=20)
+    cut = generate_text(TextRequest("simulated", TEXT_REQUEST.prompt, count - 1), seed=0, mean_tokens=20)
     assert (cut.words, cut.finish_reason) == (natural.words[:-1], "length")
-    longer = generate_text(TextRequest("simulated", WANTED.prompt, 400, ignore_eos=True), seed=0, mean_tokens=20)
+    longer = generate_text(TextRequest("simulated", TEXT_REQUEST.prompt, 400, ignore_eos=True), seed=0, mean_tokens=20)
     assert (longer.words[:count], len(longer.words), longer.finish_reason) == (natural.words, 400, "length")
-    at_least = generate_text(TextRequest("simulated", WANTED.prompt, 400, min_tokens=300), seed=0, mean_tokens=20)
+    at_least = generate_text(TextRequest("simulated", TEXT_REQUEST.prompt, 400, min_tokens=300), seed=0, mean_tokens=20)
     assert len(at_least.words) == 300
 
 
 def test_natural_lengths_have_the_configured_mean() -> None:
-    """The mean over prompts is the one asked for, within four standard errors."""
+    """The mean over prompts is within four standard errors of the configured one."""
     lengths = [len(generate_text(TextRequest("m", str(i), 10_000), seed=0, mean_tokens=60).words) for i in range(500)]
     assert abs(sum(lengths) / 500 - 60) < 4 * 30 / math.sqrt(500)
 
 
-def test_words_are_tokens() -> None:
-    """No word is twice in the vocabulary; prompts count words and are never empty."""
+def test_each_word_is_one_token() -> None:
+    """The vocabulary has no duplicates; prompts count words and have at least one token."""
     assert len(set(VOCABULARY)) == len(VOCABULARY)
     assert (count_tokens("one two  three\nfour"), count_tokens("")) == (4, 1)
 
 
-def test_acceptance_notation() -> None:
-    """By category, by position, the last position repeating, unknown categories by default."""
+def test_acceptance_is_parsed_by_category_and_position() -> None:
+    """The last position repeats, and unknown categories use the default."""
     acceptance = parse_acceptance("default=0.7, coding=0.8/0.6")
     assert acceptance.positions("coding", 4) == (0.8, 0.6, 0.6, 0.6)
     assert acceptance.positions("poetry", 2) == (0.7, 0.7)
@@ -240,8 +240,8 @@ def test_acceptance_notation() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "1.5", "x", "coding=0.5", "0.5,0.6", "default=0.5,=0.3", "0.5/"])
-def test_impossible_acceptance_is_refused(text: str) -> None:
-    """Each says what is wrong instead of guessing."""
+def test_impossible_acceptance_is_rejected(text: str) -> None:
+    """The error names the acceptance option."""
     with pytest.raises(ConfigError, match="acceptance"):
         parse_acceptance(text)
 
@@ -255,40 +255,40 @@ def test_impossible_acceptance_is_refused(text: str) -> None:
         (SimulatedMethod.NGRAM, 2, 1.5),
     ],
 )
-def test_impossible_drafters_are_refused(method: SimulatedMethod, depth: int, match: float | None) -> None:
-    """No drafter without drafts, no drafts without a drafter."""
+def test_impossible_drafters_are_rejected(method: SimulatedMethod, depth: int, match: float | None) -> None:
+    """A drafter needs drafts, and drafts need a drafter."""
     with pytest.raises(ConfigError):
         make_drafter(method, depth, match)
 
 
 @pytest.mark.parametrize("text", ["nonsense", "truncate=2", "miscount=x", "never-ready=3", "stall=-1"])
-def test_impossible_faults_are_refused(text: str) -> None:
-    """A fault that would silently do nothing would make its test worthless."""
+def test_impossible_faults_are_rejected(text: str) -> None:
+    """A fault without effect would make its test meaningless."""
     with pytest.raises(ConfigError, match="fault"):
         parse_faults((text,))
 
 
-def test_a_fault_is_given_once() -> None:
-    """Two values for one fault are a mistake."""
+def test_fault_given_twice_is_rejected() -> None:
+    """Two values for one fault are an error."""
     with pytest.raises(ConfigError, match="twice"):
         parse_faults(("stall", "stall=4"))
 
 
 @pytest.mark.parametrize("wrong", [{"max_num_seqs": 0}, {"time_scale": -1.0}, {"output_mean_tokens": 0.0}])
-def test_impossible_engines_are_refused(wrong: dict[str, float]) -> None:
-    """Bad numbers stop the start, not a request."""
+def test_impossible_simulator_settings_are_rejected(wrong: dict[str, float]) -> None:
+    """The error is raised at the start, not at a request."""
     with pytest.raises(ConfigError):
         SimulatorConfig(**wrong)  # type: ignore[arg-type]
 
 
-def test_negative_costs_are_refused() -> None:
-    """Time does not run backwards."""
+def test_negative_costs_are_rejected() -> None:
+    """A step cannot take negative time."""
     with pytest.raises(ConfigError, match="per_kv_ms"):
         SimulatedStepCost(per_kv_ms=-1)
 
 
-def test_categories_are_found_by_any_of_a_rows_forms(tmp_path: Path) -> None:
-    """Prompt, turns and messages; the latest known turn decides; unknown text is default."""
+def test_category_is_found_by_prompt_turns_or_messages(tmp_path: Path) -> None:
+    """The latest known turn determines the category; unknown text has the default."""
     file = tmp_path / "prompts.jsonl"
     file.write_text(
         '{"id": 1, "category": "coding", "prompt": "sort"}\n\n'
@@ -307,8 +307,8 @@ def test_categories_are_found_by_any_of_a_rows_forms(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("line", ["{", "[]", '{"id": 1}'])
-def test_a_bad_prompts_line_is_named(tmp_path: Path, line: str) -> None:
-    """The message has the line's number."""
+def test_bad_line_of_a_prompt_file_is_named(tmp_path: Path, line: str) -> None:
+    """The message contains the line number."""
     file = tmp_path / "prompts.jsonl"
     file.write_text(f'{{"prompt": "x"}}\n{line}\n')
     with pytest.raises(ConfigError, match="line 2"):
@@ -317,13 +317,13 @@ def test_a_bad_prompts_line_is_named(tmp_path: Path, line: str) -> None:
 
 @settings(max_examples=20)
 @given(st.integers(1, 12), st.integers(0, 3))
-def test_a_batch_serves_everybody_to_the_end(streams: int, depth: int) -> None:
-    """Whatever the order, each request gets exactly its tokens."""
+def test_batch_serves_every_request_to_its_end(streams: int, depth: int) -> None:
+    """In any order, each request gets exactly its tokens."""
     several = batch(max_num_seqs=3)
-    everybody = [sequence(tokens=5 + index, depth=depth) for index in range(streams)]
-    for each in everybody:
+    requests = [sequence(tokens=5 + index, depth=depth) for index in range(streams)]
+    for each in requests:
         several.add(each)
     while not several.idle:
         several.step()
         several.retire()
-    assert [each.generation.produced for each in everybody] == [5 + index for index in range(streams)]
+    assert [each.generation.produced for each in requests] == [5 + index for index in range(streams)]

@@ -1,4 +1,4 @@
-"""The simulator as SGLang: its chunks key for key, its pages and its errors. Known from source, not recorded."""
+"""The simulator's SGLang dialect: chunk keys, pages and errors, taken from SGLang's source, not recorded."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ EAGLE = SimulatorConfig(time_scale=0, output_mean_tokens=40, drafter=make_drafte
 BASELINE = SimulatorConfig(time_scale=0, output_mean_tokens=40)
 HELLO = {"model": "simulated", "temperature": 0, "messages": [{"role": "user", "content": "Say hello"}]}
 PROMPT = {"model": "simulated", "temperature": 0, "prompt": "Once upon a time", "max_tokens": 30, "ignore_eos": True}
-TOLD = {
+STREAM_WITH_DETAILS = {
     "stream": True,
     "stream_options": {"include_usage": True, "continuous_usage_stats": True},
     "return_spec_tokens_details": True,
@@ -50,7 +50,7 @@ TOLD = {
 
 
 def shapes(chunks: list[dict[str, Any]]) -> list[str]:
-    """Shapes in order, each once."""
+    """Return the distinct shapes in order of first appearance."""
     return list(dict.fromkeys(key_structure(chunk) for chunk in chunks))
 
 
@@ -59,11 +59,11 @@ def details_of(chunks: list[dict[str, Any]]) -> dict[str, Any]:
     return found
 
 
-async def test_streams_have_the_shape_of_sglangs() -> None:
-    """A chat's reason has a chunk of its own, and so has what is told of drafts, before the usage."""
+async def test_streamed_chunks_have_sglangs_shape() -> None:
+    """Before the usage, the finish reason and the draft details each have their own chunk."""
     async with serve_dialect("sglang", EAGLE) as client:
-        chat = await accepted_response(client, {**HELLO, **TOLD})
-        completion = await accepted_response(client, {**PROMPT, **TOLD}, COMPLETION)
+        chat = await accepted_response(client, {**HELLO, **STREAM_WITH_DETAILS})
+        completion = await accepted_response(client, {**PROMPT, **STREAM_WITH_DETAILS}, COMPLETION)
     assert shapes(chat) == CHAT_STREAM
     assert shapes(completion) == COMPLETION_STREAM
     assert {chunk["object"] for chunk in chat} == {"chat.completion.chunk"}
@@ -73,22 +73,25 @@ async def test_streams_have_the_shape_of_sglangs() -> None:
     assert completion[-3]["choices"][0]["finish_reason"] == "length"
 
 
-async def test_whole_answers_have_the_shape_of_sglangs() -> None:
-    about = f"{USAGE} metadata{{weight_version}} sglext{{spec_tokens_details{{{DETAILS}}}}}"
+async def test_unstreamed_answers_have_sglangs_shape() -> None:
+    rest = f"{USAGE} metadata{{weight_version}} sglext{{spec_tokens_details{{{DETAILS}}}}}"
     async with serve_dialect("sglang", EAGLE) as client:
         chat = await accepted_response(client, {**HELLO, "return_spec_tokens_details": True})
         completion = await accepted_response(client, {**PROMPT, "return_spec_tokens_details": True}, COMPLETION)
     message = "message{role content reasoning_content tool_calls}"
-    assert key_structure(chat) == f"{HEAD} choices[index {message} {CHOICE}] {about}"
-    assert key_structure(completion) == f"{HEAD} choices[index text {CHOICE}] {about}"
+    assert key_structure(chat) == f"{HEAD} choices[index {message} {CHOICE}] {rest}"
+    assert key_structure(completion) == f"{HEAD} choices[index text {CHOICE}] {rest}"
 
 
 @pytest.mark.parametrize(
     ("config", "body"),
-    [(BASELINE, {**HELLO, **TOLD}), (EAGLE, {**HELLO, **TOLD, "return_spec_tokens_details": False})],
-    ids=["no drafter", "not asked"],
+    [
+        (BASELINE, {**HELLO, **STREAM_WITH_DETAILS}),
+        (EAGLE, {**HELLO, **STREAM_WITH_DETAILS, "return_spec_tokens_details": False}),
+    ],
+    ids=["no drafter", "not requested"],
 )
-async def test_of_drafts_nothing_is_told_where_there_are_none_or_nobody_asked(
+async def test_draft_details_are_omitted_without_a_drafter_or_a_request_for_them(
     config: SimulatorConfig, body: dict[str, Any]
 ) -> None:
     async with serve_dialect("sglang", config) as client:
@@ -98,8 +101,8 @@ async def test_of_drafts_nothing_is_told_where_there_are_none_or_nobody_asked(
     assert any("spec_verify_calls" in name for name in counted) == (config is EAGLE)
 
 
-async def test_usage_so_far_does_not_need_the_usage_at_the_end() -> None:
-    """Unlike on vLLM."""
+async def test_running_usage_does_not_require_final_usage() -> None:
+    """This differs from vLLM."""
     body = {**HELLO, "stream": True, "stream_options": {"continuous_usage_stats": True}}
     async with serve_dialect("sglang", BASELINE) as client:
         *chunks, last = await accepted_response(client, body)
@@ -107,24 +110,26 @@ async def test_usage_so_far_does_not_need_the_usage_at_the_end() -> None:
     assert "usage" not in last
 
 
-async def test_correct_drafts_are_counted_before_the_answer_is_cut_and_proposed_ones_by_a_formula() -> None:
+async def test_correct_drafts_are_counted_before_truncation_and_proposed_by_formula() -> None:
     config = SimulatorConfig(time_scale=0, drafter=make_drafter(SimulatedMethod.SUFFIX, 8, 1.0))
     async with serve_dialect("sglang", config) as client:
-        chunks = await accepted_response(client, {**PROMPT, **TOLD}, COMPLETION)
-    told = details_of(chunks)
-    histogram = told["spec_correct_drafts_histogram"]
-    assert told["spec_num_proposed_drafts"] == 8 * told["spec_verify_ct"], "though its drafts are of any length"
-    assert sum(histogram) == told["spec_verify_ct"]
-    assert sum(drafts * steps for drafts, steps in enumerate(histogram)) == told["spec_num_correct_drafts"]
-    assert histogram[-1], "no zeros at the end"
-    assert told["spec_accept_length"] == pytest.approx(30 / told["spec_verify_ct"])
-    assert 1 + told["spec_num_correct_drafts"] + told["spec_verify_ct"] >= 30
+        chunks = await accepted_response(client, {**PROMPT, **STREAM_WITH_DETAILS}, COMPLETION)
+    details = details_of(chunks)
+    histogram = details["spec_correct_drafts_histogram"]
+    assert details["spec_num_proposed_drafts"] == 8 * details["spec_verify_ct"], (
+        "the formula ignores the actual draft lengths"
+    )
+    assert sum(histogram) == details["spec_verify_ct"]
+    assert sum(drafts * steps for drafts, steps in enumerate(histogram)) == details["spec_num_correct_drafts"]
+    assert histogram[-1], "the histogram has no trailing zeros"
+    assert details["spec_accept_length"] == pytest.approx(30 / details["spec_verify_ct"])
+    assert 1 + details["spec_num_correct_drafts"] + details["spec_verify_ct"] >= 30
 
 
-async def test_counters_gauges_and_labels_are_sglangs() -> None:
+async def test_metric_names_and_labels_match_sglang() -> None:
     async with serve_dialect("sglang", EAGLE) as client:
-        told = [
-            details_of(await accepted_response(client, {**PROMPT, **TOLD, "seed": seed}, COMPLETION))
+        details = [
+            details_of(await accepted_response(client, {**PROMPT, **STREAM_WITH_DETAILS, "seed": seed}, COMPLETION))
             for seed in range(8)
         ]
         counted = await samples(client)
@@ -133,11 +138,11 @@ async def test_counters_gauges_and_labels_are_sglangs() -> None:
     assert counted[f"sglang:generation_tokens_total{{{streamed}}}"] == 240
     assert counted[f"sglang:prompt_tokens_total{{{streamed}}}"] == 32
     assert counted[f"sglang:num_requests_total{{{streamed}}}"] == 8
-    verified = sum(each["spec_verify_ct"] for each in told)
+    verified = sum(each["spec_verify_ct"] for each in details)
     assert counted[f"sglang:spec_verify_calls_total{{{answers.format('')}}}"] == verified
     scheduler = 'engine_type="unified",model_name="simulated",moe_ep_rank="0",pp_rank="0",tp_rank="0"'
     assert 1 < counted[f"sglang:spec_accept_length{{{scheduler}}}"] <= 4
-    assert counted[f"sglang:spec_num_draft_tokens{{{scheduler}}}"] == 4, "the root is one of them"
+    assert counted[f"sglang:spec_num_draft_tokens{{{scheduler}}}"] == 4, "the count includes the root token"
     assert not any("accepted" in name or name.endswith("_created") for name in counted)
 
 
@@ -152,10 +157,10 @@ async def test_health_generates_a_token_and_ready_does_not() -> None:
         assert (before, await generated(client)) == (0, 1)
 
 
-async def test_its_arguments_and_the_average_since_the_last_flush_can_be_asked() -> None:
+async def test_server_info_has_arguments_and_average_accept_length_since_flush() -> None:
     async with serve_dialect("sglang", EAGLE) as client:
         fresh = await get_page(client, "/server_info")
-        told = details_of(await accepted_response(client, {**PROMPT, **TOLD}, COMPLETION))
+        details = details_of(await accepted_response(client, {**PROMPT, **STREAM_WITH_DETAILS}, COMPLETION))
         after = await get_page(client, "/server_info")
         async with client.post("/flush_cache") as response:
             assert (response.status, (await response.text()).startswith("Cache flushed.")) == (200, True)
@@ -163,13 +168,13 @@ async def test_its_arguments_and_the_average_since_the_last_flush_can_be_asked()
         models, model = await get_page(client, "/v1/models"), await get_page(client, "/model_info")
     assert (fresh["speculative_algorithm"], fresh["speculative_num_draft_tokens"]) == ("EAGLE3", 4)
     assert fresh["internal_states"] == flushed["internal_states"] == [{}]
-    average = 1 + told["spec_num_correct_drafts"] / told["spec_verify_ct"]
+    average = 1 + details["spec_num_correct_drafts"] / details["spec_verify_ct"]
     assert after["internal_states"] == [{"avg_spec_accept_length": pytest.approx(average)}]
     assert (models["data"][0]["id"], model["model_path"]) == ("simulated", "simulated")
     assert fresh["version"].startswith("simulated-")
 
 
-async def test_nothing_is_flushed_while_something_runs() -> None:
+async def test_flush_is_rejected_while_a_request_is_running() -> None:
     async with serve_dialect("sglang", SimulatorConfig()) as client:
         body = {**PROMPT, "stream": True, "max_tokens": 30_000}
         async with client.post(COMPLETION, json=body) as running:
@@ -184,7 +189,13 @@ async def test_nothing_is_flushed_while_something_runs() -> None:
     [
         (CHAT, {"model": "simulated"}, 400, "Bad Request", "messages"),
         (CHAT, {**HELLO, "max_tokens": 40_000}, 400, "BadRequestError", "maximum context length"),
-        (CHAT, {**HELLO, **TOLD, "return_token_ids": True}, 400, "BadRequestError", "not supported with streaming"),
+        (
+            CHAT,
+            {**HELLO, **STREAM_WITH_DETAILS, "return_token_ids": True},
+            400,
+            "BadRequestError",
+            "not supported with streaming",
+        ),
         (COMPLETION, "no object", 400, "Bad Request", "body"),
     ],
 )
@@ -199,12 +210,14 @@ async def test_bad_requests_get_sglangs_error_object(path: str, body: Any, statu
     assert word in error["message"]
 
 
-async def test_any_models_name_and_unknown_fields_are_taken() -> None:
+async def test_any_model_name_and_unknown_fields_are_accepted() -> None:
     async with serve_dialect("sglang", BASELINE) as client:
         assert (await post_request(client, {**HELLO, "model": "gpt-9", "no_such_field": 1}))[0] == 200
 
 
-async def test_token_ids_come_with_completions() -> None:
+async def test_completions_return_token_ids() -> None:
     async with serve_dialect("sglang", EAGLE) as client:
-        chunks = await accepted_response(client, {**PROMPT, **TOLD, "return_token_ids": True}, COMPLETION)
+        chunks = await accepted_response(
+            client, {**PROMPT, **STREAM_WITH_DETAILS, "return_token_ids": True}, COMPLETION
+        )
     assert sum(len(chunk["choices"][0]["token_ids"]) for chunk in chunks if chunk["choices"]) == 30

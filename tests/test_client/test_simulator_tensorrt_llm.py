@@ -1,4 +1,7 @@
-"""The simulator as TensorRT-LLM: its chunks key for key, its pages, its refusals. Known from source, not recorded."""
+"""The simulator's TensorRT-LLM dialect.
+
+Chunk keys, pages and errors, taken from TensorRT-LLM's source, not recorded.
+"""
 
 from __future__ import annotations
 
@@ -36,12 +39,12 @@ STREAM = {"stream": True, "stream_options": {"include_usage": True, "continuous_
 
 
 def shapes(chunks: list[dict[str, Any]]) -> list[str]:
-    """Shapes in order, each once."""
+    """Return the distinct shapes in order of first appearance."""
     return list(dict.fromkeys(key_structure(chunk) for chunk in chunks))
 
 
-async def test_streams_have_the_shape_of_tensorrt_llms() -> None:
-    """The usage chunk of a completion calls itself a chat's."""
+async def test_streamed_chunks_have_tensorrt_llms_shape() -> None:
+    """The usage chunk of a completion has the object type of a chat."""
     async with serve_dialect("tensorrt-llm", EAGLE) as client:
         chat = await accepted_response(client, {**HELLO, **STREAM})
         completion = await accepted_response(client, {**PROMPT, **STREAM}, COMPLETION)
@@ -53,13 +56,13 @@ async def test_streams_have_the_shape_of_tensorrt_llms() -> None:
     ]
 
 
-async def test_the_first_chunk_of_a_chat_ends_with_a_space() -> None:
+async def test_first_chunk_of_a_chat_ends_with_a_space() -> None:
     async with serve_dialect("tensorrt-llm", EAGLE) as client, client.post(CHAT, json={**HELLO, **STREAM}) as response:
         first, second, *_ = (await response.text()).split("\n\n")
     assert (first[-2:], second[-1]) == ("} ", "}")
 
 
-async def test_whole_answers_have_the_shape_of_tensorrt_llms() -> None:
+async def test_unstreamed_answers_have_tensorrt_llms_shape() -> None:
     message = "message{role content reasoning_content tool_calls}"
     reasons = "finish_reason stop_reason"
     async with serve_dialect("tensorrt-llm", EAGLE) as client:
@@ -75,7 +78,7 @@ async def test_whole_answers_have_the_shape_of_tensorrt_llms() -> None:
     assert completion["choices"][0][AVERAGE] > 1
 
 
-async def test_each_chunk_tells_the_average_of_its_iterations_so_far() -> None:
+async def test_each_chunk_has_the_average_tokens_per_iteration_so_far() -> None:
     async with serve_dialect("tensorrt-llm", EAGLE) as client:
         *chunks, _ = await accepted_response(client, {**PROMPT, **STREAM}, COMPLETION)
     for iterations, chunk in enumerate(chunks, start=1):
@@ -93,7 +96,7 @@ async def test_each_chunk_tells_the_average_of_its_iterations_so_far() -> None:
         (None, False, False),
     ],
 )
-async def test_both_options_are_on_where_any_is_given(
+async def test_given_stream_options_enable_both_usage_options_by_default(
     options: dict[str, bool] | None, running: bool, last: bool
 ) -> None:
     given = {} if options is None else {"stream_options": options}
@@ -116,7 +119,7 @@ async def test_both_options_are_on_where_any_is_given(
         (CHAT, {**HELLO, "max_tokens": 40_000}, "maximum context length"),
     ],
 )
-async def test_a_field_that_it_does_not_know_is_refused(path: str, body: dict[str, Any], word: str) -> None:
+async def test_unknown_field_is_rejected(path: str, body: dict[str, Any], word: str) -> None:
     async with serve_dialect("tensorrt-llm", EAGLE) as client:
         status, error = await post_request(client, body, path)
     assert key_structure(error) == "object message type param code"
@@ -124,18 +127,18 @@ async def test_a_field_that_it_does_not_know_is_refused(path: str, body: dict[st
     assert word in error["message"]
 
 
-async def test_a_salt_is_a_chats_and_what_no_route_takes_has_a_detail() -> None:
+async def test_chat_accepts_cache_salt_and_an_unknown_path_returns_a_detail() -> None:
     async with serve_dialect("tensorrt-llm", EAGLE) as client:
         assert (await post_request(client, {**HELLO, "cache_salt": "s"}))[0] == 200
         assert await post_request(client, {}, "/v2/nothing") == (404, {"detail": "Not Found"})
 
 
-async def test_statistics_of_iterations_are_given_out_once() -> None:
-    """Whoever asks first has them; their sums are what was drafted and kept."""
+async def test_iteration_statistics_are_returned_once() -> None:
+    """The first request gets them; their sums are the drafted and accepted tokens."""
     async with serve_dialect("tensorrt-llm", EAGLE) as client:
         chunks = await accepted_response(client, {**PROMPT, **STREAM}, COMPLETION)
         first, second = await get_page(client, "/metrics"), await get_page(client, "/metrics")
-    steps = len(chunks) - 2  # the prompt's iteration, and the usage
+    steps = len(chunks) - 2  # without the prefill's chunk and the usage chunk
     drafting = [one["specDecodingStats"] for one in first if one["specDecodingStats"]["numRequestsWithDraftTokens"]]
     assert [one["iter"] for one in first] == list(range(1, steps + 2))
     assert sum(one["numDraftTokens"] for one in drafting) == 3 * steps
@@ -144,14 +147,14 @@ async def test_statistics_of_iterations_are_given_out_once() -> None:
     assert second == []
 
 
-async def test_more_than_a_thousand_iterations_are_lost() -> None:
+async def test_iteration_statistics_keep_the_last_thousand() -> None:
     async with serve_dialect("tensorrt-llm", SimulatorConfig(time_scale=0)) as client:
         await accepted_response(client, {**PROMPT, "max_tokens": 1100}, COMPLETION)
         kept = await get_page(client, "/metrics")
     assert (len(kept), kept[0]["iter"], kept[-1]["iter"]) == (1000, 101, 1100)
 
 
-async def test_prometheus_has_requests_and_not_a_single_token() -> None:
+async def test_prometheus_page_has_requests_but_no_token_counts() -> None:
     async with serve_dialect("tensorrt-llm", EAGLE) as client:
         await accepted_response(client, PROMPT, COMPLETION)
         found = await samples(client, "/prometheus/metrics")
@@ -166,7 +169,7 @@ async def test_prometheus_has_requests_and_not_a_single_token() -> None:
     }
 
 
-async def test_token_ids_come_instead_of_text() -> None:
+async def test_token_ids_replace_text_without_detokenization() -> None:
     async with serve_dialect("tensorrt-llm", EAGLE) as client:
         chunks = await accepted_response(client, {**PROMPT, **STREAM, "detokenize": False}, COMPLETION)
     choices = [chunk["choices"][0] for chunk in chunks[:-1]]

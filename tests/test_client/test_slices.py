@@ -1,4 +1,4 @@
-"""Breakdowns against a known truth: a simulator whose acceptance depends on the position of a step."""
+"""Breakdowns compared with a known truth: a simulator whose acceptance depends on the position of a step."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from specbench_testing.synthetic_records import frame_of, record, run_of_world
 LENGTH = "acceptance_length_emitted_pooled"
 GOOD, BAD = (0.9, 0.8, 0.7), (0.5, 0.3, 0.1)
 Truth = Callable[[int], tuple[float, ...]]
-"""Conditional acceptance of each draft, by the output position at which a step begins."""
+"""Conditional acceptance of each draft, by the output position at which a step starts."""
 
 
 def length_of(conditional: tuple[float, ...]) -> float:
-    """AL = 1 + Σ Π."""
+    """Return AL = 1 + Σ Π."""
     return 1 + sum(accumulate(conditional, lambda product, rate: product * rate))
 
 
-def walked(rng: Random, tokens: int, truth: Truth) -> list[int]:
-    """Delivered drafts of each step of one answer."""
+def simulate_steps(rng: Random, tokens: int, truth: Truth) -> list[int]:
+    """Return the delivered drafts of each step of one answer."""
     steps: list[int] = []
     position = 1
     while position < tokens:
@@ -42,15 +42,15 @@ def walked(rng: Random, tokens: int, truth: Truth) -> list[int]:
 
 
 def rows_of(prompts: int, tokens: int, truth: Truth, **edits: Any) -> pd.DataFrame:
-    """One answer a prompt. `edits`: of each record; a function is given the prompt's number."""
+    """Return one answer per prompt. `edits` change each record; a function receives the prompt's number."""
     found = []
     for prompt in range(prompts):
-        accepted = walked(Random(f"{prompt}"), tokens, truth)
-        told = {"output_tokens": tokens, "steps": len(accepted), "step_accepted": accepted, "input_tokens": 100}
+        accepted = simulate_steps(Random(f"{prompt}"), tokens, truth)
+        counts = {"output_tokens": tokens, "steps": len(accepted), "step_accepted": accepted, "input_tokens": 100}
         drafted = {"drafted_tokens": 3 * len(accepted), "accepted_tokens": sum(accepted)}
         named = {"prompt_id": f"p{prompt}", "acceptance_source": "per_step", "chunk_tokens": None}
         mine = {name: value(prompt) if callable(value) else value for name, value in edits.items()}
-        found.append(record(**{**told, **drafted, **named, **mine}))
+        found.append(record(**{**counts, **drafted, **named, **mine}))
     return tidy([frame_of(found)])
 
 
@@ -61,11 +61,11 @@ def lengths(slices: list[BreakdownSlice]) -> dict[str, float | None]:
 def holds(each: BreakdownSlice, truth: float) -> bool:
     interval = each.figures[LENGTH].interval
     assert interval is not None
-    assert interval.high - interval.low < 0.4, "an interval that holds everything shows nothing"
+    assert interval.high - interval.low < 0.4, "the interval is narrow enough to be meaningful"
     return interval.low <= truth <= interval.high
 
 
-def test_acceptance_by_position_is_that_of_the_simulator() -> None:
+def test_acceptance_by_position_is_the_simulators() -> None:
     found = breakdown_of_cell(rows_of(40, 1024, lambda at: GOOD if at < 256 else BAD), 1, 3)
     by_label = {each.label: each for each in found.by_position}
     assert list(by_label) == ["1–15", "16–31", "32–63", "64–127", "128–255", "256–511", "512–1,023"]
@@ -90,7 +90,7 @@ def test_reasoning_and_answer_are_separated() -> None:
     assert holds(answer, length_of(BAD))
 
 
-def test_the_slices_of_a_dimension_contain_every_step_once() -> None:
+def test_slices_of_a_dimension_contain_every_step_once() -> None:
     rows = rows_of(12, 300, lambda _: GOOD, reasoning_tokens=50)
     steps, tokens = rows["steps"].sum(), (rows["tokens"] - 1).sum()
     found = breakdown_of_cell(rows, None, 3)
@@ -99,10 +99,10 @@ def test_the_slices_of_a_dimension_contain_every_step_once() -> None:
         emitted = sum(each.steps * (each.figures[LENGTH].value or math.nan) for each in dimension)
         assert emitted == pytest.approx(tokens)
         assert all((each.prompts, each.requests) == (12, 12) for each in dimension)
-    assert all(each.figures[LENGTH].interval is None for each in found.by_position), "no seed, no intervals"
+    assert all(each.figures[LENGTH].interval is None for each in found.by_position), "intervals need a seed"
 
 
-def test_a_class_reached_by_few_prompts_has_the_interval_of_few_prompts() -> None:
+def test_class_reached_by_two_prompts_has_no_interval() -> None:
     rows = pd.concat(
         [rows_of(30, 60, lambda _: GOOD), rows_of(2, 200, lambda _: GOOD, prompt_id=lambda prompt: f"long{prompt}")]
     ).reset_index(drop=True)
@@ -113,7 +113,7 @@ def test_a_class_reached_by_few_prompts_has_the_interval_of_few_prompts() -> Non
     assert by_label["1–15"].figures[LENGTH].interval is not None
 
 
-def test_intervals_widen_with_fewer_prompts_in_the_class() -> None:
+def test_class_interval_uses_the_number_of_its_own_prompts() -> None:
     few = rows_of(5, 200, lambda _: GOOD, prompt_id=lambda prompt: f"long{prompt}")
     rows = pd.concat([rows_of(30, 60, lambda _: GOOD), few], ignore_index=True)
     by_label = {each.label: each for each in breakdown_of_cell(rows, 1, 3).by_position}
@@ -150,7 +150,7 @@ def test_each_turn_has_a_slice() -> None:
     assert set(first.figures) == {LENGTH, "acceptance_length_verified_pooled", "acceptance_rate", "tpot_ms_pooled"}
 
 
-def test_the_spread_from_request_to_request_by_hand() -> None:
+def test_distribution_over_requests_matches_a_calculation_by_hand() -> None:
     rows = tidy([frame_of([record(output_tokens=1 + 10 * ten, steps=10) for ten in range(1, 12)])])
     spread = breakdown_of_cell(rows, 1, 0).acceptance_by_request
     assert spread is not None
@@ -164,8 +164,8 @@ def missing(found: Breakdown) -> dict[str, str]:
 
 
 def test_missing_breakdowns_have_a_reason() -> None:
-    untold = breakdown_of_cell(rows_of(3, 20, lambda _: GOOD, acceptance_source=None), 1, 3)
-    assert missing(untold) == dict.fromkeys(("by_position", "by_context", "by_part"), breakdown.NO_DRAFTS)
+    without_source = breakdown_of_cell(rows_of(3, 20, lambda _: GOOD, acceptance_source=None), 1, 3)
+    assert missing(without_source) == dict.fromkeys(("by_position", "by_context", "by_part"), breakdown.NO_DRAFTS)
     unplaced = breakdown_of_cell(rows_of(3, 20, lambda _: GOOD, step_accepted=None), 1, 3)
     assert missing(unplaced) == dict.fromkeys(("by_position", "by_context", "by_part"), breakdown.NOT_LOCATED)
     assert unplaced.placed_share == 0
@@ -176,13 +176,13 @@ def test_missing_breakdowns_have_a_reason() -> None:
     assert breakdown_of_cell(tidy([]), 1, 3).missing["by_length"] == breakdown.NO_TOKENS
 
 
-def test_the_share_of_located_steps_is_reported() -> None:
+def test_share_of_located_steps_is_reported() -> None:
     placed = rows_of(3, 20, lambda _: GOOD)
     rows = pd.concat([placed, rows_of(1, 20, lambda _: GOOD, step_accepted=None)], ignore_index=True)
     assert breakdown_of_cell(rows, 1, 3).placed_share == 0.75
 
 
-def test_refuted_steps_are_in_no_slice() -> None:
+def test_steps_removed_by_a_check_are_in_no_slice() -> None:
     rows = rows_of(4, 20, lambda _: GOOD).assign(steps=np.nan, acceptance_source=None)
     found = breakdown_of_cell(rows, 1, 3)
     assert (found.by_position, found.placed_share, found.acceptance_by_request) == ([], None, None)

@@ -1,4 +1,4 @@
-"""The acceptance map: every step at the position at which it began, and the shortest answer first."""
+"""The acceptance map: each step at its start position, answers sorted by length."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ STEPS = st.lists(st.integers(0, 5), min_size=1, max_size=60)
 
 
 def row(drafts: Sequence[int], **edits: Any) -> dict[str, Any]:
-    """A steady request whose steps accepted so many drafts each."""
-    told = {
+    """Return a steady request whose steps accepted these numbers of drafts."""
+    fields = {
         "prompt_id": "p",
         "phase": "steady",
         "error_class": None,
@@ -45,21 +45,21 @@ def row(drafts: Sequence[int], **edits: Any) -> dict[str, Any]:
         "step_accepted": list(drafts),
         "chunk_tokens": None,
     }
-    return {**told, **edits}
+    return {**fields, **edits}
 
 
 def frame(*rows: dict[str, Any]) -> pd.DataFrame:
     return pd.DataFrame(list(rows), columns=COLUMNS)
 
 
-def made(*rows: dict[str, Any]) -> AcceptedMap:
+def acceptance_map_of(*rows: dict[str, Any]) -> AcceptedMap:
     found = build_acceptance_map([frame(*rows)], 0)
     assert found is not None
     return found
 
 
 def test_steps_are_at_their_start_and_answers_sorted_by_length() -> None:
-    found = made(row([3, 0, 1]), row([1, 0]))
+    found = acceptance_map_of(row([3, 0, 1]), row([1, 0]))
     assert [(each.first, each.last) for each in found.rows] == [(4, 4), (8, 8)]
     assert [(each.first, each.last) for each in found.columns] == [(place, place) for place in range(1, 8)]
     assert found.emitted == [
@@ -70,18 +70,18 @@ def test_steps_are_at_their_start_and_answers_sorted_by_length() -> None:
 
 
 def test_steps_are_located_by_chunks_if_the_engine_lists_none() -> None:
-    assert made(row([1, 0], step_accepted=None, chunk_tokens=[1, 2, 1])).emitted == [[2, None, 1]]
+    assert acceptance_map_of(row([1, 0], step_accepted=None, chunk_tokens=[1, 2, 1])).emitted == [[2, None, 1]]
 
 
 @given(st.lists(STEPS, min_size=1, max_size=60))
-def test_the_map_is_bounded_and_values_are_within_the_emitted_range(answers: list[list[int]]) -> None:
-    found = made(*(row(drafts) for drafts in answers))
+def test_map_is_bounded_and_values_are_within_the_emitted_range(answers: list[list[int]]) -> None:
+    found = acceptance_map_of(*(row(drafts) for drafts in answers))
     assert len(found.rows) == len(found.emitted) <= ROWS_MAX
     assert all(len(values) == len(found.columns) <= COLUMNS_MAX for values in found.emitted)
     known = [value for values in found.emitted for value in values if value is not None]
     assert min(known) >= 1
     assert max(known) <= 1 + max(max(drafts) for drafts in answers)
-    assert all(values[0] is not None for values in found.emitted), "every answer's first step begins at position 1"
+    assert all(values[0] is not None for values in found.emitted), "every answer's first step starts at position 1"
     firsts = [each.first for each in found.rows]
     assert firsts == sorted(firsts)
 
@@ -102,14 +102,14 @@ def test_the_map_is_bounded_and_values_are_within_the_emitted_range(answers: lis
 )
 def test_requests_without_located_steps_or_not_steady_have_no_row(edits: dict[str, Any]) -> None:
     assert build_acceptance_map([frame(row([1, 0], **edits))], 0) is None
-    assert made(row([1, 0], **edits), row([2])).requests == 1
+    assert acceptance_map_of(row([1, 0], **edits), row([2])).requests == 1
 
 
 def test_only_the_needed_records_are_read() -> None:
     def parts() -> Iterator[pd.DataFrame]:
         for _ in range(-(-REQUESTS_MAX // 50)):
             yield frame(*(row([1]) for _ in range(50)))
-        raise AssertionError("one part too many was asked for")
+        raise AssertionError("one part too many was read")
 
     found = build_acceptance_map(parts(), 2)
     assert found is not None
@@ -118,7 +118,7 @@ def test_only_the_needed_records_are_read() -> None:
 
 @pytest.fixture(scope="module")
 def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The results of a small run at two loads, with its answer."""
+    """The results of a small run at two loads, with its summary."""
     world, folder = SyntheticRun(prompts=6, concurrency=(1, 2)), tmp_path_factory.mktemp("results")
     plan = store_results(world, folder, "a")
     summary = conclude(plan, FolderStore(folder / run_root(plan.namespace, plan.name, plan.uid)))
@@ -132,7 +132,7 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_a_run_has_the_map_at_the_lowest_load_and_a_command_draws_it(stored: Path, tmp_path: Path) -> None:
+def test_run_has_a_map_at_the_lowest_load_and_breakdown_draws_it(stored: Path, tmp_path: Path) -> None:
     page = tmp_path / "answers.html"
     done = CliRunner().invoke(
         cli, ["analyze", "breakdown", str(stored), "--latest", "--by", "turn", "--plot", str(page)]
@@ -141,7 +141,7 @@ def test_a_run_has_the_map_at_the_lowest_load_and_a_command_draws_it(stored: Pat
     assert "Acceptance along each answer" in page.read_text(encoding="utf-8")
 
 
-def test_an_arm_without_a_map_is_rejected_with_a_remedy(stored: Path, tmp_path: Path) -> None:
+def test_arm_without_a_map_is_rejected_with_a_remedy(stored: Path, tmp_path: Path) -> None:
     arguments = ["analyze", "breakdown", str(stored), "--latest", "--arm", "none", "--plot", str(tmp_path / "none.svg")]
     done = CliRunner().invoke(cli, arguments)
     assert done.exit_code != 0
@@ -150,5 +150,5 @@ def test_an_arm_without_a_map_is_rejected_with_a_remedy(stored: Path, tmp_path: 
 
 def test_values_are_means_of_neighbouring_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(acceptance_map, "ROWS_MAX", 1)
-    assert made(row([3]), row([1])).emitted == [[3, None, None, None]]
-    assert np.isclose(made(row([3]), row([1]), row([0])).emitted[0][0] or 0, 7 / 3, atol=1e-3)
+    assert acceptance_map_of(row([3]), row([1])).emitted == [[3, None, None, None]]
+    assert np.isclose(acceptance_map_of(row([3]), row([1]), row([0])).emitted[0][0] or 0, 7 / 3, atol=1e-3)

@@ -29,15 +29,15 @@ from specbench_client.metrics.tidy_frame import Values
 PROMPTS, REPEATS = 40, 4
 
 
-def laid(prompts: int = PROMPTS, repeats: int = REPEATS) -> ResamplingLayout:
-    """Each prompt once in each repeat, one category."""
+def layout_of(prompts: int = PROMPTS, repeats: int = REPEATS) -> ResamplingLayout:
+    """Return a layout with each prompt once in each repeat, in one category."""
     repeat_of, prompt_of = np.repeat(np.arange(repeats), prompts), np.tile(np.arange(prompts), repeats)
     return ResamplingLayout(repeat_of, prompt_of, np.zeros(prompts, dtype=np.intp), repeats, prompts)
 
 
 def mean_bounds(values: Values) -> IntervalBounds:
-    """Of the mean over repeats × prompts."""
-    layout, ones = laid(values.shape[1], values.shape[0]), np.ones_like(values)
+    """Return the bounds of the mean over repeats × prompts."""
+    layout, ones = layout_of(values.shape[1], values.shape[0]), np.ones_like(values)
     sums = resample_sums([values, ones], layout, seed=1)
     influence, repeats = ratio_influence(values, ones), values.mean(axis=1)
     chosen = two_level_interval(
@@ -51,19 +51,19 @@ def half(bounds: IntervalBounds) -> float:
     return (bounds.high - bounds.low) / 2
 
 
-def test_with_variation_of_prompts_only_it_is_the_t_interval_over_prompts() -> None:
+def test_prompt_variation_alone_gives_the_t_interval_over_prompts() -> None:
     each = np.random.default_rng(1).normal(10, 1, PROMPTS)
     expected = stats.t.ppf(0.975, PROMPTS - 1) * each.std(ddof=1) / np.sqrt(PROMPTS)
     assert half(mean_bounds(np.tile(each, (REPEATS, 1)))) == pytest.approx(expected, rel=0.06)
 
 
-def test_with_variation_of_repeats_only_it_is_the_t_interval_over_repeats() -> None:
+def test_repeat_variation_alone_gives_the_t_interval_over_repeats() -> None:
     runs = np.array([9.0, 10.0, 10.5, 12.0])
     expected = stats.t.ppf(0.975, REPEATS - 1) * runs.std(ddof=1) / np.sqrt(REPEATS)
     assert half(mean_bounds(np.repeat(runs[:, np.newaxis], PROMPTS, axis=1))) == pytest.approx(expected, rel=1e-6)
 
 
-def test_with_both_variations_the_variances_are_added() -> None:
+def test_variances_of_prompts_and_repeats_are_added() -> None:
     """200 prompts and 12 repeats: variances of 1 / 200 and about 0.08 / 12, quantiles of 1.97 and 2.20."""
     rng = np.random.default_rng(2)
     prompts, runs = rng.normal(0, 1, 200), stats.norm.ppf((np.arange(12) + 0.5) / 12) * 0.3
@@ -77,7 +77,7 @@ def test_with_both_variations_the_variances_are_added() -> None:
 def test_cochrans_quantile_covers_if_runs_dominate_and_satterthwaites_does_not(
     quantile: Callable[[VariancePair, VariancePair], float], low: float, high: float
 ) -> None:
-    """Normal variables, 80 prompts in 4 strata and 4 repeats, runs with five times the variance of prompts."""
+    """Normal variables, 80 prompts in 4 strata and 4 repeats; the variance of runs is five times that of prompts."""
     rng, freedoms, variances, draws = np.random.default_rng(9), (76.0, 3.0), (1.0, 5.0), 20_000
     errors = rng.normal(0, np.sqrt(sum(variances)), draws)
     seen = [each * rng.chisquare(freedom, draws) / freedom for each, freedom in zip(variances, freedoms, strict=True)]
@@ -91,23 +91,23 @@ def test_equal_weights_keep_all_degrees_of_freedom(sizes: list[int], scale: floa
     strata = np.repeat(np.arange(len(sizes)), sizes)
     prompts = len(strata)
     plain = ResamplingLayout(np.zeros(prompts, dtype=np.intp), np.arange(prompts), strata, 1, prompts)
-    alike = replace(plain, weight_of=np.full(prompts, scale))
+    equal_weights = replace(plain, weight_of=np.full(prompts, scale))
     assert plain.freedom == prompts - len(sizes)
-    assert alike.freedom == pytest.approx(plain.freedom)
-    assert alike.inflation == pytest.approx(plain.inflation)
+    assert equal_weights.freedom == pytest.approx(plain.freedom)
+    assert equal_weights.inflation == pytest.approx(plain.inflation)
     assert plain.inflation == pytest.approx(np.sqrt(prompts / (prompts - len(sizes))))
     alone = replace(plain, weight_of=np.where(strata == 0, scale, 0.0))
     assert alone.freedom == pytest.approx(sizes[0] - 1, rel=0.05)
     assert alone.inflation == pytest.approx(np.sqrt(sizes[0] / (sizes[0] - 1)))
 
 
-def test_a_sum_without_variance_has_the_quantile_of_prompts() -> None:
+def test_zero_variance_gives_the_quantile_of_prompts() -> None:
     for quantile in (cochran, satterthwaite):
         assert quantile((0.0, 0.0), (19.0, 3.0)) == pytest.approx(stats.t.ppf(0.975, 19))
 
 
-def test_the_variation_of_single_requests_is_counted_once() -> None:
-    """Counted twice, it would be 1.41 times as wide."""
+def test_variation_of_single_requests_is_counted_once() -> None:
+    """Counted twice, the interval would be 1.41 times as wide."""
     noise = np.random.default_rng(3).normal(10, 1, (12, 400))
     assert half(mean_bounds(noise)) == pytest.approx(1.96 / np.sqrt(12 * 400), rel=0.3)
 
@@ -122,7 +122,7 @@ def test_ranks_of_a_percentile_contain_it(share: float, many: float) -> None:
 @given(st.integers(75, 400), st.sampled_from([0.5, 0.9, 0.95]))
 @settings(max_examples=40, deadline=None)
 def test_fractional_ranks_are_between_exact_ranks(many: int, share: float) -> None:
-    """The exact one takes whole ranks: the innermost that leave out no more than 2.5 % on their side."""
+    """The exact interval has whole ranks: the innermost that leave out at most 2.5 % on each side."""
     found, below = ranks(share, many), stats.binom(many, share)
     low, high = below.ppf(0.025), below.ppf(0.975) + 1
     assert low <= found.low <= low + 1
@@ -130,24 +130,24 @@ def test_fractional_ranks_are_between_exact_ranks(many: int, share: float) -> No
 
 
 @pytest.mark.parametrize(("percent", "enough"), [(50, 6), (95, 72), (99, 368)])
-def test_the_number_of_prompts_needed_is_minimal(percent: int, enough: int) -> None:
+def test_minimum_number_of_prompts_for_a_percentile_is_exact(percent: int, enough: int) -> None:
     values = np.random.default_rng(6).lognormal(3, 0.5, enough)
-    assert percentile_intervals(values, laid(enough, 1), [percent], seed=1)[0] is not None
-    assert percentile_intervals(values[1:], laid(enough - 1, 1), [percent], seed=1)[0] is None
+    assert percentile_intervals(values, layout_of(enough, 1), [percent], seed=1)[0] is not None
+    assert percentile_intervals(values[1:], layout_of(enough - 1, 1), [percent], seed=1)[0] is None
 
 
-def test_a_median_of_independent_requests_has_the_textbook_interval() -> None:
-    """100 prompts asked once: ranks 40 and 61 hold the median in 95 %."""
+def test_median_of_independent_requests_has_the_textbook_interval() -> None:
+    """For 100 prompts requested once, ranks 40 and 61 contain the median in 95 % of samples."""
     values = np.random.default_rng(4).permutation(np.arange(1.0, 101.0))
-    (chosen,) = percentile_intervals(values, laid(100, 1), [50], seed=1)
+    (chosen,) = percentile_intervals(values, layout_of(100, 1), [50], seed=1)
     assert chosen is not None
     assert (chosen.bounds.low, chosen.bounds.high) == pytest.approx((40.0, 61.0), abs=1.5)
 
 
 def test_few_prompts_have_no_interval_of_a_95th_percentile() -> None:
     values = np.tile(np.random.default_rng(5).lognormal(3, 0.5, 20), 10)
-    told = percentile_intervals(values, laid(20, 10), [50, 95], seed=1)
-    assert [chosen is not None for chosen in told] == [True, False]
+    intervals = percentile_intervals(values, layout_of(20, 10), [50, 95], seed=1)
+    assert [chosen is not None for chosen in intervals] == [True, False]
 
 
 FIGURES = (
@@ -158,7 +158,7 @@ FIGURES = (
 @pytest.mark.draws
 @pytest.mark.parametrize(("prompts", "repeats"), [(20, 3), (80, 5)])
 def test_intervals_have_their_nominal_coverage(prompts: int, repeats: int) -> None:
-    """150 experiments, less three standard errors of a binomial; the documentation has thousands."""
+    """150 experiments, minus three standard errors of a binomial; the documentation reports thousands."""
     experiment = Experiment(prompts=prompts, repeats=repeats, run_noise=0.02)
     coverage = Coverage(experiment, truths(experiment))
     coverage.add(range(150))

@@ -73,7 +73,7 @@ def grid(
     ]
 
 
-def test_the_costs_of_a_linear_engine_are_found_exactly() -> None:
+def test_costs_of_a_linear_engine_are_recovered_exactly() -> None:
     found = fit_step_cost(["none", "eagle3"], grid())
     assert found.basis is StepCostBasis.FIT
     for term, truth in TRUTH.items():
@@ -86,8 +86,8 @@ def test_the_costs_of_a_linear_engine_are_found_exactly() -> None:
 
 
 @pytest.mark.draws
-def test_the_intervals_hold_the_costs_about_as_often_as_they_say() -> None:
-    rng, held, draws = np.random.default_rng(1), dict.fromkeys(TRUTH, 0), 400
+def test_cost_intervals_cover_the_truth_at_their_nominal_rate() -> None:
+    rng, covered, draws = np.random.default_rng(1), dict.fromkeys(TRUTH, 0), 400
     plain, terms = grid(), (*TRUTH,)
     for _ in range(draws):
         noisy = [
@@ -95,12 +95,12 @@ def test_the_intervals_hold_the_costs_about_as_often_as_they_say() -> None:
         ]
         found = fit_terms(noisy, terms)
         for term, value, half in zip(found.terms, found.values, found.half_widths, strict=True):
-            held[term] += bool(abs(value - TRUTH[term]) <= half)
-    assert all(0.92 < count / draws < 0.98 for count in held.values()), held
+            covered[term] += bool(abs(value - TRUTH[term]) <= half)
+    assert all(0.92 < count / draws < 0.98 for count in covered.values()), covered
 
 
 @pytest.mark.draws
-def test_the_simulator_s_own_costs_are_found_in_its_records_within_their_intervals() -> None:
+def test_simulators_costs_are_recovered_within_their_intervals() -> None:
     true = TrueCost(per_draft_ms=0.3)
     seen = []
     for workload, (prompt, answer) in {"short": ((50, 150), (40, 120)), "long": ((800, 1600), (60, 180))}.items():
@@ -128,7 +128,7 @@ def test_the_simulator_s_own_costs_are_found_in_its_records_within_their_interva
 
 
 @pytest.mark.parametrize(
-    ("observations", "why"),
+    ("observations", "reason"),
     [
         (grid(batches=(8,)), "one batch size alone"),
         (grid(batches=(8, 9)), "one batch size alone"),
@@ -142,14 +142,14 @@ def test_the_simulator_s_own_costs_are_found_in_its_records_within_their_interva
         ([], "no cell has a step time"),
     ],
 )
-def test_inseparable_terms_are_reported_and_not_fitted(observations: list[StepObservation], why: str) -> None:
+def test_inseparable_terms_are_reported_and_not_fitted(observations: list[StepObservation], reason: str) -> None:
     found = fit_step_cost(["none"], observations)
     assert not found.coefficients
     assert found.basis is StepCostBasis.INTERPOLATION
-    assert why in found.notes[0]
+    assert reason in found.notes[0]
 
 
-def test_a_term_whose_column_is_a_combination_of_others_is_left_out_with_a_note() -> None:
+def test_collinear_term_is_left_out_with_a_note() -> None:
     same = [each.model_copy(update={"context_tokens": each.batch * (each.draft_tokens + 1)}) for each in grid()]
     design = choose_terms(same)
     assert Coefficient.CONTEXT not in design.terms
@@ -159,11 +159,11 @@ def test_a_term_whose_column_is_a_combination_of_others_is_left_out_with_a_note(
 
 
 def staircase(batch: int, tokens: int, context: int) -> float:
-    """Steps that jump where a batch needs one tile more: far from linear."""
+    """Return step times that jump when a batch needs one more tile, which is far from linear."""
     return float(5.0 * 2 ** np.ceil(np.log2(batch * (tokens + 1)) / 2) * (1 + (tokens == 3)) + context * 0)
 
 
-def test_a_poor_fit_is_reported_and_interpolation_replaces_it() -> None:
+def test_poor_fit_is_reported_and_replaced_by_interpolation() -> None:
     found = fit_step_cost(["none", "e"], grid(time=staircase, contexts=(200,)))
     assert found.basis is StepCostBasis.INTERPOLATION
     assert any(note.startswith("poor fit: held-out cells are missed by") for note in found.notes)
@@ -184,8 +184,8 @@ def test_nothing_is_extrapolated_beyond_the_cells(time: Callable[[int, int, int]
 
 
 @pytest.mark.parametrize("time", [true_ms, staircase])
-def test_a_length_has_a_step_time_only_between_measured_lengths(time: Callable[[int, int, int], float]) -> None:
-    """A grid with a corner missing: five drafts at small batches alone; and one without its baseline."""
+def test_draft_length_has_a_step_time_only_between_measured_lengths(time: Callable[[int, int, int], float]) -> None:
+    """One grid measured five drafts only at small batches; another has no baseline."""
     seen = [each for each in grid(time=time, contexts=(200,)) if each.configured_draft_tokens < 5 or each.batch <= 8]
     (surface,) = surfaces(fit_step_cost(["none", "e"], seen)).values()
     assert surface.step_ms(8, 4) is not None
@@ -196,14 +196,14 @@ def test_a_length_has_a_step_time_only_between_measured_lengths(time: Callable[[
     assert surface.step_ms(8, 1) is not None
 
 
-def test_between_the_cells_of_a_linear_engine_its_true_step_time_is_found() -> None:
+def test_interpolated_step_time_of_a_linear_engine_is_exact() -> None:
     surface = surfaces(fit_step_cost(["none", "e"], grid()))["context 2000"]
     assert surface.step_ms(20, 4) == pytest.approx(true_ms(20, 4, 2000), rel=1e-6)
 
 
 @settings(max_examples=25)
 @given(st.lists(st.floats(1, 1000), min_size=12, max_size=12))
-def test_no_cost_is_negative_and_no_interpolation_leaves_its_cells(times: list[float]) -> None:
+def test_costs_are_never_negative_and_interpolation_stays_within_its_cells(times: list[float]) -> None:
     plain = grid(contexts=(200,))
     seen = [each.model_copy(update={"step_ms": time}) for each, time in zip(plain, times, strict=True)]
     found = fit_step_cost(["none", "e"], seen)
@@ -215,7 +215,7 @@ def test_no_cost_is_negative_and_no_interpolation_leaves_its_cells(times: list[f
     assert min(times) - 1e-9 <= inside <= max(times) + 1e-9
 
 
-def test_a_drafter_is_one_family_at_all_its_lengths_and_trees_and_schedules_are_none() -> None:
+def test_drafter_family_covers_all_lengths_but_no_trees_or_schedules() -> None:
     assert drafter_family(arm(1)) == drafter_family(arm(5)) != drafter_family(arm(1, "other"))
     assert drafter_family(arm(0)) is None
     drafter = arm(3).drafter
@@ -225,7 +225,7 @@ def test_a_drafter_is_one_family_at_all_its_lengths_and_trees_and_schedules_are_
     assert drafter_family(tree) is drafter_family(Arm(name="s", drafter=scheduled)) is None
 
 
-def test_each_drafter_has_a_profile_of_its_own_with_the_baseline_in_it() -> None:
+def test_each_drafter_has_its_own_profile_that_includes_the_baseline() -> None:
     seen = [
         (arm(tokens, name), each) for name in ("one", "two") for tokens in (1, 3) for each in grid(lengths=(tokens,))
     ]
@@ -235,7 +235,7 @@ def test_each_drafter_has_a_profile_of_its_own_with_the_baseline_in_it() -> None
     assert StepCost.from_json(found[0].to_json()) == found[0]
 
 
-def test_a_cell_without_reported_steps_is_not_an_observation() -> None:
+def test_cell_without_reported_steps_is_not_an_observation() -> None:
     rows = tidy([VirtualEngine(requests_per_stream=8).records(2, 3)], "point")
     place = ObservedCell("r", arm(3), "w", Level(concurrency=2))
     assert observe_cell(place, rows) is not None
@@ -244,7 +244,7 @@ def test_a_cell_without_reported_steps_is_not_an_observation() -> None:
     assert observe_cell(place, rows.iloc[:3]) is None
 
 
-def test_one_stream_has_no_others_in_its_batch() -> None:
+def test_single_stream_has_batch_size_1_and_no_prefill_in_its_steps() -> None:
     rows = tidy([VirtualEngine(requests_per_stream=20).records(1, 3)], "point")
     found = observe_cell(ObservedCell("r", arm(3), "w", Level(concurrency=1)), rows)
     assert found is not None

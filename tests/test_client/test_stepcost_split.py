@@ -1,4 +1,4 @@
-"""The split of a step time: parts of a known engine add up, and a poor fit gives none."""
+"""Split of a step time: the parts of a known engine add up, and a poor fit gives no split."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BATCHES, LENGTHS, PREFILLS = (1, 8, 32), (0, 1, 3, 5), (0.0, 10.0)
 
 
 def parts_of(batch: float, tokens: int, prefill: float) -> tuple[float, float, float, float]:
-    """The truth: target, drafts, verification, prefill."""
+    """Return the true times: target, drafts, verification, prefill."""
     target = BASE_MS + TOKEN_MS * batch + CONTEXT_MS * batch * 200
     return target, DRAFT_MS * tokens, TOKEN_MS * batch * tokens, PREFILL_MS * prefill
 
@@ -56,7 +56,7 @@ def split_of(seen: StepObservation) -> StepSplit:
     return seen.split
 
 
-def test_the_parts_of_a_linear_engine_are_found_in_each_cell() -> None:
+def test_parts_of_a_linear_engine_are_found_in_each_cell() -> None:
     for seen in profile(cells()).observations:
         split = split_of(seen)
         found = (split.target_ms, split.draft_ms, split.verify_ms, split.prefill_ms)
@@ -66,7 +66,7 @@ def test_the_parts_of_a_linear_engine_are_found_in_each_cell() -> None:
         assert split.rest_ms == pytest.approx(0, abs=1e-6)
 
 
-def test_a_draft_pass_is_told_over_the_target_s_with_an_interval_and_for_no_step_without_drafts() -> None:
+def test_draft_to_target_ratio_has_an_interval_and_is_missing_without_drafts() -> None:
     rng = np.random.default_rng(2)
     for seen in profile(cells(lambda: rng.normal(0, 0.005))).observations:
         ratio = split_of(seen).draft_to_target
@@ -81,7 +81,7 @@ def test_a_draft_pass_is_told_over_the_target_s_with_an_interval_and_for_no_step
 
 @settings(max_examples=25)
 @given(st.lists(st.floats(-0.08, 0.08), min_size=24, max_size=24))
-def test_all_parts_add_up_to_what_was_measured_and_none_but_the_rest_is_negative(noise: list[float]) -> None:
+def test_parts_add_up_to_the_measured_time_and_only_the_rest_can_be_negative(noise: list[float]) -> None:
     drawn = iter(noise)
     for seen in profile(cells(lambda: next(drawn))).observations:
         if seen.split is not None:
@@ -90,7 +90,7 @@ def test_all_parts_add_up_to_what_was_measured_and_none_but_the_rest_is_negative
             assert all(cost >= 0 for cost in costs)
 
 
-def test_a_model_that_misses_its_cells_splits_nothing_and_keeps_no_older_split() -> None:
+def test_poor_fit_removes_all_splits() -> None:
     good, rng = profile(cells()), np.random.default_rng(3)
     times_ms = [each.step_ms * float(rng.uniform(0.4, 2)) for each in good.observations]
     poor = [each.model_copy(update={"step_ms": time}) for each, time in zip(good.observations, times_ms, strict=True)]
@@ -100,7 +100,7 @@ def test_a_model_that_misses_its_cells_splits_nothing_and_keeps_no_older_split()
 
 
 def run_with_parts() -> RunSummary:
-    """A run of which one cell has these parts: one draft a step, alone in its batch."""
+    """Return a run with one cell that has a split: one draft per step, batch size 1."""
     whole = profile(cells())
     (seen,) = (
         each
@@ -112,7 +112,7 @@ def run_with_parts() -> RunSummary:
     return run_of_world(SyntheticRun(prompts=16, concurrency=(1, 2))).model_copy(update={"step_costs": [cost]})
 
 
-def test_the_report_draws_the_parts_with_the_measured_step_and_says_that_they_are_fitted() -> None:
+def test_report_draws_the_parts_and_marks_them_as_fitted() -> None:
     summary = run_with_parts()
     drawn = times.step_split(summary)
     assert drawn is not None
@@ -125,7 +125,7 @@ def test_the_report_draws_the_parts_with_the_measured_step_and_says_that_they_ar
     assert times.step_split(summary.model_copy(update={"step_costs": []})) is None
 
 
-def test_the_table_has_a_row_a_cell_and_a_dash_for_the_baseline_s_ratio() -> None:
+def test_split_table_has_a_row_per_cell_and_a_dash_for_the_baselines_ratio() -> None:
     sheet = split_table(profile(cells()))
     assert "fitted and not timed (held-out cells predicted within 0.0%)" in sheet.title
     rows = {(row[0], row[1], row[2]): row for row in sheet.rows}

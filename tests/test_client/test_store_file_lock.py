@@ -1,4 +1,4 @@
-"""One at a time in a folder: who comes second is told who is there, and nobody is held off by the dead."""
+"""The lock of a results folder: a second process is rejected with the owner's name, and dead owners hold nothing."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ with exclusive_lock(Path(sys.argv[1]), "process 7"):
 PLAN = SyntheticRun().plan
 
 
-def test_the_second_is_told_who_is_there(tmp_path: Path) -> None:
+def test_second_process_is_rejected_with_the_owners_name(tmp_path: Path) -> None:
     with (
         exclusive_lock(tmp_path / "a.lock", "process 7"),
-        pytest.raises(BadInput, match="process 7 is running this spec") as refused,
+        pytest.raises(BadInput, match="process 7 is running this spec") as caught,
     ):
         exclusive_lock(tmp_path / "a.lock", "process 8").__enter__()
 
-    assert refused.value.reason == "AlreadyRunning"
+    assert caught.value.reason == "AlreadyRunning"
 
 
-def test_nothing_is_left_behind_where_nothing_was(tmp_path: Path) -> None:
+def test_lock_removes_the_folders_it_created(tmp_path: Path) -> None:
     with exclusive_lock(tmp_path / "out" / "runs" / "a.lock", "me"):
         assert (tmp_path / "out" / "runs" / "a.lock").exists()
 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_was_there_or_came_meanwhile_stays(tmp_path: Path) -> None:
+def test_existing_and_new_files_stay_when_the_lock_is_removed(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     with exclusive_lock(tmp_path / "out" / "runs" / "x" / "a.lock", "me"):
         (tmp_path / "out" / "runs" / "plan.json").write_text("{}")
@@ -53,7 +53,7 @@ def test_what_was_there_or_came_meanwhile_stays(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "out" / "runs").iterdir()] == ["plan.json"]
 
 
-def test_who_was_killed_holds_nothing(tmp_path: Path) -> None:
+def test_killed_process_holds_no_lock(tmp_path: Path) -> None:
     path = tmp_path / "a.lock"
     with subprocess.Popen(
         [sys.executable, "-c", HOLDER, str(path)],
@@ -73,7 +73,7 @@ def test_who_was_killed_holds_nothing(tmp_path: Path) -> None:
         assert path.read_text() == "me"
 
 
-def test_of_many_at_once_never_two_hold_though_each_removes_the_file(tmp_path: Path) -> None:
+def test_lock_is_never_held_twice_by_concurrent_threads(tmp_path: Path) -> None:
     inside, most, turns = threading.Semaphore(1), [], 200
 
     def compete(number: int) -> int:
@@ -95,41 +95,39 @@ def test_of_many_at_once_never_two_hold_though_each_removes_the_file(tmp_path: P
     assert all(most)
 
 
-def test_a_folder_that_its_holder_removes_just_as_it_is_found_is_made_anew(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_folder_removed_by_another_owner_is_created_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found, make = tmp_path / "out", os.mkdir
     found.mkdir()
 
-    def gone_meanwhile(path: Path, mode: int = 0o777) -> None:
+    def remove_after_mkdir(path: Path, mode: int = 0o777) -> None:
         monkeypatch.setattr(os, "mkdir", make)
         try:
             make(path, mode)
         finally:
             found.rmdir()
 
-    monkeypatch.setattr(os, "mkdir", gone_meanwhile)
+    monkeypatch.setattr(os, "mkdir", remove_after_mkdir)
     with exclusive_lock(found / "a.lock", "me"):
         assert (found / "a.lock").read_text() == "me"
 
 
-def test_a_folder_that_never_comes_is_not_waited_for(tmp_path: Path) -> None:
+def test_folder_that_cannot_be_created_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "unmounted").symlink_to(tmp_path / "nowhere" / "at all")
     for folder in (tmp_path / "unmounted", Path("/proc")):
         with pytest.raises(NotDurable):
             exclusive_lock(folder / "out" / "a.lock", "me").__enter__()
 
 
-def test_a_folder_that_cannot_be_written_is_refused_as_results_would_be(tmp_path: Path) -> None:
+def test_unwritable_folder_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
 
-    with pytest.raises(NotDurable) as refused:
+    with pytest.raises(NotDurable) as caught:
         exclusive_lock(tmp_path / "file" / "a.lock", "me").__enter__()
 
-    assert refused.value.reason == "NotWritable"
+    assert caught.value.reason == "NotWritable"
 
 
-def test_one_plan_is_executed_once_at_a_time_into_one_folder(tmp_path: Path) -> None:
+def test_plan_runs_once_at_a_time_in_one_folder(tmp_path: Path) -> None:
     results, other = FolderStore(tmp_path / "a"), SyntheticRun(drafts=4).plan
     with (
         exclusive_run(results, PLAN, "first"),
@@ -142,6 +140,6 @@ def test_one_plan_is_executed_once_at_a_time_into_one_folder(tmp_path: Path) -> 
         assert results.keys() == []
 
 
-def test_in_s3_nobody_is_held_off(s3_store: S3Store) -> None:
+def test_lock_has_no_effect_in_s3(s3_store: S3Store) -> None:
     with exclusive_run(s3_store, PLAN, "first"), exclusive_run(s3_store, PLAN, "second"):
         assert s3_store.keys() == []

@@ -55,7 +55,7 @@ def record(number: int) -> Record:
 
 
 def prompts_of(points: PointStore, manifest: Manifest) -> list[str]:
-    """The prompts of all records, which are read on the way."""
+    """Return the prompts of all records; reading them checks the parts."""
     return [prompt for part in points.read_frames(manifest, ["prompt_id"]) for prompt in part.prompt_id]
 
 
@@ -79,7 +79,7 @@ def writer(points: PointStore) -> Iterator[RecordWriter]:
     writer.abandon(5)
 
 
-def committed(points: PointStore, attempt: str = "1-a", numbers: range = range(3)) -> Manifest:
+def commit_point(points: PointStore, attempt: str = "1-a", numbers: range = range(3)) -> Manifest:
     writer = points.open(POINT, attempt)
     for number in numbers:
         writer.add(record(number))
@@ -89,14 +89,14 @@ def committed(points: PointStore, attempt: str = "1-a", numbers: range = range(3
 # -- columns -----------------------------------------------------------------------------------------------------------
 
 
-def test_the_columns_of_a_part_are_the_records_own_in_their_order() -> None:
+def test_part_columns_are_the_record_fields_in_order() -> None:
     assert RECORD_SCHEMA.names == [field.name for field in dataclasses.fields(Record)]
     assert str(RECORD_SCHEMA.field("chunk_ns").type) == "list<item: int64>"
     assert not RECORD_SCHEMA.field("intended_ns").nullable
     assert RECORD_SCHEMA.field("sent_ns").nullable
 
 
-def test_a_record_survives_parquet_and_missing_stays_missing() -> None:
+def test_record_round_trips_through_parquet_with_missing_values() -> None:
     frame = to_frame(records_to_parquet([FULL, FAILED]))
 
     assert list(frame.request_id) == ["r0", "r1"]
@@ -107,12 +107,12 @@ def test_a_record_survives_parquet_and_missing_stays_missing() -> None:
     assert frame.loc[[1], missing].isna().to_numpy().all()
 
 
-def test_only_the_columns_that_are_wanted_are_read() -> None:
+def test_only_the_requested_columns_are_read() -> None:
     assert list(to_frame(records_to_parquet([FULL]), ["turn", "chunk_ns"]).columns) == ["turn", "chunk_ns"]
 
 
-def test_a_part_is_read_without_threads_that_could_outlive_the_program(tmp_path: Path) -> None:
-    """Arrow's own threads may let go of Python's bytes when Python has ended already, and abort the process."""
+def test_reading_a_part_starts_no_threads(tmp_path: Path) -> None:
+    """Arrow's threads may release Python objects after the interpreter has exited and abort the process."""
     part = tmp_path / "part.parquet"
     part.write_bytes(records_to_parquet([FULL, FAILED]))
     lines = [
@@ -127,7 +127,7 @@ def test_a_part_is_read_without_threads_that_could_outlive_the_program(tmp_path:
     assert subprocess.run(call, env=environment, capture_output=True, text=True, check=True).stdout == "0\n"
 
 
-def test_a_column_that_an_older_part_does_not_hold_is_missing() -> None:
+def test_column_missing_in_an_older_part_is_read_as_missing() -> None:
     older = io.BytesIO()
     pq.write_table(pq.read_table(io.BytesIO(records_to_parquet([FULL]))).drop_columns(["output_text"]), older)
     frame = to_frame(older.getvalue())
@@ -138,7 +138,7 @@ def test_a_column_that_an_older_part_does_not_hold_is_missing() -> None:
 # -- parts -------------------------------------------------------------------------------------------------------------
 
 
-def test_a_part_is_closed_when_it_is_full(points: PointStore, writer: RecordWriter) -> None:
+def test_part_is_closed_when_it_is_full(points: PointStore, writer: RecordWriter) -> None:
     for number in range(5):
         writer.add(record(number))
 
@@ -150,25 +150,25 @@ def test_a_part_is_closed_when_it_is_full(points: PointStore, writer: RecordWrit
     assert [list(part.request_id) for part in writer.frames()] == [["r0", "r1"], ["r2", "r3"], ["r4"]]
 
 
-def test_a_part_is_stored_when_its_time_is_up_though_nothing_comes(tmp_path: Path) -> None:
+def test_part_is_stored_after_its_time_limit_without_new_records(tmp_path: Path) -> None:
     store = RejectingStore(FolderStore(tmp_path / "results"), [])
     writer = RecordWriter(store, tmp_path / "spool", POINT, "1-a", PartLimits(rows=1000, seconds=0.01))
     writer.add(record(0))
 
-    assert store.stored.wait(60)  # no flush: only time closes it
+    assert store.stored.wait(60)  # without a flush only the time limit closes the part
     assert [file.rows for file in writer.flush()] == [1]
 
 
-def test_no_records_are_no_parts(writer: RecordWriter) -> None:
+def test_no_records_give_no_parts(writer: RecordWriter) -> None:
     assert writer.flush() == []
     assert list(writer.frames()) == []
 
 
-def test_a_store_that_is_away_for_a_while_gets_every_part_in_order(tmp_path: Path) -> None:
+def test_unavailable_store_gets_every_part_in_order_later(tmp_path: Path) -> None:
     folder = FolderStore(tmp_path / "results")
-    obstinate = RejectingStore(folder, [("00000", StoreErrorReason.AWAY)] * 3)
-    patient = RetryingStore(obstinate, RetryPolicy(pause_s=lambda _: False))
-    writer = RecordWriter(patient, tmp_path / "spool", POINT, "1-a", PartLimits(rows=1))
+    failing = RejectingStore(folder, [("00000", StoreErrorReason.AWAY)] * 3)
+    retrying = RetryingStore(failing, RetryPolicy(pause_s=lambda _: False))
+    writer = RecordWriter(retrying, tmp_path / "spool", POINT, "1-a", PartLimits(rows=1))
     for number in range(3):
         writer.add(record(number))
 
@@ -176,20 +176,20 @@ def test_a_store_that_is_away_for_a_while_gets_every_part_in_order(tmp_path: Pat
     assert len(folder.keys()) == 3
 
 
-def test_a_part_that_cannot_be_stored_is_raised_by_flush_and_by_the_next_record(tmp_path: Path) -> None:
+def test_store_error_is_raised_by_flush_and_by_the_next_record(tmp_path: Path) -> None:
     store = RejectingStore(FolderStore(tmp_path / "results"), [("00000", StoreErrorReason.CREDENTIALS_REFUSED)])
     writer = RecordWriter(store, tmp_path / "spool", POINT, "1-a", PartLimits(rows=1))
     writer.add(record(0))
 
-    with pytest.raises(NotDurable) as refused:
+    with pytest.raises(NotDurable) as caught:
         writer.flush()
     with pytest.raises(NotDurable):
         writer.add(record(1))
 
-    assert refused.value.reason == "CredentialsRefused"
+    assert caught.value.reason == "CredentialsRefused"
 
 
-def test_a_spool_that_cannot_be_written_is_not_durable(tmp_path: Path) -> None:
+def test_unwritable_spool_is_reported(tmp_path: Path) -> None:
     (tmp_path / "spool").write_text("a file in its place")
     writer = RecordWriter(FolderStore(tmp_path / "results"), tmp_path / "spool", POINT, "1-a", PartLimits())
     writer.add(record(0))
@@ -201,7 +201,7 @@ def test_a_spool_that_cannot_be_written_is_not_durable(tmp_path: Path) -> None:
 # -- commit and reading ------------------------------------------------------------------------------------------------
 
 
-def test_without_a_manifest_there_is_no_result(points: PointStore, writer: RecordWriter) -> None:
+def test_point_without_a_manifest_is_not_measured(points: PointStore, writer: RecordWriter) -> None:
     writer.add(record(0))
     writer.flush()
 
@@ -209,8 +209,8 @@ def test_without_a_manifest_there_is_no_result(points: PointStore, writer: Recor
     assert points.manifest(POINT) is None
 
 
-def test_a_committed_point_is_measured_and_can_be_read(points: PointStore) -> None:
-    manifest = committed(points)
+def test_committed_point_is_measured_and_readable(points: PointStore) -> None:
+    manifest = commit_point(points)
 
     assert points.measured([POINT, "b" * 64]) == {POINT}
     assert points.manifests([POINT, "b" * 64]) == {POINT: manifest}
@@ -219,13 +219,13 @@ def test_a_committed_point_is_measured_and_can_be_read(points: PointStore) -> No
     assert manifest.started_monotonic_ns == SPAN.started_monotonic_ns
 
 
-def test_parts_of_a_killed_attempt_are_ignored_and_never_met(points: PointStore) -> None:
+def test_parts_of_a_killed_attempt_are_ignored(points: PointStore) -> None:
     killed = points.open(POINT, "1-a")
     killed.add(record(7))
     killed.flush()
     points.store.put(summary_key(POINT), b"of the killed attempt")
 
-    manifest = committed(points, attempt="2-b")
+    manifest = commit_point(points, attempt="2-b")
 
     assert prompts_of(points, manifest) == ["q0", "q1", "q2"]
     assert points.read_summary(manifest) == summary_of()
@@ -234,64 +234,64 @@ def test_parts_of_a_killed_attempt_are_ignored_and_never_met(points: PointStore)
     assert len(points.store.keys(f"points/{POINT}/records/part-1-a")) == 1
 
 
-def test_two_clients_that_commit_one_point_at_once_leave_one_whole_result(tmp_path: Path) -> None:
-    """Both summaries are written before the first manifest, and the second manifest comes last."""
+def test_concurrent_commits_of_one_point_leave_one_complete_result(tmp_path: Path) -> None:
+    """Both summaries are written before the first manifest, and the second manifest is written last."""
     folder = FolderStore(tmp_path / "results")
 
     def commit(store: Store, attempt: str, requests: int) -> None:
         points = PointStore(store, tmp_path / "spool")
         points.commit(summary_of(requests), attempt, [], SPAN, OBSERVED)
 
-    first_goes_on = threading.Event()
-    second_waits = threading.Event()
+    first_may_continue = threading.Event()
+    second_may_start = threading.Event()
 
     def wait_for_second() -> None:
-        second_waits.set()
-        first_goes_on.wait()
+        second_may_start.set()
+        first_may_continue.wait()
 
     first = threading.Thread(target=commit, args=(InterferingStore(folder, "manifest.json", wait_for_second), "1-a", 1))
     first.start()
-    second_waits.wait()
+    second_may_start.wait()
 
-    def let_first_go_on() -> None:
-        first_goes_on.set()
+    def finish_first() -> None:
+        first_may_continue.set()
         first.join()
 
-    with pytest.raises(NotDurable) as refused:
-        commit(InterferingStore(folder, "manifest.json", let_first_go_on), "2-b", 2)
+    with pytest.raises(NotDurable) as caught:
+        commit(InterferingStore(folder, "manifest.json", finish_first), "2-b", 2)
 
     points = PointStore(folder, tmp_path / "spool")
     manifest = points.manifest(POINT)
-    assert refused.value.reason == "Conflict"
+    assert caught.value.reason == "Conflict"
     assert manifest is not None
     assert (manifest.attempt, points.read_summary(manifest)) == ("1-a", summary_of(1))
 
 
-def test_a_manifest_that_names_no_summary_is_damage(points: PointStore) -> None:
-    manifest = committed(points)
+def test_manifest_without_a_summary_is_damaged(points: PointStore) -> None:
+    manifest = commit_point(points)
     without = manifest.model_copy(update={"files": manifest.files[:-1]})
 
     with pytest.raises(NotDurable, match="lists no summary"):
         points.read_summary(without)
 
 
-def test_a_point_is_committed_once(points: PointStore) -> None:
-    first = committed(points)
+def test_point_is_committed_once(points: PointStore) -> None:
+    first = commit_point(points)
     writer = points.open(POINT, "2-b")
     writer.add(record(9))
 
-    with pytest.raises(NotDurable) as refused:
+    with pytest.raises(NotDurable) as caught:
         points.commit(summary_of(requests=9), "2-b", writer.flush(), SPAN, OBSERVED)
 
-    assert refused.value.reason == "Conflict"
+    assert caught.value.reason == "Conflict"
     assert points.manifest(POINT) == first
     assert points.read_summary(first) == summary_of()
 
 
 @pytest.mark.parametrize("key", [summary_key(POINT), f"points/{POINT}/records/part-1-a-00001.parquet"])
 @pytest.mark.parametrize("damage", ["gone", "changed"])
-def test_damage_is_named_and_nothing_is_read_from_it(key: str, damage: str, points: PointStore, tmp_path: Path) -> None:
-    manifest = committed(points)
+def test_damaged_file_is_named_and_not_read(key: str, damage: str, points: PointStore, tmp_path: Path) -> None:
+    manifest = commit_point(points)
     path = tmp_path / "results" / key
     if damage == "gone":
         path.unlink()
@@ -299,53 +299,55 @@ def test_damage_is_named_and_nothing_is_read_from_it(key: str, damage: str, poin
         path.write_bytes(path.read_bytes()[:-1] + b"?")
 
     read = points.read_summary if key == summary_key(POINT) else functools.partial(prompts_of, points)
-    with pytest.raises(NotDurable, match=path.name) as refused:
+    with pytest.raises(NotDurable, match=path.name) as caught:
         read(manifest)
 
-    assert refused.value.reason == "Damaged"
-    (named,) = re.findall(r"remove (\S+) with everything below it to measure the point again", str(refused.value))
+    assert caught.value.reason == "Damaged"
+    (named,) = re.findall(r"remove (\S+) with everything below it to measure the point again", str(caught.value))
     shutil.rmtree(named)
     assert points.manifests([POINT]) == {}
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b'{"hash": 3}'])
-def test_a_manifest_that_cannot_be_read_is_damage_and_not_a_missing_point(content: bytes, points: PointStore) -> None:
+def test_unreadable_manifest_is_damage_not_a_missing_point(content: bytes, points: PointStore) -> None:
     points.store.put(manifest_key(POINT), content)
 
-    with pytest.raises(NotDurable) as refused:
+    with pytest.raises(NotDurable) as caught:
         points.manifests([POINT])
 
-    assert refused.value.reason == "Damaged"
+    assert caught.value.reason == "Damaged"
 
 
-def test_a_manifest_of_another_version_is_told_as_such_and_nothing_of_it_is_to_be_removed(points: PointStore) -> None:
+def test_manifest_of_a_newer_version_is_reported_without_advice_to_remove(points: PointStore) -> None:
     points.store.put(manifest_key(POINT), b'{"schemaVersion": "specbench.io/manifest/v9", "hash": "a", "more": 1}')
-    with pytest.raises(NotDurable) as refused:
+    with pytest.raises(NotDurable) as caught:
         points.manifest(POINT)
-    told = str(refused.value)
-    assert "it is a 'specbench.io/manifest/v9', which this version of specbench does not read: use the version" in told
-    assert "remove" not in told
+    message = str(caught.value)
+    assert (
+        "it is a 'specbench.io/manifest/v9', which this version of specbench does not read: use the version" in message
+    )
+    assert "remove" not in message
 
 
-def test_what_cannot_be_read_is_told_in_one_line(points: PointStore) -> None:
+def test_unreadable_manifest_is_reported_in_one_line(points: PointStore) -> None:
     points.store.put(manifest_key(POINT), b'{"hash": 1}')
     with pytest.raises(
         NotDurable, match=r"it cannot be read: hash: Input should be .* \(and \d more\); remove"
-    ) as refused:
+    ) as caught:
         points.manifest(POINT)
-    assert "\n" not in str(refused.value)
-    assert "pydantic" not in str(refused.value)
+    assert "\n" not in str(caught.value)
+    assert "pydantic" not in str(caught.value)
 
 
-def test_a_manifest_of_another_point_is_damage(points: PointStore) -> None:
-    manifest = committed(points)
+def test_manifest_of_another_point_is_damaged(points: PointStore) -> None:
+    manifest = commit_point(points)
     points.store.put(manifest_key("b" * 64), manifest.to_json().encode())
 
     with pytest.raises(NotDurable, match="belongs to the point"):
         points.manifest("b" * 64)
 
 
-def test_a_part_is_plain_parquet_that_others_can_read(points: PointStore, tmp_path: Path) -> None:
-    (part, *_) = committed(points).files
+def test_part_is_plain_parquet(points: PointStore, tmp_path: Path) -> None:
+    (part, *_) = commit_point(points).files
 
     assert pq.read_table(tmp_path / "results" / part.key).schema.names == RECORD_SCHEMA.names

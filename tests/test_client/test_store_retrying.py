@@ -1,4 +1,4 @@
-"""How long a store that is away is waited for."""
+"""Retry policy of stores."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from specbench_client.store.store import RetryingStore, RetryPolicy, StoreErrorR
 from specbench_testing.faulty_stores import RejectingStore
 
 
-def test_patience_ends_at_its_deadline_and_says_how_long_it_waited(tmp_path: Path) -> None:
+def test_retrying_ends_at_the_deadline_with_an_error(tmp_path: Path) -> None:
     now = [0.0]
 
     def pause(seconds: float) -> bool:
@@ -22,22 +22,22 @@ def test_patience_ends_at_its_deadline_and_says_how_long_it_waited(tmp_path: Pat
     store = RejectingStore(FolderStore(tmp_path), [("a", StoreErrorReason.AWAY)] * 100)
     patience = RetryPolicy(deadline_s=60, pause_s=pause, monotonic_s=lambda: now[0])
 
-    with pytest.raises(NotDurable, match="given up after 60 s") as refused:
+    with pytest.raises(NotDurable, match="given up after 60 s") as caught:
         RetryingStore(store, patience).put("a", b"x")
 
-    assert refused.value.reason == "S3Away"
+    assert caught.value.reason == "S3Away"
 
 
-def test_what_does_not_heal_is_not_waited_for(tmp_path: Path) -> None:
+def test_permanent_error_is_not_retried(tmp_path: Path) -> None:
     store = RejectingStore(FolderStore(tmp_path), [("a", StoreErrorReason.BUCKET_MISSING)])
 
-    with pytest.raises(NotDurable) as refused:
+    with pytest.raises(NotDurable) as caught:
         RetryingStore(store, RetryPolicy(pause_s=lambda _: pytest.fail("waited"))).put("a", b"x")
 
-    assert refused.value.reason == "BucketMissing"
+    assert caught.value.reason == "BucketMissing"
 
 
-def test_waiting_can_be_broken_off(tmp_path: Path) -> None:
+def test_retrying_can_be_interrupted(tmp_path: Path) -> None:
     store = RejectingStore(FolderStore(tmp_path), [("a", StoreErrorReason.AWAY)] * 2)
 
     with pytest.raises(NotDurable):

@@ -1,4 +1,4 @@
-"""The rules of a store: one suite for the folder and for S3, each the real thing."""
+"""Rules of every store: one suite for a folder and for a real S3 server."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     return FolderStore(tmp_path / "results") if request.param == "folder" else request.getfixturevalue("s3_store")
 
 
-def test_what_was_put_can_be_got(store: Store) -> None:
+def test_get_returns_what_was_put(store: Store) -> None:
     store.put("a/b.json", b"{}")
 
     assert store.get("a/b.json") == b"{}"
 
 
-def test_nothing_is_got_where_nothing_is(store: Store) -> None:
+def test_get_of_a_missing_object_returns_none(store: Store) -> None:
     store.put("a/b.json", b"{}")
 
     assert store.get("a/c.json") is None
@@ -33,52 +33,52 @@ def test_nothing_is_got_where_nothing_is(store: Store) -> None:
     assert store.get("a/b.json/c") is None
 
 
-def test_an_empty_object_is_an_object(store: Store) -> None:
+def test_empty_object_is_an_object(store: Store) -> None:
     store.put("empty", b"")
 
     assert store.get("empty") == b""
 
 
-def test_the_same_content_may_be_put_again(store: Store) -> None:
+def test_same_content_may_be_put_again(store: Store) -> None:
     store.put("plan.json", b"same")
     store.put("plan.json", b"same")
 
     assert store.get("plan.json") == b"same"
 
 
-def test_other_content_is_a_conflict_and_changes_nothing(store: Store) -> None:
+def test_different_content_is_a_conflict_and_changes_nothing(store: Store) -> None:
     store.put("plan.json", b"first")
 
-    with pytest.raises(NotDurable, match="already exists with other content") as refused:
+    with pytest.raises(NotDurable, match="already exists with other content") as caught:
         store.put("plan.json", b"second")
 
-    assert refused.value.reason == "Conflict"
+    assert caught.value.reason == "Conflict"
     assert store.get("plan.json") == b"first"
 
 
-def test_a_large_object_arrives_whole(store: Store) -> None:
+def test_large_object_is_stored_completely(store: Store) -> None:
     store.put("big.parquet", BIG)
 
     assert store.get("big.parquet") == BIG
 
 
-def test_a_large_object_is_created_once_too(store: Store) -> None:
+def test_large_object_is_created_only_once(store: Store) -> None:
     store.put("big.parquet", BIG)
     store.put("big.parquet", BIG)
 
-    with pytest.raises(NotDurable) as refused:
+    with pytest.raises(NotDurable) as caught:
         store.put("big.parquet", BIG[::-1])
 
-    assert refused.value.reason == "Conflict"
+    assert caught.value.reason == "Conflict"
     assert store.get("big.parquet") == BIG
 
 
-def test_of_many_writers_at_once_exactly_one_wins(store: Store) -> None:
+def test_exactly_one_of_many_concurrent_writers_wins(store: Store) -> None:
     def attempt(number: int) -> str:
         try:
             store.put("manifest.json", b"%d" % number)
-        except NotDurable as refused:
-            return refused.reason
+        except NotDurable as conflict:
+            return conflict.reason
         return "won"
 
     with ThreadPoolExecutor(8) as writers:
@@ -112,7 +112,7 @@ def test_more_keys_than_one_page_of_a_listing_are_listed(store: Store) -> None:
     assert len(store.keys("many/")) == 1005
 
 
-def test_a_store_below_a_prefix_sees_its_own_keys(store: Store) -> None:
+def test_store_below_a_prefix_has_its_own_keys(store: Store) -> None:
     below = store.below("runs/local/x/1")
     below.put("plan.json", b"p")
 

@@ -1,4 +1,4 @@
-"""What only S3 can do to us, from a real server: each refusal has its own reason and says what to do."""
+"""S3 errors from a real server: each has its own reason and a remedy."""
 
 from __future__ import annotations
 
@@ -35,85 +35,85 @@ def store_of(access: S3Access, monkeypatch: pytest.MonkeyPatch) -> S3Store:
     return S3Store(s3_client(), access.bucket, "p", multipart_bytes=5 * 1024 * 1024)
 
 
-def refusal(store: Store, operation: Callable[[Store], object]) -> NotDurable:
-    with pytest.raises(NotDurable) as refused:
+def failure_of(store: Store, operation: Callable[[Store], object]) -> NotDurable:
+    with pytest.raises(NotDurable) as caught:
         operation(store)
-    return refused.value
+    return caught.value
 
 
 @operations
-def test_a_bucket_that_does_not_exist_is_named(
+def test_missing_bucket_is_named(
     operation: Callable[[Store], object], s3_access: S3Access, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    refused = refusal(store_of(replace(s3_access, bucket="no-such-bucket"), monkeypatch), operation)
+    failure = failure_of(store_of(replace(s3_access, bucket="no-such-bucket"), monkeypatch), operation)
 
-    assert refused.reason == "BucketMissing"
-    assert "'no-such-bucket' does not exist" in str(refused)
-    assert "create it" in str(refused)
+    assert failure.reason == "BucketMissing"
+    assert "'no-such-bucket' does not exist" in str(failure)
+    assert "create it" in str(failure)
 
 
 @operations
 @pytest.mark.parametrize("field", ["key", "secret"])
-def test_wrong_credentials_are_told_as_such(
+def test_wrong_credentials_are_reported(
     field: str, operation: Callable[[Store], object], s3_access: S3Access, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wrong = replace(s3_access, key="WRONG") if field == "key" else replace(s3_access, secret="WRONG")
 
-    refused = refusal(store_of(wrong, monkeypatch), operation)
+    failure = failure_of(store_of(wrong, monkeypatch), operation)
 
-    assert refused.reason == "CredentialsRefused"
-    assert "check the access key" in str(refused)
+    assert failure.reason == "CredentialsRefused"
+    assert "check the access key" in str(failure)
 
 
 @operations
-def test_no_credentials_at_all_are_told_as_such(
+def test_missing_credentials_are_reported(
     operation: Callable[[Store], object], s3_access: S3Access, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     s3_access.enter(monkeypatch)
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
 
-    refused = refusal(S3Store(s3_client(), s3_access.bucket, "p"), operation)
+    failure = failure_of(S3Store(s3_client(), s3_access.bucket, "p"), operation)
 
-    assert refused.reason == "CredentialsRefused"
-    assert "AWS_ACCESS_KEY_ID" in str(refused)
+    assert failure.reason == "CredentialsRefused"
+    assert "AWS_ACCESS_KEY_ID" in str(failure)
 
 
 @operations
-def test_an_endpoint_where_nobody_listens_is_away(
+def test_unreachable_endpoint_is_reported(
     operation: Callable[[Store], object], s3_access: S3Access, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    nobody = replace(s3_access, endpoint=f"http://127.0.0.1:{free_port()}")
+    unreachable = replace(s3_access, endpoint=f"http://127.0.0.1:{free_port()}")
 
-    refused = refusal(store_of(nobody, monkeypatch), operation)
+    failure = failure_of(store_of(unreachable, monkeypatch), operation)
 
-    assert refused.reason == "S3Away"
-    assert nobody.endpoint in str(refused)
+    assert failure.reason == "S3Away"
+    assert unreachable.endpoint in str(failure)
 
 
 @operations
-def test_a_clock_that_is_off_is_named_and_not_the_credentials(
+def test_clock_skew_is_reported_instead_of_wrong_credentials(
     operation: Callable[[Store], object], s3_access: S3Access, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = store_of(s3_access, monkeypatch)
     yesterday = datetime.now(UTC).replace(tzinfo=None) - timedelta(days=1)
     monkeypatch.setattr("botocore.auth.get_current_datetime", lambda *_: yesterday)
 
-    refused = refusal(store, operation)
+    failure = failure_of(store, operation)
 
-    assert refused.reason == "ClockWrong"
-    assert "correct the clock of this machine" in str(refused)
-    assert "access key" not in str(refused)
+    assert failure.reason == "ClockWrong"
+    assert "correct the clock of this machine" in str(failure)
+    assert "access key" not in str(failure)
 
 
-def test_an_object_that_is_not_what_was_stored_is_named_as_damaged(s3_server: S3Server) -> None:
+def test_object_that_fails_its_checksum_is_reported_as_damaged(s3_server: S3Server) -> None:
     store, point = S3Store(s3_client(), s3_server.access.bucket, "p"), "a" * 64
     for key in ("plan.json", manifest_key(point)):
         store.put(key, b"{}")
         (s3_server.folder / "objects" / s3_server.access.bucket / "p" / key).write_bytes(b"[]")
 
-    of_the_run = refusal(store, lambda store: store.get("plan.json"))
-    of_a_point = refusal(store, lambda store: read_manifests(store, [point]))
+    of_the_run = failure_of(store, lambda store: store.get("plan.json"))
+    of_a_point = failure_of(store, lambda store: read_manifests(store, [point]))
 
     assert (of_the_run.reason, of_a_point.reason) == ("Damaged", "Damaged")
     assert f"{store.uri('plan.json')}: it does not match the checksum" in str(of_the_run)
@@ -127,16 +127,16 @@ def test_an_object_that_is_not_what_was_stored_is_named_as_damaged(s3_server: S3
         (IncompleteReadError(actual_bytes=1, expected_bytes=2), "S3Away"),
         (ResponseParserError("Unable to parse response (not well-formed)"), "StoreRefused"),
     ],
-    ids=["an answer that was cut", "an answer that is no S3's"],
+    ids=["truncated response", "not an S3 response"],
 )
-def test_an_answer_that_cannot_be_read_is_no_bug_of_ours(error: Exception, reason: str) -> None:
-    with pytest.raises(NotDurable) as refused, translate_s3_errors("bench", "http://s3"):
+def test_unreadable_s3_response_is_a_store_error(error: Exception, reason: str) -> None:
+    with pytest.raises(NotDurable) as caught, translate_s3_errors("bench", "http://s3"):
         raise error
 
-    assert refused.value.reason == reason
+    assert caught.value.reason == reason
 
 
-def test_a_server_that_comes_back_is_waited_for(s3_server: S3Server) -> None:
+def test_store_retries_until_the_server_is_back(s3_server: S3Server) -> None:
     store = S3Store(s3_client(), s3_server.access.bucket, "p")
     s3_server.stop()
     pauses: list[float] = []
@@ -153,7 +153,7 @@ def test_a_server_that_comes_back_is_waited_for(s3_server: S3Server) -> None:
     assert pauses == [0.5, 1.0]
 
 
-def test_objects_carry_their_sha256_and_a_type_that_browsers_show(s3_store: S3Store, s3_access: S3Access) -> None:
+def test_objects_have_a_sha256_and_a_content_type(s3_store: S3Store, s3_access: S3Access) -> None:
     s3_store.put("report.html", b"<html>")
     s3_store.put("big.parquet", bytes(6 * 1024 * 1024))
 
@@ -166,7 +166,7 @@ def test_objects_carry_their_sha256_and_a_type_that_browsers_show(s3_store: S3St
     assert large["ChecksumSHA256"].endswith("-2")  # two parts
 
 
-def test_parts_of_a_refused_upload_are_given_back(s3_store: S3Store) -> None:
+def test_parts_of_a_rejected_upload_are_removed(s3_store: S3Store) -> None:
     s3_store.put("big", bytes(6 * 1024 * 1024))
 
     with pytest.raises(NotDurable):
@@ -176,7 +176,7 @@ def test_parts_of_a_refused_upload_are_given_back(s3_store: S3Store) -> None:
     assert "Uploads" not in s3_client().list_multipart_uploads(Bucket=bucket)
 
 
-def test_a_location_names_bucket_prefix_endpoint_and_region(
+def test_location_contains_bucket_prefix_endpoint_and_region(
     s3_access: S3Access, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     s3_access.enter(monkeypatch)
@@ -191,7 +191,7 @@ def test_a_location_names_bucket_prefix_endpoint_and_region(
 
 
 @pytest.mark.parametrize(
-    ("location", "said"),
+    ("location", "message"),
     [
         ("s3://", "the bucket is missing"),
         ("s3://bench/p?endpiont=http://x", "unknown parameter 'endpiont'"),
@@ -201,19 +201,19 @@ def test_a_location_names_bucket_prefix_endpoint_and_region(
         ("", "the location of the results is empty"),
     ],
 )
-def test_a_location_that_is_none_is_bad_input(location: str, said: str) -> None:
-    with pytest.raises(BadInput, match=said):
+def test_invalid_location_is_rejected(location: str, message: str) -> None:
+    with pytest.raises(BadInput, match=message):
         open_store(location)
 
 
-def test_an_endpoint_of_the_environment_that_is_no_url_is_bad_input(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_endpoint_in_the_environment_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "not a url")
 
     with pytest.raises(BadInput, match="not a url"):
         open_store("s3://bucket/prefix")
 
 
-def test_one_object_is_read_by_its_uri(s3_store: S3Store) -> None:
+def test_single_object_is_read_by_uri(s3_store: S3Store) -> None:
     s3_store.put("prompts.jsonl", b"{}")
 
     assert read_object(s3_store.uri("prompts.jsonl")) == b"{}"
@@ -223,7 +223,7 @@ def test_one_object_is_read_by_its_uri(s3_store: S3Store) -> None:
         read_object("s3://bucket")
 
 
-def test_a_server_of_ones_own_is_asked_by_path_and_amazon_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_custom_endpoint_uses_path_style_and_amazon_virtual_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "k")

@@ -1,4 +1,4 @@
-"""Folders for unfinished work: gone at the end, and after a kill at somebody's next start."""
+"""Scratch folders: removed at the end, or at the next start after a kill."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @contextmanager
 def other_owner(temporary: Path) -> Iterator[tuple[subprocess.Popen[str], Path]]:
-    """A process that has a folder, until it is killed."""
+    """Run a process that has a scratch folder until it is killed."""
     with subprocess.Popen(
         [sys.executable, "-c", OWNER],
         stdin=subprocess.PIPE,
@@ -44,7 +44,7 @@ def other_owner(temporary: Path) -> Iterator[tuple[subprocess.Popen[str], Path]]
             process.kill()
 
 
-def test_it_is_there_and_then_it_is_not(temporary: Path) -> None:
+def test_scratch_folder_exists_only_within_its_block(temporary: Path) -> None:
     with scratch_folder() as folder:
         (folder / "spool").mkdir()
         assert folder.parent == temporary
@@ -52,7 +52,7 @@ def test_it_is_there_and_then_it_is_not(temporary: Path) -> None:
     assert list(temporary.iterdir()) == []
 
 
-def test_one_of_a_killed_process_goes_when_the_next_begins(temporary: Path) -> None:
+def test_scratch_folder_of_a_killed_process_is_removed_at_the_next_start(temporary: Path) -> None:
     with other_owner(temporary) as (process, folder):
         (folder / "part.parquet").write_bytes(b"x")
         process.kill()
@@ -63,18 +63,18 @@ def test_one_of_a_killed_process_goes_when_the_next_begins(temporary: Path) -> N
             assert not folder.exists()
 
 
-def test_one_of_a_living_process_stays(temporary: Path) -> None:
+def test_scratch_folder_of_a_running_process_is_kept(temporary: Path) -> None:
     with other_owner(temporary) as (_, folder), scratch_folder() as mine, scratch_folder() as within:
         assert folder.exists()
         assert mine.exists()
         assert within.exists()
 
 
-def test_what_is_not_known_to_be_ours_stays(temporary: Path) -> None:
-    strange = temporary / "specbench-notes"
-    strange.mkdir()
+def test_unknown_folder_is_kept(temporary: Path) -> None:
+    unknown = temporary / "specbench-notes"
+    unknown.mkdir()
 
     with scratch_folder():
         pass
 
-    assert strange.exists()
+    assert unknown.exists()

@@ -1,4 +1,4 @@
-"""The stopwatch: every way in which an exchange can end has its class, and what arrived is kept with its time."""
+"""HTTP transports: every way an exchange can end has an error class, and received data keeps its timestamps."""
 
 from __future__ import annotations
 
@@ -39,23 +39,23 @@ def kind(request: pytest.FixtureRequest) -> Kind:
     return transport
 
 
-async def asked(transport: Transport, request: HttpRequest) -> HttpExchange:
+async def send_request(transport: Transport, request: HttpRequest) -> HttpExchange:
     return run_to_completion((await transport.exchange(request)).read())
 
 
-async def exchanged(kind: Kind, *script: bytes | ScriptAction, idle_timeout_s: float = 20.0) -> HttpExchange:
+async def run_exchange(kind: Kind, *script: bytes | ScriptAction, idle_timeout_s: float = 20.0) -> HttpExchange:
     async with serve_scripts(script) as (url, _), kind(idle_timeout_s=idle_timeout_s) as transport:
-        return await asked(transport, HttpRequest(f"{url}/v1", b"{}", {"X-Request-Id": "r"}))
+        return await send_request(transport, HttpRequest(f"{url}/v1", b"{}", {"X-Request-Id": "r"}))
 
 
 def body_of(exchange: HttpExchange) -> bytes:
     return b"".join(arrival.data for arrival in exchange.arrivals)
 
 
-async def test_an_answer_is_kept_as_it_came_with_its_times_in_order(kind: Kind) -> None:
-    async with serve_scripts([HEAD, b"data: 1\n\n", b"data: 2\n\n"]) as (url, heard), kind() as transport:
-        exchange = await asked(transport, HttpRequest(f"{url}/v1", b'{"a": 1}', {"X-Request-Id": "r-7"}))
-    (head, body), *others = heard.requests
+async def test_response_is_kept_unchanged_with_ordered_timestamps(kind: Kind) -> None:
+    async with serve_scripts([HEAD, b"data: 1\n\n", b"data: 2\n\n"]) as (url, server), kind() as transport:
+        exchange = await send_request(transport, HttpRequest(f"{url}/v1", b'{"a": 1}', {"X-Request-Id": "r-7"}))
+    (head, body), *others = server.requests
     assert not others
     assert body == b'{"a": 1}'
     assert b"X-Request-Id: r-7" in head
@@ -70,26 +70,26 @@ async def test_an_answer_is_kept_as_it_came_with_its_times_in_order(kind: Kind) 
     assert known == sorted(known)
 
 
-async def test_aiohttps_clock_is_the_callers() -> None:
+async def test_aiohttp_transport_uses_the_given_clock() -> None:
     ticks = count()
     async with serve_scripts([HEAD, b"x"]) as (url, _), AiohttpTransport(clock=lambda: next(ticks)) as transport:
-        exchange = await asked(transport, HttpRequest(url, b""))
+        exchange = await send_request(transport, HttpRequest(url, b""))
     times = (exchange.connect_ns, exchange.sent_ns, exchange.first_byte_ns, exchange.arrivals[0].ns)
     assert times == (0, 1, 2, 3)
 
 
-async def test_each_request_has_a_connection_of_its_own(kind: Kind) -> None:
+async def test_each_request_has_its_own_connection(kind: Kind) -> None:
     keep = b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx"
-    async with serve_scripts([keep, ScriptAction.STALL]) as (url, heard), kind() as transport:
+    async with serve_scripts([keep, ScriptAction.STALL]) as (url, server), kind() as transport:
         for _ in range(3):
-            assert (await asked(transport, HttpRequest(url, b""))).error_class is None
-    assert len(heard.requests) == 3
+            assert (await send_request(transport, HttpRequest(url, b""))).error_class is None
+    assert len(server.requests) == 3
 
 
-async def test_nobody_listening_is_refused(kind: Kind) -> None:
+async def test_closed_port_is_a_refused_connection(kind: Kind) -> None:
     before_ns = time.monotonic_ns()
     async with kind() as transport:
-        exchange = await asked(transport, HttpRequest(unused_url(), b""))
+        exchange = await send_request(transport, HttpRequest(unused_url(), b""))
     assert exchange.error_class is ErrorClass.REFUSED
     assert exchange.sent_ns is None
     assert exchange.connect_ns is not None
@@ -97,20 +97,22 @@ async def test_nobody_listening_is_refused(kind: Kind) -> None:
 
 
 @pytest.mark.process
-async def test_a_server_that_does_not_accept_is_told_from_a_client_that_is_late(kind: Kind) -> None:
-    """Its accept queue is full, so the kernel drops our SYN: the client has done its part, and cannot send yet."""
+async def test_slow_accept_is_distinguished_from_a_late_client(kind: Kind) -> None:
+    """The accept queue is full, so the kernel drops the SYN: the client has connected on time but cannot send yet."""
     with socket.create_server(("127.0.0.1", 0), backlog=0) as server:
         address = server.getsockname()
         async with kind() as transport:
             with socket.create_connection(address):
-                asking = asyncio.create_task(asked(transport, HttpRequest(f"http://127.0.0.1:{address[1]}", b"")))
+                pending = asyncio.create_task(
+                    send_request(transport, HttpRequest(f"http://127.0.0.1:{address[1]}", b""))
+                )
                 while not is_connecting(address[1]):  # noqa: ASYNC110 -- the kernel has no event to wait for
                     await asyncio.sleep(0)
                 accepts_ns = time.monotonic_ns()
                 server.accept()[0].close()
             connection, _ = await asyncio.get_running_loop().run_in_executor(None, server.accept)
             connection.sendall(response(200, b"x"))
-            exchange = await asking
+            exchange = await pending
             connection.close()
     assert exchange.connect_ns is not None
     assert exchange.sent_ns is not None
@@ -118,19 +120,19 @@ async def test_a_server_that_does_not_accept_is_told_from_a_client_that_is_late(
 
 
 def is_connecting(port: int) -> bool:
-    """Whether a socket of this machine has sent a SYN to this port, and waits."""
+    """Return whether a local socket has sent a SYN to this port and waits for the answer."""
     rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
     return any(row[2].endswith(f":{port:04X}") and row[3] == "02" for row in rows)
 
 
-async def test_a_name_that_does_not_exist_is_refused(kind: Kind) -> None:
+async def test_unknown_host_name_is_a_refused_connection(kind: Kind) -> None:
     async with kind() as transport:
-        exchange = await asked(transport, HttpRequest("http://engine.invalid/v1", b""))
+        exchange = await send_request(transport, HttpRequest("http://engine.invalid/v1", b""))
     assert exchange.error_class is ErrorClass.REFUSED
 
 
 @pytest.mark.parametrize(
-    ("script", "wanted"),
+    ("script", "expected_class"),
     [
         ([ScriptAction.RESET], ErrorClass.RESET),
         ([], ErrorClass.RESET),
@@ -145,31 +147,31 @@ async def test_a_name_that_does_not_exist_is_refused(kind: Kind) -> None:
         ([response(503, b"")], ErrorClass.HTTP_5XX),
     ],
 )
-async def test_each_failure_has_its_class(kind: Kind, script: Script, wanted: ErrorClass) -> None:
-    exchange = await exchanged(kind, *script)
-    assert exchange.error_class is wanted
+async def test_each_failure_has_its_error_class(kind: Kind, script: Script, expected_class: ErrorClass) -> None:
+    exchange = await run_exchange(kind, *script)
+    assert exchange.error_class is expected_class
     assert exchange.error
 
 
-async def test_what_came_before_a_reset_is_kept(kind: Kind) -> None:
-    exchange = await exchanged(kind, CHUNKED, b"3\r\nabc\r\n", b"4\r\nda")
+async def test_data_received_before_a_reset_is_kept(kind: Kind) -> None:
+    exchange = await run_exchange(kind, CHUNKED, b"3\r\nabc\r\n", b"4\r\nda")
     assert exchange.error_class is ErrorClass.RESET
     assert body_of(exchange).startswith(b"abc")
 
 
 @pytest.mark.parametrize("script", [[ScriptAction.STALL], [HEAD, b"data: 1\n\n", ScriptAction.STALL]])
 async def test_silence_is_a_timeout(kind: Kind, script: Script) -> None:
-    assert (await exchanged(kind, *script, idle_timeout_s=0.05)).error_class is ErrorClass.TIMEOUT
+    assert (await run_exchange(kind, *script, idle_timeout_s=0.05)).error_class is ErrorClass.TIMEOUT
 
 
-async def test_an_answer_that_takes_too_long_in_all_is_a_timeout(kind: Kind) -> None:
+async def test_response_above_the_total_timeout_is_a_timeout(kind: Kind) -> None:
     async with serve_scripts([HEAD, b"x", ScriptAction.STALL]) as (url, _), kind(total_timeout_s=0.1) as transport:
-        exchange = await asked(transport, HttpRequest(url, b""))
+        exchange = await send_request(transport, HttpRequest(url, b""))
     assert exchange.error_class is ErrorClass.TIMEOUT
 
 
 @pytest.mark.parametrize(
-    ("body", "words"),
+    ("body", "message"),
     [
         (b'{"error": {"message": "no such model", "code": 404}}', "no such model"),
         (b'{"error": "no such model"}', "no such model"),
@@ -181,36 +183,36 @@ async def test_an_answer_that_takes_too_long_in_all_is_a_timeout(kind: Kind) -> 
         (b"[" * 100_000, "[" * 488 + "…"),
     ],
 )
-async def test_a_refusal_is_told_in_the_engines_own_words(kind: Kind, body: bytes, words: str) -> None:
-    exchange = await exchanged(kind, response(400, body))
-    assert (exchange.error or "").removeprefix("HTTP 400: ")[:480] == words[:480]
+async def test_error_contains_the_engines_message(kind: Kind, body: bytes, message: str) -> None:
+    exchange = await run_exchange(kind, response(400, body))
+    assert (exchange.error or "").removeprefix("HTTP 400: ")[:480] == message[:480]
 
 
-async def test_words_are_cut_to_what_a_record_holds(kind: Kind) -> None:
-    exchange = await exchanged(kind, response(500, b"a" * 10_000))
+async def test_error_message_is_truncated_to_the_record_limit(kind: Kind) -> None:
+    exchange = await run_exchange(kind, response(500, b"a" * 10_000))
     assert len(exchange.error or "") == 500
 
 
-async def test_a_status_that_refuses_stays_one_when_its_body_is_cut(kind: Kind) -> None:
-    exchange = await exchanged(kind, b"HTTP/1.1 500 X\r\nContent-Length: 99\r\n\r\nout of memory")
+async def test_error_status_is_kept_when_its_body_is_truncated(kind: Kind) -> None:
+    exchange = await run_exchange(kind, b"HTTP/1.1 500 X\r\nContent-Length: 99\r\n\r\nout of memory")
     assert exchange.error_class is ErrorClass.HTTP_5XX
     assert exchange.error == "HTTP 500: out of memory"
 
 
-async def test_an_answer_without_end_is_not_kept_for_ever(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_response_above_the_size_limit_is_malformed(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (aiohttp_transport, kernel_transport):
         monkeypatch.setattr(module, "MAX_ANSWER_BYTES", 10)
-    exchange = await exchanged(kind, HEAD, b"data: 1\n\ndata: 2\n\n", ScriptAction.STALL)
+    exchange = await run_exchange(kind, HEAD, b"data: 1\n\ndata: 2\n\n", ScriptAction.STALL)
     assert exchange.error_class is ErrorClass.MALFORMED
     assert "longer than 10 bytes" in (exchange.error or "")
 
 
-async def test_a_client_without_sockets_does_not_blame_the_engine(kind: Kind) -> None:
+async def test_exhausted_file_descriptors_are_not_reported_as_an_engine_error(kind: Kind) -> None:
     async with serve_scripts([HEAD]) as (url, _), kind() as transport:
         limits = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))
         try:
             with pytest.raises(OutOfSockets, match="ulimit -n"):
-                await asked(transport, HttpRequest(url, b""))
+                await send_request(transport, HttpRequest(url, b""))
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, limits)

@@ -1,4 +1,4 @@
-"""Server-sent events: the same however the bytes were cut, timed by the read that completed them."""
+"""Server-sent events: independent of how bytes are split, with the time of the read that completed them."""
 
 from __future__ import annotations
 
@@ -19,15 +19,13 @@ def data_of(body: bytes, *cuts: int) -> list[str]:
 
 
 @given(st.lists(DATA, max_size=5), LINE_ENDS, st.lists(st.integers(0, 400), max_size=30))
-def test_events_are_the_same_for_every_way_of_cutting_the_bytes(
-    wanted: list[list[str]], end: str, cuts: list[int]
-) -> None:
-    body = "".join("".join(f"data: {line}{end}" for line in lines) + end for lines in wanted).encode()
-    assert data_of(body, *cuts) == ["\n".join(lines) for lines in wanted]
+def test_events_do_not_depend_on_how_the_bytes_are_split(expected: list[list[str]], end: str, cuts: list[int]) -> None:
+    body = "".join("".join(f"data: {line}{end}" for line in lines) + end for lines in expected).encode()
+    assert data_of(body, *cuts) == ["\n".join(lines) for lines in expected]
 
 
 @given(st.binary(max_size=200), st.lists(st.integers(0, 200), max_size=10))
-def test_any_bytes_are_events_or_a_malformed_stream(body: bytes, cuts: list[int]) -> None:
+def test_arbitrary_bytes_give_events_or_a_malformed_stream_error(body: bytes, cuts: list[int]) -> None:
     outcomes = []
     for places in ([], cuts):
         try:
@@ -37,7 +35,7 @@ def test_any_bytes_are_events_or_a_malformed_stream(body: bytes, cuts: list[int]
     assert outcomes[0] == outcomes[1]
 
 
-def test_an_event_is_timed_by_the_read_that_completed_it_and_marked_where_that_read_went_on() -> None:
+def test_event_has_the_time_of_its_last_read_and_is_marked_if_coalesced() -> None:
     reads = [
         ReceivedBytes(10, b"data: a"),
         ReceivedBytes(20, b"\n"),
@@ -52,8 +50,8 @@ def test_an_event_is_timed_by_the_read_that_completed_it_and_marked_where_that_r
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
-def test_an_event_that_its_read_ends_with_was_not_gathered(end: str) -> None:
-    """Bytes of one time are of one read, though its HTTP framing cut them into several pieces."""
+def test_event_at_the_end_of_its_read_is_not_coalesced(end: str) -> None:
+    """Pieces with equal times come from one read, even if HTTP framing splits them."""
     one, two = (f"data: {name}{end}{end}".encode() for name in "ab")
     assert [event.coalesced for event in parse_events([ReceivedBytes(1, one), ReceivedBytes(2, two)])] == [False, False]
     assert [event.coalesced for event in parse_events([ReceivedBytes(1, one), ReceivedBytes(1, two)])] == [True, False]
@@ -61,7 +59,7 @@ def test_an_event_that_its_read_ends_with_was_not_gathered(end: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "wanted"),
+    ("body", "expected"),
     [
         ("data: YHOO\ndata: +2\ndata: 10\n\n", ["YHOO\n+2\n10"]),
         (": test stream\n\ndata: first event\nid: 1\n\ndata:second event\nid\n\ndata:  third event\n\n",
@@ -71,46 +69,48 @@ def test_an_event_that_its_read_ends_with_was_not_gathered(end: str) -> None:
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
-def test_the_standards_own_examples_are_read_as_it_says(body: str, wanted: list[str], end: str) -> None:
+def test_examples_of_the_standard_are_parsed(body: str, expected: list[str], end: str) -> None:
     """WHATWG HTML, section 9.2.6, with each of its three line ends."""
     wire = body.replace("\n", end).encode()
-    assert data_of(wire) == wanted
-    assert data_of(b"\xef\xbb\xbf" + wire, *range(len(wire))) == wanted, "after a byte order mark, byte by byte"
+    assert data_of(wire) == expected
+    assert data_of(b"\xef\xbb\xbf" + wire, *range(len(wire))) == expected, (
+        "with a byte order mark, split into single bytes"
+    )
 
 
 @pytest.mark.parametrize("line", [b"x-trace: 7", b"id: 1", b"retry: 3", b"event: delta", b": \xff", b"nonsense"])
-def test_what_the_standard_passes_over_does_not_lose_the_answer(line: bytes) -> None:
+def test_fields_ignored_by_the_standard_do_not_lose_the_data(line: bytes) -> None:
     assert data_of(line + b"\ndata: a\n" + line + b"\n\n" + line + b"\n\ndata: b\n\n") == ["a", "b"]
 
 
-def test_an_engine_that_says_in_mid_stream_that_it_failed_is_heard() -> None:
+def test_mid_stream_error_event_is_reported() -> None:
     with pytest.raises(MalformedStream, match="out of memory"):
         data_of(b'data: a\n\nerror: {"message": "out of memory"}\n\n')
 
 
-def test_comments_other_fields_and_events_without_data_are_passed_over() -> None:
+def test_comments_other_fields_and_events_without_data_are_skipped() -> None:
     assert data_of(b": keep-alive\n\nevent: ping\nid: 1\nretry: 3\n\ndata: x\n\n") == ["x"]
 
 
-def test_one_space_after_the_colon_is_not_data_and_a_second_one_is() -> None:
+def test_only_one_space_after_the_colon_is_removed() -> None:
     assert data_of(b"data:a\n\ndata: a\n\ndata:  a \n\n") == ["a", "a", " a "]
 
 
-def test_a_byte_order_mark_is_passed_over() -> None:
+def test_byte_order_mark_is_skipped() -> None:
     assert data_of(b"\xef\xbb\xbfdata: x\n\n") == ["x"]
 
 
 @pytest.mark.parametrize("rest", [b"data: {", b"data: x", b"data: x\n"])
-def test_what_follows_the_last_blank_line_is_no_event(rest: bytes) -> None:
+def test_data_after_the_last_blank_line_is_no_event(rest: bytes) -> None:
     assert data_of(b"data: x\n\n" + rest) == ["x"]
 
 
 @pytest.mark.parametrize("rest", [b"data: [DONE]", b"data: [DONE]\n", b"data:[DONE]"])
-def test_an_end_mark_needs_no_blank_line(rest: bytes) -> None:
+def test_done_marker_needs_no_blank_line(rest: bytes) -> None:
     assert data_of(b"data: x\n\n" + rest) == ["x", "[DONE]"]
 
 
 @pytest.mark.parametrize("body", [b"<html>\n\n", b'{"error": "no"}\n', b"data: \xff\xfe\n\n", b"error: {}\n\n"])
-def test_what_is_no_event_stream_is_malformed(body: bytes) -> None:
+def test_invalid_event_stream_is_malformed(body: bytes) -> None:
     with pytest.raises(MalformedStream):
         data_of(body)

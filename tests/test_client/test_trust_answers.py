@@ -1,4 +1,4 @@
-"""Answers that do not belong to their questions: cut by the engine, all equal, or with too many tokens counted."""
+"""Checks on answers: cut by the engine's own limit, identical for most prompts, or with excess token counts."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ pytestmark = pytest.mark.usefixtures("few_resamples")
 INVALID, WARNING, INFO = Severity.INVALID, Severity.WARNING, Severity.INFO
 
 
-def ended(share: float, tokens: int) -> Corruptions:
-    """This share of the answers ends with finish_reason `length` before the allowed number of tokens."""
+def end_early(share: float, tokens: int) -> Corruptions:
+    """End this share of the answers with finish_reason `length` before the allowed number of tokens."""
 
     def finish(index: int, row: Any) -> str:
         is_cut = index % 10 < 10 * share and row["output_tokens"] <= tokens
@@ -30,7 +30,7 @@ def ended(share: float, tokens: int) -> Corruptions:
 
 @pytest.mark.parametrize("arm", ["none", "ngram"])
 def test_answers_cut_by_the_engines_own_limit_are_found_without_a_baseline(arm: str) -> None:
-    findings = findings_of(ended(1.0, tokens=78), arm)
+    findings = findings_of(end_early(1.0, tokens=78), arm)
     assert check_names(findings) == [("PrematureLengthStop", INVALID)]
     assert "80 were allowed" in findings[0].message
 
@@ -53,8 +53,8 @@ def test_one_long_prompt_among_hundreds_is_info() -> None:
     assert check_names(findings_of(Corruptions(records=once), world=many)) == [("PrematureLengthStop", INFO)]
 
 
-def alike(share: float) -> Corruptions:
-    """This share of the answers has the same text; the prompts and their lengths differ."""
+def equal_texts(share: float) -> Corruptions:
+    """Give this share of the answers the same text; the prompts and their lengths differ."""
     return replace_columns(
         output_sha256=lambda index, row: sha("same") if index % 10 < 10 * share else row["output_sha256"],
         input_tokens=lambda index, _: 100 + index,
@@ -66,25 +66,25 @@ def alike(share: float) -> Corruptions:
 )
 def test_one_text_for_most_prompts_is_a_warning(share: float, expected: list[tuple[str, Severity]]) -> None:
     for arm in ("none", "ngram"):
-        assert check_names(findings_of(alike(share), arm)) == expected
+        assert check_names(findings_of(equal_texts(share), arm)) == expected
 
 
-def test_the_same_label_for_most_prompts_is_info() -> None:
+def test_same_label_for_most_prompts_is_info() -> None:
     labels = SyntheticRun(prompts=40, concurrency=(3,), repeats=1, tokens=(2, 4))
-    assert [each for each in check_names(findings_of(alike(1.0), world=labels)) if each[0] == "IdenticalAnswers"] == [
-        ("IdenticalAnswers", INFO)
-    ]
+    assert [
+        each for each in check_names(findings_of(equal_texts(1.0), world=labels)) if each[0] == "IdenticalAnswers"
+    ] == [("IdenticalAnswers", INFO)]
 
 
-def test_a_few_prompts_with_one_answer_are_not_reported() -> None:
+def test_few_prompts_with_one_answer_are_not_reported() -> None:
     few = SyntheticRun(prompts=9, concurrency=(1,), repeats=1)
-    assert findings_of(alike(1.0), world=few) == []
+    assert findings_of(equal_texts(1.0), world=few) == []
 
 
 def with_texts(*, counted_more: float = 0.0, spread: float = 0.03) -> Corruptions:
-    """Records with texts of about four bytes per token; the drafter's usage counts more tokens than there are.
+    """Return records with texts of about four bytes per token, and usage of the drafter that counts too many tokens.
 
-    Neither chunks nor a list of steps contradict it, so that TokenCountMismatch and StepTokenMismatch find nothing.
+    No chunks or step lists contradict the usage, so TokenCountMismatch and StepTokenMismatch find nothing.
     """
 
     def edit(point: Point, frame: pd.DataFrame) -> pd.DataFrame:
@@ -95,8 +95,8 @@ def with_texts(*, counted_more: float = 0.0, spread: float = 0.03) -> Corruption
         texts = ["ä" * round(2 * count * by) for count, by in zip(tokens, noise, strict=True)]
         counts = (tokens * factor).round().astype(int)
         shas = [sha(f"{point.arm}{text}{index}") for index, text in enumerate(texts)]
-        told = {"output_tokens": counts, "output_tokens_client": None, "chunk_tokens": None, "step_accepted": None}
-        return frame.assign(output_text=texts, output_sha256=shas, **told)
+        columns = {"output_tokens": counts, "output_tokens_client": None, "chunk_tokens": None, "step_accepted": None}
+        return frame.assign(output_text=texts, output_sha256=shas, **columns)
 
     return Corruptions(records=edit, counters=lambda *_: None)
 
@@ -108,7 +108,7 @@ def check_names_of(corruptions: Corruptions, world: SyntheticRun = SAMPLED) -> l
     return [finding.check for finding in run_of_world(world, corruptions).findings]
 
 
-def test_a_token_count_that_is_too_high_on_one_arm_changes_bytes_per_token() -> None:
+def test_excess_token_count_of_one_arm_changes_bytes_per_token() -> None:
     findings = run_of_world(SAMPLED, with_texts(counted_more=0.15)).findings
     assert check_names(findings) == [("BytesPerTokenDiffer", WARNING)]
     assert "-13%" in findings[0].message
@@ -118,14 +118,16 @@ def test_a_token_count_that_is_too_high_on_one_arm_changes_bytes_per_token() -> 
 def test_random_variation_of_bytes_per_token_is_not_reported() -> None:
     assert check_names_of(with_texts()) == []
     assert check_names_of(with_texts(counted_more=0.05)) == []
-    assert check_names_of(with_texts(spread=1.0)) == [], "where texts vary so much, a tenth is chance"
+    assert check_names_of(with_texts(spread=1.0)) == [], "a tenth is within the variation of such texts"
 
 
-def test_without_texts_or_at_temperature_0_bytes_are_not_compared() -> None:
-    untold = with_texts(counted_more=0.15).records
+def test_bytes_per_token_need_texts_and_a_temperature_above_0() -> None:
+    counted_records = with_texts(counted_more=0.15).records
     assert (
         check_names_of(
-            Corruptions(records=lambda *given: untold(*given).assign(output_text=None), counters=lambda *_: None)
+            Corruptions(
+                records=lambda *given: counted_records(*given).assign(output_text=None), counters=lambda *_: None
+            )
         )
         == []
     )

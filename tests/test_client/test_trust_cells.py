@@ -1,4 +1,4 @@
-"""Problems that only the comparison with the paired baseline reveals."""
+"""Checks that compare an arm with its paired baseline."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def names(findings: list[Finding]) -> list[tuple[str, Severity]]:
     return [(finding.check, finding.severity) for finding in findings]
 
 
-def cut(share: float, arm: str = "ngram", every: int = 1) -> Corruptions:
-    """Answers of an arm end early with finish_reason `stop`, and are consistent in themselves."""
+def truncate_answers(share: float, arm: str = "ngram", every: int = 1) -> Corruptions:
+    """Truncate answers of an arm with finish_reason `stop`, keeping them consistent."""
 
     def edit(point: Point, frame: pd.DataFrame) -> pd.DataFrame:
         return close_gaps(frame.apply(shorten, axis=1)) if point.arm == arm else frame
@@ -39,15 +39,15 @@ def cut(share: float, arm: str = "ngram", every: int = 1) -> Corruptions:
         steps = max(1, int(row["steps"] * share))
         accepted = row["step_accepted"][:steps] if row["step_accepted"] is not None else None
         chunks = row["chunk_tokens"][: steps + 1]
-        told = {"output_tokens": sum(chunks), "output_tokens_client": sum(chunks), "steps": steps}
-        told |= {"chunk_tokens": chunks, "chunk_ns": row["chunk_ns"][: steps + 1], "step_accepted": accepted}
-        told |= {"last_token_ns": row["chunk_ns"][steps], "finish_reason": "stop", "output_sha256": None}
-        return row.copy().where(~row.index.isin(list(told)), pd.Series(told, dtype=object))
+        changes = {"output_tokens": sum(chunks), "output_tokens_client": sum(chunks), "steps": steps}
+        changes |= {"chunk_tokens": chunks, "chunk_ns": row["chunk_ns"][: steps + 1], "step_accepted": accepted}
+        changes |= {"last_token_ns": row["chunk_ns"][steps], "finish_reason": "stop", "output_sha256": None}
+        return row.copy().where(~row.index.isin(list(changes)), pd.Series(changes, dtype=object))
 
     return Corruptions(records=edit, counters=lambda *_: None)
 
 
-def diverging(share: float, *, arms: tuple[str, ...] = ("ngram",), later_repeats_only: bool = False) -> Corruptions:
+def diverge(share: float, *, arms: tuple[str, ...] = ("ngram",), later_repeats_only: bool = False) -> Corruptions:
     def edit(point: Point, frame: pd.DataFrame) -> pd.DataFrame:
         if point.arm not in arms or (later_repeats_only and point.repeat == 0):
             return frame
@@ -63,68 +63,70 @@ def diverging(share: float, *, arms: tuple[str, ...] = ("ngram",), later_repeats
 
 
 def test_truncated_answers_are_found() -> None:
-    findings = found(cut(0.5))
+    findings = found(truncate_answers(0.5))
     assert names(findings) == [("OutputLengthsDiffer", INVALID), ("ShortAnswers", INFO)]
     assert (findings[0].arm, findings[0].load, findings[0].point) == ("ngram", "1", None)
     assert "24 of 24 prompts have an answer more than 10% shorter" in findings[0].message
 
 
-def test_a_truncation_invalidates_every_point_of_its_cell() -> None:
-    summary = run_of_world(WORLD, cut(0.5))
+def test_truncation_invalidates_every_point_of_its_cell() -> None:
+    summary = run_of_world(WORLD, truncate_answers(0.5))
     assert summary.points_invalid == 3
     assert "not comparable" in summary.headline
 
 
-def test_a_truncation_of_every_third_answer_is_found() -> None:
-    assert names(found(cut(0.5, every=3))) == [("OutputLengthsDiffer", INVALID)]
+def test_truncation_of_every_third_answer_is_found() -> None:
+    assert names(found(truncate_answers(0.5, every=3))) == [("OutputLengthsDiffer", INVALID)]
 
 
 def test_few_prompts_are_enough_if_all_of_them_agree() -> None:
-    assert ("OutputLengthsDiffer", INVALID) in names(found(cut(0.5), SyntheticRun(prompts=5, categories=ONE)))
+    assert ("OutputLengthsDiffer", INVALID) in names(
+        found(truncate_answers(0.5), SyntheticRun(prompts=5, categories=ONE))
+    )
 
 
-def test_a_truncated_baseline_is_found_from_the_other_side() -> None:
-    findings = found(cut(0.5, arm="none"))
+def test_truncated_baseline_is_found() -> None:
+    findings = found(truncate_answers(0.5, arm="none"))
     assert names(findings) == [("OutputLengthsDiffer", INVALID), ("ShortAnswers", INFO)]
     assert "the baseline's are cut" in findings[0].message
 
 
-def test_lengths_that_differ_in_both_directions_are_rounding() -> None:
-    arm, baseline = cut(0.5, arm="ngram", every=2), cut(0.5, arm="none", every=3)
+def test_lengths_that_differ_in_both_directions_are_not_reported() -> None:
+    arm, baseline = truncate_answers(0.5, arm="ngram", every=2), truncate_answers(0.5, arm="none", every=3)
 
     def both(point: Point, frame: pd.DataFrame) -> pd.DataFrame:
         odd = [int(str(prompt)[1:]) % 2 for prompt in frame["prompt_id"]]
-        lie = arm if point.arm == "ngram" else baseline
-        return lie.records(point, frame) if any(odd) else frame
+        corruption = arm if point.arm == "ngram" else baseline
+        return corruption.records(point, frame) if any(odd) else frame
 
     corruptions = Corruptions(records=both, counters=lambda *_: None)
     assert "OutputLengthsDiffer" not in {finding.check for finding in found(corruptions)}
 
 
-@pytest.mark.parametrize("corruptions", [cut(0.5), diverging(1.0, later_repeats_only=True)])
+@pytest.mark.parametrize("corruptions", [truncate_answers(0.5), diverge(1.0, later_repeats_only=True)])
 def test_sampled_answers_are_not_compared(corruptions: Corruptions) -> None:
     assert found(corruptions, SyntheticRun(prompts=24, categories=ONE, tokens=(100, 160), temperature=0.8)) == []
 
 
 def test_diverging_greedy_answers_are_found() -> None:
-    findings = found(diverging(1.0))
+    findings = found(diverge(1.0))
     assert names(findings) == [("GreedyDivergence", WARNING)]
     assert "100% of the greedy answers differ" in findings[0].message
     assert findings[0].value == 1.0
 
 
-def test_little_divergence_is_info_and_none_is_not_reported() -> None:
-    assert names(found(diverging(0.1))) == [("GreedyDivergence", INFO)]
-    assert found(diverging(0.0)) == []
+def test_small_divergence_is_info_and_none_is_not_reported() -> None:
+    assert names(found(diverge(0.1))) == [("GreedyDivergence", INFO)]
+    assert found(diverge(0.0)) == []
 
 
 def test_divergence_is_compared_with_the_baselines_own() -> None:
-    everybody = diverging(0.5, arms=("ngram", "none"), later_repeats_only=True)
-    assert names(found(everybody)) == []
+    all_arms = diverge(0.5, arms=("ngram", "none"), later_repeats_only=True)
+    assert names(found(all_arms)) == []
 
 
-def test_without_repeats_the_message_states_that_there_is_no_control() -> None:
-    findings = [each for each in found(diverging(1.0), SyntheticRun(prompts=24, categories=ONE, repeats=1)) if each.arm]
+def test_divergence_without_repeats_has_no_control() -> None:
+    findings = [each for each in found(diverge(1.0), SyntheticRun(prompts=24, categories=ONE, repeats=1)) if each.arm]
     assert names(findings) == [("GreedyDivergence", WARNING)]
     assert "none, because it was measured once" in findings[0].message
 
@@ -133,8 +135,11 @@ def test_texts_that_were_not_stored_are_not_compared() -> None:
     assert found(Corruptions(records=lambda _, frame: frame.assign(output_sha256=None))) == []
 
 
-def test_a_claim_within_the_baselines_own_spread_is_a_warning() -> None:
-    """All points of a repeat are equally slow or fast: pairing removes that from the ratio, not from the machine."""
+def test_speedup_within_the_baselines_own_spread_is_a_warning() -> None:
+    """All points of a repeat are equally slow or fast.
+
+    Pairing removes that from the ratio, but not from the machine.
+    """
 
     def shaky(point: Point, frame: pd.DataFrame) -> pd.DataFrame:
         factor = (0.8, 1.0, 1.25)[point.repeat]
@@ -148,7 +153,7 @@ def test_a_claim_within_the_baselines_own_spread_is_a_warning() -> None:
     assert names(findings) == [("NoisyBaseline", WARNING)]
     assert found(Corruptions(), world) == []
     sampled = found(Corruptions(records=shaky), replace(world, temperature=0.8))
-    assert names(sampled) == [("NoisyBaseline", INFO)], "other texts in each repeat, the same on both sides"
+    assert names(sampled) == [("NoisyBaseline", INFO)], "sampled repeats differ in their texts on both sides"
 
 
 def test_unpaired_requests_are_info() -> None:
@@ -161,7 +166,7 @@ def test_unpaired_requests_are_info() -> None:
     ]
 
 
-def test_a_comparison_without_any_pair_is_a_warning() -> None:
+def test_comparison_without_any_pair_is_a_warning() -> None:
     def others(point: Point, frame: pd.DataFrame) -> pd.DataFrame:
         return frame.assign(prompt_id="x" + frame["prompt_id"]) if point.arm == "none" else frame
 
@@ -170,8 +175,8 @@ def test_a_comparison_without_any_pair_is_a_warning() -> None:
     assert "not comparable" in summary.headline
 
 
-def counting_more(tokens: int) -> Corruptions:
-    """Usage and chunks of the drafter's answers count this many tokens more than the baseline's for the same text."""
+def count_extra_tokens(tokens: int) -> Corruptions:
+    """Make usage and chunks of the drafter's answers count this many extra tokens for the same text."""
 
     def edit(point: Point, frame: pd.DataFrame) -> pd.DataFrame:
         counts = {name: frame[name] + tokens for name in ("output_tokens", "output_tokens_client")}
@@ -180,12 +185,12 @@ def counting_more(tokens: int) -> Corruptions:
     return Corruptions(records=edit, counters=lambda *_: None)
 
 
-def test_an_extra_token_for_the_same_text_is_found_if_it_changes_the_speedup() -> None:
-    findings = found(counting_more(1), SyntheticRun(categories=ONE, tokens=(15, 25)))
+def test_extra_token_for_the_same_text_is_found_if_it_changes_the_speedup() -> None:
+    findings = found(count_extra_tokens(1), SyntheticRun(categories=ONE, tokens=(15, 25)))
     assert names(findings) == [("SameTextDifferentTokenCount", INVALID), ("ShortAnswers", INFO)]
     assert findings[0].value == pytest.approx(1 / 20, rel=0.5)
     assert "exactly the text" in findings[0].message
 
 
-def test_an_extra_token_that_changes_little_is_not_reported() -> None:
-    assert found(counting_more(1), SyntheticRun(categories=ONE, tokens=(400, 500))) == []
+def test_extra_token_with_a_small_effect_is_not_reported() -> None:
+    assert found(count_extra_tokens(1), SyntheticRun(categories=ONE, tokens=(400, 500))) == []

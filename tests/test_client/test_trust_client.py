@@ -21,7 +21,7 @@ INVALID, WARNING, INFO = Severity.INVALID, Severity.WARNING, Severity.INFO
 @pytest.mark.parametrize(
     ("lag", "share", "expected"), [(400.0, 0.1, 1), (0.5, 0.95, 1), (400.0, 0.95, 2), (4.9, 0.8, 0)]
 )
-def test_a_client_that_cannot_keep_up_is_found(lag: float, share: float, expected: int) -> None:
+def test_client_that_cannot_keep_up_is_found(lag: float, share: float, expected: int) -> None:
     findings = findings_of(replace_watch(loop_lag_p99_ms=lag, cpu_share=share))
     assert check_names(findings) == [("ClientSaturated", INVALID)] * expected
 
@@ -33,13 +33,13 @@ def test_tolerated_lateness_depends_on_the_request_time() -> None:
 
 
 @pytest.mark.parametrize(("late", "expected"), [(4.9, 0), (30.0, 1)])
-def test_an_open_loop_that_sends_late_is_found(late: float, expected: int) -> None:
+def test_open_loop_that_sends_late_is_found(late: float, expected: int) -> None:
     assert (
         check_names(findings_of(replace_watch(send_lateness_p99_ms=late), world=OPEN))
         == [("ClientSaturated", INVALID)] * expected
     )
     assert findings_of(replace_watch(send_lateness_p99_ms=late)) == [], (
-        "a closed loop's shows as concurrency that is not reached"
+        "in a closed loop, lateness appears as concurrency that is not reached"
     )
 
 
@@ -56,14 +56,16 @@ def test_tolerated_send_lateness_depends_on_the_gap_between_arrivals() -> None:
     assert findings_of(Corruptions(records=far_apart, watch=late.watch), world=long) == []
 
 
-def coalesced(share: float, together: int = 2) -> Corruptions:
-    """In this share of the answers, every `together` neighbouring chunks have the last one's time."""
+def coalesced(share: float, group_size: int = 2) -> Corruptions:
+    """Give every group of `group_size` neighbouring chunks the last one's time, in this share of the answers."""
 
     def stamps(index: int, row: Any) -> list[int]:
         at = list(row["chunk_ns"])
         last = len(at) - 1
         return (
-            [at[min(last, i - i % together + together - 1)] for i in range(len(at))] if index % 10 < 10 * share else at
+            [at[min(last, i - i % group_size + group_size - 1)] for i in range(len(at))]
+            if index % 10 < 10 * share
+            else at
         )
 
     return replace_columns(chunk_ns=stamps)
@@ -76,32 +78,32 @@ def test_coalesced_chunks_are_found(share: float, expected: list[tuple[str, Seve
     assert check_names(findings_of(coalesced(share), arm="none")) == expected
 
 
-def test_a_few_coalesced_chunks_are_not_reported() -> None:
+def test_few_coalesced_chunks_are_not_reported() -> None:
     once = replace_columns(chunk_ns=lambda _, row: [row["chunk_ns"][1], *row["chunk_ns"][1:]])
     assert findings_of(once, arm="none") == []
 
 
 def test_chunks_of_one_step_may_arrive_together() -> None:
-    """llama.cpp streams one chunk per token: those of one step leave the engine together."""
+    """llama.cpp streams one chunk per token; those of one step leave the engine together."""
 
     def by_token(_: int, row: Any) -> list[int]:
         return [ns for ns, count in zip(row["chunk_ns"], row["chunk_tokens"], strict=True) for _ in range(count)]
 
     split = replace_columns(chunk_ns=by_token, chunk_tokens=lambda _, row: [1] * sum(row["chunk_tokens"]))
-    untold = replace_columns(chunk_ns=by_token, chunk_tokens=None)
+    without_tokens = replace_columns(chunk_ns=by_token, chunk_tokens=None)
     assert findings_of(split) == []
-    assert findings_of(untold) == []
+    assert findings_of(without_tokens) == []
 
 
-def test_coalesced_steps_are_found_whatever_the_number_of_tokens_per_step() -> None:
-    assert check_names(findings_of(coalesced(1.0, together=4))) == [("ChunksCoalesced", INVALID)]
-    untold = coalesced(1.0, together=4).records
-    corruptions = Corruptions(records=lambda point, frame: untold(point, frame).assign(chunk_tokens=None))
+def test_coalesced_steps_are_found_for_any_number_of_tokens_per_step() -> None:
+    assert check_names(findings_of(coalesced(1.0, group_size=4))) == [("ChunksCoalesced", INVALID)]
+    coalesced_records = coalesced(1.0, group_size=4).records
+    corruptions = Corruptions(records=lambda point, frame: coalesced_records(point, frame).assign(chunk_tokens=None))
     assert check_names(findings_of(corruptions)) == [("ChunksCoalesced", INVALID)]
 
 
-def at_once(share: float, apart_ns: int = 0) -> Corruptions:
-    """This share of the answers arrives in one piece, its segments `apart_ns` apart."""
+def in_one_piece(share: float, apart_ns: int = 0) -> Corruptions:
+    """Make this share of the answers arrive in one piece, with segments `apart_ns` apart."""
 
     def stamps(index: int, row: Any) -> list[int]:
         last, count = row["chunk_ns"][-1], len(row["chunk_ns"])
@@ -114,28 +116,28 @@ def at_once(share: float, apart_ns: int = 0) -> Corruptions:
 @pytest.mark.parametrize("arm", ["none", "ngram"])
 @pytest.mark.parametrize("apart_ns", [0, 20_000])
 def test_answers_that_arrive_in_one_piece_are_found(arm: str, apart_ns: int) -> None:
-    findings = findings_of(at_once(0.15, apart_ns), arm)
+    findings = findings_of(in_one_piece(0.15, apart_ns), arm)
     assert check_names(findings) == [("ChunksCoalesced", INVALID)]
     assert "at least half of the chunks" in findings[0].message
-    assert findings_of(at_once(1.0, 10_000_000), arm) == [], "a step apart"
+    assert findings_of(in_one_piece(1.0, 10_000_000), arm) == [], "chunks one step apart are not coalesced"
 
 
-def test_the_message_names_the_probable_cause_from_the_clients_lag() -> None:
+def test_message_names_the_probable_cause_from_the_clients_lag() -> None:
     def message(lag_ms: float | None) -> str:
         seen = replace_watch(loop_lag_p99_ms=lag_ms).watch
-        corruptions = Corruptions(records=at_once(0.3).records, watch=seen)
+        corruptions = Corruptions(records=in_one_piece(0.3).records, watch=seen)
         return next(each.message for each in findings_of(corruptions, "none") if each.check == "ChunksCoalesced")
 
     assert "a proxy holds chunks back; the client was not late enough to cause it (its event loop was 0.4 ms late" in (
         message(0.4)
     )
-    assert "and half an answer takes " in message(0.4), "the lag is compared with the time of what was coalesced"
+    assert "and half an answer takes " in message(0.4), "the lag is compared with the duration of the coalesced part"
     assert "the client itself was late (900.0 ms" in message(900.0)
     assert message(None).endswith("the client read late, or the engine or a proxy holds chunks back")
 
 
 def test_half_of_a_short_answer_may_be_one_step() -> None:
-    """Eight chunks, one per token, four of which one step emitted."""
+    """Eight chunks, one per token; one step emitted four of them."""
     short = SyntheticRun(prompts=24, concurrency=(1,), repeats=1, tokens=(8, 8), alpha={"ngram": 1.0}, alpha_spread=0.0)
 
     def by_token(_: int, row: Any) -> list[int]:
@@ -145,8 +147,8 @@ def test_half_of_a_short_answer_may_be_one_step() -> None:
     assert findings_of(split, world=short) == []
 
 
-def of_an_endpoint(frame: pd.DataFrame) -> list[tuple[str, Severity]]:
-    """Findings in the drafter's records if only the endpoint knows that it has a drafter."""
+def endpoint_findings(frame: pd.DataFrame) -> list[tuple[str, Severity]]:
+    """Return findings in the drafter's records of an endpoint whose drafter is not declared."""
     engine = Engine(kind=EngineKind.EXTERNAL, endpoint="http://127.0.0.1:1", dialect=DialectName.OPENAI)
     arm = WORLD.plan.arm("ngram").model_copy(update={"drafter": None})
     plan = WORLD.plan.model_copy(update={"engine": engine, "arms": [WORLD.plan.arm("none"), arm]})
@@ -156,23 +158,23 @@ def of_an_endpoint(frame: pd.DataFrame) -> list[tuple[str, Severity]]:
 
 def test_chunks_of_an_endpoint_are_checked_against_its_reported_drafts() -> None:
     point = WORLD.plan.points[1]
-    honest = WORLD.records(point)
-    assert of_an_endpoint(honest) == []
-    silent = honest.assign(drafted_tokens=None, draft_steps=None)
-    assert of_an_endpoint(silent) == [], "a chunk of several tokens may be a step's"
-    late = coalesced(1.0, together=4).records(point, silent)
-    assert of_an_endpoint(late) == [("ChunksCoalesced", WARNING)]
-    assert of_an_endpoint(coalesced(1.0, together=4).records(point, honest)) == [("ChunksCoalesced", INVALID)]
+    unmodified = WORLD.records(point)
+    assert endpoint_findings(unmodified) == []
+    without_drafts = unmodified.assign(drafted_tokens=None, draft_steps=None)
+    assert endpoint_findings(without_drafts) == [], "a chunk of several tokens may be one step"
+    late = coalesced(1.0, group_size=4).records(point, without_drafts)
+    assert endpoint_findings(late) == [("ChunksCoalesced", WARNING)]
+    assert endpoint_findings(coalesced(1.0, group_size=4).records(point, unmodified)) == [("ChunksCoalesced", INVALID)]
 
 
-def merged(_: int, row: Any) -> list[int]:
+def merge_four_chunks(_: int, row: Any) -> list[int]:
     return [sum(row["chunk_tokens"][at : at + 4]) for at in range(0, len(row["chunk_tokens"]), 4)]
 
 
 @pytest.mark.parametrize("arm", ["none", "ngram"])
 def test_merged_chunks_are_found(arm: str) -> None:
     corruptions = replace_columns(
-        chunk_tokens=merged, chunk_ns=lambda _, row: row["chunk_ns"][3::4] or row["chunk_ns"][-1:]
+        chunk_tokens=merge_four_chunks, chunk_ns=lambda _, row: row["chunk_ns"][3::4] or row["chunk_ns"][-1:]
     )
     assert check_names(findings_of(corruptions, arm=arm)) == [("MultiStepChunks", WARNING)]
 
@@ -182,7 +184,7 @@ def test_merged_chunks_are_found_without_tokens_per_chunk() -> None:
     assert check_names(findings_of(corruptions)) == [("MultiStepChunks", WARNING)]
 
 
-def test_an_occasional_character_of_several_tokens_is_not_reported() -> None:
+def test_occasional_chunk_of_several_tokens_is_not_reported() -> None:
     rare = replace_columns(
         chunk_tokens=lambda index, row: [2, *row["chunk_tokens"][2:]] if index == 9 else row["chunk_tokens"]
     )

@@ -36,7 +36,7 @@ NGRAM = next(point for point in WORLD.plan.points if point.arm == "ngram")
 def test_accepted_tokens_cut_at_the_stop_explain_a_larger_counter(trims: list[int]) -> None:
     cut = sum(trims)
     corruptions = Corruptions(
-        counters=lambda _, told: told.model_copy(update={"accepted_tokens": (told.accepted_tokens or 0) + cut})
+        counters=lambda _, counted: counted.model_copy(update={"accepted_tokens": (counted.accepted_tokens or 0) + cut})
     )
     assert findings_of(corruptions) == []
 
@@ -45,7 +45,7 @@ def test_accepted_tokens_cut_at_the_stop_explain_a_larger_counter(trims: list[in
 @pytest.mark.parametrize("name", ["draft_steps", "drafted_tokens", "accepted_tokens"])
 def test_counters_that_contradict_the_answers_are_found(name: str, factor: float) -> None:
     corruptions = Corruptions(
-        counters=lambda _, told: told.model_copy(update={name: int(getattr(told, name) * factor)})
+        counters=lambda _, counted: counted.model_copy(update={name: int(getattr(counted, name) * factor)})
     )
     findings = findings_of(corruptions)
     assert check_names(findings) == [("AcceptanceCounterMismatch", INVALID)]
@@ -62,7 +62,7 @@ def test_drafts_of_requests_without_counts_explain_a_larger_counter() -> None:
     assert check_names(findings_of(corruptions)) == [("RequestsFailed", INVALID)]
 
 
-def test_counters_of_a_restarted_or_silent_engine_contradict_nothing() -> None:
+def test_missing_or_restarted_counters_give_no_mismatch() -> None:
     assert check_names(findings_of(replace_counters(restarted=True, accepted_tokens=0))) == [
         ("EngineRestarted", INVALID)
     ]
@@ -71,15 +71,15 @@ def test_counters_of_a_restarted_or_silent_engine_contradict_nothing() -> None:
 
 
 def streamed_every(tokens: int, accepted: int | None) -> Corruptions:
-    """An engine without per-request acceptance that sends this many tokens per chunk; its counters report the truth."""
+    """Simulate an engine without per-request acceptance that sends this many tokens per chunk; counters are true."""
 
     def sizes(row: Any) -> list[int]:
         later = row["output_tokens"] - 1
         return [1, *[tokens] * (later // tokens), *([later % tokens] if later % tokens else [])]
 
-    silent = dict.fromkeys(("draft_steps", "drafted_tokens", "step_accepted"))
+    unreported = dict.fromkeys(("draft_steps", "drafted_tokens", "step_accepted"))
     edited = replace_columns(
-        **silent,
+        **unreported,
         chunk_tokens=lambda _, row: sizes(row),
         chunk_ns=lambda _, row: (row["chunk_ns"][:1] + row["chunk_ns"][1 - len(sizes(row)) :])[: len(sizes(row))],
         steps=lambda _, row: len(sizes(row)) - 1,
@@ -90,10 +90,10 @@ def streamed_every(tokens: int, accepted: int | None) -> Corruptions:
     def records(point: Point, frame: pd.DataFrame) -> pd.DataFrame:
         return edited.records(point, frame) if point.arm == "ngram" else frame
 
-    def counted(point: Point, told: CounterDeltas) -> CounterDeltas | None:
-        update = {"draft_steps": told.output_tokens, "drafted_tokens": (told.output_tokens or 0) * 3}
-        is_told = accepted is not None and point.arm == "ngram"
-        return told.model_copy(update={**update, "accepted_tokens": accepted}) if is_told else None
+    def counted(point: Point, deltas: CounterDeltas) -> CounterDeltas | None:
+        update = {"draft_steps": deltas.output_tokens, "drafted_tokens": (deltas.output_tokens or 0) * 3}
+        is_reported = accepted is not None and point.arm == "ngram"
+        return deltas.model_copy(update={**update, "accepted_tokens": accepted}) if is_reported else None
 
     return Corruptions(records=records, counters=counted)
 
@@ -102,29 +102,31 @@ WIDE = SyntheticRun(prompts=24, concurrency=(3,), repeats=1, alpha={"ngram": 0.9
 """Nearly as many tokens per step as the drafts allow, so that chunks of four look plausible."""
 
 
-def test_a_stream_interval_is_not_taken_for_acceptance() -> None:
+def test_stream_interval_is_not_mistaken_for_acceptance() -> None:
     corruptions = streamed_every(4, accepted=0)
     findings = findings_of(corruptions, world=WIDE)
     assert check_names(findings) == [("AcceptanceCounterMismatch", INVALID)]
     assert "chunks alone is dropped" in findings[0].message
 
 
-def test_an_acceptance_length_that_the_counters_contradict_is_not_reported() -> None:
+def test_acceptance_length_contradicted_by_counters_is_not_reported() -> None:
     def lengths(accepted: int | None) -> list[tuple[float | None, float | None]]:
         run = run_of_world(WIDE, streamed_every(4, accepted))
         point = point_of(
             WIDE, next(each for each in WIDE.plan.points if each.arm == "ngram"), streamed_every(4, accepted)
         )
         cell: Cell = next(each for each in run.cells if each.arm == "ngram")
-        return [(told.figures[EMITTED].value, told.figures[VERIFIED].value) for told in (point[0], cell)]
+        return [(each.figures[EMITTED].value, each.figures[VERIFIED].value) for each in (point[0], cell)]
 
     assert lengths(0) == [(None, None)] * 2
     alone = lengths(None)
-    assert all(value is not None and value > 3.5 for pair in alone for value in pair), "no counter contradicts it"
+    assert all(value is not None and value > 3.5 for pair in alone for value in pair), (
+        "without counters the value is kept"
+    )
 
 
-def test_an_endpoint_without_drafter_and_a_stream_interval_has_no_acceptance_and_only_info() -> None:
-    """Its counters report no drafts; the inference from its chunks is ours, so the finding is only Info."""
+def test_stream_interval_of_an_endpoint_without_drafter_is_only_info() -> None:
+    """Its counters report no drafts and acceptance was only inferred from chunks, so the finding is Info."""
     engine = Engine(kind=EngineKind.EXTERNAL, endpoint="http://127.0.0.1:1", dialect=DialectName.VLLM)
     arm = WIDE.plan.arm("ngram").model_copy(update={"drafter": None})
     plan = WIDE.plan.model_copy(update={"engine": engine, "arms": [WIDE.plan.arm("none"), arm]})
@@ -137,8 +139,10 @@ def test_an_endpoint_without_drafter_and_a_stream_interval_has_no_acceptance_and
 
 
 def test_acceptance_from_chunks_is_used_if_the_counters_confirm_it() -> None:
-    silent = replace_columns(draft_steps=None, drafted_tokens=None, step_accepted=None, acceptance_source="chunks")
-    summary, _ = point_of(WORLD, NGRAM, silent)
+    without_drafts = replace_columns(
+        draft_steps=None, drafted_tokens=None, step_accepted=None, acceptance_source="chunks"
+    )
+    summary, _ = point_of(WORLD, NGRAM, without_drafts)
     assert summary.findings == []
     assert summary.figures[EMITTED].value == point_of(WORLD, NGRAM)[0].figures[EMITTED].value
     assert summary.figures[EMITTED].source == "client (chunks)"
@@ -150,7 +154,7 @@ def test_acceptance_reported_by_the_engine_is_kept_despite_the_finding() -> None
     assert summary.figures[EMITTED].value is not None
 
 
-def test_a_baseline_that_drafts_has_no_acceptance_length_of_1() -> None:
+def test_baseline_that_drafts_has_no_acceptance_length() -> None:
     corruptions = replace_counters(draft_steps=500, drafted_tokens=1500, accepted_tokens=900)
     baseline = next(point for point in WORLD.plan.points if point.arm == "none")
     summary, _ = point_of(WORLD, baseline, corruptions)
@@ -169,21 +173,21 @@ def test_a_baseline_that_drafts_has_no_acceptance_length_of_1() -> None:
         ({"steps": 1, "draft_steps": 1, "step_accepted": None}, "more than 4 tokens per step"),
     ],
 )
-def test_one_impossible_answer_is_enough(edit: dict[str, Any], words: str) -> None:
+def test_one_impossible_answer_is_found(edit: dict[str, Any], words: str) -> None:
     once = {name: lambda index, row, name=name: edit[name] if index == 10 else row[name] for name in edit}
     findings = findings_of(Corruptions(records=replace_columns(**once).records, counters=without_counters))
     assert check_names(findings) == [("ImpossibleAcceptance", INVALID)]
     assert words in findings[0].message
 
 
-def test_a_negative_number_of_accepted_drafts_in_a_step_is_found() -> None:
+def test_negative_number_of_accepted_drafts_in_a_step_is_found() -> None:
     below = replace_columns(step_accepted=lambda index, row: [-1, 2] if index == 10 else row["step_accepted"])
     findings = {each.check: each for each in findings_of(Corruptions(records=below.records, counters=without_counters))}
     assert "a count below 0" in findings["ImpossibleAcceptance"].message
 
 
-def test_steps_hidden_by_a_cut_answer_are_not_reported() -> None:
-    """Every draft is accepted and the last three are cut: an engine that reports only totals has three steps fewer."""
+def test_steps_hidden_by_a_truncated_answer_are_not_reported() -> None:
+    """Every draft is accepted and the last three are cut, so an engine that reports only totals has 3 steps fewer."""
     full = SyntheticRun(prompts=24, concurrency=(3,), repeats=1, alpha={"ngram": 1.0}, alpha_spread=0.0)
     hidden = replace_columns(steps=lambda _, row: row["steps"] - 3, step_accepted=None, acceptance_source="per_request")
     assert findings_of(hidden, world=full) == []
@@ -196,7 +200,7 @@ def drafting_always(method: str = "eagle3") -> SyntheticRun:
 
 
 def undrafted(steps: int) -> Corruptions:
-    """This many steps of each answer had no drafts, according to its own count and to the counters."""
+    """Remove the drafts from this many steps of each answer, in its own count and without counters."""
     corruptions = replace_columns(
         draft_steps=lambda _, row: row["draft_steps"] - steps,
         drafted_tokens=lambda _, row: row["drafted_tokens"] - 3 * steps,

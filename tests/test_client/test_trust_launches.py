@@ -30,7 +30,7 @@ def pair(one: dict[str, Any], other: dict[str, Any], world: SyntheticRun = WORLD
     return differ(observed_launch("none", 0, **one), observed_launch("ngram", 1, **other), world=world)
 
 
-def test_a_run_whose_launches_differ_is_untrustworthy() -> None:
+def test_run_whose_launches_differ_is_untrustworthy() -> None:
     launches = (observed_launch("none", 0, dtype="float16"), observed_launch("ngram", 1, dtype="bfloat16"))
     summary = run_of_world(WORLD, Corruptions(launches=launches))
     assert [(finding.check, finding.severity) for finding in summary.findings] == [
@@ -42,11 +42,11 @@ def test_a_run_whose_launches_differ_is_untrustworthy() -> None:
 def test_equal_launches_are_not_reported() -> None:
     same: dict[str, Any] = {"dtype": "bfloat16", "max_model_len": 4096, "prefix_cache": False, "node": "a"}
     assert list(pair(same, same)) == []
-    assert list(differ()) == [], "nothing was seen of them"
+    assert list(differ()) == [], "no launches were observed"
 
 
 @pytest.mark.parametrize("name", [name for name in FACTS if FACTS[name].comparability is FactComparability.MUST])
-def test_a_differing_required_fact_is_a_warning_with_values_and_arms(name: FactName) -> None:
+def test_differing_required_fact_is_a_warning_with_values_and_arms(name: FactName) -> None:
     (finding,) = pair({name.value: "a"}, {name.value: "b"})
     assert (finding.severity, finding.value) == (Severity.WARNING, 2)
     assert finding.message == f'{name} is not the same in all launches: "a" on none, "b" on ngram'
@@ -58,7 +58,7 @@ def test_facts_that_a_drafter_changes_are_not_reported() -> None:
     assert list(pair(taken, dict.fromkeys(taken, 2))) == []
 
 
-def test_a_different_node_is_info() -> None:
+def test_different_node_is_info() -> None:
     (finding,) = pair({"node": "gpu-1"}, {"node": "gpu-2"})
     assert finding.severity is Severity.INFO
 
@@ -68,16 +68,16 @@ def test_launches_of_one_arm_are_compared_too() -> None:
     assert finding.message == 'driver is not the same in all launches: "1" on none, "2" on none'
 
 
-def test_a_fact_that_only_one_launch_reports_is_ignored() -> None:
+def test_fact_that_only_one_launch_reports_is_ignored() -> None:
     assert list(pair({"dtype": "bfloat16"}, {"dtype": None})) == []
 
 
-def test_flags_and_numbers_are_distinguished() -> None:
+def test_booleans_and_numbers_are_distinguished() -> None:
     (finding,) = pair({"cuda_graphs": True}, {"cuda_graphs": 1})
     assert "true on none, 1 on ngram" in finding.message
 
 
-def test_arguments_are_compared_by_key_except_those_of_drafter_and_process() -> None:
+def test_arguments_are_compared_except_those_of_drafter_and_process() -> None:
     own = {"speculative_algorithm": None, "spec_x": 1, "port": 30000, "nccl_port": 1, "random_seed": 7, "host": "a"}
     others = dict.fromkeys(own, "other")
     (finding,) = pair(
@@ -91,12 +91,12 @@ def test_arguments_are_compared_by_key_except_those_of_drafter_and_process() -> 
     )
 
 
-def test_an_argument_that_only_one_launch_has_differs() -> None:
+def test_argument_that_only_one_launch_has_differs() -> None:
     (finding,) = pair({"arguments": {"new": [1]}}, {"arguments": {}}, SGLANG)
     assert "new ([1] on none, null on ngram)" in finding.message
 
 
-def test_an_argument_that_is_also_a_fact_is_reported_once() -> None:
+def test_argument_that_is_also_a_fact_is_reported_once() -> None:
     """SGLang lowers max_running_requests to 48 when it speculates, without reporting it."""
     one, other = ({"max_running_requests": limit, "arguments": {"max_running_requests": limit}} for limit in (256, 48))
     (finding,) = pair(one, other, SGLANG)
@@ -104,7 +104,7 @@ def test_an_argument_that_is_also_a_fact_is_reported_once() -> None:
     assert "256 on none, 48 on ngram" in finding.message
 
 
-def test_the_first_of_many_arguments_are_named_and_the_rest_counted() -> None:
+def test_first_arguments_are_named_and_the_rest_counted() -> None:
     one, other = ({f"a{number}": value for number in range(11)} for value in ("x" * 100, "y"))
     (finding,) = pair({"arguments": one}, {"arguments": other}, SGLANG)
     assert (finding.value, finding.message.count(" on none")) == (11, 8)

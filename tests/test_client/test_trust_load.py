@@ -16,7 +16,7 @@ from specbench_testing.synthetic_records import Corruptions, SyntheticRun
 INVALID, WARNING, INFO = Severity.INVALID, Severity.WARNING, Severity.INFO
 
 
-def test_a_valid_open_loop_has_no_findings() -> None:
+def test_valid_open_loop_has_no_findings() -> None:
     for world in (OPEN, SyntheticRun(prompts=60, rate=(10,), repeats=1, turns=2)):
         for arm in ("none", "ngram"):
             assert findings_of(Corruptions(), arm, world) == []
@@ -27,20 +27,20 @@ def test_reached_concurrency_is_not_checked_in_an_open_loop() -> None:
 
 
 @pytest.mark.parametrize("reached", [2.0, 2.69])
-def test_a_load_that_was_not_reached_is_found(reached: float) -> None:
+def test_load_that_was_not_reached_is_found(reached: float) -> None:
     assert check_names(findings_of(replace_watch(reached_concurrency=reached))) == [("ConcurrencyNotReached", INVALID)]
     assert findings_of(replace_watch(reached_concurrency=2.8)) == []
 
 
-def test_a_load_that_was_not_reached_is_found_from_records_alone() -> None:
+def test_load_that_was_not_reached_is_found_from_records_alone() -> None:
     def slow_client(_: Point, frame: pd.DataFrame) -> pd.DataFrame:
         return frame.assign(last_token_ns=frame["sent_ns"] + (frame["last_token_ns"] - frame["sent_ns"]) // 2)
 
     assert ("ConcurrencyNotReached", INVALID) in check_names(findings_of(Corruptions(records=slow_client)))
 
 
-def loaded(arrival: dict[str, Any], rate: float | None = 10) -> SyntheticRun:
-    """An open loop with the given arrival process."""
+def open_loop_with(arrival: dict[str, Any], rate: float | None = 10) -> SyntheticRun:
+    """Return an open loop with the given arrival process."""
     load = {"slots": 64, "repeats": 1, "arrival": arrival} | ({"rate": [rate]} if rate else {})
     return SyntheticRun(prompts=60, rate=(rate or 1,), repeats=1, edits={"spec.load": load})
 
@@ -61,26 +61,32 @@ TRACE = {"process": "Trace", "uri": "trace.csv"}
         (TRACE, 5.0, 1000, 0),
     ],
 )
-def test_a_rate_that_was_not_reached_is_found_beyond_chance(
+def test_rate_that_was_not_reached_is_found_beyond_chance(
     arrival: dict[str, Any], reached: float, steady_s: float, expected: int
 ) -> None:
     corruptions = replace_watch(reached_rate=reached, duration_s=steady_s, steady_share=1.0)
-    assert check_names(findings_of(corruptions, world=loaded(arrival))) == [("RateNotReached", INVALID)] * expected
+    assert (
+        check_names(findings_of(corruptions, world=open_loop_with(arrival))) == [("RateNotReached", INVALID)] * expected
+    )
 
 
-def test_the_rate_is_not_checked_in_a_closed_loop() -> None:
+def test_rate_is_not_checked_in_a_closed_loop() -> None:
     assert findings_of(replace_watch(reached_rate=0.1)) == []
 
 
-def growing(growth: float, **values: Any) -> Corruptions:
+def growing_queue(growth: float, **values: Any) -> Corruptions:
     return replace_watch(in_flight_growth=growth, reached_rate=10, duration_s=1000, steady_share=1.0, **values)
 
 
-def test_an_engine_that_cannot_keep_up_with_the_arrivals_is_found() -> None:
-    assert check_names(findings_of(growing(1.6, reached_concurrency=20.0), world=OPEN)) == [("Overloaded", INVALID)]
-    assert findings_of(growing(1.4, reached_concurrency=20.0), world=OPEN) == []
-    assert findings_of(growing(3.0, reached_concurrency=7.0), world=OPEN) == [], "two requests where there was one"
-    assert findings_of(growing(3.0, reached_concurrency=3.0)) == [], "a closed loop has no queue of its own"
+def test_engine_that_cannot_keep_up_with_the_arrivals_is_found() -> None:
+    assert check_names(findings_of(growing_queue(1.6, reached_concurrency=20.0), world=OPEN)) == [
+        ("Overloaded", INVALID)
+    ]
+    assert findings_of(growing_queue(1.4, reached_concurrency=20.0), world=OPEN) == []
+    assert findings_of(growing_queue(3.0, reached_concurrency=7.0), world=OPEN) == [], (
+        "growth from one to two requests is not overload"
+    )
+    assert findings_of(growing_queue(3.0, reached_concurrency=3.0)) == [], "a closed loop has no queue"
 
 
 def test_random_queue_growth_in_a_short_point_is_not_overload() -> None:
@@ -91,19 +97,21 @@ def test_random_queue_growth_in_a_short_point_is_not_overload() -> None:
     ]
 
 
-def test_a_growing_trace_is_only_a_warning() -> None:
-    world = loaded(TRACE)
-    assert check_names(findings_of(growing(2.0, reached_concurrency=20.0), world=world)) == [("Overloaded", WARNING)]
+def test_growing_trace_is_only_a_warning() -> None:
+    world = open_loop_with(TRACE)
+    assert check_names(findings_of(growing_queue(2.0, reached_concurrency=20.0), world=world)) == [
+        ("Overloaded", WARNING)
+    ]
 
 
-def test_a_point_without_a_steady_state_is_found() -> None:
+def test_point_without_a_steady_state_is_found() -> None:
     few = SyntheticRun(prompts=6, concurrency=(3,), repeats=1)
     assert check_names(findings_of(Corruptions(), world=few)) == [("NoSteadyState", INVALID)]
     corruptions = replace_columns(phase=lambda index, _: "ramp" if index < 20 else "drain")
     assert ("NoSteadyState", INVALID) in check_names(findings_of(corruptions))
 
 
-def test_an_open_loop_needs_as_many_steady_requests_as_were_in_flight() -> None:
+def test_open_loop_needs_as_many_steady_requests_as_were_in_flight() -> None:
     assert check_names(findings_of(replace_watch(reached_concurrency=500.0), world=OPEN)) == [
         ("NoSteadyState", INVALID)
     ]
@@ -112,14 +120,14 @@ def test_an_open_loop_needs_as_many_steady_requests_as_were_in_flight() -> None:
 
 
 @pytest.mark.parametrize(("steady", "expected"), [(False, [("WarmupNotSteady", WARNING)]), (True, []), (None, [])])
-def test_a_warm_up_that_did_not_become_steady_is_a_warning(
+def test_warm_up_that_did_not_become_steady_is_a_warning(
     steady: bool | None, expected: list[tuple[str, Severity]]
 ) -> None:
     assert check_names(findings_of(replace_watch(warmup_steady=steady, warmup_requests=32))) == expected
 
 
-def slowed(factor: float, *, later: float = 0.5) -> Corruptions:
-    """From the share `later` of the point on, answers are slower by `factor`."""
+def slow_down(factor: float, *, later: float = 0.5) -> Corruptions:
+    """Slow answers down by `factor` from the share `later` of the point on."""
 
     def edit(_: Point, frame: pd.DataFrame) -> pd.DataFrame:
         rows = frame.copy()
@@ -136,65 +144,68 @@ LONGER = SyntheticRun(prompts=60, concurrency=(3,), repeats=1)
 
 @pytest.mark.parametrize("arm", ["none", "ngram"])
 @pytest.mark.parametrize("factor", [1.2, 0.8])
-def test_an_engine_that_changes_speed_within_a_point_is_a_warning(factor: float, arm: str) -> None:
-    findings = findings_of(slowed(factor), arm, LONGER)
+def test_engine_that_changes_speed_within_a_point_is_a_warning(factor: float, arm: str) -> None:
+    findings = findings_of(slow_down(factor), arm, LONGER)
     assert check_names(findings) == [("StepTimeDrift", WARNING)]
     assert "time per decode step" in findings[0].message
 
 
 @pytest.mark.parametrize("factor", [1.05, 0.95])
-def test_a_small_change_of_speed_is_not_reported(factor: float) -> None:
-    assert findings_of(slowed(factor), world=LONGER) == []
+def test_small_change_of_speed_is_not_reported(factor: float) -> None:
+    assert findings_of(slow_down(factor), world=LONGER) == []
 
 
 def test_drift_is_measured_by_tokens_if_steps_are_not_reported() -> None:
-    def untold(point: Point, frame: pd.DataFrame) -> pd.DataFrame:
-        return slowed(1.3).records(point, frame).assign(steps=None, draft_steps=None, step_accepted=None)
+    def slowed_without_steps(point: Point, frame: pd.DataFrame) -> pd.DataFrame:
+        return slow_down(1.3).records(point, frame).assign(steps=None, draft_steps=None, step_accepted=None)
 
-    findings = findings_of(Corruptions(records=untold, watch=slowed(1.3).watch), "none", LONGER)
+    findings = findings_of(Corruptions(records=slowed_without_steps, watch=slow_down(1.3).watch), "none", LONGER)
     assert check_names(findings) == [("StepTimeDrift", WARNING)]
     assert "time per output token" in findings[0].message
 
 
-def test_a_file_sorted_by_category_is_not_drift() -> None:
-    """The categories' acceptance differs, and with it the time per token, but not the machine."""
+def test_file_sorted_by_category_is_not_drift() -> None:
+    """The categories differ in acceptance and thus in time per token, but the machine does not change speed."""
 
     def sorted_file(_: Point, frame: pd.DataFrame) -> pd.DataFrame:
         early = frame["sent_ns"].rank(pct=True) < 0.5
         flow = (frame["last_token_ns"] - frame["first_token_ns"]).where(~early, lambda span: span // 2)
-        told = {"steps": None, "draft_steps": None, "step_accepted": None}
+        missing = {"steps": None, "draft_steps": None, "step_accepted": None}
         category = np.where(early, "code", "chat")
-        return frame.assign(category=category, last_token_ns=frame["first_token_ns"] + flow, **told)
+        return frame.assign(category=category, last_token_ns=frame["first_token_ns"] + flow, **missing)
 
-    corruptions = Corruptions(records=sorted_file, watch=slowed(1).watch)
+    corruptions = Corruptions(records=sorted_file, watch=slow_down(1).watch)
     assert findings_of(corruptions, world=LONGER) == []
 
 
 def test_drift_in_an_open_loop_requires_a_level_number_in_flight() -> None:
     many = SyntheticRun(prompts=120, rate=(10,), repeats=1)
-    assert check_names(findings_of(slowed(1.3), world=many)) == [("StepTimeDrift", WARNING)]
+    assert check_names(findings_of(slow_down(1.3), world=many)) == [("StepTimeDrift", WARNING)]
     for growth in (1.3, 0.8, None):
         busy = replace_watch(in_flight_growth=growth)
-        assert findings_of(Corruptions(records=slowed(1.3).records, watch=busy.watch), world=many) == []
+        assert findings_of(Corruptions(records=slow_down(1.3).records, watch=busy.watch), world=many) == []
 
 
 def test_few_requests_per_stream_have_the_tolerance_of_an_open_loop() -> None:
-    """Its requests had the same others beside them. Of 60 prompts about thirty are steady on 16 streams."""
+    """Of 60 prompts about thirty are steady on 16 streams, each with the same other requests in flight."""
 
-    def of(factor: float, streams: int) -> list[tuple[str, object]]:
+    def drift_checks(factor: float, streams: int) -> list[tuple[str, object]]:
         corruptions = Corruptions(
-            records=slowed(factor).records, watch=replace_watch(reached_concurrency=float(streams)).watch
+            records=slow_down(factor).records, watch=replace_watch(reached_concurrency=float(streams)).watch
         )
         return list(
             check_names(findings_of(corruptions, "none", SyntheticRun(prompts=60, concurrency=(streams,), repeats=1)))
         )
 
-    assert of(1.15, 3) == [("StepTimeDrift", WARNING)]
-    assert of(1.15, 16) == []
-    assert of(1.4, 16) == [("StepTimeDrift", WARNING)]
+    assert drift_checks(1.15, 3) == [("StepTimeDrift", WARNING)]
+    assert drift_checks(1.15, 16) == []
+    assert drift_checks(1.4, 16) == [("StepTimeDrift", WARNING)]
 
 
 def test_few_requests_are_not_checked_for_drift() -> None:
     few = SyntheticRun(prompts=18, concurrency=(1,), repeats=1)
-    calm = slowed(1.5).records
-    assert findings_of(Corruptions(records=calm, watch=replace_watch(reached_concurrency=1.0).watch), world=few) == []
+    slowed_records = slow_down(1.5).records
+    assert (
+        findings_of(Corruptions(records=slowed_records, watch=replace_watch(reached_concurrency=1.0).watch), world=few)
+        == []
+    )

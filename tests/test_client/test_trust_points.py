@@ -1,4 +1,4 @@
-"""Each problem of a single point is added to valid records and found; a valid variant of it is not reported."""
+"""Checks of a single point: each problem added to valid records is found, and a valid variant is not reported."""
 
 from __future__ import annotations
 
@@ -25,30 +25,30 @@ from specbench_testing.synthetic_records import Corruptions, SyntheticRun
 INVALID, WARNING, INFO = Severity.INVALID, Severity.WARNING, Severity.INFO
 
 
-def test_a_finding_names_its_point_and_contains_its_value() -> None:
+def test_finding_names_its_point_and_contains_its_value() -> None:
     point = WORLD.plan.points[1]
     finding = findings_of(replace_watch(cpu_share=0.95))[0]
     assert (finding.arm, finding.workload, finding.load, finding.point) == ("ngram", "chat", "3", point.hash)
     assert (finding.value, finding.threshold) == (0.95, 0.8)
 
 
-def test_a_drafter_that_never_drafts_is_found() -> None:
+def test_drafter_that_never_drafts_is_found() -> None:
     idle = {"draft_steps": 0, "drafted_tokens": 0, "accepted_tokens": 0}
     nothing = replace_columns(**idle, step_accepted=None, steps=lambda _, row: row["output_tokens"] - 1)
-    corruptions = Corruptions(records=nothing.records, counters=lambda _, told: told.model_copy(update=idle))
+    corruptions = Corruptions(records=nothing.records, counters=lambda _, counted: counted.model_copy(update=idle))
     assert check_names(findings_of(corruptions)) == [("NeverDrafted", INVALID)]
 
 
-def test_counters_alone_show_that_a_drafter_never_drafts() -> None:
+def test_drafter_that_never_drafts_is_found_from_counters_alone() -> None:
     hidden = replace_columns(drafted_tokens=None, accepted_tokens=None, step_accepted=None)
     corruptions = Corruptions(
-        records=hidden.records, counters=lambda _, told: told.model_copy(update={"drafted_tokens": 0})
+        records=hidden.records, counters=lambda _, counted: counted.model_copy(update={"drafted_tokens": 0})
     )
     assert check_names(findings_of(corruptions)) == [("NeverDrafted", INVALID)]
-    assert findings_of(hidden) == [], "the counters know of drafts"
+    assert findings_of(hidden) == [], "the counters report drafts"
 
 
-def test_an_engine_that_reports_no_drafting_is_a_warning() -> None:
+def test_engine_that_reports_no_drafting_is_a_warning() -> None:
     hidden = replace_columns(draft_steps=None, drafted_tokens=None, accepted_tokens=None, step_accepted=None)
     assert check_names(findings_of(Corruptions(records=hidden.records, counters=without_counters))) == [
         ("NeverDrafted", WARNING)
@@ -65,15 +65,15 @@ def test_draft_steps_prove_drafting_and_zero_draft_steps_its_absence() -> None:
     )
 
 
-@pytest.mark.parametrize(("source", "doubted"), [("per_request", False), ("chunks", True)])
-def test_accepted_tokens_prove_drafting_only_if_the_engine_reports_them(source: str, doubted: bool) -> None:
+@pytest.mark.parametrize(("source", "reported"), [("per_request", False), ("chunks", True)])
+def test_accepted_tokens_prove_drafting_only_if_the_engine_reports_them(source: str, reported: bool) -> None:
     """TensorRT-LLM reports tokens per iteration, but no drafts; acceptance from chunks may be a stream interval."""
     hidden = replace_columns(drafted_tokens=None, draft_steps=None, step_accepted=None, acceptance_source=source)
-    wanted = [("NeverDrafted", WARNING)] if doubted else []
-    assert check_names(findings_of(Corruptions(records=hidden.records, counters=without_counters))) == wanted
+    expected = [("NeverDrafted", WARNING)] if reported else []
+    assert check_names(findings_of(Corruptions(records=hidden.records, counters=without_counters))) == expected
 
 
-def test_requests_without_draft_counts_are_not_reported() -> None:
+def test_some_requests_without_draft_counts_are_not_reported() -> None:
     some = replace_columns(drafted_tokens=lambda index, row: None if index % 2 else row["drafted_tokens"])
     assert findings_of(Corruptions(records=some.records, counters=without_counters)) == []
 
@@ -81,7 +81,7 @@ def test_requests_without_draft_counts_are_not_reported() -> None:
 def test_usage_with_more_tokens_than_were_sent_is_found() -> None:
     corruptions = replace_columns(output_tokens=lambda _, row: row["output_tokens"] + 3)
     assert check_names(findings_of(corruptions)) == [("TokenCountMismatch", INVALID)] * 2, (
-        "against the chunks and against the counters"
+        "one finding for the chunks and one for the counters"
     )
     assert check_names(findings_of(Corruptions(records=corruptions.records, counters=without_counters))) == [
         ("TokenCountMismatch", INVALID)
@@ -92,26 +92,26 @@ LONG = SyntheticRun(prompts=24, concurrency=(3,), repeats=1, tokens=(400, 500))
 SHORT = SyntheticRun(prompts=24, concurrency=(3,), repeats=1, tokens=(3, 6))
 
 
-def one_less(*reasons: str) -> Corruptions:
-    """The chunks contain one token less than the usage in answers with these finish reasons."""
+def drop_one_token(*reasons: str) -> Corruptions:
+    """Make the chunks contain one token less than the usage in answers with these finish reasons."""
     return replace_columns(output_tokens_client=lambda _, row: row["output_tokens"] - (row["finish_reason"] in reasons))
 
 
 @pytest.mark.parametrize(("world", "severity"), [(LONG, INFO), (WORLD, WARNING), (SHORT, WARNING)])
-def test_end_tokens_counted_by_one_side_are_judged_by_their_sum(world: SyntheticRun, severity: Severity) -> None:
-    assert check_names(findings_of(one_less("stop"), world=world)) == [("TokenCountMismatch", severity)]
+def test_severity_of_uncounted_end_tokens_depends_on_their_share(world: SyntheticRun, severity: Severity) -> None:
+    assert check_names(findings_of(drop_one_token("stop"), world=world)) == [("TokenCountMismatch", severity)]
 
 
-def test_an_answer_cut_at_its_length_has_no_end_token() -> None:
+def test_missing_token_in_an_answer_cut_at_its_length_is_invalid() -> None:
     cut = replace_columns(finish_reason="length").records
-    corruptions = Corruptions(records=lambda point, frame: one_less("length").records(point, cut(point, frame)))
+    corruptions = Corruptions(records=lambda point, frame: drop_one_token("length").records(point, cut(point, frame)))
     assert ("TokenCountMismatch", INVALID) in check_names(findings_of(corruptions))
 
 
 @pytest.mark.parametrize(("share", "severity"), [(1.0, WARNING), (1.4, INVALID)])
-def test_a_counter_without_end_tokens_is_a_warning_if_they_are_many(share: float, severity: Severity) -> None:
-    def without_ends(_: Point, told: CounterDeltas) -> CounterDeltas:
-        return told.model_copy(update={"output_tokens": (told.output_tokens or 0) - int(share * 24)})
+def test_severity_of_end_tokens_missing_in_a_counter_depends_on_their_share(share: float, severity: Severity) -> None:
+    def without_ends(_: Point, counted: CounterDeltas) -> CounterDeltas:
+        return counted.model_copy(update={"output_tokens": (counted.output_tokens or 0) - int(share * 24)})
 
     stopped = replace_columns(finish_reason="stop").records
     assert check_names(findings_of(Corruptions(records=stopped, counters=without_ends), world=SHORT)) == [
@@ -119,19 +119,19 @@ def test_a_counter_without_end_tokens_is_a_warning_if_they_are_many(share: float
     ]
 
 
-def test_a_counter_that_lacks_tokens_is_found() -> None:
+def test_counter_that_lacks_tokens_is_found() -> None:
     assert check_names(findings_of(replace_counters(output_tokens=900))) == [("TokenCountMismatch", INVALID)]
 
 
-def test_a_missing_client_count_is_not_reported() -> None:
+def test_missing_client_count_is_not_reported() -> None:
     assert findings_of(replace_columns(output_tokens_client=None, chunk_tokens=None)) == []
 
 
-def test_prompts_from_a_cache_are_found_in_records_and_in_counters() -> None:
+def test_prompt_cache_hits_are_found_in_records_and_in_counters() -> None:
     assert check_names(findings_of(replace_columns(cached_tokens=90))) == [("PromptCacheHit", INVALID)]
     hidden = replace_columns(cached_tokens=None)
     corruptions = Corruptions(
-        records=hidden.records, counters=lambda _, told: told.model_copy(update={"cached_tokens": 2000})
+        records=hidden.records, counters=lambda _, counted: counted.model_copy(update={"cached_tokens": 2000})
     )
     assert check_names(findings_of(corruptions)) == [("PromptCacheHit", INVALID)]
 
@@ -142,12 +142,12 @@ def test_cached_start_tokens_and_history_are_not_reported() -> None:
     assert findings_of(reused, world=TALKS) == []
     hidden = Corruptions(
         records=replace_columns(cached_tokens=None).records,
-        counters=lambda _, told: told.model_copy(update={"cached_tokens": 2000}),
+        counters=lambda _, counted: counted.model_copy(update={"cached_tokens": 2000}),
     )
-    assert findings_of(hidden, world=TALKS) == [], "counters cannot tell first turns from later ones"
+    assert findings_of(hidden, world=TALKS) == [], "counters do not distinguish first turns from later ones"
 
 
-def test_failed_requests_are_found_and_named_by_class() -> None:
+def test_failed_requests_are_counted_by_error_class() -> None:
     corruptions = replace_columns(error_class=lambda index, _: "http_5xx" if index % 8 == 7 else None)
     assert check_names(findings_of(corruptions)) == [("RequestsFailed", INVALID)]
     assert "3 of 24 requests failed (3 http_5xx)" in findings_of(corruptions)[0].message
@@ -168,7 +168,7 @@ def test_turns_skipped_after_an_error_count_once_with_it() -> None:
     assert findings[0].message == "5 of 43 requests failed (5 timeout), and 5 later turns were not sent"
 
 
-def test_an_engine_that_restarted_is_found_and_its_counters_are_not_used() -> None:
+def test_engine_restart_is_found_and_its_counters_are_not_used() -> None:
     assert check_names(findings_of(replace_counters(restarted=True, output_tokens=5))) == [("EngineRestarted", INVALID)]
 
 
@@ -176,7 +176,7 @@ def test_foreign_traffic_is_found() -> None:
     assert check_names(findings_of(replace_counters(output_tokens=5000))) == [("ForeignTraffic", INVALID)]
 
 
-def test_tokens_of_our_own_failed_requests_are_not_foreign() -> None:
+def test_tokens_of_failed_requests_are_not_foreign_traffic() -> None:
     broken = replace_columns(
         error_class=lambda index, _: "reset" if index == 10 else None,
         output_tokens=lambda index, row: None if index == 10 else row["output_tokens"],
@@ -184,9 +184,11 @@ def test_tokens_of_our_own_failed_requests_are_not_foreign() -> None:
     assert check_names(findings_of(broken)) == [("RequestsFailed", INVALID)]
 
 
-def test_an_engine_without_counters_is_not_reported() -> None:
+def test_engine_without_counters_is_not_reported() -> None:
     assert findings_of(Corruptions(counters=without_counters)) == []
-    assert findings_of(Corruptions(counters=lambda _, told: CounterDeltas(drafted_tokens=told.drafted_tokens))) == []
+    assert (
+        findings_of(Corruptions(counters=lambda _, counted: CounterDeltas(drafted_tokens=counted.drafted_tokens))) == []
+    )
     assert findings_of(Corruptions(watch=lambda *_: ClientHealth())) == []
 
 
@@ -203,5 +205,5 @@ EDITS: list[Callable[[], Corruptions]] = [
 
 
 @pytest.mark.parametrize("edit", EDITS)
-def test_missing_data_raises_no_finding(edit: Callable[[], Corruptions]) -> None:
+def test_missing_data_gives_no_finding(edit: Callable[[], Corruptions]) -> None:
     assert findings_of(edit()) == []

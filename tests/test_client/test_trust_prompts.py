@@ -36,20 +36,20 @@ def world(dataset: dict[str, Any], **given: Any) -> SyntheticRun:
     return SyntheticRun(prompts=20, edits={"spec.workloads[0].dataset": dataset}, **given)
 
 
-def covered(asked: int, missing: int, lost: str | None = None) -> PromptCoverage:
-    """Coverage in which no row is left of the category `lost`."""
+def covered(requested: int, missing: int, lost: str | None = None) -> PromptCoverage:
+    """Return prompt coverage in which the category `lost` has no rows left."""
     gone = [CategoryCoverage(category=lost, requested=1, used=0, turns=0, unusable={REASON: 1})] if lost else []
-    used = asked - missing
+    used = requested - missing
     return PromptCoverage(
         source="speed-bench",
         config="qualitative",
         licence="theirs",
-        rows=asked,
-        requested=asked,
+        rows=requested,
+        requested=requested,
         used=used,
         turns=used,
         unusable={REASON: missing} if missing else {},
-        by_category=[CategoryCoverage(category="code", requested=asked, used=used, turns=used), *gone],
+        by_category=[CategoryCoverage(category="code", requested=requested, used=used, turns=used), *gone],
     )
 
 
@@ -68,7 +68,7 @@ def test_random_words_make_a_run_untrustworthy() -> None:
     assert "Not trustworthy: RandomPrompts (see findings)." in summary.headline
 
 
-def test_a_mix_with_random_words_is_reported_with_their_share() -> None:
+def test_mix_with_random_words_is_reported_with_their_share() -> None:
     members = [
         {"name": "code", "weight": 3, "source": "gsm8k"},
         {"name": "noise", "weight": 1, **RANDOM},
@@ -102,7 +102,7 @@ def ordered(whole: WordOrderTest | None, **by_category: WordOrderTest | None) ->
         (ordered(None), None),
     ],
 )
-def test_random_words_in_a_users_file_are_a_warning(coverage: PromptCoverage, whose: str | None) -> None:
+def test_random_word_order_in_a_users_file_is_a_warning(coverage: PromptCoverage, whose: str | None) -> None:
     found = run_of_world(SyntheticRun(prompts=20), Corruptions(coverage={"chat": coverage})).findings
 
     assert [(each.check, each.severity) for each in found] == ([("RandomPrompts", WARNING)] if whose else [])
@@ -110,7 +110,7 @@ def test_random_words_in_a_users_file_are_a_warning(coverage: PromptCoverage, wh
 
 
 @pytest.mark.parametrize("mixed", [False, True])
-def test_random_words_in_a_file_are_found_end_to_end(mixed: bool, tmp_path: Path) -> None:
+def test_random_word_order_in_a_file_is_detected_end_to_end(mixed: bool, tmp_path: Path) -> None:
     draw, file = Random(1), tmp_path / "prompts.jsonl"
     texts = [
         " ".join(draw.choices([f"word{'abcdefgh'[n % 8]}{chr(97 + n // 8)}" for n in range(200)], k=300))
@@ -119,11 +119,11 @@ def test_random_words_in_a_file_are_found_end_to_end(mixed: bool, tmp_path: Path
     file.write_text("".join(json.dumps({"id": f"{n}", "prompt": text}) + "\n" for n, text in enumerate(texts)))
     member = {"source": "jsonl", "uri": str(file)}
     dataset = {"source": "mix", "members": [{"name": "all", "weight": 1, **member}]} if mixed else member
-    wanted = world(dataset)
-    coverage = load_prompts(wanted.plan.workloads[0].dataset, tmp_path).coverage
+    synthetic_run = world(dataset)
+    coverage = load_prompts(synthetic_run.plan.workloads[0].dataset, tmp_path).coverage
     assert coverage is not None
 
-    assert [each.check for each in run_of_world(wanted, Corruptions(coverage={"chat": coverage})).findings] == [
+    assert [each.check for each in run_of_world(synthetic_run, Corruptions(coverage={"chat": coverage})).findings] == [
         "RandomPrompts"
     ]
 
@@ -135,12 +135,12 @@ def test_random_words_in_a_file_are_found_end_to_end(mixed: bool, tmp_path: Path
 def test_published_datasets_are_not_in_random_order(source: str, name: str, tmp_path: Path) -> None:
     file = Path(__file__).resolve().parents[3] / "shared" / "data" / name
     if not file.exists():
-        pytest.skip(f"{name} is not here")
-    wanted = world({"source": source, "uri": str(file)})
-    coverage = load_prompts(wanted.plan.workloads[0].dataset, tmp_path).coverage
+        pytest.skip(f"{name} is not available")
+    synthetic_run = world({"source": source, "uri": str(file)})
+    coverage = load_prompts(synthetic_run.plan.workloads[0].dataset, tmp_path).coverage
     assert coverage is not None
-    assert coverage.order is not None, "they are long enough to be judged"
-    assert run_of_world(wanted, Corruptions(coverage={"chat": coverage})).findings == []
+    assert coverage.order is not None, "the dataset is long enough for the word-order test"
+    assert run_of_world(synthetic_run, Corruptions(coverage={"chat": coverage})).findings == []
 
 
 # -- short answers, other prompts, one stream --------------------------------------------------------------------------
@@ -164,7 +164,7 @@ def test_short_answers_are_info_with_the_share_of_ttft() -> None:
         ({"rate": (5.0,)}, False),
     ],
 )
-def test_a_run_with_a_single_stream_is_info(given: dict[str, Any], noted: bool) -> None:
+def test_run_with_a_single_stream_is_info(given: dict[str, Any], noted: bool) -> None:
     found = run_of_world(SyntheticRun(prompts=40, **given), one_stream=True).findings
 
     assert [each.severity for each in found if each.check == "SingleStreamOnly"] == [INFO] * noted
@@ -184,9 +184,9 @@ def test_different_prompt_tokens_invalidate_the_comparison(every: int, found: li
     assert all("median difference +7" in each.message for each in seen)
 
 
-def test_a_category_of_few_prompts_is_info_and_has_no_intervals() -> None:
-    wanted = SyntheticRun(prompts=24, categories=("code", "code", "code", "code", "code", "chat", "code"))
-    summary = run_of_world(wanted)
+def test_category_of_few_prompts_is_info_and_has_no_intervals() -> None:
+    synthetic_run = SyntheticRun(prompts=24, categories=("code", "code", "code", "code", "code", "chat", "code"))
+    summary = run_of_world(synthetic_run)
 
     (finding,) = summary.findings
     assert (finding.check, finding.severity, finding.value) == ("TooFewPrompts", INFO, 3)
@@ -200,7 +200,7 @@ def test_a_category_of_few_prompts_is_info_and_has_no_intervals() -> None:
     assert arm.claims.by_category["chat"] == "no interval"
 
 
-# -- rows that are missing ---------------------------------------------------------------------------------------------
+# -- missing rows ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -221,7 +221,7 @@ def test_missing_rows_are_info_and_many_are_a_warning(
     assert summary.coverage == {"chat": coverage}
 
 
-def test_the_message_contains_count_reason_and_lost_categories() -> None:
+def test_missing_rows_message_contains_count_reason_and_lost_categories() -> None:
     corruptions = Corruptions(coverage={"chat": covered(100, 1, lost="rag")})
     (finding,) = run_of_world(SyntheticRun(prompts=20), corruptions).findings
 
@@ -232,11 +232,11 @@ def test_the_message_contains_count_reason_and_lost_categories() -> None:
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_report_and_table_describe_the_prompts_and_what_is_missing() -> None:
-    wanted = SyntheticRun(prompts=20)
-    summary = run_of_world(wanted, Corruptions(coverage={"chat": covered(100, 7, lost="rag")}))
+def test_report_and_table_describe_the_prompts_and_missing_rows() -> None:
+    synthetic_run = SyntheticRun(prompts=20)
+    summary = run_of_world(synthetic_run, Corruptions(coverage={"chat": covered(100, 7, lost="rag")}))
 
-    page, text = render_html(wanted.plan, summary), markdown(wanted.plan, summary)
+    page, text = render_html(synthetic_run.plan, summary), markdown(synthetic_run.plan, summary)
 
     assert (
         f'<td>chat</td><td>all</td><td class="n">100</td><td class="n">93</td><td class="n">93</td><td>7 x {REASON}'
@@ -248,7 +248,7 @@ def test_report_and_table_describe_the_prompts_and_what_is_missing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("dataset", "says"),
+    ("dataset", "expected"),
     [
         ({"source": "jsonl", "uri": "p.jsonl"}, "p.jsonl (jsonl)"),
         (
@@ -271,11 +271,11 @@ def test_report_and_table_describe_the_prompts_and_what_is_missing() -> None:
         ),
     ],
 )
-def test_the_requested_dataset_is_described_in_one_line(dataset: dict[str, Any], says: str) -> None:
-    assert dataset_text(world(dataset).plan.workloads[0].dataset) == says
+def test_requested_dataset_is_described_in_one_line(dataset: dict[str, Any], expected: str) -> None:
+    assert dataset_text(world(dataset).plan.workloads[0].dataset) == expected
 
 
-# -- answers of another length -----------------------------------------------------------------------------------------
+# -- unexpected answer lengths -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -318,11 +318,11 @@ def test_sampling_that_differs_from_the_log_is_info(recorded: dict[str, Any], me
     assert {(each.check, each.severity) for each in seen} <= {("SamplingDiffersFromLog", INFO)}
 
 
-# -- all the way -------------------------------------------------------------------------------------------------------
+# -- end to end --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.process
-async def test_what_was_left_out_goes_the_whole_way_from_the_file_to_the_answer(tmp_path: Path) -> None:
+async def test_unusable_rows_are_reported_end_to_end(tmp_path: Path) -> None:
     lines = [{"messages": [{"role": "user", "content": f"Why {n}?"}]} for n in range(8)]
     tools = [{"messages": [{"role": "user", "content": "Look it up"}], "tools": [{"type": "function"}]}]
     file = tmp_path / "log.jsonl"

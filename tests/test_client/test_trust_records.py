@@ -17,14 +17,14 @@ Edit = Callable[[pd.DataFrame], pd.DataFrame]
 MS = 1_000_000
 
 
-def twice(frame: pd.DataFrame) -> pd.DataFrame:
+def duplicate_one(frame: pd.DataFrame) -> pd.DataFrame:
     """Duplicate one answer of the steady state."""
     steady = frame[frame["phase"] == RecordPhase.STEADY.value]
     return pd.concat([frame, steady.iloc[[5]]], ignore_index=True)
 
 
 def impossible_record_messages(edit: Edit) -> list[str]:
-    """The messages of ImpossibleRecords after the edit."""
+    """Return the messages of ImpossibleRecords after the edit."""
 
     def records(_: Point, frame: pd.DataFrame) -> pd.DataFrame:
         return edit(frame)
@@ -34,8 +34,8 @@ def impossible_record_messages(edit: Edit) -> list[str]:
     return [each.message for each in findings if each.check == "ImpossibleRecords"]
 
 
-def test_one_duplicate_record_is_enough() -> None:
-    (message,) = impossible_record_messages(twice)
+def test_one_duplicate_record_is_found() -> None:
+    (message,) = impossible_record_messages(duplicate_one)
     assert "1 of 25 records are duplicates" in message
 
 
@@ -61,7 +61,7 @@ def test_impossible_times_and_counts_are_named(edit: Edit, words: str) -> None:
     assert words in message
 
 
-def test_a_small_difference_between_two_clocks_is_not_reported() -> None:
+def test_small_difference_between_two_clocks_is_not_reported() -> None:
     assert impossible_record_messages(lambda rows: rows.assign(sent_ns=rows["first_byte_ns"] + MS // 2)) == []
 
 

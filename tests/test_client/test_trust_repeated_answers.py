@@ -20,12 +20,12 @@ GREEDY = SyntheticRun(prompts=24, categories=ONE)
 SAMPLED = SyntheticRun(prompts=24, categories=ONE, temperature=0.8)
 
 
-def of_check(name: str, world: SyntheticRun, corruptions: Corruptions) -> list[Finding]:
+def findings_of_check(name: str, world: SyntheticRun, corruptions: Corruptions) -> list[Finding]:
     return [finding for finding in run_of_world(world, corruptions).findings if finding.check == name]
 
 
 def texts(make: Callable[[Point, Any], str]) -> Corruptions:
-    """Every answer's hash is the result of `make`."""
+    """Set every answer's hash to the result of `make`."""
 
     def edit(point: Point, frame: pd.DataFrame) -> pd.DataFrame:
         return frame.assign(output_sha256=[sha(make(point, row)) for _, row in frame.iterrows()])
@@ -33,32 +33,32 @@ def texts(make: Callable[[Point, Any], str]) -> Corruptions:
     return Corruptions(records=edit)
 
 
-def own(point: Point, row: Any) -> str:
+def own_text(point: Point, row: Any) -> str:
     return f"{point.arm}-{point.repeat}-{row['prompt_id']}"
 
 
-def common(_: Point, row: Any) -> str:
+def common_text(_: Point, row: Any) -> str:
     return str(row["prompt_id"])
 
 
 def test_answers_that_differ_between_repeats_at_temperature_0_are_found() -> None:
-    seen = of_check("TemperatureNotApplied", GREEDY, texts(own))
+    seen = findings_of_check("TemperatureNotApplied", GREEDY, texts(own_text))
     assert {finding.arm for finding in seen} == {"none", "ngram"}
     assert all((finding.severity, finding.value) == (WARNING, 1.0) for finding in seen)
     assert "they were sampled" in seen[0].message
 
 
 def test_sampled_answers_that_are_equal_between_repeats_are_found() -> None:
-    seen = of_check("TemperatureNotApplied", SAMPLED, texts(common))
+    seen = findings_of_check("TemperatureNotApplied", SAMPLED, texts(common_text))
     assert [finding.value for finding in seen] == [1.0, 1.0]
     assert "temperature 0.8 with another seed" in seen[0].message
 
 
-@pytest.mark.parametrize(("world", "make"), [(GREEDY, common), (SAMPLED, own)], ids=["greedy", "sampled"])
+@pytest.mark.parametrize(("world", "make"), [(GREEDY, common_text), (SAMPLED, own_text)], ids=["greedy", "sampled"])
 def test_answers_with_the_requested_temperature_are_not_reported(
     world: SyntheticRun, make: Callable[[Point, Any], str]
 ) -> None:
-    assert of_check("TemperatureNotApplied", world, texts(make)) == []
+    assert findings_of_check("TemperatureNotApplied", world, texts(make)) == []
 
 
 @pytest.mark.parametrize(
@@ -72,18 +72,20 @@ def test_answers_with_the_requested_temperature_are_not_reported(
     ids=["short answers", "long answers", "few prompts", "one repeat"],
 )
 def test_too_few_repeats_or_prompts_are_not_checked(world: SyntheticRun) -> None:
-    assert of_check("TemperatureNotApplied", world, texts(own)) == []
+    assert findings_of_check("TemperatureNotApplied", world, texts(own_text)) == []
 
 
-def test_a_low_temperature_may_repeat_answers() -> None:
+def test_low_temperature_may_repeat_answers() -> None:
     assert (
-        of_check("TemperatureNotApplied", SyntheticRun(prompts=24, categories=ONE, temperature=0.2), texts(common))
+        findings_of_check(
+            "TemperatureNotApplied", SyntheticRun(prompts=24, categories=ONE, temperature=0.2), texts(common_text)
+        )
         == []
     )
 
 
 def pairwise(share: float) -> Callable[[int, Any], str]:
-    """This share of the 24 prompts has another prompt's answer."""
+    """Return an edit that gives this share of the 24 prompts another prompt's answer."""
     return lambda _, row: sha(f"{max(int(str(row['prompt_id'])[1:]), int(share * 24))}")
 
 
@@ -100,14 +102,14 @@ def test_duplicate_prompts_are_a_warning() -> None:
         {"output_sha256": pairwise(0.4), "input_tokens": lambda index, _: 100 + index},
         {"output_sha256": None},
     ],
-    ids=["a few", "labels", "other lengths of prompts", "texts untold"],
+    ids=["a few", "labels", "different prompt lengths", "no texts"],
 )
 def test_few_equal_answers_labels_and_other_lengths_are_not_duplicates(changes: dict[str, Any]) -> None:
     assert "DuplicatePrompts" not in {finding.check for finding in findings_of(replace_columns(**changes))}
 
 
-def remembered(arm: str, share: float) -> Corruptions:
-    """At concurrency 2 and more, this arm needs fewer steps for the same answers."""
+def remember_answers(arm: str, share: float) -> Corruptions:
+    """Make this arm need fewer steps for the same answers at concurrency 2 and above."""
 
     def edit(point: Point, frame: pd.DataFrame) -> pd.DataFrame:
         if point.arm != arm or point.level.concurrency == 1:
@@ -120,8 +122,8 @@ def remembered(arm: str, share: float) -> Corruptions:
 LOADS = SyntheticRun(prompts=24, categories=ONE, concurrency=(1, 2))
 
 
-def test_an_acceptance_length_that_rises_within_a_launch_is_reported_once() -> None:
-    (seen,) = of_check("DrafterCarryover", LOADS, remembered("ngram", 0.5))
+def test_acceptance_length_that_rises_within_a_launch_is_reported_once() -> None:
+    (seen,) = findings_of_check("DrafterCarryover", LOADS, remember_answers("ngram", 0.5))
     assert (seen.severity, seen.arm, seen.workload, seen.threshold) == (WARNING, "ngram", "chat", 0.15)
     assert seen.value is not None
     assert 0.9 < seen.value < 1.2
@@ -131,11 +133,11 @@ def test_an_acceptance_length_that_rises_within_a_launch_is_reported_once() -> N
 @pytest.mark.parametrize(
     ("world", "corruptions"),
     [
-        (LOADS, remembered("ngram", 0.1)),
-        (SyntheticRun(prompts=24, categories=ONE, concurrency=(1, 2), temperature=0.8), remembered("ngram", 0.5)),
-        (SyntheticRun(prompts=24, categories=ONE, concurrency=(2,)), remembered("ngram", 0.5)),
+        (LOADS, remember_answers("ngram", 0.1)),
+        (SyntheticRun(prompts=24, categories=ONE, concurrency=(1, 2), temperature=0.8), remember_answers("ngram", 0.5)),
+        (SyntheticRun(prompts=24, categories=ONE, concurrency=(2,)), remember_answers("ngram", 0.5)),
     ],
     ids=["a little", "sampled", "one load a launch"],
 )
-def test_without_a_rise_within_a_launch_there_is_no_carryover(world: SyntheticRun, corruptions: Corruptions) -> None:
-    assert of_check("DrafterCarryover", world, corruptions) == []
+def test_no_rise_within_a_launch_gives_no_carryover(world: SyntheticRun, corruptions: Corruptions) -> None:
+    assert findings_of_check("DrafterCarryover", world, corruptions) == []

@@ -21,7 +21,7 @@ from specbench_testing.synthetic_records import ONE, Corruptions, SyntheticRun, 
 pytestmark = pytest.mark.usefixtures("few_resamples")
 
 INVALID, WARNING, INFO = Severity.INVALID, Severity.WARNING, Severity.INFO
-ALONE = {"spec.baseline": "Skip"}
+NO_BASELINE = {"spec.baseline": "Skip"}
 DRAFTING_COLUMNS = ("steps", "draft_steps", "drafted_tokens", "accepted_tokens", "step_accepted", "acceptance_source")
 ALL: tuple[Check[Any], ...] = (*POINT_CHECKS, *CELL_CHECKS, *RUN_CHECKS)
 
@@ -48,7 +48,7 @@ def test_few_prompts_are_info_and_very_few_a_warning(prompts: int, expected: lis
 @pytest.mark.parametrize(
     ("repeats", "expected"), [(1, [("TooFewRepeats", WARNING)]), (2, [("TooFewRepeats", WARNING)]), (3, [])]
 )
-def test_a_comparison_with_too_few_repeats_is_a_warning(repeats: int, expected: list[tuple[str, Severity]]) -> None:
+def test_comparison_with_too_few_repeats_is_a_warning(repeats: int, expected: list[tuple[str, Severity]]) -> None:
     assert found(SyntheticRun(prompts=20, categories=ONE, repeats=repeats)) == expected
 
 
@@ -65,7 +65,7 @@ def test_too_few_repeats_are_info_without_a_comparison(alone: dict[str, Any], al
     [
         ({}, []),
         ({"spec.drafters": []}, []),
-        (ALONE, [("AcceptanceWithoutBaseline", INFO)]),
+        (NO_BASELINE, [("AcceptanceWithoutBaseline", INFO)]),
     ],
 )
 def test_acceptance_without_a_baseline_is_info(edits: dict[str, Any], expected: list[tuple[str, Severity]]) -> None:
@@ -76,11 +76,11 @@ def test_acceptance_without_a_baseline_is_info(edits: dict[str, Any], expected: 
     assert all(each.value == pytest.approx(max(longest), rel=0.1) for each in summary.findings)
 
 
-def test_without_acceptance_there_is_no_finding_about_it() -> None:
+def test_missing_acceptance_gives_no_finding_about_it() -> None:
     def without_acceptance(_: Point, frame: pd.DataFrame) -> pd.DataFrame:
         return frame.drop(columns=list(DRAFTING_COLUMNS)).assign(**dict.fromkeys(DRAFTING_COLUMNS))
 
-    seen = found(small(**ALONE), Corruptions(records=without_acceptance, counters=lambda *_: None))
+    seen = found(small(**NO_BASELINE), Corruptions(records=without_acceptance, counters=lambda *_: None))
     assert "AcceptanceWithoutBaseline" not in dict(seen)
 
 
@@ -93,7 +93,7 @@ def test_without_acceptance_there_is_no_finding_about_it() -> None:
         (None, "", []),
     ],
 )
-def test_a_reduced_kv_cache_is_info_with_its_effect_on_the_loads(
+def test_reduced_kv_cache_is_info_with_its_effect_on_the_loads(
     left: int | None, effect: str, expected: list[tuple[str, Severity]]
 ) -> None:
     seen = (observed_launch("none", 0, kv_cache_tokens=1_000_000), observed_launch("ngram", 1, kv_cache_tokens=left))
@@ -103,11 +103,11 @@ def test_a_reduced_kv_cache_is_info_with_its_effect_on_the_loads(
     assert all(each.arm == "ngram" and effect in each.message for each in summary.findings)
 
 
-def test_arms_measured_one_after_the_other_are_info() -> None:
+def test_arms_measured_sequentially_are_info() -> None:
     load = {"concurrency": [1], "repeats": 3, "order": "Sequential"}
     assert found(small(**{"spec.load": load})) == [("NotInterleaved", INFO)]
     alone = small(**{"spec.load": load, "spec.baseline": "Skip"})
-    assert found(alone) == [("AcceptanceWithoutBaseline", INFO)], "one arm has nothing to be interleaved with"
+    assert found(alone) == [("AcceptanceWithoutBaseline", INFO)], "a single arm cannot be interleaved"
 
 
 def test_one_repeat_cannot_be_interleaved() -> None:
@@ -127,14 +127,14 @@ def test_arguments_of_one_arm_are_info() -> None:
     assert "--seed=7" in seen[0].message
 
 
-def test_a_simulation_is_info_and_stays_trustworthy() -> None:
+def test_simulated_run_is_info_and_stays_trustworthy() -> None:
     summary = run_of_world(small(), Corruptions(simulated=True))
     assert [finding.check for finding in summary.findings] == ["Simulated"]
     assert summary.simulated
     assert summary.trustworthy
 
 
-def test_a_research_runtime_is_info_and_stays_trustworthy() -> None:
+def test_research_runtime_is_info_and_stays_trustworthy() -> None:
     seen = findings(small(**{"spec.engine": {"kind": "transformers"}}))
     assert [(each.check, each.severity) for each in seen] == [("ResearchRuntime", INFO)]
 
@@ -143,7 +143,7 @@ def test_a_research_runtime_is_info_and_stays_trustworthy() -> None:
     ("version", "expected"),
     [("transformers-5.19.0 (research runtime)", [("ResearchRuntime", INFO)]), ("0.33.0", []), (None, [])],
 )
-def test_an_endpoint_that_reports_a_research_runtime_is_info(
+def test_endpoint_that_reports_a_research_runtime_is_info(
     version: str | None, expected: list[tuple[str, Severity]]
 ) -> None:
     summary = run_of_world(small(), Corruptions(launches=(observed_launch("none", 0, engine_version=version),)))
@@ -168,7 +168,7 @@ def test_missing_points_are_a_warning_and_named() -> None:
 
 @pytest.mark.draws
 @pytest.mark.parametrize("seed", range(50))
-def test_a_valid_run_raises_no_alarm(seed: int) -> None:
+def test_valid_run_has_no_findings(seed: int) -> None:
     load, noise = (1, 2, 4)[seed % 3], (0.002, 0.01)[seed % 2]
     categories = (("code", "chat"), (None,))[seed % 2]
     world = SyntheticRun(20 + 3 * load, 1 + seed // 2 % 2, categories, seed=seed, concurrency=(load,), run_noise=noise)
@@ -180,19 +180,19 @@ def test_a_valid_run_raises_no_alarm(seed: int) -> None:
 
 @pytest.mark.draws
 @pytest.mark.parametrize("seed", range(4))
-def test_a_valid_open_loop_raises_no_alarm(seed: int) -> None:
+def test_valid_open_loop_has_only_expected_findings(seed: int) -> None:
     world = SyntheticRun(200, 1 + seed % 2, seed=seed, tokens=(10, 30), rate=(2, 8), repeats=1)
     summary = run_of_world(world)
     notes = {finding.check for finding in summary.findings if finding.severity is Severity.INFO}
     assert [finding.check for finding in summary.findings if finding.check not in notes] == ["TooFewRepeats"]
-    assert notes == {"ShortAnswers"}, "answers of 10 to 30 tokens are what it speaks of"
+    assert notes == {"ShortAnswers"}, "answers of 10 to 30 tokens are short"
     assert [cell.level.label for cell in summary.cells] == ["2/s", "2/s", "8/s", "8/s"]
 
 
-def test_every_file_in_checks_is_in_the_registry() -> None:
+def test_every_check_module_is_in_the_registry() -> None:
     files = [module.name for module in pkgutil.iter_modules(checks.__path__)]
-    told = {importlib.import_module(f"{checks.__name__}.{name}").CHECK.name for name in files}
-    assert told == {check.name for check in ALL}
+    registered = {importlib.import_module(f"{checks.__name__}.{name}").CHECK.name for name in files}
+    assert registered == {check.name for check in ALL}
     assert len(files) == len(ALL)
 
 

@@ -1,4 +1,4 @@
-"""Time after the last token is in no latency figure: streams' next requests and throughput reveal it."""
+"""Time after the last token is in no latency figure; the streams' next requests and the throughput reveal it."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ WORLD = SyntheticRun(prompts=24, categories=ONE, concurrency=(2,))
 TIMES = ("intended_ns", "sent_ns", "first_byte_ns", "first_token_ns", "last_token_ns")
 
 
-def held_back(**ms: float) -> Corruptions:
-    """By arm, the delay of each answer's end in ms, so that the stream's next request is sent later."""
+def delay_stream_ends(**ms: float) -> Corruptions:
+    """Delay each answer's end by the arm's ms, so that the stream's next request is sent later."""
 
     def edit(point: Point, frame: pd.DataFrame) -> pd.DataFrame:
         each = int(ms.get(point.arm, 0.0) * NS_PER_MS)
@@ -44,7 +44,7 @@ def held_back(**ms: float) -> Corruptions:
 
 
 def test_delayed_stream_ends_of_one_arm_are_found_and_contradict_the_speedup() -> None:
-    summary = run_of_world(WORLD, held_back(ngram=600))
+    summary = run_of_world(WORLD, delay_stream_ends(ngram=600))
     found = [(finding.check, finding.severity, finding.arm) for finding in summary.findings]
     assert found == [("LateStreamEnd", INVALID, "ngram"), ("ThroughputContradictsSpeedup", WARNING, "ngram")]
     assert "not comparable" in summary.headline
@@ -52,26 +52,27 @@ def test_delayed_stream_ends_of_one_arm_are_found_and_contradict_the_speedup() -
 
 def test_delayed_stream_ends_of_the_baseline_invalidate_the_comparison() -> None:
     found = [
-        (finding.check, finding.severity, finding.arm) for finding in run_of_world(WORLD, held_back(none=600)).findings
+        (finding.check, finding.severity, finding.arm)
+        for finding in run_of_world(WORLD, delay_stream_ends(none=600)).findings
     ]
     assert found == [("LateStreamEnd", INVALID, "ngram"), ("LateStreamEnd", WARNING, "none")]
 
 
-def test_stream_ends_delayed_equally_on_both_sides_are_a_warning() -> None:
-    found = check_names(run_of_world(WORLD, held_back(ngram=40, none=60)).findings)
+def test_stream_ends_delayed_on_both_sides_are_a_warning() -> None:
+    found = check_names(run_of_world(WORLD, delay_stream_ends(ngram=40, none=60)).findings)
     assert found == [("LateStreamEnd", WARNING)] * 2
 
 
-def test_a_short_delay_after_the_last_token_is_not_reported() -> None:
-    assert run_of_world(WORLD, held_back(ngram=5, none=1)).findings == []
+def test_short_delay_after_the_last_token_is_not_reported() -> None:
+    assert run_of_world(WORLD, delay_stream_ends(ngram=5, none=1)).findings == []
 
 
-def test_throughput_is_checked_only_in_closed_loops_and_for_claims() -> None:
+def test_throughput_is_not_checked_without_a_speedup_claim() -> None:
     alike = SyntheticRun(
         prompts=24, categories=ONE, concurrency=(2,), alpha={"ngram": 0.0}, alpha_spread=0.0, step_ms={"ngram": 10.0}
     )
     assert "ThroughputContradictsSpeedup" not in {
-        each.check for each in run_of_world(alike, held_back(ngram=600)).findings
+        each.check for each in run_of_world(alike, delay_stream_ends(ngram=600)).findings
     }
 
 
@@ -79,30 +80,30 @@ def test_throughput_is_checked_only_in_closed_loops_and_for_claims() -> None:
     ("streams", "held_ms", "found"), [(2, 75, True), (2, 30, False), (6, 100, False), (6, 200, True)]
 )
 def test_few_requests_per_stream_require_a_larger_contradiction(streams: int, held_ms: float, found: bool) -> None:
-    """1.1 times as fast, and a throughput of 0.98, 1.05, 0.95 and 0.83: from 11 requests a stream, and from 2."""
+    """A speed-up of 1.1 with throughput ratios of 0.98, 1.05, 0.95 and 0.83; streams have 11 requests, or 2."""
     tenth = SyntheticRun(
         prompts=24, categories=ONE, concurrency=(streams,), alpha={"ngram": 0.0}, alpha_spread=0.0,
         step_ms={"ngram": 9.0},
     )  # fmt: skip
-    checks = {each.check for each in run_of_world(tenth, held_back(ngram=held_ms)).findings}
+    checks = {each.check for each in run_of_world(tenth, delay_stream_ends(ngram=held_ms)).findings}
     assert ("ThroughputContradictsSpeedup" in checks) == found
 
 
-@pytest.mark.parametrize("told", [True, False])
-def test_an_end_of_sequence_token_without_its_own_chunk_is_one_step(told: bool) -> None:
+@pytest.mark.parametrize("counted", [True, False])
+def test_end_of_sequence_token_without_its_own_chunk_is_one_step(counted: bool) -> None:
     one = record(stream_index=3)
     assert one.last_token_ns is not None
-    step_ns, tokens = 10 * NS_PER_MS, one.chunk_tokens if told else None
+    step_ns, tokens = 10 * NS_PER_MS, one.chunk_tokens if counted else None
     rows = [
         record(stream_index=3, chunk_tokens=tokens),
         record(stream_index=3, chunk_tokens=tokens, intended_ns=one.last_token_ns + step_ns),
         record(stream_index=4, chunk_tokens=tokens, intended_ns=10**12),
     ]
     share = stream_end_delay_share(tidy([frame_of(rows)], "p"))
-    assert share == pytest.approx(step_ns / (one.last_token_ns + step_ns) if told else 0.0)
+    assert share == pytest.approx(step_ns / (one.last_token_ns + step_ns) if counted else 0.0)
 
 
-def test_without_a_next_request_there_is_no_stream_end_delay() -> None:
+def test_no_next_request_gives_no_stream_end_delay() -> None:
     assert stream_end_delay_share(tidy([frame_of([record(stream_index=1), record(stream_index=2)])], "p")) is None
 
 

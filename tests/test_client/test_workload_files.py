@@ -1,4 +1,4 @@
-"""Files of prompts as they lie about: packed, cut, in other encodings, with endless lines, as tables."""
+"""Prompt files: compressed, truncated, in other encodings, with long lines, and as tables."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from specbench_client.workload.prompts import Prompts, load_prompts
 LINE = b'{"id": "a", "prompt": "x"}\n'
 
 
-def of_csv(tmp_path: Path, text: str | bytes) -> Prompts:
+def load_csv(tmp_path: Path, text: str | bytes) -> Prompts:
     (tmp_path / "p.csv").write_bytes(text if isinstance(text, bytes) else text.encode())
     return load_prompts(Dataset(source=Source.CSV, uri="p.csv"), tmp_path)
 
 
-def refusal(tmp_path: Path, name: str, data: bytes, source: Source, most: int | None = None) -> str:
+def rejection_message(tmp_path: Path, name: str, data: bytes, source: Source, most: int | None = None) -> str:
     (tmp_path / name).write_bytes(data)
-    with pytest.raises(BadInput) as refused:
+    with pytest.raises(BadInput) as caught:
         read_rows(tmp_path / name, source, **({} if most is None else {"line_bytes_max": most}))
-    return str(refused.value).removeprefix(f"{tmp_path}/")
+    return str(caught.value).removeprefix(f"{tmp_path}/")
 
 
 def contents(prompts: Prompts) -> list[str]:
@@ -39,8 +39,8 @@ def contents(prompts: Prompts) -> list[str]:
 # -- lines -------------------------------------------------------------------------------------------------------------
 
 
-def test_a_line_beyond_the_bound_is_refused_without_being_read_to_its_end(tmp_path: Path) -> None:
-    """The rest of the file is a hole of 3 GB: reading it to its end would be noticed."""
+def test_line_above_the_limit_is_rejected_before_it_is_read(tmp_path: Path) -> None:
+    """The rest of the file is a 3 GB hole, which would be slow to read."""
     file = tmp_path / "p.jsonl"
     with file.open("wb") as hole:
         hole.write(LINE + b'{"id": "b", "prompt": "')
@@ -51,19 +51,19 @@ def test_a_line_beyond_the_bound_is_refused_without_being_read_to_its_end(tmp_pa
         read_rows(file, Source.JSONL, 1000)
 
 
-def test_a_packed_line_beyond_the_bound_is_refused_as_well(tmp_path: Path) -> None:
+def test_compressed_line_above_the_limit_is_rejected(tmp_path: Path) -> None:
     packed = gzip.compress(LINE + b"x" * 10_000_000, mtime=0)
-    assert "line 2: is longer than 1,000 bytes" in refusal(tmp_path, "p.jsonl.gz", packed, Source.JSONL, 1000)
+    assert "line 2: is longer than 1,000 bytes" in rejection_message(tmp_path, "p.jsonl.gz", packed, Source.JSONL, 1000)
 
 
-def test_a_line_of_just_the_bound_is_read(tmp_path: Path) -> None:
+def test_line_of_exactly_the_limit_is_read(tmp_path: Path) -> None:
     (tmp_path / "p.jsonl").write_bytes(LINE)
     assert len(read_rows(tmp_path / "p.jsonl", Source.JSONL, len(LINE))) == 1
-    assert "longer than" in refusal(tmp_path, "p.jsonl", LINE, Source.JSONL, len(LINE) - 1)
+    assert "longer than" in rejection_message(tmp_path, "p.jsonl", LINE, Source.JSONL, len(LINE) - 1)
 
 
 @pytest.mark.parametrize(
-    ("data", "said"),
+    ("data", "message"),
     [
         (gzip.compress(LINE * 1000, mtime=0)[:-20], "the gzip data cannot be decompressed"),
         (gzip.compress(LINE, mtime=0)[:10] + b"garbage garbage", "the gzip data cannot be decompressed"),
@@ -73,15 +73,15 @@ def test_a_line_of_just_the_bound_is_read(tmp_path: Path) -> None:
     ],
     ids=["cut", "damaged", "latin-1", "utf-16", "nan"],
 )
-def test_what_is_no_utf_8_or_cut_is_refused_with_its_place(data: bytes, said: str, tmp_path: Path) -> None:
+def test_damaged_or_non_utf_8_file_is_rejected_with_its_location(data: bytes, message: str, tmp_path: Path) -> None:
     (tmp_path / "p.jsonl").write_bytes(data)
-    with pytest.raises(BadInput) as refused:
+    with pytest.raises(BadInput) as caught:
         load_prompts(Dataset(source=Source.JSONL, uri="p.jsonl"), tmp_path)
-    assert said in str(refused.value)
+    assert message in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("data", "said"),
+    ("data", "message"),
     [
         (b'[{"id": "a"}, {"id": ', "s.json, row 2: not JSON"),
         (b'[{"id": "a"}', "s.json: the file ends inside the array, after 1 rows"),
@@ -97,12 +97,12 @@ def test_what_is_no_utf_8_or_cut_is_refused_with_its_place(data: bytes, said: st
         (b'[{"id": "\xff"}]', "s.json: not UTF-8"),
     ],
 )
-def test_a_broken_array_is_refused_with_its_row(data: bytes, said: str, tmp_path: Path) -> None:
-    assert refusal(tmp_path, "s.json", data, Source.SHAREGPT).startswith(said)
+def test_broken_array_is_rejected_with_its_row(data: bytes, message: str, tmp_path: Path) -> None:
+    assert rejection_message(tmp_path, "s.json", data, Source.SHAREGPT).startswith(message)
 
 
-def test_an_array_without_an_end_is_refused_before_it_fills_the_memory(tmp_path: Path) -> None:
-    """The rest of the file is a hole of 3 GB: reading it to its end would be noticed."""
+def test_unterminated_array_is_rejected_before_it_is_read(tmp_path: Path) -> None:
+    """The rest of the file is a 3 GB hole, which would be slow to read."""
     file = tmp_path / "s.json"
     with file.open("wb") as hole:
         hole.write(b'[{"id": "a"}, {"id": "')
@@ -111,9 +111,7 @@ def test_an_array_without_an_end_is_refused_before_it_fills_the_memory(tmp_path:
         read_rows(file, Source.SHAREGPT, 1000)
 
 
-def test_an_array_is_read_row_by_row_wherever_its_bytes_are_cut(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_array_is_read_in_chunks_of_any_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [{"id": str(number), "text": "é😀" * number, "deep": [{"n": [number]}]} for number in range(20)]
     (tmp_path / "s.json").write_text(" " + json.dumps(rows, indent=1, ensure_ascii=False) + "\n", "utf-8-sig")
     for size in (1, 2, 3, 7, 64):
@@ -121,15 +119,15 @@ def test_an_array_is_read_row_by_row_wherever_its_bytes_are_cut(
         assert [row.columns for row in read_rows(tmp_path / "s.json", Source.SHAREGPT)] == rows
 
 
-def test_parquet_without_rows_says_so(tmp_path: Path) -> None:
+def test_parquet_without_rows_is_rejected(tmp_path: Path) -> None:
     pq.write_table(pa.table({"id": pa.array([], pa.string())}), tmp_path / "p.parquet")
     with pytest.raises(BadInput, match=r"p\.parquet: contains no rows"):
         read_rows(tmp_path / "p.parquet", Source.PARQUET)
 
 
-def test_a_table_parted_by_semicolons_shows_its_columns(tmp_path: Path) -> None:
+def test_semicolon_separated_table_error_lists_its_columns(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="found none; the row's columns are: id;prompt"):
-        of_csv(tmp_path, "id;prompt\n1;hello\n")
+        load_csv(tmp_path, "id;prompt\n1;hello\n")
 
 
 # -- tables ------------------------------------------------------------------------------------------------------------
@@ -144,30 +142,30 @@ def test_a_table_parted_by_semicolons_shows_its_columns(tmp_path: Path) -> None:
         max_size=5,
     )
 )
-def test_a_cell_arrives_letter_by_letter(tmp_path_factory: pytest.TempPathFactory, texts: list[str]) -> None:
+def test_csv_cell_is_read_unchanged(tmp_path_factory: pytest.TempPathFactory, texts: list[str]) -> None:
     quoted = ['"' + text.replace('"', '""') + '"' for text in texts]
     rows = [f"q{number},{cell}" for number, cell in enumerate(quoted)]
 
-    found = of_csv(tmp_path_factory.mktemp("csv"), "\r\n".join(["id,prompt", *rows, ""]))
+    found = load_csv(tmp_path_factory.mktemp("csv"), "\r\n".join(["id,prompt", *rows, ""]))
 
     assert contents(found) == texts
 
 
-def test_a_table_with_a_byte_order_mark_and_windows_line_ends_is_read(tmp_path: Path) -> None:
-    found = of_csv(tmp_path, b'\xef\xbb\xbfid,category,prompt\r\n1,qa,"a, b"\r\n\r\n2,,2024-01-01\r\n')
+def test_csv_with_a_byte_order_mark_and_windows_line_ends_is_read(tmp_path: Path) -> None:
+    found = load_csv(tmp_path, b'\xef\xbb\xbfid,category,prompt\r\n1,qa,"a, b"\r\n\r\n2,,2024-01-01\r\n')
 
     assert [(prompt.id, prompt.category) for prompt in found.rows] == [("1", "qa"), ("2", None)]
     assert contents(found) == ["a, b", "2024-01-01"]
 
 
-def test_lists_in_a_table_are_json(tmp_path: Path) -> None:
-    found = of_csv(tmp_path, 'id,turns\n1,"[""a"", ""b""]"\n')
+def test_lists_in_a_csv_cell_are_json(tmp_path: Path) -> None:
+    found = load_csv(tmp_path, 'id,turns\n1,"[""a"", ""b""]"\n')
 
     assert [turn[0].content for turn in found.rows[0].turns] == ["a", "b"]
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("id,prompt\n1,NaN\n", "p.csv, line 2: prompt is 'NaN', which tables write for a missing value"),
         (
@@ -184,18 +182,18 @@ def test_lists_in_a_table_are_json(tmp_path: Path) -> None:
         ("", "p.csv: contains no rows"),
     ],
 )
-def test_a_broken_table_is_refused_with_its_line(text: str, said: str, tmp_path: Path) -> None:
-    with pytest.raises(BadInput) as refused:
-        of_csv(tmp_path, text)
-    assert said in str(refused.value).replace(f"{tmp_path}/", "")
+def test_broken_csv_is_rejected_with_its_line(text: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(BadInput) as caught:
+        load_csv(tmp_path, text)
+    assert message in str(caught.value).replace(f"{tmp_path}/", "")
 
 
-def test_a_prompt_longer_than_a_csv_readers_own_limit_is_read(tmp_path: Path) -> None:
+def test_prompt_longer_than_the_csv_modules_limit_is_read(tmp_path: Path) -> None:
     long = "x" * 200_000
-    assert contents(of_csv(tmp_path, f"id,prompt\n1,{long}\n")) == [long]
+    assert contents(load_csv(tmp_path, f"id,prompt\n1,{long}\n")) == [long]
 
 
-def test_json_lines_under_the_name_of_an_array_are_read(tmp_path: Path) -> None:
+def test_json_lines_in_a_json_file_are_read(tmp_path: Path) -> None:
     row = {"id": "a", "conversations": [{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Ho"}]}
     (tmp_path / "s.json").write_text(json.dumps(row) + "\n")
 
@@ -205,7 +203,7 @@ def test_json_lines_under_the_name_of_an_array_are_read(tmp_path: Path) -> None:
 # -- volumes -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_file_on_a_volume_is_read_where_a_pod_has_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pvc_file_is_read_from_its_mount_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("specbench_api.spec.dataset.PVC_FOLDER", str(tmp_path))
     monkeypatch.setattr("specbench_client.workload.locations.PVC_FOLDER", str(tmp_path))
     (tmp_path / "data" / "a").mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""One word of a command line: a file, SOURCE:FILE, or the name of what the hub serves."""
+"""The dataset argument of a command: a file, SOURCE:FILE, or the name of a hub dataset."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ SPEC_BENCH = json.dumps({"question_id": 1, "turns": ["x"]}).encode()
         ("broken.jsonl", b"oops", "jsonl"),
     ],
 )
-def test_a_file_tells_its_shape(name: str, data: bytes, source: str, tmp_path: Path) -> None:
+def test_source_is_guessed_from_the_files_content_or_suffix(
+    name: str, data: bytes, source: str, tmp_path: Path
+) -> None:
     (tmp_path / name).write_bytes(data)
     uri = str(tmp_path / name)
     assert guess_dataset(uri) == {"source": source, "uri": uri}
@@ -46,17 +48,17 @@ def test_a_file_tells_its_shape(name: str, data: bytes, source: str, tmp_path: P
         ("hf://datasets/a/b/question.jsonl", {"source": "spec-bench", "uri": "hf://datasets/a/b/question.jsonl"}),
     ],
 )
-def test_a_source_may_be_named(text: str, dataset: dict[str, str]) -> None:
+def test_source_may_be_named(text: str, dataset: dict[str, str]) -> None:
     assert guess_dataset(text) == dataset
 
 
 @pytest.mark.parametrize("text", ["mix", "random", "jsonl", "gsm9k", "nowhere/p.jsonl"])
-def test_what_is_neither_a_file_nor_served_by_a_hub_is_refused_with_what_there_is(text: str) -> None:
+def test_unknown_file_or_dataset_is_rejected_with_the_available_ones(text: str) -> None:
     with pytest.raises(BadInput, match=r"No such file or directory: give a file of prompts.*gsm8k"):
         guess_dataset(text)
 
 
-def test_a_file_of_that_name_goes_before_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_existing_file_takes_precedence_over_a_hub_dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("gsm8k").write_bytes(OURS)
     assert guess_dataset("gsm8k") == {"source": "jsonl", "uri": "gsm8k"}

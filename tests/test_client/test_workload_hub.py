@@ -1,4 +1,4 @@
-"""Data sets of the hub: read through the library that everybody uses, and refused clearly where it cannot be asked."""
+"""Datasets of the Hugging Face hub: read with the datasets library, with clear errors if the hub is unreachable."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from specbench_client.workload.sources.registry import LOADERS
 
 
 def repository(folder: Path) -> HubDataset:
-    """A folder laid out as the hub lays out a data set: a card that names its configs, and Parquet."""
+    """Return a folder laid out like a hub dataset: a card with configs, and Parquet."""
     (folder / "main").mkdir(parents=True)
     rows = [{"question": f"How many is {number}?", "answer": "#### 4"} for number in range(3)]
     pq.write_table(pa.Table.from_pylist(rows), folder / "main" / "test-00000-of-00001.parquet")
@@ -37,15 +37,15 @@ def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", str(tmp_path / "cache"))
 
 
-def test_a_split_is_read_by_config_and_name(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_split_is_read_by_config_and_name(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     rows = load_split(repository(tmp_path / "gsm8k"), None)
 
     assert [(row.place, row.columns["question"]) for row in rows[:1]] == [("row 1", "How many is 0?")]
     assert len(rows) == 3
-    assert capfd.readouterr() == ("", ""), "no progress bars of the library"
+    assert capfd.readouterr() == ("", ""), "the library prints no progress bars"
 
 
-def test_a_source_without_a_file_is_read_from_its_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_source_without_a_file_is_read_from_its_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hub = repository(tmp_path / "gsm8k")
     monkeypatch.setitem(LOADERS, Source.GSM8K, replace(LOADERS[Source.GSM8K], hub=lambda _: hub))
 
@@ -56,17 +56,17 @@ def test_a_source_without_a_file_is_read_from_its_hub(tmp_path: Path, monkeypatc
     assert (found.coverage.rows, found.coverage.used) == (3, 2)
 
 
-def test_a_split_that_is_not_there_is_refused_with_what_to_do(tmp_path: Path) -> None:
+def test_missing_split_is_rejected_with_a_remedy(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"could not be read: .*set dataset\.uri to the file itself"):
         load_split(replace(repository(tmp_path / "gsm8k"), split="dev"), None)
 
 
-def test_what_is_gated_says_so(tmp_path: Path) -> None:
+def test_gated_dataset_error_explains_access(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"accept its terms on its hub page and set HF_TOKEN, or set dataset.uri"):
         load_split(replace(repository(tmp_path / "gpqa"), split="dev"), None, gated=True)
 
 
-def test_a_file_of_the_hub_is_read_by_its_own_ending_and_told_by_its_own_name(
+def test_hub_file_is_parsed_by_its_uris_suffix_and_named_by_its_uri(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cached = tmp_path / "0a1b2c"
@@ -88,10 +88,8 @@ def test_a_file_of_the_hub_is_read_by_its_own_ending_and_told_by_its_own_name(
     [{"source": "gsm8k"}, {"source": "sharegpt"}, {"source": "jsonl", "uri": "hf://datasets/a/b/p.jsonl"}],
     ids=["split", "file of a source", "file"],
 )
-def test_a_hub_that_cannot_be_reached_is_refused_with_what_to_give_instead(
-    declared: dict[str, str], tmp_path: Path
-) -> None:
-    """In a process of its own: the library reads its environment once."""
+def test_unreachable_hub_is_rejected_with_a_remedy(declared: dict[str, str], tmp_path: Path) -> None:
+    """It runs in its own process because the library reads its environment once."""
     program = (
         "import json, sys; from pathlib import Path\n"
         "from specbench_api.spec.dataset import Dataset\n"

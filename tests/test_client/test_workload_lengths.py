@@ -1,4 +1,4 @@
-"""Prompt lengths: measured where the ruler is at hand, and otherwise missing with the reason."""
+"""Prompt lengths: measured if the token table is available, otherwise missing with the reason."""
 
 from __future__ import annotations
 
@@ -15,22 +15,20 @@ from specbench_client.workload.row_parsing import Prompt
 PROMPT = Prompt("q", "qa", ((ChatMessage("system", "a b"), ChatMessage("user", "c d e")), (ChatMessage("user", "f"),)))
 
 
-class Words:
-    """An encoding with a token a word."""
+class WordEncoding:
+    """An encoding with one token per word."""
 
     def encode_ordinary(self, text: str) -> list[int]:
         return [0 for _ in text.split()]
 
 
-def test_a_prompt_is_as_long_as_all_its_messages() -> None:
-    assert measure_lengths([PROMPT], Words).tokens == {"q": 6}
+def test_prompt_length_counts_all_its_messages() -> None:
+    assert measure_lengths([PROMPT], WordEncoding).tokens == {"q": 6}
 
 
-def test_without_the_table_lengths_are_missing_and_the_network_is_not_asked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_token_table_gives_no_lengths_and_no_download(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> NoReturn:
-        raise AssertionError("a connection was tried")
+        raise AssertionError("a connection was opened")
 
     monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(socket.socket, "connect", refuse)
@@ -41,7 +39,7 @@ def test_without_the_table_lengths_are_missing_and_the_network_is_not_asked(
     assert "set TIKTOKEN_CACHE_DIR" in (lengths.reason or "")
 
 
-def test_a_damaged_table_is_named_and_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_damaged_token_table_is_reported_and_not_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = tmp_path / "fb374d419588a4632f3f557e76b4b70aebbca790"
     table.write_bytes(b"half a table")
     monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(tmp_path))

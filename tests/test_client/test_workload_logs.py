@@ -1,4 +1,4 @@
-"""Request logs in the layouts in which they lie about: what was sent, and what the log says of it."""
+"""Request logs in common formats: the messages that are sent, and recorded statistics."""
 
 from __future__ import annotations
 
@@ -16,15 +16,24 @@ from specbench_client.workload.row_validation import TOOLS
 
 MESSAGES = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Why?"}]
 CALL = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": '{"at": "x"}'}}
-ASKED = {"model": "m", "messages": MESSAGES, "temperature": 0.7, "max_tokens": 100}
+LOGGED_REQUEST = {"model": "m", "messages": MESSAGES, "temperature": 0.7, "max_tokens": 100}
 ANSWER = {"id": "c1", "choices": [], "usage": {"prompt_tokens": 12, "completion_tokens": 34}}
 LAYOUTS: dict[str, dict[str, Any]] = {
-    "flat": {**ASKED, "usage": ANSWER["usage"], "timestamp": 1700000000.5},
-    "pairs": {"timestamp": "2023-11-14T22:13:20.5Z", "request": ASKED, "response": ANSWER},
-    "pairs as text": {"ts": 1700000000.5, "request": json.dumps(ASKED), "response": json.dumps(ANSWER)},
-    "pairs with bodies": {"created": 1700000000.5, "request": {"body": ASKED}, "response": {"body": ANSWER}},
-    "batch": {"custom_id": "r1", "method": "POST", "body": {**ASKED, "created": 1700000000.5}, "response": ANSWER},
-    "helicone": {"request_created_at": "2023-11-14T22:13:20.500+00:00", "request_body": ASKED, "response_body": ANSWER},
+    "flat": {**LOGGED_REQUEST, "usage": ANSWER["usage"], "timestamp": 1700000000.5},
+    "pairs": {"timestamp": "2023-11-14T22:13:20.5Z", "request": LOGGED_REQUEST, "response": ANSWER},
+    "pairs as text": {"ts": 1700000000.5, "request": json.dumps(LOGGED_REQUEST), "response": json.dumps(ANSWER)},
+    "pairs with bodies": {"created": 1700000000.5, "request": {"body": LOGGED_REQUEST}, "response": {"body": ANSWER}},
+    "batch": {
+        "custom_id": "r1",
+        "method": "POST",
+        "body": {**LOGGED_REQUEST, "created": 1700000000.5},
+        "response": ANSWER,
+    },
+    "helicone": {
+        "request_created_at": "2023-11-14T22:13:20.500+00:00",
+        "request_body": LOGGED_REQUEST,
+        "response_body": ANSWER,
+    },
     "langfuse": {
         "startTime": "2023-11-14T22:13:20.500Z",
         "input": MESSAGES,
@@ -41,18 +50,18 @@ LAYOUTS: dict[str, dict[str, Any]] = {
 }
 
 
-def of(tmp_path: Path, *lines: dict[str, Any], **declared: Any) -> Prompts:
+def load_log(tmp_path: Path, *lines: dict[str, Any], **declared: Any) -> Prompts:
     (tmp_path / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     return load_prompts(Dataset(source=Source.OPENAI_LOGS, uri="log.jsonl", **declared), tmp_path)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_the_messages_are_sent_as_they_were_and_the_rest_is_told(layout: str, tmp_path: Path) -> None:
-    found = of(tmp_path, LAYOUTS[layout], {**LAYOUTS[layout], "custom_id": "r2", "category": "chat"})
+def test_messages_and_statistics_are_read_from_every_log_format(layout: str, tmp_path: Path) -> None:
+    found = load_log(tmp_path, LAYOUTS[layout], {**LAYOUTS[layout], "custom_id": "r2", "category": "chat"})
 
-    told = [(message.role, message.content) for message in found.rows[0].turns[0]]
-    assert told == [("system", "Be brief."), ("user", "Why?")]
-    assert len(found.rows[0].turns) == 1, "the answers of then stay in the history, nobody answers them anew"
+    sent = [(message.role, message.content) for message in found.rows[0].turns[0]]
+    assert sent == [("system", "Be brief."), ("user", "Why?")]
+    assert len(found.rows[0].turns) == 1, "logged answers stay in the history of one turn"
     assert found.coverage is not None
     recorded = found.coverage.recorded
     assert recorded is not None
@@ -60,8 +69,8 @@ def test_the_messages_are_sent_as_they_were_and_the_rest_is_told(layout: str, tm
     assert (recorded.temperatures, recorded.seconds) == ({"0.7": 2}, 0)
 
 
-def test_a_log_that_says_nothing_of_its_requests_leaves_it_missing(tmp_path: Path) -> None:
-    found = of(tmp_path, {"messages": MESSAGES}, {"prompt": "Once upon"})
+def test_log_without_statistics_leaves_them_missing(tmp_path: Path) -> None:
+    found = load_log(tmp_path, {"messages": MESSAGES}, {"prompt": "Once upon"})
 
     assert found.rows[1].turns[0][0].content == "Once upon"
     assert found.coverage is not None
@@ -91,21 +100,19 @@ def test_a_log_that_says_nothing_of_its_requests_leaves_it_missing(tmp_path: Pat
         ({"messages": [{"role": "user", "content": None}]}, "has an empty message"),
     ],
 )
-def test_what_could_not_be_sent_again_is_told_and_never_mended(
-    edit: dict[str, Any], reason: str, tmp_path: Path
-) -> None:
-    with pytest.raises(BadInput) as refused:
-        of(tmp_path, ASKED, {**ASKED, **edit})
-    assert f"1 of 2 rows have no text that can be sent: line 2\n  1 x {reason}\n" in str(refused.value)
-    assert "dataset prepare" not in str(refused.value)
+def test_unsupported_request_is_reported_as_unusable(edit: dict[str, Any], reason: str, tmp_path: Path) -> None:
+    with pytest.raises(BadInput) as caught:
+        load_log(tmp_path, LOGGED_REQUEST, {**LOGGED_REQUEST, **edit})
+    assert f"1 of 2 rows have no text that can be sent: line 2\n  1 x {reason}\n" in str(caught.value)
+    assert "dataset prepare" not in str(caught.value)
 
-    coverage = of(tmp_path, ASKED, {**ASKED, **edit}, allow_missing=True).coverage
+    coverage = load_log(tmp_path, LOGGED_REQUEST, {**LOGGED_REQUEST, **edit}, allow_missing=True).coverage
 
     assert coverage is not None
     assert (coverage.requested, coverage.used, coverage.unusable) == (2, 1, {reason: 1})
 
 
-def test_tools_and_their_calls_are_sent_where_the_client_applies_the_template(tmp_path: Path) -> None:
+def test_tools_and_calls_are_sent_with_a_client_side_template(tmp_path: Path) -> None:
     tools = [{"type": "function", "function": {"name": "look", "parameters": {"b": 1, "a": 2}}}]
     result = {"role": "tool", "tool_call_id": "c1", "content": ""}
     messages = [*MESSAGES, {"role": "assistant", "content": None, "tool_calls": [CALL]}, result]
@@ -114,19 +121,19 @@ def test_tools_and_their_calls_are_sent_where_the_client_applies_the_template(tm
 
     (turn,) = load_prompts(declared, tmp_path, with_tools=True).rows[0].turns
 
-    assert turn[0].tools == json.dumps(tools), "in the order in which they were sent"
+    assert turn[0].tools == json.dumps(tools), "key order is preserved"
     called = {"content": None, "tool_calls": [{**CALL, "function": {"name": "look", "arguments": {"at": "x"}}}]}
     assert [json.loads(one.further or "{}") for one in turn] == [{}, {}, called, {"tool_call_id": "c1"}]
 
 
-def test_a_text_that_is_the_only_part_is_that_text(tmp_path: Path) -> None:
-    found = of(tmp_path, {"messages": [{"role": "user", "content": [{"type": "text", "text": " a "}]}]})
+def test_content_with_one_text_part_is_that_text(tmp_path: Path) -> None:
+    found = load_log(tmp_path, {"messages": [{"role": "user", "content": [{"type": "text", "text": " a "}]}]})
     assert found.rows[0].turns[0][0].content == " a "
 
 
-def test_the_same_log_is_the_trace_of_its_own_arrivals(tmp_path: Path) -> None:
-    lines = [{**ASKED, "timestamp": f"2026-01-31T09:30:0{second}Z"} for second in (0, 2, 5)]
-    found = of(tmp_path, *lines)
+def test_log_is_also_an_arrival_trace(tmp_path: Path) -> None:
+    lines = [{**LOGGED_REQUEST, "timestamp": f"2026-01-31T09:30:0{second}Z"} for second in (0, 2, 5)]
+    found = load_log(tmp_path, *lines)
 
     times = load_trace("log.jsonl", "timestamp", tmp_path)
 

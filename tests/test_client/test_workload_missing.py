@@ -1,4 +1,4 @@
-"""Rows without a text: refused by count and by name, or left out by choice and told with every result."""
+"""Rows without a sendable text: rejected with counts and names, or left out on request and reported."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ def row(number: int, *, licensed: bool, **columns: Any) -> PromptRow:
 ROWS = [row(number, licensed=number % 5 != 0) for number in range(20)]
 
 
-def of(rows: list[PromptRow] = ROWS, **declared: Any) -> Prompts:
+def select(rows: list[PromptRow] = ROWS, **declared: Any) -> Prompts:
     dataset = {"source": "speed-bench", "config": "qualitative", "uri": "s3://b/speed/", **declared}
     return select_prompts(rows, Dataset.model_validate(dataset))
 
 
-def test_placeholders_are_refused_by_count_and_by_name_with_what_to_do() -> None:
-    with pytest.raises(BadInput) as refused:
-        of()
-    assert str(refused.value).splitlines() == [
+def test_placeholders_are_rejected_with_counts_names_and_a_remedy() -> None:
+    with pytest.raises(BadInput) as caught:
+        select()
+    assert str(caught.value).splitlines() == [
         (
             "s3://b/speed/: 16 of 20 rows have no text that can be sent: row 2 (s1, rag), row 3 (s2, stem),"
             " row 4 (s3, rag), row 5 (s4, stem), row 7 (s6, stem) and 11 more"
@@ -55,41 +55,41 @@ def test_placeholders_are_refused_by_count_and_by_name_with_what_to_do() -> None
     ]
 
 
-def test_left_out_by_choice_they_are_counted_per_category() -> None:
-    found = of(allowMissing=True)
+def test_allowed_missing_rows_are_counted_per_category() -> None:
+    found = select(allowMissing=True)
 
     assert [prompt.id for prompt in found.rows] == ["s0", "s5", "s10", "s15"]
     coverage = found.coverage
     assert coverage is not None
     assert (coverage.rows, coverage.requested, coverage.used, coverage.turns) == (20, 20, 4, 4)
     assert coverage.unusable == {REASON: 16}
-    told = {one.category: (one.requested, one.used, one.unusable) for one in coverage.by_category}
-    assert told == {"stem": (10, 2, {REASON: 8}), "rag": (10, 2, {REASON: 8})}
+    by_category = {one.category: (one.requested, one.used, one.unusable) for one in coverage.by_category}
+    assert by_category == {"stem": (10, 2, {REASON: 8}), "rag": (10, 2, {REASON: 8})}
 
 
-def test_placeholders_outside_the_asked_categories_do_not_matter() -> None:
+def test_placeholders_outside_the_requested_categories_are_ignored() -> None:
     rows = [row(0, licensed=False), row(1, licensed=True)]
 
-    coverage = of(rows, categories=["stem"]).coverage
+    coverage = select(rows, categories=["stem"]).coverage
 
     assert coverage is not None
     assert (coverage.requested, coverage.unusable) == (1, {})
 
 
-def test_a_placeholder_in_a_later_turn_is_one_too() -> None:
+def test_placeholder_in_a_later_turn_makes_the_row_unusable() -> None:
     rows = [row(0, licensed=False), row(1, licensed=False, turns=["Why?", LICENSED])]
     with pytest.raises(BadInput, match=r"1 of 2 rows have no text that can be sent: row 2 \(s1, rag\)"):
-        of(rows)
+        select(rows)
 
 
-def test_a_broken_row_is_refused_though_missing_ones_may_be_left_out() -> None:
+def test_broken_row_is_rejected_despite_allow_missing() -> None:
     with pytest.raises(BadInput, match=r"row 1: turns\[0\] is empty"):
-        of([row(0, licensed=False, turns=[""]), *ROWS[1:]], allowMissing=True)
+        select([row(0, licensed=False, turns=[""]), *ROWS[1:]], allowMissing=True)
 
 
-def test_where_nothing_is_left_there_is_nothing_to_measure() -> None:
+def test_dataset_without_any_usable_row_is_rejected() -> None:
     with pytest.raises(BadInput, match="none of the 1 rows passes the filters"):
-        of([row(1, licensed=True)], allowMissing=True)
+        select([row(1, licensed=True)], allowMissing=True)
 
 
 CALL = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": '{"at": "x"}'}}
@@ -101,16 +101,16 @@ TRAJECTORY = [
     {"role": "assistant", "content": "Done.", "tool_calls": [], "tool_call_id": None},
     {"role": "user", "content": "Sure?", "tool_calls": None, "tool_call_id": None},
 ]
-"""In the shape of Parquet: every message has every column."""
+"""As read from Parquet: every message has every column."""
 TOOLS = [{"type": "function", "function": {"name": "look"}}]
 
 
 def agentic(*rows: PromptRow, with_tools: bool, **declared: Any) -> Prompts:
-    told = {"source": "speed-bench", "uri": "agentic.jsonl", "config": "agentic", **declared}
-    return select_prompts(rows, Dataset.model_validate(told), with_tools=with_tools)
+    dataset = {"source": "speed-bench", "uri": "agentic.jsonl", "config": "agentic", **declared}
+    return select_prompts(rows, Dataset.model_validate(dataset), with_tools=with_tools)
 
 
-def test_each_answer_of_a_trajectory_is_one_request_with_what_came_before() -> None:
+def test_each_answer_of_a_trajectory_is_one_request_with_its_history() -> None:
     extras = json.dumps({"tools": json.dumps(TOOLS)})
     found = agentic(row(0, licensed=False, turns=TRAJECTORY, extras=extras), with_tools=True)
 
@@ -127,7 +127,7 @@ def test_each_answer_of_a_trajectory_is_one_request_with_what_came_before() -> N
     assert (found.coverage.rows, found.coverage.requested, found.coverage.used) == (3, 3, 3)
 
 
-def test_where_the_engine_renders_them_trajectories_with_tools_are_told_and_left_out() -> None:
+def test_trajectories_with_tools_need_a_client_side_template() -> None:
     plain = row(1, licensed=False, turns=[{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ho"}])
     rows = [row(0, licensed=False, turns=TRAJECTORY), plain]
     with pytest.raises(BadInput, match=r"2 of 4 rows have no text.*(.|\n)*appliedBy: Client to send those with tools"):
@@ -140,12 +140,12 @@ def test_where_the_engine_renders_them_trajectories_with_tools_are_told_and_left
     assert found.coverage.unusable == {WITH_TOOLS: 2}
 
 
-def test_prompts_without_tools_keep_the_fingerprint_that_they_had() -> None:
-    found = of([row(0, licensed=False)])
-    assert found.fingerprint == fingerprint_before_there_were_tools(found)
+def test_prompts_without_tools_keep_their_earlier_fingerprint() -> None:
+    found = select([row(0, licensed=False)])
+    assert found.fingerprint == fingerprint_without_tools(found)
 
 
-def fingerprint_before_there_were_tools(prompts: Prompts) -> str:
+def fingerprint_without_tools(prompts: Prompts) -> str:
     turns = [[{"role": "user", "content": "Why?", "token_ids": None}]]
     plain = {"id": prompts.rows[0].id, "category": "stem", "turns": turns}
     return hashlib.sha256(canonical_json(plain).encode() + b"\n").hexdigest()

@@ -18,7 +18,7 @@ from specbench_client.workload.prompts import Prompts, load_prompts
 from specbench_client.workload.selection import turns_of
 
 
-def of(tmp_path: Path, count: int | None, **rows: int) -> Prompts:
+def load_mix(tmp_path: Path, count: int | None, **rows: int) -> Prompts:
     members: list[dict[str, Any]] = []
     for name, weight in {"qa": 3, "code": 1}.items():
         lines = [{"id": f"{number}", "prompt": f"{name} {number}"} for number in range(rows.get(name, 9))]
@@ -30,21 +30,21 @@ def of(tmp_path: Path, count: int | None, **rows: int) -> Prompts:
 
 
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=8), st.integers(1, 300))
-def test_after_any_number_of_turns_nobody_is_a_whole_turn_ahead_of_its_share(weights: list[int], turns: int) -> None:
+def test_every_member_stays_within_one_turn_of_its_share(weights: list[int], turns: int) -> None:
     members = [
         Member.model_validate({"name": f"m{place}", "weight": weight, "source": "gsm8k"})
         for place, weight in enumerate(weights)
     ]
-    whose = turns_of(members)
-    had = Counter(next(whose).name for _ in range(turns))
+    member_turns = turns_of(members)
+    counts = Counter(next(member_turns).name for _ in range(turns))
 
     shares = {member.name: member.weight / sum(weights) * turns for member in members}
-    assert all(had[name] < share + 1 for name, share in shares.items())
-    assert all(had[name] > share - len(weights) for name, share in shares.items())
+    assert all(counts[name] < share + 1 for name, share in shares.items())
+    assert all(counts[name] > share - len(weights) for name, share in shares.items())
 
 
-def test_a_mix_is_interleaved_and_named_by_its_members(tmp_path: Path) -> None:
-    found = of(tmp_path, 8)
+def test_mix_is_interleaved_and_named_by_its_members(tmp_path: Path) -> None:
+    found = load_mix(tmp_path, 8)
 
     assert Counter(prompt.category for prompt in found.rows) == {"qa": 6, "code": 2}
     assert [prompt.id for prompt in found.rows[:4]] == ["qa/0", "qa/1", "code/0", "qa/2"]
@@ -57,26 +57,26 @@ def test_a_mix_is_interleaved_and_named_by_its_members(tmp_path: Path) -> None:
     }
 
 
-def test_without_a_count_it_ends_where_the_first_member_does(tmp_path: Path) -> None:
-    assert Counter(prompt.category for prompt in of(tmp_path, None, qa=6).rows) == {"qa": 6, "code": 2}
+def test_mix_without_a_count_ends_with_its_first_exhausted_member(tmp_path: Path) -> None:
+    assert Counter(prompt.category for prompt in load_mix(tmp_path, None, qa=6).rows) == {"qa": 6, "code": 2}
 
 
-def test_a_member_with_too_few_prompts_is_named_with_how_many_are_needed(tmp_path: Path) -> None:
+def test_member_with_too_few_prompts_is_rejected_with_the_needed_number(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"members\[qa\]: a mix of 16 needs 12 of its prompts, but there are only 9"):
-        of(tmp_path, 16)
+        load_mix(tmp_path, 16)
 
 
-def test_a_mix_that_ends_before_a_member_was_asked_once_is_refused(tmp_path: Path) -> None:
+def test_mix_too_small_for_a_member_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"members\[code\]: none of its prompts fits into a mix of 2: raise its"):
-        of(tmp_path, 2)
+        load_mix(tmp_path, 2)
 
 
-def test_a_fault_in_a_member_is_told_with_its_file(tmp_path: Path) -> None:
+def test_error_in_a_member_is_reported_with_its_file(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"code\.jsonl: contains no rows"):
-        of(tmp_path, 4, code=0)
+        load_mix(tmp_path, 4, code=0)
 
 
-def test_random_words_are_as_many_as_asked_and_no_two_prompts_are_alike(tmp_path: Path) -> None:
+def test_random_prompts_are_distinct_and_have_the_requested_words(tmp_path: Path) -> None:
     dataset = {"source": "random", "allowRandom": True, "count": 50, "words": 30}
     found = load_prompts(Dataset.model_validate(dataset), tmp_path)
 

@@ -1,4 +1,4 @@
-"""Prompts files: what is read, what is selected, and what is refused with its line."""
+"""Prompt files: reading, selection, and errors with their line."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ def load(tmp_path: Path, rows: Sequence[Row], **declared: Any) -> Prompts:
     return load_prompts(Dataset(**{"source": "jsonl", "uri": "p.jsonl", **declared}), tmp_path)
 
 
-def refusal(tmp_path: Path, rows: Sequence[Row], **declared: Any) -> str:
-    with pytest.raises(BadInput) as refused:
+def rejection_message(tmp_path: Path, rows: Sequence[Row], **declared: Any) -> str:
+    with pytest.raises(BadInput) as caught:
         load(tmp_path, rows, **declared)
-    return str(refused.value)
+    return str(caught.value)
 
 
 def user(*texts: str) -> tuple[tuple[ChatMessage, ...], ...]:
@@ -50,7 +50,7 @@ def user(*texts: str) -> tuple[tuple[ChatMessage, ...], ...]:
 # -- reading -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_prompt_is_one_turn_turns_are_several_and_messages_are_one_with_its_history(tmp_path: Path) -> None:
+def test_rows_with_prompt_turns_or_messages_are_read(tmp_path: Path) -> None:
     history = [
         {"role": "system", "content": "Be brief."},
         {"role": "user", "content": "Hi"},
@@ -86,11 +86,11 @@ def test_a_prompt_is_one_turn_turns_are_several_and_messages_are_one_with_its_hi
         "\ufeffx",
     ],
 )
-def test_a_prompt_arrives_letter_by_letter(text: str, tmp_path: Path) -> None:
+def test_prompt_text_is_read_unchanged(text: str, tmp_path: Path) -> None:
     assert load(tmp_path, [row(0, prompt=text), row(1)]).rows[0].turns == user(text)
 
 
-def test_spec_bench_rows_are_read_as_they_are_published(tmp_path: Path) -> None:
+def test_published_spec_bench_rows_are_read(tmp_path: Path) -> None:
     rows = [{"question_id": 81, "category": "writing", "turns": ["Compose.", "Rewrite."], "reference": ["x"]}]
 
     (prompt,) = load(tmp_path, rows, source="spec-bench").rows
@@ -98,7 +98,7 @@ def test_spec_bench_rows_are_read_as_they_are_published(tmp_path: Path) -> None:
     assert (prompt.id, prompt.category, prompt.turns) == ("81", "writing", user("Compose.", "Rewrite."))
 
 
-def test_parquet_and_json_lines_of_the_same_rows_are_the_same_prompts(tmp_path: Path) -> None:
+def test_parquet_and_json_lines_give_the_same_prompts(tmp_path: Path) -> None:
     rows: list[Row] = [
         {"id": "a", "category": "qa", "turns": ["2024-01-01", "More"], "messages": None},
         {"id": "b", "category": None, "turns": None, "messages": [{"role": "user", "content": "Hi"}]},
@@ -110,22 +110,24 @@ def test_parquet_and_json_lines_of_the_same_rows_are_the_same_prompts(tmp_path: 
     assert parquet == load(tmp_path, rows)
 
 
-def test_blank_lines_and_a_byte_order_mark_are_no_rows(tmp_path: Path) -> None:
+def test_blank_lines_and_a_byte_order_mark_are_skipped(tmp_path: Path) -> None:
     (tmp_path / "p.jsonl").write_bytes(b"\xef\xbb\xbf" + json.dumps(row(0)).encode() + b"\r\n\r\n\n")
 
     assert len(load_prompts(Dataset(source=Source.JSONL, uri="p.jsonl"), tmp_path).rows) == 1
 
 
-def test_a_column_that_first_shows_up_late_is_read(tmp_path: Path) -> None:
-    rows = [row(number, prompt="x" * 10_000) for number in range(1100)]  # 11 MB: past any builder's first chunk
+def test_column_that_first_appears_late_is_read(tmp_path: Path) -> None:
+    rows = [
+        row(number, prompt="x" * 10_000) for number in range(1100)
+    ]  # 11 MB exceed the first chunk of any schema inference
     rows.append({"id": "late", "turns": ["a", "b"], "category": "late"})
 
     assert load(tmp_path, rows).rows[-1].turns == user("a", "b")
 
 
-def test_nothing_asks_the_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_loading_a_local_file_opens_no_connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> NoReturn:
-        raise AssertionError("a connection was tried")
+        raise AssertionError("a connection was opened")
 
     pq.write_table(pa.Table.from_pylist([row(0)]), tmp_path / "p.parquet")
     monkeypatch.setattr(socket.socket, "connect", refuse)
@@ -134,7 +136,7 @@ def test_nothing_asks_the_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert len(load_prompts(Dataset(source=Source.PARQUET, uri="p.parquet"), tmp_path).rows) == 1
 
 
-def test_prompts_are_fetched_from_s3(s3_store: S3Store, s3_access: S3Access, tmp_path: Path) -> None:
+def test_prompts_are_read_from_s3(s3_store: S3Store, s3_access: S3Access, tmp_path: Path) -> None:
     s3_store.put("p.jsonl", json.dumps(row(0)).encode())
 
     dataset = Dataset(source=Source.JSONL, uri=s3_store.uri("p.jsonl"))
@@ -142,7 +144,7 @@ def test_prompts_are_fetched_from_s3(s3_store: S3Store, s3_access: S3Access, tmp
     assert load_prompts(dataset, tmp_path, read_object).rows[0].id == "q0"
 
 
-def test_a_fault_in_a_fetched_file_names_the_object(tmp_path: Path) -> None:
+def test_error_in_an_s3_file_names_the_object(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"^s3://b/p\.jsonl, line 1: not JSON"):
         load_prompts(Dataset(source=Source.JSONL, uri="s3://b/p.jsonl"), tmp_path, lambda _: b"oops")
 
@@ -157,31 +159,31 @@ def categories(prompts: Prompts) -> list[str]:
 MIXED = [row(number, category="aaabbbc"[number]) for number in range(7)]
 
 
-def test_only_the_asked_categories_are_used(tmp_path: Path) -> None:
+def test_only_the_requested_categories_are_used(tmp_path: Path) -> None:
     assert categories(load(tmp_path, MIXED, categories=["c", "a"])) == ["a-q0", "a-q1", "a-q2", "c-q6"]
 
 
-def test_a_count_is_spread_over_the_categories_in_the_files_order(tmp_path: Path) -> None:
+def test_count_is_spread_over_the_categories_in_file_order(tmp_path: Path) -> None:
     assert categories(load(tmp_path, MIXED, count=5)) == ["a-q0", "a-q1", "b-q3", "b-q4", "c-q6"]
 
 
-def test_a_fault_outside_the_asked_categories_does_not_matter(tmp_path: Path) -> None:
+def test_bad_row_outside_the_requested_categories_is_ignored(tmp_path: Path) -> None:
     rows = [row(0), row(1, category="licensed", prompt="")]
 
     assert len(load(tmp_path, rows, categories=["qa"]).rows) == 1
 
 
-def test_an_unknown_category_is_refused_with_the_known_ones(tmp_path: Path) -> None:
-    said = refusal(tmp_path, MIXED, categories=["a", "z"])
+def test_unknown_category_is_rejected_with_the_available_ones(tmp_path: Path) -> None:
+    message = rejection_message(tmp_path, MIXED, categories=["a", "z"])
 
-    assert said == "p.jsonl: no row has the category 'z'; available: a, b, c"
-
-
-def test_more_prompts_than_there_are_is_refused(tmp_path: Path) -> None:
-    assert "count is 8, but there are only 7 prompts" in refusal(tmp_path, MIXED, count=8)
+    assert message == "p.jsonl: no row has the category 'z'; available: a, b, c"
 
 
-def test_the_fingerprint_is_of_what_is_sent_and_of_nothing_else(tmp_path: Path) -> None:
+def test_count_above_the_number_of_prompts_is_rejected(tmp_path: Path) -> None:
+    assert "count is 8, but there are only 7 prompts" in rejection_message(tmp_path, MIXED, count=8)
+
+
+def test_fingerprint_depends_only_on_what_is_sent(tmp_path: Path) -> None:
     same = load(tmp_path, [row(0, note="x"), row(1)])
 
     assert load(tmp_path, [row(0), row(1)]).fingerprint == same.fingerprint
@@ -189,16 +191,16 @@ def test_the_fingerprint_is_of_what_is_sent_and_of_nothing_else(tmp_path: Path) 
         assert load(tmp_path, rows).fingerprint != same.fingerprint
 
 
-def test_a_file_without_ids_tells_its_prompts_by_their_lines(tmp_path: Path) -> None:
+def test_prompts_without_ids_get_their_line_numbers(tmp_path: Path) -> None:
     rows = [without(row(number), "id") for number in range(3)]
     assert [prompt.id for prompt in load(tmp_path, rows).rows] == ["line-1", "line-2", "line-3"]
 
 
-# -- refusals ----------------------------------------------------------------------------------------------------------
+# -- rejected rows and files -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("bad", "said"),
+    ("bad", "message"),
     [
         (without(row(1), "id"), "line 2: the column id is missing"),
         (
@@ -257,19 +259,19 @@ def test_a_file_without_ids_tells_its_prompts_by_their_lines(tmp_path: Path) -> 
         ),
     ],
 )
-def test_a_bad_row_is_refused_with_its_line_and_its_remedy(bad: Row, said: str, tmp_path: Path) -> None:
-    assert said in refusal(tmp_path, [row(0), bad])
+def test_bad_row_is_rejected_with_its_line_and_a_remedy(bad: Row, message: str, tmp_path: Path) -> None:
+    assert message in rejection_message(tmp_path, [row(0), bad])
 
 
-def test_of_many_bad_rows_the_first_are_told_and_the_rest_counted(tmp_path: Path) -> None:
-    lines = refusal(tmp_path, [row(number, prompt="") for number in range(9)]).splitlines()
+def test_first_bad_rows_are_listed_and_the_rest_counted(tmp_path: Path) -> None:
+    lines = rejection_message(tmp_path, [row(number, prompt="") for number in range(9)]).splitlines()
 
     assert len(lines) == 6
     assert lines[-1] == "and 4 more of 9 rows"
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         (b"", "contains no rows"),
         (b"\n\n", "contains no rows"),
@@ -280,16 +282,16 @@ def test_of_many_bad_rows_the_first_are_told_and_the_rest_counted(tmp_path: Path
         (b"\x1f\x8b\x08\x00", "the gzip data cannot be decompressed"),
     ],
 )
-def test_a_file_that_is_no_json_lines_is_refused_with_the_line(content: bytes, said: str, tmp_path: Path) -> None:
+def test_invalid_json_lines_file_is_rejected_with_the_line(content: bytes, message: str, tmp_path: Path) -> None:
     (tmp_path / "p.jsonl").write_bytes(content)
 
-    with pytest.raises(BadInput) as refused:
+    with pytest.raises(BadInput) as caught:
         load_prompts(Dataset(source=Source.JSONL, uri="p.jsonl"), tmp_path)
 
-    assert said in str(refused.value)
+    assert message in str(caught.value)
 
 
-def test_what_is_no_parquet_is_refused(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_invalid_parquet_file_is_rejected(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "p.parquet").write_bytes(b"no parquet at all")
 
     with pytest.raises(BadInput, match="cannot be read as Parquet"):
@@ -299,7 +301,7 @@ def test_what_is_no_parquet_is_refused(tmp_path: Path, capfd: pytest.CaptureFixt
 
 
 @pytest.mark.parametrize(
-    ("uri", "said"),
+    ("uri", "message"),
     [
         ("missing.jsonl", "no such file"),
         (".", "is a folder"),
@@ -307,8 +309,8 @@ def test_what_is_no_parquet_is_refused(tmp_path: Path, capfd: pytest.CaptureFixt
         ("s3://bucket/p.jsonl", "S3 is not available here"),
     ],
 )
-def test_a_file_that_is_not_there_is_refused_with_what_to_write(uri: str, said: str, tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match=said):
+def test_unavailable_file_is_rejected_with_a_remedy(uri: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=message):
         load_prompts(Dataset(source=Source.JSONL, uri=uri), tmp_path)
 
 
@@ -316,21 +318,21 @@ def test_a_file_that_is_not_there_is_refused_with_what_to_write(uri: str, said: 
 
 
 @pytest.mark.parametrize("column", ["id", "category", "prompt"])
-def test_half_a_character_is_refused_with_its_line(tmp_path: Path, column: str) -> None:
+def test_lone_surrogate_is_rejected_with_its_line(tmp_path: Path, column: str) -> None:
     (tmp_path / "p.jsonl").write_text(json.dumps(row(0)) + "\n" + json.dumps(row(1, **{column: "cut \ud83d"})) + "\n")
     with pytest.raises(BadInput, match=rf"p.jsonl, line 2: {column}.*surrogate"):
         load_prompts(Dataset(source=Source.JSONL, uri="p.jsonl"), tmp_path)
 
 
 @pytest.mark.parametrize("value", ["9" * 5000, "[" * 100_000 + "]" * 100_000], ids=["number", "depth"])
-def test_json_that_no_one_means_is_refused_with_its_line(tmp_path: Path, value: str) -> None:
+def test_unparsable_json_number_or_depth_is_rejected_with_its_line(tmp_path: Path, value: str) -> None:
     (tmp_path / "p.jsonl").write_text(f'{{"id": "a", "prompt": "b", "n": {value}}}\n')
     with pytest.raises(BadInput, match="line 1: this JSON cannot be parsed"):
         load_prompts(Dataset(source=Source.JSONL, uri="p.jsonl"), tmp_path)
 
 
-def test_the_fingerprint_of_known_prompts_never_changes() -> None:
-    """A run that was begun by an earlier version is continued by this one."""
+def test_fingerprint_of_fixed_prompts_never_changes() -> None:
+    """A change would prevent continuing a run that an earlier version started."""
     turns = (
         (ChatMessage("system", "s"), ChatMessage("user", "ü")),
         (ChatMessage("user", "v", reasoning="no part of it"),),

@@ -1,4 +1,4 @@
-"""Which prompts a declaration means: filters, so many prompts or turns, and the same ones on every machine."""
+"""Prompt selection: filters, counts of prompts or turns, and identical results on every machine."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ GOLDEN = {
     "mix": "d88ccb5562ea1ffc91d3fc783f72d1252a7a5b7b275c25717cac90ad3c694187",
     "random": "c2a19a5c43add5d380f1c72c0578c36b09227e8cb43b07d156662c5557f7af1d",
 }
-"""SHA-256 of prompts that were drawn once: another machine, Python or order of rows must draw the very same."""
+"""SHA-256 of selected prompts; every machine, Python version and row order must select the same."""
 
 
-class Words:
-    """An encoding with a token a word."""
+class WordEncoding:
+    """An encoding with one token per word."""
 
     def encode_ordinary(self, text: str) -> list[int]:
         return [0 for _ in text.split()]
@@ -54,26 +54,26 @@ def speed(number: int, **columns: Any) -> PromptRow:
 ROWS = [speed(number) for number in range(24)]
 
 
-def selected(rows: Sequence[PromptRow] = ROWS, **declared: Any) -> Prompts:
+def select(rows: Sequence[PromptRow] = ROWS, **declared: Any) -> Prompts:
     dataset = Dataset(**{"source": "speed-bench", "config": "throughput_1k", "uri": "x", **declared})
-    return select_prompts(rows, dataset, Words)
+    return select_prompts(rows, dataset, WordEncoding)
 
 
 def numbers(prompts: Prompts) -> list[int]:
     return [int(prompt.id[1:]) for prompt in prompts.rows]
 
 
-def refusal(**declared: Any) -> str:
-    with pytest.raises(BadInput) as refused:
-        selected(**declared)
-    return str(refused.value)
+def rejection_message(**declared: Any) -> str:
+    with pytest.raises(BadInput) as caught:
+        select(**declared)
+    return str(caught.value)
 
 
 # -- filters -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("declared", "wanted"),
+    ("declared", "expected"),
     [
         ({"categories": ["mixed"]}, [n for n in range(24) if n % 3 == 1]),
         ({"sub_categories": ["code"]}, [n for n in range(24) if n % 2 == 1]),
@@ -85,12 +85,12 @@ def refusal(**declared: Any) -> str:
         ({"input_tokens": {"min": 24}}, [23]),
     ],
 )
-def test_a_filter_keeps_what_it_says_in_the_files_order(declared: dict[str, Any], wanted: list[int]) -> None:
-    assert numbers(selected(**declared)) == wanted
+def test_filter_keeps_matching_rows_in_file_order(declared: dict[str, Any], expected: list[int]) -> None:
+    assert numbers(select(**declared)) == expected
 
 
 @pytest.mark.parametrize(
-    ("declared", "said"),
+    ("declared", "message"),
     [
         ({"difficulty": ["hardest"]}, "x: no row has the difficulty 'hardest'; available: easy, hard"),
         ({"sub_categories": ["lore"]}, "x: no row has the sub-category 'lore'; available: law, code"),
@@ -99,30 +99,30 @@ def test_a_filter_keeps_what_it_says_in_the_files_order(declared: dict[str, Any]
         ({"categories": ["mixed"], "count": 9}, "count is 9, but there are only 8 prompts"),
     ],
 )
-def test_a_filter_that_finds_nothing_is_refused_with_what_there_is(declared: dict[str, Any], said: str) -> None:
-    assert said in refusal(**declared)
+def test_filter_without_a_match_is_rejected_with_the_available_values(declared: dict[str, Any], message: str) -> None:
+    assert message in rejection_message(**declared)
 
 
-def test_lengths_that_cannot_be_counted_are_refused_and_never_guessed() -> None:
-    def missing() -> Words:
+def test_input_token_filter_needs_the_token_table() -> None:
+    def missing() -> WordEncoding:
         raise EncodingMissing("the table is not here")
 
     with pytest.raises(BadInput, match="inputTokens cannot be applied: the table is not here"):
         select_prompts(ROWS, Dataset(source=Source.SPEED_BENCH, uri="x", input_tokens={"min": 2}), missing)
 
 
-def test_what_a_range_leaves_out_is_counted() -> None:
-    coverage = selected(input_tokens={"min": 3, "max": 5}).coverage
+def test_rows_outside_the_token_range_are_counted() -> None:
+    coverage = select(input_tokens={"min": 3, "max": 5}).coverage
     assert coverage is not None
     assert (coverage.excluded, coverage.requested) == ({"length outside inputTokens": 20}, 4)
 
 
-# -- so many -----------------------------------------------------------------------------------------------------------
+# -- counts ------------------------------------------------------------------------------------------------------------
 
 
 @given(count=st.integers(1, 24), seed=st.none() | st.integers(0, 99))
-def test_a_count_is_spread_evenly_and_stays_in_order(count: int, seed: int | None) -> None:
-    found = selected(count=count, seed=seed)
+def test_count_is_spread_evenly_over_categories_in_file_order(count: int, seed: int | None) -> None:
+    found = select(count=count, seed=seed)
 
     assert numbers(found) == sorted(numbers(found))
     sizes = Counter(prompt.category for prompt in found.rows)
@@ -131,33 +131,33 @@ def test_a_count_is_spread_evenly_and_stays_in_order(count: int, seed: int | Non
 
 
 @given(turns=st.integers(1, 36), seed=st.none() | st.integers(0, 99))
-def test_turns_counts_requests_and_not_rows(turns: int, seed: int | None) -> None:
-    assert selected(turns=turns, seed=seed).turns == turns
+def test_turns_counts_requests_not_rows(turns: int, seed: int | None) -> None:
+    assert select(turns=turns, seed=seed).turns == turns
 
 
-def test_turns_that_no_whole_conversations_make_are_refused_with_the_nearest() -> None:
+def test_unreachable_turn_count_is_rejected_with_the_nearest() -> None:
     pairs = [speed(number, turns=["a", "b"]) for number in range(4)]
     with pytest.raises(BadInput, match="turns is 5, which no set of whole conversations adds up to: set turns: 4"):
-        selected(pairs, turns=5)
+        select(pairs, turns=5)
     with pytest.raises(BadInput, match="turns is 9, but all prompts together have only 8"):
-        selected(pairs, turns=9)
+        select(pairs, turns=9)
 
 
 @given(st.permutations(range(24)), st.integers(0, 5), st.integers(1, 23))
-def test_a_draw_knows_nothing_of_the_order_of_rows(order: list[int], seed: int, count: int) -> None:
-    drawn = set(numbers(selected(count=count, seed=seed)))
-    assert set(numbers(selected([ROWS[place] for place in order], count=count, seed=seed))) == drawn
+def test_selection_does_not_depend_on_the_order_of_rows(order: list[int], seed: int, count: int) -> None:
+    drawn = set(numbers(select(count=count, seed=seed)))
+    assert set(numbers(select([ROWS[place] for place in order], count=count, seed=seed))) == drawn
 
 
-def test_another_seed_draws_others() -> None:
-    assert len({selected(count=9, seed=seed).fingerprint for seed in range(8)}) > 6
+def test_seeds_select_different_prompts() -> None:
+    assert len({select(count=9, seed=seed).fingerprint for seed in range(8)}) > 6
 
 
-# -- the same everywhere -----------------------------------------------------------------------------------------------
+# -- reproducibility ---------------------------------------------------------------------------------------------------
 
 
 def golden(folder: Path) -> dict[str, str]:
-    """Fingerprints of declarations over small files that this writes."""
+    """Return fingerprints of dataset declarations over small files that this function writes."""
     rows = [{"id": f"q{n}", "category": "abc"[n % 3], "turns": ["ü 名 🙂", "b"][: 1 + n % 2]} for n in range(20)]
     (folder / "p.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     names = ("Question", "Correct Answer", "Incorrect Answer 1", "Incorrect Answer 2", "Incorrect Answer 3")
@@ -179,13 +179,13 @@ def golden(folder: Path) -> dict[str, str]:
     return {name: load_prompts(dataset, folder).fingerprint for name, dataset in datasets.items()}
 
 
-def test_the_same_declarations_give_the_very_same_prompts(tmp_path: Path) -> None:
+def test_selected_prompts_match_the_recorded_fingerprints(tmp_path: Path) -> None:
     assert golden(tmp_path) == GOLDEN
 
 
 @pytest.mark.process
 @pytest.mark.parametrize("hash_seed", ["0", "4242"])
-def test_nothing_depends_on_the_hash_seed_of_the_process(hash_seed: str, tmp_path: Path) -> None:
+def test_selection_does_not_depend_on_the_hash_seed(hash_seed: str, tmp_path: Path) -> None:
     program = (
         "import importlib.util, json, sys; from pathlib import Path;"
         f"spec = importlib.util.spec_from_file_location('drawn', {__file__!r});"

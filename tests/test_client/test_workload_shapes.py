@@ -1,4 +1,4 @@
-"""A published set that was taken for a file of one's own: the refusal says which it is."""
+"""Published datasets given as an own prompt file: the error names the dataset."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from specbench_client.workload.sources.registry import LOADERS
 GSM8K = {"question": "How many?", "answer": "3", "id": "g1"}
 
 
-def test_a_published_set_is_named_where_its_rows_are_no_prompts_of_ours(
+def test_published_dataset_is_named_in_the_error_for_its_rows(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "test.jsonl"
     file.write_text(json.dumps(GSM8K) + "\n")
-    said = "these are the columns of gsm8k: name that source (source: gsm8k in a spec, --source gsm8k"
-    with pytest.raises(BadInput) as refused:
+    hint = "these are the columns of gsm8k: name that source (source: gsm8k in a spec, --source gsm8k"
+    with pytest.raises(BadInput) as caught:
         load_prompts(Dataset(source=Source.JSONL, uri=str(file)), tmp_path)
-    assert said in str(refused.value)
+    assert hint in str(caught.value)
     assert exit_code(["dataset", "inspect", str(file), "--embeddings", "none"]) == 0
-    assert said in capsys.readouterr().out
+    assert hint in capsys.readouterr().out
     assert exit_code(["dataset", "inspect", str(file), "--embeddings", "none", "--source", "gsm8k"]) == 0
-    assert said not in capsys.readouterr().out
+    assert hint not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -44,13 +44,13 @@ def test_a_published_set_is_named_where_its_rows_are_no_prompts_of_ours(
         (Source.GSM8K, {"problem": "a", "solution": "b"}, ""),
     ],
 )
-def test_the_hint_is_of_files_of_ones_own_alone(source: Source, columns: Mapping[str, str], hint: str) -> None:
+def test_shape_hint_is_given_only_for_own_files(source: Source, columns: Mapping[str, str], hint: str) -> None:
     found = shape_hint(source, columns)
     assert found.startswith(hint)
     assert bool(found) == bool(hint)
 
 
-def test_every_set_that_is_named_has_a_loader_under_that_name() -> None:
+def test_every_dataset_in_a_hint_has_a_loader() -> None:
     rows = [("question", "answer"), ("conversations",), ("code", "change_request")]
     hints = [shape_hint(Source.JSONL, dict.fromkeys(row, "x")) for row in rows]
     named = [hint.split("columns of ")[1].split(":")[0] for hint in hints]

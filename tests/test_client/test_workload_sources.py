@@ -1,4 +1,4 @@
-"""Each source reads its own publisher's rows, and says what is wrong with them: small files of their true shape."""
+"""Prompt sources: each reads its publisher's row format and reports bad rows."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ GPQA = {
     "High-level domain": "Physics",
     "Subdomain": "Optics",
 }
-TRUE: dict[Source, Row] = {
+PUBLISHED_ROWS: dict[Source, Row] = {
     Source.SPEC_BENCH: {"question_id": 81, "category": "writing", "turns": ["a", "b"]},
     Source.SPEED_BENCH: {
         "question_id": "s1",
@@ -125,34 +125,34 @@ def load(tmp_path: Path, source: Source, rows: Sequence[Row], **declared: Any) -
     return load_prompts(Dataset(**{"source": source, "uri": "p.jsonl", **declared}), tmp_path)
 
 
-def refusal(tmp_path: Path, source: Source, rows: Sequence[Row], **declared: Any) -> str:
-    with pytest.raises(BadInput) as refused:
+def rejection_message(tmp_path: Path, source: Source, rows: Sequence[Row], **declared: Any) -> str:
+    with pytest.raises(BadInput) as caught:
         load(tmp_path, source, rows, **declared)
-    return str(refused.value)
+    return str(caught.value)
 
 
 def texts(prompts: Prompts) -> list[list[str]]:
     return [[turn[0].content for turn in prompt.turns] for prompt in prompts.rows]
 
 
-def test_every_source_is_in_the_table_and_tried_here() -> None:
+def test_every_source_has_a_loader_and_a_test_row() -> None:
     assert set(LOADERS) == set(Source) - set(GENERATED_SOURCES)
-    assert set(TRUE) == set(EXPECTED) == set(LOADERS) - {Source.JSONL, Source.PARQUET, Source.CSV}
+    assert set(PUBLISHED_ROWS) == set(EXPECTED) == set(LOADERS) - {Source.JSONL, Source.PARQUET, Source.CSV}
 
 
-@pytest.mark.parametrize("source", TRUE, ids=str)
-def test_a_row_as_it_is_published_becomes_the_prompt_that_the_template_says(source: Source, tmp_path: Path) -> None:
-    (prompt,) = load(tmp_path, source, [TRUE[source]]).rows
+@pytest.mark.parametrize("source", PUBLISHED_ROWS, ids=str)
+def test_published_row_gives_the_expected_prompt(source: Source, tmp_path: Path) -> None:
+    (prompt,) = load(tmp_path, source, [PUBLISHED_ROWS[source]]).rows
 
     assert (prompt.id, prompt.category, [turn[0].content for turn in prompt.turns]) == EXPECTED[source]
 
 
-@pytest.mark.parametrize("source", TRUE, ids=str)
-def test_the_same_rows_as_parquet_and_packed_are_the_same_prompts(source: Source, tmp_path: Path) -> None:
-    lines = load(tmp_path, source, [TRUE[source]])
+@pytest.mark.parametrize("source", PUBLISHED_ROWS, ids=str)
+def test_gzip_and_parquet_give_the_same_prompts(source: Source, tmp_path: Path) -> None:
+    lines = load(tmp_path, source, [PUBLISHED_ROWS[source]])
     (tmp_path / "p.jsonl.gz").write_bytes(gzip.compress((tmp_path / "p.jsonl").read_bytes(), mtime=0))
     packed = load_prompts(Dataset(source=source, uri="p.jsonl.gz"), tmp_path)
-    row = {name: value for name, value in TRUE[source].items() if value != []}
+    row = {name: value for name, value in PUBLISHED_ROWS[source].items() if value != []}
     pq.write_table(pa.Table.from_pylist([row]), tmp_path / "p.parquet")
     parquet = load_prompts(Dataset(source=source, uri="p.parquet"), tmp_path)
 
@@ -160,16 +160,16 @@ def test_the_same_rows_as_parquet_and_packed_are_the_same_prompts(source: Source
     assert texts(parquet) == texts(lines)
 
 
-@pytest.mark.parametrize("source", [source for source in TRUE if source is not Source.OPENAI_LOGS], ids=str)
-def test_a_row_of_another_shape_is_refused_with_its_line_and_the_column(source: Source, tmp_path: Path) -> None:
-    said = refusal(tmp_path, source, [TRUE[source], {"other": 1}])
+@pytest.mark.parametrize("source", [source for source in PUBLISHED_ROWS if source is not Source.OPENAI_LOGS], ids=str)
+def test_row_of_another_format_is_rejected_with_its_line(source: Source, tmp_path: Path) -> None:
+    message = rejection_message(tmp_path, source, [PUBLISHED_ROWS[source], {"other": 1}])
 
-    assert said.startswith("p.jsonl, line 2: ")
-    assert "missing" in said or "neither prompt nor turns" in said
+    assert message.startswith("p.jsonl, line 2: ")
+    assert "missing" in message or "neither prompt nor turns" in message
 
 
 @pytest.mark.parametrize(
-    ("source", "edit", "said"),
+    ("source", "edit", "expected"),
     [
         (Source.SPEC_BENCH, {"turns": ["a", ""]}, "turns[1] is empty"),
         (Source.SPEC_BENCH, {"turns": None}, "the column turns is missing"),
@@ -188,32 +188,34 @@ def test_a_row_of_another_shape_is_refused_with_its_line_and_the_column(source: 
         (Source.OPENAI_LOGS, {"messages": ["x"]}, "messages is not a list of objects"),
     ],
 )
-def test_a_broken_row_is_refused_with_its_line(source: Source, edit: Row, said: str, tmp_path: Path) -> None:
-    row = {name: value for name, value in {**TRUE[source], **edit}.items() if value is not None}
+def test_broken_row_is_rejected_with_its_line(source: Source, edit: Row, expected: str, tmp_path: Path) -> None:
+    row = {name: value for name, value in {**PUBLISHED_ROWS[source], **edit}.items() if value is not None}
 
-    told = refusal(tmp_path, source, [row])
-    assert told.startswith("p.jsonl, line 1: ")
-    assert said in told
+    message = rejection_message(tmp_path, source, [row])
+    assert message.startswith("p.jsonl, line 1: ")
+    assert expected in message
 
 
-def test_humaneval_raw_is_the_code_alone(tmp_path: Path) -> None:
-    prompts = load(tmp_path, Source.HUMANEVAL, [TRUE[Source.HUMANEVAL]], config="raw")
+def test_humaneval_raw_config_sends_only_the_code(tmp_path: Path) -> None:
+    prompts = load(tmp_path, Source.HUMANEVAL, [PUBLISHED_ROWS[Source.HUMANEVAL]], config="raw")
 
     assert texts(prompts) == [["def f():\n"]]
 
 
-def test_speed_bench_is_read_as_nemo_skills_writes_it(tmp_path: Path) -> None:
+def test_speed_bench_rows_in_nemo_skills_format_are_read(tmp_path: Path) -> None:
     messages = [{"role": "user", "content": "a"}, {"role": "user", "content": "b"}]
-    row = {**TRUE[Source.SPEED_BENCH], "messages": messages}
+    row = {**PUBLISHED_ROWS[Source.SPEED_BENCH], "messages": messages}
     del row["turns"]
 
-    assert load(tmp_path, Source.SPEED_BENCH, [row]) == load(tmp_path, Source.SPEED_BENCH, [TRUE[Source.SPEED_BENCH]])
+    assert load(tmp_path, Source.SPEED_BENCH, [row]) == load(
+        tmp_path, Source.SPEED_BENCH, [PUBLISHED_ROWS[Source.SPEED_BENCH]]
+    )
 
 
-def test_a_folder_of_speed_bench_is_read_by_its_config(tmp_path: Path) -> None:
+def test_speed_bench_folder_is_read_by_config(tmp_path: Path) -> None:
     folder = tmp_path / "speed" / "qualitative"
     folder.mkdir(parents=True)
-    pq.write_table(pa.Table.from_pylist([TRUE[Source.SPEED_BENCH]]), folder / "test.parquet")
+    pq.write_table(pa.Table.from_pylist([PUBLISHED_ROWS[Source.SPEED_BENCH]]), folder / "test.parquet")
 
     found = load_prompts(Dataset(source=Source.SPEED_BENCH, config="qualitative", uri="speed"), tmp_path)
 
@@ -222,8 +224,8 @@ def test_a_folder_of_speed_bench_is_read_by_its_config(tmp_path: Path) -> None:
         load_prompts(Dataset(source=Source.SPEED_BENCH, config="throughput_1k", uri="speed"), tmp_path)
 
 
-def test_a_folder_in_s3_is_read_by_its_config(tmp_path: Path) -> None:
-    data = (json.dumps(TRUE[Source.SPEED_BENCH]) + "\n").encode()
+def test_s3_folder_is_read_by_config(tmp_path: Path) -> None:
+    data = (json.dumps(PUBLISHED_ROWS[Source.SPEED_BENCH]) + "\n").encode()
 
     def fetch(uri: str) -> bytes:
         if uri == "s3://b/speed/qualitative.jsonl":
@@ -236,9 +238,9 @@ def test_a_folder_in_s3_is_read_by_its_config(tmp_path: Path) -> None:
         load_prompts(declared.model_copy(update={"uri": "s3://b/other/"}), tmp_path, fetch)
 
 
-def test_sharegpts_json_array_is_read_and_its_own_rule_is_counted(tmp_path: Path) -> None:
+def test_sharegpt_array_is_read_and_excluded_rows_are_counted(tmp_path: Path) -> None:
     rows = [
-        TRUE[Source.SHAREGPT],
+        PUBLISHED_ROWS[Source.SHAREGPT],
         {"id": "short", "conversations": [{"from": "human", "value": "Hi"}]},
         {"id": "bot", "conversations": [{"from": "gpt", "value": "Ho"}, {"from": "human", "value": "Hi"}]},
     ]
@@ -252,7 +254,7 @@ def test_sharegpts_json_array_is_read_and_its_own_rule_is_counted(tmp_path: Path
     assert (found.coverage.rows, found.coverage.requested, found.coverage.unusable) == (3, 1, {})
 
 
-def test_the_choices_of_gpqa_stand_by_seed_and_question_alone(tmp_path: Path) -> None:
+def test_gpqa_choice_order_depends_only_on_seed_and_question(tmp_path: Path) -> None:
     rows = [{**GPQA, "Record ID": f"rec{number}"} for number in range(40)]
     found = load(tmp_path, Source.GPQA, rows)
 
@@ -261,14 +263,14 @@ def test_the_choices_of_gpqa_stand_by_seed_and_question_alone(tmp_path: Path) ->
         for prompt in found.rows
     ]
 
-    assert set(letters) == set("ABCD"), "the right answer stands everywhere"
+    assert set(letters) == set("ABCD"), "the right answer occurs in every position"
     shuffled = {prompt.id: prompt for prompt in load(tmp_path, Source.GPQA, rows[::-1]).rows}
-    assert all(shuffled[prompt.id] == prompt for prompt in found.rows), "whatever the order of rows"
+    assert all(shuffled[prompt.id] == prompt for prompt in found.rows), "independent of the order of rows"
     assert load(tmp_path, Source.GPQA, rows, seed=1).fingerprint != found.fingerprint
     assert order_of_choices(0, "rec1") == [0, 2, 3, 1]
 
 
-def test_every_config_that_admission_takes_is_one_that_its_source_knows() -> None:
+def test_every_allowed_config_is_known_to_its_source() -> None:
     for source, configs in CONFIGS.items():
         hub = LOADERS[source].hub
         assert hub is not None
@@ -276,7 +278,7 @@ def test_every_config_that_admission_takes_is_one_that_its_source_knows() -> Non
 
 
 @pytest.mark.parametrize("source", [Source.HUMANEVAL, Source.GSM8K, Source.SPEC_BENCH], ids=str)
-def test_the_real_files_are_read_whole_where_they_are_at_hand(source: Source, tmp_path: Path) -> None:
+def test_original_dataset_files_are_read_completely(source: Source, tmp_path: Path) -> None:
     name, count, turns = {
         Source.HUMANEVAL: ("HumanEval.jsonl.gz", 164, 164),
         Source.GSM8K: ("gsm8k_test.jsonl", 1319, 1319),

@@ -1,4 +1,4 @@
-"""Whether the words of prompts stand in an order: texts in several languages and code do, random ones do not."""
+"""The word-order test: natural text and code have an order, random words do not."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ RANDOM = {
 
 
 @pytest.mark.parametrize("kind", RANDOM)
-def test_random_words_and_tokens_lose_nothing_when_they_are_shuffled(kind: str) -> None:
+def test_random_words_and_tokens_lose_nothing_when_shuffled(kind: str) -> None:
     order = word_order(RANDOM[kind])
     assert order is not None
     assert order.moved < MOVED_MIN
 
 
-def test_code_stands_in_order() -> None:
+def test_code_has_a_word_order() -> None:
     order = word_order(prompts(CODE))
     assert order is not None
     assert order.pairs <= PAIRS_MAX
@@ -78,16 +78,16 @@ def test_code_stands_in_order() -> None:
     ],
     ids=["one", "short", "the same", "one word", "numbers", "none"],
 )
-def test_nothing_is_told_of_too_few_words(few: list[Prompt]) -> None:
+def test_too_few_words_give_no_result(few: list[Prompt]) -> None:
     assert word_order(few) is None
 
 
-def test_it_is_the_same_in_whatever_order_the_prompts_stand() -> None:
+def test_result_does_not_depend_on_the_order_of_prompts() -> None:
     given = prompts(CODE)
     assert word_order(given) == word_order(given[::-1])
 
 
-def test_what_counts_as_a_word() -> None:
+def test_words_are_lower_case_with_numbers_replaced() -> None:
     (spaced,) = prompts(["Whose, (as ever) is x1: 3.5?"])
     (dense,) = prompts(["问题,很多。"])
     (ids,) = token_prompts([[5, 6]])
