@@ -38,8 +38,8 @@ test-computing: $(STAMP)
 test-alone: $(STAMP)
 	$(BIN)/pytest -m "cluster and alone and not chaos and not peers"
 
-test-quick: $(STAMP) ## contracts and the rules: no engine, no S3, no cluster, no long draws; under two minutes
-	$(BIN)/pytest -m "not cluster and not chaos and not real and not peers and not engine and not s3 and not process and not draws" -n $(WORKERS) --dist worksteal -q
+test-quick: $(STAMP) ## contracts and rules: no engine, no S3, no cluster, no analysis of whole runs; under a minute
+	$(BIN)/pytest -m "not cluster and not chaos and not real and not peers and not engine and not s3 and not process and not draws and not runs" -n $(WORKERS) --dist worksteal -q
 
 test-chaos: $(STAMP) ## ten kills of each kind at random moments on the real cluster, and twenty under a campaign of sixty runs
 	$(BIN)/pytest -m chaos --timeout 3600

@@ -10,7 +10,7 @@ from specbench_api.outcome.summary import RunSummary
 from specbench_client.report.text.curves import break_even_rows, crossover_lines, crossover_markdown, crossover_rows
 from specbench_testing.synthetic_records import ONE, Corruptions, SyntheticRun, run_of_world
 
-pytestmark = pytest.mark.usefixtures("few_resamples")
+pytestmark = pytest.mark.runs
 
 WORLD = SyntheticRun(prompts=24, categories=ONE)
 STEP_RATIO = 12 / 10

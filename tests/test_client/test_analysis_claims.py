@@ -21,7 +21,7 @@ from specbench_client.analysis.estimates.speedups import SPEEDUP
 from specbench_client.analysis.summary.cells import EvaluatedCell, with_claims
 from specbench_testing.synthetic_records import SyntheticRun, run_of_world
 
-pytestmark = pytest.mark.usefixtures("few_resamples")
+pytestmark = pytest.mark.runs
 
 
 def figure(value: float, half: float | None = 0.1) -> Figure:

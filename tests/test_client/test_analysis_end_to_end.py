@@ -11,7 +11,7 @@ from specbench_client.metrics.pairing import ARM, BASELINE, Pairs
 from specbench_testing.speedup_experiment import TOKENS, pairs_of
 from specbench_testing.synthetic_records import SyntheticRun, run_of_world
 
-pytestmark = pytest.mark.usefixtures("few_resamples")
+pytestmark = pytest.mark.runs
 
 PROMPTS = 40
 

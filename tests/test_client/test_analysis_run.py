@@ -13,7 +13,7 @@ from specbench_client.analysis.summary.run import summarise_run
 from specbench_client.report.text.text_table import with_interval
 from specbench_testing.synthetic_records import CREATED, Corruptions, SyntheticRun, point_of, run_of_world
 
-pytestmark = pytest.mark.usefixtures("few_resamples")
+pytestmark = pytest.mark.runs
 
 QUIET = SyntheticRun(prompts=40, repeats=3)
 

@@ -12,7 +12,7 @@ from specbench_client.report.text.applicability import ArmEnvironmentRow, arm_en
 from specbench_testing.observed_launches import observed_launch
 from specbench_testing.synthetic_records import Corruptions, SyntheticRun, run_of_world
 
-pytestmark = pytest.mark.usefixtures("few_resamples")
+pytestmark = pytest.mark.runs
 
 WORLD = SyntheticRun(prompts=4, drafters=("ngram", "suffix"))
 KV = FactName.KV_CACHE_TOKENS

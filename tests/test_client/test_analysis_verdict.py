@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from specbench_api.outcome.figure import Figure, FigureInterval
 from specbench_api.outcome.finding import Finding, Severity
 from specbench_api.outcome.summary import ArrivalPattern, Cell, RequestCounts, SpeedupConclusion
@@ -10,6 +12,8 @@ from specbench_api.spec.load import Level
 from specbench_client.analysis.summary.cells import EvaluatedCell, with_claims
 from specbench_client.analysis.summary.headline import HeadlineFacts, conclusions, headline_of
 from specbench_testing.synthetic_records import ONE, Corruptions, SyntheticRun, run_of_world
+
+pytestmark = pytest.mark.runs
 
 PLAN = SyntheticRun().plan
 

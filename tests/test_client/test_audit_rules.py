@@ -20,7 +20,7 @@ from specbench_client.analysis.published.tables import published_names, publishe
 from specbench_client.documents.audit import AuditReport
 from specbench_testing.synthetic_records import SyntheticRun, run_of_world
 
-pytestmark = pytest.mark.usefixtures("few_resamples")
+pytestmark = pytest.mark.runs
 
 Rows = list[dict[str, Any]]
 

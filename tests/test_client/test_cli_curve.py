@@ -19,7 +19,7 @@ from specbench_client.store.folder import FolderStore
 from specbench_testing.local_results import store_results
 from specbench_testing.synthetic_records import SyntheticRun, run_of_world
 
-pytestmark = pytest.mark.usefixtures("few_resamples")
+pytestmark = pytest.mark.runs
 
 UIDS = [f"0190{letter}000-0000-7000-8000-000000000000" for letter in "abc"]
 

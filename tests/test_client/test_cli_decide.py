@@ -17,7 +17,7 @@ from specbench_client.store.folder import FolderStore
 from specbench_testing.local_results import store_results
 from specbench_testing.synthetic_records import SyntheticRun, run_of_world
 
-pytestmark = pytest.mark.usefixtures("few_resamples")
+pytestmark = pytest.mark.runs
 
 UID = "0190a000-0000-7000-8000-000000000000"
 WORLD = SyntheticRun(prompts=12, concurrency=(1, 2), drafters=("ngram", "slow"), step_ms={"slow": 40.0})

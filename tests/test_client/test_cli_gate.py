@@ -23,7 +23,7 @@ from specbench_testing.local_results import store_results
 from specbench_testing.specs import simulated_run, write_run
 from specbench_testing.synthetic_records import SyntheticRun
 
-pytestmark = pytest.mark.usefixtures("few_resamples")
+pytestmark = pytest.mark.runs
 
 WORLD = SyntheticRun(prompts=14, categories=("code",), repeats=3, run_noise=0.003, alpha_spread=0.05, drafts=1)
 UIDS = {"main": "0190a000-0000-7000-8000-000000000000", "slow": "0190c000-0000-7000-8000-000000000000"}

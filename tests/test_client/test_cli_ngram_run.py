@@ -20,6 +20,8 @@ from specbench_client.workload.prompts import load_prompts
 from specbench_testing.local_results import OBSERVED, Edit, store_results
 from specbench_testing.synthetic_records import SyntheticRun
 
+pytestmark = pytest.mark.runs
+
 UID = "0190a000-0000-7000-8000-000000000000"
 WORLD = SyntheticRun(prompts=4, turns=2, repeats=2, drafts=6, drafters=("long",))
 PROMPT = " ".join(f"{number}" for number in range(100))

@@ -15,7 +15,7 @@ from specbench_client.report.text.findings import group_findings, measure_again
 from specbench_testing.local_results import store_results
 from specbench_testing.synthetic_records import Corruptions, SyntheticRun, run_of_world
 
-pytestmark = pytest.mark.usefixtures("few_resamples")
+pytestmark = pytest.mark.runs
 
 EARLIER, LATER = "0190a000-0000-7000-8000-000000000000", "0190b000-0000-7000-8000-000000000000"
 WORLD = SyntheticRun(prompts=8, concurrency=(1, 2), repeats=2)

@@ -25,7 +25,7 @@ from specbench_testing.observed_launches import observed_launch
 from specbench_testing.result_pairs import result_of, without_records
 from specbench_testing.synthetic_records import Corruptions, SyntheticRun
 
-pytestmark = pytest.mark.usefixtures("few_resamples")
+pytestmark = pytest.mark.runs
 
 WORLD = SyntheticRun(prompts=16, repeats=3, run_noise=0.004)
 CREATED = "2026-01-02T03:04:05Z"

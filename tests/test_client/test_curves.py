@@ -26,7 +26,7 @@ from specbench_client.report.text.curves import curve_notes, curves_csv, curves_
 from specbench_testing.result_pairs import result_of, without_records
 from specbench_testing.synthetic_records import UNCORRUPTED, Corruptions, SyntheticRun, run_of_world
 
-pytestmark = pytest.mark.usefixtures("few_resamples")
+pytestmark = pytest.mark.runs
 
 PROMPTS = 8
 

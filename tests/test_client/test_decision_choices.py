@@ -18,7 +18,7 @@ from specbench_client.analysis.decision.request import RecommendationRequest
 from specbench_testing.decision_summaries import Given, plan_of, summary_of
 from specbench_testing.synthetic_records import Corruptions, SyntheticRun, run_of_world
 
-pytestmark = pytest.mark.usefixtures("few_resamples")
+pytestmark = pytest.mark.runs
 
 PLAN = plan_of()
 BASE = Given("none")

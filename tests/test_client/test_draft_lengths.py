@@ -43,7 +43,7 @@ from specbench_testing.summary_variants import invalid
 from specbench_testing.synthetic_records import run_of_world
 from specbench_testing.virtual_engine import VirtualEngine, VirtualWorld
 
-pytestmark = pytest.mark.usefixtures("few_resamples")
+pytestmark = pytest.mark.runs
 
 LENGTHS = (0, 1, 3, 6)
 UID = "0190a000-0000-7000-8000-000000000000"

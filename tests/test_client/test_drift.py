@@ -34,6 +34,8 @@ from specbench_client.stored_runs.drift_requests import shuffled_by_hash
 from specbench_testing.local_results import store_results
 from specbench_testing.synthetic_records import SyntheticRun
 
+pytestmark = pytest.mark.runs
+
 DRAFTS = 3
 ALPHA = {"code": 0.8, "chat": 0.5}
 

@@ -28,7 +28,7 @@ from specbench_testing.local_results import store_results
 from specbench_testing.simulated_groups import UID, plan_of, simulator, write_prompts
 from specbench_testing.synthetic_records import SyntheticRun
 
-pytestmark = pytest.mark.usefixtures("few_resamples")
+pytestmark = pytest.mark.runs
 
 DERIVED = ("provenance.json", "report.html", "results.csv", "summary.json")
 CLOCK = SystemClock(wall=lambda: datetime(2030, 1, 2, 3, 4, 5, tzinfo=UTC))

@@ -23,7 +23,7 @@ from specbench_client.metrics.tidy_frame import steady_rows, tidy
 from specbench_testing.synthetic_records import SyntheticRun, run_of_world
 from specbench_testing.virtual_engine import VirtualEngine, VirtualWorld
 
-pytestmark = pytest.mark.usefixtures("few_resamples")
+pytestmark = pytest.mark.runs
 
 MS = 1e6
 

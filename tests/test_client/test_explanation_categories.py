@@ -21,6 +21,8 @@ from specbench_client.store.folder import FolderStore
 from specbench_testing.local_results import store_results
 from specbench_testing.synthetic_records import SyntheticRun, run_of_world
 
+pytestmark = pytest.mark.runs
+
 WORLD = SyntheticRun(prompts=40, categories=("code", "chat", "news"), concurrency=(1, 2), alpha_spread=0.3)
 """All steps of an arm take equally long, so acceptance predicts the measured speed-up."""
 

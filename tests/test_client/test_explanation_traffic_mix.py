@@ -24,7 +24,7 @@ from specbench_client.metrics.pairing import ARM, BASELINE, STEPS, Pairs
 from specbench_testing.local_results import store_results
 from specbench_testing.synthetic_records import SyntheticRun
 
-pytestmark = pytest.mark.usefixtures("few_resamples")
+pytestmark = pytest.mark.runs
 
 UID = "0190a000-0000-7000-8000-000000000000"
 TRUTH = {"code": (40, 10, 400.0, 100.0), "chat": (200, 160, 3000.0, 2500.0)}

@@ -24,7 +24,7 @@ from specbench_client.report.text.cells import csv, markdown, terminal_columns
 from specbench_testing.local_results import store_results
 from specbench_testing.synthetic_records import CREATED, NS_PER_MS, SyntheticRun, frame_of, point_of, record
 
-pytestmark = pytest.mark.usefixtures("few_resamples")
+pytestmark = pytest.mark.runs
 
 UID = "0190a000-0000-7000-8000-000000000000"
 WORLD = SyntheticRun(prompts=12, concurrency=(2,), repeats=3)

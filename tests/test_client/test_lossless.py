@@ -23,7 +23,7 @@ from specbench_client.metrics.tidy_frame import text_digests
 from specbench_client.report.text.losslessness import lossless_rows
 from specbench_testing.synthetic_records import ONE, Corruptions, SyntheticRun, run_of_world, sha
 
-pytestmark = pytest.mark.usefixtures("few_resamples")
+pytestmark = pytest.mark.runs
 
 WORLD = SyntheticRun(prompts=24, categories=ONE, repeats=3)
 

@@ -18,7 +18,7 @@ from specbench_client.report.text.cells import csv, markdown
 from specbench_testing.summary_variants import invalid
 from specbench_testing.synthetic_records import SyntheticRun, run_of_world
 
-pytestmark = pytest.mark.usefixtures("few_resamples")
+pytestmark = pytest.mark.runs
 
 WORLD = SyntheticRun(prompts=20, repeats=3, turns=2)
 UID = "0190a000-0000-7000-8000-000000000000"

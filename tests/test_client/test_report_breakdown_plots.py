@@ -18,7 +18,7 @@ from specbench_client.report.plots.sections.speedup import CROSSINGS, speedup
 from specbench_client.report.plots.styles import SERIES_PER_PANEL_MAX
 from specbench_testing.synthetic_records import SyntheticRun, run_of_world
 
-pytestmark = pytest.mark.usefixtures("few_resamples")
+pytestmark = pytest.mark.runs
 
 WORLD = SyntheticRun(prompts=16, concurrency=(1, 2), drafters=("ngram", "suffix"))
 (WORKLOAD,) = (workload.name for workload in WORLD.plan.workloads)

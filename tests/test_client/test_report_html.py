@@ -20,7 +20,7 @@ from specbench_client.report.plots.styles import PAGE
 from specbench_testing.summary_variants import SMALL_WORLDS_LACK, invalid
 from specbench_testing.synthetic_records import Corruptions, SyntheticRun, run_of_world
 
-pytestmark = pytest.mark.usefixtures("few_resamples")
+pytestmark = pytest.mark.runs
 
 WORLD = SyntheticRun(prompts=16, concurrency=(1, 2), drafters=("ngram", "suffix"))
 SMALL = SyntheticRun(prompts=16)

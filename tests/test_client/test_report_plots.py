@@ -54,7 +54,7 @@ from specbench_client.report.plots.styles import (
 )
 from specbench_client.report.plots.what_if import oracle_against_fixed
 
-pytestmark = pytest.mark.usefixtures("few_resamples")
+pytestmark = pytest.mark.runs
 
 COLOUR_VISION = {
     "normal": np.eye(3),

@@ -30,7 +30,7 @@ from specbench_testing.summary_variants import (
 )
 from specbench_testing.synthetic_records import Corruptions, SyntheticRun, run_of_world
 
-pytestmark = pytest.mark.usefixtures("few_resamples")
+pytestmark = pytest.mark.runs
 
 WORLD = SyntheticRun(prompts=16, concurrency=(1, 2), drafters=("ngram", "suffix"))
 FEW = SyntheticRun(prompts=16, repeats=2)

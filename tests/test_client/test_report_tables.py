@@ -16,7 +16,7 @@ from specbench_client.report.text.cells import cells_table, csv, markdown, speed
 from specbench_client.report.text.text_table import rich_table
 from specbench_testing.synthetic_records import Corruptions, SyntheticRun, run_of_world
 
-pytestmark = pytest.mark.usefixtures("few_resamples")
+pytestmark = pytest.mark.runs
 
 WORLD = SyntheticRun(prompts=20, concurrency=(1, 2), alpha={"ngram": 0.6})
 LOCAL_UID, CLUSTER_UID = "0190a000-0000-7000-8000-000000000000", "5f0c6a4e-3f0b-4c39-9a53-1f2f2f0a7c11"

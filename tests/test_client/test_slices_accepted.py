@@ -30,6 +30,8 @@ from specbench_client.store.folder import FolderStore
 from specbench_testing.local_results import store_results
 from specbench_testing.synthetic_records import SyntheticRun
 
+pytestmark = pytest.mark.runs
+
 STEPS = st.lists(st.integers(0, 5), min_size=1, max_size=60)
 
 

@@ -24,7 +24,7 @@ from specbench_testing.corrupted_records import (
 )
 from specbench_testing.synthetic_records import Corruptions, SyntheticRun, point_of, run_of_world
 
-pytestmark = pytest.mark.usefixtures("few_resamples")
+pytestmark = pytest.mark.runs
 
 INVALID, WARNING = Severity.INVALID, Severity.WARNING
 EMITTED, VERIFIED = "acceptance_length_emitted_pooled", "acceptance_length_verified_pooled"

@@ -16,7 +16,7 @@ from specbench_client.trust.checks.step_token_mismatch import CHECK
 from specbench_testing.corrupted_records import WORLD, check_names, findings_of, replace_columns
 from specbench_testing.synthetic_records import frame_of, record
 
-pytestmark = pytest.mark.usefixtures("few_resamples")
+pytestmark = pytest.mark.runs
 
 NGRAM = next(point for point in WORLD.plan.points if point.arm == "ngram")
 ANSWERS = st.lists(st.tuples(st.lists(st.integers(0, 3), max_size=12), st.integers(0, 6)), min_size=1, max_size=8)

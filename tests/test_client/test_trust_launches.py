@@ -14,7 +14,7 @@ from specbench_client.trust.checks import arm_environments_differ
 from specbench_testing.observed_launches import observed_launch
 from specbench_testing.synthetic_records import ONE, Corruptions, SyntheticRun, run_of_world
 
-pytestmark = pytest.mark.usefixtures("few_resamples")
+pytestmark = pytest.mark.runs
 
 WORLD = SyntheticRun(prompts=20, categories=ONE)
 SGLANG = SyntheticRun(prompts=20, categories=ONE, edits={"spec.engine.dialect": "sglang"})

@@ -26,7 +26,7 @@ from specbench_client.workload.prompts import load_prompts
 from specbench_testing.simulated_groups import plan_of, simulator
 from specbench_testing.synthetic_records import Corruptions, SyntheticRun, run_of_world
 
-pytestmark = pytest.mark.usefixtures("few_resamples")
+pytestmark = pytest.mark.runs
 
 WARNING, INFO = Severity.WARNING, Severity.INFO
 REASON = "placeholder: the licence does not allow redistribution of the text"

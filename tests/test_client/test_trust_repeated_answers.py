@@ -13,7 +13,7 @@ from specbench_api.plan.plan import Point
 from specbench_testing.corrupted_records import check_names, findings_of, replace_columns
 from specbench_testing.synthetic_records import ONE, Corruptions, SyntheticRun, run_of_world, sha
 
-pytestmark = pytest.mark.usefixtures("few_resamples")
+pytestmark = pytest.mark.runs
 
 WARNING = Severity.WARNING
 GREEDY = SyntheticRun(prompts=24, categories=ONE)

@@ -18,7 +18,7 @@ from specbench_client.trust.registry import CELL_CHECKS, POINT_CHECKS, REMEDIES,
 from specbench_testing.observed_launches import observed_launch
 from specbench_testing.synthetic_records import ONE, Corruptions, SyntheticRun, run_of_world
 
-pytestmark = pytest.mark.usefixtures("few_resamples")
+pytestmark = pytest.mark.runs
 
 INVALID, WARNING, INFO = Severity.INVALID, Severity.WARNING, Severity.INFO
 NO_BASELINE = {"spec.baseline": "Skip"}

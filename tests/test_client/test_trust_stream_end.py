@@ -20,7 +20,7 @@ from specbench_testing.synthetic_records import (
     run_of_world,
 )
 
-pytestmark = pytest.mark.usefixtures("few_resamples")
+pytestmark = pytest.mark.runs
 
 INVALID, WARNING = Severity.INVALID, Severity.WARNING
 WORLD = SyntheticRun(prompts=24, categories=ONE, concurrency=(2,))

@@ -42,7 +42,7 @@ from specbench_testing.work_log import (
     two_engines,
 )
 
-pytestmark = pytest.mark.usefixtures("few_resamples")
+pytestmark = pytest.mark.runs
 
 RUN = parse_run(operator_run({"spec.load": {"concurrency": [1, 2], "repeats": 1}}))
 PLAN = expand(RUN)

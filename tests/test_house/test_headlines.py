@@ -9,7 +9,7 @@ from specbench_api.spec.slo import Slo
 from specbench_operator.reconcile.status.run_status import arms_of
 from specbench_testing.synthetic_records import SyntheticRun, run_of_world
 
-pytestmark = pytest.mark.usefixtures("few_resamples")
+pytestmark = pytest.mark.runs
 
 SLO = Slo(ttft_ms=10_000)
 
