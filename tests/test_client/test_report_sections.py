@@ -80,6 +80,14 @@ def test_twenty_arms_are_split_over_panels() -> None:
     assert [len(data_of(panel).series) for panel in panels] == [5, 5, 5, 5]
 
 
+def test_speedup_panels_share_one_scale_that_shows_every_bound() -> None:
+    drawn = [data_of(panel) for panel in draw_section(speedup, many_cells(plain(), arms=20, loads=3)).panels]
+    ((low, high),) = {data.y_range for data in drawn}
+    values = [value for data in drawn for series in data.series for _, value in series.known]
+    assert low < min(1.0, *(value.low or value.value for value in values))
+    assert high > max(1.0, *(value.high or value.value for value in values))
+
+
 def test_throughput_bars_show_the_difference_to_the_baseline() -> None:
     data = data_of(draw_section(throughput, plain()).panels[0])
     own = {cell.arm: cell.figures["output_tps"].value or 0.0 for cell in plain().cells if cell.level.label == "1"}

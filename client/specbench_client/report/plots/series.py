@@ -115,6 +115,8 @@ class LoadLines:
     crossings: tuple[CrossingMark, ...] = ()
     from_zero: bool = False
     """Whether the axis begins at 0, as it must where lengths are compared and not differences."""
+    y_range: tuple[float, float] | None = None
+    """Limits of the y axis, so that panels side by side share one scale; None fits it to the lines."""
 
 
 def lines_panel(data: LoadLines, title: str, words: str) -> Panel:
@@ -137,6 +139,8 @@ def draw_load_lines(axes: Axes, *, data: LoadLines, theme: Theme) -> None:
     format_numbers(axes, "y")
     if data.from_zero:
         axes.set_ylim(bottom=0)
+    if data.y_range:
+        axes.set_ylim(data.y_range)
     axes.set_xlabel(data.x_label)
     axes.set_ylabel(data.y_label)
 

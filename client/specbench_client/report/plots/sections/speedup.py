@@ -9,7 +9,7 @@ from specbench_api.outcome.crossover import ArmCrossover
 from specbench_api.outcome.figure import Figure
 from specbench_api.outcome.summary import Cell, RunSummary
 from specbench_api.spec.load import Level
-from specbench_client.report.plots.canvas import Panel, PanelGroup
+from specbench_client.report.plots.canvas import PanelGroup
 from specbench_client.report.plots.heatmap import HeatMap, describe_extremes, heatmap_panel
 from specbench_client.report.plots.sections.cells import (
     INVALID,
@@ -50,17 +50,30 @@ def speedup(summary: RunSummary, found: Sequence[ArmCrossover] = ()) -> PanelGro
     `found`: the loads at which speed-ups fall to 1, which are marked.
     """
     looks = arm_styles(cell.arm for cell in summary.cells)
-    panels: list[Panel] = []
+    drawn: list[tuple[str, LoadLines]] = []
     for workload, cells in workloads(summary):
         shown = [arm for arm in arms(cells) if known(cell.speedup for cell in cells if cell.arm == arm)]
-        panels += [
-            lines_panel(data, workload, describe_series(data.series, data.labels))
-            for data in _parts(cells, shown, looks, found)
-        ]
+        drawn += [(workload, data) for data in _parts(cells, shown, looks, found)]
+    shared = _y_range([data for _, data in drawn])
+    panels = [
+        lines_panel(replace(data, y_range=shared), workload, describe_series(data.series, data.labels))
+        for workload, data in drawn
+    ]
     figures = known(cell.speedup for cell in summary.cells)
     marks = [CROSSINGS] if any(each.crossover.at.value is not None for each in found) else []
     caption = " ".join((rests_on(figures), PLACES, *marks, INVALID))
     return PanelGroup(tuple(panels), caption) if panels else None
+
+
+def _y_range(panels: Sequence[LoadLines]) -> tuple[float, float] | None:
+    """Return limits that show every value, every bound and the baseline in all panels; None without a value."""
+    values = [value for data in panels for series in data.series for _, value in series.known]
+    if not values:
+        return None
+    low = min(1.0, *(value.value - value.reach[0] for value in values))
+    high = max(1.0, *(value.value + value.reach[1] for value in values))
+    margin = 0.05 * (high - low) or 0.05
+    return low - margin, high + margin
 
 
 def _parts(
