@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 
+from specbench_api.spec.target import Target
+
 from specbench_api.errors import InvalidSpec
 from specbench_api.outcome.gate_report import GATE_VARIABLE, GateRequest
 from specbench_api.outcome.layout import PLAN, run_root
@@ -35,10 +37,9 @@ from specbench_api.spec.dataset import PVC_FOLDER
 from specbench_api.spec.results import S3
 from specbench_api.spec.run import RunSpec, SpecBenchRun
 from specbench_api.spec.slo import SLO_VARIABLE
-from specbench_api.spec.target import Target
-from specbench_operator.render.annotations import ANNOTATION_ENGINE_POD
 from specbench_operator.render.engine_job import endpoint
 from specbench_operator.render.engine_pod import config_key, engine_launch
+from specbench_operator.render.job_annotations import ANNOTATION_ENGINE_POD
 from specbench_operator.render.shared_fields import (
     DO_NOT_DISRUPT,
     RESTRICTED_SECURITY,
