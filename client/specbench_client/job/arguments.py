@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from pydantic import ValidationError
 
-from specbench_api.model import ApiModel
+from specbench_api.api_model import ApiModel
 from specbench_api.outcome.gate_report import GateRequest
 from specbench_api.outcome.layout import run_root
 from specbench_api.outcome.provenance import HostFacts

@@ -10,7 +10,7 @@ from typing import Protocol
 from specbench_api.errors import Problem
 from specbench_api.spec.drafter import Drafter, DraftLength
 from specbench_api.spec.engine import Engine, EngineKind
-from specbench_api.spec.target import Target
+from specbench_api.spec.model import Target
 
 CONFIG_FOLDER = "/etc/specbench/engine"
 """Folder of an engine's configuration files in a pod."""

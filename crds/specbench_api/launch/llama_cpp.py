@@ -20,7 +20,7 @@ from specbench_api.launch.arguments import EngineFlags, argument_problems, flag_
 from specbench_api.launch.launcher import LaunchRequest, LaunchSpec, is_path, model_sources, target_path, uri_problems
 from specbench_api.spec.drafter import Drafter, Method
 from specbench_api.spec.engine import EngineKind
-from specbench_api.spec.target import Target
+from specbench_api.spec.model import Target
 
 PORT = 8080
 DEFAULT_IMAGE = "ghcr.io/ggml-org/llama.cpp:server"

@@ -32,7 +32,7 @@ from specbench_api.launch.launcher import (
 from specbench_api.launch.support_matrix import TENSORRT_LLM_RELEASE
 from specbench_api.spec.drafter import Drafter, DraftLength, Method
 from specbench_api.spec.engine import Engine, EngineKind, EqualizeArms
-from specbench_api.spec.target import Target
+from specbench_api.spec.model import Target
 
 PORT = 8000
 IMAGE = "nvcr.io/nvidia/tensorrt-llm/release"

@@ -21,7 +21,7 @@ from specbench_api.launch.launcher import (
 )
 from specbench_api.spec.drafter import Drafter
 from specbench_api.spec.engine import EngineKind
-from specbench_api.spec.target import Target
+from specbench_api.spec.model import Target
 
 PORT = 8000
 PROGRAM = ("python", "-m", "specbench_client.research")

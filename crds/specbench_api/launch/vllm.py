@@ -33,7 +33,7 @@ from specbench_api.launch.launcher import (
 from specbench_api.launch.support_matrix import VLLM_ALGORITHMS, VLLM_RELEASE
 from specbench_api.spec.drafter import TEXT_ONLY, Drafter, DraftLength, Method
 from specbench_api.spec.engine import Engine, EngineKind, EqualizeArms
-from specbench_api.spec.target import Target
+from specbench_api.spec.model import Target
 
 # The drafter as vLLM's `--speculative-config`, and the settings that vLLM does not support. It is one line of JSON with
 # sorted keys, so that the same drafter always results in the same argument.

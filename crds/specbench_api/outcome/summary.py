@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from specbench_api.model import ApiModel
+from specbench_api.api_model import ApiModel
 from specbench_api.outcome.breakdown import Breakdown
 from specbench_api.outcome.crossover import Crossovers
 from specbench_api.outcome.figure import Figure

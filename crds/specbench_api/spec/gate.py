@@ -14,7 +14,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from specbench_api.model import ApiModel, Distinct, RuledModel, ValidationRule
+from specbench_api.api_model import ApiModel, Distinct, RuledModel, ValidationRule
 from specbench_api.spec.patterns import DNS_LABEL
 
 DEFAULT_PERCENT = 5.0

@@ -11,7 +11,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from specbench_api.model import RuledModel, ValidationRule
+from specbench_api.api_model import RuledModel, ValidationRule
 
 SLO_VARIABLE = "SPECBENCH_SLO"
 """Environment variable of a report Job with the run's targets, as one line of JSON."""

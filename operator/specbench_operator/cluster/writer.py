@@ -16,7 +16,7 @@ from datetime import datetime
 from typing import Any
 
 from specbench_api import API_VERSION
-from specbench_api.model import ApiModel
+from specbench_api.api_model import ApiModel
 from specbench_api.plan.names import LABEL_MANAGED, MANAGER
 from specbench_operator.cluster.api import EVENT, FIELD_MANAGER, JOB, LEADER_WORKER_SET, KubernetesApi, NotFound
 from specbench_operator.cluster.parsing import controller_uid

@@ -13,8 +13,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 
-from specbench_api.spec.target import Target
-
 from specbench_api.errors import InvalidSpec
 from specbench_api.outcome.gate_report import GATE_VARIABLE, GateRequest
 from specbench_api.outcome.layout import PLAN, run_root
@@ -34,6 +32,7 @@ from specbench_api.plan.plan import EngineGroup, Plan
 from specbench_api.plan.validation import too_long
 from specbench_api.spec.chat_template import ChatTemplate
 from specbench_api.spec.dataset import PVC_FOLDER
+from specbench_api.spec.model import Target
 from specbench_api.spec.results import S3
 from specbench_api.spec.run import RunSpec, SpecBenchRun
 from specbench_api.spec.slo import SLO_VARIABLE
