@@ -21,6 +21,7 @@ from specbench_api.launch.launcher import (
     CONFIG_FOLDER,
     LEADER,
     RANK,
+    ContextRules,
     LaunchRequest,
     LaunchSpec,
     from_batch_size,
@@ -100,6 +101,7 @@ class SglangLauncher:
     """Starts `sglang.launch_server`."""
 
     kind = EngineKind.SGLANG
+    context = ContextRules(("--context-length",), needs_answer_space=True)
 
     def launch(self, order: LaunchRequest) -> LaunchSpec:
         """Return the command line, and the schedule of draft lengths if there is one."""

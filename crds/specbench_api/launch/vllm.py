@@ -22,6 +22,7 @@ from specbench_api.launch.arguments import EngineFlags, argument_problems, flag_
 from specbench_api.launch.launcher import (
     LEADER,
     RANK,
+    ContextRules,
     LaunchRequest,
     LaunchSpec,
     from_batch_size,
@@ -222,6 +223,7 @@ class VllmLauncher:
     """Starts `vllm serve`."""
 
     kind = EngineKind.VLLM
+    context = ContextRules(("--max-model-len",), needs_answer_space=True)
 
     def launch(self, order: LaunchRequest) -> LaunchSpec:
         """Return the command line."""
