@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
@@ -97,13 +97,13 @@ MIN_REPEATS_TO_COMPARE = 3
 """With fewer repeats no interval includes run-to-run variation, so neither faster nor slower is claimed."""
 
 
-CLOSED_LOOP = "ClosedLoop"
+CLOSED_LOOP: Final = "ClosedLoop"
 
 
 class ArrivalPattern(ApiModel):
     """How requests arrived. Together with the level it identifies the load of a row."""
 
-    process: Literal["ClosedLoop", "Constant", "Poisson", "Gamma", "Trace"]
+    process: Literal["ClosedLoop"] | ArrivalProcess
     """ClosedLoop: each stream sends its next request when the previous one is answered. Otherwise the arrival process
     of an open loop."""
     burstiness: float | None = None
@@ -115,10 +115,10 @@ class ArrivalPattern(ApiModel):
     def of(cls, load: Load) -> ArrivalPattern:
         """Return the pattern of a run's load."""
         if load.concurrency is not None:
-            return cls(process="ClosedLoop")
+            return cls(process=CLOSED_LOOP)
         arrival = load.arrival or Arrival()
         shape = arrival.burstiness if arrival.process is ArrivalProcess.GAMMA else None
-        return cls(process=arrival.process.value, burstiness=shape, trace=arrival.uri)
+        return cls(process=arrival.process, burstiness=shape, trace=arrival.uri)
 
     @property
     def words(self) -> str:
