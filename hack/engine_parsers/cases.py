@@ -13,7 +13,7 @@ from specbench_api.launch.registry import LAUNCHERS, launch_problems
 from specbench_api.launch.support_matrix import DEFAULT_RELEASES, support_of
 from specbench_api.spec.drafter import Drafter, Method
 from specbench_api.spec.engine import Engine, EngineKind
-from specbench_api.spec.target import Target
+from specbench_api.spec.model import Target
 
 ALGORITHMS = {
     EngineKind.VLLM: ({"algorithm": "ngram_gpu"}, {"algorithm": "custom_class", "model": "my_module.MyProposer"}),

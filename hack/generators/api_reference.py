@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from generators.custom_resources import CAMPAIGN, RUN
 from generators.structural_schema import LIST_TYPE, MAP_KEYS, VALIDATIONS, Schema
 from specbench_api import API_VERSION
-from specbench_api.model import ANYTHING
+from specbench_api.api_model import ANYTHING
 
 _INTRODUCTION = f"""\
 # API reference: `{API_VERSION}`

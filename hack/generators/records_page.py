@@ -10,7 +10,7 @@ from textwrap import dedent
 
 import pyarrow as pa
 
-from specbench_api.model import ApiModel
+from specbench_api.api_model import ApiModel
 from specbench_api.outcome import layout
 from specbench_api.outcome.manifest import Manifest, PointProvenance, StoredFile
 from specbench_api.outcome.record import AcceptanceSource, Record, RecordPhase

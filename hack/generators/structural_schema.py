@@ -25,8 +25,8 @@ from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
+from specbench_api.api_model import ANYTHING, ApiModel, ValidationRule
 from specbench_api.errors import NotStructural
-from specbench_api.model import ANYTHING, ApiModel, ValidationRule
 
 Schema = dict[str, Any]
 

@@ -50,6 +50,15 @@ def test_every_engine_has_a_launcher_of_its_kind(kind: EngineKind) -> None:
     assert LAUNCHERS[kind].kind is kind
 
 
+@pytest.mark.parametrize("kind", LAUNCHED)
+def test_every_launcher_names_the_flag_of_its_context_length(kind: EngineKind) -> None:
+    """Without the flag, prompts that are too long would be found only during the measurement."""
+    rules = LAUNCHERS[kind].context
+    assert rules.flags
+    assert all(flag.startswith("-") for flag in (*rules.flags, *rules.sharing_flags))
+    assert rules.divided_among_slots or not rules.sharing_flags
+
+
 @pytest.mark.parametrize(("kind", "method"), [(kind, method) for kind in EngineKind for method in Method])
 def test_every_pair_of_engine_and_method_has_a_support_cell(kind: EngineKind, method: Method) -> None:
     found = support_of(kind, method)

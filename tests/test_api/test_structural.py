@@ -9,8 +9,8 @@ import pytest
 from pydantic import BaseModel, Field, create_model
 
 from generators.structural_schema import Schema, structural, walk
+from specbench_api.api_model import ApiModel, Distinct, KeyedBy, PreserveUnknown, ValidationRule
 from specbench_api.errors import NotStructural
-from specbench_api.model import ApiModel, Distinct, KeyedBy, PreserveUnknown, ValidationRule
 from specbench_api.spec.campaign import CampaignSpec
 from specbench_api.spec.campaign_status import CampaignStatus
 from specbench_api.spec.run import RunSpec

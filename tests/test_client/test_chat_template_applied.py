@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from specbench_api.spec.chat_template import ChatTemplate
-from specbench_api.spec.target import Target
+from specbench_api.spec.model import Target
 from specbench_client.chat import ChatMessage
 from specbench_client.errors import BadInput
 from specbench_client.workload.chat_template.loading import load_template

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from specbench_api.spec.chat_template import ChatTemplate
-from specbench_api.spec.target import Target
+from specbench_api.spec.model import Target
 from specbench_client.chat import ChatMessage
 from specbench_client.cooperative import CooperativeTask
 from specbench_client.drive.engine_connection import common_template

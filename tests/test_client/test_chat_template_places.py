@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from specbench_api.spec.chat_template import ChatTemplate
-from specbench_api.spec.target import PvcModel, Target
+from specbench_api.spec.model import PvcModel, Target
 from specbench_client.errors import BadInput
 from specbench_client.workload.chat_template import loading
 from specbench_client.workload.chat_template.loading import (

@@ -20,7 +20,7 @@ import pytest
 from aiohttp import web
 
 from specbench_api.spec.chat_template import AppliedBy, ChatTemplate
-from specbench_api.spec.target import Target
+from specbench_api.spec.model import Target
 from specbench_client.chat import ChatMessage
 from specbench_client.simulator.config import SimulatorConfig
 from specbench_client.simulator.engine import SimulatedEngine

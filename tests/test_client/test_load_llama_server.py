@@ -18,7 +18,7 @@ from specbench_api.outcome.record import Record
 from specbench_api.outcome.summary import CounterDeltas
 from specbench_api.spec.drafter import Drafter, Method
 from specbench_api.spec.engine import Engine, EngineKind
-from specbench_api.spec.target import Target
+from specbench_api.spec.model import Target
 from specbench_api.spec.workload import Output
 from specbench_client.chat import ChatMessage
 from specbench_client.dialects.dialect import counter_difference

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from specbench_api.spec.chat_template import TEMPLATE_DATE, ChatTemplate
-from specbench_api.spec.target import Target
+from specbench_api.spec.model import Target
 from specbench_client.chat import ChatMessage
 from specbench_client.workload.chat_template.loading import load_template
 from specbench_testing.chat_templates import (

@@ -16,7 +16,7 @@ from specbench_api.launch.transformers import PROGRAM
 from specbench_api.outcome.record import Record
 from specbench_api.spec.chat_template import ChatTemplate
 from specbench_api.spec.engine import Engine, EngineKind, EnvVar
-from specbench_api.spec.target import Target
+from specbench_api.spec.model import Target
 from specbench_api.spec.workload import Output
 from specbench_client.local.engine_process import EngineProcess
 from specbench_client.transport.kernel_transport import KernelTransport

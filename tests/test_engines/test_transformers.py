@@ -18,7 +18,7 @@ from specbench_api.outcome.record import AcceptanceSource, Record
 from specbench_api.outcome.summary import CounterDeltas
 from specbench_api.spec.drafter import Drafter, Method
 from specbench_api.spec.engine import Engine, EngineKind, EnvVar
-from specbench_api.spec.target import Target
+from specbench_api.spec.model import Target
 from specbench_api.spec.workload import Output, Sampling
 from specbench_client.dialects.dialect import counter_difference
 from specbench_client.dialects.engine_facts import pages_of, read_facts

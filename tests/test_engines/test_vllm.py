@@ -17,7 +17,7 @@ from specbench_api.launch.launcher import LaunchRequest, LaunchSpec
 from specbench_api.launch.vllm import VllmLauncher
 from specbench_api.spec.drafter import Drafter
 from specbench_api.spec.engine import Engine, EngineKind
-from specbench_api.spec.target import Target
+from specbench_api.spec.model import Target
 from specbench_client.cooperative import run_to_completion
 from specbench_client.dialects.dialect import counter_difference
 from specbench_client.dialects.table import DIALECTS

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from specbench_api.outcome.figure import LATENCIES, PERCENTILES, StatusFigure
+from specbench_api.outcome.figure import LATENCIES, StatusFigure
+from specbench_api.spec.percentiles import PERCENTILES, PERCENTS
 from specbench_api.spec.slo import Slo
+from specbench_api.spec.status import Percentiles
 from specbench_operator.reconcile.status.run_status import arms_of
 from specbench_testing.synthetic_records import SyntheticRun, run_of_world
 
@@ -20,6 +22,10 @@ def test_the_client_provides_every_figure_that_the_operator_reads() -> None:
     expected |= {f"{name}_{which}" for name in LATENCIES for which in PERCENTILES}
     drafted = next(cell for cell in summary.cells if cell.arm != "none")
     assert expected - drafted.figures.keys() == set()
+
+
+def test_status_has_a_field_for_every_percentile() -> None:
+    assert tuple(Percentiles.model_fields) == PERCENTILES == tuple(f"p{percent}" for percent in PERCENTS)
 
 
 @pytest.mark.parametrize(

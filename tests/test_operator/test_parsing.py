@@ -14,7 +14,7 @@ from specbench_operator.cluster.parsing import (
     parse_node,
     parse_pod,
 )
-from specbench_operator.render.annotations import (
+from specbench_operator.render.job_annotations import (
     ANNOTATION_ENGINE_NODES,
     ANNOTATION_PRIOR_LAUNCHES,
     ANNOTATION_RELAUNCH,

@@ -11,7 +11,7 @@ import pytest
 from specbench_api.outcome.provenance import FactName
 from specbench_api.spec.conditions import ConditionType, EngineReason, GroupState, Phase
 from specbench_api.spec.parsing import parse_run
-from specbench_operator.reconcile.launches.environment import describe_environment
+from specbench_operator.reconcile.launches.host_facts import collect_host_facts
 from specbench_operator.render.engine_job import LWS_KIND
 from specbench_operator.state.objects import ChildObject, ContainerTerminated, ObjectRef
 from specbench_testing.cluster_world import ClusterWorld, finished
@@ -306,5 +306,5 @@ def test_the_environment_is_the_leaders_with_the_gpus_of_all_nodes() -> None:
     world.settle()
     serve(world)
     leader = next(pod for pod in world.pods.values() if pod.worker == 0)
-    facts = describe_environment(parse_run(world.run), leader, ()).facts
+    facts = collect_host_facts(parse_run(world.run), leader, ()).facts
     assert (facts[FactName.NODE].value, facts[FactName.GPU_COUNT].value) == ("gpu-0", NODES * 8)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from specbench_api.model import ApiModel
+from specbench_api.api_model import ApiModel
 from specbench_api.outcome.termination import Exit
 from specbench_api.spec.workload import Source
 from specbench_client.cli.dataset_options import SOURCE, progress_bar

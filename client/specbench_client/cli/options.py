@@ -13,8 +13,8 @@ import click
 import yaml
 from pydantic import ValidationError
 
+from specbench_api.api_model import ApiModel
 from specbench_api.errors import InvalidSpec, NotYaml, Problem
-from specbench_api.model import ApiModel
 from specbench_api.spec.campaign import SpecBenchCampaign
 from specbench_api.spec.field_paths import replaced, steps_of
 from specbench_api.spec.parsing import UNNAMED, parse_resource, problems_in, read_yaml

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import click
 from rich.console import Console
 
-from specbench_api.model import ApiModel
+from specbench_api.api_model import ApiModel
 from specbench_client.cli.streams import ascii_text, echo_json
 from specbench_client.errors import BadInput
 from specbench_client.report.text.text_table import TextTable, markdown_section, rich_table

@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from specbench_api.model import ApiModel
+from specbench_api.api_model import ApiModel
 from specbench_client.dataset.prompt_entries import NO_CATEGORY, PromptEntry
 from specbench_client.errors import BadInput
 

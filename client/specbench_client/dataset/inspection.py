@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from specbench_api.model import ApiModel
+from specbench_api.api_model import ApiModel
 from specbench_api.spec.workload import Dataset
 from specbench_client.analysis.what_if.prompt_overlap import PromptOverlap, prompt_overlap
 from specbench_client.dataset.diversity import Vectors, mean_similarity

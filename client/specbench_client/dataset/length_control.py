@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from specbench_api.api_model import ApiModel
 from specbench_api.errors import SpecbenchError
-from specbench_api.model import ApiModel
 from specbench_client.dataset.inspection import Distribution, distribution
 from specbench_client.dataset.tokenizers import ReferenceTokenizer
 from specbench_client.errors import BadInput

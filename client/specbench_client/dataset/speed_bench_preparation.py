@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal, Self, TextIO
 
-from specbench_api.model import ApiModel
+from specbench_api.api_model import ApiModel
 from specbench_api.spec.workload import Source
 from specbench_client.dataset.prompt_entries import replace_when_complete
 from specbench_client.dataset.speed_bench_texts import (

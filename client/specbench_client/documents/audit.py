@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from specbench_api.model import ApiModel
+from specbench_api.api_model import ApiModel
 
 
 class AuditFinding(ApiModel):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Literal
 
-from specbench_api.model import ApiModel
+from specbench_api.api_model import ApiModel
 from specbench_api.outcome.crossover import Crossover
 from specbench_api.outcome.figure import Figure
 from specbench_api.outcome.summary import SpeedupConclusion

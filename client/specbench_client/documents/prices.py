@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from specbench_api.model import ApiModel
+from specbench_api.api_model import ApiModel
 
 Price = Annotated[float, Field(ge=1e-12, le=1e12)]
 """A price in any currency. The lower bound rejects prices so small that costs per token would be 0."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from specbench_api.model import ApiModel
+from specbench_api.api_model import ApiModel
 from specbench_api.outcome.comparison import Difference
 from specbench_api.outcome.figure import Figure
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from specbench_api.model import ApiModel
+from specbench_api.api_model import ApiModel
 from specbench_api.outcome.figure import Figure
 from specbench_api.outcome.recommendation import RuleReading
 from specbench_api.outcome.step_cost import StepCostBasis

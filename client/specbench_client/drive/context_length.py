@@ -2,26 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from specbench_api.launch.registry import LAUNCHERS
 from specbench_api.plan.expansion import launch_order
 from specbench_api.plan.plan import Arm, Plan
-from specbench_api.spec.engine import EngineKind
 
 SHORT_PROMPT_TOKENS = 64
 """Tokens of a question of two or three lines with its chat template; longer prompts are not considered here."""
-_CONTEXT_FLAGS: Mapping[EngineKind, tuple[str, ...]] = {
-    EngineKind.VLLM: ("--max-model-len",),
-    EngineKind.SGLANG: ("--context-length",),
-    EngineKind.TENSORRT_LLM: ("--max_seq_len",),
-    EngineKind.TRANSFORMERS: ("--max-model-len",),
-    EngineKind.SIMULATOR: ("--max-model-len",),
-    EngineKind.LLAMA_CPP: ("--ctx-size", "-c"),
-}
-_SHARED_CONTEXT_FLAGS = ("--kv-unified", "-kvu")
-"""llama.cpp: all slots share one context, from which each takes what it needs."""
 
 
 @dataclass(frozen=True)
@@ -40,37 +29,40 @@ class DeclaredContext:
 def declared_context(plan: Plan, arm: Arm) -> DeclaredContext | None:
     """Return the context that the arm's flags declare.
 
-    None if they declare none (the engine then takes the model's, which is not known here), or if all slots of llama.cpp
-    share it. Of several flags the last one counts.
+    None if they declare none (the engine then takes the model's, which is not known here), or if all slots share it. Of
+    several flags the last one counts.
     """
     if plan.engine.endpoint is not None:
         return None
-    args = LAUNCHERS[plan.engine.kind].launch(launch_order(plan, arm)).args
-    values = list(_flag_values(args, _CONTEXT_FLAGS.get(plan.engine.kind, ())))
+    launcher = LAUNCHERS[plan.engine.kind]
+    args, rules = launcher.launch(launch_order(plan, arm)).args, launcher.context
+    values = list(_flag_values(args, rules.flags))
     if not values or not values[-1].isdecimal() or not int(values[-1]):
         return None
-    if plan.engine.kind is not EngineKind.LLAMA_CPP:
+    if not rules.divided_among_slots:
         return DeclaredContext(int(values[-1]))
-    if any(argument in _SHARED_CONTEXT_FLAGS for argument in args):
+    if any(argument in rules.sharing_flags for argument in args):
         return None
     return DeclaredContext(int(values[-1]), plan.slots)
 
 
 def slots_too_small(plan: Plan) -> list[str]:
-    """Return a warning for each context of llama.cpp whose slots are too small for a short prompt and `maxTokens`.
+    """Return a warning for each context whose slots are too small for a short prompt and `maxTokens`.
 
     llama-server divides its context among its slots and truncates an answer when its slot is full, so the same flag
     leaves less to a request at a higher concurrency. Without the warning, truncated answers would be found only after
     they were measured (PrematureLengthStop).
     """
-    if plan.engine.kind is not EngineKind.LLAMA_CPP:
+    rules = LAUNCHERS[plan.engine.kind].context
+    if not rules.divided_among_slots:
         return []
+    flag = rules.flags[0]
     answer = max(workload.output.max_tokens for workload in plan.workloads)
     contexts = dict.fromkeys(declared_context(plan, arm) for arm in plan.arms)
     return [
-        f"spec.engine.args: --ctx-size {context.tokens} over {plan.slots} slots leaves {context.per_request} tokens to"
+        f"spec.engine.args: {flag} {context.tokens} over {plan.slots} slots leaves {context.per_request} tokens to"
         f" a request, too few for an answer of {answer} (output.maxTokens) and its prompt: answers will be truncated;"
-        f" set at least --ctx-size={plan.slots * (answer + SHORT_PROMPT_TOKENS)}, more if prompts are long"
+        f" set at least {flag}={plan.slots * (answer + SHORT_PROMPT_TOKENS)}, more if prompts are long"
         for context in contexts
         if context is not None and context.per_request < answer + SHORT_PROMPT_TOKENS
     ]

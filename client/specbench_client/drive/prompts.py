@@ -13,8 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from specbench_api.launch.registry import LAUNCHERS
 from specbench_api.plan.plan import Plan
-from specbench_api.spec.engine import EngineKind
 from specbench_api.spec.workload import Workload
 from specbench_client.dialects.table import dialect_of
 from specbench_client.drive.context_length import declared_context
@@ -73,8 +73,6 @@ def _reject_unsplittable(plan: Plan, prompts: Prompts, template: AppliedTemplate
         )
 
 
-_REJECTS_WITHOUT_ANSWER_SPACE = (EngineKind.VLLM, EngineKind.SGLANG, EngineKind.SIMULATOR)
-"""These reject a prompt that leaves no space for maxTokens; the others begin, and truncate the answer."""
 _MAX_SHOWN = 5
 _TEMPLATE_TOKENS = 64
 """Allowance for a chat template in the proposed limit."""
@@ -114,7 +112,8 @@ class _ContextLimit:
     @property
     def answer(self) -> int:
         """Tokens that a prompt must leave free."""
-        return self.workload.output.max_tokens if self.plan.engine.kind in _REJECTS_WITHOUT_ANSWER_SPACE else 1
+        rules = LAUNCHERS[self.plan.engine.kind].context
+        return self.workload.output.max_tokens if rules.needs_answer_space else 1
 
 
 def _too_long(limit: _ContextLimit, prompted: WorkloadPrompts, ruler: LoadEncoding) -> list[str]:

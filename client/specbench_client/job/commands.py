@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import click
 from pydantic import ValidationError
 
-from specbench_api.model import ApiModel
+from specbench_api.api_model import ApiModel
 from specbench_api.outcome.gate_report import GATE_VARIABLE, GateRequest
 from specbench_api.outcome.layout import run_root
 from specbench_api.outcome.provenance import HOST_FACTS_VARIABLE, HostFacts

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from pydantic import ValidationError
 
-from specbench_api.model import ApiModel
+from specbench_api.api_model import ApiModel
 from specbench_api.outcome.layout import PLAN
 from specbench_api.plan.plan import Plan
 from specbench_client.errors import NotDurable

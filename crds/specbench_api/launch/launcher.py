@@ -10,7 +10,7 @@ from typing import Protocol
 from specbench_api.errors import Problem
 from specbench_api.spec.drafter import Drafter, DraftLength
 from specbench_api.spec.engine import Engine, EngineKind
-from specbench_api.spec.target import Target
+from specbench_api.spec.model import Target
 
 CONFIG_FOLDER = "/etc/specbench/engine"
 """Folder of an engine's configuration files in a pod."""
@@ -84,10 +84,26 @@ def release_tag(version: str) -> str:
     return f"v{version}" if version[0].isdigit() else version
 
 
+@dataclass(frozen=True)
+class ContextRules:
+    """How an engine limits the tokens of a request, by which prompts are checked before the measurement.
+
+    `flags`: the flags that set its context length, the usual one first. `needs_answer_space`: whether it rejects a
+    prompt that leaves no space for `maxTokens`; other engines begin, and truncate the answer. `divided_among_slots`:
+    whether each concurrent request gets an equal share of the context, unless one of `sharing_flags` is set.
+    """
+
+    flags: tuple[str, ...]
+    needs_answer_space: bool
+    divided_among_slots: bool = False
+    sharing_flags: tuple[str, ...] = ()
+
+
 class Launcher(Protocol):
-    """How one kind of engine is started."""
+    """How one kind of engine is started, and how it limits the context of a request."""
 
     kind: EngineKind
+    context: ContextRules
 
     def launch(self, order: LaunchRequest) -> LaunchSpec:
         """Return how to start the engine. Assumes that `problems` returned none."""

@@ -17,10 +17,18 @@ from collections.abc import Sequence
 
 from specbench_api.errors import Problem
 from specbench_api.launch.arguments import EngineFlags, argument_problems, flag_of, unsupported_fields
-from specbench_api.launch.launcher import LaunchRequest, LaunchSpec, is_path, model_sources, target_path, uri_problems
+from specbench_api.launch.launcher import (
+    ContextRules,
+    LaunchRequest,
+    LaunchSpec,
+    is_path,
+    model_sources,
+    target_path,
+    uri_problems,
+)
 from specbench_api.spec.drafter import Drafter, Method
 from specbench_api.spec.engine import EngineKind
-from specbench_api.spec.target import Target
+from specbench_api.spec.model import Target
 
 PORT = 8080
 DEFAULT_IMAGE = "ghcr.io/ggml-org/llama.cpp:server"
@@ -90,6 +98,12 @@ class LlamaCppLauncher:
     """Starts `llama-server`."""
 
     kind = EngineKind.LLAMA_CPP
+    context = ContextRules(
+        ("--ctx-size", "-c"),
+        needs_answer_space=False,
+        divided_among_slots=True,
+        sharing_flags=("--kv-unified", "-kvu"),
+    )
 
     def launch(self, order: LaunchRequest) -> LaunchSpec:
         """Return the command line."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from specbench_api.errors import Problem
-from specbench_api.launch.launcher import Launcher, LaunchRequest, LaunchSpec
+from specbench_api.launch.launcher import ContextRules, Launcher, LaunchRequest, LaunchSpec
 from specbench_api.launch.llama_cpp import LlamaCppLauncher
 from specbench_api.launch.sglang import SglangLauncher
 from specbench_api.launch.simulator import SimulatorLauncher
@@ -25,6 +25,7 @@ class ExternalLauncher:
     """
 
     kind = EngineKind.EXTERNAL
+    context = ContextRules((), needs_answer_space=False)
 
     def launch(self, order: LaunchRequest) -> LaunchSpec:
         """Return a launch without image and arguments, with the model name that the user gave."""

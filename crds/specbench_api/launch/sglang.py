@@ -21,6 +21,7 @@ from specbench_api.launch.launcher import (
     CONFIG_FOLDER,
     LEADER,
     RANK,
+    ContextRules,
     LaunchRequest,
     LaunchSpec,
     from_batch_size,
@@ -33,7 +34,7 @@ from specbench_api.launch.launcher import (
 from specbench_api.launch.support_matrix import SGLANG_RELEASE
 from specbench_api.spec.drafter import Drafter, DraftLength, Method
 from specbench_api.spec.engine import Engine, EngineKind, EqualizeArms
-from specbench_api.spec.target import Target
+from specbench_api.spec.model import Target
 
 PORT = 30000
 IMAGE = "lmsysorg/sglang"
@@ -100,6 +101,7 @@ class SglangLauncher:
     """Starts `sglang.launch_server`."""
 
     kind = EngineKind.SGLANG
+    context = ContextRules(("--context-length",), needs_answer_space=True)
 
     def launch(self, order: LaunchRequest) -> LaunchSpec:
         """Return the command line, and the schedule of draft lengths if there is one."""

@@ -7,7 +7,7 @@ from difflib import get_close_matches
 
 from specbench_api.errors import Problem
 from specbench_api.launch.arguments import EngineFlags, argument_problems, flag_of
-from specbench_api.launch.launcher import LEADER, LaunchRequest, LaunchSpec
+from specbench_api.launch.launcher import LEADER, ContextRules, LaunchRequest, LaunchSpec
 from specbench_api.spec.drafter import Drafter
 from specbench_api.spec.engine import DialectName, Engine, EngineKind
 
@@ -32,6 +32,7 @@ class SimulatorLauncher:
     """Runs `specbench simulate` with the drafter's method and length; other options come from args."""
 
     kind = EngineKind.SIMULATOR
+    context = ContextRules(("--max-model-len",), needs_answer_space=True)
 
     def launch(self, order: LaunchRequest) -> LaunchSpec:
         """Return the command line of `specbench simulate`."""

@@ -21,6 +21,7 @@ from specbench_api.errors import Problem
 from specbench_api.launch.arguments import EngineFlags, argument_problems
 from specbench_api.launch.launcher import (
     CONFIG_FOLDER,
+    ContextRules,
     LaunchRequest,
     LaunchSpec,
     from_batch_size,
@@ -32,7 +33,7 @@ from specbench_api.launch.launcher import (
 from specbench_api.launch.support_matrix import TENSORRT_LLM_RELEASE
 from specbench_api.spec.drafter import Drafter, DraftLength, Method
 from specbench_api.spec.engine import Engine, EngineKind, EqualizeArms
-from specbench_api.spec.target import Target
+from specbench_api.spec.model import Target
 
 PORT = 8000
 IMAGE = "nvcr.io/nvidia/tensorrt-llm/release"
@@ -80,6 +81,7 @@ class TensorrtLlmLauncher:
     """Starts `trtllm-serve`."""
 
     kind = EngineKind.TENSORRT_LLM
+    context = ContextRules(("--max_seq_len",), needs_answer_space=False)
 
     def launch(self, order: LaunchRequest) -> LaunchSpec:
         """Return the command line and the configuration file."""

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from specbench_api.errors import Problem
 from specbench_api.launch.arguments import EngineFlags, argument_problems, unsupported_fields
 from specbench_api.launch.launcher import (
+    ContextRules,
     LaunchRequest,
     LaunchSpec,
     model_sources,
@@ -21,7 +22,7 @@ from specbench_api.launch.launcher import (
 )
 from specbench_api.spec.drafter import Drafter
 from specbench_api.spec.engine import EngineKind
-from specbench_api.spec.target import Target
+from specbench_api.spec.model import Target
 
 PORT = 8000
 PROGRAM = ("python", "-m", "specbench_client.research")
@@ -49,6 +50,7 @@ class TransformersLauncher:
     """Starts the research runtime."""
 
     kind = EngineKind.TRANSFORMERS
+    context = ContextRules(("--max-model-len",), needs_answer_space=False)
 
     def launch(self, order: LaunchRequest) -> LaunchSpec:
         """Return the command line of the research runtime."""

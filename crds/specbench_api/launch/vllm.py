@@ -22,6 +22,7 @@ from specbench_api.launch.arguments import EngineFlags, argument_problems, flag_
 from specbench_api.launch.launcher import (
     LEADER,
     RANK,
+    ContextRules,
     LaunchRequest,
     LaunchSpec,
     from_batch_size,
@@ -33,7 +34,7 @@ from specbench_api.launch.launcher import (
 from specbench_api.launch.support_matrix import VLLM_ALGORITHMS, VLLM_RELEASE
 from specbench_api.spec.drafter import TEXT_ONLY, Drafter, DraftLength, Method
 from specbench_api.spec.engine import Engine, EngineKind, EqualizeArms
-from specbench_api.spec.target import Target
+from specbench_api.spec.model import Target
 
 # The drafter as vLLM's `--speculative-config`, and the settings that vLLM does not support. It is one line of JSON with
 # sorted keys, so that the same drafter always results in the same argument.
@@ -222,6 +223,7 @@ class VllmLauncher:
     """Starts `vllm serve`."""
 
     kind = EngineKind.VLLM
+    context = ContextRules(("--max-model-len",), needs_answer_space=True)
 
     def launch(self, order: LaunchRequest) -> LaunchSpec:
         """Return the command line."""

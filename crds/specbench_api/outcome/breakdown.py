@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from specbench_api.model import ApiModel
+from specbench_api.api_model import ApiModel
 from specbench_api.outcome.figure import Figure
 
 

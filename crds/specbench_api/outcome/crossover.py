@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from specbench_api.model import ApiModel
+from specbench_api.api_model import ApiModel
 from specbench_api.outcome.figure import Figure
 
 

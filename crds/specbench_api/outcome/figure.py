@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from specbench_api.model import ApiModel
+from specbench_api.api_model import ApiModel
 
 
 class StatusFigure(StrEnum):
     """Names of the figures in `status`, by which the operator reads what the client computed.
 
-    Latencies have one figure per percentile: `ttft_ms_p50`, `ttft_ms_p95`, `ttft_ms_p99`.
+    Latencies have one figure per percentile of `spec.percentiles`: `ttft_ms_p50`.
     """
 
     ACCEPTANCE_LENGTH = "acceptance_length_emitted_pooled"
@@ -23,7 +23,6 @@ class StatusFigure(StrEnum):
     E2E_MS = "e2e_ms"
 
 
-PERCENTILES = ("p50", "p95", "p99")
 LATENCIES = (StatusFigure.TTFT_MS, StatusFigure.TPOT_MS, StatusFigure.E2E_MS)
 
 

@@ -12,7 +12,7 @@ from typing import Any, Literal, Self
 
 from pydantic import JsonValue, model_serializer, model_validator
 
-from specbench_api.model import ApiModel
+from specbench_api.api_model import ApiModel
 
 
 class FactName(StrEnum):

@@ -7,9 +7,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from specbench_api.model import ApiModel
+from specbench_api.api_model import ApiModel
 from specbench_api.outcome.comparison import ChangeConclusion
 from specbench_api.outcome.figure import Figure
+from specbench_api.spec.percentiles import Percentile
 
 
 class Objective(StrEnum):
@@ -28,7 +29,7 @@ class SloTarget(ApiModel):
 
     metric: Literal["ttft_ms", "tpot_ms", "e2e_ms"]
     """The latency."""
-    percentile: Literal["p50", "p95", "p99"] = "p95"
+    percentile: Percentile = "p95"
     """The percentile over requests."""
     limit_ms: Annotated[float, Field(gt=0)]
     """The maximum, in ms."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
-from specbench_api.model import ApiModel
+from specbench_api.api_model import ApiModel
 from specbench_api.outcome.breakdown import Breakdown
 from specbench_api.outcome.crossover import Crossovers
 from specbench_api.outcome.figure import Figure
@@ -97,13 +97,13 @@ MIN_REPEATS_TO_COMPARE = 3
 """With fewer repeats no interval includes run-to-run variation, so neither faster nor slower is claimed."""
 
 
-CLOSED_LOOP = "ClosedLoop"
+CLOSED_LOOP: Final = "ClosedLoop"
 
 
 class ArrivalPattern(ApiModel):
     """How requests arrived. Together with the level it identifies the load of a row."""
 
-    process: Literal["ClosedLoop", "Constant", "Poisson", "Gamma", "Trace"]
+    process: Literal["ClosedLoop"] | ArrivalProcess
     """ClosedLoop: each stream sends its next request when the previous one is answered. Otherwise the arrival process
     of an open loop."""
     burstiness: float | None = None
@@ -115,10 +115,10 @@ class ArrivalPattern(ApiModel):
     def of(cls, load: Load) -> ArrivalPattern:
         """Return the pattern of a run's load."""
         if load.concurrency is not None:
-            return cls(process="ClosedLoop")
+            return cls(process=CLOSED_LOOP)
         arrival = load.arrival or Arrival()
         shape = arrival.burstiness if arrival.process is ArrivalProcess.GAMMA else None
-        return cls(process=arrival.process.value, burstiness=shape, trace=arrival.uri)
+        return cls(process=arrival.process, burstiness=shape, trace=arrival.uri)
 
     @property
     def words(self) -> str:

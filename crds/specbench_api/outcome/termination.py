@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from specbench_api.model import ApiModel
+from specbench_api.api_model import ApiModel
 
 
 class Exit(IntEnum):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Literal
 
-from specbench_api.model import ApiModel
+from specbench_api.api_model import ApiModel
 from specbench_api.spec.drafter import BASELINE_NAME, Drafter
 from specbench_api.spec.engine import Engine
 from specbench_api.spec.load import Level, Load
+from specbench_api.spec.model import Target
 from specbench_api.spec.placement import Placement
-from specbench_api.spec.target import Target
 from specbench_api.spec.workload import Workload
 
 LAUNCHES_MAX = 3

@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from specbench_api import API_VERSION
-from specbench_api.model import ApiModel, KeyedBy, PreserveUnknown, RuledModel, ValidationRule
+from specbench_api.api_model import ApiModel, KeyedBy, PreserveUnknown, RuledModel, ValidationRule
 from specbench_api.spec.campaign_status import CampaignStatus
 from specbench_api.spec.patterns import LabelValue
 from specbench_api.spec.run import NAME, NOTHING_TO_MEASURE, SPLIT_TOO_FAR, Metadata, RunSpec

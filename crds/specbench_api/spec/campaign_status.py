@@ -24,7 +24,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from specbench_api.model import ApiModel, KeyedBy
+from specbench_api.api_model import ApiModel, KeyedBy
 from specbench_api.spec.status import Condition, Timestamp
 
 CELL_TEXT_MAX = 96

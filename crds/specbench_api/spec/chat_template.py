@@ -14,7 +14,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from specbench_api.model import PreserveUnknown, RuledModel, ValidationRule
+from specbench_api.api_model import PreserveUnknown, RuledModel, ValidationRule
 
 
 class AppliedBy(StrEnum):

@@ -12,8 +12,8 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from specbench_api.model import Distinct, KeyedBy, RuledModel, ValidationRule, cel_list
-from specbench_api.spec.target import PvcModel
+from specbench_api.api_model import Distinct, KeyedBy, RuledModel, ValidationRule, cel_list
+from specbench_api.spec.model import PvcModel
 
 
 class Source(StrEnum):

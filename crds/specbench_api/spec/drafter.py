@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
-from specbench_api.model import ApiModel, KeyedBy, PreserveUnknown, RuledModel, ValidationRule, cel_list
+from specbench_api.api_model import ApiModel, KeyedBy, PreserveUnknown, RuledModel, ValidationRule, cel_list
 from specbench_api.spec.engine import Argument
 
 BASELINE_NAME = "none"

@@ -11,7 +11,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from pydantic import Field, field_validator
 
-from specbench_api.model import ApiModel, KeyedBy, PreserveUnknown, RuledModel, ValidationRule
+from specbench_api.api_model import ApiModel, KeyedBy, PreserveUnknown, RuledModel, ValidationRule
 
 # Validation of an external endpoint's address, for the spec and for the command line. The API server checks the
 # pattern; `flaw_of` is equally strict and names each fault. No message repeats the value, which may contain a password.

@@ -14,8 +14,9 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from specbench_api.model import ApiModel, Distinct, RuledModel, ValidationRule
+from specbench_api.api_model import ApiModel, Distinct, RuledModel, ValidationRule
 from specbench_api.spec.patterns import DNS_LABEL
+from specbench_api.spec.percentiles import Percentile
 
 DEFAULT_PERCENT = 5.0
 """Allowed regression, in percent, if a gate lists no tolerances."""
@@ -82,7 +83,7 @@ class Tolerance(RuledModel):
 
     metric: GateMetric
     """The metric to compare."""
-    percentile: Literal["p50", "p95", "p99"] | None = None
+    percentile: Percentile | None = None
     """Percentile over requests, for tpot, ttft and e2e. Without it: for tpot the time pooled over tokens, for the
     others the mean."""
     max_regression_percent: Annotated[float, Field(gt=0, lt=100)] = DEFAULT_PERCENT

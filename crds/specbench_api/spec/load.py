@@ -14,7 +14,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field, model_validator
 
-from specbench_api.model import ApiModel, Distinct, RuledModel, ValidationRule
+from specbench_api.api_model import ApiModel, Distinct, RuledModel, ValidationRule
 
 
 class ArmOrder(StrEnum):

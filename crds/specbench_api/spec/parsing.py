@@ -20,8 +20,8 @@ from pydantic_core import ErrorDetails
 from yaml.constructor import ConstructorError
 
 from specbench_api import API_VERSION
+from specbench_api.api_model import ApiModel, PreserveUnknown
 from specbench_api.errors import InvalidSpec, NotYaml, Problem
-from specbench_api.model import ApiModel, PreserveUnknown
 from specbench_api.spec.campaign import SpecBenchCampaign
 from specbench_api.spec.patterns import PATTERN_DESCRIPTIONS
 from specbench_api.spec.run import SpecBenchRun

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
-from specbench_api.model import ApiModel, PreserveUnknown, RuledModel, ValidationRule
+from specbench_api.api_model import ApiModel, PreserveUnknown, RuledModel, ValidationRule
 from specbench_api.spec.patterns import (
     LABEL_KEY,
     LEADS_OUT,

@@ -7,17 +7,17 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from specbench_api import API_VERSION
-from specbench_api.model import ApiModel, KeyedBy, ValidationRule
+from specbench_api.api_model import ApiModel, KeyedBy, ValidationRule
 from specbench_api.spec.drafter import Drafter
 from specbench_api.spec.engine import Engine
 from specbench_api.spec.gate import Gate
 from specbench_api.spec.load import Load
+from specbench_api.spec.model import Target
 from specbench_api.spec.patterns import DNS_LABEL
 from specbench_api.spec.placement import Placement
 from specbench_api.spec.results import LATEST, Results
 from specbench_api.spec.slo import Slo
 from specbench_api.spec.status import RunStatus
-from specbench_api.spec.target import Target
 from specbench_api.spec.workload import Workload
 
 NAME = "[a-z]([a-z0-9-]*[a-z0-9])?"

@@ -7,11 +7,12 @@ targets at the time it is computed; `specbench report --slo-…` evaluates a fin
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from specbench_api.model import RuledModel, ValidationRule
+from specbench_api.api_model import RuledModel, ValidationRule
+from specbench_api.spec.percentiles import Percent
 
 SLO_VARIABLE = "SPECBENCH_SLO"
 """Environment variable of a report Job with the run's targets, as one line of JSON."""
@@ -35,7 +36,7 @@ class Slo(RuledModel):
     """Maximum time per output token after the first, in milliseconds: `35`."""
     e2e_ms: Annotated[Target | None, Field(alias="e2eMs")] = None
     """Maximum time to the last token in milliseconds, from the intended send time: `10000`."""
-    percentile: Literal[50, 95, 99] = 95
+    percentile: Percent = 95
     """Percentile of requests that must meet the targets for a load or drafter to be recommended."""
 
     def _rules_hold(self) -> Sequence[bool]:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
-from specbench_api.model import ApiModel, KeyedBy
+from specbench_api.api_model import ApiModel, KeyedBy
 from specbench_api.spec.conditions import ConditionStatus, ConditionType, GroupState, Phase
 
 Timestamp = Annotated[str, Field(json_schema_extra={"format": "date-time"}, max_length=64)]

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field
 
-from specbench_api.model import ApiModel, PreserveUnknown
+from specbench_api.api_model import ApiModel, PreserveUnknown
 from specbench_api.spec.chat_template import ChatTemplate
 from specbench_api.spec.dataset import Dataset, Source
 

@@ -16,12 +16,12 @@ from datetime import datetime
 from typing import Any
 
 from specbench_api import API_VERSION
-from specbench_api.model import ApiModel
+from specbench_api.api_model import ApiModel
 from specbench_api.plan.names import LABEL_MANAGED, MANAGER
 from specbench_operator.cluster.api import EVENT, FIELD_MANAGER, JOB, LEADER_WORKER_SET, KubernetesApi, NotFound
 from specbench_operator.cluster.parsing import controller_uid
 from specbench_operator.errors import Changed, OperatorError, Retry
-from specbench_operator.render.annotations import (
+from specbench_operator.render.job_annotations import (
     ANNOTATION_RELAUNCH,
     ANNOTATION_VERDICT,
     format_relaunch,

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
-from specbench_api.model import ApiModel
+from specbench_api.api_model import ApiModel
 from specbench_operator.campaign.campaign_view import read_campaign_status
 from specbench_operator.campaign.decide import campaign_status_after_error, decide_campaign, has_round_finished
 from specbench_operator.cluster.api import RUN

@@ -12,14 +12,14 @@ from typing import Any
 from specbench_api.spec.conditions import GroupState
 from specbench_operator.reconcile.launches.children import Children
 from specbench_operator.reconcile.launches.engine import current_pod
-from specbench_operator.reconcile.launches.environment import describe_environment
 from specbench_operator.reconcile.launches.group import GroupView, is_recorded_in_status, stop_and_keep_job
+from specbench_operator.reconcile.launches.host_facts import collect_host_facts
 from specbench_operator.reconcile.launches.launch_state import LaunchStage
 from specbench_operator.reconcile.phase import RunState
 from specbench_operator.reconcile.run_view import RunView
-from specbench_operator.render.annotations import with_engine_nodes, with_prior_launches
 from specbench_operator.render.client_jobs import client_job, plan_config_map, report_job
 from specbench_operator.render.engine_job import engine_job, engine_service, leader_worker_set, leader_worker_set_job
+from specbench_operator.render.job_annotations import with_engine_nodes, with_prior_launches
 from specbench_operator.state.objects import ChildObject, Job, LaunchVerdict, ObjectRef, PriorLaunches, Relaunch
 from specbench_operator.state.run import RelaunchJob, StopJob
 
@@ -132,7 +132,7 @@ def _serving_objects(run_view: RunView) -> Iterator[Mapping[str, Any]]:
         yield leader_worker_set(run_view.run, run_view.plan, view.group, engine, run_view.settings, run_view.served_on)
     if view.launch_state.stage is LaunchStage.SERVING:
         pod = current_pod(run_view.children.pods_of(engine))
-        facts, uid = describe_environment(run_view.run, pod, run_view.nodes), pod.ref.uid if pod else ""
+        facts, uid = collect_host_facts(run_view.run, pod, run_view.nodes), pod.ref.uid if pod else ""
         job = client_job(
             run_view.run, run_view.plan, view.group, attempt, run_view.settings, engine=facts, engine_pod=uid
         )

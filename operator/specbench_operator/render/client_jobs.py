@@ -32,13 +32,13 @@ from specbench_api.plan.plan import EngineGroup, Plan
 from specbench_api.plan.validation import too_long
 from specbench_api.spec.chat_template import ChatTemplate
 from specbench_api.spec.dataset import PVC_FOLDER
+from specbench_api.spec.model import Target
 from specbench_api.spec.results import S3
 from specbench_api.spec.run import RunSpec, SpecBenchRun
 from specbench_api.spec.slo import SLO_VARIABLE
-from specbench_api.spec.target import Target
-from specbench_operator.render.annotations import ANNOTATION_ENGINE_POD
 from specbench_operator.render.engine_job import endpoint
 from specbench_operator.render.engine_pod import config_key, engine_launch
+from specbench_operator.render.job_annotations import ANNOTATION_ENGINE_POD
 from specbench_operator.render.shared_fields import (
     DO_NOT_DISRUPT,
     RESTRICTED_SECURITY,

@@ -11,12 +11,10 @@ from collections.abc import Mapping, Sequence
 from specbench_api.plan.names import ROLE_ENGINE, engine_name, nodes_name
 from specbench_api.plan.plan import EngineGroup, Plan
 from specbench_api.spec.run import SpecBenchRun
-from specbench_operator.render.engine_pod import engine_launch, engine_pod, worker_pod
+from specbench_operator.render.engine_pod import engine_launch, engine_pod_template, worker_pod_template
 from specbench_operator.render.shared_fields import (
-    DO_NOT_DISRUPT,
     RESTRICTED_SECURITY,
     Manifest,
-    labels,
     metadata,
     selector,
     shared_pod_fields,
@@ -47,11 +45,6 @@ def _job(run: SpecBenchRun, meta: Manifest, template: Manifest, *, start: Manife
             "template": template,
         },
     }
-
-
-def _pod_metadata(run: SpecBenchRun, group: EngineGroup, attempt: int) -> Manifest:
-    key = ChildKey(ROLE_ENGINE, group.index, attempt)
-    return {"labels": labels(run, key, group.arm), "annotations": dict(DO_NOT_DISRUPT)}
 
 
 # An engine on several nodes is a LeaderWorkerSet with one group, owned by a Job without pods.
@@ -95,15 +88,11 @@ def leader_worker_set(  # noqa: PLR0917 -- the same parameters as engine_job, wi
     """The LeaderWorkerSet of the launch whose Job is `owner`. `preferred_nodes`: nodes of the last ready engine."""
     attempt = owner.key.attempt or 0
     key = ChildKey(ROLE_ENGINE, group.index, attempt)
-    launch = engine_launch(plan, group.arm)
     meta = metadata(run, nodes_name(run.metadata.name, group.index, attempt), key, group.arm)
     owner_reference = {"apiVersion": "batch/v1", "kind": "Job", "name": owner.ref.name, "uid": owner.ref.uid}
     leader, worker = (
-        {
-            "metadata": _pod_metadata(run, group, attempt),
-            "spec": {**pod(run, launch, group.arm, settings, preferred_nodes), "restartPolicy": "Always"},
-        }
-        for pod in (engine_pod, worker_pod)
+        _always_restarted(template(run, plan, group, attempt, settings, preferred_nodes))
+        for template in (engine_pod_template, worker_pod_template)
     )
     return {
         "apiVersion": "leaderworkerset.x-k8s.io/v1",
@@ -120,6 +109,11 @@ def leader_worker_set(  # noqa: PLR0917 -- the same parameters as engine_job, wi
             },
         },
     }
+
+
+def _always_restarted(template: Manifest) -> Manifest:
+    """The pod template for a LeaderWorkerSet, whose StatefulSets accept no other restartPolicy."""
+    return {**template, "spec": {**template["spec"], "restartPolicy": "Always"}}
 
 
 # An engine's Job with a queue is created suspended, and only Kueue resumes it, so that it has no pod and holds no GPUs
@@ -161,10 +155,7 @@ def engine_job(  # noqa: PLR0917 -- the rule is five, and each is a property of 
     return _job(
         run,
         {**meta, "labels": {**meta["labels"], **queue}},
-        {
-            "metadata": _pod_metadata(run, group, attempt),
-            "spec": engine_pod(run, engine_launch(plan, group.arm), group.arm, settings, preferred_nodes),
-        },
+        engine_pod_template(run, plan, group, attempt, settings, preferred_nodes),
         start={"suspend": True} if queue else {},
         end={"podFailurePolicy": {"rules": [FAIL_ON_DISRUPTION]}},
     )

@@ -1,4 +1,7 @@
-"""The pod of an engine: one container from the engine's launcher, and scheduling and volumes from spec.placement."""
+"""The pod template of an engine: labels and annotations, its container, and scheduling and volumes from spec.placement.
+
+The container is built from the LaunchSpec of the engine's launcher.
+"""
 
 from __future__ import annotations
 
@@ -11,22 +14,25 @@ from specbench_api.launch.launcher import CONFIG_FOLDER, MODEL_MOUNT, LaunchSpec
 from specbench_api.launch.registry import LAUNCHERS
 from specbench_api.plan.expansion import launch_order
 from specbench_api.plan.names import LABEL_MANAGED, LABEL_ROLE, MANAGER, ROLE_ENGINE, plan_name
-from specbench_api.plan.plan import Plan
+from specbench_api.plan.plan import EngineGroup, Plan
 from specbench_api.plan.validation import HUB_HOME, PREFERRED, REQUIRED, TERMS
 from specbench_api.spec.engine import EngineKind
 from specbench_api.spec.placement import PinNode, Placement, TopologySpread
 from specbench_api.spec.run import SpecBenchRun
-from specbench_operator.render.probe import probe_container
+from specbench_operator.render.host_facts_container import probe_container
 from specbench_operator.render.shared_fields import (
     BASELINE_SECURITY,
+    DO_NOT_DISRUPT,
     RESTRICTED_SECURITY,
     Manifest,
     empty_dir,
     hub_token,
+    labels,
     resource_requirements,
     shared_pod_fields,
 )
 from specbench_operator.settings import OperatorSettings
+from specbench_operator.state.objects import ChildKey
 
 # Arms are compared with each other, so all engines of a run should run on the same node: clocks, cooling and neighbours
 # of otherwise equal nodes can differ by more than the speed-up that is measured. A node is selected by `matchFields`,
@@ -159,27 +165,53 @@ def engine_launch(plan: Plan, arm: str) -> LaunchSpec:
     return replace(launch, args=tuple(str(argument) for argument in launch.args))  # YAML needs str instead of StrEnum
 
 
-def engine_pod(
-    run: SpecBenchRun, launch: LaunchSpec, arm: str, settings: OperatorSettings, preferred_nodes: Sequence[str] = ()
+def engine_pod_template(  # noqa: PLR0917 -- the same parameters as engine_job
+    run: SpecBenchRun,
+    plan: Plan,
+    group: EngineGroup,
+    attempt: int,
+    settings: OperatorSettings,
+    preferred_nodes: Sequence[str] = (),
 ) -> Manifest:
-    """PodSpec of one launch. `preferred_nodes`: nodes of the run's last ready engine."""
+    """The pod template of one launch. `preferred_nodes`: nodes of the run's last ready engine."""
+    launch = engine_launch(plan, group.arm)
     serving = {
         "ports": [{"name": "http", "containerPort": launch.port}],
         "startupProbe": _probe(launch, _startup_failures(run.spec.startup_deadline_seconds)),
         "readinessProbe": _probe(launch, 3),
     }
-    return _pod(run, launch, arm, settings, preferred_nodes, _container(run, launch, launch.args, settings, serving))
+    container = _container(run, launch, launch.args, settings, serving)
+    return {
+        "metadata": _pod_metadata(run, group, attempt),
+        "spec": _pod_spec(run, launch, group.arm, settings, preferred_nodes, container),
+    }
 
 
-def worker_pod(
-    run: SpecBenchRun, launch: LaunchSpec, arm: str, settings: OperatorSettings, preferred_nodes: Sequence[str] = ()
+def worker_pod_template(  # noqa: PLR0917 -- the same parameters as engine_pod_template
+    run: SpecBenchRun,
+    plan: Plan,
+    group: EngineGroup,
+    attempt: int,
+    settings: OperatorSettings,
+    preferred_nodes: Sequence[str] = (),
 ) -> Manifest:
-    """PodSpec of the workers of an engine on several nodes. They serve no API, so they have no probes."""
+    """The pod template of the workers of an engine on several nodes. They serve no API, so they have no probes."""
+    launch = engine_launch(plan, group.arm)
     assert launch.worker_args is not None
-    return _pod(run, launch, arm, settings, preferred_nodes, _container(run, launch, launch.worker_args, settings, {}))
+    container = _container(run, launch, launch.worker_args, settings, {})
+    return {
+        "metadata": _pod_metadata(run, group, attempt),
+        "spec": _pod_spec(run, launch, group.arm, settings, preferred_nodes, container),
+    }
 
 
-def _pod(  # noqa: PLR0917 -- the rule is five
+def _pod_metadata(run: SpecBenchRun, group: EngineGroup, attempt: int) -> Manifest:
+    """Labels and annotations of an engine's pod."""
+    key = ChildKey(ROLE_ENGINE, group.index, attempt)
+    return {"labels": labels(run, key, group.arm), "annotations": dict(DO_NOT_DISRUPT)}
+
+
+def _pod_spec(  # noqa: PLR0917 -- the rule is five
     run: SpecBenchRun,
     launch: LaunchSpec,
     arm: str,

@@ -15,7 +15,7 @@ from jinja2 import TemplateError
 from specbench_api.plan.canonical import canonical_json
 from specbench_api.spec.chat_template import ChatTemplate
 from specbench_api.spec.dataset import PVC_FOLDER
-from specbench_api.spec.target import PvcModel, Target
+from specbench_api.spec.model import PvcModel, Target
 from specbench_client.errors import BadInput
 from specbench_client.workload.chat_template.reasoning import markers_among
 from specbench_client.workload.chat_template.template import AppliedTemplate, required_variables

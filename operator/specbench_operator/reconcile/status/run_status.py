@@ -5,11 +5,12 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from specbench_api.outcome.figure import PERCENTILES, Figure, StatusFigure
+from specbench_api.outcome.figure import Figure, StatusFigure
 from specbench_api.outcome.layout import REPORT, SUMMARY
 from specbench_api.outcome.summary import Cell, RunSummary, best_speedup_text
 from specbench_api.plan.names import ROLE_ENGINE
 from specbench_api.spec.conditions import GroupState, Phase
+from specbench_api.spec.percentiles import PERCENTILES
 from specbench_api.spec.status import (
     ArmResult,
     GroupStatus,
@@ -88,8 +89,8 @@ def rounded(value: float) -> float:
 
 
 def _percentiles(cell: Cell, name: str) -> Percentiles | None:
-    p50, p95, p99 = (_value(cell, f"{name}_{which}") for which in PERCENTILES)
-    return None if p50 is p95 is p99 is None else Percentiles(p50=p50, p95=p95, p99=p99)
+    values = {which: _value(cell, f"{name}_{which}") for which in PERCENTILES}
+    return None if all(value is None for value in values.values()) else Percentiles(**values)
 
 
 def _interval(cell: Cell, figure: Figure | None) -> Interval | None:

@@ -1,6 +1,6 @@
-"""The probe: an init container in the engine's image that records GPUs, links, driver and PyTorch.
+"""The init container `probe` of an engine's pod, which records GPUs, links, driver and PyTorch.
 
-It is added if the chart's value probeEngines is true.
+It is added if the chart's value probeEngines is true. It is no startup or readiness probe: those are in `engine_pod`.
 
 It runs a shell script and writes the output to its termination message. Commands that are missing in the image are
 reported in that output, and the container succeeds anyway. It only needs a shell.

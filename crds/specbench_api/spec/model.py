@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from specbench_api.model import ApiModel, RuledModel, ValidationRule
+from specbench_api.api_model import ApiModel, RuledModel, ValidationRule
 from specbench_api.spec.patterns import LEADS_OUT, ObjectName, SecretKey, SubPath, leads_out
 
 Path = Annotated[str, Field(min_length=1, max_length=1024)]

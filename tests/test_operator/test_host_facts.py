@@ -10,7 +10,7 @@ import pytest
 
 from specbench_api.outcome.provenance import FACTS, HOST_FACTS_VARIABLE, Fact, FactName, FactSource, HostFacts
 from specbench_api.spec.parsing import parse_run
-from specbench_operator.reconcile.launches.environment import describe_environment
+from specbench_operator.reconcile.launches.host_facts import collect_host_facts
 from specbench_operator.state.objects import ChildKey, ContainerTerminated, Node, ObjectRef, Pod, UnreadableNode
 from specbench_testing.cluster_world import ClusterWorld
 from specbench_testing.operator_builders import NOON, UID, operator_run
@@ -42,7 +42,7 @@ def node(labels: Mapping[str, str]) -> Node:
 
 def environment(*nodes: Node | UnreadableNode, pod: Pod | None = POD, **placement: Any) -> HostFacts:
     run = parse_run(operator_run({"spec.placement": {"gpus": 2, **placement}}))
-    return describe_environment(run, pod, nodes)
+    return collect_host_facts(run, pod, nodes)
 
 
 def values(facts: HostFacts) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from pydantic import JsonValue
 from specbench_api.outcome.nvidia_smi import cuda_fact, gpu_facts, links_fact
 from specbench_api.outcome.provenance import Fact, FactName, HostFacts
 from specbench_api.spec.run import SpecBenchRun
-from specbench_operator.render.probe import OF_CUDA, OF_GPUS, OF_LINKS, OF_TORCH, parse_probe_message
+from specbench_operator.render.host_facts_container import OF_CUDA, OF_GPUS, OF_LINKS, OF_TORCH, parse_probe_message
 from specbench_operator.state.objects import Node, Pod, UnreadableNode
 from specbench_operator.state.timestamps import format_timestamp
 
@@ -62,7 +62,7 @@ LABELS: Mapping[FactName, tuple[tuple[str, ...], ...]] = {
 NOT_REPORTED = "neither the pod nor its node reports it"
 
 
-def describe_environment(run: SpecBenchRun, pod: Pod | None, nodes: Sequence[Node | UnreadableNode]) -> HostFacts:
+def collect_host_facts(run: SpecBenchRun, pod: Pod | None, nodes: Sequence[Node | UnreadableNode]) -> HostFacts:
     """The facts about an engine's pod and its node. The same pod and node give the same facts."""
     if pod is None:
         return HostFacts(unknown_reason="the engine's pod was not observed")
