@@ -19,7 +19,7 @@ from specbench_client.analysis.summary.point import summarise_point
 from specbench_client.analysis.summary.run import summarise_run
 from specbench_client.dialects.dialect import EngineCounters, counter_difference
 from specbench_client.dialects.engine_facts import info_labels, is_metrics_page, pages_of, read_facts
-from specbench_client.dialects.table import dialect_of
+from specbench_client.dialects.registry import dialect_of
 from specbench_client.drive.load_planning import ArrivalPlan, LoadPlanner
 from specbench_client.load.client_monitor import RecordTally, WarmupResult, summarize_client_health
 from specbench_client.load.turns import HttpTurnClient, RequestConfig

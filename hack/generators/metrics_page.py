@@ -18,7 +18,7 @@ from specbench_client.metrics.acceptance import (
     position_acceptance,
 )
 from specbench_client.metrics.catalog import MEASURES, RATIOS
-from specbench_client.metrics.metric import RatioMetric, RequestMetric
+from specbench_client.metrics.metric_types import RatioMetric, RequestMetric
 from specbench_client.metrics.steady_window import (
     JOULES,
     JOULES_DEFINITION,

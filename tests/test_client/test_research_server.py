@@ -28,7 +28,7 @@ from specbench_api.plan.plan import Plan
 from specbench_api.spec.engine import EngineKind
 from specbench_api.spec.workload import Output
 from specbench_client.dialects.dialect import counter_difference
-from specbench_client.dialects.table import DIALECTS
+from specbench_client.dialects.registry import DIALECTS
 from specbench_client.drive.conclude import conclude
 from specbench_client.drive.group import drive_group
 from specbench_client.drive.options import DriveOptions

@@ -23,7 +23,7 @@ from specbench_api.outcome.layout import launch_key
 from specbench_api.outcome.manifest import PointProvenance
 from specbench_api.outcome.provenance import FactName
 from specbench_api.plan.plan import EngineGroup, Plan
-from specbench_client.dialects.table import dialect_of
+from specbench_client.dialects.registry import dialect_of
 from specbench_client.drive.engine_connection import (
     EngineConnection,
     check_first_completion,

@@ -13,7 +13,7 @@ The package gets an endpoint and prompts and depends on no engine. It writes no 
                        open_loop            conversations that begin at scheduled times
                        conversation_runner  encodes requests ahead of time, and runs a conversation, turn after turn
                        turns                one turn: request, exchange, record
-                       answer_reader        parses answers while the sockets are idle
+                       parsing_queue        parses answers while the sockets are idle
                        conversations        prompts with ids and seeds; filler conversations
     figures of a load  phases               ramp, steady state, drain
                        in_flight            requests in flight over time

@@ -10,7 +10,7 @@ from specbench_api.spec.engine import Engine, EngineKind
 from specbench_api.spec.workload import Output, Sampling
 from specbench_client.chat import ChatMessage
 from specbench_client.cooperative import run_to_completion
-from specbench_client.dialects.table import dialect_of
+from specbench_client.dialects.registry import dialect_of
 from specbench_client.load.turns import HttpTurnClient, RequestConfig, Turn, TurnResult
 from specbench_client.transport.aiohttp_transport import AiohttpTransport
 from specbench_client.transport.exchange import ErrorClass, HttpExchange, HttpRequest, Transport

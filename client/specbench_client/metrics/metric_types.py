@@ -1,4 +1,4 @@
-"""The two kinds of figures: a ratio of sums over requests, and a percentile over requests.
+"""The types of metrics: a ratio of sums over requests, and a percentile over requests; `catalog` lists the metrics.
 
 A mean over requests is also a ratio of sums (of values over ones), so one kind of resampling serves both. Every metric
 has what a reader needs: unit, formula, when it is missing, and where its numbers come from.
