@@ -33,7 +33,6 @@ from specbench_client.cli.output import result_console
 from specbench_client.cli.progress import LiveProgress
 from specbench_client.cli.report import print_run_summary
 from specbench_client.cli.streams import echo_json
-from specbench_client.drive.conclude import conclude
 from specbench_client.drive.options import SystemClock
 from specbench_client.errors import RESUME, BadInput, EngineFailed, Interrupted, NotDurable
 from specbench_client.local.executor import LocalOptions, execute_locally, validate_inputs
@@ -48,6 +47,7 @@ from specbench_client.local.local_runs import (
 from specbench_client.report.text.text_table import TextTable
 from specbench_client.store.scratch import scratch_folder
 from specbench_client.store.store import Store
+from specbench_client.stored_runs.conclude import conclude
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,9 @@ from specbench_api.outcome.finding import Severity
 from specbench_api.outcome.summary import Cell, RunSummary, SpeedupConclusion
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.drafter import BASELINE_NAME
+from specbench_client.analysis.estimates.energy import JOULES
 from specbench_client.analysis.estimates.speedups import END_TO_END_NAMES as END_TO_END
 from specbench_client.analysis.estimates.speedups import figures_by_name
-from specbench_client.metrics.steady_window import JOULES
 from specbench_client.report.text.applicability import applicability_table
 from specbench_client.report.text.curves import crossover_markdown
 from specbench_client.report.text.findings import group_findings, measure_again
