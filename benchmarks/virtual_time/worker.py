@@ -13,7 +13,6 @@ from specbench_client.load.conversation_runner import (
     REQUESTS_AHEAD,
     ConversationRunner,
     RequestBuffer,
-    TurnClient,
     prepare_conversations,
 )
 from specbench_client.load.conversations import PromptLike
@@ -23,6 +22,7 @@ from specbench_client.load.open_loop import FillerSender, OpenLoop, PreciseTimer
 from specbench_client.load.parsing_queue import MAX_UNREAD, ParsingQueue
 from specbench_client.load.phases import ClosedLoopPhases, OpenLoopPhases
 from specbench_client.load.shared_state import UNLIMITED, SharedState, WorkerTable, create_shared_state
+from specbench_client.load.turn_client import TurnClient
 from virtual_time.clock import NS_PER_S, VirtualClock
 
 

@@ -17,26 +17,18 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from specbench_api.outcome.record import Record, RecordPhase
 from specbench_client.chat import ChatMessage
-from specbench_client.cooperative import CooperativeTask
 from specbench_client.load.conversations import Conversation, PromptLike, conversation_at
 from specbench_client.load.in_flight import InFlightRecorder
 from specbench_client.load.parsing_queue import ParsingQueue
-from specbench_client.load.turns import Turn, TurnResult, skipped_after
+from specbench_client.load.request import Turn
+from specbench_client.load.request_record import TurnResult, skipped_after
+from specbench_client.load.turn_client import TurnClient
 from specbench_client.transport.exchange import ErrorClass, HttpRequest, UnparsedExchange
 from specbench_client.workload.chat_template.reasoning import split_channels
 from specbench_client.workload.chat_template.template import AppliedTemplate
-
-
-class TurnClient(Protocol):
-    """The three steps of a turn, see `HttpTurnClient`; tests replace it."""
-
-    def build_request(self, turn: Turn) -> HttpRequest: ...
-    async def exchange(self, request: HttpRequest) -> UnparsedExchange: ...
-    def read_result(self, turn: Turn, unread: UnparsedExchange) -> CooperativeTask[TurnResult]: ...
 
 
 @dataclass(frozen=True, slots=True)

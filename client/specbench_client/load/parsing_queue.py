@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from specbench_client.cooperative import CooperativeTask
-from specbench_client.load.turns import TurnResult
+from specbench_client.load.request_record import TurnResult
 
 MAX_UNREAD = 256
 

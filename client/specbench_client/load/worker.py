@@ -32,7 +32,7 @@ from specbench_client.load.open_loop import FillerSender, OpenLoop, PreciseTimer
 from specbench_client.load.parsing_queue import MAX_UNREAD, ParsingQueue
 from specbench_client.load.phases import ClosedLoopPhases, OpenLoopPhases
 from specbench_client.load.shared_state import SharedState
-from specbench_client.load.turns import HttpTurnClient
+from specbench_client.load.turn_client import HttpTurnClient
 from specbench_client.load.worker_messages import (
     BeginLoad,
     PipeSender,

@@ -13,7 +13,6 @@ from specbench_client.load.conversation_runner import (
     REQUESTS_AHEAD,
     ConversationRunner,
     RequestBuffer,
-    TurnClient,
     prepare_conversations,
 )
 from specbench_client.load.conversations import FillerPlan, PromptLike
@@ -22,6 +21,7 @@ from specbench_client.load.open_loop import OpenLoop, PreciseTimer
 from specbench_client.load.parsing_queue import ParsingQueue
 from specbench_client.load.phases import ClosedLoopPhases, OpenLoopPhases, closed_loop_bounds, open_loop_bounds
 from specbench_client.load.shared_state import SharedState, WorkerTable, create_shared_state
+from specbench_client.load.turn_client import TurnClient
 from specbench_client.workload.chat_template.template import AppliedTemplate
 
 
