@@ -25,7 +25,8 @@ from specbench_client.metrics.latency import E2E_SENT_MS, NS_PER_MS
 from specbench_client.metrics.metric_types import RequestMetric
 from specbench_client.metrics.record_lists import BURST_NS
 from specbench_client.metrics.tidy_frame import numbers, steady_rows, tally
-from specbench_client.trust.check import Check, CheckResult, CheckResults, PointEvidence
+from specbench_client.trust.check import Check, CheckResult, CheckResults
+from specbench_client.trust.evidence import PointEvidence
 
 WARNING_SHARE = 0.05
 INVALID_SHARE = 0.2
