@@ -12,10 +12,12 @@ from enum import StrEnum
 
 import numpy as np
 
+from specbench_api.outcome.figure import PERCENTILES
 from specbench_client.metrics.rows import Columns, iter_pieces
 from specbench_client.metrics.tidy_frame import Mask, Values
 
-PERCENTILES = (50, 95, 99)
+PERCENTS = tuple(int(name.removeprefix("p")) for name in PERCENTILES)
+"""The percentiles that every metric reports: 50, 95, 99."""
 
 
 class FigureOrigin(StrEnum):
@@ -42,7 +44,7 @@ class RequestMetric:
     missing: str
     origin: FigureOrigin
     values: Callable[[Columns], Values]
-    percents: tuple[int, ...] = PERCENTILES
+    percents: tuple[int, ...] = PERCENTS
     """Percentiles to report: upper ones if large values are bad, lower ones if small values are bad."""
     long_tailed: bool = False
     """Whether a few requests have many times the usual value, as latencies of whole answers do and speeds do not."""
