@@ -163,7 +163,7 @@ class _PointAttempt:
 
         prefix = f"{self.point.hash[:12]}-{measurement.options.attempt}{'-w' if phase else ''}"
         request_config = measurement.engine.request_config(
-            self.point, self.started_ns, prefix, keep_text=measurement.options.keep_text
+            self.point, self.started_ns, prefix, keep_text=measurement.options.client.keep_text
         )
         await measurement.pool.prepare(load, request_config, prompts, phase)
         return await measurement.pool.run(load, take)
