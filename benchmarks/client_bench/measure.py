@@ -14,7 +14,7 @@ from specbench_api.plan.expansion import expand
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.parsing import parse_run
 from specbench_client.drive.group import drive_group
-from specbench_client.drive.options import DriveOptions
+from specbench_client.drive.options import ClientOptions, DriveOptions
 from specbench_client.store.folder import FolderStore
 
 _UID = "00000000-0000-0000-0000-000000000000"
@@ -33,7 +33,9 @@ def main() -> None:
     options = parser.parse_args()
     plan = _plan(options)
     store = FolderStore(options.results)
-    drive = DriveOptions(attempt="1", spool=options.results.with_name("spool"), workers=options.workers)
+    drive = DriveOptions(
+        attempt="1", spool=options.results.with_name("spool"), client=ClientOptions(workers=options.workers)
+    )
     asyncio.run(drive_group(plan, plan.groups[0], options.endpoint, store, drive))
 
 

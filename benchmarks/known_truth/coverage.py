@@ -18,7 +18,7 @@ from specbench_client.analysis.explanation.traffic_mix import project_mix
 from specbench_client.metrics import acceptance, decode_speed
 from specbench_client.metrics.decode_speed import TPOT_MS
 from specbench_client.metrics.latency import E2E_MS, TTFT_MS
-from specbench_client.metrics.metric import PercentileMetric, mean_metric
+from specbench_client.metrics.metric_types import PercentileMetric, mean_metric
 from specbench_client.metrics.pairing import ARM, BASELINE, PAIR_KEY, SIDE_COLUMNS, Pairs
 
 RATIOS = (

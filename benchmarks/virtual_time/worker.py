@@ -8,21 +8,21 @@ from dataclasses import dataclass, field
 from multiprocessing import get_context
 
 from specbench_api.outcome.record import Record, RecordPhase
-from specbench_client.load.answer_reader import MAX_UNREAD, AnswerReader
 from specbench_client.load.closed_loop import ClosedLoop
 from specbench_client.load.conversation_runner import (
     REQUESTS_AHEAD,
     ConversationRunner,
     RequestBuffer,
-    TurnClient,
     prepare_conversations,
 )
 from specbench_client.load.conversations import PromptLike
 from specbench_client.load.in_flight import InFlightRecorder, LoadTimeline
 from specbench_client.load.load_shares import ClosedLoopShare, OpenLoopShare, WorkerLoad
 from specbench_client.load.open_loop import FillerSender, OpenLoop, PreciseTimer
+from specbench_client.load.parsing_queue import MAX_UNREAD, ParsingQueue
 from specbench_client.load.phases import ClosedLoopPhases, OpenLoopPhases
 from specbench_client.load.shared_state import UNLIMITED, SharedState, WorkerTable, create_shared_state
+from specbench_client.load.turn_client import TurnClient
 from virtual_time.clock import NS_PER_S, VirtualClock
 
 
@@ -70,11 +70,11 @@ class VirtualWorker:
         (share,) = load.shares
         recorder = InFlightRecorder(self._phases(share))
         most = max(MAX_UNREAD, len(share.streams)) if isinstance(share, ClosedLoopShare) else MAX_UNREAD
-        async with AnswerReader(most) as reader:
-            runner = ConversationRunner(turn_client, reader, recorder, on_record, phase, self.clock)
+        async with ParsingQueue(most) as parsing_queue:
+            runner = ConversationRunner(turn_client, parsing_queue, recorder, on_record, phase, self.clock)
             begin_ns = self.clock()
             await self._loop(share, runner, prompts).run(begin_ns)
-            await reader.drained()
+            await parsing_queue.drained()
         steady_bounds, begins_ns = (
             load.steady_bounds(self.worker_table, begin_ns),
             load.begins_ns(self.worker_table, begin_ns),

@@ -19,10 +19,11 @@ from specbench_client.analysis.summary.point import summarise_point
 from specbench_client.analysis.summary.run import summarise_run
 from specbench_client.dialects.dialect import EngineCounters, counter_difference
 from specbench_client.dialects.engine_facts import info_labels, is_metrics_page, pages_of, read_facts
-from specbench_client.dialects.table import dialect_of
+from specbench_client.dialects.registry import dialect_of
 from specbench_client.drive.load_planning import ArrivalPlan, LoadPlanner
 from specbench_client.load.client_monitor import RecordTally, WarmupResult, summarize_client_health
-from specbench_client.load.turns import HttpTurnClient, RequestConfig
+from specbench_client.load.request import RequestConfig
+from specbench_client.load.turn_client import HttpTurnClient
 from specbench_client.load.warmup import WarmupBounds, WarmupMonitor, warmup_prompts
 from specbench_client.load.worker_messages import WorkerDone
 from specbench_client.metrics.tidy_frame import COLUMNS

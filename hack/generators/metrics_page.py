@@ -10,16 +10,7 @@ from specbench_api.outcome.summary import MIN_REPEATS_TO_COMPARE
 from specbench_api.spec.slo import Slo
 from specbench_client.analysis.breakdown import breakdown
 from specbench_client.analysis.estimates import speedups
-from specbench_client.analysis.statistics import bootstrap
-from specbench_client.metrics import acceptance, goodput, record_lists, steady_window
-from specbench_client.metrics.acceptance import (
-    accepted_exactly,
-    conditional_acceptance,
-    position_acceptance,
-)
-from specbench_client.metrics.catalog import MEASURES, RATIOS
-from specbench_client.metrics.metric import RatioMetric, RequestMetric
-from specbench_client.metrics.steady_window import (
+from specbench_client.analysis.estimates.energy import (
     JOULES,
     JOULES_DEFINITION,
     JOULES_MISSING,
@@ -32,6 +23,15 @@ from specbench_client.metrics.steady_window import (
     WATTS_MISSING,
     WATTS_UNIT,
 )
+from specbench_client.analysis.statistics import bootstrap
+from specbench_client.metrics import acceptance, goodput, record_lists, steady_window
+from specbench_client.metrics.acceptance import (
+    accepted_exactly,
+    conditional_acceptance,
+    position_acceptance,
+)
+from specbench_client.metrics.catalog import MEASURES, RATIOS
+from specbench_client.metrics.metric_types import RatioMetric, RequestMetric
 from specbench_client.report.text.findings import AGAIN_AT_AN_ENDPOINT, AGAIN_HERE, AGAIN_ON_A_CLUSTER
 from specbench_client.trust.check import Check
 from specbench_client.trust.registry import BASELINE_INVALID, CELL_CHECKS, POINT_CHECKS, REMEDIES, RUN_CHECKS

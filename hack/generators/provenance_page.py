@@ -7,7 +7,7 @@ from textwrap import wrap
 
 from specbench_api.outcome.provenance import FACTS, FactComparability, FactName, FactSource
 from specbench_api.spec.engine import EngineKind
-from specbench_client.dialects.table import DIALECTS
+from specbench_client.dialects.registry import DIALECTS
 from specbench_client.trust.checks.arm_environments_differ import CHECK as ARMS_DIFFER
 
 WIDTH = 118

@@ -17,7 +17,7 @@ from specbench_api.plan.plan import Plan
 from specbench_api.spec.engine import DialectName, Engine, EngineKind
 from specbench_client.chat import ChatMessage
 from specbench_client.drive.group import drive_group
-from specbench_client.drive.options import DriveOptions
+from specbench_client.drive.options import ClientOptions, DriveOptions
 from specbench_client.drive.prompts import load_workload_prompts
 from specbench_client.errors import BadInput
 from specbench_client.store.folder import FolderStore
@@ -45,7 +45,7 @@ def template_of(plan: Plan) -> AppliedTemplate:
 
 async def drive(plan: Plan, group: int, folder: Path) -> FolderStore:
     store = FolderStore(folder / "results")
-    options = DriveOptions(attempt=f"{group}-a", spool=folder / "spool", keep_text=True)
+    options = DriveOptions(attempt=f"{group}-a", spool=folder / "spool", client=ClientOptions(keep_text=True))
     async with simulator(folder / f"truth-{group}.jsonl") as engine:
         await drive_group(plan, plan.groups[group], engine.url, store, options)
     return store

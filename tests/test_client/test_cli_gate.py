@@ -16,9 +16,9 @@ from specbench_api.outcome.layout import GATE, SUMMARY, run_root
 from specbench_api.outcome.termination import Exit
 from specbench_api.spec.gate import BaselineRef, Gate
 from specbench_client.cli import exit_code
-from specbench_client.drive.conclude import conclude
 from specbench_client.job.entrypoint import run_program
 from specbench_client.store.folder import FolderStore
+from specbench_client.stored_runs.conclude import conclude
 from specbench_testing.local_results import store_results
 from specbench_testing.specs import simulated_run, write_run
 from specbench_testing.synthetic_records import SyntheticRun

@@ -15,8 +15,8 @@ from specbench_api.outcome.recommendation import Candidate, Objective, Recommend
 from specbench_api.outcome.summary import ArmEnvironment
 from specbench_client.analysis.decision.recommendation import recommend
 from specbench_client.analysis.decision.request import RecommendationRequest
+from specbench_client.analysis.estimates.energy import JOULES
 from specbench_client.documents.prices import Prices
-from specbench_client.metrics.steady_window import JOULES
 from specbench_testing.decision_summaries import TOKENS, Given, figure, plan_of, summary_of
 
 ON_GPUS = plan_of(placement={"gpus": 4})

@@ -15,7 +15,7 @@ from specbench_api.spec.workload import Output, Sampling
 from specbench_client.chat import ChatMessage
 from specbench_client.cooperative import CHUNKS_PER_SLICE, run_to_completion
 from specbench_client.dialects.dialect import AnswerChunk, BadAnswer, CompletionRequest, Dialect, EngineIdentity
-from specbench_client.dialects.table import DIALECTS, DIALECTS_BY_NAME, dialect_of
+from specbench_client.dialects.registry import DIALECTS, DIALECTS_BY_NAME, dialect_of
 from specbench_client.transport.exchange import ErrorClass
 from specbench_client.transport.sse import SseEvent
 from specbench_testing.engine_streams import DecodedAnswer, StreamStep, as_events, llama, sglang, tensorrt_llm, vllm

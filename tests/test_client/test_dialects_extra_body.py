@@ -7,7 +7,7 @@ import pytest
 from specbench_api.spec.workload import RESERVED_BODY_FIELDS, Output, Sampling
 from specbench_client.chat import ChatMessage
 from specbench_client.dialects.dialect import CompletionRequest, Dialect
-from specbench_client.dialects.table import DIALECTS, DIALECTS_BY_NAME
+from specbench_client.dialects.registry import DIALECTS, DIALECTS_BY_NAME
 
 NEUTRAL = {"top_k", "min_p", "repetition_penalty", "repeat_penalty"}
 """Samplers that the spec does not have: disabled by default, and users may enable them."""

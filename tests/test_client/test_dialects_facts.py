@@ -14,7 +14,7 @@ from specbench_api.spec.engine import EngineKind
 from specbench_client.dialects.dialect import Dialect
 from specbench_client.dialects.engine_facts import FactReading, info_labels, is_metrics_page, pages_of, read_facts
 from specbench_client.dialects.prometheus import labels_by_series
-from specbench_client.dialects.table import DIALECTS, DIALECTS_BY_NAME, SIMULATED_DIALECTS_BY_NAME
+from specbench_client.dialects.registry import DIALECTS, DIALECTS_BY_NAME, SIMULATED_DIALECTS_BY_NAME
 
 EVERY = {
     id(one): one for one in (*DIALECTS.values(), *DIALECTS_BY_NAME.values(), *SIMULATED_DIALECTS_BY_NAME.values())

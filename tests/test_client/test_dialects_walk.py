@@ -11,7 +11,7 @@ import pytest
 from specbench_api.spec.engine import EngineKind
 from specbench_client.cooperative import run_to_completion
 from specbench_client.dialects.dialect import EngineAnswer
-from specbench_client.dialects.table import DIALECTS
+from specbench_client.dialects.registry import DIALECTS
 from specbench_client.metrics.record_lists import StepLists, Walk, locate_steps
 from specbench_testing.engine_streams import DecodedAnswer, StreamStep, as_events, llama, sglang, tensorrt_llm, vllm
 from specbench_testing.transcripts import RECORDED, Transcript

@@ -20,7 +20,7 @@ from specbench_api.outcome.summary import ClientHealth, PointSummary
 from specbench_api.plan.plan import Plan
 from specbench_client.drive import group as driving
 from specbench_client.drive.group import drive_group
-from specbench_client.drive.options import DriveOptions
+from specbench_client.drive.options import ClientOptions, DriveOptions
 from specbench_client.drive.progress import Progress
 from specbench_client.errors import BadInput
 from specbench_client.load import arrivals as schedule_module
@@ -81,7 +81,7 @@ def long_lead(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_open_loop_sends_by_a_stored_schedule(tmp_path: Path, store: FolderStore) -> None:
     plan = planned(tmp_path, rate=[50], slots=4, requests=20)
 
-    await drive(plan, store, options_in(tmp_path, workers=2))
+    await drive(plan, store, options_in(tmp_path, client=ClientOptions(workers=2)))
 
     schedule, manifest = schedule_of(plan, store), manifest_of(plan, store)
     assert schedule.conversation.tolist() == list(range(20))
@@ -100,7 +100,7 @@ async def test_open_loop_prompts_are_all_measured_in_the_steady_state(
 ) -> None:
     plan = planned(tmp_path, rate=[20], slots=64, requests=24, arrival={"process": "Poisson", "seed": 3})
 
-    await drive(plan, store, options_in(tmp_path, workers=workers), scale=1)
+    await drive(plan, store, options_in(tmp_path, client=ClientOptions(workers=workers)), scale=1)
 
     records = records_of(plan, store, [plan.groups[0].points[0].hash])
     measured = measured_rows(records)
@@ -190,7 +190,7 @@ async def test_point_can_end_by_duration(load: dict[str, Any], tmp_path: Path, s
 async def test_closed_loop_over_two_workers_is_one_loop(tmp_path: Path, store: FolderStore) -> None:
     plan = planned(tmp_path, concurrency=[4], requests=24)
 
-    await drive(plan, store, options_in(tmp_path, workers=2), scale=1)
+    await drive(plan, store, options_in(tmp_path, client=ClientOptions(workers=2)), scale=1)
 
     records, watch = records_of(plan, store, [plan.groups[0].points[0].hash]), watch_of(plan, store)
     assert sorted(records.stream_index.unique()) == [0, 1, 2, 3]
@@ -252,7 +252,9 @@ async def test_killed_worker_raises_an_error_and_leaves_no_result(
 async def test_headers_are_not_stored(tmp_path: Path, store: FolderStore) -> None:
     plan = planned(tmp_path, concurrency=[1])
 
-    await drive(plan, store, options_in(tmp_path, headers={"Authorization": "Bearer open-sesame"}))
+    await drive(
+        plan, store, options_in(tmp_path, client=ClientOptions(headers={"Authorization": "Bearer open-sesame"}))
+    )
 
     assert not [key for key in store.keys("") if b"open-sesame" in (store.get(key) or b"")]
     assert json.loads(store.get("progress.json") or b"")["pointsDone"] == 1

@@ -15,11 +15,10 @@ from specbench_api.outcome.layout import MANIFEST, POWER
 from specbench_api.outcome.manifest import Manifest
 from specbench_api.outcome.summary import Cell, RunSummary
 from specbench_api.outcome.termination import Exit
-from specbench_client.analysis.estimates.energy import PowerSamples, integrate_joules
+from specbench_client.analysis.estimates.energy import JOULES, WATTS, PowerSamples, integrate_joules
 from specbench_client.cli import exit_code
-from specbench_client.drive.power_samples import power_csv, read_power
 from specbench_client.errors import BadInput
-from specbench_client.metrics.steady_window import JOULES, WATTS
+from specbench_client.stored_runs.power_samples import power_csv, read_power
 from specbench_testing.local_results import store_results
 from specbench_testing.synthetic_records import SyntheticRun
 

@@ -19,7 +19,7 @@ from specbench_client.chat import ChatMessage
 from specbench_client.dialects.dialect import EngineIdentity, counter_difference
 from specbench_client.drive.engine_connection import first_completion
 from specbench_client.errors import EngineFailed
-from specbench_client.load.turns import HttpTurnClient
+from specbench_client.load.turn_client import HttpTurnClient
 from specbench_client.simulator import (
     SimulatedEngine,
     SimulatedMethod,

@@ -21,7 +21,7 @@ from specbench_client.metrics.acceptance import (
     position_acceptance,
 )
 from specbench_client.metrics.catalog import CACHED_SHARE, INPUT_TOKENS, MEASURES, PERCENTILE_FIGURES, RATIOS
-from specbench_client.metrics.metric import PercentileMetric, RatioMetric, RequestMetric
+from specbench_client.metrics.metric_types import PercentileMetric, RatioMetric, RequestMetric
 from specbench_client.metrics.steady_window import mean_in_flight, steady_window, window_throughput, window_tokens
 from specbench_client.metrics.tidy_frame import tidy
 from specbench_testing.synthetic_records import NS_PER_MS, frame_of, record

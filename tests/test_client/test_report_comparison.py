@@ -21,13 +21,11 @@ from specbench_api.outcome.gate_report import GateReport, GateTest, GateTestOutc
 from specbench_api.spec.conditions import GateReason
 from specbench_client.report.text.comparison import (
     LENGTH_MAX,
-    ROWS_MAX,
     comparison_markdown,
     comparison_notes,
     comparison_table,
-    gate_markdown,
-    gate_table,
 )
+from specbench_client.report.text.gate import ROWS_MAX, gate_markdown, gate_table
 from specbench_client.report.text.text_table import rich_table
 from specbench_testing.gate_reports import gate_report, side
 

@@ -28,8 +28,7 @@ from specbench_api.plan.plan import Plan
 from specbench_api.spec.engine import EngineKind
 from specbench_api.spec.workload import Output
 from specbench_client.dialects.dialect import counter_difference
-from specbench_client.dialects.table import DIALECTS
-from specbench_client.drive.conclude import conclude
+from specbench_client.dialects.registry import DIALECTS
 from specbench_client.drive.group import drive_group
 from specbench_client.drive.options import DriveOptions
 from specbench_client.research.__main__ import serve
@@ -37,6 +36,7 @@ from specbench_client.research.responses import Detokenizer
 from specbench_client.research.runtime import GenerationRequest, GenerationStep, TokenIds
 from specbench_client.research.server import ResearchServer
 from specbench_client.store.folder import FolderStore
+from specbench_client.stored_runs.conclude import conclude
 from specbench_client.transport.control_client import ControlClient
 from specbench_client.transport.kernel_transport import KernelTransport
 from specbench_testing.conversation_turns import context, row

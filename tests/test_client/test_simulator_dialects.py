@@ -21,8 +21,8 @@ from specbench_api.spec.engine import SIMULATED_DIALECTS, DialectName, Engine, E
 from specbench_api.spec.workload import Output
 from specbench_client.chat import ChatMessage
 from specbench_client.dialects.dialect import EngineCounters, EngineIdentity, counter_difference
-from specbench_client.dialects.table import dialect_of
-from specbench_client.load.turns import HttpTurnClient
+from specbench_client.dialects.registry import dialect_of
+from specbench_client.load.turn_client import HttpTurnClient
 from specbench_client.simulator import (
     FAULTS,
     SimulatedEngine,

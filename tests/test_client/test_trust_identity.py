@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from specbench_api.outcome.finding import Severity
 from specbench_api.outcome.summary import ClientHealth
 from specbench_client.metrics.tidy_frame import tidy
-from specbench_client.trust.check import PointEvidence
 from specbench_client.trust.checks.step_token_mismatch import CHECK
+from specbench_client.trust.evidence import PointEvidence
 from specbench_testing.corrupted_records import WORLD, check_names, findings_of, replace_columns
 from specbench_testing.synthetic_records import frame_of, record
 

@@ -9,8 +9,9 @@ import pytest
 
 from specbench_api.outcome.finding import Severity
 from specbench_api.outcome.provenance import FACTS, FactComparability, FactName, LaunchRecord
-from specbench_client.trust.check import CheckResult, RunEvidence
+from specbench_client.trust.check import CheckResult
 from specbench_client.trust.checks import arm_environments_differ
+from specbench_client.trust.evidence import RunEvidence
 from specbench_testing.observed_launches import observed_launch
 from specbench_testing.synthetic_records import ONE, Corruptions, SyntheticRun, run_of_world
 

@@ -22,7 +22,7 @@ from specbench_api.spec.model import Target
 from specbench_api.spec.workload import Output, Sampling
 from specbench_client.dialects.dialect import counter_difference
 from specbench_client.dialects.engine_facts import pages_of, read_facts
-from specbench_client.dialects.table import DIALECTS
+from specbench_client.dialects.registry import DIALECTS
 from specbench_client.errors import EngineFailed
 from specbench_client.local.engine_process import EngineProcess
 from specbench_client.transport.control_client import ControlClient

@@ -20,7 +20,7 @@ from specbench_api.spec.engine import Engine, EngineKind
 from specbench_api.spec.model import Target
 from specbench_client.cooperative import run_to_completion
 from specbench_client.dialects.dialect import counter_difference
-from specbench_client.dialects.table import DIALECTS
+from specbench_client.dialects.registry import DIALECTS
 from specbench_client.local.engine_process import EngineProcess
 from specbench_testing.real_engine_run import RealRun, run_here
 from specbench_testing.transcripts import record_transcript

@@ -15,7 +15,7 @@ import click
 from specbench_api.errors import InvalidSpec
 from specbench_api.outcome.termination import Exit
 from specbench_client import __version__
-from specbench_client.cli.groups import LazyGroup
+from specbench_client.cli.command_groups import LazyGroup
 from specbench_client.cli.streams import (
     EXIT_BROKEN_PIPE,
     close_broken_streams,

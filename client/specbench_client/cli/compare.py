@@ -86,7 +86,7 @@ def _compare_published(where: str | None, after: str | None, name: str, output: 
 
 
 def _print_list(tables: list[PublishedTable], output: str) -> None:
-    from specbench_client.report.text.comparison import published_list_table  # noqa: PLC0415
+    from specbench_client.report.text.published import published_list_table  # noqa: PLC0415
     from specbench_client.report.text.text_table import markdown_table  # noqa: PLC0415
 
     if output == "json":
@@ -98,7 +98,7 @@ def _print_list(tables: list[PublishedTable], output: str) -> None:
 
 
 def _print_published(found: PublishedComparison, output: str) -> None:
-    from specbench_client.report.text.comparison import (  # noqa: PLC0415
+    from specbench_client.report.text.published import (  # noqa: PLC0415
         published_lines,
         published_markdown,
         published_table,

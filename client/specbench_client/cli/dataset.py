@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from specbench_client.cli.groups import LazyGroup
+from specbench_client.cli.command_groups import LazyGroup
 
 HEADINGS = {
     "Commands": {

@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from specbench_api.errors import InvalidSpec, NotYaml, Problem
 from specbench_api.outcome.recommendation import Objective, Recommendation, SloTarget
 from specbench_api.spec.parsing import problems_in
+from specbench_api.spec.percentiles import PERCENTILES
 from specbench_client.cli.options import LATEST, OUTPUT_MARKDOWN, POSITIVE, FiniteRange, prefixed, slo_options
 from specbench_client.cli.output import ResultConsole, print_output
 from specbench_client.cli.stored_runs import select_run
@@ -88,7 +89,7 @@ _LATENCIES = ("ttft_ms", "tpot_ms", "e2e_ms")
 @click.option(
     "--slo-percentile",
     "percentile",
-    type=click.Choice(["p50", "p95", "p99"]),
+    type=click.Choice(PERCENTILES),
     default="p95",
     show_default=True,
     help="The percentile of requests that the --slo limits apply to.",

@@ -250,15 +250,14 @@ def measure(**options: Any) -> int:
     headers = request_headers(given.headers)
     # Imported late, because pandas takes seconds to import and an invalid argument should be reported at once.
     from specbench_client.cli.run_execution import RunOptions, run_and_print  # noqa: PLC0415
+    from specbench_client.drive.options import ClientOptions  # noqa: PLC0415
 
     run_options = RunOptions(
         base_dir=Path.cwd(),
         startup_deadline_s=0.0,  # no engine is started
         results=given.results,
         output=given.output,
-        keep_text=given.keep_text,
-        headers=headers,
-        workers=given.workers,
+        client=ClientOptions(given.keep_text, headers, given.workers),
         new=given.new,
         reuse_finished=False,
         slo=slo_from_options(given.slo_ttft_ms, given.slo_tpot_ms, given.slo_e2e_ms),

@@ -13,12 +13,12 @@ from specbench_api.outcome.layout import REPORT, SUMMARY
 from specbench_api.outcome.summary import RunSummary
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.slo import Slo
+from specbench_client.analysis.estimates.energy import JOULES
 from specbench_client.cli.options import LATEST, override_slo, slo_from_options, slo_options
 from specbench_client.cli.output import result_console, write_output_file
 from specbench_client.cli.stored_runs import select_run
 from specbench_client.cli.streams import echo_json
 from specbench_client.errors import BadInput
-from specbench_client.metrics.steady_window import JOULES
 from specbench_client.report.text.applicability import applicability_line
 from specbench_client.report.text.cells import cells_table, csv, markdown
 from specbench_client.report.text.curves import crossover_lines
@@ -141,8 +141,8 @@ def _summary(plan: Plan, store: Store, given: Slo | None, power: Path | None, *,
     stored = store.get(SUMMARY) is not None
     if stored and not recompute and given is None and power is None:
         return read_stored_document(store, SUMMARY, RunSummary, "add --recompute, or run the same spec again")
-    from specbench_client.drive.conclude import conclude, summarize_stored  # noqa: PLC0415  pandas takes seconds to import
-    from specbench_client.drive.power_samples import read_power  # noqa: PLC0415
+    from specbench_client.stored_runs.conclude import conclude, summarize_stored  # noqa: PLC0415  pandas takes seconds to import
+    from specbench_client.stored_runs.power_samples import read_power  # noqa: PLC0415
 
     slo = override_slo(_stored_slo(store), given)
     samples = read_power(power) if power else None

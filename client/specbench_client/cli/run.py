@@ -50,10 +50,17 @@ def run(file: Path, settings: tuple[str, ...], output: str, results: str, *, new
         measure_campaign,
         run_and_print,
     )
+    from specbench_client.drive.options import ClientOptions  # noqa: PLC0415
 
     spec = resource.spec.template.spec if isinstance(resource, SpecBenchCampaign) else resource.spec
     options = RunOptions(
-        base_dir, spec.startup_deadline_seconds, results, output, keep_text=keep_text, new=new, slo=spec.slo
+        base_dir,
+        spec.startup_deadline_seconds,
+        results,
+        output,
+        client=ClientOptions(keep_text=keep_text),
+        new=new,
+        slo=spec.slo,
     )
     return (
         measure_campaign(resource, planned.runs, options)

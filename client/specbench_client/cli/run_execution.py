@@ -33,8 +33,7 @@ from specbench_client.cli.output import result_console
 from specbench_client.cli.progress import LiveProgress
 from specbench_client.cli.report import print_run_summary
 from specbench_client.cli.streams import echo_json
-from specbench_client.drive.conclude import conclude
-from specbench_client.drive.options import SystemClock
+from specbench_client.drive.options import ClientOptions, SystemClock
 from specbench_client.errors import RESUME, BadInput, EngineFailed, Interrupted, NotDurable
 from specbench_client.local.executor import LocalOptions, execute_locally, validate_inputs
 from specbench_client.local.local_runs import (
@@ -48,6 +47,7 @@ from specbench_client.local.local_runs import (
 from specbench_client.report.text.text_table import TextTable
 from specbench_client.store.scratch import scratch_folder
 from specbench_client.store.store import Store
+from specbench_client.stored_runs.conclude import conclude
 
 
 @dataclass(frozen=True)
@@ -58,9 +58,7 @@ class RunOptions:
     startup_deadline_s: float
     results: str
     output: str
-    keep_text: bool = False
-    headers: Mapping[str, str] = field(default_factory=dict)
-    workers: int | None = None
+    client: ClientOptions = field(default_factory=ClientOptions)
     new: bool = False
     """Whether to start a new run instead of continuing the stored one."""
     reuse_finished: bool = True
@@ -146,9 +144,7 @@ def _measure(run: LocalRun, options: RunOptions) -> dict[str, EngineFailed]:
             startup_deadline_s=options.startup_deadline_s,
             on_group=live.group,
             on_progress=live.progress,
-            keep_text=options.keep_text,
-            headers=options.headers,
-            workers=options.workers,
+            client=options.client,
         )
         failed = asyncio.run(_until_signalled(run, local_options))
         for arm, error in failed.items():

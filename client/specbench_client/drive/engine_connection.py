@@ -25,7 +25,9 @@ from specbench_client.chat import ChatMessage
 from specbench_client.dialects.dialect import Dialect, EngineCounters, EngineIdentity
 from specbench_client.dialects.engine_facts import info_labels, is_metrics_page, pages_of, read_facts
 from specbench_client.errors import EngineFailed
-from specbench_client.load.turns import HttpTurnClient, RequestConfig, Turn, TurnResult
+from specbench_client.load.request import RequestConfig, Turn
+from specbench_client.load.request_record import TurnResult
+from specbench_client.load.turn_client import HttpTurnClient
 from specbench_client.transport.control_client import ControlClient, ControlError
 from specbench_client.transport.exchange import ErrorClass
 from specbench_client.transport.kernel_transport import open_transport

@@ -23,7 +23,7 @@ from specbench_api.outcome.layout import launch_key
 from specbench_api.outcome.manifest import PointProvenance
 from specbench_api.outcome.provenance import FactName
 from specbench_api.plan.plan import EngineGroup, Plan
-from specbench_client.dialects.table import dialect_of
+from specbench_client.dialects.registry import dialect_of
 from specbench_client.drive.engine_connection import (
     EngineConnection,
     check_first_completion,
@@ -145,7 +145,7 @@ class _GroupDriver:
         prompts = load_workload_prompts(self.plan, names, options.base_dir, options.fetch)
         reject_too_long_prompts(self.plan, prompts)
         arrivals = load_arrival_plan(self.plan, options.base_dir, options.fetch)
-        loads = LoadPlanner(self.plan, arrivals, usable_cores(), options.workers)
+        loads = LoadPlanner(self.plan, arrivals, usable_cores(), options.client.workers)
         size = loads.pool_size(self.group.points, {name: len(one.prompts.rows) for name, one in prompts.items()})
         return _GroupInputs(prompts, loads, size)
 
@@ -169,12 +169,12 @@ class _GroupDriver:
     async def _connected(self, inputs: _GroupInputs) -> AsyncIterator[EngineConnection]:
         arm, dialect = self.plan.arm(self.group.arm), dialect_of(self.plan.engine)
         templates = {name: one.template for name, one in inputs.prompts.items()}
-        async with ControlClient(self.endpoint, headers=self.options.headers) as control:
+        async with ControlClient(self.endpoint, headers=self.options.client.headers) as control:
             await control.wait_healthy(
                 dialect.health_path, self.options.healthy_within_s, missing_health_route_hint(self.plan.engine)
             )
             identity, model = await identify_engine(control, dialect), served_model(self.plan, arm)
-            endpoint, headers = self.endpoint.rstrip("/"), self.options.headers
+            endpoint, headers = self.endpoint.rstrip("/"), self.options.client.headers
             yield EngineConnection(self.plan, arm, endpoint, model, dialect, control, identity, headers, templates)
 
 

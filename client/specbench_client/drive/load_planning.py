@@ -1,14 +1,15 @@
-"""Plans the load of each point: streams or arrival times, and the number of workers."""
+"""Plans the load of each point: streams or arrival times, the number of workers, and the tolerated failures."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from specbench_api.plan.plan import Plan, Point
 from specbench_api.spec.load import Arrival, Load
+from specbench_client.drive.failure_budget import FailureBudget
 from specbench_client.load.arrivals import (
     FillerArrivals,
     Offsets,
@@ -85,6 +86,8 @@ class LoadPlanner:
     arrivals: ArrivalPlan
     cores: int
     workers: int | None = None
+    failure_budget: FailureBudget = field(default_factory=FailureBudget)
+    """The failed requests that every load tolerates; no field of the spec sets it."""
 
     def of(self, point: Point, prompts: int) -> WorkerLoad:
         """Return the point's load over this many prompts. Raises BadInput."""

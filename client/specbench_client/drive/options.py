@@ -32,6 +32,18 @@ class SystemClock:
 
 
 @dataclass(frozen=True)
+class ClientOptions:
+    """What the user chose for the requests of all groups; handed whole from the command line to each group."""
+
+    keep_text: bool = False
+    """Store the texts of answers in the records."""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """Sent with every request and not stored, such as an API key."""
+    workers: int | None = None
+    """Number of worker processes; None: as many as a load needs, at most one per core."""
+
+
+@dataclass(frozen=True)
 class DriveOptions:
     """Options of measuring a group. `attempt` is part of the names of parts and must be new for each client process."""
 
@@ -43,17 +55,12 @@ class DriveOptions:
     on_progress: Callable[[Progress], None] | None = None
     """Called every `show_every_s` from the event loop, and once more at a successful end."""
     show_every_s: float = 1.0
-    keep_text: bool = False
-    """Store the texts of answers in the records."""
     patience_s: float = 600.0
     """How long to retry an operation while the store is unavailable."""
     healthy_within_s: float = 60.0
     """How long the engine may take to answer its health route; engines are ready before a group is measured."""
     limits: PartLimits = field(default_factory=PartLimits)
-    headers: Mapping[str, str] = field(default_factory=dict)
-    """Sent with every measured request and not stored."""
-    workers: int | None = None
-    """Number of worker processes; None: as many as a load needs, at most one per core."""
+    client: ClientOptions = field(default_factory=ClientOptions)
     place: HostFacts = field(default_factory=HostFacts)
     """Facts of the machine of the engine, from whoever started it."""
     clock: SystemClock = field(default_factory=SystemClock)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from specbench_api.outcome.manifest import PointProvenance, StoredFile
@@ -18,6 +18,7 @@ from specbench_api.spec.conditions import EngineReason
 from specbench_client.analysis.summary.point import summarise_point
 from specbench_client.dialects.dialect import counter_difference
 from specbench_client.drive.engine_connection import EngineConnection
+from specbench_client.drive.failure_budget import FailureCounter
 from specbench_client.drive.load_planning import LoadPlanner
 from specbench_client.drive.options import DriveOptions
 from specbench_client.drive.progress import ProgressTracker
@@ -29,7 +30,6 @@ from specbench_client.load.worker_pool import LoadResult, WorkerPool
 from specbench_client.metrics.tidy_frame import COLUMNS
 from specbench_client.store.points import MeasurementSpan, PointStore
 from specbench_client.store.records import RecordWriter
-from specbench_client.transport.exchange import ErrorClass
 from specbench_client.workload.prompts import Prompts
 from specbench_client.workload.row_parsing import Prompt
 
@@ -151,7 +151,8 @@ class _PointAttempt:
         self, load: WorkerLoad, prompts: Sequence[Prompt], phase: RecordPhase | None, follow: Callable[[Record], None]
     ) -> LoadResult:
         """Run a load on the pool; each record is stored, shown in the progress, passed to `follow` and counted."""
-        measurement, failures = self.measurement, FailureCounter(FailureBudget(), self.measurement.engine.alive)
+        measurement = self.measurement
+        failures = FailureCounter(measurement.loads.failure_budget, measurement.engine.alive)
 
         async def take(records: Sequence[Record]) -> None:
             for record in records:
@@ -162,7 +163,7 @@ class _PointAttempt:
 
         prefix = f"{self.point.hash[:12]}-{measurement.options.attempt}{'-w' if phase else ''}"
         request_config = measurement.engine.request_config(
-            self.point, self.started_ns, prefix, keep_text=measurement.options.keep_text
+            self.point, self.started_ns, prefix, keep_text=measurement.options.client.keep_text
         )
         await measurement.pool.prepare(load, request_config, prompts, phase)
         return await measurement.pool.run(load, take)
@@ -184,62 +185,3 @@ def _request_count(prompts: Prompts, load: WorkerLoad) -> int | None:
         return None
     laps, rest = divmod(load.size, len(prompts.rows))
     return laps * prompts.turns + sum(len(prompt.turns) for prompt in prompts.rows[:rest])
-
-
-# A point with many failed requests is Invalid in any case, and an engine that is gone fails all remaining requests
-# within milliseconds. Both are ended early, so that the other arms can be measured.
-
-_CONNECTION_ERRORS = (ErrorClass.REFUSED, ErrorClass.RESET)
-
-
-@dataclass(frozen=True, slots=True)
-class FailureBudget:
-    """Limits of failed requests.
-
-    A load is given up if more than `share` of at least `after` requests failed, or if `connection_failures` connections
-    failed in a row and the engine is not healthy.
-    """
-
-    share: float = 0.2
-    after: int = 8
-    connection_failures: int = 5
-
-
-class FailureCounter:
-    """Counts failed requests of one load, over all workers. `alive` checks the engine's health route."""
-
-    def __init__(self, budget: FailureBudget, alive: Callable[[], Awaitable[bool]]) -> None:
-        self._budget = budget
-        self._alive = alive
-        self._requests = 0
-        self._failed = 0
-        self._connection_failures = 0
-
-    async def add(self, record: Record) -> None:
-        """Count a record. Raises EngineFailed (LOST) when the budget is exceeded."""
-        if record.error_class == ErrorClass.SKIPPED_AFTER_ERROR:
-            return
-        self._requests += 1
-        if record.error_class is None:
-            self._connection_failures = 0
-            return
-        self._failed += 1
-        self._connection_failures = self._connection_failures + 1 if record.error_class in _CONNECTION_ERRORS else 0
-        budget = self._budget
-        if self._requests >= budget.after and self._failed > budget.share * self._requests:
-            raise EngineFailed(
-                f"{self._failed} of {self._requests} requests failed; the last one: {_describe(record)}",
-                EngineReason.LOST,
-            )
-        if self._connection_failures >= budget.connection_failures:
-            failures, self._connection_failures = self._connection_failures, 0
-            if not await self._alive():
-                raise EngineFailed(
-                    f"{failures} connections failed in a row and the engine is not healthy; "
-                    f"the last one: {_describe(record)}",
-                    EngineReason.LOST,
-                )
-
-
-def _describe(record: Record) -> str:
-    return f"{record.error_class}: {record.error}"

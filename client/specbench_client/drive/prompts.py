@@ -16,7 +16,7 @@ from pathlib import Path
 from specbench_api.launch.registry import LAUNCHERS
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.workload import Workload
-from specbench_client.dialects.table import dialect_of
+from specbench_client.dialects.registry import dialect_of
 from specbench_client.drive.context_length import declared_context
 from specbench_client.errors import BadInput
 from specbench_client.workload.chat_template.loading import load_template

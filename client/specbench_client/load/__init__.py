@@ -12,8 +12,10 @@ The package gets an endpoint and prompts and depends on no engine. It writes no 
                        closed_loop          streams that send when they are free
                        open_loop            conversations that begin at scheduled times
                        conversation_runner  encodes requests ahead of time, and runs a conversation, turn after turn
-                       turns                one turn: request, exchange, record
-                       answer_reader        parses answers while the sockets are idle
+                       turn_client          one turn: sends the request and reads the answer into a record
+                       request              the request: URL, body, headers, id
+                       request_record       the record: times, and fields parsed from the answer
+                       parsing_queue        parses answers while the sockets are idle
                        conversations        prompts with ids and seeds; filler conversations
     figures of a load  phases               ramp, steady state, drain
                        in_flight            requests in flight over time

@@ -17,26 +17,18 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from specbench_api.outcome.record import Record, RecordPhase
 from specbench_client.chat import ChatMessage
-from specbench_client.cooperative import CooperativeTask
-from specbench_client.load.answer_reader import AnswerReader
 from specbench_client.load.conversations import Conversation, PromptLike, conversation_at
 from specbench_client.load.in_flight import InFlightRecorder
-from specbench_client.load.turns import Turn, TurnResult, skipped_after
+from specbench_client.load.parsing_queue import ParsingQueue
+from specbench_client.load.request import Turn
+from specbench_client.load.request_record import TurnResult, skipped_after
+from specbench_client.load.turn_client import TurnClient
 from specbench_client.transport.exchange import ErrorClass, HttpRequest, UnparsedExchange
 from specbench_client.workload.chat_template.reasoning import split_channels
 from specbench_client.workload.chat_template.template import AppliedTemplate
-
-
-class TurnClient(Protocol):
-    """The three steps of a turn, see `HttpTurnClient`; tests replace it."""
-
-    def build_request(self, turn: Turn) -> HttpRequest: ...
-    async def exchange(self, request: HttpRequest) -> UnparsedExchange: ...
-    def read_result(self, turn: Turn, unread: UnparsedExchange) -> CooperativeTask[TurnResult]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +134,7 @@ class ConversationRunner:
     """
 
     turn_client: TurnClient
-    reader: AnswerReader
+    parsing_queue: ParsingQueue
     recorder: InFlightRecorder
     on_record: Callable[[Record], None]
     phase: RecordPhase | None = None
@@ -163,9 +155,9 @@ class ConversationRunner:
             conversation_end = ConversationEnd(unread.ended_ns, refused=unread.error_class is ErrorClass.REFUSED)
             answer = self.turn_client.read_result(sent_turn, unread)
             if is_last:
-                await self.reader.submit(answer, self._record)
+                await self.parsing_queue.submit(answer, self._record)
                 return conversation_end
-            result = await self.reader.read(answer)
+            result = await self.parsing_queue.read(answer)
             self._record(result)
             if result.reply_text is None:
                 for number in range(turn.turn + 1, len(conversation.turns)):

@@ -15,9 +15,8 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
-from specbench_client.dialects.table import dialect_of
+from specbench_client.dialects.registry import dialect_of
 from specbench_client.errors import ClientError
-from specbench_client.load.answer_reader import MAX_UNREAD, AnswerReader
 from specbench_client.load.client_monitor import EventLoopMonitor
 from specbench_client.load.closed_loop import ClosedLoop
 from specbench_client.load.conversation_runner import (
@@ -30,9 +29,10 @@ from specbench_client.load.conversation_runner import (
 from specbench_client.load.in_flight import InFlightRecorder
 from specbench_client.load.load_shares import ClosedLoopShare, OpenLoopShare
 from specbench_client.load.open_loop import FillerSender, OpenLoop, PreciseTimer
+from specbench_client.load.parsing_queue import MAX_UNREAD, ParsingQueue
 from specbench_client.load.phases import ClosedLoopPhases, OpenLoopPhases
 from specbench_client.load.shared_state import SharedState
-from specbench_client.load.turns import HttpTurnClient
+from specbench_client.load.turn_client import HttpTurnClient
 from specbench_client.load.worker_messages import (
     BeginLoad,
     PipeSender,
@@ -91,12 +91,17 @@ class _Worker:
             open_transport(load.request_config.endpoint) as transport,
             PreciseTimer() as timer,
             RecordSender(self.sender.send) as record_sender,
-            AnswerReader(_unread_limit(load)) as reader,
+            ParsingQueue(_unread_limit(load)) as parsing_queue,
         ):
             turn_client = HttpTurnClient(transport, dialect_of(load.request_config.engine), load.request_config)
             recorder = InFlightRecorder(self._phases(load))
             runner = ConversationRunner(
-                turn_client, reader, recorder, record_sender.add, load.phase, template=load.request_config.template
+                turn_client,
+                parsing_queue,
+                recorder,
+                record_sender.add,
+                load.phase,
+                template=load.request_config.template,
             )
             loop = self._loop(load, runner, timer)
             gc.unfreeze()
@@ -107,7 +112,7 @@ class _Worker:
             await timer.sleep_until(begin.begin_ns)
             async with EventLoopMonitor() as monitor:
                 await loop.run(begin.begin_ns)
-                await reader.drained()
+                await parsing_queue.drained()
         self.sender.send(WorkerDone(recorder.log, monitor.lag_p99_ms, monitor.cpu_share))
 
     def _phases(self, load: PrepareLoad) -> ClosedLoopPhases | OpenLoopPhases:

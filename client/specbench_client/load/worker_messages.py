@@ -27,7 +27,7 @@ from specbench_api.outcome.record import Record, RecordPhase
 from specbench_client.load.conversations import PromptLike
 from specbench_client.load.in_flight import LoadTimestamps
 from specbench_client.load.load_shares import ClosedLoopShare, OpenLoopShare
-from specbench_client.load.turns import RequestConfig
+from specbench_client.load.request import RequestConfig
 
 
 @dataclass(frozen=True, slots=True)

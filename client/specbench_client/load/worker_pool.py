@@ -26,8 +26,8 @@ from specbench_client.errors import BadInput, ClientError
 from specbench_client.load.conversations import PromptLike
 from specbench_client.load.in_flight import LoadTimeline
 from specbench_client.load.load_shares import WorkerLoad
+from specbench_client.load.request import RequestConfig
 from specbench_client.load.shared_state import UNLIMITED, SharedState, create_shared_state
-from specbench_client.load.turns import RequestConfig
 from specbench_client.load.worker import run_worker
 from specbench_client.load.worker_messages import (
     BeginLoad,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from specbench_api.plan.plan import LAUNCHES_MAX, EngineGroup, Plan
 from specbench_api.spec.conditions import EngineReason
 from specbench_client.drive.group import drive_group
 from specbench_client.drive.load_planning import load_arrival_plan
-from specbench_client.drive.options import DriveOptions
+from specbench_client.drive.options import ClientOptions, DriveOptions
 from specbench_client.drive.progress import Progress
 from specbench_client.drive.prompts import load_workload_prompts, reject_too_long_prompts
 from specbench_client.drive.resume import reject_changed_prompts
@@ -47,11 +47,7 @@ class LocalOptions:
     startup_deadline_s: float
     on_group: Callable[[EngineGroup], None] = lambda _: None
     on_progress: Callable[[Progress], None] | None = None
-    keep_text: bool = False
-    headers: Mapping[str, str] = field(default_factory=dict)
-    """Sent with every request and not stored, such as an API key."""
-    workers: int | None = None
-    """Number of worker processes; None: as many as the load needs, at most one per core."""
+    client: ClientOptions = field(default_factory=ClientOptions)
 
 
 async def execute_locally(run: LocalRun, local_options: LocalOptions) -> dict[str, EngineFailed]:
@@ -138,9 +134,7 @@ async def _launch_and_drive(run: LocalRun, group: EngineGroup, local_options: Lo
         spool=local_options.work_dir / "spool",
         base_dir=local_options.base_dir,
         on_progress=local_options.on_progress,
-        keep_text=local_options.keep_text,
-        headers=local_options.headers,
-        workers=local_options.workers,
+        client=local_options.client,
         healthy_within_s=CONNECT_WITHIN_S if runs_already else DriveOptions.healthy_within_s,
     )
     started = options.clock.wall_text()

@@ -16,7 +16,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from specbench_client.metrics.metric import FigureOrigin, RatioMetric
+from specbench_client.metrics.metric_types import FigureOrigin, RatioMetric
 from specbench_client.metrics.rows import Columns, iter_pieces
 from specbench_client.metrics.tidy_frame import Values, any_known, numbers, tally
 

@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 from specbench_client.metrics import acceptance, decode_speed, latency
-from specbench_client.metrics.metric import FigureOrigin, PercentileMetric, RatioMetric, RequestMetric, mean_metric
+from specbench_client.metrics.metric_types import (
+    FigureOrigin,
+    PercentileMetric,
+    RatioMetric,
+    RequestMetric,
+    mean_metric,
+)
 from specbench_client.metrics.tidy_frame import numbers
 
 INPUT_TOKENS = RequestMetric(

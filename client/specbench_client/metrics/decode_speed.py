@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from specbench_client.metrics.latency import NS_PER_MS
-from specbench_client.metrics.metric import FigureOrigin, RatioMetric, RequestMetric
+from specbench_client.metrics.metric_types import FigureOrigin, RatioMetric, RequestMetric
 from specbench_client.metrics.rows import Columns
 from specbench_client.metrics.tidy_frame import Values, numbers
 

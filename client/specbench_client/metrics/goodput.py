@@ -19,7 +19,7 @@ import pandas as pd
 from specbench_api.outcome.record import RecordPhase
 from specbench_api.spec.slo import Slo
 from specbench_client.metrics import decode_speed, latency
-from specbench_client.metrics.metric import FigureOrigin, RatioMetric, RequestMetric
+from specbench_client.metrics.metric_types import FigureOrigin, RatioMetric, RequestMetric
 from specbench_client.metrics.rows import Columns, Rows, T, select_rows
 from specbench_client.metrics.steady_window import steady_window
 from specbench_client.metrics.tidy_frame import SKIPPED_AFTER_ERROR, Values, flags, iter_point_frames, numbers

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from specbench_client.metrics.metric import FigureOrigin, RequestMetric
+from specbench_client.metrics.metric_types import FigureOrigin, RequestMetric
 from specbench_client.metrics.rows import Rows, read_columns
 from specbench_client.metrics.tidy_frame import Values, flags, iter_points, numbers, sent_rows
 

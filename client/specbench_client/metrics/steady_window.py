@@ -1,4 +1,4 @@
-"""The steady window of a point, throughput inside it, and the definitions of the energy figures over it.
+"""The steady window of a point, and throughput inside it.
 
 The window lasts from the first steady request sent to the last steady token: in a closed loop all streams are busy
 throughout, in an open loop conversations start as requested throughout, since whatever ends after the last start is
@@ -110,25 +110,3 @@ def _share_inside(at: Values, weights: Values | None, window: WindowBounds, whol
     weight = weights if usable and weights is not None else np.ones_like(at)
     inside = (at >= window.start_ns) & (at <= window.end_ns)
     return float(weight[inside].sum() / weight.sum())
-
-
-JOULES = "energy_joules_per_output_token"
-JOULES_UNIT = "J/token"
-JOULES_DEFINITION = (
-    "Energy per output token: Σ over points of the integral of the power samples over the steady window / Σ over"
-    " points of output_tps × the window's length; integrated by trapezoids, over all devices in the samples"
-)
-WATTS = "power_watts"
-WATTS_UNIT = "W"
-WATTS_DEFINITION = (
-    "Mean power over the steady windows of all points: Σ of the integrals of the power samples / Σ of the windows'"
-    " lengths, over all devices in the samples"
-)
-JOULES_MISSING = WATTS_MISSING = (
-    "there are no power samples (`specbench report --power FILE`), or they do not cover the steady window of each point"
-)
-POWER_SOURCE = "power samples"
-POWER_GAP_SHARE = 0.1
-"""Maximum gap between two samples of a device, as a share of the steady window: at least ten samples."""
-POWER_GAP_MIN_S = 2.0
-"""A gap of up to this many seconds is always accepted: a device averages its own power over about a second."""

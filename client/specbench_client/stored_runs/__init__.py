@@ -1,1 +1,4 @@
-"""Reads stored runs for the commands that analyse them: results, records, and the inputs of each analysis."""
+"""Stored runs: `conclude` writes summary and report from the records; the other modules read runs for the commands.
+
+This module imports nothing: `conclude` needs plots and statistics, which take seconds to import.
+"""

@@ -16,13 +16,13 @@ from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_api.spec.engine import EngineKind
 from specbench_client.analysis.estimates.point_rows import load_rows
 from specbench_client.analysis.what_if.answers import COLUMNS, measured_answers
-from specbench_client.drive.stored_points import StoredRecords
 from specbench_client.errors import BadInput
 from specbench_client.metrics.pairing import Pairs, pair_requests
 from specbench_client.store.points import PointStore
 from specbench_client.store.records import RECORD_SCHEMA, to_table
 from specbench_client.store.store import Store
 from specbench_client.stored_runs.stored_documents import read_plan
+from specbench_client.stored_runs.stored_points import StoredRecords
 
 
 @dataclass(frozen=True)

@@ -16,11 +16,11 @@ from specbench_client.analysis.compare.stored_result import StoredResult
 from specbench_client.analysis.curves.build import build_curves
 from specbench_client.documents.curves import CurveExclusion, Curves
 from specbench_client.drive.options import SystemClock
-from specbench_client.drive.stored_points import StoredRecords, read_launches
 from specbench_client.errors import BadInput, NotDurable
 from specbench_client.store.points import PointStore
 from specbench_client.store.store import Store, StoreErrorReason
 from specbench_client.stored_runs.stored_documents import read_plan, read_stored_document, run_roots
+from specbench_client.stored_runs.stored_points import StoredRecords, read_launches
 
 BASELINE_MISSING = "BaselineMissing"
 """Reason if there is no run at the given root."""

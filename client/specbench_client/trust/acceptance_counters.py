@@ -23,7 +23,7 @@ import pandas as pd
 from specbench_api.outcome.record import AcceptanceSource
 from specbench_api.outcome.summary import CounterDeltas
 from specbench_client.metrics.tidy_frame import Mask, Values, flags, numbers
-from specbench_client.trust.check import PointEvidence
+from specbench_client.trust.evidence import PointEvidence
 
 TOLERATED_SHARE = 0.01
 TOLERATED_PER_ANSWER = 1

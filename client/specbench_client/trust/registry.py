@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from specbench_client.trust.check import CellEvidence, Check, PointEvidence, RunEvidence
+from specbench_client.trust.check import Check
 from specbench_client.trust.checks import (
     acceptance_counter_mismatch,
     acceptance_without_baseline,
@@ -59,6 +59,7 @@ from specbench_client.trust.checks import (
     user_space_timestamps,
     warmup_not_steady,
 )
+from specbench_client.trust.evidence import CellEvidence, PointEvidence, RunEvidence
 
 POINT_CHECKS: tuple[Check[PointEvidence], ...] = (
     never_drafted.CHECK,

@@ -9,11 +9,11 @@ from statistics import median
 
 from specbench_api.outcome.prompt_coverage import CategoryCoverage, MemberCoverage, PromptCoverage, RequestLogStats
 from specbench_api.spec.dataset import Dataset, Member, Selection
+from specbench_client.workload.random_text_detection import word_order
 from specbench_client.workload.row_parsing import Prompt
 from specbench_client.workload.row_validation import RowFault
 from specbench_client.workload.sources.loader import SourceLoader
 from specbench_client.workload.sources.openai_logs import LoggedRequest
-from specbench_client.workload.word_order import word_order
 
 
 @dataclass(frozen=True)

@@ -8,20 +8,20 @@ from dataclasses import dataclass, field
 from multiprocessing import get_context
 
 from specbench_api.outcome.record import Record, RecordPhase
-from specbench_client.load.answer_reader import AnswerReader
 from specbench_client.load.closed_loop import ClosedLoop
 from specbench_client.load.conversation_runner import (
     REQUESTS_AHEAD,
     ConversationRunner,
     RequestBuffer,
-    TurnClient,
     prepare_conversations,
 )
 from specbench_client.load.conversations import FillerPlan, PromptLike
 from specbench_client.load.in_flight import InFlightRecorder, LoadTimeline
 from specbench_client.load.open_loop import OpenLoop, PreciseTimer
+from specbench_client.load.parsing_queue import ParsingQueue
 from specbench_client.load.phases import ClosedLoopPhases, OpenLoopPhases, closed_loop_bounds, open_loop_bounds
 from specbench_client.load.shared_state import SharedState, WorkerTable, create_shared_state
+from specbench_client.load.turn_client import TurnClient
 from specbench_client.workload.chat_template.template import AppliedTemplate
 
 
@@ -61,9 +61,9 @@ class LoopDriver:
         self.shared.conversation_counter.open(total)
         begin_ns = self.clock()
         recorder = InFlightRecorder(ClosedLoopPhases(self.worker_table, 0, streams))
-        async with AnswerReader() as reader:
+        async with ParsingQueue() as parsing_queue:
             runner = ConversationRunner(
-                self.turn_client, reader, recorder, self.records.append, self.phase, self.clock, self.template
+                self.turn_client, parsing_queue, recorder, self.records.append, self.phase, self.clock, self.template
             )
             buffer = RequestBuffer(
                 prepare_conversations(self.turn_client, prompts, self.shared.conversation_counter), REQUESTS_AHEAD
@@ -71,7 +71,7 @@ class LoopDriver:
             fill = FillerPlan(tuple(prompts), streams, total) if filled else None
             loop = ClosedLoop(range(streams), runner, buffer, duration_s, fill)
             await loop.run(begin_ns)
-            await reader.drained()
+            await parsing_queue.drained()
         self.timeline = LoadTimeline([recorder.log], begin_ns, closed_loop_bounds(self.worker_table))
         return self.timeline
 
@@ -79,16 +79,16 @@ class LoopDriver:
         """One worker's open loop: one conversation at each offset."""
         self.worker_table.wipe()
         recorder = InFlightRecorder(OpenLoopPhases(self.worker_table, 0, offsets_ns[-1]))
-        async with AnswerReader() as reader, PreciseTimer() as timer:
+        async with ParsingQueue() as parsing_queue, PreciseTimer() as timer:
             runner = ConversationRunner(
-                self.turn_client, reader, recorder, self.records.append, self.phase, self.clock, self.template
+                self.turn_client, parsing_queue, recorder, self.records.append, self.phase, self.clock, self.template
             )
             buffer = RequestBuffer(
                 prepare_conversations(self.turn_client, prompts, range(len(offsets_ns))), REQUESTS_AHEAD
             )
             begin_ns = self.clock()
             await OpenLoop(offsets_ns, runner, buffer, timer).run(begin_ns)
-            await reader.drained()
+            await parsing_queue.drained()
         self.timeline = LoadTimeline(
             [recorder.log], begin_ns, open_loop_bounds(self.worker_table, begin_ns + offsets_ns[-1])
         )

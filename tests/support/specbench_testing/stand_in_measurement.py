@@ -24,7 +24,6 @@ from specbench_api.outcome.termination import Exit, Termination
 from specbench_api.plan.plan import EngineGroup, Plan, Point
 from specbench_api.spec.conditions import EngineReason
 from specbench_client.analysis.summary.point import summarise_point
-from specbench_client.drive.conclude import conclude
 from specbench_client.drive.progress import PROGRESS, ProgressTracker
 from specbench_client.drive.resume import claim_store
 from specbench_client.errors import EngineFailed, Interrupted
@@ -32,6 +31,7 @@ from specbench_client.simulator.config import SimulatedStepCost
 from specbench_client.store.points import MeasurementSpan, PointStore
 from specbench_client.store.records import RecordWriter
 from specbench_client.store.store import Store
+from specbench_client.stored_runs.conclude import conclude
 from specbench_testing.synthetic_records import SyntheticRun, counters_of, watch_of
 from specbench_testing.work_log import WorkAction, WorkLog, WorkLogEntry
 

@@ -16,7 +16,7 @@ from specbench_client.analysis.compare.log_ratio_estimate import NORMAL_FREEDOM,
 from specbench_client.analysis.estimates.speedups import SPEEDUP_DEFINITION
 from specbench_client.analysis.statistics.bootstrap import LEVEL, Z
 from specbench_client.metrics import acceptance, decode_speed, latency, steady_window
-from specbench_client.metrics.metric import PercentileMetric, RequestMetric, mean_metric
+from specbench_client.metrics.metric_types import PercentileMetric, RequestMetric, mean_metric
 
 OF_SUMMARIES = (
     "from the intervals of two summaries, as if independent: without their records, prompts that both results share"

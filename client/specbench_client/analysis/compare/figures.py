@@ -25,7 +25,7 @@ from specbench_client.analysis.statistics.bootstrap import (
 )
 from specbench_client.analysis.statistics.log_ratio import log_of_product
 from specbench_client.metrics import decode_speed, steady_window
-from specbench_client.metrics.metric import RatioMetric, RequestMetric
+from specbench_client.metrics.metric_types import RatioMetric, RequestMetric
 from specbench_client.metrics.pairing import ARM, BASELINE, HISTORY, PAIR_KEY, Pairs, history_hashes, with_pass_number
 from specbench_client.metrics.rows import read_columns
 from specbench_client.metrics.tidy_frame import Mask, Values, flags, numbers

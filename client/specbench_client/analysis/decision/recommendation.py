@@ -30,8 +30,8 @@ from specbench_client.analysis.decision.choice import ArmChoice, ArmEntrant, cho
 from specbench_client.analysis.decision.costs import engine_costs
 from specbench_client.analysis.decision.request import RecommendationRequest, not_known, ruled_out, upkeep, words_of
 from specbench_client.analysis.decision.rules_of_thumb import read_rules
+from specbench_client.analysis.estimates.energy import JOULES
 from specbench_client.analysis.estimates.figure_ratios import figure_ratio
-from specbench_client.metrics.steady_window import JOULES
 
 # Limits that every reader of a recommendation must know.
 

@@ -16,7 +16,7 @@ from specbench_api.outcome.summary import Cell
 from specbench_client.analysis.estimates.speedups import OVER_PAIRS, complete_pairs
 from specbench_client.analysis.statistics.log_ratio import LogRatio, log_ratio
 from specbench_client.metrics.decode_speed import flow_ms, later_tokens
-from specbench_client.metrics.metric import FigureOrigin
+from specbench_client.metrics.metric_types import FigureOrigin
 from specbench_client.metrics.pairing import ARM, BASELINE, Pairs
 from specbench_client.metrics.tidy_frame import Values, numbers
 

@@ -10,20 +10,29 @@ import numpy as np
 from specbench_api.outcome.figure import Figure
 from specbench_api.outcome.summary import Cell, PointSummary
 from specbench_client.analysis.statistics.intervals import repeats_interval
-from specbench_client.metrics.steady_window import (
-    JOULES,
-    JOULES_DEFINITION,
-    JOULES_UNIT,
-    OUTPUT_TPS,
-    POWER_GAP_MIN_S,
-    POWER_GAP_SHARE,
-    POWER_SOURCE,
-    WATTS,
-    WATTS_DEFINITION,
-    WATTS_UNIT,
-)
+from specbench_client.metrics.steady_window import OUTPUT_TPS
 from specbench_client.metrics.tidy_frame import Values
 
+JOULES = "energy_joules_per_output_token"
+JOULES_UNIT = "J/token"
+JOULES_DEFINITION = (
+    "Energy per output token: Σ over points of the integral of the power samples over the steady window / Σ over"
+    " points of output_tps × the window's length; integrated by trapezoids, over all devices in the samples"
+)
+WATTS = "power_watts"
+WATTS_UNIT = "W"
+WATTS_DEFINITION = (
+    "Mean power over the steady windows of all points: Σ of the integrals of the power samples / Σ of the windows'"
+    " lengths, over all devices in the samples"
+)
+JOULES_MISSING = WATTS_MISSING = (
+    "there are no power samples (`specbench report --power FILE`), or they do not cover the steady window of each point"
+)
+POWER_SOURCE = "power samples"
+POWER_GAP_SHARE = 0.1
+"""Maximum gap between two samples of a device, as a share of the steady window: at least ten samples."""
+POWER_GAP_MIN_S = 2.0
+"""A gap of up to this many seconds is always accepted: a device averages its own power over about a second."""
 HASH_LETTERS = 12
 """Characters of a point's hash that are shown in a reason."""
 

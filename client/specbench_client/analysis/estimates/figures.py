@@ -45,7 +45,7 @@ from specbench_client.metrics.goodput import (
     judged_rows,
     target_attainment_ratio,
 )
-from specbench_client.metrics.metric import FigureOrigin, PercentileMetric, RatioMetric, RequestMetric
+from specbench_client.metrics.metric_types import FigureOrigin, PercentileMetric, RatioMetric, RequestMetric
 from specbench_client.metrics.rows import Rows, select_rows
 from specbench_client.metrics.tidy_frame import (
     Mask,

@@ -14,7 +14,7 @@ from specbench_client.metrics.record_lists import POINT_ONLY_COLUMNS
 from specbench_client.metrics.rows import RowBlock, Rows, TextVocabulary, concat_frames, replace_columns, store_rows
 from specbench_client.metrics.tidy_frame import iter_tidy, tidy
 from specbench_client.trust.acceptance_counters import DRAFTING_COLUMNS, without_refuted_acceptance
-from specbench_client.trust.check import PointEvidence
+from specbench_client.trust.evidence import PointEvidence
 
 RecordParts = Iterable[pd.DataFrame]
 """The records of a point in any number of parts; read once."""

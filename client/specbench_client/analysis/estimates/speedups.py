@@ -15,7 +15,7 @@ from specbench_client.analysis.statistics.log_ratio import LogRatio, log_ratio
 from specbench_client.analysis.statistics.percentiles import percentile_intervals
 from specbench_client.metrics import decode_speed, latency
 from specbench_client.metrics.latency import E2E_MS
-from specbench_client.metrics.metric import RatioMetric, mean_metric
+from specbench_client.metrics.metric_types import RatioMetric, mean_metric
 from specbench_client.metrics.pairing import ARM, BASELINE, Pairs
 from specbench_client.metrics.rows import Columns, read_columns
 from specbench_client.metrics.tidy_frame import Mask, Values

@@ -43,8 +43,9 @@ from specbench_client.metrics.divergence import Divergence
 from specbench_client.metrics.pairing import Pairs, pair_requests
 from specbench_client.metrics.rows import Rows
 from specbench_client.metrics.tidy_frame import Values, numbers, steady_rows
-from specbench_client.trust.check import CellEvidence, finding_of
+from specbench_client.trust.check import finding_of
 from specbench_client.trust.checks.too_few_prompts import INTERVAL_FROM
+from specbench_client.trust.evidence import CellEvidence
 from specbench_client.trust.registry import CELL_CHECKS
 
 

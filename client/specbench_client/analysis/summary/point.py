@@ -15,7 +15,8 @@ from specbench_client.metrics.decode_speed import NS_PER_S
 from specbench_client.metrics.steady_window import mean_in_flight, steady_window
 from specbench_client.metrics.tidy_frame import numbers, tidy
 from specbench_client.trust.acceptance_counters import without_refuted_acceptance
-from specbench_client.trust.check import PointEvidence, finding_of
+from specbench_client.trust.check import finding_of
+from specbench_client.trust.evidence import PointEvidence
 from specbench_client.trust.registry import POINT_CHECKS
 
 

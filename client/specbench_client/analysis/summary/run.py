@@ -30,7 +30,8 @@ from specbench_client.analysis.summary.cells import EvaluatedCell, MeasuredCell,
 from specbench_client.analysis.summary.headline import HeadlineFacts, headline_of
 from specbench_client.column_store import ColumnStoreFactory, MemoryColumnStore
 from specbench_client.metrics.divergence import divergence
-from specbench_client.trust.check import RunEvidence, finding_of
+from specbench_client.trust.check import finding_of
+from specbench_client.trust.evidence import RunEvidence
 from specbench_client.trust.registry import BASELINE_INVALID, RUN_CHECKS
 
 # The environment of each arm's launches, and how much of the KV cache its drafter takes.

@@ -12,9 +12,10 @@ from specbench_api.outcome.finding import Severity
 from specbench_api.outcome.summary import Cell, RunSummary, SpeedupConclusion
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.drafter import BASELINE_NAME
+from specbench_api.spec.percentiles import PERCENTILES
+from specbench_client.analysis.estimates.energy import JOULES
 from specbench_client.analysis.estimates.speedups import END_TO_END_NAMES as END_TO_END
 from specbench_client.analysis.estimates.speedups import figures_by_name
-from specbench_client.metrics.steady_window import JOULES
 from specbench_client.report.text.applicability import applicability_table
 from specbench_client.report.text.curves import crossover_markdown
 from specbench_client.report.text.findings import group_findings, measure_again
@@ -118,7 +119,7 @@ def _ms(value: float | None) -> str:
 
 def _percentiles(name: str) -> Callable[[Cell], str]:
     def text(cell: Cell) -> str:
-        found = [figure_value(cell, f"{name}_p{percent}") for percent in (50, 95, 99)]
+        found = [figure_value(cell, f"{name}_{percentile}") for percentile in PERCENTILES]
         return DASH if found[0] is None else " / ".join(_ms(value) for value in found)
 
     return text
@@ -164,6 +165,7 @@ _NARROW = (
     CellColumn("Findings", lambda cell: "\n".join(cell.findings) or DASH, numeric=False),
 )
 
+_PERCENTILE_NAMES = " / ".join(PERCENTILES)
 _COLUMNS = (
     CellColumn("Load", lambda cell: cell.level.label),
     CellColumn("Speed-up [95 %]", lambda cell: speedup_text(cell, cell.speedup)),
@@ -171,9 +173,9 @@ _COLUMNS = (
     CellColumn("AL emitted", lambda cell: number(figure_value(cell, "acceptance_length_emitted_pooled"))),
     CellColumn("AL verified", lambda cell: number(figure_value(cell, "acceptance_length_verified_pooled"))),
     CellColumn("Accepted", _acceptance),
-    CellColumn("TTFT ms p50 / p95 / p99", _percentiles("ttft_ms")),
-    CellColumn("TPOT ms p50 / p95 / p99", _percentiles("tpot_ms")),
-    CellColumn("E2E ms p50 / p95 / p99", _percentiles("e2e_ms")),
+    CellColumn(f"TTFT ms {_PERCENTILE_NAMES}", _percentiles("ttft_ms")),
+    CellColumn(f"TPOT ms {_PERCENTILE_NAMES}", _percentiles("tpot_ms")),
+    CellColumn(f"E2E ms {_PERCENTILE_NAMES}", _percentiles("e2e_ms")),
     CellColumn("Output tok/s", lambda cell: number(figure_value(cell, "output_tps"), 1)),
     CellColumn("Steady", _steady_text),
     CellColumn("Findings", lambda cell: ", ".join(cell.findings) or DASH, numeric=False),

@@ -1,7 +1,4 @@
-"""A comparison of two results, and a gate over it, for a terminal and as a comment on a pull request.
-
-The verdict comes first, the worst rows next; a comment fits one screen and GitHub's limit of length.
-"""
+"""A comparison of two results, for a terminal and as a comment on a pull request; `gate` has the table of a gate."""
 
 from __future__ import annotations
 
@@ -16,10 +13,6 @@ from specbench_api.outcome.comparison import (
     ComparisonGap,
     Difference,
 )
-from specbench_api.outcome.gate_report import GateReport, GateTest, GateTestOutcome
-from specbench_api.outcome.layout import REPORT
-from specbench_api.spec.conditions import GateReason
-from specbench_client.documents.published import PublishedComparison, PublishedMatch, PublishedTable
 from specbench_client.report.text.text_table import (
     DASH,
     SIMULATED,
@@ -27,81 +20,41 @@ from specbench_client.report.text.text_table import (
     escape_markdown,
     markdown_table,
     number,
-    with_interval,
 )
 
 LENGTH_MAX = 60_000
 """Characters of a comment; GitHub's limit is 65,536."""
-ROWS_MAX = 40
-"""Rows of a comment's table: one screen. The others are counted, and are in gate.json."""
 LINES_MAX = 12
 """Differences, or cells that were not compared, that a comment lists."""
 TEXT_MAX = 800
 """Characters of one cell or one line."""
-_MARKS = {GateTestOutcome.PASSED: "✅", GateTestOutcome.FAILED: "❌", GateTestOutcome.INCONCLUSIVE: "❔"}
-_STYLES = {
-    ChangeConclusion.BETTER: "green",
-    ChangeConclusion.WORSE: "red",
-    GateTestOutcome.PASSED: "green",
-    GateTestOutcome.FAILED: "red",
-    GateTestOutcome.INCONCLUSIVE: "yellow",
-}
-_WORDS = ("Arm", "Workload", "Metric", "Says", "Verdict")
-
-
-def headline(report: GateReport) -> str:
-    """`Gate passed`, `Gate failed`, `Gate inconclusive`, … in a few words."""
-    if report.passed:
-        tail = " (inconclusive, which this gate lets pass)" if report.reason is GateReason.INCONCLUSIVE else ""
-        return f"Gate passed{tail}"
-    return "Gate failed" if report.reason is GateReason.REGRESSED else f"Gate not passed: {report.reason}"
-
-
-def gate_markdown(report: GateReport, link: str = "") -> str:
-    """Return the comment. `link`: URL of the report; without one the results' root is given."""
-    mark = "✅" if report.passed else "❌"
-    lines = [f"### {mark} specbench: {headline(report)}", "", *_warning(report.after), _plain(report.message), ""]
-    table = gate_table(report)
-    if table.rows:
-        lines += [
-            *_table(replace(table, rows=table.rows[:ROWS_MAX])),
-            *_more(len(report.tests) - ROWS_MAX, "tests"),
-            "",
-        ]
-        lines += [f"Bounds: one-sided, each at {report.gate.confidence:.0%}; Limit: what the tolerance allows.", ""]
-    lines += _rest(report.differences, report.uncompared, report.limits)
-    lines += [f"Before: `{report.before.uri}`<br>After: `{report.after.uri}`", ""]
-    lines += [f"[Report]({link})" if link else f"Report: `{report.after.uri}/{REPORT}`", ""]
-    return _fitting("\n".join(lines))
+_STYLES = {ChangeConclusion.BETTER: "green", ChangeConclusion.WORSE: "red"}
+WORD_COLUMNS = ("Arm", "Workload", "Metric", "Says", "Verdict")
 
 
 def comparison_markdown(comparison: Comparison) -> str:
     """Return a comparison of two results as Markdown."""
     before, after = comparison.before, comparison.after
-    lines = [f"### specbench: {_plain(before.name)} → {_plain(after.name)}", "", *_warning(after)]
+    lines = [f"### specbench: {comment_text(before.name)} → {comment_text(after.name)}", "", *simulated_warning(after)]
     table = comparison_table(comparison)
-    lines += [*_table(table), ""] if table.rows else []
-    lines += _rest(comparison.differences, comparison.uncompared, comparison.limits)
-    lines += [
-        f"Before: `{before.uri}`: {_plain(before.headline)}<br>After: `{after.uri}`: {_plain(after.headline)}",
-        "",
+    lines += [*comment_table(table), ""] if table.rows else []
+    lines += comment_notes(comparison.differences, comparison.uncompared, comparison.limits)
+    shown = [
+        f"{title}: `{side.uri}`: {comment_text(side.headline)}"
+        for title, side in (("Before", before), ("After", after))
     ]
-    return _fitting("\n".join(lines))
-
-
-def gate_table(report: GateReport) -> TextTable:
-    """Return a gate as a table: one row a test, the worst first."""
-    rows = [_gate_row(test) for test in report.tests]
-    title = _titled(headline(report), report.after)
-    return TextTable(title, _GATE_TITLES, rows, _WORDS, [_STYLES[test.verdict] for test in report.tests])
+    lines += ["<br>".join(shown), ""]
+    return cut_to_comment("\n".join(lines))
 
 
 def comparison_table(comparison: Comparison) -> TextTable:
     """Return a comparison of two results as a table: one row a cell and metric."""
     before, after = comparison.before, comparison.after
     rows = [_row(each) for each in comparison.cells]
-    title = _titled(f"{before.name} → {after.name}", after)
-    return TextTable(title, _TITLES, rows, _WORDS, [_STYLES.get(each.conclusion, "") for each in comparison.cells])
+    title = table_title(f"{before.name} → {after.name}", after)
+    return TextTable(
+        title, _TITLES, rows, WORD_COLUMNS, [_STYLES.get(each.conclusion, "") for each in comparison.cells]
+    )
 
 
 def comparison_notes(differences: Sequence[Difference], uncompared: Sequence[ComparisonGap]) -> list[str]:
@@ -113,65 +66,63 @@ def comparison_notes(differences: Sequence[Difference], uncompared: Sequence[Com
 
 
 _TITLES = ("Arm", "Workload", "Load", "Metric", "Before", "After", "After / before [95 %]", "Says")
-_GATE_TITLES = ("Verdict", "Arm", "Workload", "Load", "Metric", "Before", "After", "After / before", "Limit")
 
 
 def _row(each: ComparedFigure) -> list[str]:
     bounds = each.ratio.interval
     ratio = number(each.ratio.value, 3) + (f" [{bounds.low:.3f}, {bounds.high:.3f}]" if bounds else "")
-    return [*_place(each), *_values(each), ratio, str(each.conclusion)]
+    return [*place_fields(each), *value_fields(each), ratio, str(each.conclusion)]
 
 
-def _gate_row(test: GateTest) -> list[str]:
-    each = test.compared
-    bounded = test.low is not None and test.high is not None
-    bounds = f" [{test.low:.3f}, {test.high:.3f}]" if bounded else f" ({each.conclusion})"
-    ratio = number(each.ratio.value, 3) + bounds
-    side = "≥" if each.more_is_better else "≤"
-    verdict = f"{_MARKS[test.verdict]} {test.verdict}"
-    return [verdict, *_place(each), *_values(each), ratio, f"{side} {test.limit:.3f}"]
-
-
-def _place(each: ComparedFigure) -> list[str]:
+def place_fields(each: ComparedFigure) -> list[str]:
+    """Return the fields that identify a compared figure: arm, workload, load and metric."""
     return [each.arm, each.workload, each.load, each.metric]
 
 
-def _values(each: ComparedFigure) -> list[str]:
+def value_fields(each: ComparedFigure) -> list[str]:
+    """Return the figure's values before and after, with the unit."""
     unit = "" if each.unit == "ratio" else f" {each.unit}"
     return [f"{number(each.before)}{unit}", f"{number(each.after)}{unit}"]
 
 
-def _warning(side: ComparedResult) -> list[str]:
+def simulated_warning(side: ComparedResult) -> list[str]:
+    """Return the lines that warn of a simulated engine, or none."""
     return [f"> **{SIMULATED}**", ""] if side.simulated else []
 
 
-def _titled(title: str, side: ComparedResult) -> str:
+def table_title(title: str, side: ComparedResult) -> str:
+    """Return the title, which states whether the result is simulated."""
     return f"{title} (simulated, not a measurement)" if side.simulated else title
 
 
-def _table(table: TextTable) -> list[str]:
+def comment_table(table: TextTable) -> list[str]:
     """Return a table as Markdown with short cells and without @mentions."""
     return markdown_table(replace(table, rows=[[_quiet(cell) for cell in row] for row in table.rows]))
 
 
-def _rest(differences: Sequence[Difference], uncompared: Sequence[ComparisonGap], limits: Sequence[str]) -> list[str]:
-    different = [f"- Different: {_plain(str(each))}" for each in differences[:LINES_MAX]]
-    lacking = [f"- Not compared: {_plain(f'{each.place}: {each.message}')}" for each in uncompared[:LINES_MAX]]
+def comment_notes(
+    differences: Sequence[Difference], uncompared: Sequence[ComparisonGap], limits: Sequence[str]
+) -> list[str]:
+    """Return the lines below a comment's table: differences, cells that were not compared, and limits."""
+    different = [f"- Different: {comment_text(str(each))}" for each in differences[:LINES_MAX]]
+    lacking = [f"- Not compared: {comment_text(f'{each.place}: {each.message}')}" for each in uncompared[:LINES_MAX]]
     lines = [
         *different,
-        *_more(len(differences) - LINES_MAX, "differences"),
+        *omitted_count(len(differences) - LINES_MAX, "differences"),
         *lacking,
-        *_more(len(uncompared) - LINES_MAX, "that were not compared"),
+        *omitted_count(len(uncompared) - LINES_MAX, "that were not compared"),
     ]
-    notes = [f"<sub>{_plain(limit, most=LENGTH_MAX)}</sub>" for limit in limits]
+    notes = [f"<sub>{comment_text(limit, most=LENGTH_MAX)}</sub>" for limit in limits]
     return [*lines, *([""] if lines else []), *notes, *([""] if notes else [])]
 
 
-def _more(count: int, what: str) -> list[str]:
+def omitted_count(count: int, what: str) -> list[str]:
+    """Return the lines that report how many rows were left out, or none."""
     return ["", f"… and {count} more {what}, in gate.json"] if count > 0 else []
 
 
-def _plain(text: str, most: int = TEXT_MAX) -> str:
+def comment_text(text: str, most: int = TEXT_MAX) -> str:
+    """Return text for a comment: escaped, cut and without @mentions; a dash where there is none."""
     return escape_markdown(_quiet(text, most)) or DASH
 
 
@@ -181,72 +132,9 @@ def _quiet(text: str, most: int = TEXT_MAX) -> str:
     return cut.replace("@", "@\u200b")
 
 
-def _fitting(text: str) -> str:
+def cut_to_comment(text: str) -> str:
+    """Return the comment, cut to GitHub's limit of length."""
     if len(text) <= LENGTH_MAX:
         return text
     tail = "\n\n… cut: it is longer than a comment may be\n"
     return text[: LENGTH_MAX - len(tail)].rpartition("\n")[0] + tail
-
-
-# A run beside published tables, in rows: for a terminal and for Markdown. Nothing of it is a pass or a fail.
-
-PUBLISHED_TITLES = (
-    "Arm",
-    "Workload",
-    "Load",
-    "Figure",
-    "Measured [95 %]",
-    "Published",
-    "Ratio",
-    "Table",
-    "Differs",
-)
-PUBLISHED_LIST_TITLES = ("Name", "Rows", "Shows", "Source", "Caution")
-
-
-def published_rows(comparison: PublishedComparison) -> list[list[str]]:
-    """Return one row for each cell, figure and table."""
-    return [_published_row(each) for each in comparison.rows]
-
-
-def table_rows(tables: Sequence[PublishedTable]) -> list[list[str]]:
-    """Return one row for each published table."""
-    return [[each.name, str(each.rows), each.title, f"{each.source}; {each.read}", each.caution] for each in tables]
-
-
-def published_table(comparison: PublishedComparison) -> TextTable:
-    """Return the run compared with published tables."""
-    title = "Beside published tables: no pass, no fail"
-    titled = f"{title} ({SIMULATED})" if comparison.simulated else title
-    words = ("Arm", "Workload", "Figure", "Table", "Differs")
-    return TextTable(titled, PUBLISHED_TITLES, published_rows(comparison), words)
-
-
-def published_list_table(tables: Sequence[PublishedTable]) -> TextTable:
-    """Return the list of published tables."""
-    return TextTable(
-        "Published tables", PUBLISHED_LIST_TITLES, table_rows(tables), words=("Name", "Shows", "Source", "Caution")
-    )
-
-
-def published_lines(comparison: PublishedComparison) -> list[str]:
-    """Return the lines below the table."""
-    return [*(f"nothing beside: {each}" for each in comparison.unmatched), *comparison.limits]
-
-
-def published_markdown(comparison: PublishedComparison) -> str:
-    """Return the comparison as Markdown."""
-    lines = ["### Beside published tables: no pass, no fail", ""]
-    lines += [f"> **{SIMULATED}**", ""] if comparison.simulated else []
-    lines += [*markdown_table(published_table(comparison)), ""] if comparison.rows else []
-    lines += [f"- {line}" for line in published_lines(comparison)]
-    sources = [f"- {each.name}: {each.source}; {each.read}" for each in comparison.tables]
-    return "\n".join([*lines, "", "Sources:", "", *sources, ""])
-
-
-def _published_row(each: PublishedMatch) -> list[str]:
-    row = each.published
-    note = f" ({row.note})" if row.note else ""
-    differs = "; ".join(map(str, each.differences)) or "nothing that was told"
-    where = [each.arm, each.workload, each.load, row.figure, with_interval(each.measured)]
-    return [*where, f"{row.value:g}{note}", f"{each.ratio:.2f}", each.table, differs]

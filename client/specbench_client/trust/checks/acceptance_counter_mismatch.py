@@ -19,7 +19,8 @@ from specbench_client.trust.acceptance_counters import (
     contradictions,
     is_inferred,
 )
-from specbench_client.trust.check import Check, CheckResult, CheckResults, PointEvidence
+from specbench_client.trust.check import Check, CheckResult, CheckResults
+from specbench_client.trust.evidence import PointEvidence
 
 
 def _evaluate(evidence: PointEvidence) -> CheckResults:

@@ -11,8 +11,9 @@ from pydantic import JsonValue
 from specbench_api.outcome.finding import Severity
 from specbench_api.outcome.provenance import FACTS, FactComparability, FactName, LaunchRecord
 from specbench_client.dialects.dialect import Dialect
-from specbench_client.dialects.table import dialect_of
-from specbench_client.trust.check import Check, CheckResult, CheckResults, RunEvidence, name_some
+from specbench_client.dialects.registry import dialect_of
+from specbench_client.trust.check import Check, CheckResult, CheckResults, name_some
+from specbench_client.trust.evidence import RunEvidence
 
 NAMED = 8
 """Maximum number of arguments listed in one finding."""

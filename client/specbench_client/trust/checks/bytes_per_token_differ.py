@@ -13,7 +13,8 @@ import pandas as pd
 from specbench_api.outcome.finding import Severity
 from specbench_client.metrics.rows import Rows, read_columns
 from specbench_client.metrics.tidy_frame import numbers, steady_rows
-from specbench_client.trust.check import CellEvidence, Check, CheckResult, CheckResults
+from specbench_client.trust.check import Check, CheckResult, CheckResults
+from specbench_client.trust.evidence import CellEvidence
 
 SHARE = 0.1
 ERRORS = 3.0

@@ -22,10 +22,11 @@ import pandas as pd
 from specbench_api.outcome.finding import Severity
 from specbench_client.metrics.decode_speed import STEP_MS, TPOT_MS
 from specbench_client.metrics.latency import E2E_SENT_MS, NS_PER_MS
-from specbench_client.metrics.metric import RequestMetric
+from specbench_client.metrics.metric_types import RequestMetric
 from specbench_client.metrics.record_lists import BURST_NS
 from specbench_client.metrics.tidy_frame import numbers, steady_rows, tally
-from specbench_client.trust.check import Check, CheckResult, CheckResults, PointEvidence
+from specbench_client.trust.check import Check, CheckResult, CheckResults
+from specbench_client.trust.evidence import PointEvidence
 
 WARNING_SHARE = 0.05
 INVALID_SHARE = 0.2

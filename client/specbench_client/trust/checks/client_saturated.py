@@ -7,7 +7,8 @@ import numpy as np
 from specbench_api.outcome.finding import Severity
 from specbench_client.metrics.latency import E2E_SENT_MS, NS_PER_MS
 from specbench_client.metrics.tidy_frame import numbers, steady_rows
-from specbench_client.trust.check import Check, CheckResult, CheckResults, PointEvidence
+from specbench_client.trust.check import Check, CheckResult, CheckResults
+from specbench_client.trust.evidence import PointEvidence
 
 CPU_SHARE = 0.8
 LATE_SHARE = 0.05

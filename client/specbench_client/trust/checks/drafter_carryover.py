@@ -13,7 +13,8 @@ from itertools import groupby
 from specbench_api.outcome.finding import Severity
 from specbench_api.outcome.summary import PointSummary
 from specbench_client.metrics.acceptance import EMITTED_POOLED
-from specbench_client.trust.check import Check, CheckResult, CheckResults, RunEvidence
+from specbench_client.trust.check import Check, CheckResult, CheckResults
+from specbench_client.trust.evidence import RunEvidence
 
 GAIN = 0.15
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from specbench_api.outcome.finding import Severity
 from specbench_client.metrics.tidy_frame import numbers, steady_rows
-from specbench_client.trust.check import Check, CheckResult, CheckResults, PointEvidence
+from specbench_client.trust.check import Check, CheckResult, CheckResults
+from specbench_client.trust.evidence import PointEvidence
 
 SHARE = 0.2
 TOKENS_MIN = 16

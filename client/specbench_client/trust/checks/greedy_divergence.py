@@ -8,7 +8,8 @@ across its own repeats.
 from __future__ import annotations
 
 from specbench_api.outcome.finding import Severity
-from specbench_client.trust.check import CellEvidence, Check, CheckResult, CheckResults
+from specbench_client.trust.check import Check, CheckResult, CheckResults
+from specbench_client.trust.evidence import CellEvidence
 
 INFO_EXCESS = 0.02
 WARNING_EXCESS = 0.2

@@ -12,7 +12,8 @@ import numpy as np
 
 from specbench_api.outcome.finding import Severity
 from specbench_client.metrics.tidy_frame import Mask, numbers, tally
-from specbench_client.trust.check import Check, CheckResults, PointEvidence, report_impossible
+from specbench_client.trust.check import Check, CheckResults, report_impossible
+from specbench_client.trust.evidence import PointEvidence
 
 _COUNTS = ("steps", "draft_steps", "drafted_tokens", "accepted_tokens")
 

@@ -13,7 +13,8 @@ import numpy as np
 
 from specbench_api.outcome.finding import Severity
 from specbench_client.metrics.tidy_frame import Mask, flags, numbers
-from specbench_client.trust.check import Check, CheckResults, PointEvidence, report_impossible
+from specbench_client.trust.check import Check, CheckResults, report_impossible
+from specbench_client.trust.evidence import PointEvidence
 
 BACKWARDS_NS = 1e6
 """Tolerance in ns: sending is timestamped in our process and arrival in the kernel, so the two may differ slightly."""

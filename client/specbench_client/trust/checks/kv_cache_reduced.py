@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from specbench_api.outcome.finding import Severity
 from specbench_api.outcome.provenance import FactName
 from specbench_api.outcome.summary import ArmEnvironment, PointSummary
-from specbench_client.trust.check import Check, CheckResult, CheckResults, RunEvidence
+from specbench_client.trust.check import Check, CheckResult, CheckResults
+from specbench_client.trust.evidence import RunEvidence
 
 LOST_FROM = 0.10
 _LENGTHS = ("input_tokens_mean", "output_tokens_mean")

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from specbench_api.outcome.finding import Severity
 from specbench_client.metrics.latency import stream_end_delay_share
-from specbench_client.trust.check import CellEvidence, Check, CheckResult, CheckResults
+from specbench_client.trust.check import Check, CheckResult, CheckResults
+from specbench_client.trust.evidence import CellEvidence
 
 SHARE = 0.05
 

@@ -6,7 +6,8 @@ import numpy as np
 
 from specbench_api.outcome.finding import Severity
 from specbench_client.metrics.tidy_frame import numbers, tally
-from specbench_client.trust.check import Check, CheckResult, CheckResults, PointEvidence
+from specbench_client.trust.check import Check, CheckResult, CheckResults
+from specbench_client.trust.evidence import PointEvidence
 
 SHARE = 0.01
 

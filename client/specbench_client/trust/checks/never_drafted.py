@@ -5,7 +5,8 @@ from __future__ import annotations
 from specbench_api.outcome.finding import Severity
 from specbench_client.metrics.tidy_frame import known_sum, numbers
 from specbench_client.trust.acceptance_counters import is_inferred
-from specbench_client.trust.check import Check, CheckResult, CheckResults, PointEvidence
+from specbench_client.trust.check import Check, CheckResult, CheckResults
+from specbench_client.trust.evidence import PointEvidence
 
 
 def _evaluate(evidence: PointEvidence) -> CheckResults:

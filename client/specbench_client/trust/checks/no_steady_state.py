@@ -6,7 +6,8 @@ import math
 
 from specbench_api.outcome.finding import Severity
 from specbench_client.metrics.tidy_frame import flags, steady_rows
-from specbench_client.trust.check import Check, CheckResult, CheckResults, PointEvidence
+from specbench_client.trust.check import Check, CheckResult, CheckResults
+from specbench_client.trust.evidence import PointEvidence
 
 
 def _evaluate(evidence: PointEvidence) -> CheckResults:

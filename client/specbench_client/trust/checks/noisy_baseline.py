@@ -6,7 +6,8 @@ import numpy as np
 
 from specbench_api.outcome.finding import Severity
 from specbench_api.outcome.summary import MIN_REPEATS_TO_COMPARE
-from specbench_client.trust.check import CellEvidence, Check, CheckResult, CheckResults
+from specbench_client.trust.check import Check, CheckResult, CheckResults
+from specbench_client.trust.evidence import CellEvidence
 
 SPREADS = 2.0
 

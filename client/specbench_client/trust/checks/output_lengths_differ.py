@@ -14,7 +14,8 @@ from scipy import special
 from specbench_api.outcome.finding import Severity
 from specbench_client.metrics.pairing import ARM, BASELINE, Pairs
 from specbench_client.metrics.tidy_frame import Values, numbers
-from specbench_client.trust.check import CellEvidence, Check, CheckResult, CheckResults
+from specbench_client.trust.check import Check, CheckResult, CheckResults
+from specbench_client.trust.evidence import CellEvidence
 
 LENGTH_SHARE = 0.1
 NET_SHARE = 0.1

@@ -12,7 +12,8 @@ import math
 
 from specbench_api.outcome.finding import Severity
 from specbench_api.spec.load import ArrivalProcess
-from specbench_client.trust.check import Check, CheckResult, CheckResults, PointEvidence
+from specbench_client.trust.check import Check, CheckResult, CheckResults
+from specbench_client.trust.evidence import PointEvidence
 
 GROWTH = 1.5
 IN_FLIGHT_MIN = 8

@@ -11,7 +11,8 @@ import numpy as np
 
 from specbench_api.outcome.finding import Severity
 from specbench_client.metrics.tidy_frame import numbers
-from specbench_client.trust.check import Check, CheckResult, CheckResults, PointEvidence
+from specbench_client.trust.check import Check, CheckResult, CheckResults
+from specbench_client.trust.evidence import PointEvidence
 
 OFF_BY = 1
 SHARE = 0.01

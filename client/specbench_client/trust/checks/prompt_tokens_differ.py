@@ -11,7 +11,8 @@ import numpy as np
 from specbench_api.outcome.finding import Severity
 from specbench_client.metrics.pairing import ARM, BASELINE
 from specbench_client.metrics.tidy_frame import numbers
-from specbench_client.trust.check import CellEvidence, Check, CheckResult, CheckResults
+from specbench_client.trust.check import Check, CheckResult, CheckResults
+from specbench_client.trust.evidence import CellEvidence
 
 SHARE = 0.01
 

@@ -6,7 +6,8 @@ from specbench_api.outcome.finding import Severity
 from specbench_api.outcome.prompt_coverage import PromptCoverage, WordOrderTest
 from specbench_api.spec.dataset import Dataset, Source
 from specbench_api.spec.workload import Workload
-from specbench_client.trust.check import Check, CheckResult, CheckResults, RunEvidence
+from specbench_client.trust.check import Check, CheckResult, CheckResults
+from specbench_client.trust.evidence import RunEvidence
 
 MOVED_MIN = 0.008
 

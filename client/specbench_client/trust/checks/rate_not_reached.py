@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 
 from specbench_api.outcome.finding import Severity
-from specbench_client.trust.check import Check, CheckResult, CheckResults, PointEvidence
+from specbench_client.trust.check import Check, CheckResult, CheckResults
+from specbench_client.trust.evidence import PointEvidence
 
 LACKING = 0.05
 ERRORS = 3.0

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from specbench_api.outcome.finding import Severity
 from specbench_api.outcome.provenance import FactName, LaunchRecord
 from specbench_api.spec.engine import RESEARCH_RUNTIME, EngineKind
-from specbench_client.trust.check import Check, CheckResult, CheckResults, RunEvidence
+from specbench_client.trust.check import Check, CheckResult, CheckResults
+from specbench_client.trust.evidence import RunEvidence
 
 
 def _evaluate(evidence: RunEvidence) -> CheckResults:

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from specbench_api.outcome.finding import Severity
 from specbench_api.outcome.prompt_coverage import RequestLogStats
 from specbench_api.spec.workload import Workload
-from specbench_client.trust.check import Check, CheckResult, CheckResults, RunEvidence
+from specbench_client.trust.check import Check, CheckResult, CheckResults
+from specbench_client.trust.evidence import RunEvidence
 
 SHARE = 0.5
 

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from specbench_api.outcome.finding import Severity
 from specbench_api.outcome.summary import PointSummary
-from specbench_client.trust.check import Check, CheckResult, CheckResults, RunEvidence
+from specbench_client.trust.check import Check, CheckResult, CheckResults
+from specbench_client.trust.evidence import RunEvidence
 
 TOKENS = 50
 _LENGTH, _FIRST, _WHOLE = "output_tokens_mean", "ttft_ms_mean", "e2e_ms_mean"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from specbench_api.outcome.finding import Severity
-from specbench_client.trust.check import Check, CheckResult, CheckResults, RunEvidence
+from specbench_client.trust.check import Check, CheckResult, CheckResults
+from specbench_client.trust.evidence import RunEvidence
 
 IN_FLIGHT = 1.5
 

@@ -19,7 +19,8 @@ from scipy import special
 from specbench_api.outcome.finding import Severity
 from specbench_client.metrics.decode_speed import flow_ms, later_tokens
 from specbench_client.metrics.tidy_frame import Values, numbers, steady_rows
-from specbench_client.trust.check import Check, CheckResult, CheckResults, PointEvidence
+from specbench_client.trust.check import Check, CheckResult, CheckResults
+from specbench_client.trust.evidence import PointEvidence
 
 CHANGE = 0.1
 OPEN_CHANGE = 0.2

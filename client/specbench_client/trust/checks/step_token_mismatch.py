@@ -13,7 +13,8 @@ import pandas as pd
 
 from specbench_api.outcome.finding import Severity
 from specbench_client.metrics.tidy_frame import Values, numbers, tally
-from specbench_client.trust.check import Check, CheckResult, CheckResults, PointEvidence
+from specbench_client.trust.check import Check, CheckResult, CheckResults
+from specbench_client.trust.evidence import PointEvidence
 
 SHARE = 0.01
 PER_ANSWER = 1

@@ -14,7 +14,8 @@ from specbench_api.outcome.finding import Severity
 from specbench_client.metrics.pairing import ARM, BASELINE, STEPS
 from specbench_client.metrics.rows import Columns
 from specbench_client.metrics.tidy_frame import numbers
-from specbench_client.trust.check import CellEvidence, Check, CheckResult, CheckResults
+from specbench_client.trust.check import Check, CheckResult, CheckResults
+from specbench_client.trust.evidence import CellEvidence
 
 SHORTER = 0.1
 STEPS_MIN = 100

@@ -14,7 +14,8 @@ from specbench_api.outcome.finding import Severity
 from specbench_client.metrics.pairing import iter_by_prompt, with_pass_number
 from specbench_client.metrics.rows import Columns, Rows, read_columns
 from specbench_client.metrics.tidy_frame import Mask, numbers, steady_rows
-from specbench_client.trust.check import CellEvidence, Check, CheckResult, CheckResults
+from specbench_client.trust.check import Check, CheckResult, CheckResults
+from specbench_client.trust.evidence import CellEvidence
 
 SHORTEST = 32
 LONGEST = 128

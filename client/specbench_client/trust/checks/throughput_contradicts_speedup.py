@@ -13,7 +13,8 @@ from specbench_api.outcome.finding import Severity
 from specbench_client.metrics.rows import Rows
 from specbench_client.metrics.steady_window import window_throughput
 from specbench_client.metrics.tidy_frame import steady_rows
-from specbench_client.trust.check import CellEvidence, Check, CheckResult, CheckResults
+from specbench_client.trust.check import Check, CheckResult, CheckResults
+from specbench_client.trust.evidence import CellEvidence
 
 APART = 0.1
 FEW_APART = 0.2

@@ -17,7 +17,8 @@ import pandas as pd
 
 from specbench_api.outcome.finding import Severity
 from specbench_client.metrics.tidy_frame import Mask, Values, known_sum, numbers
-from specbench_client.trust.check import Check, CheckResult, CheckResults, PointEvidence
+from specbench_client.trust.check import Check, CheckResult, CheckResults
+from specbench_client.trust.evidence import PointEvidence
 
 END_TOKENS = 1
 """Tokens by which two counts of an answer that was not cut may differ."""

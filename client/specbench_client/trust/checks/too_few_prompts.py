@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from specbench_api.outcome.finding import Severity
-from specbench_client.trust.check import Check, CheckResult, CheckResults, RunEvidence, name_some
+from specbench_client.trust.check import Check, CheckResult, CheckResults, name_some
+from specbench_client.trust.evidence import RunEvidence
 
 WARNING_BELOW = 5
 INFO_BELOW = 20

@@ -5,7 +5,8 @@ from __future__ import annotations
 from specbench_api.outcome.finding import Severity
 from specbench_api.outcome.summary import MIN_REPEATS_TO_COMPARE
 from specbench_api.spec.drafter import BASELINE_NAME
-from specbench_client.trust.check import Check, CheckResult, CheckResults, RunEvidence
+from specbench_client.trust.check import Check, CheckResult, CheckResults
+from specbench_client.trust.evidence import RunEvidence
 
 
 def _evaluate(evidence: RunEvidence) -> CheckResults:

@@ -14,7 +14,8 @@ from specbench_client.metrics.latency import NS_PER_MS
 from specbench_client.metrics.pairing import ARM, BASELINE
 from specbench_client.metrics.rows import Columns
 from specbench_client.metrics.tidy_frame import numbers
-from specbench_client.trust.check import CellEvidence, Check, CheckResult, CheckResults
+from specbench_client.trust.check import Check, CheckResult, CheckResults
+from specbench_client.trust.evidence import CellEvidence
 
 EARLIER = 0.1
 AT_LEAST_MS = 2.0

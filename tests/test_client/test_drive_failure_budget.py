@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from specbench_api.outcome.record import Record
-from specbench_client.drive.point import FailureBudget, FailureCounter
+from specbench_client.drive.failure_budget import FailureBudget, FailureCounter
 from specbench_client.errors import EngineFailed
 from specbench_testing.conversation_turns import blank_record
 

@@ -15,7 +15,6 @@ import pytest
 from specbench_api.outcome.layout import launch_key, manifest_key, run_root
 from specbench_api.outcome.summary import RunSummary
 from specbench_api.plan.plan import EngineGroup, Plan
-from specbench_client.drive.conclude import conclude
 from specbench_client.drive.group import drive_group
 from specbench_client.drive.options import DriveOptions, SystemClock
 from specbench_client.errors import NotDurable
@@ -23,6 +22,7 @@ from specbench_client.simulator.config import SimulatorConfig
 from specbench_client.simulator.speculation import SimulatedMethod, make_drafter
 from specbench_client.store.folder import FolderStore
 from specbench_client.store.store import Store
+from specbench_client.stored_runs.conclude import conclude
 from specbench_testing.faulty_stores import DelegatingStore, InterferingStore
 from specbench_testing.local_results import store_results
 from specbench_testing.simulated_groups import UID, plan_of, simulator, write_prompts

@@ -1,4 +1,4 @@
-"""Parses finished answers in slices on the event loop, so that parsing never delays a send or a read for long.
+"""A queue of finished answers, parsed in slices on the event loop so that no send or read is delayed for long.
 
 One answer is parsed at a time, one slice in each iteration of the event loop; answers that a next turn waits for go
 first. `submit` waits while too many answers are unread, so memory does not grow with the length of the run.
@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from specbench_client.cooperative import CooperativeTask
-from specbench_client.load.turns import TurnResult
+from specbench_client.load.request_record import TurnResult
 
 MAX_UNREAD = 256
 
@@ -25,8 +25,8 @@ class _ReadJob(NamedTuple):
     on_result: OnResult
 
 
-class AnswerReader:
-    """`async with AnswerReader() as reader`, then `submit` or `read`. `limit`: maximum number of unread answers."""
+class ParsingQueue:
+    """`async with ParsingQueue() as queue`, then `submit` or `read`. `limit`: maximum number of unread answers."""
 
     def __init__(self, limit: int = MAX_UNREAD) -> None:
         self._free_slots = asyncio.Semaphore(limit)
@@ -79,7 +79,7 @@ class AnswerReader:
 
     async def _while_reading(self, awaitable: asyncio.Future[TurnResult] | Coroutine[Any, Any, Any]) -> None:
         """Wait for an awaitable, or raise the error of the reading task, without which it would never complete."""
-        assert self._reading is not None, "the reader is used inside `async with`"
+        assert self._reading is not None, "the queue is used inside `async with`"
         task = asyncio.ensure_future(awaitable)
         try:
             await asyncio.wait([task, self._reading], return_when=asyncio.FIRST_COMPLETED)

@@ -1,4 +1,4 @@
-"""Tests whether the order of words in prompts carries information, which it does not in random text. Pure.
+"""Detects prompts that are random text: the order of their words carries no information. Pure.
 
 In any language, in code and in JSON, some pairs of words occur again and again ("of the", "return self"). If the same
 words are shuffled, most of these repeated pairs disappear. In random words, random token ids or words drawn from a

@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 
 from specbench_client.cooperative import run_to_completion
-from specbench_client.load.answer_reader import AnswerReader
-from specbench_client.load.turns import TurnResult
+from specbench_client.load.parsing_queue import ParsingQueue
+from specbench_client.load.request_record import TurnResult
 from specbench_testing.conversation_turns import NOT_RECORDED, CannedTransport, context, turn
 
 
@@ -28,20 +28,20 @@ def slow(log: list[str], name: str, slices: int = 3) -> Generator[None, None, Tu
 async def test_answers_are_read_in_order_of_arrival() -> None:
     log: list[str] = []
     read: list[TurnResult] = []
-    async with AnswerReader() as reader:
+    async with ParsingQueue() as parsing_queue:
         for name in "abc":
-            await reader.submit(slow(log, name), read.append)
-        await reader.drained()
+            await parsing_queue.submit(slow(log, name), read.append)
+        await parsing_queue.drained()
     assert log == [*"aaabbbccc"]
     assert [one.reply_text for one in read] == ["a", "b", "c"]
 
 
 async def test_answer_that_a_turn_waits_for_is_read_before_submitted_ones() -> None:
     log: list[str] = []
-    async with AnswerReader() as reader:
+    async with ParsingQueue() as parsing_queue:
         for name in "ab":
-            await reader.submit(slow(log, name), lambda _: None)
-        assert (await reader.read(slow(log, "urgent"))).reply_text == "urgent"
+            await parsing_queue.submit(slow(log, name), lambda _: None)
+        assert (await parsing_queue.read(slow(log, "urgent"))).reply_text == "urgent"
         assert "b" not in log
 
 
@@ -53,8 +53,8 @@ async def test_other_tasks_run_between_two_slices() -> None:
             log.append("beat")
             await asyncio.sleep(0)
 
-    async with AnswerReader() as reader:
-        await asyncio.gather(reader.read(slow(log, "slice")), beat())
+    async with ParsingQueue() as parsing_queue:
+        await asyncio.gather(parsing_queue.read(slow(log, "slice")), beat())
     assert log.count("slice") == 3
     assert log != sorted(log)
     assert log != sorted(log, reverse=True)
@@ -69,15 +69,15 @@ async def test_submit_waits_when_the_limit_is_reached() -> None:
             yield
         return turn_result("stuck")
 
-    async with AnswerReader(limit=2) as reader:
+    async with ParsingQueue(limit=2) as parsing_queue:
         for _ in range(2):
-            await reader.submit(stuck(), read.append)
-        third = asyncio.create_task(reader.submit(slow([], "c"), read.append))
+            await parsing_queue.submit(stuck(), read.append)
+        third = asyncio.create_task(parsing_queue.submit(slow([], "c"), read.append))
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(asyncio.shield(third), 0.05)
         held.set()
         await third
-        await reader.drained()
+        await parsing_queue.drained()
     assert len(read) == 3
 
 
@@ -86,18 +86,18 @@ async def test_internal_error_while_reading_is_raised_to_the_waiter() -> None:
         yield
         raise ZeroDivisionError
 
-    async with AnswerReader() as reader:
-        await reader.submit(broken(), lambda _: None)
+    async with ParsingQueue() as parsing_queue:
+        await parsing_queue.submit(broken(), lambda _: None)
         with pytest.raises(ZeroDivisionError):
-            await reader.drained()
+            await parsing_queue.drained()
         with pytest.raises(ZeroDivisionError):
-            await reader.read(slow([], "x"))
+            await parsing_queue.read(slow([], "x"))
 
 
 async def test_waiter_can_be_cancelled() -> None:
-    async with AnswerReader() as reader:
-        waiting = asyncio.create_task(reader.read(slow([], "a", slices=5)))
+    async with ParsingQueue() as parsing_queue:
+        waiting = asyncio.create_task(parsing_queue.read(slow([], "a", slices=5)))
         await asyncio.sleep(0)
         waiting.cancel()
         await asyncio.wait([waiting])
-        assert (await reader.read(slow([], "b"))).reply_text == "b"
+        assert (await parsing_queue.read(slow([], "b"))).reply_text == "b"

@@ -16,7 +16,7 @@ from specbench_api.spec.engine import EngineKind
 from specbench_api.spec.workload import Output
 from specbench_client.chat import ChatMessage
 from specbench_client.load.conversations import request_seed
-from specbench_client.load.turns import TurnResult, skipped_after
+from specbench_client.load.request_record import TurnResult, skipped_after
 from specbench_client.transport.exchange import ErrorClass, HttpExchange, ReceivedBytes
 from specbench_testing.conversation_turns import CannedTransport, context, taken, turn
 from specbench_testing.engine_streams import DecodedAnswer, StreamStep, arrivals, llama, sse, vllm

@@ -10,8 +10,8 @@ import pytest
 
 from specbench_client.chat import ChatMessage
 from specbench_client.trust.checks.random_prompts import MOVED_MIN
+from specbench_client.workload.random_text_detection import NUMBER, PAIRS_MAX, word_order, words_of
 from specbench_client.workload.row_parsing import Prompt
-from specbench_client.workload.word_order import NUMBER, PAIRS_MAX, word_order, words_of
 
 DRAW = random.Random(7)
 LIST = [

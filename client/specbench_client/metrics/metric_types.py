@@ -1,4 +1,4 @@
-"""The two kinds of figures: a ratio of sums over requests, and a percentile over requests.
+"""The types of metrics: a ratio of sums over requests, and a percentile over requests; `catalog` lists the metrics.
 
 A mean over requests is also a ratio of sums (of values over ones), so one kind of resampling serves both. Every metric
 has what a reader needs: unit, formula, when it is missing, and where its numbers come from.
@@ -12,10 +12,9 @@ from enum import StrEnum
 
 import numpy as np
 
+from specbench_api.spec.percentiles import PERCENTS
 from specbench_client.metrics.rows import Columns, iter_pieces
 from specbench_client.metrics.tidy_frame import Mask, Values
-
-PERCENTILES = (50, 95, 99)
 
 
 class FigureOrigin(StrEnum):
@@ -42,7 +41,7 @@ class RequestMetric:
     missing: str
     origin: FigureOrigin
     values: Callable[[Columns], Values]
-    percents: tuple[int, ...] = PERCENTILES
+    percents: tuple[int, ...] = PERCENTS
     """Percentiles to report: upper ones if large values are bad, lower ones if small values are bad."""
     long_tailed: bool = False
     """Whether a few requests have many times the usual value, as latencies of whole answers do and speeds do not."""

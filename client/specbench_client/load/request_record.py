@@ -1,0 +1,146 @@
+"""The record of one request: its times, and the fields that are parsed from its answer.
+
+A failed request becomes a record with an error class, never an exception: it must be counted, and others continue.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, fields, replace
+
+from specbench_api.outcome.record import Record
+from specbench_client.cooperative import CooperativeTask
+from specbench_client.dialects.dialect import BadAnswer, Dialect, EngineAnswer
+from specbench_client.dialects.openai_stream import parse_json
+from specbench_client.load.request import RequestConfig, Turn, request_id
+from specbench_client.transport.error_messages import truncate
+from specbench_client.transport.exchange import ErrorClass, HttpExchange, UnparsedExchange
+from specbench_client.transport.sse import MalformedStream, parse_events
+
+_FIELDS_KNOWN_BEFORE = frozenset({
+    "request_id", "prompt_id", "category", "conversation_id", "turn", "repeat", "phase", "stream_index", "intended_ns",
+    "timestamp_source",
+})  # fmt: skip
+_RESULT_FIELDS = tuple(one.name for one in fields(Record) if one.name not in _FIELDS_KNOWN_BEFORE)
+
+
+@dataclass(frozen=True, slots=True)
+class TurnResult:
+    """The record, the text of the reply (None: failed), and when the exchange ended (monotonic, absolute)."""
+
+    record: Record
+    reply_text: str | None
+    ended_ns: int
+
+
+def read_result(
+    config: RequestConfig, dialect: Dialect, turn: Turn, unread: UnparsedExchange
+) -> CooperativeTask[TurnResult]:
+    """Parse the answer to a turn's request in slices and return its record, whether it succeeded or failed."""
+    exchange = yield from unread.read()
+    record = _with_times(_blank_record(config, turn), exchange, config.started_ns)
+    try:
+        answer = yield from _read_answer(config, dialect, exchange)
+    except BadAnswer as bad:
+        failed = replace(record, error_class=str(bad.error_class), error=truncate(str(bad)))
+        return TurnResult(failed, None, exchange.ended_ns)
+    return TurnResult(_with_answer(record, answer, exchange, config), answer.text, exchange.ended_ns)
+
+
+def _read_answer(config: RequestConfig, dialect: Dialect, exchange: HttpExchange) -> CooperativeTask[EngineAnswer]:
+    """Parse the answer of an exchange with the dialect. Raises BadAnswer."""
+    if exchange.error_class is not None:
+        raise BadAnswer(exchange.error or str(exchange.error_class), exchange.error_class)
+    if not config.output.stream:
+        body = b"".join(one.data for one in exchange.arrivals)
+        return dialect.read_whole(parse_json(body, "the answer"), drafting=config.drafting)
+    try:
+        events = parse_events(exchange.arrivals)
+    except MalformedStream as error:
+        raise BadAnswer(str(error), ErrorClass.MALFORMED) from error
+    return (yield from dialect.read(events, drafting=config.drafting))
+
+
+def skipped_after(failed: TurnResult, turn: int) -> Record:
+    """Return the record of a later turn of a conversation with a failed turn: it was never sent."""
+    record = failed.record
+    return replace(
+        record,
+        request_id=f"{record.request_id.rpartition('-')[0]}-{turn}",
+        turn=turn,
+        connect_ns=None,
+        sent_ns=None,
+        first_byte_ns=None,
+        error_class=str(ErrorClass.SKIPPED_AFTER_ERROR),
+        error=f"turn {record.turn} failed: {record.error_class}",
+    )
+
+
+def _blank_record(request_config: RequestConfig, turn: Turn) -> Record:
+    """Return the record of a request before it is sent, with all result fields None."""
+    figures = dict.fromkeys(_RESULT_FIELDS)
+    return Record(
+        request_id=request_id(request_config, turn),
+        prompt_id=turn.prompt_id,
+        category=turn.category,
+        conversation_id=turn.conversation_id,
+        turn=turn.turn,
+        repeat=request_config.repeat,
+        phase=str(turn.phase),
+        stream_index=turn.stream_index,
+        intended_ns=turn.intended_ns - request_config.started_ns,
+        timestamp_source="user",
+        **figures,
+    )
+
+
+def _with_times(record: Record, exchange: HttpExchange, started_ns: int) -> Record:
+    """Return the record with the times of its exchange, which a failed request has too."""
+
+    def since(ns: int | None) -> int | None:
+        return None if ns is None else ns - started_ns
+
+    return replace(
+        record,
+        connect_ns=since(exchange.connect_ns),
+        sent_ns=since(exchange.sent_ns),
+        first_byte_ns=since(exchange.first_byte_ns),
+        timestamp_source=exchange.timestamp_source,
+    )
+
+
+def _with_answer(record: Record, answer: EngineAnswer, exchange: HttpExchange, request_config: RequestConfig) -> Record:
+    """Return the record with the fields of an answer.
+
+    An answer that was not streamed ends with its last byte, and the time of its first token is unknown.
+    """
+    times = [chunk.ns - request_config.started_ns for chunk in answer.content]
+    tokens = [chunk.tokens for chunk in answer.content if chunk.tokens is not None]
+    acceptance = answer.acceptance
+    output_text = answer.reasoning + answer.text
+    return replace(
+        record,
+        first_token_ns=times[0] if times else None,
+        last_token_ns=times[-1] if times else _unstreamed_end_ns(exchange, request_config),
+        chunk_ns=times if request_config.output.stream else None,
+        chunk_tokens=tokens if request_config.output.stream and len(tokens) == len(times) else None,
+        chunk_coalesced=[chunk.coalesced for chunk in answer.content] if request_config.output.stream else None,
+        input_tokens=answer.input_tokens,
+        output_tokens=answer.output_tokens,
+        output_tokens_client=answer.output_tokens_client,
+        steps=acceptance.steps,
+        draft_steps=acceptance.draft_steps,
+        drafted_tokens=acceptance.drafted_tokens,
+        accepted_tokens=acceptance.accepted_tokens,
+        step_accepted=None if acceptance.step_accepted is None else list(acceptance.step_accepted),
+        acceptance_source=None if acceptance.source is None else str(acceptance.source),
+        cached_tokens=answer.cached_tokens,
+        finish_reason=answer.finish_reason,
+        output_sha256=hashlib.sha256(output_text.encode()).hexdigest(),
+        output_text=output_text if request_config.keep_text else None,
+        reasoning_tokens=answer.reasoning_tokens if request_config.output.stream else None,
+    )
+
+
+def _unstreamed_end_ns(exchange: HttpExchange, request_config: RequestConfig) -> int | None:
+    return None if request_config.output.stream else exchange.ended_ns - request_config.started_ns

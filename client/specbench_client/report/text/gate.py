@@ -1,0 +1,84 @@
+"""The report of a gate, for a terminal and as a comment on a pull request.
+
+The verdict comes first, the worst rows next; a comment fits one screen and GitHub's limit of length.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from specbench_api.outcome.gate_report import GateReport, GateTest, GateTestOutcome
+from specbench_api.outcome.layout import REPORT
+from specbench_api.spec.conditions import GateReason
+from specbench_client.report.text.comparison import (
+    WORD_COLUMNS,
+    comment_notes,
+    comment_table,
+    comment_text,
+    cut_to_comment,
+    omitted_count,
+    place_fields,
+    simulated_warning,
+    table_title,
+    value_fields,
+)
+from specbench_client.report.text.text_table import TextTable, number
+
+ROWS_MAX = 40
+"""Rows of a comment's table: one screen. The others are counted, and are in gate.json."""
+_MARKS = {GateTestOutcome.PASSED: "✅", GateTestOutcome.FAILED: "❌", GateTestOutcome.INCONCLUSIVE: "❔"}
+_STYLES = {
+    GateTestOutcome.PASSED: "green",
+    GateTestOutcome.FAILED: "red",
+    GateTestOutcome.INCONCLUSIVE: "yellow",
+}
+_TITLES = ("Verdict", "Arm", "Workload", "Load", "Metric", "Before", "After", "After / before", "Limit")
+
+
+def headline(report: GateReport) -> str:
+    """`Gate passed`, `Gate failed`, `Gate inconclusive`, … in a few words."""
+    if report.passed:
+        tail = " (inconclusive, which this gate lets pass)" if report.reason is GateReason.INCONCLUSIVE else ""
+        return f"Gate passed{tail}"
+    return "Gate failed" if report.reason is GateReason.REGRESSED else f"Gate not passed: {report.reason}"
+
+
+def gate_markdown(report: GateReport, link: str = "") -> str:
+    """Return the comment. `link`: URL of the report; without one the results' root is given."""
+    mark = "✅" if report.passed else "❌"
+    lines = [
+        f"### {mark} specbench: {headline(report)}",
+        "",
+        *simulated_warning(report.after),
+        comment_text(report.message),
+        "",
+    ]
+    table = gate_table(report)
+    if table.rows:
+        lines += [
+            *comment_table(replace(table, rows=table.rows[:ROWS_MAX])),
+            *omitted_count(len(report.tests) - ROWS_MAX, "tests"),
+            "",
+        ]
+        lines += [f"Bounds: one-sided, each at {report.gate.confidence:.0%}; Limit: what the tolerance allows.", ""]
+    lines += comment_notes(report.differences, report.uncompared, report.limits)
+    lines += [f"Before: `{report.before.uri}`<br>After: `{report.after.uri}`", ""]
+    lines += [f"[Report]({link})" if link else f"Report: `{report.after.uri}/{REPORT}`", ""]
+    return cut_to_comment("\n".join(lines))
+
+
+def gate_table(report: GateReport) -> TextTable:
+    """Return a gate as a table: one row a test, the worst first."""
+    rows = [_gate_row(test) for test in report.tests]
+    title = table_title(headline(report), report.after)
+    return TextTable(title, _TITLES, rows, WORD_COLUMNS, [_STYLES[test.verdict] for test in report.tests])
+
+
+def _gate_row(test: GateTest) -> list[str]:
+    each = test.compared
+    bounded = test.low is not None and test.high is not None
+    bounds = f" [{test.low:.3f}, {test.high:.3f}]" if bounded else f" ({each.conclusion})"
+    ratio = number(each.ratio.value, 3) + bounds
+    side = "≥" if each.more_is_better else "≤"
+    verdict = f"{_MARKS[test.verdict]} {test.verdict}"
+    return [verdict, *place_fields(each), *value_fields(each), ratio, f"{side} {test.limit:.3f}"]
