@@ -13,10 +13,10 @@ import pytest
 from specbench_api.spec.chat_template import ChatTemplate
 from specbench_api.spec.model import Target
 from specbench_client.chat import ChatMessage
-from specbench_client.cooperative import CooperativeTask
 from specbench_client.drive.engine_connection import common_template
 from specbench_client.load.request import Turn
 from specbench_client.load.request_record import TurnResult
+from specbench_client.sliced_tasks import CooperativeTask
 from specbench_client.transport.exchange import UnparsedExchange
 from specbench_client.workload.chat_template.loading import load_template
 from specbench_client.workload.chat_template.template import AppliedTemplate

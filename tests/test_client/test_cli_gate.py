@@ -18,7 +18,7 @@ from specbench_api.spec.gate import BaselineRef, Gate
 from specbench_client.cli import exit_code
 from specbench_client.job.entrypoint import run_program
 from specbench_client.store.folder import FolderStore
-from specbench_client.stored_runs.conclude import conclude
+from specbench_client.stored_runs.write_results import conclude
 from specbench_testing.local_results import store_results
 from specbench_testing.specs import simulated_run, write_run
 from specbench_testing.synthetic_records import SyntheticRun

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from specbench_api.spec.engine import SIMULATED_DIALECTS, DialectName, Engine, EngineKind
 from specbench_api.spec.workload import Output, Sampling
 from specbench_client.chat import ChatMessage
-from specbench_client.cooperative import CHUNKS_PER_SLICE, run_to_completion
-from specbench_client.dialects.dialect import AnswerChunk, BadAnswer, CompletionRequest, Dialect, EngineIdentity
+from specbench_client.dialects.dialect import CompletionRequest, Dialect, EngineIdentity
+from specbench_client.dialects.engine_answer import AnswerChunk, BadAnswer
 from specbench_client.dialects.registry import DIALECTS, DIALECTS_BY_NAME, dialect_of
+from specbench_client.sliced_tasks import CHUNKS_PER_SLICE, run_to_completion
 from specbench_client.transport.exchange import ErrorClass
 from specbench_client.transport.sse import SseEvent
 from specbench_testing.engine_streams import DecodedAnswer, StreamStep, as_events, llama, sglang, tensorrt_llm, vllm

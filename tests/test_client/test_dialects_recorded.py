@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from specbench_api.spec.engine import EngineKind
-from specbench_client.cooperative import run_to_completion
 from specbench_client.dialects.dialect import counter_difference
 from specbench_client.dialects.registry import DIALECTS
+from specbench_client.sliced_tasks import run_to_completion
 from specbench_testing.transcripts import RECORDED, Transcript
 
 FILES = sorted(RECORDED.rglob("*.json"))

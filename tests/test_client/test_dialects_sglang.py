@@ -13,9 +13,10 @@ from specbench_api.outcome.record import AcceptanceSource
 from specbench_api.spec.engine import EngineKind
 from specbench_api.spec.workload import Output, Sampling
 from specbench_client.chat import ChatMessage
-from specbench_client.cooperative import run_to_completion
-from specbench_client.dialects.dialect import CompletionRequest, EngineAnswer, RequestAcceptance
+from specbench_client.dialects.dialect import CompletionRequest
+from specbench_client.dialects.engine_answer import EngineAnswer, RequestAcceptance
 from specbench_client.dialects.sglang import SglangDialect
+from specbench_client.sliced_tasks import run_to_completion
 from specbench_client.transport.exchange import ReceivedBytes
 from specbench_client.transport.sse import parse_events
 from specbench_testing.engine_streams import DecodedAnswer, StreamStep, as_events, sglang

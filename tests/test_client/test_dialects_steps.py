@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from specbench_api.outcome.record import AcceptanceSource
 from specbench_api.spec.engine import EngineKind
-from specbench_client.cooperative import run_to_completion
-from specbench_client.dialects.dialect import RequestAcceptance
+from specbench_client.dialects.engine_answer import RequestAcceptance
 from specbench_client.dialects.registry import DIALECTS
+from specbench_client.sliced_tasks import run_to_completion
 from specbench_testing.engine_streams import DecodedAnswer, StreamStep, as_events, llama, vllm
 
 VLLM = DIALECTS[EngineKind.SIMULATOR]

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from specbench_api.spec.engine import EngineKind
-from specbench_client.cooperative import run_to_completion
-from specbench_client.dialects.dialect import EngineAnswer
+from specbench_client.dialects.engine_answer import EngineAnswer
 from specbench_client.dialects.registry import DIALECTS
 from specbench_client.metrics.record_lists import StepLists, Walk, locate_steps
+from specbench_client.sliced_tasks import run_to_completion
 from specbench_testing.engine_streams import DecodedAnswer, StreamStep, as_events, llama, sglang, tensorrt_llm, vllm
 from specbench_testing.transcripts import RECORDED, Transcript
 

@@ -29,8 +29,8 @@ from specbench_client.cli import exit_code
 from specbench_client.documents.drift import DriftCause, DriftReport
 from specbench_client.report.text.drift import drift_lines
 from specbench_client.store.folder import FolderStore
-from specbench_client.stored_runs.conclude import conclude
 from specbench_client.stored_runs.drift_requests import shuffled_by_hash
+from specbench_client.stored_runs.write_results import conclude
 from specbench_testing.local_results import store_results
 from specbench_testing.synthetic_records import SyntheticRun
 

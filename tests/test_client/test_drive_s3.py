@@ -17,7 +17,7 @@ from specbench_client.simulator.config import SimulatorConfig
 from specbench_client.store.locations import open_store
 from specbench_client.store.records import PartLimits
 from specbench_client.store.s3 import S3Store
-from specbench_client.stored_runs.conclude import conclude
+from specbench_client.stored_runs.write_results import conclude
 from specbench_testing.ports import free_port
 from specbench_testing.s3 import S3Access, S3Server
 from specbench_testing.simulated_groups import plan_of, records_of, simulator, write_prompts

@@ -17,7 +17,7 @@ from specbench_client.analysis.explanation.factors import category_predictions
 from specbench_client.cli import exit_code
 from specbench_client.report.text.explanation import DOMAIN_TITLES, domains_table
 from specbench_client.store.folder import FolderStore
-from specbench_client.stored_runs.conclude import conclude
+from specbench_client.stored_runs.write_results import conclude
 from specbench_testing.local_results import store_results
 from specbench_testing.synthetic_records import SyntheticRun, run_of_world
 

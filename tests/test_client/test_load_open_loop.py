@@ -7,9 +7,9 @@ import time
 
 import pytest
 
-from specbench_client.cooperative import CooperativeTask
 from specbench_client.load.request import Turn
 from specbench_client.load.request_record import TurnResult
+from specbench_client.sliced_tasks import CooperativeTask
 from specbench_client.transport.exchange import ErrorClass, HttpExchange, HttpRequest, UnparsedExchange
 from specbench_testing.conversation_turns import Row, failure, result_of, row
 from specbench_testing.load_loops import LoopDriver

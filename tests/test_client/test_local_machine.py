@@ -11,7 +11,7 @@ import pytest
 
 from specbench_api.outcome.nvidia_smi import GPUS, SUMMARY, TOPOLOGY
 from specbench_api.outcome.provenance import Fact, FactName, HostFacts
-from specbench_client.local.machine_facts import CommandFailed, observe_machine
+from specbench_client.local.host_facts import CommandFailed, observe_machine
 from specbench_testing.nvidia_smi import HEAD, PAIR
 
 COMMAND = ["llama-server", "-m", "m.gguf"]

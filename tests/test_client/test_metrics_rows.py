@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specbench_client.column_store import ColumnStoreFactory, MemoryColumnStore
+from specbench_client.column_buffers import ColumnStoreFactory, MemoryColumnStore
 from specbench_client.metrics import rows as blocks_module
 from specbench_client.metrics.pairing import iter_by_prompt
 from specbench_client.metrics.rows import (

@@ -36,7 +36,7 @@ from specbench_client.research.responses import Detokenizer
 from specbench_client.research.runtime import GenerationRequest, GenerationStep, TokenIds
 from specbench_client.research.server import ResearchServer
 from specbench_client.store.folder import FolderStore
-from specbench_client.stored_runs.conclude import conclude
+from specbench_client.stored_runs.write_results import conclude
 from specbench_client.transport.control_client import ControlClient
 from specbench_client.transport.kernel_transport import KernelTransport
 from specbench_testing.conversation_turns import context, row

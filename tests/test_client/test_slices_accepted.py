@@ -26,7 +26,7 @@ from specbench_client.analysis.breakdown.acceptance_map import (
 from specbench_client.cli import cli
 from specbench_client.report.plots.sections.acceptance_maps import by_request
 from specbench_client.store.folder import FolderStore
-from specbench_client.stored_runs.conclude import conclude
+from specbench_client.stored_runs.write_results import conclude
 from specbench_testing.local_results import store_results
 from specbench_testing.synthetic_records import SyntheticRun
 

@@ -26,7 +26,8 @@ from specbench_client.errors import NotDurable
 from specbench_client.store.folder import FolderStore
 from specbench_client.store.points import MeasurementSpan, PointStore
 from specbench_client.store.records import RECORD_SCHEMA, PartLimits, RecordWriter, records_to_parquet, to_frame
-from specbench_client.store.store import RetryingStore, RetryPolicy, Store, StoreErrorReason
+from specbench_client.store.retrying import RetryingStore, RetryPolicy
+from specbench_client.store.store import Store, StoreErrorReason
 from specbench_testing.faulty_stores import InterferingStore, RejectingStore
 
 POINT = "a" * 64

@@ -8,7 +8,8 @@ import pytest
 
 from specbench_client.errors import NotDurable
 from specbench_client.store.folder import FolderStore
-from specbench_client.store.store import RetryingStore, RetryPolicy, StoreErrorReason
+from specbench_client.store.retrying import RetryingStore, RetryPolicy
+from specbench_client.store.store import StoreErrorReason
 from specbench_testing.faulty_stores import RejectingStore
 
 

@@ -15,8 +15,9 @@ from specbench_api.outcome.layout import manifest_key, point_root
 from specbench_client.errors import BadInput, NotDurable
 from specbench_client.store.locations import open_store, read_object
 from specbench_client.store.points import read_manifests
+from specbench_client.store.retrying import RetryingStore, RetryPolicy
 from specbench_client.store.s3 import S3Store, s3_client, translate_s3_errors
-from specbench_client.store.store import RetryingStore, RetryPolicy, Store
+from specbench_client.store.store import Store
 from specbench_testing.ports import free_port
 from specbench_testing.s3 import S3Access, S3Server
 

@@ -22,7 +22,7 @@ from specbench_client.simulator.config import SimulatorConfig
 from specbench_client.simulator.speculation import SimulatedMethod, make_drafter
 from specbench_client.store.folder import FolderStore
 from specbench_client.store.store import Store
-from specbench_client.stored_runs.conclude import conclude
+from specbench_client.stored_runs.write_results import conclude
 from specbench_testing.faulty_stores import DelegatingStore, InterferingStore
 from specbench_testing.local_results import store_results
 from specbench_testing.simulated_groups import UID, plan_of, simulator, write_prompts

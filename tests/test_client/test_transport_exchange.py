@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from specbench_client.cooperative import run_to_completion
+from specbench_client.sliced_tasks import run_to_completion
 from specbench_client.transport import aiohttp_transport, kernel_transport
 from specbench_client.transport.aiohttp_transport import AiohttpTransport
 from specbench_client.transport.exchange import (

@@ -15,8 +15,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from specbench_client.cooperative import run_to_completion
 from specbench_client.errors import BadInput
+from specbench_client.sliced_tasks import run_to_completion
 from specbench_client.transport.exchange import ErrorClass, HttpExchange, HttpRequest, TimestampSource
 from specbench_client.transport.http_connection import ParsedResponse, parse_response
 from specbench_client.transport.kernel_timestamps import (

@@ -21,7 +21,7 @@ from specbench_client.report.text.prompt_coverage import coverage_rows, dataset_
 from specbench_client.simulator.config import SimulatorConfig
 from specbench_client.simulator.speculation import SimulatedMethod, make_drafter
 from specbench_client.store.folder import FolderStore
-from specbench_client.stored_runs.conclude import conclude
+from specbench_client.stored_runs.write_results import conclude
 from specbench_client.workload.prompts import load_prompts
 from specbench_testing.simulated_groups import plan_of, simulator
 from specbench_testing.synthetic_records import Corruptions, SyntheticRun, run_of_world

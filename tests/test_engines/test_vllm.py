@@ -18,10 +18,10 @@ from specbench_api.launch.vllm import VllmLauncher
 from specbench_api.spec.drafter import Drafter
 from specbench_api.spec.engine import Engine, EngineKind
 from specbench_api.spec.model import Target
-from specbench_client.cooperative import run_to_completion
 from specbench_client.dialects.dialect import counter_difference
 from specbench_client.dialects.registry import DIALECTS
 from specbench_client.local.engine_process import EngineProcess
+from specbench_client.sliced_tasks import run_to_completion
 from specbench_testing.real_engine_run import RealRun, run_here
 from specbench_testing.transcripts import record_transcript
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from generators.requirements import EXTRAS, FIRST
-from specbench_client.extras import IMAGE_TARGETS
+from specbench_client.optional_dependencies import IMAGE_TARGETS
 
 ROOT = Path(__file__).parents[2]
 DOCKERFILE = (ROOT / "Dockerfile").read_text()

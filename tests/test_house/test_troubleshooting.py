@@ -9,7 +9,7 @@ from pathlib import Path
 from specbench_api.spec.campaign_status import CampaignConditionType, CampaignPhase
 from specbench_api.spec.conditions import ConditionType, EngineReason, GateReason, GateWait, Phase
 from specbench_client.store.store import StoreErrorReason
-from specbench_operator.reconcile.launches.launch_state import ClientReason
+from specbench_operator.run.launches.launch_state import ClientReason
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs/reference/conditions.md").read_text(encoding="utf-8")

@@ -14,7 +14,7 @@ from specbench_operator.cluster.api import KubernetesApi
 from specbench_operator.cluster.parsing import parse_job
 from specbench_operator.cluster.writer import RunWriter
 from specbench_operator.errors import Changed, Retry, Stop
-from specbench_operator.reconcile.decide import decide_run
+from specbench_operator.run.decide import decide_run
 from specbench_operator.state.objects import FailureScope, LaunchVerdict, ObjectRef
 from specbench_operator.state.run import KubernetesEvent, RunDecision, RunObservation, StopJob, StoredResults
 from specbench_testing.api_server_runs import Definition

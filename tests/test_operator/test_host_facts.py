@@ -10,7 +10,7 @@ import pytest
 
 from specbench_api.outcome.provenance import FACTS, HOST_FACTS_VARIABLE, Fact, FactName, FactSource, HostFacts
 from specbench_api.spec.parsing import parse_run
-from specbench_operator.reconcile.launches.host_facts import collect_host_facts
+from specbench_operator.run.launches.host_facts import collect_host_facts
 from specbench_operator.state.objects import ChildKey, ContainerTerminated, Node, ObjectRef, Pod, UnreadableNode
 from specbench_testing.cluster_world import ClusterWorld
 from specbench_testing.operator_builders import NOON, UID, operator_run

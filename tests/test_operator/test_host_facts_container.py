@@ -11,8 +11,8 @@ import pytest
 
 from specbench_api.outcome.provenance import Fact, FactName
 from specbench_api.spec.conditions import EngineReason, GroupState
-from specbench_operator.reconcile.launches.host_facts import PROBE_SOURCE, probe_facts
 from specbench_operator.render.host_facts_container import PROBE_SCRIPT, parse_probe_message
+from specbench_operator.run.launches.host_facts import PROBE_SOURCE, probe_facts
 from specbench_operator.state.objects import ChildKey, ContainerTerminated, ObjectRef, Pod
 from specbench_testing.cluster_world import ClusterWorld
 from specbench_testing.nvidia_smi import HEAD, PAIR

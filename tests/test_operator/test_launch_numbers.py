@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from specbench_api.plan.names import LABEL_ATTEMPT, LABEL_GROUP, LABEL_ROLE, ROLE_ENGINE
 from specbench_api.spec.conditions import GroupState, Phase
-from specbench_operator.reconcile.launches.launch_state import SUSPENDED
+from specbench_operator.run.launches.launch_state import SUSPENDED
 from specbench_operator.state.run import RunDecision
 from specbench_testing.cluster_world import AWAY, ClusterWorld
 from specbench_testing.operator_builders import operator_run

@@ -17,10 +17,10 @@ from specbench_api.plan.expansion import expand
 from specbench_api.plan.validation import PREFERRED, REQUIRED, TERMS, placement_problems
 from specbench_api.spec.parsing import parse_run
 from specbench_api.spec.placement import Affinity, PinNode, Placement
-from specbench_operator.reconcile.launches.children import serving_nodes
 from specbench_operator.render.client_jobs import client_job, report_job
 from specbench_operator.render.engine_job import engine_job
 from specbench_operator.render.engine_pod import affinity
+from specbench_operator.run.launches.children import serving_nodes
 from specbench_operator.state.objects import ChildKey, ObjectRef, Pod
 from specbench_testing.cluster_world import ClusterWorld
 from specbench_testing.operator_builders import NOON, SETTINGS, UID, operator_run

@@ -15,7 +15,7 @@ from specbench_api.outcome.gate_report import GATE_VARIABLE, GateRequest
 from specbench_api.outcome.termination import Exit, Termination
 from specbench_api.plan.names import gate_name
 from specbench_api.spec.conditions import ConditionStatus, ConditionType, GateReason, Phase
-from specbench_operator.reconcile.decide import decide_run
+from specbench_operator.run.decide import decide_run
 from specbench_operator.state.run import EarlierRun, RunDecision
 from specbench_testing.cluster_world import AWAY, ClusterWorld, finished
 from specbench_testing.gate_reports import EARLIER, GATE, digest_of, gate_report

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from specbench_operator.reconcile.status.run_status import GPU_SECONDS_PERIOD_S
+from specbench_operator.run.status.run_status import GPU_SECONDS_PERIOD_S
 from specbench_testing.cluster_world import ClusterWorld, finished
 from specbench_testing.operator_builders import NOON, operator_run
 

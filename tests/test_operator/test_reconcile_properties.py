@@ -13,7 +13,7 @@ from specbench_api.outcome.termination import Exit
 from specbench_api.plan.names import ROLE_ENGINE
 from specbench_api.spec.conditions import ConditionStatus, ConditionType, GroupState, Phase
 from specbench_api.spec.status import RunStatus
-from specbench_operator.reconcile.decide import decide_run
+from specbench_operator.run.decide import decide_run
 from specbench_operator.state.objects import ChildKey, Job
 from specbench_operator.state.run import RunDecision
 from specbench_testing.cluster_world import AWAY, NO_BUCKET, ClusterWorld

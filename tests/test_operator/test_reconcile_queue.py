@@ -12,7 +12,7 @@ import pytest
 from specbench_api.outcome.termination import Exit
 from specbench_api.plan.names import ROLE_CLIENT, ROLE_ENGINE
 from specbench_api.spec.conditions import ConditionType, GroupState, Phase
-from specbench_operator.reconcile.decide import decide_run
+from specbench_operator.run.decide import decide_run
 from specbench_operator.state.objects import FailureScope, JobFailure, LaunchVerdict, QueueWait
 from specbench_operator.state.run import RunDecision
 from specbench_testing.cluster_world import ClusterWorld, finish_other_arm

@@ -11,8 +11,8 @@ import pytest
 from specbench_api.outcome.provenance import FactName
 from specbench_api.spec.conditions import ConditionType, EngineReason, GroupState, Phase
 from specbench_api.spec.parsing import parse_run
-from specbench_operator.reconcile.launches.host_facts import collect_host_facts
 from specbench_operator.render.engine_job import LWS_KIND
+from specbench_operator.run.launches.host_facts import collect_host_facts
 from specbench_operator.state.objects import ChildObject, ContainerTerminated, ObjectRef
 from specbench_testing.cluster_world import ClusterWorld, finished
 from specbench_testing.operator_builders import NOON, OLDER_UID, SETTINGS, operator_run

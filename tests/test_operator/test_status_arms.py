@@ -11,7 +11,7 @@ from specbench_api.plan.expansion import expand
 from specbench_api.spec.load import Level
 from specbench_api.spec.parsing import parse_run
 from specbench_api.spec.slo import Slo
-from specbench_operator.reconcile.status.run_status import ROWS_MAX, SENTENCE_BYTES, arms_of, recommendation_of
+from specbench_operator.run.status.run_status import ROWS_MAX, SENTENCE_BYTES, arms_of, recommendation_of
 from specbench_testing.operator_builders import figure, operator_run, summary_of
 
 SUMMARY = summary_of(expand(parse_run(operator_run())), 2)

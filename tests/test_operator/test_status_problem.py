@@ -6,7 +6,7 @@ from specbench_api.outcome.finding import Finding, Severity
 from specbench_api.outcome.termination import Exit
 from specbench_api.spec.conditions import Phase
 from specbench_operator.errors import Retry
-from specbench_operator.reconcile.decide import status_after_error
+from specbench_operator.run.decide import status_after_error
 from specbench_testing.cluster_world import AWAY, ClusterWorld, finish_other_arm, finished
 from specbench_testing.operator_builders import NOON, operator_run, summary_of, waiting
 

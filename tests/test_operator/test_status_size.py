@@ -17,11 +17,11 @@ from specbench_api.spec.load import Level
 from specbench_api.spec.parsing import parse_run
 from specbench_api.spec.status import ArmResult, Condition, GroupStatus, Interval, Percentiles, ResultsStatus, RunStatus
 from specbench_operator.errors import Retry
-from specbench_operator.reconcile.decide import status_after_error
-from specbench_operator.reconcile.launches.group import ENGINE_FAULTS
-from specbench_operator.reconcile.status import size_limit
-from specbench_operator.reconcile.status.run_status import arms_of
-from specbench_operator.reconcile.status.size_limit import SHORT_REASON, STATUS_BYTES_MAX, clip, fit_to_size, json_size
+from specbench_operator.run.decide import status_after_error
+from specbench_operator.run.launches.group import ENGINE_FAULTS
+from specbench_operator.run.status import size_limit
+from specbench_operator.run.status.run_status import arms_of
+from specbench_operator.run.status.size_limit import SHORT_REASON, STATUS_BYTES_MAX, clip, fit_to_size, json_size
 from specbench_testing.cluster_world import ClusterWorld
 from specbench_testing.operator_builders import figure, operator_run, summary_of
 

@@ -11,7 +11,7 @@ from specbench_api.errors import InvalidSpec, Problem
 from specbench_api.outcome.termination import Exit
 from specbench_client.cli.options import LATEST, OUTPUT_MARKDOWN
 from specbench_client.cli.output import print_output
-from specbench_client.cli.stored_runs import select_run
+from specbench_client.cli.run_selection import select_run
 from specbench_client.documents.audit import AuditReport
 from specbench_client.errors import BadInput
 

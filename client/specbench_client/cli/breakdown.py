@@ -14,7 +14,7 @@ from specbench_api.outcome.layout import SUMMARY
 from specbench_api.outcome.summary import RunSummary
 from specbench_client.cli.options import LATEST, OUTPUT_MARKDOWN
 from specbench_client.cli.output import PLOT, ResultConsole, result_console, write_plot
-from specbench_client.cli.stored_runs import select_run
+from specbench_client.cli.run_selection import select_run
 from specbench_client.cli.streams import echo_json
 from specbench_client.errors import BadInput
 from specbench_client.report.text.breakdown import DIMENSIONS, Dimension, slices_dimensions, slices_markdown

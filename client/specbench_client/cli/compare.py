@@ -8,7 +8,7 @@ import click
 
 from specbench_client.cli.options import LATEST, OUTPUT_MARKDOWN
 from specbench_client.cli.output import ResultConsole, print_output, result_console
-from specbench_client.cli.stored_runs import select_run
+from specbench_client.cli.run_selection import select_run
 from specbench_client.cli.streams import echo_json
 from specbench_client.documents.published import PublishedComparison, PublishedTable
 from specbench_client.errors import BadInput

@@ -24,7 +24,7 @@ from specbench_client.analysis.what_if.draft_lengths import (
 )
 from specbench_client.cli.options import LATEST, ONLY_WORKLOAD, SchemaNumber, SchemaNumbers, output_option
 from specbench_client.cli.output import result_console
-from specbench_client.cli.stored_runs import select_run
+from specbench_client.cli.run_selection import select_run
 from specbench_client.cli.streams import echo_json
 from specbench_client.documents.what_if import EngineDraftSchedule
 from specbench_client.errors import BadInput

@@ -10,7 +10,7 @@ import click
 from specbench_api.outcome.termination import Exit
 from specbench_client.cli.options import LATEST, OUTPUT_MARKDOWN, FiniteRange
 from specbench_client.cli.output import print_output
-from specbench_client.cli.stored_runs import select_run
+from specbench_client.cli.run_selection import select_run
 from specbench_client.errors import BadInput
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from specbench_client.analysis.explanation.factors import category_predictions
 from specbench_client.analysis.explanation.traffic_mix import TrafficMix, cells_of, predict_mix
 from specbench_client.cli.options import LATEST, ONLY_WORKLOAD, output_option
 from specbench_client.cli.output import result_console
-from specbench_client.cli.stored_runs import select_run
+from specbench_client.cli.run_selection import select_run
 from specbench_client.cli.streams import echo_json
 from specbench_client.errors import BadInput
 from specbench_client.report.text.explanation import (

@@ -18,7 +18,7 @@ from specbench_api.spec.gate import BaselineRef, Gate, GateMetric
 from specbench_api.spec.parsing import problems_in
 from specbench_client.cli.options import LATEST, OUTPUT_MARKDOWN, read_spec_file
 from specbench_client.cli.output import ResultConsole, print_output, write_output_file
-from specbench_client.cli.stored_runs import select_run
+from specbench_client.cli.run_selection import select_run
 from specbench_client.errors import BadInput
 
 _TOLERANCE = re.compile(r"(?P<metric>[A-Za-z]+)(?:\.(?P<percentile>p\d+))?=(?P<percent>[0-9.]+)%?")

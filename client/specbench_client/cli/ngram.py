@@ -19,7 +19,7 @@ from specbench_client.cli.options import (
     load_cost_model,
 )
 from specbench_client.cli.output import PLOT, ProgressConsole, print_tables, write_plot
-from specbench_client.cli.stored_runs import run_at
+from specbench_client.cli.run_selection import run_at
 from specbench_client.errors import BadInput
 
 

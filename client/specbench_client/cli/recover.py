@@ -16,7 +16,7 @@ from specbench_api.plan.plan import Plan
 from specbench_api.spec.parsing import problems_in
 from specbench_api.spec.results import S3
 from specbench_client.cli.options import LATEST, output_option
-from specbench_client.cli.stored_runs import select_run
+from specbench_client.cli.run_selection import select_run
 from specbench_client.errors import BadInput
 from specbench_client.store.store import Store
 from specbench_client.stored_runs.stored_documents import read_plan

@@ -16,7 +16,7 @@ from specbench_api.spec.slo import Slo
 from specbench_client.analysis.estimates.energy import JOULES
 from specbench_client.cli.options import LATEST, override_slo, slo_from_options, slo_options
 from specbench_client.cli.output import result_console, write_output_file
-from specbench_client.cli.stored_runs import select_run
+from specbench_client.cli.run_selection import select_run
 from specbench_client.cli.streams import echo_json
 from specbench_client.errors import BadInput
 from specbench_client.report.text.applicability import applicability_line
@@ -141,8 +141,8 @@ def _summary(plan: Plan, store: Store, given: Slo | None, power: Path | None, *,
     stored = store.get(SUMMARY) is not None
     if stored and not recompute and given is None and power is None:
         return read_stored_document(store, SUMMARY, RunSummary, "add --recompute, or run the same spec again")
-    from specbench_client.stored_runs.conclude import conclude, summarize_stored  # noqa: PLC0415  pandas takes seconds to import
     from specbench_client.stored_runs.power_samples import read_power  # noqa: PLC0415
+    from specbench_client.stored_runs.write_results import conclude, summarize_stored  # noqa: PLC0415  pandas takes seconds to import
 
     slo = override_slo(_stored_slo(store), given)
     samples = read_power(power) if power else None

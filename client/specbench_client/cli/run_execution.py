@@ -47,7 +47,7 @@ from specbench_client.local.local_runs import (
 from specbench_client.report.text.text_table import TextTable
 from specbench_client.store.scratch import scratch_folder
 from specbench_client.store.store import Store
-from specbench_client.stored_runs.conclude import conclude
+from specbench_client.stored_runs.write_results import conclude
 
 
 @dataclass(frozen=True)

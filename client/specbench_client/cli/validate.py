@@ -23,8 +23,8 @@ from specbench_client.cli.options import FILE, OUTPUT, SET, read_spec_file
 from specbench_client.cli.streams import echo_json
 from specbench_client.drive.context_length import slots_too_small
 from specbench_client.errors import BadInput
-from specbench_client.extras import install_hint
 from specbench_client.local.engine_process import missing_prerequisites
+from specbench_client.optional_dependencies import install_hint
 from specbench_client.workload.chat_template.loading import TokenizerStorage, load_template, tokenizer_location
 from specbench_client.workload.chat_template.template import AppliedTemplate
 from specbench_client.workload.chat_template.tokenizer import EXTRA, installed

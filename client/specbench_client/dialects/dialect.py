@@ -8,26 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
-from specbench_api.errors import SpecbenchError
-from specbench_api.outcome.record import AcceptanceSource
 from specbench_api.outcome.summary import CounterDeltas
 from specbench_api.spec.engine import EngineKind
 from specbench_api.spec.workload import Output, Sampling
 from specbench_client.chat import ChatMessage
-from specbench_client.cooperative import CooperativeTask
+from specbench_client.dialects.engine_answer import EngineAnswer
 from specbench_client.dialects.engine_facts import FactReading
-from specbench_client.transport.exchange import ErrorClass
+from specbench_client.sliced_tasks import CooperativeTask
 from specbench_client.transport.sse import SseEvent
-
-
-class BadAnswer(SpecbenchError):
-    """An answer that cannot be used; it becomes the record's `error_class` and `error`."""
-
-    def __init__(self, message: str, error_class: ErrorClass) -> None:
-        super().__init__(message)
-        self.error_class = error_class
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,55 +43,6 @@ class CompletionRequest:
         if self.token_ids is not None:
             return {"prompt": list(self.token_ids)}
         return {"messages": [{"role": one.role, "content": one.content} for one in self.messages]}
-
-
-class AnswerChunk(NamedTuple):
-    """One chunk with content: text, or tokens without text (an end-of-sequence token).
-
-    `tokens` is None if the engine does not report them. `coalesced`: see `SseEvent`.
-    """
-
-    ns: int
-    tokens: int | None
-    coalesced: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class RequestAcceptance:
-    """Acceptance of one request, corrected so that tokens that were not delivered do not count.
-
-    steps = draft_steps + (output_tokens - 1 - Σ(accepted + 1)): all decode steps of the target, including those without
-    drafts. Without a drafter only `steps` is set.
-    """
-
-    steps: int | None = None
-    draft_steps: int | None = None
-    drafted_tokens: int | None = None
-    accepted_tokens: int | None = None
-    step_accepted: tuple[int, ...] | None = None
-    source: AcceptanceSource | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class EngineAnswer:
-    """A complete answer.
-
-    `output_tokens` is the count in the engine's usage, `output_tokens_client` the sum over its chunks.
-    `reasoning` is text that the engine marks as reasoning; its tokens count, but it is not part of the history.
-    """
-
-    text: str
-    content: tuple[AnswerChunk, ...]
-    acceptance: RequestAcceptance
-    reasoning: str = ""
-    input_tokens: int | None = None
-    output_tokens: int | None = None
-    output_tokens_client: int | None = None
-    cached_tokens: int | None = None
-    finish_reason: str | None = None
-    fingerprint: str | None = None
-    reasoning_tokens: int | None = None
-    """Output tokens of the reasoning before the answer; None if the chunks do not report them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,15 +11,8 @@ from dataclasses import replace
 from typing import Any
 
 from specbench_api.spec.engine import EngineKind
-from specbench_client.cooperative import CooperativeTask
-from specbench_client.dialects.dialect import (
-    AnswerChunk,
-    CompletionRequest,
-    EngineAnswer,
-    EngineCounters,
-    EngineIdentity,
-    RequestAcceptance,
-)
+from specbench_client.dialects.dialect import CompletionRequest, EngineCounters, EngineIdentity
+from specbench_client.dialects.engine_answer import AnswerChunk, EngineAnswer, RequestAcceptance
 from specbench_client.dialects.engine_facts import MODEL_LIST_FACTS, VERSION_FACT, FactReading
 from specbench_client.dialects.openai_stream import (
     ChatStream,
@@ -29,6 +22,7 @@ from specbench_client.dialects.openai_stream import (
     read_unstreamed,
     text_in,
 )
+from specbench_client.sliced_tasks import CooperativeTask
 from specbench_client.transport.sse import SseEvent
 
 OPENAI_FACTS: tuple[FactReading, ...] = (VERSION_FACT, *MODEL_LIST_FACTS)

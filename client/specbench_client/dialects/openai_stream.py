@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 import orjson
 
 from specbench_api.outcome.record import AcceptanceSource
-from specbench_client.cooperative import CHUNKS_PER_SLICE, CooperativeTask
-from specbench_client.dialects.dialect import AnswerChunk, BadAnswer, EngineAnswer, RequestAcceptance
+from specbench_client.dialects.engine_answer import AnswerChunk, BadAnswer, EngineAnswer, RequestAcceptance
+from specbench_client.sliced_tasks import CHUNKS_PER_SLICE, CooperativeTask
 from specbench_client.transport.error_messages import error_message_in, replace_lone_surrogates, truncate
 from specbench_client.transport.exchange import ErrorClass
 from specbench_client.transport.sse import DONE, SseEvent

@@ -28,14 +28,8 @@ from pydantic import JsonValue
 from specbench_api.outcome.provenance import FactName
 from specbench_api.outcome.record import AcceptanceSource
 from specbench_api.spec.engine import EngineKind
-from specbench_client.dialects.dialect import (
-    AnswerChunk,
-    CompletionRequest,
-    EngineAnswer,
-    EngineCounters,
-    EngineIdentity,
-    RequestAcceptance,
-)
+from specbench_client.dialects.dialect import CompletionRequest, EngineCounters, EngineIdentity
+from specbench_client.dialects.engine_answer import AnswerChunk, EngineAnswer, RequestAcceptance
 from specbench_client.dialects.engine_facts import (
     FactReading,
     as_count,

@@ -23,13 +23,8 @@ from typing import Any
 from specbench_api.outcome.provenance import FactName
 from specbench_api.outcome.record import AcceptanceSource
 from specbench_api.spec.engine import EngineKind
-from specbench_client.dialects.dialect import (
-    AnswerChunk,
-    CompletionRequest,
-    EngineAnswer,
-    EngineCounters,
-    RequestAcceptance,
-)
+from specbench_client.dialects.dialect import CompletionRequest, EngineCounters
+from specbench_client.dialects.engine_answer import AnswerChunk, EngineAnswer, RequestAcceptance
 from specbench_client.dialects.engine_facts import VERSION_FACT, FactReading
 from specbench_client.dialects.openai import OpenAiDialect, shared_fields
 from specbench_client.dialects.openai_stream import (

@@ -16,13 +16,8 @@ from pydantic import JsonValue
 from specbench_api.outcome.provenance import FactName
 from specbench_api.outcome.record import AcceptanceSource
 from specbench_api.spec.engine import EngineKind
-from specbench_client.dialects.dialect import (
-    AnswerChunk,
-    CompletionRequest,
-    EngineAnswer,
-    EngineCounters,
-    RequestAcceptance,
-)
+from specbench_client.dialects.dialect import CompletionRequest, EngineCounters
+from specbench_client.dialects.engine_answer import AnswerChunk, EngineAnswer, RequestAcceptance
 from specbench_client.dialects.engine_facts import (
     MODEL_LIST_FACTS,
     VERSION_FACT,

@@ -42,7 +42,8 @@ from specbench_client.errors import NotDurable
 from specbench_client.load.load_shares import usable_cores
 from specbench_client.load.worker_pool import WorkerPool
 from specbench_client.store.points import PointStore
-from specbench_client.store.store import RetryingStore, RetryPolicy, Store
+from specbench_client.store.retrying import RetryingStore, RetryPolicy
+from specbench_client.store.store import Store
 from specbench_client.transport.control_client import ControlClient
 
 STORE_PROGRESS_EVERY = 3

@@ -186,7 +186,7 @@ def report(context: CommandContext, /, plan_file: Path, results: str, slo: str |
     \b
       specbench-client report --plan plan.json --results s3://bench/runs
     """  # noqa: D301 -- \b is click's, and must be the real character
-    from specbench_client.stored_runs.conclude import conclude  # noqa: PLC0415 -- plots and statistics: seconds of imports
+    from specbench_client.stored_runs.write_results import conclude  # noqa: PLC0415 -- plots and statistics: seconds of imports
 
     plan = read_plan(plan_file)
     targets = None if slo is None else _parse_document(Slo, slo, "--slo: not targets")

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from itertools import count
 
 from specbench_api.outcome.record import RecordPhase
-from specbench_client.cooperative import first_failure
 from specbench_client.load.conversation_runner import (
     ConversationRunner,
     PreparedConversation,
@@ -22,6 +21,7 @@ from specbench_client.load.conversation_runner import (
 )
 from specbench_client.load.conversations import FillerPlan, filler_conversation
 from specbench_client.load.in_flight import NS_PER_S
+from specbench_client.sliced_tasks import first_failure
 
 RECONNECT_PAUSE_S = 0.1
 

@@ -21,7 +21,6 @@ from types import TracebackType
 from typing import Any, Self
 
 from specbench_api.outcome.record import RecordPhase
-from specbench_client.cooperative import first_failure
 from specbench_client.load.conversation_runner import (
     ConversationRunner,
     PreparedConversation,
@@ -32,6 +31,7 @@ from specbench_client.load.conversations import filler_conversation
 from specbench_client.load.load_shares import FillerShare
 from specbench_client.load.phases import SCHEDULE_NOTICE_NS, schedule_start
 from specbench_client.load.shared_state import WorkerTable
+from specbench_client.sliced_tasks import first_failure
 
 # asyncio's timers round up to a millisecond. A Linux timerfd is exact: the event loop waits for it as for a socket. The
 # os module has timerfd from Python 3.13 on; until then it is called through the C library. Systems without it use

@@ -9,10 +9,11 @@ import hashlib
 from dataclasses import dataclass, fields, replace
 
 from specbench_api.outcome.record import Record
-from specbench_client.cooperative import CooperativeTask
-from specbench_client.dialects.dialect import BadAnswer, Dialect, EngineAnswer
+from specbench_client.dialects.dialect import Dialect
+from specbench_client.dialects.engine_answer import BadAnswer, EngineAnswer
 from specbench_client.dialects.openai_stream import parse_json
 from specbench_client.load.request import RequestConfig, Turn, request_id
+from specbench_client.sliced_tasks import CooperativeTask
 from specbench_client.transport.error_messages import truncate
 from specbench_client.transport.exchange import ErrorClass, HttpExchange, UnparsedExchange
 from specbench_client.transport.sse import MalformedStream, parse_events

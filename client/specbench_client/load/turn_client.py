@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from specbench_client.cooperative import CooperativeTask, run_to_completion
 from specbench_client.dialects.dialect import Dialect
 from specbench_client.load.request import RequestConfig, Turn, build_request
 from specbench_client.load.request_record import TurnResult, read_result
+from specbench_client.sliced_tasks import CooperativeTask, run_to_completion
 from specbench_client.transport.exchange import HttpRequest, Transport, UnparsedExchange
 
 

@@ -24,7 +24,7 @@ import aiohttp
 from specbench_api.launch.launcher import LaunchSpec, with_config_folder
 from specbench_api.spec.conditions import EngineReason
 from specbench_client.errors import BadInput, EngineFailed
-from specbench_client.extras import install_hint
+from specbench_client.optional_dependencies import install_hint
 
 POLL_S = 0.05
 STOP_GRACE_S = 5.0

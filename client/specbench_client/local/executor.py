@@ -31,8 +31,8 @@ from specbench_client.local.engine_process import (
     local_command,
     missing_prerequisites,
 )
+from specbench_client.local.host_facts import ENDPOINT_WHEREABOUTS, observe_machine
 from specbench_client.local.local_runs import LocalRun
-from specbench_client.local.machine_facts import ENDPOINT_WHEREABOUTS, observe_machine
 from specbench_client.store.locations import read_object
 from specbench_client.store.points import read_manifests
 from specbench_client.workload.prompts import load_prompts

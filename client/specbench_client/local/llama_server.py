@@ -24,7 +24,7 @@ from typing import Any, Final
 import click
 
 from specbench_api.errors import SpecbenchError
-from specbench_client.extras import install_hint
+from specbench_client.optional_dependencies import install_hint
 
 SPEC_TYPES: Final = (
     *("none", "draft-simple", "draft-eagle3", "draft-mtp", "draft-dflash", "draft-dspark"),

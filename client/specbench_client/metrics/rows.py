@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from specbench_client.column_store import ColumnHandle, ColumnStore
+from specbench_client.column_buffers import ColumnHandle, ColumnStore
 from specbench_client.ragged import Mask, from_flat, to_flat
 
 BLOCK_ROWS = 16_384

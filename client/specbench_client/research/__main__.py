@@ -11,7 +11,7 @@ from typing import Any
 import click
 from aiohttp import web
 
-from specbench_client.extras import install_hint
+from specbench_client.optional_dependencies import install_hint
 from specbench_client.research.runtime import BadResearchSetup, DraftingMethod, ResearchSettings
 from specbench_client.research.server import ResearchServer
 

@@ -18,7 +18,7 @@ from contextlib import aclosing
 from aiohttp import web
 
 from specbench_api.spec.engine import RESEARCH_RUNTIME
-from specbench_client.openai_serving import error_object, sse_event
+from specbench_client.openai_server_routes import error_object, sse_event
 from specbench_client.research.metrics import ResearchCounters
 from specbench_client.research.requests import ParsedRequest, read_request
 from specbench_client.research.responses import Detokenizer, ResearchResponse, ResponseTimes

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from specbench_client.openai_serving import COMPLETION_MAX_TOKENS, MessageBody, StreamOptionsBody
+from specbench_client.openai_server_routes import COMPLETION_MAX_TOKENS, MessageBody, StreamOptionsBody
 from specbench_client.simulator.config import MODEL_NAME
 from specbench_client.simulator.errors import InvalidRequestBody, SimulatorBadRequest
 from specbench_client.simulator.generated_text import count_tokens

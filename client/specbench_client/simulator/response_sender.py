@@ -12,7 +12,7 @@ from typing import Any, TextIO
 
 from aiohttp import web
 
-from specbench_client.openai_serving import compact_json
+from specbench_client.openai_server_routes import compact_json
 from specbench_client.simulator.config import MODEL_NAME
 from specbench_client.simulator.dialect import ResponseFormat
 from specbench_client.simulator.engine import SimulatedEngine, StepOutput, TokenStream

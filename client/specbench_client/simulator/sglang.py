@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
-from specbench_client.openai_serving import DONE, StreamOptionsBody, sse_event
+from specbench_client.openai_server_routes import DONE, StreamOptionsBody, sse_event
 from specbench_client.simulator.config import MODEL_NAME, VERSION, SimulatorConfig
 from specbench_client.simulator.dialect import (
     OPENAI_PATHS,

@@ -15,7 +15,7 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
-from specbench_client.openai_serving import DONE, StreamOptionsBody, sse_event
+from specbench_client.openai_server_routes import DONE, StreamOptionsBody, sse_event
 from specbench_client.simulator.config import VERSION, SimulatorConfig
 from specbench_client.simulator.dialect import (
     OPENAI_PATHS,

@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from specbench_client.openai_serving import (
+from specbench_client.openai_server_routes import (
     DONE,
     StreamOptionsBody,
     error_object,

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-from specbench_client.column_store import Column, ColumnHandle
+from specbench_client.column_buffers import Column, ColumnHandle
 from specbench_client.errors import NotDurable
 from specbench_client.store.store import StoreErrorReason
 

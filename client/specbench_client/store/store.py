@@ -1,4 +1,4 @@
-"""The `Store` protocol: objects under keys, created once and never overwritten; and `RetryingStore`.
+"""The `Store` protocol: objects under keys, created once and never overwritten.
 
 Only derived objects that can be computed again (progress, the run's summary and report) are replaced. All
 implementations pass the same tests. Failures are NotDurable with a `StoreErrorReason` and a message with the remedy.
@@ -6,15 +6,8 @@ implementations pass the same tests. Failures are NotDurable with a `StoreErrorR
 
 from __future__ import annotations
 
-import logging
-import threading
-import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol, TypeVar
-
-from specbench_client.errors import NotDurable
+from typing import Protocol
 
 
 class StoreErrorReason(StrEnum):
@@ -66,70 +59,3 @@ class Store(Protocol):
     def below(self, prefix: str) -> Store:
         """Return the store of all keys below a prefix."""
         ...
-
-
-_log = logging.getLogger(__name__)
-T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class RetryPolicy:
-    """How long to retry. Pauses double from `first_pause_s` to `longest_pause_s`.
-
-    `pause_s` sleeps for a number of seconds and returns whether waiting was cancelled, like `threading.Event.wait`.
-    """
-
-    deadline_s: float = 600.0
-    first_pause_s: float = 0.5
-    longest_pause_s: float = 15.0
-    monotonic_s: Callable[[], float] = time.monotonic
-    pause_s: Callable[[float], bool] = field(default_factory=lambda: threading.Event().wait)
-
-
-class RetryingStore:
-    """Retries the operations of a store while its server is unavailable. Blocks: never use it on the event loop.
-
-    Other failures, such as wrong credentials or a full disk, are not retried: waiting does not fix them, and an engine
-    that costs money would be idle meanwhile. The deadline counts from the first failure of an operation.
-    """
-
-    def __init__(self, store: Store, policy: RetryPolicy) -> None:
-        self._store = store
-        self._policy = policy
-
-    def put(self, key: str, data: bytes) -> None:
-        self._retry(lambda: self._store.put(key, data), key)
-
-    def replace(self, key: str, data: bytes) -> None:
-        self._retry(lambda: self._store.replace(key, data), key)
-
-    def get(self, key: str) -> bytes | None:
-        return self._retry(lambda: self._store.get(key), key)
-
-    def keys(self, prefix: str = "") -> list[str]:
-        return self._retry(lambda: self._store.keys(prefix), prefix)
-
-    def uri(self, key: str = "") -> str:
-        return self._store.uri(key)
-
-    def below(self, prefix: str) -> RetryingStore:
-        return RetryingStore(self._store.below(prefix), self._policy)
-
-    def _retry(self, act: Callable[[], T], key: str) -> T:
-        policy, started, pause = self._policy, None, self._policy.first_pause_s
-        while True:
-            try:
-                return act()
-            except NotDurable as error:
-                if error.reason != StoreErrorReason.AWAY:
-                    raise
-                now = policy.monotonic_s()
-                started = now if started is None else started
-                left = started + policy.deadline_s - now
-                if left <= 0:
-                    message = f"{self._store.uri(key)}: given up after {now - started:.0f} s: {error}"
-                    raise NotDurable(message, StoreErrorReason.AWAY) from error
-                _log.warning("%s: retrying in %.1f s: %s", self._store.uri(key), min(pause, left), error)
-                if policy.pause_s(min(pause, left)):
-                    raise
-            pause = min(pause * 2, policy.longest_pause_s)

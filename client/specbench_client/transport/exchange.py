@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple, Protocol
 
-from specbench_client.cooperative import CooperativeTask
 from specbench_client.errors import BadInput
+from specbench_client.sliced_tasks import CooperativeTask
 
 
 class ErrorClass(StrEnum):

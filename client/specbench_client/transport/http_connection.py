@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 import httptools
 
-from specbench_client.cooperative import CHUNKS_PER_SLICE, CooperativeTask, run_to_completion
+from specbench_client.sliced_tasks import CHUNKS_PER_SLICE, CooperativeTask, run_to_completion
 from specbench_client.transport.error_messages import http_error, truncate
 from specbench_client.transport.exchange import ErrorClass, HttpExchange, ReceivedBytes, TimestampSource
 from specbench_client.transport.kernel_timestamps import PollPass, arrival_times

@@ -64,7 +64,7 @@ def last_stored_launch(bucket: Bucket, stored: Mapping[str, datetime]) -> Stored
 
 
 # `spec.results.adopt: Latest` is resolved once. The UID is found in S3, and from then on it is in the run's plan and
-# its status, so that results which are stored later do not change it. `reconcile` receives the run with that UID in
+# its status, so that results which are stored later do not change it. `run` receives the run with that UID in
 # `adopt`.
 
 
@@ -163,7 +163,7 @@ class ResultsReader:
         except StoreError as error:
             return error.failure
         except InvalidSpec:
-            return None  # `reconcile` rejects the run with the reason
+            return None  # `run` rejects the run with the reason
 
     def read_gate(self, run: SpecBenchRun) -> GateReport | StoreFailure | None:
         """gate.json of a run; None if there is none that this version can read.

@@ -28,8 +28,8 @@ from specbench_operator.cluster.observer import RunObserver
 from specbench_operator.cluster.writer import RunWriter
 from specbench_operator.errors import Changed, OperatorError
 from specbench_operator.handlers.work_queue import ResourceKey, WorkQueue
-from specbench_operator.reconcile.decide import decide_run, has_finished, status_after_error
-from specbench_operator.reconcile.run_view import read_run_status
+from specbench_operator.run.decide import decide_run, has_finished, status_after_error
+from specbench_operator.run.run_view import read_run_status
 from specbench_operator.settings import OperatorSettings
 from specbench_operator.state.campaign import CampaignObservation
 from specbench_operator.state.run import WARNING, KubernetesEvent, RunObservation

@@ -1,4 +1,4 @@
-"""The input and output of `reconcile`: RunObservation and RunDecision."""
+"""The input and output of `run`: RunObservation and RunDecision."""
 
 from __future__ import annotations
 

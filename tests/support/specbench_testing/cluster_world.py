@@ -32,9 +32,9 @@ from specbench_api.plan.plan import Plan
 from specbench_api.spec.conditions import ConditionType, GroupState
 from specbench_api.spec.parsing import parse_run
 from specbench_api.spec.status import Condition, GroupStatus, RunStatus
-from specbench_operator.reconcile.decide import decide_run
 from specbench_operator.render.engine_job import LABEL_KUEUE_QUEUE, LWS_KIND
 from specbench_operator.render.job_annotations import ANNOTATION_ENGINE_POD, parse_engine_nodes, parse_prior_launches
+from specbench_operator.run.decide import decide_run
 from specbench_operator.settings import OperatorSettings
 from specbench_operator.state.objects import (
     ChildKey,

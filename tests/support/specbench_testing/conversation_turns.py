@@ -9,11 +9,11 @@ from specbench_api.outcome.record import Record, RecordPhase
 from specbench_api.spec.engine import Engine, EngineKind
 from specbench_api.spec.workload import Output, Sampling
 from specbench_client.chat import ChatMessage
-from specbench_client.cooperative import run_to_completion
 from specbench_client.dialects.registry import dialect_of
 from specbench_client.load.request import RequestConfig, Turn
 from specbench_client.load.request_record import TurnResult
 from specbench_client.load.turn_client import HttpTurnClient
+from specbench_client.sliced_tasks import run_to_completion
 from specbench_client.transport.aiohttp_transport import AiohttpTransport
 from specbench_client.transport.exchange import ErrorClass, HttpExchange, HttpRequest, Transport
 

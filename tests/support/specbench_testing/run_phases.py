@@ -12,7 +12,7 @@ from typing import Any
 
 from specbench_api.outcome.finding import Finding, Severity
 from specbench_operator.errors import OperatorError, Retry, Stop
-from specbench_operator.reconcile.decide import status_after_error
+from specbench_operator.run.decide import status_after_error
 from specbench_testing.cluster_world import AWAY, ClusterWorld
 from specbench_testing.operator_builders import operator_run, summary_of
 

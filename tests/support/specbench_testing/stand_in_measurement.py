@@ -31,7 +31,7 @@ from specbench_client.simulator.config import SimulatedStepCost
 from specbench_client.store.points import MeasurementSpan, PointStore
 from specbench_client.store.records import RecordWriter
 from specbench_client.store.store import Store
-from specbench_client.stored_runs.conclude import conclude
+from specbench_client.stored_runs.write_results import conclude
 from specbench_testing.synthetic_records import SyntheticRun, counters_of, watch_of
 from specbench_testing.work_log import WorkAction, WorkLog, WorkLogEntry
 

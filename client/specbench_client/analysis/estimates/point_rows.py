@@ -9,7 +9,7 @@ import pandas as pd
 
 from specbench_api.outcome.summary import PointSummary
 from specbench_api.plan.plan import Plan, Point
-from specbench_client.column_store import ColumnStore
+from specbench_client.column_buffers import ColumnStore
 from specbench_client.metrics.record_lists import POINT_ONLY_COLUMNS
 from specbench_client.metrics.rows import RowBlock, Rows, TextVocabulary, concat_frames, replace_columns, store_rows
 from specbench_client.metrics.tidy_frame import iter_tidy, tidy

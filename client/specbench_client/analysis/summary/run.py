@@ -28,7 +28,7 @@ from specbench_client.analysis.lossless.losslessness import losslessness
 from specbench_client.analysis.stepcost.model import step_costs
 from specbench_client.analysis.summary.cells import EvaluatedCell, MeasuredCell, evaluate_cell, with_claims
 from specbench_client.analysis.summary.headline import HeadlineFacts, headline_of
-from specbench_client.column_store import ColumnStoreFactory, MemoryColumnStore
+from specbench_client.column_buffers import ColumnStoreFactory, MemoryColumnStore
 from specbench_client.metrics.divergence import divergence
 from specbench_client.trust.check import finding_of
 from specbench_client.trust.evidence import RunEvidence

@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from specbench_client.errors import BadInput
-from specbench_client.extras import install_hint
+from specbench_client.optional_dependencies import install_hint
 
 EXTRA = "tokenizers"
 _TAIL = 8

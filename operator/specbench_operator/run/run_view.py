@@ -17,9 +17,9 @@ from specbench_api.spec.conditions import ConditionStatus, ConditionType, Engine
 from specbench_api.spec.results import LATEST
 from specbench_api.spec.run import SpecBenchRun
 from specbench_api.spec.status import GroupStatus, RunStatus
-from specbench_operator.reconcile.launches.children import Children, children_of, holds_gpus, known_nodes, serving_nodes
-from specbench_operator.reconcile.launches.engine import IdleEngine, LaunchDeadlines, current_pod
-from specbench_operator.reconcile.launches.group import (
+from specbench_operator.run.launches.children import Children, children_of, holds_gpus, known_nodes, serving_nodes
+from specbench_operator.run.launches.engine import IdleEngine, LaunchDeadlines, current_pod
+from specbench_operator.run.launches.group import (
     GroupLaunches,
     GroupView,
     RelaunchLimits,
@@ -28,7 +28,7 @@ from specbench_operator.reconcile.launches.group import (
     skip_broken_arms,
     with_unused_number,
 )
-from specbench_operator.reconcile.launches.launch_state import LaunchState
+from specbench_operator.run.launches.launch_state import LaunchState
 from specbench_operator.settings import OperatorSettings
 from specbench_operator.state.conditions import find_condition
 from specbench_operator.state.objects import Node, UnreadableNode

@@ -10,16 +10,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from specbench_api.spec.conditions import GroupState
-from specbench_operator.reconcile.launches.children import Children
-from specbench_operator.reconcile.launches.engine import current_pod
-from specbench_operator.reconcile.launches.group import GroupView, is_recorded_in_status, stop_and_keep_job
-from specbench_operator.reconcile.launches.host_facts import collect_host_facts
-from specbench_operator.reconcile.launches.launch_state import LaunchStage
-from specbench_operator.reconcile.phase import RunState
-from specbench_operator.reconcile.run_view import RunView
 from specbench_operator.render.client_jobs import client_job, plan_config_map, report_job
 from specbench_operator.render.engine_job import engine_job, engine_service, leader_worker_set, leader_worker_set_job
 from specbench_operator.render.job_annotations import with_engine_nodes, with_prior_launches
+from specbench_operator.run.launches.children import Children
+from specbench_operator.run.launches.engine import current_pod
+from specbench_operator.run.launches.group import GroupView, is_recorded_in_status, stop_and_keep_job
+from specbench_operator.run.launches.host_facts import collect_host_facts
+from specbench_operator.run.launches.launch_state import LaunchStage
+from specbench_operator.run.phase import RunState
+from specbench_operator.run.run_view import RunView
 from specbench_operator.state.objects import ChildObject, Job, LaunchVerdict, ObjectRef, PriorLaunches, Relaunch
 from specbench_operator.state.run import RelaunchJob, StopJob
 

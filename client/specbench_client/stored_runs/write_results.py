@@ -34,8 +34,9 @@ from specbench_client.drive.resume import claim_store
 from specbench_client.report.html import render_html
 from specbench_client.report.text.cells import csv
 from specbench_client.store.points import PointStore
+from specbench_client.store.retrying import RetryingStore, RetryPolicy
 from specbench_client.store.scratch import DiskColumnStore
-from specbench_client.store.store import RetryingStore, RetryPolicy, Store
+from specbench_client.store.store import Store
 from specbench_client.stored_runs.power_samples import DevicePower, power_csv, power_per_point, read_stored_power
 from specbench_client.stored_runs.stored_points import StoredLaunches, StoredRecords, read_launches
 from specbench_client.trust.checks.arm_environments_differ import CHECK as ARMS_DIFFER

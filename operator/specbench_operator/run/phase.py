@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from specbench_api.spec.conditions import GroupState, Phase, QueueReason
-from specbench_operator.reconcile.launches.children import Children
-from specbench_operator.reconcile.launches.client import judge_ended_client, start_delay
-from specbench_operator.reconcile.launches.launch_state import ClientReason, LaunchStage
-from specbench_operator.reconcile.run_view import RunView
+from specbench_operator.run.launches.children import Children
+from specbench_operator.run.launches.client import judge_ended_client, start_delay
+from specbench_operator.run.launches.launch_state import ClientReason, LaunchStage
+from specbench_operator.run.run_view import RunView
 from specbench_operator.state.conditions import join_sentences
 from specbench_operator.state.objects import Job, ObjectRef
 from specbench_operator.state.run import StoreFailure

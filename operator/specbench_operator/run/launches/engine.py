@@ -21,7 +21,7 @@ from datetime import datetime, timedelta
 
 from specbench_api.spec.conditions import EngineReason, QueueReason
 from specbench_api.spec.run import RunSpec
-from specbench_operator.reconcile.launches.launch_state import LaunchStage, LaunchState, failed, lost, preempted
+from specbench_operator.run.launches.launch_state import LaunchStage, LaunchState, failed, lost, preempted
 from specbench_operator.settings import OperatorSettings
 from specbench_operator.state.conditions import join_sentences
 from specbench_operator.state.objects import ContainerTerminated, FailureScope, Job, Pod

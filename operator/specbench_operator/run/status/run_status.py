@@ -20,13 +20,13 @@ from specbench_api.spec.status import (
     ResultsStatus,
     RunStatus,
 )
-from specbench_operator.reconcile.launches.group import GroupView
-from specbench_operator.reconcile.launches.launch_state import SUSPENDED
-from specbench_operator.reconcile.phase import TERMINAL_PHASES, RunState
-from specbench_operator.reconcile.run_view import RunView
-from specbench_operator.reconcile.status.conditions import conditions_of, problem_of
-from specbench_operator.reconcile.status.size_limit import clip, fit_to_size
 from specbench_operator.render.client_jobs import results_uri
+from specbench_operator.run.launches.group import GroupView
+from specbench_operator.run.launches.launch_state import SUSPENDED
+from specbench_operator.run.phase import TERMINAL_PHASES, RunState
+from specbench_operator.run.run_view import RunView
+from specbench_operator.run.status.conditions import conditions_of, problem_of
+from specbench_operator.run.status.size_limit import clip, fit_to_size
 from specbench_operator.state.objects import Pod
 from specbench_operator.state.timestamps import format_timestamp, parse_timestamp, truncate_to_second
 

@@ -15,10 +15,10 @@ from specbench_api.spec.conditions import (
     QueueReason,
 )
 from specbench_api.spec.status import Condition
-from specbench_operator.reconcile.launches.client import storage_failure
-from specbench_operator.reconcile.launches.group import GroupView
-from specbench_operator.reconcile.phase import ACTIVE_PHASES, STALLED_PHASES, RunState
-from specbench_operator.reconcile.run_view import RunView
+from specbench_operator.run.launches.client import storage_failure
+from specbench_operator.run.launches.group import GroupView
+from specbench_operator.run.phase import ACTIVE_PHASES, STALLED_PHASES, RunState
+from specbench_operator.run.run_view import RunView
 from specbench_operator.state.conditions import (
     UNFINISHED,
     ConditionValue,

@@ -24,12 +24,12 @@ from specbench_api.spec.gate import BaselineRef, Gate
 from specbench_api.spec.parsing import parse_run
 from specbench_api.spec.run import SpecBenchRun
 from specbench_api.spec.status import Condition, GateStatus, RunStatus
-from specbench_operator.reconcile.launches.children import Children
-from specbench_operator.reconcile.launches.client import judge_ended_client, start_delay
-from specbench_operator.reconcile.launches.launch_state import ClientReason, LaunchStage
-from specbench_operator.reconcile.run_view import read_run_status
-from specbench_operator.reconcile.status.events import gate_events
 from specbench_operator.render.client_jobs import gate_job
+from specbench_operator.run.launches.children import Children
+from specbench_operator.run.launches.client import judge_ended_client, start_delay
+from specbench_operator.run.launches.launch_state import ClientReason, LaunchStage
+from specbench_operator.run.run_view import read_run_status
+from specbench_operator.run.status.events import gate_events
 from specbench_operator.settings import OperatorSettings
 from specbench_operator.state.conditions import ConditionValue, join_sentences, no, unknown, with_transition_times, yes
 from specbench_operator.state.objects import Job, ObjectRef

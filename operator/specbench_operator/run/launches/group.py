@@ -18,15 +18,15 @@ from datetime import datetime
 from specbench_api.plan.plan import LAUNCHES_MAX, EngineGroup
 from specbench_api.spec.conditions import EngineReason, GroupState
 from specbench_api.spec.status import GroupStatus
-from specbench_operator.reconcile.launches.children import Children
-from specbench_operator.reconcile.launches.client import judge_client
-from specbench_operator.reconcile.launches.engine import (
+from specbench_operator.run.launches.children import Children
+from specbench_operator.run.launches.client import judge_client
+from specbench_operator.run.launches.engine import (
     LaunchDeadlines,
     judge_engine,
     judge_further_nodes,
     preempted_node,
 )
-from specbench_operator.reconcile.launches.launch_state import (
+from specbench_operator.run.launches.launch_state import (
     SUSPENDED,
     ClientReason,
     LaunchStage,

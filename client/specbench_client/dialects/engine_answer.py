@@ -1,0 +1,67 @@
+"""What an engine answers, the same for all engines: chunks, answers, acceptance, and why an answer cannot be used."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from specbench_api.errors import SpecbenchError
+from specbench_api.outcome.record import AcceptanceSource
+from specbench_client.transport.exchange import ErrorClass
+
+
+class BadAnswer(SpecbenchError):
+    """An answer that cannot be used; it becomes the record's `error_class` and `error`."""
+
+    def __init__(self, message: str, error_class: ErrorClass) -> None:
+        super().__init__(message)
+        self.error_class = error_class
+
+
+class AnswerChunk(NamedTuple):
+    """One chunk with content: text, or tokens without text (an end-of-sequence token).
+
+    `tokens` is None if the engine does not report them. `coalesced`: see `SseEvent`.
+    """
+
+    ns: int
+    tokens: int | None
+    coalesced: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RequestAcceptance:
+    """Acceptance of one request, corrected so that tokens that were not delivered do not count.
+
+    steps = draft_steps + (output_tokens - 1 - Σ(accepted + 1)): all decode steps of the target, including those without
+    drafts. Without a drafter only `steps` is set.
+    """
+
+    steps: int | None = None
+    draft_steps: int | None = None
+    drafted_tokens: int | None = None
+    accepted_tokens: int | None = None
+    step_accepted: tuple[int, ...] | None = None
+    source: AcceptanceSource | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EngineAnswer:
+    """A complete answer.
+
+    `output_tokens` is the count in the engine's usage, `output_tokens_client` the sum over its chunks.
+    `reasoning` is text that the engine marks as reasoning; its tokens count, but it is not part of the history.
+    """
+
+    text: str
+    content: tuple[AnswerChunk, ...]
+    acceptance: RequestAcceptance
+    reasoning: str = ""
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    output_tokens_client: int | None = None
+    cached_tokens: int | None = None
+    finish_reason: str | None = None
+    fingerprint: str | None = None
+    reasoning_tokens: int | None = None
+    """Output tokens of the reasoning before the answer; None if the chunks do not report them."""
