@@ -193,6 +193,11 @@ async def test_error_message_is_truncated_to_the_record_limit(kind: Kind) -> Non
     assert len(exchange.error or "") == 500
 
 
+async def test_control_characters_of_an_error_message_are_escaped(kind: Kind) -> None:
+    exchange = await run_exchange(kind, response(401, b'{"message": "\\u001b[31mbad\\tkey\\u202e"}'))
+    assert exchange.error == r"HTTP 401: \x1b[31mbad" + "\tkey" + r"\u202e"
+
+
 async def test_error_status_is_kept_when_its_body_is_truncated(kind: Kind) -> None:
     exchange = await run_exchange(kind, b"HTTP/1.1 500 X\r\nContent-Length: 99\r\n\r\nout of memory")
     assert exchange.error_class is ErrorClass.HTTP_5XX

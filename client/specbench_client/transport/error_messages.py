@@ -16,9 +16,17 @@ def replace_lone_surrogates(text: str) -> str:
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
+_UNPRINTABLE = {*range(0x20), 0x7F, *range(0x80, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A)} - {0x09, 0x0A}
+"""Control characters and changes of the writing direction. A tab and a line feed are left in the text."""
+_ESCAPED = {code: f"\\x{code:02x}" if code <= 0xFF else f"\\u{code:04x}" for code in _UNPRINTABLE} | {0x0D: None}
+
+
 def truncate(text: str) -> str:
-    """Return the text, stripped, with at most MAX_MESSAGE_CHARS characters."""
-    text = replace_lone_surrogates(text).strip()
+    """Return the text, stripped, with at most MAX_MESSAGE_CHARS characters; control characters are escaped.
+
+    The text comes from a server, and commands print it: a terminal would execute its escape sequences.
+    """
+    text = replace_lone_surrogates(text).strip().translate(_ESCAPED)
     return text if len(text) <= MAX_MESSAGE_CHARS else text[: MAX_MESSAGE_CHARS - 1] + "…"
 
 

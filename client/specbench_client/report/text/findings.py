@@ -11,7 +11,7 @@ from specbench_api.outcome.summary import RunSummary
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.engine import EngineKind
 from specbench_client.store.run_uids import uid_created_ms
-from specbench_client.trust.checks import simulated
+from specbench_client.trust.checks import missing_points, simulated
 from specbench_client.trust.registry import BASELINE_INVALID, REMEDIES
 
 SHOWN = 4
@@ -74,6 +74,8 @@ def next_step(plan: Plan, summary: RunSummary, groups: Sequence[FindingGroup], u
     """The one thing to do now: fix the worst finding, else use the results. `uri`: where they are stored."""
     if not summary.trustworthy:
         worst = next((group for group in groups if group.severity is not Severity.INFO and group.remedy), None)
+        if worst and worst.check == missing_points.CHECK.name:
+            return worst.remedy  # How to measure everything again would contradict it.
         return f"{worst.remedy} {measure_again(plan)}" if worst else measure_again(plan)
     if summary.simulated:
         return simulated.CHECK.remedy
