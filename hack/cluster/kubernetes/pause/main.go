@@ -1,4 +1,4 @@
-// Command pause holds a pod's namespaces open: it waits to be told to end.
+// Command pause holds a pod's namespaces open: it waits for a signal to end.
 //
 // It is process 1 of a shared process namespace, so it reaps what others leave.
 package main

@@ -1,4 +1,4 @@
-// Command argo says of each object on its input (one JSON object a line) what Argo CD says of it, where the ConfigMap
+// Command argo prints, for each object on its input (one JSON object a line), its health in Argo CD, where the ConfigMap
 // in the file that is its argument is Argo CD's argocd-cm.
 package main
 
@@ -52,14 +52,14 @@ func run(arguments []string) error {
 		if err := object.UnmarshalJSON(scanner.Bytes()); err != nil {
 			return err
 		}
-		told, err := health.GetResourceHealth(object, overrides)
+		result, err := health.GetResourceHealth(object, overrides)
 		if err != nil {
 			return err
 		}
-		if told == nil {
+		if result == nil {
 			return fmt.Errorf("Argo CD has no health check for %s", object.GetKind())
 		}
-		if err := answers.Encode(answer{string(told.Status), told.Message}); err != nil {
+		if err := answers.Encode(answer{string(result.Status), result.Message}); err != nil {
 			return err
 		}
 	}

@@ -1,4 +1,4 @@
-// Command healthchecks says of each object on its input what Flux says of it under the health check expressions of the
+// Command healthchecks prints, for each object on its input, its health in Flux with the health check expressions of the
 // Kustomization in the file that is its argument.
 package main
 

@@ -1,5 +1,5 @@
-// Command kstatus says of each object on its input what Flux and `kubectl wait`-like tools say of it without being told
-// anything about its kind.
+// Command kstatus prints, for each object on its input, its status in Flux and in other tools that use kstatus without
+// configuration for its kind.
 package main
 
 import (
@@ -13,13 +13,13 @@ import (
 )
 
 func main() {
-	if err := lines.Each(os.Stdin, os.Stdout, tell); err != nil {
+	if err := lines.Each(os.Stdin, os.Stdout, evaluate); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 }
 
-func tell(object *unstructured.Unstructured) (lines.Answer, error) {
+func evaluate(object *unstructured.Unstructured) (lines.Answer, error) {
 	result, err := status.Compute(object)
 	if err != nil {
 		return lines.Answer{}, err

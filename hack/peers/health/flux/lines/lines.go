@@ -12,14 +12,14 @@ import (
 // longest is the most bytes of one object: etcd takes no larger ones.
 const longest = 4 << 20
 
-// Answer is what an evaluator says of one object.
+// Answer is the health of one object.
 type Answer struct {
 	Status  string `json:"status"`
 	Message string `json:"message"`
 }
 
-// Each reads objects until the input ends and writes what tell says of each; an object that it cannot judge ends it.
-func Each(in io.Reader, out io.Writer, tell func(*unstructured.Unstructured) (Answer, error)) error {
+// Each reads objects until the input ends and writes the answer of evaluate for each. It ends at the first error.
+func Each(in io.Reader, out io.Writer, evaluate func(*unstructured.Unstructured) (Answer, error)) error {
 	answers := json.NewEncoder(out)
 	scanner := bufio.NewScanner(in)
 	scanner.Buffer(nil, longest)
@@ -28,7 +28,7 @@ func Each(in io.Reader, out io.Writer, tell func(*unstructured.Unstructured) (An
 		if err := object.UnmarshalJSON(scanner.Bytes()); err != nil {
 			return err
 		}
-		answer, err := tell(object)
+		answer, err := evaluate(object)
 		if err != nil {
 			return err
 		}
