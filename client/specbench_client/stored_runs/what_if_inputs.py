@@ -172,7 +172,7 @@ _END_TOKEN = -1
 _ERRORS_HINT = "look at the errors in its records"
 _REMEDY: Mapping[str, str] = {
     STEPS_NOT_REPORTED: "use an engine that reports it, such as vLLM or the simulator (docs/reference/records.md)",
-    STEPS_WITHOUT_DRAFTS: "for n-gram use `specbench analyze ngram` or --with replay, which compute every position",
+    STEPS_WITHOUT_DRAFTS: "for n-gram use `specbench analyze ngram` or --with ngram-replay, which cover every position",
 }
 
 

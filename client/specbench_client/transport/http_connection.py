@@ -35,7 +35,7 @@ _received: Callable[[tuple[int, bytes]], ReceivedBytes] = partial(tuple.__new__,
 class ParsedResponse:
     """The response parsed from the reads.
 
-    `complete`: the message ended where its framing says it ends. `broken`: why the bytes are not valid HTTP, or None.
+    `complete`: the message ended where its framing declares. `broken`: why the bytes are not valid HTTP, or None.
     """
 
     status: int | None = None

@@ -23,7 +23,7 @@ class CoverageAccount:
     rows: int
     faults: Sequence[RowFault]
     """Rows that did not become a prompt."""
-    asked: Sequence[Prompt]
+    eligible: Sequence[Prompt]
     """Prompts that pass the filters, before `count` or `turns` is applied."""
     used: Sequence[Prompt]
     """Prompts that are sent."""
@@ -33,7 +33,7 @@ def coverage_of(
     selection: Selection, loader: SourceLoader, account: CoverageAccount, recorded: RequestLogStats | None = None
 ) -> PromptCoverage:
     """Build the PromptCoverage that is stored with the results."""
-    asked, used = account.asked, account.used
+    eligible, used = account.eligible, account.used
     missing = [fault for fault in account.faults if fault.missing]
     excluded = Counter(fault.reason for fault in account.faults if not fault.missing)
     hub = loader.hub(selection.form) if loader.hub and selection.uri is None and selection.pvc is None else None
@@ -43,12 +43,12 @@ def coverage_of(
         revision=(selection.revision or hub.revision) if hub else None,
         licence=loader.licence,
         rows=account.rows,
-        requested=len(asked) + len(missing),
+        requested=len(eligible) + len(missing),
         used=len(used),
         turns=sum(len(prompt.turns) for prompt in used),
         unusable=dict(Counter(fault.reason for fault in missing)),
         excluded=dict(excluded),
-        by_category=_by_category(missing, asked, used),
+        by_category=_by_category(missing, eligible, used),
         recorded=recorded,
         order=word_order(used),
     )
@@ -76,9 +76,9 @@ def _median(values: Sequence[float | None]) -> float | None:
 
 
 def _by_category(
-    missing: Sequence[RowFault], asked: Sequence[Prompt], used: Sequence[Prompt]
+    missing: Sequence[RowFault], eligible: Sequence[Prompt], used: Sequence[Prompt]
 ) -> list[CategoryCoverage]:
-    selected = Counter(prompt.category for prompt in asked)
+    selected = Counter(prompt.category for prompt in eligible)
     sent: dict[str | None, list[Prompt]] = defaultdict(list)
     for prompt in used:
         sent[prompt.category].append(prompt)

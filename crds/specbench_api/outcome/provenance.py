@@ -299,7 +299,7 @@ class LaunchRecord(ApiModel):
 
 
 def merge_facts(engine: Facts, host: HostFacts, engine_reason: str) -> dict[FactName, Fact]:
-    """Return every fact, from the first source that knows it, or with the reasons of all of them.
+    """Return every fact, from the first source that has it, or with the reasons of all of them.
 
     The engine takes precedence over the host, because it is closer to what was measured. `engine_reason`: why the
     engine reports no further facts.

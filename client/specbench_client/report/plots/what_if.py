@@ -42,7 +42,7 @@ def oracle_against_fixed(
     """Speed-ups over the baseline by batch size: of each fixed number of draft tokens, of the oracle, of both oracles.
 
     batches: 1 and more, in rising order; every sequence has one value for each of them. Raises ValueError where there
-    are more fixed lengths than are told apart, or a sequence is too short or too long.
+    are more fixed lengths than a panel can distinguish, or a sequence is too short or too long.
     """
     if len(fixed) > SERIES_PER_PANEL_MAX:
         raise ValueError(f"{len(fixed)} draft lengths are more than {SERIES_PER_PANEL_MAX}: leave some out")
@@ -101,7 +101,7 @@ def _bounds(report: OracleReport) -> PanelGroup | None:
     words = describe_series(data.series, [str(batch) for batch in batches])
     definition = whole.speedups[str(batches[0])]
     cost = f"Step cost: {report.step_cost.name}." if report.step_cost else ""
-    both = "Of both drafters: the winner pays, over the positions that both speak of." if combined else ""
+    both = "Of both drafters: only the winner is charged, over the positions that both cover." if combined else ""
     left = [str(each) for each in sorted(lengths) if each not in shown]
     more = f"Not drawn: k = {', '.join(left)}." if left else ""
     parts = (
@@ -109,7 +109,7 @@ def _bounds(report: OracleReport) -> PanelGroup | None:
         cost,
         both,
         sizes([definition]),
-        "Intervals stand in the table.",
+        "Intervals are in the table.",
         more,
     )
     return PanelGroup((Panel(partial(draw_number_lines, data=data), main, words),), " ".join(filter(None, parts)))
@@ -185,9 +185,9 @@ def _value(each: OverlapBin, of: str, column: str) -> float | None:
 
 def _words(data: HeatMap) -> str:
     """Describe the best column of each row for screen readers."""
-    told = []
+    best = []
     for row, values in zip(data.rows, data.values, strict=True):
         found = [(value, column) for value, column in zip(values, data.columns, strict=True) if value is not None]
         if found:
-            told.append(f"{row}: {max(found)[1]} {max(found)[0]:.2f}")
-    return "; ".join(told)
+            best.append(f"{row}: {max(found)[1]} {max(found)[0]:.2f}")
+    return "; ".join(best)
