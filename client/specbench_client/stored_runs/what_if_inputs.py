@@ -221,9 +221,9 @@ def _with_replay(
     own = {
         key: replace(each, ids=logged[key].output) if key in logged else each for key, each in recorded.answers.items()
     }
-    found = {key: replayed_answer(each, PUBLISHED_LOOKUP) for key, each in logged.items()}
-    second = NamedDrafter(NGRAM, join_answers(found.values()), draft_cost(cost, NGRAM))
-    return replace(subject, second=second, both=shared_answers(found, own))
+    replayed = {key: replayed_answer(each, PUBLISHED_LOOKUP) for key, each in logged.items()}
+    second = NamedDrafter(NGRAM, join_answers(replayed.values()), draft_cost(cost, NGRAM))
+    return replace(subject, second=second, both=shared_answers(replayed, own))
 
 
 def _aligned_answers(

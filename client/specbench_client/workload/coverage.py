@@ -101,28 +101,28 @@ def _by_category(
 def mix_coverage(dataset: Dataset, coverages: Mapping[str, PromptCoverage], used: Sequence[Prompt]) -> PromptCoverage:
     """Return the coverage of the mix, summed over its members."""
     members = dataset.members or []
-    whole = sum(member.weight for member in members)
-    found = [coverages[member.name] for member in members]
+    total_weight = sum(member.weight for member in members)
+    parts = [coverages[member.name] for member in members]
     return PromptCoverage(
         source=str(dataset.source),
-        licence="; ".join(dict.fromkeys(one.licence for one in found if one.licence)),
-        rows=sum(one.rows for one in found),
-        requested=sum(one.requested for one in found),
+        licence="; ".join(dict.fromkeys(one.licence for one in parts if one.licence)),
+        rows=sum(one.rows for one in parts),
+        requested=sum(one.requested for one in parts),
         used=len(used),
         turns=sum(len(prompt.turns) for prompt in used),
-        unusable=_summed([one.unusable for one in found]),
-        excluded=_summed([one.excluded for one in found]),
+        unusable=_summed([one.unusable for one in parts]),
+        excluded=_summed([one.excluded for one in parts]),
         by_category=[_member_category(member.name, coverages[member.name], used) for member in members],
-        members={member.name: _member_coverage(member, whole) for member in members},
+        members={member.name: _member_coverage(member, total_weight) for member in members},
         order=word_order(used),
     )
 
 
-def _member_coverage(member: Member, whole: int) -> MemberCoverage:
+def _member_coverage(member: Member, total_weight: int) -> MemberCoverage:
     expected = member.output_tokens
     return MemberCoverage(
         source=str(member.source),
-        share=member.weight / whole,
+        share=member.weight / total_weight,
         output_tokens_min=expected.min if expected else None,
         output_tokens_max=expected.max if expected else None,
     )

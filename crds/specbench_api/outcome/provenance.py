@@ -152,7 +152,7 @@ FACTS: dict[FactName, FactDefinition] = {
     FactName.DRAFTER_WEIGHTS_BYTES: FactDefinition(
         FactSource.ENGINE,
         FactComparability.FREE,
-        "Memory of the drafter's weights, on one GPU; 0: it has none of its own.",
+        "Memory of the drafter's weights, on one GPU; 0: it has no weights.",
         "bytes",
     ),
     FactName.KV_CACHE_TOKENS: FactDefinition(

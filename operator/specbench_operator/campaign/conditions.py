@@ -31,7 +31,7 @@ NAMED_MAX = 3
 class CampaignState:
     """The phase of a campaign, with its reason and message.
 
-    At most one of `ready`, `reconciling` and `stalled` is true; none is while the campaign is suspended.
+    At most one of `ready`, `reconciling` and `stalled` is true; none of them while the campaign is suspended.
     """
 
     phase: CampaignPhase

@@ -135,7 +135,7 @@ class RuleOfThumb:
     def _paired(self, subjects: Sequence[DrafterCell]) -> Iterator[RuleCase]:
         for first in subjects:
             for second in subjects:
-                because = self.pairs(first, second) if self.pairs and _together(first, second) else None
+                because = self.pairs(first, second) if self.pairs and _are_comparable(first, second) else None
                 ratio = None
                 if because is not None and first.cell.speedup and second.cell.speedup:
                     ratio = figure_ratio(first.cell.speedup, second.cell.speedup, "")
@@ -159,19 +159,19 @@ def drafter_cells(plan: Plan, summary: RunSummary) -> list[DrafterCell]:
     ]
 
 
-def _together(first: DrafterCell, second: DrafterCell) -> bool:
+def _are_comparable(first: DrafterCell, second: DrafterCell) -> bool:
     places = [(each.cell.workload, each.cell.level) for each in (first, second)]
     return first.cell.arm != second.cell.arm and places[0] == places[1]
 
 
 def overall_verdict(cases: Sequence[RuleCase]) -> RuleVerdict:
     """Return the verdict over all cases: one contradiction contradicts, and all must agree to agree."""
-    found = {case.verdict for case in cases}
-    if not found:
+    verdicts = {case.verdict for case in cases}
+    if not verdicts:
         return RuleVerdict.NOT_APPLICABLE
-    if RuleVerdict.CONTRADICTS in found:
+    if RuleVerdict.CONTRADICTS in verdicts:
         return RuleVerdict.CONTRADICTS
-    return RuleVerdict.AGREES if found == {RuleVerdict.AGREES} else RuleVerdict.UNCLEAR
+    return RuleVerdict.AGREES if verdicts == {RuleVerdict.AGREES} else RuleVerdict.UNCLEAR
 
 
 # Rules that a run can measure.

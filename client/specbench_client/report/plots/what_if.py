@@ -79,8 +79,8 @@ DIFFERENCE = "Which drafter has more accepted, by position and length of the ans
 
 def oracle_plots(report: OracleReport, subject: OracleSubject) -> PlotDocument:
     """Return the bounds if there is a step cost, and the difference if two drafters cover the same texts."""
-    drawn = [(BOUNDS, _bounds(report)), (DIFFERENCE, _difference(subject))]
-    return PlotDocument(report.source, [(title, each) for title, each in drawn if each is not None], report.simulated)
+    groups = [(BOUNDS, _bounds(report)), (DIFFERENCE, _difference(subject))]
+    return PlotDocument(report.source, [(title, each) for title, each in groups if each is not None], report.simulated)
 
 
 def _bounds(report: OracleReport) -> PanelGroup | None:
@@ -144,12 +144,12 @@ REPLAYED = "Acceptance length of n-gram, replayed, by overlap of prompt and answ
 
 
 def overlap_plots(report: NgramReport) -> PlotDocument:
-    """A panel a predictor: arms' measured speed-ups where there are some, and n-gram's acceptance length."""
-    drawn = [(MEASURED, _drawn(report, "speedups")), (REPLAYED, _drawn(report, "acceptance_lengths"))]
-    return PlotDocument(report.source, [(title, each) for title, each in drawn if each is not None], report.simulated)
+    """Return one panel per predictor: the measured speed-ups of arms, if any, and the acceptance length of n-gram."""
+    groups = [(MEASURED, _overlap_maps(report, "speedups")), (REPLAYED, _overlap_maps(report, "acceptance_lengths"))]
+    return PlotDocument(report.source, [(title, each) for title, each in groups if each is not None], report.simulated)
 
 
-def _drawn(report: NgramReport, of: str) -> PanelGroup | None:
+def _overlap_maps(report: NgramReport, of: str) -> PanelGroup | None:
     panels, figures = [], []
     for by, name in PREDICTORS.items():
         bins = [each for each in report.by_overlap if each.by == by]
