@@ -53,7 +53,7 @@ ENV PATH=/opt/specbench/bin:/usr/local/bin:/usr/bin:/bin \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1
 WORKDIR /tmp
-# A number, because the kubelet can tell only of a number that it is not root's (runAsNonRoot).
+# Numeric, because the kubelet cannot verify runAsNonRoot with a user name.
 USER 65532:65532
 
 FROM run AS llama-cpp

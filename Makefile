@@ -64,7 +64,7 @@ cluster-down: $(STAMP) ## end it and leave nothing behind
 cluster-demo: $(STAMP) ## helm install, kubectl apply, verdict in status, GPUs free again
 	$(BIN)/python hack/cluster-demo
 
-bench-client: $(STAMP) ## our client beside its peers against a server that knows when it sent what
+bench-client: $(STAMP) ## our client beside its peers against a server that records its send times
 	$(BIN)/python benchmarks/client
 
 generate: $(STAMP) ## every generated file: CRDs and the chart's copies, reference pages, the map of the house

@@ -16,12 +16,12 @@ _COLUMNS = {
     "ttft_error_p99_ms": "p99",
     "chunk_error_p50_ms": "chunk error p50, ms",
     "chunk_error_p99_ms": "p99",
-    "gathered_share": "gathered",
+    "coalesced_share": "coalesced",
     "client_share": "client's core",
     "server_share": "server's core",
     "step_p50_ms": "step p50, ms",
 }
-_SHARES = ("gathered_share", "client_share", "server_share")
+_SHARES = ("coalesced_share", "client_share", "server_share")
 
 
 def medians(runs: Sequence[Run]) -> dict[str, float | None]:

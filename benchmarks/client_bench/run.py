@@ -69,7 +69,7 @@ class Run:
             "ttft_error_p99_ms": ttft.p99_ms if ttft else None,
             "chunk_error_p50_ms": chunk.p50_ms if chunk else None,
             "chunk_error_p99_ms": chunk.p99_ms if chunk else None,
-            "gathered_share": self.judgement.gathered_share,
+            "coalesced_share": self.judgement.coalesced_share,
             "client_share": self.cpu_hot_s / self.hot_s,
             "server_share": self.server_share,
             "step_p50_ms": self.judgement.step_p50_ms,

@@ -51,7 +51,7 @@ class Judgement:
     ttft: Spread | None
     chunk: Spread | None
     absolute: bool
-    gathered_share: float | None
+    coalesced_share: float | None
     """Share of chunks with the same time as the next one: one read returned several; only the last time is exact."""
     began_ns: int
     """Arrival of the first request at the server."""
@@ -94,7 +94,7 @@ def compare_with_truth(truth: Sequence[TrueRequest], observed: Sequence[Observed
         ttft=_spread(np.asarray(ttft_ns)),
         chunk=_spread(np.concatenate(errors)) if errors else None,
         absolute=absolute,
-        gathered_share=_gathered_share([chunk_ns for _, chunk_ns in counted]),
+        coalesced_share=_coalesced_share([chunk_ns for _, chunk_ns in counted]),
         began_ns=min(true.received_ns for true, _ in pairs),
         ended_ns=max(max(true.chunk_ns[-1], _last_ns(true, seen)) for true, seen in pairs),
         step_p50_ms=float(np.median(gaps)) / 1e6 if gaps else None,
@@ -119,7 +119,7 @@ def _chunk_errors(true_ns: Sequence[int], told_ns: Sequence[int], *, absolute: b
     return observed - true if absolute else (observed - observed[0])[1:] - (true - true[0])[1:]
 
 
-def _gathered_share(observed: Sequence[Sequence[int]]) -> float | None:
+def _coalesced_share(observed: Sequence[Sequence[int]]) -> float | None:
     chunks = sum(map(len, observed))
     same = sum(int(np.count_nonzero(np.diff(np.asarray(chunk_ns)) == 0)) for chunk_ns in observed)
     return same / chunks if chunks else None

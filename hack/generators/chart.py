@@ -1,7 +1,6 @@
 """helm/specbench/README.md: every value with its type, its default and its meaning.
 
-From values.schema.json (which Helm enforces) and values.yaml (which it applies), so that neither can say something
-that the page does not.
+From values.schema.json (which Helm enforces) and values.yaml (which it applies), so that the page matches both.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ def workloads_page() -> str:
 
 def audit_page() -> str:
     """Return docs/research/audit.md with the table of rules, and the output for the shipped table with known faults."""
-    rows = [f"| {rule.name} | {rule.says} | {rule.why} | {rule.tolerance} |" for rule in RULES]
+    rows = [f"| {rule.name} | {rule.statement} | {rule.why} | {rule.tolerance} |" for rule in RULES]
     output = CliRunner().invoke(cli, ["analyze", "audit", "production-benchmark"]).stdout.strip()
     return _replaced(
         "docs/research/audit.md", {"rules": "\n".join([_AUDIT_HEAD, *rows]), "output": f"```text\n{output}\n```"}

@@ -100,7 +100,7 @@ def render_records_page() -> str:
 
 
 def documented(cls: type) -> dict[str, str]:
-    """The text that stands below each field or member of a class."""
+    """Return the docstring of each field or member of a class."""
     (body,) = (node.body for node in ast.parse(dedent(inspect.getsource(cls))).body if isinstance(node, ast.ClassDef))
     found = {}
     for field, below in pairwise(body):
@@ -115,9 +115,9 @@ def _parts() -> Iterator[str]:
     tree = str(layout.__doc__).partition("\n\n")[2].strip()
     yield _HEAD.format(tree=tree, code=READING.rstrip())
     yield "## Columns\n\n| column | type | null | meaning |\n|---|---|---|---|"
-    told = documented(Record)
+    texts = documented(Record)
     for field in RECORD_SCHEMA:
-        yield f"| `{field.name}` | {_type(field.type)} | {'yes' if field.nullable else ''} | {told[field.name]} |"
+        yield f"| `{field.name}` | {_type(field.type)} | {'yes' if field.nullable else ''} | {texts[field.name]} |"
     yield "\n" + _words("Phases", RecordPhase)
     yield _words("Clocks", TimestampSource) + _CLOCKS
     yield _words("Acceptance", AcceptanceSource)
@@ -134,8 +134,8 @@ def _type(kind: pa.DataType) -> str:
 
 
 def _words(title: str, kind: type[RecordPhase | AcceptanceSource | TimestampSource | ErrorClass]) -> str:
-    told = documented(kind)
-    rows = [f"| `{member}` | {told[member.name]} |" for member in kind]
+    texts = documented(kind)
+    rows = [f"| `{member}` | {texts[member.name]} |" for member in kind]
     return "\n".join([f"## {title}\n\n| word | meaning |\n|---|---|", *rows, ""])
 
 

@@ -1,7 +1,7 @@
 """The operator's settings, read from environment variables.
 
 Names end with the unit (`_s`: seconds). Limits that affect a measurement, such as the deadlines of engines, are fields
-of the run instead; these settings are about the operator and the cluster, and users of runs need not know them.
+of the run instead; these settings are about the operator and the cluster, and users of runs do not need them.
 """
 
 from __future__ import annotations

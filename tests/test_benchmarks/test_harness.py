@@ -24,7 +24,7 @@ from client_bench.timing_accuracy import Judgement, Spread
 
 JUDGEMENT = Judgement(
     requests=4, lost=0, miscounted=0, chunks=500_000, ttft=Spread(1.0, 2.0), chunk=None, absolute=False,
-    gathered_share=None, began_ns=10**9, ended_ns=6 * 10**9, step_p50_ms=20.0,
+    coalesced_share=None, began_ns=10**9, ended_ns=6 * 10**9, step_p50_ms=20.0,
 )  # fmt: skip
 RUN = Run(
     client="a", version="1", case=Case("8", 8, 8, 8), repeat=0, judgement=JUDGEMENT, cpu_start_s=7.0, cpu_hot_s=2.0,

@@ -88,13 +88,13 @@ def test_requests_with_another_number_of_chunks_are_counted_but_not_timed() -> N
     assert found.chunk.p99_ms == 0.0
 
 
-def test_chunks_with_equal_times_count_as_gathered_by_one_read() -> None:
+def test_chunks_with_equal_times_count_as_coalesced() -> None:
     true = true_request(chunks=4)
     last_ns = true.chunk_ns[-1]
     observed = ObservedRequest(0, None, true.ttft_ns, [true.chunk_ns[0], last_ns, last_ns, last_ns], absolute=True)
 
-    assert compare_with_truth([true], [observed]).gathered_share == 0.5
-    assert compare_with_truth([true], [ObservedRequest(0, None, true.ttft_ns)]).gathered_share is None
+    assert compare_with_truth([true], [observed]).coalesced_share == 0.5
+    assert compare_with_truth([true], [ObservedRequest(0, None, true.ttft_ns)]).coalesced_share is None
 
 
 def test_unknown_and_incomplete_requests_are_lost() -> None:

@@ -67,7 +67,7 @@ def consistent_rows(
 def test_consistent_rows_are_checked_by_every_rule_without_a_finding() -> None:
     report = audit(consistent_rows(), consistent_rows())
     assert found(report) == []
-    assert [rule.rule for rule in report.asked if not rule.asked] == []
+    assert [rule.rule for rule in report.rule_usage if not rule.comparisons] == []
     assert (report.tables, report.rows, report.settings) == (2, 10, [])
 
 
@@ -173,7 +173,7 @@ def test_blog_post_headings_are_read_and_unread_columns_are_not_settings() -> No
     steps = {"AcceptanceByDraftLength", "StepTimeByDraftLength"}
     assert set(found(report)) == steps | {"SpeedupAboveTokens", "SpeedupAboveParts", "ThroughputRatio"}
     assert report.settings == []
-    assert {rule.rule for rule in report.asked if rule.asked} > {"SpeedupBasis", "ThroughputAboveStreams"}
+    assert {rule.rule for rule in report.rule_usage if rule.comparisons} > {"SpeedupBasis", "ThroughputAboveStreams"}
     unread = [limit for limit in report.limits if "was not read" in limit]
     assert [limit.split("'")[1] for limit in unread] == ["TTFT p95", "latency (s)"]
 
@@ -210,7 +210,7 @@ def test_simulated_runs_have_no_findings() -> None:
         (table,) = run_document(world.plan, run_of_world(world)).tables.values()
         rows += [row for row in table if drafts == 1 or not row.is_baseline]
     report = audit_document(AuditDocument("a world", {"chat": with_labels(rows)}))
-    rules_checked = {rule.rule for rule in report.asked if rule.asked}
+    rules_checked = {rule.rule for rule in report.rule_usage if rule.comparisons}
     assert found(report) == []
     assert rules_checked >= {
         "PossibleAcceptance",

@@ -1,4 +1,4 @@
-"""`specbench analyze ngram` and `oracle --with replay` over a stored run: prompts, texts and tokens."""
+"""`specbench analyze ngram` and `oracle --with ngram-replay` over a stored run: prompts, texts and tokens."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def test_arm_is_combined_with_a_replay_of_its_own_answers(
     tmp_path: Path, prompts: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     where = store_run(tmp_path, prompts, with_texts)
-    arguments = ["--with", "replay", "--prompts", str(prompts), "--tokenizer", "o200k_base", "-o", "json"]
+    arguments = ["--with", "ngram-replay", "--prompts", str(prompts), "--tokenizer", "o200k_base", "-o", "json"]
     assert exit_code(["analyze", "oracle", where, *arguments]) == Exit.OK
     report = OracleReport.from_json(capsys.readouterr().out)
     single, ngram, combined = report.rows[-4], report.rows[-3], report.rows[-2]

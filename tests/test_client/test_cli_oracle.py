@@ -91,7 +91,7 @@ def test_trace_is_combined_with_an_ngram_replay_of_its_tokens(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     report = oracle_report(
-        capsys, write_trace(tmp_path, [trace_row(number) for number in range(8)]), "--with", "replay"
+        capsys, write_trace(tmp_path, [trace_row(number) for number in range(8)]), "--with", "ngram-replay"
     )
     (ngram,) = [each for each in report.rows if each.drafter == "ngram"]
     assert (ngram.acceptance_length.value or 0) > 3
@@ -162,7 +162,7 @@ def cost(tmp_path: Path) -> str:
         (["--with", "long", "--arm", "long"], "--with long: is the arm itself"),
         (["--workload", "w"], "--workload w: the run has "),
         (["--load", "77"], "--load 77: the run has 1"),
-        (["--step-cost", "published-h100-by-draft", "--arm", "long", "--with", "replay"], "--keep-text"),
+        (["--step-cost", "published-h100-by-draft", "--arm", "long", "--with", "ngram-replay"], "--keep-text"),
     ],
 )
 def test_missing_run_data_is_reported_with_a_remedy(
@@ -187,13 +187,17 @@ def test_endpoint_without_a_declared_drafter_is_rejected_as_such() -> None:
     [
         ({"prompt": "x", "output": "y"}, [], "no row has"),
         (trace_row(1), ["--arm", "medusa"], "--arm medusa: no such drafter in the file: give one of eagle, ngram"),
-        (trace_row(1), ["--with", "eagle"], "--with eagle: no such drafter in the file: give one of ngram, replay"),
+        (
+            trace_row(1),
+            ["--with", "eagle"],
+            "--with eagle: no such drafter in the file: give one of ngram, ngram-replay",
+        ),
         (trace_row(1, acc_eagle={"acc_len": [1, 0]}), [], "acc_len must be a list of whole numbers of 1 or more"),
         (trace_row(1, acc_eagle={"acc_len": [1, 2], "token_ids": [1]}), [], "2 positions but 1 token ids"),
         ({"acc_eagle": {"acc_len": [1, 2]}}, [], "has no prompt_token_ids"),
         (trace_row(1, acc_eagle={"acc_len": [1]}), ["--arm", "eagle"], "no answer of eagle has a step"),
         (trace_row(1, acc_ngram={"acc_len": []}), ["--with", "ngram"], "no answer of ngram has a step"),
-        (trace_row(1, generated_token_ids=[1]), ["--with", "replay"], "no row can be replayed"),
+        (trace_row(1, generated_token_ids=[1]), ["--with", "ngram-replay"], "no row can be replayed"),
         (trace_row(1), ["--step-cost", "/nowhere"], "/nowhere: No such file or directory"),
     ],
 )
@@ -209,7 +213,7 @@ def test_step_cost_without_the_drafter_lists_its_drafters(tmp_path: Path, capsys
     row["acc_medusa"] = row["acc_eagle"]
     file = write_trace(tmp_path, [row])
     assert exit_code(["analyze", "oracle", file, "--arm", "medusa", "--step-cost", "published-h100"]) == Exit.BAD_INPUT
-    assert "knows ngram, eagle, eagle3, and not medusa" in capsys.readouterr().err
+    assert "has ngram, eagle, eagle3 but not medusa" in capsys.readouterr().err
 
 
 def test_missing_file_is_reported(capsys: pytest.CaptureFixture[str]) -> None:

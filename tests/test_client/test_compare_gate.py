@@ -93,7 +93,7 @@ def test_unchanged_result_passes_and_every_test_has_its_data() -> None:
         ("tpot", "ngram"),
     ]
     for test in report.tests:
-        assert test.verdict is GateTestOutcome.PASSED
+        assert test.outcome is GateTestOutcome.PASSED
         assert test.compared.ratio.value == pytest.approx(1.0)
         assert test.compared.ratio.n == 16
         assert test.compared.repeats == (3, 3)
@@ -107,10 +107,10 @@ def test_unchanged_result_passes_and_every_test_has_its_data() -> None:
 def test_slower_arm_fails_and_the_message_starts_with_the_worst_test() -> None:
     report = gate_report(slow())
     assert (report.passed, report.reason) == (False, GateReason.REGRESSED)
-    verdicts = {(test.compared.metric, test.compared.arm): test.verdict for test in report.tests}
-    assert verdicts["speedup", "ngram"] is verdicts["tpot", "ngram"] is GateTestOutcome.FAILED
-    assert verdicts["tpot", "none"] is GateTestOutcome.PASSED
-    assert report.tests[0].verdict is GateTestOutcome.FAILED, "the worst test comes first"
+    outcomes = {(test.compared.metric, test.compared.arm): test.outcome for test in report.tests}
+    assert outcomes["speedup", "ngram"] is outcomes["tpot", "ngram"] is GateTestOutcome.FAILED
+    assert outcomes["tpot", "none"] is GateTestOutcome.PASSED
+    assert report.tests[0].outcome is GateTestOutcome.FAILED, "the worst test comes first"
     assert "speedup of ngram on chat at 1: 0.8" in report.message
     assert "limit 0.950" in report.message
 
@@ -141,7 +141,7 @@ def test_two_tolerances_of_one_metric_are_two_tests_per_arm() -> None:
 def test_too_few_repeats_are_inconclusive_and_the_message_has_the_number() -> None:
     report = gate_report(of_repeats(2), of_repeats(2))
     assert (report.passed, report.reason) == (False, GateReason.INCONCLUSIVE)
-    assert {(test.verdict, test.repeats_to_decide) for test in report.tests} == {(GateTestOutcome.INCONCLUSIVE, 3)}
+    assert {(test.outcome, test.repeats_to_decide) for test in report.tests} == {(GateTestOutcome.INCONCLUSIVE, 3)}
     assert "2 repeats before and 2 after, but minRepeats is 3" in report.message
     assert all(test.low is None and test.compared.ratio.interval is None for test in report.tests)
     assert all(test.compared.conclusion is ChangeConclusion.TOO_FEW_REPEATS for test in report.tests)

@@ -201,5 +201,5 @@ def test_decision_tree_result_is_compared_with_the_measurement(
     inputs: dict[str, Any], leaf: str, verdict: RuleVerdict
 ) -> None:
     found = tree(Constraints(**inputs))
-    assert found.says.endswith(f" Here: {leaf}")
+    assert found.statement.endswith(f" Here: {leaf}")
     assert found.verdict is verdict

@@ -204,9 +204,9 @@ def test_constant_acceptance_fits_one_rate_and_reports_falling_rates() -> None:
     assert falling is not None
     assert one.alpha.value == pytest.approx(0.7, abs=0.03)
     assert one.predicted.value == pytest.approx(one.measured.value, rel=0.02)
-    assert one.says.startswith("no difference of acceptance by position was found")
-    assert falling.says.startswith("acceptance differs by position")
-    assert "falls from" in falling.says
+    assert one.conclusion.startswith("no difference of acceptance by position was found")
+    assert falling.conclusion.startswith("acceptance differs by position")
+    assert "falls from" in falling.conclusion
     assert falling.measured.value == pytest.approx(1 + 0.9 + 0.54 + 0.162, rel=0.05)
 
 
@@ -222,11 +222,11 @@ def test_constant_acceptance_skips_or_reports_unsuitable_data() -> None:
     single = constant_acceptance(rows_of(engine, 1), 1)
     assert single is not None
     assert single.test is None
-    assert "was not tested (one position alone)" in single.says
+    assert "was not tested (one position alone)" in single.conclusion
     few = constant_acceptance(rows.iloc[:3], 3)
     assert few is not None
     assert few.test is None
-    assert "too few prompts" in few.says
+    assert "too few prompts" in few.conclusion
 
 
 def test_summary_has_step_costs_and_the_factors_of_each_cell() -> None:

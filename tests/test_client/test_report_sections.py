@@ -108,7 +108,7 @@ def test_arm_without_the_figure_has_no_bar() -> None:
     first, *cells = plain().cells
     bare = first.model_copy(update={"figures": {}})
     rows = data_of(draw_section(throughput, with_cells(plain(), [bare, *cells])).panels[0]).rows
-    assert (rows[0].parts, rows[0].text) == ((), "not told")
+    assert (rows[0].parts, rows[0].text) == ((), "missing")
 
 
 def test_frontier_contains_valid_cells_only() -> None:

@@ -19,7 +19,7 @@ CONDITIONS = {
     "Validated": "Valid",
     "EngineReady": "Done",
     "MeasurementComplete": "Finished",
-    "ResultsStored": "Durable",
+    "ResultsStored": "Stored",
     "Ready": "Finished",
 }
 

@@ -15,7 +15,7 @@ PAGE = (Path(__file__).resolve().parents[2] / "docs/research/audit.md").read_tex
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
 def test_the_page_lists_every_rule_verbatim(rule: AuditRule) -> None:
-    assert f"| {rule.name} | {rule.says} | {rule.why} | {rule.tolerance} |" in PAGE
+    assert f"| {rule.name} | {rule.statement} | {rule.why} | {rule.tolerance} |" in PAGE
 
 
 def test_the_page_shows_the_actual_output(capsys: pytest.CaptureFixture[str]) -> None:

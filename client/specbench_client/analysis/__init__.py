@@ -2,12 +2,13 @@
 
 No I/O, no clock, no chance without a seed: the same records give the same summary, byte for byte.
 
-    statistics    resampling and intervals, knowing nothing of requests
+    statistics    resampling and intervals of any data
     estimates     figures and ratios of requests, each with its interval
-    slices, stepcost, crossover, prediction, lossless, decision    what a run is asked besides, each a room
-    summary       all of that as the one answer of a run
+    breakdown, stepcost, lossless, decision    further analyses of one run
+    summary       the summary of a run, from all of these
+    explanation   the factors of a speed-up
 
-    compare, curves                              several stored results beside each other
-    schedule, oracle, replay, drift              what would be, and what has changed
-    published, audit                             what others published, and whether a table agrees with itself
+    compare, curves      several stored results
+    what_if, drift       what other drafting would gain, and what has changed
+    published, audit     published tables, and whether a table contradicts itself
 """

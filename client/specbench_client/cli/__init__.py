@@ -1,4 +1,4 @@
-"""The command `specbench`, also installed as `kubectl specbench`. Each subcommand has a module of its own.
+"""The command `specbench`, also installed as `kubectl specbench`. Each subcommand has its own module.
 
 Results go to stdout, messages for people to stderr. This module alone turns exceptions into messages and exit codes.
 """

@@ -47,7 +47,7 @@ def audit(table: str, facts: tuple[str, ...], output: str, *, latest: bool) -> i
     from specbench_client.report.text.audit import audit_lines, audit_markdown  # noqa: PLC0415  pandas takes seconds to import
 
     report = _audited(table, _facts(facts), latest=latest)
-    if not any(rule.asked for rule in report.asked):
+    if not any(rule.comparisons for rule in report.rule_usage):
         unknown = ", ".join(report.settings) or "none"
         raise BadInput(
             f"{table}: no rule applies to its columns (unknown columns: {unknown}); names: docs/research/audit.md",

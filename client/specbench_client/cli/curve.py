@@ -26,7 +26,7 @@ REMEDY = "`specbench report` shows the findings of each run, and what to do abou
     type=FiniteNumber(),
     multiple=True,
     metavar="X",
-    help="Also print the curves' values at X, which must lie within the measured range. Repeatable.",
+    help="Also print the curves' values at X, which must be within the measured range. Repeatable.",
 )
 @output_option("text", "json", "csv", "markdown")
 def curve(where: tuple[str, ...], by: str, at: tuple[float, ...], output: str) -> None:

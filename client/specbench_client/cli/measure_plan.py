@@ -1,6 +1,6 @@
 """The options of `specbench measure` as the plan of a run with one arm.
 
-Options are checked by the schema of a SpecBenchRun. Users of `measure` do not know its fields, so messages name the
+Options are checked by the schema of a SpecBenchRun. Users of `measure` never see its fields, so messages name the
 flag, the given value, and what to give instead.
 """
 

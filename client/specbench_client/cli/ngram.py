@@ -103,7 +103,7 @@ def ngram(
     from specbench_client.analysis.what_if.prompt_overlap import overlap_rule  # noqa: PLC0415
     from specbench_client.dataset.recorded_answers import read_log  # noqa: PLC0415
     from specbench_client.dataset.tokenizers import load_encoder  # noqa: PLC0415
-    from specbench_client.report.text.what_if import replay_lines, replay_tables  # noqa: PLC0415
+    from specbench_client.report.text.what_if import ngram_lines, ngram_tables  # noqa: PLC0415
     from specbench_client.stored_runs.records import CellSelection, open_stored_run, pairs_with_baseline  # noqa: PLC0415
     from specbench_client.stored_runs.what_if_inputs import TextEncoding, read_ngram_log  # noqa: PLC0415
 
@@ -142,4 +142,4 @@ def ngram(
         from specbench_client.report.plots.what_if import overlap_plots  # noqa: PLC0415  matplotlib takes seconds to import
 
         write_plot(plot, overlap_plots(report), "overlap needs answers of at least four tokens")
-    print_tables(report, replay_tables(report), replay_lines(report), output)
+    print_tables(report, ngram_tables(report), ngram_lines(report), output)

@@ -34,7 +34,7 @@ from specbench_client.errors import BadInput
     "--with",
     "second",
     metavar="NAME",
-    help="Combine with this second drafter; `replay` is n-gram drafting, replayed on the texts.",
+    help="Combine with this second drafter; `ngram-replay` is n-gram drafting, replayed on the texts.",
 )
 @STEP_COST
 @BATCH
@@ -79,7 +79,7 @@ def oracle(
       specbench analyze oracle specbench-results --latest              tokens per step: oracle and fixed lengths
       specbench analyze oracle trace.jsonl --step-cost published-h100 --batch 1,8,32
       specbench analyze oracle specbench-results --latest --with draft-q4      the better of two arms at each step
-      specbench analyze oracle trace.jsonl --arm eagle --with replay       combined with n-gram, replayed on the texts
+      specbench analyze oracle trace.jsonl --arm eagle --with ngram-replay    with n-gram, replayed on the texts
       specbench analyze oracle trace.jsonl --arm eagle --with ngram --plot difference.html     which accepts more, where
 
     RUN is a stored run with an arm of long drafts (numSpeculativeTokens 10 or 20) whose engine reports the accepted

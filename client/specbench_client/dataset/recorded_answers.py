@@ -270,12 +270,12 @@ def _drafter_answers(traces: Traces, name: str) -> ByKey:
 
 
 def _replayed(traces: Traces, like: str) -> _DrafterAnswers:
-    found = traces.replayed(PUBLISHED_LOOKUP, like)
-    if not found:
+    replayed = traces.replayed(PUBLISHED_LOOKUP, like)
+    if not replayed:
         raise BadInput(
             f"{traces.source}: no row can be replayed, because none has as many token ids as {like}'s answer"
         )
-    return _DrafterAnswers(NGRAM, found)
+    return _DrafterAnswers(NGRAM, replayed)
 
 
 def _check_drafter(flag: str, name: str, available: list[str]) -> None:

@@ -49,7 +49,7 @@ def _kv_tokens_of_all_slots(props: Mapping[str, Any]) -> JsonValue:
 
 
 def _known_build(build_info: Any) -> str | None:
-    """Return the build, `b6789-0a1b2c3`; None where the server was built without its Git history and knows neither."""
+    """Return the build, `b6789-0a1b2c3`; None if the server was built without Git history."""
     return build_info if isinstance(build_info, str) and build_info not in ("", _UNKNOWN_BUILD) else None
 
 

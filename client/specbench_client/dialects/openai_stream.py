@@ -222,7 +222,7 @@ def _as_text(value: Any) -> str:
     return value
 
 
-# Engines with a reasoning parser send reasoning in a field of its own (`reasoning_content`, `reasoning`). A chunk that
+# Engines with a reasoning parser send reasoning in a separate field (`reasoning_content`, `reasoning`). A chunk that
 # contains both the end of the reasoning and the beginning of the answer counts as answer; with drafts this is a few
 # tokens of one step. Tool calls and refusals are not reasoning.
 

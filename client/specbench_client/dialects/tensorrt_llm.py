@@ -121,7 +121,7 @@ def _number(value: Any) -> float | None:
 def _iterations(tokens: int, average: float, *, ended: bool) -> int | None:
     """Return tokens / average if it is close to an integer.
 
-    An answer that ended by itself may lack the token that ended it, so tokens + 1 is tried as well.
+    An answer that was not cut off may lack the token that ended it, so tokens + 1 is tried as well.
     """
     if not average:
         return 0 if tokens == 1 else None

@@ -27,12 +27,12 @@ class AuditRuleUsage(ApiModel):
 
     rule: str
     """Name of the rule."""
-    says: str
+    statement: str
     """What holds for numbers of one measurement."""
-    asked: int
-    """Comparisons that were made; 0 if columns are missing, so that the rule checked nothing."""
-    found: int
-    """Comparisons that became findings."""
+    comparisons: int
+    """Number of comparisons; 0 if columns are missing, so that the rule checked nothing."""
+    findings: int
+    """How many of them contradict the rule."""
 
 
 class AuditReport(ApiModel):
@@ -50,7 +50,7 @@ class AuditReport(ApiModel):
     """Columns of unknown quantities, used as settings: rows that differ in one of them are never compared."""
     findings: list[AuditFinding]
     """Contradictions, in the order of the rules."""
-    asked: list[AuditRuleUsage]
+    rule_usage: list[AuditRuleUsage]
     """Every rule, and how often it could be checked."""
     limits: list[str]
     """Limits of this report."""

@@ -232,7 +232,7 @@ class OverlapBin(ApiModel):
 class NgramReport(ApiModel):
     """What `specbench analyze ngram` prints as JSON."""
 
-    schema_version: Literal["specbench.io/replay/v1"] = "specbench.io/replay/v1"
+    schema_version: Literal["specbench.io/ngram/v1"] = "specbench.io/ngram/v1"
     """Version of this document."""
     source: str
     """File or run that was read."""

@@ -72,7 +72,7 @@ async def first_completion(
 async def _try_completion(
     turn_client: HttpTurnClient, messages: Sequence[ChatMessage], clock: Callable[[], int], number: int
 ) -> TurnResult:
-    """Take the turn once, with a request id of its own."""
+    """Take the turn once, with its own request id."""
     config = turn_client.request_config
     tokens, prefix = min(FIRST_COMPLETION_TOKENS, config.output.max_tokens), f"{config.request_prefix}-first-{number}"
     short = replace(config, output=Output(max_tokens=tokens), request_prefix=prefix, keep_text=True)

@@ -75,7 +75,7 @@ def load_arrival_plan(plan: Plan, base_dir: Path, fetch: Callable[[str], bytes])
 
 
 WARMUP_STREAMS = 8
-"""Streams of the warm-up of an open loop, which has no number of streams of its own."""
+"""Streams of the warm-up of an open loop, which has no number of streams."""
 
 
 @dataclass(frozen=True)

@@ -200,7 +200,7 @@ def report(context: CommandContext, /, plan_file: Path, results: str, slo: str |
 @program.command(short_help="Evaluate the run's gate against an earlier result.")
 @click.option("--results", required=True, metavar="URI", help="Root of the run's own results: s3://…, or a folder.")
 @click.option(
-    "--asked",
+    "--request",
     required=True,
     metavar="JSON",
     envvar=GATE_VARIABLE,
@@ -209,7 +209,7 @@ def report(context: CommandContext, /, plan_file: Path, results: str, slo: str |
 )
 @LOG
 @click.pass_obj
-def gate(context: CommandContext, /, results: str, asked: str) -> Termination:  # noqa: ARG001 -- click passes it
+def gate(context: CommandContext, /, results: str, request: str) -> Termination:  # noqa: ARG001 -- click passes it
     """Write gate.json next to the run's summary. Exits with 0 also if the gate fails: the operator reports that.
 
     \b
@@ -217,8 +217,8 @@ def gate(context: CommandContext, /, results: str, asked: str) -> Termination:  
     """  # noqa: D301 -- \b is click's, and must be the real character
     from specbench_client.stored_runs.results import gate_stores, write_gate_report  # noqa: PLC0415 -- as above
 
-    request, store = _parse_document(GateRequest, asked, "--asked: not a gate"), open_store(results)
-    gate_report = gate_stores(request, open_store(request.baseline), store)
+    gate_request, store = _parse_document(GateRequest, request, "--request: not a gate"), open_store(results)
+    gate_report = gate_stores(gate_request, open_store(gate_request.baseline), store)
     write_gate_report(gate_report, store)
     return Termination(code=Exit.OK, reason=str(gate_report.reason), message=gate_report.message)
 

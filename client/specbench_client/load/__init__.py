@@ -21,6 +21,6 @@ The package gets an endpoint and prompts and depends on no engine. It writes no 
                        in_flight            requests in flight over time
                        client_monitor       whether the client itself was late or short of CPU
 
-Every process has an event loop of its own and waits for no other process: conversations are divided beforehand or drawn
+Every process has its own event loop and waits for no other process: conversations are divided beforehand or drawn
 from one counter. Times are absolute on a clock that all processes share, and are combined at the end.
 """

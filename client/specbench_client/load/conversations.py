@@ -1,4 +1,4 @@
-"""Conversations: each pass over a prompt is one conversation with an id of its own; and filler conversations.
+"""Conversations: each pass over a prompt is one conversation with its own id; and filler conversations.
 
 Ids and seeds are derived from the prompt and never random, so that every arm, retry and machine sends the same requests
 in the same order. Records that are paired later have the same input.
@@ -59,7 +59,7 @@ def request_seed(seed: int, repeat: int, conversation_id: str, turn: int) -> int
 # ended. An open loop begins with fillers of the same arrival process until it is steady, and ends in the same way. All
 # measured conversations then run under the full load from beginning to end.
 #
-# A filler is a prompt of the workload with its words reversed, after a number of its own: it has the same length and
+# A filler is a prompt of the workload with its words reversed, after a unique number: it has the same length and
 # vocabulary, and no two begin alike. So neither a prompt cache nor a drafter's memory of past text contains it, or
 # learns a measured prompt from it.
 

@@ -92,7 +92,7 @@ class WarmupMonitor:
 
 
 def warmup_prompts(prompts: Sequence[Prompt], count: int) -> list[Prompt]:
-    """Return `count` prompts of one turn, each with an id of its own."""
+    """Return `count` prompts of one turn, each with its own id."""
     return [_reversed_prompt(prompts[index % len(prompts)], f"warmup-{index}") for index in range(count)]
 
 

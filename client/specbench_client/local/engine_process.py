@@ -96,14 +96,14 @@ class EngineProcess:
         raise EngineFailed(message, EngineReason.NEVER_READY)
 
     def failure(self) -> EngineReason | None:
-        """Return why the process has exited by itself, or None while it runs."""
+        """Return why the process has exited without being stopped, or None while it runs."""
         code = self._process.returncode if self._process else None
         if code is None:
             return None
         return EngineReason.OOM_KILLED if code == -signal.SIGKILL else EngineReason.CRASHED
 
     async def explain(self) -> EngineFailed | None:
-        """Return the error if the process has exited by itself, after a short wait; None if it still runs."""
+        """Wait briefly, and return the error if the process has exited without being stopped, or None."""
         if self._process is not None:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(asyncio.shield(self._process.wait()), DEATH_GRACE_S)

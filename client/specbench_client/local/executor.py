@@ -1,4 +1,4 @@
-"""Executes a plan on this machine: one engine group after the other, each with an engine process of its own.
+"""Executes a plan on this machine: one engine group after the other, each with its own engine process.
 
 This is the local counterpart of the operator. A failed engine ends its arm only, without a retry, because it would fail
 again. An engine that was lost is launched again, at most twice.

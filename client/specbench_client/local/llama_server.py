@@ -109,9 +109,7 @@ FLAGS: Final = (
     ServerFlag(("-m", "--model"), "model.path", str, "GGUF file of the target"),
     ServerFlag(("-a", "--alias"), "model_alias", split_words, "model names in the API"),
     ServerFlag(("--host",), "hostnames", split_words, "addresses to listen on (127.0.0.1)"),
-    ServerFlag(
-        ("--port",), "port", whole_number(0, 65535), "port to listen on (8080; 0: any free one, told in the log)"
-    ),
+    ServerFlag(("--port",), "port", whole_number(0, 65535), "port to listen on (8080; 0: any free one, see the log)"),
     ServerFlag(
         ("-c", "--ctx-size"), "n_ctx", whole_number(0), "tokens of context, divided among the slots (0: the model's)"
     ),

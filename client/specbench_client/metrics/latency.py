@@ -1,6 +1,6 @@
 """Latency of a request as its user experiences it: from the time at which it was intended to be sent.
 
-In a closed loop a request is intended when its stream is free, in an open loop when its schedule says so (a later turn:
+In a closed loop a request is intended when its stream is free, in an open loop at its scheduled time (a later turn:
 when the previous one was answered), so any delay of the client is part of the latency. The `_from_send` variants are
 measured from the socket instead: the difference is the client's own delay (up to `connect_ns`) and the time to connect,
 which is the server's.

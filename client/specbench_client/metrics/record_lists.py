@@ -203,7 +203,7 @@ POSITIONS = (1, *(2**power for power in range(4, 18)))
 CONTEXTS = (0, *(2**power for power in range(8, 21)))
 """Lowest context length of each class: tokens of the prompt and of the output before the step."""
 UNKNOWN, ANSWER, REASONING = -1, 0, 1
-"""Part of the answer that a step belongs to; UNKNOWN also stands for an unknown context."""
+"""Part of the answer that a step belongs to; UNKNOWN is also used for an unknown context."""
 COMPACT_FIELDS = 3
 _BASE = 32
 """Larger than the number of classes of position, context or part, including UNKNOWN."""

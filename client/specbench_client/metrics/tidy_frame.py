@@ -176,7 +176,7 @@ def _bytes(text: str | None) -> float:
     return np.nan if text is None else float(len(text.encode()))
 
 
-# Hashes stand for texts that are only tested for equality: a million different texts would take hundreds of bytes each.
+# Texts that are only tested for equality are stored as hashes: the texts would take hundreds of bytes each.
 #
 # An answer is identified by its SHA-256 and a conversation by its name, and each is stored as a hash of 8 bytes
 # (SipHash with a fixed key: the same text has the same hash everywhere). Of an answer's hash 53 bits are stored, which

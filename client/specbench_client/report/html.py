@@ -128,7 +128,7 @@ TEMPLATE, PLOTS_TEMPLATE = "report.html.j2", "plots.html.j2"
 _TIED = "\u00a0"
 _HUMPS = re.compile(r"(?<=[a-z])(?=[A-Z][a-z])")
 LONG = 40
-"""A table with more rows scrolls in a window of its own on a screen."""
+"""A table with more rows scrolls in its own box on a screen."""
 
 _NOT_KEY = ("Acc.", "E2E ms\np50/p99")
 """Columns that the table on the first screen leaves out, so that it fits next to the chart."""

@@ -1,7 +1,7 @@
 """All faults that the simulator can inject, each in one small method.
 
 They are defined in one module, so that it documents all of them. The rest of the simulator calls a method of ``Faults``
-at the place where a fault takes effect, and does not know individual faults. A fault changes what the engine does or
+at the place where a fault takes effect, and has no code for individual faults. A fault changes what the engine does or
 reports; the truth file always contains what really happened.
 """
 
@@ -81,7 +81,7 @@ FAULTS: dict[Fault, FaultHelp] = {
     Fault.COLD: FaultHelp(2, "times", "steps start this many times slower and warm up over a minute of engine time"),
     Fault.OWN_LIMIT: FaultHelp(32, "tokens", "answers are cut after this many tokens, with finish_reason length"),
     Fault.TEMPERATURE: FaultHelp(
-        1, "temperature", "answers are sampled at this temperature, whatever the request says; 0 is greedy"
+        1, "temperature", "answers are sampled at this temperature, whatever the request contains; 0 is greedy"
     ),
     Fault.DRAFTER_MEMORY: FaultHelp(
         0.95, "probability", "draft tokens of repeated prompts are accepted with this probability", 1

@@ -1,6 +1,6 @@
 """Looks up a prompt's category in the prompt file that the client measures with.
 
-A real engine does not know categories. The simulated one needs them, because its acceptance differs by category, and
+A real engine has no categories. The simulated one needs them, because its acceptance differs by category, and
 per-category figures are checked against that. Rows are found by their exact text: ``prompt``, each of ``turns``, or the
 user's ``messages``. A prompt that is not in the file has the category ``default``.
 """

@@ -1,8 +1,8 @@
 """The simulator's HTTP server: the dialect's routes, readiness, and headers that mark every response as simulated.
 
-Every response has the header ``X-Specbench-Simulated: true`` and a model name (with vLLM also a fingerprint) that says
-so. The request's ``X-Request-Id`` is returned and written to the truth file. If the client sent none, the truth file
-has the id that is part of the response's ``id``.
+Every response has the header ``X-Specbench-Simulated: true`` and a model name (with vLLM also a fingerprint) that marks
+it too. The request's ``X-Request-Id`` is returned and written to the truth file. If the client sent none, the truth
+file has the id that is part of the response's ``id``.
 """
 
 from __future__ import annotations

@@ -254,7 +254,7 @@ class SglangChatFormat(SglangResponseFormat):
         self,
         text: str,
         words: tuple[str, ...],  # noqa: ARG002 -- a streamed chat has no token ids
-        finish_reason: str | None,  # noqa: ARG002 -- the reason has a chunk of its own
+        finish_reason: str | None,  # noqa: ARG002 -- the reason has a separate chunk
         usage: dict[str, Any] | None,
     ) -> dict[str, Any]:
         extra = {"usage": usage} if usage else {}

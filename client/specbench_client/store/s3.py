@@ -1,6 +1,6 @@
 """A store in an S3 bucket, with conditional writes, checksums, and multipart uploads for large objects.
 
-With `If-None-Match: *` the server rejects overwriting, also between clients that do not know each other. If the answer
+With `If-None-Match: *` the server rejects overwriting, also between independent clients. If the answer
 to a write is lost, the repeated write looks like a conflict; then the contents are compared. Only botocore's short
 retries happen here; `RetryingStore` handles longer outages.
 """

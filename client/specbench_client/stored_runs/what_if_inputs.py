@@ -172,7 +172,7 @@ _END_TOKEN = -1
 _ERRORS_HINT = "look at the errors in its records"
 _REMEDY: Mapping[str, str] = {
     STEPS_NOT_REPORTED: "use an engine that reports it, such as vLLM or the simulator (docs/reference/records.md)",
-    STEPS_WITHOUT_DRAFTS: "for n-gram use `specbench analyze ngram` or --with replay, which compute every position",
+    STEPS_WITHOUT_DRAFTS: "for n-gram use `specbench analyze ngram` or --with ngram-replay, which cover every position",
 }
 
 
@@ -221,9 +221,9 @@ def _with_replay(
     own = {
         key: replace(each, ids=logged[key].output) if key in logged else each for key, each in recorded.answers.items()
     }
-    found = {key: replayed_answer(each, PUBLISHED_LOOKUP) for key, each in logged.items()}
-    second = NamedDrafter(NGRAM, join_answers(found.values()), draft_cost(cost, NGRAM))
-    return replace(subject, second=second, both=shared_answers(found, own))
+    replayed = {key: replayed_answer(each, PUBLISHED_LOOKUP) for key, each in logged.items()}
+    second = NamedDrafter(NGRAM, join_answers(replayed.values()), draft_cost(cost, NGRAM))
+    return replace(subject, second=second, both=shared_answers(replayed, own))
 
 
 def _aligned_answers(

@@ -2,7 +2,7 @@
 
 Kernel timestamps do not apply to TLS: the bytes become readable only after decryption in this process.
 
-Each request has a connection of its own. llama.cpp's server announces keep-alive but closes the connection after a
+Each request has its own connection. llama.cpp's server announces keep-alive but closes the connection after a
 stream, so on reused connections every other request was observed to be reset, a failure that the engine never had.
 Retrying a POST would be worse. `connect_ns` is taken before the name is resolved, `sent_ns` when the connection is
 established and the head is handed to the socket; latency counts from the intended time, which precedes both.

@@ -152,7 +152,7 @@ def out_of_sockets_error(error: OSError) -> OutOfSockets:
 
 # Headers that the transport sets itself. A user's value would break the framing or the measured times.
 
-_OWN_CONNECTION = "each request has a connection of its own, which is closed after its answer"
+_OWN_CONNECTION = "each request has its own connection, which is closed after its answer"
 _WHOLE_BODY = "a body is sent whole, with its length"
 RESERVED_HEADERS = {
     "host": "it is taken from the endpoint",
@@ -167,7 +167,7 @@ RESERVED_HEADERS = {
     "proxy-connection": _OWN_CONNECTION,
     "upgrade": _OWN_CONNECTION,
     "accept-encoding": "a compressed answer could not be timed chunk by chunk",
-    "x-request-id": "each request has an id of its own, by which its record is found",
+    "x-request-id": "each request has its own id, by which its record is found",
 }
 """Header name in lower case → why users cannot set it."""
 

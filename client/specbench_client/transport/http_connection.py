@@ -35,7 +35,7 @@ _received: Callable[[tuple[int, bytes]], ReceivedBytes] = partial(tuple.__new__,
 class ParsedResponse:
     """The response parsed from the reads.
 
-    `complete`: the message ended where its framing says it ends. `broken`: why the bytes are not valid HTTP, or None.
+    `complete`: the message ended where its framing declares. `broken`: why the bytes are not valid HTTP, or None.
     """
 
     status: int | None = None
@@ -118,7 +118,7 @@ _BODILESS = re.compile(rb"HTTP/1\.[01] (?:101|204|304)\b")
 """Statuses without a body, whatever their headers state (RFC 9112, section 6.3)."""
 _CHUNKED = re.compile(rb"\r\ntransfer-encoding:[^\r]*chunked", re.IGNORECASE)
 DONE_EVENT = re.compile(rb"(?:^|[\r\n])data: ?\[DONE\]")
-"""`[DONE]` as an event of its own. Inside generated text it cannot match: JSON escapes the line end before it."""
+"""`[DONE]` as a separate event. Inside generated text it cannot match: JSON escapes the line end before it."""
 LINGER_AFTER_DONE_NS = 1_000_000_000
 """How long a stream may stay open after `[DONE]`: some servers never close it and send keep-alives."""
 _FEW_READS = 8

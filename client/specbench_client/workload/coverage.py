@@ -23,7 +23,7 @@ class CoverageAccount:
     rows: int
     faults: Sequence[RowFault]
     """Rows that did not become a prompt."""
-    asked: Sequence[Prompt]
+    eligible: Sequence[Prompt]
     """Prompts that pass the filters, before `count` or `turns` is applied."""
     used: Sequence[Prompt]
     """Prompts that are sent."""
@@ -33,7 +33,7 @@ def coverage_of(
     selection: Selection, loader: SourceLoader, account: CoverageAccount, recorded: RequestLogStats | None = None
 ) -> PromptCoverage:
     """Build the PromptCoverage that is stored with the results."""
-    asked, used = account.asked, account.used
+    eligible, used = account.eligible, account.used
     missing = [fault for fault in account.faults if fault.missing]
     excluded = Counter(fault.reason for fault in account.faults if not fault.missing)
     hub = loader.hub(selection.form) if loader.hub and selection.uri is None and selection.pvc is None else None
@@ -43,12 +43,12 @@ def coverage_of(
         revision=(selection.revision or hub.revision) if hub else None,
         licence=loader.licence,
         rows=account.rows,
-        requested=len(asked) + len(missing),
+        requested=len(eligible) + len(missing),
         used=len(used),
         turns=sum(len(prompt.turns) for prompt in used),
         unusable=dict(Counter(fault.reason for fault in missing)),
         excluded=dict(excluded),
-        by_category=_by_category(missing, asked, used),
+        by_category=_by_category(missing, eligible, used),
         recorded=recorded,
         order=word_order(used),
     )
@@ -76,9 +76,9 @@ def _median(values: Sequence[float | None]) -> float | None:
 
 
 def _by_category(
-    missing: Sequence[RowFault], asked: Sequence[Prompt], used: Sequence[Prompt]
+    missing: Sequence[RowFault], eligible: Sequence[Prompt], used: Sequence[Prompt]
 ) -> list[CategoryCoverage]:
-    selected = Counter(prompt.category for prompt in asked)
+    selected = Counter(prompt.category for prompt in eligible)
     sent: dict[str | None, list[Prompt]] = defaultdict(list)
     for prompt in used:
         sent[prompt.category].append(prompt)
@@ -101,28 +101,28 @@ def _by_category(
 def mix_coverage(dataset: Dataset, coverages: Mapping[str, PromptCoverage], used: Sequence[Prompt]) -> PromptCoverage:
     """Return the coverage of the mix, summed over its members."""
     members = dataset.members or []
-    whole = sum(member.weight for member in members)
-    found = [coverages[member.name] for member in members]
+    total_weight = sum(member.weight for member in members)
+    parts = [coverages[member.name] for member in members]
     return PromptCoverage(
         source=str(dataset.source),
-        licence="; ".join(dict.fromkeys(one.licence for one in found if one.licence)),
-        rows=sum(one.rows for one in found),
-        requested=sum(one.requested for one in found),
+        licence="; ".join(dict.fromkeys(one.licence for one in parts if one.licence)),
+        rows=sum(one.rows for one in parts),
+        requested=sum(one.requested for one in parts),
         used=len(used),
         turns=sum(len(prompt.turns) for prompt in used),
-        unusable=_summed([one.unusable for one in found]),
-        excluded=_summed([one.excluded for one in found]),
+        unusable=_summed([one.unusable for one in parts]),
+        excluded=_summed([one.excluded for one in parts]),
         by_category=[_member_category(member.name, coverages[member.name], used) for member in members],
-        members={member.name: _member_coverage(member, whole) for member in members},
+        members={member.name: _member_coverage(member, total_weight) for member in members},
         order=word_order(used),
     )
 
 
-def _member_coverage(member: Member, whole: int) -> MemberCoverage:
+def _member_coverage(member: Member, total_weight: int) -> MemberCoverage:
     expected = member.output_tokens
     return MemberCoverage(
         source=str(member.source),
-        share=member.weight / whole,
+        share=member.weight / total_weight,
         output_tokens_min=expected.min if expected else None,
         output_tokens_max=expected.max if expected else None,
     )

@@ -89,13 +89,13 @@ def select_prompts(
     converted = convert_rows(_with_ids(rows) if not loader.ids else rows, dataset, loader)
     matching = [converted.rows[index] for index in filtered_places([row.columns for row in converted.rows], dataset)]
     checked = check_prompts(_filter_faults(converted, dataset), matching, dataset, with_tools=with_tools)
-    asked, outside = _filter_by_length(checked, dataset, ruler)
-    used = select_subset(asked, dataset)
+    eligible, outside = _filter_by_length(checked, dataset, ruler)
+    used = select_subset(eligible, dataset)
     if not used:
         raise BadInput(f"{dataset.where}: none of the {len(rows)} rows passes the filters: relax the dataset's filters")
     excluded = [fault for fault in converted.faults if not fault.missing]
     account = CoverageAccount(
-        len(converted.rows) + len(converted.faults), [*excluded, *checked.faults, *outside], asked, used
+        len(converted.rows) + len(converted.faults), [*excluded, *checked.faults, *outside], eligible, used
     )
     coverage = coverage_of(dataset, loader, account, recorded_parameters(checked.logged, used))
     return Prompts(tuple(used), fingerprint(used), coverage)

@@ -3,7 +3,7 @@
     1. Take every combination of the axes' values; the first axis varies slowest.
     2. Remove each combination that matches a row of `exclude`, i.e. has all its values.
     3. Each row of `include` extends the remaining combinations that have all its values by the fields in its `set`. A
-       row that matches none is appended as a combination of its own, which is neither excluded nor extended.
+       row that matches none is appended as a separate combination, which is neither excluded nor extended.
 
 Values are compared as JSON: 1 and 1.0 are equal, true is not a number, and the order of keys does not matter.
 """

@@ -17,7 +17,7 @@ class BreakdownSlice(ApiModel):
     """One slice of steps or of requests."""
 
     label: str
-    """Label for tables: `64–127`, `turn 2`, `thought`."""
+    """Label for tables: `64–127`, `turn 2`, `reasoning`."""
     low: int | None = None
     """Smallest number of tokens in the slice; None if slices are not ranges of tokens."""
     high: int | None = None

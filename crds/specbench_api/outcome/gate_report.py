@@ -53,7 +53,7 @@ class GateTest(ApiModel):
     """One-sided lower bound of the ratio, at the gate's confidence; None if it cannot be computed."""
     high: float | None = None
     """One-sided upper bound of the ratio; None if it cannot be computed."""
-    verdict: GateTestOutcome
+    outcome: GateTestOutcome
     """Outcome of the test."""
     why: str = ""
     """For an inconclusive test: the reason, and what would decide it."""

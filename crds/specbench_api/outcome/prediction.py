@@ -33,7 +33,7 @@ class ConstantAcceptance(ApiModel):
     """Tokens per step with drafts: 1 + accepted tokens ÷ draft steps."""
     test: IndependenceTest | None = None
     """The test of its assumption; None with too few positions or prompts."""
-    says: str
+    conclusion: str
     """The conclusion in a sentence."""
 
 

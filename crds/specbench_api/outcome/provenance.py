@@ -152,7 +152,7 @@ FACTS: dict[FactName, FactDefinition] = {
     FactName.DRAFTER_WEIGHTS_BYTES: FactDefinition(
         FactSource.ENGINE,
         FactComparability.FREE,
-        "Memory of the drafter's weights, on one GPU; 0: it has none of its own.",
+        "Memory of the drafter's weights, on one GPU; 0: it has no weights.",
         "bytes",
     ),
     FactName.KV_CACHE_TOKENS: FactDefinition(
@@ -299,7 +299,7 @@ class LaunchRecord(ApiModel):
 
 
 def merge_facts(engine: Facts, host: HostFacts, engine_reason: str) -> dict[FactName, Fact]:
-    """Return every fact, from the first source that knows it, or with the reasons of all of them.
+    """Return every fact, from the first source that has it, or with the reasons of all of them.
 
     The engine takes precedence over the host, because it is closer to what was measured. `engine_reason`: why the
     engine reports no further facts.

@@ -187,7 +187,7 @@ class RuleCase(ApiModel):
     """Label of the load level."""
     because: str
     """Why it meets the condition, with the number."""
-    says: str
+    predicted: str
     """What the rule predicts for it."""
     measured: str
     """What was measured: the cell's speed-up, or the ratio of the two arms', with its interval."""
@@ -200,7 +200,7 @@ class RuleReading(ApiModel):
 
     rule: str
     """Name of the rule."""
-    says: str
+    statement: str
     """The rule in a sentence."""
     source: str
     """Publication that states it."""

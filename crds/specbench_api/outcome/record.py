@@ -115,5 +115,5 @@ class Record:
     output_token_ids: list[int] | None = None
     """Token ids of the answer. Always null: no supported engine reports them."""
     reasoning_tokens: int | None = None
-    """Tokens of the reasoning before the answer, as marked by the engine; 0 if none is marked. Null: chunks report no
-    tokens, or the request failed."""
+    """Tokens of the reasoning before the answer, as marked by the engine; 0 if no token is marked. Null: chunks report
+    no tokens, or the request failed."""

@@ -31,7 +31,7 @@ class Method(StrEnum):
     DFLASH = "dflash"
     DSPARK = "dspark"
     CUSTOM = "custom"
-    """A method that only the engine knows, by the name in `algorithm`."""
+    """A method that specbench does not define: the engine gets the name in `algorithm`."""
 
 
 NEEDS_MODEL = (

@@ -74,7 +74,7 @@ def _has_port(url: SplitResult) -> bool:
 
 
 class EngineKind(StrEnum):
-    """The supported engines. New kinds are added as new values; none is ever renamed."""
+    """The supported engines. New kinds are added as new values; existing ones are never renamed."""
 
     SIMULATOR = "simulator"
     VLLM = "vllm"
@@ -90,7 +90,7 @@ RESEARCH_RUNTIME = "research runtime"
 
 
 class DialectName(StrEnum):
-    """Which API an engine speaks: plain OpenAI, or OpenAI with the extensions of a known engine."""
+    """API that an engine serves: plain OpenAI, or OpenAI with the extensions of a known engine."""
 
     OPENAI = "openai"
     VLLM = "vllm"

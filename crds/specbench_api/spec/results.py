@@ -65,4 +65,4 @@ class Results(ApiModel):
     namespace and name, or `Latest` for the newest results that measure the same (if there are none, the run starts
     afresh). Without it: results get their own folder. The names of arms and workloads and the order of arms and levels
     may differ; the stored ones are then kept. In a campaign only the first round adopts.
-    `specbench run` finds its earlier results by itself."""
+    `specbench run` finds its earlier results."""

@@ -1,12 +1,12 @@
--- What Argo CD says of a SpecBenchRun and of a SpecBenchCampaign: both tell where they stand by the same conditions.
+-- Health in Argo CD of a SpecBenchRun and of a SpecBenchCampaign. Both have the same conditions.
 --
 --   Progressing  the answer is not there yet: not seen, queued, at work, or the gate has not decided
---   Healthy      there is an answer, it can be trusted, and no gate says no
+--   Healthy      there is an answer, it can be trusted, and no gate failed
 --   Degraded     somebody should look: it cannot go on, its numbers cannot be trusted, its gate failed, runs of it
 --                failed, its budget is spent
 --   Suspended    spec.suspend asks for that, and nothing is at work
 --
--- Argo CD's Lua has no string library here, and a condition that is missing says nothing.
+-- Argo CD's Lua has no string library here. A missing condition is ignored.
 
 local status = obj.status or {}
 
@@ -30,7 +30,7 @@ local function answer(health, kind, after)
   return { status = health, message = message }
 end
 
--- A gate that nobody asked for has nothing to decide. A campaign's stands in the template of its runs.
+-- Without spec.gate there is no gate to wait for. A campaign's gate is in the template of its runs.
 local function asks_for_gate()
   local spec = obj.spec or {}
   return spec.gate ~= nil or spec.template ~= nil and spec.template.spec ~= nil and spec.template.spec.gate ~= nil

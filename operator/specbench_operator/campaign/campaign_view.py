@@ -100,7 +100,7 @@ class CampaignView:
 
     @property
     def at_rest(self) -> bool:
-        """Whether the round makes no progress by itself: it is complete, or blocked with no active run."""
+        """Whether the round makes no progress without a change: it is complete, or blocked with no active run."""
         blocked = (self.exhausted or self.stopped) and not self.active
         resumable = any(run.resumable and not run.over for run in self.existing) and not self.exhausted
         return self.complete or (blocked and not resumable)

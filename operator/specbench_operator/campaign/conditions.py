@@ -31,7 +31,7 @@ NAMED_MAX = 3
 class CampaignState:
     """The phase of a campaign, with its reason and message.
 
-    At most one of `ready`, `reconciling` and `stalled` is true; none is while the campaign is suspended.
+    At most one of `ready`, `reconciling` and `stalled` is true; none of them while the campaign is suspended.
     """
 
     phase: CampaignPhase
@@ -169,7 +169,7 @@ def _results_stored(view: CampaignView, _state: CampaignState) -> ConditionValue
         first = not_stored[0].conditions["ResultsStored"]
         return no(first.reason, f"{list_names([run.name for run in not_stored])}: {first.message}")
     all_stored = view.complete and bool(succeeded_runs(view))
-    return yes("Durable") if all_stored else unknown(UNFINISHED)
+    return yes("Stored") if all_stored else unknown(UNFINISHED)
 
 
 def _trustworthy(view: CampaignView, _state: CampaignState) -> ConditionValue:

@@ -90,7 +90,7 @@ def adoptable_orphans(plan: RoundPlan, number: int, orphans: Sequence[ObservedRu
     """The orphans that the campaign becomes the owner of, as a ReplicaSet adopts a matching pod without an owner.
 
     `specbench recover` makes such a run from the results of a lost one. The name of a campaign's run contains a hash of
-    what it measures, so the orphan must adopt results and measure exactly what its name stands for.
+    what it measures, so the orphan must adopt results and measure exactly what is hashed in its name.
     """
     return tuple(
         run

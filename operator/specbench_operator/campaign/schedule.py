@@ -90,7 +90,7 @@ def current_round(previous: CampaignStatus, runs: Sequence[ObservedRun], token: 
 def due_firing(
     spec: CampaignSpec, previous: CampaignStatus, current: CampaignRound, now: datetime, *, at_rest: bool
 ) -> Firing | None:
-    """The firing to handle now; None if none is due. If several were missed, only the latest is handled."""
+    """The firing to handle now; None if no firing is due. If several were missed, only the latest is handled."""
     announced = parse_timestamp(previous.next_schedule_time)
     if announced is None or announced > now or not fires_at(spec, announced):
         return None

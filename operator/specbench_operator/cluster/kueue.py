@@ -38,7 +38,7 @@ class KueueReader:
         return QueueWait(NO_KUEUE, inadmissible=True) if workloads is None else workload_wait(workloads)
 
     def _workloads(self, namespace: str, uid: str) -> list[dict[str, Any]] | None:
-        """The Workloads of a Job; None if the cluster serves no version of the kind that the operator knows."""
+        """The Workloads of a Job; None if the cluster serves no supported version of the kind."""
         for kind in WORKLOADS:
             try:
                 return self._api.list(kind, namespace, labels=f"{LABEL_KUEUE_JOB_UID}={uid}")

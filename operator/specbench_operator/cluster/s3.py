@@ -112,7 +112,7 @@ class Bucket:
             remedy = "name a Secret in spec.results.s3.credentialsSecret, or give the operator a cloud identity"
             return StoreFailure("CredentialsMissing", f"no credentials for {where}: {error}; {remedy}", refused=True)
         if isinstance(error, _UNREACHABLE):
-            message = f"{where} cannot be reached: {error}; the operator tries again by itself"
+            message = f"{where} cannot be reached: {error}; the operator retries automatically"
             return StoreFailure("S3Away", message, refused=False)
         return StoreFailure("StoreRefused", f"{where}: {error}", refused=True)
 

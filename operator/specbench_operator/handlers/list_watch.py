@@ -107,7 +107,7 @@ def kopf_settings(settings: OperatorSettings) -> kopf.OperatorSettings:
 
 CAMPAIGN_CRD_MISSING = (
     "the definition of SpecBenchCampaign is not installed, so the operator serves only SpecBenchRuns: install it"
-    " (crds.install=true, or kubectl apply --server-side -f crds/); the operator then restarts by itself"
+    " (crds.install=true, or kubectl apply --server-side -f crds/); the operator then restarts automatically"
 )
 _log = logging.getLogger(__name__)
 

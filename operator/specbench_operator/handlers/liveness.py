@@ -1,7 +1,7 @@
 """The liveness check of the operator: watches, workers and event loop.
 
-A broken watch delivers nothing, and neither does a watch of a quiet cluster. The relist tells them apart: it reads each
-object's resourceVersion, and a working watch has delivered that version. Only a watch that stays behind is broken.
+A broken watch delivers nothing, and neither does a watch of a quiet cluster. The relist distinguishes them: it reads
+each object's resourceVersion, and a working watch has delivered that version. Only a watch that stays behind is broken.
 """
 
 from __future__ import annotations

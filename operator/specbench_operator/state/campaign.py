@@ -83,7 +83,7 @@ class ObservedRun:
 
     @property
     def over(self) -> bool:
-        """Whether it will make no progress by itself; it then does not count against `parallelism`."""
+        """Whether it will make no progress without a change; it then does not count against `parallelism`."""
         return self.succeeded or self.failed
 
     @property

@@ -165,7 +165,7 @@ _APART = ("name", "method", "numSpeculativeTokens")
 
 
 def run_document(plan: Plan, summary: RunSummary) -> AuditDocument:
-    """Return a run as a document with one table per workload. Invalid cells are left out: their findings say why."""
+    """Return a run as a document with one table per workload. Invalid cells are left out."""
     workloads = dict.fromkeys(cell.workload for cell in summary.cells)
     return AuditDocument(
         f"run {summary.name}", {workload: with_labels(_rows(plan, summary, workload)) for workload in workloads}

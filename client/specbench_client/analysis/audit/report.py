@@ -48,10 +48,15 @@ def audit_document(document: AuditDocument) -> AuditReport:
         tables=len(document.tables),
         rows=len(document.rows),
         settings=list(document.settings),
-        findings=[_finding(rule, violation) for rule, found in outcomes for violation in found.violations],
-        asked=[
-            AuditRuleUsage(rule=rule.name, says=rule.says, asked=found.comparisons, found=len(found.violations))
-            for rule, found in outcomes
+        findings=[_finding(rule, violation) for rule, outcome in outcomes for violation in outcome.violations],
+        rule_usage=[
+            AuditRuleUsage(
+                rule=rule.name,
+                statement=rule.statement,
+                comparisons=outcome.comparisons,
+                findings=len(outcome.violations),
+            )
+            for rule, outcome in outcomes
         ],
         limits=[
             *LIMITS,

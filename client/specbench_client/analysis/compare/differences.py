@@ -1,7 +1,7 @@
 """Differences between two results other than their figures: reported ones, and ones that prevent a comparison.
 
 Another engine, version, GPU, drafter or argument may be the object of a comparison, so it is reported. Other prompts,
-other sampling or other limits of the answers are different work: a ratio over them is meaningless, and none is given.
+other sampling or other limits of the answers are different work: no ratio is computed, because it would be meaningless.
 """
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ def judge_gate(request: GateRequest, before: StoredResult, after: StoredResult, 
         after=after.side,
         differences=found.differences,
         refused=found.refused,
-        tests=sorted(documents, key=lambda test: _ORDER.index(test.verdict)),
+        tests=sorted(documents, key=lambda test: _ORDER.index(test.outcome)),
         uncompared=found.uncompared,
         limits=[APART],
     )
@@ -141,24 +141,24 @@ def _documents(
 ) -> list[GateTest]:
     conclusions = {id(row): conclusion for row, conclusion in zip(rows, conclusions_of(rows), strict=True)}
     return [
-        _document(gate, test, verdict, test.row.compared(conclusions[id(test.row)]))
-        for test, verdict in zip(tests, shown, strict=True)
+        _document(gate, test, outcome, test.row.compared(conclusions[id(test.row)]))
+        for test, outcome in zip(tests, shown, strict=True)
     ]
 
 
-def _document(gate: Gate, test: GateTrial, verdict: GateTestOutcome, compared: ComparedFigure) -> GateTest:
+def _document(gate: Gate, test: GateTrial, outcome: GateTestOutcome, compared: ComparedFigure) -> GateTest:
     low = high = None
     if test.estimate:
         plain = test.estimate if test.row.figure.more_is_better else test.estimate.mirrored()
         low, high = (float(np.exp(bound)) for bound in (plain.low(gate.confidence), plain.high(gate.confidence)))
-    repeats, why = _undecided(gate, test) if verdict is GateTestOutcome.INCONCLUSIVE else (None, "")
+    repeats, why = _undecided(gate, test) if outcome is GateTestOutcome.INCONCLUSIVE else (None, "")
     return GateTest(
         compared=compared,
         max_regression_percent=test.tolerance.max_regression_percent,
         limit=limit_of(test.tolerance, more_is_better=test.row.figure.more_is_better),
         low=low,
         high=high,
-        verdict=verdict,
+        outcome=outcome,
         why=why,
         repeats_to_decide=repeats,
     )
@@ -223,7 +223,7 @@ def _reason(
     ]
     if gate.require_trustworthy and untrustworthy:
         return GateReason.UNTRUSTWORTHY, "; ".join(untrustworthy)
-    failed, open_ = ([test for test in tests if test.verdict is kind] for kind in _ORDER[:2])
+    failed, open_ = ([test for test in tests if test.outcome is kind] for kind in _ORDER[:2])
     if failed:
         return GateReason.REGRESSED, _named("are worse than tolerated", failed, len(tests))
     if lacking and gate.on_missing == "Fail":

@@ -93,11 +93,13 @@ class CandidateCell:
 
 
 def candidate_cells(
-    summary: RunSummary, asked: RecommendationRequest, bills: Mapping[str, EngineCost]
+    summary: RunSummary, request: RecommendationRequest, bills: Mapping[str, EngineCost]
 ) -> list[CandidateCell]:
     """Return the candidates in the summary's order; conclusions are after Holm's correction over all gains."""
     baselines = {_slot(cell): cell for cell in summary.cells if cell.arm == BASELINE_NAME}
-    found = [CandidateCell(cell, _candidate(cell, baselines.get(_slot(cell)), asked, bills)) for cell in summary.cells]
+    found = [
+        CandidateCell(cell, _candidate(cell, baselines.get(_slot(cell)), request, bills)) for cell in summary.cells
+    ]
     drawn = standings([(entry.candidate.gain, entry.cell) for entry in found])
     return [
         CandidateCell(entry.cell, entry.candidate.model_copy(update={"conclusion": conclusion}))
@@ -113,7 +115,7 @@ def standings(gains: Sequence[tuple[Figure | None, Cell]]) -> list[ChangeConclus
 
 
 def _candidate(
-    cell: Cell, baseline: Cell | None, asked: RecommendationRequest, bills: Mapping[str, EngineCost]
+    cell: Cell, baseline: Cell | None, request: RecommendationRequest, bills: Mapping[str, EngineCost]
 ) -> Candidate:
     bill = bills.get(cell.arm)
     figures = dict[str, Figure]()
@@ -123,14 +125,14 @@ def _candidate(
         figures |= cost_figures(cell, bill)
     value = (
         figures.get(COST_PER_MILLION)
-        if asked.objective is Objective.COST
-        else cell.figures.get(OBJECTIVE_FIGURES[asked.objective])
+        if request.objective is Objective.COST
+        else cell.figures.get(OBJECTIVE_FIGURES[request.objective])
     )
     compared = None if cell.arm == BASELINE_NAME or baseline is None or not baseline.valid else baseline
     gain = None
     if compared is not None and cell.valid:
-        alike = all(attainment(each, asked.targets).within for each in (cell, compared))
-        gain = _gain(cell, compared, asked, bills) if alike or asked.objective is not Objective.COST else None
+        alike = all(attainment(each, request.targets).within for each in (cell, compared))
+        gain = _gain(cell, compared, request, bills) if alike or request.objective is not Objective.COST else None
         figures |= _cost_gains(cell, compared, bills if alike else {})
     return Candidate(
         arm=cell.arm,
@@ -138,20 +140,20 @@ def _candidate(
         load=cell.level.label,
         value=value,
         gain=gain,
-        attainment=attainment(cell, asked.targets),
-        excluded=_excluded(cell, value, asked),
+        attainment=attainment(cell, request.targets),
+        excluded=_excluded(cell, value, request),
         doubts=list(cell.findings),
         figures=figures,
     )
 
 
-def _excluded(cell: Cell, value: Figure | None, asked: RecommendationRequest) -> str:
+def _excluded(cell: Cell, value: Figure | None, request: RecommendationRequest) -> str:
     if not cell.valid:
         return f"invalid ({', '.join(cell.findings)})"
-    if not asked.takes(cell):
-        return f"not at the requested load {asked.load}"
+    if not request.takes(cell):
+        return f"not at the requested load {request.load}"
     if value is None or value.value is None:
-        return f"its {asked.objective} was not measured"
+        return f"its {request.objective} was not measured"
     return ""
 
 
@@ -163,11 +165,11 @@ def _rate_gain(cell: Cell, baseline: Cell) -> Figure | None:
     return None if mine is None or its is None else figure_ratio(mine, its, UNPAIRED_RATE)
 
 
-def _gain(cell: Cell, baseline: Cell, asked: RecommendationRequest, bills: Mapping[str, EngineCost]) -> Figure | None:
-    if asked.objective is Objective.LATENCY:
+def _gain(cell: Cell, baseline: Cell, request: RecommendationRequest, bills: Mapping[str, EngineCost]) -> Figure | None:
+    if request.objective is Objective.LATENCY:
         return cell.tpot_speedup
     rate = _rate_gain(cell, baseline)
-    if asked.objective is Objective.THROUGHPUT or rate is None:
+    if request.objective is Objective.THROUGHPUT or rate is None:
         return rate
     return _cost_gain(rate, cell, baseline, bills)
 

@@ -35,7 +35,7 @@ class ArmEntrant:
 
 @dataclass(frozen=True)
 class ArmChoice:
-    """The answer. `arm` is None where none is recommended."""
+    """The answer. `arm` is None if no arm is recommended."""
 
     answer: RecommendationAnswer
     arm: str | None
@@ -63,8 +63,8 @@ def _nothing(entrants: Sequence[ArmEntrant]) -> ArmChoice:
     if judged and all(_missed(each) for each in judged):
         return ArmChoice(RecommendationAnswer.NOTHING_MEETS, None, "no arm meets the targets here")
     reasons = dict.fromkeys(_why_not(each) for each in entrants)
-    told = [f"{', '.join(_named(each) for each in entrants if _why_not(each) == why)} {why}" for why in reasons]
-    return ArmChoice(RecommendationAnswer.CANNOT_TELL, None, "; ".join(told) or "nothing was measured")
+    clauses = [f"{', '.join(_named(each) for each in entrants if _why_not(each) == why)} {why}" for why in reasons]
+    return ArmChoice(RecommendationAnswer.CANNOT_TELL, None, "; ".join(clauses) or "nothing was measured")
 
 
 def _named(each: ArmEntrant) -> str:
@@ -90,11 +90,11 @@ def _baseline(drafters: Sequence[ArmEntrant], worth: float) -> ArmChoice:
         return ArmChoice(RecommendationAnswer.CANNOT_TELL, None, "only the baseline was measured")
     open_ones = [each for each in drafters if not _ruled_out(each, worth)]
     if not open_ones:
-        told = ", ".join(f"{each.arm} {_state(each)}" for each in drafters)
-        reason = f"every drafter is shown to gain less than {worth - 1:.0%} or to miss the targets: {told}"
+        states = ", ".join(f"{each.arm} {_state(each)}" for each in drafters)
+        reason = f"every drafter is shown to gain less than {worth - 1:.0%} or to miss the targets: {states}"
         return ArmChoice(RecommendationAnswer.NO_DRAFTER, BASELINE_NAME, reason)
-    told = ", ".join(f"{each.arm} {_state(each)}{_lacking(each)}" for each in open_ones)
-    return ArmChoice(RecommendationAnswer.CANNOT_TELL, None, f"{told}; keep the baseline until more is measured")
+    states = ", ".join(f"{each.arm} {_state(each)}{_lacking(each)}" for each in open_ones)
+    return ArmChoice(RecommendationAnswer.CANNOT_TELL, None, f"{states}; keep the baseline until more is measured")
 
 
 def _without_baseline(
@@ -113,8 +113,8 @@ def _without_baseline(
         reason = f"it meets the targets, which the baseline is shown to miss; {_state(chosen)}"
         tied = tuple(each.arm for each in usable if each is not chosen)
         return ArmChoice(RecommendationAnswer.DRAFTER, chosen.arm, reason, tied, chosen.gain)
-    told = ", ".join(f"{each.arm} {_state(each)}" for each in drafters if each.eligible)
-    return ArmChoice(RecommendationAnswer.CANNOT_TELL, None, f"the baseline {_why_not(baseline)}; {told}")
+    states = ", ".join(f"{each.arm} {_state(each)}" for each in drafters if each.eligible)
+    return ArmChoice(RecommendationAnswer.CANNOT_TELL, None, f"the baseline {_why_not(baseline)}; {states}")
 
 
 def _ruled_out(each: ArmEntrant, worth: float) -> bool:
@@ -123,8 +123,8 @@ def _ruled_out(each: ArmEntrant, worth: float) -> bool:
         return False
     if each.entry.candidate.attainment is Attainment.MISSED:
         return True
-    told = each.conclusion not in (None, ChangeConclusion.TOO_FEW_REPEATS, ChangeConclusion.NO_INTERVAL)
-    bounds = each.gain.interval if each.gain and told else None
+    has_interval = each.conclusion not in (None, ChangeConclusion.TOO_FEW_REPEATS, ChangeConclusion.NO_INTERVAL)
+    bounds = each.gain.interval if each.gain and has_interval else None
     return bounds is not None and bounds.high < worth
 
 
@@ -176,7 +176,7 @@ def _lacking(each: ArmEntrant) -> str:
 
 def _words(gain: Figure | None) -> str:
     if gain is None or gain.value is None:
-        return "no gain to tell"
+        return "its gain is unknown"
     bounds = gain.interval
     return f"{gain.value:.2f}x" + (f" [{bounds.low:.2f}, {bounds.high:.2f}]" if bounds else "")
 

@@ -52,14 +52,14 @@ def engine_costs(plan: Plan, summary: RunSummary, prices: Prices) -> dict[str, E
 
 def training_cost(arm: str, prices: Prices) -> float:
     """Return the one-time cost of the arm's drafter: amount and GPU-hours. Raises InvalidSpec: no price."""
-    told, trained = prices.training.get(arm, 0.0), prices.trained.get(arm)
+    amount, trained = prices.training.get(arm, 0.0), prices.trained.get(arm)
     if trained is None or not trained.gpu_hours:
-        return told
+        return amount
     price = trained.gpu_hour if trained.gpu_hour is not None else prices.gpu_hour.get(ANY_ARM)
     if price is None:
         what, remedy = "the price of a GPU-hour of its training is not known", "give gpuHour here, or --gpu-price"
         raise InvalidSpec([Problem(f"prices.trained.{arm}.gpuHour", what, remedy)])
-    return told + trained.gpu_hours * price
+    return amount + trained.gpu_hours * price
 
 
 def _engine_cost(arm: str, plan: Plan, summary: RunSummary, prices: Prices) -> EngineCost:
@@ -75,9 +75,9 @@ def _engine_cost(arm: str, plan: Plan, summary: RunSummary, prices: Prices) -> E
         )
     price = prices.gpu_hour.get(product, prices.gpu_hour.get(ANY_ARM))
     if price is None:
-        told = product or "a GPU of unknown product"
+        hardware = product or "a GPU of unknown product"
         remedy = f"add {product or ANY_ARM!r} to gpuHour, or give --gpu-price"
-        raise InvalidSpec([Problem("prices.gpuHour", f"has no price for {told}", remedy)])
+        raise InvalidSpec([Problem("prices.gpuHour", f"has no price for {hardware}", remedy)])
     of_what = f" {product}" if product else "s"
     words = f"{price:g} {prices.currency} a GPU-hour x {count} GPU{of_what}"
     return EngineCost(price * count, spread, prices.currency, words)

@@ -53,7 +53,7 @@ COST = (
     "Cost is compared at the same load, where both meet the same targets. Prices are yours, lengths those of"
     " these prompts, and the engine is assumed to be as busy all the time as in this run."
 )
-ENERGY_UNTOLD = (
+ENERGY_NOT_MEASURED = (
     "Joules per token are missing: neither engines nor the client sample the power of GPUs"
     " (`specbench report --power FILE --recompute` takes samples)."
 )
@@ -62,24 +62,24 @@ SIMULATED = "Simulated: these results are not a measurement of any engine."
 _UNIT = {Objective.THROUGHPUT: "throughput", Objective.LATENCY: "token rate", Objective.COST: "tokens for the money"}
 
 
-def sentence_of(summary: RunSummary, asked: RecommendationRequest, choices: Sequence[WorkloadChoice]) -> str:
+def sentence_of(summary: RunSummary, request: RecommendationRequest, choices: Sequence[WorkloadChoice]) -> str:
     """Return the answer as a sentence: first whether it is simulated, last whether it is untrustworthy."""
     head = "Simulated, not a measurement: for" if summary.simulated else "For"
-    where = f" with {' and '.join(target.words for target in asked.targets)}" if asked.targets else ""
+    where = f" with {' and '.join(target.words for target in request.targets)}" if request.targets else ""
     several = len(choices) > 1
     words = {cell.level.label: cell.level.words for cell in summary.cells}
     answers = [
-        f"{f'on {each.workload}: ' if several else ''}{_workload_clause(each, asked, words)}{_other_load_note(each)}"
+        f"{f'on {each.workload}: ' if several else ''}{_workload_clause(each, request, words)}{_other_load_note(each)}"
         for each in choices
     ]
     trust = "" if summary.trustworthy else " (the run is not trustworthy)"
-    held = "".join(f", {each}" for each in words_of(asked.constraints))
-    return f"{head} {asked.objective}{where}{held}: {'; '.join(answers) or 'nothing was measured'}{trust}"
+    held = "".join(f", {each}" for each in words_of(request.constraints))
+    return f"{head} {request.objective}{where}{held}: {'; '.join(answers) or 'nothing was measured'}{trust}"
 
 
 def limits_of(
     summary: RunSummary,
-    asked: RecommendationRequest,
+    request: RecommendationRequest,
     choices: Sequence[WorkloadChoice],
     doubted: Sequence[str],
     unknown: Sequence[str],
@@ -95,10 +95,10 @@ def limits_of(
         if not summary.trustworthy
         else "",
         BETWEEN,
-        PERCENTILES if asked.targets else "",
+        PERCENTILES if request.targets else "",
         ACROSS if across else "",
-        COST if asked.prices else "",
-        _energy_note(summary) if asked.objective is Objective.COST else "",
+        COST if request.prices else "",
+        _energy_note(summary) if request.objective is Objective.COST else "",
         f"It is not known whether {', '.join(unknown)} fits into the spare memory: not ruled out." if unknown else "",
         SCOPE_NOTE,
     ]
@@ -106,14 +106,14 @@ def limits_of(
 
 
 def _energy_note(summary: RunSummary) -> str:
-    told = [figure for cell in summary.cells if (figure := cell.figures.get(JOULES)) and figure.value is not None]
-    return ENERGY_APART if told else ENERGY_UNTOLD
+    measured = [figure for cell in summary.cells if (figure := cell.figures.get(JOULES)) and figure.value is not None]
+    return ENERGY_APART if measured else ENERGY_NOT_MEASURED
 
 
-def _workload_clause(choice: WorkloadChoice, asked: RecommendationRequest, words: dict[str, str]) -> str:
+def _workload_clause(choice: WorkloadChoice, request: RecommendationRequest, words: dict[str, str]) -> str:
     match choice.answer:
         case RecommendationAnswer.DRAFTER:
-            return f"use {choice.arm} at {words[str(choice.load)]}{_gain_text(choice, asked, words)}"
+            return f"use {choice.arm} at {words[str(choice.load)]}{_gain_text(choice, request, words)}"
         case RecommendationAnswer.NO_DRAFTER:
             return f"no drafter pays; use the baseline at {words[str(choice.load)]}"
         case RecommendationAnswer.NOTHING_MEETS:
@@ -132,7 +132,7 @@ def _other_load_note(choice: WorkloadChoice) -> str:
     return f" (but {'; '.join(notes)})" if notes else ""
 
 
-def _gain_text(choice: WorkloadChoice, asked: RecommendationRequest, words: dict[str, str]) -> str:
+def _gain_text(choice: WorkloadChoice, request: RecommendationRequest, words: dict[str, str]) -> str:
     gain = choice.gain
     if gain is None or gain.value is None:
         return f" ({choice.reason})"
@@ -141,70 +141,70 @@ def _gain_text(choice: WorkloadChoice, asked: RecommendationRequest, words: dict
     there = (
         " there, which misses the targets" if other is None else f" at {words[other]}" if other != choice.load else ""
     )
-    return f", {gain.value:.2f}x{bounds} the baseline's {_UNIT[asked.objective]}{there}"
+    return f", {gain.value:.2f}x{bounds} the baseline's {_UNIT[request.objective]}{there}"
 
 
 @dataclass(frozen=True)
 class _Inputs:
     """The request and the candidates of one run."""
 
-    asked: RecommendationRequest
+    request: RecommendationRequest
     simplest: Sequence[str]
     entries: Sequence[CandidateCell]
     barred: Mapping[str, str] = field(default_factory=dict)
     """Arms that the constraints rule out, with the reasons."""
 
 
-def recommend(plan: Plan, summary: RunSummary, asked: RecommendationRequest) -> Recommendation:
+def recommend(plan: Plan, summary: RunSummary, request: RecommendationRequest) -> Recommendation:
     """Recommend from the summary alone. Raises InvalidSpec: no prices for the objective cost, or an unmeasured load."""
-    _reject(summary, asked)
-    costs = engine_costs(plan, summary, asked.prices) if asked.prices else {}
-    barred = ruled_out(plan, summary, asked)
-    question = _Inputs(asked, simplest_first(plan), candidate_cells(summary, asked, costs), barred)
-    workloads = list(dict.fromkeys(cell.workload for cell in summary.cells if asked.takes(cell)))
+    _reject(summary, request)
+    costs = engine_costs(plan, summary, request.prices) if request.prices else {}
+    barred = ruled_out(plan, summary, request)
+    question = _Inputs(request, simplest_first(plan), candidate_cells(summary, request, costs), barred)
+    workloads = list(dict.fromkeys(cell.workload for cell in summary.cells if request.takes(cell)))
     choices = [_of_workload(name, question) for name in workloads]
     doubted = dict.fromkeys(each.check for each in summary.findings if each.severity is not Severity.INFO)
     return Recommendation(
-        objective=asked.objective,
-        targets=list(asked.targets),
-        worth=asked.worth,
+        objective=request.objective,
+        targets=list(request.targets),
+        worth=request.worth,
         simulated=summary.simulated,
         trustworthy=summary.trustworthy,
-        sentence=sentence_of(summary, asked, choices),
+        sentence=sentence_of(summary, request, choices),
         choices=choices,
         candidates=[entry.candidate for entry in question.entries],
         prices="; ".join(dict.fromkeys(bill.words for bill in costs.values())),
-        constraints=words_of(asked.constraints),
+        constraints=words_of(request.constraints),
         ruled_out=barred,
-        upkeep=upkeep(plan, asked.prices),
-        limits=limits_of(summary, asked, choices, list(doubted), not_known(plan, summary, asked)),
-        rules_of_thumb=read_rules(plan, summary, asked.constraints),
+        upkeep=upkeep(plan, request.prices),
+        limits=limits_of(summary, request, choices, list(doubted), not_known(plan, summary, request)),
+        rules_of_thumb=read_rules(plan, summary, request.constraints),
     )
 
 
-def _reject(summary: RunSummary, asked: RecommendationRequest) -> None:
+def _reject(summary: RunSummary, request: RecommendationRequest) -> None:
     problems = []
-    if asked.objective is Objective.COST and asked.prices is None:
+    if request.objective is Objective.COST and request.prices is None:
         remedy = "give --prices FILE, --gpu-price or --machine-price"
         problems.append(Problem("prices", "the objective cost needs prices, and there are no defaults", remedy))
     loads = list(dict.fromkeys(cell.level.label for cell in summary.cells))
-    if asked.load is not None and asked.load not in loads:
+    if request.load is not None and request.load not in loads:
         problems.append(
-            Problem("load", f"{asked.load!r} was not measured", f"measured: {', '.join(loads) or 'nothing'}")
+            Problem("load", f"{request.load!r} was not measured", f"measured: {', '.join(loads) or 'nothing'}")
         )
     if problems:
         raise InvalidSpec(problems)
 
 
 def _of_workload(name: str, question: _Inputs) -> WorkloadChoice:
-    asked = question.asked
+    request = question.request
     everywhere = [entry for entry in question.entries if entry.cell.workload == name]
-    mine = [entry for entry in everywhere if asked.takes(entry.cell) and entry.cell.arm not in question.barred]
-    best = [_best(arm, mine, asked) for arm in dict.fromkeys(entry.cell.arm for entry in mine)]
+    mine = [entry for entry in everywhere if request.takes(entry.cell) and entry.cell.arm not in question.barred]
+    best = [_best(arm, mine, request) for arm in dict.fromkeys(entry.cell.arm for entry in mine)]
     baseline = next((entry for entry in best if entry.is_baseline and entry.eligible), None)
-    choice = _chosen(_entrants(best, baseline, mine, asked), question)
+    choice = _chosen(_entrants(best, baseline, mine, request), question)
     chosen = next((entry for entry in best if entry.cell.arm == choice.arm), None)
-    arms = list(dict.fromkeys(entry.cell.arm for entry in mine)) if asked.targets else []
+    arms = list(dict.fromkeys(entry.cell.arm for entry in mine)) if request.targets else []
     return WorkloadChoice(
         workload=name,
         answer=choice.answer,
@@ -216,7 +216,7 @@ def _of_workload(name: str, question: _Inputs) -> WorkloadChoice:
         reason=choice.reason,
         at_each_load=_at_each_load(name, mine, question),
         sustained=[
-            sustained_load([each for each in everywhere if each.cell.arm == arm], asked.targets) for arm in arms
+            sustained_load([each for each in everywhere if each.cell.arm == arm], request.targets) for arm in arms
         ],
     )
 
@@ -233,7 +233,7 @@ def _at_each_load(name: str, mine: Sequence[CandidateCell], question: _Inputs) -
 
 def _chosen(entrants: Sequence[ArmEntrant], question: _Inputs) -> ArmChoice:
     """Choose among the arms that the constraints leave; if no drafter is left, the answer is no drafter."""
-    choice = choose(entrants, question.simplest, question.asked.worth)
+    choice = choose(entrants, question.simplest, question.request.worth)
     if not question.barred:
         return choice
     reasons = f"ruled out: {'; '.join(f'{arm} ({why})' for arm, why in question.barred.items())}"
@@ -254,10 +254,10 @@ def _load_choice(workload: str, load: str, choice: ArmChoice) -> LoadChoice:
     )
 
 
-def _best(arm: str, entries: Sequence[CandidateCell], asked: RecommendationRequest) -> CandidateCell:
+def _best(arm: str, entries: Sequence[CandidateCell], request: RecommendationRequest) -> CandidateCell:
     """Return the arm's best eligible load; without any, its first load, which has the reason."""
     mine = [entry for entry in entries if entry.cell.arm == arm]
-    sign = 1 if MORE_IS_BETTER[asked.objective] else -1
+    sign = 1 if MORE_IS_BETTER[request.objective] else -1
     return max(mine, key=lambda entry: (entry.eligible, sign * _value(entry)))
 
 
@@ -270,7 +270,7 @@ def _entrants(
     best: Sequence[CandidateCell],
     baseline: CandidateCell | None,
     mine: Sequence[CandidateCell],
-    asked: RecommendationRequest,
+    request: RecommendationRequest,
 ) -> list[ArmEntrant]:
     """Return each arm at its best load. At the baseline's own best load the gain is the paired one.
 
@@ -278,7 +278,7 @@ def _entrants(
     arm would win because the baseline is missing where it is best.
     """
     across = {
-        entry.cell.arm: _across(entry, baseline, asked)
+        entry.cell.arm: _across(entry, baseline, request)
         for entry in best
         if baseline is not None and not entry.is_baseline and entry.eligible and entry.cell.level != baseline.cell.level
     }
@@ -311,10 +311,10 @@ def _judged(entry: CandidateCell) -> bool:
     return not entry.candidate.excluded and entry.candidate.attainment is not Attainment.UNKNOWN
 
 
-def _across(entry: CandidateCell, baseline: CandidateCell, asked: RecommendationRequest) -> Figure | None:
+def _across(entry: CandidateCell, baseline: CandidateCell, request: RecommendationRequest) -> Figure | None:
     mine, its = entry.candidate.value, baseline.candidate.value
     if mine is None or its is None:
         return None
-    over, under = (mine, its) if MORE_IS_BETTER[asked.objective] else (its, mine)
+    over, under = (mine, its) if MORE_IS_BETTER[request.objective] else (its, mine)
     loads = f"{entry.cell.level.words} against the baseline at {baseline.cell.level.words}"
-    return figure_ratio(over, under, f"Gain in {asked.objective} at {loads}; not paired")
+    return figure_ratio(over, under, f"Gain in {request.objective} at {loads}; not paired")

@@ -73,25 +73,25 @@ def words_of(constraints: Constraints) -> list[str]:
     return [*training, *memory]
 
 
-def ruled_out(plan: Plan, summary: RunSummary, asked: RecommendationRequest) -> dict[str, str]:
+def ruled_out(plan: Plan, summary: RunSummary, request: RecommendationRequest) -> dict[str, str]:
     """Return the arms that the constraints rule out, with the reasons."""
     weights = _weights_gb(summary)
-    found = {arm.name: _why(arm, asked, weights.get(arm.name)) for arm in plan.arms}
+    found = {arm.name: _why(arm, request, weights.get(arm.name)) for arm in plan.arms}
     return {name: why for name, why in found.items() if why}
 
 
-def not_known(plan: Plan, summary: RunSummary, asked: RecommendationRequest) -> list[str]:
+def not_known(plan: Plan, summary: RunSummary, request: RecommendationRequest) -> list[str]:
     """Return the arms of which it is unknown whether they fit into the spare memory; they are not ruled out."""
-    if not asked.constraints.spare_memory_gb:
+    if not request.constraints.spare_memory_gb:
         return []
     weights = _weights_gb(summary)
     return [arm.name for arm in plan.arms if arm.drafter and _takes_memory(arm.drafter) and arm.name not in weights]
 
 
-def paradigm_of(drafter: Drafter, told: Trained | None) -> Paradigm:
+def paradigm_of(drafter: Drafter, training: Trained | None) -> Paradigm:
     """Return the paradigm from the price list, else the usual one of the method."""
-    if told is not None and told.paradigm is not None:
-        return told.paradigm
+    if training is not None and training.paradigm is not None:
+        return training.paradigm
     if drafter.method is Method.DRAFT_MODEL or not _takes_memory(drafter):
         return Paradigm.TRAINING_FREE
     return Paradigm.CO_TRAINED if drafter.method is Method.MTP else Paradigm.POST_HOC
@@ -101,18 +101,18 @@ def upkeep(plan: Plan, prices: Prices | None) -> list[str]:
     """Describe how each drafter of the price list was trained, what that cost, and when it must be trained again."""
     if prices is None:
         return []
-    told = [(arm, prices.trained[arm.name]) for arm in plan.arms if arm.name in prices.trained and arm.drafter]
-    return [f"{arm.name}: {_trained(arm, each, prices)}" for arm, each in told]
+    trained = [(arm, prices.trained[arm.name]) for arm in plan.arms if arm.name in prices.trained and arm.drafter]
+    return [f"{arm.name}: {_training_text(arm, training, prices)}" for arm, training in trained]
 
 
-def _why(arm: Arm, asked: RecommendationRequest, weights_gb: float | None) -> str:
+def _why(arm: Arm, request: RecommendationRequest, weights_gb: float | None) -> str:
     """Return why this arm is ruled out; empty where it is not."""
     if arm.drafter is None:
         return ""
-    told = asked.prices.trained.get(arm.name) if asked.prices else None
-    if asked.constraints.can_train is False and paradigm_of(arm.drafter, told) is Paradigm.POST_HOC:
+    training = request.prices.trained.get(arm.name) if request.prices else None
+    if request.constraints.can_train is False and paradigm_of(arm.drafter, training) is Paradigm.POST_HOC:
         return "must be trained for its target"
-    spare = asked.constraints.spare_memory_gb
+    spare = request.constraints.spare_memory_gb
     if spare is None or not _takes_memory(arm.drafter):
         return ""
     if spare == 0:
@@ -134,15 +134,15 @@ def _weights_gb(summary: RunSummary) -> dict[str, float]:
     return {arm: value / GB for arm, value in numbers.items() if not isinstance(value, bool)}
 
 
-def _trained(arm: Arm, told: Trained, prices: Prices) -> str:
+def _training_text(arm: Arm, training: Trained, prices: Prices) -> str:
     assert arm.drafter is not None
     cost = training_cost(arm.name, prices)
-    hours = "" if told.gpu_hours is None else f", trained in {told.gpu_hours:g} GPU-hours"
+    hours = "" if training.gpu_hours is None else f", trained in {training.gpu_hours:g} GPU-hours"
     amount = f", {cost:g} {prices.currency} in all" if cost else ""
     again = {
         "target": ", to be trained again with each target",
         "traffic": ", to be trained again with other traffic",
         "never": ", never to be trained again",
         None: "",
-    }[told.again_with]
-    return f"{paradigm_of(arm.drafter, told)}{hours}{amount}{again}"
+    }[training.again_with]
+    return f"{paradigm_of(arm.drafter, training)}{hours}{amount}{again}"

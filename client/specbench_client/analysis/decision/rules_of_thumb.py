@@ -62,7 +62,7 @@ def rule_case(
         workload=where.workload,
         load=where.load,
         because=because,
-        says=expects.words,
+        predicted=expects.words,
         measured=f"{ratio.value:.2f}x{interval}",
         verdict=expects.verdict(bounds.low, bounds.high) if bounds else RuleVerdict.UNCLEAR,
     )
@@ -101,7 +101,7 @@ class RuleOfThumb:
     """One rule. `condition` returns why it applies to a cell, or None; `unmeasured`: why no run can test it."""
 
     name: str
-    says: str
+    statement: str
     source: str
     expects: RatioRange = FASTER
     condition: Callable[[DrafterCell], str | None] | None = None
@@ -118,7 +118,7 @@ class RuleOfThumb:
         """Return the reading over these cases. `why_none`: the reason if there are none."""
         return RuleReading(
             rule=self.name,
-            says=self.says,
+            statement=self.statement,
             source=self.source,
             verdict=overall_verdict(cases),
             reason="" if cases else why_none,
@@ -135,7 +135,7 @@ class RuleOfThumb:
     def _paired(self, subjects: Sequence[DrafterCell]) -> Iterator[RuleCase]:
         for first in subjects:
             for second in subjects:
-                because = self.pairs(first, second) if self.pairs and _together(first, second) else None
+                because = self.pairs(first, second) if self.pairs and _are_comparable(first, second) else None
                 ratio = None
                 if because is not None and first.cell.speedup and second.cell.speedup:
                     ratio = figure_ratio(first.cell.speedup, second.cell.speedup, "")
@@ -159,19 +159,19 @@ def drafter_cells(plan: Plan, summary: RunSummary) -> list[DrafterCell]:
     ]
 
 
-def _together(first: DrafterCell, second: DrafterCell) -> bool:
+def _are_comparable(first: DrafterCell, second: DrafterCell) -> bool:
     places = [(each.cell.workload, each.cell.level) for each in (first, second)]
     return first.cell.arm != second.cell.arm and places[0] == places[1]
 
 
 def overall_verdict(cases: Sequence[RuleCase]) -> RuleVerdict:
     """Return the verdict over all cases: one contradiction contradicts, and all must agree to agree."""
-    found = {case.verdict for case in cases}
-    if not found:
+    verdicts = {case.verdict for case in cases}
+    if not verdicts:
         return RuleVerdict.NOT_APPLICABLE
-    if RuleVerdict.CONTRADICTS in found:
+    if RuleVerdict.CONTRADICTS in verdicts:
         return RuleVerdict.CONTRADICTS
-    return RuleVerdict.AGREES if found == {RuleVerdict.AGREES} else RuleVerdict.UNCLEAR
+    return RuleVerdict.AGREES if verdicts == {RuleVerdict.AGREES} else RuleVerdict.UNCLEAR
 
 
 # Rules that a run can measure.
@@ -315,35 +315,35 @@ MEASURED = (
 DECISION_TREE = "decision-tree"
 ROOMY_GB = 10
 """Above this spare memory the tree chooses EAGLE-3."""
-_SAYS = (
+_STATEMENT = (
     "Targets change often: draft model or prompt lookup; more than 10 GB spare: EAGLE-3; can train: Medusa-2; else a"
     " draft model"
 )
 _DRAFT_MODEL = (Method.DRAFT_MODEL,)
 
 
-def decision_tree(told: Constraints) -> RuleOfThumb:
+def decision_tree(constraints: Constraints) -> RuleOfThumb:
     """Return the rule that an arm of the method at which the tree ends is faster than every other arm."""
-    methods, lacks = _followed(told)
+    methods, lacks = _followed(constraints)
     if not methods:
-        return RuleOfThumb(DECISION_TREE, _SAYS, PRODUCTION, unmeasured=f"the tree needs {lacks}")
+        return RuleOfThumb(DECISION_TREE, _STATEMENT, PRODUCTION, unmeasured=f"the tree needs {lacks}")
     names = " or ".join(methods)
-    return RuleOfThumb(DECISION_TREE, f"{_SAYS}. Here: {names}", PRODUCTION, LARGER, pairs=_prefers(methods))
+    return RuleOfThumb(DECISION_TREE, f"{_STATEMENT}. Here: {names}", PRODUCTION, LARGER, pairs=_prefers(methods))
 
 
-def _followed(told: Constraints) -> tuple[tuple[Method, ...], str]:
+def _followed(constraints: Constraints) -> tuple[tuple[Method, ...], str]:
     """Return the methods at which the tree ends; or none, and the option that it needs."""
-    if told.target_changes is None:
+    if constraints.target_changes is None:
         return (), "--target-changes"
-    if told.target_changes == "often":
+    if constraints.target_changes == "often":
         return (Method.DRAFT_MODEL, Method.NGRAM), ""
-    if told.spare_memory_gb is None:
+    if constraints.spare_memory_gb is None:
         return (), "--spare-memory-gb"
-    if told.spare_memory_gb > ROOMY_GB:
+    if constraints.spare_memory_gb > ROOMY_GB:
         return (Method.EAGLE3,), ""
-    if told.can_train is None:
+    if constraints.can_train is None:
         return (), "--can-train"
-    return (Method.MEDUSA,) if told.can_train else _DRAFT_MODEL, ""
+    return (Method.MEDUSA,) if constraints.can_train else _DRAFT_MODEL, ""
 
 
 def _prefers(methods: tuple[Method, ...]) -> Callable[[DrafterCell, DrafterCell], str | None]:

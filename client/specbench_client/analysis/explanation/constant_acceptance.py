@@ -61,7 +61,7 @@ def constant_acceptance(rows: pd.DataFrame | Rows, drafts: int) -> ConstantAccep
             value=measured, unit="tokens/step", definition="1 + Σ accepted ÷ Σ draft steps", n=n, source=source
         ),
         test=test,
-        says=_conclusion(test, predicted / measured - 1, drafts),
+        conclusion=_conclusion(test, predicted / measured - 1, drafts),
     )
 
 

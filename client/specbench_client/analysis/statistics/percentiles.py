@@ -1,10 +1,10 @@
 """Intervals of percentiles, by inverting the interval of a share.
 
-The p-th percentile is the value below which a share p of the requests lies. So the interval is computed for that share,
-as for any other ratio (`analysis.statistics.intervals`), and its two ends are looked up among the values (Woodruff
-1952, "Confidence Intervals for Medians and Other Position Measures"). Resampling the values instead, as is common,
-cannot reach beyond the largest of them: with 20 prompts, its 95 % intervals of a 95th percentile cover the true value
-in three of four experiments.
+The p-th percentile is the value below which a share p of the values is found. So the interval is computed for that
+share, as for any other ratio (`analysis.statistics.intervals`), and its two ends are looked up among the values
+(Woodruff 1952, "Confidence Intervals for Medians and Other Position Measures"). Resampling the values instead, as is
+common, cannot reach beyond the largest of them: with 20 prompts, its 95 % intervals of a 95th percentile cover the true
+value in three of four experiments.
 
 A share near 0 or 1 is not normally distributed. Its uncertainty is expressed as that of an effective number of
 independent requests, n* = p (1 − p) (z / half-width)² (Korn and Graubard 1998, "Confidence Intervals for Proportions

@@ -89,7 +89,7 @@ class EvaluatedCell:
     break_even: BreakEven | None = None
     """None where nothing was compared."""
     observation: StepObservation | None = None
-    """Its observation of step times; None where the cell is invalid by itself."""
+    """Its observation of step times; None if the cell itself is invalid."""
 
 
 def evaluate_cell(

@@ -69,7 +69,7 @@ def conclusions(judged: Sequence[EvaluatedCell]) -> list[tuple[Cell, SpeedupConc
 
 
 def _prefix(facts: HeadlineFacts) -> str:
-    """What a reader must know before any figure."""
+    """Return the caveat that precedes every figure; empty for a measurement of a serving engine."""
     if facts.simulated:
         return "Simulated, not a measurement: "
     found = any(finding.check == research_runtime.CHECK.name for finding in facts.findings)
@@ -115,7 +115,7 @@ def _winners(found: Sequence[_Comparison], recommended: Mapping[tuple[str, str],
     """(workload, load) → the arm to use there, where any arm was found to be faster.
 
     It is the recommended arm if that one was found to be faster, else the one with the largest speed-up: headline and
-    recommendation must not contradict each other where two arms cannot be told apart.
+    recommendation must not contradict each other where two arms are indistinguishable.
     """
     faster = [each for each in found if each.conclusion is SpeedupConclusion.FASTER]
     faster.sort(key=lambda each: (recommended.get(each.place) == each.cell.arm, each.value))

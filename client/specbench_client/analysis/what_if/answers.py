@@ -100,7 +100,7 @@ class PositionAcceptance:
 # Span-split: a step that emits L tokens at position p would have emitted at least L − j tokens at p + j, because the
 # drafts accepted after p + j are the same where drafts depend on the text alone. This gives a lower bound for the
 # positions inside a step. A walk with shorter drafts over these bounds is about 3 % too low on released traces;
-# truncating each step by itself is up to 30 % too low.
+# truncating each step separately is up to 30 % too low.
 
 
 def steps_cover_answer(step_accepted: Sequence[int] | Tokens | None, output_tokens: int) -> bool:

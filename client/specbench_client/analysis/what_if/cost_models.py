@@ -58,7 +58,7 @@ def draft_cost(cost: CostModel | None, *names: str) -> DraftCost | None:
     if found is None:
         known = ", ".join(cost.drafters) or "no drafter"
         raise BadInput(
-            f"the step cost {cost.name} knows {known}, and not {' or '.join(names)}: add it to drafters"
+            f"the step cost {cost.name} has {known} but not {' or '.join(names)}: add it to drafters"
             " ({} for a drafter that costs nothing)"
         )
     return found

@@ -48,8 +48,8 @@ class NgramLookup:
     drafts: int
 
 
-NGRAM_REPLAY = "replay"
-"""What `--with` is given to combine a drafter with replayed n-gram drafting."""
+NGRAM_REPLAY = "ngram-replay"
+"""Value of `--with` for replayed n-gram drafting. `ngram` may be the name of a recorded drafter."""
 PUBLISHED_LOOKUP = NgramLookup(shortest=3, longest=7, drafts=20)
 """prompt_lookup_min and prompt_lookup_max as published comparisons set them, and more drafts than are ever accepted."""
 

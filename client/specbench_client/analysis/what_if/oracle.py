@@ -45,7 +45,7 @@ from specbench_client.metrics.tidy_frame import Values
 
 # The limits printed with every report.
 
-_BOUND = "an upper bound: no drafter knows how many drafts will be accepted; an adaptive drafter reaches part of it"
+_BOUND = "an upper bound: no drafter can predict exactly how many drafts are accepted; an adaptive one gains part of it"
 _SAMPLED = "answers were sampled at a temperature: other draft lengths would have given other texts"
 _SPLIT = (
     "fixed lengths below the run's own, and positions between its steps in a combination, are lower bounds"
@@ -60,7 +60,7 @@ _TOO_SHORT = (
 )
 _TWO = "two drafters: only the text that both wrote is compared, which may be the easier part"
 _PUBLISHED = (
-    "as published, faults included: every step looks one position too early, an oracle drafts where it knows that"
+    "as published, faults included: every step looks one position too early, an oracle drafts even where"
     " nothing will be accepted, and an uncharged combination pays for the first drafter only"
 )
 

@@ -83,7 +83,7 @@ def _joined(parts: list[Tokens]) -> Tokens:
 class WalkRules:
     """How steps are counted and charged.
 
-    `idle_pays`: an oracle pays for drafting even where it knows that nothing will be accepted. It is then not an upper
+    `idle_pays`: an oracle pays for drafting even where nothing will be accepted. It is then not an upper
     bound: it may be slower than the baseline, which never drafts.
     """
 
@@ -291,7 +291,7 @@ SPEEDUP_PUBLISHED = FigureDescription(
 
 
 def cost_limit(cost: CostModel | None) -> str:
-    """Return what a reader of speed-ups priced with this model, or of a report without any, must know."""
+    """Return the limits of speed-ups computed with this cost model, or why there are none."""
     if cost is None:
         return "no speed-ups without a step cost: tokens per step alone do not show whether drafting pays (--step-cost)"
     return (

@@ -216,7 +216,7 @@ def _head(axes: Axes, title: str, theme: Theme) -> int:
 def svg(panel: Panel, name: str, words: str) -> str:
     """Return one panel as an SVG in the page's colours; the page sets its width.
 
-    name: unlike any other of the page, for the ids within. words: said instead of it to who cannot see it.
+    `name`: unique on the page, because the ids in the SVG contain it. `words`: the text for screen readers.
     """
     with mpl.rc_context({"svg.hashsalt": f"specbench/{name}", "svg.fonttype": "none"}):
         canvas = compose([panel], PAGE)

@@ -68,7 +68,7 @@ def heatmap_panel(data: HeatMap, title: str, words: str, *, names_in: float = 0.
 
 
 def describe_extremes(data: HeatMap, cell: str) -> str:
-    """Return the smallest and the largest value in words, for screen readers; empty where none is known.
+    """Return the smallest and the largest value in words, for screen readers; empty without values.
 
     `cell`: the words for a cell, with the fields `{row}` and `{column}`.
     """

@@ -102,8 +102,8 @@ def png(summary: RunSummary) -> bytes:
 
 def png_title(summary: RunSummary) -> str:
     """Return the title of the PNG, which has no caption: it explains hollow marks as well."""
-    told = [summary.name, f"speed-up over the paired baseline{MARK if summary.simulated else ''}"]
-    return "\n".join([*told, *([INVALID] if any(not cell.valid for cell in summary.cells) else [])])
+    lines = [summary.name, f"speed-up over the paired baseline{MARK if summary.simulated else ''}"]
+    return "\n".join([*lines, *([INVALID] if any(not cell.valid for cell in summary.cells) else [])])
 
 
 KINDS = ("html", "svg", "png")

@@ -39,7 +39,7 @@ class PlotValue:
 
     @property
     def reach(self) -> tuple[float, float]:
-        """Distances down and up to the bounds; 0 where there are none, or where the value lies beyond one."""
+        """Distances down and up to the bounds; 0 where there are none, or where the value is beyond one."""
         down = 0.0 if self.low is None else max(0.0, self.value - self.low)
         up = 0.0 if self.high is None else max(0.0, self.high - self.value)
         return down, up
@@ -74,10 +74,10 @@ def plot_value(figure: Figure | None, *, valid: bool = True, bounds: bool = True
 
 def describe_series(series: Sequence[Series], places: Sequence[str]) -> str:
     """Describe the series for screen readers: first and last value of each."""
-    return "; ".join(_told(each, places) for each in series if each.known)
+    return "; ".join(_endpoints(each, places) for each in series if each.known)
 
 
-def _told(series: Series, places: Sequence[str]) -> str:
+def _endpoints(series: Series, places: Sequence[str]) -> str:
     (first, begin), (last, end) = series.known[0], series.known[-1]
     only = f"{series.name} {begin.value:.3g} at {places[first]}"
     return only if first == last else f"{only} to {end.value:.3g} at {places[last]}"
@@ -181,9 +181,9 @@ def _cross(axes: Axes, crossing: CrossingMark, data: LoadLines) -> None:
 
 
 def load_position(load: float, loads: Sequence[float]) -> float:
-    """Where a load stands between the places of the measured ones: by its logarithm, as a crossing is interpolated.
+    """Return the x position of a load between the measured ones, on a logarithmic scale as crossings are interpolated.
 
-    What lies beyond them stands at half a place outside.
+    A load beyond the measured ones is placed half a position outside.
     """
     if load < loads[0]:
         return -0.5

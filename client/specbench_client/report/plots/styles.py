@@ -1,9 +1,9 @@
 """Colours, markers and dashes. An arm looks the same in every plot, and no two arms of a panel differ in colour alone.
 
-An SVG is drawn in stand-in colours, which become the page's CSS variables: the page decides, light, dark or paper. The
-two palettes were searched for: every pair, and each against the baseline's grey, is at least 19 CIE76 units apart for
-normal sight and under simulated protanopia, deuteranopia and tritanopia (Machado et al. 2009), and every colour has a
-contrast of 3 : 1 and more against its page. A test computes both.
+An SVG is drawn in placeholder colours, which become the page's CSS variables: light, dark or paper. The two palettes
+were searched for: every pair, and each against the baseline's grey, is at least 19 CIE76 units apart for normal sight
+and under simulated protanopia, deuteranopia and tritanopia (Machado et al. 2009), and every colour has a contrast of 3
+: 1 and more against its page. A test computes both.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def arm_styles(arms: Iterable[str]) -> Mapping[str, Style]:
 
 
 def use_css_variables(svg: str) -> str:
-    """Replace the stand-ins by the page's colours."""
+    """Replace the placeholders by the page's colours."""
     svg = svg.replace(PAGE.ink, "currentColor").replace(PAGE.paper, "var(--paper)")
     for index, colour in enumerate(LIGHT):
         svg = svg.replace(colour, f"var(--series-{index})")

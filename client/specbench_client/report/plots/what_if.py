@@ -42,7 +42,7 @@ def oracle_against_fixed(
     """Speed-ups over the baseline by batch size: of each fixed number of draft tokens, of the oracle, of both oracles.
 
     batches: 1 and more, in rising order; every sequence has one value for each of them. Raises ValueError where there
-    are more fixed lengths than are told apart, or a sequence is too short or too long.
+    are more fixed lengths than a panel can distinguish, or a sequence is too short or too long.
     """
     if len(fixed) > SERIES_PER_PANEL_MAX:
         raise ValueError(f"{len(fixed)} draft lengths are more than {SERIES_PER_PANEL_MAX}: leave some out")
@@ -79,8 +79,8 @@ DIFFERENCE = "Which drafter has more accepted, by position and length of the ans
 
 def oracle_plots(report: OracleReport, subject: OracleSubject) -> PlotDocument:
     """Return the bounds if there is a step cost, and the difference if two drafters cover the same texts."""
-    drawn = [(BOUNDS, _bounds(report)), (DIFFERENCE, _difference(subject))]
-    return PlotDocument(report.source, [(title, each) for title, each in drawn if each is not None], report.simulated)
+    groups = [(BOUNDS, _bounds(report)), (DIFFERENCE, _difference(subject))]
+    return PlotDocument(report.source, [(title, each) for title, each in groups if each is not None], report.simulated)
 
 
 def _bounds(report: OracleReport) -> PanelGroup | None:
@@ -101,7 +101,7 @@ def _bounds(report: OracleReport) -> PanelGroup | None:
     words = describe_series(data.series, [str(batch) for batch in batches])
     definition = whole.speedups[str(batches[0])]
     cost = f"Step cost: {report.step_cost.name}." if report.step_cost else ""
-    both = "Of both drafters: the winner pays, over the positions that both speak of." if combined else ""
+    both = "Of both drafters: only the winner is charged, over the positions that both cover." if combined else ""
     left = [str(each) for each in sorted(lengths) if each not in shown]
     more = f"Not drawn: k = {', '.join(left)}." if left else ""
     parts = (
@@ -109,7 +109,7 @@ def _bounds(report: OracleReport) -> PanelGroup | None:
         cost,
         both,
         sizes([definition]),
-        "Intervals stand in the table.",
+        "Intervals are in the table.",
         more,
     )
     return PanelGroup((Panel(partial(draw_number_lines, data=data), main, words),), " ".join(filter(None, parts)))
@@ -144,12 +144,12 @@ REPLAYED = "Acceptance length of n-gram, replayed, by overlap of prompt and answ
 
 
 def overlap_plots(report: NgramReport) -> PlotDocument:
-    """A panel a predictor: arms' measured speed-ups where there are some, and n-gram's acceptance length."""
-    drawn = [(MEASURED, _drawn(report, "speedups")), (REPLAYED, _drawn(report, "acceptance_lengths"))]
-    return PlotDocument(report.source, [(title, each) for title, each in drawn if each is not None], report.simulated)
+    """Return one panel per predictor: the measured speed-ups of arms, if any, and the acceptance length of n-gram."""
+    groups = [(MEASURED, _overlap_maps(report, "speedups")), (REPLAYED, _overlap_maps(report, "acceptance_lengths"))]
+    return PlotDocument(report.source, [(title, each) for title, each in groups if each is not None], report.simulated)
 
 
-def _drawn(report: NgramReport, of: str) -> PanelGroup | None:
+def _overlap_maps(report: NgramReport, of: str) -> PanelGroup | None:
     panels, figures = [], []
     for by, name in PREDICTORS.items():
         bins = [each for each in report.by_overlap if each.by == by]
@@ -185,9 +185,9 @@ def _value(each: OverlapBin, of: str, column: str) -> float | None:
 
 def _words(data: HeatMap) -> str:
     """Describe the best column of each row for screen readers."""
-    told = []
+    best = []
     for row, values in zip(data.rows, data.values, strict=True):
         found = [(value, column) for value, column in zip(values, data.columns, strict=True) if value is not None]
         if found:
-            told.append(f"{row}: {max(found)[1]} {max(found)[0]:.2f}")
-    return "; ".join(told)
+            best.append(f"{row}: {max(found)[1]} {max(found)[0]:.2f}")
+    return "; ".join(best)

@@ -28,20 +28,20 @@ def audit_markdown(report: AuditReport) -> str:
 
 def rule_rows(report: AuditReport) -> list[tuple[str, str, int, int]]:
     """Return rule, description, number of comparisons and number of findings."""
-    return [(each.rule, each.says, each.asked, each.found) for each in report.asked]
+    return [(each.rule, each.statement, each.comparisons, each.findings) for each in report.rule_usage]
 
 
 def _summary(report: AuditReport) -> list[str]:
-    asked = sum(rule.asked for rule in report.asked)
-    silent = [rule.rule for rule in report.asked if not rule.asked]
-    found = f"{_count(len(report.findings), 'finding')} in {_count(asked, 'comparison')}"
-    lines = [f"{found} by {len(report.asked) - len(silent)} of {len(report.asked)} rules"]
-    lines += [f"not checked, because columns are missing: {', '.join(silent)}"] if silent else []
+    comparisons = sum(rule.comparisons for rule in report.rule_usage)
+    unchecked = [rule.rule for rule in report.rule_usage if not rule.comparisons]
+    counts = f"{_count(len(report.findings), 'finding')} in {_count(comparisons, 'comparison')}"
+    lines = [f"{counts} by {len(report.rule_usage) - len(unchecked)} of {len(report.rule_usage)} rules"]
+    lines += [f"not checked, because columns are missing: {', '.join(unchecked)}"] if unchecked else []
     settings = ", ".join(report.settings)
     lines += [f"read as settings (rows that differ in a setting are not compared): {settings}"] if settings else []
     lines += (
         ["recognised headings, and the columns that each rule needs: docs/research/audit.md"]
-        if silent or settings
+        if unchecked or settings
         else []
     )
     return lines

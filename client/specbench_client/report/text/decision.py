@@ -50,7 +50,7 @@ def rule_rows(recommendation: Recommendation) -> list[Row]:
 
 def rule_row(each: RuleReading) -> Row:
     """Return one rule compared with the measurements."""
-    return [each.rule, each.says, _cases(each), each.verdict, each.source]
+    return [each.rule, each.statement, _cases(each), each.verdict, each.source]
 
 
 def applicable_rows(recommendation: Recommendation) -> list[Row]:
@@ -127,7 +127,7 @@ def decision_markdown(recommendation: Recommendation) -> str:
 
 
 def _candidate(each: Candidate, *, targets: bool, latency: bool) -> Row:
-    says = each.excluded or (
+    conclusion = each.excluded or (
         "baseline" if each.gain is None and each.conclusion is None else str(each.conclusion or DASH)
     )
     doubts = f"; doubted: {', '.join(each.doubts)}" if each.doubts and not each.excluded else ""
@@ -140,7 +140,7 @@ def _candidate(each: Candidate, *, targets: bool, latency: bool) -> Row:
         each.load,
         with_interval(each.value, unit="prompt" if latency else "repeat"),
         with_interval(each.gain, unit="prompt" if paired else "repeat"),
-        says + doubts,
+        conclusion + doubts,
         attained,
         number(_value(each, "requests_per_hour"), 0),
         number(_value(each, "cost_per_million_output_tokens")),

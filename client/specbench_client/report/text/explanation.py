@@ -92,7 +92,7 @@ def formula_lines(cells: Sequence[Cell]) -> list[str]:
         constant = cell.prediction.constant if cell.prediction else None
         if constant is not None:
             formula = f"alpha {number(constant.alpha.value)} gives {number(constant.predicted.value)} tokens a step"
-            line = f"{formula} with drafts, measured {number(constant.measured.value)}; {constant.says}"
+            line = f"{formula} with drafts, measured {number(constant.measured.value)}; {constant.conclusion}"
             loads.setdefault((f"{cell.arm} on {cell.workload}", line), []).append(cell.level.label)
     return [f"{where} at {', '.join(labels)}: {line}" for (where, line), labels in loads.items()]
 

@@ -1,6 +1,6 @@
 """The report of a gate, for a terminal and as a comment on a pull request.
 
-The verdict comes first, the worst rows next; a comment fits one screen and GitHub's limit of length.
+The outcome comes first, the worst rows next; a comment fits one screen and GitHub's limit of length.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def gate_table(report: GateReport) -> TextTable:
     """Return a gate as a table: one row a test, the worst first."""
     rows = [_gate_row(test) for test in report.tests]
     title = table_title(headline(report), report.after)
-    return TextTable(title, _TITLES, rows, WORD_COLUMNS, [_STYLES[test.verdict] for test in report.tests])
+    return TextTable(title, _TITLES, rows, WORD_COLUMNS, [_STYLES[test.outcome] for test in report.tests])
 
 
 def _gate_row(test: GateTest) -> list[str]:
@@ -80,5 +80,5 @@ def _gate_row(test: GateTest) -> list[str]:
     bounds = f" [{test.low:.3f}, {test.high:.3f}]" if bounded else f" ({each.conclusion})"
     ratio = number(each.ratio.value, 3) + bounds
     side = "≥" if each.more_is_better else "≤"
-    verdict = f"{_MARKS[test.verdict]} {test.verdict}"
-    return [verdict, *place_fields(each), *value_fields(each), ratio, f"{side} {test.limit:.3f}"]
+    outcome = f"{_MARKS[test.outcome]} {test.outcome}"
+    return [outcome, *place_fields(each), *value_fields(each), ratio, f"{side} {test.limit:.3f}"]

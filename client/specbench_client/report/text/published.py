@@ -64,6 +64,6 @@ def published_markdown(comparison: PublishedComparison) -> str:
 def _published_row(each: PublishedMatch) -> list[str]:
     row = each.published
     note = f" ({row.note})" if row.note else ""
-    differs = "; ".join(map(str, each.differences)) or "nothing that was told"
+    differs = "; ".join(map(str, each.differences)) or "no known difference"
     where = [each.arm, each.workload, each.load, row.figure, with_interval(each.measured)]
     return [*where, f"{row.value:g}{note}", f"{each.ratio:.2f}", each.table, differs]

@@ -85,8 +85,8 @@ def rich_table(sheet: TextTable, width: int) -> Table:
 def markdown_table(sheet: TextTable) -> list[str]:
     """Return lines of Markdown, without the title; missing values are dashes."""
     rule = "|" + "|".join("---" if name in sheet.words else "---:" for name in sheet.columns) + "|"
-    told = [sheet.columns, *sheet.rows]
-    head, *rows = ["| " + " | ".join(escape_markdown(cell) or DASH for cell in row) + " |" for row in told]
+    cells = [sheet.columns, *sheet.rows]
+    head, *rows = ["| " + " | ".join(escape_markdown(cell) or DASH for cell in row) + " |" for row in cells]
     return [head, rule, *rows]
 
 

@@ -120,7 +120,7 @@ PREDICTORS = {"copied_share": "output 4-grams in the prompt", "bleu4": "BLEU-4(p
 """Overlap measure → its name in tables."""
 
 
-def replay_tables(report: NgramReport) -> list[TextTable]:
+def ngram_tables(report: NgramReport) -> list[TextTable]:
     """Return settings over all answers, each category, overlap, and the value of drafting by overlap."""
     return [
         _settings(report),
@@ -131,7 +131,7 @@ def replay_tables(report: NgramReport) -> list[TextTable]:
     ]
 
 
-def replay_lines(report: NgramReport) -> list[str]:
+def ngram_lines(report: NgramReport) -> list[str]:
     """Return the lines below the tables."""
     left_out = [f"left out: {count:,} x {reason}" for reason, count in report.left_out.items()]
     marked = [SIMULATED] if report.simulated else []
@@ -231,7 +231,7 @@ def engine_lines(found: EngineDraftSchedule) -> list[str]:
     return [
         f"{found.engine}: {json.dumps(found.config)}",
         *([f"  {shlex.join(found.arguments)}"] if found.arguments else []),
-        *(f"  not as it stands: {problem}" for problem in found.problems),
+        *(f"  not usable as is: {problem}" for problem in found.problems),
     ]
 
 

@@ -85,6 +85,6 @@ CHECK: Check[PointEvidence] = Check(
         " after connect_ns and part of the latency. Python runs on one core: at 80 % utilisation,"
         " work waits four times its own length."
     ),
-    remedy="Give the client cores of its own, away from the engine's CPU work, and more workers; or lower the load.",
+    remedy="Give the client its own cores, away from the engine's CPU work, and more workers; or lower the load.",
     evaluate=_evaluate,
 )

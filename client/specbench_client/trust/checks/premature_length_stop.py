@@ -1,4 +1,4 @@
-"""Answers that were stopped at a length that nobody requested: the engine has a limit of its own.
+"""Answers that were stopped at a length that nobody requested: the engine has its own limit.
 
 The engine reports finish_reason `length` although maxTokens was not reached: its context was full, or it was started
 with a smaller one. If both arms are cut equally, no comparison shows it, but the measured workload is a different one,
@@ -28,7 +28,7 @@ def _evaluate(evidence: PointEvidence) -> CheckResults:
     share = float(cut.mean())
     message = (
         f"{int(cut.sum())} of {len(rows)} answers ended with finish_reason {LENGTH!r} after a median of"
-        f" {np.median(tokens[cut]):.0f} tokens, although {allowed} were allowed: the engine has a limit of its own"
+        f" {np.median(tokens[cut]):.0f} tokens, although {allowed} were allowed: the engine has its own limit"
     )
     return [CheckResult(Severity.INVALID if share > SHARE else Severity.INFO, message, value=share, threshold=SHARE)]
 

@@ -1,6 +1,6 @@
 """The same prompt with a different number of prompt tokens than on the baseline: the two arms read different inputs.
 
-Causes are a chat template of its own, a duplicated start token, a system prompt that a gateway adds, or a prompt that
+Causes are a different chat template, a duplicated start token, a system prompt that a gateway adds, or a prompt that
 was cut. Each changes what the model reads, and with it the answer, its length and its acceptance.
 """
 

@@ -1,4 +1,4 @@
-// How Argo CD tells an object's health: its own settings, its own Lua machine. The replacements are Argo CD's.
+// How Argo CD computes an object's health: its own settings, its own Lua machine. The replacements are Argo CD's.
 module specbench.dev/peers/health/argo
 
 go 1.25.0

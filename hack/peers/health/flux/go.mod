@@ -1,4 +1,4 @@
-// How Flux tells an object's health: kstatus, and the CEL expressions of a Kustomization.
+// How Flux computes an object's health: kstatus, and the CEL expressions of a Kustomization.
 module specbench.dev/peers/health/flux
 
 go 1.26.0

@@ -1,9 +1,9 @@
 """Judges a launch by its engine's Job and pods: queued, starting, serving, or failed and with which scope.
 
-An engine that fails by itself (out of memory, a crash, a missing image) would fail again, so its group fails with that
+An engine that fails (out of memory, a crash, a missing image) would fail again, so its group fails with that
 reason. An engine that was lost (deleted, or evicted for its own usage) is launched again, and so is one that was
-preempted by its queue, the scheduler or its node. Preemptions have a separate, larger limit, because they say nothing
-about the engine.
+preempted by its queue, the scheduler or its node. Preemptions have a separate, larger limit, because they are not
+the engine's fault.
 
 A queue may suspend and resume an engine's Job, so one Job can have several pods in turn. Each pod is a separate launch,
 because a new pod starts with cold caches and perhaps on another node. The Job is kept, because a new one would lose its

@@ -64,7 +64,7 @@ def failed(scope: FailureScope, reason: str, message: str) -> LaunchState:
 
 
 def lost(message: str) -> LaunchState:
-    """The state of a launch whose engine is gone through no fault of its own."""
+    """The state of a launch whose engine was lost, not at fault."""
     return failed(FailureScope.LAUNCH, EngineReason.LOST, message)
 
 

@@ -145,7 +145,7 @@ def _results_stored(run_view: RunView, state: RunState) -> ConditionValue:
         termination = storage_failure(job, run_view.children.pods_of(job))
         if termination:
             return no(termination.reason, termination.message)
-    return yes("Durable") if state.phase is Phase.SUCCEEDED else unknown(UNFINISHED)
+    return yes("Stored") if state.phase is Phase.SUCCEEDED else unknown(UNFINISHED)
 
 
 def _is_measured(view: GroupView) -> bool:

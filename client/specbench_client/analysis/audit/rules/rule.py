@@ -31,7 +31,7 @@ class AuditRule:
 
     name: str
     """Name in CamelCase."""
-    says: str
+    statement: str
     """What must hold, as a formula and in words."""
     why: str
     """Why it must hold, and when it need not."""

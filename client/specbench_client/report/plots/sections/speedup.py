@@ -108,7 +108,7 @@ def speedup_by_category(summary: RunSummary) -> PanelGroup | None:
     """Coloured tables of categories by loads, one panel an arm of each workload; None for fewer than two categories."""
     maps: list[tuple[str, HeatMap]] = []
     for workload, cells in workloads(summary):
-        categories = sorted({name for cell in cells for name, told in cell.by_category.items() if "speedup" in told})
+        categories = sorted({name for cell in cells for name, each in cell.by_category.items() if "speedup" in each})
         for arm in arms(cells) if len(categories) > 1 else []:
             data = _map(cells, arm, categories)
             if any(value is not None for row in data.values for value in row):
@@ -118,7 +118,7 @@ def speedup_by_category(summary: RunSummary) -> PanelGroup | None:
         heatmap_panel(replace(data, farthest=farthest), title, describe_extremes(data, "{row} at {column}"))
         for title, data in maps
     ]
-    figures = known(told.get("speedup") for cell in summary.cells for told in cell.by_category.values())
+    figures = known(category.get("speedup") for cell in summary.cells for category in cell.by_category.values())
     caption = f"{rests_on(figures, bounds=False)} {CATEGORIES_NOTE}"
     return PanelGroup(tuple(panels), caption) if panels else None
 

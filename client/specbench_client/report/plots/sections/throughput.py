@@ -41,7 +41,7 @@ from specbench_client.report.plots.styles import Style, Theme, arm_styles, split
 OUTPUT_TPS = "output_tps"
 NOTE = (
     "The percentage is the gap over the baseline's bar at the same load, between valid cells; the paired comparison is"
-    " the speed-up. Each load has a scale of its own."
+    " the speed-up. Each load has its own scale."
 )
 
 
@@ -64,7 +64,7 @@ def _bar(cells: Sequence[Cell], arm: str, level: Level, looks: Mapping[str, Styl
     cell = cell_of(cells, arm, level)
     shown = plot_value(figure_of(cell, OUTPUT_TPS), valid=bool(cell and cell.valid))
     if shown is None:
-        return Bar(arm_label(arm), (), "not measured" if cell is None else "not told")
+        return Bar(arm_label(arm), (), "not measured" if cell is None else "missing")
     part = Part(shown.value, looks[arm])
     text = " ".join((amount(shown.value), *_gap(shown.value, cell_of(cells, BASELINE_NAME, level), cell)))
     return Bar(arm_label(arm), (part,), text, shown.valid, shown.low, shown.high)
@@ -116,7 +116,7 @@ class Pareto:
 def frontier(spots: Sequence[Spot]) -> tuple[Spot, ...]:
     """Return the valid spots that no other valid one beats in both, from left to right.
 
-    Of spots that are alike, the first stands for all of them.
+    Of equal spots, only the first is returned.
     """
     best: list[Spot] = []
     for spot in sorted((each for each in spots if each.valid), key=lambda each: (-each.x, -each.y)):
@@ -182,13 +182,13 @@ def pareto(summary: RunSummary) -> PanelGroup | None:
     for workload, cells in workloads(summary):
         paths = [path for arm in [BASELINE_NAME, *arms(cells)] if (path := _path(cells, arm, up, looks)).spots]
         best = frontier([spot for path in paths for spot in path.spots])
-        for together in _companies(paths):
-            data = Pareto(tuple(together), best, "tokens a second of one user (median)", _label(up))
+        for group in _groups_with_baseline(paths):
+            data = Pareto(tuple(group), best, "tokens a second of one user (median)", _label(up))
             panels.append(Panel(partial(draw_pareto, data=data), workload, f"frontier: {_named(paths, best)}"))
     figures = known(cell.figures.get(up) for cell in summary.cells)
     note = "Up: more from the machine; right: more for each user. The grey line joins what nothing else beats in both."
     caption = (
-        f"{rests_on(figures, bounds=False)} {note} Loads stand at each line's ends, where there is room. {INVALID}"
+        f"{rests_on(figures, bounds=False)} {note} Labels at a line's ends: its loads, where there is room. {INVALID}"
     )
     return PanelGroup(tuple(panels), caption) if panels else None
 
@@ -203,17 +203,17 @@ def _path(cells: Sequence[Cell], arm: str, up: str, looks: Mapping[str, Style]) 
     return Path(arm_label(arm), looks[arm], tuple(spots))
 
 
-def _companies(paths: Sequence[Path]) -> list[list[Path]]:
+def _groups_with_baseline(paths: Sequence[Path]) -> list[list[Path]]:
     """Return the groups of arms with the baseline added to each, where it was measured."""
     always = [path for path in paths if path.name == arm_label(BASELINE_NAME)]
     others = {path.name: path for path in paths if path not in always}
-    groups = [[others[name] for name in together] for together in split_into_panels(list(others))]
+    groups = [[others[name] for name in names] for names in split_into_panels(list(others))]
     return [[*always, *group] for group in groups] or ([always] if always else [])
 
 
 def _named(paths: Sequence[Path], best: Sequence[Spot]) -> str:
     at = [(path.name, spot) for spot in best for path in paths if spot in path.spots]
-    return ", ".join(f"{name} at {spot.load} ({spot.x:.3g}, {spot.y:.3g})" for name, spot in at) or "none is valid"
+    return ", ".join(f"{name} at {spot.load} ({spot.x:.3g}, {spot.y:.3g})" for name, spot in at) or "no valid point"
 
 
 def _label(name: str) -> str:

@@ -47,8 +47,8 @@ FITTED = (
 FITTED_NOTE = (
     "Fitted, not timed: the parts of the linear step-cost model of each drafter and the baseline at this batch, draft"
     " length and context. Sampling and scheduling are in the target's own pass. Behind each bar the measured step, and"
-    " in brackets one draft pass over one pass of the target without drafts. Where the model says more than was"
-    " measured, the bar is the model's."
+    " in brackets one draft pass over one pass of the target without drafts. Where the model predicts more than was"
+    " measured, the bar shows the prediction."
 )
 
 Parts = Callable[[Sequence[Cell], str, Level], Bar | None]
