@@ -110,6 +110,10 @@ def test_arm_with_a_missing_point_is_compared_in_its_other_repeats() -> None:
 
 
 def test_unmeasured_run_is_not_trustworthy() -> None:
+    once = SyntheticRun(prompts=20, categories=(None,), repeats=1)
+    for world in (QUIET, once):
+        found = run_of_world(world, Corruptions(measured=lambda _: False)).findings
+        assert [finding.check for finding in found] == ["MissingPoints"]
     summary = run_of_world(QUIET, Corruptions(measured=lambda _: False))
     assert summary.cells == []
     assert summary.points_measured == 0

@@ -234,6 +234,10 @@ def test_unknown_model_is_reported_with_the_servers_message(tmp_path: Path) -> N
     assert done.returncode == 4, done.stderr
     assert "another" in done.stderr
     assert "http_4xx" in done.stderr
+    assert "serves simulated, but not another: correct --model" in done.stderr.splitlines()[-1]
+    printed = " ".join(done.stdout.split())
+    assert "Next: Correct why endpoint failed, as stated above. Then repeat the `specbench measure` command" in printed
+    assert "SingleStreamOnly" not in printed
 
 
 def test_tokenizer_option_sends_client_rendered_token_ids(tmp_path: Path) -> None:

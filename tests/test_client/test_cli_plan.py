@@ -68,6 +68,22 @@ def test_gpu_hours_are_printed_for_a_run_with_gpus(tmp_path: Path, capsys: pytes
     )
 
 
+@pytest.mark.parametrize(("size", "gpus"), [(1, "1 GPU"), (2, "2 GPUs")])
+def test_gpu_hours_of_a_local_engine_follow_its_tensor_parallel_size(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], size: int, gpus: str
+) -> None:
+    engine, drafter = {"kind": "vllm", "tensorParallelSize": size}, {"name": "n", "method": "ngram"}
+    spec = simulated_run(load=OPEN, engine=engine, drafters=[{**drafter, "numSpeculativeTokens": 3}])
+    file = str(write_run(tmp_path, spec))
+    assert exit_code(["plan", file]) == Exit.OK
+    hours = (2 * 300 + 4 * 60) / 3600
+    printed = capsys.readouterr().out
+    assert f"remaining: {hours:.1f} engine hours, {size * hours:.1f} GPU-hours" in printed
+    assert f"{gpus} an engine (engine.tensorParallelSize)" in printed
+    assert exit_code(["plan", file, "--output", "json"]) == Exit.OK
+    assert json.loads(capsys.readouterr().out)["estimate"]["gpuHours"] == pytest.approx(size * hours)
+
+
 def test_empty_results_location_is_rejected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert plan_exit_code(tmp_path, ENDLESS, "--results", "") == Exit.BAD_INPUT
     assert "the location of the results is empty" in capsys.readouterr().err

@@ -114,6 +114,15 @@ def test_terminal_prints_every_invalid_finding_and_at_most_three_others(
     assert printed.count("Next: ") == 1
 
 
+def test_next_step_after_a_failed_engine_is_to_correct_the_failure(capsys: pytest.CaptureFixture[str]) -> None:
+    only_baseline = Corruptions(measured=lambda point: point.arm == "none")
+    summary = run_of_world(WORLD, only_baseline).model_copy(update={"failures": {"ngram": "HTTP 404: no such model"}})
+    print_run_summary(WORLD.plan, summary, "text", "results")
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "Next: Correct why ngram failed, as stated above." in printed
+    assert "Run again" not in printed
+
+
 def test_consequential_findings_come_last() -> None:
     checks = [("BaselineInvalid", "Invalid"), ("ClientSaturated", "Invalid"), ("Chunky", "Warning")]
     found = [Finding(check=check, severity=Severity(severity), message="m") for check, severity in checks]

@@ -94,10 +94,16 @@ def test_second_run_measures_nothing_and_prints_the_same(tmp_path: Path) -> None
     file = write_run(tmp_path, simulated_run())
     arguments = ("run", str(file), "--results", "out", "--output", "json")
     first = answer(specbench(*arguments, cwd=tmp_path))
-    manifests = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("manifest.json")}
-    second = answer(specbench(*arguments, cwd=tmp_path))
-    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("manifest.json")} == manifests
-    assert {**first, "created": ""} == {**second, "created": ""}
+    files = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*") if path.is_file()}
+    ended = max(json.loads(path.read_text())["endedWall"] for path in files if path.name == "manifest.json")
+    again = specbench(*arguments, cwd=tmp_path)
+    assert {path: path.stat().st_mtime_ns for path in files} == files
+    assert answer(again) == first
+    assert f"nothing was measured: this run was already finished ({ended})" in again.stderr
+    assert "analyzing" not in again.stderr
+    next((tmp_path / "out").rglob("report.html")).unlink()
+    assert {**answer(specbench(*arguments, cwd=tmp_path)), "created": ""} == {**first, "created": ""}
+    assert list((tmp_path / "out").rglob("report.html"))
 
 
 def test_slo_added_later_applies_without_measuring_again(tmp_path: Path) -> None:

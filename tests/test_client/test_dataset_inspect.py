@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from specbench_api.outcome.termination import Exit
 from specbench_client.cli import exit_code
 from specbench_client.dataset.duplicates import LEAST_JACCARD, exact_groups, near_groups
 from specbench_client.dataset.inspection import bleu_4, copied_share, distribution, script_of
@@ -118,8 +119,10 @@ def inspect(tmp_path: Path, *further: str) -> int:
 
 
 def test_all_problems_are_reported_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert inspect(tmp_path, "-o", "json") == 0
-    report = json.loads(capsys.readouterr().out)
+    assert inspect(tmp_path, "-o", "json") == Exit.BAD_INPUT
+    printed = capsys.readouterr()
+    assert "a run would reject it: 2 of 6 rows are not valid prompts; ids used twice: a: correct" in printed.err
+    report = json.loads(printed.out)
     assert (report["rows"], report["prompts"], report["turns"], report["multiTurn"]) == (6, 3, 4, 1)
     assert report["placeholders"] == {"rows": 1, "byCategory": {"chat": 1}, "bySource": {"news": 1}, "first": ["c"]}
     assert report["unusable"]["rows"] == 2
@@ -139,15 +142,35 @@ def test_text_shows_problems(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(tmp_path))
-    assert inspect(tmp_path, "--embeddings", "none") == 0
+    assert inspect(tmp_path, "--embeddings", "none") == Exit.BAD_INPUT
     out = capsys.readouterr().out
     for expected in ("6 rows, 3 prompts, 4 turns", "exact duplicates: 1 redundant", "placeholders: 1 (news 1)",
                  "ids used twice: a", "no o200k tokens: tiktoken's table", "prompt is empty"):  # fmt: skip
         assert expected in out
 
 
+def test_remedy_of_a_file_without_prompts_is_printed_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "in.jsonl"
+    file.write_text("".join(json.dumps({"id": id_, "text": "hello"}) + "\n" for id_ in (1, 2)))
+    assert exit_code(["dataset", "inspect", str(file), "--embeddings", "none"]) == Exit.BAD_INPUT
+    printed = capsys.readouterr()
+    assert printed.out.count("not a valid prompt:") == 2
+    assert printed.out.count("rename the column that contains the prompt's text to `prompt`") == 1
+    assert "2 of 2 rows are not valid prompts" in printed.err
+
+
+def test_rows_that_the_source_leaves_out_do_not_reject_the_file(tmp_path: Path) -> None:
+    human, gpt = {"from": "human", "value": "hello"}, {"from": "gpt", "value": "hi"}
+    file = tmp_path / "in.jsonl"
+    file.write_text(
+        "".join(json.dumps({"id": str(len(said)), "conversations": said}) + "\n" for said in ([human, gpt], [gpt]))
+    )
+    arguments = ["dataset", "inspect", str(file), "--source", "sharegpt", "--embeddings", "none"]
+    assert exit_code(arguments) == Exit.OK
+
+
 def test_column_of_outputs_can_be_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert inspect(tmp_path, "--outputs", "source", "-o", "json", "--embeddings", "none") == 0
+    assert inspect(tmp_path, "--outputs", "source", "-o", "json", "--embeddings", "none") == Exit.BAD_INPUT
     assert "copiedShare" not in json.loads(capsys.readouterr().out)["overall"]
 
 

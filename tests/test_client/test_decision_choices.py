@@ -228,6 +228,26 @@ def test_target_attainment_depends_on_the_interval(ms: float, half: float | None
     assert (row.load is not None, row.shown is not None) == (expected.within, expected is Attainment.MET)
 
 
+@pytest.mark.parametrize(
+    ("half", "why"),
+    [
+        (None, "TPOT p95 has no interval, which needs at least 72 prompts"),
+        (0.6, "the interval of TPOT p95 includes 30 ms"),
+    ],
+)
+def test_target_that_is_met_by_value_is_explained(half: float | None, why: str) -> None:
+    cells = Given("none", tpot=20, tpot_half=half), Given("eagle3", tpot=20, tpot_half=half, gain=1.5)
+    (choice,) = decide(*cells, request=tpot(30)).choices
+    assert choice.arm == "eagle3"
+    assert choice.reason.endswith(f"; it meets the targets by value, but this is not shown: {why}")
+
+
+def test_target_that_is_missed_by_value_is_explained() -> None:
+    cells = Given("none", tpot=32, tpot_half=None), Given("eagle3", tpot=20, gain=1.0)
+    (choice,) = decide(*cells, request=tpot(30)).choices
+    assert "the baseline misses the targets by value, but this is not shown: TPOT p95 has no interval" in choice.reason
+
+
 def test_load_above_a_missed_load_does_not_count_as_sustained() -> None:
     cells = [Given("none", load, tpot=ms) for load, ms in ((1, 20), (8, 40), (32, 20))]
     (row,) = decide(*cells, request=tpot(30)).choices[0].sustained

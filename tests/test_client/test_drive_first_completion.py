@@ -7,12 +7,22 @@ from dataclasses import replace
 
 import pytest
 
+from specbench_api.plan.expansion import lay_out
 from specbench_client.chat import ChatMessage
-from specbench_client.drive.engine_connection import FIRST_COMPLETION_PAUSE_S, first_completion
+from specbench_client.dialects.dialect import EngineIdentity
+from specbench_client.dialects.openai import OpenAiDialect
+from specbench_client.drive.engine_connection import (
+    FIRST_COMPLETION_PAUSE_S,
+    EngineConnection,
+    first_completion,
+    other_models_hint,
+)
 from specbench_client.errors import EngineFailed
+from specbench_client.transport.control_client import ControlClient
 from specbench_client.transport.exchange import ErrorClass, HttpExchange, HttpRequest
 from specbench_testing.conversation_turns import CannedTransport, context
 from specbench_testing.engine_streams import DecodedAnswer, StreamStep, arrivals, sse, vllm
+from specbench_testing.resources import MISSING, run_of
 
 HI = [ChatMessage("user", "hi")]
 WHOLE = HttpExchange(1, arrivals(sse(vllm(DecodedAnswer((StreamStep(),))))), 200, {}, 9)
@@ -93,3 +103,21 @@ async def test_answer_without_a_token_is_a_failure() -> None:
     chunks[-1]["usage"] = {"completion_tokens": 0}
     with pytest.raises(EngineFailed, match="returned no tokens"):
         await first_completion(context(CannedTransport(replace(WHOLE, arrivals=arrivals(sse(chunks))))), HI)
+
+
+@pytest.mark.parametrize(
+    ("served", "hint"),
+    [
+        (["a", "b"], ": http://h:1 serves a, b, but not m: correct --model"),
+        (list("abcdefg"), ": http://h:1 serves a, b, c, d, e and 2 more, but not m: correct --model"),
+        (["a", "m"], ""),
+        ([], ""),
+    ],
+    ids=str,
+)
+async def test_failure_names_the_models_that_the_endpoint_serves(served: list[str], hint: str) -> None:
+    plan = lay_out(run_of({"spec.engine": {"kind": "external", "endpoint": "http://h:1"}, "spec.drafters": MISSING}))
+    async with ControlClient("http://h:1") as control:
+        engine = EngineConnection(plan, plan.arms[0], "http://h:1", "m", OpenAiDialect(), control, EngineIdentity())
+        assert other_models_hint(engine, served).startswith(hint)
+        assert bool(other_models_hint(engine, served)) == bool(hint)

@@ -44,7 +44,7 @@ its gate did not pass, 4 an engine failed, 5 results could not be stored, 130 in
 HEADINGS = {
     "Plan and check": {
         "validate": "Check a run or campaign file, and whether its engine supports it.",
-        "plan": "Show what would be launched and measured, and what it costs.",
+        "plan": "Show what would be launched and measured, and the GPU-hours.",
     },
     "Measure": {
         "run": "Measure a run or a campaign on this machine.",

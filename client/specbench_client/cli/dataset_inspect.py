@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from specbench_api.outcome.termination import Exit
 from specbench_api.spec.workload import Source
 from specbench_client.cli.dataset_options import SOURCE, embed_with_progress, embedding_options
 from specbench_client.cli.options import FILE, OUTPUT
@@ -16,6 +17,7 @@ from specbench_client.dataset.inspection import (
     Distribution,
     DuplicateReport,
     InspectionReport,
+    LenientRead,
     TokenCounters,
     inspect_prompts,
     read_leniently,
@@ -67,7 +69,7 @@ def dataset_inspect(
     tokenizer: Path | None,
     source: Source | None,
     output: str,
-) -> None:
+) -> int:
     """Inspect the prompts of FILE: counts, lengths, similarity, duplicates, placeholders, overlap with outputs.
 
     \b
@@ -76,6 +78,8 @@ def dataset_inspect(
       specbench dataset inspect logs.jsonl --outputs completion --embeddings none
 
     Lengths are in characters and in tokens of o200k_base. Rows that are not valid prompts are counted and listed.
+    The exit code is 2 if a run would reject FILE: for such rows, for an id that is used twice, or without any prompt.
+    Placeholders do not count, because `specbench dataset prepare` fetches their texts.
     """
     rows, declared = read_prompt_rows(file, source)
     read = read_leniently(rows, declared)
@@ -86,8 +90,22 @@ def dataset_inspect(
         similar = (embedder.name, embed_with_progress(embedder, read.entries))
     report = inspect_prompts(str(file), read, counters, similar, outputs)
     hint = shape_hint(declared.source, rows[0].columns) if rows and not report.prompts else ""
-    lines = [*_lines(report), *([hint] if hint else [])]
+    lines = _lines(report)
+    lines += [hint] if hint and hint not in lines else []
     print_output(output, report, text=lambda console: console.print_tables([_table(report)], lines))
+    reasons = _rejections(report, read)
+    if reasons:
+        click.echo(f"error: {file}: a run would reject it: {'; '.join(reasons)}: correct these rows", err=True)
+    return Exit.BAD_INPUT if reasons else Exit.OK
+
+
+def _rejections(report: InspectionReport, read: LenientRead) -> list[str]:
+    """Return why a run would reject the file; empty if it would not."""
+    invalid = len(read.faults) - read.left_out
+    reasons = [f"{invalid:,} of {report.rows:,} rows are not valid prompts"] if invalid else []
+    reasons += [f"ids used twice: {', '.join(report.duplicate_ids)}"] if report.duplicate_ids else []
+    empty = not report.prompts and not report.placeholders.rows
+    return reasons or (["no row is a valid prompt"] if empty else [])
 
 
 def _counters(table: Path | None, tokenizer: Path | None) -> TokenCounters:
@@ -143,10 +161,12 @@ def _lines(report: InspectionReport) -> list[str]:
         lines.append(
             f"placeholders: {placeholders.rows:,} ({where}): fetch their texts with `specbench dataset prepare`"
         )
-    lines += [f"not a valid prompt: {fault}" for fault in report.unusable.first[:_SHOWN]]
+    shown = [fault.split("\n") for fault in report.unusable.first[:_SHOWN]]
+    lines += [f"not a valid prompt: {problem}" for problem, *_ in shown]
     if report.unusable.rows > _SHOWN:
         lines.append(f"and {report.unusable.rows - _SHOWN:,} more rows that are not valid prompts")
-    return lines
+    # The remedy, which rows with the same problem share.
+    return lines + list(dict.fromkeys(remedy for _, *remedies in shown for remedy in remedies))
 
 
 def _duplicates(label: str, found: DuplicateReport) -> list[str]:

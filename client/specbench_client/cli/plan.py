@@ -29,6 +29,7 @@ from specbench_api.plan.estimate import (
 from specbench_api.plan.expansion import expand, launch_order
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.campaign import Budget, SpecBenchCampaign
+from specbench_api.spec.engine import EngineKind
 from specbench_api.spec.workload import Workload
 from specbench_client.cli.options import FILE, OUTPUT, SET, read_spec_file
 from specbench_client.cli.streams import echo_json
@@ -188,7 +189,7 @@ def _campaign_totals(campaign: SpecBenchCampaign, costed: Sequence[CostedRun], c
 @OUTPUT
 @click.option("--results", metavar="DIR-or-URI", help="Mark the points that are already measured in these results.")
 def plan(file: Path, settings: tuple[str, ...], output: str, results: str | None) -> None:
-    """Show what FILE would launch and measure, and the GPU-hours it would take; nothing is started.
+    """Show what FILE would launch and measure, and for engines on GPUs the hours it would take; nothing is started.
 
     \b
       specbench plan examples/local-llama-cpp.yaml
@@ -196,7 +197,7 @@ def plan(file: Path, settings: tuple[str, ...], output: str, results: str | None
       specbench plan examples/seeds/temperature.yaml --results s3://bench-results/seeds
 
     Shows the engine command line of each arm, the launches in order, and the points of each launch. For a campaign: its
-    runs by name, and the expected GPU-hours.
+    runs by name, and the expected GPU-hours. No time is estimated for a run whose engines have no GPUs.
     """
     resource, base_dir = read_spec_file(file, settings), file.resolve().parent
     store = open_results(results) if results is not None else None
@@ -209,7 +210,8 @@ def plan(file: Path, settings: tuple[str, ...], output: str, results: str | None
     prompts = _prompts(expanded, base_dir)
     turns = {name: [len(row.turns) for row in rows.rows] for name, rows in prompts.items()}
     size = estimate(expanded, turns)
-    cost = cost_of_run(expanded, Budget(), measured, turns) if expanded.placement.engine_devices else None
+    with_gpus = _with_gpus(expanded)
+    cost = cost_of_run(with_gpus, Budget(), measured, turns) if with_gpus.placement.engine_devices else None
     described = {name: _described(rows) | _rendered(expanded, name, rows, base_dir) for name, rows in prompts.items()}
     if output == "json":
         extra = {"prompts": described, "warnings": [*warnings, *missing]}
@@ -219,6 +221,17 @@ def plan(file: Path, settings: tuple[str, ...], output: str, results: str | None
         for name, facts in described.items():
             click.echo(f"{name}: " + "; ".join(f"{label}: {value}" for label, value in facts.items()))
     print_warnings(warnings, missing)
+
+
+_ON_GPUS = (EngineKind.VLLM, EngineKind.SGLANG, EngineKind.TENSORRT_LLM)
+
+
+def _with_gpus(plan: Plan) -> Plan:
+    """Return the plan with the GPUs of `tensorParallelSize`, if the engine needs GPUs and `placement` has none."""
+    if plan.placement.engine_devices or plan.engine.kind not in _ON_GPUS:
+        return plan
+    placement = plan.placement.model_copy(update={"gpus": plan.engine.tensor_parallel_size})
+    return plan.model_copy(update={"placement": placement})
 
 
 def _prompts(plan: Plan, base_dir: Path) -> dict[str, Prompts]:
@@ -318,15 +331,17 @@ def _text(plan: Plan, measured: set[str], size: PlanEstimate, cost: CampaignCost
         "",
         f"{size.launches} launches, {size.points} points ({len(measured)} measured already){requests}{tokens}{seconds}",
     ]
-    return "\n".join([*lines, *(_hours(cost) if cost else [])])
+    return "\n".join([*lines, *(_hours(plan, cost) if cost else [])])
 
 
-def _hours(cost: CampaignCost) -> list[str]:
+def _hours(plan: Plan, cost: CampaignCost) -> list[str]:
     """Return the cost of the remaining points, with a campaign's default durations."""
-    assumed = Budget()
+    assumed, gpus = Budget(), plan.engine.tensor_parallel_size
+    declared = bool(plan.placement.engine_devices)
     return [
         f"remaining: {cost.engine_seconds / SECONDS_AN_HOUR:.1f} engine hours, {cost.gpu_hours:.1f} GPU-hours",
         f"  assumed: {assumed.launch_seconds} s for each of {cost.launches} launches (model load, first completion),",
         f"  {assumed.point_seconds} s for each of {cost.points_assumed} points whose load has no duration;",
+        *([] if declared else [f"  {gpus} GPU{'s' * (gpus > 1)} an engine (engine.tensorParallelSize);"]),
         "  to assume others, use a SpecBenchCampaign with budget.launchSeconds and budget.pointSeconds",
     ]

@@ -19,11 +19,12 @@ from pathlib import Path
 from typing import Any
 
 import click
+from pydantic import ValidationError
 
 from specbench_api.campaign.expansion import PlannedRun
 from specbench_api.campaign.matrix import cell_text
 from specbench_api.outcome.finding import Severity
-from specbench_api.outcome.layout import REPORT
+from specbench_api.outcome.layout import REPORT, SUMMARY
 from specbench_api.outcome.summary import RunSummary, best_speedup_text
 from specbench_api.outcome.termination import Exit
 from specbench_api.plan.plan import Plan
@@ -45,6 +46,7 @@ from specbench_client.local.local_runs import (
     open_results,
 )
 from specbench_client.report.text.text_table import TextTable
+from specbench_client.store.points import read_manifests
 from specbench_client.store.scratch import scratch_folder
 from specbench_client.store.store import Store
 from specbench_client.stored_runs.write_results import conclude
@@ -71,14 +73,14 @@ class RunOptions:
 class RunOutcome:
     """The result of a run. `failed`: arms whose engine failed; `uri`: the root of the stored results.
 
-    `finished`: whether the run was complete before, so that nothing was measured now.
+    `finished`: when its last point ended, if the run was complete before and nothing was measured now; else empty.
     """
 
     plan: Plan
     summary: RunSummary
     failed: Mapping[str, EngineFailed]
     uri: str
-    finished: bool
+    finished: str
 
     @property
     def exit(self) -> Exit:
@@ -96,19 +98,19 @@ class RunOutcome:
 def run_and_print(plan: Plan, options: RunOptions) -> int:
     """Execute a run and print its summary; return the exit code. Raises as `execute_run` does."""
     outcome = execute_run(plan, options)
-    print_run_summary(outcome.plan, outcome.summary, options.output, outcome.uri)
     if outcome.finished:
-        created = outcome.summary.created
         click.echo(
-            f"nothing was measured: this run was already finished ({created}); add --new to measure again", err=True
+            f"nothing was measured: this run was already finished ({outcome.finished}); add --new to measure again",
+            err=True,
         )
+    print_run_summary(outcome.plan, outcome.summary, options.output, outcome.uri)
     for arm, error in outcome.failed.items():
         click.echo(f"error: {arm}: {error.reason}: {error}", err=True)
     return outcome.exit
 
 
 def execute_run(plan: Plan, options: RunOptions) -> RunOutcome:
-    """Measure the missing points, and store summary and report.
+    """Measure the missing points, and store summary and report; of a finished run, return the stored summary.
 
     Raises BadInput before anything starts; NotDurable, Interrupted.
     """
@@ -117,12 +119,34 @@ def execute_run(plan: Plan, options: RunOptions) -> RunOutcome:
         run = _local_run(results, plan, options)
         validate_inputs(run, options.base_dir)
         click.echo(f"results: {run.store.uri()}", err=True)
-        finished = run.finished
-        failed = _measure(run, options)
+        finished = _ended(run) if run.finished else ""
+        stored = _stored_summary(run, options.slo) if run.finished else None
+        if stored is not None:
+            return RunOutcome(run.plan, stored, {}, run.store.uri(), finished)
+        failed = _measure(run, options) if not run.finished else {}
         click.echo("analyzing the records and writing the report", err=True)
         causes = {arm: str(error) for arm, error in failed.items()}
         summary = conclude(run.plan, run.store, slo=options.slo, failures=causes or None)
     return RunOutcome(run.plan, summary, failed, run.store.uri(), finished)
+
+
+def _ended(run: LocalRun) -> str:
+    """Return when the last point of a run ended, RFC 3339."""
+    manifests = read_manifests(run.store, [point.hash for point in run.plan.points])
+    return max(manifest.ended_wall for manifest in manifests.values())
+
+
+def _stored_summary(run: LocalRun, slo: Slo | None) -> RunSummary | None:
+    """Return the stored summary of a finished run; None if it must be computed.
+
+    That is the case if it or the report is missing or damaged, lacks points, or was computed with other limits.
+    """
+    try:
+        summary = RunSummary.from_json(run.store.get(SUMMARY) or b"")
+    except ValidationError:
+        return None
+    current = summary.slo == slo and not summary.missing and not summary.failures
+    return summary if current and run.store.get(REPORT) is not None else None
 
 
 def _local_run(results: Store, plan: Plan, options: RunOptions) -> LocalRun:

@@ -6,7 +6,7 @@ import re
 import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -130,16 +130,20 @@ class TokenCounters:
 
 @dataclass(frozen=True, slots=True)
 class LenientRead:
-    """The rows of a file: valid prompts, placeholders, and the problems of invalid rows with their locations."""
+    """The rows of a file: valid prompts, placeholders, and the problems of the other rows with their locations.
+
+    `left_out`: how many of `faults` are rows that the source leaves out; a run rejects a file with any others.
+    """
 
     entries: list[PromptEntry]
     placeholders: list[PromptRow]
     faults: list[str]
+    left_out: int = 0
 
 
 def read_leniently(rows: Sequence[PromptRow], declared: Dataset) -> LenientRead:
     """Read each row separately, so that an invalid row does not hide the others."""
-    found = LenientRead([], [], [])
+    found, excluded = LenientRead([], [], []), 0
     for row in rows:
         if _is_placeholder(row.columns):
             found.placeholders.append(row)
@@ -149,6 +153,7 @@ def read_leniently(rows: Sequence[PromptRow], declared: Dataset) -> LenientRead:
         ]
         if left_out:
             found.faults.append(f"{declared.where}, {row.place}: left out: {left_out[0].reason}")
+            excluded += 1
             continue
         try:
             prompts = select_prompts([row], declared, with_tools=True).rows
@@ -156,7 +161,7 @@ def read_leniently(rows: Sequence[PromptRow], declared: Dataset) -> LenientRead:
             found.faults.append(str(error))
             continue
         found.entries.extend(PromptEntry(prompt, row.columns) for prompt in prompts)
-    return found
+    return replace(found, left_out=excluded)
 
 
 def inspect_prompts(

@@ -154,6 +154,13 @@ def first_model(listed: Any) -> str | None:
     return replace_lone_surrogates(first["id"]) if isinstance(first.get("id"), str) else None
 
 
+def all_models(listed: Any) -> list[str]:
+    """Return every model in an answer of /v1/models; empty if there is none."""
+    rows = listed.get("data") if isinstance(listed, dict) else None
+    models = [first_model({"data": [row]}) for row in rows] if isinstance(rows, list) else []
+    return [model for model in models if model is not None]
+
+
 def reported_tokens(content: Sequence[AnswerChunk]) -> int | None:
     """Return the sum of the chunks' tokens; None if a chunk does not report them."""
     tokens = [chunk.tokens for chunk in content if chunk.tokens is not None]

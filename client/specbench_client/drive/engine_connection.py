@@ -24,6 +24,7 @@ from specbench_api.spec.workload import Output, Sampling
 from specbench_client.chat import ChatMessage
 from specbench_client.dialects.dialect import Dialect, EngineCounters, EngineIdentity
 from specbench_client.dialects.engine_facts import info_labels, is_metrics_page, pages_of, read_facts
+from specbench_client.dialects.openai_stream import all_models
 from specbench_client.errors import EngineFailed
 from specbench_client.load.request import RequestConfig, Turn
 from specbench_client.load.request_record import TurnResult
@@ -90,6 +91,8 @@ async def _try_completion(
     return await replace(turn_client, request_config=short).take_turn(turn)
 
 
+MODELS_PATH = "/v1/models"
+MODELS_SHOWN = 5
 FIRST_MESSAGE = ChatMessage("user", "Say one word.")
 _SIMULATED = "simulated"
 _log = logging.getLogger(__name__)
@@ -199,7 +202,20 @@ async def check_first_completion(engine: EngineConnection, clock: Callable[[], i
             headers=engine.headers,
             template=common_template(engine.templates),
         )
-        await first_completion(HttpTurnClient(transport, engine.dialect, request_config), [FIRST_MESSAGE], clock)
+        try:
+            await first_completion(HttpTurnClient(transport, engine.dialect, request_config), [FIRST_MESSAGE], clock)
+        except EngineFailed as error:
+            hint = other_models_hint(engine, all_models((await engine.control.documents([MODELS_PATH]))[MODELS_PATH]))
+            raise EngineFailed(f"{error}{hint}", error.reason) from error
+
+
+def other_models_hint(engine: EngineConnection, served: Sequence[str]) -> str:
+    """Return the remedy for an endpoint that lists models, but not the requested one; empty otherwise."""
+    if engine.plan.engine.kind is not EngineKind.EXTERNAL or not served or engine.model in served:
+        return ""
+    more = f" and {len(served) - MODELS_SHOWN} more" if len(served) > MODELS_SHOWN else ""
+    offered = f"{', '.join(served[:MODELS_SHOWN])}{more}"
+    return f": {engine.endpoint} serves {offered}, but not {engine.model}: correct --model"
 
 
 async def observe_launch(

@@ -77,7 +77,8 @@ def _parsed(resource: Mapping[str, Any], model: type[_Resource]) -> _Resource:
     try:
         # Validate as strict JSON, as the API server does: "1" is not an integer there.
         text = json.dumps(_without_nulls({**resource, "status": None}, model), default=str)
-        return model.model_validate_json(text, strict=True)
+        # Accept only the names of the CRD's schema, not Python's: num_speculative_tokens is an unknown field there.
+        return model.model_validate_json(text, strict=True, by_alias=True, by_name=False)
     except ValidationError as error:
         raise InvalidSpec(problems_in(error, model)) from error
 

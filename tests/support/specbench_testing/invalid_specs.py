@@ -101,6 +101,20 @@ INVALID_SPECS = (
         "did you mean numSpeculativeTokens",
     ),
     InvalidSpecCase(
+        "a field in a list has its name in Python",
+        {"spec.drafters[0].num_speculative_tokens": 4},
+        "spec.drafters[0].num_speculative_tokens",
+        "unknown field",
+        "did you mean numSpeculativeTokens",
+    ),
+    InvalidSpecCase(
+        "a field has its name in Python",
+        {"spec.workloads[0].output": {"max_tokens": 8}},
+        "spec.workloads[0].output.max_tokens",
+        "unknown field",
+        "did you mean maxTokens",
+    ),
+    InvalidSpecCase(
         "an unknown engine",
         {"spec.engine.kind": "vlm"},
         "spec.engine.kind",

@@ -8,7 +8,7 @@ by the engine's own output tokens a second, which are not paired.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from specbench_api.outcome.comparison import ChangeConclusion
 from specbench_api.outcome.figure import Figure, StatusFigure
@@ -31,6 +31,7 @@ from specbench_client.analysis.decision.request import RecommendationRequest
 from specbench_client.analysis.estimates.figure_ratios import degrees_of_freedom, figure_ratio, ratio_p_value
 from specbench_client.analysis.statistics.bootstrap import LEVEL
 from specbench_client.analysis.statistics.p_values import holm_rejections
+from specbench_client.analysis.statistics.percentiles import prompts_needed
 
 # Each latency target is judged by its own percentile over requests, and by the interval of that figure.
 
@@ -70,6 +71,20 @@ def _target_attainment(cell: Cell, target: SloTarget) -> Attainment:
     return Attainment.MISSED if bounds and bounds.low > limit else Attainment.MISSED_BY_VALUE
 
 
+def why_by_value(cell: Cell, targets: Sequence[SloTarget]) -> str:
+    """Return why targets are met or missed by value only: an interval includes the target, or is missing."""
+    found = []
+    for target in targets:
+        if _target_attainment(cell, target) in (Attainment.MET_BY_VALUE, Attainment.MISSED_BY_VALUE):
+            name, _, limit = target.words.partition(" ≤ ")
+            if cell.figures[target.figure].interval is None:
+                needed = prompts_needed(int(target.percentile.removeprefix("p")) / 100)
+                found.append(f"{name} has no interval, which needs at least {needed} prompts")
+            else:
+                found.append(f"the interval of {name} includes {limit}")
+    return " and ".join(found)
+
+
 OBJECTIVE_FIGURES = {Objective.THROUGHPUT: str(StatusFigure.OUTPUT_TPS), Objective.LATENCY: "tpot_ms_pooled"}
 MORE_IS_BETTER = {Objective.THROUGHPUT: True, Objective.LATENCY: False, Objective.COST: False}
 UNPAIRED_RATE = "Output tokens a second of the engine over the baseline's at the same load; not paired"
@@ -81,6 +96,8 @@ class CandidateCell:
 
     cell: Cell
     candidate: Candidate
+    why_by_value: str = ""
+    """Why its targets are met or missed by value only; empty if they are not."""
 
     @property
     def is_baseline(self) -> bool:
@@ -98,11 +115,14 @@ def candidate_cells(
     """Return the candidates in the summary's order; conclusions are after Holm's correction over all gains."""
     baselines = {_slot(cell): cell for cell in summary.cells if cell.arm == BASELINE_NAME}
     found = [
-        CandidateCell(cell, _candidate(cell, baselines.get(_slot(cell)), request, bills)) for cell in summary.cells
+        CandidateCell(
+            cell, _candidate(cell, baselines.get(_slot(cell)), request, bills), why_by_value(cell, request.targets)
+        )
+        for cell in summary.cells
     ]
     drawn = standings([(entry.candidate.gain, entry.cell) for entry in found])
     return [
-        CandidateCell(entry.cell, entry.candidate.model_copy(update={"conclusion": conclusion}))
+        replace(entry, candidate=entry.candidate.model_copy(update={"conclusion": conclusion}))
         for entry, conclusion in zip(found, drawn, strict=True)
     ]
 

@@ -151,7 +151,7 @@ def _why_not(each: ArmEntrant) -> str:
     return {
         Attainment.UNKNOWN: "lacks a figure that a target needs",
         Attainment.MISSED: "is shown to miss the targets",
-        Attainment.MISSED_BY_VALUE: "misses the targets by value, within its interval",
+        Attainment.MISSED_BY_VALUE: f"misses the targets by value, but this is not shown: {each.entry.why_by_value}",
     }.get(candidate.attainment, "meets the targets")
 
 
@@ -182,8 +182,9 @@ def _words(gain: Figure | None) -> str:
 
 
 def _unshown(chosen: ArmEntrant) -> str:
-    by_value = chosen.entry.candidate.attainment is Attainment.MET_BY_VALUE
-    return "; it meets the targets by value, but its interval reaches beyond them" if by_value else ""
+    if chosen.entry.candidate.attainment is not Attainment.MET_BY_VALUE:
+        return ""
+    return f"; it meets the targets by value, but this is not shown: {chosen.entry.why_by_value}"
 
 
 # The simpler arm is chosen among arms that are indistinguishable.

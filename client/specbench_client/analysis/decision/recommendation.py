@@ -43,7 +43,8 @@ SCOPE_NOTE = (
 BETWEEN = "Only measured loads are compared: nothing is known between two of them or beyond the largest."
 PERCENTILES = (
     "Each target is judged by its own percentile over all requests: the share of requests that meet all of them at once"
-    " can be smaller. A target counts as met by value if the interval of its figure reaches beyond it."
+    " can be smaller. A target counts as met by value if the value is within it, but the upper bound of its interval is"
+    " not, or is missing."
 )
 ACROSS = (
     "An arm and the baseline that are best at different loads are compared by their own figures, which are not paired,"

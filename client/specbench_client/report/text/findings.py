@@ -47,6 +47,14 @@ def measure_again(plan: Plan) -> str:
     return AGAIN_AT_AN_ENDPOINT if plan.engine.kind is EngineKind.EXTERNAL else AGAIN_HERE
 
 
+def _continue(plan: Plan) -> str:
+    """How to measure only the missing points."""
+    if not uid_created_ms(plan.uid):
+        return AGAIN_ON_A_CLUSTER
+    command = "`specbench measure` command" if plan.engine.kind is EngineKind.EXTERNAL else "command"
+    return f"Then repeat the {command}: measured points are reused, and only the missing ones are measured."
+
+
 def group_findings(findings: Sequence[Finding]) -> list[FindingGroup]:
     """Group by severity and check, the worst first; findings that only follow from others come after them."""
     order = list(Severity)
@@ -73,6 +81,8 @@ def finding_location(finding: Finding) -> str:
 def next_step(plan: Plan, summary: RunSummary, groups: Sequence[FindingGroup], uri: str) -> str:
     """The one thing to do now: fix the worst finding, else use the results. `uri`: where they are stored."""
     if not summary.trustworthy:
+        if summary.failures:
+            return f"Correct why {' and '.join(summary.failures)} failed, as stated above. {_continue(plan)}"
         worst = next((group for group in groups if group.severity is not Severity.INFO and group.remedy), None)
         if worst and worst.check == missing_points.CHECK.name:
             return worst.remedy  # How to measure everything again would contradict it.

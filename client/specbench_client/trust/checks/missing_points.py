@@ -25,6 +25,9 @@ CHECK: Check[RunEvidence] = Check(
     description="Points of the plan have no manifest, so they were not measured.",
     threshold="1 point",
     rationale="Points are seldom lost by chance: the arm that needs the most memory fails at the highest load.",
-    remedy="Run again: measured points are reused, and only the missing ones are measured.",
+    remedy=(
+        "If an engine failed, first correct the cause that the headline states. Then run again: measured points are"
+        " reused, and only the missing ones are measured."
+    ),
     evaluate=_evaluate,
 )

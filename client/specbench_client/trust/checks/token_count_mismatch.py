@@ -99,7 +99,9 @@ CHECK: Check[PointEvidence] = Check(
         " answers the error is larger."
     ),
     remedy=(
-        "Compare one answer by hand with the engine's tokenizer, report the engine's bug, and do not use the numbers."
+        "Check that the dialect (`specbench measure`: --dialect) is the engine's, and that no proxy or reasoning parser"
+        " changes the stream. Then compare one answer by hand with the engine's tokenizer: if the engine counts"
+        " wrongly, report its bug, and do not use the numbers."
     ),
     evaluate=_evaluate,
 )
