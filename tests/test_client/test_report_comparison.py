@@ -78,7 +78,7 @@ def test_comment_starts_with_the_verdict_then_tests_then_differences() -> None:
     gpu = Difference(name="GPU", before="H100", after="H200")
     text = gate_markdown(report_of(message="1 of 1 tests", differences=[gpu], uncompared=gaps()))
     lines = text.splitlines()
-    assert lines[0] == "### ❌ specbench: Gate failed"
+    assert lines[0] == "### ❌ specbench: Gate failed: 1 of 1 tests regressed"
     assert lines[2] == "1 of 1 tests"
     row = "| ❌ Failed | ngram | chat | 1 | tpot | 5.69 ms | 6.87 ms | 0.840 [0.806, 0.875] | ≤ 1.050 |"
     assert row in lines
@@ -91,7 +91,7 @@ def test_comment_starts_with_the_verdict_then_tests_then_differences() -> None:
     ("reason", "head"),
     [
         (GateReason.PASSED, "✅ specbench: Gate passed"),
-        (GateReason.REGRESSED, "❌ specbench: Gate failed"),
+        (GateReason.REGRESSED, "❌ specbench: Gate failed: 1 of 1 tests regressed"),
         (GateReason.INCONCLUSIVE, "❌ specbench: Gate not passed: Inconclusive"),
         (GateReason.NOT_COMPARABLE, "❌ specbench: Gate not passed: NotComparable"),
     ],

@@ -36,11 +36,16 @@ _TITLES = ("Verdict", "Arm", "Workload", "Load", "Metric", "Before", "After", "A
 
 
 def headline(report: GateReport) -> str:
-    """`Gate passed`, `Gate failed`, `Gate inconclusive`, … in a few words."""
+    """`Gate passed`, `Gate failed: 2 of 12 tests regressed`, `Gate not passed: Inconclusive`, … in a few words."""
     if report.passed:
         tail = " (inconclusive, which this gate lets pass)" if report.reason is GateReason.INCONCLUSIVE else ""
         return f"Gate passed{tail}"
-    return "Gate failed" if report.reason is GateReason.REGRESSED else f"Gate not passed: {report.reason}"
+    if report.reason is not GateReason.REGRESSED:
+        return f"Gate not passed: {report.reason}"
+    failed = sum(test.verdict is GateTestOutcome.FAILED for test in report.tests)
+    trusted = not report.gate.require_trustworthy or (report.before.trustworthy and report.after.trustworthy)
+    tail = "" if trusted else "; a result is also untrustworthy"
+    return f"Gate failed: {failed} of {len(report.tests)} tests regressed{tail}"
 
 
 def gate_markdown(report: GateReport, link: str = "") -> str:
