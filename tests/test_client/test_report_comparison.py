@@ -26,7 +26,7 @@ from specbench_client.report.text.comparison import (
     comparison_table,
 )
 from specbench_client.report.text.gate import ROWS_MAX, gate_markdown, gate_table
-from specbench_client.report.text.text_table import rich_table
+from specbench_client.report.text.text_table import fit_columns, rich_table
 from specbench_testing.gate_reports import gate_report, side
 
 INTERVAL = FigureInterval(low=0.806, high=0.875, method="m")
@@ -179,3 +179,11 @@ def test_terminal_tables_show_the_same_content() -> None:
         "differs: GPU H100 → H200",
         "not compared: a0 on chat at 1: the later result does not have it",
     ]
+
+
+def test_narrow_terminal_keeps_what_decides_a_gate() -> None:
+    left, dropped = fit_columns(gate_table(report_of()), 80)
+    assert dropped == ["Workload", "Before"]
+    assert list(left.columns) == ["Outcome", "Arm", "Load", "Metric", "After", "After / before", "Limit"]
+    several = report_of(tests=[gate_test(), gate_test(compared=compared_figure(workload="edits"))])
+    assert "Workload" in fit_columns(gate_table(several), 80)[0].columns, "it names the rows"

@@ -199,16 +199,16 @@ def print_run_summary(plan: Plan, summary: RunSummary, output: str, uri: str, *,
         others = [group for group in others if group.check != simulated.CHECK.name]
     notes = [*map(_finding_text, others), *_result_notes(plan, summary)]
     shown = notes if show_all else notes[:NOTES]
-    console.print(summary.headline, soft_wrap=not console.is_terminal)
+    console.print_line(summary.headline)
     if summary.cells:
         console.print_table(cells_table(summary))
     for text in [*map(_finding_text, invalid), *shown]:
-        console.print(text)
+        console.print_line(text)
     where = uri.rstrip("/")
     more = len(notes) - len(shown)
     if more:
         console.print(f"{more} more note{'s' if more > 1 else ''}: specbench report {where} --all", soft_wrap=True)
-    console.print(f"Next: {next_step(plan, summary, groups, where)}", soft_wrap=not console.is_terminal)
+    console.print_line(f"Next: {next_step(plan, summary, groups, where)}")
     console.print(f"Report: {where}/{REPORT}", soft_wrap=True)
 
 

@@ -16,6 +16,7 @@ from specbench_client.report.text.comparison import (
     comment_table,
     comment_text,
     cut_to_comment,
+    keep_ratios,
     omitted_count,
     place_fields,
     simulated_warning,
@@ -32,7 +33,7 @@ _STYLES = {
     GateTestOutcome.FAILED: "red",
     GateTestOutcome.INCONCLUSIVE: "yellow",
 }
-_TITLES = ("Verdict", "Arm", "Workload", "Load", "Metric", "Before", "After", "After / before", "Limit")
+_TITLES = ("Outcome", "Arm", "Workload", "Load", "Metric", "Before", "After", "After / before", "Limit")
 
 
 def headline(report: GateReport) -> str:
@@ -76,7 +77,8 @@ def gate_table(report: GateReport) -> TextTable:
     """Return a gate as a table: one row a test, the worst first."""
     rows = [_gate_row(test) for test in report.tests]
     title = table_title(headline(report), report.after)
-    return TextTable(title, _TITLES, rows, WORD_COLUMNS, [_STYLES[test.verdict] for test in report.tests])
+    styles = [_STYLES[test.verdict] for test in report.tests]
+    return keep_ratios(TextTable(title, _TITLES, rows, WORD_COLUMNS, styles))
 
 
 def _gate_row(test: GateTest) -> list[str]:
