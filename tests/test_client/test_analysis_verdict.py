@@ -214,8 +214,10 @@ def test_best_arm_is_recommended_at_each_load() -> None:
         evaluated_cell("ngram", 8, 1.9),
     )
     assert text == (
-        "Use eagle3 at concurrency 1: 2.00x [1.90, 2.10]; it is faster than the baseline: 1.20x [1.10, 1.30] at concurrency 8."
-        " Use ngram at concurrency 8: 1.90x [1.80, 2.00]; it is faster than the baseline: 1.30x [1.20, 1.40] at concurrency 1."
+        "Use eagle3 at concurrency 1: 2.00x [1.90, 2.10];"
+        " it is faster than the baseline: 1.20x [1.10, 1.30] at concurrency 8."
+        " Use ngram at concurrency 8: 1.90x [1.80, 2.00];"
+        " it is faster than the baseline: 1.30x [1.20, 1.40] at concurrency 1."
     )
 
 

@@ -243,9 +243,8 @@ def _words(conclusion: SpeedupConclusion, here: Sequence[_Comparison], *, first:
             it_is = "it is slower, " if conclusion is SpeedupConclusion.SLOWER and first else ""
             return f": {it_is}{_at_each(here, _ratio)}"
         case SpeedupConclusion.INDISTINGUISHABLE:
-            if here[0].inconclusive:
-                return f": {_at_each(here, _ratio)}"
-            return "" if every_load else f" at {_loads(here)}"
+            without_figures = "" if every_load else f" at {_loads(here)}"
+            return f": {_at_each(here, _ratio)}" if here[0].inconclusive else without_figures
         case SpeedupConclusion.UNCLEAR:
             return f" at {_loads(here)} once corrected for the number of comparisons"
         case SpeedupConclusion.TOO_FEW_REPEATS:
