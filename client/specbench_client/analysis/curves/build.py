@@ -51,7 +51,7 @@ from specbench_client.metrics.tidy_frame import Mask, Values, numbers
 
 LIMITS = (
     "Each speed-up is over the baseline of its own run; the runs of one curve were measured at different times.",
-    "Between two measured places the curve is assumed to be straight: that is not a measurement.",
+    "Between two measured points the curve is interpolated linearly, not measured.",
 )
 
 
