@@ -64,7 +64,7 @@ def test_invalid_comparison_is_marked(summary: RunSummary) -> None:
 
 def test_one_load_gives_no_crossover(summary: RunSummary) -> None:
     (row,) = crossover_rows(summary)
-    assert row.answer == "no crossover: only one place (concurrency 1) has a usable speed-up"
+    assert row.answer == "no crossover: only concurrency 1 has a usable speed-up"
     assert "## Break-even load and acceptance length" in crossover_markdown(summary)
     assert crossover_lines(summary) == []
     empty = summary.model_copy(update={"crossover": Crossovers()})

@@ -55,14 +55,16 @@ def headline(*cells: EvaluatedCell, findings: tuple[Finding, ...] = (), simulate
 
 def test_headline_separates_faster_and_indistinguishable_loads() -> None:
     text = headline(
-        evaluated_cell("none", 1, None), evaluated_cell("ngram", 1, 1.42), evaluated_cell("ngram", 8, 1.02, p=0.7)
+        evaluated_cell("none", 1, None), evaluated_cell("ngram", 1, 1.42), evaluated_cell("ngram", 8, 1.0, 0.03, p=0.7)
     )
-    assert text == "Use ngram at concurrency 1: 1.42x [1.32, 1.52]; no measurable difference at concurrency 8."
+    assert text == "Use ngram at concurrency 1: 1.42x [1.32, 1.52]; it makes no measurable difference at concurrency 8."
 
 
 def test_rate_is_shown_with_its_unit() -> None:
-    text = headline(evaluated_cell("ngram", Level(rate=0.5), 1.42), evaluated_cell("ngram", Level(rate=2), 1.02, p=0.7))
-    assert text == "Use ngram at 0.5/s: 1.42x [1.32, 1.52]; no measurable difference at 2/s."
+    text = headline(
+        evaluated_cell("ngram", Level(rate=0.5), 1.42), evaluated_cell("ngram", Level(rate=2), 1.0, 0.03, p=0.7)
+    )
+    assert text == "Use ngram at 0.5/s: 1.42x [1.32, 1.52]; it makes no measurable difference at 2/s."
     assert headline(evaluated_cell("ngram", Level(), 1.42)) == "Use ngram at the trace's own speed: 1.42x [1.32, 1.52]."
 
 
@@ -78,15 +80,18 @@ def test_every_conclusion_has_its_text() -> None:
         evaluated_cell("ngram", 1, 1.5),
         evaluated_cell("ngram", 2, 1.4),
         evaluated_cell("ngram", 4, 1.12, p=0.04),
-        evaluated_cell("ngram", 8, 1.0, p=1.0),
+        evaluated_cell("ngram", 8, 1.0, 0.03, p=1.0),
+        evaluated_cell("ngram", 64, 1.0, p=1.0),
         evaluated_cell("ngram", 16, 1.3, None),
         evaluated_cell("ngram", 32, 1.4, valid=False),
     )
     assert text == (
         "Use ngram up to concurrency 2: 1.50x [1.40, 1.60] at 1, 1.40x [1.30, 1.50] at 2;"
-        " no measurable difference at concurrency 8;"
-        " no clear difference at concurrency 4 once corrected for the number of comparisons;"
-        " cannot be judged at concurrency 16: too few prompts for an interval; not comparable at concurrency 32."
+        " it makes no measurable difference at concurrency 8;"
+        " it is inconclusive: 1.00x [0.90, 1.10] at concurrency 64;"
+        " it makes no clear difference at concurrency 4 once corrected for the number of comparisons;"
+        " it cannot be judged at concurrency 16: too few prompts for an interval;"
+        " it is not comparable with the baseline at concurrency 32."
     )
 
 
@@ -100,7 +105,8 @@ def test_too_few_repeats_make_no_claim_at_any_speedup() -> None:
     )
     assert mixed == (
         "Use ngram at concurrency 1: 1.50x [1.40, 1.60];"
-        " cannot be judged: 1.40x at concurrency 2 (2 repeats: too few to tell); not comparable at concurrency 4."
+        " it cannot be judged: 1.40x at concurrency 2 (2 repeats: too few to tell);"
+        " it is not comparable with the baseline at concurrency 4."
     )
 
 
@@ -136,7 +142,7 @@ def test_invalid_cells_do_not_count_as_comparisons() -> None:
 def test_best_arm_comes_first_and_a_long_list_is_truncated() -> None:
     arms = [evaluated_cell(f"arm{index}", 1, 1.2 + index / 10) for index in range(6)]
     text = headline(*arms)
-    assert text.startswith("Use arm5 at concurrency 1: 1.70x [1.60, 1.80]. arm4 is also faster: 1.60x")
+    assert text.startswith("Use arm5 at concurrency 1: 1.70x [1.60, 1.80]. arm4 is faster than the baseline: 1.60x")
     assert text.endswith(" 2 more arms are in the table.")
 
 
@@ -177,25 +183,26 @@ def test_baseline_alone_makes_no_claim() -> None:
 
 def test_equal_arms_are_indistinguishable() -> None:
     world = SyntheticRun(
-        prompts=24, categories=ONE, alpha={"ngram": 0.0}, alpha_spread=0.0, step_ms={"ngram": 10.0}, run_noise=0.02
+        prompts=24, categories=ONE, alpha={"ngram": 0.0}, alpha_spread=0.0, step_ms={"ngram": 10.0}, run_noise=0.002
     )
-    assert run_of_world(world, Corruptions()).headline == ("ngram makes no measurable difference at concurrency 1.")
+    assert run_of_world(world, Corruptions()).headline == "ngram makes no measurable difference at concurrency 1."
 
 
 def test_workload_that_gains_is_named_among_several() -> None:
     text = headline(
         evaluated_cell("ngram", 1, 1.4, workload="edits"),
         evaluated_cell("ngram", 8, 1.3, workload="edits"),
-        evaluated_cell("ngram", 1, 1.0, p=0.8, workload="chat"),
+        evaluated_cell("ngram", 1, 1.0, 0.03, p=0.8, workload="chat"),
         evaluated_cell("ngram", 8, 0.5, workload="chat"),
-        evaluated_cell("eagle3", 1, 1.0, p=0.8, workload="edits"),
+        evaluated_cell("eagle3", 1, 1.0, 0.03, p=0.8, workload="edits"),
         evaluated_cell("eagle3", 1, 0.5, workload="chat"),
     )
     assert text == (
         "Use ngram for edits up to concurrency 8: 1.40x [1.30, 1.50] at 1, 1.30x [1.20, 1.40] at 8;"
-        " slower for chat: 0.50x [0.40, 0.60] at concurrency 8; no measurable difference for chat at concurrency 1."
+        " it is slower than the baseline for chat: 0.50x [0.40, 0.60] at concurrency 8;"
+        " it makes no measurable difference for chat at concurrency 1."
         " Do not enable eagle3 for chat: it is slower, 0.50x [0.40, 0.60] at concurrency 1;"
-        " no measurable difference for edits."
+        " it makes no measurable difference for edits."
     )
 
 
@@ -207,8 +214,10 @@ def test_best_arm_is_recommended_at_each_load() -> None:
         evaluated_cell("ngram", 8, 1.9),
     )
     assert text == (
-        "Use eagle3 at concurrency 1: 2.00x [1.90, 2.10]; also faster: 1.20x [1.10, 1.30] at concurrency 8."
-        " Use ngram at concurrency 8: 1.90x [1.80, 2.00]; also faster: 1.30x [1.20, 1.40] at concurrency 1."
+        "Use eagle3 at concurrency 1: 2.00x [1.90, 2.10];"
+        " it is faster than the baseline: 1.20x [1.10, 1.30] at concurrency 8."
+        " Use ngram at concurrency 8: 1.90x [1.80, 2.00];"
+        " it is faster than the baseline: 1.30x [1.20, 1.40] at concurrency 1."
     )
 
 
@@ -224,7 +233,46 @@ def test_cause_of_a_failure_comes_first() -> None:
 
 def test_recommendation_selects_among_faster_arms() -> None:
     cells = with_claims((evaluated_cell("eagle3", 1, 1.5), evaluated_cell("ngram", 1, 1.45)))
-    facts = HeadlineFacts(PLAN, cells, (), True, False, recommended={("chat", "1"): "ngram"})
-    assert headline_of(facts) == (
-        "Use ngram at concurrency 1: 1.45x [1.35, 1.55]. eagle3 is also faster: 1.50x [1.40, 1.60] at concurrency 1."
+    facts = HeadlineFacts(
+        PLAN, cells, (), True, False, recommended={("chat", "1"): "ngram"}, tied={("chat", "1"): ["eagle3"]}
     )
+    assert headline_of(facts) == (
+        "Use ngram at concurrency 1: 1.45x [1.35, 1.55], indistinguishable from eagle3 and simpler to run."
+        " eagle3 is faster than the baseline: 1.50x [1.40, 1.60] at concurrency 1."
+    )
+
+
+def test_recommended_arm_with_the_largest_speedup_needs_no_reason() -> None:
+    cells = with_claims((evaluated_cell("eagle3", 1, 1.45), evaluated_cell("ngram", 1, 1.5)))
+    facts = HeadlineFacts(
+        PLAN, cells, (), True, False, recommended={("chat", "1"): "ngram"}, tied={("chat", "1"): ["eagle3"]}
+    )
+    assert headline_of(facts).startswith("Use ngram at concurrency 1: 1.50x [1.40, 1.60]. eagle3")
+
+
+def test_reason_names_the_loads_it_is_about() -> None:
+    arms = {"eagle3": {1: 1.4, 8: 1.5}, "ngram": {1: 1.8, 8: 1.45}}
+    cells = with_claims([evaluated_cell(arm, load, value) for arm, row in arms.items() for load, value in row.items()])
+    places = [("chat", "1"), ("chat", "8")]
+    facts = HeadlineFacts(
+        PLAN, cells, (), True, False, dict.fromkeys((), ""), dict.fromkeys(places, "ngram"), {places[1]: ["eagle3"]}
+    )
+    assert headline_of(facts).startswith(
+        "Use ngram up to concurrency 8: 1.80x [1.70, 1.90] at 1, 1.45x [1.35, 1.55] at 8,"
+        " indistinguishable from eagle3 at 8 and simpler to run."
+    )
+
+
+@pytest.mark.parametrize(
+    ("value", "half", "text"),
+    [
+        (1.0, 0.04, "ngram makes no measurable difference at concurrency 1."),
+        (1.0, 0.06, "ngram is inconclusive: 1.00x [0.94, 1.06] at concurrency 1."),
+        (1.09, 0.28, "ngram is inconclusive: 1.09x [0.81, 1.37] at concurrency 1."),
+    ],
+    ids=["within 5 %", "beyond 5 %", "wide"],
+)
+def test_no_measurable_difference_needs_an_interval_without_a_relevant_one(
+    value: float, half: float, text: str
+) -> None:
+    assert headline(evaluated_cell("ngram", 1, value, half, p=0.7)) == text

@@ -82,7 +82,7 @@ def test_markdown_shows_costs_with_flags_overriding_the_price_file(
     ("arguments", "message"),
     [
         (("--objective", "cost"), "the objective cost needs prices"),
-        (("--gpu-price", "2"), "it is not known how many GPUs the engine of arm none has"),
+        (("--gpu-price", "2"), "how many GPUs the engine of arm none has (give --gpus N, or --machine-price for"),
         (("--machine-price", "1", "--training-cost", "ngram"), "'ngram' is not ARM=AMOUNT"),
         (("--machine-price", "1", "--training-cost", "medusa=5"), "the run has no such arm"),
         (("--load", "7"), "'7' was not measured (measured: 1, 2)"),

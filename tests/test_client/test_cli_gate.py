@@ -131,7 +131,7 @@ def test_gate_of_a_spec_is_used_and_can_be_overridden(
         ((), "give --baseline RESULT, or --from FILE"),
         (("--baseline", "nowhere"), "contains no run"),
         (("--baseline", "ITSELF"), "is both the result and its baseline"),
-        (("--baseline", __file__), "is a file: give the folder"),
+        (("--baseline", __file__), "is a file: give the folder of the results"),
         (("--baseline", "MAIN", "--tolerance", "speedy=5"), "'speedy=5' is not METRIC=PERCENT"),
         (("--baseline", "MAIN", "--tolerance", "speedup.p95=5"), "tolerances[].percentile is only valid with"),
         (
@@ -183,7 +183,9 @@ def test_results_without_a_common_cell_are_rejected(
 def test_run_without_a_summary_is_rejected(results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     store_results(WORLD, tmp_path / "open", UIDS["main"], points=1)
     assert exit_code(["compare", str(tmp_path / "open"), str(results / "main")]) == Exit.BAD_INPUT
-    assert "BaselineNotFinished" in capsys.readouterr().err
+    printed = capsys.readouterr().err
+    assert "RunNotFinished" in printed
+    assert "wait until it is finished, or run its file again to continue it" in printed
 
 
 def job(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, after: Path, request: str) -> tuple[int, dict[str, Any]]:

@@ -9,6 +9,7 @@ import pytest
 
 from specbench_api.outcome.finding import Finding, Severity
 from specbench_api.outcome.termination import Exit
+from specbench_api.spec.engine import EngineKind
 from specbench_client.cli import exit_code
 from specbench_client.cli.report import POINTS_STAND, print_run_summary
 from specbench_client.report.text.findings import group_findings, measure_again, next_step
@@ -135,3 +136,42 @@ def test_unmeasured_run_shows_no_empty_table(tmp_path: Path, capsys: pytest.Capt
     printed = capsys.readouterr().out
     assert "Nothing was measured." in printed
     assert "Speed-up" not in printed
+
+
+@pytest.mark.parametrize(
+    ("file", "beginning"),
+    [("a.html", b"<!doctype html>"), ("a.md", b"# "), ("a.txt", b"# "), ("a.json", b"{"), ("a.parquet", b"PAR1")],
+)
+def test_suffix_of_the_file_selects_the_format(tmp_path: Path, file: str, beginning: bytes) -> None:
+    store_results(WORLD, tmp_path / "out", EARLIER, points=1)
+    assert exit_code(["report", str(tmp_path / "out"), "--to", str(tmp_path / file)]) == Exit.OK
+    assert (tmp_path / file).read_bytes().lower().startswith(beginning.lower())
+
+
+@pytest.mark.parametrize(
+    ("output", "file", "suggested"),
+    [("parquet", "rec.csv", "csv"), ("text", "a.html", "html"), ("html", "a.md", "markdown")],
+)
+def test_format_that_contradicts_the_suffix_is_rejected(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], output: str, file: str, suggested: str
+) -> None:
+    store_results(WORLD, tmp_path / "out", EARLIER, points=1)
+    to = tmp_path / file
+    assert exit_code(["report", str(tmp_path / "out"), "--output", output, "--to", str(to)]) == Exit.BAD_INPUT
+    assert f"leave out --output, or give --output {suggested}" in capsys.readouterr().err
+    assert not to.exists()
+
+
+def test_unknown_acceptance_of_a_measured_server_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
+    summary = run_of_world(WORLD)
+    bare = [cell.model_copy(update={"figures": {}}) for cell in summary.cells]
+    unknown = summary.model_copy(update={"cells": bare})
+    external = WORLD.plan.engine.model_copy(update={"kind": EngineKind.EXTERNAL, "dialect": None})
+    measured = WORLD.plan.model_copy(update={"engine": external})
+    print_run_summary(measured, unknown, "text", "results")
+    printed = capsys.readouterr().out
+    assert "acceptance length (AL) and acceptance rate are unknown" in printed
+    assert "measure again with its --dialect (vllm," in printed
+    print_run_summary(measured, summary, "text", "results")
+    print_run_summary(WORLD.plan, unknown, "text", "results")
+    assert "are unknown" not in capsys.readouterr().out

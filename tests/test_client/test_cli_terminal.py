@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 from specbench_client.cli import cli
-from specbench_client.cli.output import ResultConsole, result_console
+from specbench_client.cli.output import PIPED_WIDTH, ResultConsole, result_console
 from specbench_client.cli.streams import ascii_text
 from specbench_client.report.text.text_table import TextTable
 
@@ -113,7 +113,27 @@ def test_text_columns_are_never_dropped() -> None:
     assert (text.count("x"), text.count("y")) == (50, 50)
 
 
-def test_pipe_gets_every_column() -> None:
+def test_pipe_is_as_wide_as_columns_requests(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "54")
+    made = result_console()
+    made.print_table(TABLE)
+    table = capsys.readouterr().out
+    assert max(map(len, table.splitlines())) <= 54
+    assert "Not shown in 54 columns: tok/s, TTFT ms p50/p99." in " ".join(table.split())
+    made.print_line("word " * 40)
+    assert len(capsys.readouterr().out.splitlines()) == 1, "sentences are not wrapped"
+
+
+@pytest.mark.parametrize("columns", ["", "0", "wide"])
+def test_pipe_without_usable_columns_has_its_own_width(columns: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    assert result_console().width == PIPED_WIDTH
+
+
+def test_pipe_gets_every_column(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
     shown = io.StringIO()
     ResultConsole(file=shown, width=60, highlight=False, markup=False).print_table(TABLE)
     assert "tok/s" in shown.getvalue()

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from specbench_api.outcome.comparison import ChangeConclusion, ComparisonGapReason
+from specbench_api.outcome.finding import Finding, Severity
 from specbench_api.outcome.gate_report import GateReport, GateRequest, GateTestOutcome
 from specbench_api.outcome.summary import Cell
 from specbench_api.plan.plan import Arm
@@ -20,6 +21,7 @@ from specbench_client.analysis.compare.comparison import comparison
 from specbench_client.analysis.compare.differences import differences
 from specbench_client.analysis.compare.gate import judge_gate
 from specbench_client.analysis.compare.stored_result import StoredResult
+from specbench_client.report.text.gate import headline as gate_headline
 from specbench_testing.corrupted_records import replace_columns, without_counters
 from specbench_testing.observed_launches import observed_launch
 from specbench_testing.result_pairs import result_of, without_records
@@ -67,6 +69,19 @@ def other_workload(**changes: Any) -> StoredResult:
 def with_summary(**changes: Any) -> StoredResult:
     """Return the same run with another summary."""
     return replace(before(), summary=before().summary.model_copy(update=changes))
+
+
+def untrusted() -> StoredResult:
+    """Return the same run with findings that make it untrustworthy, and with one that does not."""
+    found = [
+        Finding(check=check, severity=severity, message="m")
+        for check, severity in (
+            ("ShortAnswers", Severity.INFO),
+            ("ChunksCoalesced", Severity.WARNING),
+            ("ClientSaturated", Severity.INVALID),
+        )
+    ]
+    return with_summary(trustworthy=False, findings=found)
 
 
 def with_provenance(result: StoredResult, **changes: Any) -> StoredResult:
@@ -190,13 +205,24 @@ def test_results_without_a_valid_cell_are_comparable_but_lack_cells() -> None:
 
 
 def test_untrustworthy_result_fails_if_trust_is_required() -> None:
-    untrustworthy = with_summary(trustworthy=False, headline="not trustworthy (TooFewPrompts)")
+    untrustworthy = untrusted()
     later = gate_report(untrustworthy, requireTrustworthy=True)
     assert (later.passed, later.reason) == (False, GateReason.UNTRUSTWORTHY)
-    assert later.message == "the later result: not trustworthy (TooFewPrompts)"
+    assert later.message == "the later result is not trustworthy (ClientSaturated, ChunksCoalesced)"
     earlier = gate_report(before(), untrustworthy, requireTrustworthy=True)
-    assert earlier.message == "the earlier result: not trustworthy (TooFewPrompts)"
+    assert earlier.message == "the earlier result is not trustworthy (ClientSaturated, ChunksCoalesced)"
     assert gate_report(untrustworthy).reason is GateReason.PASSED
+
+
+def test_regression_is_the_reason_even_if_a_result_is_untrustworthy() -> None:
+    report = gate_report(slow(), untrusted(), requireTrustworthy=True)
+    assert (report.passed, report.reason) == (False, GateReason.REGRESSED)
+    assert report.message.startswith("2 of 3 tests are worse than tolerated: speedup of ngram on chat at 1: 0.8")
+    assert report.message.endswith("; the earlier result is not trustworthy (ClientSaturated, ChunksCoalesced)")
+    assert gate_headline(report) == "Gate failed: 2 of 3 tests regressed; a result is also untrustworthy"
+    lenient = gate_report(slow(), untrusted())
+    assert gate_headline(lenient) == "Gate failed: 2 of 3 tests regressed"
+    assert "trustworthy" not in lenient.message
 
 
 @pytest.mark.parametrize(

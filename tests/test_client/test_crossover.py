@@ -182,7 +182,9 @@ def test_maximum_above_1_does_not_hide_the_crossover() -> None:
     assert found.at.value == pytest.approx(16 * 4 ** (np.log(1.2) / np.log(1.2 / 0.8)), rel=0.2)
 
 
-@pytest.mark.parametrize(("loads", "words"), [({8.0: 1.4}, "only one place (concurrency 8)"), ({}, "no place")])
+@pytest.mark.parametrize(
+    ("loads", "words"), [({8.0: 1.4}, "no crossover: only concurrency 8 has a usable"), ({}, "no crossover: no load")]
+)
 def test_fewer_than_two_places_are_insufficient_data_with_a_reason(loads: dict[float, float], words: str) -> None:
     found = find_crossover(
         CONCURRENCY, SpeedupExperiment(loads).measured_places(1), ["concurrency 16: invalid (ServerSaturated)"], 0

@@ -282,7 +282,7 @@ def test_draft_lengths_command_prints_the_schedule_and_a_valid_run(
     assert exit_code(["analyze", "draft-lengths", str(results)]) == Exit.OK
     printed = capsys.readouterr().out
     assert "vllm: [[1, " in printed
-    assert "To be verified by a run" in printed
+    assert "Estimated, not measured: verify it with a run" in printed
     assert exit_code(["analyze", "draft-lengths", str(results), "--output", "yaml"]) == Exit.OK
     file = tmp_path / "verify.yaml"
     file.write_text(capsys.readouterr().out)

@@ -26,7 +26,7 @@ from specbench_client.report.text.comparison import (
     comparison_table,
 )
 from specbench_client.report.text.gate import ROWS_MAX, gate_markdown, gate_table
-from specbench_client.report.text.text_table import rich_table
+from specbench_client.report.text.text_table import fit_columns, rich_table
 from specbench_testing.gate_reports import gate_report, side
 
 INTERVAL = FigureInterval(low=0.806, high=0.875, method="m")
@@ -78,7 +78,7 @@ def test_comment_starts_with_the_verdict_then_tests_then_differences() -> None:
     gpu = Difference(name="GPU", before="H100", after="H200")
     text = gate_markdown(report_of(message="1 of 1 tests", differences=[gpu], uncompared=gaps()))
     lines = text.splitlines()
-    assert lines[0] == "### ❌ specbench: Gate failed"
+    assert lines[0] == "### ❌ specbench: Gate failed: 1 of 1 tests regressed"
     assert lines[2] == "1 of 1 tests"
     row = "| ❌ Failed | ngram | chat | 1 | tpot | 5.69 ms | 6.87 ms | 0.840 [0.806, 0.875] | ≤ 1.050 |"
     assert row in lines
@@ -91,7 +91,7 @@ def test_comment_starts_with_the_verdict_then_tests_then_differences() -> None:
     ("reason", "head"),
     [
         (GateReason.PASSED, "✅ specbench: Gate passed"),
-        (GateReason.REGRESSED, "❌ specbench: Gate failed"),
+        (GateReason.REGRESSED, "❌ specbench: Gate failed: 1 of 1 tests regressed"),
         (GateReason.INCONCLUSIVE, "❌ specbench: Gate not passed: Inconclusive"),
         (GateReason.NOT_COMPARABLE, "❌ specbench: Gate not passed: NotComparable"),
     ],
@@ -179,3 +179,11 @@ def test_terminal_tables_show_the_same_content() -> None:
         "differs: GPU H100 → H200",
         "not compared: a0 on chat at 1: the later result does not have it",
     ]
+
+
+def test_narrow_terminal_keeps_what_decides_a_gate() -> None:
+    left, dropped = fit_columns(gate_table(report_of()), 80)
+    assert dropped == ["Workload", "Before"]
+    assert list(left.columns) == ["Outcome", "Arm", "Load", "Metric", "After", "After / before", "Limit"]
+    several = report_of(tests=[gate_test(), gate_test(compared=compared_figure(workload="edits"))])
+    assert "Workload" in fit_columns(gate_table(several), 80)[0].columns, "it names the rows"

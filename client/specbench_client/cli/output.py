@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from specbench_client.report.plots.page import PlotDocument
 
 PIPED_WIDTH = 160
-"""Characters of a line where stdout is not a terminal."""
+"""Characters of a table's line where stdout is not a terminal and COLUMNS is not set."""
 
 
 class ResultConsole(Console):
@@ -35,7 +35,7 @@ class ResultConsole(Console):
         """Print a table as wide as the console; on a narrow terminal without its least important columns."""
         if self.options.ascii_only:
             table = _ascii_table(table)
-        if self.is_terminal and not table.optional:
+        if (self.is_terminal or _requested_width()) and not table.optional:
             table = replace(table, optional=_least_important(table))
         self.print(rich_table(table, self.width))
 
@@ -62,6 +62,12 @@ def _ascii_table(table: TextTable) -> TextTable:
     )
 
 
+def _requested_width() -> int | None:
+    """Return the width that the environment variable COLUMNS requests; None without one."""
+    columns = os.environ.get("COLUMNS", "")
+    return int(columns) or None if columns.isdecimal() else None
+
+
 NUMBERS_MIN = 2
 """Columns of numbers that are shown on a terminal of any width."""
 
@@ -84,12 +90,14 @@ class ProgressConsole(Console):
 
 
 def result_console() -> ResultConsole:
-    """Return a console on stdout, as wide as the terminal; without a terminal, wide enough for a table.
+    """Return a console on stdout, as wide as the terminal; without one, as COLUMNS or wide enough for a table.
 
     Markup and number highlighting are off, because names and messages of engines may contain anything.
     """
     console = ResultConsole(highlight=False, markup=False)
-    return console if console.is_terminal else ResultConsole(width=PIPED_WIDTH, highlight=False, markup=False)
+    if console.is_terminal:
+        return console
+    return ResultConsole(width=_requested_width() or PIPED_WIDTH, highlight=False, markup=False)
 
 
 def print_output(

@@ -12,6 +12,7 @@ from specbench_api.outcome.finding import Severity
 from specbench_api.outcome.layout import REPORT, SUMMARY
 from specbench_api.outcome.summary import RunSummary
 from specbench_api.plan.plan import Plan
+from specbench_api.spec.engine import DialectName, EngineKind
 from specbench_api.spec.slo import Slo
 from specbench_client.analysis.estimates.energy import JOULES
 from specbench_client.cli.options import LATEST, override_slo, slo_from_options, slo_options
@@ -20,7 +21,7 @@ from specbench_client.cli.run_selection import select_run
 from specbench_client.cli.streams import echo_json
 from specbench_client.errors import BadInput
 from specbench_client.report.text.applicability import applicability_line
-from specbench_client.report.text.cells import cells_table, csv, markdown
+from specbench_client.report.text.cells import cells_table, csv, figure_value, markdown
 from specbench_client.report.text.curves import crossover_lines
 from specbench_client.report.text.findings import FindingGroup, group_findings, next_step
 from specbench_client.store.store import Store
@@ -29,8 +30,17 @@ from specbench_client.trust.checks import simulated
 
 FORMATS = ["text", "json", "markdown", "csv", "html", "png", "parquet"]
 BINARY = ("png", "parquet")
+_MARKDOWN = "markdown"
+_SUFFIXES = {**{f".{name}": name for name in FORMATS if name != "text"}, ".md": _MARKDOWN, ".htm": "html"}
+"""Suffix of a file → the format to write into it."""
 NOTES = 3
 """Notes that the terminal shows without --all."""
+_AL = "acceptance_length_emitted_pooled"
+_UNKNOWN_AL = (
+    "Note: acceptance length (AL) and acceptance rate are unknown: dialect openai does not contain them."
+    " If the server is vLLM, SGLang, TensorRT-LLM or llama.cpp, measure again with its --dialect (vllm, sglang,"
+    " tensorrt-llm, llama-cpp)"
+)
 POINTS_STAND = (
     "analyzed again: figures, comparisons, and the checks of cells and of the run. Figures and findings of single"
     " points are unchanged (points/HASH/summary.json), because the records do not contain what the client observed"
@@ -55,11 +65,14 @@ class ReportFormat(click.Choice[str]):
     "--output",
     "-o",
     type=ReportFormat(FORMATS),
-    default="text",
-    show_default=True,
-    help="Output format; parquet contains every record.",
+    help="Output format; parquet contains every record.  [default: the format of --to's suffix, else text]",
 )
-@click.option("--to", type=click.Path(dir_okay=False, path_type=Path), help="Write to this file instead of stdout.")
+@click.option(
+    "--to",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Write to this file instead of stdout; text is written as Markdown.",
+)
 @click.option(
     "--all", "show_all", is_flag=True, help="Show every finding and note on the terminal, not only the first few."
 )
@@ -78,7 +91,7 @@ class ReportFormat(click.Choice[str]):
 @slo_options
 def report(
     where: str,
-    output: str,
+    output: str | None,
     to: Path | None,
     *,
     show_all: bool,
@@ -91,8 +104,8 @@ def report(
 
     \b
       specbench report specbench-results --latest
-      specbench report specbench-results --latest --output html --to report.html
-      specbench report specbench-results --latest --output parquet --to records.parquet     one row per request
+      specbench report specbench-results --latest --to report.html
+      specbench report specbench-results --latest --to records.parquet     one row per request
       specbench report specbench-results --latest --output json --slo-tpot-ms 35            with another latency limit
       specbench report s3://bench-results/llama33/runs/bench/llama33-70b/3f2c… --output markdown
 
@@ -105,6 +118,7 @@ def report(
     For s3://, credentials, region and AWS_ENDPOINT_URL_S3 (for stores other than AWS) come from the environment, as
     with the AWS CLI.
     """
+    output = _format_of(output, to)
     if output in BINARY and to is None and sys.stdout.isatty():
         raise BadInput(f"--output {output} is a binary format: add --to FILE")
     store = select_run(where, latest=latest)
@@ -120,6 +134,16 @@ def report(
         print_run_summary(plan, summary, output, store.uri(), show_all=show_all)
     else:
         _write(_rendered(plan, summary, output), to)
+
+
+def _format_of(output: str | None, to: Path | None) -> str:
+    """Return the format: the requested one, else that of the file's suffix. Raises BadInput if they contradict."""
+    of_suffix = _SUFFIXES.get(to.suffix.lower()) if to else None
+    if output is None:
+        return of_suffix or "text"
+    if of_suffix is not None and (_MARKDOWN if output == "text" else output) != of_suffix:
+        raise BadInput(f"--output {output} contradicts --to {to}: leave out --output, or give --output {of_suffix}")
+    return output
 
 
 def _report_missing_energy(summary: RunSummary) -> None:
@@ -199,17 +223,25 @@ def print_run_summary(plan: Plan, summary: RunSummary, output: str, uri: str, *,
         others = [group for group in others if group.check != simulated.CHECK.name]
     notes = [*map(_finding_text, others), *_result_notes(plan, summary)]
     shown = notes if show_all else notes[:NOTES]
-    console.print(summary.headline, soft_wrap=not console.is_terminal)
+    console.print_line(summary.headline)
     if summary.cells:
         console.print_table(cells_table(summary))
+        if _is_plain_openai(plan) and all(figure_value(cell, _AL) is None for cell in summary.cells):
+            console.print_line(_UNKNOWN_AL)
     for text in [*map(_finding_text, invalid), *shown]:
-        console.print(text)
+        console.print_line(text)
     where = uri.rstrip("/")
     more = len(notes) - len(shown)
     if more:
         console.print(f"{more} more note{'s' if more > 1 else ''}: specbench report {where} --all", soft_wrap=True)
-    console.print(f"Next: {next_step(plan, summary, groups, where)}", soft_wrap=not console.is_terminal)
+    console.print_line(f"Next: {next_step(plan, summary, groups, where)}")
     console.print(f"Report: {where}/{REPORT}", soft_wrap=True)
+
+
+def _is_plain_openai(plan: Plan) -> bool:
+    """Return whether the run measured a server whose extensions of the OpenAI API were not used."""
+    plain = plan.engine.dialect in (None, DialectName.OPENAI)
+    return plan.engine.kind is EngineKind.EXTERNAL and plain
 
 
 def _finding_text(group: FindingGroup) -> str:

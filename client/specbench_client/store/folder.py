@@ -153,7 +153,10 @@ def translate_os_errors(path: Path) -> Iterator[None]:
         if error.errno in (*_PERMISSION_ERRORS, errno.ENOTDIR, errno.EEXIST):
             remedy = "results cannot be written or read there; choose another folder or change its owner"
             raise NotDurable(f"{problem}: {remedy}", StoreErrorReason.NOT_WRITABLE) from error
-        raise NotDurable(problem, StoreErrorReason.REFUSED) from error
+        if error.errno == errno.ENOENT:
+            message = f"{path.parent}: the folder cannot be created ({error.strerror}): choose another folder"
+            raise NotDurable(message, StoreErrorReason.NOT_WRITABLE) from error
+        raise NotDurable(f"{problem}: choose a folder on another disk", StoreErrorReason.REFUSED) from error
 
 
 # The lock is on a file that contains the description of its holder. The kernel releases it when the process ends, even

@@ -70,5 +70,5 @@ def _open_folder(location: str) -> FolderStore:
         raise BadInput("the location of the results is empty: give a folder, or s3://BUCKET/PREFIX")
     folder = Path(location).expanduser()
     if folder.is_file():
-        raise BadInput(f"{location}: is a file: give the folder that `specbench run --results` wrote to")
+        raise BadInput(f"{location}: is a file: give the folder of the results")
     return FolderStore(folder)

@@ -57,7 +57,8 @@ def requests_from_run(store: Store, choice: CellFilter) -> RequestLog:
             f"--arm {arm} --workload {workload} --load {load}" for arm, workload, load in chosen or drafted
         )
         what = "several cells match" if chosen else "no cell with a drafter matches"
-        raise BadInput(f"{store.uri()}: {what}: choose one of: {shown or 'none was measured'}", "WhichCell")
+        reason = "SeveralCells" if chosen else "NoSuchCell"
+        raise BadInput(f"{store.uri()}: {what}: choose one of: {shown or 'none was measured'}", reason)
     points = result.points_of(chosen[0])
     if not points:
         message = "the records of this cell are gone, and drift needs every request: measure the cell again"

@@ -10,6 +10,7 @@ from specbench_api.outcome.gate_report import GateReport, GateRequest
 from specbench_api.outcome.layout import GATE, PLAN, SUMMARY
 from specbench_api.outcome.summary import RunSummary
 from specbench_api.plan.plan import Plan
+from specbench_api.spec.conditions import GateWait
 from specbench_client.analysis.compare.comparison import comparison
 from specbench_client.analysis.compare.gate import judge_gate
 from specbench_client.analysis.compare.stored_result import StoredResult
@@ -22,10 +23,12 @@ from specbench_client.store.store import Store, StoreErrorReason
 from specbench_client.stored_runs.stored_documents import read_plan, read_stored_document, run_roots
 from specbench_client.stored_runs.stored_points import StoredRecords, read_launches
 
-BASELINE_MISSING = "BaselineMissing"
+RUN_MISSING = "RunMissing"
 """Reason if there is no run at the given root."""
-BASELINE_UNFINISHED = "BaselineNotFinished"
+RUN_UNFINISHED = "RunNotFinished"
 """Reason if the run has no summary yet."""
+_BASELINE_REASONS = {RUN_MISSING: str(GateWait.BASELINE_MISSING), RUN_UNFINISHED: str(GateWait.BASELINE_NOT_FINISHED)}
+"""The reasons as a gate reports them about its baseline."""
 
 
 def read_plan_and_summary(store: Store) -> tuple[Plan, RunSummary]:
@@ -35,11 +38,11 @@ def read_plan_and_summary(store: Store) -> tuple[Plan, RunSummary]:
     """
     if store.get(PLAN) is None:
         raise BadInput(
-            f"{store.uri()}: there is no run here (no {PLAN}): give the root of a run's results", BASELINE_MISSING
+            f"{store.uri()}: there is no run here (no {PLAN}): give the root of a run's results", RUN_MISSING
         )
     if store.get(SUMMARY) is None:
-        remedy = "wait until it is finished, or compute its summary with `specbench report`"
-        raise BadInput(f"{store.uri()}: this run has no summary yet (no {SUMMARY}): {remedy}", BASELINE_UNFINISHED)
+        remedy = "wait until it is finished, or run its file again to continue it"
+        raise BadInput(f"{store.uri()}: this run has no summary yet (no {SUMMARY}): {remedy}", RUN_UNFINISHED)
     remedy = f"compute it again from the records: specbench report {store.uri()} --recompute"
     return read_plan(store), read_stored_document(store, SUMMARY, RunSummary, remedy)
 
@@ -67,7 +70,11 @@ def compare_stores(before: Store, after: Store, clock: SystemClock | None = None
 
 def gate_stores(request: GateRequest, before: Store, after: Store, clock: SystemClock | None = None) -> GateReport:
     """Evaluate a gate over two stored results. Blocks. Raises BadInput, NotDurable."""
-    return judge_gate(request, read_result(before), read_result(after), (clock or SystemClock()).wall_text())
+    try:
+        baseline = read_result(before)
+    except BadInput as error:
+        raise BadInput(str(error), _BASELINE_REASONS.get(error.reason, error.reason)) from error
+    return judge_gate(request, baseline, read_result(after), (clock or SystemClock()).wall_text())
 
 
 def write_gate_report(report: GateReport, after: Store) -> None:

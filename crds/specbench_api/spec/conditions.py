@@ -112,7 +112,7 @@ class GateReason(StrEnum):
     NOT_COMPARABLE = "NotComparable"
     """The two results measured different things."""
     UNTRUSTWORTHY = "Untrustworthy"
-    """One of the two results is not trustworthy."""
+    """One of the two results is not trustworthy, and no regression is shown."""
 
 
 class GateWait(StrEnum):

@@ -19,7 +19,7 @@ from specbench_api.errors import InvalidSpec
 from specbench_api.outcome.gate_report import GateReport, GateRequest
 from specbench_api.plan.canonical import digest_of_gate
 from specbench_api.plan.names import gate_name
-from specbench_api.spec.conditions import ConditionType, GateReason, GateWait, Phase
+from specbench_api.spec.conditions import ConditionType, GateWait, Phase
 from specbench_api.spec.gate import BaselineRef, Gate
 from specbench_api.spec.parsing import parse_run
 from specbench_api.spec.run import SpecBenchRun
@@ -267,9 +267,7 @@ def _evaluated(report: GateReport) -> GateStatus:
 
 
 def _gate_condition(status: GateStatus) -> ConditionValue:
-    doubtful = status.reason == GateReason.UNTRUSTWORTHY
-    message = f"a result is not trustworthy: {status.message}" if doubtful else status.message
-    return yes(status.reason, message) if status.passed else no(status.reason, message)
+    return yes(status.reason, status.message) if status.passed else no(status.reason, status.message)
 
 
 def _with_gate_status(

@@ -218,8 +218,8 @@ def _interval(estimate: LogRatioEstimate | None) -> FigureInterval | None:
 
 
 APART = (
-    "The two results were measured at different times: differences between days or nodes are in the ratios of times"
-    " and throughput, and in no interval. A speed-up is hardly affected, because it is relative to the baseline of"
+    "The two results were measured at different times. Ratios of times and throughput include differences between days"
+    " or nodes, and no interval covers them. A speed-up is hardly affected, because it is relative to the baseline of"
     " its own run."
 )
 

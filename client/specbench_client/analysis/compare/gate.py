@@ -22,6 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from specbench_api.outcome.comparison import ComparedFigure, ComparisonGap, ComparisonGapReason
+from specbench_api.outcome.finding import Severity
 from specbench_api.outcome.gate_report import GateReport, GateRequest, GateTest, GateTestOutcome
 from specbench_api.spec.conditions import GateReason
 from specbench_api.spec.gate import Gate, GateMetric, Tolerance
@@ -217,21 +218,30 @@ def _reason(
     if refused:
         return GateReason.NOT_COMPARABLE, "; ".join([*refused, *lacking[:NAMED]])
     untrustworthy = [
-        f"the {which} result: {result.summary.headline}"
+        f"the {which} result is not trustworthy{_doubts(result)}"
         for which, result in (("earlier", before), ("later", after))
-        if not result.summary.trustworthy
+        if gate.require_trustworthy and not result.summary.trustworthy
     ]
-    if gate.require_trustworthy and untrustworthy:
-        return GateReason.UNTRUSTWORTHY, "; ".join(untrustworthy)
     failed, open_ = ([test for test in tests if test.outcome is kind] for kind in _ORDER[:2])
-    if failed:
-        return GateReason.REGRESSED, _named("are worse than tolerated", failed, len(tests))
+    if failed:  # a regression is reported even if a result is untrustworthy as well
+        regressed = _named("are worse than tolerated", failed, len(tests))
+        return GateReason.REGRESSED, "; ".join([regressed, *untrustworthy])
+    if untrustworthy:
+        return GateReason.UNTRUSTWORTHY, "; ".join(untrustworthy)
     if lacking and gate.on_missing == "Fail":
         return GateReason.CELLS_MISSING, _listed("not compared", lacking)
     if open_ or not tests:
         message = _named("are shown neither to be within the tolerance nor beyond it", open_, len(tests))
         return GateReason.INCONCLUSIVE, f"{message}: {open_[0].why}" if open_ else message
     return GateReason.PASSED, f"{len(tests)} of {len(tests)} tests are within their tolerance"
+
+
+def _doubts(result: StoredResult) -> str:
+    """Return the checks that make a result untrustworthy, in parentheses, those that invalidate cells first."""
+    doubts = [finding for finding in result.summary.findings if finding.severity is not Severity.INFO]
+    doubts.sort(key=lambda finding: finding.severity is not Severity.INVALID)
+    names = ", ".join(dict.fromkeys(finding.check for finding in doubts))
+    return f" ({names})" if names else ""
 
 
 def _named(statement: str, tests: Sequence[GateTest], total: int) -> str:

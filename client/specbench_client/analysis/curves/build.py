@@ -50,8 +50,8 @@ from specbench_client.metrics.pairing import ARM, BASELINE, Pairs, pair_requests
 from specbench_client.metrics.tidy_frame import Mask, Values, numbers
 
 LIMITS = (
-    "Each speed-up is over the baseline of the same run; the runs of one curve were measured at different times.",
-    "Between two measured places the curve is assumed to be straight: that is not a measurement.",
+    "Each speed-up is over the baseline of its own run; the runs of one curve were measured at different times.",
+    "Between two measured points the curve is interpolated linearly, not measured.",
 )
 
 

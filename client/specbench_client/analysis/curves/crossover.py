@@ -110,8 +110,8 @@ def crossover_of(
 
 
 def crossover_unknown(axis: CurveAxis, places: Sequence[float], left_out: Sequence[str]) -> Crossover:
-    """Return the document for fewer than two usable places."""
-    one = f"only one place ({axis.words(places[0])})" if places else "no place"
+    """Return the document for fewer than two usable points of the curve."""
+    one = f"only {axis.words(places[0])}" if places else "no load"
     return Crossover(
         axis=axis.name,
         kind=CrossoverKind.INSUFFICIENT_DATA,

@@ -69,7 +69,7 @@ def _engine_cost(arm: str, plan: Plan, summary: RunSummary, prices: Prices) -> E
         return EngineCost(prices.machine_hour, spread, prices.currency, words)
     product, count = _gpus(arm, plan, summary, prices)
     if count is None:
-        remedy = "give gpus (--gpus N), or machineHour (--machine-price) for an engine without GPUs"
+        remedy = "give --gpus N, or --machine-price for an engine without GPUs; in a price list: gpus or machineHour"
         raise InvalidSpec(
             [Problem("prices.gpus", f"it is not known how many GPUs the engine of arm {arm} has", remedy)]
         )

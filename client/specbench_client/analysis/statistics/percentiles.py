@@ -108,5 +108,6 @@ def _looked_up(values: Values, share: float, chosen: ChosenInterval) -> ChosenIn
         bounds = jeffreys(share, independent)
         positions = np.array([bounds.low, bounds.high])
     low, high = np.percentile(values, 100 * positions)
-    method = f"share below it, looked up among the values (Woodruff; Korn and Graubard); {chosen.method}"
+    inverted = "interval of the share of values below it, mapped to percentiles (Woodruff; Korn and Graubard)"
+    method = f"{inverted}; {chosen.method}"
     return ChosenInterval(IntervalBounds(float(low), float(high)), method, chosen.freedom)

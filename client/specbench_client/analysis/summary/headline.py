@@ -14,6 +14,7 @@ from specbench_api.outcome.summary import Cell, SpeedupConclusion
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_api.spec.engine import EngineKind
+from specbench_client.analysis.decision.request import WORTH
 from specbench_client.analysis.summary.cells import EvaluatedCell
 from specbench_client.trust.checks import research_runtime
 
@@ -36,6 +37,8 @@ class HeadlineFacts:
     """Arm → why its engine failed, for arms that could not be measured completely."""
     recommended: Mapping[tuple[str, str], str] = field(default_factory=dict)
     """(workload, load) → the arm that the run's recommendation chose there, which settles ties."""
+    tied: Mapping[tuple[str, str], Sequence[str]] = field(default_factory=dict)
+    """(workload, load) → arms that are indistinguishable from the recommended one, which is simpler to run."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,13 @@ class _Comparison:
         """The speed-up, for sorting; 0 where there is none to compare."""
         figure = self.cell.speedup
         return figure.value or 0.0 if self.cell.valid and figure else 0.0
+
+    @property
+    def inconclusive(self) -> bool:
+        """Whether the interval contains 1 and a relevant difference: one that would make a drafter worth enabling."""
+        bounds = self.cell.speedup.interval if self.cell.speedup else None
+        indistinguishable = self.conclusion is SpeedupConclusion.INDISTINGUISHABLE
+        return indistinguishable and bounds is not None and (bounds.low < 1 / WORTH or bounds.high > WORTH)
 
 
 def headline_of(facts: HeadlineFacts) -> str:
@@ -101,10 +111,11 @@ def _advice(facts: HeadlineFacts) -> list[str]:
         return ["No speed-up can be stated: this run has no baseline."]
     several = len({each.cell.workload for each in found}) > 1
     winners = _winners(found, facts.recommended)
+    faster_ties = _faster_ties(found, winners, facts.tied)
     arms = list(dict.fromkeys(each.cell.arm for each in found))
     arms.sort(key=lambda arm: (arm not in winners.values(), -max(each.value for each in found if each.cell.arm == arm)))
     sentences = [
-        _arm_sentence(arm, [each for each in found if each.cell.arm == arm], winners, several=several)
+        _arm_sentence(arm, [each for each in found if each.cell.arm == arm], winners, faster_ties, several=several)
         for arm in arms[:MAX_ARMS]
     ]
     more = [f"{len(arms) - MAX_ARMS} more arms are in the table."] if len(arms) > MAX_ARMS else []
@@ -122,20 +133,38 @@ def _winners(found: Sequence[_Comparison], recommended: Mapping[tuple[str, str],
     return {each.place: each.cell.arm for each in faster}
 
 
+def _faster_ties(
+    found: Sequence[_Comparison],
+    winners: Mapping[tuple[str, str], str],
+    tied: Mapping[tuple[str, str], Sequence[str]],
+) -> dict[tuple[str, str], list[str]]:
+    """(workload, load) → the arms with a larger speed-up than the arm to use there, and indistinguishable from it."""
+    values = {(each.place, each.cell.arm): each.value for each in found}
+    return {
+        place: [arm for arm in tied.get(place, ()) if values.get((place, arm), 0.0) > values[place, winner]]
+        for place, winner in winners.items()
+    }
+
+
 def _arm_sentence(
-    arm: str, mine: Sequence[_Comparison], winners: Mapping[tuple[str, str], str], *, several: bool
+    arm: str,
+    mine: Sequence[_Comparison],
+    winners: Mapping[tuple[str, str], str],
+    faster_ties: Mapping[tuple[str, str], Sequence[str]],
+    *,
+    several: bool,
 ) -> str:
     """The advice about one arm. `several`: whether the run has several workloads, so that each must be named."""
     clauses: list[str] = []
     for conclusion, recommended, here in _groups(arm, mine, winners):
         workload = here[0].cell.workload
         measured = [each for each in mine if each.cell.workload == workload]
-        opening, continuation = ("Use {arm}", "use it") if recommended else _OPENINGS[conclusion]
-        begin = continuation if clauses else opening.format(arm=arm)
+        begin = _begin(here[0], "it" if clauses else arm, recommended=recommended, first=not clauses)
         every_load = several and len(here) == len(measured)
-        rest = (
-            _use(here, measured) if recommended else _words(conclusion, here, first=not clauses, every_load=every_load)
-        )
+        if recommended:
+            rest = _use(here, measured) + _why_not_faster(here, faster_ties)
+        else:
+            rest = _words(conclusion, here, first=not clauses, every_load=every_load)
         clauses.append(f"{begin}{f' for {workload}' if several else ''}{rest}")
     return f"{'; '.join(clauses)}."
 
@@ -150,22 +179,47 @@ def _groups(
     for conclusion in SpeedupConclusion:
         group = [each for each in mine if each.conclusion is conclusion]
         wins = [conclusion is SpeedupConclusion.FASTER and winners[each.place] == arm for each in group]
-        for recommended in (True, False):
-            those = [each for each, best in zip(group, wins, strict=True) if best is recommended]
+        for recommended, inconclusive in ((True, False), (False, False), (False, True)):
+            those = [
+                each
+                for each, best in zip(group, wins, strict=True)
+                if (best, each.inconclusive) == (recommended, inconclusive)
+            ]
             for workload in dict.fromkeys(each.cell.workload for each in those):
                 yield conclusion, recommended, [each for each in those if each.cell.workload == workload]
 
 
 _OPENINGS = {
-    SpeedupConclusion.FASTER: ("{arm} is also faster", "also faster"),
-    SpeedupConclusion.SLOWER: ("Do not enable {arm}", "slower"),
-    SpeedupConclusion.INDISTINGUISHABLE: ("{arm} makes no measurable difference", "no measurable difference"),
-    SpeedupConclusion.UNCLEAR: ("{arm} makes no clear difference", "no clear difference"),
-    SpeedupConclusion.TOO_FEW_REPEATS: ("{arm} cannot be judged", "cannot be judged"),
-    SpeedupConclusion.NO_INTERVAL: ("{arm} cannot be judged", "cannot be judged"),
-    SpeedupConclusion.NOT_COMPARABLE: ("{arm} is not comparable with the baseline", "not comparable"),
+    SpeedupConclusion.FASTER: "{subject} is faster than the baseline",
+    SpeedupConclusion.SLOWER: "{subject} is slower than the baseline",
+    SpeedupConclusion.INDISTINGUISHABLE: "{subject} makes no measurable difference",
+    SpeedupConclusion.UNCLEAR: "{subject} makes no clear difference",
+    SpeedupConclusion.TOO_FEW_REPEATS: "{subject} cannot be judged",
+    SpeedupConclusion.NO_INTERVAL: "{subject} cannot be judged",
+    SpeedupConclusion.NOT_COMPARABLE: "{subject} is not comparable with the baseline",
 }
-"""How a clause about an arm begins: as the first clause of its sentence, and after another clause."""
+"""How a clause about an arm begins. The subject is the arm, or `it` after another clause."""
+
+
+def _begin(one: _Comparison, subject: str, *, recommended: bool, first: bool) -> str:
+    """Return the beginning of a clause about comparisons like this one. `first`: it begins its sentence."""
+    if recommended:
+        return f"Use {subject}" if first else "use it"
+    if first and one.conclusion is SpeedupConclusion.SLOWER:
+        return f"Do not enable {subject}"
+    if one.inconclusive:
+        return f"{subject} is inconclusive"
+    return _OPENINGS[one.conclusion].format(subject=subject)
+
+
+def _why_not_faster(here: Sequence[_Comparison], faster_ties: Mapping[tuple[str, str], Sequence[str]]) -> str:
+    """`, indistinguishable from eagle3 and simpler to run`, where an arm with a larger speed-up is not used."""
+    arms = dict.fromkeys(arm for each in here for arm in faster_ties.get(each.place, ()))
+    if not arms:
+        return ""
+    loads = [each.cell.level.label for each in here if faster_ties.get(each.place)]
+    where = f" at {_joined(loads)}" if len(loads) < len(here) else ""
+    return f", indistinguishable from {_joined(list(arms))}{where} and simpler to run"
 
 
 def _use(here: Sequence[_Comparison], measured: Sequence[_Comparison]) -> str:
@@ -189,7 +243,8 @@ def _words(conclusion: SpeedupConclusion, here: Sequence[_Comparison], *, first:
             it_is = "it is slower, " if conclusion is SpeedupConclusion.SLOWER and first else ""
             return f": {it_is}{_at_each(here, _ratio)}"
         case SpeedupConclusion.INDISTINGUISHABLE:
-            return "" if every_load else f" at {_loads(here)}"
+            without_figures = "" if every_load else f" at {_loads(here)}"
+            return f": {_at_each(here, _ratio)}" if here[0].inconclusive else without_figures
         case SpeedupConclusion.UNCLEAR:
             return f" at {_loads(here)} once corrected for the number of comparisons"
         case SpeedupConclusion.TOO_FEW_REPEATS:

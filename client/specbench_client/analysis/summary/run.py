@@ -249,13 +249,10 @@ def summarise_cells(
         headline="",
     )
     recommendation = recommend(plan, summary, RecommendationRequest(targets=targets_of(slo)))
-    chosen = {
-        (each.workload, each.load): each.arm
-        for choice in recommendation.choices
-        for each in choice.at_each_load
-        if each.arm is not None
-    }
-    facts = HeadlineFacts(plan, judged, findings, trustworthy, simulated, causes, chosen)
+    at_each_load = [each for choice in recommendation.choices for each in choice.at_each_load]
+    chosen = {(each.workload, each.load): each.arm for each in at_each_load if each.arm is not None}
+    tied = {(each.workload, each.load): each.tied for each in at_each_load}
+    facts = HeadlineFacts(plan, judged, findings, trustworthy, simulated, causes, chosen, tied)
     return summary.model_copy(update={"recommendation": recommendation, "headline": headline_of(facts)})
 
 

@@ -45,11 +45,14 @@ from specbench_client.metrics.tidy_frame import Values
 
 # The limits printed with every report.
 
-_BOUND = "an upper bound: no drafter can predict exactly how many drafts are accepted; an adaptive one gains part of it"
+_BOUND = (
+    "an upper bound: it assumes that the number of accepted drafts is known in advance; an adaptive drafter reaches"
+    " part of it"
+)
 _SAMPLED = "answers were sampled at a temperature: other draft lengths would have given other texts"
 _SPLIT = (
-    "fixed lengths below the run's own, and positions between its steps in a combination, are lower bounds"
-    " (span-split), so headroom is an upper bound"
+    "the values of fixed lengths below the run's own, and of positions between its steps in a combination, are lower"
+    " bounds (span-split). The headroom is therefore an upper bound"
 )
 CENSORED_MOST = 0.1
 """Largest share of steps with all drafts accepted that is not reported. At 6 % (n-gram, code, 20 drafts) span-split was

@@ -17,6 +17,7 @@ from specbench_client.report.text.text_table import (
     DASH,
     SIMULATED,
     TextTable,
+    constant_columns,
     escape_markdown,
     markdown_table,
     number,
@@ -29,7 +30,7 @@ LINES_MAX = 12
 TEXT_MAX = 800
 """Characters of one cell or one line."""
 _STYLES = {ChangeConclusion.BETTER: "green", ChangeConclusion.WORSE: "red"}
-WORD_COLUMNS = ("Arm", "Workload", "Metric", "Says", "Verdict")
+WORD_COLUMNS = ("Arm", "Workload", "Metric", "Conclusion", "Outcome")
 
 
 def comparison_markdown(comparison: Comparison) -> str:
@@ -52,9 +53,13 @@ def comparison_table(comparison: Comparison) -> TextTable:
     before, after = comparison.before, comparison.after
     rows = [_row(each) for each in comparison.cells]
     title = table_title(f"{before.name} → {after.name}", after)
-    return TextTable(
-        title, _TITLES, rows, WORD_COLUMNS, [_STYLES.get(each.conclusion, "") for each in comparison.cells]
-    )
+    styles = [_STYLES.get(each.conclusion, "") for each in comparison.cells]
+    return keep_ratios(TextTable(title, _TITLES, rows, WORD_COLUMNS, styles))
+
+
+def keep_ratios(table: TextTable) -> TextTable:
+    """Return the table with the columns that a narrow terminal leaves out: not the ratio, which decides."""
+    return replace(table, optional=[*constant_columns(table, ["Workload"]), "Before", "After"])
 
 
 def comparison_notes(differences: Sequence[Difference], uncompared: Sequence[ComparisonGap]) -> list[str]:
@@ -65,7 +70,7 @@ def comparison_notes(differences: Sequence[Difference], uncompared: Sequence[Com
     ]
 
 
-_TITLES = ("Arm", "Workload", "Load", "Metric", "Before", "After", "After / before [95 %]", "Says")
+_TITLES = ("Arm", "Workload", "Load", "Metric", "Before", "After", "After / before [95 %]", "Conclusion")
 
 
 def _row(each: ComparedFigure) -> list[str]:

@@ -35,7 +35,7 @@ def curve_table(curves: Curves, curve: SpeedupCurve) -> TextTable:
         f"{curve.title}{marked}",
         curve_titles(curves),
         [curve_row(point) for point in curve.points],
-        words=("Arm", "Run", "Says"),
+        words=("Arm", "Run", "Conclusion"),
         styles=[_STYLES.get(point.conclusion, "") for point in curve.points],
         caption=curve.crossover.message,
     )
@@ -78,7 +78,7 @@ def curves_csv(curves: Curves) -> str:
 
 def curve_titles(curves: Curves) -> Sequence[str]:
     """Return the titles of the columns."""
-    return (curves.axis, "Arm", "Run", "Pairs", "Speed-up [95 %]", "AL emitted [95 %]", "Says")
+    return (curves.axis, "Arm", "Run", "Pairs", "Speed-up [95 %]", "AL emitted [95 %]", "Conclusion")
 
 
 def curve_row(point: CurvePoint) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from specbench_api.outcome.figure import Figure
 from specbench_api.outcome.recommendation import (
@@ -18,6 +19,7 @@ from specbench_client.report.text.text_table import (
     DASH,
     SIMULATED,
     TextTable,
+    constant_columns,
     escape_markdown,
     markdown_table,
     number,
@@ -25,15 +27,26 @@ from specbench_client.report.text.text_table import (
 )
 
 Row = Sequence[str]
-CANDIDATES = ("Arm", "Workload", "Load", "Value [95 %]", "Gain [95 %]", "Says", "Targets", "Req/h", "Cost/1M", "Saved")
+CANDIDATES = (
+    "Arm",
+    "Workload",
+    "Load",
+    "Value [95 %]",
+    "Gain [95 %]",
+    "Conclusion",
+    "Targets",
+    "Req/h",
+    "Cost/1M",
+    "Saved",
+)
 _ASKED_FOR = ("Targets", "Cost/1M", "Saved")
 """Columns that are shown only where targets or prices are given."""
-RULES = ("Rule", "Says", "Measured", "Verdict", "Source")
-SUSTAINED = ("Arm", "Workload", "Up to", "Shown to", "Missed at", "There")
+RULES = ("Rule", "Statement", "Measured", "Verdict", "Source")
+SUSTAINED = ("Arm", "Workload", "Up to", "Shown to", "Missed at", "Reason")
 CASES_MAX = 3
 
 
-ANSWERS = ("Workload", "At", "Answer", "Arm", "Why")
+ANSWERS = ("Workload", "Load", "Answer", "Arm", "Why")
 
 
 def candidate_rows(recommendation: Recommendation) -> list[Row]:
@@ -62,7 +75,7 @@ def answers_table(recommendation: Recommendation) -> TextTable:
     """Return for each workload the answer over all loads, then at each load."""
     rows = list[Row]()
     for choice in recommendation.choices:
-        at = f"best: {choice.load}" if choice.load else "all loads"
+        at = f"{choice.load} (best)" if choice.load else "all loads"
         rows.append((choice.workload, at, choice.answer, choice.arm or DASH, choice.reason))
         rows += [(each.workload, each.load, each.answer, each.arm or DASH, each.reason) for each in choice.at_each_load]
     return TextTable("Answers", ANSWERS, rows, words=ANSWERS)
@@ -75,18 +88,20 @@ def evidence_table(recommendation: Recommendation) -> TextTable:
     kept = [index for index, name in enumerate(CANDIDATES) if name not in bare]
     unit = next((each.value.unit for each in recommendation.candidates if each.value), "")
     unit += " a million output tokens" if recommendation.objective is Objective.COST else ""
-    return TextTable(
+    table = TextTable(
         f"Evidence ({recommendation.objective}{f', {unit}' if unit else ''})",
         [CANDIDATES[index] for index in kept],
         [[row[index] for index in kept] for row in rows],
-        words=("Arm", "Workload", "Says", "Targets"),
+        words=("Arm", "Workload", "Conclusion", "Targets"),
     )
+    # The gain decides, and with prices the cost; a narrow terminal leaves out the others.
+    return replace(table, optional=[*constant_columns(table, ["Workload"]), "Req/h", "Value [95 %]", "Saved"])
 
 
 def sustained_table(recommendation: Recommendation) -> TextTable:
     """Return the load up to which each arm meets the targets; no rows without targets."""
     rows = [_sustained(each) for choice in recommendation.choices for each in choice.sustained]
-    return TextTable("Highest load that meets the targets", SUSTAINED, rows, words=("Arm", "Workload", "There"))
+    return TextTable("Highest load that meets the targets", SUSTAINED, rows, words=("Arm", "Workload", "Reason"))
 
 
 def rules_table(rows: Sequence[Row]) -> TextTable:
@@ -130,7 +145,7 @@ def _candidate(each: Candidate, *, targets: bool, latency: bool) -> Row:
     conclusion = each.excluded or (
         "baseline" if each.gain is None and each.conclusion is None else str(each.conclusion or DASH)
     )
-    doubts = f"; doubted: {', '.join(each.doubts)}" if each.doubts and not each.excluded else ""
+    doubts = f"; warnings: {', '.join(each.doubts)}" if each.doubts and not each.excluded else ""
     attained = each.attainment if targets or each.attainment is not Attainment.MET else DASH
     saved = each.figures.get("cost_saved")
     paired = latency or not each.load.endswith("/s")  # throughputs of open loops are compared by repeat, not paired

@@ -15,8 +15,8 @@ FACTOR_TITLES = (
 )  # fmt: skip
 FACTORS_SAY = (
     "measured = predicted × prefill × length, predicted = ideal × acceptance × step cost × occupancy:"
-    " docs/research/explain.md; over the pairs in which both sides have every part, so that it can differ from the"
-    " report's speed-up"
+    " docs/research/explain.md; computed from the pairs of requests that have all factors on both sides, so the"
+    " speed-up can differ from the report's"
 )
 MIX_TITLES = ("Arm", "Workload", "Load", "Measured mix [95 %]", "Your mix [95 %]", "AL of your mix [95 %]", "Note")
 DOMAIN_TITLES = (

@@ -16,6 +16,7 @@ from specbench_client.report.text.comparison import (
     comment_table,
     comment_text,
     cut_to_comment,
+    keep_ratios,
     omitted_count,
     place_fields,
     simulated_warning,
@@ -32,15 +33,20 @@ _STYLES = {
     GateTestOutcome.FAILED: "red",
     GateTestOutcome.INCONCLUSIVE: "yellow",
 }
-_TITLES = ("Verdict", "Arm", "Workload", "Load", "Metric", "Before", "After", "After / before", "Limit")
+_TITLES = ("Outcome", "Arm", "Workload", "Load", "Metric", "Before", "After", "After / before", "Limit")
 
 
 def headline(report: GateReport) -> str:
-    """`Gate passed`, `Gate failed`, `Gate inconclusive`, … in a few words."""
+    """`Gate passed`, `Gate failed: 2 of 12 tests regressed`, `Gate not passed: Inconclusive`, … in a few words."""
     if report.passed:
         tail = " (inconclusive, which this gate lets pass)" if report.reason is GateReason.INCONCLUSIVE else ""
         return f"Gate passed{tail}"
-    return "Gate failed" if report.reason is GateReason.REGRESSED else f"Gate not passed: {report.reason}"
+    if report.reason is not GateReason.REGRESSED:
+        return f"Gate not passed: {report.reason}"
+    failed = sum(test.verdict is GateTestOutcome.FAILED for test in report.tests)
+    trusted = not report.gate.require_trustworthy or (report.before.trustworthy and report.after.trustworthy)
+    tail = "" if trusted else "; a result is also untrustworthy"
+    return f"Gate failed: {failed} of {len(report.tests)} tests regressed{tail}"
 
 
 def gate_markdown(report: GateReport, link: str = "") -> str:
@@ -71,7 +77,8 @@ def gate_table(report: GateReport) -> TextTable:
     """Return a gate as a table: one row a test, the worst first."""
     rows = [_gate_row(test) for test in report.tests]
     title = table_title(headline(report), report.after)
-    return TextTable(title, _TITLES, rows, WORD_COLUMNS, [_STYLES[test.outcome] for test in report.tests])
+    styles = [_STYLES[test.outcome] for test in report.tests]
+    return keep_ratios(TextTable(title, _TITLES, rows, WORD_COLUMNS, styles))
 
 
 def _gate_row(test: GateTest) -> list[str]:

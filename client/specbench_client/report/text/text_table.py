@@ -42,6 +42,12 @@ class TextTable:
     """Columns that a terminal may leave out if it is too narrow: the first one first."""
 
 
+def constant_columns(sheet: TextTable, names: Sequence[str]) -> list[str]:
+    """Return those of the named columns whose text is the same in every row."""
+    indices = {name: list(sheet.columns).index(name) for name in names if name in sheet.columns}
+    return [name for name, index in indices.items() if len({row[index] for row in sheet.rows}) == 1]
+
+
 def fit_columns(sheet: TextTable, width: int) -> tuple[TextTable, list[str]]:
     """Drop optional columns until every line fits; return the table that is left and the names of those columns."""
     dropped: list[str] = []

@@ -207,12 +207,15 @@ def _figures(figures: NgramFigures, batches: Sequence[str]) -> list[str]:
     ]
 
 
-RANGE_TITLES = ("Batch", "Draft tokens", "Indistinguishable from", "Over no drafts", "Note")
+RANGE_TITLES = ("Batch", "Draft tokens", "Indistinguishable from", "Gain over no drafts", "Note")
 OPTION_TITLES = (
     "Batch",
     "Draft tokens: tokens/s of one request, the best first (≈ indistinguishable from it, ≥ at least)",
 )
-UNVERIFIED = "To be verified by a run: computed from fixed draft lengths, without the cost of switching between them."
+UNVERIFIED = (
+    "Estimated, not measured: verify it with a run. It is computed from fixed draft lengths, without the cost of"
+    " switching between them."
+)
 
 
 def schedule_tables(schedule: DraftSchedule) -> list[TextTable]:
@@ -237,7 +240,7 @@ def engine_lines(found: EngineDraftSchedule) -> list[str]:
 
 def _range(each: DraftScheduleRange, schedule: DraftSchedule) -> list[str]:
     tied = ", ".join(str(length) for length in each.tied) or DASH
-    carried = f"below {schedule.batches[0]} not measured, carried over" if each.carried else ""
+    carried = f"batches below {schedule.batches[0]} were not measured and use its length" if each.carried else ""
     unknown = f"not known here: {', '.join(str(length) for length in each.unknown)}" if each.unknown else ""
     gain = DASH if each.gain is None else f"{number(each.gain)}x"
     return [

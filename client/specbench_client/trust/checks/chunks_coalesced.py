@@ -70,8 +70,8 @@ def _coalesced(evidence: PointEvidence, streamed: pd.DataFrame) -> list[CheckRes
     threshold = INVALID_SHARE if severity is Severity.INVALID else WARNING_SHARE
     cause = _probable_cause(evidence, "a step", _step_ms(evidence))
     message = (
-        f"{share:.0%} of the chunks arrived together with those of a later step and have its time: TTFT and the"
-        f" gaps between chunks are wrong by whole steps; {cause}"
+        f"{share:.0%} of the chunks were received only with those of a later step and have its timestamp, so TTFT and"
+        f" the gaps between chunks are wrong by whole steps; {cause}"
     )
     return [CheckResult(severity, message, value=share, threshold=threshold)]
 

@@ -15,8 +15,8 @@ def _evaluate(evidence: RunEvidence) -> CheckResults:
     if not known or max(known) >= IN_FLIGHT:
         return []
     message = (
-        f"no load of this run keeps more than {max(known):.1f} requests in flight: its speed-ups are those of an idle"
-        " engine and not of a loaded one, where drafting gains less or loses"
+        f"no load of this run keeps more than {max(known):.1f} requests in flight: the speed-ups apply to an idle"
+        " engine; on a loaded engine drafting gains less, or is slower"
     )
     return [CheckResult(Severity.INFO, message, value=max(known), threshold=IN_FLIGHT)]
 

@@ -15,7 +15,7 @@ def _evaluate(evidence: RunEvidence) -> CheckResults:
         return []
     compared = BASELINE_NAME in arms and len(arms) > 1
     times = "once" if repeats == 1 else "twice"
-    message = f"the plan measures each point {times}: the intervals hardly contain the variation between runs"
+    message = f"the plan measures each point {times}: the intervals do not cover the variation between runs"
     message += ", so no arm can be called faster or slower" if compared else ""
     return [
         CheckResult(

@@ -19,9 +19,9 @@ ARMS_MAX = 2
 """Arms of a workload that are drawn: a map is large, and `analyze breakdown --arm` draws the others."""
 ROW_IN = 0.13
 REQUESTS_NOTE = (
-    "A line is one request, or the mean of neighbours where they are more than lines, named by its output tokens, the"
-    " shortest answer first; a column positions in the output. The deeper the blue, the more tokens a step emitted;"
-    " empty: no step began there, or no answer is as long."
+    "Each line is one request, labelled with its output tokens, the shortest answer first. If there are more requests"
+    " than lines, a line is the mean of neighbouring requests. Columns are positions in the output. A deeper blue means"
+    " more tokens per step. Empty: no step began there, or the answer is shorter."
 )
 
 

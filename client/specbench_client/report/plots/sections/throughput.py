@@ -186,10 +186,11 @@ def pareto(summary: RunSummary) -> PanelGroup | None:
             data = Pareto(tuple(group), best, "tokens a second of one user (median)", _label(up))
             panels.append(Panel(partial(draw_pareto, data=data), workload, f"frontier: {_named(paths, best)}"))
     figures = known(cell.figures.get(up) for cell in summary.cells)
-    note = "Up: more from the machine; right: more for each user. The grey line joins what nothing else beats in both."
-    caption = (
-        f"{rests_on(figures, bounds=False)} {note} Labels at a line's ends: its loads, where there is room. {INVALID}"
+    note = (
+        "Up: more from the machine; right: more for each user. The grey line is the Pareto front. Labels at the ends of"
+        " a line are loads; some are omitted for lack of room."
     )
+    caption = f"{rests_on(figures, bounds=False)} {note} {INVALID}"
     return PanelGroup(tuple(panels), caption) if panels else None
 
 

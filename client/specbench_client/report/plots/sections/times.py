@@ -32,8 +32,8 @@ OWN = Style(GREY_LIGHT)
 ADDED = Style(LIGHT[1], hatch="///")
 MEASURED = Style(LIGHT[0])
 ADDED_NOTE = (
-    "Added: this arm's step less the baseline's at the same load. It is an estimate of what drafting and the wider"
-    " verification cost, and holds whatever else differs between the two engines at that load."
+    "Added: this arm's step time minus the baseline's at the same load. It estimates the cost of drafting and of the"
+    " wider verification, and includes every other difference between the two engines at that load."
 )
 REQUEST_NOTE = "Prefill: to the first token, queueing included; decode: from there to the last. Means, which add up."
 
