@@ -98,6 +98,16 @@ async def test_failed_exchange_gives_a_record_with_its_error() -> None:
     assert record.chunk_ns is None
 
 
+async def test_answer_that_is_no_event_stream_is_reported_with_its_type_and_first_bytes() -> None:
+    page = replace(exchange(b"<html>\x1b[31m"), headers={"content-type": "text/html"})
+    record = (await context(CannedTransport(page)).take_turn(turn())).record
+    assert record.error_class == "malformed"
+    assert record.error == (
+        r"the answer is no event stream (Content-Type: text/html): it begins with b'<html>\x1b[31m\n\n': "
+        "give the address of the engine itself"
+    )
+
+
 async def test_skipped_turn_is_recorded_as_not_sent_with_the_reason() -> None:
     failed = await context(CannedTransport(exchange(error_class=ErrorClass.TIMEOUT, error="x"))).take_turn(turn())
     record = skipped_after(failed, 2)
@@ -120,6 +130,7 @@ async def test_skipped_turn_is_recorded_as_not_sent_with_the_reason() -> None:
         ([HEAD, b"data: {\n\n", ANSWER], "malformed"),
         ([HEAD, b"data: \n\ndata:\n\nid: 1\nx-y: z\n\n", ANSWER], None),
         ([HEAD, b"<html></html>\n"], "malformed"),
+        ([HEAD, b"<html></html>"], "malformed"),
         ([HEAD, b'data: {"error": {"message": "out of memory", "code": 500}}\n\ndata: [DONE]\n\n'], "http_5xx"),
         ([response(500, b"boom")], "http_5xx"),
         ([response(422, b"no")], "http_4xx"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import hashlib
 import io
 import os
 import re
@@ -11,14 +12,15 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from specbench_api.outcome.layout import manifest_key, summary_key
-from specbench_api.outcome.manifest import Manifest, PointProvenance
+from specbench_api.outcome.manifest import Manifest, PointProvenance, StoredFile
 from specbench_api.outcome.record import Record
 from specbench_api.outcome.summary import ArrivalPattern, ClientHealth, PointSummary, RequestCounts
 from specbench_api.spec.load import Level
@@ -346,6 +348,37 @@ def test_manifest_of_another_point_is_damaged(points: PointStore) -> None:
 
     with pytest.raises(NotDurable, match="belongs to the point"):
         points.manifest("b" * 64)
+
+
+def damaged_part(kind: str) -> bytes:
+    """Return a part that cannot be read as records."""
+    if kind == "no Parquet":
+        return b"hello"
+    table = pq.read_table(io.BytesIO(records_to_parquet([FULL])), use_threads=False)
+    index = table.schema.get_field_index("output_tokens")
+    sink = io.BytesIO()
+    pq.write_table(table.set_column(index, "output_tokens", pa.array(["x"])), sink)
+    return sink.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("column of text", "its column output_tokens has type string, not int64; remove "),
+        ("no Parquet", "it is no readable Parquet file: "),
+    ],
+)
+@pytest.mark.parametrize("read", [PointStore.read_frames, PointStore.read_tables])
+def test_part_that_cannot_be_read_as_records_is_damaged(
+    kind: str, message: str, read: Callable[[PointStore, Manifest], Iterator[object]], points: PointStore
+) -> None:
+    part, data = f"points/{POINT}/records/1-a-0.parquet", damaged_part(kind)
+    points.store.put(part, data)
+    listed = StoredFile(key=part, size=len(data), sha256=hashlib.sha256(data).hexdigest(), rows=1)
+    manifest = points.commit(summary_of(), "1-a", [listed], SPAN, OBSERVED)
+    with pytest.raises(NotDurable, match=f"{part}: {message}") as caught:
+        list(read(points, manifest))
+    assert caught.value.reason == "Damaged"
 
 
 def test_part_is_plain_parquet(points: PointStore, tmp_path: Path) -> None:

@@ -193,9 +193,29 @@ async def test_error_message_is_truncated_to_the_record_limit(kind: Kind) -> Non
     assert len(exchange.error or "") == 500
 
 
+KEY_REMEDY = "set OPENAI_API_KEY, or give the key with --header"
+
+
 async def test_control_characters_of_an_error_message_are_escaped(kind: Kind) -> None:
     exchange = await run_exchange(kind, response(401, b'{"message": "\\u001b[31mbad\\tkey\\u202e"}'))
-    assert exchange.error == r"HTTP 401: \x1b[31mbad" + "\tkey" + r"\u202e"
+    message = r"HTTP 401: \x1b[31mbad" + "\tkey" + r"\u202e"
+    assert exchange.error == f"{message}: {KEY_REMEDY}"
+
+
+@pytest.mark.parametrize("status", [401, 403])
+@pytest.mark.parametrize("length", [0, 3, 10_000])
+async def test_rejected_key_is_reported_with_the_remedy(kind: Kind, status: int, length: int) -> None:
+    error = (await run_exchange(kind, response(status, b"a" * length))).error or ""
+    assert error.startswith(f"HTTP {status}: aaa" if length else f"HTTP {status}: {KEY_REMEDY}")
+    assert error.endswith(f": {KEY_REMEDY}")
+    assert len(error) <= 500
+
+
+async def test_redirect_is_reported_with_its_location_and_the_remedy(kind: Kind) -> None:
+    moved = b"HTTP/1.1 307 Temporary Redirect\r\nLocation: http://other/v1\r\nContent-Length: 0\r\n\r\n"
+    exchange = await run_exchange(kind, moved)
+    assert exchange.error_class is ErrorClass.MALFORMED
+    assert exchange.error == "HTTP 307: redirected to http://other/v1: give the address of the engine itself"
 
 
 async def test_error_status_is_kept_when_its_body_is_truncated(kind: Kind) -> None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specbench_client.transport.exchange import ReceivedBytes
-from specbench_client.transport.sse import MalformedStream, SseEvent, parse_events
+from specbench_client.transport.sse import MalformedStream, NotAnEventStream, SseEvent, parse_events
 from specbench_testing.engine_streams import arrivals
 
 LINE_ENDS = st.sampled_from(["\n", "\r\n", "\r"])
@@ -108,6 +108,28 @@ def test_data_after_the_last_blank_line_is_no_event(rest: bytes) -> None:
 @pytest.mark.parametrize("rest", [b"data: [DONE]", b"data: [DONE]\n", b"data:[DONE]"])
 def test_done_marker_needs_no_blank_line(rest: bytes) -> None:
     assert data_of(b"data: x\n\n" + rest) == ["x", "[DONE]"]
+
+
+@pytest.mark.parametrize(
+    ("body", "excerpt"),
+    [
+        (b"<html>\n\n", r"b'<html>\n\n'"),
+        (b"<html>login</html>", "b'<html>login</html>'"),
+        (b"\x00\x01garbage\xff", r"b'\x00\x01garbage\xff'"),
+        (b'{"id": "x"}', """b'{"id": "x"}'"""),
+        (b"data-less", "b'data-less'"),
+        (b"\n" + b"a" * 1000, "b'\\n" + "a" * 119 + "'"),
+    ],
+)
+def test_body_that_is_no_event_stream_is_reported_with_its_first_bytes(body: bytes, excerpt: str) -> None:
+    with pytest.raises(NotAnEventStream) as caught:
+        data_of(body)
+    assert str(caught.value) == f"it begins with {excerpt}"
+
+
+@pytest.mark.parametrize("body", [b"", b"da", b"data", b"data: {", b": ping", b": ping\n\n", b"id: 1\n", b"retry: "])
+def test_beginning_of_an_event_stream_has_no_events(body: bytes) -> None:
+    assert data_of(body) == []
 
 
 @pytest.mark.parametrize("body", [b"<html>\n\n", b'{"error": "no"}\n', b"data: \xff\xfe\n\n", b"error: {}\n\n"])

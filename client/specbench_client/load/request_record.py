@@ -14,14 +14,15 @@ from specbench_client.dialects.engine_answer import BadAnswer, EngineAnswer
 from specbench_client.dialects.openai_stream import parse_json
 from specbench_client.load.request import RequestConfig, Turn, request_id
 from specbench_client.sliced_tasks import CooperativeTask
-from specbench_client.transport.error_messages import truncate
+from specbench_client.transport.error_messages import ADDRESS_REMEDY, truncate
 from specbench_client.transport.exchange import ErrorClass, HttpExchange, UnparsedExchange
-from specbench_client.transport.sse import MalformedStream, parse_events
+from specbench_client.transport.sse import MalformedStream, NotAnEventStream, parse_events
 
 _FIELDS_KNOWN_BEFORE = frozenset({
     "request_id", "prompt_id", "category", "conversation_id", "turn", "repeat", "phase", "stream_index", "intended_ns",
     "timestamp_source",
 })  # fmt: skip
+_MAX_CONTENT_TYPE_CHARS = 80
 _RESULT_FIELDS = tuple(one.name for one in fields(Record) if one.name not in _FIELDS_KNOWN_BEFORE)
 
 
@@ -57,6 +58,10 @@ def _read_answer(config: RequestConfig, dialect: Dialect, exchange: HttpExchange
         return dialect.read_whole(parse_json(body, "the answer"), drafting=config.drafting)
     try:
         events = parse_events(exchange.arrivals)
+    except NotAnEventStream as error:
+        content_type = truncate(exchange.headers.get("content-type", "none"), _MAX_CONTENT_TYPE_CHARS)
+        message = f"the answer is no event stream (Content-Type: {content_type}): {error}: {ADDRESS_REMEDY}"
+        raise BadAnswer(message, ErrorClass.MALFORMED) from error
     except MalformedStream as error:
         raise BadAnswer(str(error), ErrorClass.MALFORMED) from error
     return (yield from dialect.read(events, drafting=config.drafting))

@@ -9,20 +9,31 @@ but cannot be read is an error: its point is then neither a result nor missing.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 import pandas as pd
+import pyarrow as pa
 from pydantic import ValidationError
 
 from specbench_api.outcome.layout import manifest_key, measured_among, point_root, schedule_key, summary_key
 from specbench_api.outcome.manifest import Manifest, PointProvenance, StoredFile
 from specbench_api.outcome.summary import PointSummary
 from specbench_client.errors import NotDurable
-from specbench_client.store.records import PartLimits, RecordWriter, schedule_to_parquet, to_frame
+from specbench_client.store.records import (
+    PartLimits,
+    RecordWriter,
+    UnreadablePart,
+    schedule_to_parquet,
+    to_frame,
+    to_table,
+)
 from specbench_client.store.store import Store, StoreErrorReason
+
+_Part = TypeVar("_Part")
 
 
 @dataclass(frozen=True)
@@ -102,12 +113,27 @@ class PointStore:
 
     def read_frames(self, manifest: Manifest, columns: Sequence[str] | None = None) -> Iterator[pd.DataFrame]:
         """Yield the point's records part by part, see `to_frame`. Raises NotDurable(Damaged) during iteration."""
-        return (to_frame(part, columns) for part in self.read_parts(manifest))
+        return self._read_parts(manifest, lambda part: to_frame(part, columns))
+
+    def read_tables(self, manifest: Manifest) -> Iterator[pa.Table]:
+        """Yield the point's records part by part, see `to_table`. Raises NotDurable(Damaged) during iteration."""
+        return self._read_parts(manifest, to_table)
 
     def read_parts(self, manifest: Manifest) -> Iterator[bytes]:
         """Yield the stored parts that the manifest lists, verified. Raises NotDurable(Damaged) during iteration."""
+        return self._read_parts(manifest, bytes)
+
+    def _read_parts(self, manifest: Manifest, read: Callable[[bytes], _Part]) -> Iterator[_Part]:
+        """Yield what `read` returns for each stored part that the manifest lists."""
         point, records = manifest.hash, f"{point_root(manifest.hash)}/records/"
-        return (self._verified(point, file) for file in manifest.files if file.key.startswith(records))
+        for file in manifest.files:
+            if file.key.startswith(records):
+                data = self._verified(point, file)
+                try:
+                    part = read(data)
+                except UnreadablePart as error:
+                    raise self._damaged(point, file.key, str(error)) from error
+                yield part
 
     def _put_summary(self, point: str, attempt: str, data: bytes) -> StoredFile:
         key = summary_key(point)

@@ -32,7 +32,7 @@ import pyarrow.parquet as pq
 from specbench_api.outcome.layout import part_key
 from specbench_api.outcome.manifest import StoredFile
 from specbench_api.outcome.record import Record
-from specbench_client.errors import NotDurable
+from specbench_client.errors import ClientError, NotDurable
 from specbench_client.store.folder import FolderStore
 from specbench_client.store.store import Store, StoreErrorReason
 
@@ -57,6 +57,10 @@ def _schema_field(name: str) -> pa.Field:
 RECORD_SCHEMA = pa.schema(
     [_schema_field(name) for name in _COLUMN_NAMES], metadata={"schemaVersion": "specbench.io/records/v1"}
 )
+
+
+class UnreadablePart(ClientError):
+    """The bytes of a part cannot be read as records; the message contains the reason."""
 
 
 def records_to_parquet(records: Sequence[Record]) -> bytes:
@@ -95,17 +99,28 @@ def to_frame(part: bytes, columns: Sequence[str] | None = None) -> pd.DataFrame:
 def to_table(part: bytes, columns: Sequence[str] | None = None) -> pa.Table:
     """Return the rows of a part with the columns' own types. `columns`: the columns to read; None: all.
 
-    Columns that the part does not contain are null.
+    Columns that the part does not contain are null. Raises UnreadablePart.
     """
     # Everything is read by the calling thread. Arrow's threads release the Python bytes later; if the program has ended
     # by then, Python ends such a thread and C++ aborts the process.
     names = RECORD_SCHEMA.names if columns is None else columns
-    file = pq.ParquetFile(pa.BufferReader(part), pre_buffer=False)
-    read = file.read(columns=[name for name in names if name in file.schema_arrow.names], use_threads=False)
+    try:
+        file = pq.ParquetFile(pa.BufferReader(part), pre_buffer=False)
+        read = file.read(columns=[name for name in names if name in file.schema_arrow.names], use_threads=False)
+    except (pa.ArrowException, OSError) as error:
+        raise UnreadablePart(f"it is no readable Parquet file: {error}") from error
     schema = pa.schema([RECORD_SCHEMA.field(name) for name in names], metadata=RECORD_SCHEMA.metadata)
-    stored = {name: read.column(name) for name in read.column_names}
+    stored = {name: _as_stored_type(read.column(name), schema.field(name)) for name in read.column_names}
     arrays = [stored.get(field.name, pa.nulls(read.num_rows, field.type)) for field in schema]
     return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def _as_stored_type(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
+    """Return the column with the type of the schema's field. Raises UnreadablePart."""
+    try:
+        return column.cast(field.type)
+    except pa.ArrowException as error:
+        raise UnreadablePart(f"its column {field.name} has type {column.type}, not {field.type}") from error
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from specbench_client.analysis.what_if.answers import COLUMNS, measured_answers
 from specbench_client.errors import BadInput
 from specbench_client.metrics.pairing import Pairs, pair_requests
 from specbench_client.store.points import PointStore
-from specbench_client.store.records import RECORD_SCHEMA, to_table
+from specbench_client.store.records import RECORD_SCHEMA
 from specbench_client.store.store import Store
 from specbench_client.stored_runs.stored_documents import read_plan
 from specbench_client.stored_runs.stored_points import StoredRecords
@@ -127,8 +127,8 @@ def records_parquet(plan: Plan, store: Store) -> bytes:
     with pq.ParquetWriter(sink, _export_schema(), compression="zstd") as writer:
         for point in plan.points:
             if point.hash in manifests:
-                for part in points.read_parts(manifests[point.hash]):
-                    writer.write_table(_with_leading_columns(point, to_table(part)))
+                for records in points.read_tables(manifests[point.hash]):
+                    writer.write_table(_with_leading_columns(point, records))
     return sink.getvalue()
 
 

@@ -140,7 +140,7 @@ class AiohttpTransport:
             if len(body) <= MAX_ANSWER_BYTES:
                 return run.end(ended_ns)
             return run.end(ended_ns, ErrorClass.MALFORMED, f"the answer is longer than {MAX_ANSWER_BYTES} bytes")
-        return run.end(ended_ns, *(http_error(run.status, body) or ()))
+        return run.end(ended_ns, *(http_error(run.status, body, run.headers.get("location")) or ()))
 
     async def _note_connecting(
         self,

@@ -17,7 +17,7 @@ import aiohttp
 
 from specbench_api.spec.conditions import EngineReason
 from specbench_client.errors import ClientError, EngineFailed
-from specbench_client.transport.error_messages import engine_error_message, truncate
+from specbench_client.transport.error_messages import http_error_message, is_redirect, rejects_key, truncate
 
 FIRST_PAUSE_S = 0.05
 LONGEST_PAUSE_S = 2.0
@@ -120,18 +120,14 @@ class ControlClient:
             raise EngineUnreachable(f"GET {url}: cannot connect: {truncate(str(error.os_error))}") from error
         except (aiohttp.ClientError, OSError) as error:
             raise ControlError(f"GET {url}: {truncate(str(error) or type(error).__name__)}") from error
-        if location is not None and HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST:
-            raise AccessRejected(
-                f"GET {url}: HTTP {status}: redirected to {truncate(location)}: give the address of the engine itself"
-            )
-        if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
-            remedy = "set OPENAI_API_KEY, or give the key with --header"
-            raise AccessRejected(f"GET {url}: HTTP {status}: {engine_error_message(body)}: {remedy}")
+        if status == HTTPStatus.OK:
+            return body.decode(errors="replace")
+        message = f"GET {url}: {http_error_message(status, body, location)}"
+        if is_redirect(status, location) or rejects_key(status):
+            raise AccessRejected(message)
         if status == HTTPStatus.NOT_FOUND:
-            raise RouteNotFound(f"GET {url}: HTTP {status}: {engine_error_message(body)}")
-        if status != HTTPStatus.OK:
-            raise ControlError(f"GET {url}: HTTP {status}: {engine_error_message(body)}")
-        return body.decode(errors="replace")
+            raise RouteNotFound(message)
+        raise ControlError(message)
 
     async def documents(self, paths: Sequence[str]) -> dict[str, Any]:
         """Return the JSON at each path; None for paths without, since engines of one kind differ in their routes."""

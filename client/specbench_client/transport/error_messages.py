@@ -21,13 +21,13 @@ _UNPRINTABLE = {*range(0x20), 0x7F, *range(0x80, 0xA0), *range(0x202A, 0x202F), 
 _ESCAPED = {code: f"\\x{code:02x}" if code <= 0xFF else f"\\u{code:04x}" for code in _UNPRINTABLE} | {0x0D: None}
 
 
-def truncate(text: str) -> str:
-    """Return the text, stripped, with at most MAX_MESSAGE_CHARS characters; control characters are escaped.
+def truncate(text: str, max_chars: int = MAX_MESSAGE_CHARS) -> str:
+    """Return the text, stripped, with at most `max_chars` characters; control characters are escaped.
 
     The text comes from a server, and commands print it: a terminal would execute its escape sequences.
     """
     text = replace_lone_surrogates(text).strip().translate(_ESCAPED)
-    return text if len(text) <= MAX_MESSAGE_CHARS else text[: MAX_MESSAGE_CHARS - 1] + "…"
+    return text if len(text) <= max_chars else text[: max_chars - 1] + "…"
 
 
 def engine_error_message(body: bytes) -> str:
@@ -60,11 +60,41 @@ def error_message_in(document: Any) -> str | None:
 MAX_ERROR_BODY_BYTES = 64 * 1024
 
 
-def http_error(status: int | None, body: bytes) -> tuple[ErrorClass, str] | None:
+ADDRESS_REMEDY = "give the address of the engine itself"
+_KEY_REMEDY = "set OPENAI_API_KEY, or give the key with --header"
+
+
+def http_error(status: int | None, body: bytes, location: str | None = None) -> tuple[ErrorClass, str] | None:
     """Return error class and message of an HTTP status; None if there is no status, or it is 200."""
     if status is None or status == HTTPStatus.OK:
         return None
-    return error_class_of_status(status), f"HTTP {status}: {engine_error_message(body[:MAX_ERROR_BODY_BYTES])}"
+    return error_class_of_status(status), http_error_message(status, body, location)
+
+
+def http_error_message(status: int, body: bytes, location: str | None = None) -> str:
+    """Return status, engine's message and, where the address or the key is wrong, the remedy.
+
+    `location`: the header of a redirect, which is never followed. A long message is cut so that the remedy remains.
+    """
+    message, remedy = engine_error_message(body[:MAX_ERROR_BODY_BYTES]), ""
+    if is_redirect(status, location):
+        message, remedy = f"redirected to {location}", f": {ADDRESS_REMEDY}"
+    elif rejects_key(status):
+        remedy = f": {_KEY_REMEDY}"
+    start = f"HTTP {status}"
+    if not message:
+        return start + remedy
+    return f"{start}: {truncate(message, MAX_MESSAGE_CHARS - len(start) - len(': ') - len(remedy))}{remedy}"
+
+
+def is_redirect(status: int, location: str | None) -> bool:
+    """Return whether an answer refers to another address."""
+    return location is not None and HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST
+
+
+def rejects_key(status: int) -> bool:
+    """Return whether the engine rejected the API key, or there was none."""
+    return status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
 
 
 def error_class_of_status(status: int) -> ErrorClass:

@@ -310,7 +310,8 @@ class UnparsedResponse:
         connection = self._connection
         times, is_kernel = arrival_times(connection.reads.stamps, connection.reads.poll_passes, connection.sent_ns or 0)
         http = yield from parse_response(connection.reads.datas, times, closed=connection.closed)
-        refused = http_error(http.status, b"".join(one.data for one in http.arrivals))
+        body = b"".join(one.data for one in http.arrivals)
+        refused = http_error(http.status, body, http.headers.get("location"))
         error = refused or connection.failure or (_parse_failure(http) if connection.done_index is None else None)
         return HttpExchange(
             sent_ns=connection.sent_ns,

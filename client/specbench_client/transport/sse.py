@@ -37,6 +37,10 @@ class MalformedStream(SpecbenchError):
     """The body is not a valid stream of server-sent events."""
 
 
+class NotAnEventStream(MalformedStream):
+    """The body contains no line of an event stream; the message has its first bytes, escaped."""
+
+
 class SseEvent(NamedTuple):
     """The data of one event, and the arrival time of the read that completed it (monotonic ns, absolute).
 
@@ -96,7 +100,7 @@ def _parse_simple(body: bytes) -> list[tuple[int, str]] | None:
 def _parse_lines(body: bytes) -> Iterator[tuple[int, str]]:
     """Yield the end offset and the data of each event."""
     data: list[str] = []
-    has_data, unknown = False, b""
+    has_data, has_unknown = False, False
     start = len(_BYTE_ORDER_MARK) if body.startswith(_BYTE_ORDER_MARK) else 0
     for end in _LINE_END.finditer(body, start):
         line = body[start : end.start()]
@@ -111,12 +115,18 @@ def _parse_lines(body: bytes) -> Iterator[tuple[int, str]]:
             yield end.end(), "\n".join(data)
             data = []
         elif name not in _KNOWN_FIELDS:
-            unknown = unknown or line
+            has_unknown = True
     last = "\n".join([*data, *_unterminated_data(body[start:])])
     if last.strip() == DONE:
         yield len(body), DONE
-    elif unknown and not has_data:
-        raise MalformedStream(f"not a stream of server-sent events: {_excerpt(unknown)}")
+    elif not has_data and (has_unknown or _is_unknown(body[start:])):
+        raise NotAnEventStream(f"it begins with {body[:_EXCERPT_BYTES]!r}")
+
+
+def _is_unknown(line: bytes) -> bool:
+    """Return whether a last line without a line end is not the beginning of a field of the standard."""
+    name, colon, _ = line.partition(b":")
+    return name not in _KNOWN_FIELDS and (bool(colon) or not any(known.startswith(name) for known in _KNOWN_FIELDS))
 
 
 def _unterminated_data(line: bytes) -> list[str]:
