@@ -43,7 +43,7 @@ def headline(report: GateReport) -> str:
         return f"Gate passed{tail}"
     if report.reason is not GateReason.REGRESSED:
         return f"Gate not passed: {report.reason}"
-    failed = sum(test.verdict is GateTestOutcome.FAILED for test in report.tests)
+    failed = sum(test.outcome is GateTestOutcome.FAILED for test in report.tests)
     trusted = not report.gate.require_trustworthy or (report.before.trustworthy and report.after.trustworthy)
     tail = "" if trusted else "; a result is also untrustworthy"
     return f"Gate failed: {failed} of {len(report.tests)} tests regressed{tail}"
