@@ -56,7 +56,7 @@ def gate_test(**changes: Any) -> GateTest:
         "limit": 1.05,
         "low": 0.806,
         "high": 0.875,
-        "verdict": GateTestOutcome.FAILED,
+        "outcome": GateTestOutcome.FAILED,
     }
     return GateTest(**{**fields, **changes})
 
