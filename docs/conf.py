@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-import tomllib
+from importlib import metadata
 from pathlib import Path
 
 from sphinx.application import Sphinx
@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[1]
 project = "specbench"
 author = "The specbench authors"
 project_copyright = author
-release = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
+release = metadata.version("specbench")
 version = release
 
 extensions = ["myst_parser", "sphinx_copybutton", "sphinx_llms_txt"]
