@@ -68,11 +68,17 @@ def shared_requests_ahead(streams: int) -> int:
 
 
 class RequestBuffer:
-    """Buffers up to `ahead` conversations of an iterator, which is advanced only when one is needed."""
+    """Buffers up to `ahead` conversations of an iterator, which is advanced only when one is needed.
 
-    def __init__(self, conversations: Iterator[PreparedConversation], ahead: int) -> None:
+    Once `is_closed` returns True, the buffered ones are dropped: a warm-up that is complete sends none of them.
+    """
+
+    def __init__(
+        self, conversations: Iterator[PreparedConversation], ahead: int, is_closed: Callable[[], bool] = lambda: False
+    ) -> None:
         self._conversations = conversations
         self._ahead = ahead
+        self._is_closed = is_closed
         self._ready: deque[PreparedConversation] = deque()
         self._taken = asyncio.Event()
         self._empty = False
@@ -85,6 +91,8 @@ class RequestBuffer:
     def take(self) -> PreparedConversation | None:
         """Return the next conversation, or None if there are no more."""
         self._taken.set()
+        if self._is_closed():
+            self._ready.clear()
         if not self._ready:
             self._prepare_next()
         return self._ready.popleft() if self._ready else None

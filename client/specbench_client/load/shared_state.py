@@ -69,6 +69,8 @@ class LockedIntegers(SharedIntegers, Protocol):
 
     def get_lock(self) -> AbstractContextManager[object]: ...
 
+    def get_obj(self) -> SharedIntegers: ...
+
 
 @dataclass(frozen=True)
 class ConversationCounter:
@@ -94,6 +96,10 @@ class ConversationCounter:
         """Hand out no more numbers."""
         with self.cells.get_lock():
             self.cells[1] = 0
+
+    def is_closed(self) -> bool:
+        """Return whether `close` was called since `open`. Takes no lock: it is asked before each conversation."""
+        return self.cells.get_obj()[1] == 0
 
     def __iter__(self) -> Iterator[int]:
         """Yield numbers until the limit; other workers may take numbers in between."""

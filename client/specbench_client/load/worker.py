@@ -131,8 +131,9 @@ class _Worker:
             buffer.fill(REQUESTS_AHEAD)
             return OpenLoop(share.offsets_ns, runner, buffer, timer, self._filler_sender(load, share, runner, timer))
         ahead = REQUESTS_AHEAD if load.workers == 1 else shared_requests_ahead(len(share.streams))
+        counter = self.shared.conversation_counter
         buffer = RequestBuffer(
-            prepare_conversations(runner.turn_client, load.prompts, self.shared.conversation_counter), ahead
+            prepare_conversations(runner.turn_client, load.prompts, counter), ahead, counter.is_closed
         )
         buffer.fill(len(share.streams))
         return ClosedLoop(share.streams, runner, buffer, share.duration_s, share.fill)

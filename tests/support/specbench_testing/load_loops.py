@@ -65,8 +65,9 @@ class LoopDriver:
             runner = ConversationRunner(
                 self.turn_client, parsing_queue, recorder, self.records.append, self.phase, self.clock, self.template
             )
+            counter = self.shared.conversation_counter
             buffer = RequestBuffer(
-                prepare_conversations(self.turn_client, prompts, self.shared.conversation_counter), REQUESTS_AHEAD
+                prepare_conversations(self.turn_client, prompts, counter), REQUESTS_AHEAD, counter.is_closed
             )
             fill = FillerPlan(tuple(prompts), streams, total) if filled else None
             loop = ClosedLoop(range(streams), runner, buffer, duration_s, fill)
