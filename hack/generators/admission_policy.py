@@ -1,7 +1,7 @@
 """helm/specbench/files/admission/*.yaml: variables and CEL rules of the chart's ValidatingAdmissionPolicies.
 
-They are made from the tables that the operator and `specbench validate` use, so that no list of fields exists twice. The
-template templates/admissionpolicy.yaml adds what depends on the release.
+They are made from the tables that the operator and `specbench validate` use, so that no list of fields exists twice.
+The template templates/admissionpolicy.yaml adds what depends on the release.
 
 A policy applies to runs and campaigns. `variables.run` is the run's spec or the campaign's template, and
 `variables.base` is its path. Values of axes and include rows have any type, so every access is guarded by its type.
@@ -50,8 +50,9 @@ def _present(field: SecretField) -> str:
 
 
 def _jobs() -> Row:
+    right = "authorizer.group('batch').resource('jobs').namespace(request.namespace)"
     return {
-        "expression": "authorizer.group('batch').resource('jobs').namespace(request.namespace).check('create').allowed()",
+        "expression": f"{right}.check('create').allowed()",
         "messageExpression": (
             "'metadata.namespace: ' + request.userInfo.username + ' may not create Jobs in the namespace ' +"
             " request.namespace + ', and a run creates Jobs: ask for a Role that allows create on jobs (batch)'"

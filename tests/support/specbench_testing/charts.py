@@ -51,7 +51,7 @@ class Helm:
     def template(
         self, values: Mapping[str, Any] | None = None, *, version: str = KUBERNETES, namespace: str = "team"
     ) -> Rendered:
-        """Render the release `bench`, which watches `WATCHED` unless the values name namespaces. Raises ChartRefused."""
+        """Render the release `bench`, which watches WATCHED unless the values name namespaces. Raises ChartRefused."""
         options = ["--namespace", namespace, "--kube-version", version, "--values", "-"]
         given = {"watchNamespaces": [WATCHED], **(values or {})}
         return Rendered(self.run("template", "bench", str(CHART), *options, stdin=json.dumps(given)))
