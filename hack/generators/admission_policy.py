@@ -9,12 +9,21 @@ A policy applies to runs and campaigns. `variables.run` is the run's spec or the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import yaml
 
 from specbench_api.api_model import cel_list
+from specbench_api.fence.fields import (
+    DEFAULT_REPOSITORIES,
+    FENCED_FIELDS,
+    POD_AFFINITY_TERMS,
+    REFUSED_IN_POD_AFFINITY,
+    TAG_OR_DIGEST,
+    FencedField,
+)
 from specbench_api.spec.secret_fields import SECRET_FIELDS, SecretField
 
 Row = dict[str, Any]
@@ -161,3 +170,156 @@ def _campaign_rules() -> Iterator[Row]:
             "messageExpression": f"'{before}' + string({allowed}.indexOf(false)) + '{after}: {_ALSO_IN_THE_OPERATOR}'",
             "reason": "Forbidden",
         }
+
+
+# The fence: what runs may use. `variables.fence` contains a regular expression for each list of the chart's values, and
+# `variables.allowed` the list as text for messages; templates/admissionpolicy.yaml defines both.
+
+
+def fence() -> str:
+    """Return the rules about the values of a run."""
+    rules = [*(_listed(field) for field in FENCED_FIELDS), *_pod_affinity(), _command(), *_store(), *_limits()]
+    return _text({"variables": _variables(), "validations": rules})
+
+
+def _listed(field: FencedField) -> Row:
+    """A field with an allow-list."""
+    name = field.allow_list
+    allowed = _every("variables.run", field.steps, lambda value: _matches(value, name))
+    unless = f"!({_set('variables.run', field.only_if)}) || " if field.only_if else ""
+    path = field.path.rstrip("?").replace("{}", "")
+    return {
+        "expression": unless + allowed,
+        "messageExpression": (
+            f"variables.base + '.{path}: ' + {_rejected(field)} + ' is not allowed on this cluster (allowed: ' +"
+            f" variables.allowed.{name} + '): {_remedy(name)}'"
+        ),
+        "reason": "Forbidden",
+    }
+
+
+def _remedy(allow_list: str) -> str:
+    return f"use an allowed value, or ask the administrator to extend fence.{allow_list} of the chart"
+
+
+def _matches(value: str, allow_list: str) -> str:
+    listed = f"{value}.matches(variables.fence.{allow_list})"
+    if allow_list != "images":
+        return listed
+    default = "|".join(map(re.escape, DEFAULT_REPOSITORIES))
+    return f"({listed} || {value}.matches(r'^(?:{default}){TAG_OR_DIGEST}$'))"
+
+
+def _every(holder: str, steps: Sequence[str], test: Callable[[str], str], depth: int = 0) -> str:
+    """CEL: whether each value at the path below the holder passes. A field that is not set passes, except with `?`."""
+    if not steps:
+        return test(holder)
+    name = steps[0].rstrip("[]{}?")
+    child = f"{holder}.{name}"
+    if steps[0].endswith("?"):
+        return test(f"(has({child}) ? {child} : '')")
+    if steps[0] == name:
+        return f"(!has({child}) || {_every(child, steps[1:], test, depth)})"
+    item = f"item{depth}"
+    return f"(!has({child}) || {child}.all({item}, {_every(item, steps[1:], test, depth + 1)}))"
+
+
+def _rejected(field: FencedField) -> str:
+    """CEL: the first value that is not allowed; `a value` if lists are nested, which would need several loops."""
+    at = next((at for at, step in enumerate(field.steps) if step.endswith(("[]", "{}"))), None)
+    if at is None:
+        return f"variables.run.{field.path}"
+    rows = "variables.run." + ".".join(step.rstrip("[]{}") for step in field.steps[: at + 1])
+    if len(field.steps) > at + 2 or any(step.endswith("[]") for step in field.steps[at + 1 :]):
+        return "'a value'"
+    name = "".join(field.steps[at + 1 :])
+    value = f"(has(row.{name[:-1]}) ? row.{name[:-1]} : '')" if name.endswith("?") else f"row.{name}" if name else "row"
+    return f"{rows}.map(row, {value}).filter(value, !{_matches('value', field.allow_list)})[0]"
+
+
+def _set(holder: str, path: str) -> str:
+    """CEL: whether a flag is true, or a number not 0."""
+    steps = path.split(".")
+    present = " && ".join(f"has({holder}.{'.'.join(steps[: end + 1])})" for end in range(len(steps)))
+    return f"{present} && {holder}.{path} != dyn(false) && {holder}.{path} != dyn(0)"
+
+
+def _pod_affinity() -> Iterator[Row]:
+    refused = cel_list(REFUSED_IN_POD_AFFINITY)
+    for term in POD_AFFINITY_TERMS:
+        test = f"!{refused}.exists(name, name in {{}})"
+        yield {
+            "expression": _every("variables.run", term.split("."), test.format),
+            "messageExpression": (
+                f"variables.base + '.{term}: {' and '.join(REFUSED_IN_POD_AFFINITY)} are not allowed on this cluster,"
+                " because they select pods of other namespaces: remove them'"
+            ),
+            "reason": "Forbidden",
+        }
+
+
+def _command() -> Row:
+    return {
+        "expression": "variables.commands || !has(variables.run.engine.command)",
+        "messageExpression": (
+            "variables.base + '.engine.command: is not allowed on this cluster: remove it, or ask the administrator to"
+            " set fence.commands: true'"
+        ),
+        "reason": "Forbidden",
+    }
+
+
+def _store() -> Iterator[Row]:
+    """The endpoint and the bucket as one text, separated by a space, which neither contains."""
+    s3 = "variables.run.results.s3"
+    store = f"((has({s3}.endpoint) ? {s3}.endpoint : '') + ' ' + {s3}.bucket)"
+    yield {
+        "expression": f"{store}.matches(variables.fence.stores)",
+        "messageExpression": (
+            f"variables.base + '.results.s3: bucket ' + {s3}.bucket + ' at this endpoint is not allowed on this cluster"
+            f" (allowed: ' + variables.allowed.stores + '): {_remedy('stores')}'"
+        ),
+        "reason": "Forbidden",
+    }
+    yield {
+        "expression": f"has({s3}.credentialsSecret) || {store}.matches(variables.fence.operatorStores)",
+        "messageExpression": (
+            "variables.base + '.results.s3.credentialsSecret: is not set, and this store cannot be used with the"
+            " operator\\'s own identity: set it, or ask the administrator to set operatorIdentity: true in"
+            " fence.stores of the chart'"
+        ),
+        "reason": "Forbidden",
+    }
+
+
+def _limits() -> Iterator[Row]:
+    gpus = "placement.gpus"
+    number = {
+        name: f"(has(variables.run.{name}) ? variables.run.{name} : {default})" for name, default in _NUMBERS.items()
+    }
+    devices = f"({number[gpus]} + {number['placement.claimedGpus']}) * {number['placement.nodes']}"
+    given = {
+        gpus: ("gpus", devices),
+        "activeDeadlineSeconds": ("activeDeadlineSeconds", number["activeDeadlineSeconds"]),
+        "ttlSecondsAfterFinished": ("ttlSecondsAfterFinished", number["ttlSecondsAfterFinished"]),
+    }
+    for path, (name, value) in given.items():
+        limit = f"variables.limits.{name}"
+        yield {
+            "expression": f"{limit} == 0 || {value} <= {limit}",
+            "messageExpression": (
+                f"variables.base + '.{path}: ' + string({value}) + ' exceeds this cluster\\'s limit: use at most ' +"
+                f" string({limit}) + ', or ask the administrator to raise fence.limits.{name}'"
+            ),
+            "reason": "Forbidden",
+        }
+
+
+_NUMBERS = {
+    "placement.gpus": 0,
+    "placement.claimedGpus": 0,
+    "placement.nodes": 1,
+    "activeDeadlineSeconds": 0,
+    "ttlSecondsAfterFinished": 0,
+}
+"""Numbers that limits are compared with, and their values if a run does not set them."""
