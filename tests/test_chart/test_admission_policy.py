@@ -16,6 +16,8 @@ from specbench_testing.campaign_secrets import ACCEPTED, REFUSED, TEMPLATE
 from specbench_testing.campaigns import campaign
 from specbench_testing.charts import Helm
 from specbench_testing.cluster import APPLY, ApiError, Cluster
+from specbench_testing.fenced_runs import ALLOWED, BASE, FENCE, OWN_REPOSITORY, Edits
+from specbench_testing.fenced_runs import REFUSED as REFUSED_BY_FENCE
 from specbench_testing.operator_process import eventually
 from specbench_testing.resources import Resource, resource
 from specbench_testing.shared_cluster import program
@@ -28,6 +30,8 @@ POLICIES = {
     "ValidatingAdmissionPolicy": "validatingadmissionpolicies",
     "ValidatingAdmissionPolicyBinding": "validatingadmissionpolicybindings",
 }
+ADMIN = ""
+ACCOUNT = {"name": "operator"}
 RUNS = {"apiGroups": ["specbench.io"], "resources": ["*"], "verbs": ["create", "patch", "get"]}
 JOBS = {"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["create"]}
 SECRETS = {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"], "resourceNames": ["mine", "hub", "registry"]}
@@ -44,14 +48,14 @@ class PolicySite:
 
     def runs(self, account: str = "", *, plural: str = RUN.plural, user: str = "") -> Runs:
         """SpecBenchRuns, or another kind, as a service account of the namespace or another user."""
-        name = user or f"system:serviceaccount:{self.namespace}:{account}"
+        name = f"system:serviceaccount:{self.namespace}:{account}" if account else user
         return Runs(self.cluster.acting_as(name), self.namespace, plural)
 
-    def refusal(self, made: Resource, account: str = "full", *, user: str = "") -> str:
+    def refusal(self, made: Resource, account: str = "full", *, user: str | None = None) -> str:
         """The message with which the API server refuses the resource, or an empty text if it accepts it."""
         plural = {"SpecBenchRun": RUN.plural, "SpecBenchCampaign": CAMPAIGN.plural}[made["kind"]]
         try:
-            self.runs(account, plural=plural, user=user).try_out(made)
+            self.runs(account if user is None else "", plural=plural, user=user or ADMIN).try_out(made)
         except ApiError as refused:
             return str(refused)
         return ""
@@ -70,10 +74,21 @@ def site(cluster: Cluster, crd: Definition, campaign_crd: Definition) -> Iterato
         yield found
 
 
+@pytest.fixture(scope="module")
+def fenced(cluster: Cluster, crd: Definition, campaign_crd: Definition) -> Iterator[PolicySite]:
+    values = {"fence": FENCE, "image": {"repository": OWN_REPOSITORY}}
+    with cluster.namespace("fence") as namespace, installed_policies(cluster, namespace, values) as operator:
+        grant(cluster, namespace, operator, "operator", [RUNS])
+        found = PolicySite(cluster, namespace, operator)
+        wait_for(found, run({}, {"spec.engine.command": ["sh"]}), refused=True)
+        wait_for(found, run({"credentialsSecret": "mine"}), refused=False)
+        yield found
+
+
 @contextmanager
-def installed_policies(cluster: Cluster, namespace: str, values: Mapping[str, Any]) -> Iterator[str]:
+def installed_policies(cluster: Cluster, namespace: str, values: Mapping[str, Any], *, name: str = "") -> Iterator[str]:
     """Install the policies of a release that watches the namespace; yields the operator's user name."""
-    own = {"watchNamespaces": [namespace], "fullnameOverride": namespace, **values}
+    own = {"watchNamespaces": [namespace], "fullnameOverride": name or namespace, "serviceAccount": ACCOUNT, **values}
     rendered = Helm(program("helm")).template(own, namespace=f"{namespace}-operator")
     found = [row for row in rendered.objects if row["kind"] in POLICIES]
     paths = [f"{ADMISSION}/{POLICIES[row['kind']]}/{row['metadata']['name']}" for row in found]
@@ -86,6 +101,11 @@ def installed_policies(cluster: Cluster, namespace: str, values: Mapping[str, An
     finally:
         for path in paths:
             cluster.call("DELETE", path)
+
+
+def wait_for(site: PolicySite, made: Resource, *, refused: bool) -> None:
+    """Wait until the API server has loaded the policies, which takes a moment after a change."""
+    eventually(lambda: bool(site.refusal(made, user=ADMIN)) is refused, f"refused is not {refused}")
 
 
 def grant(cluster: Cluster, namespace: str, user: str, name: str, rules: list[dict[str, Any]]) -> None:
@@ -195,10 +215,72 @@ def test_the_largest_campaign_is_within_the_cost_limits(site: PolicySite) -> Non
     assert site.refusal(campaign({**TEMPLATE, "spec.axes": axes, "spec.include": rows})) == ""
 
 
-def test_the_api_server_has_no_warnings_about_the_expressions(site: PolicySite) -> None:
+@pytest.mark.parametrize("edits", ALLOWED, ids=str)
+def test_the_fence_allows_what_the_operator_allows(fenced: PolicySite, edits: Edits) -> None:
+    assert fenced.refusal(resource({**BASE, **edits}), user=ADMIN) == ""
+    assert fenced.refusal(campaign(in_template({**BASE, **edits})), user=ADMIN) == ""
+
+
+@pytest.mark.parametrize(("edits", "path"), REFUSED_BY_FENCE, ids=str)
+def test_the_fence_refuses_what_the_operator_refuses(fenced: PolicySite, edits: Edits, path: str) -> None:
+    """The tables are those of the operator's check. Paths have no row numbers here."""
+    pattern = re.sub(r"\[\d+\]", "[]", re.sub(r"\[[^\]]*[a-z][^\]]*\]", "", path))
+    shown = re.sub(r"(\[\]|podAffinityTerm)\.namespace\w*$", r"\1", pattern)
+    message = fenced.refusal(resource({**BASE, **edits}), user=ADMIN)
+    assert f": spec.{shown}: " in message
+    assert "this cluster" in message or "operator's own identity" in message
+    in_campaign = fenced.refusal(campaign(in_template({**BASE, **edits})), user=ADMIN)
+    assert f": spec.template.spec.{shown}: " in in_campaign
+
+
+def test_the_fence_applies_to_runs_that_the_operator_creates(fenced: PolicySite) -> None:
+    """They come from campaigns, whose axes the policy does not expand."""
+    edits, path = REFUSED_BY_FENCE[0]
+    assert f"spec.{path}" in fenced.refusal(resource({**BASE, **edits}), user=fenced.operator)
+
+
+def test_the_operator_can_suspend_a_run_that_is_no_longer_allowed(cluster: Cluster, fenced: PolicySite) -> None:
+    made = resource(BASE, name="tightened")
+    fenced.runs(user=ADMIN).create(made)
+    stricter = {"fence": {**FENCE, "stores": []}, "image": {"repository": OWN_REPOSITORY}}
+    with installed_policies(cluster, fenced.namespace, stricter, name=f"{fenced.namespace}-stricter"):
+        wait_for(fenced, run({"credentialsSecret": "mine"}), refused=True)
+        with pytest.raises(ApiError, match=r"spec\.results\.s3: bucket results .*allowed: none"):
+            fenced.runs(user=ADMIN).patch("tightened", {"spec": {"suspend": True}})
+        fenced.runs(user=fenced.operator).patch("tightened", {"spec": {"suspend": True}})
+    wait_for(fenced, run({"credentialsSecret": "mine"}), refused=False)
+
+
+def test_the_largest_run_is_within_the_cost_limits(fenced: PolicySite) -> None:
+    env = [{"name": f"VLLM_{'X' * 100}{at}"} for at in range(64)]
+    members = [
+        {"name": f"m{at}", "weight": 1, "source": "jsonl", "pvc": {"claimName": "prompts-" + "x" * 240, "path": "x"}}
+        for at in range(16)
+    ]
+    dataset = {"source": "mix", "count": 16, "members": members}
+    edits = {
+        **BASE,
+        "spec.engine.env": env,
+        "spec.workloads": [{"name": f"w{at}", "dataset": dataset} for at in range(16)],
+        "spec.placement.nodeSelector": {f"nvidia.com/{'x' * 50}{at}": "" for at in range(32)},
+        "spec.placement.tolerations": [{"key": "nvidia.com/gpu", "value": str(at)} for at in range(32)],
+    }
+    assert fenced.refusal(resource(edits), user=ADMIN) == ""
+
+
+@pytest.mark.parametrize("fixture", ["site", "fenced"])
+def test_the_api_server_has_no_warnings_about_the_expressions(fixture: str, request: pytest.FixtureRequest) -> None:
+    site: PolicySite = request.getfixturevalue(fixture)
+
     def checked() -> list[dict[str, Any]]:
         found = site.cluster.call("GET", f"{ADMISSION}/{POLICIES['ValidatingAdmissionPolicy']}")["items"]
         own = [row["status"] for row in found if site.namespace in row["metadata"]["name"]]
         return own if all("typeChecking" in status for status in own) else []
 
-    assert [status["typeChecking"] for status in eventually(checked)] == [{}]
+    found = [status["typeChecking"] for status in eventually(checked)]
+    assert found == [{} for _ in found]
+
+
+def in_template(edits: Edits) -> dict[str, Any]:
+    """The same edits of a campaign's template."""
+    return {path.replace("spec.", "spec.template.spec.", 1): value for path, value in edits.items()}
