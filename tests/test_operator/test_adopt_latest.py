@@ -46,7 +46,7 @@ class PlanBucket:
         stored = {f"{prefix}plan.json": datetime(2026, 1, 2, found[0], tzinfo=UTC)} if found else {}
         return Listing({}, (), stored)
 
-    def get(self, key: str) -> bytes:
+    def get(self, key: str, _max_bytes: int) -> bytes:
         return self.plans[key.split("/")[-2]][1].encode()
 
 

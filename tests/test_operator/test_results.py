@@ -250,7 +250,7 @@ class LaunchBucket:
         stored = {key: datetime(2026, 1, 2, hour, tzinfo=UTC) for key, (hour, _) in self.documents.items()}
         return Listing({}, (), stored)
 
-    def get(self, key: str) -> bytes:
+    def get(self, key: str, _max_bytes: int) -> bytes:
         return self.documents[key][1].encode()
 
 

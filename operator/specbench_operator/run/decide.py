@@ -7,8 +7,6 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from pydantic import ValidationError
-
 from specbench_api.errors import InvalidSpec, Problem
 from specbench_api.outcome.layout import PLAN
 from specbench_api.plan.canonical import differing_fields
@@ -203,8 +201,8 @@ def check_adopted_results(run_view: RunView) -> None:
         remedy = "set it to the UID of a run of this namespace and name whose results are in this bucket and prefix"
         raise InvalidSpec([Problem(ADOPT_PATH, f"there are no results at {uri}", remedy)])
     try:
-        stored_plan = Plan.from_json(run_view.stored.plan_json)
-    except ValidationError as error:
+        stored_plan = Plan.from_untrusted_json(run_view.stored.plan_json.encode())
+    except ValueError as error:
         message = f"{uri}/{PLAN} is damaged, or was written by another version of specbench"
         raise InvalidSpec([Problem(ADOPT_PATH, message, "remove adopt to measure again")]) from error
     if names := ", ".join(differing_fields(stored_plan, run_view.plan)):

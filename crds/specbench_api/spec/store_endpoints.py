@@ -1,0 +1,93 @@
+"""Which addresses an S3 endpoint may resolve to. Pure: the operator resolves the name and connects to what passes.
+
+An endpoint is a URL that the author of a run chooses, and the operator sends requests to it from its own place in the
+network. So the addresses that only a process on the operator's node should reach are refused, also if a name resolves
+to them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import StrEnum
+from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address, ip_network
+from urllib.parse import urlsplit
+
+ENDPOINT = r"^(https?://[^/\s?#@]+(/[^\s?#]*)?)?$"
+"""Pattern of an endpoint: no user, query or fragment. Empty: AWS."""
+
+
+class AddressRule(StrEnum):
+    """Which addresses an endpoint may resolve to."""
+
+    ANY = "Any"
+    """All: there is no fence."""
+    NO_METADATA = "NoMetadata"
+    """All except cloud metadata services: the fence lists the endpoint literally."""
+    NO_LOCAL = "NoLocal"
+    """Also no loopback, link-local, multicast and unspecified address: the fence matches the endpoint by a wildcard."""
+
+
+_METADATA = frozenset(
+    ip_address(text)
+    for text in (
+        "169.254.169.254",  # AWS, Google Cloud, Azure, OpenStack, Oracle Cloud
+        "fd00:ec2::254",  # AWS
+        "fd20:ce::254",  # Google Cloud
+        "169.254.170.2",  # AWS: credentials of ECS tasks
+        "169.254.170.23",  # AWS: EKS Pod Identity
+        "fd00:ec2::23",
+        "100.100.100.200",  # Alibaba Cloud
+        "168.63.129.16",  # Azure
+        "192.0.0.192",  # Oracle Cloud
+    )
+)
+_EMBEDS_IPV4 = tuple(ip_network(text) for text in ("::ffff:0:0/96", "64:ff9b::/96", "::/96"))
+"""IPv6 networks whose last four bytes are an IPv4 address that packets may be sent to."""
+
+
+def refused_address(address: str, rule: AddressRule) -> str | None:
+    """Why the endpoint may not resolve to this IP address; None if it may. A text that is no IP address is refused."""
+    if rule is AddressRule.ANY:
+        return None
+    try:
+        found = list(_with_embedded(ip_address(address.partition("%")[0])))
+    except ValueError:
+        return f"{address!r} is not an IP address"
+    if any(each in _METADATA for each in found):
+        return f"{address} is the address of a cloud metadata service"
+    if rule is AddressRule.NO_METADATA:
+        return None
+    kinds = (
+        ("loopback", any(each.is_loopback for each in found)),
+        ("link-local", any(each.is_link_local for each in found)),
+        ("multicast", any(each.is_multicast for each in found)),
+        ("unspecified", any(each.is_unspecified or str(each).startswith("0.") for each in found)),
+        ("reserved", any(str(each) == "255.255.255.255" for each in found)),
+    )
+    return next((f"{address} is a {kind} address" for kind, holds in kinds if holds), None)
+
+
+def refused_endpoint(endpoint: str, rule: AddressRule) -> str | None:
+    """Why the endpoint is refused without resolving it: its host is an address, or a name, that is refused."""
+    try:
+        host = urlsplit(endpoint).hostname or ""
+    except ValueError:
+        return f"{endpoint!r} is not a URL"
+    name = host.rstrip(".").lower()
+    if rule is AddressRule.NO_LOCAL and (name == "localhost" or name.endswith(".localhost")):
+        return f"{host} is a loopback name"
+    try:
+        ip_address(name.partition("%")[0])
+    except ValueError:
+        return None  # a name, whose addresses are checked when it is resolved
+    return refused_address(name, rule)
+
+
+def _with_embedded(address: IPv4Address | IPv6Address) -> Iterator[IPv4Address | IPv6Address]:
+    yield address
+    if isinstance(address, IPv6Address):
+        for network in _EMBEDS_IPV4:
+            if isinstance(network, IPv6Network) and address in network and int(address) > 1:
+                yield IPv4Address(int(address) & 0xFFFFFFFF)
+        if address.sixtofour:
+            yield address.sixtofour
