@@ -10,7 +10,8 @@ import asyncio
 import logging
 import os
 import sys
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from typing import Any
 
 import kopf
@@ -24,7 +25,8 @@ from specbench_operator.errors import Stop
 from specbench_operator.handlers.list_watch import Relist, build_registry, kopf_settings
 from specbench_operator.handlers.liveness import Liveness
 from specbench_operator.handlers.reconcilers import CampaignReconciler, ReconcilerProtocol, RunReconciler, Workers
-from specbench_operator.handlers.work_queue import WorkQueue
+from specbench_operator.handlers.store_looks import StoreLooks
+from specbench_operator.handlers.work_queue import ResourceKey, WorkQueue
 from specbench_operator.settings import OperatorSettings
 from specbench_operator.telemetry import Telemetry
 
@@ -52,10 +54,13 @@ async def operate(settings: OperatorSettings, api: KubernetesApi, stop: asyncio.
     telemetry, queue = Telemetry(), WorkQueue()
     telemetry.follow_depth(lambda: queue.depth)
     telemetry.serve(settings.metrics_port)
-    results, campaigns = ResultsReader(api, settings.s3_timeout_s), CampaignObserver(api)
+    results = ResultsReader(api, settings.s3_timeout_s, settings.s3_look_deadline_s)
+    campaigns = CampaignObserver(api)
+    looks = StoreLooks(_threadsafe(queue.add))
+    telemetry.follow_waiting_looks(lambda: looks.waiting)
     observer = RunObserver(api, results, leader_worker_sets=settings.leader_worker_sets)
     reconcilers: dict[str, ReconcilerProtocol] = {
-        RUN: RunReconciler(observer, RunWriter(api), settings, telemetry),
+        RUN: RunReconciler(observer, RunWriter(api), settings, telemetry, looks),
         CAMPAIGN: CampaignReconciler(campaigns, CampaignWriter(api), RunWriter(api), telemetry),
     }
     workers = Workers(queue, reconcilers, telemetry)
@@ -69,6 +74,18 @@ async def operate(settings: OperatorSettings, api: KubernetesApi, stop: asyncio.
         _watch(settings, build_registry(queue, liveness, telemetry, workers.gate_waiters), stop)
     )
     await _until_one_ends([watches, *tasks])
+
+
+def _threadsafe(add: Callable[[ResourceKey], None]) -> Callable[[ResourceKey], None]:
+    """`add` for other threads than that of the current event loop."""
+    loop = asyncio.get_running_loop()
+
+    def add_soon(key: ResourceKey) -> None:
+        # A look may end after the loop was closed; then the process is ending and nothing is left to do.
+        with suppress(RuntimeError):
+            loop.call_soon_threadsafe(add, key)
+
+    return add_soon
 
 
 def _watch(

@@ -57,6 +57,8 @@ class OperatorSettings:
     """Timeout of one request to the API server, in seconds."""
     s3_timeout_s: float = 10
     """Timeout of one request to S3, in seconds."""
+    s3_look_deadline_s: float = 20
+    """Deadline of one look at a run's results in S3, with all of its requests, in seconds."""
     liveness_port: int = 8080
     """TCP port of /healthz."""
     metrics_port: int = 9090

@@ -7,6 +7,7 @@ so a manifest that is missing then was never written.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from specbench_api.campaign.names import LABEL_CAMPAIGN
@@ -25,6 +26,8 @@ from specbench_api.spec.conditions import Phase
 from specbench_api.spec.gate import Gate
 from specbench_api.spec.parsing import parse_run
 from specbench_api.spec.placement import PinNode
+from specbench_api.spec.results import S3
+from specbench_api.spec.run import SpecBenchRun
 from specbench_operator.cluster.api import (
     CONFIG_MAP,
     EVENT,
@@ -72,6 +75,11 @@ class RunObserver:
 
     def observe(self, namespace: str, name: str) -> RunObservation | None:
         """Read one run with its children and results; None if it does not exist. Raises Retry."""
+        observed = self.observe_cluster(namespace, name)
+        return self.read_store(observed) if observed else None
+
+    def observe_cluster(self, namespace: str, name: str) -> RunObservation | None:
+        """Read one run with its children; None if it does not exist. Raises Retry."""
         resource = self._api.get(RUN, namespace, name)
         if resource is None:
             return None
@@ -91,17 +99,17 @@ class RunObserver:
             *(parse_child_object(CONFIG_MAP, raw) for raw in plans),
         )
         plan_json, nodes = _plan_json(plans, resource["metadata"]["uid"]), self._nodes(pods, jobs)
-        adopting, failure = self._adopting(resource, plan_json)
         return RunObservation(
-            resource=adopting,
-            jobs=jobs,
-            pods=pods,
-            objects=objects,
-            plan_json=plan_json,
-            nodes=nodes,
-            stored=failure or self._stored(adopting),
-            **self._gate(adopting),
+            resource=resource, jobs=jobs, pods=pods, objects=objects, plan_json=plan_json, nodes=nodes
         )
+
+    def read_store(self, observed: RunObservation) -> RunObservation:
+        """Add the results in S3 to an observation of the cluster, if a decision needs them. Raises Retry."""
+        if store_of(observed) is None:
+            return observed
+        adopting, failure = self._adopting(observed.resource, observed.plan_json)
+        stored = failure or self._stored(adopting)
+        return replace(observed, resource=adopting, stored=stored, **self._gate(adopting))
 
     def _sets(self, namespace: str, selector: str) -> list[Raw]:
         """LeaderWorkerSets of a run; none if the operator may not use them or the cluster has no such kind."""
@@ -148,15 +156,9 @@ class RunObserver:
 
     def _gate(self, resource: Mapping[str, Any]) -> dict[str, Any]:
         """Fields of RunObservation for a gate that is not in status yet: its report in S3, and possible baselines."""
-        status = resource.get("status") or {}
-        if not status.get("completionTime") or status.get("phase") != Phase.SUCCEEDED:
-            return {}
-        try:
-            run = parse_run(resource)
-        except InvalidSpec:
-            return {}
-        gate = run.spec.gate
-        if gate is None or (status.get("gate") or {}).get("gateDigest") == digest_of_gate(gate):
+        run = parse_run(resource)
+        gate = _unevaluated_gate(resource, run)
+        if gate is None:
             return {}
         return {"gate": self._results.read_gate(run), "earlier": self._earlier_runs(run.metadata.namespace, gate)}
 
@@ -179,25 +181,49 @@ class RunObserver:
             return resource, None
         found: str | StoreFailure | None = known_results_uid(resource, plan_json)
         if found is None:
-            try:
-                found = self._results.latest(parse_run(resource))
-            except InvalidSpec:
-                return resource, None
+            found = self._results.latest(parse_run(resource))
         if isinstance(found, StoreFailure):
             return resource, found
         return with_adopted_uid(resource, found or resource["metadata"]["uid"]), None
 
     def _stored(self, resource: Mapping[str, Any]) -> StoredResults | StoreFailure | None:
-        """The results in S3; None if the run has ended or is invalid, because then no decision needs them."""
+        """The results in S3; None if the run has ended, because then no decision needs them."""
         if (resource.get("status") or {}).get("completionTime"):
             return None
-        try:
-            run = parse_run(resource)
-        except InvalidSpec:
-            return None
+        run = parse_run(resource)
         unknown, placement = not (resource.get("status") or {}).get("engineNodes"), run.spec.placement
         one_pod = placement.nodes == 1  # a stored launch contains only the first node
         return self._results.read(run, last_launch=unknown and one_pod and placement.pin_node is not PinNode.NONE)
+
+
+def store_of(observed: RunObservation) -> S3 | None:
+    """The store that a decision about this run needs; None if it needs none, as for an ended or an invalid run."""
+    resource = observed.resource
+    if resource["metadata"].get("deletionTimestamp"):
+        return None
+    try:
+        run = parse_run(resource)
+    except InvalidSpec:
+        return None
+    ended = bool((resource.get("status") or {}).get("completionTime"))
+    return None if ended and _unevaluated_gate(resource, run) is None else run.spec.results.s3
+
+
+def with_store_failure(observed: RunObservation, failure: StoreFailure) -> RunObservation:
+    """The observation if the store cannot be read now, without a request to it."""
+    resource = observed.resource
+    if _unevaluated_gate(resource, parse_run(resource)):
+        return replace(observed, gate=failure)
+    uid = known_results_uid(resource, observed.plan_json) if adopts_latest(resource) else None
+    return replace(observed, resource=with_adopted_uid(resource, uid) if uid else resource, stored=failure)
+
+
+def _unevaluated_gate(resource: Mapping[str, Any], run: SpecBenchRun) -> Gate | None:
+    """The gate of a run that has succeeded, if its result is not in status yet."""
+    status, gate = resource.get("status") or {}, run.spec.gate
+    if gate is None or not status.get("completionTime") or status.get("phase") != Phase.SUCCEEDED:
+        return None
+    return None if (status.get("gate") or {}).get("gateDigest") == digest_of_gate(gate) else gate
 
 
 def _client_key(engine: Job) -> ChildKey:

@@ -134,7 +134,6 @@ CACHED_MAX = 256
 """Maximum number of runs, and of S3 clients, that are cached in memory."""
 SUMMARY_CACHED_MAX_BYTES = 256 * KIB
 """Maximum size of a summary.json that is cached in memory."""
-LOOK_DEADLINE_S = 20.0
 
 
 @dataclass(frozen=True)
@@ -189,7 +188,7 @@ class ResultsReader:
         self,
         api: KubernetesApi,
         timeout_s: float,
-        deadline_s: float = LOOK_DEADLINE_S,
+        deadline_s: float = 20,
         access: Callable[[S3], StoreAccess] = unrestricted,
     ) -> None:
         self._api = api

@@ -26,6 +26,7 @@ from botocore.exceptions import (
     ConnectionError as UnreachableError,
 )
 from botocore.utils import get_environ_proxies
+from urllib3.exceptions import HTTPError
 
 from specbench_api.spec.results import S3
 from specbench_api.spec.store_endpoints import AddressRule
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 _NO_CREDENTIALS = (NoCredentialsError, PartialCredentialsError, CredentialRetrievalError, TokenRetrievalError)
 _DENIED = frozenset({"ExpiredToken", "InvalidToken", "XAdminUserNotFound"})
 """Error codes of denied requests that some servers return with status 400 or 404 instead of 401 or 403."""
-_UNREACHABLE = (UnreachableError, HTTPClientError, ResponseStreamingError, OSError)
+_UNREACHABLE = (UnreachableError, HTTPClientError, ResponseStreamingError, HTTPError, OSError)
 _DENIED_STATUS = (401, 403)
 _BUSY = frozenset({"SlowDown", "Throttling", "RequestTimeout", "TooManyRequests", "429"})
 _MISSING = frozenset({"NoSuchKey", "404", "NotFound"})
@@ -173,7 +174,7 @@ class Bucket:
         if code == "NoSuchBucket":
             message = f"the bucket {where} does not exist: create it, or correct spec.results.s3.bucket"
             return StoreFailure("BucketMissing", message, refused=True)
-        shown = f"HTTP {status} {code if _CODE.fullmatch(code) else ''}".strip()
+        shown = f"HTTP {status} {code}" if _CODE.fullmatch(code) and code != str(status) else f"HTTP {status}"
         if code in _DENIED or status in _DENIED_STATUS:
             remedy = "allow the operator's credentials to list the bucket and to read its objects"
             return StoreFailure("CredentialsRefused", f"{where} denied access: {shown}; {remedy}", refused=True)

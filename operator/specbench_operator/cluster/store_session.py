@@ -215,6 +215,7 @@ class _CheckedConnection:
             except OSError as error:
                 opened.close()
                 problem = NewConnectionError(self, f"Failed to establish a new connection: {error}")
+                problem.__cause__ = error
             except StoreError:
                 opened.close()
                 raise
@@ -241,7 +242,8 @@ class StoreSession(URLLib3Session):
     """Sends the requests of one botocore client, within the limits of the current look."""
 
     def __init__(self, endpoint: str, addresses: AddressRule, timeout_s: float, *, verify: Any, proxies: Any) -> None:
-        super().__init__(verify=verify, proxies=proxies, timeout=(timeout_s, timeout_s))
+        timeout: Any = timeout_s  # botocore-stubs accept only whole seconds
+        super().__init__(verify=verify, proxies=proxies, timeout=timeout)
         self._pool_classes_by_scheme = _pool_classes(addresses, timeout_s)
         manager: Any = vars(self)["_manager"]  # botocore-stubs do not have it
         manager.pool_classes_by_scheme = self._pool_classes_by_scheme

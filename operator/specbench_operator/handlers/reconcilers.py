@@ -1,5 +1,8 @@
 """Reconciliation of one object: observe, decide, act, write status; and how each error is handled.
 
+A run whose decision needs its store is reconciled in two steps: the first observes the cluster and starts a look at the
+store, the second decides when the store has answered. See `store_looks`.
+
 Changed     somebody else wrote the object: reconcile again at once; not counted as an error
 Retry       reported in status; reconciled again with back-off
 Stop        reported in status as Stalled; reconciled again with back-off
@@ -15,8 +18,9 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Protocol
 
 from specbench_api.api_model import ApiModel
@@ -24,9 +28,10 @@ from specbench_operator.campaign.campaign_view import read_campaign_status
 from specbench_operator.campaign.decide import campaign_status_after_error, decide_campaign, has_round_finished
 from specbench_operator.cluster.api import RUN
 from specbench_operator.cluster.campaigns import CampaignObserver, CampaignWriter
-from specbench_operator.cluster.observer import RunObserver
+from specbench_operator.cluster.observer import RunObserver, store_of, with_store_failure
 from specbench_operator.cluster.writer import RunWriter
 from specbench_operator.errors import Changed, OperatorError
+from specbench_operator.handlers.store_looks import FRESH_S, StoreKey, StoreLooks
 from specbench_operator.handlers.work_queue import ResourceKey, WorkQueue
 from specbench_operator.run.decide import decide_run, has_finished, status_after_error
 from specbench_operator.run.run_view import read_run_status
@@ -48,6 +53,8 @@ class ReconcileResult:
     """resourceVersion at which nothing is left to do; None if there is something left."""
     awaits: frozenset[str] = frozenset()
     """Names of runs of the same namespace: this run is reconciled again when one of them ends."""
+    waits_for_store: bool = False
+    """Nothing was decided: the run is reconciled again when its store has answered."""
 
 
 def wall_clock() -> datetime:
@@ -71,13 +78,35 @@ class RunReconciler:
     writer: RunWriter
     settings: OperatorSettings
     telemetry: Telemetry
+    looks: StoreLooks
     now: Callable[[], datetime] = wall_clock
 
     def reconcile(self, key: ResourceKey) -> ReconcileResult:
         """Reconcile a run once. Raises OperatorError after reporting it in the status."""
         with self.telemetry.timed():
-            observed = self.observer.observe(key.namespace, key.name)
-            return ReconcileResult() if observed is None else self._act(observed)
+            answer = self.looks.take(key)
+            if answer.in_progress:
+                return ReconcileResult(waits_for_store=True)
+            if answer.observed is not None:
+                result = self._act(answer.observed)
+                return replace(result, requeue_after_s=0.0, resting=None) if answer.again else result
+            observed = self.observer.observe_cluster(key.namespace, key.name)
+            if observed is None:
+                self.looks.forget(key)
+                return ReconcileResult()
+            s3 = store_of(observed)
+            if s3 is None:
+                return self._act(observed)
+            store = StoreKey(key.namespace, (s3.endpoint, s3.region, s3.bucket, s3.credentials_secret))
+            if failure := self.looks.failure(key, store):
+                return self._act(with_store_failure(observed, failure))
+            self.looks.start(key, store, partial(self._read_store, key, observed))
+            return ReconcileResult(waits_for_store=True)
+
+    def _read_store(self, key: ResourceKey, observed: RunObservation, age_s: float) -> RunObservation | None:
+        """Complete the observation in the look's thread. One that has waited for long is made again."""
+        current = observed if age_s < FRESH_S else self.observer.observe_cluster(key.namespace, key.name)
+        return self.observer.read_store(current) if current else None
 
     def _act(self, observed: RunObservation) -> ReconcileResult:
         now, resource = self.now(), observed.resource
@@ -219,6 +248,9 @@ class Workers:
         except Exception as error:  # noqa: BLE001 - a bug must not end the operator: it is logged, counted and retried
             self._failed(key, "Bug", error)
         else:
+            if outcome.waits_for_store:
+                self._queue.defer(key)
+                return
             self._set_resting(key, outcome.resting)
             self.gate_waiters.update(key, outcome.awaits)
             self._queue.done(key, outcome.requeue_after_s)

@@ -36,7 +36,7 @@ class Backoff:
 
 
 class WorkQueue:
-    """The queue, for use in one event loop. Every `get` must be followed by one `done` or `failed`."""
+    """The queue, for use in one event loop. Every `get` must be followed by one `done`, `failed` or `defer`."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, backoff: Backoff | None = None) -> None:
         self._clock = clock
@@ -90,6 +90,10 @@ class WorkQueue:
         self._finish(key)
         if requeue_after_s is not None:
             self.add_after(key, requeue_after_s)
+
+    def defer(self, key: ResourceKey) -> None:
+        """Processing the key was neither completed nor failed: it is added again when it can continue."""
+        self._finish(key)
 
     def failed(self, key: ResourceKey) -> float:
         """Processing the key failed; returns the wait until it is tried again, in seconds."""

@@ -1,0 +1,163 @@
+"""Reading from hostile stores over real sockets: every look ends in time, within little memory, with a reason."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import time
+from typing import Any
+
+import pytest
+
+from specbench_api.spec.parsing import parse_run
+from specbench_api.spec.run import SpecBenchRun
+from specbench_api.spec.store_endpoints import AddressRule
+from specbench_operator.cluster.results import ResultsReader, StoreAccess
+from specbench_operator.state.run import StoredResults, StoreFailure
+from specbench_testing.hostile_stores import BEHAVIOURS, HostileStore, head, hostile_store, page
+from specbench_testing.operator_builders import operator_run
+from specbench_testing.ports import free_port
+
+DEADLINE_S = 1.0
+LATE_S = 30.0
+"""Far above the deadline, for a loaded machine, and far below what a dripping server would take."""
+
+
+def run_at(endpoint: str, **s3: Any) -> SpecBenchRun:
+    """A run with its results at this endpoint."""
+    return parse_run(operator_run({"spec.results": {"s3": {"bucket": "results", "endpoint": endpoint, **s3}}}))
+
+
+@pytest.fixture(autouse=True)
+def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "test")
+
+
+def reader(access: StoreAccess | None = None, deadline_s: float = DEADLINE_S) -> ResultsReader:
+    api: Any = None  # no Secret is read
+    granted = access or StoreAccess()
+    return ResultsReader(api, timeout_s=5, deadline_s=deadline_s, access=lambda _s3: granted)
+
+
+@pytest.mark.parametrize("name", BEHAVIOURS)
+def test_a_look_at_a_hostile_store_ends_with_a_reason(name: str) -> None:
+    began = time.monotonic()
+    with hostile_store(name) as store:
+        deadline_s = DEADLINE_S if BEHAVIOURS[name][1] == "S3Slow" else LATE_S
+        found = reader(deadline_s=deadline_s).read(run_at(store.url))
+    assert time.monotonic() - began < LATE_S
+    assert store.requests
+    if not BEHAVIOURS[name][1]:
+        assert isinstance(found, StoredResults | StoreFailure)
+        return
+    assert isinstance(found, StoreFailure), found
+    assert found.reason == BEHAVIOURS[name][1], found
+    assert "SECRET" not in found.message, "an answer of another service must not get into a status"
+
+
+def test_the_next_look_does_not_continue_with_an_unfinished_answer() -> None:
+    answers = iter([head(200, "Content-Length: 100000000").replace(b"close", b"keep-alive") + b"<" * 5_000_000])
+
+    def behave(target: str, send: Any, _stopped: Any) -> None:
+        send(next(answers, page("")))
+
+    store, results = HostileStore(behave), reader(deadline_s=LATE_S)
+    try:
+        first = results.read(run_at(store.url))
+        assert isinstance(first, StoreFailure)
+        assert results.read(run_at(store.url)) == StoredResults()
+    finally:
+        store.stop()
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "rule", "words"),
+    [
+        ("http://127.0.0.1:{port}", AddressRule.NO_LOCAL, "loopback"),
+        ("http://localhost:{port}", AddressRule.NO_LOCAL, "loopback"),
+        ("http://127.1:{port}", AddressRule.NO_LOCAL, "loopback"),
+        ("http://2130706433:{port}", AddressRule.NO_LOCAL, "loopback"),
+        ("http://169.254.169.254", AddressRule.NO_METADATA, "metadata"),
+        ("http://[::ffff:169.254.169.254]", AddressRule.NO_METADATA, "metadata"),
+    ],
+)
+def test_a_refused_address_is_never_connected_to(endpoint: str, rule: AddressRule, words: str) -> None:
+    with hostile_store("repeats its token") as store:
+        url = endpoint.format(port=store.url.rpartition(":")[2])
+        found = reader(StoreAccess(addresses=rule)).read(run_at(url))
+    assert isinstance(found, StoreFailure)
+    assert (found.reason, words in found.message) == ("EndpointRefused", True), found
+    assert store.requests == []
+
+
+def test_a_name_is_resolved_once_and_the_checked_address_is_connected_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    """DNS rebinding: a second lookup would return another address."""
+    with hostile_store("repeats its token") as store:
+        port = int(store.url.rpartition(":")[2])
+        answers = iter(["192.0.2.1", "127.0.0.1", "127.0.0.1"])
+        asked: list[str] = []
+
+        def resolve(host: str, *_: Any, **__: Any) -> list[Any]:
+            asked.append(host)
+            return [(2, 1, 6, "", (next(answers), port))]
+
+        monkeypatch.setattr(socket, "getaddrinfo", resolve)
+        found = reader(StoreAccess(addresses=AddressRule.NO_LOCAL)).read(run_at(f"http://store.test:{port}"))
+    assert isinstance(found, StoreFailure)
+    assert found.reason in ("S3Slow", "S3Away", "EndpointRefused"), found
+    assert asked
+    assert store.requests == []
+
+
+def test_without_a_fence_a_local_store_is_read() -> None:
+    with hostile_store("repeats its token") as store:
+        reader(deadline_s=LATE_S).read(run_at(store.url))
+    assert store.requests
+
+
+@pytest.mark.parametrize(
+    ("access", "reason"),
+    [(StoreAccess(allowed=False), "NotAllowed"), (StoreAccess(operator_identity=False), "CredentialsMissing")],
+)
+def test_a_store_that_the_admin_does_not_allow_gets_no_request(access: StoreAccess, reason: str) -> None:
+    with hostile_store("repeats its token") as store:
+        found = reader(access).read(run_at(store.url))
+    assert isinstance(found, StoreFailure)
+    assert (found.reason, found.refused) == (reason, True)
+    assert "fence.stores" in found.message
+    assert store.requests == []
+
+
+MEMORY_MAX_MIB = 256
+LARGE = ("giant listing", "giant summary", "gzip bomb", "millions of values", "XML entities", "long chunk size")
+_MEASURED = """
+import resource, sys
+sys.path[:0] = {path!r}
+from test_hostile_stores import reader, run_at
+resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
+from specbench_testing.ports import free_port
+reader().read(run_at("http://127.0.0.1:%d" % free_port()))
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+print(reader(deadline_s=60).read(run_at({url!r})).reason)
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
+"""
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("name", LARGE)
+def test_a_look_takes_little_memory(name: str) -> None:
+    with hostile_store(name) as store:
+        program = _MEASURED.format(path=[*sys.path, str(__file__).rpartition("/")[0]], url=store.url)
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    reason, taken = done.stdout.split()
+    assert reason == BEHAVIOURS[name][1]
+    assert int(taken) < MEMORY_MAX_MIB, f"{taken} MiB"
+
+
+def test_an_unreachable_store_names_the_cause_without_the_servers_words() -> None:
+    found = reader(deadline_s=LATE_S).read(run_at(f"http://127.0.0.1:{free_port()}"))
+    assert isinstance(found, StoreFailure)
+    assert (found.reason, "Connection refused" in found.message) == ("S3Away", True), found
