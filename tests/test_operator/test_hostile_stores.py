@@ -12,8 +12,8 @@ import pytest
 
 from specbench_api.spec.parsing import parse_run
 from specbench_api.spec.run import SpecBenchRun
-from specbench_api.spec.store_endpoints import AddressRule
-from specbench_operator.cluster.results import ResultsReader, StoreAccess
+from specbench_api.spec.store_endpoints import AddressRule, StoreAccess
+from specbench_operator.cluster.results import ResultsReader
 from specbench_operator.state.run import StoredResults, StoreFailure
 from specbench_testing.hostile_stores import BEHAVIOURS, HostileStore, head, hostile_store, page
 from specbench_testing.operator_builders import operator_run

@@ -7,9 +7,12 @@ to them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from enum import StrEnum
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address, ip_network
+from typing import Protocol
 from urllib.parse import urlsplit
 
 ENDPOINT = r"^(https?://[^/\s?#@]+(/[^\s?#]*)?)?$"
@@ -25,6 +28,65 @@ class AddressRule(StrEnum):
     """All except cloud metadata services: the fence lists the endpoint literally."""
     NO_LOCAL = "NoLocal"
     """Also no loopback, link-local, multicast and unspecified address: the fence matches the endpoint by a wildcard."""
+
+
+class AllowedStore(Protocol):
+    """A row of the fence's list of stores."""
+
+    @property
+    def endpoint(self) -> str:
+        """Endpoint, in which `*` matches any characters of one part: `https://*.example.com`. Empty: AWS. `*`: all."""
+        ...
+
+    @property
+    def bucket(self) -> str:
+        """Name of the bucket, in which `*` matches any characters."""
+        ...
+
+    @property
+    def operator_identity(self) -> bool:
+        """Whether runs without a Secret may use the store with the operator's own cloud identity."""
+        ...
+
+
+@dataclass(frozen=True)
+class StoreAccess:
+    """What the operator may do for the author of a run at one endpoint and bucket. The default: there is no fence."""
+
+    allowed: bool = True
+    """Whether the admin allows this endpoint and bucket."""
+    operator_identity: bool = True
+    """Whether a run without a Secret may use it with the operator's own cloud identity."""
+    addresses: AddressRule = AddressRule.ANY
+    """Which addresses the endpoint may resolve to."""
+
+
+def store_access(rows: Iterable[AllowedStore], endpoint: str, bucket: str) -> StoreAccess:
+    """What the fence allows at this endpoint and bucket."""
+    matching = [
+        row for row in rows if _matches_endpoint(row.endpoint, endpoint) and _glob(row.bucket).fullmatch(bucket)
+    ]
+    literal = any("*" not in row.endpoint for row in matching)
+    return StoreAccess(
+        allowed=bool(matching),
+        operator_identity=any(row.operator_identity for row in matching),
+        addresses=AddressRule.NO_METADATA if literal else AddressRule.NO_LOCAL,
+    )
+
+
+def _matches_endpoint(pattern: str, endpoint: str) -> bool:
+    """A `*` does not match a slash, so that a wildcard for host names does not match another host's path."""
+    return pattern == "*" or _glob(_normal(pattern), "[^/]*").fullmatch(_normal(endpoint)) is not None
+
+
+def _normal(endpoint: str) -> str:
+    scheme, mark, rest = endpoint.rstrip("/").partition("://")
+    host, slash, path = rest.partition("/")
+    return f"{scheme.lower()}{mark}{host.lower()}{slash}{path}"
+
+
+def _glob(pattern: str, star: str = ".*") -> re.Pattern[str]:
+    return re.compile(star.join(re.escape(part) for part in pattern.split("*")))
 
 
 _METADATA = frozenset(

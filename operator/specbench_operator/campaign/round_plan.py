@@ -1,11 +1,13 @@
 """The runs of a round, expanded from the campaign's spec as `specbench plan` does it.
 
 The result is cached, because a large matrix takes a third of a second to expand and every event of a run reconciles its
-campaign. It is a pure function of the campaign's text, so the cache is safe to lose.
+campaign. A refusal is cached too, because an invalid matrix may take longer. Both are pure functions of the campaign's
+text and of this program, so the caches are safe to lose.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +18,7 @@ from specbench_api import API_VERSION
 from specbench_api.campaign.expansion import PlannedRun, expand_campaign
 from specbench_api.campaign.matrix import cell_text, short_cell_text
 from specbench_api.campaign.names import run_name
-from specbench_api.errors import InvalidSpec
+from specbench_api.errors import InvalidSpec, Problem
 from specbench_api.plan.estimate import cost_of_run, total
 from specbench_api.spec.campaign import SpecBenchCampaign
 from specbench_api.spec.parsing import parse_campaign, parse_run
@@ -24,6 +26,9 @@ from specbench_operator.state.campaign import ANNOTATION_FIRE_TIME, ANNOTATION_R
 
 PLANS_CACHED = 64
 """Maximum number of cached plans; there is one per campaign, generation and round."""
+REFUSALS_CACHED = 4096
+"""Maximum number of cached refusals. There are more than plans, because many invalid campaigns cost their author
+nothing. They are kept apart, so that they do not evict the plans of others."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +61,28 @@ def plan_round(resource: Mapping[str, Any], number: int) -> RoundPlan:
     meta = resource["metadata"]
     identity = {"name": meta["name"], "namespace": meta["namespace"], "uid": meta["uid"]}
     data = {"apiVersion": API_VERSION, "kind": "SpecBenchCampaign", "metadata": identity, "spec": resource["spec"]}
-    return _plan_round(json.dumps(data), number)
+    text = json.dumps(data)
+    digest = hashlib.sha256(f"{number} {text}".encode()).digest()
+    refused = _refusal(digest)
+    if refused.problems:
+        raise InvalidSpec(refused.problems)
+    try:
+        return _plan_round(text, number)
+    except InvalidSpec as error:
+        refused.problems = error.problems
+        raise
+
+
+@dataclass
+class _Refusal:
+    """The problems of a campaign that cannot be expanded; empty if it can, or if it was not tried yet."""
+
+    problems: tuple[Problem, ...] = ()
+
+
+@lru_cache(maxsize=REFUSALS_CACHED)
+def _refusal(_digest: bytes) -> _Refusal:
+    return _Refusal()
 
 
 @lru_cache(maxsize=PLANS_CACHED)

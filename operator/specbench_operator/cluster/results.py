@@ -30,7 +30,7 @@ from specbench_api.plan.expansion import expand
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.results import LATEST, S3
 from specbench_api.spec.run import SpecBenchRun
-from specbench_api.spec.store_endpoints import AddressRule
+from specbench_api.spec.store_endpoints import AddressRule, StoreAccess
 from specbench_operator.cluster.api import SECRET, Forbidden, KubernetesApi
 from specbench_operator.cluster.s3 import KEYS, Bucket
 from specbench_operator.cluster.store_session import StoreError, look_at_store
@@ -134,18 +134,6 @@ CACHED_MAX = 256
 """Maximum number of runs, and of S3 clients, that are cached in memory."""
 SUMMARY_CACHED_MAX_BYTES = 256 * KIB
 """Maximum size of a summary.json that is cached in memory."""
-
-
-@dataclass(frozen=True)
-class StoreAccess:
-    """What the operator may do for the author of a run at one endpoint and bucket."""
-
-    allowed: bool = True
-    """Whether the admin allows this endpoint and bucket."""
-    operator_identity: bool = True
-    """Whether a run without a Secret may use it with the operator's own cloud identity."""
-    addresses: AddressRule = AddressRule.ANY
-    """Which addresses the endpoint may resolve to."""
 
 
 def unrestricted(_s3: S3) -> StoreAccess:
