@@ -123,7 +123,7 @@ def test_the_rows_of_the_fence_decide_about_a_store(rows: list[Row], endpoint: s
 
 
 SUMMARY = json.loads(summary_of(expand(parse_run(operator_run())), 2).to_json())
-COUNT = 200_000
+COUNT = 50_000
 
 
 def test_a_valid_document_is_parsed_as_from_json() -> None:
@@ -146,7 +146,7 @@ def test_a_document_with_many_errors_is_refused_with_little_memory(document: Any
     data = json.dumps(document).encode()
     tracemalloc.start()
     try:
-        with pytest.raises(ValueError, match=".") as caught:
+        with pytest.raises(ValueError, match=r".") as caught:
             RunSummary.from_untrusted_json(data)
         assert len(str(caught.value)) < 10_000
         assert tracemalloc.get_traced_memory()[1] < 40 * len(data) + 10_000_000
@@ -156,5 +156,5 @@ def test_a_document_with_many_errors_is_refused_with_little_memory(document: Any
 
 @pytest.mark.parametrize("data", [b"[" * 1_000_000, b'{"a":' * 100_000, b"", b"\xff", b"[" + b"1," * 2_000_000 + b"1]"])
 def test_a_deep_invalid_or_long_document_is_refused(data: bytes) -> None:
-    with pytest.raises(ValueError, match="."):
+    with pytest.raises(ValueError, match=r"."):
         RunSummary.from_untrusted_json(data)
