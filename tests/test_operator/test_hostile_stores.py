@@ -119,7 +119,7 @@ def test_without_a_fence_a_local_store_is_read() -> None:
 
 @pytest.mark.parametrize(
     ("access", "reason"),
-    [(StoreAccess(allowed=False), "NotAllowed"), (StoreAccess(operator_identity=False), "CredentialsMissing")],
+    [(StoreAccess(allowed=False), "StoreNotAllowed"), (StoreAccess(operator_identity=False), "CredentialsMissing")],
 )
 def test_a_store_that_the_admin_does_not_allow_gets_no_request(access: StoreAccess, reason: str) -> None:
     with hostile_store("repeats its token") as store:

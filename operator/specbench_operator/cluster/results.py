@@ -148,7 +148,7 @@ def check_access(s3: S3, access: StoreAccess) -> None:
             "the admin's fence does not allow spec.results.s3: use an endpoint and a bucket of fence.stores,"
             " or ask an admin to add these"
         )
-        raise StoreError(StoreFailure("NotAllowed", message, refused=True))
+        raise StoreError(StoreFailure("StoreNotAllowed", message, refused=True))
     if s3.credentials_secret is None and not access.operator_identity:
         message = (
             "spec.results.s3 names no Secret, and the operator's own cloud identity may not be used for this store:"
