@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from specbench_api.fence.model import Fence, StoreRule
 from specbench_api.spec.parsing import parse_run
 from specbench_api.spec.run import SpecBenchRun
-from specbench_api.spec.store_endpoints import AddressRule, StoreAccess
 from specbench_operator.cluster.results import ResultsReader
 from specbench_operator.state.run import StoredResults, StoreFailure
 from specbench_testing.hostile_stores import BEHAVIOURS, HostileStore, head, hostile_store, page
@@ -35,10 +35,14 @@ def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(name, "test")
 
 
-def reader(access: StoreAccess | None = None, deadline_s: float = DEADLINE_S) -> ResultsReader:
+def reader(fence: Fence | None = None, deadline_s: float = DEADLINE_S) -> ResultsReader:
     api: Any = None  # no Secret is read
-    granted = access or StoreAccess()
-    return ResultsReader(api, timeout_s=5, deadline_s=deadline_s, access=lambda _s3: granted)
+    return ResultsReader(api, timeout_s=5, deadline_s=deadline_s, fence=fence)
+
+
+def fence_of(endpoint: str, *, operator_identity: bool = True) -> Fence:
+    """A fence that allows one endpoint, or several by a wildcard."""
+    return Fence(stores=(StoreRule(endpoint=endpoint, bucket="*", operator_identity=operator_identity),))
 
 
 @pytest.mark.parametrize("name", BEHAVIOURS)
@@ -73,20 +77,20 @@ def test_the_next_look_does_not_continue_with_an_unfinished_answer() -> None:
 
 
 @pytest.mark.parametrize(
-    ("endpoint", "rule", "words"),
+    ("endpoint", "literally", "words"),
     [
-        ("http://127.0.0.1:{port}", AddressRule.NO_LOCAL, "loopback"),
-        ("http://localhost:{port}", AddressRule.NO_LOCAL, "loopback"),
-        ("http://127.1:{port}", AddressRule.NO_LOCAL, "loopback"),
-        ("http://2130706433:{port}", AddressRule.NO_LOCAL, "loopback"),
-        ("http://169.254.169.254", AddressRule.NO_METADATA, "metadata"),
-        ("http://[::ffff:169.254.169.254]", AddressRule.NO_METADATA, "metadata"),
+        ("http://127.0.0.1:{port}", False, "loopback"),
+        ("http://localhost:{port}", False, "loopback"),
+        ("http://127.1:{port}", False, "loopback"),
+        ("http://2130706433:{port}", False, "loopback"),
+        ("http://169.254.169.254", True, "metadata"),
+        ("http://[::ffff:169.254.169.254]", True, "metadata"),
     ],
 )
-def test_a_refused_address_is_never_connected_to(endpoint: str, rule: AddressRule, words: str) -> None:
+def test_a_refused_address_is_never_connected_to(endpoint: str, literally: bool, words: str) -> None:
     with hostile_store("repeats its token") as store:
         url = endpoint.format(port=store.url.rpartition(":")[2])
-        found = reader(StoreAccess(addresses=rule)).read(run_at(url))
+        found = reader(fence_of(url if literally else "*")).read(run_at(url))
     assert isinstance(found, StoreFailure)
     assert (found.reason, words in found.message) == ("EndpointRefused", True), found
     assert store.requests == []
@@ -104,26 +108,27 @@ def test_a_name_is_resolved_once_and_the_checked_address_is_connected_to(monkeyp
             return [(2, 1, 6, "", (next(answers), port))]
 
         monkeypatch.setattr(socket, "getaddrinfo", resolve)
-        found = reader(StoreAccess(addresses=AddressRule.NO_LOCAL)).read(run_at(f"http://store.test:{port}"))
+        found = reader(fence_of("*")).read(run_at(f"http://store.test:{port}"))
     assert isinstance(found, StoreFailure)
     assert found.reason in ("S3Slow", "S3Away", "EndpointRefused"), found
     assert asked
     assert store.requests == []
 
 
-def test_without_a_fence_a_local_store_is_read() -> None:
+@pytest.mark.parametrize("listed", [False, True], ids=["no fence", "listed literally"])
+def test_a_local_store_is_read_without_a_fence_or_if_it_is_listed(listed: bool) -> None:
     with hostile_store("repeats its token") as store:
-        reader(deadline_s=LATE_S).read(run_at(store.url))
+        reader(fence_of(store.url) if listed else None, LATE_S).read(run_at(store.url))
     assert store.requests
 
 
 @pytest.mark.parametrize(
-    ("access", "reason"),
-    [(StoreAccess(allowed=False), "StoreNotAllowed"), (StoreAccess(operator_identity=False), "CredentialsMissing")],
+    ("fence", "reason"),
+    [(Fence(), "StoreNotAllowed"), (fence_of("*", operator_identity=False), "CredentialsMissing")],
 )
-def test_a_store_that_the_admin_does_not_allow_gets_no_request(access: StoreAccess, reason: str) -> None:
+def test_a_store_that_the_admin_does_not_allow_gets_no_request(fence: Fence, reason: str) -> None:
     with hostile_store("repeats its token") as store:
-        found = reader(access).read(run_at(store.url))
+        found = reader(fence).read(run_at(store.url))
     assert isinstance(found, StoreFailure)
     assert (found.reason, found.refused) == (reason, True)
     assert "fence.stores" in found.message

@@ -19,6 +19,7 @@ from specbench_api.fence.fields import (
 from specbench_api.fence.model import Fence, matches
 from specbench_api.spec.results import S3
 from specbench_api.spec.run import RunSpec
+from specbench_api.spec.store_endpoints import refused_endpoint, store_access
 
 
 def problems_of(
@@ -82,13 +83,15 @@ def _of_command(spec: RunSpec, fence: Fence) -> Iterator[Problem]:
 
 
 def _of_store(s3: S3, fence: Fence) -> Iterator[Problem]:
-    rules = [
-        rule for rule in fence.stores if matches(s3.endpoint, [rule.endpoint]) and matches(s3.bucket, [rule.bucket])
-    ]
-    if not rules:
+    access = store_access(fence.stores, s3.endpoint, s3.bucket)
+    if not access.allowed:
         message = f"bucket {s3.bucket} at {s3.endpoint or 'AWS'} is not allowed on this cluster"
         yield Problem("spec.results.s3", message, _remedy("stores"))
-    elif s3.credentials_secret is None and not any(rule.operator_identity for rule in rules):
+        return
+    if refusal := refused_endpoint(s3.endpoint, access.addresses):
+        remedy = "use the address of an S3 server, or ask the administrator to list the endpoint in fence.stores"
+        yield Problem("spec.results.s3.endpoint", f"is refused: {refusal}", remedy)
+    if s3.credentials_secret is None and not access.operator_identity:
         message = "is not set, and this store cannot be used with the operator's own identity"
         remedy = "set it, or ask the administrator to set operatorIdentity: true in fence.stores of the chart"
         yield Problem("spec.results.s3.credentialsSecret", message, remedy)

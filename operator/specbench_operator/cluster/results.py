@@ -15,12 +15,13 @@ import json
 import re
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
 from specbench_api.errors import InvalidSpec
+from specbench_api.fence.model import Fence
 from specbench_api.outcome.gate_report import GateReport
 from specbench_api.outcome.layout import GATE, LAUNCHES, PLAN, SUMMARY, manifest_key, run_root
 from specbench_api.outcome.provenance import FactName, LaunchRecord
@@ -30,7 +31,7 @@ from specbench_api.plan.expansion import expand
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.results import LATEST, S3
 from specbench_api.spec.run import SpecBenchRun
-from specbench_api.spec.store_endpoints import AddressRule, StoreAccess
+from specbench_api.spec.store_endpoints import AddressRule, StoreAccess, store_access
 from specbench_operator.cluster.api import SECRET, Forbidden, KubernetesApi
 from specbench_operator.cluster.s3 import KEYS, Bucket
 from specbench_operator.cluster.store_session import StoreError, look_at_store
@@ -136,9 +137,9 @@ SUMMARY_CACHED_MAX_BYTES = 256 * KIB
 """Maximum size of a summary.json that is cached in memory."""
 
 
-def unrestricted(_s3: S3) -> StoreAccess:
-    """The access without a fence."""
-    return StoreAccess()
+def access_of(s3: S3, fence: Fence | None) -> StoreAccess:
+    """What the operator may do at this store. Without a fence: everything."""
+    return store_access(fence.stores, s3.endpoint, s3.bucket) if fence and fence.enabled else StoreAccess()
 
 
 def check_access(s3: S3, access: StoreAccess) -> None:
@@ -177,12 +178,12 @@ class ResultsReader:
         api: KubernetesApi,
         timeout_s: float,
         deadline_s: float = 20,
-        access: Callable[[S3], StoreAccess] = unrestricted,
+        fence: Fence | None = None,
     ) -> None:
         self._api = api
         self._timeout_s = timeout_s
         self._deadline_s = deadline_s
-        self._access = access
+        self._fence = fence
         self._lock = threading.Lock()
         self._buckets: OrderedDict[object, Bucket] = OrderedDict()
         self._caches: OrderedDict[str, _RunCache] = OrderedDict()
@@ -233,7 +234,7 @@ class ResultsReader:
 
     def _bucket_of(self, run: SpecBenchRun) -> Bucket:
         s3 = run.spec.results.s3
-        access = self._access(s3)
+        access = access_of(s3, self._fence)
         check_access(s3, access)
         return self._bucket(s3, self._credentials(run.metadata.namespace, s3.credentials_secret), access.addresses)
 
