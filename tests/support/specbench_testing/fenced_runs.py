@@ -182,6 +182,7 @@ REFUSED: list[tuple[Edits, str]] = [
     (_store(bucket="prod-data", credentialsSecret="mine"), "results.s3"),
     (_store(bucket="results", endpoint="http://evil", credentialsSecret="mine"), "results.s3"),
     (_store(bucket="team-a", endpoint="https://s3.example.evil", credentialsSecret="mine"), "results.s3"),
+    (_store(bucket="team-a", endpoint="https://evil.test/x.example", credentialsSecret="mine"), "results.s3"),
     (_store(bucket="team-a", credentialsSecret="mine"), "results.s3"),
     (_store(bucket="results"), "results.s3.credentialsSecret"),
     ({"spec.placement": {"gpus": 9}}, "placement.gpus"),
