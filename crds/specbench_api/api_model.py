@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, ClassVar, Self
 
-from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, GetJsonSchemaHandler, model_validator
+from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationError, model_validator
 from pydantic.alias_generators import to_camel
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, SchemaValidator, core_schema, from_json
@@ -173,13 +173,18 @@ class ApiModel(BaseModel):
     def from_untrusted_json(cls, data: bytes, max_values: int = UNTRUSTED_VALUES_MAX) -> Self:
         """Parse a document that somebody else may have written, with bounded memory. Raises ValueError.
 
-        Unknown keys are ignored, and only the first errors are reported. The caller limits the size of the document.
+        Unknown keys are ignored. Only the first error is reported, without the value. The caller limits the size of the
+        document.
         """
         # Every value follows one of these bytes, so a document cannot have more values than this.
         count = 1 + sum(data.count(mark) for mark in (b",", b"[", b"{"))
         if count > max_values:
             raise ValueError(f"the document has up to {count} values, and {max_values} are allowed")
-        parsed: Self = _untrusted_validator(cls).validate_python(from_json(data))
+        try:
+            parsed: Self = _untrusted_validator(cls).validate_python(from_json(data))
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+            raise ValueError(f"{'.'.join(str(step) for step in first['loc'])}: {first['msg']}") from error
         return parsed
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import socket
+import ssl
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -45,7 +47,7 @@ def fence_of(endpoint: str, *, operator_identity: bool = True) -> Fence:
     return Fence(stores=(StoreRule(endpoint=endpoint, bucket="*", operator_identity=operator_identity),))
 
 
-@pytest.mark.parametrize("name", BEHAVIOURS)
+@pytest.mark.parametrize("name", sorted(BEHAVIOURS))
 def test_a_look_at_a_hostile_store_ends_with_a_reason(name: str) -> None:
     began = time.monotonic()
     with hostile_store(name) as store:
@@ -160,6 +162,24 @@ def test_a_look_takes_little_memory(name: str) -> None:
     reason, taken = done.stdout.split()
     assert reason == BEHAVIOURS[name][1]
     assert int(taken) < MEMORY_MAX_MIB, f"{taken} MiB"
+
+
+def test_a_store_with_tls_is_read_until_the_deadline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = ("-keyout", str(tmp_path / "tls.key"), "-out", str(tmp_path / "tls.crt"))
+    names = ("-subj", "/CN=store", "-addext", "subjectAltName=IP:127.0.0.1", "-nodes", "-days", "2")
+    call = ("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256")
+    subprocess.run([*call, *files, *names], check=True, capture_output=True)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(tmp_path / "tls.crt", tmp_path / "tls.key")
+    with hostile_store("drips a body", context) as store:
+        untrusted = reader().read(run_at(store.url))
+        monkeypatch.setenv("AWS_CA_BUNDLE", str(tmp_path / "tls.crt"))
+        dripping = reader().read(run_at(store.url))
+    with hostile_store("nothing stored", context) as store:
+        honest = reader(deadline_s=LATE_S).read(run_at(store.url))
+    assert isinstance(untrusted, StoreFailure)
+    assert isinstance(dripping, StoreFailure)
+    assert (untrusted.reason, dripping.reason, honest) == ("S3Away", "S3Slow", StoredResults())
 
 
 def test_an_unreachable_store_names_the_cause_without_the_servers_words() -> None:

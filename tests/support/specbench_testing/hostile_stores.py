@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import gzip
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from itertools import count
 from urllib.parse import unquote
 
@@ -74,6 +75,10 @@ def _drips_head(_target: str, send: Send, stopped: threading.Event) -> None:
 def _drips_chunks(_target: str, send: Send, stopped: threading.Event) -> None:
     send(head(200, "Transfer-Encoding: chunked"))
     _drip((b"1\r\n<\r\n" for _ in count()), send, stopped)
+
+
+def _honest(_target: str, send: Send, _stopped: threading.Event) -> None:
+    send(page(""))
 
 
 def _answers_nothing(_target: str, _send: Send, stopped: threading.Event) -> None:
@@ -198,8 +203,9 @@ BEHAVIOURS: dict[str, tuple[Behaviour, str]] = {
 class HostileStore:
     """A server on 127.0.0.1 with one behaviour. Counts its requests."""
 
-    def __init__(self, behaviour: Behaviour) -> None:
+    def __init__(self, behaviour: Behaviour, tls: ssl.SSLContext | None = None) -> None:
         self._behaviour = behaviour
+        self._tls = tls
         self._listening = socket.create_server(("127.0.0.1", 0))
         self._stopped = threading.Event()
         self.requests: list[str] = []
@@ -208,7 +214,7 @@ class HostileStore:
     @property
     def url(self) -> str:
         """Its endpoint."""
-        return f"http://127.0.0.1:{self._listening.getsockname()[1]}"
+        return f"{'https' if self._tls else 'http'}://127.0.0.1:{self._listening.getsockname()[1]}"
 
     def stop(self) -> None:
         """End all answers, and accept no more."""
@@ -223,8 +229,13 @@ class HostileStore:
                 connected, _ = self._listening.accept()
                 threading.Thread(target=self._answer, args=(connected,), daemon=True).start()
 
-    def _answer(self, connected: socket.socket) -> None:
-        with connected, suppress(OSError):  # the client closed the connection
+    def _answer(self, accepted: socket.socket) -> None:
+        with ExitStack() as stack:
+            stack.enter_context(accepted)
+            stack.enter_context(suppress(OSError))  # the client closed the connection
+            connected = (
+                stack.enter_context(self._tls.wrap_socket(accepted, server_side=True)) if self._tls else accepted
+            )
             request = b""
             while b"\r\n\r\n" not in request:
                 received = connected.recv(65536)
@@ -237,9 +248,9 @@ class HostileStore:
 
 
 @contextmanager
-def hostile_store(name: str) -> Iterator[HostileStore]:
-    """A running store with one of BEHAVIOURS."""
-    store = HostileStore(BEHAVIOURS[name][0])
+def hostile_store(name: str, tls: ssl.SSLContext | None = None) -> Iterator[HostileStore]:
+    """A running store with one of BEHAVIOURS, or an honest one where nothing is stored."""
+    store = HostileStore(_honest if name == "nothing stored" else BEHAVIOURS[name][0], tls)
     try:
         yield store
     finally:
