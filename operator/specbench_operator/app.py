@@ -19,6 +19,7 @@ from specbench_operator.cluster.api import CAMPAIGN, RUN, KubernetesApi, connect
 from specbench_operator.cluster.campaigns import CampaignObserver, CampaignWriter
 from specbench_operator.cluster.observer import RunObserver
 from specbench_operator.cluster.results import ResultsReader
+from specbench_operator.cluster.secrets import SecretReader
 from specbench_operator.cluster.writer import RunWriter
 from specbench_operator.errors import Stop
 from specbench_operator.handlers.list_watch import Relist, build_registry, kopf_settings
@@ -52,8 +53,9 @@ async def operate(settings: OperatorSettings, api: KubernetesApi, stop: asyncio.
     telemetry, queue = Telemetry(), WorkQueue()
     telemetry.follow_depth(lambda: queue.depth)
     telemetry.serve(settings.metrics_port)
-    results, campaigns = ResultsReader(api, settings.s3_timeout_s), CampaignObserver(api)
-    observer = RunObserver(api, results, leader_worker_sets=settings.leader_worker_sets)
+    secrets, campaigns = SecretReader(api, opt_in=settings.secrets_opt_in), CampaignObserver(api)
+    results = ResultsReader(secrets, settings.s3_timeout_s)
+    observer = RunObserver(api, results, secrets, leader_worker_sets=settings.leader_worker_sets)
     reconcilers: dict[str, ReconcilerProtocol] = {
         RUN: RunReconciler(observer, RunWriter(api), settings, telemetry),
         CAMPAIGN: CampaignReconciler(campaigns, CampaignWriter(api), RunWriter(api), telemetry),

@@ -29,6 +29,8 @@ class OperatorSettings:
     """Run an init container in every engine's image that records GPUs, their links, driver and PyTorch."""
     leader_worker_sets: bool = False
     """Allow engines on several nodes (placement.nodes). LeaderWorkerSet must be installed in the cluster."""
+    secrets_opt_in: bool = False
+    """A run may use a Secret only if the Secret has the label specbench.io/use: s3, hub or image-pull."""
     image_pull_grace_s: float = 60
     """How long an image pull or a container configuration may fail before the engine counts as failed, in seconds."""
     client_start_deadline_s: float = 300

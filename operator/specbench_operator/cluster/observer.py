@@ -7,6 +7,7 @@ so a manifest that is missing then was never written.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from specbench_api.campaign.names import LABEL_CAMPAIGN
@@ -25,6 +26,8 @@ from specbench_api.spec.conditions import Phase
 from specbench_api.spec.gate import Gate
 from specbench_api.spec.parsing import parse_run
 from specbench_api.spec.placement import PinNode
+from specbench_api.spec.run import SpecBenchRun
+from specbench_api.spec.secrets import GATE_USES, secret_references, unusable_secrets
 from specbench_operator.cluster.api import (
     CONFIG_MAP,
     EVENT,
@@ -50,6 +53,7 @@ from specbench_operator.cluster.parsing import (
     parse_pod,
 )
 from specbench_operator.cluster.results import ResultsReader, adopts_latest, known_results_uid, with_adopted_uid
+from specbench_operator.cluster.secrets import SecretReader
 from specbench_operator.state.objects import ChildKey, Job, Node, Pod, UnreadableNode
 from specbench_operator.state.run import EarlierRun, RunObservation, StoredResults, StoreFailure
 
@@ -60,9 +64,17 @@ CHILD_SELECTOR = f"{LABEL_MANAGED}={MANAGER}"
 class RunObserver:
     """Reads runs, their children and their results."""
 
-    def __init__(self, api: KubernetesApi, results: ResultsReader, *, leader_worker_sets: bool = False) -> None:
+    def __init__(
+        self,
+        api: KubernetesApi,
+        results: ResultsReader,
+        secrets: SecretReader | None = None,
+        *,
+        leader_worker_sets: bool = False,
+    ) -> None:
         self._api = api
         self._results = results
+        self._secrets = secrets or SecretReader(api)
         self._kueue = KueueReader(api)
         self._leader_worker_sets = leader_worker_sets
 
@@ -91,17 +103,26 @@ class RunObserver:
             *(parse_child_object(CONFIG_MAP, raw) for raw in plans),
         )
         plan_json, nodes = _plan_json(plans, resource["metadata"]["uid"]), self._nodes(pods, jobs)
-        adopting, failure = self._adopting(resource, plan_json)
-        return RunObservation(
-            resource=adopting,
-            jobs=jobs,
-            pods=pods,
-            objects=objects,
-            plan_json=plan_json,
-            nodes=nodes,
-            stored=failure or self._stored(adopting),
-            **self._gate(adopting),
+        observed = RunObservation(
+            resource, jobs, pods, objects, plan_json, nodes, secret_uses=self._secret_uses(resource)
         )
+        if observed.secret_uses is not None and _lacks_secrets(resource, observed.secret_uses):
+            return observed  # S3 is not read with keys that the run may not use
+        if isinstance(observed.secret_uses, StoreFailure):
+            return replace(observed, stored=observed.secret_uses, gate=observed.secret_uses)
+        adopting, failure = self._adopting(resource, plan_json)
+        return replace(observed, resource=adopting, stored=failure or self._stored(adopting), **self._gate(adopting))
+
+    def _secret_uses(self, resource: Mapping[str, Any]) -> Mapping[str, str] | StoreFailure | None:
+        """The labels of the run's Secrets; None if Secrets need no label, or no decision needs them. Raises Retry."""
+        finished = bool((resource.get("status") or {}).get("completionTime"))
+        if not self._secrets.opt_in or (finished and _run_with_pending_gate(resource) is None):
+            return None
+        try:
+            run = parse_run(resource)
+        except InvalidSpec:
+            return None
+        return self._secrets.uses(run.metadata.namespace, (row.name for row in secret_references(run.spec)))
 
     def _sets(self, namespace: str, selector: str) -> list[Raw]:
         """LeaderWorkerSets of a run; none if the operator may not use them or the cluster has no such kind."""
@@ -148,16 +169,10 @@ class RunObserver:
 
     def _gate(self, resource: Mapping[str, Any]) -> dict[str, Any]:
         """Fields of RunObservation for a gate that is not in status yet: its report in S3, and possible baselines."""
-        status = resource.get("status") or {}
-        if not status.get("completionTime") or status.get("phase") != Phase.SUCCEEDED:
+        pending = _run_with_pending_gate(resource)
+        if pending is None:
             return {}
-        try:
-            run = parse_run(resource)
-        except InvalidSpec:
-            return {}
-        gate = run.spec.gate
-        if gate is None or (status.get("gate") or {}).get("gateDigest") == digest_of_gate(gate):
-            return {}
+        run, gate = pending
         return {"gate": self._results.read_gate(run), "earlier": self._earlier_runs(run.metadata.namespace, gate)}
 
     def _earlier_runs(self, namespace: str, gate: Gate) -> tuple[EarlierRun, ...]:
@@ -198,6 +213,27 @@ class RunObserver:
         unknown, placement = not (resource.get("status") or {}).get("engineNodes"), run.spec.placement
         one_pod = placement.nodes == 1  # a stored launch contains only the first node
         return self._results.read(run, last_launch=unknown and one_pod and placement.pin_node is not PinNode.NONE)
+
+
+def _run_with_pending_gate(resource: Mapping[str, Any]) -> tuple[SpecBenchRun, Gate] | None:
+    """A run that has succeeded and whose gate is not in status yet, with that gate; None for any other run."""
+    status = resource.get("status") or {}
+    if not status.get("completionTime") or status.get("phase") != Phase.SUCCEEDED:
+        return None
+    try:
+        run = parse_run(resource)
+    except InvalidSpec:
+        return None
+    gate = run.spec.gate
+    if gate is None or (status.get("gate") or {}).get("gateDigest") == digest_of_gate(gate):
+        return None
+    return run, gate
+
+
+def _lacks_secrets(resource: Mapping[str, Any], uses: Mapping[str, str] | StoreFailure) -> bool:
+    finished = bool((resource.get("status") or {}).get("completionTime"))
+    only = GATE_USES if finished else None
+    return not isinstance(uses, StoreFailure) and bool(unusable_secrets(parse_run(resource).spec, uses, only))
 
 
 def _client_key(engine: Job) -> ChildKey:

@@ -6,8 +6,6 @@ begun and had no manifest yet are requested, so reading a run of a thousand poin
 
 from __future__ import annotations
 
-import base64
-import binascii
 import json
 import re
 import threading
@@ -29,8 +27,8 @@ from specbench_api.plan.expansion import expand
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.results import LATEST, S3
 from specbench_api.spec.run import SpecBenchRun
-from specbench_operator.cluster.api import SECRET, Forbidden, KubernetesApi
-from specbench_operator.cluster.s3 import KEYS, Bucket, StoreError
+from specbench_operator.cluster.s3 import Bucket, StoreError
+from specbench_operator.cluster.secrets import SecretReader
 from specbench_operator.state.run import StoredLaunch, StoredResults, StoreFailure
 
 _LAUNCH_DOCUMENT = re.compile(r"(\d+)-(\d+)-[0-9a-f]+\.json")
@@ -131,8 +129,8 @@ class _RunCache:
 class ResultsReader:
     """Reads results. Safe for use from several threads, one a run."""
 
-    def __init__(self, api: KubernetesApi, timeout_s: float) -> None:
-        self._api = api
+    def __init__(self, secrets: SecretReader, timeout_s: float) -> None:
+        self._secrets = secrets
         self._timeout_s = timeout_s
         self._lock = threading.Lock()
         self._buckets: OrderedDict[object, Bucket] = OrderedDict()
@@ -181,24 +179,9 @@ class ResultsReader:
 
     def _bucket_of(self, run: SpecBenchRun) -> Bucket:
         s3 = run.spec.results.s3
-        return self._bucket(s3, self._credentials(run.metadata.namespace, s3.credentials_secret))
-
-    def _credentials(self, namespace: str, secret: str | None) -> Mapping[str, str] | None:
-        if secret is None:
-            return None
-        try:
-            found = self._api.get(SECRET, namespace, secret)
-        except Forbidden as error:
-            remedy = "give the operator `get` on Secrets in this namespace"
-            message = f"the Secret {secret!r} of spec.results.s3 cannot be read: {error}; {remedy}"
-            raise StoreError(StoreFailure("SecretForbidden", message, refused=True)) from error
-        if found is None:
-            message = (
-                f"the Secret {secret!r} of spec.results.s3 does not exist in this namespace:"
-                f" create it with {KEYS[0]} and {KEYS[1]}"
-            )
-            raise StoreError(StoreFailure("SecretMissing", message, refused=True))
-        return _decode_credentials(secret, found.get("data") or {})
+        secret = s3.credentials_secret
+        keys = None if secret is None else self._secrets.s3_keys(run.metadata.namespace, secret)
+        return self._bucket(s3, keys)
 
     def _bucket(self, s3: S3, credentials: Mapping[str, str] | None) -> Bucket:
         key = (s3.endpoint, s3.region, s3.bucket, tuple(sorted((credentials or {}).items())))
@@ -277,18 +260,6 @@ def _answering(data: bytes | None) -> tuple[int, int] | None:
         return launch if progress.get("phase", "") not in NOT_ANSWERING else None
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
-
-
-def _decode_credentials(secret: str, data: Mapping[str, str]) -> Mapping[str, str]:
-    missing = [key for key in KEYS[:2] if not data.get(key)]
-    if missing:
-        message = f"the Secret {secret!r} of spec.results.s3 has no {' and no '.join(missing)}: add what is missing"
-        raise StoreError(StoreFailure("SecretIncomplete", message, refused=True))
-    try:
-        return {key: base64.b64decode(data[key], validate=True).decode() for key in KEYS if data.get(key)}
-    except (binascii.Error, UnicodeDecodeError) as error:
-        message = f"the Secret {secret!r} of spec.results.s3 is not UTF-8 text: create it again with plain keys"
-        raise StoreError(StoreFailure("SecretIncomplete", message, refused=True)) from error
 
 
 def _open_bucket(s3: S3, credentials: Mapping[str, str] | None, timeout_s: float) -> Bucket:
