@@ -29,11 +29,16 @@ _NAME = (
 )
 """The end of the name of a variable, field or flag with a secret. `tokens` and `tokenizer` do not match."""
 _NOT_YET = rf"(?!{re.escape(REDACTED)})"
+_ASSIGNED = (
+    r"(?:[ \t]{0,4}=>?[ \t]{0,4}|[ \t]{0,4}:[ \t]{0,4}(?=[\\\"'\[])|:(?=\S)"
+    r"|:[ \t]{1,4}(?:(?=\S{8})(?=\S{0,99}?\d)|(?=\S++[ \t]*+$)))"
+)
+"""What separates a name from its value. After a colon and a space, a word within a sentence is no value."""
 _NAMED = re.compile(
-    rf"(?P<name>{_NAME}\\?[\"']?[ \t]{{0,4}}(?:=>|[=:])[ \t]{{0,4}})"
+    rf"(?P<name>{_NAME}\\?[\"']?{_ASSIGNED})"
     rf"{_NOT_YET}(?!\\?[\"']?[<{{])(?:\[{_NOT_YET})?"
     r"(?:\\?\"[^\"\\]*+|\\?'[^'\\]*+|(?!\d{1,12}(?![^\s,;)\]}]))[^\s\"',;&)\]}]++)",
-    re.IGNORECASE,
+    re.IGNORECASE | re.MULTILINE,
 )
 """`name=value`, `name: value`, `"name": "value"`. Numbers are kept, because counts of tokens are no secrets."""
 _FLAG = re.compile(

@@ -27,7 +27,9 @@ SHAPES = {
     "a field": ("{'db_password': 'swordfish and salt', 'port': 80}", "swordfish and salt"),
     "a JSON field": (json.dumps({"client_secret": "swordfish"}), "swordfish"),
     "JSON in JSON": (json.dumps(json.dumps({"api_key": "swordfish"})), "swordfish"),
-    "a YAML field": ("token: swordfish", "swordfish"),
+    "a YAML field": ("user: me\n  token: swordfish\nport: 80", "swordfish"),
+    "a field in a sentence": ("login failed with password: sword-fish-7 for me", "sword-fish-7"),
+    "a field without a space": ("secret:swordfish", "swordfish"),
     "a list of keys": ("Namespace(api_key=['swordfish'], port=80)", "swordfish"),
     "a flag": ("vllm serve --api-key swordfish --port 80", "swordfish"),
     "a bearer": ("Authorization: Bearer swordfish", "swordfish"),
@@ -65,6 +67,8 @@ READABLE = [
     "RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {}",
     "GET http://engine.default.svc:8000/health: cannot connect: [Errno 111] Connection refused",
     "the tokenizer has eos_token: <|endoftext|> and pad_token='<pad>'",
+    "spec.model.tokenSecret: the Secret 'hub' does not exist in this namespace, or may not be used here (create it)",
+    "invalid password: please correct it, or use another",
     "couldn't find key HF_TOKEN in Secret default/hub",
 ]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,7 @@ from botocore.exceptions import (
     ConnectionError as UnreachableError,
 )
 
+from specbench_api.redaction import redact
 from specbench_api.spec.results import S3
 from specbench_operator.state.run import StoreFailure
 
@@ -43,8 +44,8 @@ class StoreError(Exception):
     """A request to S3 failed. Always caught by `cluster.results`."""
 
     def __init__(self, failure: StoreFailure) -> None:
-        super().__init__(failure.message)
-        self.failure = failure
+        self.failure = replace(failure, message=redact(failure.message))  # it may quote the server or the endpoint
+        super().__init__(self.failure.message)
 
 
 @dataclass(frozen=True)
