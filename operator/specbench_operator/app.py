@@ -96,10 +96,16 @@ async def _until_one_ends(tasks: list[asyncio.Task[None]]) -> None:
         task.result()
 
 
+_LOG_CONTENTS = ("kubernetes", "botocore", "boto3", "s3transfer", "urllib3")
+"""Libraries that may log requests and answers at level DEBUG. botocore logs headers with the session token."""
+
+
 def set_up_logs(settings: OperatorSettings) -> None:
     """Log JSON lines to stderr; kopf's messages about every event only at level DEBUG."""
     kopf.configure(debug=settings.log_level == "DEBUG", log_format=kopf.LogFormat.JSON)
     logging.getLogger().setLevel(settings.log_level)
+    for library in _LOG_CONTENTS:
+        logging.getLogger(library).setLevel(max(logging.INFO, logging.getLogger().level))
     if settings.log_level != "DEBUG":
         # These log every event and every liveness probe of the kubelet.
         for noisy in ("kopf.objects", "kopf.activities", "aiohttp.access"):

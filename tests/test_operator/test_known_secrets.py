@@ -29,7 +29,9 @@ REFERENCES = "--a=$(HF_TOKEN) --b=$$(HF_TOKEN) --c=$(AWS_SECRET_ACCESS_KEY) --d=
 
 
 def assert_clean(*things: object) -> None:
-    text = "\n".join(repr(thing) + (json.dumps(thing, default=str) if isinstance(thing, dict | list) else "") for thing in things)
+    text = "\n".join(
+        repr(thing) + (json.dumps(thing, default=str) if isinstance(thing, dict | list) else "") for thing in things
+    )
     assert [value for value in VALUES if value in text] == []
 
 
