@@ -8,11 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
+from enum import StrEnum
 from typing import Any
 
 from specbench_operator.errors import Stop
 
 PREFIX = "SPECBENCH_"
+
+
+class TerminationMessages(StrEnum):
+    """How much of an engine's last words is repeated in status, events and logs. They are redacted in any case."""
+
+    FULL = "Full"
+    """As much as fits into the status."""
+    REDACTED = "Redacted"
+    """A short excerpt."""
+    NONE = "None"
+    """Nothing: reason and exit code only."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +41,10 @@ class OperatorSettings:
     """Run an init container in every engine's image that records GPUs, their links, driver and PyTorch."""
     leader_worker_sets: bool = False
     """Allow engines on several nodes (placement.nodes). LeaderWorkerSet must be installed in the cluster."""
+    secrets_opt_in: bool = False
+    """A run may use a Secret only if the Secret has the label specbench.io/use: s3, hub or image-pull."""
+    termination_messages: TerminationMessages = TerminationMessages.FULL
+    """How much of an engine's last words is repeated in status, events and logs: Full, Redacted or None."""
     image_pull_grace_s: float = 60
     """How long an image pull or a container configuration may fail before the engine counts as failed, in seconds."""
     client_start_deadline_s: float = 300
@@ -101,6 +117,7 @@ _READERS: Mapping[str, Callable[[str], Any]] = {
     "int": int,
     "float": float,
     "tuple[str, ...]": _names,
+    "TerminationMessages": TerminationMessages,
 }
 _CHOICES: Mapping[str, tuple[str, ...]] = {
     "image_pull_policy": ("Always", "IfNotPresent", "Never"),

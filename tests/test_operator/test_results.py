@@ -21,6 +21,7 @@ from specbench_api.spec.run import SpecBenchRun
 from specbench_operator.cluster.api import Forbidden
 from specbench_operator.cluster.results import ResultsReader, last_launch_numbers, last_stored_launch
 from specbench_operator.cluster.s3 import Listing
+from specbench_operator.cluster.secrets import SecretReader
 from specbench_operator.errors import Retry
 from specbench_operator.state.run import StoredResults, StoreFailure
 from specbench_testing.gate_reports import gate_report
@@ -45,7 +46,7 @@ class ResultsHarness:
         access = self.server.access
         self.secrets[SECRET] = {"AWS_ACCESS_KEY_ID": access.key, "AWS_SECRET_ACCESS_KEY": access.secret}
         api: Any = self
-        self.results = ResultsReader(api, timeout_s=5)
+        self.results = ResultsReader(SecretReader(api), timeout_s=5)
         self.client = boto3.client(
             "s3",
             endpoint_url=access.endpoint,

@@ -64,7 +64,8 @@ Raw = dict[str, Any]
 FIELD_MANAGER = "specbench-operator"
 APPLY = "application/apply-patch+yaml"
 MERGE = "application/merge-patch+json"
-METADATA_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+METADATA_ONLY = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+METADATA_OF_LIST_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 PAGE = 500
 UNPROCESSABLE = 422
 UNREACHABLE = "ApiUnreachable"
@@ -84,9 +85,13 @@ class KubernetesApi:
         self._dynamic = _dynamic_client(client_, discoverer=lambda _client, _cache: None)
         self._timeout_s = timeout_s
 
-    def get(self, kind: str, namespace: str | None, name: str) -> Raw | None:
-        """Read one object; None if it does not exist. Without a namespace: a cluster-scoped object."""
-        return self._unless_missing("get", path_of(kind, namespace, name))
+    def get(self, kind: str, namespace: str | None, name: str, *, bare: bool = False) -> Raw | None:
+        """Read one object; None if it does not exist. Without a namespace: a cluster-scoped object.
+
+        `bare`: only its metadata.
+        """
+        headers = {"Accept": METADATA_ONLY} if bare else None
+        return self._unless_missing("get", path_of(kind, namespace, name), header_params=headers)
 
     def list(
         self, kind: str, namespace: str | None, *, labels: str = "", fields: str = "", bare: bool = False
@@ -102,7 +107,7 @@ class KubernetesApi:
                 field_selector=fields or None,
                 limit=PAGE,
                 _continue=next_page or None,
-                header_params={"Accept": METADATA_ONLY} if bare else None,
+                header_params={"Accept": METADATA_OF_LIST_ONLY} if bare else None,
             )
             found += page["items"] or []  # the server returns null for an empty list of metadata
             next_page = page["metadata"].get("continue", "")

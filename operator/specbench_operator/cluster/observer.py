@@ -28,6 +28,7 @@ from specbench_api.spec.parsing import parse_run
 from specbench_api.spec.placement import PinNode
 from specbench_api.spec.results import S3
 from specbench_api.spec.run import SpecBenchRun
+from specbench_api.spec.secrets import GATE_USES, secret_references, unusable_secrets
 from specbench_operator.cluster.api import (
     CONFIG_MAP,
     EVENT,
@@ -53,6 +54,7 @@ from specbench_operator.cluster.parsing import (
     parse_pod,
 )
 from specbench_operator.cluster.results import ResultsReader, adopts_latest, known_results_uid, with_adopted_uid
+from specbench_operator.cluster.secrets import SecretReader
 from specbench_operator.state.objects import ChildKey, Job, Node, Pod, UnreadableNode
 from specbench_operator.state.run import EarlierRun, RunObservation, StoredResults, StoreFailure
 
@@ -63,9 +65,17 @@ CHILD_SELECTOR = f"{LABEL_MANAGED}={MANAGER}"
 class RunObserver:
     """Reads runs, their children and their results."""
 
-    def __init__(self, api: KubernetesApi, results: ResultsReader, *, leader_worker_sets: bool = False) -> None:
+    def __init__(
+        self,
+        api: KubernetesApi,
+        results: ResultsReader,
+        secrets: SecretReader | None = None,
+        *,
+        leader_worker_sets: bool = False,
+    ) -> None:
         self._api = api
         self._results = results
+        self._secrets = secrets or SecretReader(api)
         self._kueue = KueueReader(api)
         self._leader_worker_sets = leader_worker_sets
 
@@ -99,9 +109,22 @@ class RunObserver:
             *(parse_child_object(CONFIG_MAP, raw) for raw in plans),
         )
         plan_json, nodes = _plan_json(plans, resource["metadata"]["uid"]), self._nodes(pods, jobs)
-        return RunObservation(
-            resource=resource, jobs=jobs, pods=pods, objects=objects, plan_json=plan_json, nodes=nodes
+        observed = RunObservation(
+            resource, jobs, pods, objects, plan_json, nodes, secret_uses=self._secret_uses(resource)
         )
+        failure = observed.secret_uses
+        return replace(observed, stored=failure, gate=failure) if isinstance(failure, StoreFailure) else observed
+
+    def _secret_uses(self, resource: Mapping[str, Any]) -> Mapping[str, str] | StoreFailure | None:
+        """The labels of the run's Secrets; None if Secrets need no label, or no decision needs them. Raises Retry."""
+        finished = bool((resource.get("status") or {}).get("completionTime"))
+        if not self._secrets.opt_in or (finished and _run_with_pending_gate(resource) is None):
+            return None
+        try:
+            run = parse_run(resource)
+        except InvalidSpec:
+            return None
+        return self._secrets.uses(run.metadata.namespace, (row.name for row in secret_references(run.spec)))
 
     def read_store(self, observed: RunObservation) -> RunObservation:
         """Add the results in S3 to an observation of the cluster, if a decision needs them. Raises Retry."""
@@ -156,10 +179,10 @@ class RunObserver:
 
     def _gate(self, resource: Mapping[str, Any]) -> dict[str, Any]:
         """Fields of RunObservation for a gate that is not in status yet: its report in S3, and possible baselines."""
-        run = parse_run(resource)
-        gate = _unevaluated_gate(resource, run)
-        if gate is None:
+        pending = _run_with_pending_gate(resource)
+        if pending is None:
             return {}
+        run, gate = pending
         return {"gate": self._results.read_gate(run), "earlier": self._earlier_runs(run.metadata.namespace, gate)}
 
     def _earlier_runs(self, namespace: str, gate: Gate) -> tuple[EarlierRun, ...]:
@@ -197,33 +220,51 @@ class RunObserver:
 
 
 def store_of(observed: RunObservation) -> S3 | None:
-    """The store that a decision about this run needs; None if it needs none, as for an ended or an invalid run."""
-    resource = observed.resource
-    if resource["metadata"].get("deletionTimestamp"):
+    """The store that a decision about this run needs; None if it needs none, as for an ended or an invalid run.
+
+    A store is not read with keys that the run may not use.
+    """
+    resource, uses = observed.resource, observed.secret_uses
+    if resource["metadata"].get("deletionTimestamp") or isinstance(uses, StoreFailure):
         return None
     try:
         run = parse_run(resource)
     except InvalidSpec:
         return None
+    if uses is not None and _lacks_secrets(resource, uses):
+        return None
     ended = bool((resource.get("status") or {}).get("completionTime"))
-    return None if ended and _unevaluated_gate(resource, run) is None else run.spec.results.s3
+    return None if ended and _run_with_pending_gate(resource) is None else run.spec.results.s3
 
 
 def with_store_failure(observed: RunObservation, failure: StoreFailure) -> RunObservation:
     """The observation if the store cannot be read now, without a request to it."""
     resource = observed.resource
-    if _unevaluated_gate(resource, parse_run(resource)):
+    if _run_with_pending_gate(resource):
         return replace(observed, gate=failure)
     uid = known_results_uid(resource, observed.plan_json) if adopts_latest(resource) else None
     return replace(observed, resource=with_adopted_uid(resource, uid) if uid else resource, stored=failure)
 
 
-def _unevaluated_gate(resource: Mapping[str, Any], run: SpecBenchRun) -> Gate | None:
-    """The gate of a run that has succeeded, if its result is not in status yet."""
-    status, gate = resource.get("status") or {}, run.spec.gate
-    if gate is None or not status.get("completionTime") or status.get("phase") != Phase.SUCCEEDED:
+def _run_with_pending_gate(resource: Mapping[str, Any]) -> tuple[SpecBenchRun, Gate] | None:
+    """A run that has succeeded and whose gate is not in status yet, with that gate; None for any other run."""
+    status = resource.get("status") or {}
+    if not status.get("completionTime") or status.get("phase") != Phase.SUCCEEDED:
         return None
-    return None if (status.get("gate") or {}).get("gateDigest") == digest_of_gate(gate) else gate
+    try:
+        run = parse_run(resource)
+    except InvalidSpec:
+        return None
+    gate = run.spec.gate
+    if gate is None or (status.get("gate") or {}).get("gateDigest") == digest_of_gate(gate):
+        return None
+    return run, gate
+
+
+def _lacks_secrets(resource: Mapping[str, Any], uses: Mapping[str, str] | StoreFailure) -> bool:
+    finished = bool((resource.get("status") or {}).get("completionTime"))
+    only = GATE_USES if finished else None
+    return not isinstance(uses, StoreFailure) and bool(unusable_secrets(parse_run(resource).spec, uses, only))
 
 
 def _client_key(engine: Job) -> ChildKey:

@@ -9,8 +9,6 @@ its requests, has a deadline. Whatever goes wrong becomes a StoreFailure.
 
 from __future__ import annotations
 
-import base64
-import binascii
 import json
 import re
 import threading
@@ -32,8 +30,8 @@ from specbench_api.plan.plan import Plan
 from specbench_api.spec.results import LATEST, S3
 from specbench_api.spec.run import SpecBenchRun
 from specbench_api.spec.store_endpoints import AddressRule, StoreAccess, store_access
-from specbench_operator.cluster.api import SECRET, Forbidden, KubernetesApi
-from specbench_operator.cluster.s3 import KEYS, Bucket
+from specbench_operator.cluster.s3 import Bucket
+from specbench_operator.cluster.secrets import SecretReader
 from specbench_operator.cluster.store_session import StoreError, look_at_store
 from specbench_operator.state.run import StoredLaunch, StoredResults, StoreFailure
 
@@ -174,13 +172,9 @@ class ResultsReader:
     """Reads results. Safe for use from several threads, one a run."""
 
     def __init__(
-        self,
-        api: KubernetesApi,
-        timeout_s: float,
-        deadline_s: float = 20,
-        fence: Fence | None = None,
+        self, secrets: SecretReader, timeout_s: float, deadline_s: float = 20, fence: Fence | None = None
     ) -> None:
-        self._api = api
+        self._secrets = secrets
         self._timeout_s = timeout_s
         self._deadline_s = deadline_s
         self._fence = fence
@@ -236,24 +230,9 @@ class ResultsReader:
         s3 = run.spec.results.s3
         access = access_of(s3, self._fence)
         check_access(s3, access)
-        return self._bucket(s3, self._credentials(run.metadata.namespace, s3.credentials_secret), access.addresses)
-
-    def _credentials(self, namespace: str, secret: str | None) -> Mapping[str, str] | None:
-        if secret is None:
-            return None
-        try:
-            found = self._api.get(SECRET, namespace, secret)
-        except Forbidden as error:
-            remedy = "give the operator `get` on Secrets in this namespace"
-            message = f"the Secret {secret!r} of spec.results.s3 cannot be read: {error}; {remedy}"
-            raise StoreError(StoreFailure("SecretForbidden", message, refused=True)) from error
-        if found is None:
-            message = (
-                f"the Secret {secret!r} of spec.results.s3 does not exist in this namespace:"
-                f" create it with {KEYS[0]} and {KEYS[1]}"
-            )
-            raise StoreError(StoreFailure("SecretMissing", message, refused=True))
-        return _decode_credentials(secret, found.get("data") or {})
+        secret = s3.credentials_secret
+        keys = None if secret is None else self._secrets.s3_keys(run.metadata.namespace, secret)
+        return self._bucket(s3, keys, access.addresses)
 
     def _bucket(self, s3: S3, credentials: Mapping[str, str] | None, addresses: AddressRule) -> Bucket:
         key = (s3.endpoint, s3.region, s3.bucket, addresses, tuple(sorted((credentials or {}).items())))
@@ -336,18 +315,6 @@ def _answering(data: bytes | None) -> tuple[int, int] | None:
         return launch if progress.get("phase", "") not in NOT_ANSWERING else None
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
-
-
-def _decode_credentials(secret: str, data: Mapping[str, str]) -> Mapping[str, str]:
-    missing = [key for key in KEYS[:2] if not data.get(key)]
-    if missing:
-        message = f"the Secret {secret!r} of spec.results.s3 has no {' and no '.join(missing)}: add what is missing"
-        raise StoreError(StoreFailure("SecretIncomplete", message, refused=True))
-    try:
-        return {key: base64.b64decode(data[key], validate=True).decode() for key in KEYS if data.get(key)}
-    except (binascii.Error, UnicodeDecodeError) as error:
-        message = f"the Secret {secret!r} of spec.results.s3 is not UTF-8 text: create it again with plain keys"
-        raise StoreError(StoreFailure("SecretIncomplete", message, refused=True)) from error
 
 
 def _open_bucket(s3: S3, credentials: Mapping[str, str] | None, timeout_s: float, addresses: AddressRule) -> Bucket:

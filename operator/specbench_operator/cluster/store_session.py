@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -32,6 +33,7 @@ from botocore.exceptions import ConnectionClosedError
 from botocore.httpsession import URLLib3Session
 from urllib3.exceptions import ConnectTimeoutError, NameResolutionError, NewConnectionError
 
+from specbench_api.redaction import redact
 from specbench_api.spec.store_endpoints import AddressRule, refused_address, refused_endpoint
 from specbench_operator.state.run import StoreFailure
 
@@ -51,8 +53,8 @@ class StoreError(Exception):
     """A request to S3 failed. Always caught by `cluster.results`."""
 
     def __init__(self, failure: StoreFailure) -> None:
-        super().__init__(failure.message)
-        self.failure = failure
+        self.failure = replace(failure, message=redact(failure.message))  # it may quote the endpoint
+        super().__init__(self.failure.message)
 
 
 class Look:

@@ -46,6 +46,7 @@ from specbench_operator.render.shared_fields import (
     empty_dir,
     hub_token,
     labels,
+    literal,
     metadata,
     resource_requirements,
     shared_pod_fields,
@@ -131,7 +132,7 @@ def _s3_environment(s3: S3) -> list[Manifest]:
     secret = s3.credentials_secret
     keys = _SECRET_KEYS.items() if secret else ()
     return [
-        *({"name": name, "value": value} for name, value in plain.items()),
+        *({"name": name, "value": literal(value)} for name, value in plain.items()),
         *(
             {
                 "name": key,

@@ -28,6 +28,7 @@ from specbench_operator.render.shared_fields import (
     empty_dir,
     hub_token,
     labels,
+    literal,
     resource_requirements,
     shared_pod_fields,
 )
@@ -236,8 +237,8 @@ def _container(
         "name": ENGINE_CONTAINER,
         "image": launch.image or settings.client_image,
         "imagePullPolicy": settings.image_pull_policy,
-        **({"command": list(program)} if program else {}),
-        "args": [*args, launch.host_flag, "0.0.0.0", launch.port_flag, str(launch.port)],  # noqa: S104 - in its own pod
+        **({"command": [literal(word) for word in program]} if program else {}),
+        "args": [*map(literal, args), launch.host_flag, "0.0.0.0", launch.port_flag, str(launch.port)],  # noqa: S104 - in its own pod
         **_environment(run, launch),
         **({"ports": serving["ports"]} if serving else {}),
         **_engine_resources(run),
@@ -261,7 +262,8 @@ def _environment(run: SpecBenchRun, launch: LaunchSpec) -> Manifest:
     """The environment from the launcher, the model cache and the hub token."""
     home = {} if launch.image else {"HOME": "/tmp"}  # noqa: S108 - the only writable folder in specbench's own image
     cache = _cache(run.spec.engine.kind) if run.spec.placement.model_cache else {}
-    rows: list[Manifest] = [{"name": name, "value": value} for name, value in (home | dict(launch.env) | cache).items()]
+    variables = home | dict(launch.env) | cache
+    rows: list[Manifest] = [{"name": name, "value": literal(value)} for name, value in variables.items()]
     rows += hub_token(run.spec)
     return {"env": rows} if rows else {}
 

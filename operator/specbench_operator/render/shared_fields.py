@@ -7,6 +7,7 @@ forever.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -114,6 +115,18 @@ def resource_requirements(resources: Resources, extra: Mapping[str, str] | None 
 def empty_dir(name: str, medium: str | None = None) -> Manifest:
     """An emptyDir volume, which exists as long as its pod."""
     return {"name": name, "emptyDir": {"medium": medium} if medium else {}}
+
+
+_REFERENCE = re.compile(r"\$(?=[$(])(?!\(LWS_(?:LEADER_ADDRESS|WORKER_INDEX)\))")
+"""A `$` with a meaning in commands and variables, except in the two references that launchers write."""
+
+
+def literal(text: str) -> str:
+    """The text for a container's command, arguments or variables, in which Kubernetes expands `$(NAME)`.
+
+    Otherwise an argument `$(HF_TOKEN)` would put the token into the command line, which the results contain.
+    """
+    return _REFERENCE.sub("$$", text)
 
 
 def hub_token(spec: RunSpec) -> list[Manifest]:

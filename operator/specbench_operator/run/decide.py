@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from specbench_api.errors import InvalidSpec, Problem
+from specbench_api.errors import InvalidSpec, NotAllowed, Problem
 from specbench_api.outcome.layout import PLAN
 from specbench_api.plan.canonical import differing_fields
 from specbench_api.plan.plan import Plan
@@ -22,7 +22,7 @@ from specbench_operator.run.gate import with_gate
 from specbench_operator.run.launches.children import Children, children_of
 from specbench_operator.run.launches.group import GROUP_MESSAGE_MAX, is_recorded_in_status, stop_and_keep_job
 from specbench_operator.run.phase import TERMINAL_PHASES, RunState, run_state_of
-from specbench_operator.run.run_view import RunView, build_run_view, read_run_status
+from specbench_operator.run.run_view import RunView, build_run_view, read_run_status, secret_problems
 from specbench_operator.run.status.conditions import PROBLEM_MAX, kstatus_conditions
 from specbench_operator.run.status.events import run_events
 from specbench_operator.run.status.run_status import build_run_status
@@ -53,7 +53,7 @@ _UNKNOWN_WHEN_INVALID = (
 def decide_invalid_run(
     resource: Mapping[str, Any], error: InvalidSpec, children: Children, previous: RunStatus, now: datetime
 ) -> RunDecision:
-    """The decision about an invalid run: Validated=False with all problems, and no engine keeps running.
+    """The decision about a run that is invalid or not allowed: Validated=False with all problems, and no engine runs.
 
     An engine whose launch is not in status is stopped instead of deleted, because the run may become valid and
     continue.
@@ -61,17 +61,17 @@ def decide_invalid_run(
     message = "; ".join(str(problem) for problem in error.problems)
     generation = int(resource["metadata"].get("generation", 0))
     values = {
-        ConditionType.VALIDATED: no("InvalidSpec", message),
+        ConditionType.VALIDATED: no(error.reason, message),
         **dict.fromkeys(_UNKNOWN_WHEN_INVALID, unknown(UNFINISHED)),
         **({ConditionType.GATE_PASSED: unknown(GateWait.NOT_YET)} if resource.get("spec", {}).get("gate") else {}),
-        **kstatus_conditions(RunState(Phase.INVALID, "InvalidSpec", message)),
+        **kstatus_conditions(RunState(Phase.INVALID, error.reason, message)),
     }
     status = previous.model_copy(
         update={
             "observed_generation": generation,
             "phase": Phase.INVALID,
             "conditions": with_transition_times(Condition, values, previous, generation, now),
-            "problem": "InvalidSpec",
+            "problem": error.reason,
         }
     )
     stop = tuple(
@@ -212,6 +212,8 @@ def check_adopted_results(run_view: RunView) -> None:
 
 
 S3_RETRY_S = 15.0
+SECRETS_RETRY_S = 15.0
+"""Wait before the labels of a run's Secrets are read again, in seconds."""
 NO_LEADER_WORKER_SETS = Problem(
     "spec.placement.nodes",
     "an engine on several nodes needs LeaderWorkerSet, which is not enabled for this operator",
@@ -235,7 +237,12 @@ def _decide(observed: RunObservation, settings: OperatorSettings, now: datetime)
     if has_finished(previous):
         return with_gate(decide_finished_run(resource, previous, children, now), observed, children, settings, now)
     try:
-        return _decide_valid_run(parse_run(resource), observed, previous, settings, now)
+        run = parse_run(resource)
+        if problems := secret_problems(run.spec, observed, settings):
+            decision = decide_invalid_run(resource, NotAllowed(problems), children, previous, now)
+            # A Secret that is created or labelled does not change the run, so nothing would trigger its reconciliation.
+            return replace(decision, at_rest=False, requeue_after_s=SECRETS_RETRY_S)
+        return _decide_valid_run(run, observed, previous, settings, now)
     except InvalidSpec as error:
         return decide_invalid_run(resource, error, children, previous, now)
 

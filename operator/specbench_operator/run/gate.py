@@ -15,7 +15,7 @@ from datetime import datetime
 from functools import cached_property
 
 from specbench_api.campaign.names import ANNOTATION_CELL
-from specbench_api.errors import InvalidSpec
+from specbench_api.errors import InvalidSpec, NotAllowed
 from specbench_api.outcome.gate_report import GateReport, GateRequest
 from specbench_api.plan.canonical import digest_of_gate
 from specbench_api.plan.names import gate_name
@@ -23,12 +23,13 @@ from specbench_api.spec.conditions import ConditionType, GateWait, Phase
 from specbench_api.spec.gate import BaselineRef, Gate
 from specbench_api.spec.parsing import parse_run
 from specbench_api.spec.run import SpecBenchRun
+from specbench_api.spec.secrets import GATE_USES
 from specbench_api.spec.status import Condition, GateStatus, RunStatus
 from specbench_operator.render.client_jobs import gate_job
 from specbench_operator.run.launches.children import Children
 from specbench_operator.run.launches.client import judge_ended_client, start_delay
 from specbench_operator.run.launches.launch_state import ClientReason, LaunchStage
-from specbench_operator.run.run_view import read_run_status
+from specbench_operator.run.run_view import read_run_status, secret_problems
 from specbench_operator.run.status.events import gate_events
 from specbench_operator.settings import OperatorSettings
 from specbench_operator.state.conditions import ConditionValue, join_sentences, no, unknown, with_transition_times, yes
@@ -207,6 +208,10 @@ def _wait_for_gate(decision: RunDecision, case: GateCase) -> RunDecision:
 
 
 def _pending_gate(case: GateCase) -> PendingGate:
+    problems = secret_problems(case.run.spec, case.observed, case.settings, GATE_USES)
+    if problems and case.job is None:
+        message = "; ".join(str(problem) for problem in problems)
+        return PendingGate(unknown(NotAllowed.reason, message), requeue_after_s=GATE_RETRY_S)
     failure = case.observed.gate
     if isinstance(failure, StoreFailure):
         return PendingGate(unknown(failure.reason, failure.message), requeue_after_s=GATE_RETRY_S)

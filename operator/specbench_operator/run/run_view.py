@@ -10,12 +10,14 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from specbench_api.errors import Problem
 from specbench_api.plan.canonical import same_points
 from specbench_api.plan.expansion import expand
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.conditions import ConditionStatus, ConditionType, EngineReason, GroupState
 from specbench_api.spec.results import LATEST
-from specbench_api.spec.run import SpecBenchRun
+from specbench_api.spec.run import RunSpec, SpecBenchRun
+from specbench_api.spec.secrets import SecretUse, unusable_secrets
 from specbench_api.spec.status import GroupStatus, RunStatus
 from specbench_operator.run.launches.children import Children, children_of, holds_gpus, known_nodes, serving_nodes
 from specbench_operator.run.launches.engine import IdleEngine, LaunchDeadlines, current_pod
@@ -58,6 +60,18 @@ def _parse_plan(text: str | None) -> Plan | None:
         return None if text is None else Plan.from_untrusted_json(text.encode())
     except ValueError:
         return None
+
+
+def secret_problems(
+    spec: RunSpec, observed: RunObservation, settings: OperatorSettings, only: frozenset[SecretUse] | None = None
+) -> list[Problem]:
+    """The Secrets that the run may not use, of those for the purposes `only`; none if Secrets need no label.
+
+    While the operator may not read Secrets at all, `observed.stored` has that failure, and nothing is launched.
+    """
+    if not settings.secrets_opt_in or isinstance(observed.secret_uses, StoreFailure):
+        return []
+    return unusable_secrets(spec, observed.secret_uses or {}, only)
 
 
 _GRACE_REASONS = (EngineReason.IMAGE_PULL_FAILED, EngineReason.CONFIG_ERROR)

@@ -97,6 +97,8 @@ class RunObservation:
     """gate.json of a finished run whose gate is not in status yet; None if there is none or it was not read."""
     earlier: tuple[EarlierRun, ...] = ()
     """Runs that may be the baseline of that gate."""
+    secret_uses: Mapping[str, str] | StoreFailure | None = None
+    """Secret of the run → value of its label, of those that exist and have it; None if that was not read."""
 
 
 @dataclass(frozen=True)

@@ -142,7 +142,7 @@ def _results_stored(run_view: RunView, state: RunState) -> ConditionValue:
         run_view.children.client(view.group.index, view.attempt) for view in run_view.groups if not _is_measured(view)
     )
     for job in (*clients, run_view.children.report):
-        termination = storage_failure(job, run_view.children.pods_of(job))
+        termination = storage_failure(job, run_view.children.pods_of(job), run_view.settings)
         if termination:
             return no(termination.reason, termination.message)
     return yes("Stored") if state.phase is Phase.SUCCEEDED else unknown(UNFINISHED)
