@@ -10,8 +10,7 @@ import asyncio
 import logging
 import os
 import sys
-from collections.abc import Callable, Coroutine
-from contextlib import suppress
+from collections.abc import Coroutine
 from typing import Any
 
 import kopf
@@ -27,7 +26,7 @@ from specbench_operator.handlers.list_watch import Relist, build_registry, kopf_
 from specbench_operator.handlers.liveness import Liveness
 from specbench_operator.handlers.reconcilers import CampaignReconciler, ReconcilerProtocol, RunReconciler, Workers
 from specbench_operator.handlers.store_looks import StoreLooks
-from specbench_operator.handlers.work_queue import ResourceKey, WorkQueue
+from specbench_operator.handlers.work_queue import WorkQueue
 from specbench_operator.settings import OperatorSettings
 from specbench_operator.telemetry import Telemetry
 
@@ -57,7 +56,7 @@ async def operate(settings: OperatorSettings, api: KubernetesApi, stop: asyncio.
     telemetry.serve(settings.metrics_port)
     secrets, campaigns = SecretReader(api, opt_in=settings.secrets_opt_in), CampaignObserver(api)
     results = ResultsReader(secrets, settings.s3_timeout_s, settings.s3_look_deadline_s)
-    looks = StoreLooks(_threadsafe(queue.add))
+    looks = StoreLooks(queue.adder_for_threads())
     telemetry.follow_waiting_looks(lambda: looks.waiting)
     observer = RunObserver(api, results, secrets, leader_worker_sets=settings.leader_worker_sets)
     reconcilers: dict[str, ReconcilerProtocol] = {
@@ -75,18 +74,6 @@ async def operate(settings: OperatorSettings, api: KubernetesApi, stop: asyncio.
         _watch(settings, build_registry(queue, liveness, telemetry, workers.gate_waiters), stop)
     )
     await _until_one_ends([watches, *tasks])
-
-
-def _threadsafe(add: Callable[[ResourceKey], None]) -> Callable[[ResourceKey], None]:
-    """`add` for other threads than that of the current event loop."""
-    loop = asyncio.get_running_loop()
-
-    def add_soon(key: ResourceKey) -> None:
-        # A look may end after the loop was closed; then the process is ending and nothing is left to do.
-        with suppress(RuntimeError):
-            loop.call_soon_threadsafe(add, key)
-
-    return add_soon
 
 
 def _watch(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -341,3 +342,33 @@ def test_a_silent_watch_of_campaigns_is_reported_by_kind() -> None:
     now[0] += SETTINGS.watch_silence_s + 1
     liveness.beat()
     assert "SpecBenchCampaign" in (liveness.problem() or "")
+
+
+async def test_a_store_that_does_not_answer_holds_no_worker() -> None:
+    """One worker is enough: it reconciles the other run while the store of the first one keeps its look waiting."""
+    released = threading.Event()
+
+    class BlockingCluster(FakeCluster):
+        def observe_cluster(self, namespace: str, name: str) -> RunObservation | None:
+            return super().observe_cluster(namespace, KEY.name)
+
+        def read_store(self, observed: RunObservation) -> RunObservation:
+            if threading.current_thread().name.endswith("slow"):
+                assert released.wait(60)
+            return super().read_store(observed)
+
+    cluster: Any = BlockingCluster()
+    queue, telemetry = WorkQueue(), Telemetry()
+    looks = StoreLooks(queue.adder_for_threads())
+    reconciler = RunReconciler(cluster, cluster, SETTINGS, telemetry, looks, lambda: cluster.world.now)
+    workers = Workers(queue, {KEY.kind: reconciler}, telemetry)
+    queue.add(KEY._replace(name="slow"))
+    await workers.work_once()
+    assert queue.longest_s() == 0, "the liveness probe sees no stuck worker"
+    queue.add(KEY)
+    await workers.work_once()
+    await workers.work_once()
+    assert len(cluster.written) == 1, "the run with an answering store was decided"
+    released.set()
+    await workers.work_once()
+    assert not reconciler.looks.take(KEY._replace(name="slow")).in_progress

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -64,6 +65,17 @@ class WorkQueue:
         elif not (self._failures.get(key) and key in self._due):
             self._ready[key] = None
             self._changed.set()
+
+    def adder_for_threads(self) -> Callable[[ResourceKey], None]:
+        """`add` for other threads than that of the event loop, which must be running."""
+        loop = asyncio.get_running_loop()
+
+        def add_soon(key: ResourceKey) -> None:
+            # The loop may be closed by then; then the process is ending and nothing is left to do.
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(self.add, key)
+
+        return add_soon
 
     def add_after(self, key: ResourceKey, delay_s: float) -> None:
         """Queue a key after this delay; an earlier due time is kept."""
