@@ -25,7 +25,7 @@ from specbench_testing.simulated_site import SimulatedSite, all_end, simulated_s
 pytestmark = [pytest.mark.cluster, pytest.mark.alone, pytest.mark.timeout(600), pytest.mark.xdist_group("end-to-end")]
 
 HOSTILE = ("drips a body", "pages without end", "giant listing", "redirects to a metadata address")
-HONEST = 6
+HONEST = 20
 WITHIN_S = 200.0
 MEMORY_LIMIT_MIB = 512
 """The operator's memory limit in the chart."""
@@ -48,7 +48,7 @@ def test_honest_runs_end_beside_four_hostile_stores(
         stores = [stack.enter_context(hostile_store(name)) for name in HOSTILE]
         hostile = [
             site.create(
-                f"hostile-{number}", {"spec.placement": placement(4), "spec.results.s3": s3_of(site, store.url)}
+                f"hostile-{number}", {"spec.placement": placement(2), "spec.results.s3": s3_of(site, store.url)}
             )
             for number, store in enumerate(stores)
         ]
@@ -71,7 +71,7 @@ def run_honest(site: SimulatedSite, name: str) -> float:
     """Create the honest runs and wait until all have succeeded; returns how long that took, in seconds."""
     began = time.monotonic()
     ended = all_end(
-        [site.create(f"{name}-{number}", {"spec.placement": placement(4)}) for number in range(HONEST)], WITHIN_S
+        [site.create(f"{name}-{number}", {"spec.placement": placement(2)}) for number in range(HONEST)], WITHIN_S
     )
     assert {status["phase"] for status in ended.values()} == {"Succeeded"}
     return time.monotonic() - began

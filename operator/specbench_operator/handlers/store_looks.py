@@ -35,7 +35,7 @@ WAIT_MAX_S = 30.0
 """How long a look may wait for a thread, in seconds."""
 FRESH_S = 5.0
 """How old an observation of the cluster may be when the store is read, in seconds; otherwise it is made again."""
-KEPT_S = 30.0
+KEPT_S = 10.0
 """How long an answer is kept for the worker, in seconds."""
 REMEMBERED_MAX = 10_000
 """Maximum number of stores and of failures that are remembered."""
