@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from specbench_api.errors import InvalidSpec, Problem
+from specbench_api.errors import InvalidSpec, NotAllowed, Problem
 from specbench_api.outcome.layout import PLAN
 from specbench_api.plan.canonical import differing_fields
 from specbench_api.plan.plan import Plan
@@ -55,7 +55,7 @@ _UNKNOWN_WHEN_INVALID = (
 def decide_invalid_run(
     resource: Mapping[str, Any], error: InvalidSpec, children: Children, previous: RunStatus, now: datetime
 ) -> RunDecision:
-    """The decision about an invalid run: Validated=False with all problems, and no engine keeps running.
+    """The decision about a run that is invalid or not allowed: Validated=False with all problems, and no engine runs.
 
     An engine whose launch is not in status is stopped instead of deleted, because the run may become valid and
     continue.
@@ -63,17 +63,17 @@ def decide_invalid_run(
     message = "; ".join(str(problem) for problem in error.problems)
     generation = int(resource["metadata"].get("generation", 0))
     values = {
-        ConditionType.VALIDATED: no("InvalidSpec", message),
+        ConditionType.VALIDATED: no(error.reason, message),
         **dict.fromkeys(_UNKNOWN_WHEN_INVALID, unknown(UNFINISHED)),
         **({ConditionType.GATE_PASSED: unknown(GateWait.NOT_YET)} if resource.get("spec", {}).get("gate") else {}),
-        **kstatus_conditions(RunState(Phase.INVALID, "InvalidSpec", message)),
+        **kstatus_conditions(RunState(Phase.INVALID, error.reason, message)),
     }
     status = previous.model_copy(
         update={
             "observed_generation": generation,
             "phase": Phase.INVALID,
             "conditions": with_transition_times(Condition, values, previous, generation, now),
-            "problem": "InvalidSpec",
+            "problem": error.reason,
         }
     )
     stop = tuple(
@@ -245,6 +245,8 @@ def _decide(observed: RunObservation, settings: OperatorSettings, now: datetime)
 def _decide_valid_run(
     run: SpecBenchRun, observed: RunObservation, previous: RunStatus, settings: OperatorSettings, now: datetime
 ) -> RunDecision:
+    if problems := settings.refusals(run.spec, run.metadata.namespace):
+        raise NotAllowed(problems)
     if run.spec.placement.nodes > 1 and not settings.leader_worker_sets:
         raise InvalidSpec([NO_LEADER_WORKER_SETS])
     run_view = build_run_view(run, observed, previous, settings, now)
@@ -260,6 +262,7 @@ def _decide_valid_run(
         apply=apply,
         events=run_events(previous, status),
         requeue_after_s=_requeue_after_s(run_view, state),
+        awaits=run_view.namespace_wait.awaits if run_view.namespace_wait else frozenset(),
     )
 
 

@@ -15,7 +15,7 @@ from datetime import datetime
 from functools import cached_property
 
 from specbench_api.campaign.names import ANNOTATION_CELL
-from specbench_api.errors import InvalidSpec
+from specbench_api.errors import InvalidSpec, NotAllowed
 from specbench_api.outcome.gate_report import GateReport, GateRequest
 from specbench_api.plan.canonical import digest_of_gate
 from specbench_api.plan.names import gate_name
@@ -207,6 +207,9 @@ def _wait_for_gate(decision: RunDecision, case: GateCase) -> RunDecision:
 
 
 def _pending_gate(case: GateCase) -> PendingGate:
+    refusals = case.settings.refusals(case.run.spec, case.run.metadata.namespace)
+    if refusals and case.job is None:
+        return PendingGate(unknown(NotAllowed.reason, "; ".join(str(problem) for problem in refusals)))
     failure = case.observed.gate
     if isinstance(failure, StoreFailure):
         return PendingGate(unknown(failure.reason, failure.message), requeue_after_s=GATE_RETRY_S)
