@@ -55,13 +55,17 @@ async def operate(settings: OperatorSettings, api: KubernetesApi, stop: asyncio.
     telemetry.follow_depth(lambda: queue.depth)
     telemetry.serve(settings.metrics_port)
     secrets, campaigns = SecretReader(api, opt_in=settings.secrets_opt_in), CampaignObserver(api)
-    results = ResultsReader(secrets, settings.s3_timeout_s, settings.s3_look_deadline_s)
+    results = ResultsReader(secrets, settings.s3_timeout_s, settings.s3_look_deadline_s, settings.fence)
     looks = StoreLooks(queue.adder_for_threads())
     telemetry.follow_waiting_looks(lambda: looks.waiting)
-    observer = RunObserver(api, results, secrets, leader_worker_sets=settings.leader_worker_sets)
+    observer = RunObserver(
+        api, results, secrets, leader_worker_sets=settings.leader_worker_sets, limits=settings.limits
+    )
     reconcilers: dict[str, ReconcilerProtocol] = {
         RUN: RunReconciler(observer, RunWriter(api), settings, telemetry, looks),
-        CAMPAIGN: CampaignReconciler(campaigns, CampaignWriter(api), RunWriter(api), telemetry),
+        CAMPAIGN: CampaignReconciler(
+            campaigns, CampaignWriter(api), RunWriter(api), telemetry, fence=settings.fence_check
+        ),
     }
     workers = Workers(queue, reconcilers, telemetry)
     liveness = Liveness(settings, queue.longest_s)

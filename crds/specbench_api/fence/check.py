@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from pydantic.alias_generators import to_snake
@@ -17,6 +18,7 @@ from specbench_api.fence.fields import (
     values_at,
 )
 from specbench_api.fence.model import Fence, matches
+from specbench_api.spec.placement import PinNode, Placement
 from specbench_api.spec.results import S3
 from specbench_api.spec.run import RunSpec
 from specbench_api.spec.store_endpoints import refused_endpoint, store_access
@@ -39,7 +41,37 @@ def problems_of(
         *_of_command(spec, fence),
         *_of_store(spec.results.s3, fence),
         *_of_limits(spec, fence),
+        *_of_forced_queue(spec.placement, fence.force.queue_name),
     ]
+
+
+def repository_of(image: str) -> str:
+    """Return an image's name without its tag and digest."""
+    name = image.partition("@")[0]
+    folder, slash, last = name.rpartition("/")
+    return f"{folder}{slash}{last.partition(':')[0]}"
+
+
+@dataclass(frozen=True, eq=False)
+class FenceCheck:
+    """The fence of an installed operator. It is compared by identity, so that it can be the key of a cache."""
+
+    fence: Fence
+    client_image: str
+    """The installation's own image, which is always allowed."""
+    operator_namespace: str = ""
+    operator_account: str = ""
+    """The operator's service account, which is always refused in its namespace."""
+
+    def problems_of(self, spec: RunSpec, namespace: str) -> list[Problem]:
+        """Return everything in the spec of a run of this namespace that the fence does not allow."""
+        own = self.operator_account and namespace == self.operator_namespace
+        return problems_of(
+            spec,
+            self.fence,
+            own_images=[repository_of(self.client_image)],
+            operator_accounts=[self.operator_account] if own else [],
+        )
 
 
 def _of_lists(
@@ -110,3 +142,14 @@ def _of_limits(spec: RunSpec, fence: Fence) -> Iterator[Problem]:
             message = f"{value} exceeds this cluster's limit of {limit}"
             remedy = f"use at most {limit}, or ask the administrator to raise fence.limits.{name}"
             yield Problem(path, message, remedy)
+
+
+def _of_forced_queue(placement: Placement, queue: str) -> Iterator[Problem]:
+    """Report what a queue does not support: the rules of spec.placement, for the queue that the fence forces."""
+    if not queue:
+        return
+    reason = f"is not possible on this cluster, where every engine is admitted by the queue {queue}"
+    if placement.nodes > 1:
+        yield Problem("spec.placement.nodes", f"{placement.nodes} {reason}", "set nodes: 1")
+    if placement.pin_node is PinNode.REQUIRE:
+        yield Problem("spec.placement.pinNode", f"Require {reason}", "set pinNode: Prefer")

@@ -9,11 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import Field
 
 from specbench_api.api_model import ApiModel
+from specbench_api.spec.placement import Placement, Toleration
 
 Pattern = Annotated[str, Field(min_length=1, max_length=512)]
 Patterns = tuple[Pattern, ...]
@@ -42,8 +43,18 @@ class ForcedValues(ApiModel):
     """Values that every engine gets. They override those of the run."""
 
     node_selector: dict[str, str] = {}
-    tolerations: tuple[dict[str, Any], ...] = ()
+    tolerations: tuple[Toleration, ...] = ()
     queue_name: str = ""
+
+    def applied_to(self, placement: Placement) -> Placement:
+        """Return the placement with these values. They are not part of a point's identity, which the run's own are."""
+        added = [each for each in self.tolerations if each not in placement.tolerations]
+        values = {
+            "node_selector": {**placement.node_selector, **self.node_selector},
+            "tolerations": [*placement.tolerations, *added],
+            "queue_name": self.queue_name or placement.queue_name,
+        }
+        return placement.model_copy(update=values)
 
 
 class Limits(ApiModel):

@@ -212,6 +212,9 @@ def _pending_gate(case: GateCase) -> PendingGate:
     if problems and case.job is None:
         message = "; ".join(str(problem) for problem in problems)
         return PendingGate(unknown(NotAllowed.reason, message), requeue_after_s=GATE_RETRY_S)
+    refusals = case.settings.refusals(case.run.spec, case.run.metadata.namespace)
+    if refusals and case.job is None:
+        return PendingGate(unknown(NotAllowed.reason, "; ".join(str(problem) for problem in refusals)))
     failure = case.observed.gate
     if isinstance(failure, StoreFailure):
         return PendingGate(unknown(failure.reason, failure.message), requeue_after_s=GATE_RETRY_S)
