@@ -90,3 +90,22 @@ def test_any_text_matches_itself_and_a_prefix_with_an_asterisk(before: str, afte
     assert matches(before + after, [before.replace("*", "") + "*"]) is (before + after).startswith(
         before.replace("*", "")
     )
+
+
+@pytest.mark.parametrize(
+    ("listed", "endpoint", "path"),
+    [
+        ("*", "http://127.0.0.1:9000", "spec.results.s3.endpoint"),
+        ("*", "http://localhost:9000", "spec.results.s3.endpoint"),
+        ("*", "http://169.254.169.254", "spec.results.s3.endpoint"),
+        ("http://169.254.169.254", "http://169.254.169.254", "spec.results.s3.endpoint"),
+        ("http://127.0.0.1:9000", "http://127.0.0.1:9000", None),
+        ("*", "http://minio:9000", None),
+    ],
+)
+def test_an_endpoint_with_a_local_address_must_be_listed_literally(
+    listed: str, endpoint: str, path: str | None
+) -> None:
+    s3 = {"bucket": "results", "endpoint": endpoint, "credentialsSecret": "mine"}
+    fence = Fence.from_json(json.dumps({**FENCE, "stores": [{"endpoint": listed, "bucket": "*"}]}))
+    assert [problem.path for problem in found({"spec.results.s3": s3}, fence)] == ([path] if path else [])
