@@ -144,14 +144,15 @@ def _flag(text: str) -> bool:
 def _fence(path: str) -> Fence:
     """The fence in a file. Raises Stop, because an operator that ignored a bad fence would allow everything."""
     where = f"{_variable('fence')}={path!r}"
-    remedy = "correct the values fence of the chart"
     try:
         return Fence.from_json(Path(path).read_bytes())
     except OSError as error:
-        raise Stop("BadSettings", f"{where} cannot be read: {error.strerror}: {remedy}") from error
+        raise Stop(
+            "BadSettings", f"{where} cannot be read: {error.strerror}: mount the ConfigMap of the chart"
+        ) from error
     except ValidationError as error:
         rows = "; ".join(f"fence.{'.'.join(map(str, row['loc']))}: {row['msg']}" for row in error.errors())
-        raise Stop("BadSettings", f"{where} is not a valid fence: {rows}: {remedy}") from error
+        raise Stop("BadSettings", f"{where} is not a valid fence: {rows}: correct the values of the chart") from error
 
 
 _READERS: Mapping[str, Callable[[str], Any]] = {

@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from generators.custom_resources import CAMPAIGN, RUN
+from specbench_api.fence.model import Fence
 from specbench_operator.settings import OperatorSettings
 from specbench_testing.charts import CHART, WATCHED, ChartRefused, Helm, Rendered
 from specbench_testing.cluster import APPLY, Cluster
@@ -199,8 +200,12 @@ def test_read_nodes_adds_a_cluster_role_that_only_gets_nodes(helm: Helm, values:
     assert helm.template({**values, "rbac": {"create": False, "readNodes": True}}).of_kind("ClusterRole") == []
 
 
-def test_the_operator_parses_its_settings_from_the_rendered_environment(helm: Helm) -> None:
-    settings = OperatorSettings.from_env(env_of(helm.template(ALL | {"workers": 7, "logLevel": "DEBUG"})))
+def test_the_operator_parses_its_settings_from_the_rendered_environment(helm: Helm, tmp_path: Path) -> None:
+    fence = tmp_path / "fence.json"
+    rendered = helm.template(ALL | {"workers": 7, "logLevel": "DEBUG"})
+    fence.write_text(rendered.one("ConfigMap")["data"]["fence.json"])
+    settings = OperatorSettings.from_env({**env_of(rendered), "SPECBENCH_FENCE": str(fence)})
+    account = rendered.one("Deployment")["spec"]["template"]["spec"]["serviceAccountName"]
     assert settings == replace(
         OperatorSettings(client_image="specbench:0.1.0"),
         namespaces=("a", "b"),
@@ -209,6 +214,9 @@ def test_the_operator_parses_its_settings_from_the_rendered_environment(helm: He
         probe_engines=True,
         leader_worker_sets=True,
         client_start_deadline_s=60,
+        fence=Fence.model_validate_json(json.dumps(VALUES["fence"])),
+        operator_namespace="team",
+        operator_service_account=account,
     )
 
 

@@ -103,6 +103,13 @@ def test_the_gate_of_a_finished_run_outside_the_fence_gets_no_job() -> None:
     assert decision.status.phase is Phase.SUCCEEDED, "its results stay"
 
 
+def test_the_children_of_a_finished_run_are_deleted_at_the_latest_after_the_limit() -> None:
+    world = finished(world_of(fenced(), {"spec.ttlSecondsAfterFinished": 86_400}))
+    world.pass_time(3600)
+    assert decide_run(world.observed(), fenced(limits={"ttlSecondsAfterFinished": 3601}), world.now).delete == ()
+    assert decide_run(world.observed(), fenced(limits={"ttlSecondsAfterFinished": 3600}), world.now).delete
+
+
 @pytest.mark.parametrize(
     ("image", "repository"),
     [

@@ -136,7 +136,7 @@ DEFAULT_TTL_S = int(RunSpec.model_fields["ttl_seconds_after_finished"].default)
 
 
 def decide_finished_run(
-    resource: Mapping[str, Any], previous: RunStatus, children: Children, now: datetime
+    resource: Mapping[str, Any], previous: RunStatus, children: Children, settings: OperatorSettings, now: datetime
 ) -> RunDecision:
     """The decision about a run that has ended: nothing is measured again, and its children are deleted after the TTL.
 
@@ -148,6 +148,8 @@ def decide_finished_run(
     )
     ended = parse_timestamp(previous.completion_time) or now
     ttl_s = int(resource.get("spec", {}).get("ttlSecondsAfterFinished", DEFAULT_TTL_S))
+    if settings.limits.ttl_seconds_after_finished:  # the run may have ended before the fence had this limit
+        ttl_s = min(ttl_s, settings.limits.ttl_seconds_after_finished)
     remaining_s = (ended + timedelta(seconds=ttl_s) - now).total_seconds()
     children_left: tuple[Job | ChildObject, ...] = (*children.jobs, *children.objects)
     if remaining_s > 0:
@@ -235,7 +237,9 @@ def _decide(observed: RunObservation, settings: OperatorSettings, now: datetime)
         return RunDecision(previous, at_rest=True)  # the garbage collector deletes the children
     children = children_of(observed, resource["metadata"]["uid"], settings, now)
     if has_finished(previous):
-        return with_gate(decide_finished_run(resource, previous, children, now), observed, children, settings, now)
+        return with_gate(
+            decide_finished_run(resource, previous, children, settings, now), observed, children, settings, now
+        )
     try:
         run = parse_run(resource)
         if problems := secret_problems(run.spec, observed, settings):
