@@ -10,8 +10,10 @@ established and the head is handed to the socket; latency counts from the intend
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from types import SimpleNamespace, TracebackType
@@ -119,6 +121,8 @@ class AiohttpTransport:
     ) -> None:
         self._budget = AnswerBudget(held_bytes_max)
         self._clock = clock
+        self._connect_timeout_s = connect_timeout_s
+        self._idle_timeout_s = idle_timeout_s
         self._limit = limit
         self._timeout = aiohttp.ClientTimeout(
             total=total_timeout_s, sock_connect=connect_timeout_s, sock_read=idle_timeout_s
@@ -158,12 +162,37 @@ class AiohttpTransport:
 
     async def _exchange(self, request: HttpRequest, run: _ExchangeState) -> HttpExchange:
         try:
-            await self._perform(request, run)
+            async with self._silence_limit(run):
+                await self._perform(request, run)
         except (aiohttp.ClientError, OSError) as error:  # TimeoutError is an OSError
             _raise_if_local(error)
             if run.status in (None, HTTPStatus.OK):
                 return run.end(self._clock(), _error_class_of(error, run), _describe_error(error))
         return self._ended(run)
+
+    @asynccontextmanager
+    async def _silence_limit(self, run: _ExchangeState) -> AsyncIterator[None]:
+        """Raise TimeoutError if nothing arrives for two idle timeouts.
+
+        aiohttp's own idle timeout ends with the connection, but its parser may wait for ever for the end of a chunk's
+        size after the server has closed the connection.
+        """
+        loop, interval_s = asyncio.get_running_loop(), self._idle_timeout_s
+        arrivals = 0
+
+        def extend() -> None:
+            nonlocal arrivals, timer
+            if len(run.arrivals) != arrivals:
+                limit.reschedule(loop.time() + 2 * interval_s)
+            arrivals = len(run.arrivals)
+            timer = loop.call_later(interval_s, extend)
+
+        timer = loop.call_later(interval_s, extend)
+        try:
+            async with asyncio.timeout(self._connect_timeout_s + 2 * interval_s) as limit:
+                yield
+        finally:
+            timer.cancel()
 
     async def _perform(self, request: HttpRequest, run: _ExchangeState) -> None:
         assert self._session is not None, "the transport is used inside `async with`"
