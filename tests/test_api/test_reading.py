@@ -95,7 +95,7 @@ def test_rejects_another_kind_or_api_version(edits: Mapping[str, Any], expected:
         ("- a\n", "found list"),
         ("a: [", "not valid YAML"),
         ("spec:\n  load: 1\n  load: 2\n", "'load' is written twice"),
-        ("a: &a {b: *a}\n", "not valid YAML: Circular reference"),
+        ("a: &a {b: *a}\n", r"the alias \*a is inside the value that it repeats"),
         ("a: 2026-13-45\n", "not valid YAML: month must be"),
         ("a: " + "[" * 5000, "nested too deep"),
     ],

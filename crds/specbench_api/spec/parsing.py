@@ -13,36 +13,26 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar, get_args
 
-import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
-from yaml.constructor import ConstructorError
 
 from specbench_api import API_VERSION
 from specbench_api.api_model import ApiModel, PreserveUnknown
 from specbench_api.errors import InvalidSpec, NotYaml, Problem
+from specbench_api.spec.bounded_yaml import yaml_documents
 from specbench_api.spec.campaign import SpecBenchCampaign
 from specbench_api.spec.patterns import PATTERN_DESCRIPTIONS
 from specbench_api.spec.run import SpecBenchRun
 
-_MERGE = "tag:yaml.org,2002:merge"
 _Resource = TypeVar("_Resource", SpecBenchRun, SpecBenchCampaign)
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _ONE_RESOURCE = "write one SpecBenchRun or SpecBenchCampaign per file"
-UNNAMED = '"<unicode string>"'
-"""How PyYAML refers to text that it received as a string."""
 
 
 def read_yaml(text: str, name: str = "(file)") -> dict[str, Any]:
     """Return the one mapping in a YAML text; messages refer to the text as `name`. Raises NotYaml."""
-    try:
-        documents = [document for document in yaml.load_all(text, _Loader) if document is not None]
-        json.dumps(documents, default=str, skipkeys=True)  # raises for an alias that contains itself
-    except (yaml.YAMLError, ValueError) as error:  # ValueError: an impossible date or number, or a cyclic alias
-        raise NotYaml([Problem(name, "not valid YAML: " + str(error).replace(UNNAMED, name))]) from error
-    except RecursionError as error:
-        raise NotYaml([Problem(name, "nested too deeply", _ONE_RESOURCE)]) from error
+    documents = yaml_documents(text, name)
     if len(documents) != 1 or not isinstance(documents[0], dict):
         found = f"{len(documents)} documents" if len(documents) != 1 else type(documents[0]).__name__
         raise NotYaml([Problem(name, f"expected one resource, found {found}", _ONE_RESOURCE)])
@@ -91,18 +81,6 @@ def problems_in(error: ValidationError, model: type[ApiModel]) -> list[Problem]:
 def read_run(text: str) -> SpecBenchRun:
     """Parse YAML text into a run. Raises InvalidSpec."""
     return parse_run(read_yaml(text))
-
-
-class _Loader(yaml.SafeLoader):
-    """A YAML loader that rejects duplicate keys; PyYAML silently keeps the last one."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002 - PyYAML's signature
-        keys: list[Any] = []
-        for key, _ in node.value:
-            if key.value in keys and key.tag != _MERGE:
-                raise ConstructorError(None, None, f"the key {key.value!r} is written twice", key.start_mark)
-            keys.append(key.value)
-        return super().construct_mapping(node, deep)
 
 
 def _non_json_values(data: Any, location: tuple[int | str, ...] = ()) -> Iterator[Problem]:
