@@ -7,17 +7,16 @@ from dataclasses import replace
 from pathlib import Path
 
 import click
-from pydantic import ValidationError
 
 from specbench_api.outcome.breakdown import Breakdown
-from specbench_api.outcome.layout import SUMMARY
 from specbench_api.outcome.summary import RunSummary
 from specbench_client.cli.options import LATEST, OUTPUT_MARKDOWN
 from specbench_client.cli.output import PLOT, ResultConsole, result_console, write_plot
 from specbench_client.cli.run_selection import select_run
-from specbench_client.cli.streams import echo_json
+from specbench_client.cli.streams import echo_document, echo_json
 from specbench_client.errors import BadInput
 from specbench_client.report.text.breakdown import DIMENSIONS, Dimension, slices_dimensions, slices_markdown
+from specbench_client.stored_runs.stored_documents import read_plan, read_summary
 
 RECOMPUTE = "compute it again from the records with `specbench report … --recompute`"
 _NOTHING = Breakdown()
@@ -57,7 +56,7 @@ def breakdown(
     if output == "json":
         echo_json(json.dumps(_document(summary), indent=2))
     elif output == "markdown":
-        click.echo(slices_markdown(summary, shown), nl=False)
+        echo_document(slices_markdown(summary, shown))
     else:
         console = result_console()
         for each in slices_dimensions(summary, shown):
@@ -93,10 +92,7 @@ def _draw(plot: Path, summary: RunSummary) -> None:
 
 def _summary(where: str, *, latest: bool) -> RunSummary:
     store = select_run(where, latest=latest)
-    try:
-        return RunSummary.from_json(store.get(SUMMARY) or b"")
-    except ValidationError as error:
-        raise BadInput(f"{store.uri(SUMMARY)}: the summary is missing or damaged: {RECOMPUTE}") from error
+    return read_summary(store, read_plan(store), RECOMPUTE)
 
 
 def _of_arms(summary: RunSummary, arms: tuple[str, ...], where: str) -> RunSummary:

@@ -17,9 +17,11 @@ from specbench_api.spec.parsing import problems_in
 from specbench_api.spec.results import S3
 from specbench_client.cli.options import LATEST, output_option
 from specbench_client.cli.run_selection import select_run
+from specbench_client.cli.streams import echo, echo_document
 from specbench_client.errors import BadInput
 from specbench_client.store.store import Store
 from specbench_client.stored_runs.stored_documents import read_plan
+from specbench_client.visible_text import visible
 
 
 @click.command()
@@ -50,9 +52,9 @@ def recover(where: str, into: str | None, credentials_secret: str | None, output
     metadata = {"name": plan.name, "namespace": plan.namespace}
     resource = {"apiVersion": run.api_version, "kind": run.kind, "metadata": metadata, "spec": spec}
     text = json.dumps(resource, indent=2) + "\n" if output == "json" else yaml.safe_dump(resource, sort_keys=False)
-    click.echo(text, nl=False)
+    echo_document(visible(text))
     measured = len(measured_among(store.keys("points/"), (point.hash for point in plan.points)))
-    click.echo(f"{measured} of {len(plan.points)} points are measured at {store.uri()}", err=True)
+    echo(f"{measured} of {len(plan.points)} points are measured at {store.uri()}", err=True)
 
 
 def _bucket(store: Store, plan: Plan, where: str, into: str | None, secret: str | None) -> S3:

@@ -64,7 +64,7 @@ class _BoundedLoader(yaml.SafeLoader):
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         """Return the next node. Raises ComposerError above a limit."""
-        event: Any = self.peek_event()
+        event: Any = self.peek_event()  # type: ignore[no-untyped-call]
         mark, is_alias, anchor = event.start_mark, self.check_event(yaml.AliasEvent), event.anchor
         if is_alias:
             node = super().compose_node(parent, index)
