@@ -95,36 +95,47 @@ def mutate(document: Any, draw: random.Random, others: list[Any]) -> Any:
 
 
 def _mutate_at(document: Any, path: Path, draw: random.Random, others: list[Any]) -> None:
+    """Change the value at a path, or remove, repeat or replace it."""
     parent, key = value_at(document, path[:-1]), path[-1]
-    match draw.randrange(8):
+    match draw.randrange(4):
         case 0:
             del parent[key]
         case 1:
-            parent[key] = draw.choice(_NUMBERS)
+            _repeat(parent, key, draw)
         case 2:
-            parent[key] = draw.choice(_TEXTS)
-        case 3:
-            parent[key] = copy.deepcopy(draw.choice(_OTHERS))
-        case 4 if isinstance(parent, dict):
-            parent[draw.choice(_TEXTS)] = parent[key]
-        case 4:
-            parent.extend(copy.deepcopy(parent[key]) for _ in range(draw.choice((1, 3, 100))))
-        case 5:
-            other = draw.choice(others)
-            parent[key] = copy.deepcopy(value_at(other, draw.choice(list(nodes(other)))))
-        case 6:
-            parent[key] = _nested(draw.choice((3, 70, 300, 3000)), draw)
-        case _ if isinstance(parent[key], str):
             parent[key] = _edited(parent[key], draw)
-        case _ if isinstance(parent[key], int | float):
-            parent[key] = parent[key] * draw.choice((-1, 0, 2, 1e9, 0.1))
         case _:
-            parent[key] = [parent[key]]
+            parent[key] = _other_value(draw, others)
 
 
-def _edited(text: str, draw: random.Random) -> str:
-    at = draw.randrange(len(text) + 1)
-    return text[:at] + draw.choice(_TEXTS)[:20] + text[at + draw.randrange(3) :]
+def _other_value(draw: random.Random, others: list[Any]) -> Any:
+    match draw.randrange(5):
+        case 0:
+            return draw.choice(_NUMBERS)
+        case 1:
+            return draw.choice(_TEXTS)
+        case 2:
+            return copy.deepcopy(draw.choice(_OTHERS))
+        case 3:
+            return _nested(draw.choice((3, 70, 300)), draw)
+    other = draw.choice(others)
+    return copy.deepcopy(value_at(other, draw.choice(list(nodes(other)))))
+
+
+def _repeat(parent: Any, key: Any, draw: random.Random) -> None:
+    if isinstance(parent, dict):
+        parent[draw.choice(_TEXTS)] = copy.deepcopy(parent[key])
+    else:
+        parent.extend(copy.deepcopy(parent[key]) for _ in range(draw.choice((1, 3, 100))))
+
+
+def _edited(value: Any, draw: random.Random) -> Any:
+    if isinstance(value, str):
+        at = draw.randrange(len(value) + 1)
+        return value[:at] + draw.choice(_TEXTS)[:20] + value[at + draw.randrange(3) :]
+    if isinstance(value, int | float):
+        return value * draw.choice((-1, 0, 2, 10**9, 0.1))
+    return [value]
 
 
 def _nested(levels: int, draw: random.Random) -> Any:
