@@ -10,7 +10,7 @@ import difflib
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
@@ -20,7 +20,7 @@ from pydantic_core import ErrorDetails
 from specbench_api import API_VERSION
 from specbench_api.api_model import ApiModel, PreserveUnknown
 from specbench_api.errors import InvalidSpec, NotYaml, Problem
-from specbench_api.spec.bounded_yaml import yaml_documents
+from specbench_api.spec.bounded_yaml import DEPTH_MAX, yaml_documents
 from specbench_api.spec.campaign import SpecBenchCampaign
 from specbench_api.spec.patterns import PATTERN_DESCRIPTIONS
 from specbench_api.spec.run import SpecBenchRun
@@ -61,6 +61,8 @@ def _parsed(resource: Mapping[str, Any], model: type[_Resource]) -> _Resource:
         raise InvalidSpec([Problem("kind", f"{kind!r} is not a kind of {API_VERSION}", kinds)])
     if version != model.model_fields["api_version"].default:
         raise InvalidSpec([Problem("apiVersion", f"{version!r} is not supported", f"write apiVersion: {API_VERSION}")])
+    if nested := _nested_too_deeply(resource):
+        raise InvalidSpec([nested])
     problems = list(_non_json_values(resource))
     if problems:
         raise InvalidSpec(problems)
@@ -81,6 +83,25 @@ def problems_in(error: ValidationError, model: type[ApiModel]) -> list[Problem]:
 def read_run(text: str) -> SpecBenchRun:
     """Parse YAML text into a run. Raises InvalidSpec."""
     return parse_run(read_yaml(text))
+
+
+def _nested_too_deeply(resource: Mapping[str, Any]) -> Problem | None:
+    """Return the problem of a value with more levels than a file may have; the API server accepts thousands.
+
+    Not recursive, unlike everything that processes the resource later.
+    """
+    level: list[tuple[str, Any]] = [(str(key), value) for key, value in resource.items()]
+    for _ in range(DEPTH_MAX):
+        level = [(path, value) for path, container in level for value in _values_of(container)]
+        if not level:
+            return None
+    return Problem(level[0][0], f"is nested too deeply: more than {DEPTH_MAX} levels", "nest less")
+
+
+def _values_of(container: Any) -> Iterable[Any]:
+    if isinstance(container, Mapping):
+        return container.values()
+    return container if isinstance(container, list) else ()
 
 
 def _non_json_values(data: Any, location: tuple[int | str, ...] = ()) -> Iterator[Problem]:

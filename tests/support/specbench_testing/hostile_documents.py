@@ -84,9 +84,9 @@ _OTHERS = (None, True, False, [], {}, [[]], {"": None})
 
 
 def mutate(document: Any, draw: random.Random, others: list[Any]) -> Any:
-    """Return a copy with one to three random changes. `others`: documents from which values are copied."""
+    """Return a copy with one to three random changes, mostly one. `others`: documents from which values are copied."""
     changed = copy.deepcopy(document)
-    for _ in range(draw.randint(1, 3)):
+    for _ in range(draw.choice((1, 1, 1, 2, 3))):
         paths = list(nodes(changed))
         if not paths:
             return changed
