@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from specbench_api.outcome.layout import PLAN
+from specbench_api.outcome.layout import PLAN, SUMMARY
 from specbench_api.outcome.termination import Exit
 from specbench_client.cli import exit_code
 from specbench_testing.fuzzing import bounded_case, bounded_memory
@@ -67,11 +67,9 @@ class Folder:
 
     def mutate(self, draw: random.Random) -> None:
         """Change one or two files; half of the time, state their new digests in the manifests."""
-        by_kind: dict[str, list[Path]] = {}
-        for file in self.files:
-            by_kind.setdefault(file.name if file.suffix == ".json" else file.suffix, []).append(file)
+        kinds = [PLAN, SUMMARY, "points/*/summary.json", "points/*/manifest.json", "points/*/records/*.parquet"]
         for _ in range(draw.choice((1, 1, 2))):
-            self._mutate_file(self.root / draw.choice(by_kind[draw.choice(sorted(by_kind))]), draw)
+            self._mutate_file(draw.choice(sorted(self.root.glob(draw.choice(kinds))) or [self.root / PLAN]), draw)
         if draw.random() < 0.5:
             self._sign()
 
@@ -79,8 +77,9 @@ class Folder:
         if not file.exists():
             return
         data = file.read_bytes()
-        if file.suffix == ".json" and draw.random() < 0.9:
-            file.write_text(json.dumps(mutate(json.loads(data), draw, self.documents)))
+        document = _parsed(data) if file.suffix == ".json" and draw.random() < 0.9 else None
+        if document:
+            file.write_text(json.dumps(mutate(document, draw, self.documents)))
             return
         at = draw.randrange(len(data) + 1)
         match draw.randrange(5):
@@ -112,6 +111,13 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert exit_code(["report", str(results), "--output", "json"]) in (Exit.OK, Exit.UNTRUSTWORTHY)
     (plan,) = results.rglob(PLAN)
     return plan.parent
+
+
+def _parsed(data: bytes) -> Any:
+    try:
+        return json.loads(data)
+    except ValueError:  # an earlier mutation damaged it
+        return None
 
 
 def run_command(arguments: list[str]) -> tuple[int, str]:
