@@ -1,6 +1,6 @@
 """Mutated results folders through the commands that read results: each is shown, or refused with an error.
 
-The seeds are fixed, so every run of the tests has the same cases. docs/reference/fuzzing.md names seeds and counts.
+The seeds are fixed, so every run of the tests has the same cases: docs/reference/strangers-files.md lists them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Mutated runs and campaigns through parse, expand and render: each is accepted, or rejected with its problems.
 
-The seeds are fixed, so every run of the tests has the same cases. docs/reference/fuzzing.md names seeds and counts.
+The seeds are fixed, so every run of the tests has the same cases: docs/reference/strangers-files.md lists them.
 """
 
 from __future__ import annotations
