@@ -126,7 +126,7 @@ def run_command(arguments: list[str]) -> tuple[int, str]:
     with redirect_stdout(streams[0]), redirect_stderr(streams[1]):
         code = exit_code(arguments)
         streams[1].flush()
-    return code, streams[1].buffer.getvalue().decode()  # type: ignore[attr-defined]
+    return code, streams[1].buffer.getvalue().decode()
 
 
 def fuzz(stored: Path, tmp_path: Path, seed: int, cases: int) -> Counter[int]:

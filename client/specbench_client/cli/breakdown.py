@@ -16,7 +16,6 @@ from specbench_client.cli.run_selection import select_run
 from specbench_client.cli.streams import echo_document, echo_json
 from specbench_client.errors import BadInput
 from specbench_client.report.text.breakdown import DIMENSIONS, Dimension, slices_dimensions, slices_markdown
-from specbench_client.stored_runs.stored_documents import read_plan, read_summary
 
 RECOMPUTE = "compute it again from the records with `specbench report … --recompute`"
 _NOTHING = Breakdown()
@@ -92,7 +91,9 @@ def _draw(plot: Path, summary: RunSummary) -> None:
 
 def _summary(where: str, *, latest: bool) -> RunSummary:
     store = select_run(where, latest=latest)
-    return read_summary(store, read_plan(store), RECOMPUTE)
+    from specbench_client.stored_runs.results import read_plan_and_summary  # noqa: PLC0415  scipy takes seconds to import
+
+    return read_plan_and_summary(store)[1]
 
 
 def _of_arms(summary: RunSummary, arms: tuple[str, ...], where: str) -> RunSummary:

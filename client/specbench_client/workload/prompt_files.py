@@ -26,7 +26,6 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from specbench_api.spec.workload import Source
-from specbench_client.bounded_json import parse_json
 from specbench_client.errors import BadInput
 from specbench_client.store.scratch import scratch_folder
 
@@ -142,7 +141,7 @@ def _cell(name: str, cell: str, where: str) -> Any:
     if name not in _LISTS:
         return cell
     try:
-        return parse_json(cell)
+        return json.loads(cell)
     except (ValueError, RecursionError) as error:
         remedy = 'write a JSON list, such as "[""first"", ""second""]"'
         raise BadInput(f"{where}: {name} is not valid JSON: {error}: {remedy}") from error
@@ -281,7 +280,7 @@ def _lines(path: Path, most: int) -> Iterator[PromptRow]:
 
 def _object(line: bytes, where: str) -> dict[str, Any]:
     try:
-        found = parse_json(decode_line(line, where))
+        found = json.loads(decode_line(line, where))
     except json.JSONDecodeError as error:
         remedy = f"each line is one JSON object, such as {_ROW_EXAMPLE}"
         raise BadInput(f"{where}: not JSON: {error.msg} at column {error.colno}: {remedy}") from error

@@ -80,7 +80,7 @@ _TEXTS = (
     "$x",
     "1e999",
 )
-_OTHERS = (None, True, False, [], {}, [[]], {"": None})
+_OTHERS: tuple[Any, ...] = (None, True, False, [], {}, [[]], {"": None})
 
 
 def mutate(document: Any, draw: random.Random, others: list[Any]) -> Any:
