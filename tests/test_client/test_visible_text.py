@@ -15,7 +15,7 @@ from rich.text import Text
 from specbench_api.outcome.layout import PLAN, SUMMARY
 from specbench_api.outcome.summary import RunSummary
 from specbench_api.plan.plan import Plan
-from specbench_client.cli import exit_code
+from specbench_client.cli import exit_code, streams
 from specbench_client.cli.output import ProgressConsole, ResultConsole
 from specbench_client.cli.streams import echo, echo_json
 from specbench_client.report.text.text_table import (
@@ -197,3 +197,13 @@ def test_no_command_prints_an_invisible_character_or_markup_of_a_stranger(
 def test_a_picture_of_a_strangers_results_is_drawn(hostile_results: Path, tmp_path: Path) -> None:
     assert exit_code(["report", str(hostile_results), "--to", str(tmp_path / "report.png")]) in (0, 3)
     assert (tmp_path / "report.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_commands_print_only_through_the_functions_that_escape() -> None:
+    folder = Path(streams.__file__).parent
+    direct = [
+        file.name
+        for file in folder.glob("*.py")
+        if re.search(r"click\.(s?echo|secho)\(|(?<![\w.])print\(", file.read_text())
+    ]
+    assert direct == ["streams.py"]
