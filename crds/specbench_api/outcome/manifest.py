@@ -47,7 +47,7 @@ class PointProvenance(ApiModel):
     """Digest of the running engine image, as reported by the node; null if unknown."""
     client_version: str
     """Version of the client."""
-    launch: StorageName
+    launch: StorageName | Literal[""]
     """The launch of the engine that served the point, as group-attempt."""
 
 
