@@ -7,6 +7,7 @@ while it is executed. Unknown keys are rejected: silently dropping a mistyped fi
 from __future__ import annotations
 
 import json
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -16,7 +17,14 @@ from typing import Any, ClassVar, Self
 from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationError, model_validator
 from pydantic.alias_generators import to_camel
 from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema, SchemaValidator, core_schema, from_json
+from pydantic_core import (
+    CoreSchema,
+    InitErrorDetails,
+    PydanticCustomError,
+    SchemaValidator,
+    core_schema,
+    from_json,
+)
 
 
 @dataclass(frozen=True)
@@ -166,8 +174,14 @@ class ApiModel(BaseModel):
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
-        """Parse what `to_json` wrote. Raises pydantic.ValidationError."""
-        return cls.model_validate_json(text)
+        """Parse what `to_json` wrote. Raises pydantic.ValidationError, for NaN and infinity as well."""
+        model = cls.model_validate_json(text)
+        try:
+            json.loads(text, parse_constant=_require_finite, parse_float=_require_finite)
+        except ValueError as error:
+            details = InitErrorDetails(type=PydanticCustomError("finite_number", "{why}", {"why": str(error)}), input=0)
+            raise ValidationError.from_exception_data(cls.__name__, [details]) from error
+        return model
 
     @classmethod
     def from_untrusted_json(cls, data: bytes, max_values: int = UNTRUSTED_VALUES_MAX) -> Self:
@@ -186,6 +200,14 @@ class ApiModel(BaseModel):
             first = error.errors(include_url=False, include_context=False, include_input=False)[0]
             raise ValueError(f"{'.'.join(str(step) for step in first['loc'])}: {first['msg']}") from error
         return parsed
+
+
+def _require_finite(number: str) -> float:
+    """Return a number of a JSON document; JSON has neither NaN nor infinity, but parsers accept them."""
+    value = float(number)
+    if not math.isfinite(value):
+        raise ValueError(f"{number} is no finite number")
+    return value
 
 
 class RuledModel(ApiModel, ABC):

@@ -54,6 +54,17 @@ def test_nan_and_infinity_are_rejected(value: Any) -> None:
         parse_run(resource({"spec.workloads[0].extraBody": {"field": value}}))
 
 
+@pytest.mark.parametrize("levels", [100, 5000])
+def test_a_value_nested_too_deeply_is_rejected_where_it_is(levels: int) -> None:
+    deep: Any = 1
+    for level in range(levels):
+        deep = [deep] if level % 2 else {"a": deep}
+    run = resource({})
+    run["spec"]["workloads"][0]["extraBody"] = {"field": deep}
+    with pytest.raises(InvalidSpec, match=r"spec: is nested too deeply: more than 64 levels \(nest less\)"):
+        parse_run(run)
+
+
 @pytest.mark.parametrize(
     ("path", "found"),
     [
@@ -95,7 +106,7 @@ def test_rejects_another_kind_or_api_version(edits: Mapping[str, Any], expected:
         ("- a\n", "found list"),
         ("a: [", "not valid YAML"),
         ("spec:\n  load: 1\n  load: 2\n", "'load' is written twice"),
-        ("a: &a {b: *a}\n", "not valid YAML: Circular reference"),
+        ("a: &a {b: *a}\n", r"the alias \*a is inside the value that it repeats"),
         ("a: 2026-13-45\n", "not valid YAML: month must be"),
         ("a: " + "[" * 5000, "nested too deep"),
     ],

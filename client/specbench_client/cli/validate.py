@@ -26,7 +26,7 @@ from specbench_api.spec.dataset import GENERATED_SOURCES, Dataset
 from specbench_api.spec.parsing import problems_in, read_yaml
 from specbench_api.spec.workload import Workload
 from specbench_client.cli.options import FILE, OUTPUT, SET, read_spec_file
-from specbench_client.cli.streams import echo_json
+from specbench_client.cli.streams import echo, echo_json
 from specbench_client.drive.context_length import slots_too_small
 from specbench_client.errors import BadInput
 from specbench_client.local.engine_process import missing_prerequisites
@@ -48,9 +48,9 @@ def missing_files(plan: Plan, base_dir: Path) -> list[str]:
 def print_warnings(warnings: list[str], missing: Sequence[str] = ()) -> None:
     """Print warnings on stderr. `missing`: files that `run` needs."""
     for line in (*warnings, *missing):
-        click.echo(f"warning: {line}", err=True)
+        echo(f"warning: {line}", err=True)
     if missing:
-        click.echo(
+        echo(
             "warning: `specbench run` would reject this here; a cluster has the images and volumes of the spec instead",
             err=True,
         )
@@ -175,7 +175,7 @@ def validate(file: Path, settings: tuple[str, ...], fence_file: Path | None, out
         document = {"valid": True, "name": resource.metadata.name, "points": points, "warnings": [*warnings, *missing]}
         echo_json(json.dumps(document | ({"runs": runs} if runs else {})))
     else:
-        click.echo(f"{file}: valid: {_counted(plans, len(runs))}")
+        echo(f"{file}: valid: {_counted(plans, len(runs))}")
     print_warnings(warnings, missing)
 
 

@@ -17,7 +17,6 @@ from __future__ import annotations
 import csv
 import hashlib
 import io
-import json
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -29,6 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specbench_api.spec.load import CONVERSATIONS_MAX, LONGEST_S, Arrival, ArrivalProcess
+from specbench_client.bounded_json import parse_json
 from specbench_client.errors import BadInput
 
 ScheduledTimes = NDArray[np.int64]
@@ -288,7 +288,7 @@ def _jsonl(text: str, column: str) -> Iterator[tuple[int, Any]]:
 def _member(line: str, column: str) -> Any:
     example = f'{{"{column}": 12.5}}'
     try:
-        row = json.loads(line)
+        row = parse_json(line)
     except (ValueError, RecursionError) as error:
         return _InvalidTime(
             f"not JSON ({error}): every line is one object, such as {example}; a CSV's name ends in .csv"

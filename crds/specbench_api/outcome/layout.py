@@ -17,6 +17,9 @@ runs/NAMESPACE/NAME/UID/
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Annotated
+
+from pydantic import Field
 
 PLAN = "plan.json"
 PROVENANCE = "provenance.json"
@@ -27,6 +30,13 @@ POWER = "power.csv"
 MANIFEST = "manifest.json"
 POINT_SUMMARY = "summary.json"
 LAUNCHES = "launches"
+
+# Documents name points, launches and files. A stranger's document must not lead to files outside of its run.
+_NAME = "[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}"
+StorageName = Annotated[str, Field(pattern=f"^{_NAME}$")]
+"""The hash of a point, a launch, an attempt, or a UID: one part of a key."""
+StorageKey = Annotated[str, Field(pattern=f"^{_NAME}(/{_NAME})*$", max_length=1000)]
+"""A key below a run's root: not absolute, and no part of it begins with a dot."""
 
 
 def run_root(namespace: str, name: str, uid: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from specbench_api.plan.canonical import canonical_json
 from specbench_api.spec.chat_template import ChatTemplate
 from specbench_api.spec.dataset import PVC_FOLDER
 from specbench_api.spec.model import PvcModel, Target
+from specbench_client.bounded_json import parse_json
 from specbench_client.errors import BadInput
 from specbench_client.workload.chat_template.reasoning import markers_among
 from specbench_client.workload.chat_template.template import AppliedTemplate, required_variables
@@ -288,7 +288,7 @@ def _object(data: bytes | None, where: str) -> Mapping[str, Any]:
     if data is None:
         return {}
     try:
-        found = json.loads(data)
+        found = parse_json(data)
     except ValueError as error:
         raise BadInput(f"{where}: is not valid JSON: {error}") from error
     if not isinstance(found, dict):
