@@ -80,7 +80,8 @@ def failed_engine(mode: TerminationMessages, **end: Any) -> ClusterWorld:
 )
 def test_command_lines_and_other_variables_contain_no_secret(edits: Mapping[str, Any]) -> None:
     cluster = RecordingWorld(run=operator_run({**NAMES, **edits}), settings=replace(SETTINGS, probe_engines=True))
-    manifests = finished(cluster).applied
+    finished(cluster)
+    manifests = cluster.applied
     assert_clean(manifests)
     roles = set()
     for container in containers(manifests):

@@ -6,9 +6,11 @@ import json
 from http import HTTPStatus
 from typing import Any
 
+from specbench_client.known_secrets import without_secrets
 from specbench_client.transport.exchange import ErrorClass
 
 MAX_MESSAGE_CHARS = 500
+MAX_ERROR_BODY_BYTES = 64 * 1024
 
 
 def replace_lone_surrogates(text: str) -> str:
@@ -22,11 +24,11 @@ _ESCAPED = {code: f"\\x{code:02x}" if code <= 0xFF else f"\\u{code:04x}" for cod
 
 
 def truncate(text: str, max_chars: int = MAX_MESSAGE_CHARS) -> str:
-    """Return the text, stripped, with at most `max_chars` characters; control characters are escaped.
+    """Return the text, stripped, without secrets, with at most `max_chars` characters; control characters are escaped.
 
     The text comes from a server, and commands print it: a terminal would execute its escape sequences.
     """
-    text = replace_lone_surrogates(text).strip().translate(_ESCAPED)
+    text = without_secrets(replace_lone_surrogates(text[:MAX_ERROR_BODY_BYTES])).strip().translate(_ESCAPED)
     return text if len(text) <= max_chars else text[: max_chars - 1] + "…"
 
 
@@ -55,9 +57,6 @@ def error_message_in(document: Any) -> str | None:
         if found:
             return json.dumps(found, ensure_ascii=False)
     return None
-
-
-MAX_ERROR_BODY_BYTES = 64 * 1024
 
 
 ADDRESS_REMEDY = "give the address of the engine itself"
