@@ -22,12 +22,16 @@ No public registry has an image of specbench. Build the image, push it to your r
 name:
 
     docker build --target specbench -t REGISTRY/specbench:TAG . && docker push REGISTRY/specbench:TAG
-    helm install specbench helm/specbench --namespace bench --create-namespace \\
-      --set image.repository=REGISTRY/specbench --set image.tag=TAG
-    helm test specbench --namespace bench
+    kubectl create namespace bench
+    helm install specbench helm/specbench --namespace specbench-system --create-namespace \\
+      --set image.repository=REGISTRY/specbench --set image.tag=TAG --set 'watchNamespaces={bench}'
+    helm test specbench --namespace specbench-system
 
-- By default, the operator executes runs and campaigns of the release's namespace. `watchNamespaces` and
-  `watchAllNamespaces` change this.
+- The operator executes runs and campaigns of `watchNamespaces`, or of all namespaces with `watchAllNamespaces`. Install
+  it into a namespace of its own: runs in the operator's namespace could use its service account and Secrets, so the
+  chart refuses to watch that namespace unless `fence.enabled` is false.
+- `fence` limits what runs may use, and `admissionPolicy` checks the rights of whoever applies them
+  (docs/how-to/shared-clusters.md). Both are enabled by default.
 - The CustomResourceDefinitions (CRDs) of SpecBenchRun and SpecBenchCampaign are cluster-wide. `helm upgrade` upgrades
   them. `helm uninstall` keeps them (`crds.keep`). If GitOps or a platform team applies them, set `crds.install=false`
   and use `kubectl apply --server-side -f crds/`.

@@ -55,10 +55,14 @@ async def operate(settings: OperatorSettings, api: KubernetesApi, stop: asyncio.
     telemetry.serve(settings.metrics_port)
     secrets, campaigns = SecretReader(api, opt_in=settings.secrets_opt_in), CampaignObserver(api)
     results = ResultsReader(secrets, settings.s3_timeout_s)
-    observer = RunObserver(api, results, secrets, leader_worker_sets=settings.leader_worker_sets)
+    observer = RunObserver(
+        api, results, secrets, leader_worker_sets=settings.leader_worker_sets, limits=settings.limits
+    )
     reconcilers: dict[str, ReconcilerProtocol] = {
         RUN: RunReconciler(observer, RunWriter(api), settings, telemetry),
-        CAMPAIGN: CampaignReconciler(campaigns, CampaignWriter(api), RunWriter(api), telemetry),
+        CAMPAIGN: CampaignReconciler(
+            campaigns, CampaignWriter(api), RunWriter(api), telemetry, fence=settings.fence_check
+        ),
     }
     workers = Workers(queue, reconcilers, telemetry)
     liveness = Liveness(settings, queue.longest_s)

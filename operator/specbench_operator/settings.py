@@ -8,23 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from enum import StrEnum
+from functools import cached_property
+from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
+from specbench_api.errors import Problem
+from specbench_api.fence.check import FenceCheck
+from specbench_api.fence.model import Fence, Limits, TerminationMessages
+from specbench_api.spec.run import RunSpec
 from specbench_operator.errors import Stop
 
 PREFIX = "SPECBENCH_"
-
-
-class TerminationMessages(StrEnum):
-    """How much of an engine's last words is repeated in status, events and logs. They are redacted in any case."""
-
-    FULL = "Full"
-    """As much as fits into the status."""
-    REDACTED = "Redacted"
-    """A short excerpt."""
-    NONE = "None"
-    """Nothing: reason and exit code only."""
 
 
 @dataclass(frozen=True)
@@ -41,10 +37,12 @@ class OperatorSettings:
     """Run an init container in every engine's image that records GPUs, their links, driver and PyTorch."""
     leader_worker_sets: bool = False
     """Allow engines on several nodes (placement.nodes). LeaderWorkerSet must be installed in the cluster."""
-    secrets_opt_in: bool = False
-    """A run may use a Secret only if the Secret has the label specbench.io/use: s3, hub or image-pull."""
-    termination_messages: TerminationMessages = TerminationMessages.FULL
-    """How much of an engine's last words is repeated in status, events and logs: Full, Redacted or None."""
+    fence: Fence | None = None
+    """What runs may use, read from the file that the variable names. Without it, or with enabled: false: everything."""
+    operator_namespace: str = ""
+    """The operator's own namespace, whose service account runs must not use."""
+    operator_service_account: str = ""
+    """The operator's own service account, which a fence always refuses in the operator's namespace."""
     image_pull_grace_s: float = 60
     """How long an image pull or a container configuration may fail before the engine counts as failed, in seconds."""
     client_start_deadline_s: float = 300
@@ -80,6 +78,32 @@ class OperatorSettings:
     log_level: str = "INFO"
     """Log level: DEBUG, INFO, WARNING or ERROR."""
 
+    @cached_property
+    def fence_check(self) -> FenceCheck | None:
+        """The check of runs against the fence; None if there is no fence."""
+        if self.fence is None or not self.fence.enabled:
+            return None
+        return FenceCheck(self.fence, self.client_image, self.operator_namespace, self.operator_service_account)
+
+    @property
+    def secrets_opt_in(self) -> bool:
+        """Whether a run may use only Secrets with the label specbench.io/use."""
+        return self.fence_check is not None and self.fence_check.fence.secrets_opt_in
+
+    @property
+    def termination_messages(self) -> TerminationMessages | None:
+        """How much of an engine's last words is repeated in status, events and logs; None: as much as fits."""
+        return self.fence_check.fence.termination_messages if self.fence_check else None
+
+    @property
+    def limits(self) -> Limits:
+        """The limits of the fence; without a fence, no limits."""
+        return self.fence_check.fence.limits if self.fence_check else Limits()
+
+    def refusals(self, spec: RunSpec, namespace: str) -> list[Problem]:
+        """Everything in the spec of a run of this namespace that the fence does not allow."""
+        return self.fence_check.problems_of(spec, namespace) if self.fence_check else []
+
     @classmethod
     def from_env(cls, env: Mapping[str, str]) -> OperatorSettings:
         """Read the settings from environment variables. Raises Stop with reason BadSettings for an invalid value."""
@@ -109,13 +133,26 @@ def _flag(text: str) -> bool:
     return text == "true"
 
 
+def _fence(path: str) -> Fence:
+    """The fence in a file. Raises Stop, because an operator that ignored a bad fence would allow everything."""
+    where = f"{_variable('fence')}={path!r}"
+    remedy = "correct the values fence of the chart"
+    try:
+        return Fence.from_json(Path(path).read_bytes())
+    except OSError as error:
+        raise Stop("BadSettings", f"{where} cannot be read: {error.strerror}: {remedy}") from error
+    except ValidationError as error:
+        rows = "; ".join(f"fence.{'.'.join(map(str, row['loc']))}: {row['msg']}" for row in error.errors())
+        raise Stop("BadSettings", f"{where} is not a valid fence: {rows}: {remedy}") from error
+
+
 _READERS: Mapping[str, Callable[[str], Any]] = {
     "bool": _flag,
     "str": str,
     "int": int,
     "float": float,
     "tuple[str, ...]": _names,
-    "TerminationMessages": TerminationMessages,
+    "Fence | None": _fence,
 }
 _CHOICES: Mapping[str, tuple[str, ...]] = {
     "image_pull_policy": ("Always", "IfNotPresent", "Never"),

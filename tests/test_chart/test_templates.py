@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from generators.custom_resources import CAMPAIGN, RUN
 from specbench_operator.settings import OperatorSettings
-from specbench_testing.charts import CHART, ChartRefused, Helm, Rendered
+from specbench_testing.charts import CHART, WATCHED, ChartRefused, Helm, Rendered
 from specbench_testing.cluster import APPLY, Cluster
 from specbench_testing.operator_process import GROUP_RULES, RULES
 from specbench_testing.shared_cluster import program
 
 pytestmark = pytest.mark.cluster
 
+VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
+POLICY = "ValidatingAdmissionPolicy"
 GOLDEN = Path(__file__).parent / "golden/default.yaml"
 ALL = {
     "imagePullSecrets": [{"name": "registry"}],
@@ -42,12 +46,16 @@ ALL = {
 
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
+ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 PATHS = {
     "ServiceAccount": "/api/v1/namespaces/{}/serviceaccounts",
     "Service": "/api/v1/namespaces/{}/services",
     "Pod": "/api/v1/namespaces/{}/pods",
     "Deployment": "/apis/apps/v1/namespaces/{}/deployments",
     "NetworkPolicy": "/apis/networking.k8s.io/v1/namespaces/{}/networkpolicies",
+    "ConfigMap": "/api/v1/namespaces/{}/configmaps",
+    "ValidatingAdmissionPolicy": ADMISSION + "/validatingadmissionpolicies",
+    "ValidatingAdmissionPolicyBinding": ADMISSION + "/validatingadmissionpolicybindings",
     "Role": RBAC + "/namespaces/{}/roles",
     "RoleBinding": RBAC + "/namespaces/{}/rolebindings",
     "ClusterRole": RBAC + "/clusterroles",
@@ -96,8 +104,10 @@ def test_values_can_remove_the_keep_annotation_or_omit_the_crds(helm: Helm) -> N
 @pytest.mark.parametrize("values", [{}, ALL, {"watchAllNamespaces": True}], ids=["default", "all", "all namespaces"])
 def test_the_api_server_accepts_every_rendered_field(helm: Helm, values: dict[str, Any], cluster: Cluster) -> None:
     """Uses a strict dry run. The kinds of the Prometheus operator are skipped: the cluster does not have them."""
-    with cluster.namespace("chart") as namespace:
-        own = {"watchNamespaces": [namespace]} if "watchNamespaces" in values else {}
+    with cluster.namespace("chart") as namespace, cluster.namespace("chart-runs") as watched:
+        # The release's namespace must exist for its objects, and it cannot be watched with a fence.
+        runs = [] if "watchAllNamespaces" in values else [watched]
+        own = {"watchNamespaces": runs}
         rendered = helm.template({**values, **own, "fullnameOverride": namespace}, namespace=namespace)
         tried = [row["kind"] for row in rendered.objects if row["kind"] in PATHS and try_out(cluster, row)]
     assert set(tried) == {row["kind"] for row in rendered.objects} - {"ServiceMonitor", "PrometheusRule"}
@@ -119,11 +129,44 @@ def test_the_rule_to_read_workloads_is_optional(helm: Helm) -> None:
     assert rules == [rule for rule in RULES if rule["resources"] != ["workloads"]]
 
 
-def test_the_default_role_is_limited_to_the_release_namespace(helm: Helm) -> None:
+def test_the_default_role_is_limited_to_the_watched_namespace(helm: Helm) -> None:
     rendered = helm.template()
-    assert rendered.one("Role")["metadata"]["namespace"] == "team"
+    assert rendered.one("Role")["metadata"]["namespace"] == WATCHED
     assert rendered.of_kind("ClusterRole") == []
-    assert env_of(rendered)["SPECBENCH_NAMESPACES"] == "team"
+    assert env_of(rendered)["SPECBENCH_NAMESPACES"] == WATCHED
+
+
+@pytest.mark.parametrize("namespaces", [[], ["team"], ["a", "team"]], ids=str)
+def test_the_operators_own_namespace_is_only_watched_without_a_fence(helm: Helm, namespaces: list[str]) -> None:
+    with pytest.raises(ChartRefused, match=r"its own namespace team.*set watchNamespaces.*fence\.enabled=false"):
+        helm.template({"watchNamespaces": namespaces})
+    rendered = helm.template({"watchNamespaces": namespaces, "fence": {"enabled": False}})
+    assert env_of(rendered)["SPECBENCH_NAMESPACES"] == ",".join(namespaces or ["team"])
+
+
+def test_the_operator_reads_the_fence_and_restarts_when_it_changes(helm: Helm) -> None:
+    default, changed = helm.template(), helm.template({"fence": {"images": ["registry.example/*"]}})
+    config = changed.one("ConfigMap")
+    assert json.loads(config["data"]["fence.json"]) == {**VALUES["fence"], "images": ["registry.example/*"]}
+    folder, _, file = env_of(changed)["SPECBENCH_FENCE"].rpartition("/")
+    pod = changed.one("Deployment")["spec"]["template"]
+    (volume,) = (row for row in pod["spec"]["volumes"] if "configMap" in row)
+    assert volume["configMap"]["name"] == config["metadata"]["name"]
+    assert {"name": volume["name"], "mountPath": folder, "readOnly": True} in container_of(changed)["volumeMounts"]
+    assert file in config["data"]
+    assert annotations_of(default) != annotations_of(changed)
+    assert annotations_of(changed) == annotations_of(helm.template({"fence": {"images": ["registry.example/*"]}}))
+
+
+def test_the_admission_policies_are_optional_and_limited_to_the_watched_namespaces(helm: Helm) -> None:
+    rendered = helm.template({"watchNamespaces": ["a", "b"]})
+    for binding in rendered.of_kind("ValidatingAdmissionPolicyBinding"):
+        (term,) = binding["spec"]["matchResources"]["namespaceSelector"]["matchExpressions"]
+        assert term == {"key": "kubernetes.io/metadata.name", "operator": "In", "values": ["a", "b"]}
+    everywhere = helm.template({"watchNamespaces": [], "watchAllNamespaces": True})
+    assert all("matchResources" not in row["spec"] for row in everywhere.of_kind("ValidatingAdmissionPolicyBinding"))
+    assert len(everywhere.of_kind("ValidatingAdmissionPolicyBinding")) == len(rendered.of_kind(POLICY)) > 0
+    assert helm.template({"admissionPolicy": {"enabled": False}}).of_kind(POLICY) == []
 
 
 def test_each_watched_namespace_has_a_role_bound_to_the_operator(helm: Helm) -> None:
@@ -218,6 +261,8 @@ def test_each_watched_namespace_has_a_network_policy_if_enabled(helm: Helm) -> N
         ({"replicas": 2}, "replicas"),
         ({"image": {"repo": "x"}}, "repo"),
         ({"watchNamespaces": ["A"]}, "watchNamespaces"),
+        ({"fence": {"image": []}}, "image"),
+        ({"fence": {"limits": {"gpus": -1}}}, "gpus"),
         (
             {"watchAllNamespaces": True, "networkPolicy": {"enabled": True}},
             "networkPolicy.enabled needs watchNamespaces",
@@ -233,14 +278,22 @@ def test_rejects_invalid_values_with_their_names(helm: Helm, values: dict[str, A
         helm.template(values)
 
 
-def test_rejects_kubernetes_before_1_29(helm: Helm) -> None:
+def test_rejects_kubernetes_before_1_29_and_before_1_30_with_admission_policies(helm: Helm) -> None:
     with pytest.raises(ChartRefused, match=r">=1\.29\.0"):
         helm.template(version="1.28.3")
+    with pytest.raises(ChartRefused, match=r"Kubernetes 1\.30.*admissionPolicy\.enabled=false"):
+        helm.template(version="1.29.14")
+    assert helm.template({"admissionPolicy": {"enabled": False}}, version="1.29.14").of_kind(POLICY) == []
 
 
 def container_of(rendered: Rendered) -> dict[str, Any]:
     """The operator's container."""
     return dict(rendered.one("Deployment")["spec"]["template"]["spec"]["containers"][0])
+
+
+def annotations_of(rendered: Rendered) -> dict[str, str]:
+    """Annotations of the operator's pod."""
+    return dict(rendered.one("Deployment")["spec"]["template"]["metadata"]["annotations"])
 
 
 def env_of(rendered: Rendered) -> dict[str, str]:

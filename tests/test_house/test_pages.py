@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from itertools import count
@@ -11,6 +12,7 @@ from typing import Any
 import click
 import pytest
 import yaml
+from jsonschema import Draft7Validator
 
 from specbench_api.campaign.expansion import expand_campaign
 from specbench_api.outcome.termination import Exit
@@ -114,7 +116,7 @@ def yaml_documents() -> Iterator[Any]:
 
 @pytest.mark.parametrize("document", yaml_documents())
 def test_specs_on_a_page_are_valid(document: Any) -> None:
-    """Checks resources of specbench and parts of a run's spec. Other YAML only needs to parse."""
+    """Checks resources of specbench, values of the chart and parts of a run's spec. Other YAML only needs to parse."""
     if not isinstance(document, dict):
         return  # steps of a workflow
     if document.get("kind") == "SpecBenchCampaign":
@@ -123,6 +125,9 @@ def test_specs_on_a_page_are_valid(document: Any) -> None:
         assert expand(parse_run(document)).points
     elif "specbench.io/cost-model/v1" in document.values():
         assert CostModel.model_validate(document).drafters
+    elif "fence" in document:
+        schema = json.loads((ROOT / "helm/specbench/values.schema.json").read_text(encoding="utf-8"))
+        assert [error.message for error in Draft7Validator(schema).iter_errors(document)] == []
     elif "apiVersion" not in document and "include" not in document:
         part = document.get("spec", document)
         assert expand(run_of({f"spec.{field}": value for field, value in part.items()})).points

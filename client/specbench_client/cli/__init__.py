@@ -137,12 +137,12 @@ def _report_error(error: InvalidSpec | ClientError | click.ClickException, argum
         error.show()
         code, reason, lines = Exit.BAD_INPUT, "Usage", [error.format_message()]
     elif isinstance(error, InvalidSpec):
-        code, reason, lines = Exit.BAD_INPUT, "InvalidSpec", [str(problem) for problem in error.problems]
+        code, reason, lines = Exit.BAD_INPUT, error.reason, [str(problem) for problem in error.problems]
     else:
         code, reason, lines = error.exit, error.reason, [str(error)]
     if not isinstance(error, click.ClickException):
         for line in lines:
-            click.echo(f"error: {line}" if reason == "InvalidSpec" else f"error: {reason}: {line}", err=True)
+            click.echo(f"error: {line}" if isinstance(error, InvalidSpec) else f"error: {reason}: {line}", err=True)
     if _wants_json(arguments):
         echo_json(json.dumps({"error": {"exit": int(code), "reason": reason, "messages": lines}}))
     return code

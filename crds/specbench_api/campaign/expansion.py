@@ -6,8 +6,8 @@ together, each with its combination, and then no run is created: half a matrix w
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from specbench_api.campaign.matrix import Combination, cell_text, combinations, name_of
@@ -20,6 +20,7 @@ from specbench_api.campaign.names import (
 )  # fmt: skip
 from specbench_api.campaign.validation import template_problems
 from specbench_api.errors import InvalidSpec, Problem
+from specbench_api.fence.check import FenceCheck
 from specbench_api.plan.canonical import canonical_json, canonical_run, plain_numbers
 from specbench_api.plan.expansion import expand
 from specbench_api.plan.plan import Plan
@@ -27,7 +28,7 @@ from specbench_api.spec.campaign import CampaignSpec, SpecBenchCampaign
 from specbench_api.spec.field_paths import found, numbered, path_of, replaced, steps_of
 from specbench_api.spec.parsing import parse_run
 from specbench_api.spec.results import LATEST
-from specbench_api.spec.run import SpecBenchRun
+from specbench_api.spec.run import RunSpec, SpecBenchRun
 
 SHOWN_MAX = 3
 """Maximum number of combinations listed with a problem that several have."""
@@ -96,6 +97,24 @@ def expand_campaign(campaign: SpecBenchCampaign, number: int = 1) -> CampaignPla
                 f"{cell_text(planned.cell)} measures the same as {cell_text(first.cell)}: they share one run"
             )
     return CampaignPlan(tuple(runs.values()), tuple(warnings))
+
+
+def campaign_refusals(
+    campaign: SpecBenchCampaign, runs: Iterable[tuple[str, RunSpec]], fence: FenceCheck
+) -> list[Problem]:
+    """Return everything in a campaign that the fence does not allow.
+
+    `runs`: cell as text, and spec of each run. The template is checked as well, as the admission policy does.
+    """
+    namespace = campaign.metadata.namespace
+    of_template = fence.problems_of(campaign.spec.template.spec, namespace)
+    of_cells: dict[Problem, list[str]] = {}
+    for cell, spec in runs:
+        for problem in fence.problems_of(spec, namespace):
+            if problem not in of_template:
+                of_cells.setdefault(problem, []).append(cell)
+    in_template = [replace(problem, path=f"spec.template.{problem.path}") for problem in of_template]
+    return [*in_template, *(_with_cells(problem, texts) for problem, texts in of_cells.items())]
 
 
 def _cells(campaign: SpecBenchCampaign, matrix: Sequence[Combination], number: int) -> list[_Cell]:

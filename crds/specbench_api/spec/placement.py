@@ -155,9 +155,12 @@ class ModelCache(RuledModel):
     )
 
     claim_name: ObjectName
-    """Name of a PersistentVolumeClaim in the run's namespace, which engines mount writable."""
+    """Name of a PersistentVolumeClaim in the run's namespace."""
     sub_path: SubPath | None = None
     """Folder of the volume. Without it: the whole volume."""
+    fill: bool = False
+    """true: mount the volume writable, and let engines store on it what they download. false: mount it read-only and
+    use only what it contains (HF_HUB_OFFLINE=1); an engine whose model it lacks does not start."""
 
     def _rules_hold(self) -> Sequence[bool]:
         return (not leads_out(self.sub_path),)
@@ -255,7 +258,8 @@ class Placement(RuledModel):
     """Maximum size of /dev/shm, through which the GPUs of one pod communicate: `16Gi`. It counts towards the engine's
     memory. Without it: the engine's memory."""
     model_cache: ModelCache | None = None
-    """Where engines store models from the hub (HF_HOME). Without it: each launch downloads the model again."""
+    """Volume with models from the hub, which one run fills and later ones read. Without it: each launch downloads the
+    model again."""
     client_resources: Resources = Resources()
     """CPU and memory of the client. With too little the client measures its own delays."""
     client_node_selector: NodeLabels = {}

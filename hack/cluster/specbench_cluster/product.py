@@ -25,6 +25,8 @@ IMAGE = "docker.io/library/specbench:demo"
 LLAMA_IMAGE = "docker.io/library/specbench-llama-cpp:demo"
 S3_ENDPOINT = f"http://s3.default.svc:{S3_PORT}"
 CHART = ROOT / "helm/specbench"
+_STORES = [(f"endpoint={endpoint}", "bucket=*") for endpoint in (S3_ENDPOINT, f"http://{HOST_IP}:{S3_PORT}")]
+"""Rows of the chart's fence.stores for the cluster's S3 server: by its Service's name, and by its address."""
 RELEASE, SYSTEM = "specbench", "specbench-system"
 
 
@@ -77,6 +79,7 @@ class Product:
         built = hashlib.sha256(archive.read_bytes()).hexdigest()[:16] if archive.exists() else "unknown"
         settings = [f"image.repository={repository}", f"image.tag={tag}", *values]
         settings.append(f"podAnnotations.built={built}")
+        settings += [f"fence.stores[{n}].{setting}" for n, row in enumerate(_STORES) for setting in row]
         chosen = [word for setting in settings for word in ("--set", setting)]
         how = ["--create-namespace", "--take-ownership", "--wait", "--timeout", "3m"]
         self.helm("upgrade", self.release, str(chart), "--install", *how, *chosen)

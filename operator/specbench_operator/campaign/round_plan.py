@@ -13,13 +13,15 @@ from functools import lru_cache
 from typing import Any
 
 from specbench_api import API_VERSION
-from specbench_api.campaign.expansion import PlannedRun, expand_campaign
+from specbench_api.campaign.expansion import PlannedRun, campaign_refusals, expand_campaign
 from specbench_api.campaign.matrix import cell_text, short_cell_text
 from specbench_api.campaign.names import run_name
-from specbench_api.errors import InvalidSpec
+from specbench_api.errors import InvalidSpec, NotAllowed, Problem
+from specbench_api.fence.check import FenceCheck
 from specbench_api.plan.estimate import cost_of_run, total
 from specbench_api.spec.campaign import SpecBenchCampaign
 from specbench_api.spec.parsing import parse_campaign, parse_run
+from specbench_api.spec.run import RunSpec
 from specbench_operator.state.campaign import ANNOTATION_FIRE_TIME, ANNOTATION_RERUN, ObservedRun
 
 PLANS_CACHED = 64
@@ -34,6 +36,7 @@ class RequiredRun:
     cell: str
     short_cell: str
     resource: Mapping[str, Any]
+    spec: RunSpec
 
 
 @dataclass(frozen=True)
@@ -51,12 +54,20 @@ class RoundPlan:
         return frozenset(run.name for run in self.runs)
 
 
-def plan_round(resource: Mapping[str, Any], number: int) -> RoundPlan:
-    """Expand a campaign for the round with this number. Raises InvalidSpec with all problems of all combinations."""
+def plan_round(resource: Mapping[str, Any], number: int, fence: FenceCheck | None = None) -> RoundPlan:
+    """Expand a campaign for the round with this number.
+
+    Raises InvalidSpec with all problems of all combinations, and NotAllowed with everything that the fence does not
+    allow.
+    """
     meta = resource["metadata"]
     identity = {"name": meta["name"], "namespace": meta["namespace"], "uid": meta["uid"]}
     data = {"apiVersion": API_VERSION, "kind": "SpecBenchCampaign", "metadata": identity, "spec": resource["spec"]}
-    return _plan_round(json.dumps(data), number)
+    text = json.dumps(data)
+    plan = _plan_round(text, number)
+    if fence is not None and (refusals := _refusals(text, number, fence)):
+        raise NotAllowed(refusals)
+    return plan
 
 
 @lru_cache(maxsize=PLANS_CACHED)
@@ -68,7 +79,13 @@ def _plan_round(text: str, number: int) -> RoundPlan:
 
 
 def _required_run(run: PlannedRun) -> RequiredRun:
-    return RequiredRun(run.name, cell_text(run.cell), short_cell_text(run.cell), run.resource)
+    return RequiredRun(run.name, cell_text(run.cell), short_cell_text(run.cell), run.resource, run.run.spec)
+
+
+@lru_cache(maxsize=PLANS_CACHED)
+def _refusals(text: str, number: int, fence: FenceCheck) -> tuple[Problem, ...]:
+    plan = _plan_round(text, number)
+    return tuple(campaign_refusals(plan.campaign, [(run.cell, run.spec) for run in plan.runs], fence))
 
 
 def run_manifest(plan: RoundPlan, planned: RequiredRun, token: str, fire_time: str | None) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from typing import Any
 
 from specbench_api.campaign.names import LABEL_CAMPAIGN
 from specbench_api.errors import InvalidSpec
+from specbench_api.fence.model import Limits
 from specbench_api.outcome.layout import PLAN
 from specbench_api.plan.canonical import digest_of_gate
 from specbench_api.plan.names import (
@@ -22,7 +23,7 @@ from specbench_api.plan.names import (
     ROLE_ENGINE,
     ROLE_PLAN,
 )
-from specbench_api.spec.conditions import Phase
+from specbench_api.spec.conditions import IN_PROGRESS_PHASES, Phase
 from specbench_api.spec.gate import Gate
 from specbench_api.spec.parsing import parse_run
 from specbench_api.spec.placement import PinNode
@@ -49,13 +50,14 @@ from specbench_operator.cluster.parsing import (
     parse_child_object,
     parse_earlier_run,
     parse_job,
+    parse_namespace_run,
     parse_node,
     parse_pod,
 )
 from specbench_operator.cluster.results import ResultsReader, adopts_latest, known_results_uid, with_adopted_uid
 from specbench_operator.cluster.secrets import SecretReader
 from specbench_operator.state.objects import ChildKey, Job, Node, Pod, UnreadableNode
-from specbench_operator.state.run import EarlierRun, RunObservation, StoredResults, StoreFailure
+from specbench_operator.state.run import EarlierRun, NamespaceRun, RunObservation, StoredResults, StoreFailure
 
 CHILD_SELECTOR = f"{LABEL_MANAGED}={MANAGER}"
 """Label selector of all children of runs, for watches and lists."""
@@ -71,12 +73,14 @@ class RunObserver:
         secrets: SecretReader | None = None,
         *,
         leader_worker_sets: bool = False,
+        limits: Limits | None = None,
     ) -> None:
         self._api = api
         self._results = results
         self._secrets = secrets or SecretReader(api)
         self._kueue = KueueReader(api)
         self._leader_worker_sets = leader_worker_sets
+        self._namespace_limited = limits is not None and bool(limits.runs or limits.gpu_hours)
 
     def runs(self, namespace: str | None) -> list[Mapping[str, Any]]:
         """All runs, for the relist."""
@@ -104,7 +108,14 @@ class RunObserver:
         )
         plan_json, nodes = _plan_json(plans, resource["metadata"]["uid"]), self._nodes(pods, jobs)
         observed = RunObservation(
-            resource, jobs, pods, objects, plan_json, nodes, secret_uses=self._secret_uses(resource)
+            resource,
+            jobs,
+            pods,
+            objects,
+            plan_json,
+            nodes,
+            namespace_runs=self._namespace_runs(resource),
+            secret_uses=self._secret_uses(resource),
         )
         if observed.secret_uses is not None and _lacks_secrets(resource, observed.secret_uses):
             return observed  # S3 is not read with keys that the run may not use
@@ -123,6 +134,13 @@ class RunObserver:
         except InvalidSpec:
             return None
         return self._secrets.uses(run.metadata.namespace, (row.name for row in secret_references(run.spec)))
+
+    def _namespace_runs(self, resource: Mapping[str, Any]) -> tuple[NamespaceRun, ...]:
+        """All runs of the namespace, if a limit decides whether this one may begin."""
+        status = resource.get("status") or {}
+        if not self._namespace_limited or status.get("completionTime") or status.get("phase") in IN_PROGRESS_PHASES:
+            return ()
+        return tuple(parse_namespace_run(raw) for raw in self._api.list(RUN, resource["metadata"]["namespace"]))
 
     def _sets(self, namespace: str, selector: str) -> list[Raw]:
         """LeaderWorkerSets of a run; none if the operator may not use them or the cluster has no such kind."""

@@ -29,7 +29,7 @@ from specbench_operator.state.objects import (
     QueueWait,
     RawObject,
 )
-from specbench_operator.state.run import EarlierRun
+from specbench_operator.state.run import EarlierRun, NamespaceRun
 from specbench_operator.state.timestamps import api_timestamp, optional_api_timestamp
 
 LABEL_LWS_NAME = "leaderworkerset.sigs.k8s.io/name"
@@ -136,6 +136,21 @@ def parse_child_object(kind: str, raw: RawObject) -> ChildObject:
     run_uid = meta.get("labels", {}).get(LABEL_RUN_UID, "")
     return ChildObject(
         _ref(kind, meta), controller_uid(raw), parse_child_key(meta), "deletionTimestamp" in meta, run_uid
+    )
+
+
+def parse_namespace_run(raw: RawObject) -> NamespaceRun:
+    """Convert a run of the namespace. Missing values are tolerated, as in `parse_earlier_run`."""
+    meta, status = raw["metadata"], raw.get("status") or {}
+    return NamespaceRun(
+        name=meta["name"],
+        uid=meta["uid"],
+        created=meta["creationTimestamp"],
+        phase=status.get("phase", ""),
+        suspended=bool((raw.get("spec") or {}).get("suspend", False)),
+        deleting="deletionTimestamp" in meta,
+        ended=bool(status.get("completionTime")),
+        gpu_seconds=float(status.get("gpuSecondsHeld", 0)),
     )
 
 

@@ -20,6 +20,7 @@ from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from specbench_api.api_model import ApiModel
+from specbench_api.fence.check import FenceCheck
 from specbench_operator.campaign.campaign_view import read_campaign_status
 from specbench_operator.campaign.decide import campaign_status_after_error, decide_campaign, has_round_finished
 from specbench_operator.cluster.api import RUN
@@ -112,6 +113,7 @@ class CampaignReconciler:
     status_writer: RunWriter
     telemetry: Telemetry
     now: Callable[[], datetime] = wall_clock
+    fence: FenceCheck | None = None
 
     def reconcile(self, key: ResourceKey) -> ReconcileResult:
         """Reconcile a campaign once. Raises OperatorError after reporting it in the status."""
@@ -121,7 +123,7 @@ class CampaignReconciler:
 
     def _act(self, observed: CampaignObservation) -> ReconcileResult:
         now, resource = self.now(), observed.resource
-        decision = decide_campaign(observed, now)
+        decision = decide_campaign(observed, now, self.fence)
         with _errors_reported(
             self.status_writer,
             resource,
@@ -160,7 +162,7 @@ def _errors_reported(
 
 
 class GateWaiters:
-    """Which runs to reconcile when another run ends, because their gate waits for it. For one event loop.
+    """Which runs to reconcile when another run ends, because they or their gates wait for it. For one event loop.
 
     This is an in-memory optimisation and safe to lose on restart: an operator that starts reconciles every run, and
     each waiting run is also reconciled again after a while.

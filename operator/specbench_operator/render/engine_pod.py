@@ -15,9 +15,9 @@ from specbench_api.launch.registry import LAUNCHERS
 from specbench_api.plan.expansion import launch_order
 from specbench_api.plan.names import LABEL_MANAGED, LABEL_ROLE, MANAGER, ROLE_ENGINE, plan_name
 from specbench_api.plan.plan import EngineGroup, Plan
-from specbench_api.plan.validation import HUB_HOME, PREFERRED, REQUIRED, TERMS
+from specbench_api.plan.validation import HUB_CACHE, HUB_HOME, HUB_OFFLINE, PREFERRED, REQUIRED, TERMS
 from specbench_api.spec.engine import EngineKind
-from specbench_api.spec.placement import PinNode, Placement, TopologySpread
+from specbench_api.spec.placement import ModelCache, PinNode, Placement, TopologySpread
 from specbench_api.spec.run import SpecBenchRun
 from specbench_operator.render.host_facts_container import probe_container
 from specbench_operator.render.shared_fields import (
@@ -118,7 +118,7 @@ def volumes(run: SpecBenchRun, launch: LaunchSpec, arm: str) -> list[Manifest]:
     if pvc:
         found.append(_claim("models", pvc.claim_name, readOnly=True))
     if cache:
-        found.append(_claim("cache", cache.claim_name))
+        found.append(_claim("cache", cache.claim_name, **_read_only(cache)))
     if launch.configs:
         items = [{"key": config_key(arm, name), "path": name} for name in launch.configs]
         found.append({"name": "config", "configMap": {"name": plan_name(run.metadata.name), "items": items}})
@@ -132,7 +132,7 @@ def mounts(run: SpecBenchRun, launch: LaunchSpec) -> list[Manifest]:
     if pvc:
         found.append({"name": "models", "mountPath": MODEL_MOUNT, "readOnly": True, **_sub_path(pvc.sub_path)})
     if cache:
-        found.append({"name": "cache", "mountPath": CACHE_FOLDER, **_sub_path(cache.sub_path)})
+        found.append({"name": "cache", "mountPath": CACHE_FOLDER, **_read_only(cache), **_sub_path(cache.sub_path)})
     if launch.configs:
         found.append({"name": "config", "mountPath": CONFIG_FOLDER, "readOnly": True})
     return found
@@ -146,6 +146,10 @@ def _shared_memory(run: SpecBenchRun) -> Manifest:
 
 def _claim(name: str, claim: str, **more: Any) -> Manifest:
     return {"name": name, "persistentVolumeClaim": {"claimName": claim, **more}}
+
+
+def _read_only(cache: ModelCache) -> Manifest:
+    return {} if cache.fill else {"readOnly": True}
 
 
 def _sub_path(folder: str | None) -> Manifest:
@@ -261,17 +265,29 @@ def _engine_resources(run: SpecBenchRun) -> Manifest:
 def _environment(run: SpecBenchRun, launch: LaunchSpec) -> Manifest:
     """The environment from the launcher, the model cache and the hub token."""
     home = {} if launch.image else {"HOME": "/tmp"}  # noqa: S108 - the only writable folder in specbench's own image
-    cache = _cache(run.spec.engine.kind) if run.spec.placement.model_cache else {}
+    model_cache = run.spec.placement.model_cache
+    cache = _cache(run.spec.engine.kind, model_cache) if model_cache else {}
     variables = home | dict(launch.env) | cache
     rows: list[Manifest] = [{"name": name, "value": literal(value)} for name, value in variables.items()]
     rows += hub_token(run.spec)
     return {"env": rows} if rows else {}
 
 
-def _cache(kind: EngineKind) -> dict[str, str]:
-    """The variables that name the folder for downloaded models; llama.cpp has a separate one."""
+READ_ONLY_HOME = "/tmp/huggingface"  # noqa: S108 - a mount, not a file
+"""HF_HOME with a read-only cache: hub libraries also write locks, logs and modules there, which are no models."""
+
+
+def _cache(kind: EngineKind, cache: ModelCache) -> dict[str, str]:
+    """The variables that name the folder of downloaded models; llama.cpp has a separate one.
+
+    A cache that is not to be filled is used without the hub. Otherwise a newer commit of a branch would be downloaded,
+    which fails on a read-only volume.
+    """
     own = {"LLAMA_CACHE": f"{CACHE_FOLDER}/llama.cpp"} if kind is EngineKind.LLAMA_CPP else {}
-    return {HUB_HOME: CACHE_FOLDER, **own}
+    if cache.fill:
+        return {HUB_HOME: CACHE_FOLDER, **own}
+    offline = {"LLAMA_ARG_OFFLINE": "1", "LLAMA_OFFLINE": "1"} if own else {}
+    return {HUB_HOME: READ_ONLY_HOME, HUB_CACHE: f"{CACHE_FOLDER}/hub", HUB_OFFLINE: "1", **own, **offline}
 
 
 def _probe(launch: LaunchSpec, failures: int) -> Manifest:

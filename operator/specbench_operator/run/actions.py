@@ -80,7 +80,8 @@ def deletions(run_view: RunView) -> tuple[ObjectRef, ...]:
 
 def creations(run_view: RunView, state: RunState) -> Manifests:
     """Manifests of children that should exist and do not."""
-    if run_view.children.leftovers or run_view.fatal_group or run_view.suspended or run_view.awaits_adopted_uid:
+    waits = run_view.suspended or run_view.awaits_adopted_uid or run_view.namespace_wait is not None
+    if run_view.children.leftovers or run_view.fatal_group or waits:
         return ()
     return tuple(
         manifest

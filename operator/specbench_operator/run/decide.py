@@ -252,6 +252,8 @@ def _decide(observed: RunObservation, settings: OperatorSettings, now: datetime)
 def _decide_valid_run(
     run: SpecBenchRun, observed: RunObservation, previous: RunStatus, settings: OperatorSettings, now: datetime
 ) -> RunDecision:
+    if problems := settings.refusals(run.spec, run.metadata.namespace):
+        raise NotAllowed(problems)
     if run.spec.placement.nodes > 1 and not settings.leader_worker_sets:
         raise InvalidSpec([NO_LEADER_WORKER_SETS])
     run_view = build_run_view(run, observed, previous, settings, now)
@@ -267,6 +269,7 @@ def _decide_valid_run(
         apply=apply,
         events=run_events(previous, status),
         requeue_after_s=_requeue_after_s(run_view, state),
+        awaits=run_view.namespace_wait.awaits if run_view.namespace_wait else frozenset(),
     )
 
 

@@ -208,6 +208,9 @@ def _wait_for_gate(decision: RunDecision, case: GateCase) -> RunDecision:
 
 
 def _pending_gate(case: GateCase) -> PendingGate:
+    refusals = case.settings.refusals(case.run.spec, case.run.metadata.namespace)
+    if refusals and case.job is None:
+        return PendingGate(unknown(NotAllowed.reason, "; ".join(str(problem) for problem in refusals)))
     problems = secret_problems(case.run.spec, case.observed, case.settings, GATE_USES)
     if problems and case.job is None:
         message = "; ".join(str(problem) for problem in problems)

@@ -42,6 +42,8 @@ def run_state_of(run_view: RunView) -> RunState:
     if run_view.suspended:
         message = "spec.suspend is true: GPUs are released and results are kept; set it to false to continue"
         return RunState(Phase.SUSPENDED, "Suspended", message)
+    if run_view.namespace_wait:
+        return RunState(Phase.PENDING, run_view.namespace_wait.reason, run_view.namespace_wait.message)
     if run_view.active_group:
         return _measuring(run_view)
     if run_view.measured == 0:

@@ -14,7 +14,7 @@ from specbench_api.errors import Problem
 from specbench_api.plan.canonical import same_points
 from specbench_api.plan.expansion import expand
 from specbench_api.plan.plan import Plan
-from specbench_api.spec.conditions import ConditionStatus, ConditionType, EngineReason, GroupState
+from specbench_api.spec.conditions import IN_PROGRESS_PHASES, ConditionStatus, ConditionType, EngineReason, GroupState
 from specbench_api.spec.results import LATEST
 from specbench_api.spec.run import RunSpec, SpecBenchRun
 from specbench_api.spec.secrets import SecretUse, unusable_secrets
@@ -31,6 +31,7 @@ from specbench_operator.run.launches.group import (
     with_unused_number,
 )
 from specbench_operator.run.launches.launch_state import LaunchState
+from specbench_operator.run.namespace_limits import NamespaceWait, namespace_wait
 from specbench_operator.settings import OperatorSettings
 from specbench_operator.state.conditions import find_condition
 from specbench_operator.state.objects import Node, UnreadableNode
@@ -93,6 +94,8 @@ class RunView:
     now: datetime
     known_nodes: tuple[str, ...] = ()
     """Nodes of the run's last launch, for when no pod of it is left."""
+    namespace_wait: NamespaceWait | None = None
+    """Why the run must not begin yet."""
 
     @property
     def holds_gpus(self) -> bool:
@@ -130,7 +133,8 @@ class RunView:
 
         S3 must have been read, so that nothing is measured twice, and no other engine may hold GPUs.
         """
-        blocked = self.children.leftovers or self.suspended or self.stored is None or self.holds_gpus
+        waits = self.suspended or self.namespace_wait is not None
+        blocked = self.children.leftovers or waits or self.stored is None or self.holds_gpus
         return None if self.active_group is None or blocked else self.active_group.next_launch
 
     @property
@@ -156,6 +160,8 @@ def build_run_view(
     children = children_of(observed, run.metadata.uid, settings, now)
     stored = observed.stored if isinstance(observed.stored, StoredResults) else None
     plan = select_plan(run, observed.plan_json, stored.plan_json if stored else None)
+    wait = _namespace_wait(run, observed, children, previous, settings)
+    run = with_forced_values(run, settings)
     failure = observed.stored if isinstance(observed.stored, StoreFailure) else None
     hints = {row.index: row for row in previous.groups}
     deadlines = LaunchDeadlines.of(run.spec, settings, _degraded_since(previous), now)
@@ -181,7 +187,26 @@ def build_run_view(
     created = parse_timestamp(observed.resource["metadata"].get("creationTimestamp"))
     last = stored.last_launch if stored else None
     nodes = known_nodes(previous.engine_nodes, children.clients, last, created)
-    return RunView(run, plan, previous, children, observed.nodes, groups, stored, failure, settings, now, nodes)
+    return RunView(run, plan, previous, children, observed.nodes, groups, stored, failure, settings, now, nodes, wait)
+
+
+def with_forced_values(run: SpecBenchRun, settings: OperatorSettings) -> SpecBenchRun:
+    """The run with the values that the fence forces on every engine. The plan is that of the run without them."""
+    if settings.fence_check is None:
+        return run
+    placement = settings.fence_check.fence.force.applied_to(run.spec.placement)
+    return run.model_copy(update={"spec": run.spec.model_copy(update={"placement": placement})})
+
+
+def _namespace_wait(
+    run: SpecBenchRun, observed: RunObservation, children: Children, previous: RunStatus, settings: OperatorSettings
+) -> NamespaceWait | None:
+    """Why the run must not begin yet; None if it may, or if it is in progress."""
+    jobs = (*children.engines, *children.clients)
+    if previous.phase in IN_PROGRESS_PHASES or any(not (job.stopping_or_ended or job.deleting) for job in jobs):
+        return None
+    created = str(observed.resource["metadata"].get("creationTimestamp", ""))
+    return namespace_wait(run, created, observed.namespace_runs, settings.limits)
 
 
 def _launches(

@@ -77,6 +77,23 @@ class EarlierRun:
 
 
 @dataclass(frozen=True)
+class NamespaceRun:
+    """A run of the namespace, as far as limits of the namespace depend on it."""
+
+    name: str
+    uid: str
+    created: str
+    """creationTimestamp: RFC 3339 in whole seconds and UTC, so that its order as text is the order in time."""
+    phase: str = ""
+    """Its phase; empty if it has no status yet."""
+    suspended: bool = False
+    deleting: bool = False
+    ended: bool = False
+    gpu_seconds: float = 0
+    """GPU-seconds that it has held so far."""
+
+
+@dataclass(frozen=True)
 class RunObservation:
     """Everything that was read about one run.
 
@@ -97,6 +114,8 @@ class RunObservation:
     """gate.json of a finished run whose gate is not in status yet; None if there is none or it was not read."""
     earlier: tuple[EarlierRun, ...] = ()
     """Runs that may be the baseline of that gate."""
+    namespace_runs: tuple[NamespaceRun, ...] = ()
+    """All runs of the namespace; read only if the fence limits them and this run is not in progress."""
     secret_uses: Mapping[str, str] | StoreFailure | None = None
     """Secret of the run → value of its label, of those that exist and have it; None if that was not read."""
 

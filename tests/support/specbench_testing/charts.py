@@ -14,6 +14,8 @@ import yaml
 CHART = Path(__file__).resolve().parents[3] / "helm/specbench"
 KUBERNETES = "1.35.4"
 """Without a cluster, Helm assumes an old Kubernetes version."""
+WATCHED = "runs"
+"""The namespace of runs. The chart requires one, and refuses the release's own."""
 
 
 class ChartRefused(Exception):
@@ -49,9 +51,10 @@ class Helm:
     def template(
         self, values: Mapping[str, Any] | None = None, *, version: str = KUBERNETES, namespace: str = "team"
     ) -> Rendered:
-        """Render the release `bench`. Raises ChartRefused."""
+        """Render the release `bench`, which watches WATCHED unless the values name namespaces. Raises ChartRefused."""
         options = ["--namespace", namespace, "--kube-version", version, "--values", "-"]
-        return Rendered(self.run("template", "bench", str(CHART), *options, stdin=json.dumps(values or {})))
+        given = {"watchNamespaces": [WATCHED], **(values or {})}
+        return Rendered(self.run("template", "bench", str(CHART), *options, stdin=json.dumps(given)))
 
     def run(self, *arguments: str, stdin: str = "", kubeconfig: Path | None = None) -> str:
         """Run Helm. Raises ChartRefused."""

@@ -78,7 +78,8 @@ class InstalledProduct:
         """The release's values, in addition to its image."""
         named = enumerate(QUICK.items())
         quick = (f"extraEnv[{n}].name={name},extraEnv[{n}].value={value}" for n, (name, value) in named)
-        return (f"watchNamespaces={{{self.namespace}}}", "rbac.readNodes=true", *quick)
+        images = "fence.images={registry.invalid/*,docker.io/library/no-such-engine}"
+        return (f"watchNamespaces={{{self.namespace}}}", "rbac.readNodes=true", images, *quick)
 
     def operators(self) -> list[Resource]:
         """Pods of the operator."""

@@ -1,0 +1,152 @@
+"""Checks a run's spec against the fence. The admission policy of the chart contains the same rules as CEL."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic.alias_generators import to_snake
+
+from specbench_api.errors import Problem
+from specbench_api.fence.fields import (
+    DEFAULT_REPOSITORIES,
+    FENCED_FIELDS,
+    POD_AFFINITY_TERMS,
+    REFUSED_IN_POD_AFFINITY,
+    TAG_OR_DIGEST,
+    values_at,
+)
+from specbench_api.fence.model import Fence, matches
+from specbench_api.spec.placement import PinNode, Placement
+from specbench_api.spec.results import S3
+from specbench_api.spec.run import RunSpec
+
+
+def problems_of(
+    spec: RunSpec, fence: Fence, *, own_images: Sequence[str] = (), operator_accounts: Sequence[str] = ()
+) -> list[Problem]:
+    """Return everything in a run's spec that the fence does not allow.
+
+    `own_images`: repositories of specbench's image. `operator_accounts`: service accounts of the run's namespace that
+    are always refused.
+    """
+    if not fence.enabled:
+        return []
+    data = spec.to_dict()
+    return [
+        *_of_lists(data, fence, own_images, operator_accounts),
+        *_of_pod_affinity(data),
+        *_of_command(spec, fence),
+        *_of_store(spec.results.s3, fence),
+        *_of_limits(spec, fence),
+        *_of_forced_queue(spec.placement, fence.force.queue_name),
+    ]
+
+
+def repository_of(image: str) -> str:
+    """Return an image's name without its tag and digest."""
+    name = image.partition("@")[0]
+    folder, slash, last = name.rpartition("/")
+    return f"{folder}{slash}{last.partition(':')[0]}"
+
+
+@dataclass(frozen=True, eq=False)
+class FenceCheck:
+    """The fence of an installed operator. It is compared by identity, so that it can be the key of a cache."""
+
+    fence: Fence
+    client_image: str
+    """The installation's own image, which is always allowed."""
+    operator_namespace: str = ""
+    operator_account: str = ""
+    """The operator's service account, which is always refused in its namespace."""
+
+    def problems_of(self, spec: RunSpec, namespace: str) -> list[Problem]:
+        """Return everything in the spec of a run of this namespace that the fence does not allow."""
+        own = self.operator_account and namespace == self.operator_namespace
+        return problems_of(
+            spec,
+            self.fence,
+            own_images=[repository_of(self.client_image)],
+            operator_accounts=[self.operator_account] if own else [],
+        )
+
+
+def _of_lists(
+    data: dict[str, Any], fence: Fence, own_images: Sequence[str], operator_accounts: Sequence[str]
+) -> Iterator[Problem]:
+    for field in FENCED_FIELDS:
+        if field.only_if and not any(flag for _, flag in values_at(data, field.only_if.split("."))):
+            continue
+        patterns = list(getattr(fence, to_snake(field.allow_list)))
+        of_images = field.allow_list == "images"
+        known, suffix = ((*DEFAULT_REPOSITORIES, *own_images), TAG_OR_DIGEST) if of_images else ((), "")
+        for path, value in values_at(data, field.steps):
+            if field.allow_list == "serviceAccounts" and value in operator_accounts:
+                message = f"{value} is the operator's own service account, which runs must not use"
+                yield Problem(f"spec.{path}", message, "use another service account")
+            elif not matches(str(value), (*patterns, *known), suffix):
+                yield _not_allowed(f"spec.{path}", str(value), field.allow_list, patterns)
+
+
+def _not_allowed(path: str, value: str, allow_list: str, patterns: Sequence[str]) -> Problem:
+    message = f"{value or 'an empty value'} is not allowed on this cluster (allowed: {', '.join(patterns) or 'none'})"
+    return Problem(path, message, _remedy(allow_list))
+
+
+def _remedy(allow_list: str) -> str:
+    return f"use an allowed value, or ask the administrator to extend fence.{allow_list} of the chart"
+
+
+def _of_pod_affinity(data: dict[str, Any]) -> Iterator[Problem]:
+    for term in POD_AFFINITY_TERMS:
+        for field in REFUSED_IN_POD_AFFINITY:
+            for path, _ in values_at(data, [*term.split("."), field]):
+                message = "is not allowed on this cluster, because it selects pods of other namespaces"
+                yield Problem(f"spec.{path}", message, "remove it")
+
+
+def _of_command(spec: RunSpec, fence: Fence) -> Iterator[Problem]:
+    if spec.engine.command is not None and not fence.commands:
+        remedy = "remove it, or ask the administrator to set fence.commands: true"
+        yield Problem("spec.engine.command", "is not allowed on this cluster", remedy)
+
+
+def _of_store(s3: S3, fence: Fence) -> Iterator[Problem]:
+    rules = [
+        rule for rule in fence.stores if matches(s3.endpoint, [rule.endpoint]) and matches(s3.bucket, [rule.bucket])
+    ]
+    if not rules:
+        message = f"bucket {s3.bucket} at {s3.endpoint or 'AWS'} is not allowed on this cluster"
+        yield Problem("spec.results.s3", message, _remedy("stores"))
+    elif s3.credentials_secret is None and not any(rule.operator_identity for rule in rules):
+        message = "is not set, and this store cannot be used with the operator's own identity"
+        remedy = "set it, or ask the administrator to set operatorIdentity: true in fence.stores of the chart"
+        yield Problem("spec.results.s3.credentialsSecret", message, remedy)
+
+
+def _of_limits(spec: RunSpec, fence: Fence) -> Iterator[Problem]:
+    limits = fence.limits
+    given = (
+        ("placement", "gpus", spec.placement.engine_devices, limits.gpus),
+        ("", "activeDeadlineSeconds", spec.active_deadline_seconds, limits.active_deadline_seconds),
+        ("", "ttlSecondsAfterFinished", spec.ttl_seconds_after_finished, limits.ttl_seconds_after_finished),
+    )
+    for holder, name, value, limit in given:
+        if 0 < limit < value:
+            path = ".".join(["spec", *([holder] if holder else []), name])
+            message = f"{value} exceeds this cluster's limit of {limit}"
+            remedy = f"use at most {limit}, or ask the administrator to raise fence.limits.{name}"
+            yield Problem(path, message, remedy)
+
+
+def _of_forced_queue(placement: Placement, queue: str) -> Iterator[Problem]:
+    """Report what a queue does not support: the rules of spec.placement, for the queue that the fence forces."""
+    if not queue:
+        return
+    reason = f"is not possible on this cluster, where every engine is admitted by the queue {queue}"
+    if placement.nodes > 1:
+        yield Problem("spec.placement.nodes", f"{placement.nodes} {reason}", "set nodes: 1")
+    if placement.pin_node is PinNode.REQUIRE:
+        yield Problem("spec.placement.pinNode", f"Require {reason}", "set pinNode: Prefer")

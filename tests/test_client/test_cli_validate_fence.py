@@ -1,0 +1,60 @@
+"""`specbench validate --fence`: the operator's check against the values of the chart or the operator's own file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from specbench_api.outcome.termination import Exit
+from specbench_client.cli import exit_code
+from specbench_testing.campaigns import campaign
+from specbench_testing.specs import simulated_run, write_run
+
+OPEN: dict[str, Any] = {"stores": [{"endpoint": "*", "bucket": "*", "operatorIdentity": True}]}
+
+
+def validate(folder: Path, fence: Any, resource: Any = None) -> int:
+    """The exit code for this fence file, and a run that mounts the claim `models` unless another is given."""
+    (folder / "fence").write_text(fence if isinstance(fence, str) else yaml.safe_dump(fence))
+    run = resource or simulated_run(placement={"modelCache": {"claimName": "models"}})
+    return exit_code(["validate", str(write_run(folder, run)), "--fence", str(folder / "fence"), "--output", "json"])
+
+
+@pytest.mark.parametrize(
+    ("fence", "valid"),
+    [
+        ({**OPEN, "claims": ["models"]}, True),
+        (json.dumps({**OPEN, "claims": ["models"]}), True),
+        ({"fence": {**OPEN, "claims": ["models"]}, "image": {"repository": "own"}, "workers": 4}, True),
+        ({**OPEN}, False),
+        ({"fence": OPEN}, False),
+        ({"fence": {**OPEN, "enabled": False}}, True),
+    ],
+    ids=str,
+)
+def test_a_run_is_checked_against_the_fence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], fence: Any, valid: bool
+) -> None:
+    assert validate(tmp_path, fence) == (Exit.OK if valid else Exit.BAD_INPUT)
+    printed = capsys.readouterr()
+    if not valid:
+        assert json.loads(printed.out)["error"]["reason"] == "NotAllowed"
+        assert "spec.placement.modelCache.claimName: models is not allowed on this cluster" in printed.err
+
+
+def test_a_campaign_is_checked_against_the_fence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    images = {"path": "engine.image", "values": ["vllm/vllm-openai:v0.30.0", "evil.example/vllm:v0.30.0"]}
+    resource = campaign({"spec.axes": [images]})
+    assert validate(tmp_path, OPEN, resource) == Exit.BAD_INPUT
+    assert "[image=evil.example/vllm:v0.30.0] spec.engine.image: evil.example/" in capsys.readouterr().err
+    assert validate(tmp_path, {**OPEN, "images": ["evil.example/*"]}, resource) == Exit.OK
+
+
+@pytest.mark.parametrize("fence", ["claim: []", "fence: 3", "limits: {gpus: -1}"])
+def test_a_bad_fence_is_reported_with_its_file(tmp_path: Path, capsys: pytest.CaptureFixture[str], fence: str) -> None:
+    assert validate(tmp_path, fence) == Exit.BAD_INPUT
+    assert f"{tmp_path / 'fence'} contains no fence" in capsys.readouterr().err
