@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -17,22 +16,11 @@ from pydantic import ValidationError
 
 from specbench_api.errors import Problem
 from specbench_api.fence.check import FenceCheck
-from specbench_api.fence.model import Fence, Limits
+from specbench_api.fence.model import Fence, Limits, TerminationMessages
 from specbench_api.spec.run import RunSpec
 from specbench_operator.errors import Stop
 
 PREFIX = "SPECBENCH_"
-
-
-class TerminationMessages(StrEnum):
-    """How much of an engine's last words is repeated in status, events and logs. They are redacted in any case."""
-
-    FULL = "Full"
-    """As much as fits into the status."""
-    REDACTED = "Redacted"
-    """A short excerpt."""
-    NONE = "None"
-    """Nothing: reason and exit code only."""
 
 
 @dataclass(frozen=True)
@@ -49,10 +37,6 @@ class OperatorSettings:
     """Run an init container in every engine's image that records GPUs, their links, driver and PyTorch."""
     leader_worker_sets: bool = False
     """Allow engines on several nodes (placement.nodes). LeaderWorkerSet must be installed in the cluster."""
-    secrets_opt_in: bool = False
-    """A run may use a Secret only if the Secret has the label specbench.io/use: s3, hub or image-pull."""
-    termination_messages: TerminationMessages = TerminationMessages.FULL
-    """How much of an engine's last words is repeated in status, events and logs: Full, Redacted or None."""
     fence: Fence | None = None
     """What runs may use, read from the file that the variable names. Without it, or with enabled: false: everything."""
     operator_namespace: str = ""
@@ -102,6 +86,16 @@ class OperatorSettings:
         if self.fence is None or not self.fence.enabled:
             return None
         return FenceCheck(self.fence, self.client_image, self.operator_namespace, self.operator_service_account)
+
+    @property
+    def secrets_opt_in(self) -> bool:
+        """Whether a run may use only Secrets with the label specbench.io/use."""
+        return self.fence_check is not None and self.fence_check.fence.secrets_opt_in
+
+    @property
+    def termination_messages(self) -> TerminationMessages | None:
+        """How much of an engine's last words is repeated in status, events and logs; None: as much as fits."""
+        return self.fence_check.fence.termination_messages if self.fence_check else None
 
     @property
     def limits(self) -> Limits:
@@ -161,7 +155,6 @@ _READERS: Mapping[str, Callable[[str], Any]] = {
     "int": int,
     "float": float,
     "tuple[str, ...]": _names,
-    "TerminationMessages": TerminationMessages,
     "Fence | None": _fence,
 }
 _CHOICES: Mapping[str, tuple[str, ...]] = {

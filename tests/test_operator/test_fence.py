@@ -30,6 +30,7 @@ OPEN: dict[str, Any] = {
     "gpuResources": ["*"],
     "queues": ["*"],
     "stores": [{"endpoint": "*", "bucket": "*", "operatorIdentity": True}],
+    "secretsOptIn": False,
 }
 """A fence that allows what the runs of these tests use."""
 

@@ -10,15 +10,16 @@ from typing import Any
 
 import pytest
 
+from specbench_api.fence.model import TerminationMessages
 from specbench_api.outcome.termination import Exit, Termination
 from specbench_api.spec.conditions import EngineReason
 from specbench_operator.render.shared_fields import literal
-from specbench_operator.settings import TerminationMessages
+from specbench_operator.settings import OperatorSettings
 from specbench_operator.state.objects import ContainerTerminated, ContainerWaiting
 from specbench_operator.state.run import RunDecision
 from specbench_testing.cluster_world import ClusterWorld, finished
 from specbench_testing.container_environment import command_line_of, environment_of, expanded
-from specbench_testing.operator_builders import SETTINGS, operator_run
+from specbench_testing.operator_builders import SETTINGS, fenced, operator_run
 
 TOKEN = "hf_" + "kN4vTq8LxR2mZ7bWcY5dJ1sGhP3fUaE9"
 KEY_ID, KEY = "AKIAQ4ZT7LM2XV5RN8WB", "t7Qm/Vx2Lr9+KdPz4WnB8sYc1HgJ5fUaE3oTiR6M"
@@ -46,6 +47,14 @@ def containers(manifests: Any) -> Iterator[Mapping[str, Any]]:
             yield from containers(one)
 
 
+MODES = (None, *TerminationMessages)
+"""Without a fence, and as the fence's terminationMessages."""
+
+
+def settings_of(mode: TerminationMessages | None) -> OperatorSettings:
+    return SETTINGS if mode is None else fenced(secrets_opt_in=False, termination_messages=mode)
+
+
 @dataclass
 class RecordingWorld(ClusterWorld):
     """A simulated cluster that keeps everything the operator applied."""
@@ -58,9 +67,9 @@ class RecordingWorld(ClusterWorld):
         super().follow(decision)
 
 
-def failed_engine(mode: TerminationMessages, **end: Any) -> ClusterWorld:
+def failed_engine(mode: TerminationMessages | None, **end: Any) -> ClusterWorld:
     """A run whose first engine ended like this."""
-    cluster = ClusterWorld(run=operator_run(NAMES), settings=replace(SETTINGS, termination_messages=mode))
+    cluster = ClusterWorld(run=operator_run(NAMES), settings=settings_of(mode))
     cluster.settle()
     cluster.start_pod(cluster.engine(), **{"phase": "Failed", **end})
     cluster.reconcile()
@@ -124,9 +133,9 @@ ENDS = {
 }
 
 
-@pytest.mark.parametrize("mode", TerminationMessages)
+@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("end", ENDS.values(), ids=ENDS)
-def test_an_engines_last_words_contain_no_secret(end: dict[str, Any], mode: TerminationMessages) -> None:
+def test_an_engines_last_words_contain_no_secret(end: dict[str, Any], mode: TerminationMessages | None) -> None:
     cluster = failed_engine(mode, **end)
     decision = cluster.reconcile()
     assert_clean(decision, cluster.run["status"], cluster.events, cluster.jobs)
@@ -136,14 +145,14 @@ def test_an_engines_last_words_contain_no_secret(end: dict[str, Any], mode: Term
 @pytest.mark.parametrize(
     ("mode", "readable", "longest"),
     [
-        (TerminationMessages.FULL, True, 1024),
+        (None, True, 1024),
         (TerminationMessages.REDACTED, True, 450),
         (TerminationMessages.NONE, False, 40),
     ],
 )
 @pytest.mark.parametrize("image", ["registry.example/other:1", SETTINGS.client_image])
 def test_the_administrator_decides_how_much_of_the_last_words_is_reported(
-    mode: TerminationMessages, image: str, *, readable: bool, longest: int
+    mode: TerminationMessages | None, image: str, *, readable: bool, longest: int
 ) -> None:
     """Also with specbench's own image, in which an engine may run any command."""
     words = LAST_WORDS.partition("HF_")[2]
@@ -162,10 +171,10 @@ CLIENT_ENDS = {
 }
 
 
-@pytest.mark.parametrize("mode", TerminationMessages)
+@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("message", CLIENT_ENDS.values(), ids=CLIENT_ENDS)
-def test_what_a_client_quotes_contains_no_secret(message: str, mode: TerminationMessages) -> None:
-    cluster = ClusterWorld(run=operator_run(NAMES), settings=replace(SETTINGS, termination_messages=mode))
+def test_what_a_client_quotes_contains_no_secret(message: str, mode: TerminationMessages | None) -> None:
+    cluster = ClusterWorld(run=operator_run(NAMES), settings=settings_of(mode))
     cluster.settle()
     cluster.serve()
     cluster.crash(cluster.client(), Exit.ENGINE_FAILED, message=message)
@@ -176,8 +185,6 @@ def test_what_a_client_quotes_contains_no_secret(message: str, mode: Termination
 
 def test_a_waiting_container_reports_no_user_of_a_registry() -> None:
     message = f"Failed to pull https://me:{KEY}@registry.example/x: not found"
-    cluster = failed_engine(
-        TerminationMessages.FULL, phase="Pending", waiting=ContainerWaiting("ErrImagePull", message)
-    )
+    cluster = failed_engine(None, phase="Pending", waiting=ContainerWaiting("ErrImagePull", message))
     assert_clean(cluster.run["status"], cluster.events)
     assert "registry.example/x: not found" in json.dumps(cluster.run["status"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -22,7 +22,7 @@ from specbench_operator.run.decide import SECRETS_RETRY_S
 from specbench_operator.state.run import RunObservation, StoreFailure
 from specbench_testing.cluster_world import ClusterWorld
 from specbench_testing.gate_reports import GATE
-from specbench_testing.operator_builders import SETTINGS, operator_run
+from specbench_testing.operator_builders import fenced, operator_run
 
 NAMES = {
     "spec.results.s3.credentialsSecret": "bench-s3",
@@ -30,7 +30,7 @@ NAMES = {
     "spec.placement.imagePullSecrets": ["pull-a", "pull-b"],
 }
 USES = {"bench-s3": "s3", "hub": "hub", "pull-a": "image-pull", "pull-b": "image-pull"}
-OPT_IN = replace(SETTINGS, secrets_opt_in=True)
+OPT_IN = fenced()
 FORBIDDEN = StoreFailure("SecretForbidden", "the operator may not read Secrets", refused=True)
 
 

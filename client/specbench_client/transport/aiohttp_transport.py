@@ -179,6 +179,7 @@ class AiohttpTransport:
         """
         loop, interval_s = asyncio.get_running_loop(), self._idle_timeout_s
         arrivals = 0
+        timer: asyncio.TimerHandle
 
         def extend() -> None:
             nonlocal arrivals, timer

@@ -6,6 +6,7 @@ import json
 from http import HTTPStatus
 from typing import Any
 
+from specbench_client.known_secrets import without_secrets
 from specbench_client.transport.engine_json import parse_engine_json
 from specbench_client.transport.exchange import ErrorClass
 
@@ -24,11 +25,11 @@ _ESCAPED = {code: f"\\x{code:02x}" if code <= 0xFF else f"\\u{code:04x}" for cod
 
 
 def truncate(text: str, max_chars: int = MAX_MESSAGE_CHARS) -> str:
-    """Return the text, stripped, with at most `max_chars` characters; control characters are escaped.
+    """Return the text, stripped, without secrets, with at most `max_chars` characters; control characters are escaped.
 
     The text comes from a server, and commands print it: a terminal would execute its escape sequences.
     """
-    text = replace_lone_surrogates(text[:MAX_ERROR_BODY_BYTES]).strip().translate(_ESCAPED)
+    text = without_secrets(replace_lone_surrogates(text[:MAX_ERROR_BODY_BYTES])).strip().translate(_ESCAPED)
     return text if len(text) <= max_chars else text[: max_chars - 1] + "…"
 
 

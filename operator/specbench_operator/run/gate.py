@@ -208,13 +208,13 @@ def _wait_for_gate(decision: RunDecision, case: GateCase) -> RunDecision:
 
 
 def _pending_gate(case: GateCase) -> PendingGate:
+    refusals = case.settings.refusals(case.run.spec, case.run.metadata.namespace)
+    if refusals and case.job is None:
+        return PendingGate(unknown(NotAllowed.reason, "; ".join(str(problem) for problem in refusals)))
     problems = secret_problems(case.run.spec, case.observed, case.settings, GATE_USES)
     if problems and case.job is None:
         message = "; ".join(str(problem) for problem in problems)
         return PendingGate(unknown(NotAllowed.reason, message), requeue_after_s=GATE_RETRY_S)
-    refusals = case.settings.refusals(case.run.spec, case.run.metadata.namespace)
-    if refusals and case.job is None:
-        return PendingGate(unknown(NotAllowed.reason, "; ".join(str(problem) for problem in refusals)))
     failure = case.observed.gate
     if isinstance(failure, StoreFailure):
         return PendingGate(unknown(failure.reason, failure.message), requeue_after_s=GATE_RETRY_S)

@@ -133,7 +133,7 @@ class ClusterWorld:
         return RunObservation(
             self.run, tuple(self.jobs.values()), tuple(self.pods.values()), tuple(self.objects.values()),
             self.plan_json, tuple(self.nodes), self.trouble or stored, self.trouble or self.gate, self.earlier,
-            self.secret_uses,
+            secret_uses=self.secret_uses,
         )  # fmt: skip
 
     def reconcile(self) -> RunDecision:

@@ -12,13 +12,14 @@ from datetime import datetime, timedelta
 
 from pydantic import ValidationError
 
+from specbench_api.fence.model import TerminationMessages
 from specbench_api.outcome.termination import Exit, Termination
 from specbench_api.redaction import redact
 from specbench_api.spec.conditions import EngineReason
 from specbench_operator.run.launches.engine import LaunchDeadlines
 from specbench_operator.run.launches.launch_state import ClientReason, LaunchStage, LaunchState, failed
 from specbench_operator.run.launches.messages import last_words
-from specbench_operator.settings import OperatorSettings, TerminationMessages
+from specbench_operator.settings import OperatorSettings
 from specbench_operator.state.conditions import join_sentences
 from specbench_operator.state.objects import FailureScope, Job, JobFailure, Pod
 

@@ -7,16 +7,18 @@ short excerpt, or to reason and exit code.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
+from specbench_api.fence.model import TerminationMessages
 from specbench_api.plan.names import ROLE_ENGINE
 from specbench_api.redaction import excerpt, redact
 from specbench_operator.run.launches.launch_state import NEVER_STARTED_REASONS
-from specbench_operator.settings import OperatorSettings, TerminationMessages
+from specbench_operator.settings import OperatorSettings
 from specbench_operator.state.objects import ContainerTerminated, Pod
 
-EXCERPT_MAX_CHARS = {
-    TerminationMessages.FULL: 900,
+EXCERPT_MAX_CHARS: Mapping[TerminationMessages | None, int] = {
+    None: 900,
     TerminationMessages.REDACTED: 400,
     TerminationMessages.NONE: 0,
 }
