@@ -29,6 +29,18 @@ class OperatorSettings:
     """Run an init container in every engine's image that records GPUs, their links, driver and PyTorch."""
     leader_worker_sets: bool = False
     """Allow engines on several nodes (placement.nodes). LeaderWorkerSet must be installed in the cluster."""
+    client_cpu: str = "2"
+    """CPU of clients whose run does not set placement.clientResources.cpu, as a Kubernetes quantity; 0: none.
+
+    One core serves 256 streams with exact times (benchmarks/README.md). The second is for the client's other processes,
+    because the kernel would pause all of them once they use more than the limit. A whole number allows static CPU
+    management.
+    """
+    client_memory: str = "4Gi"
+    """Memory of clients whose run does not set placement.clientResources.memory, as a Kubernetes quantity; 0: none.
+
+    The largest client that was measured selects from 100,000 prompts and uses 1.8 GiB (benchmarks/selection.md).
+    """
     image_pull_grace_s: float = 60
     """How long an image pull or a container configuration may fail before the engine counts as failed, in seconds."""
     client_start_deadline_s: float = 300
