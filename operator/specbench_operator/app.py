@@ -53,7 +53,12 @@ async def operate(settings: OperatorSettings, api: KubernetesApi, stop: asyncio.
     telemetry.follow_depth(lambda: queue.depth)
     telemetry.serve(settings.metrics_port)
     results, campaigns = ResultsReader(api, settings.s3_timeout_s), CampaignObserver(api)
-    observer = RunObserver(api, results, leader_worker_sets=settings.leader_worker_sets)
+    observer = RunObserver(
+        api,
+        results,
+        leader_worker_sets=settings.leader_worker_sets,
+        network_policies=settings.network_policies is not None,
+    )
     reconcilers: dict[str, ReconcilerProtocol] = {
         RUN: RunReconciler(observer, RunWriter(api), settings, telemetry),
         CAMPAIGN: CampaignReconciler(campaigns, CampaignWriter(api), RunWriter(api), telemetry),

@@ -6,6 +6,7 @@ of the run instead; these settings are about the operator and the cluster, and u
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
@@ -13,6 +14,28 @@ from typing import Any
 from specbench_operator.errors import Stop
 
 PREFIX = "SPECBENCH_"
+
+
+@dataclass(frozen=True)
+class NetworkPolicySettings:
+    """The cluster's part of the NetworkPolicies of runs. Read from JSON with the same keys as in the chart's values."""
+
+    blocked: tuple[str, ...] = ()
+    """Address ranges that no pod of a run can reach, such as those of metadata services."""
+    engine_from: tuple[Mapping[str, Any], ...] = ()
+    """Further peers that may connect to engines, as in `ingress[].from` of a NetworkPolicy."""
+    egress: tuple[Mapping[str, Any], ...] = ()
+    """Further rules of what pods of runs may reach, as in `egress` of a NetworkPolicy."""
+
+    @classmethod
+    def from_json(cls, text: str) -> NetworkPolicySettings:
+        """Parse the JSON. Raises ValueError."""
+        match json.loads(text):
+            case {"blockedAddresses": list(blocked), "engineFrom": list(peers), "runEgress": list(rules), **others} if (
+                not others
+            ):
+                return cls(tuple(blocked), tuple(peers), tuple(rules))
+        raise ValueError(text)
 
 
 @dataclass(frozen=True)
@@ -29,6 +52,8 @@ class OperatorSettings:
     """Run an init container in every engine's image that records GPUs, their links, driver and PyTorch."""
     leader_worker_sets: bool = False
     """Allow engines on several nodes (placement.nodes). LeaderWorkerSet must be installed in the cluster."""
+    network_policies: NetworkPolicySettings | None = None
+    """Create NetworkPolicies for each run: a JSON object with the keys blockedAddresses, engineFrom and runEgress."""
     client_cpu: str = "2"
     """CPU of clients whose run does not set placement.clientResources.cpu, as a Kubernetes quantity; 0: none.
 
@@ -111,6 +136,7 @@ _READERS: Mapping[str, Callable[[str], Any]] = {
     "int": int,
     "float": float,
     "tuple[str, ...]": _names,
+    "NetworkPolicySettings | None": NetworkPolicySettings.from_json,
 }
 _CHOICES: Mapping[str, tuple[str, ...]] = {
     "image_pull_policy": ("Always", "IfNotPresent", "Never"),

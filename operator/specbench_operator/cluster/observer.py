@@ -30,6 +30,7 @@ from specbench_operator.cluster.api import (
     EVENT,
     JOB,
     LEADER_WORKER_SET,
+    NETWORK_POLICY,
     NODE,
     POD,
     RUN,
@@ -60,11 +61,19 @@ CHILD_SELECTOR = f"{LABEL_MANAGED}={MANAGER}"
 class RunObserver:
     """Reads runs, their children and their results."""
 
-    def __init__(self, api: KubernetesApi, results: ResultsReader, *, leader_worker_sets: bool = False) -> None:
+    def __init__(
+        self,
+        api: KubernetesApi,
+        results: ResultsReader,
+        *,
+        leader_worker_sets: bool = False,
+        network_policies: bool = False,
+    ) -> None:
         self._api = api
         self._results = results
         self._kueue = KueueReader(api)
         self._leader_worker_sets = leader_worker_sets
+        self._network_policies = network_policies
 
     def runs(self, namespace: str | None) -> list[Mapping[str, Any]]:
         """All runs, for the relist."""
@@ -85,10 +94,12 @@ class RunObserver:
         jobs = tuple(self._job(raw, pods) for raw in raw_jobs)
         services = self._api.list(SERVICE, namespace, labels=selector)
         plans = self._api.list(CONFIG_MAP, namespace, labels=selector)
+        policies = self._api.list(NETWORK_POLICY, namespace, labels=selector) if self._network_policies else []
         objects = (
             *(parse_child_object(LEADER_WORKER_SET, raw) for raw in sets),
             *(parse_child_object(SERVICE, raw) for raw in services),
             *(parse_child_object(CONFIG_MAP, raw) for raw in plans),
+            *(parse_child_object(NETWORK_POLICY, raw) for raw in policies),
         )
         plan_json, nodes = _plan_json(plans, resource["metadata"]["uid"]), self._nodes(pods, jobs)
         adopting, failure = self._adopting(resource, plan_json)
