@@ -21,7 +21,11 @@ from specbench_testing.resources import Resource, resource
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900), pytest.mark.xdist_group("operator-on-cluster")]
 
 WITHIN_S = 400.0
-QUICK = {"SPECBENCH_RELIST_S": "5", "SPECBENCH_ENGINE_LOST_SETTLE_S": "3"}
+QUICK = {
+    "SPECBENCH_RELIST_S": "5",
+    "SPECBENCH_ENGINE_LOST_SETTLE_S": "3",
+    "SPECBENCH_NETWORK_POLICIES": '{"blockedAddresses": ["169.254.0.0/16"], "engineFrom": [], "runEgress": []}',
+}
 SLOW = ["--base-ms=40"]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -47,10 +47,16 @@ class Helm:
     program: Path
 
     def template(
-        self, values: Mapping[str, Any] | None = None, *, version: str = KUBERNETES, namespace: str = "team"
+        self,
+        values: Mapping[str, Any] | None = None,
+        *,
+        version: str = KUBERNETES,
+        namespace: str = "team",
+        api_versions: Sequence[str] = (),
     ) -> Rendered:
-        """Render the release `bench`. Raises ChartRefused."""
+        """Render the release `bench`. `api_versions`: further APIs of the cluster. Raises ChartRefused."""
         options = ["--namespace", namespace, "--kube-version", version, "--values", "-"]
+        options += [word for api in api_versions for word in ("--api-versions", api)]
         return Rendered(self.run("template", "bench", str(CHART), *options, stdin=json.dumps(values or {})))
 
     def run(self, *arguments: str, stdin: str = "", kubeconfig: Path | None = None) -> str:
