@@ -24,7 +24,7 @@ from kubernetes import client, config
 from specbench_api import GROUP, VERSION
 from specbench_operator.errors import Changed, OperatorError, Retry, Stop
 from specbench_operator.render.engine_job import LWS_KIND
-from specbench_operator.render.network_policies import NETWORK_POLICY as POLICY_KIND
+from specbench_operator.render.network_policies import POLICY_KIND
 
 # The kinds that the operator uses, with their URL paths. They are listed here instead of being discovered: discovery
 # costs requests at every start, and its cache file is wrong after another cluster takes over an address.

@@ -31,7 +31,7 @@ DNS_PORT = 53
 
 def network_policies(run: SpecBenchRun, settings: NetworkPolicySettings) -> Iterator[Manifest]:
     """The policies of a run. They exist before its first pod and as long as its other children."""
-    ingress = [{"from": [{"podSelector": _of_role(run, ROLE_CLIENT)}]}]
+    ingress: list[Manifest] = [{"from": [{"podSelector": _of_role(run, ROLE_CLIENT)}]}]
     if run.spec.placement.nodes > 1:
         ingress.append({"from": [{"podSelector": _of_role(run, ROLE_ENGINE)}]})
     if settings.engine_from:
