@@ -194,8 +194,16 @@ def connect(timeout_s: float) -> KubernetesApi:
         return KubernetesApi(client.ApiClient(configuration), timeout_s)
 
 
+_MISSING_RIGHT = re.compile(r'User "system:serviceaccount:[^"]+" cannot ')
+_BIND_ROLE = (
+    ": give the operator its rights in this namespace (watchNamespaces, or rbac.namespaces, in specbench's chart), or"
+    " create the run in a namespace where it has them"
+)
+
+
 def _operator_error(error: ApiException, operation: str) -> OperatorError:
     message = f"{operation}: {_error_message(error)}"[:MESSAGE_MAX]
+    message += _BIND_ROLE if _MISSING_RIGHT.search(message) else ""
     status = int(error.status or 0)
     # This is how the API server rejects a patch whose UID is not that of the object.
     if status == UNPROCESSABLE and _fields(error) == {"metadata.uid"}:

@@ -79,9 +79,13 @@ class RunObserver:
         """All runs, for the relist."""
         return list(self._api.list(RUN, namespace))
 
+    def read_run(self, namespace: str, name: str) -> Mapping[str, Any] | None:
+        """One run without its children; None if it does not exist."""
+        return self._api.get(RUN, namespace, name)
+
     def observe(self, namespace: str, name: str) -> RunObservation | None:
         """Read one run with its children and results; None if it does not exist. Raises Retry."""
-        resource = self._api.get(RUN, namespace, name)
+        resource = self.read_run(namespace, name)
         if resource is None:
             return None
         if resource["metadata"].get("deletionTimestamp"):

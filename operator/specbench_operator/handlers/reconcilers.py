@@ -22,7 +22,7 @@ from typing import Any, Protocol
 from specbench_api.api_model import ApiModel
 from specbench_operator.campaign.campaign_view import read_campaign_status
 from specbench_operator.campaign.decide import campaign_status_after_error, decide_campaign, has_round_finished
-from specbench_operator.cluster.api import RUN
+from specbench_operator.cluster.api import RUN, Forbidden
 from specbench_operator.cluster.campaigns import CampaignObserver, CampaignWriter
 from specbench_operator.cluster.observer import RunObserver
 from specbench_operator.cluster.writer import RunWriter
@@ -76,8 +76,22 @@ class RunReconciler:
     def reconcile(self, key: ResourceKey) -> ReconcileResult:
         """Reconcile a run once. Raises OperatorError after reporting it in the status."""
         with self.telemetry.timed():
-            observed = self.observer.observe(key.namespace, key.name)
+            try:
+                observed = self.observer.observe(key.namespace, key.name)
+            except Forbidden as error:
+                self._report_missing_right(key, error)
+                raise
             return ReconcileResult() if observed is None else self._act(observed)
+
+    def _report_missing_right(self, key: ResourceKey, error: Forbidden) -> None:
+        """Write the status of a run whose children the operator may not read, so that it does not wait silently.
+
+        An operator that watches all namespaces may execute runs only in some of them.
+        """
+        resource = self.observer.read_run(key.namespace, key.name)
+        if resource is not None:
+            status = status_after_error(resource, read_run_status(resource), error, self.now())
+            self.writer.write_status(resource, status)
 
     def _act(self, observed: RunObservation) -> ReconcileResult:
         now, resource = self.now(), observed.resource
