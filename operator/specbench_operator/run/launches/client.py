@@ -41,6 +41,9 @@ def judge_client(
     )
 
 
+_MORE_MEMORY = "raise spec.placement.clientResources.memory"
+
+
 def judge_ended_client(
     client: Job, pods: tuple[Pod, ...], settings: OperatorSettings, now: datetime
 ) -> LaunchState | None:
@@ -81,7 +84,9 @@ def termination_of(pods: Iterable[Pod]) -> Termination | None:
         termination = Termination.from_json(last.message)
         return termination if termination.reason else termination.model_copy(update={"reason": ClientReason.FAILED})
     except ValidationError:
-        message = join_sentences((f"the client ended with exit code {last.exit_code}", last.reason, last.message))
+        ended_with = f"the client ended with exit code {last.exit_code}"
+        remedy = _MORE_MEMORY if last.reason == EngineReason.OOM_KILLED else ""
+        message = join_sentences((ended_with, last.reason, last.message, remedy))
         return Termination(code=last.exit_code, reason=ClientReason.FAILED, message=message)
 
 
