@@ -29,13 +29,16 @@ class NetworkPolicySettings:
 
     @classmethod
     def from_json(cls, text: str) -> NetworkPolicySettings:
-        """Parse the JSON. Raises ValueError."""
+        """Parse the JSON; a missing key is an empty list. Raises ValueError."""
         match json.loads(text):
-            case {"blockedAddresses": list(blocked), "engineFrom": list(peers), "runEgress": list(rules), **others} if (
-                not others
+            case dict(given) if given.keys() <= set(_POLICY_KEYS) and all(
+                isinstance(row, list) for row in given.values()
             ):
-                return cls(tuple(blocked), tuple(peers), tuple(rules))
+                return cls(**{_POLICY_KEYS[key]: tuple(row) for key, row in given.items()})
         raise ValueError(text)
+
+
+_POLICY_KEYS = {"blockedAddresses": "blocked", "engineFrom": "engine_from", "runEgress": "egress"}
 
 
 @dataclass(frozen=True)

@@ -103,7 +103,8 @@ def test_values_can_remove_the_keep_annotation_or_omit_the_crds(helm: Helm) -> N
 def test_the_api_server_accepts_every_rendered_field(helm: Helm, values: dict[str, Any], cluster: Cluster) -> None:
     """Uses a strict dry run. The kinds of the Prometheus operator are skipped: the cluster does not have them."""
     with cluster.namespace("chart") as namespace:
-        own = {"watchNamespaces": [namespace]} if "watchNamespaces" in values else {}
+        own: dict[str, Any] = {"watchNamespaces": [namespace]} if "watchNamespaces" in values else {}
+        own |= {"rbac": {"clusterWide": True, "namespaces": [namespace]}} if "watchAllNamespaces" in values else {}
         rendered = helm.template({**values, **own, "fullnameOverride": namespace}, namespace=namespace)
         tried = [row["kind"] for row in rendered.objects if row["kind"] in PATHS and try_out(cluster, row)]
     assert set(tried) == {row["kind"] for row in rendered.objects} - {"ServiceMonitor", "PrometheusRule"}

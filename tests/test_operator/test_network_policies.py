@@ -158,10 +158,12 @@ def test_the_settings_are_parsed_from_the_charts_json() -> None:
     text = '{"blockedAddresses": ["169.254.0.0/16"], "engineFrom": [{"namespaceSelector": {}}], "runEgress": [{}]}'
     settings = OperatorSettings.from_env({**ENV, "SPECBENCH_NETWORK_POLICIES": text})
     assert settings.network_policies == NetworkPolicySettings(("169.254.0.0/16",), ({"namespaceSelector": {}},), ({},))
+    empty = OperatorSettings.from_env({**ENV, "SPECBENCH_NETWORK_POLICIES": "{}"})
+    assert empty.network_policies == NetworkPolicySettings()
     assert OperatorSettings.from_env(ENV).network_policies is None
 
 
-@pytest.mark.parametrize("text", ["x", "[]", "{}", '{"blockedAddresses": "169.254.0.0/16"}'])
+@pytest.mark.parametrize("text", ["x", "[]", '{"engines": []}', '{"blockedAddresses": "169.254.0.0/16"}'])
 def test_invalid_settings_are_rejected_by_name(text: str) -> None:
     with pytest.raises(Stop, match="SPECBENCH_NETWORK_POLICIES"):
         OperatorSettings.from_env({**ENV, "SPECBENCH_NETWORK_POLICIES": text})
