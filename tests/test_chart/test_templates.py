@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from ipaddress import ip_address, ip_network
 from pathlib import Path
@@ -12,8 +14,8 @@ import pytest
 from generators.custom_resources import CAMPAIGN, RUN
 from specbench_operator.settings import OperatorSettings
 from specbench_testing.charts import CHART, ChartRefused, Helm, Rendered
-from specbench_testing.cluster import APPLY, Cluster
-from specbench_testing.operator_process import GROUP_RULES, RULES
+from specbench_testing.cluster import APPLY, ApiError, Cluster
+from specbench_testing.operator_process import GROUP_RULES, RULES, eventually
 from specbench_testing.shared_cluster import program
 
 pytestmark = pytest.mark.cluster
@@ -349,6 +351,71 @@ def test_rejects_invalid_values_with_their_names(helm: Helm, values: dict[str, A
 def test_rejects_kubernetes_before_1_29(helm: Helm) -> None:
     with pytest.raises(ChartRefused, match=r">=1\.29\.0"):
         helm.template(version="1.28.3")
+
+
+@pytest.mark.parametrize(
+    ("opened", "right", "expected"),
+    [
+        (True, "create batch/jobs", True),
+        (True, "create networking.k8s.io/networkpolicies", True),
+        (True, "get /secrets/bench-s3", True),
+        (True, "get /secrets/other", False),
+        (True, "list /secrets", False),
+        (True, "create /pods", False),
+        (False, "list specbench.io/specbenchruns", True),
+        (False, "patch specbench.io/specbenchruns/status", True),
+        (False, "create batch/jobs", False),
+        (False, "create specbench.io/specbenchruns", False),
+        (False, "get /secrets/bench-s3", False),
+        (False, "get /configmaps/x", False),
+    ],
+)
+def test_an_api_server_grants_rights_only_in_opened_namespaces(
+    everywhere: tuple[Cluster, str, str], *, opened: bool, right: str, expected: bool
+) -> None:
+    cluster, namespace, elsewhere = everywhere
+    verb, _, target = right.partition(" ")
+    group, resource, *rest = target.split("/")
+    is_status = rest == ["status"]
+    attributes = {
+        "namespace": namespace if opened else elsewhere,
+        "verb": verb,
+        "group": group,
+        "resource": resource,
+        "subresource": "status" if is_status else "",
+        "name": "" if is_status or not rest else rest[0],
+    }
+    body = {"spec": {"user": f"system:serviceaccount:{namespace}:{namespace}", "resourceAttributes": attributes}}
+    answer = cluster.call("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", body)
+    assert answer["status"]["allowed"] is expected
+
+
+@pytest.fixture(scope="module")
+def everywhere(helm: Helm, cluster: Cluster) -> Iterator[tuple[Cluster, str, str]]:
+    """A cluster with the rights of an operator that watches all namespaces, an opened namespace, and another one."""
+    with cluster.namespace("opened") as namespace, cluster.namespace("elsewhere") as elsewhere:
+        values = {
+            "watchAllNamespaces": True,
+            "rbac": {"namespaces": [namespace], "secretNames": ["bench-s3"]},
+            "fullnameOverride": namespace,
+        }
+        rules = [row for row in helm.template(values, namespace=namespace).objects if "rbac" in row["apiVersion"]]
+        paths = [
+            f"{PATHS[row['kind']].format(row['metadata'].get('namespace'))}/{row['metadata']['name']}" for row in rules
+        ]
+        try:
+            for path, row in zip(paths, rules, strict=True):
+                cluster.call("PATCH", path, row, query={"fieldManager": "specbench-tests"}, kind=APPLY)
+            review = {"user": f"system:serviceaccount:{namespace}:{namespace}"}
+            attributes = {"namespace": namespace, "verb": "create", "group": "batch", "resource": "jobs"}
+            body = {"spec": {**review, "resourceAttributes": attributes}}
+            reviews = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+            eventually(lambda: cluster.call("POST", reviews, body)["status"]["allowed"], "the rights are not granted")
+            yield cluster, namespace, elsewhere
+        finally:
+            for path in paths:
+                with suppress(ApiError):  # a test that failed before has not created all of them
+                    cluster.call("DELETE", path)
 
 
 def container_of(rendered: Rendered) -> dict[str, Any]:

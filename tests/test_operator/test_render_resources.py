@@ -83,7 +83,11 @@ def test_every_engine_drops_all_capabilities_and_uses_the_default_seccomp_profil
 @pytest.mark.parametrize("engine", ENGINES.values(), ids=ENGINES)
 def test_an_engine_has_the_users_and_groups_of_the_run(engine: dict[str, Any]) -> None:
     pods = pods_of(engine, {"securityContext": NON_ROOT})
-    assert pods["engine"]["securityContext"] == {**NON_ROOT, "seccompProfile": {"type": "RuntimeDefault"}}
+    assert pods["engine"]["securityContext"] == {
+        **NON_ROOT,
+        "fsGroupChangePolicy": "OnRootMismatch",
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
     assert pods["client"]["securityContext"] == {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
 
 

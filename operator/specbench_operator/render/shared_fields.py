@@ -107,7 +107,10 @@ def pod_security(*, ours: bool) -> Manifest:
 
 def engine_pod_security(chosen: EngineSecurityContext | None, *, ours: bool) -> Manifest:
     """Pod-level security context of an engine, with the user and groups of placement.securityContext."""
-    return {**pod_security(ours=ours), **(chosen.to_dict() if chosen else {})}
+    fields = chosen.to_dict() if chosen else {}
+    # Without this policy, every launch would change the group of every file of a model cache.
+    policy = {"fsGroupChangePolicy": "OnRootMismatch"} if "fsGroup" in fields else {}
+    return {**pod_security(ours=ours), **fields, **policy}
 
 
 def shared_pod_fields(run: SpecBenchRun, *, ours: bool, grace_s: int) -> Manifest:
