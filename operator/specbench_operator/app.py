@@ -59,7 +59,12 @@ async def operate(settings: OperatorSettings, api: KubernetesApi, stop: asyncio.
     looks = StoreLooks(queue.adder_for_threads())
     telemetry.follow_waiting_looks(lambda: looks.waiting)
     observer = RunObserver(
-        api, results, secrets, leader_worker_sets=settings.leader_worker_sets, limits=settings.limits
+        api,
+        results,
+        secrets,
+        leader_worker_sets=settings.leader_worker_sets,
+        network_policies=settings.network_policies is not None,
+        limits=settings.limits,
     )
     reconcilers: dict[str, ReconcilerProtocol] = {
         RUN: RunReconciler(observer, RunWriter(api), settings, telemetry, looks),

@@ -6,6 +6,7 @@ of the run instead; these settings are about the operator and the cluster, and u
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
@@ -21,6 +22,31 @@ from specbench_api.spec.run import RunSpec
 from specbench_operator.errors import Stop
 
 PREFIX = "SPECBENCH_"
+
+
+@dataclass(frozen=True)
+class NetworkPolicySettings:
+    """The cluster's part of the NetworkPolicies of runs. Read from JSON with the same keys as in the chart's values."""
+
+    blocked: tuple[str, ...] = ()
+    """Address ranges that no pod of a run can reach, such as those of metadata services."""
+    engine_from: tuple[Mapping[str, Any], ...] = ()
+    """Further peers that may connect to engines, as in `ingress[].from` of a NetworkPolicy."""
+    egress: tuple[Mapping[str, Any], ...] = ()
+    """Further rules of what pods of runs may reach, as in `egress` of a NetworkPolicy."""
+
+    @classmethod
+    def from_json(cls, text: str) -> NetworkPolicySettings:
+        """Parse the JSON; a missing key is an empty list. Raises ValueError."""
+        match json.loads(text):
+            case dict(given) if given.keys() <= set(_POLICY_KEYS) and all(
+                isinstance(row, list) for row in given.values()
+            ):
+                return cls(**{_POLICY_KEYS[key]: tuple(row) for key, row in given.items()})
+        raise ValueError(text)
+
+
+_POLICY_KEYS = {"blockedAddresses": "blocked", "engineFrom": "engine_from", "runEgress": "egress"}
 
 
 @dataclass(frozen=True)
@@ -43,6 +69,20 @@ class OperatorSettings:
     """The operator's own namespace, whose service account runs must not use."""
     operator_service_account: str = ""
     """The operator's own service account, which a fence always refuses in the operator's namespace."""
+    network_policies: NetworkPolicySettings | None = None
+    """Create NetworkPolicies for each run: a JSON object with the keys blockedAddresses, engineFrom and runEgress."""
+    client_cpu: str = "2"
+    """CPU of clients whose run does not set placement.clientResources.cpu, as a Kubernetes quantity; 0: none.
+
+    One core serves 256 streams with exact times (benchmarks/README.md). The second is for the client's other processes,
+    because the kernel would pause all of them once they use more than the limit. A whole number allows static CPU
+    management.
+    """
+    client_memory: str = "4Gi"
+    """Memory of clients whose run does not set placement.clientResources.memory, as a Kubernetes quantity; 0: none.
+
+    The largest client that was measured selects from 100,000 prompts and uses 1.8 GiB (benchmarks/selection.md).
+    """
     image_pull_grace_s: float = 60
     """How long an image pull or a container configuration may fail before the engine counts as failed, in seconds."""
     client_start_deadline_s: float = 300
@@ -156,6 +196,7 @@ _READERS: Mapping[str, Callable[[str], Any]] = {
     "float": float,
     "tuple[str, ...]": _names,
     "Fence | None": _fence,
+    "NetworkPolicySettings | None": NetworkPolicySettings.from_json,
 }
 _CHOICES: Mapping[str, tuple[str, ...]] = {
     "image_pull_policy": ("Always", "IfNotPresent", "Never"),

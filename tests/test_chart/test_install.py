@@ -36,7 +36,8 @@ class Release:
         given = ["--values", "-"] if arguments[0] in {"install", "upgrade"} else []
         # Any endpoint is allowed, because the tests' S3 server is not AWS.
         fence = {"stores": [{"endpoint": "*", "bucket": "*"}], "secretsOptIn": False}
-        own = {"image": self.image, "watchNamespaces": [self.runs_namespace], "fence": fence}
+        small_node = {"clientResources": {"cpu": 1}}
+        own = {"image": self.image, "watchNamespaces": [self.runs_namespace], "fence": fence, **small_node}
         stdin = json.dumps({**own, **values}) if given else ""
         command = [*arguments[:1], "bench", *arguments[1:], "--namespace", self.namespace, *given]
         return self.helm.run(*command, stdin=stdin, kubeconfig=self.cluster.kubeconfig)

@@ -78,6 +78,11 @@ def test_the_charts_readme_lists_every_value() -> None:
         {"metrics": {"serviceMonitor": {"interval": "often"}}},
         {"crds": {"install": "yes"}},
         {"imagePullSecrets": ["name"]},
+        {"clientResources": {"cpu": "many"}},
+        {"clientResources": {"cpu": -1}},
+        {"networkPolicy": {"blockedAddresses": ["169.254.169.254"]}},
+        {"networkPolicy": {"metricsFrom": {}}},
+        {"rbac": {"namespaces": ["Not A Name"]}},
     ],
     ids=json.dumps,
 )

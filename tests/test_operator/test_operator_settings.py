@@ -22,6 +22,8 @@ CHART_VALUES = {
     "image_pull_policy": VALUES["image"]["pullPolicy"],
     "probe_engines": VALUES["probeEngines"],
     "leader_worker_sets": VALUES["leaderWorkerSets"],
+    "client_cpu": VALUES["clientResources"]["cpu"],
+    "client_memory": VALUES["clientResources"]["memory"],
     "log_level": VALUES["logLevel"],
     "workers": VALUES["workers"],
 }

@@ -12,7 +12,7 @@ import pytest
 
 from specbench_api.spec.conditions import ConditionStatus, ConditionType, GroupState
 from specbench_api.spec.status import RunStatus
-from specbench_operator.cluster.api import NotFound
+from specbench_operator.cluster.api import Forbidden, NotFound
 from specbench_operator.errors import Changed, OperatorError, Retry, Stop
 from specbench_operator.handlers.list_watch import Relist
 from specbench_operator.handlers.liveness import Liveness
@@ -37,6 +37,7 @@ class FakeCluster:
     written: list[RunStatus] = field(default_factory=list)
     posted: list[KubernetesEvent] = field(default_factory=list)
     listed: list[Any] | None = field(default_factory=list)
+    refuse_reads: Callable[[], None] = lambda: None
 
     def runs(self, namespace: str | None) -> list[Any]:
         return [self.world.run]
@@ -44,7 +45,11 @@ class FakeCluster:
     def campaigns(self, namespace: str | None) -> list[Any] | None:
         return self.listed
 
+    def read_run(self, namespace: str, name: str) -> Any:
+        return copy.deepcopy(self.world.run)
+
     def observe_cluster(self, namespace: str, name: str) -> RunObservation | None:
+        self.refuse_reads()
         observed = replace(self.world.observed(), stored=None)
         return replace(observed, resource=copy.deepcopy(observed.resource)) if (namespace, name) == KEY[1:] else None
 
@@ -114,6 +119,16 @@ class ReconcilerHarness:
 @pytest.fixture
 def harness() -> ReconcilerHarness:
     return ReconcilerHarness()
+
+
+def test_a_run_in_a_namespace_without_rights_reports_what_is_missing(harness: ReconcilerHarness) -> None:
+    harness.cluster.refuse_reads = raising(Forbidden("Forbidden", "jobs is forbidden: bind the role"))
+    for _ in range(2):
+        with pytest.raises(Forbidden):
+            harness.reconciler.reconcile(KEY)
+    assert len(harness.cluster.written) == 1
+    assert harness.condition(ConditionType.RECONCILING) == (ConditionStatus.TRUE, "Forbidden")
+    assert harness.cluster.world.status.problem == "Forbidden"
 
 
 def test_status_is_written_only_when_it_changes(harness: ReconcilerHarness) -> None:

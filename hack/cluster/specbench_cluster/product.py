@@ -77,7 +77,8 @@ class Product:
         # The tag stays the same when the image changes, so a digest of the archive triggers the rollout.
         archive = self.cluster.image_archive(self.image)
         built = hashlib.sha256(archive.read_bytes()).hexdigest()[:16] if archive.exists() else "unknown"
-        settings = [f"image.repository={repository}", f"image.tag={tag}", *values]
+        # Clients request no CPU, because two whole cores are all that some machines have.
+        settings = [f"image.repository={repository}", f"image.tag={tag}", "clientResources.cpu=0", *values]
         settings.append(f"podAnnotations.built={built}")
         settings += [f"fence.stores[{n}].{setting}" for n, row in enumerate(_STORES) for setting in row]
         chosen = [word for setting in settings for word in ("--set", setting)]

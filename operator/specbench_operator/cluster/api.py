@@ -24,6 +24,7 @@ from kubernetes import client, config
 from specbench_api import GROUP, VERSION
 from specbench_operator.errors import Changed, OperatorError, Retry, Stop
 from specbench_operator.render.engine_job import LWS_KIND
+from specbench_operator.render.network_policies import POLICY_KIND
 
 # The kinds that the operator uses, with their URL paths. They are listed here instead of being discovered: discovery
 # costs requests at every start, and its cache file is wrong after another cluster takes over an address.
@@ -34,6 +35,7 @@ CAMPAIGN = "SpecBenchCampaign"
 CAMPAIGN_PLURAL = "specbenchcampaigns"
 JOB, POD, SERVICE, CONFIG_MAP, SECRET, EVENT = "Job", "Pod", "Service", "ConfigMap", "Secret", "Event"
 NODE = "Node"
+NETWORK_POLICY = POLICY_KIND
 WORKLOADS = ("Workload.v1beta2", "Workload.v1beta1")
 """Kueue's Workload in the API versions that Kueue has served, newest first."""
 LEADER_WORKER_SET = LWS_KIND
@@ -48,6 +50,7 @@ _PATHS = {
     SECRET: ("/api/v1", "secrets"),
     EVENT: ("/api/v1", "events"),
     NODE: ("/api/v1", "nodes"),
+    NETWORK_POLICY: ("/apis/networking.k8s.io/v1", "networkpolicies"),
     **{kind: (f"/apis/kueue.x-k8s.io/{kind.partition('.')[2]}", "workloads") for kind in WORKLOADS},
     LEADER_WORKER_SET: ("/apis/leaderworkerset.x-k8s.io/v1", "leaderworkersets"),
 }
@@ -196,8 +199,16 @@ def connect(timeout_s: float) -> KubernetesApi:
         return KubernetesApi(client.ApiClient(configuration), timeout_s)
 
 
+_MISSING_RIGHT = re.compile(r'User "system:serviceaccount:[^"]+" cannot ')
+_BIND_ROLE = (
+    ": give the operator its rights in this namespace (watchNamespaces, or rbac.namespaces, in specbench's chart), or"
+    " create the run in a namespace where it has them"
+)
+
+
 def _operator_error(error: ApiException, operation: str) -> OperatorError:
     message = f"{operation}: {_error_message(error)}"[:MESSAGE_MAX]
+    message += _BIND_ROLE if _MISSING_RIGHT.search(message) else ""
     status = int(error.status or 0)
     # This is how the API server rejects a patch whose UID is not that of the object.
     if status == UNPROCESSABLE and _fields(error) == {"metadata.uid"}:

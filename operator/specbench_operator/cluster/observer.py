@@ -35,6 +35,7 @@ from specbench_operator.cluster.api import (
     EVENT,
     JOB,
     LEADER_WORKER_SET,
+    NETWORK_POLICY,
     NODE,
     POD,
     RUN,
@@ -74,6 +75,7 @@ class RunObserver:
         secrets: SecretReader | None = None,
         *,
         leader_worker_sets: bool = False,
+        network_policies: bool = False,
         limits: Limits | None = None,
     ) -> None:
         self._api = api
@@ -82,10 +84,15 @@ class RunObserver:
         self._kueue = KueueReader(api)
         self._leader_worker_sets = leader_worker_sets
         self._namespace_limited = limits is not None and bool(limits.runs or limits.gpu_hours)
+        self._network_policies = network_policies
 
     def runs(self, namespace: str | None) -> list[Mapping[str, Any]]:
         """All runs, for the relist."""
         return list(self._api.list(RUN, namespace))
+
+    def read_run(self, namespace: str, name: str) -> Mapping[str, Any] | None:
+        """One run without its children; None if it does not exist."""
+        return self._api.get(RUN, namespace, name)
 
     def observe(self, namespace: str, name: str) -> RunObservation | None:
         """Read one run with its children and results; None if it does not exist. Raises Retry."""
@@ -94,7 +101,7 @@ class RunObserver:
 
     def observe_cluster(self, namespace: str, name: str) -> RunObservation | None:
         """Read one run with its children; None if it does not exist. Raises Retry."""
-        resource = self._api.get(RUN, namespace, name)
+        resource = self.read_run(namespace, name)
         if resource is None:
             return None
         if resource["metadata"].get("deletionTimestamp"):
@@ -107,10 +114,12 @@ class RunObserver:
         jobs = tuple(self._job(raw, pods) for raw in raw_jobs)
         services = self._api.list(SERVICE, namespace, labels=selector)
         plans = self._api.list(CONFIG_MAP, namespace, labels=selector)
+        policies = self._api.list(NETWORK_POLICY, namespace, labels=selector) if self._network_policies else []
         objects = (
             *(parse_child_object(LEADER_WORKER_SET, raw) for raw in sets),
             *(parse_child_object(SERVICE, raw) for raw in services),
             *(parse_child_object(CONFIG_MAP, raw) for raw in plans),
+            *(parse_child_object(NETWORK_POLICY, raw) for raw in policies),
         )
         plan_json, nodes = _plan_json(plans, resource["metadata"]["uid"]), self._nodes(pods, jobs)
         observed = RunObservation(

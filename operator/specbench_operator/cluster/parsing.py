@@ -131,7 +131,7 @@ def parse_node(raw: RawObject) -> Node:
 
 
 def parse_child_object(kind: str, raw: RawObject) -> ChildObject:
-    """Convert a Service, a ConfigMap or a LeaderWorkerSet."""
+    """Convert a Service, a ConfigMap, a NetworkPolicy or a LeaderWorkerSet."""
     meta = raw["metadata"]
     run_uid = meta.get("labels", {}).get(LABEL_RUN_UID, "")
     return ChildObject(

@@ -27,7 +27,7 @@ from specbench_api.api_model import ApiModel
 from specbench_api.fence.check import FenceCheck
 from specbench_operator.campaign.campaign_view import read_campaign_status
 from specbench_operator.campaign.decide import campaign_status_after_error, decide_campaign, has_round_finished
-from specbench_operator.cluster.api import RUN
+from specbench_operator.cluster.api import RUN, Forbidden
 from specbench_operator.cluster.campaigns import CampaignObserver, CampaignWriter
 from specbench_operator.cluster.observer import RunObserver, store_of, with_store_failure
 from specbench_operator.cluster.writer import RunWriter
@@ -85,29 +85,47 @@ class RunReconciler:
     def reconcile(self, key: ResourceKey) -> ReconcileResult:
         """Reconcile a run once. Raises OperatorError after reporting it in the status."""
         with self.telemetry.timed():
-            answer = self.looks.take(key)
-            if answer.in_progress:
-                return ReconcileResult(waits_for_store=True)
-            if answer.observed is not None:
-                result = self._act(answer.observed)
-                return replace(result, requeue_after_s=0.0, resting=None) if answer.again else result
-            observed = self.observer.observe_cluster(key.namespace, key.name)
-            if observed is None:
-                self.looks.forget(key)
-                return ReconcileResult()
-            s3 = store_of(observed)
-            if s3 is None:
-                return self._act(observed)
-            store = StoreKey(key.namespace, (s3.endpoint, s3.region, s3.bucket, s3.credentials_secret))
-            if failure := self.looks.failure(key, store):
-                return self._act(with_store_failure(observed, failure))
-            self.looks.start(key, store, partial(self._read_store, key, observed))
+            try:
+                return self._advance(key)
+            except Forbidden as error:
+                self._report_missing_right(key, error)
+                raise
+
+    def _advance(self, key: ResourceKey) -> ReconcileResult:
+        """Act on a finished look at the store, or observe the cluster and start a look."""
+        answer = self.looks.take(key)
+        if answer.in_progress:
             return ReconcileResult(waits_for_store=True)
+        if answer.observed is not None:
+            result = self._act(answer.observed)
+            return replace(result, requeue_after_s=0.0, resting=None) if answer.again else result
+        observed = self.observer.observe_cluster(key.namespace, key.name)
+        if observed is None:
+            self.looks.forget(key)
+            return ReconcileResult()
+        s3 = store_of(observed)
+        if s3 is None:
+            return self._act(observed)
+        store = StoreKey(key.namespace, (s3.endpoint, s3.region, s3.bucket, s3.credentials_secret))
+        if failure := self.looks.failure(key, store):
+            return self._act(with_store_failure(observed, failure))
+        self.looks.start(key, store, partial(self._read_store, key, observed))
+        return ReconcileResult(waits_for_store=True)
 
     def _read_store(self, key: ResourceKey, observed: RunObservation, age_s: float) -> RunObservation | None:
         """Complete the observation in the look's thread. One that has waited for long is made again."""
         current = observed if age_s < FRESH_S else self.observer.observe_cluster(key.namespace, key.name)
         return self.observer.read_store(current) if current else None
+
+    def _report_missing_right(self, key: ResourceKey, error: Forbidden) -> None:
+        """Write the status of a run whose children the operator may not read, so that it does not wait silently.
+
+        An operator that watches all namespaces may execute runs only in some of them.
+        """
+        resource = self.observer.read_run(key.namespace, key.name)
+        if resource is not None:
+            status = status_after_error(resource, read_run_status(resource), error, self.now())
+            self.writer.write_status(resource, status)
 
     def _act(self, observed: RunObservation) -> ReconcileResult:
         now, resource = self.now(), observed.resource

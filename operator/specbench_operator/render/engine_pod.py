@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
@@ -21,11 +22,12 @@ from specbench_api.spec.placement import ModelCache, PinNode, Placement, Topolog
 from specbench_api.spec.run import SpecBenchRun
 from specbench_operator.render.host_facts_container import probe_container
 from specbench_operator.render.shared_fields import (
-    BASELINE_SECURITY,
     DO_NOT_DISRUPT,
+    ENGINE_SECURITY,
     RESTRICTED_SECURITY,
     Manifest,
     empty_dir,
+    engine_pod_security,
     hub_token,
     labels,
     literal,
@@ -106,6 +108,14 @@ CACHE_FOLDER = "/var/cache/specbench/hub"
 """Where the volume of `spec.placement.modelCache` is mounted."""
 
 
+SHARED_MEMORY = "32Gi"
+"""Size of /dev/shm unless the run sets sharedMemory: what SGLang's documentation uses for eight GPUs."""
+ENGINE_TMP = "256Gi"
+"""Size of an engine's /tmp, into which an engine that is not root downloads its model: 141 GB for 70B in BF16."""
+SIMULATOR_TMP = "1Gi"
+"""Size of the simulator's /tmp. It writes nothing; Python and its libraries may write small files."""
+
+
 def config_key(arm: str, name: str) -> str:
     """The key of an arm's configuration file in the plan's ConfigMap."""
     return f"{arm}.{name}"
@@ -114,7 +124,8 @@ def config_key(arm: str, name: str) -> str:
 def volumes(run: SpecBenchRun, launch: LaunchSpec, arm: str) -> list[Manifest]:
     """Volumes of the pod. A claim that contains both models and cache occurs twice, because one use is read-only."""
     pvc, cache = run.spec.model.pvc, run.spec.placement.model_cache
-    found = [_shared_memory(run), empty_dir("tmp")]
+    shared_memory = empty_dir("shm", run.spec.placement.shared_memory or SHARED_MEMORY, "Memory")
+    found = [shared_memory, empty_dir("tmp", ENGINE_TMP if launch.image else SIMULATOR_TMP)]
     if pvc:
         found.append(_claim("models", pvc.claim_name, readOnly=True))
     if cache:
@@ -136,12 +147,6 @@ def mounts(run: SpecBenchRun, launch: LaunchSpec) -> list[Manifest]:
     if launch.configs:
         found.append({"name": "config", "mountPath": CONFIG_FOLDER, "readOnly": True})
     return found
-
-
-def _shared_memory(run: SpecBenchRun) -> Manifest:
-    most = run.spec.placement.shared_memory
-    volume = empty_dir("shm", "Memory")
-    return {**volume, "emptyDir": {**volume["emptyDir"], "sizeLimit": most}} if most else volume
 
 
 def _claim(name: str, claim: str, **more: Any) -> Manifest:
@@ -226,6 +231,7 @@ def _pod_spec(  # noqa: PLR0917 -- the rule is five
 ) -> Manifest:
     return {
         **shared_pod_fields(run, ours=not launch.image, grace_s=GRACE_S),
+        "securityContext": engine_pod_security(run.spec.placement.security_context, ours=not launch.image),
         **placement_fields(run, preferred_nodes),
         "volumes": volumes(run, launch, arm),
         **({"initContainers": [probe_container(container)]} if settings.probe_engines else {}),
@@ -248,7 +254,7 @@ def _container(
         **_engine_resources(run),
         **{name: probe for name, probe in serving.items() if name != "ports"},
         "terminationMessagePolicy": "FallbackToLogsOnError",
-        "securityContext": dict(BASELINE_SECURITY if launch.image else RESTRICTED_SECURITY),
+        "securityContext": deepcopy(dict(ENGINE_SECURITY if launch.image else RESTRICTED_SECURITY)),
         "volumeMounts": mounts(run, launch),
     }
 
@@ -264,13 +270,22 @@ def _engine_resources(run: SpecBenchRun) -> Manifest:
 
 def _environment(run: SpecBenchRun, launch: LaunchSpec) -> Manifest:
     """The environment from the launcher, the model cache and the hub token."""
-    home = {} if launch.image else {"HOME": "/tmp"}  # noqa: S108 - the only writable folder in specbench's own image
+    home = _home(run, launch)
     model_cache = run.spec.placement.model_cache
     cache = _cache(run.spec.engine.kind, model_cache) if model_cache else {}
     variables = home | dict(launch.env) | cache
     rows: list[Manifest] = [{"name": name, "value": literal(value)} for name, value in variables.items()]
     rows += hub_token(run.spec)
     return {"env": rows} if rows else {}
+
+
+def _home(run: SpecBenchRun, launch: LaunchSpec) -> dict[str, str]:
+    """HOME where the image's is not writable, and a user name: PyTorch fails if the user ID has none in the image."""
+    tmp = "/tmp"  # noqa: S108 - a mount, not a file
+    if not launch.image:
+        return {"HOME": tmp}  # the only writable folder in specbench's own image, which has a name for every user ID
+    chosen = run.spec.placement.security_context
+    return {"HOME": tmp, "USER": "engine"} if chosen and chosen.run_as_user else {}
 
 
 READ_ONLY_HOME = "/tmp/huggingface"  # noqa: S108 - a mount, not a file

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -49,10 +49,19 @@ class Helm:
     program: Path
 
     def template(
-        self, values: Mapping[str, Any] | None = None, *, version: str = KUBERNETES, namespace: str = "team"
+        self,
+        values: Mapping[str, Any] | None = None,
+        *,
+        version: str = KUBERNETES,
+        namespace: str = "team",
+        api_versions: Sequence[str] = (),
     ) -> Rendered:
-        """Render the release `bench`, which watches WATCHED unless the values name namespaces. Raises ChartRefused."""
+        """Render the release `bench`, which watches WATCHED unless the values name namespaces. Raises ChartRefused.
+
+        `api_versions`: further APIs of the cluster.
+        """
         options = ["--namespace", namespace, "--kube-version", version, "--values", "-"]
+        options += [word for api in api_versions for word in ("--api-versions", api)]
         given = {"watchNamespaces": [WATCHED], **(values or {})}
         return Rendered(self.run("template", "bench", str(CHART), *options, stdin=json.dumps(given)))
 

@@ -44,6 +44,9 @@ def judge_client(
     )
 
 
+_MORE_MEMORY = "raise spec.placement.clientResources.memory"
+
+
 def judge_ended_client(
     client: Job, pods: tuple[Pod, ...], settings: OperatorSettings, now: datetime
 ) -> LaunchState | None:
@@ -85,7 +88,8 @@ def termination_of(pods: Iterable[Pod], settings: OperatorSettings) -> Terminati
         termination = Termination.from_json(last.message)
     except ValidationError:
         end = f"the client ended with exit code {last.exit_code}"
-        message = join_sentences((end, last.reason, last_words(last.message, settings)))
+        remedy = _MORE_MEMORY if last.reason == EngineReason.OOM_KILLED else ""
+        message = join_sentences((end, last.reason, last_words(last.message, settings), remedy))
         return Termination(code=last.exit_code, reason=ClientReason.FAILED, message=message)
     quotes_engine = termination.code == Exit.ENGINE_FAILED
     hides = quotes_engine and settings.termination_messages is TerminationMessages.NONE
