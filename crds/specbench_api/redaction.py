@@ -63,8 +63,11 @@ _PREFIXED = re.compile(
     r"|ey[JK][A-Za-z0-9_-]{8,}+\.[A-Za-z0-9_-]{8,}+(?:\.[A-Za-z0-9_-]*+)?)"
 )
 """Tokens with the prefix of the service that issued them, and JSON web tokens."""
-_HEX = re.compile(r"(?<![A-Za-z0-9])(?<!sha256:)(?:[0-9a-f]{32,}+|[0-9A-F]{32,}+)(?![A-Za-z0-9])")
-"""At least 128 bits in hexadecimal. The digest of an image is public."""
+_HEX = re.compile(r"(?<![A-Za-z0-9])(?<!sha256:)(?<!points/)(?:[0-9a-f]{32,}+|[0-9A-F]{32,}+)(?![A-Za-z0-9])")
+"""At least 128 bits in hexadecimal. The digest of an image and the hash of a point in a path are public."""
+_HEX_DIGITS_MIN = 6
+"""Different digits from which a hexadecimal text counts as random; 32 random ones have 14 on average."""
+_POINT = re.compile(r"(?<=points/)[0-9a-f]{64}")
 _RUN = re.compile(r"(?<![A-Za-z0-9+/_-])(?<!sha256:)[A-Za-z0-9+/_-]{32,}+={0,2}+")
 _KINDS = str.maketrans(
     "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789", "A" * 26 + "a" * 26 + "0" * 10, "+/_-="
@@ -89,7 +92,7 @@ def redact(text: str, known: Iterable[str] = (), *, keep_hashes: bool = False) -
     for pattern in (_AUTHORIZATION, _NAMED, _FLAG, _USER_OF_URL):
         text = pattern.sub(rf"\g<name>{REDACTED}", text)
     text = _PREFIXED.sub(REDACTED, text)
-    return text if keep_hashes else _RUN.sub(_unless_random, _HEX.sub(REDACTED, text))
+    return text if keep_hashes else _RUN.sub(_unless_random, _HEX.sub(_unless_uniform, text))
 
 
 def redact_json(value: JsonValue, known: Iterable[str] = ()) -> JsonValue:
@@ -159,11 +162,16 @@ def _forms_of(value: str) -> Iterator[str]:
     yield from (encode(data).decode().rstrip("=") for encode in encoders)
 
 
+def _unless_uniform(digits: re.Match[str]) -> str:
+    """The digits themselves if there are too few different ones for a random text."""
+    return REDACTED if len(set(digits[0])) >= _HEX_DIGITS_MIN else digits[0]
+
+
 def _unless_random(run: re.Match[str]) -> str:
     """The run itself, unless its characters change their kind as often as random ones do."""
     text = run[0]
     if _UUID.fullmatch(text):
         return text
-    kinds = text.translate(_KINDS)
+    kinds = _POINT.sub("", text).translate(_KINDS)
     changes = sum(one != other for one, other in pairwise(kinds))
     return REDACTED if len(kinds) > 1 and changes / (len(kinds) - 1) >= _CHANGES_MIN else text
