@@ -262,10 +262,8 @@ def test_read_nodes_adds_a_cluster_role_that_only_gets_nodes(helm: Helm, values:
 
 
 def test_the_operator_parses_its_settings_from_the_rendered_environment(helm: Helm, tmp_path: Path) -> None:
-    fence = tmp_path / "fence.json"
     rendered = helm.template(ALL | {"workers": 7, "logLevel": "DEBUG"})
-    fence.write_text(rendered.one("ConfigMap")["data"]["fence.json"])
-    settings = OperatorSettings.from_env({**env_of(rendered), "SPECBENCH_FENCE": str(fence)})
+    settings = settings_of(rendered, tmp_path)
     account = rendered.one("Deployment")["spec"]["template"]["spec"]["serviceAccountName"]
     assert settings == replace(
         OperatorSettings(client_image="specbench:0.1.0"),
@@ -339,9 +337,9 @@ def test_the_operators_network_policy_blocks_metadata_services_and_opens_only_th
     assert versions == [{4}, {6}]
 
 
-def test_the_operator_blocks_the_same_addresses_for_the_pods_of_runs(helm: Helm) -> None:
+def test_the_operator_blocks_the_same_addresses_for_the_pods_of_runs(helm: Helm, tmp_path: Path) -> None:
     rendered = helm.template(ALL)
-    settings = OperatorSettings.from_env(env_of(rendered)).network_policies
+    settings = settings_of(rendered, tmp_path).network_policies
     assert settings is not None
     to = [row for rule in rendered.one("NetworkPolicy")["spec"]["egress"] for row in rule.get("to", [])]
     blocked = {cidr for row in to for cidr in row.get("ipBlock", {}).get("except", [])}
@@ -349,10 +347,10 @@ def test_the_operator_blocks_the_same_addresses_for_the_pods_of_runs(helm: Helm)
     assert (settings.engine_from, settings.egress) == (({"namespaceSelector": {}},), ({},))
 
 
-def test_without_network_policies_the_operator_creates_none(helm: Helm) -> None:
+def test_without_network_policies_the_operator_creates_none(helm: Helm, tmp_path: Path) -> None:
     rendered = helm.template({"networkPolicy": {"enabled": False}})
     assert rendered.of_kind("NetworkPolicy") == []
-    assert OperatorSettings.from_env(env_of(rendered)).network_policies is None
+    assert settings_of(rendered, tmp_path).network_policies is None
 
 
 def test_nobody_may_read_the_metrics_if_no_peer_is_listed(helm: Helm) -> None:
@@ -487,6 +485,13 @@ def annotations_of(rendered: Rendered) -> dict[str, str]:
 def env_of(rendered: Rendered) -> dict[str, str]:
     """The operator's environment."""
     return {row["name"]: row["value"] for row in container_of(rendered)["env"]}
+
+
+def settings_of(rendered: Rendered, folder: Path) -> OperatorSettings:
+    """The operator's settings, with the fence of the ConfigMap in a file of `folder`."""
+    fence = folder / "fence.json"
+    fence.write_text(rendered.one("ConfigMap")["data"]["fence.json"])
+    return OperatorSettings.from_env({**env_of(rendered), "SPECBENCH_FENCE": str(fence)})
 
 
 def try_out(cluster: Cluster, manifest: dict[str, Any]) -> bool:
