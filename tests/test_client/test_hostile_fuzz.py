@@ -14,8 +14,8 @@ from specbench_api.outcome.provenance import HostFacts
 from specbench_api.plan.expansion import lay_out
 from specbench_api.spec.engine import EngineKind
 from specbench_api.spec.workload import Output
-from specbench_client.dialects.dialect import EngineIdentity
-from specbench_client.dialects.registry import DIALECTS, Dialect
+from specbench_client.dialects.dialect import Dialect, EngineIdentity
+from specbench_client.dialects.registry import DIALECTS
 from specbench_client.drive.engine_connection import EngineConnection, identify_engine, observe_launch
 from specbench_client.errors import EngineFailed
 from specbench_client.store.records import records_to_parquet
