@@ -76,9 +76,9 @@ def parse_response(reads: Sequence[bytes], times: Sequence[int], *, closed: bool
     return message.ended(closed=closed)
 
 
-PIECE_BYTES = 2 * 1024
+PIECE_BYTES = 4 * 1024
 """Longer reads are parsed in pieces of this size, because each may contain thousands of tiny chunks."""
-_PIECES_PER_SLICE = 16
+_PIECES_PER_SLICE = 8
 
 
 class _ResponseParser:
