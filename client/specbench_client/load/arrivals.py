@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 from specbench_api.spec.load import CONVERSATIONS_MAX, LONGEST_S, Arrival, ArrivalProcess
 from specbench_client.bounded_json import parse_json
 from specbench_client.errors import BadInput
+from specbench_client.file_roots import readable_path
 
 ScheduledTimes = NDArray[np.int64]
 Offsets = NDArray[np.float64]
@@ -235,7 +236,7 @@ def load_trace(uri: str, column: str, base_dir: Path, fetch: Callable[[str], byt
         return read_trace(fetch(uri), uri, column)
     if "://" in uri:
         raise BadInput(f"{uri}: a trace is read from a path or from s3://BUCKET/KEY: download the file first")
-    path = base_dir / Path(uri).expanduser()
+    path = readable_path(base_dir / Path(uri).expanduser(), "load.arrival.uri")
     try:
         data = path.read_bytes()
     except OSError as error:

@@ -41,7 +41,7 @@ from specbench_client.transport.exchange import (
 )
 
 _READ_BUFFER_BYTES = 1024 * 1024
-_KEPT_ARRIVALS = 8
+_KEPT_BYTES = 64 * 1024
 
 
 @dataclass
@@ -61,9 +61,9 @@ class _ExchangeState:
 
     def drop_most_arrivals(self) -> int:
         """Free the memory of an answer that was given up, except for its beginning; return it."""
-        before, kept = self.held_bytes, self.arrivals[:_KEPT_ARRIVALS]
-        self.arrivals = kept
-        self.held_bytes = sum(len(one.data) + READ_OVERHEAD_BYTES for one in kept)
+        before = self.held_bytes
+        self.arrivals = [one._replace(data=one.data[:_KEPT_BYTES]) for one in self.arrivals[:1]]
+        self.held_bytes = sum(len(one.data) + READ_OVERHEAD_BYTES for one in self.arrivals)
         return before - self.held_bytes
 
     def end(self, ended_ns: int, error_class: ErrorClass | None = None, error: str | None = None) -> HttpExchange:
@@ -183,7 +183,7 @@ class AiohttpTransport:
 
         def extend() -> None:
             nonlocal arrivals, timer
-            if len(run.arrivals) != arrivals:
+            if len(run.arrivals) != arrivals and not limit.expired():
                 limit.reschedule(loop.time() + 2 * interval_s)
             arrivals = len(run.arrivals)
             timer = loop.call_later(interval_s, extend)

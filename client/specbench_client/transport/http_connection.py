@@ -15,7 +15,7 @@ import asyncio
 import re
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from functools import partial
@@ -70,14 +70,15 @@ def parse_response(reads: Sequence[bytes], times: Sequence[int], *, closed: bool
                 message.feed(data, ns)
             else:
                 yield from message.feed_in_slices(data, ns)
-        message.check_contentless(sum(len(data) for data, _ in part))
+                message.check_contentless((data,))
+        message.check_contentless(data for data, _ in part if len(data) <= PIECE_BYTES)
         yield
     return message.ended(closed=closed)
 
 
-PIECE_BYTES = 2 * 1024
+PIECE_BYTES = 4 * 1024
 """Longer reads are parsed in pieces of this size, because each may contain thousands of tiny chunks."""
-_PIECES_PER_SLICE = 16
+_PIECES_PER_SLICE = 8
 
 
 class _ResponseParser:
@@ -110,13 +111,13 @@ class _ResponseParser:
             if number % _PIECES_PER_SLICE == 0:
                 yield
 
-    def check_contentless(self, fed_bytes: int) -> None:
-        """Mark the response as invalid if too many bytes in a row had no content. Call it after each few reads.
+    def check_contentless(self, fed: Iterable[bytes]) -> None:
+        """Mark the response as invalid if too many bytes in a row had no content. `fed`: the reads since the last call.
 
         httptools joins a header or trailer from its pieces, in a time that grows with the square of its length.
         """
         contents = self.contents()
-        self._contentless_bytes = self._contentless_bytes + fed_bytes if contents == self._contents else 0
+        self._contentless_bytes = self._contentless_bytes + sum(map(len, fed)) if contents == self._contents else 0
         self._contents = contents
         if self._contentless_bytes > MAX_HEAD_BYTES and not self._out.complete and self._out.broken is None:
             self._out.broken = f"the response has {_LONG_HEAD} in a row that are not content"
@@ -387,7 +388,7 @@ class HttpConnection:
             self._confirming = _EndDetector()
         for data in islice(self.datas, self._confirmed, None):
             self._confirming.feed(data, 0)
-            self._confirming.check_contentless(len(data))
+            self._confirming.check_contentless((data,))
         self._confirmed = len(self.datas)
         return self._confirming.is_over
 
