@@ -107,7 +107,7 @@ class Product:
             {
                 "apiVersion": "v1",
                 "kind": "Secret",
-                "metadata": {"name": "bench-s3"},
+                "metadata": {"name": "bench-s3", "labels": {"specbench.io/use": "s3"}},
                 "data": {
                     "AWS_ACCESS_KEY_ID": base64.b64encode(keys.access_key.encode()).decode(),
                     "AWS_SECRET_ACCESS_KEY": base64.b64encode(keys.secret_key.encode()).decode(),
