@@ -79,7 +79,8 @@ class InstalledProduct:
         named = enumerate(QUICK.items())
         quick = (f"extraEnv[{n}].name={name},extraEnv[{n}].value={value}" for n, (name, value) in named)
         images = "fence.images={registry.invalid/*,docker.io/library/no-such-engine}"
-        return (f"watchNamespaces={{{self.namespace}}}", "rbac.readNodes=true", images, *quick)
+        gpus = "fence.limits.gpus=16"  # more than the node has, for runs that cannot be scheduled
+        return (f"watchNamespaces={{{self.namespace}}}", "rbac.readNodes=true", images, gpus, *quick)
 
     def operators(self) -> list[Resource]:
         """Pods of the operator."""
