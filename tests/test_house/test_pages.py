@@ -95,6 +95,22 @@ def test_specbench_commands_and_options_on_a_page_exist(page: Path) -> None:
         assert used <= options, f"{word}{rest}"
 
 
+SECRET_COMMANDS = [
+    *PAGES,
+    *sorted((ROOT / "examples").rglob("*.yaml")),
+    ROOT / "helm/specbench/templates/NOTES.txt",
+]
+"""Files that may contain commands for Secrets."""
+
+
+@pytest.mark.parametrize("file", SECRET_COMMANDS, ids=name)
+def test_a_secret_that_a_page_creates_gets_the_label_of_its_use(file: Path) -> None:
+    text = read(file)
+    for secret in re.findall(r"create secret generic (\S+)", text):
+        use = {"bench-s3": "s3", "hub": "hub"}[secret]
+        assert f"label secret {secret} specbench.io/use={use}" in text
+
+
 def test_the_pattern_matches_specbench_commands() -> None:
     text = "$ specbench gate A --baseline B\n`specbench plan FILE` and kubectl specbench report\n| specbench plan -`"
     assert [word for word, _ in _CALL.findall(text)] == ["gate", "plan", "report", "plan"]

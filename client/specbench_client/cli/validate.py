@@ -144,7 +144,8 @@ def _fence(path: Path) -> FenceCheck:
     "--fence",
     "fence_file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Also check what the cluster allows: a file with the values of its chart, or the operator's fence.json.",
+    help="Also check what the cluster allows: a file with all values of its chart (helm get values --all), or the"
+    " operator's fence.json.",
 )
 @OUTPUT
 def validate(file: Path, settings: tuple[str, ...], fence_file: Path | None, output: str) -> None:
