@@ -1,6 +1,6 @@
 """Mutated results folders through the commands that read results: each is shown, or refused with an error.
 
-The seeds are fixed, so every run of the tests has the same cases: docs/reference/strangers-files.md lists them.
+The seeds are fixed, so every run of the tests has the same cases: SECURITY.md lists them.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ import pytest
 from specbench_api.outcome.layout import PLAN, SUMMARY
 from specbench_api.outcome.termination import Exit
 from specbench_client.cli import exit_code
-from specbench_testing.fuzzing import bounded_case, bounded_memory
+from specbench_testing.fuzzing import bounded_case, bounded_memory, shifted
 from specbench_testing.hostile_documents import mutate
 from specbench_testing.local_results import store_results
 from specbench_testing.synthetic_records import SyntheticRun
 
 CASES = 200
-SEEDS = range(10)
+SEEDS = shifted(range(10))
 QUICK_SEED, QUICK_CASES = 10, 25
 WORLD = SyntheticRun(prompts=4, concurrency=(1,), repeats=2)
 UID = "0190a000-0000-7000-8000-000000000000"

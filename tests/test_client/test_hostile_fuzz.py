@@ -24,6 +24,7 @@ from specbench_client.transport.control_client import ControlClient
 from specbench_client.transport.exchange import ErrorClass, Transport
 from specbench_client.transport.kernel_transport import KernelTransport
 from specbench_testing.conversation_turns import context, turn
+from specbench_testing.fuzzing import shifted
 from specbench_testing.hostile_answers import hostile_answer
 from specbench_testing.resources import run_of
 from specbench_testing.scripted_server import serve_scripts
@@ -33,7 +34,7 @@ IDLE_TIMEOUT_S = 0.2
 ANSWER_DEADLINE_S = 20.0
 """An answer that takes longer fails the test: the client must give up long before."""
 MEMORY_GROWTH_MAX_KIB = 400 * 1024
-STREAMED_BLOCKS, CONTROL_BLOCKS = range(12), range(100, 108)
+STREAMED_BLOCKS, CONTROL_BLOCKS = shifted(range(12)), shifted(range(100, 108))
 """Each block is a seed: together 2,000 answers."""
 
 KINDS = tuple(DIALECTS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import faulthandler
+import os
 import resource
 import signal
 from collections.abc import Iterator
@@ -13,6 +14,13 @@ HANG_S = 60
 """A case that is still at work after so long counts as endless; ordinary cases take milliseconds."""
 MEMORY_BYTES_MAX = 1024**3
 """How much more memory than before a whole seed may take."""
+SEED_VARIABLE = "SPECBENCH_FUZZ_SEED"
+
+
+def shifted(seeds: range) -> range:
+    """The seeds, each increased by SPECBENCH_FUZZ_SEED, with which the same tests have other cases."""
+    shift = int(os.environ.get(SEED_VARIABLE, "0"))
+    return range(seeds.start + shift, seeds.stop + shift)
 
 
 @contextmanager
