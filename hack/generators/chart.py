@@ -53,7 +53,7 @@ ClusterRole with the same rules, and binds it in the namespaces of `rbac.namespa
 | Jobs | get, list, watch, create, patch, delete | |
 | Services, ConfigMaps | get, list, create, patch, delete | |
 | Pods | get, list, watch | |
-| Secrets | get (S3 credentials of a run); only those of `rbac.secretNames`, if set | |
+| Secrets | get: S3 keys of a run, and labels of all Secrets that it names; only those of `rbac.secretNames`, if set | |
 | Events | list, create, patch | |
 | NetworkPolicies | get, list, create, patch, delete | `networkPolicy.enabled` |
 | Workloads of Kueue | get, list | `rbac.readWorkloads` |

@@ -22,7 +22,7 @@ Seconds = Annotated[int, Field(ge=0)]
 
 
 class TerminationMessages(StrEnum):
-    """What status contains of the last messages of containers whose image is not specbench's."""
+    """What status contains of the last messages of engines."""
 
     REDACTED = "Redacted"
     NONE = "None"
@@ -67,7 +67,7 @@ class Limits(ApiModel):
     runs: Annotated[int, Field(ge=0)] = 0
     """Runs of one namespace in progress at the same time; the others wait."""
     gpu_hours: Annotated[float, Field(ge=0)] = 0
-    """GPU-hours held by all runs of one namespace that exist; further runs wait."""
+    """GPU-hours used by all runs of one namespace that exist; further runs wait."""
 
 
 class Fence(ApiModel):

@@ -54,7 +54,7 @@ class StoreAccess:
     """What the operator may do for the author of a run at one endpoint and bucket. The default: there is no fence."""
 
     allowed: bool = True
-    """Whether the admin allows this endpoint and bucket."""
+    """Whether the administrator allows this endpoint and bucket."""
     operator_identity: bool = True
     """Whether a run without a Secret may use it with the operator's own cloud identity."""
     addresses: AddressRule = AddressRule.ANY

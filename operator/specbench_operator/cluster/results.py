@@ -144,14 +144,14 @@ def check_access(s3: S3, access: StoreAccess) -> None:
     """Refuse a store before any request. Raises StoreError."""
     if not access.allowed:
         message = (
-            "the admin's fence does not allow spec.results.s3: use an endpoint and a bucket of fence.stores,"
-            " or ask an admin to add these"
+            "the administrator's fence does not allow spec.results.s3: use an endpoint and a bucket of fence.stores,"
+            " or ask the administrator to add these"
         )
         raise StoreError(StoreFailure("StoreNotAllowed", message, refused=True))
     if s3.credentials_secret is None and not access.operator_identity:
         message = (
             "spec.results.s3 names no Secret, and the operator's own cloud identity may not be used for this store:"
-            " set credentialsSecret, or ask an admin for operatorIdentity in fence.stores"
+            " set credentialsSecret, or ask the administrator for operatorIdentity in fence.stores"
         )
         raise StoreError(StoreFailure("CredentialsMissing", message, refused=True))
 

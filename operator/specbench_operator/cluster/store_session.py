@@ -191,7 +191,7 @@ class _CheckedConnection:
     timeout_s = 10.0
 
     def _new_conn(self: Any) -> Any:
-        # The proxy's address is the admin's choice, and the proxy resolves the endpoint.
+        # The administrator chooses the proxy's address, and the proxy resolves the endpoint.
         rule = AddressRule.ANY if self.proxy else self.addresses
         try:
             found = socket.getaddrinfo(self._dns_host, self.port, type=socket.SOCK_STREAM)
@@ -317,5 +317,5 @@ def _redirected() -> StoreFailure:
 
 
 def _endpoint_refused(why: str) -> StoreFailure:
-    remedy = "use the address of an S3 server; an admin can list the endpoint in the chart's fence.stores"
+    remedy = "use the address of an S3 server; the administrator can list the endpoint in fence.stores of the chart"
     return StoreFailure("EndpointRefused", f"spec.results.s3.endpoint is refused: {why}; {remedy}", refused=True)
