@@ -1,8 +1,9 @@
 """The NetworkPolicies of a run: one for its engines, and one for its clients, report and gate.
 
 An engine accepts connections only from clients of the same run, because any other traffic would distort the
-measurement. No pod of a run can reach the addresses that the administrator blocks: those of metadata services, which give the
-node's cloud identity to every process that asks. The policies have no effect where the cluster does not enforce them.
+measurement. No pod of a run can reach the addresses that the administrator blocks: those of metadata services, which
+give the node's cloud identity to every process that asks. The policies have no effect where the cluster does not
+enforce them.
 """
 
 from __future__ import annotations
