@@ -14,6 +14,8 @@ from specbench_client.cli import exit_code
 from specbench_testing.campaigns import campaign
 from specbench_testing.specs import simulated_run, write_run
 
+CHART = Path(__file__).resolve().parents[2] / "helm/specbench/values.yaml"
+DEFAULTS: dict[str, Any] = yaml.safe_load(CHART.read_text(encoding="utf-8"))["fence"]
 OPEN: dict[str, Any] = {"stores": [{"endpoint": "*", "bucket": "*", "operatorIdentity": True}]}
 
 
@@ -29,9 +31,9 @@ def validate(folder: Path, fence: Any, resource: Any = None) -> int:
     [
         ({**OPEN, "claims": ["models"]}, True),
         (json.dumps({**OPEN, "claims": ["models"]}), True),
-        ({"fence": {**OPEN, "claims": ["models"]}, "image": {"repository": "own"}, "workers": 4}, True),
+        ({"fence": {**DEFAULTS, **OPEN, "claims": ["models"]}, "image": {"repository": "own"}, "workers": 4}, True),
         ({**OPEN}, False),
-        ({"fence": OPEN}, False),
+        ({"fence": {**DEFAULTS, **OPEN}}, False),
         ({"fence": {**OPEN, "enabled": False}}, True),
     ],
     ids=str,
@@ -52,6 +54,14 @@ def test_a_campaign_is_checked_against_the_fence(tmp_path: Path, capsys: pytest.
     assert validate(tmp_path, OPEN, resource) == Exit.BAD_INPUT
     assert "[image=evil.example/vllm:v0.30.0] spec.engine.image: evil.example/" in capsys.readouterr().err
     assert validate(tmp_path, {**OPEN, "images": ["evil.example/*"]}, resource) == Exit.OK
+
+
+def test_values_without_those_of_the_chart_are_rejected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Without them, GPUs and tolerations that the chart allows by default would count as refused."""
+    assert validate(tmp_path, {"fence": {**OPEN, "claims": ["models"]}}) == Exit.BAD_INPUT
+    message = capsys.readouterr().err
+    assert f"{tmp_path / 'fence'} has no fence.commands, fence.enabled" in message
+    assert "helm get values RELEASE --all -o yaml" in message
 
 
 @pytest.mark.parametrize("fence", ["claim: []", "fence: 3", "limits: {gpus: -1}"])

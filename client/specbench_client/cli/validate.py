@@ -7,7 +7,7 @@ cluster, where images and volumes contain it; `run` rejects it.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import click
@@ -134,7 +134,17 @@ def _fence(path: Path) -> FenceCheck:
         problems = "; ".join(str(problem) for problem in problems_in(error, Fence))
         message = f"{path} contains no fence: {problems}: use the operator's fence.json, or the values of its chart"
         raise BadInput(message) from error
+    if "fence" in data and fence.enabled:
+        _require_all_values(data["fence"], path)
     return FenceCheck(fence, own)
+
+
+def _require_all_values(values: Mapping[str, object], path: Path) -> None:
+    """Raise BadInput for values of the chart without its defaults: a list that is missing would allow nothing."""
+    names = sorted(str(field.alias) for field in Fence.model_fields.values())
+    if missing := [f"fence.{name}" for name in names if name not in values]:
+        remedy = "give all values of the release: helm get values RELEASE --all -o yaml"
+        raise BadInput(f"{path} has no {', '.join(missing)}: {remedy}")
 
 
 @click.command()
