@@ -48,6 +48,8 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600), pytest.mark.xdist_g
 
 ALL = [attack for attacks in ATTACKS.values() for attack in attacks]
 BY_AXIS = [attack for attack in ALL if attack.axis]
+BY_INCLUDE = [each for attacks in ATTACKS.values() for each in [row for row in attacks if row.axis][:1]]
+"""One of each kind: the operator expands include rows and axes to the same runs."""
 ACCEPTED_BY_OPERATOR = {attack.name for attack in ALL if not (attack.condition or attack.by_schema)}
 EXPANSION = {"spec.engine.env": [{"name": "MODEL_NOTE", "value": "$(HF_TOKEN)"}]}
 BENCHMARKER: list[dict[str, Any]] = [
@@ -183,6 +185,9 @@ def fenced(
             assert attack.axis
             path, value = attack.axis
             site.create_campaign(f"a-{attack.name}", {"spec.axes": [{"path": path, "name": "x", "values": [value]}]})
+        for attack in BY_INCLUDE:
+            assert attack.axis
+            path, value = attack.axis
             seed = {"path": "workloads[0].sampling.seed", "name": "seed", "values": [1]}
             include = {"spec.axes": [seed], "spec.include": [{"seed": 1, "set": {path: value}}]}
             site.create_campaign(f"i-{attack.name}", include)
@@ -203,9 +208,12 @@ def test_the_operator_refuses_the_run(fenced: TenantSite, attack: Attack) -> Non
         assert re.search(r"\(.+\)$", row["message"]), "the remedy follows in brackets"
 
 
-@pytest.mark.parametrize("attack", BY_AXIS, ids=named)
-@pytest.mark.parametrize("form", ["a", "i"])
-def test_the_operator_refuses_the_campaign(fenced: TenantSite, attack: Attack, form: str) -> None:
+@pytest.mark.parametrize(
+    ("form", "attack"),
+    [*(("a", each) for each in BY_AXIS), *(("i", each) for each in BY_INCLUDE)],
+    ids=lambda given: given if isinstance(given, str) else given.name,
+)
+def test_the_operator_refuses_the_campaign(fenced: TenantSite, form: str, attack: Attack) -> None:
     assert attack.axis
     path, _ = attack.axis
     message = fenced.campaign_refusal(f"{form}-{attack.name}")
@@ -216,6 +224,7 @@ def test_the_operator_refuses_the_campaign(fenced: TenantSite, attack: Attack, f
 
 
 def test_a_refused_run_has_no_child(fenced: TenantSite) -> None:
+    """Without the policies, nothing checks that the person may read a Secret whose label allows the use."""
     for attack in ALL:
         if not attack.by_schema:
             fenced.validated(attack.name)
@@ -250,12 +259,6 @@ def test_the_status_does_not_distinguish_missing_secrets_from_those_of_others(fe
 def test_the_operator_sends_nothing_to_its_own_machine(fenced: TenantSite) -> None:
     assert fenced.validated("loopback")["status"] == "False"
     assert not fenced.was_contacted()
-
-
-def test_a_label_on_the_secret_is_all_that_the_operator_alone_asks_for(fenced: TenantSite) -> None:
-    """Without the admission policy, nothing checks that the person may read the Secret."""
-    for name in ACCEPTED_BY_OPERATOR:
-        assert eventually(lambda name=name: fenced.jobs().get(name), "no Job")  # type: ignore[misc]
 
 
 # Open: neither fence nor policies
