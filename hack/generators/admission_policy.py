@@ -24,7 +24,7 @@ from specbench_api.fence.fields import (
     TAG_OR_DIGEST,
     FencedField,
 )
-from specbench_api.spec.secret_fields import SECRET_FIELDS, SecretField
+from specbench_api.spec.secrets import SECRET_FIELDS, SecretField
 
 Row = dict[str, Any]
 _CAMPAIGN = "variables.campaign"
