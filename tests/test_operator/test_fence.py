@@ -18,11 +18,12 @@ from specbench_api.spec.parsing import parse_run
 from specbench_operator.cluster.observer import RunObserver
 from specbench_operator.run.decide import decide_run
 from specbench_operator.settings import OperatorSettings
-from specbench_operator.state.run import NamespaceRun, RunDecision, RunObservation, StoredResults
+from specbench_operator.state.run import EarlierRun, NamespaceRun, RunDecision, RunObservation, StoredResults
 from specbench_testing.campaign_world import CampaignWorld
 from specbench_testing.cluster_world import ClusterWorld, finished
 from specbench_testing.fenced_runs import BASE, FENCE, REFUSED, Edits
 from specbench_testing.operator_builders import NOON, SETTINGS, operator_run
+from specbench_testing.resources import edit
 
 OPEN: dict[str, Any] = {
     "nodeLabels": ["*"],
@@ -102,6 +103,43 @@ def test_the_gate_of_a_finished_run_outside_the_fence_gets_no_job() -> None:
     (condition,) = [row for row in decision.status.conditions if row.type is ConditionType.GATE_PASSED]
     assert (decision.apply, condition.reason) == ((), "NotAllowed")
     assert decision.status.phase is Phase.SUCCEEDED, "its results stay"
+
+
+@pytest.mark.parametrize(
+    "edits",
+    [
+        {"spec.gate": {"baselineRef": {"uri": "s3://prod-data/x"}}},
+        {"spec.activeDeadlineSeconds": 90_000},
+        {"spec.ttlSecondsAfterFinished": 700_000},
+    ],
+    ids=str,
+)
+def test_a_spec_that_is_changed_after_its_admission_is_checked_again(edits: Edits) -> None:
+    """The fields that may change in a run that exists. Its engine is stopped, as when the fence is tightened."""
+    limits = {"activeDeadlineSeconds": 86_400, "ttlSecondsAfterFinished": 604_800}
+    stores = [{"endpoint": "*", "bucket": "results", "operatorIdentity": True}]
+    world = world_of(fenced(stores=stores, limits=limits))
+    world.settle()
+    for path, value in edits.items():
+        edit(world.run, path, value)
+    world.run["metadata"]["generation"] = 2
+    decision = world.reconcile()
+    assert decision.apply == ()
+    assert {ref.name for ref in decision.delete} | {stop.ref.name for stop in decision.stop} == {world.engine()}
+    assert world.condition(ConditionType.VALIDATED).message.startswith(next(iter(edits)))
+
+
+@pytest.mark.parametrize(("uri", "allowed"), [("s3://results/x", True), ("s3://prod-data/x", False)])
+def test_the_gate_reads_no_baseline_of_another_run_outside_the_fence(uri: str, allowed: bool) -> None:
+    """The other run may have another endpoint, or be older than the fence, so its bucket is checked for this run."""
+    settings = fenced(stores=[{"endpoint": "*", "bucket": "results", "operatorIdentity": True}])
+    world = finished(world_of(settings, {"spec.gate": {"baselineRef": {"run": "main"}}}))
+    earlier = EarlierRun("main", "main-uid", "2026-01-01T00:00:00Z", "Succeeded", uri, "")
+    decision = decide_run(replace(world.observed(), earlier=(earlier,)), settings, world.now)
+    (condition,) = [row for row in decision.status.conditions if row.type is ConditionType.GATE_PASSED]
+    assert (bool(decision.apply), condition.reason) == (allowed, "Evaluating" if allowed else "NotAllowed")
+    if not allowed:
+        assert condition.message.startswith("spec.gate.baselineRef: bucket prod-data at AWS is not allowed")
 
 
 def test_the_children_of_a_finished_run_are_deleted_at_the_latest_after_the_limit() -> None:

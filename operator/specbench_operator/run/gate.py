@@ -222,6 +222,8 @@ def _pending_gate(case: GateCase) -> PendingGate:
         return PendingGate(_gate_job_condition(case, case.job))
     found = find_baseline(case.run, case.gate.baseline_ref, case.observed)
     if isinstance(found, str):
+        if refusals := case.settings.baseline_refusals(case.run.spec, found):
+            return PendingGate(unknown(NotAllowed.reason, "; ".join(str(problem) for problem in refusals)))
         request = GateRequest(gate_digest=case.digest, gate=case.gate, baseline=found)
         return PendingGate(unknown(GateWait.EVALUATING, f"against {found}"), request=request)
     return PendingGate(
