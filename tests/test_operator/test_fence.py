@@ -213,6 +213,61 @@ def test_what_a_forced_queue_does_not_support_is_refused(edits: Edits, path: str
     assert world_of(replace(settings, fence=fenced().fence), edits).reconcile().apply
 
 
+# Fields without a fence: what they change in an engine's pod
+
+
+def differences(one: Any, other: Any, path: str = "") -> set[str]:
+    """Paths at which two manifests differ."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        names = one.keys() | other.keys()
+        return {found for name in names for found in differences(one.get(name), other.get(name), f"{path}.{name}")}
+    if path.endswith(".containers"):
+        return {found for pair in zip(one, other, strict=True) for found in differences(*pair, path)}
+    return set() if one == other else {path.removeprefix(".")}
+
+
+PVC = {"claimName": "models", "path": "m"}
+CACHE = {"claimName": "models"}
+MOUNTED = {"spec.engine": {"kind": "vllm"}, "spec.model.pvc": PVC, "spec.placement.modelCache": CACHE}
+
+
+@pytest.mark.parametrize(
+    ("edits", "changed"),
+    [
+        ({"spec.engine.args": ["--trust-remote-code", "--middleware", "evil"]}, {"containers.args"}),
+        ({"spec.engine.args": ["$(AWS_SECRET_ACCESS_KEY)"]}, {"containers.args"}),
+        ({"spec.model.tokenizer": "/proc/self/environ"}, {"containers.args"}),
+        ({"spec.model.pvc": {**PVC, "path": "proc/self/environ"}}, {"containers.args"}),
+        (
+            {"spec.placement.securityContext": {"runAsUser": 0, "runAsGroup": 0, "fsGroup": 0}},
+            {
+                "securityContext.runAsUser",
+                "securityContext.runAsGroup",
+                "securityContext.fsGroup",
+                "securityContext.fsGroupChangePolicy",
+            },
+        ),
+        (
+            {"spec.placement.securityContext": {"runAsUser": 7, "runAsNonRoot": False}},
+            {"securityContext.runAsUser", "securityContext.runAsNonRoot", "containers.env"},
+        ),
+    ],
+    ids=str,
+)
+def test_a_field_without_a_fence_changes_only_this_of_an_engines_pod(edits: Edits, changed: set[str]) -> None:
+    """So arguments and users reach no other image, volume, Secret or account than the fence allows."""
+    settings = fenced(claims=["models"])
+    pods = [
+        engine_of(world_of(settings, {**MOUNTED, **more}).reconcile())["spec"]["template"]["spec"]
+        for more in ({}, edits)
+    ]
+    assert differences(*pods) == changed
+    claims = [volume["persistentVolumeClaim"] for volume in pods[1]["volumes"] if "persistentVolumeClaim" in volume]
+    assert claims == [{"claimName": "models", "readOnly": True}] * 2, "fsGroup changes files of writable volumes only"
+    assert pods[1]["automountServiceAccountToken"] is False
+    assert "secretKeyRef" not in json.dumps(pods[1])
+
+
 # Limits of a namespace
 
 
