@@ -195,7 +195,7 @@ def test_a_change_of_the_spec_needs_the_rights_again_but_a_label_does_not(site: 
     site.runs("full").create(made)
     tenant = site.runs("no-secrets")
     tenant.patch("changed", {"metadata": {"labels": {"team": "a"}}})
-    with pytest.raises(ApiError, match=r"spec\.results\.s3\.credentialsSecret: .* may not get the Secret mine"):
+    with pytest.raises(ApiError, match=r"spec\.model\.tokenSecret\.name: .* may not get the Secret hub"):
         tenant.patch("changed", {"spec": {"suspend": True}})
     site.runs("full").patch("changed", {"spec": {"suspend": True}})
 
