@@ -21,10 +21,19 @@ from specbench_api.fence.fields import (
     FENCED_FIELDS,
     POD_AFFINITY_TERMS,
     REFUSED_IN_POD_AFFINITY,
+    S3_ADDRESSES,
+    S3_SCHEME,
     TAG_OR_DIGEST,
     FencedField,
 )
-from specbench_api.spec.secret_fields import SECRET_FIELDS, SecretField
+from specbench_api.spec.secrets import SECRET_FIELDS, SecretField
+from specbench_api.spec.store_endpoints import (
+    LOCAL_IPV4,
+    LOCAL_NAME,
+    METADATA_ADDRESSES,
+    NUMERIC_HOST,
+    PLAIN_IPV4,
+)
 
 Row = dict[str, Any]
 _CAMPAIGN = "variables.campaign"
@@ -173,13 +182,23 @@ def _campaign_rules() -> Iterator[Row]:
 
 
 # The fence: what runs may use. `variables.fence` contains a regular expression for each list of the chart's values, and
-# `variables.allowed` the list as text for messages; templates/admissionpolicy.yaml defines both.
+# `variables.allowed` the list as text for messages; templates/admissionpolicy.yaml defines both, and `variables.queue`,
+# the queue that the chart forces.
 
 
 def fence() -> str:
     """Return the rules about the values of a run."""
-    rules = [*(_listed(field) for field in FENCED_FIELDS), *_pod_affinity(), _command(), *_store(), *_limits()]
-    return _text({"variables": _variables(), "validations": rules})
+    rules = [
+        *(_listed(field) for field in FENCED_FIELDS),
+        *_pod_affinity(),
+        _command(),
+        *_store(),
+        _address(),
+        *(_s3_address(path) for path in S3_ADDRESSES),
+        *_limits(),
+        *_forced_queue(),
+    ]
+    return _text({"variables": [*_variables(), *_store_variables()], "validations": rules})
 
 
 def _listed(field: FencedField) -> Row:
@@ -269,20 +288,26 @@ def _command() -> Row:
     }
 
 
-def _store() -> Iterator[Row]:
+_S3 = "variables.run.results.s3"
+
+
+def _store_variables() -> Iterator[Row]:
     """The endpoint and the bucket as one text, separated by a space, which neither contains."""
-    s3 = "variables.run.results.s3"
-    store = f"((has({s3}.endpoint) ? {s3}.endpoint : '') + ' ' + {s3}.bucket)"
+    yield {"name": "endpoint", "expression": f"has({_S3}.endpoint) ? {_S3}.endpoint : ''"}
+    yield {"name": "store", "expression": f"variables.endpoint + ' ' + {_S3}.bucket"}
+
+
+def _store() -> Iterator[Row]:
     yield {
-        "expression": f"{store}.matches(variables.fence.stores)",
+        "expression": "variables.store.matches(variables.fence.stores)",
         "messageExpression": (
-            f"variables.base + '.results.s3: bucket ' + {s3}.bucket + ' at this endpoint is not allowed on this cluster"
-            f" (allowed: ' + variables.allowed.stores + '): {_remedy('stores')}'"
+            f"variables.base + '.results.s3: bucket ' + {_S3}.bucket + ' at this endpoint is not allowed on this"
+            f" cluster (allowed: ' + variables.allowed.stores + '): {_remedy('stores')}'"
         ),
         "reason": "Forbidden",
     }
     yield {
-        "expression": f"has({s3}.credentialsSecret) || {store}.matches(variables.fence.operatorStores)",
+        "expression": f"has({_S3}.credentialsSecret) || variables.store.matches(variables.fence.operatorStores)",
         "messageExpression": (
             "variables.base + '.results.s3.credentialsSecret: is not set, and this store cannot be used with the"
             " operator\\'s own identity: set it, or ask the administrator to set operatorIdentity: true in"
@@ -290,6 +315,61 @@ def _store() -> Iterator[Row]:
         ),
         "reason": "Forbidden",
     }
+
+
+def _address() -> Row:
+    """Hosts that need no resolution, and no parsing of IPv6: only the operator checks names and all spellings."""
+    metadata = "|".join(re.escape(f"[{each}]" if ":" in each else each) for each in METADATA_ADDRESSES)
+    local = f"{_is_host(f'{LOCAL_NAME}|{LOCAL_IPV4}')} && !variables.store.matches(variables.fence.literalStores)"
+    refused = f"{_is_host(metadata)} || ({local}) || ({_is_host(NUMERIC_HOST)} && !{_is_host(PLAIN_IPV4)})"
+    return {
+        "expression": f"!({refused})",
+        "messageExpression": (
+            "variables.base + '.results.s3.endpoint: ' + variables.endpoint + ' is refused on this cluster: it is a"
+            " metadata service, a loopback, link-local or other special address, or an unusual spelling of an IP"
+            " address: use the address of an S3 server, or ask the administrator to list the endpoint in fence.stores'"
+        ),
+        "reason": "Forbidden",
+    }
+
+
+def _is_host(pattern: str) -> str:
+    """CEL: whether the endpoint's host matches the pattern."""
+    return f"variables.endpoint.matches(r'(?i)^https?://(?:{pattern})[.]?(?::[0-9]*)?(?:/.*)?$')"
+
+
+def _s3_address(path: str) -> Row:
+    """A field that may name an object in S3. fence.stores also matches a key after the bucket."""
+
+    def allowed(value: str) -> str:
+        store = f"(variables.endpoint + ' ' + {value}.substring({len(S3_SCHEME)}))"
+        return f"(!{value}.startsWith('{S3_SCHEME}') || {store}.matches(variables.fence.stores))"
+
+    return {
+        "expression": _every("variables.run", path.split("."), allowed),
+        "messageExpression": (
+            f"variables.base + '.{path}: the bucket of this address is not allowed on this cluster at the endpoint of"
+            f" results.s3 (allowed: ' + variables.allowed.stores + '): {_remedy('stores')}'"
+        ),
+        "reason": "Forbidden",
+    }
+
+
+def _forced_queue() -> Iterator[Row]:
+    """What a queue does not support, if the fence forces one."""
+    placement = "variables.run.placement"
+    for name, passes, remedy in (
+        ("nodes", f"{placement}.nodes <= 1", "set nodes: 1"),
+        ("pinNode", f"{placement}.pinNode != 'Require'", "set pinNode: Prefer"),
+    ):
+        yield {
+            "expression": f"variables.queue == '' || !has({placement}) || !has({placement}.{name}) || {passes}",
+            "messageExpression": (
+                f"variables.base + '.placement.{name}: ' + string({placement}.{name}) + ' is not possible on this"
+                f" cluster, where every engine is admitted by the queue ' + variables.queue + ': {remedy}'"
+            ),
+            "reason": "Forbidden",
+        }
 
 
 def _limits() -> Iterator[Row]:

@@ -11,7 +11,7 @@ import pytest
 from specbench_api.campaign.expansion import expand_campaign
 from specbench_api.errors import InvalidSpec
 from specbench_api.spec.run import RunSpec
-from specbench_api.spec.secret_fields import SECRET_FIELDS, secrets_named
+from specbench_api.spec.secrets import SECRET_FIELDS, secrets_named
 from specbench_testing.campaign_secrets import ACCEPTED, REFUSED
 from specbench_testing.campaigns import campaign_of
 from specbench_testing.resources import resource

@@ -3,18 +3,36 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specbench_api.errors import Problem
-from specbench_api.fence.check import problems_of
-from specbench_api.fence.fields import FENCED_FIELDS
+from specbench_api.campaign.expansion import campaign_refusals, expand_campaign
+from specbench_api.errors import InvalidSpec, Problem
+from specbench_api.fence.check import FenceCheck, problems_of
+from specbench_api.fence.fields import FENCED_FIELDS, S3_ADDRESSES
 from specbench_api.fence.model import Fence, matches
-from specbench_testing.fenced_runs import ALLOWED, BASE, FENCE, OWN_REPOSITORY, REFUSED, Edits
+from specbench_api.spec.run import RunSpec
+from specbench_testing.campaigns import campaign_of
+from specbench_testing.fenced_runs import (
+    ALLOWED,
+    BASE,
+    FENCE,
+    FORCED_QUEUE,
+    INVALID,
+    OPERATOR_ONLY,
+    OWN_REPOSITORY,
+    REFUSED,
+    REFUSED_BY_QUEUE,
+    Edits,
+    reading,
+)
 from specbench_testing.resources import run_of
 
 VALUES = Path(__file__).resolve().parents[2] / "helm/specbench/values.yaml"
@@ -38,6 +56,89 @@ def test_refuses_with_path_and_remedy(edits: Edits, path: str) -> None:
     assert problem.path == f"spec.{path}"
     assert "this cluster" in problem.message or "operator's own identity" in problem.message
     assert problem.remedy
+
+
+def test_a_forced_queue_refuses_what_it_does_not_support() -> None:
+    fence = Fence.from_json(json.dumps(FORCED_QUEUE))
+    for edits, path in REFUSED_BY_QUEUE:
+        assert found(edits) == []
+        assert [problem.path for problem in found(edits, fence)] == [f"spec.{path}"]
+
+
+@pytest.mark.parametrize("endpoint", OPERATOR_ONLY)
+def test_every_spelling_of_a_local_address_is_refused(endpoint: str) -> None:
+    s3 = {"bucket": "a-lab", "endpoint": endpoint, "credentialsSecret": "mine"}
+    assert [problem.path for problem in found({"spec.results.s3": s3})] == ["spec.results.s3.endpoint"]
+
+
+@pytest.mark.parametrize(("edits", "path"), INVALID, ids=ascii)
+def test_no_other_spelling_of_a_field_or_name_is_valid(edits: Edits, path: str) -> None:
+    with pytest.raises(InvalidSpec) as caught:
+        run_of(edits)
+    assert [problem.path for problem in caught.value.problems] == [f"spec.{path}"]
+    with pytest.raises(InvalidSpec) as caught:
+        expand_campaign(campaign_of(by_axes(edits)))
+    assert f"spec.{path}" in caught.value.problems[0].path
+
+
+TEMPLATE = {f"spec.template.{path}": value for path, value in BASE.items()}
+
+REPEATS = {"path": "load.repeats", "values": [3]}
+
+
+def by_template(edits: Edits) -> dict[str, Any]:
+    """A campaign whose template has these values."""
+    return {**TEMPLATE, **{f"spec.template.{path}": value for path, value in edits.items()}, "spec.axes": [REPEATS]}
+
+
+def by_axes(edits: Edits) -> dict[str, Any]:
+    """A campaign whose axes set these values."""
+    axes = [
+        {"path": path.removeprefix("spec."), "name": f"axis{number}", "values": [value]}
+        for number, (path, value) in enumerate(edits.items())
+    ]
+    return {**TEMPLATE, "spec.axes": axes}
+
+
+def by_include(edits: Edits) -> dict[str, Any]:
+    """A campaign of which an include row sets these values."""
+    row = {"repeats": 3, "set": {path.removeprefix("spec."): value for path, value in edits.items()}}
+    return {**TEMPLATE, "spec.axes": [REPEATS], "spec.include": [row]}
+
+
+@pytest.mark.parametrize("campaign_by", [by_template, by_axes, by_include], ids=["template", "axes", "include"])
+@pytest.mark.parametrize(("edits", "path"), REFUSED, ids=ascii)
+def test_refuses_the_same_in_a_campaign(
+    edits: Edits, path: str, campaign_by: Callable[[Edits], dict[str, Any]]
+) -> None:
+    campaign = campaign_of(campaign_by(edits))
+    runs = [(run.name, run.run.spec) for run in expand_campaign(campaign).runs]
+    check = FenceCheck(Fence.from_json(json.dumps(FENCE)), f"{OWN_REPOSITORY}:1")
+    (problem,) = campaign_refusals(campaign, runs, check)
+    prefix = "spec.template." if campaign_by is by_template else ""
+    assert problem.path.endswith(f"{prefix}spec.{path}")
+
+
+def descriptions(node: Any, definitions: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, str]]:
+    """Yield the path and the description of every field below a JSON schema."""
+    if "$ref" in node:
+        yield from descriptions(definitions[node["$ref"].rpartition("/")[2]], definitions, path)
+    for option in node.get("anyOf", []):
+        yield from descriptions(option, definitions, path)
+    if "items" in node:
+        yield from descriptions(node["items"], definitions, f"{path}[]")
+    for name, field in node.get("properties", {}).items():
+        where = f"{path}.{name}".removeprefix(".")
+        yield where, field.get("description", "")
+        yield from descriptions(field, definitions, where)
+
+
+def test_the_table_has_every_field_that_may_be_in_s3() -> None:
+    """A description with `s3://` needs a row, unless the field is the store of the results itself."""
+    schema = RunSpec.model_json_schema()
+    described = {path for path, text in descriptions(schema, schema["$defs"]) if "s3://" in text}
+    assert described == set(S3_ADDRESSES)
+    assert {re.sub(r"\d+", "", path) for path in reading("s3://a/b")} == set(S3_ADDRESSES)
 
 
 def test_always_refuses_the_operators_own_service_account() -> None:

@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 import json
+import re
 import tracemalloc
 from dataclasses import dataclass, replace
+from ipaddress import IPv4Address
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from specbench_api.errors import InvalidSpec
 from specbench_api.outcome.summary import RunSummary
 from specbench_api.plan.expansion import expand
 from specbench_api.spec.parsing import parse_run
-from specbench_api.spec.store_endpoints import AddressRule, StoreAccess, refused_address, refused_endpoint, store_access
+from specbench_api.spec.store_endpoints import (
+    LOCAL_IPV4,
+    METADATA_ADDRESSES,
+    PLAIN_IPV4,
+    AddressRule,
+    StoreAccess,
+    refused_address,
+    refused_endpoint,
+    store_access,
+)
 from specbench_testing.operator_builders import operator_run, summary_of
 
 
@@ -66,11 +79,27 @@ def test_refused_addresses_by_rule(address: str, no_metadata: str | None, no_loc
         ("http://[::1]:9000", True),
         ("http://[fe80::1%25eth0]", True),
         ("http://169.254.169.254/latest", True),
+        ("http://2130706433", True),
+        ("http://0x7f.1", True),
+        ("http://0177.0.0.1", True),
+        ("http://127.1", True),
+        ("http://127.0.0.1.", True),
+        ("http://[::ffff:7f00:1]", True),
+        ("http://1.example", False),
         ("http://[", True),
     ],
 )
 def test_an_endpoint_that_is_a_local_address_is_refused_without_resolving(endpoint: str, refused: bool) -> None:
     assert (refused_endpoint(endpoint, AddressRule.NO_LOCAL) is not None) == refused
+
+
+@given(st.ip_addresses(v=4))
+def test_the_pattern_of_local_addresses_matches_those_that_are_refused(address: IPv4Address) -> None:
+    text = str(address)
+    assert re.fullmatch(PLAIN_IPV4, text)
+    refusal = refused_address(text, AddressRule.NO_LOCAL)
+    is_local = refusal is not None and text not in METADATA_ADDRESSES
+    assert (re.fullmatch(LOCAL_IPV4, text) is not None) == (is_local or address.is_link_local)
 
 
 @pytest.mark.parametrize(
@@ -104,8 +133,8 @@ WILDCARD = StoreAccess(operator_identity=False, addresses=AddressRule.NO_LOCAL)
         ([Row("")], "http://minio:9000", REFUSED),
         ([Row("*")], "http://minio:9000", WILDCARD),
         ([Row("*")], "", WILDCARD),
-        ([Row("http://minio:9000")], "http://minio:9000/", LITERAL),
-        ([Row("http://minio:9000")], "http://MinIO:9000", LITERAL),
+        ([Row("http://minio:9000")], "http://minio:9000/", REFUSED),
+        ([Row("http://minio:9000")], "http://MinIO:9000", REFUSED),
         ([Row("http://minio:9000"), Row("*")], "http://minio:9000", LITERAL),
         ([Row("https://*.example.com")], "https://s3.example.com", WILDCARD),
         ([Row("https://*.example.com")], "https://evil.test/.example.com", REFUSED),

@@ -15,7 +15,16 @@ from specbench_testing.api_server_runs import Definition, Runs
 from specbench_testing.campaign_secrets import ACCEPTED, REFUSED, TEMPLATE
 from specbench_testing.campaigns import campaign
 from specbench_testing.cluster import ApiError, Cluster
-from specbench_testing.fenced_runs import ALLOWED, BASE, FENCE, OWN_REPOSITORY, Edits
+from specbench_testing.fenced_runs import (
+    ALLOWED,
+    BASE,
+    FENCE,
+    FORCED_QUEUE,
+    INVALID_ENDPOINTS,
+    OWN_REPOSITORY,
+    REFUSED_BY_QUEUE,
+    Edits,
+)
 from specbench_testing.fenced_runs import REFUSED as REFUSED_BY_FENCE
 from specbench_testing.operator_process import eventually
 from specbench_testing.resources import Resource, resource
@@ -149,7 +158,7 @@ def test_a_change_of_the_spec_needs_the_rights_again_but_a_label_does_not(site: 
     site.runs("full").create(made)
     tenant = site.runs("no-secrets")
     tenant.patch("changed", {"metadata": {"labels": {"team": "a"}}})
-    with pytest.raises(ApiError, match=r"spec\.results\.s3\.credentialsSecret: .* may not get the Secret mine"):
+    with pytest.raises(ApiError, match=r"spec\.model\.tokenSecret\.name: .* may not get the Secret hub"):
         tenant.patch("changed", {"spec": {"suspend": True}})
     site.runs("full").patch("changed", {"spec": {"suspend": True}})
 
@@ -196,6 +205,28 @@ def test_the_fence_refuses_what_the_operator_refuses(fenced: PolicySite, edits: 
     assert f": spec.template.spec.{shown}: " in in_campaign
 
 
+def test_a_forced_queue_refuses_what_it_does_not_support(cluster: Cluster, fenced: PolicySite) -> None:
+    queued = {"fence": FORCED_QUEUE, "image": {"repository": OWN_REPOSITORY}}
+    first = resource({**BASE, **REFUSED_BY_QUEUE[0][0]})
+    assert [fenced.refusal(resource({**BASE, **edits}), user=ADMIN) for edits, _ in REFUSED_BY_QUEUE] == ["", ""]
+    with installed_policies(cluster, fenced.namespace, queued, name=f"{fenced.namespace}-queue"):
+        wait_for(fenced, first, refused=True)
+        for edits, path in REFUSED_BY_QUEUE:
+            message = fenced.refusal(resource({**BASE, **edits}), user=ADMIN)
+            assert f": spec.{path}: " in message
+            assert "admitted by the queue shared" in message
+            in_campaign = fenced.refusal(campaign(in_template({**BASE, **edits})), user=ADMIN)
+            assert f": spec.template.spec.{path}: " in in_campaign
+        assert fenced.refusal(run({"credentialsSecret": "mine"}), user=ADMIN) == ""
+    wait_for(fenced, first, refused=False)
+
+
+@pytest.mark.parametrize("endpoint", INVALID_ENDPOINTS)
+def test_the_api_server_refuses_invalid_endpoints_without_a_policy(site: PolicySite, endpoint: str) -> None:
+    message = site.refusal(run({}, {"spec.results.s3.endpoint": endpoint}), user=ADMIN)
+    assert "spec.results.s3.endpoint: Invalid value" in message
+
+
 def test_the_fence_applies_to_runs_that_the_operator_creates(fenced: PolicySite) -> None:
     """They come from campaigns, whose axes the policy does not expand."""
     edits, path = REFUSED_BY_FENCE[0]
@@ -218,6 +249,8 @@ def test_the_largest_run_is_within_the_cost_limits(fenced: PolicySite) -> None:
     env = [{"name": f"VLLM_{'X' * 100}{at}"} for at in range(64)]
     members = [
         {"name": f"m{at}", "weight": 1, "source": "jsonl", "pvc": {"claimName": "prompts-" + "x" * 240, "path": "x"}}
+        if at % 2
+        else {"name": f"m{at}", "weight": 1, "source": "jsonl", "uri": "s3://results/" + "x" * 1000}
         for at in range(16)
     ]
     dataset = {"source": "mix", "count": 16, "members": members}

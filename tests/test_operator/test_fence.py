@@ -18,11 +18,12 @@ from specbench_api.spec.parsing import parse_run
 from specbench_operator.cluster.observer import RunObserver
 from specbench_operator.run.decide import decide_run
 from specbench_operator.settings import OperatorSettings
-from specbench_operator.state.run import NamespaceRun, RunDecision, RunObservation, StoredResults
+from specbench_operator.state.run import EarlierRun, NamespaceRun, RunDecision, RunObservation, StoredResults
 from specbench_testing.campaign_world import CampaignWorld
 from specbench_testing.cluster_world import ClusterWorld, finished
 from specbench_testing.fenced_runs import BASE, FENCE, REFUSED, Edits
 from specbench_testing.operator_builders import NOON, SETTINGS, operator_run
+from specbench_testing.resources import edit
 
 OPEN: dict[str, Any] = {
     "nodeLabels": ["*"],
@@ -104,6 +105,43 @@ def test_the_gate_of_a_finished_run_outside_the_fence_gets_no_job() -> None:
     assert decision.status.phase is Phase.SUCCEEDED, "its results stay"
 
 
+@pytest.mark.parametrize(
+    "edits",
+    [
+        {"spec.gate": {"baselineRef": {"uri": "s3://prod-data/x"}}},
+        {"spec.activeDeadlineSeconds": 90_000},
+        {"spec.ttlSecondsAfterFinished": 700_000},
+    ],
+    ids=str,
+)
+def test_a_spec_that_is_changed_after_its_admission_is_checked_again(edits: Edits) -> None:
+    """The fields that may change in a run that exists. Its engine is stopped, as when the fence is tightened."""
+    limits = {"activeDeadlineSeconds": 86_400, "ttlSecondsAfterFinished": 604_800}
+    stores = [{"endpoint": "*", "bucket": "results", "operatorIdentity": True}]
+    world = world_of(fenced(stores=stores, limits=limits))
+    world.settle()
+    for path, value in edits.items():
+        edit(world.run, path, value)
+    world.run["metadata"]["generation"] = 2
+    decision = world.reconcile()
+    assert decision.apply == ()
+    assert {ref.name for ref in decision.delete} | {stop.ref.name for stop in decision.stop} == {world.engine()}
+    assert world.condition(ConditionType.VALIDATED).message.startswith(next(iter(edits)))
+
+
+@pytest.mark.parametrize(("uri", "allowed"), [("s3://results/x", True), ("s3://prod-data/x", False)])
+def test_the_gate_reads_no_baseline_of_another_run_outside_the_fence(uri: str, allowed: bool) -> None:
+    """The other run may have another endpoint, or be older than the fence, so its bucket is checked for this run."""
+    settings = fenced(stores=[{"endpoint": "*", "bucket": "results", "operatorIdentity": True}])
+    world = finished(world_of(settings, {"spec.gate": {"baselineRef": {"run": "main"}}}))
+    earlier = EarlierRun("main", "main-uid", "2026-01-01T00:00:00Z", "Succeeded", uri, "")
+    decision = decide_run(replace(world.observed(), earlier=(earlier,)), settings, world.now)
+    (condition,) = [row for row in decision.status.conditions if row.type is ConditionType.GATE_PASSED]
+    assert (bool(decision.apply), condition.reason) == (allowed, "Evaluating" if allowed else "NotAllowed")
+    if not allowed:
+        assert condition.message.startswith("spec.gate.baselineRef: bucket prod-data at AWS is not allowed")
+
+
 def test_the_children_of_a_finished_run_are_deleted_at_the_latest_after_the_limit() -> None:
     world = finished(world_of(fenced(), {"spec.ttlSecondsAfterFinished": 86_400}))
     world.pass_time(3600)
@@ -173,6 +211,61 @@ def test_what_a_forced_queue_does_not_support_is_refused(edits: Edits, path: str
     assert world.reconcile().apply == ()
     assert world.condition(ConditionType.VALIDATED).message.startswith(f"{path}: ")
     assert world_of(replace(settings, fence=fenced().fence), edits).reconcile().apply
+
+
+# Fields without a fence: what they change in an engine's pod
+
+
+def differences(one: Any, other: Any, path: str = "") -> set[str]:
+    """Paths at which two manifests differ."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        names = one.keys() | other.keys()
+        return {found for name in names for found in differences(one.get(name), other.get(name), f"{path}.{name}")}
+    if path.endswith(".containers"):
+        return {found for pair in zip(one, other, strict=True) for found in differences(*pair, path)}
+    return set() if one == other else {path.removeprefix(".")}
+
+
+PVC = {"claimName": "models", "path": "m"}
+CACHE = {"claimName": "models"}
+MOUNTED = {"spec.engine": {"kind": "vllm"}, "spec.model.pvc": PVC, "spec.placement.modelCache": CACHE}
+
+
+@pytest.mark.parametrize(
+    ("edits", "changed"),
+    [
+        ({"spec.engine.args": ["--trust-remote-code", "--middleware", "evil"]}, {"containers.args"}),
+        ({"spec.engine.args": ["$(AWS_SECRET_ACCESS_KEY)"]}, {"containers.args"}),
+        ({"spec.model.tokenizer": "/proc/self/environ"}, {"containers.args"}),
+        ({"spec.model.pvc": {**PVC, "path": "proc/self/environ"}}, {"containers.args"}),
+        (
+            {"spec.placement.securityContext": {"runAsUser": 0, "runAsGroup": 0, "fsGroup": 0}},
+            {
+                "securityContext.runAsUser",
+                "securityContext.runAsGroup",
+                "securityContext.fsGroup",
+                "securityContext.fsGroupChangePolicy",
+            },
+        ),
+        (
+            {"spec.placement.securityContext": {"runAsUser": 7, "runAsNonRoot": False}},
+            {"securityContext.runAsUser", "securityContext.runAsNonRoot", "containers.env"},
+        ),
+    ],
+    ids=str,
+)
+def test_a_field_without_a_fence_changes_only_this_of_an_engines_pod(edits: Edits, changed: set[str]) -> None:
+    """So arguments and users reach no other image, volume, Secret or account than the fence allows."""
+    settings = fenced(claims=["models"])
+    pods = [
+        engine_of(world_of(settings, {**MOUNTED, **more}).reconcile())["spec"]["template"]["spec"]
+        for more in ({}, edits)
+    ]
+    assert differences(*pods) == changed
+    claims = [volume["persistentVolumeClaim"] for volume in pods[1]["volumes"] if "persistentVolumeClaim" in volume]
+    assert claims == [{"claimName": "models", "readOnly": True}] * 2, "fsGroup changes files of writable volumes only"
+    assert pods[1]["automountServiceAccountToken"] is False
+    assert "secretKeyRef" not in json.dumps(pods[1])
 
 
 # Limits of a namespace

@@ -83,8 +83,8 @@ def test_the_next_look_does_not_continue_with_an_unfinished_answer() -> None:
     [
         ("http://127.0.0.1:{port}", False, "loopback"),
         ("http://localhost:{port}", False, "loopback"),
-        ("http://127.1:{port}", False, "loopback"),
-        ("http://2130706433:{port}", False, "loopback"),
+        ("http://127.1:{port}", False, "spelling"),
+        ("http://2130706433:{port}", False, "spelling"),
         ("http://169.254.169.254", True, "metadata"),
         ("http://[::ffff:169.254.169.254]", True, "metadata"),
     ],
@@ -115,6 +115,36 @@ def test_a_name_is_resolved_once_and_the_checked_address_is_connected_to(monkeyp
     assert found.reason in ("S3Slow", "S3Away", "EndpointRefused"), found
     assert asked
     assert store.requests == []
+
+
+@pytest.mark.parametrize(
+    ("address", "literally"),
+    [
+        ("127.0.0.1", False),
+        ("::1", False),
+        ("::ffff:127.0.0.1", False),
+        ("169.254.1.1", False),
+        ("169.254.169.254", True),
+        ("::ffff:169.254.169.254", True),
+        ("64:ff9b::a9fe:a9fe", True),
+        ("100.100.100.200", True),
+        ("168.63.129.16", True),
+        ("fd20:ce::254", True),
+    ],
+)
+def test_a_name_with_a_refused_address_is_never_connected_to(
+    monkeypatch: pytest.MonkeyPatch, address: str, literally: bool
+) -> None:
+    """Also if the name has an allowed address besides it."""
+    connected: list[Any] = []
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    rows = [(socket.AF_INET, 1, 6, "", ("192.0.2.1", 80)), (family, 1, 6, "", (address, 80))]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: rows)
+    monkeypatch.setattr(socket.socket, "connect", lambda _, where: connected.append(where))
+    url = "http://store.test"
+    found = reader(fence_of(url if literally else "*")).read(run_at(url))
+    assert isinstance(found, StoreFailure)
+    assert (found.reason, address in found.message, connected) == ("EndpointRefused", True, [])
 
 
 @pytest.mark.parametrize("listed", [False, True], ids=["no fence", "listed literally"])

@@ -16,7 +16,7 @@ from specbench_api.plan.canonical import canonical_json
 from specbench_api.spec.campaign import CampaignSpec, TemplateMetadata, TemplateSpec
 from specbench_api.spec.patterns import is_label_key
 from specbench_api.spec.results import LATEST
-from specbench_api.spec.secret_fields import SECRET_FIELDS, secrets_in_value, secrets_named
+from specbench_api.spec.secrets import SECRET_FIELDS, secrets_in_value, secrets_named
 
 # Validation of cron schedules: each field within its bounds. The operator computes the scheduled times.
 

@@ -14,6 +14,8 @@ from specbench_api.fence.fields import (
     FENCED_FIELDS,
     POD_AFFINITY_TERMS,
     REFUSED_IN_POD_AFFINITY,
+    S3_ADDRESSES,
+    S3_SCHEME,
     TAG_OR_DIGEST,
     values_at,
 )
@@ -40,6 +42,7 @@ def problems_of(
         *_of_pod_affinity(data),
         *_of_command(spec, fence),
         *_of_store(spec.results.s3, fence),
+        *_of_addresses(data, spec.results.s3, fence),
         *_of_limits(spec, fence),
         *_of_forced_queue(spec.placement, fence.force.queue_name),
     ]
@@ -72,6 +75,10 @@ class FenceCheck:
             own_images=[repository_of(self.client_image)],
             operator_accounts=[self.operator_account] if own else [],
         )
+
+    def problems_of_baseline(self, spec: RunSpec, location: str) -> list[Problem]:
+        """Return why a run's gate must not read this baseline, which another run's status names."""
+        return list(of_address("spec.gate.baselineRef", location, spec.results.s3, self.fence))
 
 
 def _of_lists(
@@ -117,16 +124,34 @@ def _of_command(spec: RunSpec, fence: Fence) -> Iterator[Problem]:
 def _of_store(s3: S3, fence: Fence) -> Iterator[Problem]:
     access = store_access(fence.stores, s3.endpoint, s3.bucket)
     if not access.allowed:
-        message = f"bucket {s3.bucket} at {s3.endpoint or 'AWS'} is not allowed on this cluster"
-        yield Problem("spec.results.s3", message, _remedy("stores"))
+        yield _bucket_not_allowed("spec.results.s3", s3.bucket, s3)
         return
     if refusal := refused_endpoint(s3.endpoint, access.addresses):
         remedy = "use the address of an S3 server, or ask the administrator to list the endpoint in fence.stores"
-        yield Problem("spec.results.s3.endpoint", f"is refused: {refusal}", remedy)
+        yield Problem("spec.results.s3.endpoint", f"is refused on this cluster: {refusal}", remedy)
     if s3.credentials_secret is None and not access.operator_identity:
         message = "is not set, and this store cannot be used with the operator's own identity"
         remedy = "set it, or ask the administrator to set operatorIdentity: true in fence.stores of the chart"
         yield Problem("spec.results.s3.credentialsSecret", message, remedy)
+
+
+def _bucket_not_allowed(path: str, bucket: str, s3: S3) -> Problem:
+    message = f"bucket {bucket} at {s3.endpoint or 'AWS'} is not allowed on this cluster"
+    return Problem(path, message, _remedy("stores"))
+
+
+def _of_addresses(data: dict[str, Any], s3: S3, fence: Fence) -> Iterator[Problem]:
+    for field in S3_ADDRESSES:
+        for path, address in values_at(data, field.split(".")):
+            yield from of_address(f"spec.{path}", str(address), s3, fence)
+
+
+def of_address(path: str, address: str, s3: S3, fence: Fence) -> Iterator[Problem]:
+    """Report an address that clients of a run must not read. They read S3 at the endpoint of the run's results."""
+    if address.startswith(S3_SCHEME):
+        bucket = address.removeprefix(S3_SCHEME).partition("/")[0]
+        if not store_access(fence.stores, s3.endpoint, bucket).allowed:
+            yield _bucket_not_allowed(path, bucket, s3)
 
 
 def _of_limits(spec: RunSpec, fence: Fence) -> Iterator[Problem]:

@@ -75,6 +75,22 @@ FENCED_FIELDS = (
     FencedField("placement.queuePriorityClass", "queuePriorityClasses"),
 )
 
+S3_ADDRESSES = (
+    "model.uri",
+    "model.tokenizer",
+    "workloads[].dataset.uri",
+    "workloads[].dataset.members[].uri",
+    "workloads[].chatTemplate.tokenizer",
+    "workloads[].chatTemplate.template",
+    "load.arrival.uri",
+    "gate.baselineRef.uri",
+)
+"""Fields that may name an object in S3, with the same notation of paths.
+
+Clients read it at the endpoint and with the credentials of `results.s3`, so the fence must allow its bucket there.
+"""
+S3_SCHEME = "s3://"
+
 
 def values_at(node: Any, steps: Sequence[str], path: str = "") -> Iterator[tuple[str, Any]]:
     """Yield the path and value of each occurrence of a field below a node."""

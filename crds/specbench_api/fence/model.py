@@ -29,10 +29,10 @@ class TerminationMessages(StrEnum):
 
 
 class StoreRule(ApiModel):
-    """S3 endpoints and buckets where runs may store results."""
+    """S3 endpoints and buckets where runs may store results, and from which their clients may read."""
 
     endpoint: Annotated[str, Field(max_length=512)]
-    """Pattern of the endpoint as runs write it; `*` matches no slash, but `*` alone matches all. Empty: AWS."""
+    """Pattern of the endpoint exactly as runs write it; `*` matches no slash, but `*` alone matches all. Empty: AWS."""
     bucket: Annotated[str, Field(min_length=1, max_length=63)]
     """Pattern of the bucket."""
     operator_identity: bool = False

@@ -15,8 +15,11 @@ from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address, ip_netw
 from typing import Protocol
 from urllib.parse import urlsplit
 
-ENDPOINT = r"^(https?://[^/\s?#@]+(/[^\s?#]*)?)?$"
-"""Pattern of an endpoint: no user, query or fragment. Empty: AWS."""
+ENDPOINT = r"^(https?://[A-Za-z0-9._:\[\]-]+(/[^\s?#]*)?)?$"
+"""Pattern of an endpoint: no user, query or fragment, and only ASCII characters in the host. Empty: AWS."""
+
+BUCKET_CHARACTERS = "[a-z0-9.-]*"
+"""What a `*` in the pattern of a bucket matches: no slash, and nothing that a client would not read as the bucket."""
 
 
 class AddressRule(StrEnum):
@@ -40,7 +43,7 @@ class AllowedStore(Protocol):
 
     @property
     def bucket(self) -> str:
-        """Name of the bucket, in which `*` matches any characters."""
+        """Name of the bucket, in which `*` matches any characters of a bucket's name."""
         ...
 
     @property
@@ -64,7 +67,9 @@ class StoreAccess:
 def store_access(rows: Iterable[AllowedStore], endpoint: str, bucket: str) -> StoreAccess:
     """What the fence allows at this endpoint and bucket."""
     matching = [
-        row for row in rows if _matches_endpoint(row.endpoint, endpoint) and _glob(row.bucket).fullmatch(bucket)
+        row
+        for row in rows
+        if _matches_endpoint(row.endpoint, endpoint) and _glob(row.bucket, BUCKET_CHARACTERS).fullmatch(bucket)
     ]
     literal = any("*" not in row.endpoint for row in matching)
     return StoreAccess(
@@ -76,33 +81,38 @@ def store_access(rows: Iterable[AllowedStore], endpoint: str, bucket: str) -> St
 
 def _matches_endpoint(pattern: str, endpoint: str) -> bool:
     """A `*` does not match a slash, so that a wildcard for host names does not match another host's path."""
-    return pattern == "*" or _glob(_normal(pattern), "[^/]*").fullmatch(_normal(endpoint)) is not None
+    return pattern == "*" or _glob(pattern, "[^/]*").fullmatch(endpoint) is not None
 
 
-def _normal(endpoint: str) -> str:
-    scheme, mark, rest = endpoint.rstrip("/").partition("://")
-    host, slash, path = rest.partition("/")
-    return f"{scheme.lower()}{mark}{host.lower()}{slash}{path}"
-
-
-def _glob(pattern: str, star: str = ".*") -> re.Pattern[str]:
+def _glob(pattern: str, star: str) -> re.Pattern[str]:
     return re.compile(star.join(re.escape(part) for part in pattern.split("*")))
 
 
-_METADATA = frozenset(
-    ip_address(text)
-    for text in (
-        "169.254.169.254",  # AWS, Google Cloud, Azure, OpenStack, Oracle Cloud
-        "fd00:ec2::254",  # AWS
-        "fd20:ce::254",  # Google Cloud
-        "169.254.170.2",  # AWS: credentials of ECS tasks
-        "169.254.170.23",  # AWS: EKS Pod Identity
-        "fd00:ec2::23",
-        "100.100.100.200",  # Alibaba Cloud
-        "168.63.129.16",  # Azure
-        "192.0.0.192",  # Oracle Cloud
-    )
+METADATA_ADDRESSES = (
+    "169.254.169.254",  # AWS, Google Cloud, Azure, OpenStack, Oracle Cloud
+    "fd00:ec2::254",  # AWS
+    "fd20:ce::254",  # Google Cloud
+    "169.254.169.252",  # Google Cloud: GKE metadata server
+    "169.254.170.2",  # AWS: credentials of ECS tasks
+    "169.254.170.23",  # AWS: EKS Pod Identity
+    "fd00:ec2::23",
+    "100.100.100.200",  # Alibaba Cloud
+    "168.63.129.16",  # Azure
+    "192.0.0.192",  # Oracle Cloud
 )
+"""Addresses of cloud metadata services. The chart's networkPolicy.blockedAddresses contains them; a test compares."""
+LINK_LOCAL_NETWORKS = ("169.254.0.0/16", "fe80::/10")
+"""Networks of addresses that are only valid on one link. The chart blocks them too."""
+_LOCAL_NETWORKS = {
+    "loopback": ("127.0.0.0/8", "::1/128"),
+    "link-local": LINK_LOCAL_NETWORKS,
+    "multicast": ("224.0.0.0/4", "ff00::/8"),
+    "unspecified": ("0.0.0.0/8", "::/128"),
+    "reserved": ("255.255.255.255/32",),
+}
+"""Kinds of addresses that only a literally listed endpoint may have."""
+_METADATA = frozenset(map(ip_address, METADATA_ADDRESSES))
+_LOCAL = {kind: tuple(map(ip_network, networks)) for kind, networks in _LOCAL_NETWORKS.items()}
 _EMBEDS_IPV4 = tuple(ip_network(text) for text in ("::ffff:0:0/96", "64:ff9b::/96", "::/96"))
 """IPv6 networks whose last four bytes are an IPv4 address that packets may be sent to."""
 
@@ -120,13 +130,22 @@ def refused_address(address: str, rule: AddressRule) -> str | None:
     if rule is AddressRule.NO_METADATA:
         return None
     kinds = (
-        ("loopback", any(each.is_loopback for each in found)),
-        ("link-local", any(each.is_link_local for each in found)),
-        ("multicast", any(each.is_multicast for each in found)),
-        ("unspecified", any(each.is_unspecified or str(each).startswith("0.") for each in found)),
-        ("reserved", any(str(each) == "255.255.255.255" for each in found)),
+        kind for kind, networks in _LOCAL.items() if any(each in network for network in networks for each in found)
     )
-    return next((f"{address} is a {kind} address" for kind, holds in kinds if holds), None)
+    return next((f"{address} is a {kind} address" for kind in kinds), None)
+
+
+# Hosts that can be refused without resolving them. The patterns are for hosts in lower case, without a port and a
+# trailing dot. The admission policy uses them as well, so they have only what RE2 and Python both have.
+
+LOCAL_NAME = r"(?:[^/:]*\.)?localhost"
+"""Pattern of names that always mean the machine itself."""
+NUMERIC_HOST = r"(?:[^/:]*\.)?(?:[0-9]+|0x[0-9a-f]*)"
+"""Pattern of hosts that resolvers read as an IPv4 address, also in octal, hexadecimal or with fewer parts."""
+PLAIN_IPV4 = r"(?:(?:0|[1-9][0-9]{0,2})\.){3}(?:0|[1-9][0-9]{0,2})"
+"""Pattern of the usual spelling of an IPv4 address."""
+LOCAL_IPV4 = r"(?:0|127|169\.254|22[4-9]|23[0-9])\.[0-9.]*|255\.255\.255\.255"
+"""Pattern of the IPv4 addresses of `_LOCAL_NETWORKS` in their usual spelling. A test compares them."""
 
 
 def refused_endpoint(endpoint: str, rule: AddressRule) -> str | None:
@@ -135,9 +154,13 @@ def refused_endpoint(endpoint: str, rule: AddressRule) -> str | None:
         host = urlsplit(endpoint).hostname or ""
     except ValueError:
         return f"{endpoint!r} is not a URL"
-    name = host.rstrip(".").lower()
-    if rule is AddressRule.NO_LOCAL and (name == "localhost" or name.endswith(".localhost")):
+    if rule is AddressRule.ANY:
+        return None
+    name = host.removesuffix(".").lower()
+    if rule is AddressRule.NO_LOCAL and re.fullmatch(LOCAL_NAME, name):
         return f"{host} is a loopback name"
+    if re.fullmatch(NUMERIC_HOST, name) and not re.fullmatch(PLAIN_IPV4, name):
+        return f"{host} is an unusual spelling of an IP address: write four decimal numbers"
     try:
         ip_address(name.partition("%")[0])
     except ValueError:

@@ -220,8 +220,14 @@ def _pending_gate(case: GateCase) -> PendingGate:
         return PendingGate(unknown(failure.reason, failure.message), requeue_after_s=GATE_RETRY_S)
     if case.job is not None:
         return PendingGate(_gate_job_condition(case, case.job))
-    found = find_baseline(case.run, case.gate.baseline_ref, case.observed)
+    return _pending_comparison(case, find_baseline(case.run, case.gate.baseline_ref, case.observed))
+
+
+def _pending_comparison(case: GateCase, found: str | NoBaseline) -> PendingGate:
+    """Evaluate the gate against the baseline at this location, or wait for one."""
     if isinstance(found, str):
+        if refusals := case.settings.baseline_refusals(case.run.spec, found):
+            return PendingGate(unknown(NotAllowed.reason, "; ".join(str(problem) for problem in refusals)))
         request = GateRequest(gate_digest=case.digest, gate=case.gate, baseline=found)
         return PendingGate(unknown(GateWait.EVALUATING, f"against {found}"), request=request)
     return PendingGate(

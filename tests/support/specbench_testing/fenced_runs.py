@@ -28,6 +28,9 @@ FENCE: dict[str, Any] = {
     "stores": [
         {"endpoint": "", "bucket": "results", "operatorIdentity": False},
         {"endpoint": "https://*.example", "bucket": "team-*", "operatorIdentity": True},
+        {"endpoint": "http://*:9000", "bucket": "*-lab", "operatorIdentity": False},
+        {"endpoint": "http://127.0.0.1:9001", "bucket": "*-lab", "operatorIdentity": False},
+        {"endpoint": "http://169.254.169.254", "bucket": "*-lab", "operatorIdentity": False},
     ],
     "limits": {
         "gpus": 8,
@@ -38,6 +41,8 @@ FENCE: dict[str, Any] = {
     },
 }
 """Values of the chart, and so the operator's file."""
+FORCED_QUEUE: dict[str, Any] = {**FENCE, "force": {"queueName": "shared"}}
+"""The same fence with a queue for every engine."""
 OWN_REPOSITORY = "own.example/specbench"
 """The chart's image.repository."""
 BASE = {"spec.results.s3.credentialsSecret": "mine"}
@@ -72,8 +77,33 @@ def _mix(*claims: str) -> Edits:
     return {"spec.workloads[0].dataset": {"source": "mix", "count": 2, "members": members}}
 
 
-def _store(**fields: str) -> Edits:
+def _store(**fields: str | None) -> Edits:
     return {"spec.results.s3": fields}
+
+
+def _at(endpoint: str, bucket: str = "a-lab", **edits: Any) -> Edits:
+    return {**_store(bucket=bucket, endpoint=endpoint, credentialsSecret="mine"), **edits}
+
+
+def reading(uri: str) -> dict[str, Edits]:
+    """Field → a run whose client reads this file or folder. One run for each field that may be in S3."""
+    member = {"name": "m", "weight": 1, "source": "jsonl", "uri": uri}
+    return {
+        "model.uri": {"spec.model.uri": uri},
+        "model.tokenizer": {"spec.model.tokenizer": uri},
+        "workloads[0].dataset.uri": _dataset(uri=uri),
+        "workloads[0].dataset.members[0].uri": {
+            "spec.workloads[0].dataset": {"source": "mix", "count": 1, "members": [member]}
+        },
+        "workloads[0].chatTemplate.tokenizer": {
+            "spec.workloads[0].chatTemplate": {"appliedBy": "Client", "tokenizer": uri}
+        },
+        "workloads[0].chatTemplate.template": {
+            "spec.workloads[0].chatTemplate": {"appliedBy": "Client", "template": uri}
+        },
+        "load.arrival.uri": {"spec.load": {"slots": 1, "arrival": {"process": "Trace", "uri": uri}}},
+        "gate.baselineRef.uri": {"spec.gate": {"baselineRef": {"uri": uri}}},
+    }
 
 
 ALLOWED: list[Edits] = [
@@ -89,7 +119,7 @@ ALLOWED: list[Edits] = [
     *_of("placement.modelCache", {"claimName": "models"}, {"claimName": "models", "fill": False}),
     *_of("placement.modelCache", {"claimName": "cache", "fill": True}),
     {"spec.placement": {"resourceClaimTemplateName": "gpu", "claimedGpus": 8}},
-    *_of("placement.priorityClassName", "low"),
+    *_of("placement.priorityClassName", "low", None),
     *_of("placement.nodeSelector", {"nvidia.com/gpu.product": "H100"}, {}),
     _affinity("nodeAffinity", _REQUIRED, _GPU),
     _affinity("nodeAffinity", _PREFERRED, {"weight": 1, "preference": _GPU}),
@@ -102,6 +132,21 @@ ALLOWED: list[Edits] = [
     _store(bucket="results", credentialsSecret="mine"),
     _store(bucket="team-a", endpoint="https://s3.example"),
     *_of("activeDeadlineSeconds", 86_400),
+    *reading("s3://results/a/b").values(),
+    *reading("s3://results/a b?c#d/x results").values(),
+    {**_at("https://s3.example", "team-a"), **reading("s3://team-b/x")["workloads[0].dataset.uri"]},
+    *(reading("prod/x")[field] for field in ("model.tokenizer", "workloads[0].dataset.uri", "gate.baselineRef.uri")),
+    *(
+        _at(endpoint)
+        for endpoint in (
+            "http://minio:9000",
+            "http://10.0.0.7:9000",
+            "http://127.0.0.1:9001",
+            "http://127.0.0.1.example:9000",
+            "http://1.example:9000",
+            "http://[2001:db8::1]:9000",
+        )
+    ),
 ]
 REFUSED: list[tuple[Edits, str]] = [
     *((edits, "engine.image") for edits in _of("engine.image", "registry.example/other/x", "registry.example/team")),
@@ -174,7 +219,12 @@ REFUSED: list[tuple[Edits, str]] = [
     ),
     *(
         ({"spec.placement.tolerations": [row]}, "placement.tolerations[0].key")
-        for row in ({"key": "node-role.kubernetes.io/control-plane", "operator": "Exists"}, {"operator": "Exists"})
+        for row in (
+            {"key": "node-role.kubernetes.io/control-plane", "operator": "Exists"},
+            {"operator": "Exists"},
+            {"operator": "Exists", "key": ""},
+            {"operator": "Exists", "key": None},
+        )
     ),
     ({"spec.placement": {"gpus": 1, "gpuResourceName": "google.com/tpu"}}, "placement.gpuResourceName"),
     *((edits, "placement.queueName") for edits in _of("placement.queueName", "prod")),
@@ -187,11 +237,106 @@ REFUSED: list[tuple[Edits, str]] = [
     (_store(bucket="team-a", endpoint="https://s3.example.evil", credentialsSecret="mine"), "results.s3"),
     (_store(bucket="team-a", endpoint="https://evil.test/x.example", credentialsSecret="mine"), "results.s3"),
     (_store(bucket="team-a", credentialsSecret="mine"), "results.s3"),
+    (_store(bucket="team-a", endpoint="", credentialsSecret="mine"), "results.s3"),
     (_store(bucket="results"), "results.s3.credentialsSecret"),
+    (_store(bucket="results", credentialsSecret=None), "results.s3.credentialsSecret"),
     ({"spec.placement": {"gpus": 9}}, "placement.gpus"),
     ({"spec.placement": {"gpus": 4, "nodes": 3}}, "placement.gpus"),
     ({"spec.placement": {"resourceClaimTemplateName": "gpu", "claimedGpus": 9}}, "placement.gpus"),
     *((edits, "activeDeadlineSeconds") for edits in _of("activeDeadlineSeconds", 86_401)),
     *((edits, "ttlSecondsAfterFinished") for edits in _of("ttlSecondsAfterFinished", 604_801)),
+    *((edits, field) for field, edits in reading("s3://prod-data/a/b").items()),
+    *(
+        (reading(uri)["workloads[0].dataset.uri"], "workloads[0].dataset.uri")
+        for uri in (
+            "s3://prod",
+            "s3://results.evil/x",
+            "s3://results#/x",
+            "s3://results?endpoint=http://evil/x",
+            "s3://RESULTS/x",
+            "s3://reſults/x",
+            "s3:///results/x",
+            "s3://team-a/x",
+            "s3://prod/x results",
+        )
+    ),
+    *(
+        ({**_at("http://minio:9000"), **reading(uri)["workloads[0].dataset.uri"]}, "workloads[0].dataset.uri")
+        for uri in ("s3://prod#a-lab/x", "s3://prod/a-lab", "s3://results/x", "s3://prod/ b-lab")
+    ),
+    *(
+        (_at(endpoint), "results.s3.endpoint")
+        for endpoint in (
+            "http://127.0.0.1:9000",
+            "http://127.0.0.1.:9000",
+            "http://127.9.9.9:9000",
+            "http://localhost:9000",
+            "http://LocalHost.:9000",
+            "http://a.localhost:9000",
+            "http://0.0.0.0:9000",
+            "http://0.1.2.3:9000",
+            "http://224.0.0.1:9000",
+            "http://239.1.1.1:9000",
+            "http://255.255.255.255:9000",
+            "http://169.254.1.1:9000",
+            "http://169.254.169.254",
+            "http://168.63.129.16:9000",
+            "http://100.100.100.200:9000",
+            "http://2130706433:9000",
+            "http://0x7f000001:9000",
+            "http://0X7F.1:9000",
+            "http://0177.0.0.1:9000",
+            "http://127.1:9000",
+            "http://10.0.0.010:9000",
+            "http://1.2.3.4.5:9000",
+        )
+    ),
+    *(
+        (_at(endpoint, "team-a"), "results.s3")
+        for endpoint in ("https://S3.EXAMPLE", "https://s3.example.", "https://s3.example/", "https://s3.example:443")
+    ),
 ]
 """Edits of a run, and the path of the problem below `spec`."""
+
+REFUSED_BY_QUEUE: list[tuple[Edits, str]] = [
+    ({"spec.placement": {"gpus": 1, "nodes": 2}}, "placement.nodes"),
+    ({"spec.placement.pinNode": "Require"}, "placement.pinNode"),
+]
+"""Edits that FENCED and FORCED_QUEUE differ about: a queue does not support them."""
+OPERATOR_ONLY = [
+    "http://[::1]:9000",
+    "http://[0:0:0:0:0:0:0:1]:9000",
+    "http://[::ffff:127.0.0.1]:9000",
+    "http://[::ffff:7f00:1]:9000",
+    "http://[fe80::1]:9000",
+    "http://[fd00:ec2:0::254]:9000",
+    "http://[2002:a9fe:a9fe::1]:9000",
+]
+"""Endpoints of `a-lab` that only the operator refuses, because addresses of IPv6 have many spellings."""
+INVALID_ENDPOINTS = [
+    "http://me:pw@minio:9000",
+    "http://me@minio:9000",
+    "http://minio:9000?x=1",
+    "http://minio:9000/#a",
+    "http://minio:9000\\@evil",
+    "http://mınio:9000",
+    "http://evil。example:9000",
+    "http://①②⑦.0.0.1:9000",
+    "http://mini%6f:9000",
+    "http://[fe80::1%25eth0]:9000",
+    "HTTP://minio:9000",
+    " http://minio:9000",
+    "ftp://minio:9000",
+]
+"""Endpoints that no run may have, with or without a fence."""
+INVALID: list[tuple[Edits, str]] = [
+    *(({"spec.results.s3.endpoint": endpoint}, "results.s3.endpoint") for endpoint in INVALID_ENDPOINTS),
+    *((edits, "engine.image") for edits in _of("engine.image", "registry.example/tе\u0430m/x", "")),
+    *((edits, "engine.env[0].name") for edits in _of("engine.env", [{"name": "VLLM_\uff38"}])),
+    *((edits, "placement.serviceAccountName") for edits in _of("placement.serviceAccountName", "", "bench-\u0430")),
+    *((edits, "model.pvc.claimName") for edits in _of("model.pvc", {"claimName": "modеls", "path": "x"})),
+    ({"spec.results.s3": {"bucket": "results", "credentials_secret": "mine"}}, "results.s3.credentials_secret"),
+    ({"spec.placement": {"service_account_name": "bench-a"}}, "placement.service_account_name"),
+    ({"spec.engine": {"kind": "vllm", "Image": "evil.example/x"}}, "engine.Image"),
+]
+"""Edits of a run that are invalid with any fence, and the path: look-alike letters, empty texts, Python's names."""
