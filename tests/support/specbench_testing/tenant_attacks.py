@@ -88,6 +88,7 @@ _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 _HOST = "kubernetes.io/hostname"
 _ZONE = "topology.kubernetes.io/zone"
 _ENVIRON = "/proc/self/environ"
+_OTHERS = "s3://prod-data"
 _TOKEN_FILE = "/var/run/secrets/kubernetes.io/serviceaccount/token"
 
 
@@ -109,9 +110,9 @@ def _file(name: str, path: str, value: Any, shown: str = "", **more: Any) -> Att
 
 
 def _address(name: str, endpoint: str) -> Attack:
-    """An S3 endpoint that the operator must not send requests to."""
+    """An S3 endpoint that the operator must not send requests to. The policies do not check addresses of IPv6."""
     path = "results.s3.endpoint"
-    return Attack(name, {f"spec.{path}": endpoint}, "", path, without=Open.CONNECTS)
+    return Attack(name, {f"spec.{path}": endpoint}, "" if "[" in endpoint else path, path, without=Open.CONNECTS)
 
 
 def _affinity(name: str, kind: str, when: str, terms: Any, shown: str) -> Attack:
@@ -339,6 +340,8 @@ _STORE_ATTACKS = (
     _address("link-local", "http://169.254.1.1:9000"),
     _address("loopback", "http://127.0.0.1:9000"),
     _address("loopback-name", "http://localhost:9000"),
+    _address("loopback-decimal", "http://2130706433:9000"),
+    _address("loopback-octal", "http://0177.0.0.1:9000"),
     _address("loopback-ipv6", "http://[::1]:9000"),
     _address("loopback-mapped", "http://[::ffff:127.0.0.1]:9000"),
     Attack(
@@ -348,6 +351,27 @@ _STORE_ATTACKS = (
     Attack(
         "bucket-of-others", {"spec.results.s3.bucket": "prod-data"}, "results.s3", "results.s3", without=Open.CONNECTS
     ),
+    # What clients read from S3 is read with the keys and at the endpoint of the results.
+    _fenced("model-of-others", "model.uri", f"{_OTHERS}/llama", {}),
+    _fenced("prompts-of-others", "workloads[0].dataset.uri", f"{_OTHERS}/a.jsonl", {}),
+    _fenced(
+        "prompts-of-others-in-mix", "workloads[0].dataset", _mix(uri=f"{_OTHERS}/a.jsonl"), {},
+        "workloads[0].dataset.members[1].uri",
+    ),
+    _fenced(
+        "template-of-others", "workloads[0].chatTemplate", _template(template=f"{_OTHERS}/a.jinja"), {},
+        "workloads[0].chatTemplate.template",
+    ),
+    _fenced(
+        "tokenizer-of-others", "workloads[0].chatTemplate", _template(tokenizer=_OTHERS), {},
+        "workloads[0].chatTemplate.tokenizer",
+    ),
+    _fenced(
+        "trace-of-others", "load",
+        {"arrival": {"process": "Trace", "uri": f"{_OTHERS}/a.csv"}, "slots": 4, "requests": 8}, {},
+        "load.arrival.uri",
+    ),
+    _fenced("baseline-of-others", "gate", {"baselineRef": {"uri": f"{_OTHERS}/x"}}, {}, "gate.baselineRef.uri"),
     _schema("user-in-endpoint", "results.s3.endpoint", "http://user:pw@s3.example"),
     _schema("query-in-endpoint", "results.s3.endpoint", "http://169.254.169.254/?x=1"),
     _schema("fragment-in-endpoint", "results.s3.endpoint", "http://169.254.169.254/#x"),
