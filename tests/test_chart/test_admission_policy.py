@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
 from generators.custom_resources import CAMPAIGN, RUN
+from specbench_testing.admission_policies import ADMISSION, POLICIES, grant, installed_policies
 from specbench_testing.api_server_runs import Definition, Runs
 from specbench_testing.campaign_secrets import ACCEPTED, REFUSED, TEMPLATE
 from specbench_testing.campaigns import campaign
-from specbench_testing.charts import Helm
-from specbench_testing.cluster import APPLY, ApiError, Cluster
+from specbench_testing.cluster import ApiError, Cluster
 from specbench_testing.fenced_runs import (
     ALLOWED,
     BASE,
@@ -29,18 +28,10 @@ from specbench_testing.fenced_runs import (
 from specbench_testing.fenced_runs import REFUSED as REFUSED_BY_FENCE
 from specbench_testing.operator_process import eventually
 from specbench_testing.resources import Resource, resource
-from specbench_testing.shared_cluster import program
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600), pytest.mark.xdist_group("admission-policy")]
 
-ADMISSION = "/apis/admissionregistration.k8s.io/v1"
-RBAC = "/apis/rbac.authorization.k8s.io/v1"
-POLICIES = {
-    "ValidatingAdmissionPolicy": "validatingadmissionpolicies",
-    "ValidatingAdmissionPolicyBinding": "validatingadmissionpolicybindings",
-}
 ADMIN = ""
-ACCOUNT = {"name": "operator"}
 RUNS = {"apiGroups": ["specbench.io"], "resources": ["*"], "verbs": ["create", "patch", "get"]}
 JOBS = {"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["create"]}
 SECRETS = {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"], "resourceNames": ["mine", "hub", "registry"]}
@@ -94,37 +85,9 @@ def fenced(cluster: Cluster, crd: Definition, campaign_crd: Definition) -> Itera
         yield found
 
 
-@contextmanager
-def installed_policies(cluster: Cluster, namespace: str, values: Mapping[str, Any], *, name: str = "") -> Iterator[str]:
-    """Install the policies of a release that watches the namespace; yields the operator's user name."""
-    own = {"watchNamespaces": [namespace], "fullnameOverride": name or namespace, "serviceAccount": ACCOUNT, **values}
-    rendered = Helm(program("helm")).template(own, namespace=f"{namespace}-operator")
-    found = [row for row in rendered.objects if row["kind"] in POLICIES]
-    paths = [f"{ADMISSION}/{POLICIES[row['kind']]}/{row['metadata']['name']}" for row in found]
-    query = {"fieldManager": "specbench-tests", "fieldValidation": "Strict"}
-    try:
-        for path, manifest in zip(paths, found, strict=True):
-            cluster.call("PATCH", path, manifest, query=query, kind=APPLY)
-        account = rendered.one("Deployment")["spec"]["template"]["spec"]["serviceAccountName"]
-        yield f"system:serviceaccount:{namespace}-operator:{account}"
-    finally:
-        for path in paths:
-            cluster.call("DELETE", path)
-
-
 def wait_for(site: PolicySite, made: Resource, *, refused: bool) -> None:
     """Wait until the API server has loaded the policies, which takes a moment after a change."""
     eventually(lambda: bool(site.refusal(made, user=ADMIN)) is refused, f"refused is not {refused}")
-
-
-def grant(cluster: Cluster, namespace: str, user: str, name: str, rules: list[dict[str, Any]]) -> None:
-    """Give a user a Role in the namespace."""
-    root = f"{RBAC}/namespaces/{namespace}"
-    cluster.call("POST", f"{root}/roles", {"metadata": {"name": name}, "rules": rules})
-    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name}
-    subject = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}
-    body = {"metadata": {"name": name}, "roleRef": role, "subjects": [subject]}
-    cluster.call("POST", f"{root}/rolebindings", body)
 
 
 ALL = {"credentialsSecret": "mine", "tokenSecret": "hub", "imagePullSecrets": ["registry"]}

@@ -31,7 +31,8 @@ from specbench_api.plan.names import (
 from specbench_api.plan.plan import EngineGroup, Plan
 from specbench_api.plan.validation import too_long
 from specbench_api.spec.chat_template import ChatTemplate
-from specbench_api.spec.dataset import FILE_ROOTS_VARIABLE, IMAGE_DATA_FOLDER, PVC_FOLDER
+from specbench_api.spec.client_files import CLIENT_FOLDERS
+from specbench_api.spec.dataset import FILE_ROOTS_VARIABLE, PVC_FOLDER
 from specbench_api.spec.model import Target
 from specbench_api.spec.results import S3
 from specbench_api.spec.run import RunSpec, SpecBenchRun
@@ -117,7 +118,7 @@ def _client_container(
         "args": list(args),
         "env": [
             *_s3_environment(run.spec.results.s3),
-            {"name": FILE_ROOTS_VARIABLE, "value": f"{PVC_FOLDER}:{IMAGE_DATA_FOLDER}"},
+            {"name": FILE_ROOTS_VARIABLE, "value": ":".join(CLIENT_FOLDERS)},
             *({"name": name, "value": value} for name, value in extra_env.items()),
         ],
         "terminationMessagePolicy": "FallbackToLogsOnError",

@@ -11,6 +11,7 @@ from specbench_api.errors import InvalidSpec, NotAllowed, Problem
 from specbench_api.outcome.layout import PLAN
 from specbench_api.plan.canonical import differing_fields
 from specbench_api.plan.plan import Plan
+from specbench_api.spec.client_files import unreadable_files
 from specbench_api.spec.conditions import ConditionStatus, ConditionType, GateWait, Phase
 from specbench_api.spec.parsing import parse_run
 from specbench_api.spec.run import RunSpec, SpecBenchRun
@@ -256,6 +257,8 @@ def _decide_valid_run(
 ) -> RunDecision:
     if problems := settings.refusals(run.spec, run.metadata.namespace):
         raise NotAllowed(problems)
+    if problems := unreadable_files(run.spec):
+        raise InvalidSpec(problems)
     if run.spec.placement.nodes > 1 and not settings.leader_worker_sets:
         raise InvalidSpec([NO_LEADER_WORKER_SETS])
     run_view = build_run_view(run, observed, previous, settings, now)
