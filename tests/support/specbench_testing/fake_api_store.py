@@ -57,6 +57,9 @@ class FakeApiStore:
         found = [raw for (each, _), raw in sorted(self.objects.items()) if each == kind and _selected(raw, labels)]
         return copy.deepcopy([{"metadata": raw["metadata"]} for raw in found] if bare else found)
 
+    def each(self, kind: str, namespace: str | None, *, labels: str = "", bare: bool = False) -> list[Raw]:
+        return self.list(kind, namespace, labels=labels, bare=bare)
+
     def create(self, manifest: Mapping[str, Any]) -> Raw:
         self._count_write()
         key = (manifest["kind"], manifest["metadata"]["name"])
