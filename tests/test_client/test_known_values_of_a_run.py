@@ -215,6 +215,7 @@ async def test_a_measurement_contains_no_secret(echoes: bool, plan: Plan, server
     endings |= set() if echoes else {"/manifest.json"}
     assert endings <= {ending for ending in endings if any(name.endswith(ending) for name in stored)}, stored
     assert b"specbench_client.job" in texts["command lines"]
+    assert f"points/{plan.points[0].hash}".encode() in texts["log of drive"], "a point can be found in the log"
     assert (b"[redacted];" in texts["log of drive"]) == echoes, "the engine's own message must be reported"
     assert find_secrets(SECRETS, texts) == []
 

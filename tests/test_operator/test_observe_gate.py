@@ -38,7 +38,7 @@ class Cluster:
             self.requests.append(labels)
         return [self.main] if kind == "SpecBenchRun" else []
 
-    def each(self, kind: str, namespace: str, *, labels: str = "") -> list[Any]:
+    def each(self, kind: str, namespace: str, *, labels: str = "") -> Any:
         return self.list(kind, namespace, labels=labels)
 
     def read(self, _run: object, *, last_launch: bool) -> StoredResults:
