@@ -114,7 +114,7 @@ def test_the_relist_keeps_little_of_a_run_and_reads_small_pages() -> None:
     with server(answer) as url:
         any_results: Any = None
         found = RunObserver(api_of(url), any_results).runs(None)
-    assert limits == [["5"]] * 41, "5 runs of 1.5 MiB fit into the operator's memory"
+    assert limits == [["2"]] * 41, "two runs of 1.5 MiB fit into the operator's memory"
     assert len(json.dumps(found)) < 41 * 250
     assert found[40] == {
         "metadata": {"namespace": "default", "name": "r40", "resourceVersion": "1"},

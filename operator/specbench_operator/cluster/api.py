@@ -71,8 +71,8 @@ MERGE = "application/merge-patch+json"
 METADATA_ONLY = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 METADATA_OF_LIST_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 PAGE = 500
-PAGE_OF_SPECS = 5
-"""Objects of a page of runs or campaigns. Anybody may store up to 1.5 MiB in each, which can take 36 MiB once parsed."""
+PAGE_OF_SPECS = 2
+"""Objects of a page of runs or campaigns. Anybody may store 1.5 MiB in each, which takes up to 70 MiB once parsed."""
 _PAGES = {RUN: PAGE_OF_SPECS, CAMPAIGN: PAGE_OF_SPECS}
 ANSWER_BYTES_MAX = 32 * 1024 * 1024
 """Size of an answer, and of all pages of a list that is kept in memory. A run's own children need a tenth of it."""
