@@ -153,7 +153,7 @@ def _ends_with_name(name: str) -> bool:
 
 
 def _forms_of(value: str) -> Iterator[str]:
-    """The value and its usual encodings: JSON string (also with `\\/`), percent-encoding, base64, hexadecimal."""
+    """The value and its usual encodings: JSON (also with escaped slashes), percent-encoding, base64, hexadecimal."""
     if len(value) < KNOWN_MIN:
         return
     data = value.encode(errors="surrogateescape")
