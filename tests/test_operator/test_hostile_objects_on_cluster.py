@@ -53,9 +53,7 @@ def operator(site: OperatorSite, tmp_path: Path) -> Iterator[OperatorProcess]:
 
 def suspended(name: str) -> dict[str, Any]:
     """A run that the operator reconciles without creating anything."""
-    return resource(
-        {"spec.suspend": True, "spec.results": {"s3": {"bucket": "b", "endpoint": "http://127.0.0.1:9"}}}, name=name
-    )
+    return resource({"spec.suspend": True}, name=name)
 
 
 def wait_until_served(site: OperatorSite, operator: OperatorProcess, name: str) -> None:

@@ -43,7 +43,7 @@ def find_secrets(secrets: Mapping[str, str], texts: Mapping[str, bytes]) -> list
     """Search `texts` (place → content) for values (name → value); returns a line for each place, value and form."""
     assert all(len(value) >= WINDOW for value in secrets.values()), "a value is too short to be searched for"
     patterns = {
-        (name, form): _windows(text) for name, value in secrets.items() for form, text in forms_of(value).items()
+        (name, form): _windows(form, text) for name, value in secrets.items() for form, text in forms_of(value).items()
     }
     return [
         f"{place}: {name}, {form}"
@@ -54,9 +54,11 @@ def find_secrets(secrets: Mapping[str, str], texts: Mapping[str, bytes]) -> list
     ]
 
 
-def _windows(text: str) -> list[bytes]:
-    step = 6 if text.startswith("\\u") else 1
-    size = WINDOW * step
+def _windows(form: str, text: str) -> list[bytes]:
+    """All parts of an encoded value that contain WINDOW characters of the value itself."""
+    step = 6 if form == "JSON \\u" else 1
+    size = WINDOW * (2 if form == "hexadecimal" else step)
+    size = WINDOW * 4 // 3 if form.startswith("base64") else size
     return [text[start : start + size].encode() for start in range(0, len(text) - size + 1, step)]
 
 
