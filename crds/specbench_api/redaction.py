@@ -153,12 +153,14 @@ def _ends_with_name(name: str) -> bool:
 
 
 def _forms_of(value: str) -> Iterator[str]:
-    """The value and its usual encodings: JSON string, percent-encoding, base64, hexadecimal."""
+    """The value and its usual encodings: JSON (also with escaped slashes), percent-encoding, base64, hexadecimal."""
     if len(value) < KNOWN_MIN:
         return
     data = value.encode(errors="surrogateescape")
     encoders: tuple[Callable[[bytes], bytes], ...] = (base64.b64encode, base64.urlsafe_b64encode)
-    yield from (value, json.dumps(value)[1:-1], quote(value, safe=""), quote(value), quote_plus(value), data.hex())
+    in_json = json.dumps(value)[1:-1]
+    yield from (value, in_json, in_json.replace("/", "\\/"))
+    yield from (quote(value, safe=""), quote(value), quote_plus(value), data.hex())
     yield from (encode(data).decode().rstrip("=") for encode in encoders)
 
 

@@ -11,6 +11,7 @@ import pytest
 from specbench_api.errors import InvalidSpec, NotYaml
 from specbench_api.plan.canonical import digest
 from specbench_api.plan.expansion import expand
+from specbench_api.spec.bounded_yaml import NODES_MAX
 from specbench_api.spec.parsing import parse_run, read_run, read_yaml
 from specbench_api.spec.run import SpecBenchRun
 from specbench_testing.invalid_specs import INVALID_SPECS, VALID_SPECS, InvalidSpecCase
@@ -63,6 +64,16 @@ def test_a_value_nested_too_deeply_is_rejected_where_it_is(levels: int) -> None:
     run["spec"]["workloads"][0]["extraBody"] = {"field": deep}
     with pytest.raises(InvalidSpec, match=r"spec: is nested too deeply: more than 64 levels \(nest less\)"):
         parse_run(run)
+
+
+@pytest.mark.parametrize("shape", [lambda many: [{}] * many, lambda many: {str(row): 0 for row in range(many)}])
+def test_a_resource_with_too_many_values_is_rejected_where_they_are(shape: Callable[[int], Any]) -> None:
+    run = resource({})
+    run["spec"]["workloads"][0]["extraBody"] = {"field": shape(NODES_MAX)}
+    with pytest.raises(InvalidSpec, match=r"^spec: has more than 50000 values \(write less, or split the resource\)$"):
+        parse_run(run)
+    run["spec"]["workloads"][0]["extraBody"] = {"field": shape(NODES_MAX - 100)}
+    assert parse_run(run)
 
 
 @pytest.mark.parametrize(

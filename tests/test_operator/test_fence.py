@@ -371,6 +371,9 @@ def test_runs_of_the_namespace_are_read_only_for_a_limit_and_a_run_that_has_not_
         def list(self, kind: str, _namespace: str, **_selectors: str) -> list[Any]:
             return [self.run] if kind == "SpecBenchRun" else []
 
+        def each(self, kind: str, namespace: str, **selectors: str) -> Any:
+            return self.list(kind, namespace, **selectors)
+
         def read(self, _run: object, *, last_launch: bool) -> StoredResults:
             return StoredResults()
 

@@ -11,6 +11,7 @@ import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain, islice
 from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
@@ -20,7 +21,7 @@ from pydantic_core import ErrorDetails
 from specbench_api import API_VERSION
 from specbench_api.api_model import ApiModel, PreserveUnknown
 from specbench_api.errors import InvalidSpec, NotYaml, Problem
-from specbench_api.spec.bounded_yaml import DEPTH_MAX, yaml_documents
+from specbench_api.spec.bounded_yaml import DEPTH_MAX, NODES_MAX, yaml_documents
 from specbench_api.spec.campaign import SpecBenchCampaign
 from specbench_api.spec.patterns import PATTERN_DESCRIPTIONS
 from specbench_api.spec.run import SpecBenchRun
@@ -61,8 +62,8 @@ def _parsed(resource: Mapping[str, Any], model: type[_Resource]) -> _Resource:
         raise InvalidSpec([Problem("kind", f"{kind!r} is not a kind of {API_VERSION}", kinds)])
     if version != model.model_fields["api_version"].default:
         raise InvalidSpec([Problem("apiVersion", f"{version!r} is not supported", f"write apiVersion: {API_VERSION}")])
-    if nested := _nested_too_deeply(resource):
-        raise InvalidSpec([nested])
+    if oversized := _oversized(resource):
+        raise InvalidSpec([oversized])
     problems = list(_non_json_values(resource))
     if problems:
         raise InvalidSpec(problems)
@@ -85,17 +86,22 @@ def read_run(text: str) -> SpecBenchRun:
     return parse_run(read_yaml(text))
 
 
-def _nested_too_deeply(resource: Mapping[str, Any]) -> Problem | None:
-    """Return the problem of a value with more levels than a file may have; the API server accepts thousands.
+def _oversized(resource: Mapping[str, Any]) -> Problem | None:
+    """Return the problem of a field with more levels or values than a file may have; the API server accepts far more.
 
-    Not recursive, unlike everything that processes the resource later.
+    Not recursive, and bounded in time and memory, unlike everything that processes the resource later.
     """
-    level: list[tuple[str, Any]] = [(str(key), value) for key, value in resource.items()]
-    for _ in range(DEPTH_MAX):
-        level = [(path, value) for path, container in level for value in _values_of(container)]
-        if not level:
-            return None
-    return Problem(level[0][0], f"is nested too deeply: more than {DEPTH_MAX} levels", "nest less")
+    for key, value in resource.items():
+        level, count = [value], 1
+        for _ in range(DEPTH_MAX):
+            values = chain.from_iterable(_values_of(container) for container in level)
+            level = list(islice(values, NODES_MAX - count + 1))
+            count += len(level)
+            if count > NODES_MAX:
+                return Problem(str(key), f"has more than {NODES_MAX} values", "write less, or split the resource")
+        if level:
+            return Problem(str(key), f"is nested too deeply: more than {DEPTH_MAX} levels", "nest less")
+    return None
 
 
 def _values_of(container: Any) -> Iterable[Any]:

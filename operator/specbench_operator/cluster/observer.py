@@ -52,6 +52,7 @@ from specbench_operator.cluster.parsing import (
     parse_child_object,
     parse_earlier_run,
     parse_job,
+    parse_listed,
     parse_namespace_run,
     parse_node,
     parse_pod,
@@ -87,8 +88,8 @@ class RunObserver:
         self._network_policies = network_policies
 
     def runs(self, namespace: str | None) -> list[Mapping[str, Any]]:
-        """All runs, for the relist."""
-        return list(self._api.list(RUN, namespace))
+        """All runs, for the relist: only the fields that it needs."""
+        return [parse_listed(raw) for raw in self._api.each(RUN, namespace)]
 
     def read_run(self, namespace: str, name: str) -> Mapping[str, Any] | None:
         """One run without its children; None if it does not exist."""
@@ -159,7 +160,7 @@ class RunObserver:
         status = resource.get("status") or {}
         if not self._namespace_limited or status.get("completionTime") or status.get("phase") in IN_PROGRESS_PHASES:
             return ()
-        return tuple(parse_namespace_run(raw) for raw in self._api.list(RUN, resource["metadata"]["namespace"]))
+        return tuple(parse_namespace_run(raw) for raw in self._api.each(RUN, resource["metadata"]["namespace"]))
 
     def _sets(self, namespace: str, selector: str) -> list[Raw]:
         """LeaderWorkerSets of a run; none if the operator may not use them or the cluster has no such kind."""
@@ -220,7 +221,7 @@ class RunObserver:
         if ref.campaign is None:
             return ()
         return tuple(
-            parse_earlier_run(raw) for raw in self._api.list(RUN, namespace, labels=f"{LABEL_CAMPAIGN}={ref.campaign}")
+            parse_earlier_run(raw) for raw in self._api.each(RUN, namespace, labels=f"{LABEL_CAMPAIGN}={ref.campaign}")
         )
 
     def _adopting(

@@ -139,6 +139,17 @@ def parse_child_object(kind: str, raw: RawObject) -> ChildObject:
     )
 
 
+def parse_listed(raw: RawObject) -> RawObject:
+    """Reduce a run or campaign to what the relist reads, because anybody may store megabytes in each of them."""
+    meta, status = raw["metadata"], raw.get("status") or {}
+    budget = (raw.get("spec") or {}).get("budget") or {}
+    return {
+        "metadata": {name: meta[name] for name in ("namespace", "name", "resourceVersion")},
+        "spec": {"budget": {name: budget[name] for name in ("gpuHours",) if name in budget}},
+        "status": {name: status[name] for name in ("phase", "gpuHoursSpent") if name in status},
+    }
+
+
 def parse_namespace_run(raw: RawObject) -> NamespaceRun:
     """Convert a run of the namespace. Missing values are tolerated, as in `parse_earlier_run`."""
     meta, status = raw["metadata"], raw.get("status") or {}
