@@ -359,3 +359,17 @@ def test_the_client_cache_is_bounded(harness: ResultsHarness, monkeypatch: pytes
     assert harness.read().measured == {"bbbb"}
     assert harness.read(prefix="").measured == frozenset()
     assert harness.read().measured == {"bbbb"}
+
+
+def test_the_cache_of_summaries_is_bounded(harness: ResultsHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A summary takes ten times its size in S3, and hostile runs may be many."""
+    monkeypatch.setattr("specbench_operator.cluster.results.SUMMARIES_CACHED_MAX", 1)
+    stored = summary_of(expand(harness.run()), 1)
+    for prefix in (PREFIX, "team/b"):
+        root = f"{prefix}/{run_root('default', 'demo', UID)}"
+        harness.client.put_object(
+            Bucket=harness.server.access.bucket, Key=f"{root}/summary.json", Body=stored.to_json().encode()
+        )
+    for prefix in (PREFIX, "team/b", PREFIX):
+        assert harness.read(prefix=prefix).summary == stored
+        assert sum(cached.summary[1] is not None for cached in harness.results._caches.values()) == 1
