@@ -70,6 +70,9 @@ MERGE = "application/merge-patch+json"
 METADATA_ONLY = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 METADATA_OF_LIST_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 PAGE = 500
+CONNECTIONS_MAX = 64
+"""How many connections to the API server are kept. The library's default is five for each core, and the threads that
+look at stores use it too."""
 UNPROCESSABLE = 422
 UNREACHABLE = "ApiUnreachable"
 MESSAGE_MAX = 1024
@@ -196,6 +199,7 @@ def connect(timeout_s: float) -> KubernetesApi:
                 message = f"no cluster: the operator runs in no pod and found no kubeconfig (set KUBECONFIG): {error}"
                 raise Stop("NoCluster", message) from error
         configuration.retries = urllib3.Retry(1, redirect=0)
+        configuration.connection_pool_maxsize = CONNECTIONS_MAX
         return KubernetesApi(client.ApiClient(configuration), timeout_s)
 
 
