@@ -10,12 +10,14 @@ import socket
 import ssl
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 
@@ -264,6 +266,29 @@ def test_the_next_address_of_a_name_is_tried(monkeypatch: pytest.MonkeyPatch) ->
         rows = [(10, 1, 6, "", ("::1", server.port, 0, 0)), (2, 1, 6, "", ("127.0.0.1", server.port))]
         monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: rows)
         assert look(run_at(f"http://store.test:{server.port}")) == StoredResults()
+
+
+def test_a_run_of_many_points_is_read_in_several_looks() -> None:
+    """After a restart of the operator, the manifests of a large run take longer than one look may."""
+    points = [f"{number:064x}" for number in range(60)]
+
+    def answer(_host: str, target: str) -> Reply:
+        if "list-type=2" not in target:
+            time.sleep(0.02)
+            return 200, {}, b""
+        prefix = unquote(target.partition("prefix=")[2].partition("&")[0])
+        rows = "".join(f"<CommonPrefixes><Prefix>{prefix}{point}/</Prefix></CommonPrefixes>" for point in points)
+        return 200, {}, f"<ListBucketResult>{rows if prefix.endswith('/points/') else ''}</ListBucketResult>".encode()
+
+    with serving(Server(answer)) as server:
+        run = run_at(f"http://127.0.0.1:{server.port}")
+        api: Any = None  # no Secret is read
+        reader = ResultsReader(api, timeout_s=5, deadline_s=0.5)
+        found = [reader.read(run)]
+        while isinstance(found[-1], StoreFailure) and len(found) < 50:
+            found.append(reader.read(run))
+    assert {each.reason for each in found if isinstance(each, StoreFailure)} == {"S3Slow"}
+    assert found[-1] == StoredResults(measured=frozenset(points))
 
 
 STS = b"""<AssumeRoleWithWebIdentityResponse xmlns="https://sts.amazonaws.com/doc/2011-06-15/">

@@ -301,6 +301,16 @@ def test_wrong_credentials_are_reported(harness: ResultsHarness) -> None:
     assert (read_failure.reason, read_failure.refused) == ("CredentialsRefused", True)
 
 
+def test_a_secret_that_is_rotated_during_a_run_is_used_at_the_next_look(harness: ResultsHarness) -> None:
+    harness.put(manifest_key("bbbb"))
+    valid = harness.secrets[SECRET]
+    assert harness.read().measured == {"bbbb"}
+    harness.secrets[SECRET] = {"AWS_ACCESS_KEY_ID": "wrong", "AWS_SECRET_ACCESS_KEY": "wrong"}
+    assert harness.read_failure().reason == "CredentialsRefused"
+    harness.secrets[SECRET] = valid
+    assert harness.read().measured == {"bbbb"}
+
+
 def test_an_unreachable_server_is_reported_and_read_again_when_it_returns(harness: ResultsHarness) -> None:
     harness.put(manifest_key("bbbb"))
     harness.server.stop()
