@@ -24,6 +24,8 @@ from pydantic import Field
 PLAN = "plan.json"
 PROVENANCE = "provenance.json"
 SUMMARY = "summary.json"
+OVERVIEW = "overview.json"
+"""The part of the summary that the operator reads. Written after the summary."""
 REPORT = "report.html"
 GATE = "gate.json"
 POWER = "power.csv"

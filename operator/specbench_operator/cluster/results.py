@@ -21,7 +21,7 @@ from typing import Any
 from specbench_api.errors import InvalidSpec
 from specbench_api.fence.model import Fence
 from specbench_api.outcome.gate_report import GateReport
-from specbench_api.outcome.layout import GATE, LAUNCHES, PLAN, SUMMARY, manifest_key, run_root
+from specbench_api.outcome.layout import GATE, LAUNCHES, OVERVIEW, PLAN, SUMMARY, manifest_key, run_root
 from specbench_api.outcome.provenance import FactName, LaunchRecord
 from specbench_api.outcome.summary import RunSummary
 from specbench_api.plan.canonical import same_points
@@ -40,6 +40,7 @@ KIB, MIB = 1024, 1024 * 1024
 PLAN_MAX_BYTES = MIB
 """Maximum size of plan.json. The operator's own plan is in a ConfigMap, which has the same limit."""
 SUMMARY_MAX_BYTES = 16 * MIB
+"""Maximum size of overview.json, or of summary.json where there is no overview."""
 GATE_MAX_BYTES = MIB
 LAUNCH_MAX_BYTES = 256 * KIB
 PROGRESS_MAX_BYTES = 64 * KIB
@@ -278,12 +279,14 @@ def _read_results(bucket: Bucket, root: str, cache: _RunCache, *, last_launch: b
     for point in sorted(begun - cache.measured):
         if bucket.has(f"{root}/{manifest_key(point)}"):
             cache.measured.add(point)
-    etag = top.keys.get(f"{root}/{SUMMARY}")
+    # Clients before the overview wrote only the summary, and one that is written now has no overview yet.
+    name = OVERVIEW if f"{root}/{OVERVIEW}" in top.keys else SUMMARY
+    etag = top.keys.get(f"{root}/{name}")
     summary = cache.summary[1]
     if etag is None:
         summary = None
     elif etag != cache.summary[0] or not etag:
-        data = bucket.get(f"{root}/{SUMMARY}", SUMMARY_MAX_BYTES)
+        data = bucket.get(f"{root}/{name}", SUMMARY_MAX_BYTES)
         summary = _summary(data)
         cache.summary = (etag, summary) if len(data or b"") <= SUMMARY_CACHED_MAX_BYTES else ("", None)
     answering = None
