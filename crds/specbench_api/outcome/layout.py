@@ -4,6 +4,7 @@ runs/NAMESPACE/NAME/UID/
   plan.json                                             the plan: arms, launches, points with their hashes
   progress.json                                         progress of the current launch, while it is running
   summary.json report.html results.csv                  the results: for programs, for people, for spreadsheets
+  overview.json                                         the part of the summary that becomes the run's status
   gate.json                                             whether the run passed its gate, and the evidence
   power.csv                                             power samples supplied by the user: time, device, watts
   provenance.json                                       observed versions, fingerprints of the prompts, launches

@@ -395,16 +395,27 @@ def overview_of(summary: RunSummary) -> RunSummary:
 
 def _overview_of_cell(cell: Cell) -> Cell:
     figures = {name: figure for name, figure in cell.figures.items() if name.startswith(tuple(StatusFigure))}
-    update = {
+    compared = cell.end_to_end
+    if compared is not None:
+        named = {name: _without_definition(getattr(compared, name)) for name in EndToEnd.model_fields}
+        compared = compared.model_copy(update=named)
+    update: dict[str, object] = {
         "points": [],
         "windows": [],
-        "figures": figures,
+        "figures": {name: _without_definition(figure) for name, figure in figures.items()},
+        "speedup": _without_definition(cell.speedup),
+        "tpot_speedup": _without_definition(cell.tpot_speedup),
+        "end_to_end": compared,
         "by_category": {},
         "breakdown": Breakdown(),
         "prediction": None,
         "lossless": None,
     }
     return cell.model_copy(update=update)
+
+
+def _without_definition(figure: Figure | None) -> Figure | None:
+    return None if figure is None else figure.model_copy(update={"definition": ""})
 
 
 # The best speed-up as text, for columns and tables. Only speed-ups that are claimed after the correction for multiple
