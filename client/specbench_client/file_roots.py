@@ -2,6 +2,9 @@
 
 Whoever writes a spec must not read other files of the pod: `/proc/self/environ` has the S3 keys, and the contents of a
 file are sent to the engine. On a person's own machine there is no limit.
+
+A path is checked before it is opened. So this does not protect against somebody who can write to a mounted volume and
+replaces a file with a link between the two.
 """
 
 from __future__ import annotations

@@ -12,7 +12,8 @@ import pytest
 
 from specbench_api.outcome.provenance import FactName
 from specbench_api.spec.engine import EngineKind
-from specbench_client.dialects import prometheus
+from specbench_client.dialects import openai_stream, prometheus
+from specbench_client.dialects.engine_answer import BadAnswer
 from specbench_client.dialects.engine_facts import info_labels, read_facts
 from specbench_client.dialects.prometheus import MAX_LINE_CHARS, totals_by_series
 from specbench_client.dialects.registry import DIALECTS
@@ -22,6 +23,7 @@ from specbench_client.transport import engine_json, http_connection, sse
 from specbench_client.transport.aiohttp_transport import AiohttpTransport
 from specbench_client.transport.control_client import MAX_CONTROL_BYTES, ControlClient, ControlError
 from specbench_client.transport.exchange import (
+    MAX_ANSWER_BYTES,
     MAX_HEAD_BYTES,
     READ_OVERHEAD_BYTES,
     ErrorClass,
@@ -79,7 +81,8 @@ def test_implausibly_long_metrics_are_left_out(monkeypatch: pytest.MonkeyPatch) 
     long = 'a_total{x="' + "\\" * MAX_LINE_CHARS + '"} 1'
     assert totals_by_series(f"{long}\nb_total 2\n") == {"b_total": 2.0}
     monkeypatch.setattr(prometheus, "MAX_SAMPLES", 3)
-    assert totals_by_series("# HELP a b\n\na_total 1\n" * 9) == {"a_total": 3.0}
+    assert totals_by_series("# HELP a b\n\na_total 1\n" * 3) == {"a_total": 3.0}
+    assert totals_by_series("# HELP a b\n\na_total 1\n" * 4) == {}, "the sum over some workers is no total"
 
 
 @pytest.mark.parametrize(
@@ -152,11 +155,19 @@ def test_stream_of_too_many_lines_is_malformed(end: str, monkeypatch: pytest.Mon
         run_to_completion(parse_events([ReceivedBytes(1, f"data: x{end}".encode() * 101)]))
 
 
-def test_stream_of_too_many_values_is_malformed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine_json, "_LARGE_BYTES", 1000)
+def test_chunk_of_too_many_values_is_malformed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The limit is that of one chunk: a long answer with log probabilities has more values in all."""
+    for module in (engine_json, openai_stream):
+        monkeypatch.setattr(module, "LARGE_JSON_BYTES", 1000)
     monkeypatch.setattr(engine_json, "MAX_LARGE_JSON_VALUES", 900)
-    with pytest.raises(MalformedStream, match="more than 900 values"):
-        run_to_completion(parse_events([ReceivedBytes(1, b"data: [" + b"[]," * 500 + b"1]\n\n")]))
+    usage = '"usage": {"completion_tokens": 1}'
+    large = f'{{"choices": [], "x": [{"[]," * 500}1], {usage}}}'
+    small = f'{{"choices": [], "logprobs": [{"[]," * 100}1], {usage}}}'
+    with pytest.raises(BadAnswer, match="more than 900 values"):
+        openai_stream._parse_delta(1, large, coalesced=False)
+    stream = b"".join(b"data: %s\n\n" % small.encode() for _ in range(50))
+    events = run_to_completion(parse_events([ReceivedBytes(1, stream)]))
+    assert len([openai_stream._parse_delta(*event) for event in events]) == 50
 
 
 def test_long_stream_is_parsed_in_slices() -> None:
@@ -289,12 +300,34 @@ def test_workers_share_half_of_the_memory() -> None:
     assert held_bytes_of_worker(10**9) == MIN_HELD_BYTES
 
 
+@pytest.mark.parametrize("size", [http_connection.PIECE_BYTES + by for by in (-1, 0, 1, 5000)])
+def test_all_chunks_of_a_read_have_its_time(size: int) -> None:
+    """Longer reads are parsed in pieces, which must not change times or content."""
+    chunks = b"".join(b"4\r\n%04d\r\n" % number for number in range(3000))
+    reads = [CHUNKED, *(chunks[at : at + size] for at in range(0, len(chunks), size)), b"0\r\n\r\n"]
+    found = run_to_completion(parse_response(reads, range(len(reads)), closed=False))
+    assert (found.complete, found.broken) == (True, None)
+    assert b"".join(one.data for one in found.arrivals) == b"".join(b"%04d" % number for number in range(3000))
+    lengths = {at: sum(len(one.data) for one in found.arrivals if one.ns == at) for at in range(len(reads))}
+    contents = _content_bytes_of_each(reads)
+    assert [lengths[at] for at in range(len(reads))] == contents
+
+
+def _content_bytes_of_each(reads: list[bytes]) -> list[int]:
+    """Content of chunks of nine bytes (`4 CRLF dddd CRLF`) in each read."""
+    offsets, at = [], -len(reads[0])
+    for read in reads:
+        offsets.append(sum(3 <= (at + byte) % 9 < 7 for byte in range(len(read))) if at >= 0 else 0)
+        at += len(read)
+    return [*offsets[:-1], 0]
+
+
 def test_limits_admit_the_largest_answer_that_can_be_requested() -> None:
-    """131,072 tokens (output.maxTokens), each in an event with a usage and a few other fields."""
-    chunk = {
-        "choices": [{"index": 0, "delta": {"content": "x"}}],
-        "usage": {"completion_tokens": 131072, "a": [1, 2, 3]},
-    }
-    assert sse.MAX_LINES > 2 * 131_072
-    text = json.dumps(chunk)
-    assert 131_072 * (text.count(",") + text.count("[") + text.count("{")) < engine_json.MAX_LARGE_JSON_VALUES
+    """131,072 tokens (output.maxTokens), each in an event with a usage and twenty log probabilities."""
+    top = [{"token": "x", "logprob": -1, "bytes": [120]}] * 20
+    choice = {"index": 0, "delta": {"content": "x"}, "logprobs": {"content": [{"top_logprobs": top}]}}
+    event = b"data: " + json.dumps({"choices": [choice], "usage": {"completion_tokens": 1}}).encode() + b"\n\n"
+    repeats = 1024
+    reads = [ReceivedBytes(number, event * repeats) for number in range(131_072 // repeats)]
+    assert sum(len(one.data) for one in reads) < MAX_ANSWER_BYTES
+    assert sum(1 for _ in run_to_completion(parse_events(reads))) == 131_072

@@ -16,11 +16,19 @@ from specbench_api.spec.campaign_status import CampaignConditionType, CampaignPh
 from specbench_api.spec.conditions import ConditionStatus, ConditionType, Phase
 from specbench_api.spec.parsing import parse_run
 from specbench_operator.cluster.observer import RunObserver
+from specbench_operator.cluster.parsing import parse_namespace_run
 from specbench_operator.run.decide import decide_run
 from specbench_operator.settings import OperatorSettings
-from specbench_operator.state.run import EarlierRun, NamespaceRun, RunDecision, RunObservation, StoredResults
+from specbench_operator.state.run import (
+    EarlierRun,
+    NamespaceRun,
+    RunDecision,
+    RunObservation,
+    StoredResults,
+    StoreFailure,
+)
 from specbench_testing.campaign_world import CampaignWorld
-from specbench_testing.cluster_world import ClusterWorld, finished
+from specbench_testing.cluster_world import AWAY, NO_BUCKET, ClusterWorld, finished
 from specbench_testing.fenced_runs import BASE, FENCE, REFUSED, Edits
 from specbench_testing.operator_builders import NOON, SETTINGS, operator_run
 from specbench_testing.resources import edit
@@ -268,6 +276,16 @@ def test_a_field_without_a_fence_changes_only_this_of_an_engines_pod(edits: Edit
     assert "secretKeyRef" not in json.dumps(pods[1])
 
 
+def test_a_run_with_an_unlabelled_secret_is_also_told_what_else_is_not_allowed() -> None:
+    run = operator_run({**BASE, "spec.engine.image": "evil.example/vllm:v0.30.0"})
+    run["spec"]["results"]["s3"]["credentialsSecret"] = "bench-s3"
+    decision = decide_run(RunObservation(run, secret_uses={}), fenced(secretsOptIn=True), NOON)
+    (row,) = [row for row in decision.status.conditions if row.type is ConditionType.VALIDATED]
+    assert (row.reason, decision.apply) == ("NotAllowed", ())
+    assert "spec.engine.image: " in row.message
+    assert "spec.results.s3.credentialsSecret: " in row.message
+
+
 # Limits of a namespace
 
 
@@ -304,6 +322,11 @@ def reason_of(decision: RunDecision) -> str:
         (other("a", phase="Running", suspended=True), True),
         (other("a", phase="Running", deleting=True), True),
         (other("a", phase="Suspended"), True),
+        (other("a", phase="Suspended", reason="Suspended"), True),
+        (other("a", phase="Pending", reason="WaitingForRuns"), True),
+        (other("a", phase="Running", reason="S3Away"), True),
+        (other("a", phase="Pending", reason="BucketMissing"), False),
+        (other("a", phase="Pending", reason="WaitingForGpuHours"), False),
         (other("a", LATER), False),
         (other("a", LATER, phase="Pending"), False),
         (other("a", phase="Suspended", suspended=True), False),
@@ -323,6 +346,39 @@ def test_a_run_waits_for_runs_in_progress_and_older_ones(ahead: NamespaceRun, wa
     assert (decision.apply == ()) is waits
     assert decision.awaits == ({ahead.name} if waits else frozenset())
     assert decision.status.phase is (Phase.PENDING if waits else Phase.STARTING)
+
+
+@pytest.mark.parametrize("failure", [NO_BUCKET, AWAY], ids=lambda failure: failure.reason)
+def test_a_run_whose_store_cannot_be_read_does_not_stop_the_others(failure: StoreFailure) -> None:
+    first = operator_run(BASE)
+    first["metadata"] |= {"name": "first", "uid": "first", "creationTimestamp": "2026-01-01T00:00:00Z"}
+    decision = decide_run(RunObservation(first, stored=failure), fenced(limits={"runs": 1}), NOON)
+    assert decision.status.phase is Phase.PENDING
+    first["status"] = decision.status.to_dict()
+    assert decide_beside([parse_namespace_run(first)], runs=1).apply
+
+
+def test_every_waiting_run_begins_once_and_in_order() -> None:
+    """Each run decides from the same or an older list than the others: never more than the limit are in progress."""
+    limits, begun = fenced(limits={"runs": 2}), []
+    runs = []
+    for number in range(6):
+        run = operator_run(BASE)
+        created = f"2026-01-01T00:0{number // 2}:00Z"  # two are created in the same second
+        run["metadata"] |= {"name": f"r{number}", "uid": f"u{number}", "creationTimestamp": created}
+        runs.append(run)
+    for _ in range(20):
+        listed = tuple(parse_namespace_run(run) for run in runs)
+        for run in reversed(runs):
+            if "status" in run and run["status"]["phase"] == Phase.STARTING:
+                run["status"] = {"phase": "Succeeded", "completionTime": "2026-01-02T00:00:00Z"}
+            elif (run.get("status") or {}).get("phase") in (None, Phase.PENDING):
+                observed = RunObservation(run, stored=StoredResults(), namespace_runs=listed)
+                run["status"] = decide_run(observed, limits, NOON).status.to_dict()
+                if run["status"]["phase"] == Phase.STARTING:
+                    begun.append(run["metadata"]["name"])
+        assert sum(run["status"]["phase"] == Phase.STARTING for run in runs) <= 2
+    assert [sorted(begun[at : at + 2]) for at in (0, 2, 4)] == [["r0", "r1"], ["r2", "r3"], ["r4", "r5"]]
 
 
 def test_the_limit_counts_all_runs_ahead_and_none_if_it_is_zero() -> None:
@@ -387,6 +443,32 @@ def test_runs_of_the_namespace_are_read_only_for_a_limit_and_a_run_that_has_not_
     assert (own.name, own.created, own.phase, own.gpu_seconds) == ("demo", "2026-01-02T12:00:00Z", "Pending", 5)
     assert seen("Pending", gpuHours=1)
     assert (seen("Pending"), seen("Running", runs=1)) == ((), ())
+
+
+def test_a_thousand_waiting_runs_do_not_list_each_other_without_end() -> None:
+    """A list that takes one second is made every ten seconds at most, however many runs wait."""
+
+    class Server:
+        now, lists = 0.0, 0
+
+        def get(self, _kind: str, _namespace: str, _name: str) -> Any:
+            return {**operator_run(), "status": {"phase": "Pending"}}
+
+        def list(self, kind: str, _namespace: str, **_selectors: str) -> list[Any]:
+            if kind == "SpecBenchRun":
+                self.lists, self.now = self.lists + 1, self.now + 1
+            return []
+
+        def read(self, _run: object, *, last_launch: bool) -> StoredResults:
+            return StoredResults()
+
+    server: Any = Server()
+    observer = RunObserver(server, server, limits=fenced(limits={"runs": 1}).limits, clock=lambda: server.now)
+    for _ in range(1000):
+        observer.observe("default", "demo")
+        server.now += 0.03
+    assert server.now > 30
+    assert 3 <= server.lists <= 5
 
 
 # Campaigns

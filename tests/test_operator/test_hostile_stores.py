@@ -6,16 +6,20 @@ import socket
 import ssl
 import subprocess
 import sys
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import specbench_operator.cluster.results
 from specbench_api.fence.model import Fence, StoreRule
 from specbench_api.spec.parsing import parse_run
 from specbench_api.spec.run import SpecBenchRun
 from specbench_operator.cluster.results import ResultsReader
+from specbench_operator.cluster.store_session import LARGE_AT_A_TIME, Look, StoreError
 from specbench_operator.state.run import StoredResults, StoreFailure
 from specbench_testing.hostile_stores import BEHAVIOURS, HostileStore, head, hostile_store, page
 from specbench_testing.operator_builders import operator_run
@@ -168,7 +172,17 @@ def test_a_store_that_the_admin_does_not_allow_gets_no_request(fence: Fence, rea
 
 
 MEMORY_MAX_MIB = 256
-LARGE = ("giant listing", "giant summary", "gzip bomb", "millions of values", "XML entities", "long chunk size")
+LARGE = (
+    "giant listing",
+    "giant summary",
+    "gzip bomb",
+    "millions of values",
+    "XML entities",
+    "long chunk size",
+    "pages of long keys",
+    "page of many elements",
+    "large error",
+)
 _MEASURED = """
 import resource, sys
 sys.path[:0] = {path!r}
@@ -192,6 +206,47 @@ def test_a_look_takes_little_memory(name: str) -> None:
     reason, taken = done.stdout.split()
     assert reason == BEHAVIOURS[name][1]
     assert int(taken) < MEMORY_MAX_MIB, f"{taken} MiB"
+
+
+def test_a_large_document_waits_until_another_is_read() -> None:
+    """A namespace whose looks always hold large documents must not refuse those of the others."""
+    held = [Look(LATE_S) for _ in range(LARGE_AT_A_TIME)]
+    for look in held:
+        look.hold_large()
+    with ThreadPoolExecutor(1) as pool:
+        waiting = Look(LATE_S)
+        done = pool.submit(waiting.hold_large)
+        assert not done.done()
+        held.pop().close()
+        done.result(LATE_S)
+    with pytest.raises(StoreError) as caught:
+        Look(0.01).hold_large()
+    assert (caught.value.failure.reason, caught.value.failure.refused) == ("S3Slow", False)
+    for look in (*held, waiting):
+        look.close()
+
+
+def test_opening_a_bucket_delays_no_other_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The search for a cloud identity may take seconds."""
+    opening, found = threading.Event(), threading.Event()
+    open_bucket = specbench_operator.cluster.results._open_bucket
+
+    def slowly(s3: Any, *rest: Any) -> Any:
+        if s3.bucket == "slow":
+            opening.set()
+            assert found.wait(LATE_S)
+        return open_bucket(s3, *rest)
+
+    monkeypatch.setattr("specbench_operator.cluster.results._open_bucket", slowly)
+    with hostile_store("nothing stored") as store, ThreadPoolExecutor(2) as pool:
+        results = reader(deadline_s=LATE_S)
+        slow = pool.submit(results.read, run_at(store.url, bucket="slow"))
+        assert opening.wait(LATE_S)
+        try:
+            other = pool.submit(results.read, run_at(store.url)).result(LATE_S / 3)
+        finally:
+            found.set()
+        assert (other, slow.result(LATE_S)) == (StoredResults(), StoredResults())
 
 
 def test_a_store_with_tls_is_read_until_the_deadline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
@@ -196,6 +198,47 @@ def test_a_run_that_waits_too_long_is_decided_with_a_failure(harness: LooksHarne
     assert harness.looks.waiting == 0
     harness.end(list(harness.threads))
     assert harness.threads == {}
+
+
+def test_a_new_run_goes_before_those_whose_stores_have_failed(harness: LooksHarness) -> None:
+    slow = RunObservation({}, stored=StoreFailure("S3Slow", "slow", refused=False))
+    names = [f"hostile-{number}" for number in range(10)]
+    for attempt in range(2):
+        for name in names:
+            harness.start(name, store=name, answer=slow)
+        if attempt == 0:
+            for _ in range(len(names)):
+                harness.end(list(harness.threads))
+            for name in names:
+                harness.looks.take(key_of(name))
+    harness.now += WAIT_MAX_S
+    assert not harness.looks.take(key_of(names[-1])).in_progress, "waiting for others is no failure of its store"
+    harness.start(names[-1], store=names[-1], answer=slow)
+    harness.start("honest", store="new")
+    harness.end(list(harness.threads))
+    assert "honest" in harness.threads
+
+
+_ENDS = """
+import threading
+from specbench_operator.handlers.store_looks import THREADS_MAX, StoreKey, StoreLooks
+from specbench_operator.handlers.work_queue import ResourceKey
+started = threading.Semaphore(0)
+def hang(_age):
+    started.release()
+    threading.Event().wait()
+looks = StoreLooks(print)
+for number in range(THREADS_MAX):
+    looks.start(ResourceKey("SpecBenchRun", f"n{number}", "run"), StoreKey(f"n{number}", "s3"), hang)
+for _ in range(THREADS_MAX):
+    started.acquire()
+"""
+
+
+@pytest.mark.process
+def test_the_process_ends_while_all_looks_hang() -> None:
+    done = subprocess.run([sys.executable, "-c", _ENDS], timeout=60, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_a_look_learns_how_long_its_observation_has_waited(harness: LooksHarness) -> None:

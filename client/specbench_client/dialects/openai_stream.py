@@ -18,7 +18,7 @@ from specbench_api.outcome.record import AcceptanceSource
 from specbench_client.dialects.engine_answer import AnswerChunk, BadAnswer, EngineAnswer, RequestAcceptance
 from specbench_client.dialects.engine_facts import MAX_FACT_CHARS
 from specbench_client.sliced_tasks import CHUNKS_PER_SLICE, CooperativeTask
-from specbench_client.transport.engine_json import parse_engine_json
+from specbench_client.transport.engine_json import LARGE_JSON_BYTES, parse_engine_json
 from specbench_client.transport.error_messages import (
     MAX_ERROR_BODY_BYTES,
     error_message_in,
@@ -228,12 +228,12 @@ def _reported_error(document: dict[str, Any], data: str) -> BadAnswer:
 
 def _parse_chunk(data: str) -> Any:
     """Parse the JSON of a chunk. Raises BadAnswer (MALFORMED)."""
-    try:
-        return orjson.loads(
-            data
-        )  # Its limit of 1,024 levels is checked; `parse_engine_json` is slower and checks more.
-    except orjson.JSONDecodeError:
-        return parse_document(data, "a chunk")
+    if len(data) <= LARGE_JSON_BYTES:
+        try:
+            return orjson.loads(data)  # Its limit is 1,024 levels; `parse_engine_json` is slower and checks more.
+        except orjson.JSONDecodeError:
+            pass
+    return parse_document(data, "a chunk")
 
 
 def parse_document(data: str | bytes, name: str) -> Any:

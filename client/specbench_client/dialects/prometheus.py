@@ -2,8 +2,8 @@
 
 An engine with several workers (label `engine`) exposes one series for each of them; totals are sums over all label
 sets of a name. Exemplars and timestamps are accepted and ignored. Lines that are longer than any engine's are left
-out, because the parser's time grows with the square of a line's length. Samples after the first MAX_SAMPLES are left
-out too.
+out, because the parser's time grows with the square of a line's length. A page with more than MAX_SAMPLES samples has
+no totals, because sums over a part of an engine's workers would be wrong.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ def _samples(page: str) -> Iterator[Sample]:
     # Each line is parsed on its own: the parser raises at the first malformed line (ValueError, or IndexError within
     # labels), and one such line of an engine's page must not hide all its counters. Comments have no samples.
     lines = (line for line in page.split("\n") if line and not line.startswith("#") and len(line) <= MAX_LINE_CHARS)
-    for line in islice(lines, MAX_SAMPLES):
+    read = list(islice(lines, MAX_SAMPLES + 1))
+    for line in read if len(read) <= MAX_SAMPLES else ():
         with suppress(ValueError, IndexError):
             for family in text_string_to_metric_families(line):
                 yield from family.samples

@@ -22,11 +22,11 @@ from pydantic import ValidationError
 
 import specbench_client
 from specbench_api.launch.launcher import is_pinned
-from specbench_api.outcome.layout import POWER, PROVENANCE, REPORT, SUMMARY
+from specbench_api.outcome.layout import OVERVIEW, POWER, PROVENANCE, REPORT, SUMMARY
 from specbench_api.outcome.manifest import Manifest, PointProvenance
 from specbench_api.outcome.prompt_coverage import PromptCoverage
 from specbench_api.outcome.provenance import FactName
-from specbench_api.outcome.summary import Cell, RunSummary
+from specbench_api.outcome.summary import Cell, RunSummary, overview_of
 from specbench_api.plan.plan import Plan, Point
 from specbench_api.spec.slo import Slo
 from specbench_client.analysis.breakdown.acceptance_map import COLUMNS, build_acceptance_map
@@ -97,7 +97,7 @@ def _stored_failures(points: PointStore) -> Mapping[str, str]:
 
 @dataclass(frozen=True)
 class _Report:
-    """`files`: in the order of writing; the summary is last, because it marks the run as concluded."""
+    """`files`: in the order of writing; summary and overview are last, because they mark the run as concluded."""
 
     summary: RunSummary
     measured: int
@@ -146,6 +146,7 @@ def _build_report(
         TABLE: csv(summary),
         REPORT: render_html(plan, summary),
         SUMMARY: summary.to_json(),
+        OVERVIEW: overview_of(summary).to_json(),
     }
     return _Report(summary, len(manifests), files)
 

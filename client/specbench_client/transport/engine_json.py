@@ -9,7 +9,7 @@ import orjson
 
 MAX_JSON_DEPTH = 64
 """Deepest nesting of lists and objects. Recursive functions (`repr`, serialisation) fail at a few hundred levels."""
-_LARGE_BYTES = 8 * 1024 * 1024
+LARGE_JSON_BYTES = 8 * 1024 * 1024
 MAX_LARGE_JSON_VALUES = 8_000_000
 """Most values in JSON of more than 8 MiB. Parsed, one value takes up to 30 times the memory of its text (`[],`)."""
 
@@ -44,7 +44,7 @@ def parse_strict_json(data: bytes) -> Any:
 
 def reject_too_many_values(data: str | bytes) -> None:
     """Raise ValueError if a large text contains more values than any answer of an engine."""
-    if len(data) > _LARGE_BYTES and _openings(data) + _separators(data) > MAX_LARGE_JSON_VALUES:
+    if len(data) > LARGE_JSON_BYTES and _openings(data) + _separators(data) > MAX_LARGE_JSON_VALUES:
         raise ValueError(f"more than {MAX_LARGE_JSON_VALUES:,} values")
 
 

@@ -129,8 +129,9 @@ MAX_ANSWER_BYTES = 256 * 1024 * 1024
 MAX_HEAD_BYTES = 64 * 1024
 """Longest response head, with the interim responses before it; also the longest part of an answer without content, such
 as a chunk extension or a trailer."""
-READ_OVERHEAD_BYTES = 256
-"""Memory of one read besides its bytes. It counts towards an answer's size, so that one-byte reads are limited too."""
+READ_OVERHEAD_BYTES = 160
+"""Memory of one read besides its bytes: 108 bytes, and up to 104 of a poll pass, which reads share. It counts towards
+an answer's size, so that one-byte reads are limited too."""
 DEFAULT_HELD_BYTES_MAX = 1024 * 1024 * 1024
 
 

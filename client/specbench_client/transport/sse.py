@@ -8,8 +8,8 @@ others are parsed line by line, with the same result.
 The rules are those of the HTML standard (WHATWG, 9.2.6): three kinds of line end, several data lines for one event, a
 byte order mark, and comments and unknown fields that are ignored. Three cases are errors here, because an answer would
 otherwise be miscounted or its failure lost: data that is not UTF-8, a body of nothing but unknown lines (an HTML page),
-and a field `error`, with which older llama.cpp servers report a failure in mid-stream. Streams with more lines, events
-or JSON values than any answer has are errors too: parsing them would take gigabytes of memory.
+and a field `error`, with which older llama.cpp servers report a failure in mid-stream. Streams with more lines or
+events than any answer has are errors too: parsing them would take gigabytes of memory.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from typing import NamedTuple
 
 from specbench_api.errors import SpecbenchError
 from specbench_client.sliced_tasks import CooperativeTask
-from specbench_client.transport.engine_json import reject_too_many_values
 from specbench_client.transport.exchange import ReceivedBytes
 
 DONE = "[DONE]"
@@ -73,10 +72,6 @@ def parse_events(arrivals: Sequence[ReceivedBytes]) -> CooperativeTask[list[SseE
     body = b"".join([arrival.data for arrival in arrivals])
     if len(body) > MAX_LINES and body.count(b"\n") + body.count(b"\r") > MAX_LINES:
         raise MalformedStream(f"the stream has more than {MAX_LINES:,} lines, which no answer has")
-    try:
-        reject_too_many_values(body)
-    except ValueError as error:
-        raise MalformedStream(f"the stream has {error}, which no answer has") from error
     times = _EventTimes(arrivals)
     simple = _split_simple(body)
     try:

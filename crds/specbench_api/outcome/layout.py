@@ -4,6 +4,7 @@ runs/NAMESPACE/NAME/UID/
   plan.json                                             the plan: arms, launches, points with their hashes
   progress.json                                         progress of the current launch, while it is running
   summary.json report.html results.csv                  the results: for programs, for people, for spreadsheets
+  overview.json                                         the part of the summary that becomes the run's status
   gate.json                                             whether the run passed its gate, and the evidence
   power.csv                                             power samples supplied by the user: time, device, watts
   provenance.json                                       observed versions, fingerprints of the prompts, launches
@@ -24,6 +25,8 @@ from pydantic import Field
 PLAN = "plan.json"
 PROVENANCE = "provenance.json"
 SUMMARY = "summary.json"
+OVERVIEW = "overview.json"
+"""The part of the summary that the operator reads. Written after the summary."""
 REPORT = "report.html"
 GATE = "gate.json"
 POWER = "power.csv"

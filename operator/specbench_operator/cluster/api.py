@@ -77,6 +77,9 @@ _PAGES = {RUN: PAGE_OF_SPECS, CAMPAIGN: PAGE_OF_SPECS}
 ANSWER_BYTES_MAX = 32 * 1024 * 1024
 """Size of an answer, and of all pages of a list that is kept in memory. A run's own children need a tenth of it."""
 TOO_LARGE = "ApiAnswerTooLarge"
+CONNECTIONS_MAX = 64
+"""How many connections to the API server are kept. The library's default is five for each core, and the threads that
+look at stores use it too."""
 UNPROCESSABLE = 422
 UNREACHABLE = "ApiUnreachable"
 MESSAGE_MAX = 1024
@@ -230,6 +233,7 @@ def connect(timeout_s: float) -> KubernetesApi:
                 message = f"no cluster: the operator runs in no pod and found no kubeconfig (set KUBECONFIG): {error}"
                 raise Stop("NoCluster", message) from error
         configuration.retries = urllib3.Retry(1, redirect=0)
+        configuration.connection_pool_maxsize = CONNECTIONS_MAX
         return KubernetesApi(client.ApiClient(configuration), timeout_s)
 
 

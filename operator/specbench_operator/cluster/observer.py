@@ -6,7 +6,8 @@ so a manifest that is missing then was never written.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -66,6 +67,11 @@ CHILD_SELECTOR = f"{LABEL_MANAGED}={MANAGER}"
 """Label selector of all children of runs, for watches and lists."""
 
 
+LIST_SHARE = 0.1
+"""Maximum share of the time in which the runs of a namespace are listed for its limits. Without it, a thousand waiting
+runs would each list all of them with every relist."""
+
+
 class RunObserver:
     """Reads runs, their children and their results."""
 
@@ -78,6 +84,7 @@ class RunObserver:
         leader_worker_sets: bool = False,
         network_policies: bool = False,
         limits: Limits | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._api = api
         self._results = results
@@ -86,6 +93,9 @@ class RunObserver:
         self._leader_worker_sets = leader_worker_sets
         self._namespace_limited = limits is not None and bool(limits.runs or limits.gpu_hours)
         self._network_policies = network_policies
+        self._clock = clock
+        self._listed: dict[str, tuple[float, tuple[NamespaceRun, ...]]] = {}
+        """Namespace → until when the list of its runs is used, and the list."""
 
     def runs(self, namespace: str | None) -> list[Mapping[str, Any]]:
         """All runs, for the relist: only the fields that it needs."""
@@ -160,7 +170,13 @@ class RunObserver:
         status = resource.get("status") or {}
         if not self._namespace_limited or status.get("completionTime") or status.get("phase") in IN_PROGRESS_PHASES:
             return ()
-        return tuple(parse_namespace_run(raw) for raw in self._api.each(RUN, resource["metadata"]["namespace"]))
+        namespace, began = resource["metadata"]["namespace"], self._clock()
+        until, runs = self._listed.get(namespace, (began, ()))
+        if began >= until:
+            runs = tuple(parse_namespace_run(raw) for raw in self._api.each(RUN, namespace))
+            ended = self._clock()
+            self._listed[namespace] = (ended + (ended - began) * (1 / LIST_SHARE - 1), runs)
+        return runs
 
     def _sets(self, namespace: str, selector: str) -> list[Raw]:
         """LeaderWorkerSets of a run; none if the operator may not use them or the cluster has no such kind."""

@@ -153,11 +153,13 @@ def parse_listed(raw: RawObject) -> RawObject:
 def parse_namespace_run(raw: RawObject) -> NamespaceRun:
     """Convert a run of the namespace. Missing values are tolerated, as in `parse_earlier_run`."""
     meta, status = raw["metadata"], raw.get("status") or {}
+    reasons = (row.get("reason", "") for row in status.get("conditions", []) if row.get("type") == "Reconciling")
     return NamespaceRun(
         name=meta["name"],
         uid=meta["uid"],
         created=meta["creationTimestamp"],
         phase=status.get("phase", ""),
+        reason=next(reasons, ""),
         suspended=bool((raw.get("spec") or {}).get("suspend", False)),
         deleting="deletionTimestamp" in meta,
         ended=bool(status.get("completionTime")),

@@ -21,12 +21,13 @@ from typing import Any
 from specbench_api.errors import InvalidSpec
 from specbench_api.fence.model import Fence
 from specbench_api.outcome.gate_report import GateReport
-from specbench_api.outcome.layout import GATE, LAUNCHES, PLAN, SUMMARY, manifest_key, run_root
+from specbench_api.outcome.layout import GATE, LAUNCHES, OVERVIEW, PLAN, SUMMARY, manifest_key, run_root
 from specbench_api.outcome.provenance import FactName, LaunchRecord
 from specbench_api.outcome.summary import RunSummary
 from specbench_api.plan.canonical import same_points
 from specbench_api.plan.expansion import expand
 from specbench_api.plan.plan import Plan
+from specbench_api.plan.validation import POINTS_MAX
 from specbench_api.spec.results import LATEST, S3
 from specbench_api.spec.run import SpecBenchRun
 from specbench_api.spec.store_endpoints import AddressRule, StoreAccess, store_access
@@ -39,9 +40,14 @@ KIB, MIB = 1024, 1024 * 1024
 PLAN_MAX_BYTES = MIB
 """Maximum size of plan.json. The operator's own plan is in a ConfigMap, which has the same limit."""
 SUMMARY_MAX_BYTES = 16 * MIB
+"""Maximum size of overview.json, or of summary.json where there is no overview."""
 GATE_MAX_BYTES = MIB
 LAUNCH_MAX_BYTES = 256 * KIB
 PROGRESS_MAX_BYTES = 64 * KIB
+POINT_NAME_MAX = 64
+"""Maximum length of the name of a point's folder: a SHA-256 digest in hexadecimal."""
+FOLDERS_MAX = 2 * POINTS_MAX
+"""Maximum number of folders of points. A run that was edited may also have those of its earlier plan."""
 EARLIER_RESULTS_MAX = 50
 """How many results of a run's name are searched for those that `adopt: Latest` adopts, the newest first."""
 
@@ -133,6 +139,8 @@ CACHED_MAX = 256
 """Maximum number of runs, and of S3 clients, that are cached in memory. A client takes about 0.5 MB."""
 SUMMARY_CACHED_MAX_BYTES = 256 * KIB
 """Maximum size of a summary.json that is cached in memory."""
+SUMMARIES_CACHED_MAX = 32
+"""Maximum number of summaries that are cached in memory. One can take ten times its size in S3."""
 
 
 def access_of(s3: S3, fence: Fence | None) -> StoreAccess:
@@ -237,12 +245,16 @@ class ResultsReader:
     def _bucket(self, s3: S3, credentials: Mapping[str, str] | None, addresses: AddressRule) -> Bucket:
         key = (s3.endpoint, s3.region, s3.bucket, addresses, tuple(sorted((credentials or {}).items())))
         with self._lock:
-            if key not in self._buckets:
-                self._buckets[key] = _open_bucket(s3, credentials, self._timeout_s, addresses)
+            bucket = self._buckets.get(key)
+        if bucket is None:
+            # Without the lock, because looking for a cloud identity may take seconds.
+            bucket = _open_bucket(s3, credentials, self._timeout_s, addresses)
+        with self._lock:
+            bucket = self._buckets.setdefault(key, bucket)
             self._buckets.move_to_end(key)
             while len(self._buckets) > CACHED_MAX:
                 self._buckets.popitem(last=False)
-            return self._buckets[key]
+        return bucket
 
     def _cache(self, root: str) -> _RunCache:
         with self._lock:
@@ -250,6 +262,8 @@ class ResultsReader:
             self._caches.move_to_end(root)
             while len(self._caches) > CACHED_MAX:
                 self._caches.popitem(last=False)
+            for older in list(self._caches.values())[:-SUMMARIES_CACHED_MAX]:
+                older.summary = ("", None)
             return cache
 
 
@@ -260,17 +274,19 @@ def _root(run: SpecBenchRun, uid: str) -> str:
 
 def _read_results(bucket: Bucket, root: str, cache: _RunCache, *, last_launch: bool) -> StoredResults:
     top = bucket.listing(f"{root}/")
-    begun = {prefix.rstrip("/").rpartition("/")[2] for prefix in bucket.listing(f"{root}/points/").prefixes}
+    begun = _begun_points(bucket.listing(f"{root}/points/").prefixes)
     cache.measured &= begun  # results may have been deleted
     for point in sorted(begun - cache.measured):
         if bucket.has(f"{root}/{manifest_key(point)}"):
             cache.measured.add(point)
-    etag = top.keys.get(f"{root}/{SUMMARY}")
+    # Clients before the overview wrote only the summary, and one that is written now has no overview yet.
+    name = OVERVIEW if f"{root}/{OVERVIEW}" in top.keys else SUMMARY
+    etag = top.keys.get(f"{root}/{name}")
     summary = cache.summary[1]
     if etag is None:
         summary = None
     elif etag != cache.summary[0] or not etag:
-        data = bucket.get(f"{root}/{SUMMARY}", SUMMARY_MAX_BYTES)
+        data = bucket.get(f"{root}/{name}", SUMMARY_MAX_BYTES)
         summary = _summary(data)
         cache.summary = (etag, summary) if len(data or b"") <= SUMMARY_CACHED_MAX_BYTES else ("", None)
     answering = None
@@ -286,6 +302,19 @@ def _read_results(bucket: Bucket, root: str, cache: _RunCache, *, last_launch: b
         last_launch=last_stored_launch(bucket, records) if last_launch else None,
         launches=last_launch_numbers(records),
     )
+
+
+def _begun_points(prefixes: Iterable[str]) -> set[str]:
+    """The names of the points' folders. Raises StoreError if there are more than a plan can have."""
+    names = {prefix.rstrip("/").rpartition("/")[2] for prefix in prefixes}
+    points = {name for name in names if len(name) <= POINT_NAME_MAX}
+    if len(points) > FOLDERS_MAX:
+        message = (
+            f"there are more than {FOLDERS_MAX} folders below points/ of this run:"
+            " remove what specbench did not write there, or use another prefix"
+        )
+        raise StoreError(StoreFailure("AnswerTooLarge", message, refused=True))
+    return points
 
 
 def _plan_json(bucket: Bucket, root: str) -> str | None:

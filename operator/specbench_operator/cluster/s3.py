@@ -45,11 +45,14 @@ _BUSY = frozenset({"SlowDown", "Throttling", "RequestTimeout", "TooManyRequests"
 _MISSING = frozenset({"NoSuchKey", "404", "NotFound"})
 KEYS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
 
-LISTING_MAX_BYTES = 4 * 1024 * 1024
+PAGE_MAX_BYTES = 4 * 1024 * 1024
 """Maximum size of one page of a listing. A page has at most 1,000 keys of at most 1,024 bytes, which are escaped."""
+PAGE_MAX_TAGS = 32 * 1024
+"""Maximum number of XML tags of one page: 1,000 rows with every element of S3 have 28,000."""
+LISTING_MAX_BYTES = 16 * 1024 * 1024
+"""Maximum size of all pages of a listing."""
 LISTING_MAX_PAGES = 20
 """Maximum number of pages of a listing: 20,000 keys. A run has at most some hundred points and launches."""
-_ERROR_MAX_BYTES = 64 * 1024
 _CODE = re.compile(r"[A-Za-z0-9.]{1,64}")
 _T = TypeVar("_T")
 
@@ -85,8 +88,12 @@ class Bucket:
         modified: dict[str, datetime] = {}
         prefixes: dict[str, None] = {}
         token: str | None = None
+        size_bytes = 0
         for _ in range(LISTING_MAX_PAGES):
             page = self._page(prefix, token)
+            size_bytes += current_look().body_bytes
+            if size_bytes > LISTING_MAX_BYTES:
+                break
             for row in page.get("Contents", []):
                 keys[row["Key"]] = row.get("ETag", "")
                 modified[row["Key"]] = row["LastModified"]
@@ -95,8 +102,8 @@ class Bucket:
             if not token:
                 return Listing(keys, tuple(prefixes), modified)
         message = (
-            f"{self._description}: the listing of {prefix} has more than {LISTING_MAX_PAGES} pages:"
-            " remove what specbench did not write there, or use another prefix"
+            f"{self._description}: the listing of {prefix} has more than {LISTING_MAX_PAGES} pages or"
+            f" {LISTING_MAX_BYTES // 1024} KiB: remove what specbench did not write there, or use another prefix"
         )
         raise StoreError(StoreFailure("AnswerTooLarge", message, refused=True))
 
@@ -129,7 +136,7 @@ class Bucket:
                 raise ValueError("a row of the listing has no key or no time")
             return dict(page)
 
-        return self._ask(request, LISTING_MAX_BYTES)
+        return self._ask(request, PAGE_MAX_BYTES, PAGE_MAX_TAGS)
 
     def _unless_missing(self, request: Callable[[], _T], max_bytes: int) -> _T | None:
         try:
@@ -139,10 +146,10 @@ class Bucket:
                 return None
             raise
 
-    def _ask(self, request: Callable[[], _T], max_bytes: int) -> _T:
+    def _ask(self, request: Callable[[], _T], max_bytes: int, max_tags: int | None = None) -> _T:
         """Send a request and parse the answer. Raises StoreError, whatever the server sends."""
         look = current_look()
-        look.body_max_bytes = max(max_bytes, _ERROR_MAX_BYTES)
+        look.body_max_bytes, look.body_max_tags = max_bytes, max_tags
         try:
             return request()
         except StoreError as error:
@@ -199,7 +206,7 @@ def _client(s3: S3, credentials: Mapping[str, str] | None, timeout_s: float, add
     base.register_component("data_loader", _loader())
     session = boto3.Session(botocore_session=base, region_name=s3.region, **keys)
     client: S3Client = session.client("s3", endpoint_url=s3.endpoint or None, config=config)
-    verify = base.get_config_variable("ca_bundle") or True
+    verify = base.get_config_variable("ca_bundle") or os.environ.get("REQUESTS_CA_BUNDLE") or True  # as botocore does
     proxies = get_environ_proxies(s3.endpoint or client.meta.endpoint_url)
     sender = StoreSession(s3.endpoint, addresses, timeout_s, verify=verify, proxies=proxies)
     events: Any = client.meta.events

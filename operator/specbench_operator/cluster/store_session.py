@@ -39,6 +39,8 @@ from specbench_operator.state.run import StoreFailure
 
 HEAD_MAX_BYTES = 64 * 1024
 """Maximum size of the status line and the header of one answer."""
+ERROR_MAX_BYTES = 64 * 1024
+"""Maximum size of the body of an error, which is parsed as XML."""
 _FRAMING_MAX_BYTES = 256 * 1024
 """Bytes that an answer may have besides its head and body: chunk sizes, trailers and what is read ahead."""
 _PIECE_BYTES = 64 * 1024
@@ -63,7 +65,11 @@ class Look:
     def __init__(self, deadline_s: float, clock: Callable[[], float] = time.monotonic) -> None:
         self.deadline_s = deadline_s
         self.body_max_bytes = HEAD_MAX_BYTES
-        """Limit of the next answer's body."""
+        """Limit of the next answer's body, unless it is an error."""
+        self.body_max_tags: int | None = None
+        """Limit of its XML tags, because parsing many small elements takes long and much memory. None: no XML."""
+        self.body_bytes = 0
+        """Size of the last answer's body."""
         self.failure: StoreFailure | None = None
         """The limit that was exceeded. Nothing more is sent after it."""
         self._clock = clock
@@ -88,20 +94,20 @@ class Look:
         """Count received bytes. Raises StoreError if there are more than allowed."""
         self._allowed_bytes -= size_bytes
         if self._allowed_bytes < 0:
-            raise self.too_large()
+            raise self.too_large(self.body_max_bytes)
 
-    def too_large(self) -> StoreError:
+    def too_large(self, limit_bytes: int) -> StoreError:
         """The error for an answer that exceeds its limit."""
         message = (
-            f"an answer of the store is larger than {self.body_max_bytes // 1024} KiB, the limit for its kind:"
+            f"an answer of the store is larger than {limit_bytes // 1024} KiB, the limit for its kind:"
             " remove what specbench did not write below the run's prefix, or use another bucket"
         )
         return self.failed(StoreFailure("AnswerTooLarge", message, refused=True))
 
     def hold_large(self) -> None:
-        """Reserve memory for a large body until the end of the look. Raises StoreError if there is none left."""
+        """Reserve memory for a large body until the end of the look. Waits for it until the deadline."""
         if not self._holds_large:
-            if not _LARGE.acquire(blocking=False):
+            if not _LARGE.acquire(timeout=self.left_s()):
                 message = (
                     f"{LARGE_AT_A_TIME} large documents are being read already; the operator retries automatically"
                 )
@@ -289,17 +295,21 @@ class StoreSession(URLLib3Session):
 
     @staticmethod
     def _read(look: Look, answer: Any) -> bytes:
-        limit = look.body_max_bytes
+        limit = look.body_max_bytes if answer.status_code < 300 else ERROR_MAX_BYTES
         look.allow(limit + _FRAMING_MAX_BYTES)
         data = bytearray()
         for piece in answer.raw.stream(_PIECE_BYTES, decode_content=False):
             data += piece
             if len(data) > limit:
-                raise look.too_large()
+                raise look.too_large(limit)
             if len(data) > LARGE_BYTES:
                 look.hold_large()
         if answer.raw.length_remaining:
             raise ConnectionClosedError(endpoint_url=answer.url)
+        if look.body_max_tags is not None and data.count(b"<") > look.body_max_tags:
+            message = "a page of a listing has more rows than S3 allows: correct spec.results.s3.endpoint"
+            raise look.failed(StoreFailure("AnswerTooLarge", message, refused=True))
+        look.body_bytes = len(data)
         return bytes(data)
 
 

@@ -8,6 +8,7 @@ A store that is slow or hostile delays only its own runs as far as possible:
 
 - a namespace has at most `NAMESPACE_MAX` looks at a time, and free threads go to the namespaces in turn;
 - stores that have not answered properly yet, or no longer do, have at most `UNPROVEN_MAX` of these looks;
+- of the runs of a namespace, those whose looks have failed the fewest times go first;
 - after a failed look the next one of that run waits, longer each time, and its decisions use the last failure;
 - a look that waits too long for a thread ends with a failure, so that decisions which need no store are still made.
 """
@@ -91,6 +92,8 @@ class _Failed:
     store: StoreKey
     count: int
     until: float
+    by_store: int
+    """How many of these failures the store caused, which did not only wait for others."""
 
 
 def _spawn(function: Callable[[], None], name: str) -> None:
@@ -179,12 +182,17 @@ class StoreLooks:
             self._start_waiting()
 
     def _next(self, namespace: str, looks: deque[_Look]) -> _Look | None:
-        """The first look of the namespace that may start now."""
+        """The look of the namespace that may start now: of those that have failed the fewest times, the first."""
         running = [look for look in self._running.values() if look.key.namespace == namespace]
         if len(running) >= NAMESPACE_MAX:
             return None
         unproven_full = sum(look.store not in self._proven for look in running) >= UNPROVEN_MAX
-        return next((look for look in looks if look.store in self._proven or not unproven_full), None)
+        allowed = (look for look in looks if look.store in self._proven or not unproven_full)
+        return min(allowed, key=self._failures_by_store, default=None)
+
+    def _failures_by_store(self, look: _Look) -> int:
+        last = self._failed.get(look.key)
+        return last.by_store if last and last.store == look.store else 0
 
     def _run(self, look: _Look) -> None:
         look.started = True
@@ -212,7 +220,8 @@ class StoreLooks:
         last = self._failed.get(look.key)
         count = last.count + 1 if last and last.store == look.store else 1
         until = self.clock() + self.backoff.after(count)
-        _remember(self._failed, look.key, _Failed(failure, look.store, count, until))
+        by_store = self._failures_by_store(look) + (failure is not BUSY)
+        _remember(self._failed, look.key, _Failed(failure, look.store, count, until, by_store))
         if failure is not BUSY and not failure.refused:
             self._proven.pop(look.store, None)
 

@@ -244,6 +244,7 @@ def _decide(observed: RunObservation, settings: OperatorSettings, now: datetime)
     try:
         run = parse_run(resource)
         if problems := secret_problems(run.spec, observed, settings):
+            problems = [*settings.refusals(run.spec, run.metadata.namespace), *problems]
             decision = decide_invalid_run(resource, NotAllowed(problems), children, previous, now)
             # A Secret that is created or labelled does not change the run, so nothing would trigger its reconciliation.
             return replace(decision, at_rest=False, requeue_after_s=SECRETS_RETRY_S)

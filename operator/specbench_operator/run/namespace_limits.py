@@ -1,8 +1,9 @@
 """Limits of the fence that concern all runs of a namespace: a run that exceeds one waits until others end.
 
 Runs in progress are never stopped by a limit; it only decides which run may begin. Waiting runs begin in the order of
-their creation. Two runs that are resumed or corrected at the same moment may both begin, because neither observes the
-other as in progress yet.
+their creation. A run that could not begin anyway, because its store cannot be read for example, does not keep its turn:
+otherwise one wrong name would stop its namespace. Two runs that are resumed or corrected at the same moment may both
+begin, because neither observes the other as in progress yet.
 """
 
 from __future__ import annotations
@@ -19,6 +20,9 @@ from specbench_operator.state.run import NamespaceRun
 NAMED_MAX = 3
 """Maximum number of runs that a message names."""
 _STARTABLE_PHASES = (Phase.PENDING, Phase.SUSPENDED, "")
+_WAITING_FOR_RUNS = "WaitingForRuns"
+_KEEPS_ITS_TURN = ("", str(Phase.PENDING), str(Phase.SUSPENDED), "WaitingForS3", _WAITING_FOR_RUNS)
+"""Reasons of a run that begins as soon as it may."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +58,7 @@ def namespace_wait(
         f"this cluster allows {limits.runs} runs of a namespace at a time, and {named} come first: this run starts when"
         " one of them ends or is suspended"
     )
-    return NamespaceWait("WaitingForRuns", message, frozenset(ahead))
+    return NamespaceWait(_WAITING_FOR_RUNS, message, frozenset(ahead))
 
 
 def _is_ahead(other: NamespaceRun, own: tuple[str, str]) -> bool:
@@ -63,5 +67,5 @@ def _is_ahead(other: NamespaceRun, own: tuple[str, str]) -> bool:
         return False
     if other.phase in IN_PROGRESS_PHASES:
         return True
-    startable = other.phase in _STARTABLE_PHASES and not (other.suspended or other.deleting)
-    return startable and (other.created, other.name) < own
+    startable = other.phase in _STARTABLE_PHASES and other.reason in _KEEPS_ITS_TURN
+    return startable and not (other.suspended or other.deleting) and (other.created, other.name) < own

@@ -86,6 +86,8 @@ class NamespaceRun:
     """creationTimestamp: RFC 3339 in whole seconds and UTC, so that its order as text is the order in time."""
     phase: str = ""
     """Its phase; empty if it has no status yet."""
+    reason: str = ""
+    """Reason of its condition Reconciling: what it waits for."""
     suspended: bool = False
     deleting: bool = False
     ended: bool = False

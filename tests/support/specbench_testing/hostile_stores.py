@@ -91,6 +91,30 @@ def _pages_without_end(target: str, send: Send, _stopped: threading.Event) -> No
     send(page("".join(row(f"k{number}-{each}") for each in range(100)), str(number)))
 
 
+def _pages_of_long_keys(target: str, send: Send, _stopped: threading.Event) -> None:
+    token = target.partition("continuation-token=")[2].partition("&")[0]
+    number = int(token or 0) + 1
+    send(page("".join(row(f"k{number}-{each}-{'x' * 100_000}") for each in range(15)), str(number)))
+
+
+def _many_folders(target: str, send: Send, _stopped: threading.Event) -> None:
+    """List 20,000 folders of points; each has a manifest."""
+    if not lists(target):
+        send(head(200, "Content-Length: 0"))
+        return
+    token = int(target.partition("continuation-token=")[2].partition("&")[0] or 0)
+    rows = (f"<CommonPrefixes><Prefix>points/{token}-{each}/</Prefix></CommonPrefixes>" for each in range(1000))
+    send(page("".join(rows) if "points" in target else "", str(token + 1) if token < 19 and "points" in target else ""))
+
+
+def _large_error(target: str, send: Send, _stopped: threading.Event) -> None:
+    if lists(target):
+        send(listing_of("summary.json")(target))
+    else:
+        body = b"<a>" + b"<a/>" * 2_000_000 + b"</a>"
+        send(head(500, f"Content-Length: {len(body)}") + body)
+
+
 def _repeats_token(_target: str, send: Send, _stopped: threading.Event) -> None:
     send(page(row("k"), "again"))
 
@@ -178,6 +202,10 @@ BEHAVIOURS: dict[str, tuple[Behaviour, str]] = {
     "answers nothing": (_answers_nothing, "S3Slow"),
     "pages without end": (_pages_without_end, "AnswerTooLarge"),
     "repeats its token": (_repeats_token, "AnswerTooLarge"),
+    "pages of long keys": (_pages_of_long_keys, "AnswerTooLarge"),
+    "page of many elements": (_xml(b"<a>" + b"<a/>" * 1_000_000 + b"</a>"), "AnswerTooLarge"),
+    "many folders": (_many_folders, "AnswerTooLarge"),
+    "large error": (_large_error, "AnswerTooLarge"),
     "giant listing": (_giant_listing, "AnswerTooLarge"),
     "giant summary": (_giant_summary, "AnswerTooLarge"),
     "redirects to a metadata address": (_redirects, "RedirectRefused"),
