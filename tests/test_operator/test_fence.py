@@ -260,7 +260,7 @@ MOUNTED = {"spec.engine": {"kind": "vllm"}, "spec.model.pvc": PVC, "spec.placeme
             {"securityContext.runAsUser", "securityContext.runAsNonRoot", "containers.env"},
         ),
     ],
-    ids=str,
+    ids=["code", "variable", "tokenizer", "path of a claim", "root", "another user"],
 )
 def test_a_field_without_a_fence_changes_only_this_of_an_engines_pod(edits: Edits, changed: set[str]) -> None:
     """So arguments and users reach no other image, volume, Secret or account than the fence allows."""
