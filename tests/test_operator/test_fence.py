@@ -454,11 +454,11 @@ def test_a_thousand_waiting_runs_do_not_list_each_other_without_end() -> None:
         def get(self, _kind: str, _namespace: str, _name: str) -> Any:
             return {**operator_run(), "status": {"phase": "Pending"}}
 
-        def list(self, _kind: str, _namespace: str, **_selectors: str) -> list[Any]:
-            return []
-
         def each(self, _kind: str, _namespace: str) -> list[Any]:
             self.lists, self.now = self.lists + 1, self.now + 1
+            return []
+
+        def list(self, _kind: str, _namespace: str, **_selectors: str) -> list[Any]:
             return []
 
         def read(self, _run: object, *, last_launch: bool) -> StoredResults:
