@@ -199,10 +199,10 @@ def test_a_refused_first_completion_is_reported_with_the_engines_message(
 def test_missing_prompts_stall_the_run_and_release_the_engine(
     site: OperatorSite, operator: OperatorProcess, make: Make
 ) -> None:
-    make({"spec.workloads[0].dataset.uri": "/nowhere/prompts.jsonl"})
+    make({"spec.workloads[0].dataset.uri": "/usr/share/specbench/missing.jsonl"})
     site.wait_for_phase("demo", "Failed", WITHIN_S)
     assert site.status_and_reason("demo", "Stalled")[0] == "True"
-    assert "/nowhere/prompts.jsonl" in site.message("demo", "Stalled")
+    assert "/usr/share/specbench/missing.jsonl" in site.message("demo", "Stalled")
     eventually(lambda: not site.names("pods", "engine"), "the engine pod still exists")
     assert site.names("jobs", "engine") == ["demo-g0-0"]
 
