@@ -24,8 +24,7 @@ from specbench_api.outcome.gate_report import GateReport
 from specbench_api.outcome.layout import GATE, LAUNCHES, OVERVIEW, PLAN, SUMMARY, manifest_key, run_root
 from specbench_api.outcome.provenance import FactName, LaunchRecord
 from specbench_api.outcome.summary import RunSummary
-from specbench_api.plan.canonical import same_points
-from specbench_api.plan.expansion import expand
+from specbench_api.plan.expansion import expand, may_adopt
 from specbench_api.plan.plan import Plan
 from specbench_api.plan.validation import POINTS_MAX
 from specbench_api.spec.results import LATEST, S3
@@ -119,17 +118,19 @@ def newest_matching_results(bucket: Bucket, root: str, plan: Plan) -> str | None
     }
     newest_first = sorted(stored, key=lambda prefix: (stored[prefix], prefix), reverse=True)
     for prefix in newest_first[:EARLIER_RESULTS_MAX]:
-        if _has_same_points(bucket.get(f"{prefix}{PLAN}", PLAN_MAX_BYTES), plan):
-            return prefix.rstrip("/").rpartition("/")[2]
+        uid = prefix.rstrip("/").rpartition("/")[2]
+        if _is_adoptable(bucket.get(f"{prefix}{PLAN}", PLAN_MAX_BYTES), plan, uid):
+            return uid
     return None
 
 
-def _has_same_points(data: bytes | None, plan: Plan) -> bool:
+def _is_adoptable(data: bytes | None, plan: Plan, uid: str) -> bool:
+    """Whether the document is a plan that the run may continue with. `uid`: name of its folder in S3."""
     try:
         stored_plan = Plan.from_untrusted_json(data or b"")
     except ValueError:
         return False  # written by another version, so these results cannot be adopted
-    return same_points(stored_plan, plan)
+    return stored_plan.uid == uid and may_adopt(plan, stored_plan)
 
 
 PROGRESS = "progress.json"
