@@ -50,8 +50,10 @@ FOLDERS_MAX = 2 * POINTS_MAX
 EARLIER_RESULTS_MAX = 50
 """How many results of a run's name are searched for those that `adopt: Latest` adopts, the newest first."""
 
-_LAUNCH_DOCUMENT = re.compile(r"(\d+)-(\d+)-[0-9a-f]+\.json")
-"""GROUP-LAUNCH-PROCESS.json. Launches of local runs have no number and do not match."""
+_LAUNCH_DOCUMENT = re.compile(r"([0-9]{1,4})-([0-9]{1,9})-[0-9a-f]+\.json")
+"""GROUP-LAUNCH-PROCESS.json. Launches of local runs have no number and do not match.
+
+Numbers are bounded, because the name of the next launch's Job contains a larger one."""
 
 
 def last_launch_numbers(keys: Iterable[str]) -> dict[int, int]:
@@ -343,7 +345,7 @@ def _answering(data: bytes | None) -> tuple[int, int] | None:
         progress = json.loads(data or b"")
         launch = int(progress["group"]), int(progress["attempt"].partition("-")[0])
         return launch if progress.get("phase", "") not in NOT_ANSWERING else None
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError):
         return None
 
 
