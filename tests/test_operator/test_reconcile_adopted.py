@@ -78,6 +78,21 @@ def test_adopting_a_finished_run_restores_its_status_and_launches_nothing(plan: 
     assert world.status_and_reason(ConditionType.TRUSTWORTHY) == ("True", "Trustworthy")
 
 
+def test_a_point_that_is_measured_again_gets_a_new_report(plan: Plan) -> None:
+    """As the message about a damaged point advises, it was removed. The stored summary still counts all points."""
+    before = ClusterWorld(operator_run())
+    finished(before)
+    world = adopting_world(plan, before)
+    world.measured = {point.hash for point in plan.groups[0].points}
+    world.settle()
+    world.measure(1)
+    world.settle()
+    assert (world.status.phase, world.report in world.jobs) == (Phase.ANALYZING, True)
+    world.finish_report()
+    world.settle()
+    assert world.status.phase is Phase.SUCCEEDED
+
+
 def test_an_adopted_uid_without_results_is_refused_and_creates_nothing(plan: Plan) -> None:
     world = adopting_world(plan)
     world.plan_there = None

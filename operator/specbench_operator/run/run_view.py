@@ -124,6 +124,11 @@ class RunView:
         return tuple(view for view in self.groups if view.state is GroupState.FAILED)
 
     @property
+    def has_launched(self) -> bool:
+        """Whether this run has launched an engine. If not, everything in its results is of the run that it adopts."""
+        return self.previous.start_time is not None or bool(self.children.engines)
+
+    @property
     def measured(self) -> int:
         """Number of points that have a manifest."""
         return sum(view.measured for view in self.groups)
