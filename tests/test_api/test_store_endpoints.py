@@ -183,6 +183,14 @@ def test_a_document_with_many_errors_is_refused_with_little_memory(document: Any
         tracemalloc.stop()
 
 
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999"])
+def test_a_number_that_is_not_finite_is_refused(number: str) -> None:
+    """The API server would refuse a status with it, again and again."""
+    text = json.dumps({**SUMMARY, "cells": [{**SUMMARY["cells"][0], "speedup": {"value": 12345}}]})
+    with pytest.raises(ValueError, match=r"."):
+        RunSummary.from_untrusted_json(text.replace("12345", number).encode())
+
+
 @pytest.mark.parametrize("data", [b"[" * 1_000_000, b'{"a":' * 100_000, b"", b"\xff", b"[" + b"1," * 2_000_000 + b"1]"])
 def test_a_deep_invalid_or_long_document_is_refused(data: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):

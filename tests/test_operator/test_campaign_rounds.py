@@ -299,3 +299,22 @@ def test_a_refused_campaign_is_expanded_once_until_it_changes(monkeypatch: pytes
     with pytest.raises(InvalidSpec):
         plan_round(invalid, 1)
     assert expanded == [1, 1]
+
+
+@pytest.mark.parametrize("limit", ["PLANS_CACHED", "VALUES_CACHED", "TEXT_CACHED"])
+def test_the_cache_of_plans_is_bounded_by_their_size(limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(f"specbench_operator.campaign.round_plan.{limit}", 1)
+    expanded: list[str] = []
+
+    def count(each: SpecBenchCampaign, number: int) -> CampaignPlan:
+        expanded.append(each.metadata.name)
+        return expand_campaign(each, number)
+
+    monkeypatch.setattr("specbench_operator.campaign.round_plan.expand_campaign", count)
+    first, second = (campaign({}, name=f"{name}-{limit[:4].lower()}") for name in ("first", "second"))
+    for each in (first, second):
+        each["metadata"]["uid"] = "u"
+    for each in (first, first, second, second, first):
+        plan_round(each, 1)
+    names = [first["metadata"]["name"], second["metadata"]["name"]]
+    assert expanded == [*names, names[0]], "the last plan is kept, whatever its size"

@@ -189,6 +189,7 @@ def test_a_summary_of_another_version_is_a_permanent_failure(harness: ResultsHar
         ({"group": 3, "phase": "warmup"}, None),
         ({"attempt": "1-a2b3c4", "phase": "warmup"}, None),
         ({"group": 3, "attempt": 1, "phase": "warmup"}, None),
+        ({"group": float("inf"), "attempt": "1-a2b3c4", "phase": "warmup"}, None),
         ([], None),
     ],
 )
@@ -234,8 +235,9 @@ def test_the_last_launch_is_read_only_on_request(
         ((), {}),
         (("0-0-a1b2c3", "0-10-a1b2c3", "0-9-a1b2c3", "3-1-0"), {0: 10, 3: 1}),
         (("0-12345678", "0-a1b2c3d4", "g0-1-a", "0-x-a", "0-1-a.part"), {}),
+        (("0-9999999999-a", f"0-{'9' * 200}-a", "0-\u0663-a"), {}),
     ],
-    ids=["none", "highest number of each group", "of a local run, or not ours"],
+    ids=["none", "highest number of each group", "of a local run, or not ours", "too large, or not ASCII"],
 )
 def test_last_launch_numbers_are_parsed_from_the_object_names(
     harness: ResultsHarness, names: tuple[str, ...], numbers: dict[int, int]

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from specbench_api.errors import InvalidSpec, Problem
 from specbench_api.launch.launcher import LaunchRequest
 from specbench_api.launch.registry import equalized
-from specbench_api.plan.canonical import canonical_point, digest
+from specbench_api.plan.canonical import canonical_point, digest, same_points
 from specbench_api.plan.plan import Arm, EngineGroup, Plan, Point
 from specbench_api.plan.validation import engine_problems, placement_problems, plan_problems, too_long
 from specbench_api.spec.drafter import BASELINE_NAME
@@ -154,6 +154,21 @@ def restore(plan: Plan, s3: S3) -> SpecBenchRun:
         remedy = "use the version that measured it, which every point's manifest.json contains"
         raise InvalidSpec([Problem("plan.json", message, remedy)])
     return run
+
+
+def may_adopt(own: Plan, stored: Plan) -> bool:
+    """Return whether a run with the plan `own` may continue with a stored plan, which anybody may have written.
+
+    The stored hashes alone prove nothing. The plan must be what this version makes from the plan's own contents; with
+    the same hashes, it then has the engine, model, arms, workloads and loads of `own`, except for names and order.
+    """
+    if not same_points(stored, own):
+        return False
+    try:
+        restore(stored, S3(bucket="any"))
+    except InvalidSpec:
+        return False
+    return True
 
 
 def _has_reference(plan: Plan) -> bool:

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 from specbench_api import API_VERSION
-from specbench_api.campaign.expansion import PlannedRun, campaign_refusals, expand_campaign
+from specbench_api.campaign.expansion import PlannedRun, campaign_refusals, expand_campaign, size_of_spec
 from specbench_api.campaign.matrix import cell_text, short_cell_text
 from specbench_api.campaign.names import run_name
 from specbench_api.errors import InvalidSpec, NotAllowed, Problem
@@ -28,6 +30,10 @@ from specbench_operator.state.campaign import ANNOTATION_FIRE_TIME, ANNOTATION_R
 
 PLANS_CACHED = 64
 """Maximum number of cached plans; there is one per campaign, generation and round."""
+VALUES_CACHED = 600_000
+"""Maximum number of values in the specs of the runs of all cached plans. They take about 100 MB."""
+TEXT_CACHED = 60_000_000
+"""Maximum number of characters in these specs."""
 REFUSALS_CACHED = 4096
 """Maximum number of cached refusals. There are more than plans, because many invalid campaigns cost their author
 nothing. They are kept apart, so that they do not evict the plans of others."""
@@ -74,11 +80,11 @@ def plan_round(resource: Mapping[str, Any], number: int, fence: FenceCheck | Non
     if refused.problems:
         raise InvalidSpec(refused.problems)
     try:
-        plan = _plan_round(text, number)
+        plan = _PLANS.get(digest, lambda: _plan_round(text, number))
     except InvalidSpec as error:
         refused.problems = error.problems
         raise
-    if fence is not None and (refusals := _refusals(text, number, fence)):
+    if fence is not None and (refusals := _refusals(digest, plan, fence)):
         raise NotAllowed(refusals)
     return plan
 
@@ -95,7 +101,34 @@ def _refusal(_digest: bytes) -> _Refusal:
     return _Refusal()
 
 
-@lru_cache(maxsize=PLANS_CACHED)
+class _PlanCache:
+    """The plans used last, as far as the limits allow. One is made at a time, because a large one takes 100 MB."""
+
+    def __init__(self) -> None:
+        self._plans: OrderedDict[bytes, tuple[RoundPlan, int, int]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, digest: bytes, make: Callable[[], RoundPlan]) -> RoundPlan:
+        """The cached plan, or the one that `make` returns. Raises what it raises."""
+        with self._lock:
+            if digest not in self._plans:
+                plan = make()
+                sizes = [size_of_spec(run.resource["spec"]) for run in plan.runs]
+                self._plans[digest] = (plan, sum(size[0] for size in sizes), sum(size[1] for size in sizes))
+            self._plans.move_to_end(digest)
+            while len(self._plans) > 1 and self._is_full():
+                self._plans.popitem(last=False)
+            return self._plans[digest][0]
+
+    def _is_full(self) -> bool:
+        rows = self._plans.values()
+        values, text = sum(row[1] for row in rows), sum(row[2] for row in rows)
+        return len(rows) > PLANS_CACHED or values > VALUES_CACHED or text > TEXT_CACHED
+
+
+_PLANS = _PlanCache()
+
+
 def _plan_round(text: str, number: int) -> RoundPlan:
     campaign = parse_campaign(json.loads(text))
     plan = expand_campaign(campaign, number)
@@ -107,10 +140,21 @@ def _required_run(run: PlannedRun) -> RequiredRun:
     return RequiredRun(run.name, cell_text(run.cell), short_cell_text(run.cell), run.resource, run.run.spec)
 
 
-@lru_cache(maxsize=PLANS_CACHED)
-def _refusals(text: str, number: int, fence: FenceCheck) -> tuple[Problem, ...]:
-    plan = _plan_round(text, number)
-    return tuple(campaign_refusals(plan.campaign, [(run.cell, run.spec) for run in plan.runs], fence))
+def _refusals(digest: bytes, plan: RoundPlan, fence: FenceCheck) -> tuple[Problem, ...]:
+    """What the fence does not allow in a plan; cached like the plans."""
+    with _REFUSED_LOCK:
+        found = _REFUSED.get((digest, fence))
+    if found is None:
+        found = tuple(campaign_refusals(plan.campaign, [(run.cell, run.spec) for run in plan.runs], fence))
+        with _REFUSED_LOCK:
+            _REFUSED[digest, fence] = found
+            while len(_REFUSED) > PLANS_CACHED:
+                _REFUSED.popitem(last=False)
+    return found
+
+
+_REFUSED: OrderedDict[tuple[bytes, FenceCheck], tuple[Problem, ...]] = OrderedDict()
+_REFUSED_LOCK = threading.Lock()
 
 
 def run_manifest(plan: RoundPlan, planned: RequiredRun, token: str, fire_time: str | None) -> dict[str, Any]:

@@ -24,8 +24,7 @@ from specbench_api.outcome.gate_report import GateReport
 from specbench_api.outcome.layout import GATE, LAUNCHES, OVERVIEW, PLAN, SUMMARY, manifest_key, run_root
 from specbench_api.outcome.provenance import FactName, LaunchRecord
 from specbench_api.outcome.summary import RunSummary
-from specbench_api.plan.canonical import same_points
-from specbench_api.plan.expansion import expand
+from specbench_api.plan.expansion import expand, may_adopt
 from specbench_api.plan.plan import Plan
 from specbench_api.plan.validation import POINTS_MAX
 from specbench_api.spec.results import LATEST, S3
@@ -51,8 +50,10 @@ FOLDERS_MAX = 2 * POINTS_MAX
 EARLIER_RESULTS_MAX = 50
 """How many results of a run's name are searched for those that `adopt: Latest` adopts, the newest first."""
 
-_LAUNCH_DOCUMENT = re.compile(r"(\d+)-(\d+)-[0-9a-f]+\.json")
-"""GROUP-LAUNCH-PROCESS.json. Launches of local runs have no number and do not match."""
+_LAUNCH_DOCUMENT = re.compile(r"([0-9]{1,4})-([0-9]{1,9})-[0-9a-f]+\.json")
+"""GROUP-LAUNCH-PROCESS.json. Launches of local runs have no number and do not match.
+
+Numbers are bounded, because the name of the next launch's Job contains a larger one."""
 
 
 def last_launch_numbers(keys: Iterable[str]) -> dict[int, int]:
@@ -119,17 +120,19 @@ def newest_matching_results(bucket: Bucket, root: str, plan: Plan) -> str | None
     }
     newest_first = sorted(stored, key=lambda prefix: (stored[prefix], prefix), reverse=True)
     for prefix in newest_first[:EARLIER_RESULTS_MAX]:
-        if _has_same_points(bucket.get(f"{prefix}{PLAN}", PLAN_MAX_BYTES), plan):
-            return prefix.rstrip("/").rpartition("/")[2]
+        uid = prefix.rstrip("/").rpartition("/")[2]
+        if _is_adoptable(bucket.get(f"{prefix}{PLAN}", PLAN_MAX_BYTES), plan, uid):
+            return uid
     return None
 
 
-def _has_same_points(data: bytes | None, plan: Plan) -> bool:
+def _is_adoptable(data: bytes | None, plan: Plan, uid: str) -> bool:
+    """Whether the document is a plan that the run may continue with. `uid`: name of its folder in S3."""
     try:
         stored_plan = Plan.from_untrusted_json(data or b"")
     except ValueError:
         return False  # written by another version, so these results cannot be adopted
-    return same_points(stored_plan, plan)
+    return stored_plan.uid == uid and may_adopt(plan, stored_plan)
 
 
 PROGRESS = "progress.json"
@@ -342,7 +345,7 @@ def _answering(data: bytes | None) -> tuple[int, int] | None:
         progress = json.loads(data or b"")
         launch = int(progress["group"]), int(progress["attempt"].partition("-")[0])
         return launch if progress.get("phase", "") not in NOT_ANSWERING else None
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError):
         return None
 
 

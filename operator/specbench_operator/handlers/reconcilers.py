@@ -18,7 +18,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Protocol
@@ -32,6 +32,7 @@ from specbench_operator.cluster.campaigns import CampaignObserver, CampaignWrite
 from specbench_operator.cluster.observer import RunObserver, store_of, with_store_failure
 from specbench_operator.cluster.writer import RunWriter
 from specbench_operator.errors import Changed, OperatorError
+from specbench_operator.handlers.begun_runs import BegunRuns
 from specbench_operator.handlers.store_looks import FRESH_S, StoreKey, StoreLooks
 from specbench_operator.handlers.work_queue import ResourceKey, WorkQueue
 from specbench_operator.run.decide import decide_run, has_finished, status_after_error
@@ -81,6 +82,7 @@ class RunReconciler:
     telemetry: Telemetry
     looks: StoreLooks
     now: Callable[[], datetime] = wall_clock
+    begun: BegunRuns = field(default_factory=BegunRuns)
 
     def reconcile(self, key: ResourceKey) -> ReconcileResult:
         """Reconcile a run once. Raises OperatorError after reporting it in the status."""
@@ -129,7 +131,10 @@ class RunReconciler:
 
     def _act(self, observed: RunObservation) -> ReconcileResult:
         now, resource = self.now(), observed.resource
-        decision, previous = decide_run(observed, self.settings, now), read_run_status(resource)
+        previous = read_run_status(resource)
+        with self.begun.deciding(observed) as current:
+            decision = decide_run(current, self.settings, now)
+            self.begun.note(current, decision)
         with _errors_reported(
             self.writer,
             resource,

@@ -147,8 +147,15 @@ class GateCase:
         if self.status.gate is not None and self.status.gate.gate_digest == self.digest:
             return self.status.gate
         report = self.observed.gate
-        ours = isinstance(report, GateReport) and report.gate_digest == self.digest
-        return _evaluated(report) if ours and isinstance(report, GateReport) else None
+        if not isinstance(report, GateReport) or report.gate_digest != self.digest:
+            return None
+        return _evaluated(report) if self._is_current else None
+
+    @property
+    def _is_current(self) -> bool:
+        """Whether gate.json is about the current results, and not older than what this run added to adopted ones."""
+        adopted = self.run.spec.results.adopt is not None and self.status.start_time is not None
+        return not adopted or (self.job is not None and self.job.complete)
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,8 @@
 
 Runs in progress are never stopped by a limit; it only decides which run may begin. Waiting runs begin in the order of
 their creation. A run that could not begin anyway, because its store cannot be read for example, does not keep its turn:
-otherwise one wrong name would stop its namespace. Two runs that are resumed or corrected at the same moment may both
-begin, because neither observes the other as in progress yet.
+otherwise one wrong name would stop its namespace. Runs that are resumed or corrected together do not observe each other
+as in progress yet; `handlers.begun_runs` remembers those that just began.
 """
 
 from __future__ import annotations

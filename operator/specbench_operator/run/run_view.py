@@ -11,8 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from specbench_api.errors import Problem
-from specbench_api.plan.canonical import same_points
-from specbench_api.plan.expansion import expand
+from specbench_api.plan.expansion import expand, may_adopt
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.conditions import IN_PROGRESS_PHASES, ConditionStatus, ConditionType, EngineReason, GroupState
 from specbench_api.spec.results import LATEST
@@ -43,14 +42,16 @@ def select_plan(run: SpecBenchRun, config_map: str | None, stored: str | None) -
     """The plan that the run started with, because an upgraded operator might expand the spec differently.
 
     `config_map`: plan.json of the run's ConfigMap. `stored`: plan.json of the results that the run adopts, if it does.
-    If the adopted plan has the same points, perhaps with other names or in another order, the run continues with that
-    plan, because one results folder has one plan.json. Raises InvalidSpec for a spec that cannot be expanded.
+    If the adopted plan measures the same, perhaps with other names or in another order, the run continues with that
+    plan, because one results folder has one plan.json. Engines are started from it, and whoever may write to the bucket
+    may have written it, so its contents are checked. Raises InvalidSpec for a spec that cannot be expanded.
     """
     own = _parse_plan(config_map)
-    if own is None or own.uid != run.results_uid:
-        own = expand(run)
+    if own is not None and own.uid == run.results_uid:
+        return own
+    own = expand(run)
     adopted = None if run.spec.results.adopt is None else _parse_plan(stored)
-    if adopted is None or not same_points(adopted, own):
+    if adopted is None or not may_adopt(own, adopted):
         return own
     return adopted.model_copy(update={"uid": own.uid, "placement": own.placement})
 
@@ -121,6 +122,11 @@ class RunView:
     def failed(self) -> tuple[GroupView, ...]:
         """Groups that failed."""
         return tuple(view for view in self.groups if view.state is GroupState.FAILED)
+
+    @property
+    def has_launched(self) -> bool:
+        """Whether this run has launched an engine. If not, everything in its results is of the run that it adopts."""
+        return self.previous.start_time is not None or bool(self.children.engines)
 
     @property
     def measured(self) -> int:
