@@ -124,7 +124,7 @@ def _of_command(spec: RunSpec, fence: Fence) -> Iterator[Problem]:
 def _of_store(s3: S3, fence: Fence) -> Iterator[Problem]:
     access = store_access(fence.stores, s3.endpoint, s3.bucket)
     if not access.allowed:
-        yield _bucket_not_allowed("spec.results.s3", s3.bucket, s3)
+        yield _bucket_not_allowed("spec.results.s3", s3.bucket, s3, fence)
         return
     if refusal := refused_endpoint(s3.endpoint, access.addresses):
         remedy = "use the address of an S3 server, or ask the administrator to list the endpoint in fence.stores"
@@ -135,9 +135,9 @@ def _of_store(s3: S3, fence: Fence) -> Iterator[Problem]:
         yield Problem("spec.results.s3.credentialsSecret", message, remedy)
 
 
-def _bucket_not_allowed(path: str, bucket: str, s3: S3) -> Problem:
-    message = f"bucket {bucket} at {s3.endpoint or 'AWS'} is not allowed on this cluster"
-    return Problem(path, message, _remedy("stores"))
+def _bucket_not_allowed(path: str, bucket: str, s3: S3, fence: Fence) -> Problem:
+    allowed = [f"bucket {row.bucket} at {row.endpoint or 'AWS'}" for row in fence.stores]
+    return _not_allowed(path, f"bucket {bucket} at {s3.endpoint or 'AWS'}", "stores", allowed)
 
 
 def _of_addresses(data: dict[str, Any], s3: S3, fence: Fence) -> Iterator[Problem]:
@@ -151,7 +151,7 @@ def of_address(path: str, address: str, s3: S3, fence: Fence) -> Iterator[Proble
     if address.startswith(S3_SCHEME):
         bucket = address.removeprefix(S3_SCHEME).partition("/")[0]
         if not store_access(fence.stores, s3.endpoint, bucket).allowed:
-            yield _bucket_not_allowed(path, bucket, s3)
+            yield _bucket_not_allowed(path, bucket, s3, fence)
 
 
 def _of_limits(spec: RunSpec, fence: Fence) -> Iterator[Problem]:
