@@ -44,7 +44,10 @@ name:
 
 The chart creates a Role in each namespace where the operator executes runs. With `watchAllNamespaces` it creates a
 ClusterRole with the same rules, and binds it in the namespaces of `rbac.namespaces`, or in the whole cluster with
-`rbac.clusterWide`. To print them: `helm template specbench helm/specbench --show-only templates/rbac.yaml`.
+`rbac.clusterWide`. To print them:
+
+    helm template specbench helm/specbench --namespace specbench-system --set 'watchNamespaces={bench}' \\
+      --show-only templates/rbac.yaml
 
 | resource | verbs | if |
 |---|---|---|

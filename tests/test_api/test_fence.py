@@ -210,3 +210,19 @@ def test_an_endpoint_with_a_local_address_must_be_listed_literally(
     s3 = {"bucket": "results", "endpoint": endpoint, "credentialsSecret": "mine"}
     fence = Fence.from_json(json.dumps({**FENCE, "stores": [{"endpoint": listed, "bucket": "*"}]}))
     assert [problem.path for problem in found({"spec.results.s3": s3}, fence)] == ([path] if path else [])
+
+
+@pytest.mark.parametrize(
+    ("edits", "refused"),
+    [
+        ({"spec.results.s3.endpoint": "http://minio:9000/"}, "bucket team-results at http://minio:9000/"),
+        ({"spec.model.uri": "s3://else/model", "spec.results.s3.endpoint": ""}, "bucket else at AWS"),
+    ],
+)
+def test_a_refused_bucket_is_reported_with_those_that_are_allowed(edits: Edits, refused: str) -> None:
+    """Endpoints are compared as text, so that a person must see how the administrator wrote them."""
+    stores = [{"endpoint": "", "bucket": "team-*"}, {"endpoint": "http://minio:9000", "bucket": "*"}]
+    fence = Fence.from_json(json.dumps({**FENCE, "stores": stores}))
+    (problem,) = found({"spec.results.s3.bucket": "team-results", **edits}, fence)
+    allowed = "bucket team-* at AWS, bucket * at http://minio:9000"
+    assert problem.message == f"{refused} is not allowed on this cluster (allowed: {allowed})"

@@ -64,7 +64,17 @@ def test_values_without_those_of_the_chart_are_rejected(tmp_path: Path, capsys: 
     assert "helm get values RELEASE --all -o yaml" in message
 
 
-@pytest.mark.parametrize("fence", ["claim: []", "fence: 3", "limits: {gpus: -1}"])
-def test_a_bad_fence_is_reported_with_its_file(tmp_path: Path, capsys: pytest.CaptureFixture[str], fence: str) -> None:
+@pytest.mark.parametrize(
+    ("fence", "path"),
+    [
+        ("claim: []", "claim"),
+        ("fence: 3", "(resource): input should be an object"),
+        ("limits: {gpus: -1}", "limits.gpus"),
+        ("fence: {stores: [{endpoint: ''}]}", "fence.stores[0].bucket"),
+    ],
+)
+def test_a_bad_fence_is_reported_with_file_and_path(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], fence: str, path: str
+) -> None:
     assert validate(tmp_path, fence) == Exit.BAD_INPUT
-    assert f"{tmp_path / 'fence'} contains no fence" in capsys.readouterr().err
+    assert f"{tmp_path / 'fence'} is not a valid fence: {path}" in capsys.readouterr().err

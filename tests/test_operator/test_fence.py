@@ -102,6 +102,16 @@ def test_the_operators_account_is_refused_in_its_namespace(field: str, operator_
     assert (decision.apply == ()) is refused
 
 
+def test_no_run_of_the_operators_own_namespace_is_executed() -> None:
+    """With watchAllNamespaces and without the admission policy, nothing else refuses them."""
+    world = world_of(replace(fenced(), operator_namespace="default"), {})
+    decision = world.reconcile()
+    (row,) = [row for row in decision.status.conditions if row.type is ConditionType.VALIDATED]
+    assert (row.reason, decision.apply) == ("NotAllowed", ())
+    assert row.message.startswith("metadata.namespace: ")
+    assert world_of(replace(fenced(enabled=False), operator_namespace="default"), {}).reconcile().apply
+
+
 def test_the_gate_of_a_finished_run_outside_the_fence_gets_no_job() -> None:
     gate = {"baselineRef": {"uri": "s3://results/else"}}
     world = finished(world_of(fenced(), {"spec.gate": gate}))

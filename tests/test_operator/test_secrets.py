@@ -223,11 +223,13 @@ def test_nothing_is_read_with_a_secret_before_its_label_allows_it(name: str, ado
 
 
 def test_data_is_read_only_of_the_secret_for_s3() -> None:
-    api = SecretsApi(LABELS)
-    results = ResultsReader(SecretReader(api.as_any, opt_in=True), timeout_s=0.1)
-    keys = results._secrets.s3_keys("default", "bench-s3")
-    assert keys == {"AWS_ACCESS_KEY_ID": "value", "AWS_SECRET_ACCESS_KEY": "value"}
-    assert api.read_whole == ["bench-s3"]
+    run = operator_run({**NAMES, "spec.results.s3.endpoint": "http://127.0.0.1:1"})
+    api = SecretsApi(LABELS, run)
+    secrets = SecretReader(api.as_any, opt_in=True)
+    observed = api.observe(ResultsReader(secrets, timeout_s=0.1))
+    assert isinstance(observed.stored, StoreFailure), "nothing listens there"
+    assert set(api.read_whole) == {"bench-s3"}
+    assert secrets.s3_keys("default", "bench-s3") == {"AWS_ACCESS_KEY_ID": "value", "AWS_SECRET_ACCESS_KEY": "value"}
 
 
 def test_a_forbidden_secret_is_a_failure_of_the_operator_and_not_of_the_run() -> None:

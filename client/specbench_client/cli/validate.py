@@ -131,8 +131,9 @@ def _fence(path: Path) -> FenceCheck:
     try:
         fence = Fence.model_validate_json(json.dumps(data.get("fence", data)), by_alias=True, by_name=False)
     except ValidationError as error:
-        problems = "; ".join(str(problem) for problem in problems_in(error, Fence))
-        message = f"{path} contains no fence: {problems}: use the operator's fence.json, or the values of its chart"
+        base = "fence." if isinstance(data.get("fence"), dict) else ""
+        problems = "; ".join(f"{base}{problem}" for problem in problems_in(error, Fence))
+        message = f"{path} is not a valid fence: {problems}: use the operator's fence.json, or the values of its chart"
         raise BadInput(message) from error
     if "fence" in data and fence.enabled:
         _require_all_values(data["fence"], path)

@@ -55,6 +55,13 @@ def repository_of(image: str) -> str:
     return f"{folder}{slash}{last.partition(':')[0]}"
 
 
+OWN_NAMESPACE = Problem(
+    "metadata.namespace",
+    "runs in the operator's own namespace could use its service account and Secrets",
+    "use another namespace",
+)
+
+
 @dataclass(frozen=True, eq=False)
 class FenceCheck:
     """The fence of an installed operator. It is compared by identity, so that it can be the key of a cache."""
@@ -68,13 +75,14 @@ class FenceCheck:
 
     def problems_of(self, spec: RunSpec, namespace: str) -> list[Problem]:
         """Return everything in the spec of a run of this namespace that the fence does not allow."""
-        own = self.operator_account and namespace == self.operator_namespace
-        return problems_of(
+        own = bool(self.operator_namespace) and namespace == self.operator_namespace
+        found = problems_of(
             spec,
             self.fence,
             own_images=[repository_of(self.client_image)],
             operator_accounts=[self.operator_account] if own else [],
         )
+        return [OWN_NAMESPACE, *found] if own and self.fence.enabled else found
 
     def problems_of_baseline(self, spec: RunSpec, location: str) -> list[Problem]:
         """Return why a run's gate must not read this baseline, which another run's status names."""
@@ -124,7 +132,7 @@ def _of_command(spec: RunSpec, fence: Fence) -> Iterator[Problem]:
 def _of_store(s3: S3, fence: Fence) -> Iterator[Problem]:
     access = store_access(fence.stores, s3.endpoint, s3.bucket)
     if not access.allowed:
-        yield _bucket_not_allowed("spec.results.s3", s3.bucket, s3)
+        yield _bucket_not_allowed("spec.results.s3", s3.bucket, s3, fence)
         return
     if refusal := refused_endpoint(s3.endpoint, access.addresses):
         remedy = "use the address of an S3 server, or ask the administrator to list the endpoint in fence.stores"
@@ -135,9 +143,9 @@ def _of_store(s3: S3, fence: Fence) -> Iterator[Problem]:
         yield Problem("spec.results.s3.credentialsSecret", message, remedy)
 
 
-def _bucket_not_allowed(path: str, bucket: str, s3: S3) -> Problem:
-    message = f"bucket {bucket} at {s3.endpoint or 'AWS'} is not allowed on this cluster"
-    return Problem(path, message, _remedy("stores"))
+def _bucket_not_allowed(path: str, bucket: str, s3: S3, fence: Fence) -> Problem:
+    allowed = [f"bucket {row.bucket} at {row.endpoint or 'AWS'}" for row in fence.stores]
+    return _not_allowed(path, f"bucket {bucket} at {s3.endpoint or 'AWS'}", "stores", allowed)
 
 
 def _of_addresses(data: dict[str, Any], s3: S3, fence: Fence) -> Iterator[Problem]:
@@ -151,7 +159,7 @@ def of_address(path: str, address: str, s3: S3, fence: Fence) -> Iterator[Proble
     if address.startswith(S3_SCHEME):
         bucket = address.removeprefix(S3_SCHEME).partition("/")[0]
         if not store_access(fence.stores, s3.endpoint, bucket).allowed:
-            yield _bucket_not_allowed(path, bucket, s3)
+            yield _bucket_not_allowed(path, bucket, s3, fence)
 
 
 def _of_limits(spec: RunSpec, fence: Fence) -> Iterator[Problem]:
