@@ -59,7 +59,7 @@ def suspended(name: str) -> dict[str, Any]:
 def wait_until_served(site: OperatorSite, operator: OperatorProcess, name: str) -> None:
     """Create an honest run and wait until its status is written."""
     site.runs.create(suspended(name))
-    eventually(lambda: site.phase(name) or operator.ended is not None, f"{name} is not reconciled", 60)
+    eventually(lambda: site.phase(name) or operator.ended is not None, f"{name} is not reconciled", 300)
     assert operator.ended is None, operator.log.read_text()[-3000:]
     assert site.phase(name)
 
