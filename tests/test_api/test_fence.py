@@ -119,6 +119,13 @@ def test_refuses_the_same_in_a_campaign(
     assert problem.path.endswith(f"{prefix}spec.{path}")
 
 
+def test_a_campaign_of_the_operators_namespace_is_refused_once() -> None:
+    campaign = campaign_of(by_template(BASE))
+    check = FenceCheck(Fence.from_json(json.dumps(FENCE)), f"{OWN_REPOSITORY}:1", campaign.metadata.namespace)
+    runs = [(run.name, run.run.spec) for run in expand_campaign(campaign).runs]
+    assert [problem.path for problem in campaign_refusals(campaign, runs, check)] == ["metadata.namespace"]
+
+
 def descriptions(node: Any, definitions: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, str]]:
     """Yield the path and the description of every field below a JSON schema."""
     if "$ref" in node:

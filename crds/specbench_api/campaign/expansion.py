@@ -121,7 +121,10 @@ def campaign_refusals(
         for problem in fence.problems_of(spec, namespace):
             if problem not in of_template:
                 of_cells.setdefault(problem, []).append(cell)
-    in_template = [replace(problem, path=f"spec.template.{problem.path}") for problem in of_template]
+    in_template = [
+        replace(problem, path=f"spec.template.{problem.path}") if problem.path.startswith("spec.") else problem
+        for problem in of_template
+    ]
     return [*in_template, *(_with_cells(problem, texts) for problem, texts in of_cells.items())]
 
 

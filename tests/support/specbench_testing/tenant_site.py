@@ -208,7 +208,7 @@ def tenant_site(cluster: Cluster, folder: Path, fence: Mapping[str, Any] | None)
         # The keys are the operator's own identity, which a run without a Secret would use.
         settings = {
             **keys,
-            "SPECBENCH_OPERATOR_NAMESPACE": namespace,
+            "SPECBENCH_OPERATOR_NAMESPACE": f"{namespace}-operator",
             "SPECBENCH_OPERATOR_SERVICE_ACCOUNT": OPERATOR_ACCOUNT,
         }
         if fence is not None:
