@@ -5,13 +5,28 @@
 #   docker build --target research .      the same with torch and transformers: an image for engine kind transformers
 #
 # Read-only at run time: whoever runs it mounts a volume on /tmp, for temporary files and caches.
+#
+# A tag of the base image may name another image tomorrow. A release names it by its digest, and is refused otherwise:
+#   docker buildx imagetools inspect python:3.11-slim-bookworm --format '{{.Manifest.Digest}}'
+#   docker build --build-arg RELEASE=true --build-arg BASE_IMAGE=python:3.11-slim-bookworm@sha256:… .
+# Every image contains its bill of materials: /opt/specbench/sbom.cdx.json, in the format CycloneDX.
 ARG BASE_IMAGE=python:3.11-slim-bookworm
 
 FROM ${BASE_IMAGE} AS build
+ARG BASE_IMAGE
+ARG RELEASE=false
+RUN case "$RELEASE:$BASE_IMAGE" in \
+      false:*|true:*@sha256:*) ;; \
+      true:*) echo "BASE_IMAGE $BASE_IMAGE is a tag, which may move: a release needs NAME@sha256:DIGEST" >&2; exit 1 ;; \
+      *) echo "RELEASE is $RELEASE: write true or false" >&2; exit 1 ;; \
+    esac
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_ROOT_USER_ACTION=ignore
 # pip stays outside of what is shipped: nothing is ever installed into a running image.
 RUN python3 -m venv /opt/build && python3 -m venv --without-pip /opt/specbench
-COPY requirements/build.txt requirements/operator.txt /src/requirements/
+COPY requirements/build.txt requirements/operator.txt requirements/sbom.txt /src/requirements/
+# In an environment of its own, because the bill of materials must not contain the tool that makes it.
+RUN python3 -m venv /opt/sbom \
+    && /opt/sbom/bin/pip install --require-hashes --only-binary :all: -r /src/requirements/sbom.txt
 RUN /opt/build/bin/pip install --require-hashes --only-binary :all: -r /src/requirements/build.txt
 # The libraries' own test suites are a fifth of their size.
 RUN /opt/build/bin/pip --python /opt/specbench/bin/python install --require-hashes --only-binary :all: \
@@ -25,22 +40,30 @@ COPY operator /src/operator
 ARG VERSION=0.1.0.dev0
 RUN SETUPTOOLS_SCM_PRETEND_VERSION="$VERSION" /opt/build/bin/pip wheel --no-deps --no-build-isolation --wheel-dir /wheels /src \
     && /opt/build/bin/pip --python /opt/specbench/bin/python install --no-deps --no-index /wheels/*.whl
+RUN /opt/sbom/bin/cyclonedx-py environment --output-reproducible --of JSON -o /opt/specbench/sbom.cdx.json \
+      /opt/specbench/bin/python
 
 FROM build AS build-llama-cpp
 COPY requirements/llama-cpp.txt /src/requirements/
 RUN /opt/build/bin/pip --python /opt/specbench/bin/python install --require-hashes --only-binary :all: \
-      -r /src/requirements/llama-cpp.txt
+      -r /src/requirements/llama-cpp.txt \
+    && /opt/sbom/bin/cyclonedx-py environment --output-reproducible --of JSON -o /opt/specbench/sbom.cdx.json \
+      /opt/specbench/bin/python
 
 FROM build AS build-research
 COPY requirements/research.txt /src/requirements/
 # torch's wheels bring CUDA's libraries along: 3.2 GB of downloads, 6.3 GB installed, on x86-64.
 RUN /opt/build/bin/pip --python /opt/specbench/bin/python install --require-hashes --only-binary :all: \
-      -r /src/requirements/research.txt
+      -r /src/requirements/research.txt \
+    && /opt/sbom/bin/cyclonedx-py environment --output-reproducible --of JSON -o /opt/specbench/sbom.cdx.json \
+      /opt/specbench/bin/python
 
 FROM ${BASE_IMAGE} AS run
+ARG BASE_IMAGE
 LABEL org.opencontainers.image.title="specbench" \
       org.opencontainers.image.description="Operator, client and simulator of specbench" \
-      org.opencontainers.image.licenses="Apache-2.0"
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.base.name="${BASE_IMAGE}"
 COPY examples/*.jsonl /usr/share/specbench/
 # A name for our user, and for whatever number a platform runs it under: libraries ask who they are.
 RUN echo 'specbench:x:65532:65532::/tmp:/usr/sbin/nologin' >> /etc/passwd && echo 'specbench:x:65532:' >> /etc/group

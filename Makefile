@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 WORKERS ?= 2
 
-.PHONY: help install demo docs test test-computing test-alone test-quick test-chaos test-peers test-engines engine-parsers cluster cluster-down cluster-demo bench-client generate lint format requirements clean
+.PHONY: audit help install demo docs test test-computing test-alone test-quick test-chaos test-peers test-engines engine-parsers cluster cluster-down cluster-demo bench-client generate lint format requirements clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -80,6 +80,9 @@ lint: $(STAMP) ## generated files fresh, the site builds, ruff, mypy strict, imp
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+audit: $(STAMP) ## known vulnerabilities of the pinned requirements, where the package index can be asked
+	$(BIN)/python hack/audit
 
 format: $(STAMP) ## ruff's fixes and formatting
 	$(BIN)/ruff check --fix

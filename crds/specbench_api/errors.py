@@ -2,6 +2,7 @@
 
     SpecbenchError                  root of every typed error of this project, client and operator included
     ├── InvalidSpec                 the resource cannot be run: lists each problem with its path and remedy
+    │   ├── NotAllowed              the spec is valid, but the administrator does not allow it
     │   └── NotYaml                 the text is not one YAML document with a mapping
     └── NotStructural               a model cannot be expressed in a CustomResourceDefinition (developers only)
 
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 
 class SpecbenchError(Exception):
@@ -35,9 +37,18 @@ class Problem:
 class InvalidSpec(SpecbenchError):
     """The resource cannot be run as written. Carries every problem found, not only the first."""
 
+    reason: ClassVar[str] = "InvalidSpec"
+    """Reason of the condition Validated."""
+
     def __init__(self, problems: Sequence[Problem]) -> None:
         self.problems = tuple(problems)
         super().__init__("\n".join(str(problem) for problem in self.problems))
+
+
+class NotAllowed(InvalidSpec):
+    """The spec is valid, but the administrator of the cluster does not allow what it asks for."""
+
+    reason = "NotAllowed"
 
 
 class NotYaml(InvalidSpec):

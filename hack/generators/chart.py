@@ -22,22 +22,32 @@ No public registry has an image of specbench. Build the image, push it to your r
 name:
 
     docker build --target specbench -t REGISTRY/specbench:TAG . && docker push REGISTRY/specbench:TAG
-    helm install specbench helm/specbench --namespace bench --create-namespace \\
-      --set image.repository=REGISTRY/specbench --set image.tag=TAG
-    helm test specbench --namespace bench
+    kubectl create namespace bench
+    helm install specbench helm/specbench --namespace specbench-system --create-namespace \\
+      --set image.repository=REGISTRY/specbench --set image.tag=TAG --set 'watchNamespaces={bench}'
+    helm test specbench --namespace specbench-system
 
-- By default, the operator executes runs and campaigns of the release's namespace. `watchNamespaces` and
-  `watchAllNamespaces` change this.
+- The operator executes runs and campaigns of `watchNamespaces`, or of all namespaces with `watchAllNamespaces`. Install
+  it into a namespace of its own: runs in the operator's namespace could use its service account and Secrets, so the
+  chart refuses to watch that namespace unless `fence.enabled` is false.
+- `fence` limits what runs may use, and `admissionPolicy` checks the rights of whoever applies them
+  (docs/how-to/shared-clusters.md). Both are enabled by default.
 - The CustomResourceDefinitions (CRDs) of SpecBenchRun and SpecBenchCampaign are cluster-wide. `helm upgrade` upgrades
   them. `helm uninstall` keeps them (`crds.keep`). If GitOps or a platform team applies them, set `crds.install=false`
   and use `kubectl apply --server-side -f crds/`.
-- Engines and clients have no service account token. Engines may need more than the Pod Security level `restricted`
-  allows; the operator does not.
+- Engines and clients have no service account token. All pods except engines meet the Pod Security level `restricted`;
+  engines do if `placement.securityContext` sets a user that their image supports.
+- NetworkPolicies are created by default (`networkPolicy.enabled`). They have an effect only if the cluster's network
+  plugin enforces them.
 
 ## Rights of the operator
 
-The chart creates a Role in each namespace where the operator executes runs, or a ClusterRole with
-`watchAllNamespaces`. To print them: `helm template specbench helm/specbench --show-only templates/rbac.yaml`.
+The chart creates a Role in each namespace where the operator executes runs. With `watchAllNamespaces` it creates a
+ClusterRole with the same rules, and binds it in the namespaces of `rbac.namespaces`, or in the whole cluster with
+`rbac.clusterWide`. To print them:
+
+    helm template specbench helm/specbench --namespace specbench-system --set 'watchNamespaces={bench}' \\
+      --show-only templates/rbac.yaml
 
 | resource | verbs | if |
 |---|---|---|
@@ -46,11 +56,17 @@ The chart creates a Role in each namespace where the operator executes runs, or 
 | Jobs | get, list, watch, create, patch, delete | |
 | Services, ConfigMaps | get, list, create, patch, delete | |
 | Pods | get, list, watch | |
-| Secrets | get (S3 credentials of a run) | |
+| Secrets | get: S3 keys of a run, and labels of all Secrets that it names; only those of `rbac.secretNames`, if set | |
 | Events | list, create, patch | |
+| NetworkPolicies | get, list, create, patch, delete | `networkPolicy.enabled` |
 | Workloads of Kueue | get, list | `rbac.readWorkloads` |
 | LeaderWorkerSets | get, list, create, patch, delete; finalizers of Jobs: update | `leaderWorkerSets` |
 | Nodes, by a ClusterRole | get | `rbac.readNodes` |
+| Runs, campaigns, Jobs, Pods in all namespaces | get, list, watch; status: patch | `watchAllNamespaces` |
+
+The right to create Jobs in a namespace is the right to use every Secret, volume and service account of that namespace,
+because a pod can mount them. Grant it to the operator only where runs are executed. With `rbac.clusterWide` it has this
+right in `kube-system` too, so whoever controls the operator's pod or its service account controls the cluster.
 
 ## Values
 
@@ -80,4 +96,6 @@ def _rows(schema: dict[str, Any], values: dict[str, Any], path: str) -> Iterator
 
 
 def _type(node: dict[str, Any]) -> str:
-    return " · ".join(f"`{value}`" for value in node["enum"]) if "enum" in node else str(node["type"])
+    if "enum" in node:
+        return " · ".join(f"`{value}`" for value in node["enum"])
+    return " or ".join(node["type"]) if isinstance(node["type"], list) else str(node["type"])

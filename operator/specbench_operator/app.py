@@ -19,11 +19,13 @@ from specbench_operator.cluster.api import CAMPAIGN, RUN, KubernetesApi, connect
 from specbench_operator.cluster.campaigns import CampaignObserver, CampaignWriter
 from specbench_operator.cluster.observer import RunObserver
 from specbench_operator.cluster.results import ResultsReader
+from specbench_operator.cluster.secrets import SecretReader
 from specbench_operator.cluster.writer import RunWriter
 from specbench_operator.errors import Stop
 from specbench_operator.handlers.list_watch import Relist, build_registry, kopf_settings
 from specbench_operator.handlers.liveness import Liveness
 from specbench_operator.handlers.reconcilers import CampaignReconciler, ReconcilerProtocol, RunReconciler, Workers
+from specbench_operator.handlers.store_looks import StoreLooks
 from specbench_operator.handlers.work_queue import WorkQueue
 from specbench_operator.settings import OperatorSettings
 from specbench_operator.telemetry import Telemetry
@@ -52,11 +54,23 @@ async def operate(settings: OperatorSettings, api: KubernetesApi, stop: asyncio.
     telemetry, queue = Telemetry(), WorkQueue()
     telemetry.follow_depth(lambda: queue.depth)
     telemetry.serve(settings.metrics_port)
-    results, campaigns = ResultsReader(api, settings.s3_timeout_s), CampaignObserver(api)
-    observer = RunObserver(api, results, leader_worker_sets=settings.leader_worker_sets)
+    secrets, campaigns = SecretReader(api, opt_in=settings.secrets_opt_in), CampaignObserver(api)
+    results = ResultsReader(secrets, settings.s3_timeout_s, settings.s3_look_deadline_s, settings.fence)
+    looks = StoreLooks(queue.adder_for_threads())
+    telemetry.follow_waiting_looks(lambda: looks.waiting)
+    observer = RunObserver(
+        api,
+        results,
+        secrets,
+        leader_worker_sets=settings.leader_worker_sets,
+        network_policies=settings.network_policies is not None,
+        limits=settings.limits,
+    )
     reconcilers: dict[str, ReconcilerProtocol] = {
-        RUN: RunReconciler(observer, RunWriter(api), settings, telemetry),
-        CAMPAIGN: CampaignReconciler(campaigns, CampaignWriter(api), RunWriter(api), telemetry),
+        RUN: RunReconciler(observer, RunWriter(api), settings, telemetry, looks),
+        CAMPAIGN: CampaignReconciler(
+            campaigns, CampaignWriter(api), RunWriter(api), telemetry, fence=settings.fence_check
+        ),
     }
     workers = Workers(queue, reconcilers, telemetry)
     liveness = Liveness(settings, queue.longest_s)
@@ -94,10 +108,16 @@ async def _until_one_ends(tasks: list[asyncio.Task[None]]) -> None:
         task.result()
 
 
+_LOG_CONTENTS = ("kubernetes", "botocore", "boto3", "s3transfer", "urllib3")
+"""Libraries that may log requests and answers at level DEBUG. botocore logs headers with the session token."""
+
+
 def set_up_logs(settings: OperatorSettings) -> None:
     """Log JSON lines to stderr; kopf's messages about every event only at level DEBUG."""
     kopf.configure(debug=settings.log_level == "DEBUG", log_format=kopf.LogFormat.JSON)
     logging.getLogger().setLevel(settings.log_level)
+    for library in _LOG_CONTENTS:
+        logging.getLogger(library).setLevel(max(logging.INFO, logging.getLogger().level))
     if settings.log_level != "DEBUG":
         # These log every event and every liveness probe of the kubelet.
         for noisy in ("kopf.objects", "kopf.activities", "aiohttp.access"):

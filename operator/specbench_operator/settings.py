@@ -6,13 +6,47 @@ of the run instead; these settings are about the operator and the cluster, and u
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
+from functools import cached_property
+from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
+from specbench_api.errors import Problem
+from specbench_api.fence.check import FenceCheck
+from specbench_api.fence.model import Fence, Limits, TerminationMessages
+from specbench_api.spec.run import RunSpec
 from specbench_operator.errors import Stop
 
 PREFIX = "SPECBENCH_"
+
+
+@dataclass(frozen=True)
+class NetworkPolicySettings:
+    """The cluster's part of the NetworkPolicies of runs. Read from JSON with the same keys as in the chart's values."""
+
+    blocked: tuple[str, ...] = ()
+    """Address ranges that no pod of a run can reach, such as those of metadata services."""
+    engine_from: tuple[Mapping[str, Any], ...] = ()
+    """Further peers that may connect to engines, as in `ingress[].from` of a NetworkPolicy."""
+    egress: tuple[Mapping[str, Any], ...] = ()
+    """Further rules of what pods of runs may reach, as in `egress` of a NetworkPolicy."""
+
+    @classmethod
+    def from_json(cls, text: str) -> NetworkPolicySettings:
+        """Parse the JSON; a missing key is an empty list. Raises ValueError."""
+        match json.loads(text):
+            case dict(given) if given.keys() <= set(_POLICY_KEYS) and all(
+                isinstance(row, list) for row in given.values()
+            ):
+                return cls(**{_POLICY_KEYS[key]: tuple(row) for key, row in given.items()})
+        raise ValueError(text)
+
+
+_POLICY_KEYS = {"blockedAddresses": "blocked", "engineFrom": "engine_from", "runEgress": "egress"}
 
 
 @dataclass(frozen=True)
@@ -29,6 +63,26 @@ class OperatorSettings:
     """Run an init container in every engine's image that records GPUs, their links, driver and PyTorch."""
     leader_worker_sets: bool = False
     """Allow engines on several nodes (placement.nodes). LeaderWorkerSet must be installed in the cluster."""
+    fence: Fence | None = None
+    """What runs may use, read from the file that the variable names. Without it, or with enabled: false: everything."""
+    operator_namespace: str = ""
+    """The operator's own namespace, whose service account runs must not use."""
+    operator_service_account: str = ""
+    """The operator's own service account, which a fence always refuses in the operator's namespace."""
+    network_policies: NetworkPolicySettings | None = None
+    """Create NetworkPolicies for each run: a JSON object with the keys blockedAddresses, engineFrom and runEgress."""
+    client_cpu: str = "2"
+    """CPU of clients whose run does not set placement.clientResources.cpu, as a Kubernetes quantity; 0: none.
+
+    One core serves 256 streams with exact times (benchmarks/README.md). The second is for the client's other processes,
+    because the kernel would pause all of them once they use more than the limit. A whole number allows static CPU
+    management.
+    """
+    client_memory: str = "4Gi"
+    """Memory of clients whose run does not set placement.clientResources.memory, as a Kubernetes quantity; 0: none.
+
+    The largest client that was measured selects from 100,000 prompts and uses 1.8 GiB (benchmarks/selection.md).
+    """
     image_pull_grace_s: float = 60
     """How long an image pull or a container configuration may fail before the engine counts as failed, in seconds."""
     client_start_deadline_s: float = 300
@@ -57,12 +111,44 @@ class OperatorSettings:
     """Timeout of one request to the API server, in seconds."""
     s3_timeout_s: float = 10
     """Timeout of one request to S3, in seconds."""
+    s3_look_deadline_s: float = 20
+    """Deadline of one look at a run's results in S3, with all of its requests, in seconds."""
     liveness_port: int = 8080
     """TCP port of /healthz."""
     metrics_port: int = 9090
     """TCP port of /metrics."""
     log_level: str = "INFO"
     """Log level: DEBUG, INFO, WARNING or ERROR."""
+
+    @cached_property
+    def fence_check(self) -> FenceCheck | None:
+        """The check of runs against the fence; None if there is no fence."""
+        if self.fence is None or not self.fence.enabled:
+            return None
+        return FenceCheck(self.fence, self.client_image, self.operator_namespace, self.operator_service_account)
+
+    @property
+    def secrets_opt_in(self) -> bool:
+        """Whether a run may use only Secrets with the label specbench.io/use."""
+        return self.fence_check is not None and self.fence_check.fence.secrets_opt_in
+
+    @property
+    def termination_messages(self) -> TerminationMessages | None:
+        """How much of an engine's last words is repeated in status, events and logs; None: as much as fits."""
+        return self.fence_check.fence.termination_messages if self.fence_check else None
+
+    @property
+    def limits(self) -> Limits:
+        """The limits of the fence; without a fence, no limits."""
+        return self.fence_check.fence.limits if self.fence_check else Limits()
+
+    def refusals(self, spec: RunSpec, namespace: str) -> list[Problem]:
+        """Everything in the spec of a run of this namespace that the fence does not allow."""
+        return self.fence_check.problems_of(spec, namespace) if self.fence_check else []
+
+    def baseline_refusals(self, spec: RunSpec, location: str) -> list[Problem]:
+        """Why the gate of a run must not read this baseline: the fence does not allow its bucket."""
+        return self.fence_check.problems_of_baseline(spec, location) if self.fence_check else []
 
     @classmethod
     def from_env(cls, env: Mapping[str, str]) -> OperatorSettings:
@@ -93,12 +179,28 @@ def _flag(text: str) -> bool:
     return text == "true"
 
 
+def _fence(path: str) -> Fence:
+    """The fence in a file. Raises Stop, because an operator that ignored a bad fence would allow everything."""
+    where = f"{_variable('fence')}={path!r}"
+    try:
+        return Fence.from_json(Path(path).read_bytes())
+    except OSError as error:
+        raise Stop(
+            "BadSettings", f"{where} cannot be read: {error.strerror}: mount the ConfigMap of the chart"
+        ) from error
+    except ValidationError as error:
+        rows = "; ".join(f"fence.{'.'.join(map(str, row['loc']))}: {row['msg']}" for row in error.errors())
+        raise Stop("BadSettings", f"{where} is not a valid fence: {rows}: correct the values of the chart") from error
+
+
 _READERS: Mapping[str, Callable[[str], Any]] = {
     "bool": _flag,
     "str": str,
     "int": int,
     "float": float,
     "tuple[str, ...]": _names,
+    "Fence | None": _fence,
+    "NetworkPolicySettings | None": NetworkPolicySettings.from_json,
 }
 _CHOICES: Mapping[str, tuple[str, ...]] = {
     "image_pull_policy": ("Always", "IfNotPresent", "Never"),

@@ -24,7 +24,10 @@ class Telemetry:
         self.registry = registry
         self._runs = prometheus_client.Gauge("specbench_runs", "Runs by phase.", ["phase"], registry=registry)
         self._reconcile = prometheus_client.Histogram(
-            "specbench_reconcile_seconds", "Duration of one reconciliation.", buckets=_BUCKETS, registry=registry
+            "specbench_reconcile_seconds",
+            "Time that a reconciliation held a worker.",
+            buckets=_BUCKETS,
+            registry=registry,
         )
         self._errors = prometheus_client.Counter(
             "specbench_reconcile_errors_total", "Reconciliations that ended in an error.", ["kind"], registry=registry
@@ -55,6 +58,10 @@ class Telemetry:
         )
         self._depth = prometheus_client.Gauge(
             "specbench_queue_depth", "Runs and campaigns that wait to be reconciled.", registry=registry
+        )
+
+        self._waiting_looks = prometheus_client.Gauge(
+            "specbench_store_looks_waiting", "Runs that wait for a thread that reads their store.", registry=registry
         )
 
     def serve(self, port: int) -> None:
@@ -108,3 +115,7 @@ class Telemetry:
     def follow_depth(self, depth: Callable[[], float]) -> None:
         """Report the queue's depth, read at every scrape."""
         self._depth.set_function(depth)
+
+    def follow_waiting_looks(self, waiting: Callable[[], float]) -> None:
+        """Report how many looks at stores wait for a thread, read at every scrape."""
+        self._waiting_looks.set_function(waiting)

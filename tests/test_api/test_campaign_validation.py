@@ -182,3 +182,24 @@ def test_the_kind_is_read_from_the_file() -> None:
         InvalidSpec, match=r"kind: 'Job' is not .* \(write kind: SpecBenchRun or kind: SpecBenchCampaign\)"
     ):
         parse_resource(campaign({"kind": "Job"}))
+
+
+MANY_POINTS = {"concurrency": list(range(1, 17)), "requests": 40, "repeats": 32}
+WARMUPS = {"path": "load.warmupRequests", "values": list(range(1, 65))}
+
+
+@pytest.mark.parametrize(
+    ("edits", "expected"),
+    [
+        ({"spec.axes": [WARMUPS, TEMPERATURE], "spec.template.spec.load": MANY_POINTS}, "50,000 points"),
+        ({"spec.template.spec.engine": {"kind": "tensorrt-llm", "config": {"x": [[]] * 40_000}}}, "500,000 values"),
+        ({"spec.template.spec.engine": {"kind": "tensorrt-llm", "config": {"x": "a" * 800_000}}}, "characters"),
+    ],
+    ids=["points", "values", "text"],
+)
+def test_a_round_that_would_need_gigabytes_of_memory_is_refused(edits: dict[str, Any], expected: str) -> None:
+    """Every run is within its own limits, and the campaign itself is small."""
+    small = {"spec.axes": [WARMUPS], "spec.template.spec.drafters": [], **edits}
+    (problem,) = problems_of(small)
+    assert problem.path == "spec.axes"
+    assert expected in problem.message

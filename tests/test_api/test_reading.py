@@ -11,6 +11,7 @@ import pytest
 from specbench_api.errors import InvalidSpec, NotYaml
 from specbench_api.plan.canonical import digest
 from specbench_api.plan.expansion import expand
+from specbench_api.spec.bounded_yaml import NODES_MAX
 from specbench_api.spec.parsing import parse_run, read_run, read_yaml
 from specbench_api.spec.run import SpecBenchRun
 from specbench_testing.invalid_specs import INVALID_SPECS, VALID_SPECS, InvalidSpecCase
@@ -54,6 +55,27 @@ def test_nan_and_infinity_are_rejected(value: Any) -> None:
         parse_run(resource({"spec.workloads[0].extraBody": {"field": value}}))
 
 
+@pytest.mark.parametrize("levels", [100, 5000])
+def test_a_value_nested_too_deeply_is_rejected_where_it_is(levels: int) -> None:
+    deep: Any = 1
+    for level in range(levels):
+        deep = [deep] if level % 2 else {"a": deep}
+    run = resource({})
+    run["spec"]["workloads"][0]["extraBody"] = {"field": deep}
+    with pytest.raises(InvalidSpec, match=r"spec: is nested too deeply: more than 64 levels \(nest less\)"):
+        parse_run(run)
+
+
+@pytest.mark.parametrize("shape", [lambda many: [{}] * many, lambda many: {str(row): 0 for row in range(many)}])
+def test_a_resource_with_too_many_values_is_rejected_where_they_are(shape: Callable[[int], Any]) -> None:
+    run = resource({})
+    run["spec"]["workloads"][0]["extraBody"] = {"field": shape(NODES_MAX)}
+    with pytest.raises(InvalidSpec, match=r"^spec: has more than 50000 values \(write less, or split the resource\)$"):
+        parse_run(run)
+    run["spec"]["workloads"][0]["extraBody"] = {"field": shape(NODES_MAX - 100)}
+    assert parse_run(run)
+
+
 @pytest.mark.parametrize(
     ("path", "found"),
     [
@@ -95,7 +117,7 @@ def test_rejects_another_kind_or_api_version(edits: Mapping[str, Any], expected:
         ("- a\n", "found list"),
         ("a: [", "not valid YAML"),
         ("spec:\n  load: 1\n  load: 2\n", "'load' is written twice"),
-        ("a: &a {b: *a}\n", "not valid YAML: Circular reference"),
+        ("a: &a {b: *a}\n", r"the alias \*a is inside the value that it repeats"),
         ("a: 2026-13-45\n", "not valid YAML: month must be"),
         ("a: " + "[" * 5000, "nested too deep"),
     ],

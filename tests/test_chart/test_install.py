@@ -23,17 +23,22 @@ RUN_ENDS_WITHIN_S = 300
 
 @dataclass(frozen=True)
 class Release:
-    """A release of the chart in its own namespace."""
+    """A release of the chart in its own namespace, and the namespace of its runs."""
 
     cluster: Cluster
     helm: Helm
     namespace: str
+    runs_namespace: str
     image: dict[str, str]
 
     def helm_run(self, *arguments: str, **values: Any) -> str:
         """Call Helm for this release. Raises ChartRefused."""
         given = ["--values", "-"] if arguments[0] in {"install", "upgrade"} else []
-        stdin = json.dumps({"image": self.image, **values}) if given else ""
+        # Any endpoint is allowed, because the tests' S3 server is not AWS.
+        fence = {"stores": [{"endpoint": "*", "bucket": "*"}], "secretsOptIn": False}
+        small_node = {"clientResources": {"cpu": 1}}
+        own = {"image": self.image, "watchNamespaces": [self.runs_namespace], "fence": fence, **small_node}
+        stdin = json.dumps({**own, **values}) if given else ""
         command = [*arguments[:1], "bench", *arguments[1:], "--namespace", self.namespace, *given]
         return self.helm.run(*command, stdin=stdin, kubeconfig=self.cluster.kubeconfig)
 
@@ -56,8 +61,9 @@ class Release:
 @pytest.fixture(scope="module")
 def release(cluster: Cluster, image: str) -> Iterator[Release]:
     repository, _, tag = image.rpartition(":")
-    with cluster.namespace("chart") as namespace:
-        found = Release(cluster, Helm(program("helm")), namespace, {"repository": repository, "tag": tag})
+    with cluster.namespace("chart") as namespace, cluster.namespace("chart-runs") as runs_namespace:
+        image_values = {"repository": repository, "tag": tag}
+        found = Release(cluster, Helm(program("helm")), namespace, runs_namespace, image_values)
         # The CRDs are cluster-wide, and the `crd` fixture has installed them.
         try:
             found.helm_run("install", str(CHART), "--wait", "--timeout", "300s", crds={"install": False})
@@ -90,8 +96,8 @@ def test_a_run_succeeds_with_the_permissions_that_the_chart_grants(release: Rele
         pytest.skip("the S3 server of hack/cluster is needed")
     keys = {"AWS_ACCESS_KEY_ID": ground.s3.access_key, "AWS_SECRET_ACCESS_KEY": ground.s3.secret_key}
     secret = {"metadata": {"name": "bench-s3"}, "stringData": keys}
-    release.cluster.call("POST", f"/api/v1/namespaces/{release.namespace}/secrets", secret)
-    runs = Runs(release.cluster, release.namespace)
+    release.cluster.call("POST", f"/api/v1/namespaces/{release.runs_namespace}/secrets", secret)
+    runs = Runs(release.cluster, release.runs_namespace)
     runs.create(
         resource(
             {
@@ -104,7 +110,7 @@ def test_a_run_succeeds_with_the_permissions_that_the_chart_grants(release: Rele
                 "spec.load": {"concurrency": [2], "repeats": 1, "warmupRequests": 1},
                 "spec.results.s3": {
                     "bucket": ground.s3.bucket,
-                    "prefix": release.namespace,
+                    "prefix": release.runs_namespace,
                     "endpoint": ground.s3.endpoint,
                     "credentialsSecret": "bench-s3",
                 },

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from generators.custom_resources import CAMPAIGN, RUN
+from specbench_api.fence.model import Fence
 from specbench_operator.settings import OperatorSettings
-from specbench_testing.charts import CHART, ChartRefused, Helm, Rendered
-from specbench_testing.cluster import APPLY, Cluster
-from specbench_testing.operator_process import GROUP_RULES, RULES
+from specbench_testing.charts import CHART, WATCHED, ChartRefused, Helm, Rendered
+from specbench_testing.cluster import APPLY, ApiError, Cluster
+from specbench_testing.operator_process import GROUP_RULES, RULES, eventually
 from specbench_testing.shared_cluster import program
 
 pytestmark = pytest.mark.cluster
 
+VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
+POLICY = "ValidatingAdmissionPolicy"
 GOLDEN = Path(__file__).parent / "golden/default.yaml"
 ALL = {
     "imagePullSecrets": [{"name": "registry"}],
@@ -35,19 +43,28 @@ ALL = {
         "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
         "prometheusRule": {"enabled": True, "labels": {"release": "prometheus"}},
     },
-    "networkPolicy": {"enabled": True},
+    "networkPolicy": {
+        "engineFrom": [{"namespaceSelector": {}}],
+        "runEgress": [{}],
+        "operatorEgress": [{"to": [{"ipBlock": {"cidr": "169.254.169.252/32"}}]}],
+    },
+    "clientResources": {"cpu": 4, "memory": "8Gi"},
     "probeEngines": True,
     "leaderWorkerSets": True,
 }
 
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
+ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 PATHS = {
     "ServiceAccount": "/api/v1/namespaces/{}/serviceaccounts",
     "Service": "/api/v1/namespaces/{}/services",
     "Pod": "/api/v1/namespaces/{}/pods",
     "Deployment": "/apis/apps/v1/namespaces/{}/deployments",
     "NetworkPolicy": "/apis/networking.k8s.io/v1/namespaces/{}/networkpolicies",
+    "ConfigMap": "/api/v1/namespaces/{}/configmaps",
+    "ValidatingAdmissionPolicy": ADMISSION + "/validatingadmissionpolicies",
+    "ValidatingAdmissionPolicyBinding": ADMISSION + "/validatingadmissionpolicybindings",
     "Role": RBAC + "/namespaces/{}/roles",
     "RoleBinding": RBAC + "/namespaces/{}/rolebindings",
     "ClusterRole": RBAC + "/clusterroles",
@@ -96,19 +113,26 @@ def test_values_can_remove_the_keep_annotation_or_omit_the_crds(helm: Helm) -> N
 @pytest.mark.parametrize("values", [{}, ALL, {"watchAllNamespaces": True}], ids=["default", "all", "all namespaces"])
 def test_the_api_server_accepts_every_rendered_field(helm: Helm, values: dict[str, Any], cluster: Cluster) -> None:
     """Uses a strict dry run. The kinds of the Prometheus operator are skipped: the cluster does not have them."""
-    with cluster.namespace("chart") as namespace:
-        own = {"watchNamespaces": [namespace]} if "watchNamespaces" in values else {}
+    with cluster.namespace("chart") as namespace, cluster.namespace("chart-runs") as watched:
+        # The release's namespace must exist for its objects, and it cannot be watched with a fence.
+        everywhere = "watchAllNamespaces" in values
+        own: dict[str, Any] = {"watchNamespaces": [] if everywhere else [watched]}
+        own |= {"rbac": {"clusterWide": True, "namespaces": [watched]}} if everywhere else {}
         rendered = helm.template({**values, **own, "fullnameOverride": namespace}, namespace=namespace)
         tried = [row["kind"] for row in rendered.objects if row["kind"] in PATHS and try_out(cluster, row)]
     assert set(tried) == {row["kind"] for row in rendered.objects} - {"ServiceMonitor", "PrometheusRule"}
 
 
-@pytest.mark.parametrize("values", [{}, ALL, {"watchAllNamespaces": True}], ids=["default", "all", "all namespaces"])
+EVERYWHERE = {"watchAllNamespaces": True, "rbac": {"namespaces": ["a", "b"]}}
+
+
+@pytest.mark.parametrize("values", [{}, ALL, EVERYWHERE], ids=["default", "all", "all namespaces"])
 def test_the_operators_role_has_exactly_the_required_rules(helm: Helm, values: dict[str, Any]) -> None:
     """The same rules that the operator's own tests use."""
     rendered = helm.template(values)
     kind = "ClusterRole" if values.get("watchAllNamespaces") else "Role"
-    roles = [role for role in rendered.of_kind(kind) if "aggregate" not in str(role["metadata"]["labels"])]
+    others = ("-watch", "-view", "-edit", "-nodes")
+    roles = [role for role in rendered.of_kind(kind) if not role["metadata"]["name"].endswith(others)]
     assert roles
     expected = [*RULES, *GROUP_RULES] if values.get("leaderWorkerSets") else RULES
     assert all(role["rules"] == expected for role in roles)
@@ -119,11 +143,56 @@ def test_the_rule_to_read_workloads_is_optional(helm: Helm) -> None:
     assert rules == [rule for rule in RULES if rule["resources"] != ["workloads"]]
 
 
-def test_the_default_role_is_limited_to_the_release_namespace(helm: Helm) -> None:
+def test_the_rule_to_manage_network_policies_is_optional(helm: Helm) -> None:
+    rules = helm.template({"networkPolicy": {"enabled": False}}).one("Role")["rules"]
+    assert rules == [rule for rule in RULES if rule["resources"] != ["networkpolicies"]]
+
+
+def test_the_secrets_that_the_operator_may_read_can_be_limited_to_names(helm: Helm) -> None:
+    rules = helm.template({"rbac": {"secretNames": ["bench-s3"]}}).one("Role")["rules"]
+    assert [rule for rule in rules if rule["resources"] == ["secrets"]] == [
+        {"apiGroups": [""], "resources": ["secrets"], "resourceNames": ["bench-s3"], "verbs": ["get"]}
+    ]
+
+
+def test_the_default_role_is_limited_to_the_watched_namespace(helm: Helm) -> None:
     rendered = helm.template()
-    assert rendered.one("Role")["metadata"]["namespace"] == "team"
+    assert rendered.one("Role")["metadata"]["namespace"] == WATCHED
     assert rendered.of_kind("ClusterRole") == []
-    assert env_of(rendered)["SPECBENCH_NAMESPACES"] == "team"
+    assert env_of(rendered)["SPECBENCH_NAMESPACES"] == WATCHED
+
+
+@pytest.mark.parametrize("namespaces", [[], ["team"], ["a", "team"]], ids=str)
+def test_the_operators_own_namespace_is_only_watched_without_a_fence(helm: Helm, namespaces: list[str]) -> None:
+    with pytest.raises(ChartRefused, match=r"its own namespace team.*set watchNamespaces.*fence\.enabled=false"):
+        helm.template({"watchNamespaces": namespaces})
+    rendered = helm.template({"watchNamespaces": namespaces, "fence": {"enabled": False}})
+    assert env_of(rendered)["SPECBENCH_NAMESPACES"] == ",".join(namespaces or ["team"])
+
+
+def test_the_operator_reads_the_fence_and_restarts_when_it_changes(helm: Helm) -> None:
+    default, changed = helm.template(), helm.template({"fence": {"images": ["registry.example/*"]}})
+    config = changed.one("ConfigMap")
+    assert json.loads(config["data"]["fence.json"]) == {**VALUES["fence"], "images": ["registry.example/*"]}
+    folder, _, file = env_of(changed)["SPECBENCH_FENCE"].rpartition("/")
+    pod = changed.one("Deployment")["spec"]["template"]
+    (volume,) = (row for row in pod["spec"]["volumes"] if "configMap" in row)
+    assert volume["configMap"]["name"] == config["metadata"]["name"]
+    assert {"name": volume["name"], "mountPath": folder, "readOnly": True} in container_of(changed)["volumeMounts"]
+    assert file in config["data"]
+    assert annotations_of(default) != annotations_of(changed)
+    assert annotations_of(changed) == annotations_of(helm.template({"fence": {"images": ["registry.example/*"]}}))
+
+
+def test_the_admission_policies_are_optional_and_limited_to_the_watched_namespaces(helm: Helm) -> None:
+    rendered = helm.template({"watchNamespaces": ["a", "b"]})
+    for binding in rendered.of_kind("ValidatingAdmissionPolicyBinding"):
+        (term,) = binding["spec"]["matchResources"]["namespaceSelector"]["matchExpressions"]
+        assert term == {"key": "kubernetes.io/metadata.name", "operator": "In", "values": ["a", "b"]}
+    everywhere = helm.template({"watchNamespaces": [], "watchAllNamespaces": True})
+    assert all("matchResources" not in row["spec"] for row in everywhere.of_kind("ValidatingAdmissionPolicyBinding"))
+    assert len(everywhere.of_kind("ValidatingAdmissionPolicyBinding")) == len(rendered.of_kind(POLICY)) > 0
+    assert helm.template({"admissionPolicy": {"enabled": False}}).of_kind(POLICY) == []
 
 
 def test_each_watched_namespace_has_a_role_bound_to_the_operator(helm: Helm) -> None:
@@ -136,11 +205,47 @@ def test_each_watched_namespace_has_a_role_bound_to_the_operator(helm: Helm) -> 
     assert env_of(rendered)["SPECBENCH_NAMESPACES"] == "a,b"
 
 
-def test_only_watching_all_namespaces_needs_a_cluster_role(helm: Helm) -> None:
-    rendered = helm.template({"watchAllNamespaces": True})
+def bindings_of(rendered: Rendered, kind: str) -> dict[str, list[str]]:
+    """ClusterRole -> where it is bound: namespaces, or an empty text for the whole cluster."""
+    found: dict[str, list[str]] = {}
+    for row in rendered.of_kind(kind):
+        assert row["roleRef"]["kind"] == "ClusterRole"
+        found.setdefault(row["roleRef"]["name"], []).append(row["metadata"].get("namespace", ""))
+    return found
+
+
+def test_with_all_namespaces_the_operator_executes_runs_only_where_its_cluster_role_is_bound(helm: Helm) -> None:
+    rendered = helm.template(EVERYWHERE)
     assert rendered.of_kind("Role") == []
-    assert rendered.one("ClusterRoleBinding")["roleRef"]["name"] == rendered.one("ClusterRole")["metadata"]["name"]
+    assert {role["metadata"]["name"] for role in rendered.of_kind("ClusterRole")} == {
+        "team-bench-specbench",
+        "team-bench-specbench-watch",
+    }
+    assert bindings_of(rendered, "ClusterRoleBinding") == {"team-bench-specbench-watch": [""]}
+    assert bindings_of(rendered, "RoleBinding") == {"team-bench-specbench": ["a", "b"]}
     assert env_of(rendered)["SPECBENCH_NAMESPACES"] == ""
+
+
+def test_the_right_to_watch_all_namespaces_includes_no_secret_and_creates_nothing(helm: Helm) -> None:
+    (role,) = (
+        role
+        for role in helm.template({"watchAllNamespaces": True}).of_kind("ClusterRole")
+        if role["metadata"]["name"].endswith("-watch")
+    )
+    granted = {(resource, verb) for rule in role["rules"] for resource in rule["resources"] for verb in rule["verbs"]}
+    status = {"specbenchruns/status", "specbenchcampaigns/status"}
+    read = {"specbenchruns", "specbenchcampaigns", "jobs", "pods"}
+    assert granted == {(resource, "patch") for resource in status} | {
+        (resource, verb) for resource in read for verb in ("get", "list", "watch")
+    }
+
+
+def test_rights_in_the_whole_cluster_are_only_granted_on_request(helm: Helm) -> None:
+    values = {"watchAllNamespaces": True, "rbac": {"clusterWide": True}}
+    assert set(bindings_of(helm.template(values), "ClusterRoleBinding")) == {
+        "team-bench-specbench-watch",
+        "team-bench-specbench",
+    }
 
 
 @pytest.mark.parametrize("values", [{}, {"watchAllNamespaces": True}], ids=["default", "all namespaces"])
@@ -156,8 +261,10 @@ def test_read_nodes_adds_a_cluster_role_that_only_gets_nodes(helm: Helm, values:
     assert helm.template({**values, "rbac": {"create": False, "readNodes": True}}).of_kind("ClusterRole") == []
 
 
-def test_the_operator_parses_its_settings_from_the_rendered_environment(helm: Helm) -> None:
-    settings = OperatorSettings.from_env(env_of(helm.template(ALL | {"workers": 7, "logLevel": "DEBUG"})))
+def test_the_operator_parses_its_settings_from_the_rendered_environment(helm: Helm, tmp_path: Path) -> None:
+    rendered = helm.template(ALL | {"workers": 7, "logLevel": "DEBUG"})
+    settings = settings_of(rendered, tmp_path)
+    account = rendered.one("Deployment")["spec"]["template"]["spec"]["serviceAccountName"]
     assert settings == replace(
         OperatorSettings(client_image="specbench:0.1.0"),
         namespaces=("a", "b"),
@@ -166,6 +273,12 @@ def test_the_operator_parses_its_settings_from_the_rendered_environment(helm: He
         probe_engines=True,
         leader_worker_sets=True,
         client_start_deadline_s=60,
+        fence=Fence.model_validate_json(json.dumps(VALUES["fence"])),
+        operator_namespace="team",
+        operator_service_account=account,
+        client_cpu="4",
+        client_memory="8Gi",
+        network_policies=settings.network_policies,  # compared with the operator's own policy by another test
     )
 
 
@@ -207,9 +320,61 @@ def test_clients_use_the_same_image_as_the_operator(helm: Helm, image: dict[str,
     assert container_of(rendered)["image"] == env_of(rendered)["SPECBENCH_CLIENT_IMAGE"] == expected
 
 
-def test_each_watched_namespace_has_a_network_policy_if_enabled(helm: Helm) -> None:
-    rendered = helm.template({"networkPolicy": {"enabled": True}, "watchNamespaces": ["a", "b"]})
-    assert [policy["metadata"]["namespace"] for policy in rendered.of_kind("NetworkPolicy")] == ["a", "b"]
+def test_the_operators_network_policy_blocks_metadata_services_and_opens_only_the_metrics_port(helm: Helm) -> None:
+    spec = helm.template().one("NetworkPolicy")["spec"]
+    labels = helm.template().one("Deployment")["spec"]["template"]["metadata"]["labels"]
+    assert spec["podSelector"]["matchLabels"].items() <= labels.items()
+    assert [rule["ports"] for rule in spec["ingress"]] == [
+        [{"protocol": "TCP", "port": OperatorSettings("").metrics_port}]
+    ]
+    blocks = [row["ipBlock"] for rule in spec["egress"] for row in rule.get("to", []) if "ipBlock" in row]
+    excepted = [ip_network(cidr) for block in blocks for cidr in block["except"]]
+    assert excepted == [ip_network(cidr) for cidr in VALUES["networkPolicy"]["blockedAddresses"]]
+    versions = [{ip_network(cidr).version for cidr in (block["cidr"], *block["except"])} for block in blocks]
+    assert versions == [{4}, {6}]
+
+
+def test_the_operator_blocks_the_same_addresses_for_the_pods_of_runs(helm: Helm, tmp_path: Path) -> None:
+    rendered = helm.template(ALL)
+    settings = settings_of(rendered, tmp_path).network_policies
+    assert settings is not None
+    to = [row for rule in rendered.one("NetworkPolicy")["spec"]["egress"] for row in rule.get("to", [])]
+    blocked = {cidr for row in to for cidr in row.get("ipBlock", {}).get("except", [])}
+    assert blocked == set(settings.blocked)
+    assert (settings.engine_from, settings.egress) == (({"namespaceSelector": {}},), ({},))
+
+
+def test_without_network_policies_the_operator_creates_none(helm: Helm, tmp_path: Path) -> None:
+    rendered = helm.template({"networkPolicy": {"enabled": False}})
+    assert rendered.of_kind("NetworkPolicy") == []
+    assert settings_of(rendered, tmp_path).network_policies is None
+
+
+def test_nobody_may_read_the_metrics_if_no_peer_is_listed(helm: Helm) -> None:
+    assert helm.template({"networkPolicy": {"metricsFrom": []}}).one("NetworkPolicy")["spec"]["ingress"] == []
+
+
+def test_on_cilium_the_operator_may_reach_an_api_server_on_a_node(helm: Helm) -> None:
+    policy = helm.template(api_versions=("cilium.io/v2",)).one("CiliumNetworkPolicy")
+    assert policy["spec"]["egress"] == [{"toEntities": ["kube-apiserver"]}]
+    assert helm.template().of_kind("CiliumNetworkPolicy") == []
+
+
+@pytest.mark.parametrize("kind", ["Deployment", "Pod"])
+@pytest.mark.parametrize(
+    ("values", "api_versions"),
+    [
+        ({}, ("security.openshift.io/v1",)),
+        ({"podSecurityContext": {"runAsUser": None, "runAsGroup": None}}, ()),
+    ],
+    ids=["detected", "value"],
+)
+def test_on_openshift_the_operators_pod_has_no_user_id(
+    helm: Helm, values: dict[str, Any], api_versions: tuple[str, ...], kind: str
+) -> None:
+    found = helm.template(values, api_versions=api_versions).one(kind)
+    pod = found["spec"]["template"]["spec"] if kind == "Deployment" else found["spec"]
+    assert pod["securityContext"] == {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
 
 
 @pytest.mark.parametrize(
@@ -218,10 +383,8 @@ def test_each_watched_namespace_has_a_network_policy_if_enabled(helm: Helm) -> N
         ({"replicas": 2}, "replicas"),
         ({"image": {"repo": "x"}}, "repo"),
         ({"watchNamespaces": ["A"]}, "watchNamespaces"),
-        (
-            {"watchAllNamespaces": True, "networkPolicy": {"enabled": True}},
-            "networkPolicy.enabled needs watchNamespaces",
-        ),
+        ({"fence": {"image": []}}, "image"),
+        ({"fence": {"limits": {"gpus": -1}}}, "gpus"),
         (
             {"metrics": {"service": {"enabled": False}, "serviceMonitor": {"enabled": True}}},
             "metrics.serviceMonitor.enabled needs metrics.service.enabled",
@@ -233,9 +396,77 @@ def test_rejects_invalid_values_with_their_names(helm: Helm, values: dict[str, A
         helm.template(values)
 
 
-def test_rejects_kubernetes_before_1_29(helm: Helm) -> None:
+def test_rejects_kubernetes_before_1_29_and_before_1_30_with_admission_policies(helm: Helm) -> None:
     with pytest.raises(ChartRefused, match=r">=1\.29\.0"):
         helm.template(version="1.28.3")
+    with pytest.raises(ChartRefused, match=r"Kubernetes 1\.30.*admissionPolicy\.enabled=false"):
+        helm.template(version="1.29.14")
+    assert helm.template({"admissionPolicy": {"enabled": False}}, version="1.29.14").of_kind(POLICY) == []
+
+
+@pytest.mark.parametrize(
+    ("opened", "right", "expected"),
+    [
+        (True, "create batch/jobs", True),
+        (True, "create networking.k8s.io/networkpolicies", True),
+        (True, "get /secrets/bench-s3", True),
+        (True, "get /secrets/other", False),
+        (True, "list /secrets", False),
+        (True, "create /pods", False),
+        (False, "list specbench.io/specbenchruns", True),
+        (False, "patch specbench.io/specbenchruns/status", True),
+        (False, "create batch/jobs", False),
+        (False, "create specbench.io/specbenchruns", False),
+        (False, "get /secrets/bench-s3", False),
+        (False, "get /configmaps/x", False),
+    ],
+)
+def test_an_api_server_grants_rights_only_in_opened_namespaces(
+    everywhere: tuple[Cluster, str, str], *, opened: bool, right: str, expected: bool
+) -> None:
+    cluster, namespace, elsewhere = everywhere
+    verb, _, target = right.partition(" ")
+    group, resource, *rest = target.split("/")
+    is_status = rest == ["status"]
+    attributes = {
+        "namespace": namespace if opened else elsewhere,
+        "verb": verb,
+        "group": group,
+        "resource": resource,
+        "subresource": "status" if is_status else "",
+        "name": "" if is_status or not rest else rest[0],
+    }
+    body = {"spec": {"user": f"system:serviceaccount:{namespace}:{namespace}", "resourceAttributes": attributes}}
+    answer = cluster.call("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", body)
+    assert answer["status"]["allowed"] is expected
+
+
+@pytest.fixture(scope="module")
+def everywhere(helm: Helm, cluster: Cluster) -> Iterator[tuple[Cluster, str, str]]:
+    """A cluster with the rights of an operator that watches all namespaces, an opened namespace, and another one."""
+    with cluster.namespace("opened") as namespace, cluster.namespace("elsewhere") as elsewhere:
+        values = {
+            "watchAllNamespaces": True,
+            "rbac": {"namespaces": [namespace], "secretNames": ["bench-s3"]},
+            "fullnameOverride": namespace,
+        }
+        rules = [row for row in helm.template(values, namespace=namespace).objects if "rbac" in row["apiVersion"]]
+        paths = [
+            f"{PATHS[row['kind']].format(row['metadata'].get('namespace'))}/{row['metadata']['name']}" for row in rules
+        ]
+        try:
+            for path, row in zip(paths, rules, strict=True):
+                cluster.call("PATCH", path, row, query={"fieldManager": "specbench-tests"}, kind=APPLY)
+            review = {"user": f"system:serviceaccount:{namespace}:{namespace}"}
+            attributes = {"namespace": namespace, "verb": "create", "group": "batch", "resource": "jobs"}
+            body = {"spec": {**review, "resourceAttributes": attributes}}
+            reviews = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+            eventually(lambda: cluster.call("POST", reviews, body)["status"]["allowed"], "the rights are not granted")
+            yield cluster, namespace, elsewhere
+        finally:
+            for path in paths:
+                with suppress(ApiError):  # a test that failed before has not created all of them
+                    cluster.call("DELETE", path)
 
 
 def container_of(rendered: Rendered) -> dict[str, Any]:
@@ -243,9 +474,21 @@ def container_of(rendered: Rendered) -> dict[str, Any]:
     return dict(rendered.one("Deployment")["spec"]["template"]["spec"]["containers"][0])
 
 
+def annotations_of(rendered: Rendered) -> dict[str, str]:
+    """Annotations of the operator's pod."""
+    return dict(rendered.one("Deployment")["spec"]["template"]["metadata"]["annotations"])
+
+
 def env_of(rendered: Rendered) -> dict[str, str]:
     """The operator's environment."""
     return {row["name"]: row["value"] for row in container_of(rendered)["env"]}
+
+
+def settings_of(rendered: Rendered, folder: Path) -> OperatorSettings:
+    """The operator's settings, with the fence of the ConfigMap in a file of `folder`."""
+    fence = folder / "fence.json"
+    fence.write_text(rendered.one("ConfigMap")["data"]["fence.json"])
+    return OperatorSettings.from_env({**env_of(rendered), "SPECBENCH_FENCE": str(fence)})
 
 
 def try_out(cluster: Cluster, manifest: dict[str, Any]) -> bool:

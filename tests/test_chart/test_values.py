@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tomllib
 from collections.abc import Iterator
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ import pytest
 import yaml
 from jsonschema import Draft7Validator
 from packaging.version import Version
+
+from specbench_api.spec.store_endpoints import LINK_LOCAL_NETWORKS, METADATA_ADDRESSES
 
 ROOT = Path(__file__).resolve().parents[2]
 CHART = ROOT / "helm/specbench"
@@ -78,11 +81,24 @@ def test_the_charts_readme_lists_every_value() -> None:
         {"metrics": {"serviceMonitor": {"interval": "often"}}},
         {"crds": {"install": "yes"}},
         {"imagePullSecrets": ["name"]},
+        {"clientResources": {"cpu": "many"}},
+        {"clientResources": {"cpu": -1}},
+        {"networkPolicy": {"blockedAddresses": ["169.254.169.254"]}},
+        {"networkPolicy": {"metricsFrom": {}}},
+        {"rbac": {"namespaces": ["Not A Name"]}},
     ],
     ids=json.dumps,
 )
 def test_rejects_invalid_values(edit: dict[str, Any]) -> None:
     assert list(Draft7Validator(SCHEMA).iter_errors(edit))
+
+
+def test_the_network_policies_block_what_the_operator_refuses_for_an_s3_endpoint() -> None:
+    blocked = VALUES["networkPolicy"]["blockedAddresses"]
+    addresses = [ip_network(address) for address in METADATA_ADDRESSES]
+    link_local = [ip_network(cidr) for cidr in LINK_LOCAL_NETWORKS]
+    others = [each for each in addresses if not any(each.network_address in network for network in link_local)]
+    assert sorted(blocked) == sorted(map(str, [*link_local, *others]))
 
 
 def test_the_chart_and_app_versions_match_the_next_release() -> None:

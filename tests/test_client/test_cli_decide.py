@@ -104,7 +104,7 @@ def test_invalid_options_are_rejected_with_a_remedy(
     ("text", "message"),
     [
         ("- 1", "expected a price list, found list"),
-        ("gpuHour: [", "cannot be read as YAML"),
+        ("gpuHour: [", "not valid YAML"),
         ("gpuHours: {H100: 1}", "gpuHours"),
         ("gpuHour: {H100: -1}", "greater than"),
         ("gpuHour: {H100: 0}", "greater than"),

@@ -127,3 +127,36 @@ def test_copied_results_at_another_prefix_are_rejected(
     open_store(place).put(PLAN, plan.to_json().encode())
     assert exit_code(["recover", place]) == Exit.BAD_INPUT
     assert f"copy the results to PREFIX/runs/team/demo/{UID}" in capsys.readouterr().err
+
+
+def test_what_a_file_would_execute_and_read_is_listed_before_it_is_applied(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    edits = {
+        "spec.engine.image": "registry.example.com/evil:1",
+        "spec.engine.command": ["sh", "-c", "id\x1b[2J"],
+        "spec.placement": {"gpus": 2, "engineServiceAccountName": "admin"},
+    }
+    run = resource(edits, namespace="team")
+    run["metadata"]["uid"] = UID
+    plan = expand(parse_run(run))
+    store = FolderStore(tmp_path / run_root(plan.namespace, plan.name, plan.uid))
+    store.put(PLAN, plan.to_json().encode())
+
+    _, printed = recover(capsys, str(tmp_path), "--into", CLUSTER_RESULTS)
+
+    assert f"{PLAN} states what would be executed and read; check it before you apply:" in printed
+    assert '  spec.engine.image: "registry.example.com/evil:1"' in printed
+    assert '  spec.engine.command: ["sh", "-c", "id\\u001b[2J"]' in printed
+    assert '"engineServiceAccountName": "admin"' in printed
+    assert "spec.workloads[0].dataset: " in printed
+
+
+def test_a_plan_whose_name_no_cluster_accepts_is_rejected_with_the_field(
+    tmp_path: Path, plan: Plan, capsys: pytest.CaptureFixture[str]
+) -> None:
+    renamed = plan.model_copy(update={"name": "UPPER_CASE"})
+    store = FolderStore(tmp_path / run_root(renamed.namespace, renamed.name, renamed.uid))
+    store.put(PLAN, renamed.to_json().encode())
+    assert exit_code(["recover", str(tmp_path), "--into", CLUSTER_RESULTS]) == Exit.BAD_INPUT
+    assert "plan.json: name: " in capsys.readouterr().err

@@ -79,7 +79,8 @@ def decodings(draw: st.DrawFn, *, every_step_drafts: bool = True) -> DecodedAnsw
 
 
 def test_transcript_gives_its_figures() -> None:
-    answer = run_to_completion(SGLANG.read(parse_events([ReceivedBytes(0, TRANSCRIPT.encode())]), drafting=True))
+    events = run_to_completion(parse_events([ReceivedBytes(0, TRANSCRIPT.encode())]))
+    answer = run_to_completion(SGLANG.read(events, drafting=True))
     assert answer.text == "One two three four five six seven eight"
     assert [chunk.tokens for chunk in answer.content] == [1, 4, 1, 2]
     assert (answer.input_tokens, answer.output_tokens, answer.output_tokens_client) == (9, 8, 8)

@@ -78,7 +78,8 @@ def truth(decoded: DecodedAnswer) -> RequestAcceptance:
 
 
 def test_transcript_gives_its_figures() -> None:
-    answer = run_to_completion(DIALECT.read(parse_events([ReceivedBytes(0, TRANSCRIPT.encode())]), drafting=True))
+    events = run_to_completion(parse_events([ReceivedBytes(0, TRANSCRIPT.encode())]))
+    answer = run_to_completion(DIALECT.read(events, drafting=True))
     assert answer.text == "One two three four five six seven"
     assert [chunk.tokens for chunk in answer.content] == [1, 4, 1, 1]
     assert (answer.input_tokens, answer.output_tokens, answer.output_tokens_client) == (9, 7, 7)

@@ -18,6 +18,7 @@ from specbench_api.outcome.termination import Exit, Termination
 from specbench_client.job import termination
 from specbench_client.job.termination import StopRequested, TerminationWriter
 from specbench_testing.s3 import S3Access
+from specbench_testing.scripted_server import end_connections
 from specbench_testing.simulated_groups import plan_of, write_prompts
 
 LIBRARIES = ("aiohttp", "boto3", "botocore", "click", "numpy", "pandas", "pyarrow", "pydantic")
@@ -50,8 +51,10 @@ def environment(**more: str) -> dict[str, str]:
 async def unresponsive_endpoint() -> AsyncIterator[tuple[str, asyncio.Event]]:
     """Yield an endpoint that accepts and never responds, and an event set on its first connection."""
     contacted, over = asyncio.Event(), asyncio.Event()
+    writers: list[asyncio.StreamWriter] = []
 
     async def take(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writers.append(writer)
         await reader.read(1)
         contacted.set()
         await over.wait()
@@ -63,6 +66,7 @@ async def unresponsive_endpoint() -> AsyncIterator[tuple[str, asyncio.Event]]:
     finally:
         over.set()
         server.close()
+        await end_connections(writers)
 
 
 def test_signal_handlers_are_installed_before_any_library_is_imported() -> None:

@@ -117,6 +117,8 @@ def test_unknown_arm_and_summary_without_breakdown_are_rejected(
     assert exit_code(["analyze", "breakdown", str(stored)]) == Exit.BAD_INPUT
     assert "--recompute" in capsys.readouterr().err
     kept.write_text("{}")
+    assert exit_code(["analyze", "breakdown", str(stored)]) == Exit.RESULTS_NOT_STORED  # damaged, as for every command
+    kept.unlink()
     assert exit_code(["analyze", "breakdown", str(stored)]) == Exit.BAD_INPUT
 
 

@@ -53,6 +53,7 @@ from specbench_client.report.plots.styles import (
     split_into_panels,
 )
 from specbench_client.report.plots.what_if import oracle_against_fixed
+from specbench_client.visible_text import visible
 
 pytestmark = pytest.mark.runs
 
@@ -359,7 +360,7 @@ def test_oracle_with_too_many_lengths_or_wrong_sizes_is_rejected(
 
 @given(st.text(st.characters(exclude_characters="$"), max_size=80))
 def test_shortened_name_keeps_both_ends(name: str) -> None:
-    short = shortened(name)
+    short, name = shortened(name), visible(name)
     assert len(short) <= NAME_MAX
     assert short == name or (name.startswith(short.partition("…")[0]) and name.endswith(short.rpartition("…")[2]))
 

@@ -8,6 +8,7 @@ import hashlib
 import io
 import os
 import re
+import resource
 import shutil
 import subprocess
 import sys
@@ -199,6 +200,28 @@ def test_unwritable_spool_is_reported(tmp_path: Path) -> None:
 
     with pytest.raises(NotDurable, match="spool"):
         writer.flush()
+
+
+@pytest.fixture
+def full_disk() -> Iterator[None]:
+    """Files cannot grow beyond 100 bytes: the kernel rejects writes as on a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_full_spool_ends_the_point_with_a_reason_and_leaves_no_file(
+    full_disk: None, points: PointStore, tmp_path: Path
+) -> None:
+    writer = points.open(POINT, "1-a")
+    for number in range(2):
+        writer.add(record(number))
+    with pytest.raises(NotDurable, match="free some space and run again; finished points are kept") as caught:
+        writer.flush()
+    assert caught.value.reason == StoreErrorReason.DISK_FULL
+    writer.abandon(5)
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
 # -- commit and reading ------------------------------------------------------------------------------------------------

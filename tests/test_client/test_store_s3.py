@@ -13,6 +13,7 @@ from botocore.parsers import ResponseParserError
 
 from specbench_api.outcome.layout import manifest_key, point_root
 from specbench_client.errors import BadInput, NotDurable
+from specbench_client.store import s3
 from specbench_client.store.locations import open_store, read_object
 from specbench_client.store.points import read_manifests
 from specbench_client.store.retrying import RetryingStore, RetryPolicy
@@ -236,3 +237,15 @@ def test_custom_endpoint_uses_path_style_and_amazon_virtual_hosts(monkeypatch: p
 
     assert url("http://minio.svc:9000").startswith("http://minio.svc:9000/bench/k?")
     assert url(None).startswith("https://bench.s3.")
+
+
+@pytest.mark.s3
+def test_objects_and_listings_above_the_limits_are_not_read(s3_store: S3Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(3):
+        s3_store.put(f"limits/{number}", b"x" * 11)
+    monkeypatch.setattr(s3, "OBJECT_BYTES_MAX", 10)
+    monkeypatch.setattr(s3, "KEYS_MAX", 2)
+    assert "no file of a run is" in str(failure_of(s3_store, lambda store: store.get("limits/0")))
+    assert "more than 2 objects: give the root of one run" in str(
+        failure_of(s3_store, lambda store: store.keys("limits/"))
+    )

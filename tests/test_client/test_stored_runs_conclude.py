@@ -30,7 +30,7 @@ from specbench_testing.synthetic_records import SyntheticRun
 
 pytestmark = pytest.mark.runs
 
-DERIVED = ("provenance.json", "report.html", "results.csv", "summary.json")
+DERIVED = ("provenance.json", "report.html", "results.csv", "summary.json", "overview.json")
 CLOCK = SystemClock(wall=lambda: datetime(2030, 1, 2, 3, 4, 5, tzinfo=UTC))
 
 
@@ -244,7 +244,18 @@ def test_provenance_contains_each_launchs_facts_and_the_cost_of_each_arm(plan: P
     assert [row["arm"] for row in provenance["arms"]] == ["none", "ngram"]
     assert provenance["arms"][1]["kvCacheLost"]["value"] == 0, "the simulator's drafters use no memory"
     assert provenance["differences"] == []
+    assert provenance["movingImages"] == []
     assert b"Engines and hardware" in (finished.get("report.html") or b"")
+
+
+@pytest.mark.process
+def test_provenance_lists_images_that_were_requested_by_a_tag(plan: Plan, finished: FolderStore) -> None:
+    key = next(key for key in finished.keys("launches/"))
+    launch = json.loads(finished.get(key) or b"")
+    launch["facts"]["image"] = {"value": "vllm/vllm-openai:v0.33.0", "source": "the pod's spec.containers.image"}
+    finished.replace(key, json.dumps(launch).encode())
+    conclude(plan, finished, CLOCK)
+    assert provenance_of(finished)["movingImages"] == ["vllm/vllm-openai:v0.33.0"]
 
 
 @pytest.mark.process

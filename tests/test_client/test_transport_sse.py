@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from specbench_client.sliced_tasks import run_to_completion
 from specbench_client.transport.exchange import ReceivedBytes
 from specbench_client.transport.sse import MalformedStream, NotAnEventStream, SseEvent, parse_events
 from specbench_testing.engine_streams import arrivals
@@ -14,8 +17,12 @@ LINE_ENDS = st.sampled_from(["\n", "\r\n", "\r"])
 DATA = st.lists(st.text(st.characters(exclude_characters="\r\n", exclude_categories=["Cs"])), min_size=1, max_size=3)
 
 
+def events_of(reads: Sequence[ReceivedBytes]) -> list[SseEvent]:
+    return run_to_completion(parse_events(reads))
+
+
 def data_of(body: bytes, *cuts: int) -> list[str]:
-    return [event.data for event in parse_events(arrivals(body, cuts))]
+    return [event.data for event in events_of(arrivals(body, cuts))]
 
 
 @given(st.lists(DATA, max_size=5), LINE_ENDS, st.lists(st.integers(0, 400), max_size=30))
@@ -42,7 +49,7 @@ def test_event_has_the_time_of_its_last_read_and_is_marked_if_coalesced() -> Non
         ReceivedBytes(30, b"\ndata: b\n\nda"),
         ReceivedBytes(40, b"ta: c\n\n"),
     ]
-    assert parse_events(reads) == [
+    assert events_of(reads) == [
         SseEvent(30, "a", coalesced=True),
         SseEvent(30, "b", coalesced=True),
         SseEvent(40, "c"),
@@ -53,9 +60,9 @@ def test_event_has_the_time_of_its_last_read_and_is_marked_if_coalesced() -> Non
 def test_event_at_the_end_of_its_read_is_not_coalesced(end: str) -> None:
     """Pieces with equal times come from one read, even if HTTP framing splits them."""
     one, two = (f"data: {name}{end}{end}".encode() for name in "ab")
-    assert [event.coalesced for event in parse_events([ReceivedBytes(1, one), ReceivedBytes(2, two)])] == [False, False]
-    assert [event.coalesced for event in parse_events([ReceivedBytes(1, one), ReceivedBytes(1, two)])] == [True, False]
-    assert [event.coalesced for event in parse_events([ReceivedBytes(1, one), ReceivedBytes(1, b": ping")])] == [True]
+    assert [event.coalesced for event in events_of([ReceivedBytes(1, one), ReceivedBytes(2, two)])] == [False, False]
+    assert [event.coalesced for event in events_of([ReceivedBytes(1, one), ReceivedBytes(1, two)])] == [True, False]
+    assert [event.coalesced for event in events_of([ReceivedBytes(1, one), ReceivedBytes(1, b": ping")])] == [True]
 
 
 @pytest.mark.parametrize(

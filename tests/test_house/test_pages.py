@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from itertools import count
@@ -11,6 +12,7 @@ from typing import Any
 import click
 import pytest
 import yaml
+from jsonschema import Draft7Validator
 
 from specbench_api.campaign.expansion import expand_campaign
 from specbench_api.outcome.termination import Exit
@@ -93,6 +95,22 @@ def test_specbench_commands_and_options_on_a_page_exist(page: Path) -> None:
         assert used <= options, f"{word}{rest}"
 
 
+SECRET_COMMANDS = [
+    *PAGES,
+    *sorted((ROOT / "examples").rglob("*.yaml")),
+    ROOT / "helm/specbench/templates/NOTES.txt",
+]
+"""Files that may contain commands for Secrets."""
+
+
+@pytest.mark.parametrize("file", SECRET_COMMANDS, ids=name)
+def test_a_secret_that_a_page_creates_gets_the_label_of_its_use(file: Path) -> None:
+    text = read(file)
+    for secret in re.findall(r"create secret generic (\S+)", text):
+        use = {"bench-s3": "s3", "hub": "hub"}[secret]
+        assert f"label secret {secret} specbench.io/use={use}" in text
+
+
 def test_the_pattern_matches_specbench_commands() -> None:
     text = "$ specbench gate A --baseline B\n`specbench plan FILE` and kubectl specbench report\n| specbench plan -`"
     assert [word for word, _ in _CALL.findall(text)] == ["gate", "plan", "report", "plan"]
@@ -114,7 +132,7 @@ def yaml_documents() -> Iterator[Any]:
 
 @pytest.mark.parametrize("document", yaml_documents())
 def test_specs_on_a_page_are_valid(document: Any) -> None:
-    """Checks resources of specbench and parts of a run's spec. Other YAML only needs to parse."""
+    """Checks resources of specbench, values of the chart and parts of a run's spec. Other YAML only needs to parse."""
     if not isinstance(document, dict):
         return  # steps of a workflow
     if document.get("kind") == "SpecBenchCampaign":
@@ -123,6 +141,9 @@ def test_specs_on_a_page_are_valid(document: Any) -> None:
         assert expand(parse_run(document)).points
     elif "specbench.io/cost-model/v1" in document.values():
         assert CostModel.model_validate(document).drafters
+    elif "fence" in document:
+        schema = json.loads((ROOT / "helm/specbench/values.schema.json").read_text(encoding="utf-8"))
+        assert [error.message for error in Draft7Validator(schema).iter_errors(document)] == []
     elif "apiVersion" not in document and "include" not in document:
         part = document.get("spec", document)
         assert expand(run_of({f"spec.{field}": value for field, value in part.items()})).points

@@ -33,6 +33,10 @@ def plan_of(uid: str, edits: Mapping[str, Any] | None = None) -> Plan:
     return expand(parse_run(run))
 
 
+FORGED = plan_of("a").to_json().replace('"args": []', '"args": ["--other"]')
+"""A plan with other arguments of the engine, and unchanged hashes."""
+
+
 @dataclass
 class PlanBucket:
     """A bucket with plan.json by UID, each with the hour at which it was stored."""
@@ -46,7 +50,7 @@ class PlanBucket:
         stored = {f"{prefix}plan.json": datetime(2026, 1, 2, found[0], tzinfo=UTC)} if found else {}
         return Listing({}, (), stored)
 
-    def get(self, key: str) -> bytes:
+    def get(self, key: str, _max_bytes: int) -> bytes:
         return self.plans[key.split("/")[-2]][1].encode()
 
 
@@ -61,10 +65,13 @@ class PlanBucket:
         ({"a": (12, plan_of("a", {"spec.drafters[0].name": "renamed"}).to_json())}, "a"),
         ({"a": (12, plan_of("a", {"spec.workloads[0].name": "renamed"}).to_json())}, "a"),
         ({"a": (12, plan_of("a", {"spec.load.order": "Sequential"}).to_json())}, None),
+        ({"b": (9, plan_of("b").to_json()), "A_": (12, plan_of("A_").to_json())}, "b"),
+        ({"b": (9, plan_of("b").to_json()), "a": (12, plan_of("b").to_json())}, "b"),
+        ({"b": (9, plan_of("b").to_json()), "a": (12, FORGED)}, "b"),
     ],
     ids=[
         "none", "newest", "same points", "other queue", "other schema version",
-        "renamed arm", "renamed workload", "other order of repeats",
+        "renamed arm", "renamed workload", "other order of repeats", "not a UID", "copied", "forged",
     ],
 )  # fmt: skip
 def test_finds_the_newest_results_with_the_same_points(plans: Mapping[str, tuple[int, str]], found: str | None) -> None:

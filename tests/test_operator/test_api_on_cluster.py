@@ -96,6 +96,7 @@ def test_forbidden_requests_raise_retry(site: OperatorSite, api: KubernetesApi) 
     with pytest.raises(Retry) as elsewhere:
         api.list("Job", "default")
     assert elsewhere.value.reason == "Forbidden"
+    assert "rbac.namespaces" in str(elsewhere.value)
 
 
 def test_an_unreachable_server_raises_retry_with_a_stable_message() -> None:

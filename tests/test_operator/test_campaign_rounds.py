@@ -7,13 +7,19 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from specbench_api.campaign.expansion import CampaignPlan, expand_campaign
+from specbench_api.errors import InvalidSpec
+from specbench_api.spec.campaign import SpecBenchCampaign
 from specbench_api.spec.campaign_status import CampaignConditionType as Kind
 from specbench_api.spec.campaign_status import CampaignPhase, CampaignRound
 from specbench_api.spec.conditions import ConditionStatus
+from specbench_operator.campaign.round_plan import plan_round
 from specbench_operator.state.timestamps import parse_timestamp
 from specbench_testing.campaign_world import NAME, CampaignWorld
+from specbench_testing.campaigns import campaign
 from specbench_testing.fake_api_store import OperatorKilled
 from specbench_testing.operator_builders import NOON
+from specbench_testing.resources import edit
 
 NIGHTLY = {"spec.schedule": "0 3 * * *", "spec.timeZone": "Europe/Berlin"}
 THREE = datetime(2026, 1, 3, 2, tzinfo=UTC)
@@ -268,3 +274,47 @@ def test_the_schedule_starts_the_next_round_after_a_stopped_one() -> None:
     world.settle()
     assert round_of(world).number == 2
     assert world.status_and_reason(Kind.STALLED)[0] is ConditionStatus.FALSE
+
+
+def test_a_refused_campaign_is_expanded_once_until_it_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    expanded: list[int] = []
+
+    def count(each: SpecBenchCampaign, number: int) -> CampaignPlan:
+        expanded.append(number)
+        return expand_campaign(each, number)
+
+    monkeypatch.setattr("specbench_operator.campaign.round_plan.expand_campaign", count)
+    invalid = campaign({"spec.axes": [{"path": "load.repeats", "values": [0, 1]}]}, name="refused")
+    invalid["metadata"]["uid"] = "u"
+    problems = set()
+    for _ in range(3):
+        with pytest.raises(InvalidSpec) as caught:
+            plan_round(invalid, 1)
+        problems.add(caught.value.problems)
+    assert (len(problems), expanded) == (1, [1])
+    edit(invalid, "spec.axes[0].values", [1, 2])
+    assert len(plan_round(invalid, 1).runs) == 2, "a corrected campaign is expanded at once"
+    edit(invalid, "spec.axes[0].values", [0, 1])
+    invalid["metadata"]["labels"] = {"touched": "again"}
+    with pytest.raises(InvalidSpec):
+        plan_round(invalid, 1)
+    assert expanded == [1, 1]
+
+
+@pytest.mark.parametrize("limit", ["PLANS_CACHED", "VALUES_CACHED", "TEXT_CACHED"])
+def test_the_cache_of_plans_is_bounded_by_their_size(limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(f"specbench_operator.campaign.round_plan.{limit}", 1)
+    expanded: list[str] = []
+
+    def count(each: SpecBenchCampaign, number: int) -> CampaignPlan:
+        expanded.append(each.metadata.name)
+        return expand_campaign(each, number)
+
+    monkeypatch.setattr("specbench_operator.campaign.round_plan.expand_campaign", count)
+    first, second = (campaign({}, name=f"{name}-{limit[:4].lower()}") for name in ("first", "second"))
+    for each in (first, second):
+        each["metadata"]["uid"] = "u"
+    for each in (first, first, second, second, first):
+        plan_round(each, 1)
+    names = [first["metadata"]["name"], second["metadata"]["name"]]
+    assert expanded == [*names, names[0]], "the last plan is kept, whatever its size"

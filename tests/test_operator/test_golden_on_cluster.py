@@ -20,6 +20,7 @@ PATHS = {
     "Job": "/apis/batch/v1/namespaces/{}/jobs",
     "Service": "/api/v1/namespaces/{}/services",
     "ConfigMap": "/api/v1/namespaces/{}/configmaps",
+    "NetworkPolicy": "/apis/networking.k8s.io/v1/namespaces/{}/networkpolicies",
 }
 """LeaderWorkerSet has its own test where it is installed: tests/test_peers."""
 

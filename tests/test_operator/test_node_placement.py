@@ -27,6 +27,7 @@ from specbench_testing.operator_builders import NOON, SETTINGS, UID, operator_ru
 
 TOKEN = {"spec.model.tokenSecret": {"name": "hub", "key": "token"}}
 CACHE = {"spec.placement": {"modelCache": {"claimName": "cache"}}}
+FILLED_CACHE = {"spec.placement": {"modelCache": {"claimName": "cache", "fill": True}}}
 
 
 def engine(edits: dict[str, Any]) -> Any:
@@ -100,25 +101,46 @@ def test_a_plain_text_token_is_refused_because_it_would_be_stored(name: str) -> 
     assert "hf_secret" not in str(refused.value)
 
 
-def test_all_launches_share_one_hub_cache_volume() -> None:
-    pod = engine(CACHE)
+def environment_of(pod: Any) -> dict[str, str]:
+    return {row["name"]: row["value"] for row in pod["containers"][0]["env"]}
+
+
+def test_a_cache_to_fill_is_writable_and_the_home_of_hub_libraries() -> None:
+    pod = engine(FILLED_CACHE)
     (mount,) = [mount for mount in pod["containers"][0]["volumeMounts"] if mount["name"] == "cache"]
-    (home,) = [row["value"] for row in pod["containers"][0]["env"] if row["name"] == "HF_HOME"]
-    assert home == mount["mountPath"]
+    names = environment_of(pod)
+    assert names["HF_HOME"] == mount["mountPath"]
+    assert "HF_HUB_OFFLINE" not in names
     assert "readOnly" not in mount
     assert {"name": "cache", "persistentVolumeClaim": {"claimName": "cache"}} in pod["volumes"]
 
 
-def test_a_cache_that_is_set_twice_is_refused() -> None:
-    twice = {**CACHE, "spec.engine.env": [{"name": "HF_HOME", "value": "/x"}]}
-    with pytest.raises(InvalidSpec, match=r"spec.engine.env\[0\]: HF_HOME is also set by spec.placement.modelCache"):
+def test_a_cache_is_read_only_by_default_and_used_without_the_hub() -> None:
+    pod = engine(CACHE)
+    (mount,) = [mount for mount in pod["containers"][0]["volumeMounts"] if mount["name"] == "cache"]
+    names = environment_of(pod)
+    assert mount["readOnly"] is True
+    assert {"name": "cache", "persistentVolumeClaim": {"claimName": "cache", "readOnly": True}} in pod["volumes"]
+    assert names["HF_HUB_CACHE"] == f"{environment_of(engine(FILLED_CACHE))['HF_HOME']}/hub", (
+        "where a filling run stores"
+    )
+    assert names["HF_HUB_OFFLINE"] == "1"
+    assert names["HF_HOME"].startswith("/tmp/"), "libraries also write files that are no models"
+
+
+@pytest.mark.parametrize("name", ["HF_HOME", "HF_HUB_CACHE", "HF_HUB_OFFLINE"])
+def test_a_cache_that_is_set_twice_is_refused(name: str) -> None:
+    twice = {**CACHE, "spec.engine.env": [{"name": name, "value": "/x"}]}
+    with pytest.raises(InvalidSpec, match=rf"spec.engine.env\[0\]: {name} is also set by spec.placement.modelCache"):
         expand(parse_run(operator_run(twice)))
 
 
-def test_llama_cpp_stores_downloads_in_the_same_cache() -> None:
-    pod = engine({**CACHE, "spec.engine": {"kind": "llama-cpp", "version": "b6000"}})
-    names = {row["name"]: row["value"] for row in pod["containers"][0]["env"]}
-    assert names["LLAMA_CACHE"].startswith(names["HF_HOME"])
+@pytest.mark.parametrize("fill", [True, False])
+def test_llama_cpp_stores_downloads_in_the_same_cache(fill: bool) -> None:
+    cache = FILLED_CACHE if fill else CACHE
+    names = environment_of(engine({**cache, "spec.engine": {"kind": "llama-cpp", "version": "b6000"}}))
+    assert names["LLAMA_CACHE"] == "/var/cache/specbench/hub/llama.cpp"
+    assert ("LLAMA_ARG_OFFLINE" in names) is not fill
 
 
 def test_every_pod_of_a_run_has_the_same_image_pull_secrets() -> None:

@@ -38,6 +38,9 @@ class Cluster:
             self.requests.append(labels)
         return [self.main] if kind == "SpecBenchRun" else []
 
+    def each(self, kind: str, namespace: str, *, labels: str = "") -> Any:
+        return self.list(kind, namespace, labels=labels)
+
     def read(self, _run: object, *, last_launch: bool) -> StoredResults:
         assert last_launch, "no status records where the last engine ran"
         return StoredResults()

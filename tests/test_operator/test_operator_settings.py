@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
+from specbench_api.fence.model import Fence
 from specbench_operator import settings as settings_module
 from specbench_operator.errors import Stop
 from specbench_operator.settings import OperatorSettings
@@ -21,6 +22,8 @@ CHART_VALUES = {
     "image_pull_policy": VALUES["image"]["pullPolicy"],
     "probe_engines": VALUES["probeEngines"],
     "leader_worker_sets": VALUES["leaderWorkerSets"],
+    "client_cpu": VALUES["clientResources"]["cpu"],
+    "client_memory": VALUES["clientResources"]["memory"],
     "log_level": VALUES["logLevel"],
     "workers": VALUES["workers"],
 }
@@ -97,3 +100,31 @@ def test_parses_every_kind_of_value() -> None:
 def test_an_invalid_value_is_refused_with_its_name(name: str, value: str) -> None:
     with pytest.raises(Stop, match=name):
         OperatorSettings.from_env({**IMAGE, name: value})
+
+
+def test_reads_the_fence_from_the_file_that_the_variable_names(tmp_path: Path) -> None:
+    file = tmp_path / "fence.json"
+    file.write_text('{"claims": ["models"], "limits": {"runs": 2}}')
+    settings = OperatorSettings.from_env({**IMAGE, "SPECBENCH_FENCE": str(file)})
+    assert settings.fence == Fence(claims=("models",), limits=settings.limits)
+    assert settings.limits.runs == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (None, "cannot be read"),
+        ("", "not a valid fence"),
+        ('{"claim": []}', r"fence\.claim:"),
+        ('{"force": {"tolerations": [{"keys": "x"}]}}', r"fence\.force\.tolerations\.0\.keys:"),
+        ('{"limits": {"gpus": -1}}', r"fence\.limits\.gpus:"),
+    ],
+)
+def test_a_bad_fence_stops_the_operator(tmp_path: Path, text: str | None, expected: str) -> None:
+    file = tmp_path / "fence.json"
+    if text is not None:
+        file.write_text(text)
+    with pytest.raises(Stop, match=expected) as refused:
+        OperatorSettings.from_env({**IMAGE, "SPECBENCH_FENCE": str(file)})
+    assert refused.value.reason == "BadSettings"
+    assert str(refused.value).endswith("of the chart"), "the remedy"

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
 from specbench_api.plan.canonical import differing_fields
@@ -72,6 +76,21 @@ def test_adopting_a_finished_run_restores_its_status_and_launches_nothing(plan: 
     )
     assert (status.points, status.progress) == (expected.points, expected.progress)
     assert world.status_and_reason(ConditionType.TRUSTWORTHY) == ("True", "Trustworthy")
+
+
+def test_a_point_that_is_measured_again_gets_a_new_report(plan: Plan) -> None:
+    """As the message about a damaged point advises, it was removed. The stored summary still counts all points."""
+    before = ClusterWorld(operator_run())
+    finished(before)
+    world = adopting_world(plan, before)
+    world.measured = {point.hash for point in plan.groups[0].points}
+    world.settle()
+    world.measure(1)
+    world.settle()
+    assert (world.status.phase, world.report in world.jobs) == (Phase.ANALYZING, True)
+    world.finish_report()
+    world.settle()
+    assert world.status.phase is Phase.SUCCEEDED
 
 
 def test_an_adopted_uid_without_results_is_refused_and_creates_nothing(plan: Plan) -> None:
@@ -162,6 +181,34 @@ def test_an_unreadable_plan_is_refused(plan: Plan) -> None:
     world.plan_there = '{"schemaVersion": "specbench.io/plan/v0"}'
     world.reconcile()
     assert "written by another version" in world.condition(ConditionType.VALIDATED).message
+
+
+FORGED: dict[str, Callable[[dict[str, Any]], object]] = {
+    "image": lambda plan: plan["engine"].update(image="registry.example/miner:1"),
+    "command": lambda plan: plan["engine"].update(command=["sh", "-c", "id"]),
+    "environment": lambda plan: plan["engine"].update(env=[{"name": "LD_PRELOAD", "value": "/tmp/a.so"}]),
+    "model": lambda plan: plan["target"].update(uri="s3://of-others/model"),
+    "prompts": lambda plan: plan["workloads"][0]["dataset"].update(uri="s3://of-others/prompts.jsonl", name=None),
+    "arguments of a drafter": lambda plan: plan["arms"][1]["drafter"].update(args=["--trust-remote-code"]),
+    "load": lambda plan: plan["load"].update(warmupRequests=1_000_000),
+    "name of an arm": lambda plan: [
+        each.update({key: "../x"}) for key, rows in (("name", "arms"), ("arm", "groups")) for each in plan[rows][:1]
+    ],
+    "number of a group": lambda plan: plan["groups"][0].update(index=1000),
+}
+"""Changes of a stored plan that leave the hashes of its points as they are."""
+
+
+@pytest.mark.parametrize("changed", FORGED)
+def test_a_stored_plan_whose_contents_do_not_match_its_hashes_is_refused(plan: Plan, changed: str) -> None:
+    """Whoever may write to the bucket would otherwise choose the engine's image, also against the fence."""
+    world = adopting_world(plan)
+    forged = json.loads(plan.to_json())
+    FORGED[changed](forged)
+    world.plan_there = json.dumps(forged)
+    decision = world.reconcile()
+    assert (decision.apply, world.status.phase) == ((), Phase.INVALID)
+    assert "spec.results.adopt: " in world.condition(ConditionType.VALIDATED).message
 
 
 def test_while_s3_is_unreachable_nothing_is_refused_or_launched(plan: Plan) -> None:

@@ -96,6 +96,14 @@ def test_a_client_that_exits_without_a_valid_message_fails_its_group(world: Clus
     assert "exit code 1" in world.group(0).message
 
 
+def test_a_client_without_enough_memory_names_the_field_that_gives_it_more(world: ClusterWorld) -> None:
+    world.serve()
+    world.crash(world.client(), 137, reason="OOMKilled")
+    world.settle()
+    assert_first_group_failed(world, "ClientFailed")
+    assert "spec.placement.clientResources.memory" in world.group(0).message
+
+
 def test_a_failed_client_job_without_a_pod_reports_the_jobs_reason(world: ClusterWorld) -> None:
     world.serve()
     world.fail_job(world.client(), "DeadlineExceeded")

@@ -13,13 +13,15 @@ from hypothesis import strategies as st
 from specbench_api.campaign.names import ANNOTATION_CELL
 from specbench_api.outcome.gate_report import GATE_VARIABLE, GateRequest
 from specbench_api.outcome.termination import Exit, Termination
+from specbench_api.plan.expansion import expand
 from specbench_api.plan.names import gate_name
 from specbench_api.spec.conditions import ConditionStatus, ConditionType, GateReason, Phase
+from specbench_api.spec.parsing import parse_run
 from specbench_operator.run.decide import decide_run
 from specbench_operator.state.run import EarlierRun, RunDecision
 from specbench_testing.cluster_world import AWAY, ClusterWorld, finished
 from specbench_testing.gate_reports import EARLIER, GATE, digest_of, gate_report
-from specbench_testing.operator_builders import UID, operator_run
+from specbench_testing.operator_builders import OLDER_UID, UID, operator_run
 
 GATED = ConditionType.GATE_PASSED
 MAIN = EarlierRun("main", "main-uid", "2026-01-01T00:00:00Z", "Succeeded", EARLIER, "")
@@ -124,6 +126,20 @@ def test_a_stored_gate_result_is_reused_without_another_job() -> None:
     world.lose_job(job_of(world))
     world.settle()
     assert (world.status_and_reason(GATED), gate_jobs(world)) == (("True", "Passed"), [])
+
+
+def test_a_gate_result_of_adopted_results_that_were_extended_is_not_reused() -> None:
+    """It is about what was stored before this run measured the missing points."""
+    run = operator_run({"spec.gate": GATE, "spec.results.adopt": OLDER_UID})
+    older = operator_run()
+    older["metadata"]["uid"] = OLDER_UID
+    world = ClusterWorld(run, earlier=(MAIN,), gate=gate_report(GateReason.PASSED, GATE))
+    world.plan_there = expand(parse_run(older)).to_json()
+    finished(world)
+    world.settle()
+    assert (world.status_and_reason(GATED), gate_jobs(world)) == (("Unknown", "Evaluating"), [job_of(world)])
+    evaluate(world, GateReason.REGRESSED)
+    assert world.status_and_reason(GATED) == ("False", "Regressed")
 
 
 def test_a_changed_gate_replaces_its_job_and_is_evaluated_again() -> None:

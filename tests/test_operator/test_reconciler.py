@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -11,11 +12,12 @@ import pytest
 
 from specbench_api.spec.conditions import ConditionStatus, ConditionType, GroupState
 from specbench_api.spec.status import RunStatus
-from specbench_operator.cluster.api import NotFound
+from specbench_operator.cluster.api import Forbidden, NotFound
 from specbench_operator.errors import Changed, OperatorError, Retry, Stop
 from specbench_operator.handlers.list_watch import Relist
 from specbench_operator.handlers.liveness import Liveness
 from specbench_operator.handlers.reconcilers import ReconcileResult, RunReconciler, Workers
+from specbench_operator.handlers.store_looks import StoreLooks
 from specbench_operator.handlers.work_queue import Backoff, ResourceKey, WorkQueue
 from specbench_operator.state.run import KubernetesEvent, RunDecision, RunObservation
 from specbench_operator.telemetry import Telemetry
@@ -35,6 +37,7 @@ class FakeCluster:
     written: list[RunStatus] = field(default_factory=list)
     posted: list[KubernetesEvent] = field(default_factory=list)
     listed: list[Any] | None = field(default_factory=list)
+    refuse_reads: Callable[[], None] = lambda: None
 
     def runs(self, namespace: str | None) -> list[Any]:
         return [self.world.run]
@@ -42,9 +45,16 @@ class FakeCluster:
     def campaigns(self, namespace: str | None) -> list[Any] | None:
         return self.listed
 
-    def observe(self, namespace: str, name: str) -> RunObservation | None:
-        observed = self.world.observed()
+    def read_run(self, namespace: str, name: str) -> Any:
+        return copy.deepcopy(self.world.run)
+
+    def observe_cluster(self, namespace: str, name: str) -> RunObservation | None:
+        self.refuse_reads()
+        observed = replace(self.world.observed(), stored=None)
         return replace(observed, resource=copy.deepcopy(observed.resource)) if (namespace, name) == KEY[1:] else None
+
+    def read_store(self, observed: RunObservation) -> RunObservation:
+        return replace(observed, stored=self.world.observed().stored)
 
     def act(self, resource: Any, decision: RunDecision) -> None:
         self.refuse()
@@ -79,10 +89,24 @@ class ReconcilerHarness:
 
     def __post_init__(self) -> None:
         cluster: Any = self.cluster
-        self.reconciler = RunReconciler(cluster, cluster, SETTINGS, self.telemetry, lambda: self.cluster.world.now)
+        self.looks = StoreLooks(self.queue.add, clock=lambda: 0.0, spawn=lambda function, _name: function())
+        self.reconciler = RunReconciler(
+            cluster, cluster, SETTINGS, self.telemetry, self.looks, lambda: self.cluster.world.now
+        )
         self.workers = Workers(self.queue, {KEY.kind: self.reconciler}, self.telemetry)
         self.liveness = Liveness(SETTINGS, self.queue.longest_s)
         self.relist = Relist(cluster, cluster, self.queue, self.workers, self.liveness, self.telemetry, SETTINGS)
+
+    def reconcile(self, key: ResourceKey = KEY) -> ReconcileResult:
+        """Reconcile in both steps."""
+        result = self.reconciler.reconcile(key)
+        return self.reconciler.reconcile(key) if result.waits_for_store else result
+
+    async def work(self) -> None:
+        """Process one key in both steps: the first ends by adding the key, because the store has answered."""
+        await self.workers.work_once()
+        if self.queue.depth:
+            await self.workers.work_once()
 
     def metric(self, name: str, **labels: str) -> float:
         return self.telemetry.registry.get_sample_value(name, labels) or 0
@@ -97,25 +121,35 @@ def harness() -> ReconcilerHarness:
     return ReconcilerHarness()
 
 
-def test_status_is_written_only_when_it_changes(harness: ReconcilerHarness) -> None:
-    assert harness.reconciler.reconcile(KEY).requeue_after_s is None
+def test_a_run_in_a_namespace_without_rights_reports_what_is_missing(harness: ReconcilerHarness) -> None:
+    harness.cluster.refuse_reads = raising(Forbidden("Forbidden", "jobs is forbidden: bind the role"))
+    for _ in range(2):
+        with pytest.raises(Forbidden):
+            harness.reconciler.reconcile(KEY)
     assert len(harness.cluster.written) == 1
-    harness.reconciler.reconcile(KEY)
+    assert harness.condition(ConditionType.RECONCILING) == (ConditionStatus.TRUE, "Forbidden")
+    assert harness.cluster.world.status.problem == "Forbidden"
+
+
+def test_status_is_written_only_when_it_changes(harness: ReconcilerHarness) -> None:
+    assert harness.reconcile(KEY).requeue_after_s is None
+    assert len(harness.cluster.written) == 1
+    harness.reconcile(KEY)
     written = len(harness.cluster.written)
-    harness.reconciler.reconcile(KEY)
+    harness.reconcile(KEY)
     assert len(harness.cluster.written) == written
     assert [event.reason for event in harness.cluster.posted] == ["EngineStarting"]
-    assert harness.metric("specbench_reconcile_seconds_count") == 3
+    assert harness.metric("specbench_reconcile_seconds_count") == 6, "each has two steps, before and after the store"
 
 
 def test_a_deleted_run_needs_no_work(harness: ReconcilerHarness) -> None:
-    assert harness.reconciler.reconcile(KEY._replace(name="gone")) == ReconcileResult()
+    assert harness.reconcile(KEY._replace(name="gone")) == ReconcileResult()
 
 
 def test_a_retryable_error_sets_reconciling_and_is_raised(harness: ReconcilerHarness) -> None:
     harness.cluster.refuse = raising(Retry("Forbidden", "exceeded quota"))
     with pytest.raises(Retry):
-        harness.reconciler.reconcile(KEY)
+        harness.reconcile(KEY)
     assert harness.condition(ConditionType.RECONCILING) == (ConditionStatus.TRUE, "Forbidden")
     assert harness.condition(ConditionType.STALLED)[0] is ConditionStatus.FALSE
     assert harness.condition(ConditionType.READY)[0] is ConditionStatus.FALSE
@@ -124,11 +158,11 @@ def test_a_retryable_error_sets_reconciling_and_is_raised(harness: ReconcilerHar
 def test_a_permanent_error_sets_stalled_until_it_is_fixed(harness: ReconcilerHarness) -> None:
     harness.cluster.refuse = raising(Stop("ManifestRefused", "spec.x: invalid"))
     with pytest.raises(Stop):
-        harness.reconciler.reconcile(KEY)
+        harness.reconcile(KEY)
     assert harness.condition(ConditionType.STALLED) == (ConditionStatus.TRUE, "ManifestRefused")
     assert harness.condition(ConditionType.RECONCILING)[0] is ConditionStatus.FALSE
     harness.cluster.refuse = lambda: None
-    harness.reconciler.reconcile(KEY)
+    harness.reconcile(KEY)
     assert harness.condition(ConditionType.STALLED)[0] is ConditionStatus.FALSE
     assert harness.condition(ConditionType.RECONCILING)[0] is ConditionStatus.TRUE
 
@@ -136,9 +170,9 @@ def test_a_permanent_error_sets_stalled_until_it_is_fixed(harness: ReconcilerHar
 def test_a_refused_launch_is_not_recorded_as_made(harness: ReconcilerHarness) -> None:
     harness.cluster.refuse = raising(Retry("Forbidden", "exceeded quota"))
     with pytest.raises(Retry):
-        harness.reconciler.reconcile(KEY)
+        harness.reconcile(KEY)
     harness.cluster.refuse = lambda: None
-    harness.reconciler.reconcile(KEY)
+    harness.reconcile(KEY)
     assert harness.cluster.world.launched == ["demo-g0-0"]
 
 
@@ -148,17 +182,17 @@ def test_an_engine_whose_client_is_refused_releases_its_gpus_after_the_deadline(
     world.start_pod("demo-g0-0", ready=True)
     harness.cluster.refuse = raising(Stop("ManifestRefused", "nodeSelector: invalid"))
     with pytest.raises(Stop):
-        harness.reconciler.reconcile(KEY)
+        harness.reconcile(KEY)
     world.pass_time(SETTINGS.client_start_deadline_s - 1)
     with pytest.raises(Stop):
-        harness.reconciler.reconcile(KEY)
+        harness.reconcile(KEY)
     written = len(harness.cluster.written)
     with pytest.raises(Stop):
-        harness.reconciler.reconcile(KEY)
+        harness.reconcile(KEY)
     assert len(harness.cluster.written) == written, "each write causes another reconcile"
     world.pass_time(1)
     harness.cluster.refuse = lambda: None
-    harness.reconciler.reconcile(KEY)
+    harness.reconcile(KEY)
     assert (world.group(0).state, world.group(0).reason) == (GroupState.FAILED, "ClientNotStarted")
     assert "nodeSelector: invalid" in world.group(0).message
     assert "demo-g0-0-client" not in world.jobs
@@ -172,28 +206,28 @@ def test_an_error_after_the_end_is_an_event_and_leaves_the_status_unchanged(harn
     world.pass_time(86_400)
     harness.cluster.refuse = raising(Retry("ApiUnreachable", "read timed out"))
     with pytest.raises(Retry):
-        harness.reconciler.reconcile(KEY)
+        harness.reconcile(KEY)
     assert world.status == last
     assert [(event.reason, event.message) for event in harness.cluster.posted] == [("ApiUnreachable", "read timed out")]
     harness.cluster.refuse = lambda: None
-    harness.reconciler.reconcile(KEY)
+    harness.reconcile(KEY)
     assert world.jobs == {}
 
 
 async def test_a_conflict_is_not_an_error_and_is_retried_immediately(harness: ReconcilerHarness) -> None:
     harness.cluster.refuse_status = raising(Changed("Conflict", "the object has been modified"))
     harness.queue.add(KEY)
-    await harness.workers.work_once()
+    await harness.work()
     assert harness.metric("specbench_reconcile_errors_total", kind="Changed") == 0
     harness.cluster.refuse_status = lambda: None
-    await harness.workers.work_once()
+    await harness.work()
     assert len(harness.cluster.written) == 1
 
 
 async def test_a_conflict_while_applying_writes_no_status(harness: ReconcilerHarness) -> None:
     harness.cluster.refuse = raising(Changed("Conflict", "the object has been modified"))
     harness.queue.add(KEY)
-    await harness.workers.work_once()
+    await harness.work()
     assert harness.cluster.written == []
 
 
@@ -209,17 +243,17 @@ async def test_a_conflict_while_applying_writes_no_status(harness: ReconcilerHar
 async def test_every_error_is_counted_and_retried(harness: ReconcilerHarness, error: Exception, kind: str) -> None:
     harness.cluster.refuse = raising(error)
     harness.queue.add(KEY)
-    await harness.workers.work_once()
+    await harness.work()
     assert harness.metric("specbench_reconcile_errors_total", kind=kind) == 1
     harness.cluster.refuse = lambda: None
-    await harness.workers.work_once()
+    await harness.work()
     assert harness.cluster.world.launched == ["demo-g0-0"]
 
 
 async def test_a_bug_is_logged_with_its_traceback(harness: ReconcilerHarness, caplog: pytest.LogCaptureFixture) -> None:
     harness.cluster.refuse = raising(KeyError("a bug"))
     harness.queue.add(KEY)
-    await harness.workers.work_once()
+    await harness.work()
     assert "Traceback" in caplog.text
     assert "default/demo" in caplog.text
 
@@ -233,9 +267,9 @@ async def test_the_relist_queues_unsettled_runs_and_counts_phases(harness: Recon
     await harness.relist.list_once()
     assert harness.queue.depth == 1
     for _ in range(3):
-        await harness.workers.work_once()
+        await harness.work()
         harness.queue.add(KEY)
-    await harness.workers.work_once()
+    await harness.work()
     await harness.relist.list_once()
     assert harness.queue.depth == 0, "the run is settled"
     assert harness.metric("specbench_runs", phase="Succeeded") == 1
@@ -267,14 +301,14 @@ async def test_the_relist_continues_when_the_api_server_is_unavailable(
 def test_points_and_gpu_seconds_are_counted_once(harness: ReconcilerHarness) -> None:
     world = harness.cluster.world
     world.now = NOON
-    harness.reconciler.reconcile(KEY)
+    harness.reconcile(KEY)
     world.start_pod("demo-g0-0", ready=True)
     world.pass_time(90)
-    harness.reconciler.reconcile(KEY)
+    harness.reconcile(KEY)
     world.start_pod("demo-g0-0-client")
     world.finish_client()
     for _ in range(3):
-        harness.reconciler.reconcile(KEY)
+        harness.reconcile(KEY)
     assert harness.metric("specbench_points_measured_total") == 1
     assert harness.metric("specbench_gpu_seconds_held_total") == pytest.approx(world.status.gpu_seconds_held)
 
@@ -282,17 +316,17 @@ def test_points_and_gpu_seconds_are_counted_once(harness: ReconcilerHarness) -> 
 def test_nothing_is_counted_twice_when_status_is_lost(harness: ReconcilerHarness) -> None:
     world = harness.cluster.world
     world.now = NOON
-    harness.reconciler.reconcile(KEY)
+    harness.reconcile(KEY)
     world.start_pod("demo-g0-0", ready=True)
     world.pass_time(90)
-    harness.reconciler.reconcile(KEY)
+    harness.reconcile(KEY)
     held = world.status.gpu_seconds_held
     world.lose_status()
-    harness.reconciler.reconcile(KEY)
+    harness.reconcile(KEY)
     assert world.status.gpu_seconds_held == held > 0, "status counts again from the remaining pods"
     assert harness.metric("specbench_gpu_seconds_held_total") == held
     world.pass_time(90)
-    harness.reconciler.reconcile(KEY)
+    harness.reconcile(KEY)
     assert harness.metric("specbench_gpu_seconds_held_total") == world.status.gpu_seconds_held > held
 
 
@@ -323,3 +357,33 @@ def test_a_silent_watch_of_campaigns_is_reported_by_kind() -> None:
     now[0] += SETTINGS.watch_silence_s + 1
     liveness.beat()
     assert "SpecBenchCampaign" in (liveness.problem() or "")
+
+
+async def test_a_store_that_does_not_answer_holds_no_worker() -> None:
+    """One worker is enough: it reconciles the other run while the store of the first one keeps its look waiting."""
+    released = threading.Event()
+
+    class BlockingCluster(FakeCluster):
+        def observe_cluster(self, namespace: str, name: str) -> RunObservation | None:
+            return super().observe_cluster(namespace, KEY.name)
+
+        def read_store(self, observed: RunObservation) -> RunObservation:
+            if threading.current_thread().name.endswith("slow"):
+                assert released.wait(60)
+            return super().read_store(observed)
+
+    cluster: Any = BlockingCluster()
+    queue, telemetry = WorkQueue(), Telemetry()
+    looks = StoreLooks(queue.adder_for_threads())
+    reconciler = RunReconciler(cluster, cluster, SETTINGS, telemetry, looks, lambda: cluster.world.now)
+    workers = Workers(queue, {KEY.kind: reconciler}, telemetry)
+    queue.add(KEY._replace(name="slow"))
+    await workers.work_once()
+    assert queue.longest_s() == 0, "the liveness probe sees no stuck worker"
+    queue.add(KEY)
+    await workers.work_once()
+    await workers.work_once()
+    assert len(cluster.written) == 1, "the run with an answering store was decided"
+    released.set()
+    await workers.work_once()
+    assert not reconciler.looks.take(KEY._replace(name="slow")).in_progress

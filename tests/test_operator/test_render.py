@@ -29,6 +29,8 @@ from specbench_api.spec.parsing import parse_run
 from specbench_api.spec.run import NAME_MAX, SpecBenchRun
 from specbench_operator.render.client_jobs import client_job, gate_job, plan_config_map, report_job
 from specbench_operator.render.engine_job import engine_job, engine_service, leader_worker_set, leader_worker_set_job
+from specbench_operator.render.network_policies import network_policies
+from specbench_operator.settings import NetworkPolicySettings
 from specbench_operator.state.objects import ChildKey, Job, ObjectRef
 from specbench_testing.operator_builders import NOON, SETTINGS, operator_run
 
@@ -198,6 +200,17 @@ def _plan(edits: Mapping[str, Any]) -> Any:
     return {**plan_config_map(*given(edits)), "data": {PLAN: "…"}}
 
 
+NETWORK = NetworkPolicySettings(("169.254.0.0/16", "fd00:ec2::254/128"), ({"namespaceSelector": {}},), ({},))
+
+
+def _engines_policy(edits: Mapping[str, Any]) -> Any:
+    return next(network_policies(given(edits)[0], NETWORK))
+
+
+def _clients_policy(edits: Mapping[str, Any]) -> Any:
+    return list(network_policies(given(edits)[0], NETWORK))[-1]
+
+
 MANIFESTS: dict[str, tuple[Callable[[Mapping[str, Any]], Any], dict[str, Any]]] = {
     "engine-simulator": (_engine, SMALL),
     "engine-llama-cpp": (_engine, FULL),
@@ -218,6 +231,8 @@ MANIFESTS: dict[str, tuple[Callable[[Mapping[str, Any]], Any], dict[str, Any]]] 
     "report-with-targets": (_report, {**SMALL, "spec.slo": {"ttftMs": 500, "tpotMs": 35}}),
     "gate-full": (_gate, FULL),
     "plan": (_plan, SMALL),
+    "network-engines": (_engines_policy, SPREAD),
+    "network-clients": (_clients_policy, SMALL),
 }
 
 
@@ -284,7 +299,7 @@ def pods() -> list[Any]:
     return [
         render(edits)["spec"]["template"]["spec"]
         for render, edits in MANIFESTS.values()
-        if render not in (_plan, _service, _service_again, _group, _deadline)
+        if render not in (_plan, _service, _service_again, _group, _deadline, _engines_policy, _clients_policy)
     ]
 
 

@@ -15,16 +15,24 @@ from botocore.config import Config
 
 from specbench_api.outcome.layout import PLAN, manifest_key, run_root
 from specbench_api.outcome.provenance import Fact, FactName, HostFacts, LaunchRecord, merge_facts
+from specbench_api.outcome.summary import best_speedup_text, overview_of
 from specbench_api.plan.expansion import expand
 from specbench_api.spec.parsing import parse_run
 from specbench_api.spec.run import SpecBenchRun
 from specbench_operator.cluster.api import Forbidden
-from specbench_operator.cluster.results import ResultsReader, last_launch_numbers, last_stored_launch
+from specbench_operator.cluster.results import (
+    SUMMARY_MAX_BYTES,
+    ResultsReader,
+    last_launch_numbers,
+    last_stored_launch,
+)
 from specbench_operator.cluster.s3 import Listing
+from specbench_operator.cluster.secrets import SecretReader
 from specbench_operator.errors import Retry
+from specbench_operator.run.status.run_status import arms_of, recommendation_of
 from specbench_operator.state.run import StoredResults, StoreFailure
 from specbench_testing.gate_reports import gate_report
-from specbench_testing.operator_builders import UID, operator_run, summary_of
+from specbench_testing.operator_builders import UID, figure, operator_run, summary_of
 from specbench_testing.ports import free_port
 from specbench_testing.s3 import S3Server
 
@@ -45,7 +53,7 @@ class ResultsHarness:
         access = self.server.access
         self.secrets[SECRET] = {"AWS_ACCESS_KEY_ID": access.key, "AWS_SECRET_ACCESS_KEY": access.secret}
         api: Any = self
-        self.results = ResultsReader(api, timeout_s=5)
+        self.results = ResultsReader(SecretReader(api), timeout_s=5)
         self.client = boto3.client(
             "s3",
             endpoint_url=access.endpoint,
@@ -157,8 +165,6 @@ def test_a_run_does_not_see_other_runs_or_prefixes(harness: ResultsHarness) -> N
 
 
 def test_the_summary_is_read_again_when_it_changes(harness: ResultsHarness) -> None:
-    from specbench_api.plan.expansion import expand
-
     plan = expand(harness.run())
     harness.put("summary.json", summary_of(plan, 1).to_json())
     first = harness.read().summary
@@ -183,6 +189,7 @@ def test_a_summary_of_another_version_is_a_permanent_failure(harness: ResultsHar
         ({"group": 3, "phase": "warmup"}, None),
         ({"attempt": "1-a2b3c4", "phase": "warmup"}, None),
         ({"group": 3, "attempt": 1, "phase": "warmup"}, None),
+        ({"group": float("inf"), "attempt": "1-a2b3c4", "phase": "warmup"}, None),
         ([], None),
     ],
 )
@@ -228,8 +235,9 @@ def test_the_last_launch_is_read_only_on_request(
         ((), {}),
         (("0-0-a1b2c3", "0-10-a1b2c3", "0-9-a1b2c3", "3-1-0"), {0: 10, 3: 1}),
         (("0-12345678", "0-a1b2c3d4", "g0-1-a", "0-x-a", "0-1-a.part"), {}),
+        (("0-9999999999-a", f"0-{'9' * 200}-a", "0-\u0663-a"), {}),
     ],
-    ids=["none", "highest number of each group", "of a local run, or not ours"],
+    ids=["none", "highest number of each group", "of a local run, or not ours", "too large, or not ASCII"],
 )
 def test_last_launch_numbers_are_parsed_from_the_object_names(
     harness: ResultsHarness, names: tuple[str, ...], numbers: dict[int, int]
@@ -250,7 +258,7 @@ class LaunchBucket:
         stored = {key: datetime(2026, 1, 2, hour, tzinfo=UTC) for key, (hour, _) in self.documents.items()}
         return Listing({}, (), stored)
 
-    def get(self, key: str) -> bytes:
+    def get(self, key: str, _max_bytes: int) -> bytes:
         return self.documents[key][1].encode()
 
 
@@ -298,6 +306,16 @@ def test_wrong_credentials_are_reported(harness: ResultsHarness) -> None:
     harness.secrets[SECRET] = {"AWS_ACCESS_KEY_ID": "wrong", "AWS_SECRET_ACCESS_KEY": "wrong"}
     read_failure = harness.read_failure()
     assert (read_failure.reason, read_failure.refused) == ("CredentialsRefused", True)
+
+
+def test_a_secret_that_is_rotated_during_a_run_is_used_at_the_next_look(harness: ResultsHarness) -> None:
+    harness.put(manifest_key("bbbb"))
+    valid = harness.secrets[SECRET]
+    assert harness.read().measured == {"bbbb"}
+    harness.secrets[SECRET] = {"AWS_ACCESS_KEY_ID": "wrong", "AWS_SECRET_ACCESS_KEY": "wrong"}
+    assert harness.read_failure().reason == "CredentialsRefused"
+    harness.secrets[SECRET] = valid
+    assert harness.read().measured == {"bbbb"}
 
 
 def test_an_unreachable_server_is_reported_and_read_again_when_it_returns(harness: ResultsHarness) -> None:
@@ -358,3 +376,39 @@ def test_the_client_cache_is_bounded(harness: ResultsHarness, monkeypatch: pytes
     assert harness.read().measured == {"bbbb"}
     assert harness.read(prefix="").measured == frozenset()
     assert harness.read().measured == {"bbbb"}
+
+
+def test_a_run_of_many_cells_has_an_overview_that_the_operator_reads(harness: ResultsHarness) -> None:
+    """1,024 cells are allowed. With figures of eleven categories, each has up to 160 KB in summary.json."""
+    stored = summary_of(expand(harness.run()), 1)
+    filling = figure(1.0).model_copy(update={"definition": "x" * 300})
+    large = {f"category-{number}": {f"figure_{each}": filling for each in range(50)} for number in range(11)}
+    cells = [
+        cell.model_copy(update={"by_category": large, "figures": {**cell.figures, **large["category-0"]}})
+        for cell in stored.cells
+    ]
+    summary = stored.model_copy(update={"cells": [*cells, *cells] * 256})
+    overview = overview_of(summary)
+    assert len(summary.cells) == 1024
+    assert len(cells[0].to_json()) > SUMMARY_MAX_BYTES / 1024 * 10
+    assert len(overview.to_json()) < SUMMARY_MAX_BYTES
+    for text in (arms_of, best_speedup_text, recommendation_of):
+        assert text(overview) == text(summary)
+    harness.put("summary.json", " " * (SUMMARY_MAX_BYTES + 1))
+    assert harness.read_failure().reason == "AnswerTooLarge"
+    harness.put("overview.json", overview.to_json())
+    assert harness.read().summary == overview
+
+
+def test_the_cache_of_summaries_is_bounded(harness: ResultsHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A summary takes ten times its size in S3, and hostile runs may be many."""
+    monkeypatch.setattr("specbench_operator.cluster.results.SUMMARIES_CACHED_MAX", 1)
+    stored = summary_of(expand(harness.run()), 1)
+    for prefix in (PREFIX, "team/b"):
+        root = f"{prefix}/{run_root('default', 'demo', UID)}"
+        harness.client.put_object(
+            Bucket=harness.server.access.bucket, Key=f"{root}/summary.json", Body=stored.to_json().encode()
+        )
+    for prefix in (PREFIX, "team/b", PREFIX):
+        assert harness.read(prefix=prefix).summary == stored
+        assert sum(cached.summary[1] is not None for cached in harness.results._caches.values()) == 1

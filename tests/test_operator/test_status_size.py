@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from specbench_api.spec.conditions import ConditionStatus, ConditionType, GroupS
 from specbench_api.spec.load import Level
 from specbench_api.spec.parsing import parse_run
 from specbench_api.spec.status import ArmResult, Condition, GroupStatus, Interval, Percentiles, ResultsStatus, RunStatus
+from specbench_operator.cluster.writer import _event_manifest
 from specbench_operator.errors import Retry
 from specbench_operator.run.decide import status_after_error
 from specbench_operator.run.launches.group import ENGINE_FAULTS
@@ -249,3 +251,51 @@ def test_a_text_is_clipped_by_its_encoded_size(letter: str) -> None:
     text = clip(letter * 500, 128)
     assert 0 < len(json.dumps(text)) - 2 <= 128
     assert clip("short", 128) == "short"
+
+
+LONG = 2**16
+HOSTILE_TEXTS = {
+    "letters": "x" * LONG,
+    "markup": "<&>" * (LONG // 3),
+    "escapes": "\x1b]0;a\x07\n" * (LONG // 8),
+    "wide": "\U0001f600" * (LONG // 4),
+    "secrets": "token=hf_abcdefghijklmnop0123 " * (LONG // 30),
+}
+
+
+def with_text_everywhere(value: Any, text: str) -> Any:
+    """The value with this text instead of each text in it, and as an additional key of each mapping."""
+    if isinstance(value, dict):
+        return {**{key: with_text_everywhere(inner, text) for key, inner in value.items()}, text: text}
+    if isinstance(value, list):
+        return [with_text_everywhere(inner, text) for inner in value]
+    return text if isinstance(value, str) else value
+
+
+def hostile_runs(text: str) -> Iterator[dict[str, Any]]:
+    """Runs with this text in one part of the spec, or in many."""
+    paths = (
+        "spec.model.name", "spec.engine.args", "spec.engine.env", "spec.engine.image", "spec.drafters[0].name",
+        "spec.drafters[0].speculativeConfig", "spec.workloads[0].name", "spec.workloads[0].extraBody",
+        "spec.placement.nodeSelector", "spec.placement.queueName", "spec.results.s3.endpoint",
+        "spec.results.s3.credentialsSecret", "spec.results.s3.prefix", "spec.load.rate", "spec.unknown",
+    )  # fmt: skip
+    for path in paths:
+        for value in (text, [text], {text: text}, [{"name": text, "value": text}] * 20):
+            yield operator_run({path: value})
+    whole = operator_run()
+    yield {**whole, "spec": with_text_everywhere(whole["spec"], text)}
+
+
+@pytest.mark.parametrize("name", HOSTILE_TEXTS)
+def test_a_long_text_in_any_field_leaves_status_and_events_small(name: str) -> None:
+    for run in hostile_runs(HOSTILE_TEXTS[name]):
+        world = ClusterWorld(run=run)
+        decision = world.reconcile()
+        sent = json.dumps(decision.status.to_dict()).encode()
+        assert len(sent) < LIMIT
+        assert RunStatus.model_validate(decision.status.to_dict()) == decision.status, "the API server accepts it"
+        assert len(decision.events) < 10
+        for event in decision.events:
+            manifest = _event_manifest(run, event, world.now)
+            assert len(json.dumps(manifest, ensure_ascii=False).encode()) < 8_000

@@ -21,7 +21,11 @@ from specbench_testing.resources import Resource, resource
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900), pytest.mark.xdist_group("operator-on-cluster")]
 
 WITHIN_S = 400.0
-QUICK = {"SPECBENCH_RELIST_S": "5", "SPECBENCH_ENGINE_LOST_SETTLE_S": "3"}
+QUICK = {
+    "SPECBENCH_RELIST_S": "5",
+    "SPECBENCH_ENGINE_LOST_SETTLE_S": "3",
+    "SPECBENCH_NETWORK_POLICIES": '{"blockedAddresses": ["169.254.0.0/16"], "engineFrom": [], "runEgress": []}',
+}
 SLOW = ["--base-ms=40"]
 
 
@@ -111,6 +115,26 @@ def measuring(site: OperatorSite) -> bool:
     return any(pod["status"]["phase"] == "Running" for pod in pods)
 
 
+def test_a_client_is_guaranteed_its_cores_and_a_run_keeps_its_network_policies(
+    site: OperatorSite, operator: OperatorProcess, make: Make
+) -> None:
+    make({"spec.placement": {"gpus": 8, "clientResources": {"cpu": "1", "memory": "2Gi"}}})
+    policies = f"/apis/networking.k8s.io/v1/namespaces/{site.namespace}/networkpolicies"
+
+    def names() -> set[str]:
+        return {row["metadata"]["name"] for row in site.cluster.call("GET", policies)["items"]}
+
+    eventually(lambda: site.items("pods", "engine"), "no engine starts")
+    assert names() == {"demo-engines", "demo-clients"}
+    site.cluster.call("DELETE", f"{policies}/demo-engines")
+    eventually(lambda: "demo-engines" in names(), "the deleted policy is not restored")
+    eventually(lambda: measuring(site), "no client runs", WITHIN_S)
+    assert {pod["status"]["qosClass"] for pod in site.items("pods", "client")} == {"Guaranteed"}
+    site.wait_for_phase("demo", "Succeeded", WITHIN_S)
+    site.delete_run("demo")
+    eventually(lambda: names() == set(), "the policies outlive their run")
+
+
 def test_a_run_completes_with_one_engine_at_a_time(
     site: OperatorSite, operator: OperatorProcess, make: Make, ground: Ground
 ) -> None:
@@ -175,10 +199,10 @@ def test_a_refused_first_completion_is_reported_with_the_engines_message(
 def test_missing_prompts_stall_the_run_and_release_the_engine(
     site: OperatorSite, operator: OperatorProcess, make: Make
 ) -> None:
-    make({"spec.workloads[0].dataset.uri": "/nowhere/prompts.jsonl"})
+    make({"spec.workloads[0].dataset.uri": "/usr/share/specbench/missing.jsonl"})
     site.wait_for_phase("demo", "Failed", WITHIN_S)
     assert site.status_and_reason("demo", "Stalled")[0] == "True"
-    assert "/nowhere/prompts.jsonl" in site.message("demo", "Stalled")
+    assert "/usr/share/specbench/missing.jsonl" in site.message("demo", "Stalled")
     eventually(lambda: not site.names("pods", "engine"), "the engine pod still exists")
     assert site.names("jobs", "engine") == ["demo-g0-0"]
 

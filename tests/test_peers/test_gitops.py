@@ -20,6 +20,7 @@ from specbench_testing.health_checks import FOREIGN, GITOPS
 from specbench_testing.resources import edit
 
 BENCHMARKS = GITOPS / "benchmarks"
+WORKFLOWS = sorted((GITOPS / ".github/workflows").glob("*.yaml"))
 WORKFLOW = GITOPS / ".github/workflows/gate.yaml"
 PAGE = (GITOPS / "README.md").read_text(encoding="utf-8")
 
@@ -92,6 +93,55 @@ def test_argo_cd_flux_and_the_workflow_use_the_benchmarks_folder() -> None:
     assert set(re.findall(r"benchmarks/[\w.-]+", WORKFLOW.read_text(encoding="utf-8"))) == {"benchmarks/release.yaml"}
 
 
+def workflow_of(path: Path) -> dict[str, Any]:
+    # YAML 1.1 reads the key `on` as true.
+    return {"on" if key is True else key: value for key, value in yaml.safe_load(path.read_text()).items()}
+
+
+def steps_of(workflow: dict[str, Any]) -> list[dict[str, Any]]:
+    return [step for job in workflow["jobs"].values() for step in job["steps"]]
+
+
+UNREVIEWED = {"pull_request", "pull_request_target", "push", "issue_comment", "workflow_run"}
+"""Events that somebody who is no maintainer can cause."""
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_a_workflow_that_anybody_can_start_has_no_secret_and_no_runner_of_the_cluster(path: Path) -> None:
+    workflow, text = workflow_of(path), path.read_text()
+    if set(workflow["on"]) & UNREVIEWED:
+        assert "secrets." not in text
+        assert "self-hosted" not in text
+        assert workflow["permissions"] == {"contents": "read"}
+        assert set(workflow["on"]) == {"pull_request"}  # pull_request_target has the secrets of the base
+    else:
+        assert set(workflow["on"]) == {"workflow_dispatch"}
+        assert {job["environment"] for job in workflow["jobs"].values()} == {"benchmark"}
+        assert all("default_branch" in job["if"] for job in workflow["jobs"].values())
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_scripts_get_inputs_as_variables_and_actions_are_pinned_by_commit(path: Path) -> None:
+    workflow = workflow_of(path)
+    for step in steps_of(workflow):
+        assert "${{" not in step.get("run", "")  # otherwise an input would be part of the script
+        assert re.fullmatch(r"[\w./-]+@[0-9a-f]{40}", step.get("uses", "x@" + "0" * 40)), step["uses"]
+        if "checkout" in step.get("uses", ""):
+            assert step["with"] == {"persist-credentials": False}  # of the workflow's own branch
+    images = [job["container"] for job in workflow["jobs"].values() if "container" in job]
+    assert all("@sha256:" in image for image in images)
+
+
+def test_the_gate_measures_only_the_reviewed_commit_and_only_its_benchmark() -> None:
+    steps = steps_of(workflow_of(WORKFLOW))
+    scripts = [step.get("run", "") for step in steps]
+    (fetch,) = [script for script in scripts if "contents/benchmarks/release.yaml?ref=$COMMIT" in script]
+    assert '[ "$head" = "$COMMIT" ]' in fetch
+    assert not [script for script in scripts if "git fetch" in script or "git checkout" in script]
+    with_secrets = [step["name"] for step in steps if "secrets." in str(step.get("env"))]
+    assert with_secrets == ["Compare with main"]
+
+
 @pytest.mark.peers
 @pytest.mark.parametrize(("file", "name"), FOREIGN.items())
 def test_argo_cd_and_flux_manifests_are_valid_for_their_crds(file: str, name: str) -> None:
@@ -109,6 +159,6 @@ def test_argo_cd_and_flux_manifests_are_valid_for_their_crds(file: str, name: st
 
 
 @pytest.mark.peers
-def test_actionlint_accepts_the_workflow() -> None:
-    done = subprocess.run([PEERS["actionlint"].built(), WORKFLOW], capture_output=True, text=True, check=False)
+def test_actionlint_accepts_the_workflows() -> None:
+    done = subprocess.run([PEERS["actionlint"].built(), *WORKFLOWS], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout

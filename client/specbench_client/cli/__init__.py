@@ -20,6 +20,7 @@ from specbench_client.cli.streams import (
     EXIT_BROKEN_PIPE,
     close_broken_streams,
     close_full_stdout,
+    echo,
     echo_json,
     use_ascii_where_needed,
 )
@@ -126,8 +127,8 @@ def _output_full(error: OSError) -> NotDurable:
 
 
 def _bug() -> int:
-    traceback.print_exc()
-    click.echo("error: this is a bug in specbench; please report it with the lines above", err=True)
+    echo(traceback.format_exc().rstrip("\n"), err=True)
+    echo("error: this is a bug in specbench; please report it with the lines above", err=True)
     return Exit.BUG
 
 
@@ -137,12 +138,12 @@ def _report_error(error: InvalidSpec | ClientError | click.ClickException, argum
         error.show()
         code, reason, lines = Exit.BAD_INPUT, "Usage", [error.format_message()]
     elif isinstance(error, InvalidSpec):
-        code, reason, lines = Exit.BAD_INPUT, "InvalidSpec", [str(problem) for problem in error.problems]
+        code, reason, lines = Exit.BAD_INPUT, error.reason, [str(problem) for problem in error.problems]
     else:
         code, reason, lines = error.exit, error.reason, [str(error)]
     if not isinstance(error, click.ClickException):
         for line in lines:
-            click.echo(f"error: {line}" if reason == "InvalidSpec" else f"error: {reason}: {line}", err=True)
+            echo(f"error: {line}" if isinstance(error, InvalidSpec) else f"error: {reason}: {line}", err=True)
     if _wants_json(arguments):
         echo_json(json.dumps({"error": {"exit": int(code), "reason": reason, "messages": lines}}))
     return code

@@ -12,6 +12,7 @@ from specbench_api.outcome.termination import Exit
 from specbench_client.cli.options import LATEST, OUTPUT_MARKDOWN
 from specbench_client.cli.output import print_output
 from specbench_client.cli.run_selection import select_run
+from specbench_client.cli.streams import echo
 from specbench_client.documents.audit import AuditReport
 from specbench_client.errors import BadInput
 
@@ -56,7 +57,7 @@ def audit(table: str, facts: tuple[str, ...], output: str, *, latest: bool) -> i
     print_output(
         output,
         report,
-        text=lambda _: click.echo("\n".join(audit_lines(report))),
+        text=lambda _: echo("\n".join(audit_lines(report))),
         markdown=lambda: audit_markdown(report),
     )
     return Exit.UNTRUSTWORTHY if report.findings else Exit.OK

@@ -7,15 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import click
-from pydantic import ValidationError
 
 from specbench_api.outcome.breakdown import Breakdown
-from specbench_api.outcome.layout import SUMMARY
 from specbench_api.outcome.summary import RunSummary
 from specbench_client.cli.options import LATEST, OUTPUT_MARKDOWN
 from specbench_client.cli.output import PLOT, ResultConsole, result_console, write_plot
 from specbench_client.cli.run_selection import select_run
-from specbench_client.cli.streams import echo_json
+from specbench_client.cli.streams import echo_document, echo_json
 from specbench_client.errors import BadInput
 from specbench_client.report.text.breakdown import DIMENSIONS, Dimension, slices_dimensions, slices_markdown
 
@@ -57,7 +55,7 @@ def breakdown(
     if output == "json":
         echo_json(json.dumps(_document(summary), indent=2))
     elif output == "markdown":
-        click.echo(slices_markdown(summary, shown), nl=False)
+        echo_document(slices_markdown(summary, shown))
     else:
         console = result_console()
         for each in slices_dimensions(summary, shown):
@@ -93,10 +91,9 @@ def _draw(plot: Path, summary: RunSummary) -> None:
 
 def _summary(where: str, *, latest: bool) -> RunSummary:
     store = select_run(where, latest=latest)
-    try:
-        return RunSummary.from_json(store.get(SUMMARY) or b"")
-    except ValidationError as error:
-        raise BadInput(f"{store.uri(SUMMARY)}: the summary is missing or damaged: {RECOMPUTE}") from error
+    from specbench_client.stored_runs.results import read_plan_and_summary  # noqa: PLC0415  scipy takes seconds to import
+
+    return read_plan_and_summary(store)[1]
 
 
 def _of_arms(summary: RunSummary, arms: tuple[str, ...], where: str) -> RunSummary:

@@ -9,7 +9,7 @@ import click
 from specbench_client.cli.options import LATEST, OUTPUT_MARKDOWN
 from specbench_client.cli.output import ResultConsole, print_output, result_console
 from specbench_client.cli.run_selection import select_run
-from specbench_client.cli.streams import echo_json
+from specbench_client.cli.streams import echo_document, echo_json
 from specbench_client.documents.published import PublishedComparison, PublishedTable
 from specbench_client.errors import BadInput
 
@@ -92,7 +92,7 @@ def _print_list(tables: list[PublishedTable], output: str) -> None:
     if output == "json":
         echo_json(json.dumps([table.to_dict() for table in tables], indent=2))
     elif output == "markdown":
-        click.echo("\n".join(markdown_table(published_list_table(tables))))
+        echo_document("\n".join([*markdown_table(published_list_table(tables)), ""]))
     else:
         result_console().print_table(published_list_table(tables))
 

@@ -11,6 +11,7 @@ from specbench_api.spec.workload import Source
 from specbench_client.cli.dataset_options import SOURCE, embed_with_progress, embedding_options
 from specbench_client.cli.options import FILE, OUTPUT
 from specbench_client.cli.output import print_output
+from specbench_client.cli.streams import echo
 from specbench_client.dataset.embeddings import EmbeddingOptions, choose_embedder
 from specbench_client.dataset.inspection import (
     CategoryReport,
@@ -95,7 +96,7 @@ def dataset_inspect(
     print_output(output, report, text=lambda console: console.print_tables([_table(report)], lines))
     reasons = _rejections(report, read)
     if reasons:
-        click.echo(f"error: {file}: a run would reject it: {'; '.join(reasons)}: correct these rows", err=True)
+        echo(f"error: {file}: a run would reject it: {'; '.join(reasons)}: correct these rows", err=True)
     return Exit.BAD_INPUT if reasons else Exit.OK
 
 

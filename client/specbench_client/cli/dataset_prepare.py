@@ -14,6 +14,7 @@ from specbench_api.spec.workload import Source
 from specbench_client.cli.dataset_options import SOURCE, progress_bar
 from specbench_client.cli.options import OUTPUT
 from specbench_client.cli.output import print_output
+from specbench_client.cli.streams import echo_document
 from specbench_client.dataset.length_control import (
     TEMPLATE,
     ContextColumns,
@@ -31,6 +32,7 @@ from specbench_client.dataset.speed_bench_preparation import (
 )
 from specbench_client.dataset.speed_bench_texts import SpeedBenchRow, UpstreamTables
 from specbench_client.dataset.tokenizers import load_reference_tokenizer, load_target_tokenizer
+from specbench_client.visible_text import visible
 
 
 def _tokens(_context: click.Context, _option: click.Parameter, value: str | None) -> int | None:
@@ -138,7 +140,7 @@ def _speed_bench(rows: list[SpeedBenchRow], config: str, upstream: UpstreamTable
 
 
 def _print(report: ApiModel, text: str, output: str) -> None:
-    print_output(output, report, text=lambda _: click.echo(text, nl=False))
+    print_output(output, report, text=lambda _: echo_document(visible(text)))
 
 
 def _speed_bench_text(report: PreparationReport) -> str:

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import click
-import yaml
 from pydantic import ValidationError
 
 from specbench_api.errors import InvalidSpec, NotYaml, Problem
 from specbench_api.outcome.recommendation import Objective, Recommendation, SloTarget
+from specbench_api.spec.bounded_yaml import TEXT_BYTES_MAX, yaml_documents
 from specbench_api.spec.parsing import problems_in
 from specbench_api.spec.percentiles import PERCENTILES
 from specbench_client.cli.options import LATEST, OUTPUT_MARKDOWN, POSITIVE, FiniteRange, prefixed, slo_options
@@ -50,9 +50,13 @@ def prices_from_options(
 
 def _read_prices(file: Path) -> dict[str, Any]:
     try:
-        content = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        with file.open("rb") as opened:
+            documents = yaml_documents(opened.read(TEXT_BYTES_MAX + 1).decode(), str(file))
+    except NotYaml as error:
+        raise NotYaml([Problem(str(file), error.problems[0].message, _PRICES_EXAMPLE)]) from error
+    except (OSError, UnicodeDecodeError) as error:
         raise NotYaml([Problem(str(file), f"cannot be read as YAML: {error}", _PRICES_EXAMPLE)]) from error
+    content = documents[0] if len(documents) == 1 else documents
     if not isinstance(content, dict):
         raise NotYaml([Problem(str(file), f"expected a price list, found {type(content).__name__}", _PRICES_EXAMPLE)])
     return content

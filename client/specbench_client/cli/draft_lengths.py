@@ -25,13 +25,14 @@ from specbench_client.analysis.what_if.draft_lengths import (
 from specbench_client.cli.options import LATEST, ONLY_WORKLOAD, SchemaNumber, SchemaNumbers, output_option
 from specbench_client.cli.output import result_console
 from specbench_client.cli.run_selection import select_run
-from specbench_client.cli.streams import echo_json
+from specbench_client.cli.streams import echo, echo_document, echo_json
 from specbench_client.documents.what_if import EngineDraftSchedule
 from specbench_client.errors import BadInput
 from specbench_client.report.text.step_costs import profile_line, split_table, terms_table
 from specbench_client.report.text.text_table import SIMULATED
 from specbench_client.report.text.what_if import UNVERIFIED, engine_lines, schedule_tables
 from specbench_client.stored_runs.results import read_result
+from specbench_client.visible_text import visible
 
 NOTHING_PAYS = "No draft length pays at any measured batch size: leave drafting off."
 
@@ -75,7 +76,7 @@ def draft_lengths(
     """
     sources, again = without_repeats([_source(location, latest=latest) for location in where])
     for source in again:
-        click.echo(f"given twice, used once: {source.plan.name} ({source.plan.uid})", err=True)
+        echo(f"given twice, used once: {source.plan.name} ({source.plan.uid})", err=True)
     differing = run_differences(sources)
     if differing:
         raise BadInput(
@@ -141,7 +142,7 @@ def _document(found: ProposedSchedule, rendered: Sequence[EngineDraftSchedule]) 
 def _print_yaml(rendered: Sequence[Sequence[EngineDraftSchedule]]) -> None:
     runs = [each.run for row in rendered for each in row if each.run is not None]
     if not any(rendered):
-        click.echo(NOTHING_PAYS, err=True)
+        echo(NOTHING_PAYS, err=True)
         return
     if not runs:
         why = "; ".join(dict.fromkeys(problem for row in rendered for each in row for problem in each.problems))
@@ -149,10 +150,8 @@ def _print_yaml(rendered: Sequence[Sequence[EngineDraftSchedule]]) -> None:
             f"no run can verify the schedule: {why or 'the engine of these results supports no schedule'}",
             "NotRunnable",
         )
-    click.echo(yaml.safe_dump_all(runs, sort_keys=False), nl=False)
-    click.echo(
-        "set spec.results.s3 to your bucket, or give --results DIR; relative paths are relative to the file", err=True
-    )
+    echo_document(visible(yaml.safe_dump_all(runs, sort_keys=False)))
+    echo("set spec.results.s3 to your bucket, or give --results DIR; relative paths are relative to the file", err=True)
 
 
 def _print_text(

@@ -11,6 +11,7 @@ from specbench_api.outcome.termination import Exit
 from specbench_client.cli.options import LATEST, OUTPUT_MARKDOWN, FiniteRange
 from specbench_client.cli.output import print_output
 from specbench_client.cli.run_selection import select_run
+from specbench_client.cli.streams import echo
 from specbench_client.errors import BadInput
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def drift(reference: str, current: str, *, output: str, **options: Any) -> int:
     print_output(
         output,
         report,
-        text=lambda _: click.echo("\n".join(drift_lines(report))),
+        text=lambda _: echo("\n".join(drift_lines(report))),
         markdown=lambda: drift_markdown(report),
     )
     return Exit.UNTRUSTWORTHY if report.alarm else Exit.OK

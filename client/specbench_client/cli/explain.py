@@ -19,7 +19,7 @@ from specbench_client.analysis.explanation.traffic_mix import TrafficMix, cells_
 from specbench_client.cli.options import LATEST, ONLY_WORKLOAD, output_option
 from specbench_client.cli.output import result_console
 from specbench_client.cli.run_selection import select_run
-from specbench_client.cli.streams import echo_json
+from specbench_client.cli.streams import echo, echo_document, echo_json
 from specbench_client.errors import BadInput
 from specbench_client.report.text.explanation import (
     FACTORS_SAY,
@@ -31,6 +31,7 @@ from specbench_client.report.text.explanation import (
 )
 from specbench_client.report.text.text_table import SIMULATED
 from specbench_client.stored_runs.results import read_result
+from specbench_client.visible_text import visible
 from specbench_client.workload.prompts import load_prompts
 from specbench_client.workload.source_detection import guess_dataset
 
@@ -126,7 +127,7 @@ def _report_sum(shares: Mapping[str, float]) -> None:
     whole = sum(shares.values())
     if not any(math.isclose(whole, usual, rel_tol=1e-3) for usual in (1.0, 100.0)):
         parts = ", ".join(f"{name} {share / whole:.1%}" for name, share in shares.items())
-        click.echo(f"the shares of --mix sum to {whole:g}; they are scaled to: {parts}", err=True)
+        echo(f"the shares of --mix sum to {whole:g}; they are scaled to: {parts}", err=True)
 
 
 def _category_counts(file: str) -> dict[str, float]:
@@ -160,7 +161,7 @@ def _print(
     if output == "json":
         echo_json(json.dumps(present, indent=2))
     else:
-        click.echo(yaml.safe_dump(present, sort_keys=False, allow_unicode=True), nl=False)
+        echo_document(visible(yaml.safe_dump(present, sort_keys=False, allow_unicode=True)))
 
 
 def _document(cell: Cell) -> dict[str, object]:

@@ -6,7 +6,6 @@ flag, the given value, and what to give instead.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from specbench_api.spec.engine import SECRET, EngineKind, flaw_of
 from specbench_api.spec.load import ArrivalProcess
 from specbench_api.spec.parsing import parse_run
 from specbench_api.spec.run import NAME, NAME_MAX
+from specbench_client.bounded_json import parse_json
 from specbench_client.errors import BadInput
 from specbench_client.workload.source_detection import guess_dataset
 
@@ -216,7 +216,7 @@ def _without_none(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def _extra_body(text: str | None) -> Any:
     try:
-        found = json.loads(text or "{}")
+        found = parse_json(text or "{}")
     except ValueError as error:
         raise BadInput(
             f"--extra-body is not valid JSON: {error}: give an object, such as '{{\"top_k\": 20}}'"

@@ -6,18 +6,19 @@ import codecs
 import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
-import yaml
 from pydantic import ValidationError
 
 from specbench_api.api_model import ApiModel
 from specbench_api.errors import InvalidSpec, NotYaml, Problem
+from specbench_api.spec.bounded_yaml import TEXT_BYTES_MAX, too_large, yaml_documents
 from specbench_api.spec.campaign import SpecBenchCampaign
 from specbench_api.spec.field_paths import replaced, steps_of
-from specbench_api.spec.parsing import UNNAMED, parse_resource, problems_in, read_yaml
+from specbench_api.spec.parsing import parse_resource, problems_in, read_yaml
 from specbench_api.spec.run import SpecBenchRun
 from specbench_api.spec.slo import Slo
 from specbench_client.analysis.what_if.cost_models import PUBLISHED_COSTS
@@ -266,9 +267,12 @@ def read_spec_file(path: Path, settings: tuple[str, ...] = ()) -> SpecBenchRun |
 def _read_text(path: Path, name: str) -> str:
     """Return the text, which must be UTF-8, as for kubectl. Raises NotYaml."""
     try:
-        data = sys.stdin.buffer.read() if path == STDIN else path.read_bytes()
+        with nullcontext(sys.stdin.buffer) if path == STDIN else path.open("rb") as file:
+            data = file.read(TEXT_BYTES_MAX + 1)
     except OSError as error:
         raise NotYaml([Problem(name, f"cannot be read: {error}")]) from error
+    if len(data) > TEXT_BYTES_MAX:
+        raise too_large(name)
     if data.startswith(UTF_16):
         remedy = "save it as UTF-8 (in PowerShell: Out-File -Encoding utf8; elsewhere: iconv -f UTF-16 -t UTF-8)"
         raise NotYaml([Problem(name, "cannot be read: it is UTF-16, expected UTF-8", remedy)])
@@ -292,10 +296,10 @@ def _override(resource: Any, setting: str) -> Any:
         message = f"{name} cannot be set: only fields of spec and metadata can"
         raise InvalidSpec([Problem("--set", message, "--set spec.load.repeats=1")])
     try:
-        return replaced(resource, steps_of(name), yaml.safe_load(value))
-    except (yaml.YAMLError, ValueError) as error:  # ValueError: not a possible date
-        why = str(error).replace(UNNAMED, "the value")
-        problem = Problem("--set", f"the value of {name} is not YAML: {why}", f"--set '{name}=VALUE'")
+        documents = yaml_documents(value, "the value")
+        return replaced(resource, steps_of(name), documents[0] if documents else None)
+    except NotYaml as error:
+        problem = Problem("--set", f"the value of {name}: {error.problems[0].message}", f"--set '{name}=VALUE'")
         raise InvalidSpec([problem]) from error
     except LookupError as error:
         problem = Problem(

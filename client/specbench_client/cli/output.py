@@ -5,18 +5,20 @@ from __future__ import annotations
 import errno
 import os
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 
 from specbench_api.api_model import ApiModel
-from specbench_client.cli.streams import ascii_text, echo_json
+from specbench_client.cli.streams import ascii_text, echo, echo_document, echo_json
 from specbench_client.errors import BadInput
-from specbench_client.report.text.text_table import TextTable, markdown_section, rich_table
+from specbench_client.report.text.text_table import TextTable, markdown_section, markdown_sentence, rich_table
+from specbench_client.visible_text import visible
 
 if TYPE_CHECKING:
     from specbench_client.report.plots.page import PlotDocument
@@ -25,7 +27,15 @@ PIPED_WIDTH = 160
 """Characters of a table's line where stdout is not a terminal and COLUMNS is not set."""
 
 
-class ResultConsole(Console):
+class VisibleConsole(Console):
+    """A console that shows control characters and other invisible characters in what it prints as escapes."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else Segment(visible(segment.text), segment.style)
+
+
+class ResultConsole(VisibleConsole):
     """The console for results. A broken pipe raises BrokenPipeError; rich alone would exit with code 1."""
 
     def on_broken_pipe(self) -> None:
@@ -33,8 +43,9 @@ class ResultConsole(Console):
 
     def print_table(self, table: TextTable) -> None:
         """Print a table as wide as the console; on a narrow terminal without its least important columns."""
+        table = _converted(table, visible)  # before the widths of columns are computed
         if self.options.ascii_only:
-            table = _ascii_table(table)
+            table = _converted(table, ascii_text)
         if (self.is_terminal or _requested_width()) and not table.optional:
             table = replace(table, optional=_least_important(table))
         self.print(rich_table(table, self.width))
@@ -51,14 +62,15 @@ class ResultConsole(Console):
             self.print_line(line)
 
 
-def _ascii_table(table: TextTable) -> TextTable:
+def _converted(table: TextTable, convert: Callable[[str], str]) -> TextTable:
     return replace(
         table,
-        title=ascii_text(table.title),
-        caption=ascii_text(table.caption),
-        columns=[ascii_text(name) for name in table.columns],
-        words=[ascii_text(name) for name in table.words],
-        rows=[[ascii_text(cell) for cell in row] for row in table.rows],
+        title=convert(table.title),
+        caption=convert(table.caption),
+        columns=[convert(name) for name in table.columns],
+        words=[convert(name) for name in table.words],
+        optional=[convert(name) for name in table.optional],
+        rows=[[convert(cell) for cell in row] for row in table.rows],
     )
 
 
@@ -82,7 +94,7 @@ def _least_important(table: TextTable) -> list[str]:
     return list(reversed(numbers[NUMBERS_MIN:]))
 
 
-class ProgressConsole(Console):
+class ProgressConsole(VisibleConsole):
     """The console for progress. It falls silent when its reader is gone: progress is not a result."""
 
     def on_broken_pipe(self) -> None:
@@ -113,7 +125,7 @@ def print_output(
     elif output == "text":
         text(result_console())
     else:
-        click.echo(formats[output](), nl=False)
+        echo_document(formats[output]())
 
 
 def print_tables(report: ApiModel, tables: Sequence[TextTable], lines: Sequence[str], output: str) -> None:
@@ -122,7 +134,9 @@ def print_tables(report: ApiModel, tables: Sequence[TextTable], lines: Sequence[
         output,
         report,
         text=lambda console: console.print_tables(tables, lines),
-        markdown=lambda: "\n".join([*map(markdown_section, tables), *(f"- {line}" for line in lines), ""]),
+        markdown=lambda: "\n".join(
+            [*map(markdown_section, tables), *(f"- {markdown_sentence(line)}" for line in lines), ""]
+        ),
     )
 
 
@@ -146,7 +160,7 @@ def write_output_file(option: str, file: Path, data: bytes) -> None:
         full = error.errno in _NO_ROOM
         remedy = "make room, or give a file elsewhere" if full else "give a file in a folder that exists"
         raise BadInput(f"{option} {file}: {error.strerror}: {remedy}") from error
-    click.echo(f"written: {file}", err=True)
+    echo(f"written: {file}", err=True)
 
 
 def _write_file(file: Path, data: bytes) -> None:

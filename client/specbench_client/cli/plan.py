@@ -32,7 +32,7 @@ from specbench_api.spec.campaign import Budget, SpecBenchCampaign
 from specbench_api.spec.engine import EngineKind
 from specbench_api.spec.workload import Workload
 from specbench_client.cli.options import FILE, OUTPUT, SET, read_spec_file
-from specbench_client.cli.streams import echo_json
+from specbench_client.cli.streams import echo, echo_json
 from specbench_client.cli.validate import campaign_warnings, is_local, local_template, missing_files, print_warnings
 from specbench_client.drive.context_length import slots_too_small
 from specbench_client.errors import BadInput
@@ -73,7 +73,7 @@ def print_campaign_plan(campaign: SpecBenchCampaign, base_dir: Path, results: St
     if output == "json":
         echo_json(json.dumps(_campaign_document(campaign, costed, cost, [*warnings, *missing]), indent=2))
     else:
-        click.echo(_campaign_text(campaign, costed, cost))
+        echo(_campaign_text(campaign, costed, cost))
     print_warnings(warnings, missing)
 
 
@@ -217,9 +217,9 @@ def plan(file: Path, settings: tuple[str, ...], output: str, results: str | None
         extra = {"prompts": described, "warnings": [*warnings, *missing]}
         echo_json(json.dumps(_document(expanded, measured, size, cost) | extra, indent=2))
     else:
-        click.echo(_text(expanded, measured, size, cost))
+        echo(_text(expanded, measured, size, cost))
         for name, facts in described.items():
-            click.echo(f"{name}: " + "; ".join(f"{label}: {value}" for label, value in facts.items()))
+            echo(f"{name}: " + "; ".join(f"{label}: {value}" for label, value in facts.items()))
     print_warnings(warnings, missing)
 
 

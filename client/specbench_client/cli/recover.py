@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import click
 import yaml
 from pydantic import ValidationError
 
-from specbench_api.outcome.layout import measured_among, run_root
+from specbench_api.outcome.layout import PLAN, measured_among, run_root
 from specbench_api.plan.expansion import restore
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.parsing import problems_in
 from specbench_api.spec.results import S3
 from specbench_client.cli.options import LATEST, output_option
 from specbench_client.cli.run_selection import select_run
+from specbench_client.cli.streams import echo, echo_document
 from specbench_client.errors import BadInput
 from specbench_client.store.store import Store
 from specbench_client.stored_runs.stored_documents import read_plan
+from specbench_client.visible_text import visible
 
 
 @click.command()
@@ -41,7 +45,8 @@ def recover(where: str, into: str | None, credentials_secret: str | None, output
 
     The spec is read from plan.json. spec.results.adopt contains the old UID, so the operator finds the measured points,
     restores the status, and measures only what is missing. Deadlines have their default values: see
-    docs/how-to/recovery.md.
+    docs/how-to/recovery.md. Images, commands and other inputs come from plan.json, which anybody who can write to the
+    bucket may have changed: they are listed on stderr, so that you check them before you apply the resource.
     """
     store = select_run(where, latest=latest)
     plan = read_plan(store)
@@ -50,9 +55,47 @@ def recover(where: str, into: str | None, credentials_secret: str | None, output
     metadata = {"name": plan.name, "namespace": plan.namespace}
     resource = {"apiVersion": run.api_version, "kind": run.kind, "metadata": metadata, "spec": spec}
     text = json.dumps(resource, indent=2) + "\n" if output == "json" else yaml.safe_dump(resource, sort_keys=False)
-    click.echo(text, nl=False)
+    echo_document(visible(text))
+    lines = executed_inputs(resource)
+    if lines:
+        echo(f"warning: {store.uri(PLAN)} states what would be executed and read; check it before you apply:", err=True)
+        echo("\n".join(f"  {line}" for line in lines), err=True)
     measured = len(measured_among(store.keys("points/"), (point.hash for point in plan.points)))
-    click.echo(f"{measured} of {len(plan.points)} points are measured at {store.uri()}", err=True)
+    echo(f"{measured} of {len(plan.points)} points are measured at {store.uri()}", err=True)
+
+
+_EXECUTED = (
+    "spec.engine.image",
+    "spec.engine.command",
+    "spec.engine.args",
+    "spec.engine.config",
+    "spec.engine.env",
+    "spec.engine.endpoint",
+    "spec.model.uri",
+    "spec.model.pvc",
+    "spec.placement",
+)
+"""Fields with which a file decides what is executed, with which rights, and what is read."""
+_EXECUTED_IN_ROWS = {"drafters": ("model", "args", "speculativeConfig"), "workloads": ("dataset", "chatTemplate")}
+_SHOWN_MAX = 300
+"""Characters of a value that are shown."""
+
+
+def executed_inputs(resource: Mapping[str, Any]) -> list[str]:
+    """Return a line `field: value` for each field with which a stranger's file decides what is executed or read."""
+    found = [(path, _value(resource, path)) for path in _EXECUTED]
+    for rows, names in _EXECUTED_IN_ROWS.items():
+        for index, row in enumerate(resource["spec"].get(rows, [])):
+            found += [(f"spec.{rows}[{index}].{name}", row.get(name)) for name in names]
+    texts = [(path, json.dumps(value, ensure_ascii=False)) for path, value in found if value]
+    return [f"{path}: {text[:_SHOWN_MAX]}{'…' if len(text) > _SHOWN_MAX else ''}" for path, text in texts]
+
+
+def _value(resource: Mapping[str, Any], path: str) -> Any:
+    value: Any = resource
+    for step in path.split("."):
+        value = value.get(step) if isinstance(value, Mapping) else None
+    return value
 
 
 def _bucket(store: Store, plan: Plan, where: str, into: str | None, secret: str | None) -> S3:

@@ -18,14 +18,14 @@ from specbench_client.analysis.estimates.energy import JOULES
 from specbench_client.cli.options import LATEST, override_slo, slo_from_options, slo_options
 from specbench_client.cli.output import result_console, write_output_file
 from specbench_client.cli.run_selection import select_run
-from specbench_client.cli.streams import echo_json
+from specbench_client.cli.streams import echo, echo_document, echo_json
 from specbench_client.errors import BadInput
 from specbench_client.report.text.applicability import applicability_line
 from specbench_client.report.text.cells import cells_table, csv, figure_value, markdown
 from specbench_client.report.text.curves import crossover_lines
 from specbench_client.report.text.findings import FindingGroup, group_findings, next_step
 from specbench_client.store.store import Store
-from specbench_client.stored_runs.stored_documents import read_plan, read_stored_document
+from specbench_client.stored_runs.stored_documents import read_plan, read_summary
 from specbench_client.trust.checks import simulated
 
 FORMATS = ["text", "json", "markdown", "csv", "html", "png", "parquet"]
@@ -150,21 +150,21 @@ def _report_missing_energy(summary: RunSummary) -> None:
     """Print why the power samples gave no energy, once per reason."""
     missing = [figure for cell in summary.cells if (figure := cell.figures.get(JOULES)) and figure.value is None]
     for reason in dict.fromkeys(figure.definition.partition("; missing: ")[2] for figure in missing):
-        click.echo(f"no energy: {reason}", err=True)
+        echo(f"no energy: {reason}", err=True)
 
 
 def _write(data: bytes, to: Path | None) -> None:
     if to:
         write_output_file("--to", to, data)
     else:  # bytes are written as they are, whatever the encoding of stdout
-        click.echo(data, nl=False)
+        echo_document(data)
 
 
 def _summary(plan: Plan, store: Store, given: Slo | None, power: Path | None, *, recompute: bool) -> RunSummary:
     """Return the stored summary, or compute it; a computed one is stored if requested or if there was none."""
     stored = store.get(SUMMARY) is not None
     if stored and not recompute and given is None and power is None:
-        return read_stored_document(store, SUMMARY, RunSummary, "add --recompute, or run the same spec again")
+        return read_summary(store, plan, "add --recompute, or run the same spec again")
     from specbench_client.stored_runs.power_samples import read_power  # noqa: PLC0415
     from specbench_client.stored_runs.write_results import conclude, summarize_stored  # noqa: PLC0415  pandas takes seconds to import
 
@@ -172,7 +172,7 @@ def _summary(plan: Plan, store: Store, given: Slo | None, power: Path | None, *,
     samples = read_power(power) if power else None
     keep = recompute or not stored
     if recompute:
-        click.echo(POINTS_STAND, err=True)
+        echo(POINTS_STAND, err=True)
     return conclude(plan, store, slo=slo, power=samples) if keep else summarize_stored(plan, store, slo, samples)
 
 

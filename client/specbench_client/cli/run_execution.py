@@ -18,7 +18,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import click
 from pydantic import ValidationError
 
 from specbench_api.campaign.expansion import PlannedRun
@@ -33,7 +32,7 @@ from specbench_api.spec.slo import Slo
 from specbench_client.cli.output import result_console
 from specbench_client.cli.progress import LiveProgress
 from specbench_client.cli.report import print_run_summary
-from specbench_client.cli.streams import echo_json
+from specbench_client.cli.streams import echo, echo_json
 from specbench_client.drive.options import ClientOptions, SystemClock
 from specbench_client.errors import RESUME, BadInput, EngineFailed, Interrupted, NotDurable
 from specbench_client.local.executor import LocalOptions, execute_locally, validate_inputs
@@ -99,13 +98,13 @@ def run_and_print(plan: Plan, options: RunOptions) -> int:
     """Execute a run and print its summary; return the exit code. Raises as `execute_run` does."""
     outcome = execute_run(plan, options)
     if outcome.finished:
-        click.echo(
+        echo(
             f"nothing was measured: this run was already finished ({outcome.finished}); add --new to measure again",
             err=True,
         )
     print_run_summary(outcome.plan, outcome.summary, options.output, outcome.uri)
     for arm, error in outcome.failed.items():
-        click.echo(f"error: {arm}: {error.reason}: {error}", err=True)
+        echo(f"error: {arm}: {error.reason}: {error}", err=True)
     return outcome.exit
 
 
@@ -118,13 +117,13 @@ def execute_run(plan: Plan, options: RunOptions) -> RunOutcome:
     with exclusive_run(results, plan, process_label()):
         run = _local_run(results, plan, options)
         validate_inputs(run, options.base_dir)
-        click.echo(f"results: {run.store.uri()}", err=True)
+        echo(f"results: {run.store.uri()}", err=True)
         finished = _ended(run) if run.finished else ""
         stored = _stored_summary(run, options.slo) if run.finished else None
         if stored is not None:
             return RunOutcome(run.plan, stored, {}, run.store.uri(), finished)
         failed = _measure(run, options) if not run.finished else {}
-        click.echo("analyzing the records and writing the report", err=True)
+        echo("analyzing the records and writing the report", err=True)
         causes = {arm: str(error) for arm, error in failed.items()}
         summary = conclude(run.plan, run.store, slo=options.slo, failures=causes or None)
     return RunOutcome(run.plan, summary, failed, run.store.uri(), finished)
@@ -236,7 +235,7 @@ def _measure_runs(
     for number, run in enumerate(runs, start=1):
         if _stopped(campaign, ended):
             return
-        click.echo(f"run {number}/{len(runs)}: {run.name}  {cell_text(run.cell)}", err=True)
+        echo(f"run {number}/{len(runs)}: {run.name}  {cell_text(run.cell)}", err=True)
         ended.append(_run_result(run, options))
 
 
@@ -260,10 +259,10 @@ def _run_result(run: PlannedRun, options: RunOptions) -> CampaignRunResult:
             run.plan, replace(options, startup_deadline_s=spec.startup_deadline_seconds, slo=spec.slo)
         )
     except (BadInput, NotDurable) as error:
-        click.echo(f"error: {run.name}: {error.reason}: {error}", err=True)
+        echo(f"error: {run.name}: {error.reason}: {error}", err=True)
         return CampaignRunResult(run, error.exit, error=f"{error.reason}: {error}")
     for arm, failure in outcome.failed.items():
-        click.echo(f"error: {run.name}: {arm}: {failure.reason}: {failure}", err=True)
+        echo(f"error: {run.name}: {arm}: {failure.reason}: {failure}", err=True)
     return CampaignRunResult(run, outcome.exit, outcome)
 
 

@@ -8,6 +8,7 @@ from typing import TypedDict, Unpack
 
 import click
 
+from specbench_client.cli.streams import echo
 from specbench_client.simulator import (
     DRAFTER_PROFILES,
     ConfigError,
@@ -182,10 +183,10 @@ def simulate(**options: Unpack[SimulateOptions]) -> None:
     """Start the engine. An invalid configuration is bad input (exit code 2)."""
     try:
         if options["follow"]:
-            follow_leader(options["follow"], lambda line: click.echo(line, err=True))
+            follow_leader(options["follow"], lambda line: echo(line, err=True))
             return
         config = simulator_config(options)
-        run_simulator(config, _server_options(options), lambda address: click.echo(_banner(config, address), err=True))
+        run_simulator(config, _server_options(options), lambda address: echo(_banner(config, address), err=True))
     except ConfigError as error:
         raise click.UsageError(str(error)) from error
 

@@ -14,6 +14,8 @@ import unicodedata
 
 import click
 
+from specbench_client.visible_text import json_escape, json_escaped, visible
+
 # Streams that are not Unicode, as with LANG=C or PYTHONIOENCODING=ascii.
 
 _ASCII = {
@@ -101,16 +103,22 @@ def _is_unicode(encoding: str | None) -> bool:
     return (encoding or "").lower().startswith("utf")
 
 
+def echo(text: str, *, err: bool = False) -> None:
+    """Print lines on stdout, or on stderr. Control characters and other invisible characters are shown as escapes."""
+    click.echo(visible(text), err=err)
+
+
+def echo_document(document: str | bytes) -> None:
+    """Print a whole document on stdout. Its renderer has made invisible characters visible."""
+    click.echo(document, nl=False)
+
+
 def echo_json(text: str) -> None:
-    """Print a JSON document on stdout. Characters that stdout cannot carry are escaped, so nothing is lost."""
+    """Print a JSON document on stdout. Invisible characters, and those stdout cannot carry, are escaped, not lost."""
+    text = json_escaped(text)
     if not _is_unicode(sys.stdout.encoding):
-        text = re.sub(r"[^\x00-\x7f]", _json_escape, text)
+        text = re.sub(r"[^\x00-\x7f]", json_escape, text)
     click.echo(text, nl=not text.endswith("\n"))
-
-
-def _json_escape(found: re.Match[str]) -> str:
-    units = found[0].encode("utf-16-be")  # JSON escapes are UTF-16 code units
-    return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
 
 
 # Broken and full output streams.

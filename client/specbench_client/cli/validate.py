@@ -7,20 +7,26 @@ cluster, where images and volumes contain it; `run` rejects it.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import click
+from pydantic import ValidationError
 
-from specbench_api.campaign.expansion import CampaignPlan, expand_campaign
+from specbench_api.campaign.expansion import CampaignPlan, campaign_refusals, expand_campaign
+from specbench_api.campaign.matrix import cell_text
+from specbench_api.errors import NotAllowed, Problem
+from specbench_api.fence.check import FenceCheck
+from specbench_api.fence.model import Fence
 from specbench_api.launch.registry import LAUNCHERS
 from specbench_api.plan.expansion import expand, launch_order
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.campaign import SpecBenchCampaign
 from specbench_api.spec.dataset import GENERATED_SOURCES, Dataset
+from specbench_api.spec.parsing import problems_in, read_yaml
 from specbench_api.spec.workload import Workload
 from specbench_client.cli.options import FILE, OUTPUT, SET, read_spec_file
-from specbench_client.cli.streams import echo_json
+from specbench_client.cli.streams import echo, echo_json
 from specbench_client.drive.context_length import slots_too_small
 from specbench_client.errors import BadInput
 from specbench_client.local.engine_process import missing_prerequisites
@@ -42,9 +48,9 @@ def missing_files(plan: Plan, base_dir: Path) -> list[str]:
 def print_warnings(warnings: list[str], missing: Sequence[str] = ()) -> None:
     """Print warnings on stderr. `missing`: files that `run` needs."""
     for line in (*warnings, *missing):
-        click.echo(f"warning: {line}", err=True)
+        echo(f"warning: {line}", err=True)
     if missing:
-        click.echo(
+        echo(
             "warning: `specbench run` would reject this here; a cluster has the images and volumes of the spec instead",
             err=True,
         )
@@ -117,35 +123,77 @@ def campaign_warnings(planned: CampaignPlan, base_dir: Path) -> tuple[list[str],
     return list(dict.fromkeys(warnings)), list(dict.fromkeys(missing))
 
 
+def _fence(path: Path) -> FenceCheck:
+    """The check with the fence in a file: the operator's fence.json, or values of the chart. Raises BadInput."""
+    data = read_yaml(path.read_text(encoding="utf-8"), str(path))
+    image = data.get("image") if "fence" in data else None
+    own = str(image.get("repository", "")) if isinstance(image, dict) else ""
+    try:
+        fence = Fence.model_validate_json(json.dumps(data.get("fence", data)), by_alias=True, by_name=False)
+    except ValidationError as error:
+        base = "fence." if isinstance(data.get("fence"), dict) else ""
+        problems = "; ".join(f"{base}{problem}" for problem in problems_in(error, Fence))
+        message = f"{path} is not a valid fence: {problems}: use the operator's fence.json, or the values of its chart"
+        raise BadInput(message) from error
+    if "fence" in data and fence.enabled:
+        _require_all_values(data["fence"], path)
+    return FenceCheck(fence, own)
+
+
+def _require_all_values(values: Mapping[str, object], path: Path) -> None:
+    """Raise BadInput for values of the chart without its defaults: a list that is missing would allow nothing."""
+    names = sorted(str(field.alias) for field in Fence.model_fields.values())
+    if missing := [f"fence.{name}" for name in names if name not in values]:
+        remedy = "give all values of the release: helm get values RELEASE --all -o yaml"
+        raise BadInput(f"{path} has no {', '.join(missing)}: {remedy}")
+
+
 @click.command()
 @FILE
 @SET
+@click.option(
+    "--fence",
+    "fence_file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Also check what the cluster allows: a file with all values of its chart (helm get values --all), or the"
+    " operator's fence.json.",
+)
 @OUTPUT
-def validate(file: Path, settings: tuple[str, ...], output: str) -> None:
+def validate(file: Path, settings: tuple[str, ...], fence_file: Path | None, output: str) -> None:
     """Check FILE with the same rules as the cluster's admission, and whether its engine supports it.
 
     \b
       specbench validate examples/local-llama-cpp.yaml
       specbench validate run.yaml --set spec.load.repeats=5 --output json
+      specbench validate run.yaml --fence values.yaml
 
     For a campaign, every combination is checked as a run. Files that are missing on this machine are warnings, because
     the cluster may have them.
     """
     resource, base_dir = read_spec_file(file, settings), file.resolve().parent
+    fence = _fence(fence_file) if fence_file else None
     if isinstance(resource, SpecBenchCampaign):
         planned = expand_campaign(resource)
+        cells = [(cell_text(run.cell), run.run.spec) for run in planned.runs]
+        _reject(campaign_refusals(resource, cells, fence) if fence else [])
         warnings, missing = campaign_warnings(planned, base_dir)
         plans, runs = [run.plan for run in planned.runs], [run.name for run in planned.runs]
     else:
         plans, runs = [expand(resource)], []
+        _reject(fence.problems_of(resource.spec, resource.metadata.namespace) if fence else [])
         warnings, missing = slots_too_small(plans[0]), missing_files(plans[0], base_dir)
     if output == "json":
         points = sum(len(plan.points) for plan in plans)
         document = {"valid": True, "name": resource.metadata.name, "points": points, "warnings": [*warnings, *missing]}
         echo_json(json.dumps(document | ({"runs": runs} if runs else {})))
     else:
-        click.echo(f"{file}: valid: {_counted(plans, len(runs))}")
+        echo(f"{file}: valid: {_counted(plans, len(runs))}")
     print_warnings(warnings, missing)
+
+
+def _reject(refusals: Sequence[Problem]) -> None:
+    if refusals:
+        raise NotAllowed(refusals)
 
 
 def _counted(plans: Sequence[Plan], runs: int) -> str:

@@ -11,6 +11,7 @@ from typing import Any, Literal, Self, TextIO
 
 from specbench_api.api_model import ApiModel
 from specbench_api.spec.workload import Source
+from specbench_client.bounded_json import parse_json
 from specbench_client.dataset.prompt_entries import replace_when_complete
 from specbench_client.dataset.speed_bench_texts import (
     RESOLVERS,
@@ -65,7 +66,7 @@ class PreparationJournal:
         if partial:
             self._file.write_bytes(complete + b"\n" if complete else b"")
         for line in complete.decode("utf-8").split("\n") if complete else ():
-            entry = json.loads(line)
+            entry = parse_json(line)
             self._known[entry["key"]] = entry["turns"]
 
 

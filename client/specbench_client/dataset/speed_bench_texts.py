@@ -8,7 +8,6 @@ local folder first, then the hub at a pinned revision.
 
 from __future__ import annotations
 
-import json
 import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -21,6 +20,7 @@ import numpy as np
 
 from specbench_api.errors import SpecbenchError
 from specbench_api.spec.workload import Source
+from specbench_client.bounded_json import parse_json
 from specbench_client.dataset.tokenizers import ReferenceTokenizer, load_reference_tokenizer
 from specbench_client.errors import BadInput
 from specbench_client.workload.prompt_files import read_rows
@@ -193,7 +193,7 @@ def _rows_of_file(file: Path) -> list[Mapping[str, Any]]:
             return [
                 row.columns for row in read_rows(file, Source.PARQUET if file.suffix == ".parquet" else Source.JSONL)
             ]
-        document = json.loads(file.read_text(encoding="utf-8"))
+        document = parse_json(file.read_text(encoding="utf-8"))
     except BadInput as error:
         raise Unresolved(str(error)) from error
     except (OSError, ValueError) as error:

@@ -19,6 +19,10 @@ from specbench_client.dialects.prometheus import labels_by_series
 Convert = Callable[[Any], JsonValue]
 """The value on a page → the fact's value; None if it is unusable."""
 GIB = 1 << 30
+MAX_COUNT = 2**53
+"""A larger number is not a valid count of anything, and JSON readers do not represent it exactly."""
+MAX_FACT_CHARS = 4096
+_COUNT_DIGITS = 16
 _METRICS_SUFFIX = "metrics"
 _ABSENT = object()
 
@@ -29,8 +33,15 @@ def of_object(convert: Callable[[Mapping[str, Any]], JsonValue]) -> Convert:
 
 
 def as_scalar(value: Any) -> JsonValue:
-    """Return a string, number or flag unchanged; the string `None`, as in Python's labels, is None."""
+    """Return a string, number or flag unchanged; the string `None`, as in Python's labels, is None.
+
+    Strings and integers that are too long for a fact are None.
+    """
     if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, str) and len(value) > MAX_FACT_CHARS:
+        return None
+    if isinstance(value, int) and abs(value) > MAX_COUNT:
         return None
     return value if isinstance(value, str | int | float | bool) and value not in ("", "None") else None
 
@@ -38,8 +49,8 @@ def as_scalar(value: Any) -> JsonValue:
 def as_count(value: Any) -> JsonValue:
     """Return an integer, which may be a string, as in a label."""
     if isinstance(value, str):
-        return int(value) if value.isdecimal() else None
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+        value = int(value) if value.isdecimal() and len(value) <= _COUNT_DIGITS else None
+    return value if isinstance(value, int) and not isinstance(value, bool) and abs(value) <= MAX_COUNT else None
 
 
 def as_flag(value: Any) -> JsonValue:
@@ -60,7 +71,7 @@ def as_scalar_or_none(value: Any) -> JsonValue:
 
 def bytes_from_gib(value: Any) -> JsonValue:
     """Convert GiB to bytes; None for 0, which is a small number that the engine rounded."""
-    return round(value * GIB) if isinstance(value, int | float) and 0 < value < math.inf else None
+    return round(value * GIB) if isinstance(value, int | float) and 0 < value <= MAX_COUNT / GIB else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from specbench_api.outcome.record import AcceptanceSource
 from specbench_api.spec.engine import EngineKind
 from specbench_client.dialects.dialect import CompletionRequest, EngineCounters, EngineIdentity
 from specbench_client.dialects.engine_answer import AnswerChunk, BadAnswer, EngineAnswer, RequestAcceptance
-from specbench_client.dialects.engine_facts import FactReading, as_count, of_object
+from specbench_client.dialects.engine_facts import MAX_FACT_CHARS, FactReading, as_count, of_object
 from specbench_client.dialects.openai import OpenAiDialect, shared_fields
 from specbench_client.dialects.openai_stream import (
     ChatStream,
@@ -45,12 +45,13 @@ def _kv_tokens_of_all_slots(props: Mapping[str, Any]) -> JsonValue:
     settings = props.get(_SETTINGS)
     each = as_count(settings.get("n_ctx")) if isinstance(settings, dict) else None
     slots = as_count(props.get("total_slots"))
-    return each * slots if isinstance(each, int) and isinstance(slots, int) else None
+    return as_count(each * slots) if isinstance(each, int) and isinstance(slots, int) else None
 
 
 def _known_build(build_info: Any) -> str | None:
     """Return the build, `b6789-0a1b2c3`; None if the server was built without Git history."""
-    return build_info if isinstance(build_info, str) and build_info not in ("", _UNKNOWN_BUILD) else None
+    known = build_info if build_info != _UNKNOWN_BUILD else None
+    return known if isinstance(known, str) and 0 < len(known) <= MAX_FACT_CHARS else None
 
 
 LLAMA_CPP_FACTS: tuple[FactReading, ...] = (

@@ -16,13 +16,21 @@ import orjson
 
 from specbench_api.outcome.record import AcceptanceSource
 from specbench_client.dialects.engine_answer import AnswerChunk, BadAnswer, EngineAnswer, RequestAcceptance
+from specbench_client.dialects.engine_facts import MAX_FACT_CHARS
 from specbench_client.sliced_tasks import CHUNKS_PER_SLICE, CooperativeTask
-from specbench_client.transport.error_messages import error_message_in, replace_lone_surrogates, truncate
+from specbench_client.transport.engine_json import LARGE_JSON_BYTES, parse_engine_json
+from specbench_client.transport.error_messages import (
+    MAX_ERROR_BODY_BYTES,
+    error_message_in,
+    replace_lone_surrogates,
+    truncate,
+)
 from specbench_client.transport.exchange import ErrorClass
 from specbench_client.transport.sse import DONE, SseEvent
 
 COUNTED_STREAM = {"stream": True, "stream_options": {"include_usage": True, "continuous_usage_stats": True}}
 """The fields of a body that request a stream with token counts in each chunk."""
+_MAX_REASON_CHARS = 80
 _CLIENT_ERRORS = range(400, 500)
 _MAX_COUNT = 2**53
 """A larger number is not a valid count, and the record's columns cannot store it."""
@@ -109,12 +117,12 @@ def read_unstreamed(document: Any) -> ChatStream:
         raise _reported_error(document, "error")
     choices = document.get("choices")
     if not isinstance(choices, list) or len(choices) != 1 or not isinstance(choices[0], dict):
-        raise BadAnswer(f"one choice was requested: {truncate(repr(choices))}", ErrorClass.MALFORMED)
+        raise BadAnswer(f"one choice was requested: {_shown(choices)}", ErrorClass.MALFORMED)
     if count_in(document.get("usage"), "completion_tokens") is None:
         raise BadAnswer("the answer has no usage", ErrorClass.TRUNCATED_STREAM)
     message = choices[0].get("message") or {}
     if not isinstance(message, dict):
-        raise BadAnswer(f"message is not a JSON object: {truncate(repr(message))}", ErrorClass.MALFORMED)
+        raise BadAnswer(f"message is not a JSON object: {_shown(message)}", ErrorClass.MALFORMED)
     finish = _as_text(choices[0].get("finish_reason")) or None
     text = _as_text(message.get("content")) or _as_text(choices[0].get("text"))
     stream = ChatStream(
@@ -142,16 +150,17 @@ def counts_in(block: Any, key: str) -> tuple[int, ...] | None:
 
 
 def text_in(document: Any, key: str) -> str | None:
-    """Return the string at this key of a JSON object; None if it is missing or anything else."""
+    """Return the string at this key of a JSON object; None if it is missing, implausibly long or anything else."""
     value = document.get(key) if isinstance(document, dict) else None
-    return value if isinstance(value, str) else None
+    return value if isinstance(value, str) and len(value) <= MAX_FACT_CHARS else None
 
 
 def first_model(listed: Any) -> str | None:
     """Return the first model in an answer of /v1/models; None if there is none."""
     rows = listed.get("data") if isinstance(listed, dict) else None
     first = rows[0] if isinstance(rows, list) and rows and isinstance(rows[0], dict) else {}
-    return replace_lone_surrogates(first["id"]) if isinstance(first.get("id"), str) else None
+    name = text_in(first, "id")
+    return None if name is None else replace_lone_surrogates(name)
 
 
 def all_models(listed: Any) -> list[str]:
@@ -169,7 +178,7 @@ def reported_tokens(content: Sequence[AnswerChunk]) -> int | None:
 
 def _parse_delta(ns: int, data: str, coalesced: bool) -> StreamDelta:  # noqa: FBT001 -- the fields of an SseEvent
     """Parse one chunk. This is the client's innermost loop: one call for each chunk."""
-    document = parse_json(data, "a chunk")
+    document = _parse_chunk(data)
     if not isinstance(document, dict):
         raise BadAnswer(f"a chunk is not a JSON object: {truncate(data)}", ErrorClass.MALFORMED)
     if document.get("error"):
@@ -195,7 +204,18 @@ def _text_outside_content(message: dict[str, Any]) -> str:
     """Return generated text outside the answer's content: reasoning, tool calls, a refusal."""
     reasoning = message.get("reasoning_content") or message.get("reasoning") or message.get("refusal")
     calls = message.get("tool_calls") or message.get("function_call")
-    return _as_text(reasoning) + (orjson.dumps(calls).decode() if calls else "")
+    return _as_text(reasoning) + (_as_json(calls) if calls else "")
+
+
+def _as_json(value: Any) -> str:
+    try:
+        return orjson.dumps(value).decode()
+    except orjson.JSONEncodeError:  # A lone surrogate, an integer of more than 64 bits, or more than 254 levels.
+        pass
+    try:
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    except RecursionError as error:
+        raise BadAnswer("a tool call is nested too deeply", ErrorClass.MALFORMED) from error
 
 
 def _reported_error(document: dict[str, Any], data: str) -> BadAnswer:
@@ -206,26 +226,41 @@ def _reported_error(document: dict[str, Any], data: str) -> BadAnswer:
     return BadAnswer(f"in mid-stream: {message}", ErrorClass.HTTP_4XX if is_client_error else ErrorClass.HTTP_5XX)
 
 
-def parse_json(data: str | bytes, name: str) -> Any:
+def _parse_chunk(data: str) -> Any:
+    """Parse the JSON of a chunk. Raises BadAnswer (MALFORMED)."""
+    if len(data) <= LARGE_JSON_BYTES:
+        try:
+            return orjson.loads(data)  # Its limit is 1,024 levels; `parse_engine_json` is slower and checks more.
+        except orjson.JSONDecodeError:
+            pass
+    return parse_document(data, "a chunk")
+
+
+def parse_document(data: str | bytes, name: str) -> Any:
     """Parse JSON. Raises BadAnswer (MALFORMED), whose message begins with `name`."""
     try:
-        return orjson.loads(data)
-    except orjson.JSONDecodeError:
-        pass
-    # orjson is several times faster, but rejects lone surrogates, which engines send if a character is split over two
-    # chunks. The json module accepts them.
+        return parse_engine_json(data)
+    except ValueError as error:
+        text = data if isinstance(data, str) else data[:MAX_ERROR_BODY_BYTES].decode(errors="replace")
+        raise BadAnswer(
+            f"{name} is not usable JSON ({truncate(str(error), _MAX_REASON_CHARS)}): {truncate(text)}",
+            ErrorClass.MALFORMED,
+        ) from error
+
+
+def _shown(value: Any) -> str:
+    """Return a value for an error message."""
     try:
-        return json.loads(data)
-    except (ValueError, RecursionError) as error:
-        text = data if isinstance(data, str) else data.decode(errors="replace")
-        raise BadAnswer(f"{name} is not JSON: {truncate(text)}", ErrorClass.MALFORMED) from error
+        return truncate(repr(value))
+    except RecursionError:
+        return f"a {type(value).__name__} that is nested too deeply"
 
 
 def _as_text(value: Any) -> str:
     if value is None:
         return ""
     if not isinstance(value, str):
-        raise BadAnswer(f"text is not a string: {truncate(repr(value))}", ErrorClass.MALFORMED)
+        raise BadAnswer(f"text is not a string: {_shown(value)}", ErrorClass.MALFORMED)
     return value
 
 

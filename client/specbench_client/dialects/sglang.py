@@ -23,6 +23,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import orjson
 from pydantic import JsonValue
 
 from specbench_api.outcome.provenance import FactName
@@ -60,15 +61,18 @@ SERVER_INFO = "/server_info"
 _INTERNAL_STATE = ("internal_states", 0)
 _MEMORY = (*_INTERNAL_STATE, "memory_usage")
 _SECRET_NAME = re.compile(r"api_key|password|secret|keyfile|(^|_)token$")
+_ARGUMENTS_BYTES = 64 * 1024
+"""Longer than the arguments of any server: there are some hundreds, with short values."""
 _NO_ARGUMENTS = ("internal_states", "version", "status")
 
 
 @of_object
 def _engine_arguments(info: Mapping[str, Any]) -> JsonValue:
-    """Return the arguments without secrets, which must not appear in a report."""
-    return {
+    """Return the arguments without secrets, which must not appear in a report; None if they are implausibly long."""
+    arguments = {
         name: value for name, value in info.items() if name not in _NO_ARGUMENTS and not _SECRET_NAME.search(name)
-    } or None
+    }
+    return arguments if arguments and len(orjson.dumps(arguments)) <= _ARGUMENTS_BYTES else None
 
 
 @of_object

@@ -50,7 +50,7 @@ CACHE_CONFIG_SERIES = "vllm:cache_config_info"
 def _tokens_of_blocks(cache: Mapping[str, Any]) -> JsonValue:
     """Return the tokens of all blocks, for releases without `kv_cache_size_tokens`."""
     blocks, size = (as_count(cache.get(name)) for name in ("num_gpu_blocks", "block_size"))
-    return blocks * size if isinstance(blocks, int) and isinstance(size, int) and blocks else None
+    return as_count(blocks * size) if isinstance(blocks, int) and isinstance(size, int) and blocks else None
 
 
 @of_object

@@ -26,6 +26,7 @@ from specbench_client.dialects.dialect import Dialect, EngineCounters, EngineIde
 from specbench_client.dialects.engine_facts import info_labels, is_metrics_page, pages_of, read_facts
 from specbench_client.dialects.openai_stream import all_models
 from specbench_client.errors import EngineFailed
+from specbench_client.known_secrets import fact_without_secrets
 from specbench_client.load.request import RequestConfig, Turn
 from specbench_client.load.request_record import TurnResult
 from specbench_client.load.turn_client import HttpTurnClient
@@ -238,7 +239,7 @@ async def observe_launch(
         arm=group.arm,
         simulated=engine.simulated,
         queried_at=queried_at,
-        facts=merge_facts(facts, place, unreported),
+        facts={name: fact_without_secrets(fact) for name, fact in merge_facts(facts, place, unreported).items()},
     )
 
 

@@ -106,7 +106,8 @@ class _GroupDriver:
                 async with WorkerPool(inputs.pool_size) as pool:
                     measurement = PointMeasurement(engine, points, self.options, progress, inputs.loads, pool)
                     for point in todo:
-                        _log.info("measuring %s", point.model_dump_json())
+                        rest = point.model_dump_json(exclude={"hash"})
+                        _log.info("measuring points/%s: %s", point.hash, rest)  # redaction keeps a hash in a path
                         prompts, provenance = inputs.prompts[point.workload].prompts, observed[point.workload]
                         await measurement.measure(point, prompts, provenance, warm_up=point is todo[0])
                         await publisher.show(stored=False)

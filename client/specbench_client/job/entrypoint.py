@@ -19,6 +19,7 @@ from specbench_api.outcome.termination import Exit, Termination
 from specbench_client.errors import ClientError, Interrupted
 from specbench_client.job.commands import CommandContext, StoredPointCount, program
 from specbench_client.job.termination import StopRequested, TerminationWriter, raise_stop_requested, termination_log
+from specbench_client.known_secrets import without_secrets
 
 
 def log_as_json() -> None:
@@ -34,10 +35,10 @@ class _JsonLines(logging.Formatter):
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": record.getMessage(),
+            "message": without_secrets(record.getMessage()),
         }
         if record.exc_info:
-            line["exception"] = self.formatException(record.exc_info)
+            line["exception"] = without_secrets(self.formatException(record.exc_info))
         return json.dumps(line, ensure_ascii=False)
 
 
@@ -77,13 +78,19 @@ def _result(arguments: list[str], termination: TerminationWriter) -> Termination
 
 
 def termination_of(error: Exception, measured: int | None) -> Termination:
-    """Return the exit code and termination message of an error."""
+    """Return the exit code and termination message of an error, without secrets."""
+    code, reason, message = _outcome_of(error)
+    return Termination(code=code, reason=reason, message=without_secrets(message), measured=measured)
+
+
+def _outcome_of(error: Exception) -> tuple[Exit, str, str]:
+    """Exit code, reason and message of an error."""
     if isinstance(error, ClientError):
-        return Termination(code=error.exit, reason=str(error.reason), message=str(error), measured=measured)
+        return error.exit, str(error.reason), str(error)
     if isinstance(error, InvalidSpec):
-        return Termination(code=Exit.BAD_INPUT, reason="InvalidSpec", message=str(error), measured=measured)
+        return Exit.BAD_INPUT, "InvalidSpec", str(error)
     if isinstance(error, click.ClickException):
-        return Termination(code=Exit.BAD_INPUT, reason="BadInput", message=error.format_message(), measured=measured)
+        return Exit.BAD_INPUT, "BadInput", error.format_message()
     _log.error("a bug in specbench", exc_info=error)
     message = f"{type(error).__name__}: {error}; this is a bug in specbench: please report it with the client's log"
-    return Termination(code=Exit.BUG, reason="Bug", message=message, measured=measured)
+    return Exit.BUG, "Bug", message

@@ -17,7 +17,6 @@ from __future__ import annotations
 import csv
 import hashlib
 import io
-import json
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -29,7 +28,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specbench_api.spec.load import CONVERSATIONS_MAX, LONGEST_S, Arrival, ArrivalProcess
+from specbench_client.bounded_json import parse_json
 from specbench_client.errors import BadInput
+from specbench_client.file_roots import readable_path
 
 ScheduledTimes = NDArray[np.int64]
 Offsets = NDArray[np.float64]
@@ -235,7 +236,7 @@ def load_trace(uri: str, column: str, base_dir: Path, fetch: Callable[[str], byt
         return read_trace(fetch(uri), uri, column)
     if "://" in uri:
         raise BadInput(f"{uri}: a trace is read from a path or from s3://BUCKET/KEY: download the file first")
-    path = base_dir / Path(uri).expanduser()
+    path = readable_path(base_dir / Path(uri).expanduser(), "load.arrival.uri")
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -288,7 +289,7 @@ def _jsonl(text: str, column: str) -> Iterator[tuple[int, Any]]:
 def _member(line: str, column: str) -> Any:
     example = f'{{"{column}": 12.5}}'
     try:
-        row = json.loads(line)
+        row = parse_json(line)
     except (ValueError, RecursionError) as error:
         return _InvalidTime(
             f"not JSON ({error}): every line is one object, such as {example}; a CSV's name ends in .csv"

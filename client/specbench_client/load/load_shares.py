@@ -57,7 +57,7 @@ def cpu_quota(root: Path, membership: Path) -> float | None:
     """Return the CPU quota in cores, the lowest of the control group and its ancestors; None: no limit."""
     quotas = [
         quota
-        for controllers, group in _cgroups(membership)
+        for controllers, group in _cgroups(membership, "cpu")
         for folder in _ancestors(group)
         for quota in (_quota_v1(root / "cpu" / folder) if "cpu" in controllers else _quota_v2(root / folder),)
         if quota is not None
@@ -65,11 +65,34 @@ def cpu_quota(root: Path, membership: Path) -> float | None:
     return min(quotas, default=None)
 
 
-def _cgroups(membership: Path) -> list[tuple[list[str], str]]:
-    """Return controllers and path of each cgroup hierarchy; that of version 2 has no controllers."""
+def memory_limit(root: Path, membership: Path) -> int | None:
+    """Return the memory limit in bytes, the lowest of the control group and its ancestors; None: no limit."""
+    names = {True: ("memory", "memory.limit_in_bytes"), False: ("", "memory.max")}
+    limits = [
+        int(limit)
+        for controllers, group in _cgroups(membership, "memory")
+        for folder in _ancestors(group)
+        for hierarchy, name in (names["memory" in controllers],)
+        if (limit := _read_text(root / hierarchy / folder / name).strip()).isdigit()
+    ]
+    return min(limits, default=None)
+
+
+MIN_HELD_BYTES = 64 * 1024 * 1024
+
+
+def held_bytes_of_worker(workers: int) -> int:
+    """Return the memory of a worker for answers that are not parsed yet: half of this machine's, over all workers."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    limit = memory_limit(Path("/sys/fs/cgroup"), Path("/proc/self/cgroup"))
+    return max(MIN_HELD_BYTES, min(memory, limit or memory) // 2 // workers)
+
+
+def _cgroups(membership: Path, controller: str) -> list[tuple[list[str], str]]:
+    """Return controllers and path of each hierarchy with this controller; that of version 2 lists no controllers."""
     lines = [line.split(":", 2) for line in _read_text(membership).splitlines()]
     hierarchies = [(parts[1].split(","), parts[2].strip("/")) for parts in lines if len(parts) == 3]
-    return [one for one in hierarchies if "cpu" in one[0] or one[0] == [""]]
+    return [one for one in hierarchies if controller in one[0] or one[0] == [""]]
 
 
 def _ancestors(group: str) -> list[str]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields, replace
 from specbench_api.outcome.record import Record
 from specbench_client.dialects.dialect import Dialect
 from specbench_client.dialects.engine_answer import BadAnswer, EngineAnswer
-from specbench_client.dialects.openai_stream import parse_json
+from specbench_client.dialects.openai_stream import parse_document
 from specbench_client.load.request import RequestConfig, Turn, request_id
 from specbench_client.sliced_tasks import CooperativeTask
 from specbench_client.transport.error_messages import ADDRESS_REMEDY, truncate
@@ -55,9 +55,9 @@ def _read_answer(config: RequestConfig, dialect: Dialect, exchange: HttpExchange
         raise BadAnswer(exchange.error or str(exchange.error_class), exchange.error_class)
     if not config.output.stream:
         body = b"".join(one.data for one in exchange.arrivals)
-        return dialect.read_whole(parse_json(body, "the answer"), drafting=config.drafting)
+        return dialect.read_whole(parse_document(body, "the answer"), drafting=config.drafting)
     try:
-        events = parse_events(exchange.arrivals)
+        events = yield from parse_events(exchange.arrivals)
     except NotAnEventStream as error:
         content_type = truncate(exchange.headers.get("content-type", "none"), _MAX_CONTENT_TYPE_CHARS)
         message = f"the answer is no event stream (Content-Type: {content_type}): {error}: {ADDRESS_REMEDY}"

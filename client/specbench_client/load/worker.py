@@ -27,7 +27,7 @@ from specbench_client.load.conversation_runner import (
     shared_requests_ahead,
 )
 from specbench_client.load.in_flight import InFlightRecorder
-from specbench_client.load.load_shares import ClosedLoopShare, OpenLoopShare
+from specbench_client.load.load_shares import ClosedLoopShare, OpenLoopShare, held_bytes_of_worker
 from specbench_client.load.open_loop import FillerSender, OpenLoop, PreciseTimer
 from specbench_client.load.parsing_queue import MAX_UNREAD, ParsingQueue
 from specbench_client.load.phases import ClosedLoopPhases, OpenLoopPhases
@@ -88,7 +88,7 @@ class _Worker:
 
     async def _run_load(self, load: PrepareLoad) -> None:
         async with (
-            open_transport(load.request_config.endpoint) as transport,
+            open_transport(load.request_config.endpoint, held_bytes_of_worker(load.workers)) as transport,
             PreciseTimer() as timer,
             RecordSender(self.sender.send) as record_sender,
             ParsingQueue(_unread_limit(load)) as parsing_queue,

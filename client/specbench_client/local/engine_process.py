@@ -24,6 +24,7 @@ import aiohttp
 from specbench_api.launch.launcher import LaunchSpec, with_config_folder
 from specbench_api.spec.conditions import EngineReason
 from specbench_client.errors import BadInput, EngineFailed
+from specbench_client.known_secrets import without_secrets
 from specbench_client.optional_dependencies import install_hint
 
 POLL_S = 0.05
@@ -132,7 +133,7 @@ class EngineProcess:
             data = self._log_path.read_bytes()[-LOG_TAIL_BYTES:]
         except OSError as error:
             return f"(no log: {error})"
-        return data.decode(errors="replace").strip() or "(the log is empty)"
+        return without_secrets(data.decode(errors="replace")).strip() or "(the log is empty)"
 
 
 def local_command(launch: LaunchSpec, port: int) -> list[str]:

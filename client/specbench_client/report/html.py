@@ -29,6 +29,7 @@ from specbench_client.report.text.cells import arrival_text, cell_columns, compa
 from specbench_client.report.text.findings import group_findings, measure_again, next_step
 from specbench_client.report.text.prompt_coverage import coverage_rows, dataset_text
 from specbench_client.report.text.text_table import SIMULATED, TextTable, number, with_interval
+from specbench_client.visible_text import visible
 
 _CROSSOVERS = ("Arm", "Workload", "Over", "Answer", "Lost from first to last load", "Left out")
 _LOSSLESS = ("Arm", "Workload", "Load", "Verdict", "Differ", "Control", "Excess", "First difference: arm / control")
@@ -224,6 +225,7 @@ def _environment() -> Environment:
     found = Environment(
         loader=PackageLoader("specbench_client.report", "."),
         autoescape=True,
+        finalize=_visible_value,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -231,6 +233,11 @@ def _environment() -> Environment:
     found.filters["breakable"] = breakable
     found.filters["coded"] = coded
     return found
+
+
+def _visible_value(value: object) -> object:
+    """Show invisible characters of a text; Markup is our own, and its texts were converted when it was built."""
+    return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def _marked(plots: Sequence[Plot]) -> list[tuple[Plot, list[Markup]]]:
@@ -245,6 +252,7 @@ def palette(colours: Sequence[str]) -> str:
 
 def breakable(text: str) -> Markup:
     """Allow line breaks after a slash, before a word and within a CamelName, but never inside an interval."""
+    text = visible(text)
     bare, bracket, rest = text.partition(" [")
     if bracket:
         inside, end, tail = rest.partition("]")
@@ -254,9 +262,9 @@ def breakable(text: str) -> Markup:
 
 def coded(text: str) -> Markup:
     """Mark up text between backticks as code."""
-    parts = text.split("`")
+    parts = visible(text).split("`")
     if len(parts) % 2 == 0:
-        return Markup().join([text])
+        return Markup().join([visible(text)])
     return Markup().join(Markup("<code>{}</code>").format(part) if at % 2 else part for at, part in enumerate(parts))
 
 

@@ -12,13 +12,14 @@ import errno
 import fcntl
 import logging
 import os
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from specbench_client.errors import BadInput, NotDurable
-from specbench_client.store.store import StoreErrorReason
+from specbench_client.store.store import OBJECT_BYTES_MAX, StoreErrorReason
 
 _TEMPORARY = ".incoming-"
 _DISK_FULL_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -60,9 +61,15 @@ class FolderStore:
         path = self._path(key)
         with translate_os_errors(path):
             try:
-                return path.read_bytes()
-            except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+                found = path.stat()
+            except (FileNotFoundError, NotADirectoryError):
                 return None
+            if stat.S_ISDIR(found.st_mode):
+                return None
+            problem = self._refusal(path, found)
+            if problem is not None:
+                raise NotDurable(f"{path}: {problem}", StoreErrorReason.DAMAGED)
+            return path.read_bytes()
 
     def keys(self, prefix: str = "") -> list[str]:
         start = self._root / prefix.rpartition("/")[0]
@@ -75,6 +82,16 @@ class FolderStore:
 
     def below(self, prefix: str) -> FolderStore:
         return FolderStore(self._path(prefix))
+
+    def _refusal(self, path: Path, found: os.stat_result) -> str | None:
+        """Return why a file is not read, which a stranger's folder may lead to; None if it is read."""
+        if not stat.S_ISREG(found.st_mode):
+            return "is no regular file: remove it from the results"
+        if not path.resolve().is_relative_to(self._root.resolve()):
+            return "is a link to a file outside of the results: copy the file there instead"
+        if found.st_size > OBJECT_BYTES_MAX:
+            return f"is larger than {OBJECT_BYTES_MAX // 2**20} MiB, which no file of a run is: it is damaged"
+        return None
 
     def _path(self, key: str) -> Path:
         parts = key.split("/")

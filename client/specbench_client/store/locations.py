@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from specbench_api.spec.results import S3
 from specbench_client.errors import BadInput
+from specbench_client.file_roots import file_roots, readable_path
 from specbench_client.store.folder import FolderStore
 from specbench_client.store.s3 import S3Store, s3_client
 from specbench_client.store.store import Store
@@ -56,10 +57,26 @@ def read_object(uri: str) -> bytes:
     bucket, _, key = uri.removeprefix("s3://").partition("/")
     if not key or key.endswith("/"):
         raise BadInput(f"{uri}: contains no object key: write s3://BUCKET/KEY")
+    _validate_bucket_name(uri, bucket)  # `BUCKET?endpoint=URL` would send the keys to any server.
     data = open_store(f"s3://{bucket}").get(key)
     if data is None:
         raise BadInput(f"{uri}: there is no such object")
     return data
+
+
+def open_baseline(location: str) -> Store:
+    """Open the store of a baseline that a spec names. In a client Job it must be in the S3 of the results.
+
+    Raises BadInput.
+    """
+    if file_roots() is None:
+        return open_store(location)
+    if not location.startswith("s3://"):
+        return open_store(str(readable_path(Path(location), "gate.baselineRef.uri")))
+    if "?" in location:
+        remedy = "leave out the parameters: the endpoint and region are those of spec.results.s3"
+        raise BadInput(f"gate.baselineRef.uri: {location}: a client Job reads no other server: {remedy}")
+    return open_store(location)
 
 
 def _open_folder(location: str) -> FolderStore:

@@ -189,6 +189,9 @@ def read_manifest(store: Store, point: str) -> Manifest | None:
         raise invalid_document_error(store, point, key, error) from error
     if manifest.hash != point:
         raise damaged_point_error(store, point, key, f"it belongs to the point {manifest.hash}")
+    outside = next((file.key for file in manifest.files if not file.key.startswith(f"{point_root(point)}/")), None)
+    if outside is not None:
+        raise damaged_point_error(store, point, key, f"it lists {outside}, which is outside of {point_root(point)}")
     return manifest
 
 

@@ -27,6 +27,7 @@ from typing import Any
 
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from specbench_api.outcome.layout import part_key
@@ -57,6 +58,17 @@ def _schema_field(name: str) -> pa.Field:
 RECORD_SCHEMA = pa.schema(
     [_schema_field(name) for name in _COLUMN_NAMES], metadata={"schemaVersion": "specbench.io/records/v1"}
 )
+
+
+PART_ROWS_MAX = 100_000
+"""Rows of a part that is read; `PartLimits` closes a part far earlier."""
+PART_VALUES_MAX = 100_000_000
+"""Values of a part, those in lists included."""
+PART_BYTES_MAX = 1024**3
+"""Bytes of a part before compression."""
+PART_COLUMNS_MAX = 1000
+"""Columns of a part."""
+_TEXT_COLUMNS = [field.name for field in RECORD_SCHEMA if pa.types.is_string(field.type)]
 
 
 class UnreadablePart(ClientError):
@@ -105,14 +117,46 @@ def to_table(part: bytes, columns: Sequence[str] | None = None) -> pa.Table:
     # by then, Python ends such a thread and C++ aborts the process.
     names = RECORD_SCHEMA.names if columns is None else columns
     try:
-        file = pq.ParquetFile(pa.BufferReader(part), pre_buffer=False)
-        read = file.read(columns=[name for name in names if name in file.schema_arrow.names], use_threads=False)
-    except (pa.ArrowException, OSError) as error:
+        metadata = pq.read_metadata(pa.BufferReader(part))
+        _require_readable_size(metadata)
+        texts = [name for name in metadata.schema.names if name in _TEXT_COLUMNS]
+        file = pq.ParquetFile(pa.BufferReader(part), metadata=metadata, pre_buffer=False, read_dictionary=texts)
+        present = [name for name in names if name in file.schema_arrow.names]
+        read = file.read(columns=present, use_threads=False)
+        _require_decoded_size(read)
+    except (pa.ArrowException, OSError, MemoryError) as error:
         raise UnreadablePart(f"it is no readable Parquet file: {error}") from error
     schema = pa.schema([RECORD_SCHEMA.field(name) for name in names], metadata=RECORD_SCHEMA.metadata)
     stored = {name: _as_stored_type(read.column(name), schema.field(name)) for name in read.column_names}
     arrays = [stored.get(field.name, pa.nulls(read.num_rows, field.type)) for field in schema]
     return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def _require_readable_size(metadata: pq.FileMetaData) -> None:
+    """Reject a part that describes more than a part contains: a few bytes can stand for many equal values."""
+    groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
+    values = sum(group.column(index).num_values for group in groups for index in range(group.num_columns))
+    size = sum(group.total_byte_size for group in groups)
+    for what, found, most in (
+        ("rows", metadata.num_rows, PART_ROWS_MAX),
+        ("values", values, PART_VALUES_MAX),
+        ("uncompressed bytes", size, PART_BYTES_MAX),
+        ("columns", metadata.num_columns, PART_COLUMNS_MAX),
+    ):
+        if not 0 <= found <= most:
+            raise UnreadablePart(f"it describes {found:,} {what}; a part has at most {most:,}")
+
+
+def _require_decoded_size(table: pa.Table) -> None:
+    """Reject texts that become too large once every row has its own. They are read as dictionaries, which are small."""
+    size = 0
+    for column in table.columns:
+        if pa.types.is_dictionary(column.type):
+            for chunk in column.chunks:
+                lengths = pc.binary_length(chunk.dictionary).take(chunk.indices)
+                size += pc.sum(lengths).as_py() or 0
+    if size > PART_BYTES_MAX:
+        raise UnreadablePart(f"its texts have {size:,} bytes; a part has at most {PART_BYTES_MAX:,}")
 
 
 def _as_stored_type(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:

@@ -33,7 +33,7 @@ from botocore.exceptions import (
 from botocore.parsers import ResponseParserError
 
 from specbench_client.errors import NotDurable
-from specbench_client.store.store import StoreErrorReason
+from specbench_client.store.store import KEYS_MAX, OBJECT_BYTES_MAX, StoreErrorReason
 
 if TYPE_CHECKING:
     from mypy_boto3_s3.client import S3Client
@@ -187,6 +187,10 @@ class S3Store:
         with self._translated_errors():
             try:
                 answer = self._client.get_object(Bucket=self._bucket, Key=self._full(key), ChecksumMode="ENABLED")
+                if answer["ContentLength"] > OBJECT_BYTES_MAX:
+                    answer["Body"].close()
+                    what = f"is larger than {OBJECT_BYTES_MAX // 2**20} MiB, which no file of a run is: it is damaged"
+                    raise NotDurable(f"{self.uri(key)}: {what}", StoreErrorReason.DAMAGED)
                 return answer["Body"].read()
             except ClientError as error:
                 if error.response["Error"]["Code"] in _MISSING_CODES:
@@ -205,6 +209,9 @@ class S3Store:
             pages = self._client.get_paginator("list_objects_v2").paginate(Bucket=self._bucket, Prefix=root + prefix)
             for page in pages:
                 keys += [entry["Key"].removeprefix(root) for entry in page.get("Contents", [])]
+                if len(keys) > KEYS_MAX:
+                    what = f"more than {KEYS_MAX:,} objects: give the root of one run"
+                    raise NotDurable(f"{self.uri(prefix)}: {what}", StoreErrorReason.REFUSED)
         return sorted(keys)
 
     def uri(self, key: str = "") -> str:

@@ -9,6 +9,11 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Protocol
 
+OBJECT_BYTES_MAX = 256 * 1024 * 1024
+"""Bytes of one object. No file of a run is larger; a larger one would fill the memory of whoever reads it."""
+KEYS_MAX = 1_000_000
+"""Keys of one listing."""
+
 
 class StoreErrorReason(StrEnum):
     """Why an operation of a store failed; the reason of a NotDurable."""

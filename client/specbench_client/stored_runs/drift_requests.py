@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
@@ -17,6 +16,7 @@ from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_client.analysis.compare.stored_result import CellKey
 from specbench_client.analysis.drift.request_log import COLUMNS, RequestLog, request_log
 from specbench_client.analysis.estimates.point_rows import load_rows
+from specbench_client.bounded_json import parse_json
 from specbench_client.errors import BadInput
 from specbench_client.metrics.tidy_frame import steady_rows
 from specbench_client.store.store import Store
@@ -100,7 +100,7 @@ def _parse_lines(path: Path, problems: list[Problem]) -> Iterator[dict[str, Any]
 
 def _parse_line(where: str, line: str, problems: list[Problem]) -> Iterator[dict[str, Any]]:
     try:
-        request = json.loads(line)
+        request = parse_json(line)
     except ValueError as error:
         problems.append(Problem(where, f"is not valid JSON: {error}", "give one request per line"))
         return

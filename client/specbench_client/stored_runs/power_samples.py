@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,6 +19,7 @@ import numpy as np
 from specbench_api.outcome.layout import POWER
 from specbench_api.outcome.manifest import Manifest
 from specbench_client.analysis.estimates.energy import PowerSamples, PowerTrace
+from specbench_client.bounded_json import parse_json
 from specbench_client.errors import BadInput, NotDurable
 from specbench_client.store.store import Store, StoreErrorReason
 
@@ -132,7 +132,7 @@ def _column(head: Sequence[str], names: Sequence[str], file: Path) -> int:
 def _parse_prometheus(text: str, file: Path) -> Iterator[PowerSample]:
     """Yield the samples of a range query's answer, in which each series is a device."""
     try:
-        answer: Any = json.loads(text)["data"]
+        answer: Any = parse_json(text)["data"]
         series = [(_device(each["metric"]), each["values"]) for each in answer["result"]]
     except (ValueError, KeyError, TypeError) as error:
         expected = "{data: {result: [{metric, values: [[time, watts], …]}]}}"

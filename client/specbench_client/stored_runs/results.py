@@ -20,7 +20,7 @@ from specbench_client.drive.options import SystemClock
 from specbench_client.errors import BadInput, NotDurable
 from specbench_client.store.points import PointStore
 from specbench_client.store.store import Store, StoreErrorReason
-from specbench_client.stored_runs.stored_documents import read_plan, read_stored_document, run_roots
+from specbench_client.stored_runs.stored_documents import read_plan, read_summary, run_roots
 from specbench_client.stored_runs.stored_points import StoredRecords, read_launches
 
 RUN_MISSING = "RunMissing"
@@ -44,7 +44,8 @@ def read_plan_and_summary(store: Store) -> tuple[Plan, RunSummary]:
         remedy = "wait until it is finished, or run its file again to continue it"
         raise BadInput(f"{store.uri()}: this run has no summary yet (no {SUMMARY}): {remedy}", RUN_UNFINISHED)
     remedy = f"compute it again from the records: specbench report {store.uri()} --recompute"
-    return read_plan(store), read_stored_document(store, SUMMARY, RunSummary, remedy)
+    plan = read_plan(store)
+    return plan, read_summary(store, plan, remedy)
 
 
 def read_result(store: Store) -> StoredResult:

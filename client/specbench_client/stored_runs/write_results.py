@@ -21,10 +21,12 @@ from typing import Any
 from pydantic import ValidationError
 
 import specbench_client
-from specbench_api.outcome.layout import POWER, PROVENANCE, REPORT, SUMMARY
+from specbench_api.launch.launcher import is_pinned
+from specbench_api.outcome.layout import OVERVIEW, POWER, PROVENANCE, REPORT, SUMMARY
 from specbench_api.outcome.manifest import Manifest, PointProvenance
 from specbench_api.outcome.prompt_coverage import PromptCoverage
-from specbench_api.outcome.summary import Cell, RunSummary
+from specbench_api.outcome.provenance import FactName
+from specbench_api.outcome.summary import Cell, RunSummary, overview_of
 from specbench_api.plan.plan import Plan, Point
 from specbench_api.spec.slo import Slo
 from specbench_client.analysis.breakdown.acceptance_map import COLUMNS, build_acceptance_map
@@ -95,7 +97,7 @@ def _stored_failures(points: PointStore) -> Mapping[str, str]:
 
 @dataclass(frozen=True)
 class _Report:
-    """`files`: in the order of writing; the summary is last, because it marks the run as concluded."""
+    """`files`: in the order of writing; summary and overview are last, because they mark the run as concluded."""
 
     summary: RunSummary
     measured: int
@@ -144,6 +146,7 @@ def _build_report(
         TABLE: csv(summary),
         REPORT: render_html(plan, summary),
         SUMMARY: summary.to_json(),
+        OVERVIEW: overview_of(summary).to_json(),
     }
     return _Report(summary, len(manifests), files)
 
@@ -171,12 +174,19 @@ def _provenance_json(plan: Plan, manifests: Sequence[Manifest], launches: Stored
         "target": plan.target.to_dict(),
         "engine": plan.engine.to_dict(),
         **_distinct_observed([manifest.observed for manifest in manifests]),
+        "movingImages": _moving_images(launches),
         "arms": [arm.to_dict() for arm in summary.arm_environments],
         "differences": [finding.message for finding in summary.findings if finding.check == ARMS_DIFFER.name],
         "launches": launches.to_dict(),
         "points": {manifest.hash: _point_entry(manifest) for manifest in manifests},
     }
     return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+
+
+def _moving_images(launches: StoredLaunches) -> list[str]:
+    """Return the images that were requested by a tag, which may name another image later; imageDigests were running."""
+    images = {launch.value(FactName.IMAGE) for launch in launches.seen}
+    return sorted(image for image in images if isinstance(image, str) and image and not is_pinned(image))
 
 
 def _distinct_observed(seen: Sequence[PointProvenance]) -> dict[str, list[str]]:

@@ -10,8 +10,10 @@ established and the head is handed to the socket; latency counts from the intend
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from types import SimpleNamespace, TracebackType
@@ -19,21 +21,27 @@ from typing import Any, Self
 
 import aiohttp
 
+from specbench_client.sliced_tasks import CooperativeTask
 from specbench_client.transport.error_messages import MAX_ERROR_BODY_BYTES, http_error, truncate
 from specbench_client.transport.exchange import (
     CONNECT_TIMEOUT_S,
+    DEFAULT_HELD_BYTES_MAX,
     IDLE_TIMEOUT_S,
     LOCAL_SOCKET_ERRORS,
     MAX_ANSWER_BYTES,
+    READ_OVERHEAD_BYTES,
     TOTAL_TIMEOUT_S,
+    AnswerBudget,
     ErrorClass,
     HttpExchange,
     HttpRequest,
     ReceivedBytes,
+    UnparsedExchange,
     out_of_sockets_error,
 )
 
 _READ_BUFFER_BYTES = 1024 * 1024
+_KEPT_BYTES = 64 * 1024
 
 
 @dataclass
@@ -46,6 +54,17 @@ class _ExchangeState:
     status: int | None = None
     headers: dict[str, str] = field(default_factory=dict)
     arrivals: list[ReceivedBytes] = field(default_factory=list)
+    held_bytes: int = 0
+    """Memory of the arrivals, see READ_OVERHEAD_BYTES."""
+    given_up: str | None = None
+    """Why the rest of the answer is not read; None: it is read to its end."""
+
+    def drop_most_arrivals(self) -> int:
+        """Free the memory of an answer that was given up, except for its beginning; return it."""
+        before = self.held_bytes
+        self.arrivals = [one._replace(data=one.data[:_KEPT_BYTES]) for one in self.arrivals[:1]]
+        self.held_bytes = sum(len(one.data) + READ_OVERHEAD_BYTES for one in self.arrivals)
+        return before - self.held_bytes
 
     def end(self, ended_ns: int, error_class: ErrorClass | None = None, error: str | None = None) -> HttpExchange:
         return HttpExchange(
@@ -61,11 +80,33 @@ class _ExchangeState:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class _HeldExchange:
+    """An exchange whose answer counts towards the budget until it is read, see `UnparsedExchange`."""
+
+    exchange: HttpExchange
+    held_bytes: int
+    budget: AnswerBudget
+
+    @property
+    def ended_ns(self) -> int:
+        return self.exchange.ended_ns
+
+    @property
+    def error_class(self) -> ErrorClass | None:
+        return self.exchange.error_class
+
+    def read(self) -> CooperativeTask[HttpExchange]:
+        self.budget.held -= self.held_bytes
+        return self.exchange
+        yield
+
+
 class AiohttpTransport:
     """`async with AiohttpTransport(...) as transport: await transport.exchange(request)`.
 
     `idle_timeout_s`: longest silence, from sending to the first byte and between two reads. `limit`: maximum number
-    of connections; 0: no limit.
+    of connections; 0: no limit. `held_bytes_max`: see `AnswerBudget`.
     """
 
     def __init__(
@@ -74,9 +115,14 @@ class AiohttpTransport:
         idle_timeout_s: float = IDLE_TIMEOUT_S,
         total_timeout_s: float = TOTAL_TIMEOUT_S,
         limit: int = 0,
+        *,
         clock: Callable[[], int] = time.monotonic_ns,
+        held_bytes_max: int = DEFAULT_HELD_BYTES_MAX,
     ) -> None:
+        self._budget = AnswerBudget(held_bytes_max)
         self._clock = clock
+        self._connect_timeout_s = connect_timeout_s
+        self._idle_timeout_s = idle_timeout_s
         self._limit = limit
         self._timeout = aiohttp.ClientTimeout(
             total=total_timeout_s, sock_connect=connect_timeout_s, sock_read=idle_timeout_s
@@ -104,16 +150,50 @@ class AiohttpTransport:
         if self._session is not None:
             await self._session.close()
 
-    async def exchange(self, request: HttpRequest) -> HttpExchange:
+    async def exchange(self, request: HttpRequest) -> UnparsedExchange:
         """See `Transport.exchange`."""
         run = _ExchangeState()
         try:
-            await self._perform(request, run)
+            exchange = await self._exchange(request, run)
+        except BaseException:
+            self._budget.held -= run.held_bytes
+            raise
+        return _HeldExchange(exchange, run.held_bytes, self._budget)
+
+    async def _exchange(self, request: HttpRequest, run: _ExchangeState) -> HttpExchange:
+        try:
+            async with self._silence_limit(run):
+                await self._perform(request, run)
         except (aiohttp.ClientError, OSError) as error:  # TimeoutError is an OSError
             _raise_if_local(error)
             if run.status in (None, HTTPStatus.OK):
                 return run.end(self._clock(), _error_class_of(error, run), _describe_error(error))
         return self._ended(run)
+
+    @asynccontextmanager
+    async def _silence_limit(self, run: _ExchangeState) -> AsyncIterator[None]:
+        """Raise TimeoutError if nothing arrives for two idle timeouts.
+
+        aiohttp's own idle timeout ends with the connection, but its parser may wait for ever for the end of a chunk's
+        size after the server has closed the connection.
+        """
+        loop, interval_s = asyncio.get_running_loop(), self._idle_timeout_s
+        arrivals = 0
+        timer: asyncio.TimerHandle
+
+        def extend() -> None:
+            nonlocal arrivals, timer
+            if len(run.arrivals) != arrivals and not limit.expired():
+                limit.reschedule(loop.time() + 2 * interval_s)
+            arrivals = len(run.arrivals)
+            timer = loop.call_later(interval_s, extend)
+
+        timer = loop.call_later(interval_s, extend)
+        try:
+            async with asyncio.timeout(self._connect_timeout_s + 2 * interval_s) as limit:
+                yield
+        finally:
+            timer.cancel()
 
     async def _perform(self, request: HttpRequest, run: _ExchangeState) -> None:
         assert self._session is not None, "the transport is used inside `async with`"
@@ -124,22 +204,26 @@ class AiohttpTransport:
             run.first_byte_ns = self._clock()
             run.status = response.status
             run.headers = {name.lower(): value for name, value in response.headers.items()}
-            remaining = MAX_ANSWER_BYTES if response.status == HTTPStatus.OK else MAX_ERROR_BODY_BYTES
+            most = MAX_ANSWER_BYTES if response.status == HTTPStatus.OK else MAX_ERROR_BODY_BYTES
             async for data in response.content.iter_any():
                 run.arrivals.append(ReceivedBytes(self._clock(), data))
-                remaining -= len(data)
-                if remaining < 0:
+                size = len(data) + READ_OVERHEAD_BYTES
+                run.held_bytes += size
+                self._budget.held += size
+                if run.held_bytes > most or self._budget.is_exceeded:
+                    run.given_up = (
+                        f"the answer is longer than {most} bytes" if run.held_bytes > most else self._budget.error()
+                    )
                     response.close()
+                    self._budget.held -= run.drop_most_arrivals()
                     return
 
     def _ended(self, run: _ExchangeState) -> HttpExchange:
         """Return the exchange of an answer that has a status, complete or not."""
         ended_ns = self._clock()
-        body = b"".join(arrival.data for arrival in run.arrivals)
         if run.status == HTTPStatus.OK:
-            if len(body) <= MAX_ANSWER_BYTES:
-                return run.end(ended_ns)
-            return run.end(ended_ns, ErrorClass.MALFORMED, f"the answer is longer than {MAX_ANSWER_BYTES} bytes")
+            return run.end(ended_ns, ErrorClass.MALFORMED if run.given_up else None, run.given_up)
+        body = b"".join(arrival.data for arrival in run.arrivals)
         return run.end(ended_ns, *(http_error(run.status, body, run.headers.get("location")) or ()))
 
     async def _note_connecting(

@@ -1,12 +1,13 @@
 """Client for requests that are not measured: health, metrics and identity, over connections of their own.
 
 Unlike a measured exchange, these requests raise: a failure ends a launch or leaves a figure out, as the caller decides.
+An answer has a deadline and a maximum size, and is never decompressed: a few hundred kilobytes of gzip can contain a
+gigabyte.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
@@ -17,10 +18,14 @@ import aiohttp
 
 from specbench_api.spec.conditions import EngineReason
 from specbench_client.errors import ClientError, EngineFailed
+from specbench_client.transport.engine_json import parse_strict_json
 from specbench_client.transport.error_messages import http_error_message, is_redirect, rejects_key, truncate
 
 FIRST_PAUSE_S = 0.05
 LONGEST_PAUSE_S = 2.0
+MAX_CONTROL_BYTES = 4 * 1024 * 1024
+"""Longest answer. The metrics of an engine with eight workers are some hundreds of kilobytes."""
+_UNCOMPRESSED = ("", "identity")
 
 
 class ControlError(ClientError):
@@ -40,7 +45,10 @@ class AccessRejected(ControlError):
 
 
 class ControlClient:
-    """`async with ControlClient("http://host:port") as control: await control.wait_healthy("/health", 60)`."""
+    """`async with ControlClient("http://host:port") as control: await control.wait_healthy("/health", 60)`.
+
+    `timeout_s`: from sending a request until the last byte of its answer.
+    """
 
     def __init__(
         self,
@@ -60,7 +68,8 @@ class ControlClient:
             connector=aiohttp.TCPConnector(force_close=True),
             timeout=self._timeout,
             cookie_jar=aiohttp.DummyCookieJar(),
-            headers=self._headers,
+            auto_decompress=False,
+            headers={"Accept-Encoding": "identity", **self._headers},
         )
         return self
 
@@ -105,12 +114,15 @@ class ControlClient:
             pause_s = min(pause_s * 1.5, LONGEST_PAUSE_S)
 
     async def text(self, path: str) -> str:
-        """Return the body of a GET. Raises ControlError, also its subclasses."""
+        """Return the body of a GET as text. Raises ControlError, also its subclasses."""
+        return (await self._body(path)).decode(errors="replace")
+
+    async def _body(self, path: str) -> bytes:
         assert self._session is not None, "the client is used inside `async with`"
         url = f"{self._endpoint}{path}"
         try:
             async with self._session.get(url, allow_redirects=False) as response:
-                body = await response.read()
+                body = await _read_limited(response, url)
                 status, location = response.status, response.headers.get("Location")
         except aiohttp.ClientConnectorCertificateError as error:
             remedy = "set SSL_CERT_FILE to a file with the certificate of the authority that signed it"
@@ -121,7 +133,7 @@ class ControlClient:
         except (aiohttp.ClientError, OSError) as error:
             raise ControlError(f"GET {url}: {truncate(str(error) or type(error).__name__)}") from error
         if status == HTTPStatus.OK:
-            return body.decode(errors="replace")
+            return body
         message = f"GET {url}: {http_error_message(status, body, location)}"
         if is_redirect(status, location) or rejects_key(status):
             raise AccessRejected(message)
@@ -130,11 +142,30 @@ class ControlClient:
         raise ControlError(message)
 
     async def documents(self, paths: Sequence[str]) -> dict[str, Any]:
-        """Return the JSON at each path; None for paths without, since engines of one kind differ in their routes."""
+        """Return the JSON at each path; None for paths without, since engines of one kind differ in their routes.
+
+        Documents that are not strict JSON, or nested too deeply, are None too.
+        """
         return {path: await self._document(path) for path in paths}
 
     async def _document(self, path: str) -> Any:
         try:
-            return json.loads(await self.text(path))
+            return parse_strict_json(await self._body(path))
         except (ControlError, ValueError):
             return None
+
+
+async def _read_limited(response: aiohttp.ClientResponse, url: str) -> bytes:
+    """Return the body. Raises ControlError if it is compressed or too long."""
+    encoding = response.headers.get("Content-Encoding", "").strip().lower()
+    if encoding not in _UNCOMPRESSED:
+        message = f"the answer has Content-Encoding {truncate(encoding, 80)}, although identity was requested"
+        raise ControlError(f"GET {url}: {message}: disable compression for this route of the engine")
+    body = bytearray()
+    async for data in response.content.iter_any():
+        body += data
+        if len(body) > MAX_CONTROL_BYTES:
+            response.close()
+            message = f"the answer is longer than {MAX_CONTROL_BYTES:,} bytes, which none of an engine's pages is"
+            raise ControlError(f"GET {url}: {message}: check that the address is the engine's")
+    return bytes(body)

@@ -6,9 +6,12 @@ import json
 from http import HTTPStatus
 from typing import Any
 
+from specbench_client.known_secrets import without_secrets
+from specbench_client.transport.engine_json import parse_engine_json
 from specbench_client.transport.exchange import ErrorClass
 
 MAX_MESSAGE_CHARS = 500
+MAX_ERROR_BODY_BYTES = 64 * 1024
 
 
 def replace_lone_surrogates(text: str) -> str:
@@ -22,11 +25,11 @@ _ESCAPED = {code: f"\\x{code:02x}" if code <= 0xFF else f"\\u{code:04x}" for cod
 
 
 def truncate(text: str, max_chars: int = MAX_MESSAGE_CHARS) -> str:
-    """Return the text, stripped, with at most `max_chars` characters; control characters are escaped.
+    """Return the text, stripped, without secrets, with at most `max_chars` characters; control characters are escaped.
 
     The text comes from a server, and commands print it: a terminal would execute its escape sequences.
     """
-    text = replace_lone_surrogates(text).strip().translate(_ESCAPED)
+    text = without_secrets(replace_lone_surrogates(text[:MAX_ERROR_BODY_BYTES])).strip().translate(_ESCAPED)
     return text if len(text) <= max_chars else text[: max_chars - 1] + "…"
 
 
@@ -34,30 +37,37 @@ def engine_error_message(body: bytes) -> str:
     """Return the message in an error body: `error.message`, `message` or `detail` of its JSON, else the text itself."""
     text = body.decode(errors="replace")
     try:
-        document = json.loads(text)
-    except (ValueError, RecursionError):  # RecursionError: the depth of a body is not limited.
+        document = parse_engine_json(text)
+    except ValueError:
         return truncate(text)
     return truncate(error_message_in(document) or text)
 
 
-def error_message_in(document: Any) -> str | None:
+_MAX_NESTED_ERRORS = 8
+
+
+def error_message_in(document: Any, depth: int = 0) -> str | None:
     """Return the message of an error object in one of the shapes that engines use, or None."""
     if isinstance(document, str):
         return document or None
-    if not isinstance(document, dict):
+    if not isinstance(document, dict) or depth > _MAX_NESTED_ERRORS:
         return None
     for key in ("error", "message", "detail"):
         found = document.get(key)
         if isinstance(found, str) and found:
             return found
         if isinstance(found, dict):
-            return error_message_in(found) or json.dumps(found, ensure_ascii=False)
+            return error_message_in(found, depth + 1) or _as_json(found)
         if found:
-            return json.dumps(found, ensure_ascii=False)
+            return _as_json(found)
     return None
 
 
-MAX_ERROR_BODY_BYTES = 64 * 1024
+def _as_json(value: Any) -> str | None:
+    try:
+        return json.dumps(value, ensure_ascii=False)
+    except RecursionError:  # A chunk may have a thousand levels.
+        return None
 
 
 ADDRESS_REMEDY = "give the address of the engine itself"

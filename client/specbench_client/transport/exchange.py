@@ -126,6 +126,35 @@ IDLE_TIMEOUT_S = 300.0
 TOTAL_TIMEOUT_S = 3600.0
 MAX_ANSWER_BYTES = 256 * 1024 * 1024
 """A 131,072-token answer with the widest chunks observed (600 bytes a token) is 80 MB; a longer answer is an error."""
+MAX_HEAD_BYTES = 64 * 1024
+"""Longest response head, with the interim responses before it; also the longest part of an answer without content, such
+as a chunk extension or a trailer."""
+READ_OVERHEAD_BYTES = 160
+"""Memory of one read besides its bytes: 108 bytes, and up to 104 of a poll pass, which reads share. It counts towards
+an answer's size, so that one-byte reads are limited too."""
+DEFAULT_HELD_BYTES_MAX = 1024 * 1024 * 1024
+
+
+class AnswerBudget:
+    """Memory for answers that a process has received and not parsed yet, over all its connections."""
+
+    def __init__(self, most: int = DEFAULT_HELD_BYTES_MAX) -> None:
+        self.most = most
+        self.held = 0
+
+    @property
+    def is_exceeded(self) -> bool:
+        """Whether the answers take more memory than they may."""
+        return self.held > self.most
+
+    def error(self) -> str:
+        """Return the message for an answer that was given up because the budget is exceeded."""
+        return (
+            f"the answers that are not parsed yet take more than {self.most:,} bytes in this client process: the engine"
+            " sends more than was requested, or the client needs more memory (placement.clientResources)"
+        )
+
+
 LOCAL_SOCKET_ERRORS = (errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL, errno.ENOBUFS)
 """Errors of connecting that are caused by this machine and not by the engine."""
 

@@ -4,6 +4,9 @@ While the answer arrives, only what is needed to detect its end is parsed: the r
 of each read. The bytes of the last chunk (`0 CRLF CRLF`) may also occur inside a body. After `[DONE]`, which ends every
 stream that the dialects support, they are trusted; otherwise the parser confirms them. The rest of this module parses
 the stored reads after the answer has ended, so it does not affect measured times.
+
+A hostile server must not exhaust time or memory. Each byte is searched and parsed a constant number of times, however
+the server splits its answer, and parts of an answer that are not content have a maximum length.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ import asyncio
 import re
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from functools import partial
@@ -22,10 +25,18 @@ from typing import NamedTuple
 
 import httptools
 
-from specbench_client.sliced_tasks import CHUNKS_PER_SLICE, CooperativeTask, run_to_completion
-from specbench_client.transport.error_messages import http_error, truncate
-from specbench_client.transport.exchange import ErrorClass, HttpExchange, ReceivedBytes, TimestampSource
-from specbench_client.transport.kernel_timestamps import PollPass, arrival_times
+from specbench_client.sliced_tasks import CHUNKS_PER_SLICE, CooperativeTask
+from specbench_client.transport.error_messages import MAX_ERROR_BODY_BYTES, http_error, truncate
+from specbench_client.transport.exchange import (
+    MAX_HEAD_BYTES,
+    READ_OVERHEAD_BYTES,
+    AnswerBudget,
+    ErrorClass,
+    HttpExchange,
+    ReceivedBytes,
+    TimestampSource,
+)
+from specbench_client.transport.kernel_timestamps import PollPass, arrival_times, arrival_times_in_slices
 
 _received: Callable[[tuple[int, bytes]], ReceivedBytes] = partial(tuple.__new__, ReceivedBytes)
 """Constructs a ReceivedBytes without a Python-level call: it runs once for each chunk."""
@@ -55,9 +66,19 @@ def parse_response(reads: Sequence[bytes], times: Sequence[int], *, closed: bool
     rest = zip(reads, times, strict=True)
     while part := list(islice(rest, CHUNKS_PER_SLICE)):
         for data, ns in part:
-            message.feed(data, ns)
+            if len(data) <= PIECE_BYTES:
+                message.feed(data, ns)
+            else:
+                yield from message.feed_in_slices(data, ns)
+                message.check_contentless((data,))
+        message.check_contentless(data for data, _ in part if len(data) <= PIECE_BYTES)
         yield
     return message.ended(closed=closed)
+
+
+PIECE_BYTES = 4 * 1024
+"""Longer reads are parsed in pieces of this size, because each may contain thousands of tiny chunks."""
+_PIECES_PER_SLICE = 8
 
 
 class _ResponseParser:
@@ -67,9 +88,11 @@ class _ResponseParser:
         self._parser = httptools.HttpResponseParser(self)
         self._out = ParsedResponse()
         self._ns = 0
+        self._contents = 0
+        self._contentless_bytes = 0
 
     def feed(self, data: bytes, ns: int) -> None:
-        """Parse one read."""
+        """Parse bytes of one read."""
         if self._out.broken is not None or self._out.complete:
             return  # Bytes after a complete response do not belong to it.
         self._ns = ns
@@ -80,6 +103,28 @@ class _ResponseParser:
         except httptools.HttpParserError as error:
             if not self._out.complete:
                 self._out.broken = f"not HTTP/1.1: {error}"
+
+    def feed_in_slices(self, data: bytes, ns: int) -> CooperativeTask[None]:
+        """Parse a long read in pieces."""
+        for number, start in enumerate(range(0, len(data), PIECE_BYTES), start=1):
+            self.feed(data[start : start + PIECE_BYTES], ns)
+            if number % _PIECES_PER_SLICE == 0:
+                yield
+
+    def check_contentless(self, fed: Iterable[bytes]) -> None:
+        """Mark the response as invalid if too many bytes in a row had no content. `fed`: the reads since the last call.
+
+        httptools joins a header or trailer from its pieces, in a time that grows with the square of its length.
+        """
+        contents = self.contents()
+        self._contentless_bytes = self._contentless_bytes + sum(map(len, fed)) if contents == self._contents else 0
+        self._contents = contents
+        if self._contentless_bytes > MAX_HEAD_BYTES and not self._out.complete and self._out.broken is None:
+            self._out.broken = f"the response has {_LONG_HEAD} in a row that are not content"
+
+    def contents(self) -> int:
+        """Return the number of pieces of the body so far."""
+        return len(self._out.arrivals)
 
     def ended(self, *, closed: bool) -> ParsedResponse:
         """Return the response after the last read."""
@@ -109,9 +154,28 @@ class _ResponseParser:
             self._out.complete = True
 
 
+class _EndDetector(_ResponseParser):
+    """Finds the end of a response without collecting its body."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._pieces = 0
+
+    def on_body(self, data: bytes) -> None:  # noqa: ARG002 -- the signature of httptools
+        self._pieces += 1
+
+    def contents(self) -> int:
+        return self._pieces
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the response is complete or invalid; what follows is ignored."""
+        return self._out.complete or self._out.broken is not None
+
+
 LAST_CHUNK = b"0\r\n\r\n"
 _HEAD_END = b"\r\n\r\n"
-_LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*(\d+)[ \t]*\r\n", re.IGNORECASE)
+_LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*(\d{1,18})[ \t]*\r\n", re.IGNORECASE)
 _INTERIM = re.compile(rb"HTTP/1\.1 1(?!01)\d\d")
 """Status 101 is not an interim response: the bytes after it are not HTTP."""
 _BODILESS = re.compile(rb"HTTP/1\.[01] (?:101|204|304)\b")
@@ -123,6 +187,9 @@ LINGER_AFTER_DONE_NS = 1_000_000_000
 """How long a stream may stay open after `[DONE]`: some servers never close it and send keep-alives."""
 _FEW_READS = 8
 _TAIL_BYTES = 256
+_LINGER_TAIL_BYTES = 8 * 1024
+"""`[DONE]` is searched for in this many last bytes of a stream that stays open."""
+_LONG_HEAD = f"more than {MAX_HEAD_BYTES:,} bytes"
 
 
 class _EndOfBody(Enum):
@@ -147,8 +214,12 @@ class HttpConnection:
     """A connection and its reads. The poller appends to `datas`, `stamps` and `poll_passes` directly."""
 
     __slots__ = (
+        "_confirmed",
+        "_confirming",
         "_end",
         "_expected_bytes",
+        "_head",
+        "_head_start",
         "_message",
         "_searched",
         "closed",
@@ -158,6 +229,7 @@ class HttpConnection:
         "ended_ns",
         "ends_only_with_last_chunk",
         "failure",
+        "held_bytes",
         "poll_passes",
         "reads",
         "recvmsg",
@@ -182,10 +254,21 @@ class HttpConnection:
         self.done_index: int | None = None
         """Index of the read that completed `[DONE]`, if the stream stayed open after it."""
         self.failure: tuple[ErrorClass, str] | None = None
+        self.held_bytes = 0
+        """Memory of the reads: their bytes and READ_OVERHEAD_BYTES for each."""
         self._searched = 0
+        self._head = bytearray()
+        self._head_start = 0
+        self._confirming: _EndDetector | None = None
+        self._confirmed = 0
         self._message = memoryview(message)
         self._end = _EndOfBody.UNKNOWN
         self._expected_bytes = 0
+
+    @property
+    def received_bytes(self) -> int:
+        """Bytes received so far."""
+        return self.held_bytes - READ_OVERHEAD_BYTES * len(self.datas)
 
     @property
     def last_ns(self) -> int:
@@ -208,15 +291,18 @@ class HttpConnection:
         if self._end is _EndOfBody.CHUNK:
             return self._ends_as_the_last_chunk(data) and self._last_chunk()
         if self._end is _EndOfBody.UNKNOWN:
-            self._find_end_of_body()
+            self._find_end_of_body(data)
             return self._end is not _EndOfBody.UNKNOWN and self.is_complete(data)
-        return self._end is _EndOfBody.HEAD or (self._end is _EndOfBody.LENGTH and self.size() >= self._expected_bytes)
+        if self._end is _EndOfBody.LENGTH:
+            return self.received_bytes >= self._expected_bytes
+        return self._end is _EndOfBody.HEAD
 
     def end(self, ended_ns: int) -> None:
         """Mark the answer as ended or given up. Later reads are discarded."""
         if self.ended_ns is None:
             self.ended_ns = ended_ns
             self.datas, self.stamps, self.poll_passes = [], [], []
+            self._confirming = None
             if not self.done.done():
                 self.done.set_result(None)
 
@@ -233,13 +319,12 @@ class HttpConnection:
         searching all of it would cost as much as parsing it.
         """
         fresh = len(self.datas) - self._searched
-        if (
-            self.done_index is None
-            and fresh <= _FEW_READS
-            and DONE_EVENT.search(b"".join(self.datas[-2 * _FEW_READS :]))
-        ):
-            self.done_index = _index_of_done(self.datas)
-        self._searched = len(self.datas)
+        if self.done_index is None and 0 < fresh <= _FEW_READS:
+            if DONE_EVENT.search(b"".join(self.datas[-2 * _FEW_READS :])[-_LINGER_TAIL_BYTES:]):
+                self.done_index = _index_of_done(self.datas)  # None: the tail began inside generated text.
+            self._searched = len(self.datas)
+        elif fresh:
+            self._searched = max(len(self.datas) - 1, 0)  # The last read is searched when the stream has slowed down.
         return (
             self.done_index is not None and now_ns - self.poll_passes[self.done_index].started_ns > LINGER_AFTER_DONE_NS
         )
@@ -254,18 +339,29 @@ class HttpConnection:
         del self.datas[kept:], self.stamps[kept:], self.poll_passes[kept:]
         self.end(now_ns)
 
-    def size(self) -> int:
-        """Number of bytes received so far."""
-        return sum(map(len, self.datas))
+    def drop_most_reads(self) -> int:
+        """Free the memory of an answer that failed, except for its first reads with the response head; return it."""
+        for reads in self.reads:
+            del reads[_FEW_READS:]
+        before, self.held_bytes = self.held_bytes, sum(len(data) + READ_OVERHEAD_BYTES for data in self.reads.datas)
+        return before - self.held_bytes
 
-    def _find_end_of_body(self) -> None:
-        received, start = b"".join(self.datas), 0
-        end = received.find(_HEAD_END)
-        while end >= 0 and _INTERIM.match(received, start):
-            start, end = end + len(_HEAD_END), received.find(_HEAD_END, end + len(_HEAD_END))
-        if end < 0:
+    def _find_end_of_body(self, data: bytes) -> None:
+        """Search the head for how the body ends. Each byte is searched once, and at most MAX_HEAD_BYTES of them."""
+        received = self._head
+        searched_from = max(len(received) - len(_HEAD_END) + 1, self._head_start)
+        received += data[: MAX_HEAD_BYTES + 1]
+        end = received.find(_HEAD_END, searched_from)
+        while end >= 0 and _INTERIM.match(received, self._head_start):
+            self._head_start = end + len(_HEAD_END)
+            end = received.find(_HEAD_END, self._head_start)
+        start = self._head_start
+        if end < 0 or end > MAX_HEAD_BYTES:
+            if len(received) > MAX_HEAD_BYTES:
+                self.failure = (ErrorClass.MALFORMED, f"the response head has {_LONG_HEAD}")
+                self._end = _EndOfBody.HEAD
             return
-        head = received[start : end + 2]
+        head = bytes(received[start : end + 2])
         length = _LENGTH.search(head)
         if _BODILESS.match(head):
             self._end = _EndOfBody.HEAD
@@ -275,6 +371,7 @@ class HttpConnection:
             self._end, self._expected_bytes = _EndOfBody.LENGTH, end + len(_HEAD_END) + int(length[1])
         else:
             self._end = _EndOfBody.CLOSE
+        self._head = bytearray()
 
     def _ends_as_the_last_chunk(self, data: bytes) -> bool:
         if len(data) < len(LAST_CHUNK):  # The last chunk may be split over several reads.
@@ -283,17 +380,25 @@ class HttpConnection:
 
     def _last_chunk(self) -> bool:
         tail = b"".join(self.datas[-2:])[-_TAIL_BYTES:]
-        return (
-            bool(DONE_EVENT.search(tail))
-            or run_to_completion(parse_response(self.datas, [0] * len(self.datas), closed=False)).complete
-        )
+        return bool(DONE_EVENT.search(tail)) or self._parser_confirms_end()
+
+    def _parser_confirms_end(self) -> bool:
+        """Parse the reads that are not parsed yet; return whether the response is complete or invalid."""
+        if self._confirming is None:
+            self._confirming = _EndDetector()
+        for data in islice(self.datas, self._confirmed, None):
+            self._confirming.feed(data, 0)
+            self._confirming.check_contentless((data,))
+        self._confirmed = len(self.datas)
+        return self._confirming.is_over
 
 
 class UnparsedResponse:
     """The finished exchange of a connection, see `UnparsedExchange`. The constructor is on the measured path."""
 
-    def __init__(self, connection: HttpConnection) -> None:
+    def __init__(self, connection: HttpConnection, budget: AnswerBudget) -> None:
         self._connection = connection
+        self._budget = budget
         last, _ = arrival_times(
             connection.reads.stamps[-1:], connection.reads.poll_passes[-1:], connection.sent_ns or 0
         )
@@ -308,10 +413,14 @@ class UnparsedResponse:
     def read(self) -> CooperativeTask[HttpExchange]:
         """See `UnparsedExchange.read`."""
         connection = self._connection
-        times, is_kernel = arrival_times(connection.reads.stamps, connection.reads.poll_passes, connection.sent_ns or 0)
+        times, is_kernel = yield from arrival_times_in_slices(
+            connection.reads.stamps, connection.reads.poll_passes, connection.sent_ns or 0
+        )
         http = yield from parse_response(connection.reads.datas, times, closed=connection.closed)
-        body = b"".join(one.data for one in http.arrivals)
-        refused = http_error(http.status, body, http.headers.get("location"))
+        self._budget.held -= connection.held_bytes
+        refused = None
+        if http.status != HTTPStatus.OK:
+            refused = http_error(http.status, _beginning(http.arrivals), http.headers.get("location"))
         error = refused or connection.failure or (_parse_failure(http) if connection.done_index is None else None)
         return HttpExchange(
             sent_ns=connection.sent_ns,
@@ -327,10 +436,26 @@ class UnparsedResponse:
         )
 
 
-def _index_of_done(datas: list[bytes]) -> int:
-    """Return the index of the read that completed `[DONE]`."""
+def _beginning(arrivals: Sequence[ReceivedBytes]) -> bytes:
+    """Return the part of a body that an error message is read from."""
+    body = bytearray()
+    for one in arrivals:
+        body += one.data
+        if len(body) >= MAX_ERROR_BODY_BYTES:
+            break
+    return bytes(body)
+
+
+def _index_of_done(datas: list[bytes]) -> int | None:
+    """Return the index of the read that completed `[DONE]`; None if none of the last reads did."""
     first = max(len(datas) - 2 * _FEW_READS, 0)
-    return next(at for at in range(first, len(datas)) if DONE_EVENT.search(b"".join(datas[first : at + 1])))
+    joined = bytearray()
+    for at in range(first, len(datas)):
+        searched_from = max(len(joined) - _TAIL_BYTES, 0)
+        joined += datas[at]
+        if DONE_EVENT.search(joined, searched_from):
+            return at
+    return None
 
 
 def _parse_failure(http: ParsedResponse) -> tuple[ErrorClass, str] | None:

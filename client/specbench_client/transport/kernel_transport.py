@@ -19,10 +19,12 @@ from specbench_client.errors import BadInput
 from specbench_client.transport.error_messages import truncate
 from specbench_client.transport.exchange import (
     CONNECT_TIMEOUT_S,
+    DEFAULT_HELD_BYTES_MAX,
     IDLE_TIMEOUT_S,
     LOCAL_SOCKET_ERRORS,
     MAX_ANSWER_BYTES,
     TOTAL_TIMEOUT_S,
+    AnswerBudget,
     ErrorClass,
     HttpExchange,
     HttpRequest,
@@ -32,7 +34,7 @@ from specbench_client.transport.exchange import (
 )
 from specbench_client.transport.http_connection import HttpConnection, UnparsedResponse
 from specbench_client.transport.kernel_timestamps import SO_TIMESTAMPNS, enable_kernel_timestamps
-from specbench_client.transport.socket_poller import READ_BYTES, SERVER_CLOSE_GRACE_NS, SocketPoller
+from specbench_client.transport.socket_poller import SERVER_CLOSE_GRACE_NS, SocketPoller
 
 TIMEOUT_CHECK_S = 0.25
 """Interval between two checks for timeouts; a timeout may be late by this much."""
@@ -40,13 +42,18 @@ TIMEOUT_CHECK_S = 0.25
 HTTP_PORT = 80
 
 
-def open_transport(endpoint: str) -> AbstractAsyncContextManager[Transport]:
-    """Return a transport with kernel timestamps for http://, and one with timestamps of this process for https://."""
+def open_transport(
+    endpoint: str, held_bytes_max: int = DEFAULT_HELD_BYTES_MAX
+) -> AbstractAsyncContextManager[Transport]:
+    """Return a transport with kernel timestamps for http://, and one with timestamps of this process for https://.
+
+    `held_bytes_max`: see `AnswerBudget`.
+    """
     if not endpoint.startswith("https://"):
-        return KernelTransport()
+        return KernelTransport(held_bytes_max=held_bytes_max)
     from specbench_client.transport.aiohttp_transport import AiohttpTransport  # noqa: PLC0415 -- rarely needed
 
-    return AiohttpTransport()
+    return AiohttpTransport(held_bytes_max=held_bytes_max)
 
 
 class SocketAddress(NamedTuple):
@@ -60,7 +67,7 @@ class KernelTransport:
     """`async with KernelTransport(...) as transport: await transport.exchange(request)`. Supports http:// only.
 
     `idle_timeout_s`: longest silence, from sending to the first byte and between two reads. `total_timeout_s`: longest
-    duration of an answer, since one that trickles for ever is never silent.
+    duration of an answer, since one that trickles for ever is never silent. `held_bytes_max`: see `AnswerBudget`.
     """
 
     def __init__(
@@ -68,7 +75,9 @@ class KernelTransport:
         connect_timeout_s: float = CONNECT_TIMEOUT_S,
         idle_timeout_s: float = IDLE_TIMEOUT_S,
         total_timeout_s: float = TOTAL_TIMEOUT_S,
+        held_bytes_max: int = DEFAULT_HELD_BYTES_MAX,
     ) -> None:
+        self._budget = AnswerBudget(held_bytes_max)
         self._connect_ns = int(connect_timeout_s * 1e9)
         self._idle_ns = int(idle_timeout_s * 1e9)
         self._total_ns = int(total_timeout_s * 1e9)
@@ -79,7 +88,7 @@ class KernelTransport:
 
     async def __aenter__(self) -> Self:
         self._timestamp_socket = await enable_kernel_timestamps()
-        self._poller = SocketPoller(asyncio.get_running_loop())
+        self._poller = SocketPoller(asyncio.get_running_loop(), self._budget)
         self._timeout_task = asyncio.create_task(self._check_timeouts(self._poller))
         return self
 
@@ -115,8 +124,9 @@ class KernelTransport:
             await connection.done
         except asyncio.CancelledError:
             self._poller.drop(connection)
+            self._budget.held -= connection.held_bytes
             raise
-        return UnparsedResponse(connection)
+        return UnparsedResponse(connection, self._budget)
 
     async def _address(self, url: str) -> SocketAddress:
         """Return the address of a URL. Raises OSError.
@@ -151,6 +161,10 @@ class KernelTransport:
         if overdue is not None:
             poller.drop(connection)
             connection.fail(*overdue, now_ns)
+        elif connection.held_bytes > MAX_ANSWER_BYTES:
+            poller.give_up(
+                connection, ErrorClass.MALFORMED, f"the answer is longer than {MAX_ANSWER_BYTES} bytes", now_ns
+            )
 
     def _overdue(self, connection: HttpConnection, now_ns: int) -> tuple[ErrorClass, str] | None:
         if connection.sent_ns is None:
@@ -160,8 +174,6 @@ class KernelTransport:
             return ErrorClass.TIMEOUT, f"the engine sent nothing for {self._idle_ns / 1e9:g} s"
         if now_ns - connection.sent_ns > self._total_ns:
             return ErrorClass.TIMEOUT, f"the answer took longer than {self._total_ns / 1e9:g} s"
-        if len(connection.datas) * READ_BYTES > MAX_ANSWER_BYTES and connection.size() > MAX_ANSWER_BYTES:
-            return ErrorClass.MALFORMED, f"the answer is longer than {MAX_ANSWER_BYTES} bytes"
         return None
 
 

@@ -15,7 +15,7 @@ import select
 import socket
 import time
 
-from specbench_client.transport.exchange import ErrorClass
+from specbench_client.transport.exchange import READ_OVERHEAD_BYTES, AnswerBudget, ErrorClass
 from specbench_client.transport.http_connection import LAST_CHUNK, HttpConnection
 from specbench_client.transport.kernel_timestamps import TIMESTAMP_SPACE, KernelClock, PollPass
 
@@ -30,8 +30,9 @@ SERVER_CLOSE_GRACE_NS = 2_000_000_000
 class SocketPoller:
     """Owns the sockets of connections from `add` until they are closed."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, budget: AnswerBudget) -> None:
         self._loop = loop
+        self._budget = budget
         self._epoll = select.epoll()
         self._clock = KernelClock()
         self._connections: dict[int, HttpConnection] = {}
@@ -70,7 +71,7 @@ class SocketPoller:
         """Read every readable socket. This is the hot path."""
         events = self._epoll.poll(0, MAX_EPOLL_EVENTS)
         poll_pass = self._clock.start_pass()
-        connections = self._connections
+        connections, held_bytes = self._connections, 0
         for fd, mask in events:
             connection = connections[fd]
             if mask != select.EPOLLIN:
@@ -84,17 +85,37 @@ class SocketPoller:
             except OSError as error:
                 self.lost(connection, error)
                 continue
-            if not data:
-                self._closed(connection, poll_pass)
+            if not data or connection.ended_ns is not None:
+                self._handle_end(connection, data, poll_pass)
                 continue
+            size = len(data) + READ_OVERHEAD_BYTES
+            connection.held_bytes += size
+            held_bytes += size
             connection.datas.append(data)
             connection.stamps.append(ancillary[0][2] if ancillary else b"")
             connection.poll_passes.append(poll_pass)
             if (
                 not connection.ends_only_with_last_chunk or data.endswith(LAST_CHUNK) or len(data) < len(LAST_CHUNK)
             ) and connection.is_complete(data):
-                connection.end(poll_pass.started_ns)
+                self._complete(connection, poll_pass)
         poll_pass.until_ns = self._last_poll_ns = time.monotonic_ns()
+        self._budget.held += held_bytes
+        if self._budget.is_exceeded:
+            self._give_up_largest(poll_pass.until_ns)
+
+    def give_up(self, connection: HttpConnection, error_class: ErrorClass, message: str, now_ns: int) -> None:
+        """Close a connection, fail its answer, and free most of its memory."""
+        self.drop(connection)
+        connection.fail(error_class, message, now_ns)
+        self._budget.held -= connection.drop_most_reads()
+
+    def _give_up_largest(self, now_ns: int) -> None:
+        """Give up the largest unfinished answers until the others fit the budget."""
+        unfinished = [one for one in self._connections.values() if one.ended_ns is None]
+        for connection in sorted(unfinished, key=lambda one: one.held_bytes, reverse=True):
+            if not self._budget.is_exceeded:
+                return
+            self.give_up(connection, ErrorClass.MALFORMED, self._budget.error(), now_ns)
 
     def _handle_other_events(self, connection: HttpConnection, mask: int) -> None:
         """Handle a socket that became connected or writable, or that failed."""
@@ -114,6 +135,17 @@ class SocketPoller:
                 self._epoll.modify(connection.sock.fileno(), select.EPOLLIN)
         except OSError as error:
             self.lost(connection, error)
+
+    def _complete(self, connection: HttpConnection, poll_pass: PollPass) -> None:
+        """End an answer that is complete, or whose head cannot be used."""
+        connection.end(poll_pass.started_ns)
+        if connection.failure is not None:
+            self.drop(connection)
+
+    def _handle_end(self, connection: HttpConnection, data: bytes, poll_pass: PollPass) -> None:
+        """Handle a closed connection; bytes after the end of an answer are discarded."""
+        if not data:
+            self._closed(connection, poll_pass)
 
     def _closed(self, connection: HttpConnection, poll_pass: PollPass) -> None:
         """End the answer of a connection whose server closed it."""

@@ -8,7 +8,8 @@ others are parsed line by line, with the same result.
 The rules are those of the HTML standard (WHATWG, 9.2.6): three kinds of line end, several data lines for one event, a
 byte order mark, and comments and unknown fields that are ignored. Three cases are errors here, because an answer would
 otherwise be miscounted or its failure lost: data that is not UTF-8, a body of nothing but unknown lines (an HTML page),
-and a field `error`, with which older llama.cpp servers report a failure in mid-stream.
+and a field `error`, with which older llama.cpp servers report a failure in mid-stream. Streams with more lines or
+events than any answer has are errors too: parsing them would take gigabytes of memory.
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from itertools import accumulate
+from itertools import accumulate, islice
 from typing import NamedTuple
 
 from specbench_api.errors import SpecbenchError
+from specbench_client.sliced_tasks import CooperativeTask
 from specbench_client.transport.exchange import ReceivedBytes
 
 DONE = "[DONE]"
@@ -56,31 +58,74 @@ _new_event: Callable[[tuple[int, str, bool]], SseEvent] = partial(tuple.__new__,
 """Constructs an SseEvent without a Python-level call: it runs once for each chunk."""
 
 
-def parse_events(arrivals: Sequence[ReceivedBytes]) -> list[SseEvent]:
-    """Return all complete events with data. Bytes after the last blank line are ignored, except for a bare [DONE].
+MAX_LINES = 2_000_000
+"""Most lines of a stream. 131,072 tokens, each in an event of its own with a blank line, are 262,144 lines."""
+_EVENTS_PER_SLICE = 1024
 
-    An event may have empty data, as in the standard. Raises MalformedStream.
+
+def parse_events(arrivals: Sequence[ReceivedBytes]) -> CooperativeTask[list[SseEvent]]:
+    """Parse in slices and return all complete events with data.
+
+    Bytes after the last blank line are ignored, except for a bare [DONE]. An event may have empty data, as in the
+    standard. Raises MalformedStream.
     """
     body = b"".join([arrival.data for arrival in arrivals])
-    simple = _parse_simple(body)
-    return _with_times(arrivals, _parse_lines(body) if simple is None else simple)
+    if len(body) > MAX_LINES and body.count(b"\n") + body.count(b"\r") > MAX_LINES:
+        raise MalformedStream(f"the stream has more than {MAX_LINES:,} lines, which no answer has")
+    times = _EventTimes(arrivals)
+    simple = _split_simple(body)
+    try:
+        return (yield from _read_simple(simple, times)) if simple is not None else (yield from _read_lines(body, times))
+    except UnicodeDecodeError:
+        return (yield from _read_lines(body, times))
 
 
-def _with_times(arrivals: Sequence[ReceivedBytes], framed: Iterable[tuple[int, str]]) -> list[SseEvent]:
-    """Add each event's time. Pieces of one read share its time, also if the chunked framing split them."""
-    ends = list(accumulate([len(arrival.data) for arrival in arrivals]))
-    times: list[int | None] = [arrival.ns for arrival in arrivals]
-    times.append(None)  # so that the last arrival has a successor
-    events = []
-    for end, data in framed:
-        index = bisect_left(ends, end)
-        ns = arrivals[index][0]
-        events.append(_new_event((ns, data, ends[index] > end or times[index + 1] == ns)))
+class _EventTimes:
+    """Adds each event's time. Pieces of one read share its time, also if the chunked framing split them."""
+
+    def __init__(self, arrivals: Sequence[ReceivedBytes]) -> None:
+        self._ends = list(accumulate([len(arrival.data) for arrival in arrivals]))
+        self._times = [arrival.ns for arrival in arrivals]
+        self._next_times: list[int | None] = [*self._times[1:], None]
+
+    def events(self, framed: Iterable[tuple[int, str]]) -> list[SseEvent]:
+        """Return the events of these end offsets and data."""
+        ends, times, next_times = self._ends, self._times, self._next_times
+        events = []
+        for end, data in framed:
+            index = bisect_left(ends, end)
+            ns = times[index]
+            events.append(_new_event((ns, data, ends[index] > end or next_times[index] == ns)))
+        return events
+
+
+def _read_simple(parts: list[bytes], times: _EventTimes) -> CooperativeTask[list[SseEvent]]:
+    """Return the events of a stream that `_split_simple` has split. Raises UnicodeDecodeError."""
+    events: list[SseEvent] = []
+    end = 0
+    for start in range(0, len(parts), _EVENTS_PER_SLICE):
+        if start:
+            yield
+        part = parts[start : start + _EVENTS_PER_SLICE]
+        ends = list(accumulate([len(one) + 2 for one in part], initial=end))
+        end = ends[-1]
+        events += times.events(zip(ends[1:], [one[len(_PREFIX) :].decode() for one in part], strict=True))
     return events
 
 
-def _parse_simple(body: bytes) -> list[tuple[int, str]] | None:
-    """Like `_parse_lines`, for a stream of nothing but `data: …` and blank lines; None for any other stream."""
+def _read_lines(body: bytes, times: _EventTimes) -> CooperativeTask[list[SseEvent]]:
+    """Return the events of any stream. Raises MalformedStream."""
+    events: list[SseEvent] = []
+    lines = _parse_lines(body)
+    while part := list(islice(lines, _EVENTS_PER_SLICE)):
+        events += times.events(one for one in part if one is not None)
+        if len(part) == _EVENTS_PER_SLICE:
+            yield
+    return events
+
+
+def _split_simple(body: bytes) -> list[bytes] | None:
+    """Return the events of a stream of nothing but `data: …` and blank lines; None for any other stream."""
     parts = body.split(b"\n\n")
     is_simple = (
         parts.pop() == b""
@@ -88,17 +133,11 @@ def _parse_simple(body: bytes) -> list[tuple[int, str]] | None:
         and body.count(b"\n") == 2 * len(parts)
         and all(part.startswith(_PREFIX) for part in parts)
     )
-    if not is_simple:
-        return None
-    try:
-        data = [part[len(_PREFIX) :].decode() for part in parts]
-    except UnicodeDecodeError:
-        return None
-    return list(zip(accumulate([len(part) + 2 for part in parts]), data, strict=True))
+    return parts if is_simple else None
 
 
-def _parse_lines(body: bytes) -> Iterator[tuple[int, str]]:
-    """Yield the end offset and the data of each event."""
+def _parse_lines(body: bytes) -> Iterator[tuple[int, str] | None]:
+    """Yield the end offset and the data of each event, and None for a line that does not end an event."""
     data: list[str] = []
     has_data, has_unknown = False, False
     start = len(_BYTE_ORDER_MARK) if body.startswith(_BYTE_ORDER_MARK) else 0
@@ -114,8 +153,10 @@ def _parse_lines(body: bytes) -> Iterator[tuple[int, str]]:
         elif not line and data:
             yield end.end(), "\n".join(data)
             data = []
+            continue
         elif name not in _KNOWN_FIELDS:
             has_unknown = True
+        yield None
     last = "\n".join([*data, *_unterminated_data(body[start:])])
     if last.strip() == DONE:
         yield len(body), DONE

@@ -10,6 +10,7 @@ from typing import Any
 
 from specbench_api.spec.dataset import PVC_FOLDER, PvcFile, Selection
 from specbench_client.errors import BadInput
+from specbench_client.file_roots import readable_path
 from specbench_client.store.scratch import scratch_folder
 from specbench_client.workload.prompt_files import PromptRow, quiet_datasets_library, read_rows
 from specbench_client.workload.sources.loader import HubDataset, SourceLoader
@@ -17,6 +18,7 @@ from specbench_client.workload.sources.registry import LOADERS
 
 # The hub's files are cached by the `datasets` library. A stale cache is detected by the fingerprint of the prompts.
 SCHEME = "hf://"
+_CHAIN = "::"
 _RETRIES = 1
 
 
@@ -43,6 +45,8 @@ def load_split(hub: HubDataset, revision: str | None, *, gated: bool = False) ->
 
 def hub_file(uri: str) -> Path:
     """Download hf://datasets/OWNER/NAME[@REVISION]/FILE and return the path of the local copy. Raises BadInput."""
+    if _CHAIN in uri:  # The library reads `hf://…::file://…` from the second address.
+        raise BadInput(f"{uri}: contains {_CHAIN}: give hf://datasets/OWNER/NAME/FILE of one file")
     import datasets  # noqa: PLC0415 -- see above
 
     with quiet_datasets_library(), _hub_errors(uri, gated=False):
@@ -91,14 +95,16 @@ def rows_of_selection(selection: Selection, base_dir: Path, fetch: Fetch | None)
         raise BadInput(
             f"{uri}: prompts can be read from a path, s3://BUCKET/KEY or hf://datasets/OWNER/NAME/FILE: {remedy}"
         )
-    return read_rows(_in_folder(base_dir / Path(uri).expanduser(), selection), selection.source)
+    path = readable_path(base_dir / Path(uri).expanduser(), "dataset.uri")
+    return read_rows(readable_path(_in_folder(path, selection), "dataset.uri"), selection.source)
 
 
 def _mounted(pvc: PvcFile, selection: Selection) -> list[PromptRow]:
     if not (Path(PVC_FOLDER) / pvc.claim_name).is_dir():
         remedy = "volumes are mounted only in the pods of a cluster; on this machine set uri to a path"
         raise BadInput(f"dataset.pvc: the volume {pvc.claim_name} is not mounted at {PVC_FOLDER}: {remedy}")
-    return read_rows(_in_folder(Path(pvc.mounted), selection), selection.source)
+    path = readable_path(Path(pvc.mounted), "dataset.pvc")
+    return read_rows(readable_path(_in_folder(path, selection), "dataset.pvc"), selection.source)
 
 
 def _in_folder(path: Path, selection: Selection) -> Path:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from specbench_api.errors import SpecbenchError
+from specbench_client.bounded_json import parse_json
 from specbench_client.chat import ChatMessage
 from specbench_client.workload.prompt_files import PromptRow
 
@@ -160,7 +161,7 @@ def _call(call: dict[str, Any], where: str) -> dict[str, Any]:
     arguments = function.get("arguments")
     if isinstance(arguments, str):
         try:
-            arguments = json.loads(arguments or "{}")
+            arguments = parse_json(arguments or "{}")
         except (ValueError, RecursionError) as error:
             raise BadRow(
                 f"{where}.function.arguments is not valid JSON: {error}: give an object, or its JSON text"
@@ -176,7 +177,7 @@ def _tools(value: Any) -> str:
     if value is None:
         return ""
     try:
-        tools = json.loads(value) if isinstance(value, str) else value
+        tools = parse_json(value) if isinstance(value, str) else value
     except (ValueError, RecursionError) as error:
         raise BadRow(f"tools is not valid JSON: {error}") from error
     if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):

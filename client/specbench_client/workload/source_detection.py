@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from specbench_api.spec.dataset import FILE_SOURCES, GENERATED_SOURCES, Source
+from specbench_client.bounded_json import parse_json
 from specbench_client.errors import BadInput
 from specbench_client.workload.prompt_files import open_decompressed
 from specbench_client.workload.row_parsing import CONTENT_COLUMNS
@@ -74,7 +74,7 @@ def guess_source(uri: str) -> Source:
     with open_decompressed(path) as file:
         first = file.readline(_FIRST_BYTES)
     try:
-        row = json.loads(first)
+        row = parse_json(first)
     except ValueError:
         return Source.JSONL  # reading the file will report what is wrong with the row
     return _source_of_columns(set(row)) if isinstance(row, dict) else Source.JSONL

@@ -6,8 +6,8 @@ together, each with its combination, and then no run is created: half a matrix w
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from specbench_api.campaign.matrix import Combination, cell_text, combinations, name_of
@@ -20,17 +20,26 @@ from specbench_api.campaign.names import (
 )  # fmt: skip
 from specbench_api.campaign.validation import template_problems
 from specbench_api.errors import InvalidSpec, Problem
+from specbench_api.fence.check import FenceCheck
 from specbench_api.plan.canonical import canonical_json, canonical_run, plain_numbers
-from specbench_api.plan.expansion import expand
+from specbench_api.plan.expansion import arms_of, expand
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.campaign import CampaignSpec, SpecBenchCampaign
 from specbench_api.spec.field_paths import found, numbered, path_of, replaced, steps_of
 from specbench_api.spec.parsing import parse_run
 from specbench_api.spec.results import LATEST
-from specbench_api.spec.run import SpecBenchRun
+from specbench_api.spec.run import RunSpec, SpecBenchRun
 
 SHOWN_MAX = 3
 """Maximum number of combinations listed with a problem that several have."""
+
+
+ROUND_POINTS_MAX = 50_000
+"""Maximum number of points of all runs of a round. 3,300 points take 5 MB of memory and 0.2 s of CPU time."""
+ROUND_VALUES_MAX = 500_000
+"""Maximum number of values in the specs of all runs of a round. 45,000 values take 7 MB of memory."""
+ROUND_TEXT_MAX = 50_000_000
+"""Maximum number of characters in the specs of all runs of a round."""
 
 
 @dataclass(frozen=True)
@@ -98,22 +107,102 @@ def expand_campaign(campaign: SpecBenchCampaign, number: int = 1) -> CampaignPla
     return CampaignPlan(tuple(runs.values()), tuple(warnings))
 
 
+def campaign_refusals(
+    campaign: SpecBenchCampaign, runs: Iterable[tuple[str, RunSpec]], fence: FenceCheck
+) -> list[Problem]:
+    """Return everything in a campaign that the fence does not allow.
+
+    `runs`: cell as text, and spec of each run. The template is checked as well, as the admission policy does.
+    """
+    namespace = campaign.metadata.namespace
+    of_template = fence.problems_of(campaign.spec.template.spec, namespace)
+    of_cells: dict[Problem, list[str]] = {}
+    for cell, spec in runs:
+        for problem in fence.problems_of(spec, namespace):
+            if problem not in of_template:
+                of_cells.setdefault(problem, []).append(cell)
+    in_template = [
+        replace(problem, path=f"spec.template.{problem.path}") if problem.path.startswith("spec.") else problem
+        for problem in of_template
+    ]
+    return [*in_template, *(_with_cells(problem, texts) for problem, texts in of_cells.items())]
+
+
 def _cells(campaign: SpecBenchCampaign, matrix: Sequence[Combination], number: int) -> list[_Cell]:
     cells: list[_Cell] = []
     rejected: dict[Problem, list[str]] = {}
     paths = _paths(campaign.spec)
+    size = _RoundSize()
     for combination in matrix:
         values = dict(combination.values)
         try:
             values, spec = _filled(campaign.spec, combination)
+            size.add_spec(spec)
             run = _run(campaign, _of_round(spec, number))
+            size.add_points(run.spec)
             cells.append(_Cell(values, paths, combination.further, run, expand(run)))
+        except RoundTooLarge:
+            raise
         except InvalidSpec as error:
             for problem in error.problems:
                 rejected.setdefault(problem, []).append(cell_text(values))
     if rejected:
         raise InvalidSpec([_with_cells(problem, texts) for problem, texts in rejected.items()])
     return cells
+
+
+@dataclass
+class _RoundSize:
+    """The size of the runs of a round so far. A small campaign may have runs that need gigabytes of memory."""
+
+    points: int = 0
+    values: int = 0
+    characters: int = 0
+
+    def add_spec(self, spec: Any) -> None:
+        """Add the spec of a run. Raises RoundTooLarge."""
+        values, characters = size_of_spec(spec)
+        self.values += values
+        self.characters += characters
+        self._check()
+
+    def add_points(self, spec: RunSpec) -> None:
+        """Add the points of a run, before its plan is made. Raises RoundTooLarge."""
+        self.points += len(arms_of(spec)) * len(spec.workloads) * len(spec.load.levels) * spec.load.repeats
+        self._check()
+
+    def _check(self) -> None:
+        for count, limit, what in (
+            (self.points, ROUND_POINTS_MAX, "points"),
+            (self.values, ROUND_VALUES_MAX, "values in their specs"),
+            (self.characters, ROUND_TEXT_MAX, "characters in their specs"),
+        ):
+            if count > limit:
+                remedy = "split the campaign, or use fewer combinations, workloads, load levels or repeats"
+                raise RoundTooLarge(
+                    [Problem("spec.axes", f"its runs have more than {limit:,} {what} together", remedy)]
+                )
+
+
+class RoundTooLarge(InvalidSpec):
+    """The runs of a round are too large together. No further combination is expanded."""
+
+
+def size_of_spec(data: Any) -> tuple[int, int]:
+    """Return the number of values, and of characters in texts and keys, of a spec."""
+    values = characters = 0
+    remaining = [data]
+    while remaining:
+        value = remaining.pop()
+        values += 1
+        if isinstance(value, str):
+            characters += len(value)
+        elif isinstance(value, Mapping):
+            characters += sum(map(len, value))
+            remaining.extend(value.values())
+        elif isinstance(value, list):
+            remaining.extend(value)
+    return values, characters
 
 
 def _filled(spec: CampaignSpec, combination: Combination) -> tuple[dict[str, Any], dict[str, Any]]:

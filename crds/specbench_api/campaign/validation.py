@@ -1,18 +1,22 @@
-"""Problems of a campaign that can be found before expanding it: its template, labels and schedule."""
+"""Problems of a campaign that can be found before expanding it: its template, labels, Secrets and schedule."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from specbench_api import GROUP
+from specbench_api.campaign.matrix import SET
 from specbench_api.errors import Problem
 from specbench_api.launch.support_matrix import support_of
 from specbench_api.plan.canonical import canonical_json
 from specbench_api.spec.campaign import CampaignSpec, TemplateMetadata, TemplateSpec
 from specbench_api.spec.patterns import is_label_key
 from specbench_api.spec.results import LATEST
+from specbench_api.spec.secrets import SECRET_FIELDS, secrets_in_value, secrets_named
 
 # Validation of cron schedules: each field within its bounds. The operator computes the scheduled times.
 
@@ -63,6 +67,7 @@ def template_problems(spec: CampaignSpec) -> list[Problem]:
         *_of_pairs(spec.template.spec),
         *_of_keys(spec.template.metadata),
         *_of_values(spec),
+        *_of_secrets(spec),
         *_of_schedule(spec),
         *_of_adoption(spec),
     ]
@@ -95,6 +100,43 @@ def _of_values(spec: CampaignSpec) -> Iterator[Problem]:
                 yield Problem(
                     f"spec.axes[{at}].values[{row}]", message, "vary only the fields that differ, one axis each"
                 )
+
+
+# The runs of a campaign are created by the operator, so the API server can only check the rights of the person who
+# applies the campaign. That check covers the Secrets of the template; axes and include rows must therefore add no
+# other. The admission policy of the chart contains the same rule.
+
+_ONLY_THE_TEMPLATE = "name it in spec.template.spec, and write one campaign for each set of Secrets"
+
+
+def _of_secrets(spec: CampaignSpec) -> Iterator[Problem]:
+    known = secrets_named(spec.template.spec.to_dict())
+    for at, axis in enumerate(spec.axes):
+        yield from _of_secret_path(f"spec.axes[{at}].path", axis.path)
+        for row, value in enumerate(axis.values):
+            yield from _of_secret_value(f"spec.axes[{at}].values[{row}]", value, known)
+    for at, include in enumerate(spec.include):
+        for name, value in include.items():
+            if name != SET:
+                yield from _of_secret_value(f"spec.include[{at}].{name}", value, known)
+        further = include.get(SET)
+        for path, value in (further if isinstance(further, Mapping) else {}).items():
+            yield from _of_secret_path(f"spec.include[{at}].{SET}", path)
+            yield from _of_secret_value(f"spec.include[{at}].{SET}[{path}]", value, known)
+
+
+def _of_secret_path(where: str, path: str) -> Iterator[Problem]:
+    """Search the text for the field's name, which needs no knowledge of the spellings of a path."""
+    for field in SECRET_FIELDS:
+        if field.word in path:
+            yield Problem(where, f"{path} sets {field.word}, which only the template may set", _ONLY_THE_TEMPLATE)
+
+
+def _of_secret_value(where: str, value: Any, known: AbstractSet[str]) -> Iterator[Problem]:
+    for field, name in secrets_in_value(value):
+        if name not in known:
+            message = f"names the Secret {name!r} in {field.word}, which the template does not name"
+            yield Problem(where, message, _ONLY_THE_TEMPLATE)
 
 
 def _of_adoption(spec: CampaignSpec) -> Iterator[Problem]:

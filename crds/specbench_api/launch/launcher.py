@@ -79,6 +79,11 @@ def with_config_folder(launch: LaunchSpec, folder: str) -> LaunchSpec:
     return replace(launch, args=moved)
 
 
+def is_pinned(image: str) -> bool:
+    """Return whether an image is named by its digest. A tag may name another image tomorrow."""
+    return "@sha256:" in image
+
+
 def release_tag(version: str) -> str:
     """Return the image tag of a release, with the prefix v (`v0.33.0`); other tags like `nightly` are unchanged."""
     return f"v{version}" if version[0].isdigit() else version

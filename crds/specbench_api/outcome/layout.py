@@ -4,6 +4,7 @@ runs/NAMESPACE/NAME/UID/
   plan.json                                             the plan: arms, launches, points with their hashes
   progress.json                                         progress of the current launch, while it is running
   summary.json report.html results.csv                  the results: for programs, for people, for spreadsheets
+  overview.json                                         the part of the summary that becomes the run's status
   gate.json                                             whether the run passed its gate, and the evidence
   power.csv                                             power samples supplied by the user: time, device, watts
   provenance.json                                       observed versions, fingerprints of the prompts, launches
@@ -17,16 +18,28 @@ runs/NAMESPACE/NAME/UID/
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Annotated
+
+from pydantic import Field
 
 PLAN = "plan.json"
 PROVENANCE = "provenance.json"
 SUMMARY = "summary.json"
+OVERVIEW = "overview.json"
+"""The part of the summary that the operator reads. Written after the summary."""
 REPORT = "report.html"
 GATE = "gate.json"
 POWER = "power.csv"
 MANIFEST = "manifest.json"
 POINT_SUMMARY = "summary.json"
 LAUNCHES = "launches"
+
+# Documents name points, launches and files. A stranger's document must not lead to files outside of its run.
+_NAME = "[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}"
+StorageName = Annotated[str, Field(pattern=f"^{_NAME}$")]
+"""The hash of a point, a launch, an attempt, or a UID: one part of a key."""
+StorageKey = Annotated[str, Field(pattern=f"^{_NAME}(/{_NAME})*$", max_length=1000)]
+"""A key below a run's root: not absolute, and no part of it begins with a dot."""
 
 
 def run_root(namespace: str, name: str, uid: str) -> str:

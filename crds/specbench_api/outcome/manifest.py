@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import Field
 
 from specbench_api.api_model import ApiModel
+from specbench_api.outcome.layout import StorageKey, StorageName
 from specbench_api.outcome.prompt_coverage import PromptCoverage
 
 
 class StoredFile(ApiModel):
     """One stored file of the point."""
 
-    key: str
+    key: StorageKey
     """Key below the run's root."""
-    size: int
+    size: Annotated[int, Field(ge=0)]
     """Size in bytes."""
     sha256: str
     """SHA-256 of the content, in hex."""
@@ -44,7 +47,7 @@ class PointProvenance(ApiModel):
     """Digest of the running engine image, as reported by the node; null if unknown."""
     client_version: str
     """Version of the client."""
-    launch: str
+    launch: StorageName | Literal[""]
     """The launch of the engine that served the point, as group-attempt."""
 
 
@@ -53,9 +56,9 @@ class Manifest(ApiModel):
 
     schema_version: Literal["specbench.io/manifest/v1"] = "specbench.io/manifest/v1"
     """Version of this document."""
-    hash: str
+    hash: StorageName
     """Hash of the point."""
-    attempt: str
+    attempt: StorageName
     """The client's attempt that wrote it."""
     started_monotonic_ns: int
     """Start of the point on the client's monotonic clock, in ns; times in records are relative to it."""

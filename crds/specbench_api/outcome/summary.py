@@ -10,7 +10,7 @@ from pydantic import Field
 from specbench_api.api_model import ApiModel
 from specbench_api.outcome.breakdown import Breakdown
 from specbench_api.outcome.crossover import Crossovers
-from specbench_api.outcome.figure import Figure
+from specbench_api.outcome.figure import Figure, StatusFigure
 from specbench_api.outcome.finding import Finding
 from specbench_api.outcome.lossless import Losslessness
 from specbench_api.outcome.prediction import Prediction
@@ -370,6 +370,52 @@ class RunSummary(ApiModel):
     recommendation: Recommendation | None = None
     """Which arm to use at which load, for maximum throughput and without prices. It is computed from the rest of the
     summary."""
+
+
+def overview_of(summary: RunSummary) -> RunSummary:
+    """Return overview.json: what the operator needs for status.
+
+    A cell of the summary has up to 160 KB, most of it by category. So the summary of a large run exceeds what the
+    operator reads from a store that may be hostile.
+    """
+    recommendation = summary.recommendation
+    if recommendation is not None:
+        recommendation = recommendation.model_copy(update={"choices": [], "candidates": [], "rules_of_thumb": []})
+    update = {
+        "cells": [_overview_of_cell(cell) for cell in summary.cells],
+        "missing": [],
+        "arm_environments": [],
+        "coverage": {},
+        "crossover": Crossovers(),
+        "step_costs": [],
+        "recommendation": recommendation,
+    }
+    return summary.model_copy(update=update)
+
+
+def _overview_of_cell(cell: Cell) -> Cell:
+    figures = {name: figure for name, figure in cell.figures.items() if name.startswith(tuple(StatusFigure))}
+    compared = cell.end_to_end
+    if compared is not None:
+        named = {name: _without_definition(getattr(compared, name)) for name in EndToEnd.model_fields}
+        compared = compared.model_copy(update=named)
+    update: dict[str, object] = {
+        "points": [],
+        "windows": [],
+        "figures": {name: _without_definition(figure) for name, figure in figures.items()},
+        "speedup": _without_definition(cell.speedup),
+        "tpot_speedup": _without_definition(cell.tpot_speedup),
+        "end_to_end": compared,
+        "by_category": {},
+        "breakdown": Breakdown(),
+        "prediction": None,
+        "lossless": None,
+    }
+    return cell.model_copy(update=update)
+
+
+def _without_definition(figure: Figure | None) -> Figure | None:
+    return None if figure is None else figure.model_copy(update={"definition": ""})
 
 
 # The best speed-up as text, for columns and tables. Only speed-ups that are claimed after the correction for multiple

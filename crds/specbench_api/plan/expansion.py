@@ -7,17 +7,21 @@ Order within a launch: repeat, then workload, then ascending load.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import groupby
+
+from pydantic import ValidationError
 
 from specbench_api.errors import InvalidSpec, Problem
 from specbench_api.launch.launcher import LaunchRequest
 from specbench_api.launch.registry import equalized
-from specbench_api.plan.canonical import canonical_point, digest
+from specbench_api.plan.canonical import canonical_point, digest, same_points
 from specbench_api.plan.plan import Arm, EngineGroup, Plan, Point
 from specbench_api.plan.validation import engine_problems, placement_problems, plan_problems, too_long
 from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_api.spec.engine import EngineKind
 from specbench_api.spec.load import ArmOrder
+from specbench_api.spec.parsing import problems_in
 from specbench_api.spec.results import S3, Results
 from specbench_api.spec.run import Metadata, RunSpec, SpecBenchRun
 
@@ -128,24 +132,43 @@ def restore(plan: Plan, s3: S3) -> SpecBenchRun:
     A plan does not contain deadlines, suspend and similar fields, so they have their defaults. Raises InvalidSpec if
     this version would expand the run into a different plan, because its points would then not be found.
     """
-    run = SpecBenchRun(
-        metadata=Metadata(name=plan.name, namespace=plan.namespace),
-        spec=RunSpec(
-            model=plan.target,
-            engine=plan.engine,
-            drafters=[arm.drafter for arm in plan.arms if arm.drafter],
-            baseline="Measure" if _has_reference(plan) else "Skip",
-            workloads=plan.workloads,
-            load=plan.load,
-            placement=plan.placement,
-            results=Results(s3=s3, adopt=plan.uid),
-        ),
-    )
+    try:
+        run = SpecBenchRun(
+            metadata=Metadata(name=plan.name, namespace=plan.namespace),
+            spec=RunSpec(
+                model=plan.target,
+                engine=plan.engine,
+                drafters=[arm.drafter for arm in plan.arms if arm.drafter],
+                baseline="Measure" if _has_reference(plan) else "Skip",
+                workloads=plan.workloads,
+                load=plan.load,
+                placement=plan.placement,
+                results=Results(s3=s3, adopt=plan.uid),
+            ),
+        )
+    except ValidationError as error:
+        problems = [replace(problem, path=f"plan.json: {problem.path}") for problem in problems_in(error, SpecBenchRun)]
+        raise InvalidSpec(problems) from error
     if expand(run) != plan:
         message = "this version of specbench would plan the run differently and measure everything again"
         remedy = "use the version that measured it, which every point's manifest.json contains"
         raise InvalidSpec([Problem("plan.json", message, remedy)])
     return run
+
+
+def may_adopt(own: Plan, stored: Plan) -> bool:
+    """Return whether a run with the plan `own` may continue with a stored plan, which anybody may have written.
+
+    The stored hashes alone prove nothing. The plan must be what this version makes from the plan's own contents; with
+    the same hashes, it then has the engine, model, arms, workloads and loads of `own`, except for names and order.
+    """
+    if not same_points(stored, own):
+        return False
+    try:
+        restore(stored, S3(bucket="any"))
+    except InvalidSpec:
+        return False
+    return True
 
 
 def _has_reference(plan: Plan) -> bool:

@@ -22,6 +22,7 @@ ROLE_CLIENT = "client"
 ROLE_REPORT = "report"
 ROLE_GATE = "gate"
 ROLE_PLAN = "plan"
+ROLE_NETWORK = "network"
 
 
 def engine_name(run: str, group: int, attempt: int) -> str:
@@ -52,3 +53,13 @@ def gate_name(run: str, gate_digest: str) -> str:
 def plan_name(run: str) -> str:
     """Return the name of the ConfigMap with the plan."""
     return f"{run}-plan"
+
+
+def engines_policy_name(run: str) -> str:
+    """Return the name of the NetworkPolicy of the run's engines."""
+    return f"{run}-engines"
+
+
+def clients_policy_name(run: str) -> str:
+    """Return the name of the NetworkPolicy of the run's clients, report and gate."""
+    return f"{run}-clients"

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, Self
+
+from pydantic import model_validator
 
 from specbench_api.api_model import ApiModel
+from specbench_api.outcome.layout import StorageName
 from specbench_api.spec.drafter import BASELINE_NAME, Drafter
 from specbench_api.spec.engine import Engine
 from specbench_api.spec.load import Level, Load
@@ -40,7 +43,7 @@ class Arm(ApiModel):
 class Point(ApiModel):
     """The unit of measurement and storage: one arm, workload, load and repeat."""
 
-    hash: str
+    hash: StorageName
     """SHA-256 of the canonical point, see `plan.canonical`."""
     arm: str
     """Name of the arm."""
@@ -68,11 +71,11 @@ class Plan(ApiModel):
 
     schema_version: Literal["specbench.io/plan/v2"] = "specbench.io/plan/v2"
     """Version of this document."""
-    namespace: str
+    namespace: StorageName
     """Namespace of the run; `local` with `specbench run`."""
-    name: str
+    name: StorageName
     """Name of the run."""
-    uid: str
+    uid: StorageName | Literal[""]
     """UID under which results are stored: the run's own, or that of the run whose results it adopts."""
     target: Target
     """The target model."""
@@ -88,6 +91,21 @@ class Plan(ApiModel):
     """Nodes, GPUs and other resources of the pods."""
     groups: list[EngineGroup]
     """Engine groups, in the order of their launches."""
+
+    @model_validator(mode="after")
+    def _check_references(self) -> Self:
+        arms, workloads = [arm.name for arm in self.arms], [workload.name for workload in self.workloads]
+        for kind, names in (("arm", arms), ("workload", workloads), ("point", [point.hash for point in self.points])):
+            if not names or len(set(names)) != len(names):
+                raise ValueError(f"it has no {kind}, or the same {kind} twice")
+        levels = self.load.levels
+        for group in self.groups:
+            for point in group.points:
+                if point.arm != group.arm or point.arm not in arms or point.workload not in workloads:
+                    raise ValueError(f"the point {point.hash} has an unknown arm or workload, or is in the wrong group")
+                if point.level not in levels or not 0 <= point.repeat < self.load.repeats:
+                    raise ValueError(f"the point {point.hash} has a load or repeat that the run does not have")
+        return self
 
     @property
     def points(self) -> list[Point]:

@@ -30,6 +30,10 @@ PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 TERMS = "nodeSelectorTerms"
 HUB_TOKEN = "HF_TOKEN"  # noqa: S105 - the name of a variable
 HUB_HOME = "HF_HOME"
+HUB_CACHE = "HF_HUB_CACHE"
+HUB_OFFLINE = "HF_HUB_OFFLINE"
+CACHE_VARIABLES = (HUB_HOME, HUB_CACHE, HUB_OFFLINE)
+"""Environment variables that spec.placement.modelCache sets."""
 TOKENS = (HUB_TOKEN, "HUGGING_FACE_HUB_TOKEN", "HF_HUB_TOKEN")
 """Environment variables in which hub libraries look for a token."""
 AFFINITY_BYTES_MAX = 16_384
@@ -180,5 +184,5 @@ def _of_environment(spec: RunSpec) -> Iterator[Problem]:
         if variable.name in TOKENS:
             message = f"{variable.name} would be stored with the results, readable by everyone with access to them"
             yield Problem(path, message, "put it into a Secret and reference that in spec.model.tokenSecret")
-        if variable.name == HUB_HOME and spec.placement.model_cache:
-            yield Problem(path, f"{HUB_HOME} is also set by spec.placement.modelCache", "remove one of them")
+        if variable.name in CACHE_VARIABLES and spec.placement.model_cache:
+            yield Problem(path, f"{variable.name} is also set by spec.placement.modelCache", "remove one of them")

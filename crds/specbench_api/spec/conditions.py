@@ -59,6 +59,10 @@ class Phase(StrEnum):
     FAILED = "Failed"
 
 
+IN_PROGRESS_PHASES = (Phase.QUEUED, Phase.STARTING, Phase.RUNNING, Phase.ANALYZING)
+"""Phases in which a run has begun, and may hold GPUs."""
+
+
 class EngineReason(StrEnum):
     """Why an engine is not serving, or what it is doing: reason of EngineReady and of a group."""
 

@@ -70,6 +70,11 @@ CONFIGS: dict[Source, tuple[str, ...]] = {
 PROMPTS_MAX = 1_000_000
 PVC_FOLDER = "/prompts"
 """Mount point of dataset volumes in client pods; each claim is mounted in a folder with its own name."""
+IMAGE_DATA_FOLDER = "/usr/share/specbench"
+"""Folder of data in specbench's own image."""
+FILE_ROOTS_VARIABLE = "SPECBENCH_FILE_ROOTS"
+"""Environment variable of client pods: the folders, separated by colons, below which a client reads the files that a
+spec names. Where it is not set, a client reads any file."""
 
 Category = Annotated[str, Field(min_length=1, max_length=64)]
 Categories = Annotated[list[Category], Field(min_length=1, max_length=64)]
@@ -169,8 +174,8 @@ class Selection(RuledModel):
     """
     uri: Annotated[str, Field(min_length=1, max_length=1024)] | None = None
     """The file: `s3://bucket/key`, `hf://datasets/OWNER/NAME/FILE`, or a path (relative to the spec with `specbench
-    run`; in the client's image on a cluster). Gzip is decompressed. Without it the prompts are fetched from the
-    source's own hub, if it has one."""
+    run`; on a cluster, below /usr/share/specbench in the client's image). Gzip is decompressed. Without it the prompts
+    are fetched from the source's own hub, if it has one."""
     pvc: PvcFile | None = None
     """On a cluster, instead of uri: the file on a PersistentVolumeClaim."""
     revision: Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")] | None = None

@@ -74,7 +74,8 @@ class Target(RuledModel):
     pvc: PvcModel | None = None
     """The model is on a PersistentVolumeClaim."""
     tokenizer: Annotated[str, Field(min_length=1, max_length=256)] | None = None
-    """Tokenizer to use instead of the model's own, by its name on the hub or its path."""
+    """Tokenizer to use instead of the model's own, by its name on the hub or its path. A client that applies the chat
+    template also reads `s3://BUCKET/FOLDER/`."""
     token_secret: TokenSecret | None = None
     """Secret with the hub's token, passed as HF_TOKEN to engines, and to clients that download prompts or tokenizers.
     It is not written to plan.json and not part of any point's identity. `specbench run` ignores it: engines inherit

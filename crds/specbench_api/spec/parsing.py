@@ -10,39 +10,30 @@ import difflib
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain, islice
 from typing import Any, TypeVar, get_args
 
-import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
-from yaml.constructor import ConstructorError
 
 from specbench_api import API_VERSION
 from specbench_api.api_model import ApiModel, PreserveUnknown
 from specbench_api.errors import InvalidSpec, NotYaml, Problem
+from specbench_api.spec.bounded_yaml import DEPTH_MAX, NODES_MAX, yaml_documents
 from specbench_api.spec.campaign import SpecBenchCampaign
 from specbench_api.spec.patterns import PATTERN_DESCRIPTIONS
 from specbench_api.spec.run import SpecBenchRun
 
-_MERGE = "tag:yaml.org,2002:merge"
 _Resource = TypeVar("_Resource", SpecBenchRun, SpecBenchCampaign)
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _ONE_RESOURCE = "write one SpecBenchRun or SpecBenchCampaign per file"
-UNNAMED = '"<unicode string>"'
-"""How PyYAML refers to text that it received as a string."""
 
 
 def read_yaml(text: str, name: str = "(file)") -> dict[str, Any]:
     """Return the one mapping in a YAML text; messages refer to the text as `name`. Raises NotYaml."""
-    try:
-        documents = [document for document in yaml.load_all(text, _Loader) if document is not None]
-        json.dumps(documents, default=str, skipkeys=True)  # raises for an alias that contains itself
-    except (yaml.YAMLError, ValueError) as error:  # ValueError: an impossible date or number, or a cyclic alias
-        raise NotYaml([Problem(name, "not valid YAML: " + str(error).replace(UNNAMED, name))]) from error
-    except RecursionError as error:
-        raise NotYaml([Problem(name, "nested too deeply", _ONE_RESOURCE)]) from error
+    documents = yaml_documents(text, name)
     if len(documents) != 1 or not isinstance(documents[0], dict):
         found = f"{len(documents)} documents" if len(documents) != 1 else type(documents[0]).__name__
         raise NotYaml([Problem(name, f"expected one resource, found {found}", _ONE_RESOURCE)])
@@ -71,6 +62,8 @@ def _parsed(resource: Mapping[str, Any], model: type[_Resource]) -> _Resource:
         raise InvalidSpec([Problem("kind", f"{kind!r} is not a kind of {API_VERSION}", kinds)])
     if version != model.model_fields["api_version"].default:
         raise InvalidSpec([Problem("apiVersion", f"{version!r} is not supported", f"write apiVersion: {API_VERSION}")])
+    if oversized := _oversized(resource):
+        raise InvalidSpec([oversized])
     problems = list(_non_json_values(resource))
     if problems:
         raise InvalidSpec(problems)
@@ -93,16 +86,28 @@ def read_run(text: str) -> SpecBenchRun:
     return parse_run(read_yaml(text))
 
 
-class _Loader(yaml.SafeLoader):
-    """A YAML loader that rejects duplicate keys; PyYAML silently keeps the last one."""
+def _oversized(resource: Mapping[str, Any]) -> Problem | None:
+    """Return the problem of a field with more levels or values than a file may have; the API server accepts far more.
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002 - PyYAML's signature
-        keys: list[Any] = []
-        for key, _ in node.value:
-            if key.value in keys and key.tag != _MERGE:
-                raise ConstructorError(None, None, f"the key {key.value!r} is written twice", key.start_mark)
-            keys.append(key.value)
-        return super().construct_mapping(node, deep)
+    Not recursive, and bounded in time and memory, unlike everything that processes the resource later.
+    """
+    for key, value in resource.items():
+        level, count = [value], 1
+        for _ in range(DEPTH_MAX):
+            values = chain.from_iterable(_values_of(container) for container in level)
+            level = list(islice(values, NODES_MAX - count + 1))
+            count += len(level)
+            if count > NODES_MAX:
+                return Problem(str(key), f"has more than {NODES_MAX} values", "write less, or split the resource")
+        if level:
+            return Problem(str(key), f"is nested too deeply: more than {DEPTH_MAX} levels", "nest less")
+    return None
+
+
+def _values_of(container: Any) -> Iterable[Any]:
+    if isinstance(container, Mapping):
+        return container.values()
+    return container if isinstance(container, list) else ()
 
 
 def _non_json_values(data: Any, location: tuple[int | str, ...] = ()) -> Iterator[Problem]:

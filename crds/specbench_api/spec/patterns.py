@@ -81,7 +81,10 @@ PATTERN_DESCRIPTIONS: Mapping[str, str] = {
     "^([A-Za-z0-9!_.*'()-]+(/[A-Za-z0-9!_.*'()-]+)*)?$": (
         "letters, digits and ! _ . * ' ( ) -, in parts separated by single slashes, no slash at either end: team/a"
     ),
-    "^(https?://[^/\\s]+(/[^\\s]*)?)?$": "a URL that begins with http:// or https://: http://s3:9000",
+    "^(https?://[A-Za-z0-9._:\\[\\]-]+(/[^\\s?#]*)?)?$": (
+        "a URL that begins with http:// or https://, without user, query or fragment, and with a host of ASCII"
+        " characters: http://s3:9000"
+    ),
     "^[A-Za-z0-9_-]+$": "letters, digits, dashes and underscores: us-east-1",
     "^(s3|hf|https)://.+": "a URI of scheme s3, hf or https: s3://models/llama",
     "^[A-Za-z][A-Za-z0-9_]*(\\.[A-Za-z0-9_][A-Za-z0-9_-]*|\\[[^\\[\\]]+\\])*$": (

@@ -155,12 +155,48 @@ class ModelCache(RuledModel):
     )
 
     claim_name: ObjectName
-    """Name of a PersistentVolumeClaim in the run's namespace, which engines mount writable."""
+    """Name of a PersistentVolumeClaim in the run's namespace."""
     sub_path: SubPath | None = None
     """Folder of the volume. Without it: the whole volume."""
+    fill: bool = False
+    """true: mount the volume writable, and let engines store on it what they download. false: mount it read-only and
+    use only what it contains (HF_HUB_OFFLINE=1); an engine whose model it lacks does not start."""
 
     def _rules_hold(self) -> Sequence[bool]:
         return (not leads_out(self.sub_path),)
+
+
+UserId = Annotated[int, Field(ge=0, le=2**31 - 1)]
+
+
+class EngineSecurityContext(RuledModel):
+    """The user and groups of the engine's pods, as in `spec.securityContext` of a pod.
+
+    Everything else of their security context is fixed: no capabilities, no privilege escalation, and the seccomp
+    profile RuntimeDefault.
+    """
+
+    rules: ClassVar = (
+        ValidationRule(
+            "!has(self.runAsNonRoot) || !self.runAsNonRoot || !has(self.runAsUser) || self.runAsUser != 0",
+            "securityContext.runAsUser 0 is root, which runAsNonRoot excludes: set another user, or remove"
+            " runAsNonRoot",
+        ),
+    )
+
+    run_as_user: UserId | None = None
+    """User ID. Without it: the image's user. The how-to about restricted namespaces lists the users that each engine's
+    image supports."""
+    run_as_group: UserId | None = None
+    """Primary group ID. Without it: the image's group."""
+    run_as_non_root: bool | None = None
+    """true: the pod does not start as root. Pod Security level `restricted` requires it. Without it: true only for
+    specbench's own image (kind simulator)."""
+    fs_group: UserId | None = None
+    """Group ID that owns the pod's volumes, so that another user than root can write to a model cache."""
+
+    def _rules_hold(self) -> Sequence[bool]:
+        return (not self.run_as_non_root or self.run_as_user != 0,)
 
 
 class Placement(RuledModel):
@@ -247,17 +283,22 @@ class Placement(RuledModel):
     """Service account of the client's pods, for example with a cloud identity for S3."""
     engine_service_account_name: ObjectName | None = None
     """Service account of the engine's pods, for example with a cloud identity to download a model."""
+    security_context: EngineSecurityContext | None = None
+    """User and groups of the engine's pods. Without it: those of the image."""
     image_pull_secrets: Annotated[list[ObjectName], Field(max_length=8)] = []
     """Secrets with which images are pulled."""
     engine_resources: Resources = Resources()
-    """CPU and memory of the engine."""
+    """CPU and memory of the engine. Without it: neither requested nor limited, because they depend on the model."""
     shared_memory: Quantity | None = None
     """Maximum size of /dev/shm, through which the GPUs of one pod communicate: `16Gi`. It counts towards the engine's
-    memory. Without it: the engine's memory."""
+    memory. Without it: 32Gi, or less if the engine's memory is less."""
     model_cache: ModelCache | None = None
-    """Where engines store models from the hub (HF_HOME). Without it: each launch downloads the model again."""
+    """Volume with models from the hub, which one run fills and later ones read. Without it: each launch downloads the
+    model again."""
     client_resources: Resources = Resources()
-    """CPU and memory of the client. With too little the client measures its own delays."""
+    """CPU and memory of the client. With too little the client measures its own delays. What is not set has the
+    operator's default, which is 2 CPU cores and 4Gi. Whole CPU cores allow static CPU management on the client's node.
+    The report and the gate use these resources too, if set."""
     client_node_selector: NodeLabels = {}
     """Labels of the client's nodes: preferably on the engine's network but not on its node."""
 

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from specbench_api.api_model import ApiModel, RuledModel, ValidationRule
 from specbench_api.spec.patterns import DNS_NAME, ObjectName
+from specbench_api.spec.store_endpoints import ENDPOINT
 
 
 class S3(RuledModel):
@@ -25,8 +26,8 @@ class S3(RuledModel):
     """Name of the bucket, which must exist."""
     prefix: Annotated[str, Field(max_length=512, pattern=r"^([A-Za-z0-9!_.*'()-]+(/[A-Za-z0-9!_.*'()-]+)*)?$")] = ""
     """Prefix of all keys, without a slash at either end: `team/benchmarks`. Empty: none."""
-    endpoint: Annotated[str, Field(max_length=512, pattern=r"^(https?://[^/\s]+(/[^\s]*)?)?$")] = ""
-    """URL of an S3-compatible server: `http://minio:9000`. Empty: AWS."""
+    endpoint: Annotated[str, Field(max_length=512, pattern=ENDPOINT)] = ""
+    """URL of an S3-compatible server: `http://minio:9000`, without user, query and fragment. Empty: AWS."""
     region: Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_-]+$")] = "us-east-1"
     """Region of the bucket."""
     credentials_secret: ObjectName | None = None

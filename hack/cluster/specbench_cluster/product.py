@@ -25,6 +25,8 @@ IMAGE = "docker.io/library/specbench:demo"
 LLAMA_IMAGE = "docker.io/library/specbench-llama-cpp:demo"
 S3_ENDPOINT = f"http://s3.default.svc:{S3_PORT}"
 CHART = ROOT / "helm/specbench"
+_STORES = [(f"endpoint={endpoint}", "bucket=*") for endpoint in (S3_ENDPOINT, f"http://{HOST_IP}:{S3_PORT}")]
+"""Rows of the chart's fence.stores for the cluster's S3 server: by its Service's name, and by its address."""
 RELEASE, SYSTEM = "specbench", "specbench-system"
 
 
@@ -75,8 +77,10 @@ class Product:
         # The tag stays the same when the image changes, so a digest of the archive triggers the rollout.
         archive = self.cluster.image_archive(self.image)
         built = hashlib.sha256(archive.read_bytes()).hexdigest()[:16] if archive.exists() else "unknown"
-        settings = [f"image.repository={repository}", f"image.tag={tag}", *values]
+        # Clients request no CPU, because two whole cores are all that some machines have.
+        settings = [f"image.repository={repository}", f"image.tag={tag}", "clientResources.cpu=0", *values]
         settings.append(f"podAnnotations.built={built}")
+        settings += [f"fence.stores[{n}].{setting}" for n, row in enumerate(_STORES) for setting in row]
         chosen = [word for setting in settings for word in ("--set", setting)]
         how = ["--create-namespace", "--take-ownership", "--wait", "--timeout", "3m"]
         self.helm("upgrade", self.release, str(chart), "--install", *how, *chosen)
@@ -103,7 +107,7 @@ class Product:
             {
                 "apiVersion": "v1",
                 "kind": "Secret",
-                "metadata": {"name": "bench-s3"},
+                "metadata": {"name": "bench-s3", "labels": {"specbench.io/use": "s3"}},
                 "data": {
                     "AWS_ACCESS_KEY_ID": base64.b64encode(keys.access_key.encode()).decode(),
                     "AWS_SECRET_ACCESS_KEY": base64.b64encode(keys.secret_key.encode()).decode(),

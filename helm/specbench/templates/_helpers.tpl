@@ -65,9 +65,11 @@ readOnlyRootFilesystem: true
 capabilities: {drop: [ALL]}
 {{- end -}}
 
+{{- /* OpenShift's security context constraints assign the user, and refuse others. */ -}}
 {{- define "specbench.podSecurity" -}}
-runAsNonRoot: true
-runAsUser: 65532
-runAsGroup: 65532
-seccompProfile: {type: RuntimeDefault}
+{{- $context := .Values.podSecurityContext -}}
+{{- if .Capabilities.APIVersions.Has "security.openshift.io/v1" -}}
+{{- $context = omit $context "runAsUser" "runAsGroup" "fsGroup" -}}
+{{- end -}}
+{{- toYaml $context -}}
 {{- end -}}

@@ -10,6 +10,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from specbench_api.fence.check import FenceCheck
 from specbench_api.spec.campaign import CampaignSpec
 from specbench_api.spec.campaign_status import CampaignRound, CampaignStatus
 from specbench_operator.campaign.budget import Spending, is_exhausted, round_spending
@@ -116,11 +117,18 @@ class CampaignView:
 
 
 def build_campaign_view(
-    observed: CampaignObservation, previous: CampaignStatus, present: CampaignRound, now: datetime
+    observed: CampaignObservation,
+    previous: CampaignStatus,
+    present: CampaignRound,
+    now: datetime,
+    fence: FenceCheck | None = None,
 ) -> CampaignView:
-    """Derive the view from the observation. Raises InvalidSpec for a campaign that cannot be expanded."""
+    """Derive the view from the observation. Raises InvalidSpec for a campaign that cannot be expanded.
+
+    Raises NotAllowed if the fence does not allow its template or one of its runs.
+    """
     resource = observed.resource
-    plan = plan_round(resource, present.number)
+    plan = plan_round(resource, present.number, fence)
     generation = int(resource["metadata"].get("generation", 0))
     spending = round_spending(plan.campaign.spec, previous, present.number, observed.runs, now)
     exhausted = is_exhausted(spending, previous, present.number, generation)

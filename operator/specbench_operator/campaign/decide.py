@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
-from specbench_api.errors import InvalidSpec
+from specbench_api.errors import InvalidSpec, NotAllowed
+from specbench_api.fence.check import FenceCheck
 from specbench_api.spec.campaign_status import CampaignCondition, CampaignPhase, CampaignStatus
 from specbench_api.spec.campaign_status import CampaignConditionType as Kind
 from specbench_api.spec.conditions import ConditionStatus
@@ -86,7 +87,11 @@ def _end_events(before: CampaignStatus, after: CampaignStatus) -> Iterator[Kuber
     if ready := flipped_to(before, after, Kind.READY, ConditionStatus.TRUE):
         yield KubernetesEvent(NORMAL, "RoundFinished", join_sentences((after.best, ready.message)))
     stalled = flipped_to(before, after, Kind.STALLED, ConditionStatus.TRUE)
-    if stalled and stalled.reason not in ("BudgetExhausted", "InvalidSpec"):  # these have their own events
+    if stalled and stalled.reason not in (
+        "BudgetExhausted",
+        InvalidSpec.reason,
+        NotAllowed.reason,
+    ):  # these have their own events
         yield KubernetesEvent(WARNING, stalled.reason, stalled.message)
 
 
@@ -100,9 +105,9 @@ def decide_invalid_campaign(
     message = "; ".join(str(problem) for problem in error.problems)
     generation = int(resource["metadata"].get("generation", 0))
     values = {
-        Kind.VALIDATED: no("InvalidSpec", message),
+        Kind.VALIDATED: no(error.reason, message),
         **dict.fromkeys(_UNKNOWN_WHEN_INVALID, unknown(UNFINISHED)),
-        **kstatus_conditions(CampaignState(CampaignPhase.INVALID, "InvalidSpec", message, stalled=True)),
+        **kstatus_conditions(CampaignState(CampaignPhase.INVALID, error.reason, message, stalled=True)),
     }
     conditions = with_transition_times(CampaignCondition, values, previous, generation, now)
     update = {"observed_generation": generation, "phase": CampaignPhase.INVALID, "conditions": conditions}
@@ -132,26 +137,28 @@ def has_round_finished(status: CampaignStatus) -> bool:
     return ready is not None and ready.status is ConditionStatus.TRUE
 
 
-def decide_campaign(observed: CampaignObservation, now: datetime) -> CampaignDecision:
+def decide_campaign(observed: CampaignObservation, now: datetime, fence: FenceCheck | None = None) -> CampaignDecision:
     """Decide what to do for a campaign, and its status. Never raises, whatever was observed."""
     resource = observed.resource
     previous = read_campaign_status(resource)
     if resource["metadata"].get("deletionTimestamp"):
         return CampaignDecision(previous)  # the garbage collector deletes the runs
     try:
-        return _decide_valid_campaign(observed, previous, now)
+        return _decide_valid_campaign(observed, previous, now, fence)
     except InvalidSpec as error:
         return decide_invalid_campaign(resource, error, previous, now)
 
 
-def _decide_valid_campaign(observed: CampaignObservation, previous: CampaignStatus, now: datetime) -> CampaignDecision:
+def _decide_valid_campaign(
+    observed: CampaignObservation, previous: CampaignStatus, now: datetime, fence: FenceCheck | None
+) -> CampaignDecision:
     spec = parse_campaign(observed.resource).spec
     current = current_round(previous, observed.runs, spec.rerun, now)
-    view = build_campaign_view(observed, previous, current, now)
+    view = build_campaign_view(observed, previous, current, now, fence)
     firing = due_firing(spec, previous, current, now, at_rest=view.at_rest)
     new_round = next_round(spec, current, firing, now, at_rest=view.at_rest)
     if new_round:
-        view = build_campaign_view(observed, previous, new_round, now)
+        view = build_campaign_view(observed, previous, new_round, now, fence)
     status = build_campaign_status(view, campaign_state_of(view))
     return CampaignDecision(
         status=status,

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -22,8 +22,10 @@ from kubernetes.dynamic import DynamicClient
 
 from kubernetes import client, config
 from specbench_api import GROUP, VERSION
+from specbench_operator.cluster.bounded_json import parse_json
 from specbench_operator.errors import Changed, OperatorError, Retry, Stop
 from specbench_operator.render.engine_job import LWS_KIND
+from specbench_operator.render.network_policies import POLICY_KIND
 
 # The kinds that the operator uses, with their URL paths. They are listed here instead of being discovered: discovery
 # costs requests at every start, and its cache file is wrong after another cluster takes over an address.
@@ -34,6 +36,7 @@ CAMPAIGN = "SpecBenchCampaign"
 CAMPAIGN_PLURAL = "specbenchcampaigns"
 JOB, POD, SERVICE, CONFIG_MAP, SECRET, EVENT = "Job", "Pod", "Service", "ConfigMap", "Secret", "Event"
 NODE = "Node"
+NETWORK_POLICY = POLICY_KIND
 WORKLOADS = ("Workload.v1beta2", "Workload.v1beta1")
 """Kueue's Workload in the API versions that Kueue has served, newest first."""
 LEADER_WORKER_SET = LWS_KIND
@@ -48,6 +51,7 @@ _PATHS = {
     SECRET: ("/api/v1", "secrets"),
     EVENT: ("/api/v1", "events"),
     NODE: ("/api/v1", "nodes"),
+    NETWORK_POLICY: ("/apis/networking.k8s.io/v1", "networkpolicies"),
     **{kind: (f"/apis/kueue.x-k8s.io/{kind.partition('.')[2]}", "workloads") for kind in WORKLOADS},
     LEADER_WORKER_SET: ("/apis/leaderworkerset.x-k8s.io/v1", "leaderworkersets"),
 }
@@ -64,8 +68,18 @@ Raw = dict[str, Any]
 FIELD_MANAGER = "specbench-operator"
 APPLY = "application/apply-patch+yaml"
 MERGE = "application/merge-patch+json"
-METADATA_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+METADATA_ONLY = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+METADATA_OF_LIST_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 PAGE = 500
+PAGE_OF_SPECS = 2
+"""Objects of a page of runs or campaigns. Anybody may store 1.5 MiB in each, which takes up to 70 MiB once parsed."""
+_PAGES = {RUN: PAGE_OF_SPECS, CAMPAIGN: PAGE_OF_SPECS}
+ANSWER_BYTES_MAX = 32 * 1024 * 1024
+"""Size of an answer, and of all pages of a list that is kept in memory. A run's own children need a tenth of it."""
+TOO_LARGE = "ApiAnswerTooLarge"
+CONNECTIONS_MAX = 64
+"""How many connections to the API server are kept. The library's default is five for each core, and the threads that
+look at stores use it too."""
 UNPROCESSABLE = 422
 UNREACHABLE = "ApiUnreachable"
 MESSAGE_MAX = 1024
@@ -84,29 +98,51 @@ class KubernetesApi:
         self._dynamic = _dynamic_client(client_, discoverer=lambda _client, _cache: None)
         self._timeout_s = timeout_s
 
-    def get(self, kind: str, namespace: str | None, name: str) -> Raw | None:
-        """Read one object; None if it does not exist. Without a namespace: a cluster-scoped object."""
-        return self._unless_missing("get", path_of(kind, namespace, name))
+    def get(self, kind: str, namespace: str | None, name: str, *, bare: bool = False) -> Raw | None:
+        """Read one object; None if it does not exist. Without a namespace: a cluster-scoped object.
+
+        `bare`: only its metadata.
+        """
+        headers = {"Accept": METADATA_ONLY} if bare else None
+        return self._unless_missing("get", path_of(kind, namespace, name), header_params=headers)
 
     def list(
         self, kind: str, namespace: str | None, *, labels: str = "", fields: str = "", bare: bool = False
     ) -> list[Raw]:
-        """Read all objects that match, page by page. `bare`: only their metadata."""
+        """Read all objects that match. `bare`: only their metadata. Raises Retry if they exceed ANSWER_BYTES_MAX."""
         found: list[Raw] = []
+        size = 0
+        for items, page_bytes in self._pages(kind, namespace, labels, fields, bare=bare):
+            found += items
+            size += page_bytes
+            if size > ANSWER_BYTES_MAX:
+                raise _too_large(f"get {path_of(kind, namespace)}")
+        return found
+
+    def each(
+        self, kind: str, namespace: str | None, *, labels: str = "", fields: str = "", bare: bool = False
+    ) -> Iterator[Raw]:
+        """Yield the objects of `list`, with one page in memory at a time, so that their number is not limited."""
+        for items, _ in self._pages(kind, namespace, labels, fields, bare=bare):
+            yield from items
+
+    def _pages(
+        self, kind: str, namespace: str | None, labels: str, fields: str, *, bare: bool
+    ) -> Iterator[tuple[Sequence[Raw], int]]:
+        """Yield the objects of each page, and the size of the page in bytes."""
         next_page: str | None = None
         while next_page is None or next_page:
-            page = self._request(
+            page, size = self._answer(
                 "get",
                 path_of(kind, namespace),
                 label_selector=labels or None,
                 field_selector=fields or None,
-                limit=PAGE,
+                limit=PAGE if bare else _PAGES.get(kind, PAGE),
                 _continue=next_page or None,
-                header_params={"Accept": METADATA_ONLY} if bare else None,
+                header_params={"Accept": METADATA_OF_LIST_ONLY} if bare else None,
             )
-            found += page["items"] or []  # the server returns null for an empty list of metadata
+            yield page["items"] or [], size  # the server returns null for an empty list of metadata
             next_page = page["metadata"].get("continue", "")
-        return found
 
     def apply(self, manifest: Mapping[str, Any], subresource: str = "") -> Raw:
         """Apply a manifest server-side. `metadata.resourceVersion` and `metadata.uid` in it are preconditions."""
@@ -148,11 +184,20 @@ class KubernetesApi:
             return None
 
     def _request(self, method: str, path: str, **options: Any) -> Raw:
-        with map_errors(f"{method} {path}"):
+        return self._answer(method, path, **options)[0]
+
+    def _answer(self, method: str, path: str, **options: Any) -> tuple[Raw, int]:
+        """Send a request; returns the parsed answer and its size in bytes."""
+        operation = f"{method} {path}"
+        with map_errors(operation):
             used = {key: value for key, value in options.items() if value is not None}
             response = self._dynamic.request(method, path, serialize=False, _request_timeout=self._timeout_s, **used)
-            body: Raw = json.loads(response.data)
-            return body
+            data: bytes = response.read(ANSWER_BYTES_MAX + 1)
+            if len(data) > ANSWER_BYTES_MAX:
+                response.close()
+                raise _too_large(operation)
+            body: Raw = parse_json(data)
+            return body, len(data)
 
 
 class NotFound(Retry):
@@ -170,7 +215,7 @@ def map_errors(operation: str) -> Iterator[None]:
         yield
     except ApiException as error:
         raise _operator_error(error, operation) from error
-    except (urllib3.exceptions.HTTPError, OSError, json.JSONDecodeError) as error:
+    except (urllib3.exceptions.HTTPError, OSError, ValueError) as error:  # ValueError: the answer is not JSON
         message = _ADDRESS.sub("", f"{operation}: {type(error).__name__}: {error}")
         raise Retry(UNREACHABLE, message[:MESSAGE_MAX]) from error
 
@@ -188,11 +233,25 @@ def connect(timeout_s: float) -> KubernetesApi:
                 message = f"no cluster: the operator runs in no pod and found no kubeconfig (set KUBECONFIG): {error}"
                 raise Stop("NoCluster", message) from error
         configuration.retries = urllib3.Retry(1, redirect=0)
+        configuration.connection_pool_maxsize = CONNECTIONS_MAX
         return KubernetesApi(client.ApiClient(configuration), timeout_s)
+
+
+def _too_large(operation: str) -> Retry:
+    message = f"{operation}: the objects have more than {ANSWER_BYTES_MAX // 2**20} MiB: delete some of them"
+    return Retry(TOO_LARGE, message)
+
+
+_MISSING_RIGHT = re.compile(r'User "system:serviceaccount:[^"]+" cannot ')
+_BIND_ROLE = (
+    ": give the operator its rights in this namespace (watchNamespaces, or rbac.namespaces, in specbench's chart), or"
+    " create the run in a namespace where it has them"
+)
 
 
 def _operator_error(error: ApiException, operation: str) -> OperatorError:
     message = f"{operation}: {_error_message(error)}"[:MESSAGE_MAX]
+    message += _BIND_ROLE if _MISSING_RIGHT.search(message) else ""
     status = int(error.status or 0)
     # This is how the API server rejects a patch whose UID is not that of the object.
     if status == UNPROCESSABLE and _fields(error) == {"metadata.uid"}:

@@ -12,7 +12,7 @@ from typing import Any
 
 from specbench_api.campaign.names import ANNOTATION_CELL, LABEL_CAMPAIGN_UID, LABEL_ROUND, may_be_named
 from specbench_operator.cluster.api import CAMPAIGN, RUN, UNREACHABLE, KubernetesApi, NotFound, Raw
-from specbench_operator.cluster.parsing import controller_uid, whole_number
+from specbench_operator.cluster.parsing import controller_uid, parse_listed, whole_number
 from specbench_operator.errors import OperatorError
 from specbench_operator.state.campaign import (
     ANNOTATION_FIRE_TIME,
@@ -93,9 +93,9 @@ class CampaignObserver:
         self._api = api
 
     def campaigns(self, namespace: str | None) -> list[Mapping[str, Any]] | None:
-        """All campaigns, for the relist; None if the definition of SpecBenchCampaign is not installed."""
+        """All campaigns, for the relist: only the fields that it needs. None if their definition is not installed."""
         try:
-            return list(self._api.list(CAMPAIGN, namespace))
+            return [parse_listed(raw) for raw in self._api.each(CAMPAIGN, namespace)]
         except NotFound:
             return None
 

@@ -6,11 +6,14 @@ so a manifest that is missing then was never written.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from specbench_api.campaign.names import LABEL_CAMPAIGN
 from specbench_api.errors import InvalidSpec
+from specbench_api.fence.model import Limits
 from specbench_api.outcome.layout import PLAN
 from specbench_api.plan.canonical import digest_of_gate
 from specbench_api.plan.names import (
@@ -21,15 +24,19 @@ from specbench_api.plan.names import (
     ROLE_ENGINE,
     ROLE_PLAN,
 )
-from specbench_api.spec.conditions import Phase
+from specbench_api.spec.conditions import IN_PROGRESS_PHASES, Phase
 from specbench_api.spec.gate import Gate
 from specbench_api.spec.parsing import parse_run
 from specbench_api.spec.placement import PinNode
+from specbench_api.spec.results import S3
+from specbench_api.spec.run import SpecBenchRun
+from specbench_api.spec.secrets import GATE_USES, secret_references, unusable_secrets
 from specbench_operator.cluster.api import (
     CONFIG_MAP,
     EVENT,
     JOB,
     LEADER_WORKER_SET,
+    NETWORK_POLICY,
     NODE,
     POD,
     RUN,
@@ -46,33 +53,66 @@ from specbench_operator.cluster.parsing import (
     parse_child_object,
     parse_earlier_run,
     parse_job,
+    parse_listed,
+    parse_namespace_run,
     parse_node,
     parse_pod,
 )
 from specbench_operator.cluster.results import ResultsReader, adopts_latest, known_results_uid, with_adopted_uid
+from specbench_operator.cluster.secrets import SecretReader
 from specbench_operator.state.objects import ChildKey, Job, Node, Pod, UnreadableNode
-from specbench_operator.state.run import EarlierRun, RunObservation, StoredResults, StoreFailure
+from specbench_operator.state.run import EarlierRun, NamespaceRun, RunObservation, StoredResults, StoreFailure
 
 CHILD_SELECTOR = f"{LABEL_MANAGED}={MANAGER}"
 """Label selector of all children of runs, for watches and lists."""
 
 
+LIST_SHARE = 0.1
+"""Maximum share of the time in which the runs of a namespace are listed for its limits. Without it, a thousand waiting
+runs would each list all of them with every relist."""
+
+
 class RunObserver:
     """Reads runs, their children and their results."""
 
-    def __init__(self, api: KubernetesApi, results: ResultsReader, *, leader_worker_sets: bool = False) -> None:
+    def __init__(
+        self,
+        api: KubernetesApi,
+        results: ResultsReader,
+        secrets: SecretReader | None = None,
+        *,
+        leader_worker_sets: bool = False,
+        network_policies: bool = False,
+        limits: Limits | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._api = api
         self._results = results
+        self._secrets = secrets or SecretReader(api)
         self._kueue = KueueReader(api)
         self._leader_worker_sets = leader_worker_sets
+        self._namespace_limited = limits is not None and bool(limits.runs or limits.gpu_hours)
+        self._network_policies = network_policies
+        self._clock = clock
+        self._listed: dict[str, tuple[float, tuple[NamespaceRun, ...]]] = {}
+        """Namespace → until when the list of its runs is used, and the list."""
 
     def runs(self, namespace: str | None) -> list[Mapping[str, Any]]:
-        """All runs, for the relist."""
-        return list(self._api.list(RUN, namespace))
+        """All runs, for the relist: only the fields that it needs."""
+        return [parse_listed(raw) for raw in self._api.each(RUN, namespace)]
+
+    def read_run(self, namespace: str, name: str) -> Mapping[str, Any] | None:
+        """One run without its children; None if it does not exist."""
+        return self._api.get(RUN, namespace, name)
 
     def observe(self, namespace: str, name: str) -> RunObservation | None:
         """Read one run with its children and results; None if it does not exist. Raises Retry."""
-        resource = self._api.get(RUN, namespace, name)
+        observed = self.observe_cluster(namespace, name)
+        return self.read_store(observed) if observed else None
+
+    def observe_cluster(self, namespace: str, name: str) -> RunObservation | None:
+        """Read one run with its children; None if it does not exist. Raises Retry."""
+        resource = self.read_run(namespace, name)
         if resource is None:
             return None
         if resource["metadata"].get("deletionTimestamp"):
@@ -85,23 +125,58 @@ class RunObserver:
         jobs = tuple(self._job(raw, pods) for raw in raw_jobs)
         services = self._api.list(SERVICE, namespace, labels=selector)
         plans = self._api.list(CONFIG_MAP, namespace, labels=selector)
+        policies = self._api.list(NETWORK_POLICY, namespace, labels=selector) if self._network_policies else []
         objects = (
             *(parse_child_object(LEADER_WORKER_SET, raw) for raw in sets),
             *(parse_child_object(SERVICE, raw) for raw in services),
             *(parse_child_object(CONFIG_MAP, raw) for raw in plans),
+            *(parse_child_object(NETWORK_POLICY, raw) for raw in policies),
         )
         plan_json, nodes = _plan_json(plans, resource["metadata"]["uid"]), self._nodes(pods, jobs)
-        adopting, failure = self._adopting(resource, plan_json)
-        return RunObservation(
-            resource=adopting,
-            jobs=jobs,
-            pods=pods,
-            objects=objects,
-            plan_json=plan_json,
-            nodes=nodes,
-            stored=failure or self._stored(adopting),
-            **self._gate(adopting),
+        observed = RunObservation(
+            resource,
+            jobs,
+            pods,
+            objects,
+            plan_json,
+            nodes,
+            secret_uses=self._secret_uses(resource),
+            namespace_runs=self._namespace_runs(resource),
         )
+        failure = observed.secret_uses
+        return replace(observed, stored=failure, gate=failure) if isinstance(failure, StoreFailure) else observed
+
+    def _secret_uses(self, resource: Mapping[str, Any]) -> Mapping[str, str] | StoreFailure | None:
+        """The labels of the run's Secrets; None if Secrets need no label, or no decision needs them. Raises Retry."""
+        finished = bool((resource.get("status") or {}).get("completionTime"))
+        if not self._secrets.opt_in or (finished and _run_with_pending_gate(resource) is None):
+            return None
+        try:
+            run = parse_run(resource)
+        except InvalidSpec:
+            return None
+        return self._secrets.uses(run.metadata.namespace, (row.name for row in secret_references(run.spec)))
+
+    def read_store(self, observed: RunObservation) -> RunObservation:
+        """Add the results in S3 to an observation of the cluster, if a decision needs them. Raises Retry."""
+        if store_of(observed) is None:
+            return observed
+        adopting, failure = self._adopting(observed.resource, observed.plan_json)
+        stored = failure or self._stored(adopting)
+        return replace(observed, resource=adopting, stored=stored, **self._gate(adopting))
+
+    def _namespace_runs(self, resource: Mapping[str, Any]) -> tuple[NamespaceRun, ...]:
+        """All runs of the namespace, if a limit decides whether this one may begin."""
+        status = resource.get("status") or {}
+        if not self._namespace_limited or status.get("completionTime") or status.get("phase") in IN_PROGRESS_PHASES:
+            return ()
+        namespace, began = resource["metadata"]["namespace"], self._clock()
+        until, runs = self._listed.get(namespace, (began, ()))
+        if began >= until:
+            runs = tuple(parse_namespace_run(raw) for raw in self._api.each(RUN, namespace))
+            ended = self._clock()
+            self._listed[namespace] = (ended + (ended - began) * (1 / LIST_SHARE - 1), runs)
+        return runs
 
     def _sets(self, namespace: str, selector: str) -> list[Raw]:
         """LeaderWorkerSets of a run; none if the operator may not use them or the cluster has no such kind."""
@@ -148,16 +223,10 @@ class RunObserver:
 
     def _gate(self, resource: Mapping[str, Any]) -> dict[str, Any]:
         """Fields of RunObservation for a gate that is not in status yet: its report in S3, and possible baselines."""
-        status = resource.get("status") or {}
-        if not status.get("completionTime") or status.get("phase") != Phase.SUCCEEDED:
+        pending = _run_with_pending_gate(resource)
+        if pending is None:
             return {}
-        try:
-            run = parse_run(resource)
-        except InvalidSpec:
-            return {}
-        gate = run.spec.gate
-        if gate is None or (status.get("gate") or {}).get("gateDigest") == digest_of_gate(gate):
-            return {}
+        run, gate = pending
         return {"gate": self._results.read_gate(run), "earlier": self._earlier_runs(run.metadata.namespace, gate)}
 
     def _earlier_runs(self, namespace: str, gate: Gate) -> tuple[EarlierRun, ...]:
@@ -168,7 +237,7 @@ class RunObserver:
         if ref.campaign is None:
             return ()
         return tuple(
-            parse_earlier_run(raw) for raw in self._api.list(RUN, namespace, labels=f"{LABEL_CAMPAIGN}={ref.campaign}")
+            parse_earlier_run(raw) for raw in self._api.each(RUN, namespace, labels=f"{LABEL_CAMPAIGN}={ref.campaign}")
         )
 
     def _adopting(
@@ -179,25 +248,67 @@ class RunObserver:
             return resource, None
         found: str | StoreFailure | None = known_results_uid(resource, plan_json)
         if found is None:
-            try:
-                found = self._results.latest(parse_run(resource))
-            except InvalidSpec:
-                return resource, None
+            found = self._results.latest(parse_run(resource))
         if isinstance(found, StoreFailure):
             return resource, found
         return with_adopted_uid(resource, found or resource["metadata"]["uid"]), None
 
     def _stored(self, resource: Mapping[str, Any]) -> StoredResults | StoreFailure | None:
-        """The results in S3; None if the run has ended or is invalid, because then no decision needs them."""
+        """The results in S3; None if the run has ended, because then no decision needs them."""
         if (resource.get("status") or {}).get("completionTime"):
             return None
-        try:
-            run = parse_run(resource)
-        except InvalidSpec:
-            return None
+        run = parse_run(resource)
         unknown, placement = not (resource.get("status") or {}).get("engineNodes"), run.spec.placement
         one_pod = placement.nodes == 1  # a stored launch contains only the first node
         return self._results.read(run, last_launch=unknown and one_pod and placement.pin_node is not PinNode.NONE)
+
+
+def store_of(observed: RunObservation) -> S3 | None:
+    """The store that a decision about this run needs; None if it needs none, as for an ended or an invalid run.
+
+    A store is not read with keys that the run may not use.
+    """
+    resource, uses = observed.resource, observed.secret_uses
+    if resource["metadata"].get("deletionTimestamp") or isinstance(uses, StoreFailure):
+        return None
+    try:
+        run = parse_run(resource)
+    except InvalidSpec:
+        return None
+    if uses is not None and _lacks_secrets(resource, uses):
+        return None
+    ended = bool((resource.get("status") or {}).get("completionTime"))
+    return None if ended and _run_with_pending_gate(resource) is None else run.spec.results.s3
+
+
+def with_store_failure(observed: RunObservation, failure: StoreFailure) -> RunObservation:
+    """The observation if the store cannot be read now, without a request to it."""
+    resource = observed.resource
+    if _run_with_pending_gate(resource):
+        return replace(observed, gate=failure)
+    uid = known_results_uid(resource, observed.plan_json) if adopts_latest(resource) else None
+    return replace(observed, resource=with_adopted_uid(resource, uid) if uid else resource, stored=failure)
+
+
+def _run_with_pending_gate(resource: Mapping[str, Any]) -> tuple[SpecBenchRun, Gate] | None:
+    """A run that has succeeded and whose gate is not in status yet, with that gate; None for any other run."""
+    status = resource.get("status") or {}
+    if not status.get("completionTime") or status.get("phase") != Phase.SUCCEEDED:
+        return None
+    try:
+        run = parse_run(resource)
+    except InvalidSpec:
+        return None
+    gate = run.spec.gate
+    if gate is None or (status.get("gate") or {}).get("gateDigest") == digest_of_gate(gate):
+        return None
+    return run, gate
+
+
+def _lacks_secrets(resource: Mapping[str, Any], uses: Mapping[str, str] | StoreFailure) -> bool:
+    finished = bool((resource.get("status") or {}).get("completionTime"))
+    only = GATE_USES if finished else None
+    return not isinstance(uses, StoreFailure) and bool(unusable_secrets(parse_run(resource).spec, uses, only))
 
 
 def _client_key(engine: Job) -> ChildKey:

@@ -29,7 +29,7 @@ from specbench_operator.state.objects import (
     QueueWait,
     RawObject,
 )
-from specbench_operator.state.run import EarlierRun
+from specbench_operator.state.run import EarlierRun, NamespaceRun
 from specbench_operator.state.timestamps import api_timestamp, optional_api_timestamp
 
 LABEL_LWS_NAME = "leaderworkerset.sigs.k8s.io/name"
@@ -131,11 +131,39 @@ def parse_node(raw: RawObject) -> Node:
 
 
 def parse_child_object(kind: str, raw: RawObject) -> ChildObject:
-    """Convert a Service, a ConfigMap or a LeaderWorkerSet."""
+    """Convert a Service, a ConfigMap, a NetworkPolicy or a LeaderWorkerSet."""
     meta = raw["metadata"]
     run_uid = meta.get("labels", {}).get(LABEL_RUN_UID, "")
     return ChildObject(
         _ref(kind, meta), controller_uid(raw), parse_child_key(meta), "deletionTimestamp" in meta, run_uid
+    )
+
+
+def parse_listed(raw: RawObject) -> RawObject:
+    """Reduce a run or campaign to what the relist reads, because anybody may store megabytes in each of them."""
+    meta, status = raw["metadata"], raw.get("status") or {}
+    budget = (raw.get("spec") or {}).get("budget") or {}
+    return {
+        "metadata": {name: meta[name] for name in ("namespace", "name", "resourceVersion")},
+        "spec": {"budget": {name: budget[name] for name in ("gpuHours",) if name in budget}},
+        "status": {name: status[name] for name in ("phase", "gpuHoursSpent") if name in status},
+    }
+
+
+def parse_namespace_run(raw: RawObject) -> NamespaceRun:
+    """Convert a run of the namespace. Missing values are tolerated, as in `parse_earlier_run`."""
+    meta, status = raw["metadata"], raw.get("status") or {}
+    reasons = (row.get("reason", "") for row in status.get("conditions", []) if row.get("type") == "Reconciling")
+    return NamespaceRun(
+        name=meta["name"],
+        uid=meta["uid"],
+        created=meta["creationTimestamp"],
+        phase=status.get("phase", ""),
+        reason=next(reasons, ""),
+        suspended=bool((raw.get("spec") or {}).get("suspend", False)),
+        deleting="deletionTimestamp" in meta,
+        ended=bool(status.get("completionTime")),
+        gpu_seconds=float(status.get("gpuSecondsHeld", 0)),
     )
 
 

@@ -2,12 +2,13 @@
 
 A point's manifest is written last and never changes, so a manifest that was found once is cached. Only points that were
 begun and had no manifest yet are requested, so reading a run of a thousand points takes a handful of requests.
+
+What is stored may have been written by anybody. Every object has a maximum size, and one look at a store, with all of
+its requests, has a deadline. Whatever goes wrong becomes a StoreFailure.
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
 import json
 import re
 import threading
@@ -17,24 +18,42 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from pydantic import ValidationError
-
 from specbench_api.errors import InvalidSpec
+from specbench_api.fence.model import Fence
 from specbench_api.outcome.gate_report import GateReport
-from specbench_api.outcome.layout import GATE, LAUNCHES, PLAN, SUMMARY, manifest_key, run_root
+from specbench_api.outcome.layout import GATE, LAUNCHES, OVERVIEW, PLAN, SUMMARY, manifest_key, run_root
 from specbench_api.outcome.provenance import FactName, LaunchRecord
 from specbench_api.outcome.summary import RunSummary
-from specbench_api.plan.canonical import same_points
-from specbench_api.plan.expansion import expand
+from specbench_api.plan.expansion import expand, may_adopt
 from specbench_api.plan.plan import Plan
+from specbench_api.plan.validation import POINTS_MAX
 from specbench_api.spec.results import LATEST, S3
 from specbench_api.spec.run import SpecBenchRun
-from specbench_operator.cluster.api import SECRET, Forbidden, KubernetesApi
-from specbench_operator.cluster.s3 import KEYS, Bucket, StoreError
+from specbench_api.spec.store_endpoints import AddressRule, StoreAccess, store_access
+from specbench_operator.cluster.s3 import Bucket
+from specbench_operator.cluster.secrets import SecretReader
+from specbench_operator.cluster.store_session import StoreError, look_at_store
 from specbench_operator.state.run import StoredLaunch, StoredResults, StoreFailure
 
-_LAUNCH_DOCUMENT = re.compile(r"(\d+)-(\d+)-[0-9a-f]+\.json")
-"""GROUP-LAUNCH-PROCESS.json. Launches of local runs have no number and do not match."""
+KIB, MIB = 1024, 1024 * 1024
+PLAN_MAX_BYTES = MIB
+"""Maximum size of plan.json. The operator's own plan is in a ConfigMap, which has the same limit."""
+SUMMARY_MAX_BYTES = 16 * MIB
+"""Maximum size of overview.json, or of summary.json where there is no overview."""
+GATE_MAX_BYTES = MIB
+LAUNCH_MAX_BYTES = 256 * KIB
+PROGRESS_MAX_BYTES = 64 * KIB
+POINT_NAME_MAX = 64
+"""Maximum length of the name of a point's folder: a SHA-256 digest in hexadecimal."""
+FOLDERS_MAX = 2 * POINTS_MAX
+"""Maximum number of folders of points. A run that was edited may also have those of its earlier plan."""
+EARLIER_RESULTS_MAX = 50
+"""How many results of a run's name are searched for those that `adopt: Latest` adopts, the newest first."""
+
+_LAUNCH_DOCUMENT = re.compile(r"([0-9]{1,4})-([0-9]{1,9})-[0-9a-f]+\.json")
+"""GROUP-LAUNCH-PROCESS.json. Launches of local runs have no number and do not match.
+
+Numbers are bounded, because the name of the next launch's Job contains a larger one."""
 
 
 def last_launch_numbers(keys: Iterable[str]) -> dict[int, int]:
@@ -56,9 +75,9 @@ def last_stored_launch(bucket: Bucket, stored: Mapping[str, datetime]) -> Stored
         return None
     newest = max(stored, key=lambda key: (stored[key], key))
     try:
-        record = LaunchRecord.from_json(bucket.get(newest) or b"")
+        record = LaunchRecord.from_untrusted_json(bucket.get(newest, LAUNCH_MAX_BYTES) or b"")
         node, queried_at = record.value(FactName.NODE), datetime.fromisoformat(record.queried_at)
-    except (ValidationError, ValueError):
+    except ValueError:
         return None  # written by another version; the node is only a preference, so it is left out
     return StoredLaunch(node, queried_at) if isinstance(node, str) and node and queried_at.tzinfo else None
 
@@ -99,25 +118,53 @@ def newest_matching_results(bucket: Bucket, root: str, plan: Plan) -> str | None
         for prefix in bucket.listing(f"{root}/").prefixes
         if (at := bucket.listing(prefix).modified.get(f"{prefix}{PLAN}"))
     }
-    for prefix in sorted(stored, key=lambda prefix: (stored[prefix], prefix), reverse=True):
-        if _has_same_points(bucket.get(f"{prefix}{PLAN}"), plan):
-            return prefix.rstrip("/").rpartition("/")[2]
+    newest_first = sorted(stored, key=lambda prefix: (stored[prefix], prefix), reverse=True)
+    for prefix in newest_first[:EARLIER_RESULTS_MAX]:
+        uid = prefix.rstrip("/").rpartition("/")[2]
+        if _is_adoptable(bucket.get(f"{prefix}{PLAN}", PLAN_MAX_BYTES), plan, uid):
+            return uid
     return None
 
 
-def _has_same_points(data: bytes | None, plan: Plan) -> bool:
+def _is_adoptable(data: bytes | None, plan: Plan, uid: str) -> bool:
+    """Whether the document is a plan that the run may continue with. `uid`: name of its folder in S3."""
     try:
-        stored_plan = Plan.from_json(data or b"")
-    except ValidationError:
+        stored_plan = Plan.from_untrusted_json(data or b"")
+    except ValueError:
         return False  # written by another version, so these results cannot be adopted
-    return same_points(stored_plan, plan)
+    return stored_plan.uid == uid and may_adopt(plan, stored_plan)
 
 
 PROGRESS = "progress.json"
 NOT_ANSWERING = ("", "starting")
 """Phases of progress.json before the engine's first completion."""
 CACHED_MAX = 256
-"""Maximum number of runs, and of S3 connections, that are cached in memory."""
+"""Maximum number of runs, and of S3 clients, that are cached in memory. A client takes about 0.5 MB."""
+SUMMARY_CACHED_MAX_BYTES = 256 * KIB
+"""Maximum size of a summary.json that is cached in memory."""
+SUMMARIES_CACHED_MAX = 32
+"""Maximum number of summaries that are cached in memory. One can take ten times its size in S3."""
+
+
+def access_of(s3: S3, fence: Fence | None) -> StoreAccess:
+    """What the operator may do at this store. Without a fence: everything."""
+    return store_access(fence.stores, s3.endpoint, s3.bucket) if fence and fence.enabled else StoreAccess()
+
+
+def check_access(s3: S3, access: StoreAccess) -> None:
+    """Refuse a store before any request. Raises StoreError."""
+    if not access.allowed:
+        message = (
+            "the administrator's fence does not allow spec.results.s3: use an endpoint and a bucket of fence.stores,"
+            " or ask the administrator to add these"
+        )
+        raise StoreError(StoreFailure("StoreNotAllowed", message, refused=True))
+    if s3.credentials_secret is None and not access.operator_identity:
+        message = (
+            "spec.results.s3 names no Secret, and the operator's own cloud identity may not be used for this store:"
+            " set credentialsSecret, or ask the administrator for operatorIdentity in fence.stores"
+        )
+        raise StoreError(StoreFailure("CredentialsMissing", message, refused=True))
 
 
 @dataclass
@@ -128,12 +175,20 @@ class _RunCache:
     summary: tuple[str, RunSummary | None] = ("", None)
 
 
+_PARSING = threading.Lock()
+"""One summary is parsed at a time, because a large one takes some hundred MB."""
+
+
 class ResultsReader:
     """Reads results. Safe for use from several threads, one a run."""
 
-    def __init__(self, api: KubernetesApi, timeout_s: float) -> None:
-        self._api = api
+    def __init__(
+        self, secrets: SecretReader, timeout_s: float, deadline_s: float = 20, fence: Fence | None = None
+    ) -> None:
+        self._secrets = secrets
         self._timeout_s = timeout_s
+        self._deadline_s = deadline_s
+        self._fence = fence
         self._lock = threading.Lock()
         self._buckets: OrderedDict[object, Bucket] = OrderedDict()
         self._caches: OrderedDict[str, _RunCache] = OrderedDict()
@@ -146,10 +201,11 @@ class ResultsReader:
         """
         s3, root = run.spec.results.s3, _root(run, run.results_uid)
         try:
-            bucket = self._bucket_of(run)
-            cache = self._cache(f"{s3.endpoint} {s3.bucket} {root}")
-            stored = _read_results(bucket, root, cache, last_launch=last_launch)
-            return replace(stored, plan_json=_plan_json(bucket, root)) if run.spec.results.adopt else stored
+            with look_at_store(self._deadline_s):
+                bucket = self._bucket_of(run)
+                cache = self._cache(f"{s3.endpoint} {s3.bucket} {root}")
+                stored = _read_results(bucket, root, cache, last_launch=last_launch)
+                return replace(stored, plan_json=_plan_json(bucket, root)) if run.spec.results.adopt else stored
         except StoreError as error:
             return error.failure
 
@@ -159,7 +215,8 @@ class ResultsReader:
         Raises Retry for errors of the API server.
         """
         try:
-            return newest_matching_results(self._bucket_of(run), _root(run, "").rstrip("/"), expand(run))
+            with look_at_store(self._deadline_s):
+                return newest_matching_results(self._bucket_of(run), _root(run, "").rstrip("/"), expand(run))
         except StoreError as error:
             return error.failure
         except InvalidSpec:
@@ -171,44 +228,36 @@ class ResultsReader:
         Raises Retry for errors of the API server.
         """
         try:
-            data = self._bucket_of(run).get(f"{_root(run, run.results_uid)}/{GATE}")
+            with look_at_store(self._deadline_s):
+                data = self._bucket_of(run).get(f"{_root(run, run.results_uid)}/{GATE}", GATE_MAX_BYTES)
         except StoreError as error:
             return error.failure
         try:
-            return None if data is None else GateReport.from_json(data)
-        except ValidationError:
+            return None if data is None else GateReport.from_untrusted_json(data)
+        except ValueError:
             return None  # gate.json is derived from results, so it is made again
 
     def _bucket_of(self, run: SpecBenchRun) -> Bucket:
         s3 = run.spec.results.s3
-        return self._bucket(s3, self._credentials(run.metadata.namespace, s3.credentials_secret))
+        access = access_of(s3, self._fence)
+        check_access(s3, access)
+        secret = s3.credentials_secret
+        keys = None if secret is None else self._secrets.s3_keys(run.metadata.namespace, secret)
+        return self._bucket(s3, keys, access.addresses)
 
-    def _credentials(self, namespace: str, secret: str | None) -> Mapping[str, str] | None:
-        if secret is None:
-            return None
-        try:
-            found = self._api.get(SECRET, namespace, secret)
-        except Forbidden as error:
-            remedy = "give the operator `get` on Secrets in this namespace"
-            message = f"the Secret {secret!r} of spec.results.s3 cannot be read: {error}; {remedy}"
-            raise StoreError(StoreFailure("SecretForbidden", message, refused=True)) from error
-        if found is None:
-            message = (
-                f"the Secret {secret!r} of spec.results.s3 does not exist in this namespace:"
-                f" create it with {KEYS[0]} and {KEYS[1]}"
-            )
-            raise StoreError(StoreFailure("SecretMissing", message, refused=True))
-        return _decode_credentials(secret, found.get("data") or {})
-
-    def _bucket(self, s3: S3, credentials: Mapping[str, str] | None) -> Bucket:
-        key = (s3.endpoint, s3.region, s3.bucket, tuple(sorted((credentials or {}).items())))
+    def _bucket(self, s3: S3, credentials: Mapping[str, str] | None, addresses: AddressRule) -> Bucket:
+        key = (s3.endpoint, s3.region, s3.bucket, addresses, tuple(sorted((credentials or {}).items())))
         with self._lock:
-            if key not in self._buckets:
-                self._buckets[key] = _open_bucket(s3, credentials, self._timeout_s)
+            bucket = self._buckets.get(key)
+        if bucket is None:
+            # Without the lock, because looking for a cloud identity may take seconds.
+            bucket = _open_bucket(s3, credentials, self._timeout_s, addresses)
+        with self._lock:
+            bucket = self._buckets.setdefault(key, bucket)
             self._buckets.move_to_end(key)
             while len(self._buckets) > CACHED_MAX:
                 self._buckets.popitem(last=False)
-            return self._buckets[key]
+        return bucket
 
     def _cache(self, root: str) -> _RunCache:
         with self._lock:
@@ -216,6 +265,8 @@ class ResultsReader:
             self._caches.move_to_end(root)
             while len(self._caches) > CACHED_MAX:
                 self._caches.popitem(last=False)
+            for older in list(self._caches.values())[:-SUMMARIES_CACHED_MAX]:
+                older.summary = ("", None)
             return cache
 
 
@@ -226,24 +277,29 @@ def _root(run: SpecBenchRun, uid: str) -> str:
 
 def _read_results(bucket: Bucket, root: str, cache: _RunCache, *, last_launch: bool) -> StoredResults:
     top = bucket.listing(f"{root}/")
-    begun = {prefix.rstrip("/").rpartition("/")[2] for prefix in bucket.listing(f"{root}/points/").prefixes}
+    begun = _begun_points(bucket.listing(f"{root}/points/").prefixes)
     cache.measured &= begun  # results may have been deleted
     for point in sorted(begun - cache.measured):
         if bucket.has(f"{root}/{manifest_key(point)}"):
             cache.measured.add(point)
-    etag = top.keys.get(f"{root}/{SUMMARY}")
+    # Clients before the overview wrote only the summary, and one that is written now has no overview yet.
+    name = OVERVIEW if f"{root}/{OVERVIEW}" in top.keys else SUMMARY
+    etag = top.keys.get(f"{root}/{name}")
+    summary = cache.summary[1]
     if etag is None:
-        cache.summary = ("", None)
-    elif etag != cache.summary[0]:
-        cache.summary = (etag, _summary(bucket.get(f"{root}/{SUMMARY}")))
+        summary = None
+    elif etag != cache.summary[0] or not etag:
+        data = bucket.get(f"{root}/{name}", SUMMARY_MAX_BYTES)
+        summary = _summary(data)
+        cache.summary = (etag, summary) if len(data or b"") <= SUMMARY_CACHED_MAX_BYTES else ("", None)
     answering = None
     if f"{root}/{PROGRESS}" in top.keys:
-        answering = _answering(bucket.get(f"{root}/{PROGRESS}"))
+        answering = _answering(bucket.get(f"{root}/{PROGRESS}", PROGRESS_MAX_BYTES))
     launches = f"{root}/{LAUNCHES}/"
     records = bucket.listing(launches).modified if launches in top.prefixes else {}
     return StoredResults(
         measured=frozenset(cache.measured),
-        summary=cache.summary[1],
+        summary=summary,
         answering=answering,
         answered_at=top.modified.get(f"{root}/{PROGRESS}") if answering else None,
         last_launch=last_stored_launch(bucket, records) if last_launch else None,
@@ -251,8 +307,21 @@ def _read_results(bucket: Bucket, root: str, cache: _RunCache, *, last_launch: b
     )
 
 
+def _begun_points(prefixes: Iterable[str]) -> set[str]:
+    """The names of the points' folders. Raises StoreError if there are more than a plan can have."""
+    names = {prefix.rstrip("/").rpartition("/")[2] for prefix in prefixes}
+    points = {name for name in names if len(name) <= POINT_NAME_MAX}
+    if len(points) > FOLDERS_MAX:
+        message = (
+            f"there are more than {FOLDERS_MAX} folders below points/ of this run:"
+            " remove what specbench did not write there, or use another prefix"
+        )
+        raise StoreError(StoreFailure("AnswerTooLarge", message, refused=True))
+    return points
+
+
 def _plan_json(bucket: Bucket, root: str) -> str | None:
-    data = bucket.get(f"{root}/{PLAN}")
+    data = bucket.get(f"{root}/{PLAN}", PLAN_MAX_BYTES)
     return None if data is None else data.decode(errors="replace")
 
 
@@ -260,8 +329,9 @@ def _summary(data: bytes | None) -> RunSummary | None:
     if data is None:
         return None
     try:
-        return RunSummary.from_json(data)
-    except ValidationError as error:
+        with _PARSING:
+            return RunSummary.from_untrusted_json(data)
+    except ValueError as error:
         message = (
             "summary.json cannot be read because another version of specbench wrote it:"
             f" use that version, or delete the file to have it made again: {error}"
@@ -275,25 +345,13 @@ def _answering(data: bytes | None) -> tuple[int, int] | None:
         progress = json.loads(data or b"")
         launch = int(progress["group"]), int(progress["attempt"].partition("-")[0])
         return launch if progress.get("phase", "") not in NOT_ANSWERING else None
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError):
         return None
 
 
-def _decode_credentials(secret: str, data: Mapping[str, str]) -> Mapping[str, str]:
-    missing = [key for key in KEYS[:2] if not data.get(key)]
-    if missing:
-        message = f"the Secret {secret!r} of spec.results.s3 has no {' and no '.join(missing)}: add what is missing"
-        raise StoreError(StoreFailure("SecretIncomplete", message, refused=True))
+def _open_bucket(s3: S3, credentials: Mapping[str, str] | None, timeout_s: float, addresses: AddressRule) -> Bucket:
     try:
-        return {key: base64.b64decode(data[key], validate=True).decode() for key in KEYS if data.get(key)}
-    except (binascii.Error, UnicodeDecodeError) as error:
-        message = f"the Secret {secret!r} of spec.results.s3 is not UTF-8 text: create it again with plain keys"
-        raise StoreError(StoreFailure("SecretIncomplete", message, refused=True)) from error
-
-
-def _open_bucket(s3: S3, credentials: Mapping[str, str] | None, timeout_s: float) -> Bucket:
-    try:
-        return Bucket(s3, credentials, timeout_s)
+        return Bucket(s3, credentials, timeout_s, addresses)
     except ValueError as error:  # botocore raises it for an endpoint that is not a URL, or an impossible region
         message = f"spec.results.s3 is invalid: {error}; correct endpoint or region"
         raise StoreError(StoreFailure("EndpointInvalid", message, refused=True)) from error

@@ -21,12 +21,13 @@ import kopf
 from specbench_api import GROUP, VERSION
 from specbench_api.campaign.names import LABEL_CAMPAIGN
 from specbench_api.plan.names import LABEL_MANAGED, LABEL_RUN, MANAGER
-from specbench_operator.cluster.api import CAMPAIGN, CAMPAIGN_PLURAL, RUN, RUN_PLURAL
+from specbench_operator.cluster.api import CAMPAIGN, CAMPAIGN_PLURAL, PAGE_OF_SPECS, RUN, RUN_PLURAL
 from specbench_operator.cluster.campaigns import CampaignObserver
 from specbench_operator.cluster.observer import CHILD_SELECTOR, RunObserver
 from specbench_operator.errors import OperatorError
 from specbench_operator.handlers.liveness import Liveness
 from specbench_operator.handlers.reconcilers import GateWaiters, Workers
+from specbench_operator.handlers.watch_session import open_session
 from specbench_operator.handlers.work_queue import ResourceKey, WorkQueue
 from specbench_operator.settings import OperatorSettings
 from specbench_operator.telemetry import Telemetry
@@ -81,8 +82,9 @@ def _add_activities(registry: kopf.OperatorRegistry, queue: WorkQueue, liveness:
             raise kopf.PermanentError(problem)
         return {"queued": queue.depth}
 
-    def on_login(**kwargs: Any) -> kopf.ConnectionInfo | None:
-        return kopf.login_via_client(**kwargs)
+    async def on_login(**kwargs: Any) -> kopf.AiohttpSession | None:
+        info = await asyncio.to_thread(kopf.login_via_client, **kwargs)
+        return None if info is None else open_session(info)
 
     kopf.on.probe(id="specbench", registry=registry)(on_probe)
     kopf.on.login(registry=registry)(on_login)
@@ -94,6 +96,7 @@ def kopf_settings(settings: OperatorSettings) -> kopf.OperatorSettings:
     # Without scanning, kopf needs no right to list all resource types of the cluster.
     chosen.scanning.disabled = True
     chosen.posting.level = logging.WARNING
+    chosen.watching.chunk_size = PAGE_OF_SPECS
     chosen.networking.request_timeout = settings.request_timeout_s
     chosen.networking.connect_timeout = settings.request_timeout_s
     chosen.watching.server_timeout = WATCH_TIMEOUT_S

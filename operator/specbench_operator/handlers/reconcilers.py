@@ -1,5 +1,8 @@
 """Reconciliation of one object: observe, decide, act, write status; and how each error is handled.
 
+A run whose decision needs its store is reconciled in two steps: the first observes the cluster and starts a look at the
+store, the second decides when the store has answered. See `store_looks`.
+
 Changed     somebody else wrote the object: reconcile again at once; not counted as an error
 Retry       reported in status; reconciled again with back-off
 Stop        reported in status as Stalled; reconciled again with back-off
@@ -15,18 +18,22 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Protocol
 
 from specbench_api.api_model import ApiModel
+from specbench_api.fence.check import FenceCheck
 from specbench_operator.campaign.campaign_view import read_campaign_status
 from specbench_operator.campaign.decide import campaign_status_after_error, decide_campaign, has_round_finished
-from specbench_operator.cluster.api import RUN
+from specbench_operator.cluster.api import RUN, Forbidden
 from specbench_operator.cluster.campaigns import CampaignObserver, CampaignWriter
-from specbench_operator.cluster.observer import RunObserver
+from specbench_operator.cluster.observer import RunObserver, store_of, with_store_failure
 from specbench_operator.cluster.writer import RunWriter
 from specbench_operator.errors import Changed, OperatorError
+from specbench_operator.handlers.begun_runs import BegunRuns
+from specbench_operator.handlers.store_looks import FRESH_S, StoreKey, StoreLooks
 from specbench_operator.handlers.work_queue import ResourceKey, WorkQueue
 from specbench_operator.run.decide import decide_run, has_finished, status_after_error
 from specbench_operator.run.run_view import read_run_status
@@ -48,6 +55,8 @@ class ReconcileResult:
     """resourceVersion at which nothing is left to do; None if there is something left."""
     awaits: frozenset[str] = frozenset()
     """Names of runs of the same namespace: this run is reconciled again when one of them ends."""
+    waits_for_store: bool = False
+    """Nothing was decided: the run is reconciled again when its store has answered."""
 
 
 def wall_clock() -> datetime:
@@ -71,17 +80,61 @@ class RunReconciler:
     writer: RunWriter
     settings: OperatorSettings
     telemetry: Telemetry
+    looks: StoreLooks
     now: Callable[[], datetime] = wall_clock
+    begun: BegunRuns = field(default_factory=BegunRuns)
 
     def reconcile(self, key: ResourceKey) -> ReconcileResult:
         """Reconcile a run once. Raises OperatorError after reporting it in the status."""
         with self.telemetry.timed():
-            observed = self.observer.observe(key.namespace, key.name)
-            return ReconcileResult() if observed is None else self._act(observed)
+            try:
+                return self._advance(key)
+            except Forbidden as error:
+                self._report_missing_right(key, error)
+                raise
+
+    def _advance(self, key: ResourceKey) -> ReconcileResult:
+        """Act on a finished look at the store, or observe the cluster and start a look."""
+        answer = self.looks.take(key)
+        if answer.in_progress:
+            return ReconcileResult(waits_for_store=True)
+        if answer.observed is not None:
+            result = self._act(answer.observed)
+            return replace(result, requeue_after_s=0.0, resting=None) if answer.again else result
+        observed = self.observer.observe_cluster(key.namespace, key.name)
+        if observed is None:
+            self.looks.forget(key)
+            return ReconcileResult()
+        s3 = store_of(observed)
+        if s3 is None:
+            return self._act(observed)
+        store = StoreKey(key.namespace, (s3.endpoint, s3.region, s3.bucket, s3.credentials_secret))
+        if failure := self.looks.failure(key, store):
+            return self._act(with_store_failure(observed, failure))
+        self.looks.start(key, store, partial(self._read_store, key, observed))
+        return ReconcileResult(waits_for_store=True)
+
+    def _read_store(self, key: ResourceKey, observed: RunObservation, age_s: float) -> RunObservation | None:
+        """Complete the observation in the look's thread. One that has waited for long is made again."""
+        current = observed if age_s < FRESH_S else self.observer.observe_cluster(key.namespace, key.name)
+        return self.observer.read_store(current) if current else None
+
+    def _report_missing_right(self, key: ResourceKey, error: Forbidden) -> None:
+        """Write the status of a run whose children the operator may not read, so that it does not wait silently.
+
+        An operator that watches all namespaces may execute runs only in some of them.
+        """
+        resource = self.observer.read_run(key.namespace, key.name)
+        if resource is not None:
+            status = status_after_error(resource, read_run_status(resource), error, self.now())
+            self.writer.write_status(resource, status)
 
     def _act(self, observed: RunObservation) -> ReconcileResult:
         now, resource = self.now(), observed.resource
-        decision, previous = decide_run(observed, self.settings, now), read_run_status(resource)
+        previous = read_run_status(resource)
+        with self.begun.deciding(observed) as current:
+            decision = decide_run(current, self.settings, now)
+            self.begun.note(current, decision)
         with _errors_reported(
             self.writer,
             resource,
@@ -112,6 +165,7 @@ class CampaignReconciler:
     status_writer: RunWriter
     telemetry: Telemetry
     now: Callable[[], datetime] = wall_clock
+    fence: FenceCheck | None = None
 
     def reconcile(self, key: ResourceKey) -> ReconcileResult:
         """Reconcile a campaign once. Raises OperatorError after reporting it in the status."""
@@ -121,7 +175,7 @@ class CampaignReconciler:
 
     def _act(self, observed: CampaignObservation) -> ReconcileResult:
         now, resource = self.now(), observed.resource
-        decision = decide_campaign(observed, now)
+        decision = decide_campaign(observed, now, self.fence)
         with _errors_reported(
             self.status_writer,
             resource,
@@ -160,7 +214,7 @@ def _errors_reported(
 
 
 class GateWaiters:
-    """Which runs to reconcile when another run ends, because their gate waits for it. For one event loop.
+    """Which runs to reconcile when another run ends, because they or their gates wait for it. For one event loop.
 
     This is an in-memory optimisation and safe to lose on restart: an operator that starts reconciles every run, and
     each waiting run is also reconciled again after a while.
@@ -219,6 +273,9 @@ class Workers:
         except Exception as error:  # noqa: BLE001 - a bug must not end the operator: it is logged, counted and retried
             self._failed(key, "Bug", error)
         else:
+            if outcome.waits_for_store:
+                self._queue.defer(key)
+                return
             self._set_resting(key, outcome.resting)
             self.gate_waiters.update(key, outcome.awaits)
             self._queue.done(key, outcome.requeue_after_s)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -36,7 +37,7 @@ class Backoff:
 
 
 class WorkQueue:
-    """The queue, for use in one event loop. Every `get` must be followed by one `done` or `failed`."""
+    """The queue, for use in one event loop. Every `get` must be followed by one `done`, `failed` or `defer`."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, backoff: Backoff | None = None) -> None:
         self._clock = clock
@@ -65,6 +66,17 @@ class WorkQueue:
             self._ready[key] = None
             self._changed.set()
 
+    def adder_for_threads(self) -> Callable[[ResourceKey], None]:
+        """`add` for other threads than that of the event loop, which must be running."""
+        loop = asyncio.get_running_loop()
+
+        def add_soon(key: ResourceKey) -> None:
+            # The loop may be closed by then; then the process is ending and nothing is left to do.
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(self.add, key)
+
+        return add_soon
+
     def add_after(self, key: ResourceKey, delay_s: float) -> None:
         """Queue a key after this delay; an earlier due time is kept."""
         due = self._clock() + delay_s
@@ -90,6 +102,10 @@ class WorkQueue:
         self._finish(key)
         if requeue_after_s is not None:
             self.add_after(key, requeue_after_s)
+
+    def defer(self, key: ResourceKey) -> None:
+        """Processing the key was neither completed nor failed: it is added again when it can continue."""
+        self._finish(key)
 
     def failed(self, key: ResourceKey) -> float:
         """Processing the key failed; returns the wait until it is tried again, in seconds."""

@@ -31,7 +31,8 @@ from specbench_api.plan.names import (
 from specbench_api.plan.plan import EngineGroup, Plan
 from specbench_api.plan.validation import too_long
 from specbench_api.spec.chat_template import ChatTemplate
-from specbench_api.spec.dataset import PVC_FOLDER
+from specbench_api.spec.client_files import CLIENT_FOLDERS
+from specbench_api.spec.dataset import FILE_ROOTS_VARIABLE, PVC_FOLDER
 from specbench_api.spec.model import Target
 from specbench_api.spec.results import S3
 from specbench_api.spec.run import RunSpec, SpecBenchRun
@@ -43,11 +44,13 @@ from specbench_operator.render.shared_fields import (
     DO_NOT_DISRUPT,
     RESTRICTED_SECURITY,
     Manifest,
+    client_requirements,
     empty_dir,
     hub_token,
     labels,
+    literal,
     metadata,
-    resource_requirements,
+    report_requirements,
     shared_pod_fields,
 )
 from specbench_operator.settings import OperatorSettings
@@ -56,6 +59,12 @@ from specbench_operator.state.objects import ChildKey
 CLIENT_CONTAINER = "client"
 PLAN_DIR = "/plan"
 SPOOL_DIR = "/spool"
+SPOOL_SIZE = "8Gi"
+"""Size of the spool, which contains the records of the point in progress: 328 MiB per million requests without their
+texts (benchmarks/README.md). A client that writes more is evicted, and the next one continues at the first point
+without a manifest, at most RETRIES times."""
+TMP_SIZE = "16Gi"
+"""Size of /tmp, for downloaded data sets and tokenizers, and for columns of the summary: 260 bytes per record."""
 CLIENT_GRACE_S = 30
 """Grace period of client pods, in seconds: time to store records that are not in S3 yet."""
 RETRIES = 6
@@ -79,6 +88,7 @@ def client_pod(
     settings: OperatorSettings,
     extra_env: Mapping[str, str] | None = None,
     *,
+    resources: Manifest,
     plan: bool = True,
 ) -> Manifest:
     """PodSpec of `specbench-client ARGS`. `extra_env`: further variables. `plan`: whether to mount the plan."""
@@ -90,10 +100,10 @@ def client_pod(
         **({"nodeSelector": placement.client_node_selector} if placement.client_node_selector else {}),
         "volumes": [
             *([{"name": "plan", "configMap": {"name": plan_name(run.metadata.name)}}] if plan else []),
-            empty_dir("spool"),
-            empty_dir("tmp"),
+            empty_dir("spool", SPOOL_SIZE),
+            empty_dir("tmp", TMP_SIZE),
         ],
-        "containers": [_client_container(run, args, settings, extra_env or {}, plan=plan)],
+        "containers": [{**_client_container(run, args, settings, extra_env or {}, plan=plan), **resources}],
     }
 
 
@@ -108,9 +118,9 @@ def _client_container(
         "args": list(args),
         "env": [
             *_s3_environment(run.spec.results.s3),
+            {"name": FILE_ROOTS_VARIABLE, "value": ":".join(CLIENT_FOLDERS)},
             *({"name": name, "value": value} for name, value in extra_env.items()),
         ],
-        **resource_requirements(run.spec.placement.client_resources),
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "securityContext": dict(RESTRICTED_SECURITY),
         "volumeMounts": [
@@ -131,7 +141,7 @@ def _s3_environment(s3: S3) -> list[Manifest]:
     secret = s3.credentials_secret
     keys = _SECRET_KEYS.items() if secret else ()
     return [
-        *({"name": name, "value": value} for name, value in plain.items()),
+        *({"name": name, "value": literal(value)} for name, value in plain.items()),
         *(
             {
                 "name": key,
@@ -232,7 +242,8 @@ def client_job(
         *("--results", run.spec.results.s3.uri),
         *("--spool", SPOOL_DIR),
     )
-    pod = client_pod(run, args, settings, {HOST_FACTS_VARIABLE: engine.to_line()})
+    facts = {HOST_FACTS_VARIABLE: engine.to_line()}
+    pod = client_pod(run, args, settings, facts, resources=client_requirements(run, settings))
     return _job(
         {
             **metadata(run, client_name(run.metadata.name, group.index, attempt), key, group.arm),
@@ -257,7 +268,9 @@ def report_job(run: SpecBenchRun, settings: OperatorSettings) -> Manifest:
     return _job(
         metadata(run, report_name(run.metadata.name), key),
         {"labels": labels(run, key)},
-        client_pod(run, args, settings, {SLO_VARIABLE: slo.to_line()} if slo else {}),
+        client_pod(
+            run, args, settings, {SLO_VARIABLE: slo.to_line()} if slo else {}, resources=report_requirements(run)
+        ),
         JOB_DEADLINE_S,
         Exit.BAD_INPUT,
     )
@@ -273,7 +286,14 @@ def gate_job(run: SpecBenchRun, request: GateRequest, settings: OperatorSettings
     return _job(
         metadata(run, gate_name(run.metadata.name, request.gate_digest), key),
         {"labels": labels(run, key)},
-        client_pod(run, args, settings, {GATE_VARIABLE: request.to_line()}, plan=False),
+        client_pod(
+            run,
+            args,
+            settings,
+            {GATE_VARIABLE: request.to_line()},
+            resources=report_requirements(run),
+            plan=False,
+        ),
         JOB_DEADLINE_S,
         Exit.BAD_INPUT,
     )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
@@ -15,19 +16,21 @@ from specbench_api.launch.registry import LAUNCHERS
 from specbench_api.plan.expansion import launch_order
 from specbench_api.plan.names import LABEL_MANAGED, LABEL_ROLE, MANAGER, ROLE_ENGINE, plan_name
 from specbench_api.plan.plan import EngineGroup, Plan
-from specbench_api.plan.validation import HUB_HOME, PREFERRED, REQUIRED, TERMS
+from specbench_api.plan.validation import HUB_CACHE, HUB_HOME, HUB_OFFLINE, PREFERRED, REQUIRED, TERMS
 from specbench_api.spec.engine import EngineKind
-from specbench_api.spec.placement import PinNode, Placement, TopologySpread
+from specbench_api.spec.placement import ModelCache, PinNode, Placement, TopologySpread
 from specbench_api.spec.run import SpecBenchRun
 from specbench_operator.render.host_facts_container import probe_container
 from specbench_operator.render.shared_fields import (
-    BASELINE_SECURITY,
     DO_NOT_DISRUPT,
+    ENGINE_SECURITY,
     RESTRICTED_SECURITY,
     Manifest,
     empty_dir,
+    engine_pod_security,
     hub_token,
     labels,
+    literal,
     resource_requirements,
     shared_pod_fields,
 )
@@ -105,6 +108,14 @@ CACHE_FOLDER = "/var/cache/specbench/hub"
 """Where the volume of `spec.placement.modelCache` is mounted."""
 
 
+SHARED_MEMORY = "32Gi"
+"""Size of /dev/shm unless the run sets sharedMemory: what SGLang's documentation uses for eight GPUs."""
+ENGINE_TMP = "256Gi"
+"""Size of an engine's /tmp, into which an engine that is not root downloads its model: 141 GB for 70B in BF16."""
+SIMULATOR_TMP = "1Gi"
+"""Size of the simulator's /tmp. It writes nothing; Python and its libraries may write small files."""
+
+
 def config_key(arm: str, name: str) -> str:
     """The key of an arm's configuration file in the plan's ConfigMap."""
     return f"{arm}.{name}"
@@ -113,11 +124,12 @@ def config_key(arm: str, name: str) -> str:
 def volumes(run: SpecBenchRun, launch: LaunchSpec, arm: str) -> list[Manifest]:
     """Volumes of the pod. A claim that contains both models and cache occurs twice, because one use is read-only."""
     pvc, cache = run.spec.model.pvc, run.spec.placement.model_cache
-    found = [_shared_memory(run), empty_dir("tmp")]
+    shared_memory = empty_dir("shm", run.spec.placement.shared_memory or SHARED_MEMORY, "Memory")
+    found = [shared_memory, empty_dir("tmp", ENGINE_TMP if launch.image else SIMULATOR_TMP)]
     if pvc:
         found.append(_claim("models", pvc.claim_name, readOnly=True))
     if cache:
-        found.append(_claim("cache", cache.claim_name))
+        found.append(_claim("cache", cache.claim_name, **_read_only(cache)))
     if launch.configs:
         items = [{"key": config_key(arm, name), "path": name} for name in launch.configs]
         found.append({"name": "config", "configMap": {"name": plan_name(run.metadata.name), "items": items}})
@@ -131,20 +143,18 @@ def mounts(run: SpecBenchRun, launch: LaunchSpec) -> list[Manifest]:
     if pvc:
         found.append({"name": "models", "mountPath": MODEL_MOUNT, "readOnly": True, **_sub_path(pvc.sub_path)})
     if cache:
-        found.append({"name": "cache", "mountPath": CACHE_FOLDER, **_sub_path(cache.sub_path)})
+        found.append({"name": "cache", "mountPath": CACHE_FOLDER, **_read_only(cache), **_sub_path(cache.sub_path)})
     if launch.configs:
         found.append({"name": "config", "mountPath": CONFIG_FOLDER, "readOnly": True})
     return found
 
 
-def _shared_memory(run: SpecBenchRun) -> Manifest:
-    most = run.spec.placement.shared_memory
-    volume = empty_dir("shm", "Memory")
-    return {**volume, "emptyDir": {**volume["emptyDir"], "sizeLimit": most}} if most else volume
-
-
 def _claim(name: str, claim: str, **more: Any) -> Manifest:
     return {"name": name, "persistentVolumeClaim": {"claimName": claim, **more}}
+
+
+def _read_only(cache: ModelCache) -> Manifest:
+    return {} if cache.fill else {"readOnly": True}
 
 
 def _sub_path(folder: str | None) -> Manifest:
@@ -221,6 +231,7 @@ def _pod_spec(  # noqa: PLR0917 -- the rule is five
 ) -> Manifest:
     return {
         **shared_pod_fields(run, ours=not launch.image, grace_s=GRACE_S),
+        "securityContext": engine_pod_security(run.spec.placement.security_context, ours=not launch.image),
         **placement_fields(run, preferred_nodes),
         "volumes": volumes(run, launch, arm),
         **({"initContainers": [probe_container(container)]} if settings.probe_engines else {}),
@@ -236,14 +247,14 @@ def _container(
         "name": ENGINE_CONTAINER,
         "image": launch.image or settings.client_image,
         "imagePullPolicy": settings.image_pull_policy,
-        **({"command": list(program)} if program else {}),
-        "args": [*args, launch.host_flag, "0.0.0.0", launch.port_flag, str(launch.port)],  # noqa: S104 - in its own pod
+        **({"command": [literal(word) for word in program]} if program else {}),
+        "args": [*map(literal, args), launch.host_flag, "0.0.0.0", launch.port_flag, str(launch.port)],  # noqa: S104 - in its own pod
         **_environment(run, launch),
         **({"ports": serving["ports"]} if serving else {}),
         **_engine_resources(run),
         **{name: probe for name, probe in serving.items() if name != "ports"},
         "terminationMessagePolicy": "FallbackToLogsOnError",
-        "securityContext": dict(BASELINE_SECURITY if launch.image else RESTRICTED_SECURITY),
+        "securityContext": deepcopy(dict(ENGINE_SECURITY if launch.image else RESTRICTED_SECURITY)),
         "volumeMounts": mounts(run, launch),
     }
 
@@ -259,17 +270,39 @@ def _engine_resources(run: SpecBenchRun) -> Manifest:
 
 def _environment(run: SpecBenchRun, launch: LaunchSpec) -> Manifest:
     """The environment from the launcher, the model cache and the hub token."""
-    home = {} if launch.image else {"HOME": "/tmp"}  # noqa: S108 - the only writable folder in specbench's own image
-    cache = _cache(run.spec.engine.kind) if run.spec.placement.model_cache else {}
-    rows: list[Manifest] = [{"name": name, "value": value} for name, value in (home | dict(launch.env) | cache).items()]
+    home = _home(run, launch)
+    model_cache = run.spec.placement.model_cache
+    cache = _cache(run.spec.engine.kind, model_cache) if model_cache else {}
+    variables = home | dict(launch.env) | cache
+    rows: list[Manifest] = [{"name": name, "value": literal(value)} for name, value in variables.items()]
     rows += hub_token(run.spec)
     return {"env": rows} if rows else {}
 
 
-def _cache(kind: EngineKind) -> dict[str, str]:
-    """The variables that name the folder for downloaded models; llama.cpp has a separate one."""
+def _home(run: SpecBenchRun, launch: LaunchSpec) -> dict[str, str]:
+    """HOME where the image's is not writable, and a user name: PyTorch fails if the user ID has none in the image."""
+    tmp = "/tmp"  # noqa: S108 - a mount, not a file
+    if not launch.image:
+        return {"HOME": tmp}  # the only writable folder in specbench's own image, which has a name for every user ID
+    chosen = run.spec.placement.security_context
+    return {"HOME": tmp, "USER": "engine"} if chosen and chosen.run_as_user else {}
+
+
+READ_ONLY_HOME = "/tmp/huggingface"  # noqa: S108 - a mount, not a file
+"""HF_HOME with a read-only cache: hub libraries also write locks, logs and modules there, which are no models."""
+
+
+def _cache(kind: EngineKind, cache: ModelCache) -> dict[str, str]:
+    """The variables that name the folder of downloaded models; llama.cpp has a separate one.
+
+    A cache that is not to be filled is used without the hub. Otherwise a newer commit of a branch would be downloaded,
+    which fails on a read-only volume.
+    """
     own = {"LLAMA_CACHE": f"{CACHE_FOLDER}/llama.cpp"} if kind is EngineKind.LLAMA_CPP else {}
-    return {HUB_HOME: CACHE_FOLDER, **own}
+    if cache.fill:
+        return {HUB_HOME: CACHE_FOLDER, **own}
+    offline = {"LLAMA_ARG_OFFLINE": "1", "LLAMA_OFFLINE": "1"} if own else {}
+    return {HUB_HOME: READ_ONLY_HOME, HUB_CACHE: f"{CACHE_FOLDER}/hub", HUB_OFFLINE: "1", **own, **offline}
 
 
 def _probe(launch: LaunchSpec, failures: int) -> Manifest:

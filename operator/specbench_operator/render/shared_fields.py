@@ -7,6 +7,7 @@ forever.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -22,8 +23,9 @@ from specbench_api.plan.names import (
     MANAGER,
 )
 from specbench_api.plan.validation import HUB_TOKEN
-from specbench_api.spec.placement import Resources
+from specbench_api.spec.placement import EngineSecurityContext, Resources
 from specbench_api.spec.run import RunSpec, SpecBenchRun
+from specbench_operator.settings import OperatorSettings
 from specbench_operator.state.objects import ChildKey
 
 Manifest = dict[str, Any]
@@ -41,8 +43,21 @@ RESTRICTED_SECURITY: Mapping[str, Any] = {
 }
 """Security context of containers with specbench's own image: Pod Security level `restricted`."""
 
-BASELINE_SECURITY: Mapping[str, Any] = {"allowPrivilegeEscalation": False}
-"""Security context of engine images: level `baseline`, because their user and file system are the image's choice."""
+ENGINE_SECURITY: Mapping[str, Any] = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+"""Security context of engine images, which write caches to their own file system.
+
+A pod with it meets Pod Security level `restricted` if it also has `runAsNonRoot`, from placement.securityContext.
+"""
+
+
+REPORT_RESOURCES: Mapping[str, Mapping[str, str]] = {
+    "requests": {"cpu": "100m", "memory": "512Mi"},
+    "limits": {"cpu": "2", "memory": "4Gi"},
+}
+"""Resources of report and gate Jobs, which measure nothing, so they may share their cores.
+
+A report on a million requests uses 387 MiB (benchmarks/README.md); texts and several million requests need more.
+"""
 
 
 def metadata(run: SpecBenchRun, name: str, key: ChildKey, arm: str | None = None) -> Manifest:
@@ -91,6 +106,14 @@ def pod_security(*, ours: bool) -> Manifest:
     return {**({"runAsNonRoot": True} if ours else {}), "seccompProfile": {"type": "RuntimeDefault"}}
 
 
+def engine_pod_security(chosen: EngineSecurityContext | None, *, ours: bool) -> Manifest:
+    """Pod-level security context of an engine, with the user and groups of placement.securityContext."""
+    fields = chosen.to_dict() if chosen else {}
+    # Without this policy, every launch would change the group of every file of a model cache.
+    policy = {"fsGroupChangePolicy": "OnRootMismatch"} if "fsGroup" in fields else {}
+    return {**pod_security(ours=ours), **fields, **policy}
+
+
 def shared_pod_fields(run: SpecBenchRun, *, ours: bool, grace_s: int) -> Manifest:
     """The fields that every PodSpec of a run has. `ours`: whether the pod runs specbench's own image."""
     secrets = [{"name": name} for name in run.spec.placement.image_pull_secrets]
@@ -111,9 +134,38 @@ def resource_requirements(resources: Resources, extra: Mapping[str, str] | None 
     return {"resources": {"requests": requests, "limits": dict(requests)}} if requests else {}
 
 
-def empty_dir(name: str, medium: str | None = None) -> Manifest:
-    """An emptyDir volume, which exists as long as its pod."""
-    return {"name": name, "emptyDir": {"medium": medium} if medium else {}}
+def client_requirements(run: SpecBenchRun, settings: OperatorSettings) -> Manifest:
+    """Resources of a measuring client: those of the run, else the operator's defaults. The pod is then Guaranteed."""
+    chosen = run.spec.placement.client_resources
+    cpu, memory = chosen.cpu or settings.client_cpu, chosen.memory or settings.client_memory
+    return resource_requirements(Resources(cpu=_unless_zero(cpu), memory=_unless_zero(memory)))
+
+
+def _unless_zero(quantity: str) -> str | None:
+    return None if quantity == "0" else quantity
+
+
+def report_requirements(run: SpecBenchRun) -> Manifest:
+    """Resources of a report or gate Job: those of the run's client if it sets them, else REPORT_RESOURCES."""
+    chosen = run.spec.placement.client_resources.to_dict()
+    return {"resources": {kind: {**amounts, **chosen} for kind, amounts in REPORT_RESOURCES.items()}}
+
+
+def empty_dir(name: str, size_limit: str, medium: str | None = None) -> Manifest:
+    """An emptyDir volume, which exists as long as its pod. A pod that writes more is evicted (in memory: ENOSPC)."""
+    return {"name": name, "emptyDir": {**({"medium": medium} if medium else {}), "sizeLimit": size_limit}}
+
+
+_REFERENCE = re.compile(r"\$(?=[$(])(?!\(LWS_(?:LEADER_ADDRESS|WORKER_INDEX)\))")
+"""A `$` with a meaning in commands and variables, except in the two references that launchers write."""
+
+
+def literal(text: str) -> str:
+    """The text for a container's command, arguments or variables, in which Kubernetes expands `$(NAME)`.
+
+    Otherwise an argument `$(HF_TOKEN)` would put the token into the command line, which the results contain.
+    """
+    return _REFERENCE.sub("$$", text)
 
 
 def hub_token(spec: RunSpec) -> list[Manifest]:

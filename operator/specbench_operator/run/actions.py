@@ -13,6 +13,7 @@ from specbench_api.spec.conditions import GroupState
 from specbench_operator.render.client_jobs import client_job, plan_config_map, report_job
 from specbench_operator.render.engine_job import engine_job, engine_service, leader_worker_set, leader_worker_set_job
 from specbench_operator.render.job_annotations import with_engine_nodes, with_prior_launches
+from specbench_operator.render.network_policies import network_policies
 from specbench_operator.run.launches.children import Children
 from specbench_operator.run.launches.engine import current_pod
 from specbench_operator.run.launches.group import GroupView, is_recorded_in_status, stop_and_keep_job
@@ -80,11 +81,13 @@ def deletions(run_view: RunView) -> tuple[ObjectRef, ...]:
 
 def creations(run_view: RunView, state: RunState) -> Manifests:
     """Manifests of children that should exist and do not."""
-    if run_view.children.leftovers or run_view.fatal_group or run_view.suspended or run_view.awaits_adopted_uid:
+    waits = run_view.suspended or run_view.awaits_adopted_uid or run_view.namespace_wait is not None
+    if run_view.children.leftovers or run_view.fatal_group or waits:
         return ()
     return tuple(
         manifest
         for manifest in (
+            *_network_objects(run_view),
             *_plan_objects(run_view),
             *_launch_objects(run_view),
             *_serving_objects(run_view),
@@ -99,6 +102,12 @@ def releases(children: Children) -> tuple[ObjectRef, ...]:
     jobs = [job for job in (*children.engines, *children.clients) if not (job.stopping_or_ended or job.deleting)]
     objects = [child for child in children.services if not child.deleting]
     return (*(job.ref for job in jobs), *(child.ref for child in objects))
+
+
+def _network_objects(run_view: RunView) -> Iterator[Mapping[str, Any]]:
+    """The NetworkPolicies, which are created before the pods that they select."""
+    if run_view.settings.network_policies is not None:
+        yield from network_policies(run_view.run, run_view.settings.network_policies)
 
 
 def _plan_objects(run_view: RunView) -> Iterator[Mapping[str, Any]]:

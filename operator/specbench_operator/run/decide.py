@@ -7,12 +7,11 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from pydantic import ValidationError
-
-from specbench_api.errors import InvalidSpec, Problem
+from specbench_api.errors import InvalidSpec, NotAllowed, Problem
 from specbench_api.outcome.layout import PLAN
 from specbench_api.plan.canonical import differing_fields
 from specbench_api.plan.plan import Plan
+from specbench_api.spec.client_files import unreadable_files
 from specbench_api.spec.conditions import ConditionStatus, ConditionType, GateWait, Phase
 from specbench_api.spec.parsing import parse_run
 from specbench_api.spec.run import RunSpec, SpecBenchRun
@@ -24,7 +23,7 @@ from specbench_operator.run.gate import with_gate
 from specbench_operator.run.launches.children import Children, children_of
 from specbench_operator.run.launches.group import GROUP_MESSAGE_MAX, is_recorded_in_status, stop_and_keep_job
 from specbench_operator.run.phase import TERMINAL_PHASES, RunState, run_state_of
-from specbench_operator.run.run_view import RunView, build_run_view, read_run_status
+from specbench_operator.run.run_view import RunView, build_run_view, read_run_status, secret_problems
 from specbench_operator.run.status.conditions import PROBLEM_MAX, kstatus_conditions
 from specbench_operator.run.status.events import run_events
 from specbench_operator.run.status.run_status import build_run_status
@@ -55,7 +54,7 @@ _UNKNOWN_WHEN_INVALID = (
 def decide_invalid_run(
     resource: Mapping[str, Any], error: InvalidSpec, children: Children, previous: RunStatus, now: datetime
 ) -> RunDecision:
-    """The decision about an invalid run: Validated=False with all problems, and no engine keeps running.
+    """The decision about a run that is invalid or not allowed: Validated=False with all problems, and no engine runs.
 
     An engine whose launch is not in status is stopped instead of deleted, because the run may become valid and
     continue.
@@ -63,17 +62,17 @@ def decide_invalid_run(
     message = "; ".join(str(problem) for problem in error.problems)
     generation = int(resource["metadata"].get("generation", 0))
     values = {
-        ConditionType.VALIDATED: no("InvalidSpec", message),
+        ConditionType.VALIDATED: no(error.reason, message),
         **dict.fromkeys(_UNKNOWN_WHEN_INVALID, unknown(UNFINISHED)),
         **({ConditionType.GATE_PASSED: unknown(GateWait.NOT_YET)} if resource.get("spec", {}).get("gate") else {}),
-        **kstatus_conditions(RunState(Phase.INVALID, "InvalidSpec", message)),
+        **kstatus_conditions(RunState(Phase.INVALID, error.reason, message)),
     }
     status = previous.model_copy(
         update={
             "observed_generation": generation,
             "phase": Phase.INVALID,
             "conditions": with_transition_times(Condition, values, previous, generation, now),
-            "problem": "InvalidSpec",
+            "problem": error.reason,
         }
     )
     stop = tuple(
@@ -138,7 +137,7 @@ DEFAULT_TTL_S = int(RunSpec.model_fields["ttl_seconds_after_finished"].default)
 
 
 def decide_finished_run(
-    resource: Mapping[str, Any], previous: RunStatus, children: Children, now: datetime
+    resource: Mapping[str, Any], previous: RunStatus, children: Children, settings: OperatorSettings, now: datetime
 ) -> RunDecision:
     """The decision about a run that has ended: nothing is measured again, and its children are deleted after the TTL.
 
@@ -150,6 +149,8 @@ def decide_finished_run(
     )
     ended = parse_timestamp(previous.completion_time) or now
     ttl_s = int(resource.get("spec", {}).get("ttlSecondsAfterFinished", DEFAULT_TTL_S))
+    if settings.limits.ttl_seconds_after_finished:  # the run may have ended before the fence had this limit
+        ttl_s = min(ttl_s, settings.limits.ttl_seconds_after_finished)
     remaining_s = (ended + timedelta(seconds=ttl_s) - now).total_seconds()
     children_left: tuple[Job | ChildObject, ...] = (*children.jobs, *children.objects)
     if remaining_s > 0:
@@ -203,8 +204,8 @@ def check_adopted_results(run_view: RunView) -> None:
         remedy = "set it to the UID of a run of this namespace and name whose results are in this bucket and prefix"
         raise InvalidSpec([Problem(ADOPT_PATH, f"there are no results at {uri}", remedy)])
     try:
-        stored_plan = Plan.from_json(run_view.stored.plan_json)
-    except ValidationError as error:
+        stored_plan = Plan.from_untrusted_json(run_view.stored.plan_json.encode())
+    except ValueError as error:
         message = f"{uri}/{PLAN} is damaged, or was written by another version of specbench"
         raise InvalidSpec([Problem(ADOPT_PATH, message, "remove adopt to measure again")]) from error
     if names := ", ".join(differing_fields(stored_plan, run_view.plan)):
@@ -214,6 +215,8 @@ def check_adopted_results(run_view: RunView) -> None:
 
 
 S3_RETRY_S = 15.0
+SECRETS_RETRY_S = 15.0
+"""Wait before the labels of a run's Secrets are read again, in seconds."""
 NO_LEADER_WORKER_SETS = Problem(
     "spec.placement.nodes",
     "an engine on several nodes needs LeaderWorkerSet, which is not enabled for this operator",
@@ -235,9 +238,17 @@ def _decide(observed: RunObservation, settings: OperatorSettings, now: datetime)
         return RunDecision(previous, at_rest=True)  # the garbage collector deletes the children
     children = children_of(observed, resource["metadata"]["uid"], settings, now)
     if has_finished(previous):
-        return with_gate(decide_finished_run(resource, previous, children, now), observed, children, settings, now)
+        return with_gate(
+            decide_finished_run(resource, previous, children, settings, now), observed, children, settings, now
+        )
     try:
-        return _decide_valid_run(parse_run(resource), observed, previous, settings, now)
+        run = parse_run(resource)
+        if problems := secret_problems(run.spec, observed, settings):
+            problems = [*settings.refusals(run.spec, run.metadata.namespace), *problems]
+            decision = decide_invalid_run(resource, NotAllowed(problems), children, previous, now)
+            # A Secret that is created or labelled does not change the run, so nothing would trigger its reconciliation.
+            return replace(decision, at_rest=False, requeue_after_s=SECRETS_RETRY_S)
+        return _decide_valid_run(run, observed, previous, settings, now)
     except InvalidSpec as error:
         return decide_invalid_run(resource, error, children, previous, now)
 
@@ -245,6 +256,10 @@ def _decide(observed: RunObservation, settings: OperatorSettings, now: datetime)
 def _decide_valid_run(
     run: SpecBenchRun, observed: RunObservation, previous: RunStatus, settings: OperatorSettings, now: datetime
 ) -> RunDecision:
+    if problems := settings.refusals(run.spec, run.metadata.namespace):
+        raise NotAllowed(problems)
+    if problems := unreadable_files(run.spec):
+        raise InvalidSpec(problems)
     if run.spec.placement.nodes > 1 and not settings.leader_worker_sets:
         raise InvalidSpec([NO_LEADER_WORKER_SETS])
     run_view = build_run_view(run, observed, previous, settings, now)
@@ -260,6 +275,7 @@ def _decide_valid_run(
         apply=apply,
         events=run_events(previous, status),
         requeue_after_s=_requeue_after_s(run_view, state),
+        awaits=run_view.namespace_wait.awaits if run_view.namespace_wait else frozenset(),
     )
 
 

@@ -15,7 +15,7 @@ from datetime import datetime
 from functools import cached_property
 
 from specbench_api.campaign.names import ANNOTATION_CELL
-from specbench_api.errors import InvalidSpec
+from specbench_api.errors import InvalidSpec, NotAllowed
 from specbench_api.outcome.gate_report import GateReport, GateRequest
 from specbench_api.plan.canonical import digest_of_gate
 from specbench_api.plan.names import gate_name
@@ -23,12 +23,13 @@ from specbench_api.spec.conditions import ConditionType, GateWait, Phase
 from specbench_api.spec.gate import BaselineRef, Gate
 from specbench_api.spec.parsing import parse_run
 from specbench_api.spec.run import SpecBenchRun
+from specbench_api.spec.secrets import GATE_USES
 from specbench_api.spec.status import Condition, GateStatus, RunStatus
 from specbench_operator.render.client_jobs import gate_job
 from specbench_operator.run.launches.children import Children
 from specbench_operator.run.launches.client import judge_ended_client, start_delay
 from specbench_operator.run.launches.launch_state import ClientReason, LaunchStage
-from specbench_operator.run.run_view import read_run_status
+from specbench_operator.run.run_view import read_run_status, secret_problems
 from specbench_operator.run.status.events import gate_events
 from specbench_operator.settings import OperatorSettings
 from specbench_operator.state.conditions import ConditionValue, join_sentences, no, unknown, with_transition_times, yes
@@ -146,8 +147,15 @@ class GateCase:
         if self.status.gate is not None and self.status.gate.gate_digest == self.digest:
             return self.status.gate
         report = self.observed.gate
-        ours = isinstance(report, GateReport) and report.gate_digest == self.digest
-        return _evaluated(report) if ours and isinstance(report, GateReport) else None
+        if not isinstance(report, GateReport) or report.gate_digest != self.digest:
+            return None
+        return _evaluated(report) if self._is_current else None
+
+    @property
+    def _is_current(self) -> bool:
+        """Whether gate.json is about the current results, and not older than what this run added to adopted ones."""
+        adopted = self.run.spec.results.adopt is not None and self.status.start_time is not None
+        return not adopted or (self.job is not None and self.job.complete)
 
 
 @dataclass(frozen=True)
@@ -207,13 +215,26 @@ def _wait_for_gate(decision: RunDecision, case: GateCase) -> RunDecision:
 
 
 def _pending_gate(case: GateCase) -> PendingGate:
+    refusals = case.settings.refusals(case.run.spec, case.run.metadata.namespace)
+    if refusals and case.job is None:
+        return PendingGate(unknown(NotAllowed.reason, "; ".join(str(problem) for problem in refusals)))
+    problems = secret_problems(case.run.spec, case.observed, case.settings, GATE_USES)
+    if problems and case.job is None:
+        message = "; ".join(str(problem) for problem in problems)
+        return PendingGate(unknown(NotAllowed.reason, message), requeue_after_s=GATE_RETRY_S)
     failure = case.observed.gate
     if isinstance(failure, StoreFailure):
         return PendingGate(unknown(failure.reason, failure.message), requeue_after_s=GATE_RETRY_S)
     if case.job is not None:
         return PendingGate(_gate_job_condition(case, case.job))
-    found = find_baseline(case.run, case.gate.baseline_ref, case.observed)
+    return _pending_comparison(case, find_baseline(case.run, case.gate.baseline_ref, case.observed))
+
+
+def _pending_comparison(case: GateCase, found: str | NoBaseline) -> PendingGate:
+    """Evaluate the gate against the baseline at this location, or wait for one."""
     if isinstance(found, str):
+        if refusals := case.settings.baseline_refusals(case.run.spec, found):
+            return PendingGate(unknown(NotAllowed.reason, "; ".join(str(problem) for problem in refusals)))
         request = GateRequest(gate_digest=case.digest, gate=case.gate, baseline=found)
         return PendingGate(unknown(GateWait.EVALUATING, f"against {found}"), request=request)
     return PendingGate(

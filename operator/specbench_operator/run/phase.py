@@ -42,6 +42,8 @@ def run_state_of(run_view: RunView) -> RunState:
     if run_view.suspended:
         message = "spec.suspend is true: GPUs are released and results are kept; set it to false to continue"
         return RunState(Phase.SUSPENDED, "Suspended", message)
+    if run_view.namespace_wait:
+        return RunState(Phase.PENDING, run_view.namespace_wait.reason, run_view.namespace_wait.message)
     if run_view.active_group:
         return _measuring(run_view)
     if run_view.measured == 0:
@@ -126,8 +128,12 @@ def _report_failed(report: Job, reason: str, message: str) -> RunState:
 
 
 def _without_report_job(run_view: RunView) -> RunState:
+    """The state without a report Job. Only adopted results to which this run adds nothing need no new report.
+
+    The number of points in an older summary is no proof: a point may have been removed and measured again.
+    """
     summary = run_view.stored.summary if run_view.stored else None
-    if summary and summary.points_measured == run_view.measured:
+    if summary and summary.points_measured == run_view.measured and not run_view.has_launched:
         return _succeeded(run_view)
     return RunState(Phase.ANALYZING, "Analyzing", "the report is being made", report_due=True)
 

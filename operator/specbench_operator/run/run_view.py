@@ -10,12 +10,13 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from specbench_api.plan.canonical import same_points
-from specbench_api.plan.expansion import expand
+from specbench_api.errors import Problem
+from specbench_api.plan.expansion import expand, may_adopt
 from specbench_api.plan.plan import Plan
-from specbench_api.spec.conditions import ConditionStatus, ConditionType, EngineReason, GroupState
+from specbench_api.spec.conditions import IN_PROGRESS_PHASES, ConditionStatus, ConditionType, EngineReason, GroupState
 from specbench_api.spec.results import LATEST
-from specbench_api.spec.run import SpecBenchRun
+from specbench_api.spec.run import RunSpec, SpecBenchRun
+from specbench_api.spec.secrets import SecretUse, unusable_secrets
 from specbench_api.spec.status import GroupStatus, RunStatus
 from specbench_operator.run.launches.children import Children, children_of, holds_gpus, known_nodes, serving_nodes
 from specbench_operator.run.launches.engine import IdleEngine, LaunchDeadlines, current_pod
@@ -29,6 +30,7 @@ from specbench_operator.run.launches.group import (
     with_unused_number,
 )
 from specbench_operator.run.launches.launch_state import LaunchState
+from specbench_operator.run.namespace_limits import NamespaceWait, namespace_wait
 from specbench_operator.settings import OperatorSettings
 from specbench_operator.state.conditions import find_condition
 from specbench_operator.state.objects import Node, UnreadableNode
@@ -40,14 +42,16 @@ def select_plan(run: SpecBenchRun, config_map: str | None, stored: str | None) -
     """The plan that the run started with, because an upgraded operator might expand the spec differently.
 
     `config_map`: plan.json of the run's ConfigMap. `stored`: plan.json of the results that the run adopts, if it does.
-    If the adopted plan has the same points, perhaps with other names or in another order, the run continues with that
-    plan, because one results folder has one plan.json. Raises InvalidSpec for a spec that cannot be expanded.
+    If the adopted plan measures the same, perhaps with other names or in another order, the run continues with that
+    plan, because one results folder has one plan.json. Engines are started from it, and whoever may write to the bucket
+    may have written it, so its contents are checked. Raises InvalidSpec for a spec that cannot be expanded.
     """
     own = _parse_plan(config_map)
-    if own is None or own.uid != run.results_uid:
-        own = expand(run)
+    if own is not None and own.uid == run.results_uid:
+        return own
+    own = expand(run)
     adopted = None if run.spec.results.adopt is None else _parse_plan(stored)
-    if adopted is None or not same_points(adopted, own):
+    if adopted is None or not may_adopt(own, adopted):
         return own
     return adopted.model_copy(update={"uid": own.uid, "placement": own.placement})
 
@@ -55,9 +59,21 @@ def select_plan(run: SpecBenchRun, config_map: str | None, stored: str | None) -
 def _parse_plan(text: str | None) -> Plan | None:
     """The plan; None if there is none or if another version wrote it."""
     try:
-        return None if text is None else Plan.from_json(text)
-    except ValidationError:
+        return None if text is None else Plan.from_untrusted_json(text.encode())
+    except ValueError:
         return None
+
+
+def secret_problems(
+    spec: RunSpec, observed: RunObservation, settings: OperatorSettings, only: frozenset[SecretUse] | None = None
+) -> list[Problem]:
+    """The Secrets that the run may not use, of those for the purposes `only`; none if Secrets need no label.
+
+    While the operator may not read Secrets at all, `observed.stored` has that failure, and nothing is launched.
+    """
+    if not settings.secrets_opt_in or isinstance(observed.secret_uses, StoreFailure):
+        return []
+    return unusable_secrets(spec, observed.secret_uses or {}, only)
 
 
 _GRACE_REASONS = (EngineReason.IMAGE_PULL_FAILED, EngineReason.CONFIG_ERROR)
@@ -79,6 +95,8 @@ class RunView:
     now: datetime
     known_nodes: tuple[str, ...] = ()
     """Nodes of the run's last launch, for when no pod of it is left."""
+    namespace_wait: NamespaceWait | None = None
+    """Why the run must not begin yet."""
 
     @property
     def holds_gpus(self) -> bool:
@@ -106,6 +124,11 @@ class RunView:
         return tuple(view for view in self.groups if view.state is GroupState.FAILED)
 
     @property
+    def has_launched(self) -> bool:
+        """Whether this run has launched an engine. If not, everything in its results is of the run that it adopts."""
+        return self.previous.start_time is not None or bool(self.children.engines)
+
+    @property
     def measured(self) -> int:
         """Number of points that have a manifest."""
         return sum(view.measured for view in self.groups)
@@ -116,7 +139,8 @@ class RunView:
 
         S3 must have been read, so that nothing is measured twice, and no other engine may hold GPUs.
         """
-        blocked = self.children.leftovers or self.suspended or self.stored is None or self.holds_gpus
+        waits = self.suspended or self.namespace_wait is not None
+        blocked = self.children.leftovers or waits or self.stored is None or self.holds_gpus
         return None if self.active_group is None or blocked else self.active_group.next_launch
 
     @property
@@ -142,6 +166,8 @@ def build_run_view(
     children = children_of(observed, run.metadata.uid, settings, now)
     stored = observed.stored if isinstance(observed.stored, StoredResults) else None
     plan = select_plan(run, observed.plan_json, stored.plan_json if stored else None)
+    wait = _namespace_wait(run, observed, children, previous, settings)
+    run = with_forced_values(run, settings)
     failure = observed.stored if isinstance(observed.stored, StoreFailure) else None
     hints = {row.index: row for row in previous.groups}
     deadlines = LaunchDeadlines.of(run.spec, settings, _degraded_since(previous), now)
@@ -167,7 +193,26 @@ def build_run_view(
     created = parse_timestamp(observed.resource["metadata"].get("creationTimestamp"))
     last = stored.last_launch if stored else None
     nodes = known_nodes(previous.engine_nodes, children.clients, last, created)
-    return RunView(run, plan, previous, children, observed.nodes, groups, stored, failure, settings, now, nodes)
+    return RunView(run, plan, previous, children, observed.nodes, groups, stored, failure, settings, now, nodes, wait)
+
+
+def with_forced_values(run: SpecBenchRun, settings: OperatorSettings) -> SpecBenchRun:
+    """The run with the values that the fence forces on every engine. The plan is that of the run without them."""
+    if settings.fence_check is None:
+        return run
+    placement = settings.fence_check.fence.force.applied_to(run.spec.placement)
+    return run.model_copy(update={"spec": run.spec.model_copy(update={"placement": placement})})
+
+
+def _namespace_wait(
+    run: SpecBenchRun, observed: RunObservation, children: Children, previous: RunStatus, settings: OperatorSettings
+) -> NamespaceWait | None:
+    """Why the run must not begin yet; None if it may, or if it is in progress."""
+    jobs = (*children.engines, *children.clients)
+    if previous.phase in IN_PROGRESS_PHASES or any(not (job.stopping_or_ended or job.deleting) for job in jobs):
+        return None
+    created = str(observed.resource["metadata"].get("creationTimestamp", ""))
+    return namespace_wait(run, created, observed.namespace_runs, settings.limits)
 
 
 def _launches(

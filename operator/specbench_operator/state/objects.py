@@ -152,7 +152,10 @@ class Job:
 
 @dataclass(frozen=True)
 class ChildObject:
-    """A child that is not a Job: a Service, a ConfigMap, or the LeaderWorkerSet of an engine on several nodes."""
+    """A child that is not a Job.
+
+    A Service, a ConfigMap, a NetworkPolicy, or the LeaderWorkerSet of an engine on several nodes.
+    """
 
     ref: ObjectRef
     owner: str | None

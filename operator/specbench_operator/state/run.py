@@ -77,6 +77,25 @@ class EarlierRun:
 
 
 @dataclass(frozen=True)
+class NamespaceRun:
+    """A run of the namespace, as far as limits of the namespace depend on it."""
+
+    name: str
+    uid: str
+    created: str
+    """creationTimestamp: RFC 3339 in whole seconds and UTC, so that its order as text is the order in time."""
+    phase: str = ""
+    """Its phase; empty if it has no status yet."""
+    reason: str = ""
+    """Reason of its condition Reconciling: what it waits for."""
+    suspended: bool = False
+    deleting: bool = False
+    ended: bool = False
+    gpu_seconds: float = 0
+    """GPU-seconds that it has held so far."""
+
+
+@dataclass(frozen=True)
 class RunObservation:
     """Everything that was read about one run.
 
@@ -97,6 +116,10 @@ class RunObservation:
     """gate.json of a finished run whose gate is not in status yet; None if there is none or it was not read."""
     earlier: tuple[EarlierRun, ...] = ()
     """Runs that may be the baseline of that gate."""
+    secret_uses: Mapping[str, str] | StoreFailure | None = None
+    """Secret of the run → value of its label, of those that exist and have it; None if that was not read."""
+    namespace_runs: tuple[NamespaceRun, ...] = ()
+    """All runs of the namespace; read only if the fence limits them and this run is not in progress."""
 
 
 @dataclass(frozen=True)

@@ -95,6 +95,10 @@ class Runs:
         query = {"fieldManager": "specbench-tests", "force": "true", "fieldValidation": "Strict"}
         return dict(self.cluster.call("PATCH", path, self._here(run), query=query, kind=APPLY))
 
+    def patch(self, name: str, change: dict[str, Any]) -> None:
+        """Merge a change into the object, as kubectl patch does. Raises ApiError."""
+        self.cluster.call("PATCH", self._path(name), change, kind=MERGE)
+
     def get(self, name: str) -> Resource:
         """Return the stored object."""
         return dict(self.cluster.call("GET", self._path(name)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,8 @@ import yaml
 CHART = Path(__file__).resolve().parents[3] / "helm/specbench"
 KUBERNETES = "1.35.4"
 """Without a cluster, Helm assumes an old Kubernetes version."""
+WATCHED = "runs"
+"""The namespace of runs. The chart requires one, and refuses the release's own."""
 
 
 class ChartRefused(Exception):
@@ -47,11 +49,21 @@ class Helm:
     program: Path
 
     def template(
-        self, values: Mapping[str, Any] | None = None, *, version: str = KUBERNETES, namespace: str = "team"
+        self,
+        values: Mapping[str, Any] | None = None,
+        *,
+        version: str = KUBERNETES,
+        namespace: str = "team",
+        api_versions: Sequence[str] = (),
     ) -> Rendered:
-        """Render the release `bench`. Raises ChartRefused."""
+        """Render the release `bench`, which watches WATCHED unless the values name namespaces. Raises ChartRefused.
+
+        `api_versions`: further APIs of the cluster.
+        """
         options = ["--namespace", namespace, "--kube-version", version, "--values", "-"]
-        return Rendered(self.run("template", "bench", str(CHART), *options, stdin=json.dumps(values or {})))
+        options += [word for api in api_versions for word in ("--api-versions", api)]
+        given = {"watchNamespaces": [WATCHED], **(values or {})}
+        return Rendered(self.run("template", "bench", str(CHART), *options, stdin=json.dumps(given)))
 
     def run(self, *arguments: str, stdin: str = "", kubeconfig: Path | None = None) -> str:
         """Run Helm. Raises ChartRefused."""

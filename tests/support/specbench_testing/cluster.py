@@ -6,7 +6,7 @@ import json
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -38,11 +38,17 @@ class Cluster:
     kubeconfig: Path
     api: client.ApiClient = field(compare=False, repr=False)
     ground: Ground | None = None
+    user: str = ""
+    """The user that requests impersonate. Empty: the administrator."""
 
     @classmethod
     def at(cls, kubeconfig: Path, ground: Ground | None = None) -> Cluster:
         """Open the cluster of a kubeconfig's current context."""
         return cls(kubeconfig, config.new_client_from_config(str(kubeconfig)), ground)  # type: ignore[no-untyped-call]
+
+    def acting_as(self, user: str) -> Cluster:
+        """Return the same cluster, accessed with the rights of another user or service account."""
+        return replace(self, user=user)
 
     @contextmanager
     def namespace(self, purpose: str) -> Iterator[str]:
@@ -69,6 +75,7 @@ class Cluster:
         self, method: str, path: str, body: Any, query: Mapping[str, str] | None, headers: Mapping[str, str]
     ) -> bytes:
         url = f"{self.api.configuration.host}{path}" + (f"?{urlencode(query)}" if query else "")
+        headers = {**headers, "Impersonate-User": self.user} if self.user else headers
         given = self.api.configuration.auth_settings().values()
         known = {row["key"]: row["value"] for row in given if row["in"] == "header"}
         sent = None if body is None else json.dumps(body).encode()

@@ -89,6 +89,8 @@ class ClusterWorld:
     trouble: StoreFailure | None = None
     gate: GateReport | None = None
     earlier: tuple[EarlierRun, ...] = ()
+    secret_uses: dict[str, str] | StoreFailure | None = None
+    """By Secret: its label. Of use only with `secrets_opt_in` in the settings."""
     events: list[KubernetesEvent] = field(default_factory=list)
     launched: list[str] = field(default_factory=list)
     _uids: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
@@ -131,6 +133,7 @@ class ClusterWorld:
         return RunObservation(
             self.run, tuple(self.jobs.values()), tuple(self.pods.values()), tuple(self.objects.values()),
             self.plan_json, tuple(self.nodes), self.trouble or stored, self.trouble or self.gate, self.earlier,
+            secret_uses=self.secret_uses,
         )  # fmt: skip
 
     def reconcile(self) -> RunDecision:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -56,6 +56,9 @@ class FakeApiStore:
             raise NotFound("Missing", kind)
         found = [raw for (each, _), raw in sorted(self.objects.items()) if each == kind and _selected(raw, labels)]
         return copy.deepcopy([{"metadata": raw["metadata"]} for raw in found] if bare else found)
+
+    def each(self, kind: str, namespace: str | None, *, labels: str = "", bare: bool = False) -> Iterator[Raw]:
+        yield from self.list(kind, namespace, labels=labels, bare=bare)
 
     def create(self, manifest: Mapping[str, Any]) -> Raw:
         self._count_write()

@@ -78,7 +78,9 @@ class InstalledProduct:
         """The release's values, in addition to its image."""
         named = enumerate(QUICK.items())
         quick = (f"extraEnv[{n}].name={name},extraEnv[{n}].value={value}" for n, (name, value) in named)
-        return (f"watchNamespaces={{{self.namespace}}}", "rbac.readNodes=true", *quick)
+        images = "fence.images={registry.invalid/*,docker.io/library/no-such-engine}"
+        gpus = "fence.limits.gpus=16"  # more than the node has, for runs that cannot be scheduled
+        return (f"watchNamespaces={{{self.namespace}}}", "rbac.readNodes=true", images, gpus, *quick)
 
     def operators(self) -> list[Resource]:
         """Pods of the operator."""

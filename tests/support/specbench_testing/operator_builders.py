@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
+from specbench_api.fence.model import Fence, Patterns, StoreRule
 from specbench_api.outcome.figure import Figure, FigureInterval
 from specbench_api.outcome.finding import Finding
 from specbench_api.outcome.summary import ArrivalPattern, Cell, RequestCounts, RunSummary
@@ -19,6 +21,14 @@ UID = "7d0f6bd8-1111-4c4b-9d53-000000000001"
 OLDER_UID = "7d0f6bd8-0000-4c4b-9d53-000000000000"
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
 SETTINGS = OperatorSettings(client_image="registry.example/specbench:0.1.0")
+_ALL = ("*",)
+
+
+def fenced(**values: Any) -> OperatorSettings:
+    """Settings with a fence that allows everything a run can name, except for the given values."""
+    lists = {name: _ALL for name, field in Fence.model_fields.items() if field.annotation == Patterns}
+    stores = (StoreRule(endpoint="*", bucket="*", operator_identity=True),)
+    return replace(SETTINGS, fence=Fence(**{"commands": True, "stores": stores, **lists, **values}))
 
 
 def operator_run(edits: Mapping[str, Any] | None = None) -> dict[str, Any]:

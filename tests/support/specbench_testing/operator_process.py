@@ -44,6 +44,11 @@ RULES: list[dict[str, list[str]]] = [
     {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]},
     {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]},
     {"apiGroups": [""], "resources": ["events"], "verbs": ["create", "list", "patch"]},
+    {
+        "apiGroups": ["networking.k8s.io"],
+        "resources": ["networkpolicies"],
+        "verbs": ["get", "list", "create", "patch", "delete"],
+    },
     {"apiGroups": ["kueue.x-k8s.io"], "resources": ["workloads"], "verbs": ["get", "list"]},
 ]
 """All permissions of the operator in the namespaces that it watches."""
@@ -244,6 +249,8 @@ class OperatorProcess:
             "SPECBENCH_CLIENT_IMAGE": self.image,
             "SPECBENCH_LIVENESS_PORT": str(self.liveness),
             "SPECBENCH_METRICS_PORT": str(self.metrics),
+            # Several clients run at the same time on a node that may have only two cores.
+            "SPECBENCH_CLIENT_CPU": "0",
             **self.settings,
         }
         with self.log.open("ab") as log:

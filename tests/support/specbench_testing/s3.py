@@ -74,10 +74,12 @@ class S3Server:
     folder: Path
     port: int = field(default_factory=free_port)
     process: subprocess.Popen[bytes] | None = None
+    key: str = "test-key"
+    secret: str = "test-secret"
 
     @property
     def access(self) -> S3Access:
-        return S3Access(f"http://127.0.0.1:{self.port}", "test-key", "test-secret", "specbench-tests")
+        return S3Access(f"http://127.0.0.1:{self.port}", self.key, self.secret, "specbench-tests")
 
     def start(self) -> None:
         """Start the server and wait until it listens."""

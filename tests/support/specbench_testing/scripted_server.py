@@ -39,8 +39,10 @@ async def serve_scripts(*scripts: Script) -> AsyncIterator[tuple[str, ReceivedRe
     """Serve; the n-th connection gets the n-th script, later ones the last. Yields the URL and all requests."""
     received = ReceivedRequests([])
     over = asyncio.Event()
+    writers: list[asyncio.StreamWriter] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writers.append(writer)
         try:
             head = await reader.readuntil(b"\r\n\r\n")
             length = _LENGTH.search(head)
@@ -59,7 +61,15 @@ async def serve_scripts(*scripts: Script) -> AsyncIterator[tuple[str, ReceivedRe
     finally:
         over.set()
         server.close()
+        await end_connections(writers)
         await server.wait_closed()
+
+
+async def end_connections(writers: Sequence[asyncio.StreamWriter]) -> None:
+    """Close a server's connections at once, so that none is left to the garbage collector during a later test."""
+    for writer in writers:
+        writer.transport.abort()
+    await asyncio.sleep(0)  # the event loop closes the sockets in its next pass
 
 
 async def _perform(script: Script, writer: asyncio.StreamWriter, over: asyncio.Event) -> None:

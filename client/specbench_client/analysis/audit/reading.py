@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -29,6 +28,7 @@ from specbench_client.analysis.audit.columns import (
 )
 from specbench_client.analysis.audit.document import AuditDocument, AuditRow, with_labels
 from specbench_client.analysis.audit.printed_numbers import PrintedNumber, read_number
+from specbench_client.bounded_json import parse_json
 
 # Every cell that cannot be read is reported. A number that its quantity cannot have (a time of 0, a negative rate, a
 # draft length of 2.5) is rejected like a word, because no rule applies to it. In a column without a unit in its heading
@@ -258,7 +258,7 @@ def _unused(title: str, tables: Sequence[RawTable]) -> str:
 
 def _of_json(text: str, name: str) -> tuple[str, list[RawTable]]:
     try:
-        data = json.loads(text)
+        data = parse_json(text)
     except ValueError as error:
         raise InvalidSpec([Problem(name, f"is not valid JSON: {error}")]) from error
     if isinstance(data, list):

@@ -16,6 +16,7 @@ from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator, ScalarForm
 
 from specbench_api.outcome.summary import RunSummary
 from specbench_client.report.plots.styles import GREY_LIGHT, PAGE, Theme, use_css_variables
+from specbench_client.visible_text import visible
 
 # Helpers for the axes of all plots: plain axes, named ticks and shortened names.
 
@@ -98,14 +99,17 @@ def reference_line(axes: Axes, at: float, *, upright: bool = False) -> None:
 
 
 def shortened(name: str, most: int = NAME_MAX) -> str:
-    """Shorten a name in its middle, since names of drafters often differ at their ends.
-
-    A dollar sign is escaped: matplotlib would read a formula.
-    """
+    """Shorten a name in its middle, since names of drafters often differ at their ends."""
+    name = visible(name)
     if len(name) > most:
         head = (most - 1) // 2
         name = f"{name[:head]}…{name[len(name) - (most - 1 - head) :]}"
-    return name.replace("$", r"\$")
+    return _without_formulas(name)
+
+
+def _without_formulas(text: str) -> str:
+    """Escape dollar signs: matplotlib would read a formula."""
+    return text.replace("$", r"\$")
 
 
 def dodge(index: int, count: int, room: float) -> float:
@@ -224,14 +228,22 @@ def svg(panel: Panel, name: str, words: str) -> str:
         canvas.savefig(target, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
     text = target.getvalue()
     text = use_css_variables(_minified(text[text.index("<svg") :]))
-    return text.replace("<svg ", f'<svg role="img" aria-label="{escape(words, quote=True)}" ', 1)
+    return text.replace("<svg ", f'<svg role="img" aria-label="{escape(visible(words), quote=True)}" ', 1)
 
 
 def text_only(text: str) -> Draw:
     """Draw a sentence where there is no data."""
 
     def draw(axes: Axes, *, theme: Theme) -> None:
-        axes.text(0.5, 0.5, text, ha="center", va="center", color=theme.ink, transform=axes.transAxes)
+        axes.text(
+            0.5,
+            0.5,
+            _without_formulas(visible(text)),
+            ha="center",
+            va="center",
+            color=theme.ink,
+            transform=axes.transAxes,
+        )
         axes.set_xticks([])
         axes.set_yticks([])
 
@@ -257,10 +269,10 @@ def paper_svg(panels: Sequence[Panel], theme: Theme, title: str, across: int = 1
 def _on_paper(panels: Sequence[Panel], theme: Theme, title: str, across: int, below: str) -> Canvas:
     canvas = compose(panels, theme, across)
     canvas.set_layout_engine("constrained")
-    canvas.suptitle(title, color=theme.ink, fontsize=LETTERS_PT)
+    canvas.suptitle(_without_formulas(visible(title)), color=theme.ink, fontsize=LETTERS_PT)
     if below:
         canvas.set_figheight(canvas.get_figheight() + LEGEND_IN * (below.count("\n") + 1))
-        canvas.supxlabel(below, color=theme.ink, fontsize=SMALL_PT, x=0.01, ha="left")
+        canvas.supxlabel(_without_formulas(visible(below)), color=theme.ink, fontsize=SMALL_PT, x=0.01, ha="left")
     canvas.patch.set_alpha(1)
     canvas.set_facecolor(theme.paper)
     return canvas

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from specbench_client.documents.audit import AuditFinding, AuditReport
+from specbench_client.report.text.text_table import escape_markdown, markdown_code, markdown_sentence
 
 
 def audit_lines(report: AuditReport) -> list[str]:
@@ -18,12 +19,14 @@ def audit_lines(report: AuditReport) -> list[str]:
 
 def audit_markdown(report: AuditReport) -> str:
     """Return the same as Markdown."""
-    lines = [f"# Audit: {report.source}", "", f"{report.rows} rows in {report.tables} tables.", ""]
+    lines = [f"# Audit: {escape_markdown(report.source)}", "", f"{report.rows} rows in {report.tables} tables.", ""]
     for finding in report.findings:
-        lines += [f"- **{finding.rule}** ({_place(finding)}): {finding.message}", ""]
-        lines += [f"  - `{sum_}`" for sum_ in finding.arithmetic]
+        place, message = escape_markdown(_place(finding)), markdown_sentence(finding.message)
+        lines += [f"- **{finding.rule}** ({place}): {message}", ""]
+        lines += [f"  - {markdown_code(sum_)}" for sum_ in finding.arithmetic]
         lines.append("")
-    return "\n".join([*lines, *(f"{line}  " for line in _summary(report)), "", *report.limits, ""])
+    lines += [f"{markdown_sentence(line)}  " for line in _summary(report)]
+    return "\n".join([*lines, "", *map(markdown_sentence, report.limits), ""])
 
 
 def rule_rows(report: AuditReport) -> list[tuple[str, str, int, int]]:

@@ -53,7 +53,8 @@ class Dimension:
 
     def markdown(self) -> str:
         """Return it as Markdown, with a heading."""
-        lines = [f"## {self.table.title}", "", *([*markdown_table(self.table), ""] if self.table.rows else [])]
+        lines = [f"## {escape_markdown(self.table.title)}", ""]
+        lines += [*markdown_table(self.table), ""] if self.table.rows else []
         return "\n".join(
             [*lines, *(f"- {escape_markdown(line)}" for line in self.missing), *([""] if self.missing else [])]
         )

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import pandas as pd
-
 from specbench_api.outcome.figure import Figure
 from specbench_api.outcome.finding import Severity
 from specbench_api.outcome.summary import Cell, RunSummary, SpeedupConclusion
@@ -27,8 +25,10 @@ from specbench_client.report.text.text_table import (
     TextTable,
     csv_fields,
     escape_markdown,
+    markdown_sentence,
     markdown_table,
     number,
+    spreadsheet,
     with_interval,
 )
 
@@ -209,19 +209,20 @@ def _cells_table(title: str, columns: Sequence[CellColumn], summary: RunSummary)
 
 def markdown(plan: Plan, summary: RunSummary) -> str:
     """Return headline, cells and findings as Markdown."""
-    lines = [f"# {summary.name}", ""]
+    lines = [f"# {escape_markdown(summary.name)}", ""]
     lines += [f"> **{SIMULATED}**", ""] if summary.simulated else []
-    lines += [f"**{summary.headline}**", "", *markdown_table(_cells_table("", cell_columns(summary), summary)), ""]
-    lines += [f"Load: {arrival_text(summary)}.", ""] if arrival_text(summary) else []
+    lines += [f"**{markdown_sentence(summary.headline)}**", ""]
+    lines += [*markdown_table(_cells_table("", cell_columns(summary), summary)), ""]
+    lines += [f"Load: {escape_markdown(arrival_text(summary))}.", ""] if arrival_text(summary) else []
     lines += crossover_markdown(summary)
     lines += [f"In time: {summary.slo.words}.", ""] if summary.slo else []
     answers = losslessness_lines(summary)
-    lines += ["## Losslessness", "", *(f"- {escape_markdown(line)}" for line in answers), ""] if answers else []
+    lines += ["## Losslessness", "", *(f"- {markdown_sentence(line)}" for line in answers), ""] if answers else []
     missing = left_out_lines(summary)
-    lines += ["## Prompts", "", *(f"- {line}" for line in missing), ""] if missing else []
+    lines += ["## Prompts", "", *(f"- {markdown_sentence(line)}" for line in missing), ""] if missing else []
     lines += _findings(plan, summary)
     holds = applicability_table(plan, summary)
-    lines += [f"## {holds.title}", "", *markdown_table(holds), ""]
+    lines += [f"## {escape_markdown(holds.title)}", "", *markdown_table(holds), ""]
     return "\n".join(lines)
 
 
@@ -232,7 +233,7 @@ def csv(summary: RunSummary) -> str:
     A speed-up from too few repeats has no bounds: a spreadsheet would plot them as if they covered the variation
     between runs.
     """
-    return str(pd.DataFrame([_row(summary, cell) for cell in summary.cells]).to_csv(index=False))
+    return spreadsheet([_row(summary, cell) for cell in summary.cells])
 
 
 def _findings(plan: Plan, summary: RunSummary) -> list[str]:
@@ -241,8 +242,9 @@ def _findings(plan: Plan, summary: RunSummary) -> list[str]:
         return []
     lines = ["## Findings", ""]
     for group in groups:
-        lines.append(f"- **{group.check}** ({group.severity}): {group.messages[0]}{group.more}")
-        lines.append(f"  *What to do:* {group.remedy}")
+        message = markdown_sentence(group.messages[0] + group.more)
+        lines.append(f"- **{escape_markdown(group.check)}** ({group.severity}): {message}")
+        lines.append(f"  *What to do:* {markdown_sentence(group.remedy)}")
     return [*lines, "", measure_again(plan), ""]
 
 

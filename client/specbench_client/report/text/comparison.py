@@ -18,7 +18,8 @@ from specbench_client.report.text.text_table import (
     SIMULATED,
     TextTable,
     constant_columns,
-    escape_markdown,
+    markdown_code,
+    markdown_sentence,
     markdown_table,
     number,
 )
@@ -41,7 +42,7 @@ def comparison_markdown(comparison: Comparison) -> str:
     lines += [*comment_table(table), ""] if table.rows else []
     lines += comment_notes(comparison.differences, comparison.uncompared, comparison.limits)
     shown = [
-        f"{title}: `{side.uri}`: {comment_text(side.headline)}"
+        f"{title}: {markdown_code(side.uri)}: {comment_text(side.headline)}"
         for title, side in (("Before", before), ("After", after))
     ]
     lines += ["<br>".join(shown), ""]
@@ -102,7 +103,8 @@ def table_title(title: str, side: ComparedResult) -> str:
 
 def comment_table(table: TextTable) -> list[str]:
     """Return a table as Markdown with short cells and without @mentions."""
-    return markdown_table(replace(table, rows=[[_quiet(cell) for cell in row] for row in table.rows]))
+    cut = replace(table, rows=[[_cut(cell) for cell in row] for row in table.rows])
+    return [_without_mentions(line) for line in markdown_table(cut)]
 
 
 def comment_notes(
@@ -128,13 +130,15 @@ def omitted_count(count: int, what: str) -> list[str]:
 
 def comment_text(text: str, most: int = TEXT_MAX) -> str:
     """Return text for a comment: escaped, cut and without @mentions; a dash where there is none."""
-    return escape_markdown(_quiet(text, most)) or DASH
+    return _without_mentions(markdown_sentence(_cut(text, most))) or DASH
 
 
-def _quiet(text: str, most: int = TEXT_MAX) -> str:
-    """Return text of at most `most` characters without @mentions."""
-    cut = text if len(text) <= most else f"{text[:most]}…"
-    return cut.replace("@", "@\u200b")
+def _cut(text: str, most: int = TEXT_MAX) -> str:
+    return text if len(text) <= most else f"{text[:most]}…"
+
+
+def _without_mentions(markdown: str) -> str:
+    return markdown.replace("@", "@\u200b")
 
 
 def cut_to_comment(text: str) -> str:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import pandas as pd
-
 from specbench_api.outcome.crossover import BreakEven, Crossover
 from specbench_api.outcome.summary import RunSummary, SpeedupConclusion
 from specbench_client.documents.curves import CurvePoint, CurvePrediction, Curves, SpeedupCurve
@@ -16,8 +14,10 @@ from specbench_client.report.text.text_table import (
     TextTable,
     csv_fields,
     escape_markdown,
+    markdown_sentence,
     markdown_table,
     number,
+    spreadsheet,
     with_interval,
 )
 
@@ -56,15 +56,15 @@ def curve_notes(curves: Curves) -> list[str]:
 
 def curves_markdown(curves: Curves) -> str:
     """Return all curves as Markdown."""
-    lines = [f"### specbench: speed-up and acceptance by {curves.axis}", ""]
+    lines = [f"### specbench: speed-up and acceptance by {escape_markdown(curves.axis)}", ""]
     lines += [f"> **{SIMULATED}**", ""] if curves.simulated else []
     for curve in curves.curves:
         lines += [f"#### {escape_markdown(curve.title)}", "", *markdown_table(curve_table(curves, curve))]
-        lines += ["", f"Where the speed-up is 1: {curve.crossover.message}", ""]
-        lines += [*(f"- Differs from the first curve: {each}" for each in curve.differs)]
-    lines += [f"- At {line}" for line in prediction_lines(curves)]
-    lines += [f"- Left out: {each.what}: {each.reason}" for each in curves.left_out]
-    return "\n".join([*lines, *(f"- {limit}" for limit in curves.limits), ""])
+        lines += ["", f"Where the speed-up is 1: {markdown_sentence(curve.crossover.message)}", ""]
+        lines += [*(f"- Differs from the first curve: {markdown_sentence(each)}" for each in curve.differs)]
+    lines += [f"- At {markdown_sentence(line)}" for line in prediction_lines(curves)]
+    lines += [f"- Left out: {markdown_sentence(f'{each.what}: {each.reason}')}" for each in curves.left_out]
+    return "\n".join([*lines, *(f"- {markdown_sentence(limit)}" for limit in curves.limits), ""])
 
 
 def curves_csv(curves: Curves) -> str:
@@ -73,7 +73,7 @@ def curves_csv(curves: Curves) -> str:
     predicted = [
         _csv_asked(curves, number, each) for number, curve in enumerate(curves.curves) for each in curve.predictions
     ]
-    return str(pd.DataFrame([*rows, *predicted]).to_csv(index=False))
+    return spreadsheet([*rows, *predicted])
 
 
 def curve_titles(curves: Curves) -> Sequence[str]:
@@ -207,15 +207,17 @@ def crossover_markdown(summary: RunSummary) -> list[str]:
     answers, needed = crossover_rows(summary), break_even_rows(summary)
     lines = ["## Break-even load and acceptance length", ""] if answers else []
     lines += [
-        f"- **{row.arm}** on {row.workload}, over {row.axis}: {row.answer}; lost from first to last: {row.lost}"
+        f"- **{escape_markdown(row.arm)}** on "
+        + markdown_sentence(f"{row.workload}, over {row.axis}: {row.answer}; lost from first to last: {row.lost}")
         for row in answers
     ]
     lines += [""] if answers else []
     if needed:
         lines += ["Acceptance length (emitted, pooled) that decoding needs to break even:", ""]
         lines += [
-            f"- **{row.arm}** on {row.workload} at {row.load}: needs {row.needed}, has {row.measured}:"
-            f" measured / needed {row.margin}"
+            f"- **{escape_markdown(row.arm)}** on "
+            + markdown_sentence(f"{row.workload} at {row.load}: needs {row.needed}, has {row.measured}:")
+            + f" measured / needed {row.margin}"
             for row in needed
         ]
         lines += [""]

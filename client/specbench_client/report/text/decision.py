@@ -134,7 +134,7 @@ def decision_markdown(recommendation: Recommendation) -> str:
     lines = [f"# {escape_markdown(recommendation.sentence)}", ""]
     lines += [f"> **{SIMULATED}**", ""] if recommendation.simulated else []
     for table in decision_tables(recommendation, rule_rows(recommendation)):
-        lines += [f"## {table.title}", "", *markdown_table(table), ""]
+        lines += [f"## {escape_markdown(table.title)}", "", *markdown_table(table), ""]
     prices = [f"- Prices: {escape_markdown(recommendation.prices)}"] if recommendation.prices else []
     prices += [f"- Upkeep: {escape_markdown(each)}" for each in recommendation.upkeep]
     lines += ["## Limits", "", *prices, *(f"- {escape_markdown(each)}" for each in recommendation.limits), ""]

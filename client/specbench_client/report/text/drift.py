@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from specbench_client.documents.drift import DriftChange, DriftReport, DriftSide
-from specbench_client.report.text.text_table import DASH, TextTable, markdown_section, with_interval
+from specbench_client.report.text.text_table import DASH, TextTable, markdown_section, markdown_sentence, with_interval
 
 WINDOWS_MOST = 40
 """Windows that are shown; the JSON document has all of them."""
@@ -23,10 +23,12 @@ def drift_lines(report: DriftReport) -> list[str]:
 
 def drift_markdown(report: DriftReport) -> str:
     """Return the same as Markdown."""
-    lines = [f"### specbench analyze drift: {'alarm' if report.alarm else 'in control'}", "", report.headline, ""]
+    lines = [f"### specbench analyze drift: {'alarm' if report.alarm else 'in control'}", ""]
+    lines += [markdown_sentence(report.headline), ""]
     for title, (heads, rows) in _tables(report).items():
         lines.append(markdown_section(TextTable(title, heads, rows, words=heads)))
-    return "\n".join([*lines, _limits_text(report), "", *report.limits, ""])
+    limits = [markdown_sentence(line) for line in (_limits_text(report), *report.limits)]
+    return "\n".join([*lines, limits[0], "", *limits[1:], ""])
 
 
 def _tables(report: DriftReport) -> dict[str, tuple[list[str], Rows]]:

@@ -23,7 +23,7 @@ from specbench_client.report.text.comparison import (
     table_title,
     value_fields,
 )
-from specbench_client.report.text.text_table import TextTable, number
+from specbench_client.report.text.text_table import TextTable, markdown_code, number
 
 ROWS_MAX = 40
 """Rows of a comment's table: one screen. The others are counted, and are in gate.json."""
@@ -68,8 +68,8 @@ def gate_markdown(report: GateReport, link: str = "") -> str:
         ]
         lines += [f"Bounds: one-sided, each at {report.gate.confidence:.0%}; Limit: what the tolerance allows.", ""]
     lines += comment_notes(report.differences, report.uncompared, report.limits)
-    lines += [f"Before: `{report.before.uri}`<br>After: `{report.after.uri}`", ""]
-    lines += [f"[Report]({link})" if link else f"Report: `{report.after.uri}/{REPORT}`", ""]
+    lines += [f"Before: {markdown_code(report.before.uri)}<br>After: {markdown_code(report.after.uri)}", ""]
+    lines += [f"[Report]({link})" if link else f"Report: {markdown_code(f'{report.after.uri}/{REPORT}')}", ""]
     return cut_to_comment("\n".join(lines))
 
 

@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from specbench_client.documents.published import PublishedComparison, PublishedMatch, PublishedTable
-from specbench_client.report.text.text_table import SIMULATED, TextTable, markdown_table, with_interval
+from specbench_client.report.text.text_table import (
+    SIMULATED,
+    TextTable,
+    markdown_sentence,
+    markdown_table,
+    with_interval,
+)
 
 PUBLISHED_TITLES = (
     "Arm",
@@ -56,8 +62,8 @@ def published_markdown(comparison: PublishedComparison) -> str:
     lines = ["### Beside published tables: no pass, no fail", ""]
     lines += [f"> **{SIMULATED}**", ""] if comparison.simulated else []
     lines += [*markdown_table(published_table(comparison)), ""] if comparison.rows else []
-    lines += [f"- {line}" for line in published_lines(comparison)]
-    sources = [f"- {each.name}: {each.source}; {each.read}" for each in comparison.tables]
+    lines += [f"- {markdown_sentence(line)}" for line in published_lines(comparison)]
+    sources = [f"- {markdown_sentence(f'{each.name}: {each.source}; {each.read}')}" for each in comparison.tables]
     return "\n".join([*lines, "", "Sources:", "", *sources, ""])
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+import pandas as pd
 from rich.cells import cell_len
 from rich.console import JustifyMethod
 from rich.table import Table
@@ -14,6 +15,7 @@ from rich.text import Text
 
 from specbench_api.outcome.figure import Figure
 from specbench_client.analysis.statistics.bootstrap import PROMPTS_MIN
+from specbench_client.visible_text import spreadsheet_text, visible
 
 DASH = "–"
 """Shown where a value is missing."""
@@ -22,6 +24,8 @@ WORD_MIN = 12
 _FRAME = 3
 """Characters that a terminal's table needs for the frame of each column."""
 _LINK = re.compile(r"\][(\[:]")
+_BLOCK_START = re.compile(r"^(?:\d+(?=[.)](?:\s|$))|(?=[#>=]|[-+](?:\s|$|-)))")
+"""What could begin a heading, quotation, list, underline or rule at the start of a line."""
 _LONE = re.compile(r"(?<!\w)_|_(?!\w)")
 """An underscore that may begin or end emphasis; one within a word does neither."""
 
@@ -106,9 +110,42 @@ def escape_markdown(text: str) -> str:
 
     Brackets are escaped only where they could make a link, so that intervals stay readable in the source.
     """
+    text = visible(text)
     for character in "\\`*|" + ("[]" if _LINK.search(text) else ""):
         text = text.replace(character, f"\\{character}")
     return " ".join(_LONE.sub(r"\\_", text).replace("~~", r"\~\~").replace("<", "&lt;").split())
+
+
+def markdown_sentence(text: str) -> str:
+    """Return a sentence as one line of Markdown that cannot begin a block; text between backticks stays code."""
+    parts = text.split("`")
+    if len(parts) % 2 == 0:
+        line = escape_markdown(text)
+    else:
+        pieces = [markdown_code(part) if at % 2 else _escaped_part(part) for at, part in enumerate(parts)]
+        line = " ".join("".join(pieces).split())
+    return _BLOCK_START.sub(r"\g<0>\\", line)
+
+
+def _escaped_part(part: str) -> str:
+    """Escape a part of a line; spaces at its ends separate it from its neighbours."""
+    head, tail = part[:1].isspace() * " ", part[-1:].isspace() * " "
+    return f"{head}{escape_markdown(part)}{tail}" if part.strip() else head
+
+
+def markdown_code(text: str) -> str:
+    """Return a text as a code span on one line; backticks, which would end it, become apostrophes."""
+    return "`" + " ".join(visible(text).replace("`", "'").split()) + "`" if text.strip() else ""
+
+
+def spreadsheet(rows: Sequence[Mapping[str, object]]) -> str:
+    """Return rows as CSV; no text in it is evaluated as a formula. Numbers stay numbers, missing values are empty."""
+    safe = [{_spreadsheet_cell(name): _spreadsheet_cell(value) for name, value in row.items()} for row in rows]
+    return str(pd.DataFrame(safe).to_csv(index=False))
+
+
+def _spreadsheet_cell(value: object) -> object:
+    return spreadsheet_text(value) if isinstance(value, str) else value
 
 
 def _fits(sheet: TextTable, width: int) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
@@ -16,7 +15,9 @@ from specbench_api.plan.canonical import canonical_json
 from specbench_api.spec.chat_template import ChatTemplate
 from specbench_api.spec.dataset import PVC_FOLDER
 from specbench_api.spec.model import PvcModel, Target
+from specbench_client.bounded_json import parse_json
 from specbench_client.errors import BadInput
+from specbench_client.file_roots import readable_path
 from specbench_client.workload.chat_template.reasoning import markers_among
 from specbench_client.workload.chat_template.template import AppliedTemplate, required_variables
 from specbench_client.workload.chat_template.tokenizer import (
@@ -71,7 +72,7 @@ def tokenizer_location(template: ChatTemplate, target: Target, base_dir: Path) -
 def read_file(place: TokenizerLocation, name: str, fetch: Fetch | None) -> bytes | None:
     """Read one of the tokenizer's files; None if there is no such file. Blocks. Raises BadInput, NotDurable."""
     if place.kind is TokenizerStorage.FOLDER:
-        return _read(Path(place.address) / name)
+        return _read(readable_path(Path(place.address) / name, place.field))
     if place.kind is TokenizerStorage.HUB:
         return _of_hub(f"{SCHEME}{place.address}/{name}", place.field)
     if fetch is None:
@@ -244,7 +245,7 @@ def _read_template(text: str, base_dir: Path, fetch: Fetch | None) -> str:
         if fetch is None:
             raise BadInput(f"chatTemplate.template: {text}: S3 is not available here: give a local file")
         return _text(fetch(text), text)
-    path = base_dir / Path(text).expanduser()
+    path = readable_path(base_dir / Path(text).expanduser(), "chatTemplate.template")
     try:
         return _text(path.read_bytes(), str(path))
     except OSError as error:
@@ -288,7 +289,7 @@ def _object(data: bytes | None, where: str) -> Mapping[str, Any]:
     if data is None:
         return {}
     try:
-        found = json.loads(data)
+        found = parse_json(data)
     except ValueError as error:
         raise BadInput(f"{where}: is not valid JSON: {error}") from error
     if not isinstance(found, dict):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -10,6 +9,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
+from specbench_client.bounded_json import parse_json
 from specbench_client.errors import BadInput
 from specbench_client.optional_dependencies import install_hint
 
@@ -54,13 +54,13 @@ def installed() -> bool:
 
 def special_tokens_in(tokenizer_json: bytes) -> set[str]:
     """Return the special tokens of a tokenizer.json."""
-    added = json.loads(tokenizer_json).get("added_tokens") or []
+    added = parse_json(tokenizer_json).get("added_tokens") or []
     return {token["content"] for token in added if token.get("special")}
 
 
 def conflicting_tokens(tokenizer_json: bytes, configured: Mapping[int, Mapping[str, Any]]) -> list[str]:
     """Return tokens whose id in `configured` differs from the one in tokenizer.json; which one is right is unknown."""
-    tokenizer = json.loads(tokenizer_json)
+    tokenizer = parse_json(tokenizer_json)
     ids = _vocabulary(tokenizer) | {token["content"]: token["id"] for token in tokenizer.get("added_tokens") or []}
     return [str(token["content"]) for number, token in configured.items() if ids.get(token["content"]) != number]
 
@@ -141,7 +141,7 @@ def read_settings(read: Read) -> TokenizerSettings:
 
 def complete_tokenizer(tokenizer_json: bytes, settings: TokenizerSettings) -> bytes:
     """Return tokenizer.json with its missing tokens added; the same bytes if none are missing. Raises BadInput."""
-    missing = _missing(json.loads(tokenizer_json).get("added_tokens") or [], settings)
+    missing = _missing(parse_json(tokenizer_json).get("added_tokens") or [], settings)
     if not missing:
         return tokenizer_json
     package: Any = library()

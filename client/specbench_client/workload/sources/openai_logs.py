@@ -14,7 +14,6 @@ Supported layouts, with the request and the response each as an object or as its
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from specbench_api.spec.dataset import Selection
+from specbench_client.bounded_json import parse_json
 from specbench_client.workload.prompt_files import PromptRow
 from specbench_client.workload.row_parsing import BadRow, parse_tool_calls
 from specbench_client.workload.sources.loader import Columns, RowWithoutText, SourceLoader, key_at, label_at
@@ -131,7 +131,7 @@ def _parsed(value: Any) -> Any:
     if not isinstance(value, str) or not value.lstrip().startswith(("{", "[")):
         return value
     try:
-        return json.loads(value)
+        return parse_json(value)
     except (ValueError, RecursionError):
         return value
 

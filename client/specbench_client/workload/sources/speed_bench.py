@@ -7,10 +7,10 @@ request, sent with all recorded messages before it and with the tools in the row
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from specbench_api.spec.dataset import Selection
+from specbench_client.bounded_json import parse_json
 from specbench_client.workload.prompt_files import PromptRow
 from specbench_client.workload.row_parsing import BadRow
 from specbench_client.workload.sources.loader import Columns, HubDataset, SourceLoader, label_at
@@ -73,7 +73,7 @@ def _plain(message: dict[str, Any]) -> dict[str, Any]:
 
 def _tools(extras: Any) -> Any:
     try:
-        parsed = json.loads(extras) if isinstance(extras, str) else extras
+        parsed = parse_json(extras) if isinstance(extras, str) else extras
     except (ValueError, RecursionError) as error:
         raise BadRow(f"extras is not valid JSON: {error}") from error
     return parsed.get("tools") if isinstance(parsed, dict) else None

@@ -14,6 +14,7 @@ from specbench_api.plan.names import ROLE_CLIENT, ROLE_ENGINE, ROLE_GATE, ROLE_R
 from specbench_api.spec.conditions import EngineReason
 from specbench_operator.render.engine_job import LWS_KIND
 from specbench_operator.run.launches.launch_state import SUSPENDED
+from specbench_operator.run.launches.messages import with_safe_messages
 from specbench_operator.settings import OperatorSettings
 from specbench_operator.state.objects import ChildObject, Job, ObjectRef, Pod, PriorLaunches
 from specbench_operator.state.run import RunObservation, StoredLaunch
@@ -96,7 +97,7 @@ def children_of(observed: RunObservation, uid: str, settings: OperatorSettings, 
     """Separate the children of the run with this UID from those of earlier runs of its name."""
     jobs = tuple(job for job in observed.jobs if job.owner == uid)
     objects = tuple(child for child in observed.objects if _belongs_to_run(child, uid))
-    pods = tuple(pod for pod in observed.pods if pod.run_uid == uid)
+    pods = tuple(with_safe_messages(pod, settings) for pod in observed.pods if pod.run_uid == uid)
     owned: tuple[Job | ChildObject, ...] = (*observed.jobs, *observed.objects)
     leftovers = (
         *(job.ref for job in observed.jobs if job.owner != uid),

@@ -12,10 +12,13 @@ from datetime import datetime, timedelta
 
 from pydantic import ValidationError
 
+from specbench_api.fence.model import TerminationMessages
 from specbench_api.outcome.termination import Exit, Termination
+from specbench_api.redaction import redact
 from specbench_api.spec.conditions import EngineReason
 from specbench_operator.run.launches.engine import LaunchDeadlines
 from specbench_operator.run.launches.launch_state import ClientReason, LaunchStage, LaunchState, failed
+from specbench_operator.run.launches.messages import last_words
 from specbench_operator.settings import OperatorSettings
 from specbench_operator.state.conditions import join_sentences
 from specbench_operator.state.objects import FailureScope, Job, JobFailure, Pod
@@ -41,6 +44,9 @@ def judge_client(
     )
 
 
+_MORE_MEMORY = "raise spec.placement.clientResources.memory"
+
+
 def judge_ended_client(
     client: Job, pods: tuple[Pod, ...], settings: OperatorSettings, now: datetime
 ) -> LaunchState | None:
@@ -49,7 +55,7 @@ def judge_ended_client(
         return LaunchState(LaunchStage.FINISHED, EngineReason.DONE)
     if client.failure is None:
         return None
-    termination = termination_of(pods)
+    termination = termination_of(pods, settings)
     if termination is None:
         message = join_sentences((client.failure.reason, client.failure.message))
         return failed(FailureScope.GROUP, ClientReason.FAILED, message)
@@ -67,10 +73,11 @@ def start_delay(client: Job, pods: Iterable[Pod]) -> str | None:
     return newest.unschedulable or waits or "its pod is starting"
 
 
-def termination_of(pods: Iterable[Pod]) -> Termination | None:
+def termination_of(pods: Iterable[Pod], settings: OperatorSettings) -> Termination | None:
     """The termination message of the newest pod that has ended; None if no pod has ended.
 
-    A message that is not JSON, such as that of a container that was killed, becomes the reason ClientFailed.
+    A message that is not JSON, such as that of a container that was killed, becomes the reason ClientFailed. Of a
+    failed engine's answer, which the message may quote, as much is kept as of the engine's own last words.
     """
     ended = _newest(pod for pod in pods if pod.terminated and not pod.disrupted)
     if ended is None:
@@ -79,15 +86,20 @@ def termination_of(pods: Iterable[Pod]) -> Termination | None:
     assert last is not None
     try:
         termination = Termination.from_json(last.message)
-        return termination if termination.reason else termination.model_copy(update={"reason": ClientReason.FAILED})
     except ValidationError:
-        message = join_sentences((f"the client ended with exit code {last.exit_code}", last.reason, last.message))
+        end = f"the client ended with exit code {last.exit_code}"
+        remedy = _MORE_MEMORY if last.reason == EngineReason.OOM_KILLED else ""
+        message = join_sentences((end, last.reason, last_words(last.message, settings), remedy))
         return Termination(code=last.exit_code, reason=ClientReason.FAILED, message=message)
+    quotes_engine = termination.code == Exit.ENGINE_FAILED
+    hides = quotes_engine and settings.termination_messages is TerminationMessages.NONE
+    message = "see the client's log (kubectl logs)" if hides else redact(termination.message)
+    return termination.model_copy(update={"reason": termination.reason or ClientReason.FAILED, "message": message})
 
 
-def storage_failure(client: Job | None, pods: Iterable[Pod]) -> Termination | None:
+def storage_failure(client: Job | None, pods: Iterable[Pod], settings: OperatorSettings) -> Termination | None:
     """The termination of the client's last pod if it could not store results, whether the Job retries or has failed."""
-    termination = None if client is None or client.complete else termination_of(pods)
+    termination = None if client is None or client.complete else termination_of(pods, settings)
     return termination if termination and termination.code == Exit.RESULTS_NOT_STORED else None
 
 

@@ -21,7 +21,14 @@ from datetime import datetime, timedelta
 
 from specbench_api.spec.conditions import EngineReason, QueueReason
 from specbench_api.spec.run import RunSpec
-from specbench_operator.run.launches.launch_state import LaunchStage, LaunchState, failed, lost, preempted
+from specbench_operator.run.launches.launch_state import (
+    NEVER_STARTED_REASONS,
+    LaunchStage,
+    LaunchState,
+    failed,
+    lost,
+    preempted,
+)
 from specbench_operator.settings import OperatorSettings
 from specbench_operator.state.conditions import join_sentences
 from specbench_operator.state.objects import ContainerTerminated, FailureScope, Job, Pod
@@ -96,8 +103,6 @@ CONFIG_ERROR_REASONS = frozenset(
         "PostStartHookError",
     }
 )
-NEVER_STARTED_REASONS = frozenset({"StartError", "ContainerCannotRun"})
-"""Reasons of a terminated container whose program never ran."""
 STATUS_UNKNOWN = "ContainerStatusUnknown"
 """Reason of a terminated container whose end was not observed by the kubelet."""
 POD_FAILURE_POLICY = "PodFailurePolicy"

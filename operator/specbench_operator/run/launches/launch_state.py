@@ -11,6 +11,8 @@ from specbench_operator.state.objects import FailureScope
 
 SUSPENDED = "Suspended"
 """Reason of a launch that ended because the run was suspended. It does not count as lost."""
+NEVER_STARTED_REASONS = frozenset({"StartError", "ContainerCannotRun"})
+"""Reasons of a terminated container whose program never ran."""
 
 
 class LaunchStage(StrEnum):

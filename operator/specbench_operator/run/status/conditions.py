@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from specbench_api.launch.launcher import is_pinned
 from specbench_api.outcome.finding import Finding, Severity
 from specbench_api.spec.conditions import (
     ConditionStatus,
@@ -15,6 +16,7 @@ from specbench_api.spec.conditions import (
     QueueReason,
 )
 from specbench_api.spec.status import Condition
+from specbench_operator.render.engine_pod import engine_launch
 from specbench_operator.run.launches.client import storage_failure
 from specbench_operator.run.launches.group import GroupView
 from specbench_operator.run.phase import ACTIVE_PHASES, STALLED_PHASES, RunState
@@ -53,8 +55,13 @@ def kstatus_conditions(state: RunState) -> dict[ConditionType, ConditionValue]:
     )
 
 
-def _validated(_view: RunView, _state: RunState) -> ConditionValue:
-    return yes("Valid")
+def _validated(run_view: RunView, _state: RunState) -> ConditionValue:
+    """True, with a warning of an engine image that may move. The installation's own image has no name here."""
+    image = engine_launch(run_view.plan, run_view.plan.arms[0].name).image
+    if not image or is_pinned(image):
+        return yes("Valid")
+    remedy = "to measure the same image again, set spec.engine.image to NAME@sha256:… (digest: provenance.json)"
+    return yes("Valid", f"the tag of {image} may name another image later: {remedy}")
 
 
 def _queued(run_view: RunView, state: RunState) -> ConditionValue:
@@ -142,7 +149,7 @@ def _results_stored(run_view: RunView, state: RunState) -> ConditionValue:
         run_view.children.client(view.group.index, view.attempt) for view in run_view.groups if not _is_measured(view)
     )
     for job in (*clients, run_view.children.report):
-        termination = storage_failure(job, run_view.children.pods_of(job))
+        termination = storage_failure(job, run_view.children.pods_of(job), run_view.settings)
         if termination:
             return no(termination.reason, termination.message)
     return yes("Stored") if state.phase is Phase.SUCCEEDED else unknown(UNFINISHED)

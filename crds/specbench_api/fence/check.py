@@ -1,0 +1,188 @@
+"""Checks a run's spec against the fence. The admission policy of the chart contains the same rules as CEL."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic.alias_generators import to_snake
+
+from specbench_api.errors import Problem
+from specbench_api.fence.fields import (
+    DEFAULT_REPOSITORIES,
+    FENCED_FIELDS,
+    POD_AFFINITY_TERMS,
+    REFUSED_IN_POD_AFFINITY,
+    S3_ADDRESSES,
+    S3_SCHEME,
+    TAG_OR_DIGEST,
+    values_at,
+)
+from specbench_api.fence.model import Fence, matches
+from specbench_api.spec.placement import PinNode, Placement
+from specbench_api.spec.results import S3
+from specbench_api.spec.run import RunSpec
+from specbench_api.spec.store_endpoints import refused_endpoint, store_access
+
+
+def problems_of(
+    spec: RunSpec, fence: Fence, *, own_images: Sequence[str] = (), operator_accounts: Sequence[str] = ()
+) -> list[Problem]:
+    """Return everything in a run's spec that the fence does not allow.
+
+    `own_images`: repositories of specbench's image. `operator_accounts`: service accounts of the run's namespace that
+    are always refused.
+    """
+    if not fence.enabled:
+        return []
+    data = spec.to_dict()
+    return [
+        *_of_lists(data, fence, own_images, operator_accounts),
+        *_of_pod_affinity(data),
+        *_of_command(spec, fence),
+        *_of_store(spec.results.s3, fence),
+        *_of_addresses(data, spec.results.s3, fence),
+        *_of_limits(spec, fence),
+        *_of_forced_queue(spec.placement, fence.force.queue_name),
+    ]
+
+
+def repository_of(image: str) -> str:
+    """Return an image's name without its tag and digest."""
+    name = image.partition("@")[0]
+    folder, slash, last = name.rpartition("/")
+    return f"{folder}{slash}{last.partition(':')[0]}"
+
+
+OWN_NAMESPACE = Problem(
+    "metadata.namespace",
+    "runs in the operator's own namespace could use its service account and Secrets",
+    "use another namespace",
+)
+
+
+@dataclass(frozen=True, eq=False)
+class FenceCheck:
+    """The fence of an installed operator. It is compared by identity, so that it can be the key of a cache."""
+
+    fence: Fence
+    client_image: str
+    """The installation's own image, which is always allowed."""
+    operator_namespace: str = ""
+    operator_account: str = ""
+    """The operator's service account, which is always refused in its namespace."""
+
+    def problems_of(self, spec: RunSpec, namespace: str) -> list[Problem]:
+        """Return everything in the spec of a run of this namespace that the fence does not allow."""
+        own = bool(self.operator_namespace) and namespace == self.operator_namespace
+        found = problems_of(
+            spec,
+            self.fence,
+            own_images=[repository_of(self.client_image)],
+            operator_accounts=[self.operator_account] if own else [],
+        )
+        return [OWN_NAMESPACE, *found] if own and self.fence.enabled else found
+
+    def problems_of_baseline(self, spec: RunSpec, location: str) -> list[Problem]:
+        """Return why a run's gate must not read this baseline, which another run's status names."""
+        return list(of_address("spec.gate.baselineRef", location, spec.results.s3, self.fence))
+
+
+def _of_lists(
+    data: dict[str, Any], fence: Fence, own_images: Sequence[str], operator_accounts: Sequence[str]
+) -> Iterator[Problem]:
+    for field in FENCED_FIELDS:
+        if field.only_if and not any(flag for _, flag in values_at(data, field.only_if.split("."))):
+            continue
+        patterns = list(getattr(fence, to_snake(field.allow_list)))
+        of_images = field.allow_list == "images"
+        known, suffix = ((*DEFAULT_REPOSITORIES, *own_images), TAG_OR_DIGEST) if of_images else ((), "")
+        for path, value in values_at(data, field.steps):
+            if field.allow_list == "serviceAccounts" and value in operator_accounts:
+                message = f"{value} is the operator's own service account, which runs must not use"
+                yield Problem(f"spec.{path}", message, "use another service account")
+            elif not matches(str(value), (*patterns, *known), suffix):
+                yield _not_allowed(f"spec.{path}", str(value), field.allow_list, patterns)
+
+
+def _not_allowed(path: str, value: str, allow_list: str, patterns: Sequence[str]) -> Problem:
+    message = f"{value or 'an empty value'} is not allowed on this cluster (allowed: {', '.join(patterns) or 'none'})"
+    return Problem(path, message, _remedy(allow_list))
+
+
+def _remedy(allow_list: str) -> str:
+    return f"use an allowed value, or ask the administrator to extend fence.{allow_list} of the chart"
+
+
+def _of_pod_affinity(data: dict[str, Any]) -> Iterator[Problem]:
+    for term in POD_AFFINITY_TERMS:
+        for field in REFUSED_IN_POD_AFFINITY:
+            for path, _ in values_at(data, [*term.split("."), field]):
+                message = "is not allowed on this cluster, because it selects pods of other namespaces"
+                yield Problem(f"spec.{path}", message, "remove it")
+
+
+def _of_command(spec: RunSpec, fence: Fence) -> Iterator[Problem]:
+    if spec.engine.command is not None and not fence.commands:
+        remedy = "remove it, or ask the administrator to set fence.commands: true"
+        yield Problem("spec.engine.command", "is not allowed on this cluster", remedy)
+
+
+def _of_store(s3: S3, fence: Fence) -> Iterator[Problem]:
+    access = store_access(fence.stores, s3.endpoint, s3.bucket)
+    if not access.allowed:
+        yield _bucket_not_allowed("spec.results.s3", s3.bucket, s3, fence)
+        return
+    if refusal := refused_endpoint(s3.endpoint, access.addresses):
+        remedy = "use the address of an S3 server, or ask the administrator to list the endpoint in fence.stores"
+        yield Problem("spec.results.s3.endpoint", f"is refused on this cluster: {refusal}", remedy)
+    if s3.credentials_secret is None and not access.operator_identity:
+        message = "is not set, and this store cannot be used with the operator's own identity"
+        remedy = "set it, or ask the administrator to set operatorIdentity: true in fence.stores of the chart"
+        yield Problem("spec.results.s3.credentialsSecret", message, remedy)
+
+
+def _bucket_not_allowed(path: str, bucket: str, s3: S3, fence: Fence) -> Problem:
+    allowed = [f"bucket {row.bucket} at {row.endpoint or 'AWS'}" for row in fence.stores]
+    return _not_allowed(path, f"bucket {bucket} at {s3.endpoint or 'AWS'}", "stores", allowed)
+
+
+def _of_addresses(data: dict[str, Any], s3: S3, fence: Fence) -> Iterator[Problem]:
+    for field in S3_ADDRESSES:
+        for path, address in values_at(data, field.split(".")):
+            yield from of_address(f"spec.{path}", str(address), s3, fence)
+
+
+def of_address(path: str, address: str, s3: S3, fence: Fence) -> Iterator[Problem]:
+    """Report an address that clients of a run must not read. They read S3 at the endpoint of the run's results."""
+    if address.startswith(S3_SCHEME):
+        bucket = address.removeprefix(S3_SCHEME).partition("/")[0]
+        if not store_access(fence.stores, s3.endpoint, bucket).allowed:
+            yield _bucket_not_allowed(path, bucket, s3, fence)
+
+
+def _of_limits(spec: RunSpec, fence: Fence) -> Iterator[Problem]:
+    limits = fence.limits
+    given = (
+        ("placement", "gpus", spec.placement.engine_devices, limits.gpus),
+        ("", "activeDeadlineSeconds", spec.active_deadline_seconds, limits.active_deadline_seconds),
+        ("", "ttlSecondsAfterFinished", spec.ttl_seconds_after_finished, limits.ttl_seconds_after_finished),
+    )
+    for holder, name, value, limit in given:
+        if 0 < limit < value:
+            path = ".".join(["spec", *([holder] if holder else []), name])
+            message = f"{value} exceeds this cluster's limit of {limit}"
+            remedy = f"use at most {limit}, or ask the administrator to raise fence.limits.{name}"
+            yield Problem(path, message, remedy)
+
+
+def _of_forced_queue(placement: Placement, queue: str) -> Iterator[Problem]:
+    """Report what a queue does not support: the rules of spec.placement, for the queue that the fence forces."""
+    if not queue:
+        return
+    reason = f"is not possible on this cluster, where every engine is admitted by the queue {queue}"
+    if placement.nodes > 1:
+        yield Problem("spec.placement.nodes", f"{placement.nodes} {reason}", "set nodes: 1")
+    if placement.pin_node is PinNode.REQUIRE:
+        yield Problem("spec.placement.pinNode", f"Require {reason}", "set pinNode: Prefer")

@@ -1,0 +1,140 @@
+"""The Secrets of its namespace that a run names, each for one purpose, and whether they may be used for it.
+
+A Secret opts in with a label. Otherwise whoever may create a run could have any Secret of the namespace passed to a
+program of his choice. The operator checks the label before it reads a Secret and before it creates a child of the run.
+
+SECRET_FIELDS is the only list of the fields: the operator checks runs with it, campaigns are checked with it, and
+hack/generate makes the admission policy of the chart from it. A test compares it with the model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from specbench_api import GROUP
+from specbench_api.errors import Problem
+from specbench_api.spec.run import RunSpec
+
+LABEL_USE = f"{GROUP}/use"
+"""Label of a Secret: what runs may use it for."""
+
+
+class SecretUse(StrEnum):
+    """What a run uses a Secret for: the value of the Secret's label `specbench.io/use`."""
+
+    S3 = "s3"
+    """The keys of `spec.results.s3`, for the operator and the clients."""
+    HUB = "hub"
+    """The hub token of `spec.model`, for engines and clients."""
+    IMAGE_PULL = "image-pull"
+    """Pulling images, by the kubelet."""
+
+
+GATE_USES = frozenset({SecretUse.S3, SecretUse.IMAGE_PULL})
+"""What the gate of a run that has ended needs Secrets for."""
+
+
+@dataclass(frozen=True)
+class SecretField:
+    """A field of a run's spec that names Secrets.
+
+    `steps`: its path, of which the last step occurs in no other path of a run's spec.
+    """
+
+    steps: tuple[str, ...]
+    use: SecretUse
+    names_max: int = 1
+    """Maximum number of Secrets that it names. More than 1: the field is a list of names."""
+    is_object: bool = False
+    """Whether the field is an object with the Secret's name in `name`."""
+
+    @property
+    def path(self) -> str:
+        """Path of the name, or of the list of names, in a run's spec."""
+        return ".".join((*self.steps, *(["name"] if self.is_object else [])))
+
+    @property
+    def word(self) -> str:
+        """The field's own name."""
+        return self.steps[-1]
+
+    def names_in(self, holder: Any, steps: tuple[str, ...]) -> Iterator[Any]:
+        """Yield the names at a path below an object. A value that is no valid name is yielded as it is."""
+        for step in steps:
+            holder = holder.get(step) if isinstance(holder, Mapping) else None
+        if holder is None:
+            return
+        if self.names_max > 1 and isinstance(holder, list):
+            yield from holder
+        elif self.is_object and isinstance(holder, Mapping):
+            yield holder.get("name")
+        else:
+            yield holder
+
+
+SECRET_FIELDS = (
+    SecretField(("model", "tokenSecret"), SecretUse.HUB, is_object=True),
+    SecretField(("placement", "imagePullSecrets"), SecretUse.IMAGE_PULL, names_max=8),
+    SecretField(("results", "s3", "credentialsSecret"), SecretUse.S3),
+)
+
+
+@dataclass(frozen=True)
+class SecretReference:
+    """One Secret that a run names."""
+
+    path: str
+    """The field that names it."""
+    name: str
+    use: SecretUse
+
+
+def secret_references(spec: RunSpec) -> Iterator[SecretReference]:
+    """All Secrets that a run names, in the order of its fields."""
+    data = spec.to_dict()
+    for field in SECRET_FIELDS:
+        path = f"spec.{'.'.join(field.steps)}"
+        for index, name in enumerate(field.names_in(data, field.steps)):
+            yield SecretReference(f"{path}[{index}]" if field.names_max > 1 else path, name, field.use)
+
+
+def unusable_secrets(spec: RunSpec, uses: Mapping[str, str], only: frozenset[SecretUse] | None = None) -> list[Problem]:
+    """The Secrets that a run may not use, each with its remedy.
+
+    `uses`: Secret → value of its label, of those Secrets that exist and have it. `only`: the purposes to check.
+    """
+    return [
+        not_usable(reference)
+        for reference in secret_references(spec)
+        if (only is None or reference.use in only) and uses.get(reference.name) != reference.use
+    ]
+
+
+def not_usable(reference: SecretReference) -> Problem:
+    """The problem of a Secret that is missing or may not be used.
+
+    It is the same for both, because a user who may not list Secrets must not learn their names from a run.
+    """
+    name, use = reference.name, reference.use
+    message = f"the Secret {name!r} does not exist in this namespace, or may not be used here"
+    remedy = f"create it if it is missing, and allow its use: kubectl label secret {name} {LABEL_USE}={use}"
+    return Problem(reference.path, message, remedy)
+
+
+def secrets_named(spec: Mapping[str, Any]) -> set[str]:
+    """Return the names of all Secrets that a run's spec (in its serialised form) names."""
+    return {str(name) for field in SECRET_FIELDS for name in field.names_in(spec, field.steps)}
+
+
+def secrets_in_value(value: Any) -> Iterator[tuple[SecretField, Any]]:
+    """Yield each Secret name in a value that an axis assigns to a field or object of a run's spec.
+
+    The value's own path is not considered: an object is searched as if it were each of the objects on the way to such a
+    field, so that no spelling of the path can hide a name.
+    """
+    for field in SECRET_FIELDS:
+        for start in range(1, len(field.steps)):
+            yield from ((field, name) for name in field.names_in(value, field.steps[start:]))

@@ -1,0 +1,68 @@
+"""Campaigns whose axes or include rows name Secrets: edits to refuse, with the path of the problem, and to accept.
+
+The tests of `specbench validate` and those of the admission policy use the same tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+Edits = Mapping[str, Any]
+
+TEMPLATE = {
+    "spec.template.spec.results.s3.credentialsSecret": "mine",
+    "spec.template.spec.model.tokenSecret": {"name": "hub"},
+    "spec.template.spec.placement.imagePullSecrets": ["registry"],
+}
+S3 = {"bucket": "results"}
+
+
+def axis(path: str, *values: Any) -> dict[str, Any]:
+    """A campaign with one axis, and a template that names three Secrets."""
+    return {**TEMPLATE, "spec.axes": [{"path": path, "name": "x", "values": list(values)}]}
+
+
+def include(**row: Any) -> dict[str, Any]:
+    """A campaign with one include row, and a template that names three Secrets."""
+    return {**TEMPLATE, "spec.include": [row]}
+
+
+REFUSED: list[tuple[Edits, str]] = [
+    (axis("results.s3.credentialsSecret", "other"), "spec.axes[0].path"),
+    (axis("results.s3.credentialsSecret", "mine"), "spec.axes[0].path"),
+    (axis('results["s3"].credentialsSecret', "other"), "spec.axes[0].path"),
+    (axis('results[s3]["credentialsSecret"]', "other"), "spec.axes[0].path"),
+    (axis("model.tokenSecret", {"name": "other"}), "spec.axes[0].path"),
+    (axis("model.tokenSecret.name", "other"), "spec.axes[0].path"),
+    (axis("placement.imagePullSecrets", ["other"]), "spec.axes[0].path"),
+    (axis("placement.imagePullSecrets[0]", "other"), "spec.axes[0].path"),
+    (axis("results.s3", S3, {**S3, "credentialsSecret": "other"}), "spec.axes[0].values[1]"),
+    (axis("results", {"s3": {**S3, "credentialsSecret": "other"}}), "spec.axes[0].values[0]"),
+    (axis("model", {"name": "m", "tokenSecret": {"name": "other"}}), "spec.axes[0].values[0]"),
+    (axis("placement", {"imagePullSecrets": ["registry", "other"]}), "spec.axes[0].values[0]"),
+    (include(engine="vllm", set={"results.s3.credentialsSecret": "other"}), "spec.include[0].set"),
+    (include(engine="vllm", set={".results..s3[credentialsSecret]": "other"}), "spec.include[0].set"),
+    (include(engine="vllm", set={"model.tokenSecret.name": "other"}), "spec.include[0].set"),
+    (
+        include(engine="vllm", set={"results": {"s3": {**S3, "credentialsSecret": "other"}}}),
+        "spec.include[0].set[results]",
+    ),
+    (
+        {
+            **axis("model", {"name": "m"}),
+            "spec.include": [{"x": {"name": "n", "tokenSecret": {"name": "other"}}}],
+        },
+        "spec.include[0].x",
+    ),
+]
+ACCEPTED: list[Edits] = [
+    axis("load.repeats", 1, 2),
+    axis("results.s3.prefix", "a", "b"),
+    axis("results", {"s3": S3}),
+    axis("results", {"s3": {**S3, "credentialsSecret": "mine"}}),
+    axis("results.s3", {**S3, "credentialsSecret": None}),
+    axis("model", {"name": "m"}, {"name": "n", "tokenSecret": {"name": "hub"}}),
+    axis("placement", {"imagePullSecrets": ["registry"]}, {"imagePullSecrets": []}),
+    include(engine="vllm", set={"load.repeats": 3}),
+]

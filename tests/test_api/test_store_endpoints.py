@@ -1,0 +1,197 @@
+"""Which addresses an S3 endpoint may have, and that documents of others are parsed with bounded effort."""
+
+from __future__ import annotations
+
+import json
+import re
+import tracemalloc
+from dataclasses import dataclass, replace
+from ipaddress import IPv4Address
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specbench_api.errors import InvalidSpec
+from specbench_api.outcome.summary import RunSummary
+from specbench_api.plan.expansion import expand
+from specbench_api.spec.parsing import parse_run
+from specbench_api.spec.store_endpoints import (
+    LOCAL_IPV4,
+    METADATA_ADDRESSES,
+    PLAIN_IPV4,
+    AddressRule,
+    StoreAccess,
+    refused_address,
+    refused_endpoint,
+    store_access,
+)
+from specbench_testing.operator_builders import operator_run, summary_of
+
+
+@pytest.mark.parametrize(
+    ("address", "no_metadata", "no_local"),
+    [
+        ("10.0.0.7", None, None),
+        ("192.168.1.1", None, None),
+        ("2001:db8::1", None, None),
+        ("fd00::1", None, None),
+        ("127.0.0.1", None, "loopback"),
+        ("127.255.0.9", None, "loopback"),
+        ("::1", None, "loopback"),
+        ("::ffff:127.0.0.1", None, "loopback"),
+        ("169.254.1.1", None, "link-local"),
+        ("fe80::1%eth0", None, "link-local"),
+        ("0.0.0.0", None, "unspecified"),
+        ("0.1.2.3", None, "unspecified"),
+        ("::", None, "unspecified"),
+        ("224.0.0.1", None, "multicast"),
+        ("255.255.255.255", None, "reserved"),
+        ("169.254.169.254", "metadata", "metadata"),
+        ("169.254.170.23", "metadata", "metadata"),
+        ("fd00:ec2::254", "metadata", "metadata"),
+        ("::ffff:169.254.169.254", "metadata", "metadata"),
+        ("64:ff9b::a9fe:a9fe", "metadata", "metadata"),
+        ("2002:a9fe:a9fe::1", "metadata", "metadata"),
+        ("168.63.129.16", "metadata", "metadata"),
+        ("not an address", "not an IP address", "not an IP address"),
+    ],
+)
+def test_refused_addresses_by_rule(address: str, no_metadata: str | None, no_local: str | None) -> None:
+    assert refused_address(address, AddressRule.ANY) is None
+    for rule, expected in ((AddressRule.NO_METADATA, no_metadata), (AddressRule.NO_LOCAL, no_local)):
+        found = refused_address(address, rule)
+        assert (found is None) == (expected is None), found
+        assert (expected or "") in (found or "")
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "refused"),
+    [
+        ("", False),
+        ("http://minio:9000", False),
+        ("https://s3.example.com/base", False),
+        ("http://10.0.0.7", False),
+        ("http://localhost:9000", True),
+        ("http://LOCALHOST.:9000", True),
+        ("http://a.localhost", True),
+        ("http://[::1]:9000", True),
+        ("http://[fe80::1%25eth0]", True),
+        ("http://169.254.169.254/latest", True),
+        ("http://2130706433", True),
+        ("http://0x7f.1", True),
+        ("http://0177.0.0.1", True),
+        ("http://127.1", True),
+        ("http://127.0.0.1.", True),
+        ("http://[::ffff:7f00:1]", True),
+        ("http://1.example", False),
+        ("http://[", True),
+    ],
+)
+def test_an_endpoint_that_is_a_local_address_is_refused_without_resolving(endpoint: str, refused: bool) -> None:
+    assert (refused_endpoint(endpoint, AddressRule.NO_LOCAL) is not None) == refused
+
+
+@given(st.ip_addresses(v=4))
+def test_the_pattern_of_local_addresses_matches_those_that_are_refused(address: IPv4Address) -> None:
+    text = str(address)
+    assert re.fullmatch(PLAIN_IPV4, text)
+    refusal = refused_address(text, AddressRule.NO_LOCAL)
+    is_local = refusal is not None and text not in METADATA_ADDRESSES
+    assert (re.fullmatch(LOCAL_IPV4, text) is not None) == (is_local or address.is_link_local)
+
+
+@pytest.mark.parametrize(
+    "endpoint", ["http://me:pw@minio:9000", "http://minio?x=1", "http://minio/#a", "http://minio/a?b", "ftp://minio"]
+)
+def test_an_endpoint_has_no_user_query_or_fragment(endpoint: str) -> None:
+    with pytest.raises(InvalidSpec) as caught:
+        parse_run(operator_run({"spec.results.s3": {"bucket": "results", "endpoint": endpoint}}))
+    assert [problem.path for problem in caught.value.problems] == ["spec.results.s3.endpoint"]
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of the fence."""
+
+    endpoint: str
+    bucket: str = "*"
+    operator_identity: bool = False
+
+
+REFUSED = StoreAccess(allowed=False, operator_identity=False, addresses=AddressRule.NO_LOCAL)
+LITERAL = StoreAccess(operator_identity=False, addresses=AddressRule.NO_METADATA)
+WILDCARD = StoreAccess(operator_identity=False, addresses=AddressRule.NO_LOCAL)
+
+
+@pytest.mark.parametrize(
+    ("rows", "endpoint", "access"),
+    [
+        ([], "", REFUSED),
+        ([Row("")], "", LITERAL),
+        ([Row("")], "http://minio:9000", REFUSED),
+        ([Row("*")], "http://minio:9000", WILDCARD),
+        ([Row("*")], "", WILDCARD),
+        ([Row("http://minio:9000")], "http://minio:9000/", REFUSED),
+        ([Row("http://minio:9000")], "http://MinIO:9000", REFUSED),
+        ([Row("http://minio:9000"), Row("*")], "http://minio:9000", LITERAL),
+        ([Row("https://*.example.com")], "https://s3.example.com", WILDCARD),
+        ([Row("https://*.example.com")], "https://evil.test/.example.com", REFUSED),
+        ([Row("https://*.example.com")], "https://s3.example.com/base", REFUSED),
+        ([Row("https://s3.example.com/*")], "https://s3.example.com/base", WILDCARD),
+        ([Row("https://s3.example.com")], "https://s3xexample.com", REFUSED),
+        ([Row("", "team-*")], "", REFUSED),
+        ([Row("", "res*")], "", LITERAL),
+        ([Row("", "res*", operator_identity=True)], "", replace(LITERAL, operator_identity=True)),
+        ([Row("", "other", operator_identity=True), Row("")], "", LITERAL),
+    ],
+)
+def test_the_rows_of_the_fence_decide_about_a_store(rows: list[Row], endpoint: str, access: StoreAccess) -> None:
+    assert store_access(rows, endpoint, "results") == access
+
+
+SUMMARY = json.loads(summary_of(expand(parse_run(operator_run())), 2).to_json())
+COUNT = 50_000
+
+
+def test_a_valid_document_is_parsed_as_from_json() -> None:
+    data = json.dumps(SUMMARY).encode()
+    assert RunSummary.from_untrusted_json(data) == RunSummary.from_json(data)
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {**SUMMARY, "findings": [1] * COUNT},
+        {**SUMMARY, "cells": [{}] * COUNT},
+        {f"k{number}": 1 for number in range(COUNT)},
+        [[]] * COUNT,
+        {**SUMMARY, "cells": [{**SUMMARY["cells"][0], "figures": {f"k{number}": {} for number in range(COUNT)}}]},
+    ],
+    ids=["numbers", "objects", "unknown keys", "lists", "figures"],
+)
+def test_a_document_with_many_errors_is_refused_with_little_memory(document: Any) -> None:
+    data = json.dumps(document).encode()
+    tracemalloc.start()
+    try:
+        with pytest.raises(ValueError, match=r".") as caught:
+            RunSummary.from_untrusted_json(data)
+        assert len(str(caught.value)) < 1_000
+        assert tracemalloc.get_traced_memory()[1] < 40 * len(data) + 10_000_000
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999"])
+def test_a_number_that_is_not_finite_is_refused(number: str) -> None:
+    """The API server would refuse a status with it, again and again."""
+    text = json.dumps({**SUMMARY, "cells": [{**SUMMARY["cells"][0], "speedup": {"value": 12345}}]})
+    with pytest.raises(ValueError, match=r"."):
+        RunSummary.from_untrusted_json(text.replace("12345", number).encode())
+
+
+@pytest.mark.parametrize("data", [b"[" * 1_000_000, b'{"a":' * 100_000, b"", b"\xff", b"[" + b"1," * 2_000_000 + b"1]"])
+def test_a_deep_invalid_or_long_document_is_refused(data: bytes) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        RunSummary.from_untrusted_json(data)

@@ -1,0 +1,121 @@
+"""Hostile HTTP answers from a seeded generator over real sockets: each ends in a typed error or a usable value."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from specbench_api.outcome.provenance import HostFacts
+from specbench_api.plan.expansion import lay_out
+from specbench_api.spec.engine import EngineKind
+from specbench_api.spec.workload import Output
+from specbench_client.dialects.dialect import Dialect, EngineIdentity
+from specbench_client.dialects.registry import DIALECTS
+from specbench_client.drive.engine_connection import EngineConnection, identify_engine, observe_launch
+from specbench_client.errors import EngineFailed
+from specbench_client.store.records import records_to_parquet
+from specbench_client.transport.aiohttp_transport import AiohttpTransport
+from specbench_client.transport.control_client import ControlClient
+from specbench_client.transport.exchange import ErrorClass, Transport
+from specbench_client.transport.kernel_transport import KernelTransport
+from specbench_testing.conversation_turns import context, turn
+from specbench_testing.fuzzing import shifted
+from specbench_testing.hostile_answers import hostile_answer
+from specbench_testing.resources import run_of
+from specbench_testing.scripted_server import serve_scripts
+
+ANSWERS_PER_BLOCK = 100
+IDLE_TIMEOUT_S = 0.2
+ANSWER_DEADLINE_S = 20.0
+"""An answer that takes longer fails the test: the client must give up long before."""
+MEMORY_GROWTH_MAX_KIB = 400 * 1024
+STREAMED_BLOCKS, CONTROL_BLOCKS = shifted(range(12)), shifted(range(100, 108))
+"""Each block is a seed: together 2,000 answers."""
+
+KINDS = tuple(DIALECTS)
+TRANSPORTS: tuple[type[KernelTransport | AiohttpTransport], ...] = (KernelTransport, AiohttpTransport)
+
+
+def blocks(numbers: range, quick: int) -> list[Any]:
+    """Return the blocks of which the first `quick` are part of the quick tests."""
+    return [pytest.param(one, marks=() if at < quick else pytest.mark.draws) for at, one in enumerate(numbers)]
+
+
+class EscapedErrors(list[str]):
+    """Collects the errors that reach the event loop."""
+
+    def handle(self, _loop: asyncio.AbstractEventLoop, found: dict[str, Any]) -> None:
+        self.append(f"{found.get('message')}: {found.get('exception')!r}")
+
+
+@pytest.mark.parametrize("transport_kind", TRANSPORTS)
+@pytest.mark.parametrize("block", blocks(STREAMED_BLOCKS, 1))
+async def test_hostile_completion_becomes_a_record(
+    block: int, transport_kind: type[KernelTransport | AiohttpTransport]
+) -> None:
+    first = block * ANSWERS_PER_BLOCK
+    count = ANSWERS_PER_BLOCK // len(TRANSPORTS)
+    seeds = range(first, first + ANSWERS_PER_BLOCK)[TRANSPORTS.index(transport_kind) * count :][:count]
+    escaped, before_kib = EscapedErrors(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    asyncio.get_running_loop().set_exception_handler(escaped.handle)
+    scripts = [hostile_answer(seed, streamed=True).script for seed in seeds]
+    async with serve_scripts(*scripts) as (url, _), transport_kind(idle_timeout_s=IDLE_TIMEOUT_S) as transport:
+        for seed in seeds:
+            await complete(transport, url, seed)
+            assert not escaped, f"seed {seed}: {escaped}"
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kib < MEMORY_GROWTH_MAX_KIB
+
+
+async def complete(transport: Transport, url: str, seed: int) -> None:
+    """Take one turn; fail with the seed unless its record can be stored."""
+    client = context(transport, url, KINDS[seed % len(KINDS)], keep_text=True)
+    if seed % 5 == 0:
+        client = replace(client, request_config=replace(client.request_config, output=Output(stream=False)))
+    try:
+        record = (await asyncio.wait_for(client.take_turn(turn()), ANSWER_DEADLINE_S)).record
+        records_to_parquet([record])
+    except Exception as error:
+        raise AssertionError(f"seed {seed}: an exception escaped: {error!r}") from error
+    assert record.error_class is None or record.error_class in set(ErrorClass), f"seed {seed}: {record}"
+    assert (record.error is None) == (record.error_class is None), f"seed {seed}: {record}"
+    counts = (record.input_tokens, record.output_tokens, record.steps, record.draft_steps, record.accepted_tokens)
+    assert all(one is None or one >= 0 for one in counts), f"seed {seed}: {record}"
+
+
+@pytest.mark.parametrize("block", blocks(CONTROL_BLOCKS, 1))
+async def test_hostile_control_answer_becomes_a_value_or_an_engine_failure(block: int) -> None:
+    seeds = range(block * ANSWERS_PER_BLOCK, (block + 1) * ANSWERS_PER_BLOCK)
+    escaped, before_kib = EscapedErrors(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    asyncio.get_running_loop().set_exception_handler(escaped.handle)
+    for seed in seeds:
+        async with (
+            serve_scripts(hostile_answer(seed, streamed=False).script) as (url, _),
+            ControlClient(url, timeout_s=IDLE_TIMEOUT_S) as control,
+        ):
+            await query_all_pages(control, DIALECTS[KINDS[seed % len(KINDS)]], url, seed)
+        assert not escaped, f"seed {seed}: {escaped}"
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kib < MEMORY_GROWTH_MAX_KIB
+
+
+async def query_all_pages(control: ControlClient, dialect: Dialect, url: str, seed: int) -> None:
+    """Make every control request of a launch, each of which gets the same answer."""
+    plan = lay_out(run_of({"spec.engine": {"kind": EngineKind.SIMULATOR}}))
+    engine = EngineConnection(plan, plan.arms[0], url, "m", dialect, control, EngineIdentity())
+
+    async def query() -> None:
+        with suppress(EngineFailed):
+            await control.wait_healthy(dialect.health_path, 0)
+        await identify_engine(control, dialect)
+        await engine.counters()
+        launch = await observe_launch(engine, plan.groups[0], "0-a", HostFacts(), "2030-01-02T03:04:05Z")
+        assert type(launch).from_json(launch.to_json()) == launch
+
+    try:
+        await asyncio.wait_for(query(), ANSWER_DEADLINE_S)
+    except Exception as error:
+        raise AssertionError(f"seed {seed}: an exception escaped: {error!r}") from error

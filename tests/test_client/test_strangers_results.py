@@ -1,0 +1,240 @@
+"""Results of strangers: nothing outside of the run is read, sizes are bounded, and errors name the file."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from specbench_api.outcome.layout import PLAN, SUMMARY
+from specbench_api.outcome.termination import Exit
+from specbench_client.cli import exit_code
+from specbench_client.errors import NotDurable
+from specbench_client.store import folder
+from specbench_client.store.folder import FolderStore
+from specbench_client.store.records import (
+    PART_BYTES_MAX,
+    PART_ROWS_MAX,
+    PART_VALUES_MAX,
+    RECORD_SCHEMA,
+    UnreadablePart,
+    to_frame,
+)
+from specbench_testing.local_results import store_results
+from specbench_testing.synthetic_records import SyntheticRun
+
+WORLD = SyntheticRun(prompts=4, concurrency=(1,), repeats=1)
+Edit = Callable[[Any], None]
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The root of a stored run with a summary."""
+    results = tmp_path_factory.mktemp("stored") / "out"
+    store_results(WORLD, results, "0190a000-0000-7000-8000-000000000000")
+    assert exit_code(["report", str(results), "--output", "json"]) in (Exit.OK, Exit.UNTRUSTWORTHY)
+    (plan,) = results.rglob(PLAN)
+    return plan.parent
+
+
+@pytest.fixture
+def root(stored: Path, tmp_path: Path) -> Path:
+    """A copy of it."""
+    return Path(shutil.copytree(stored, tmp_path / "run"))
+
+
+def edited(file: Path, edit: Edit) -> None:
+    document = json.loads(file.read_text())
+    edit(document)
+    file.write_text(json.dumps(document))
+
+
+def set_at(*path: int | str, to: Any) -> Edit:
+    """Return an edit that replaces the value at a path."""
+
+    def edit(document: Any) -> None:
+        for step in path[:-1]:
+            document = document[step]
+        document[path[-1]] = to
+
+    return edit
+
+
+def manifest(root: Path) -> Path:
+    return min(root.rglob("points/*/manifest.json"))
+
+
+OUTSIDE = ["../../../../../../etc/passwd", "/etc/passwd", "points/../../x", "points/.hidden", "s3://other/key", ""]
+
+
+@pytest.mark.runs
+@pytest.mark.parametrize("key", OUTSIDE)
+def test_a_manifest_cannot_list_a_file_outside_of_its_run(
+    root: Path, key: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    edited(manifest(root), set_at("files", 0, "key", to=key))
+    assert exit_code(["report", str(root), "--recompute"]) == Exit.RESULTS_NOT_STORED
+    assert "manifest.json: it cannot be read: files.0.key: String should match pattern" in capsys.readouterr().err
+
+
+@pytest.mark.runs
+def test_a_manifest_cannot_list_a_file_of_another_point(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    edited(manifest(root), set_at("files", 0, "key", to="points/other/records/part-a-00000.parquet"))
+    assert exit_code(["report", str(root), "--recompute"]) == Exit.RESULTS_NOT_STORED
+    assert "it lists points/other/records/part-a-00000.parquet, which is outside of points/" in capsys.readouterr().err
+
+
+@pytest.mark.runs
+@pytest.mark.parametrize(
+    ("name", "path", "value"),
+    [
+        (PLAN, ("uid",), "../../x"),
+        (PLAN, ("namespace",), "a/b"),
+        (PLAN, ("groups", 0, "points", 0, "hash"), "../../../x"),
+        (PLAN, ("groups", 0, "points", 0, "workload"), "unknown"),
+        (PLAN, ("groups", 0, "points", 0, "arm"), "unknown"),
+        (PLAN, ("groups", 0, "points", 0, "level", "concurrency"), 99),
+        (PLAN, ("arms",), []),
+        (PLAN, ("groups",), []),
+        (SUMMARY, ("cells", 0, "workload"), "unknown"),
+        (SUMMARY, ("cells", 0, "points"), []),
+        (SUMMARY, ("cells", 0, "points", 0), "unknown"),
+        (SUMMARY, ("cells", 0, "figures", "output_tps", "value"), float("nan")),
+        (SUMMARY, ("cells", 0, "figures", "output_tps", "value"), float("inf")),
+        (SUMMARY, ("cells", 0, "figures", "output_tps", "value"), "fast"),
+        (SUMMARY, ("cells",), {}),
+    ],
+)
+def test_a_document_that_contradicts_itself_is_reported_as_damaged(
+    root: Path, name: str, path: tuple[int | str, ...], value: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    edited(root / name, set_at(*path, to=value))
+    for command in (["report"], ["analyze", "breakdown"], ["decide"]):
+        assert exit_code([*command, str(root)]) == Exit.RESULTS_NOT_STORED
+        error = capsys.readouterr().err
+        assert error.startswith(f"error: Damaged: {root / name}: ")
+        assert len(error) < 1000
+
+
+@pytest.mark.runs
+@pytest.mark.parametrize("levels", [300, 100_000])
+@pytest.mark.parametrize("name", [PLAN, SUMMARY])
+def test_deeply_nested_json_is_reported_as_damaged(
+    root: Path, name: str, levels: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (root / name).write_text("[" * levels + "]" * levels)
+    assert exit_code(["report", str(root)]) == Exit.RESULTS_NOT_STORED
+    assert f"{name}: cannot be read" in capsys.readouterr().err
+
+
+# -- folders -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_link_out_of_the_results_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("key")
+    results = tmp_path / "results"
+    results.mkdir()
+    (results / "plan.json").symlink_to("../secret")
+    (results / "points").symlink_to(tmp_path)
+    for key in ("plan.json", "points/secret"):
+        with pytest.raises(NotDurable, match="is a link to a file outside of the results: copy the file there"):
+            FolderStore(results).get(key)
+
+
+def test_links_within_the_results_and_to_the_results_are_followed(tmp_path: Path) -> None:
+    (tmp_path / "results/a").mkdir(parents=True)
+    (tmp_path / "results/a/plan.json").write_text("{}")
+    (tmp_path / "results/b").symlink_to("a")
+    (tmp_path / "link").symlink_to("results")
+    assert FolderStore(tmp_path / "link").get("b/plan.json") == b"{}"
+
+
+def test_a_pipe_among_the_results_does_not_block_the_reader(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "plan.json")
+    with pytest.raises(NotDurable, match=r"plan\.json: is no regular file"):
+        FolderStore(tmp_path).get("plan.json")
+
+
+def test_a_file_above_the_limit_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(folder, "OBJECT_BYTES_MAX", 2**20)
+    with (tmp_path / "plan.json").open("wb") as file:
+        file.truncate(2**20 + 1)
+    with pytest.raises(NotDurable, match="is larger than 1 MiB"):
+        FolderStore(tmp_path).get("plan.json")
+
+
+# -- Parquet -----------------------------------------------------------------------------------------------------------
+
+
+def parquet(table: pa.Table) -> bytes:
+    target = io.BytesIO()
+    pq.write_table(table, target, compression="zstd")
+    return target.getvalue()
+
+
+def many_rows() -> bytes:
+    return parquet(pa.table({"turn": pa.array([1], pa.int64()).take(pa.array([0] * (PART_ROWS_MAX + 1)))}))
+
+
+def one_text_in_every_row() -> bytes:
+    """One text of 1 MiB, stored once, for 2,000 rows."""
+    indices = pa.array([0] * 2000, pa.int32())
+    return parquet(pa.table({"output_text": pa.DictionaryArray.from_arrays(indices, pa.array(["x" * 2**20]))}))
+
+
+def long_lists() -> bytes:
+    """Lists of equal numbers, which take no room in the file."""
+    values = pa.chunked_array([pa.nulls(PART_VALUES_MAX // 100, pa.bool_()).fill_null(True)] * 101)
+    offsets = pa.array([0, len(values)], pa.int64())
+    return parquet(pa.table({"x": pa.LargeListArray.from_arrays(offsets, values.combine_chunks())}))
+
+
+@pytest.mark.parametrize(
+    ("bomb", "message"),
+    [
+        (many_rows, f"describes {PART_ROWS_MAX + 1:,} rows; a part has at most {PART_ROWS_MAX:,}"),
+        (one_text_in_every_row, f"its texts have {2000 * 2**20:,} bytes; a part has at most {PART_BYTES_MAX:,}"),
+        (long_lists, "values; a part has at most"),
+        (lambda: b"PAR1" + b"\xff" * 100 + b"PAR1", "no readable Parquet file"),
+        (lambda: b"", "no readable Parquet file"),
+    ],
+    ids=["rows", "texts", "lists", "footer", "empty"],
+)
+def test_a_small_part_that_describes_a_large_table_is_not_read(bomb: Callable[[], bytes], message: str) -> None:
+    part = bomb()
+    assert len(part) < 2**20
+    with pytest.raises(UnreadablePart, match=message):
+        to_frame(part)
+
+
+def test_a_part_of_another_type_is_not_read() -> None:
+    with pytest.raises(UnreadablePart, match="its column turn has type string, not int64"):
+        to_frame(parquet(pa.table({"turn": ["x"]})), ["turn"])
+
+
+@pytest.mark.runs
+def test_a_signed_bomb_is_reported_with_its_file(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The author of a manifest can state any digest, so a digest does not make a file safe."""
+    file = manifest(root)
+    document = json.loads(file.read_text())
+    part = next(each for each in document["files"] if "/records/" in each["key"])
+    data = one_text_in_every_row()
+    (root / part["key"]).write_bytes(data)
+    part |= {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+    file.write_text(json.dumps(document))
+    assert exit_code(["report", str(root), "--recompute"]) == Exit.RESULTS_NOT_STORED
+    assert f"{part['key']}: its texts have" in capsys.readouterr().err
+
+
+def test_the_limits_are_far_above_what_is_written() -> None:
+    assert PART_ROWS_MAX >= 10 * 2000
+    assert len(RECORD_SCHEMA) < 100

@@ -1,0 +1,162 @@
+"""Objects that a tenant made hostile, nested deeply or very large, delay and hide no other object."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import kopf
+import pytest
+
+from kubernetes import client
+from specbench_api.errors import InvalidSpec
+from specbench_api.spec.parsing import parse_run
+from specbench_operator.cluster.api import ANSWER_BYTES_MAX, CONFIG_MAP, RUN, KubernetesApi
+from specbench_operator.cluster.bounded_json import LEVELS_KEPT, parse_json
+from specbench_operator.cluster.observer import RunObserver
+from specbench_operator.errors import Retry
+from specbench_operator.handlers.watch_session import open_session
+from specbench_testing.operator_builders import operator_run
+
+DEPTHS = [64, LEVELS_KEPT, 199, 200, 201, 1000, 9_990]
+"""The API server stores a resource with up to 10,000 levels. Python 3.11 parses up to 1000 less its own stack."""
+
+
+def run_text(name: str, levels: int = 0, padding: int = 0) -> bytes:
+    """A run as the API server stores it, with a free-form field that is nested so deeply."""
+    raw = operator_run({"spec.engine.extraBody": {"deep": "VALUE", "padding": "x" * padding}})
+    raw["metadata"] |= {"name": name, "resourceVersion": "1", "managedFields": ["x" * padding]}
+    raw["status"] = {"phase": "Pending"}
+    deep = '{"a":[' * (levels // 2) + "1" + "]}" * (levels // 2)
+    return json.dumps(raw).replace('"VALUE"', deep).encode()
+
+
+def list_text(*items: bytes, more: str = "") -> bytes:
+    head = {"apiVersion": "v1", "kind": "SpecBenchRunList", "metadata": {"resourceVersion": "1", "continue": more}}
+    return json.dumps(head)[:-1].encode() + b', "items": [' + b",".join(items) + b"]}"
+
+
+@contextmanager
+def server(answer: Callable[[str, dict[str, list[str]]], bytes]) -> Iterator[str]:
+    """An HTTP server that answers a path and its query with this body."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            url = urlsplit(self.path)
+            body = answer(url.path, parse_qs(url.query))
+            self.send_response(200)
+            self.send_header("content-type", "application/json")
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            with suppress(BrokenPipeError, ConnectionResetError):  # the client has read enough
+                self.wfile.write(body)
+
+        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 -- the base class's name
+            """Log nothing."""
+
+    made = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=made.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{made.server_port}"
+    finally:
+        made.shutdown()
+        made.server_close()
+
+
+def api_of(url: str) -> KubernetesApi:
+    configuration = client.Configuration()
+    configuration.host = url
+    return KubernetesApi(client.ApiClient(configuration), 10)
+
+
+@pytest.mark.parametrize("levels", DEPTHS)
+def test_a_deep_object_does_not_hide_the_others(levels: int) -> None:
+    deep, honest = run_text("deep", levels), run_text("honest")
+    with server(lambda _path, _query: list_text(deep, honest)) as url:
+        first, second = api_of(url).list(RUN, "team")
+    assert first["metadata"]["name"] == "deep"
+    assert second == json.loads(honest)
+    with pytest.raises(InvalidSpec, match=r"^spec.*nested too deeply"):
+        parse_run(first)
+
+
+def test_only_values_below_the_kept_levels_are_dropped() -> None:
+    text = rb'{"a\"[": ' + b"[" * 5_000 + b"]" * 5_000 + rb', "b": "}]\\", "c": [{"d": 1.5}, -2, null, true]}'
+    found = parse_json(text)
+    level = 1
+    deep = found.pop('a"[')
+    while deep is not None:
+        level, deep = level + 1, deep[0]
+    assert level == LEVELS_KEPT
+    assert found == {"b": "}]\\", "c": [{"d": 1.5}, -2, None, True]}
+
+
+@pytest.mark.parametrize("text", [b"", b"[1", b'{"a": NaN}', b"[" * 5_000, b"]" * 5_000])
+def test_other_invalid_json_is_an_error_that_is_retried(text: bytes) -> None:
+    with server(lambda _path, _query: text) as url, pytest.raises(Retry, match="get /api") as refused:
+        api_of(url).get(CONFIG_MAP, "team", "x")
+    assert refused.value.reason == "ApiUnreachable"
+
+
+def test_the_relist_keeps_little_of_a_run_and_reads_small_pages() -> None:
+    limits = []
+
+    def answer(_path: str, query: dict[str, list[str]]) -> bytes:
+        limits.append(query["limit"])
+        number = int(query.get("continue", ["0"])[0])
+        return list_text(run_text(f"r{number}", padding=500_000), more=str(number + 1) if number < 40 else "")
+
+    with server(answer) as url:
+        any_results: Any = None
+        found = RunObserver(api_of(url), any_results).runs(None)
+    assert limits == [["2"]] * 41, "two runs of 1.5 MiB fit into the operator's memory"
+    assert len(json.dumps(found)) < 41 * 250
+    assert found[40] == {
+        "metadata": {"namespace": "default", "name": "r40", "resourceVersion": "1"},
+        "spec": {"budget": {}},
+        "status": {"phase": "Pending"},
+    }
+
+
+@pytest.mark.parametrize("pages", [1, 40], ids=["one answer", "many pages"])
+def test_a_list_that_is_too_large_is_an_error_of_its_reader(pages: int) -> None:
+    item = json.dumps({"metadata": {"name": "x"}, "data": {"x": "x" * (ANSWER_BYTES_MAX // pages)}}).encode()
+
+    def answer(_path: str, query: dict[str, list[str]]) -> bytes:
+        number = int(query.get("continue", ["0"])[0])
+        return list_text(item, more=str(number + 1) if number < pages else "")
+
+    with server(answer) as url, pytest.raises(Retry, match="more than 32 MiB: delete some") as refused:
+        api_of(url).list(CONFIG_MAP, "team", labels="a=b")
+    assert refused.value.reason == "ApiAnswerTooLarge"
+
+
+async def test_kopf_receives_only_what_the_watches_read() -> None:
+    deep, honest = run_text("deep", 9_990), run_text("honest", padding=600_000)
+    error = b'{"kind": "Status", "status": "Failure", "code": 410, "message": "too old", "metadata": {}}'
+    events = b"".join(
+        b'{"type": "%s", "object": %s}\n' % row for row in ((b"ADDED", deep), (b"MODIFIED", honest), (b"ERROR", error))
+    )
+    groups = b'{"kind": "APIResourceList", "resources": [{"name": "pods", "verbs": ["list"]}]}'
+    answers = {"/list": list_text(deep, honest), "/watch": events, "/error": error, "/groups": groups}
+    with server(lambda path, _query: answers[path]) as url:
+        session = open_session(kopf.ConnectionInfo(server=url)).aiohttp_session
+        async with session:
+            listed = await (await session.get(f"{url}/list")).json()
+            streamed = b"".join(
+                [chunk async for chunk in (await session.get(f"{url}/watch")).content.iter_chunked(2**20)]
+            )
+            unchanged = [await (await session.get(f"{url}{path}")).json() for path in ("/error", "/groups")]
+    assert [row["metadata"]["name"] for row in listed["items"]] == ["deep", "honest"]
+    assert listed["metadata"] == {"resourceVersion": "1", "continue": ""}
+    rows = [json.loads(line) for line in streamed.splitlines()]
+    assert [row["type"] for row in rows] == ["ADDED", "MODIFIED", "ERROR"]
+    assert [row["object"]["metadata"].get("name") for row in rows] == ["deep", "honest", None]
+    assert rows[2]["object"]["code"] == 410
+    assert len(streamed) < 2_000
+    assert unchanged == [json.loads(error), json.loads(groups)]

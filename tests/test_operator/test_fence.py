@@ -1,0 +1,519 @@
+"""Runs and campaigns under a fence: refused before any child exists, forced values, and waiting for limits."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from specbench_api.fence.check import repository_of
+from specbench_api.fence.model import Fence
+from specbench_api.plan.expansion import expand
+from specbench_api.plan.plan import Plan
+from specbench_api.spec.campaign_status import CampaignConditionType, CampaignPhase
+from specbench_api.spec.conditions import ConditionStatus, ConditionType, Phase
+from specbench_api.spec.parsing import parse_run
+from specbench_operator.cluster.observer import RunObserver
+from specbench_operator.cluster.parsing import parse_namespace_run
+from specbench_operator.run.decide import decide_run
+from specbench_operator.settings import OperatorSettings
+from specbench_operator.state.run import (
+    EarlierRun,
+    NamespaceRun,
+    RunDecision,
+    RunObservation,
+    StoredResults,
+    StoreFailure,
+)
+from specbench_testing.campaign_world import CampaignWorld
+from specbench_testing.cluster_world import AWAY, NO_BUCKET, ClusterWorld, finished
+from specbench_testing.fenced_runs import BASE, FENCE, REFUSED, Edits
+from specbench_testing.operator_builders import NOON, SETTINGS, operator_run
+from specbench_testing.resources import edit
+
+OPEN: dict[str, Any] = {
+    "nodeLabels": ["*"],
+    "tolerations": ["*"],
+    "gpuResources": ["*"],
+    "queues": ["*"],
+    "stores": [{"endpoint": "*", "bucket": "*", "operatorIdentity": True}],
+    "secretsOptIn": False,
+}
+"""A fence that allows what the runs of these tests use."""
+
+
+def fenced(**values: Any) -> OperatorSettings:
+    """Settings with a fence of these values."""
+    return replace(SETTINGS, fence=Fence.from_json(json.dumps({**OPEN, **values})))
+
+
+def world_of(settings: OperatorSettings, edits: Edits | None = None) -> ClusterWorld:
+    """A run under these settings."""
+    return ClusterWorld(operator_run({**BASE, **(edits or {})}), settings=settings)
+
+
+@pytest.mark.parametrize(("edits", "path"), REFUSED, ids=str)
+def test_a_run_outside_the_fence_gets_no_child_and_the_path_and_remedy(edits: Edits, path: str) -> None:
+    settings = replace(SETTINGS, fence=Fence.from_json(json.dumps(FENCE)))
+    world = world_of(settings, {"spec.results.s3.bucket": "results", **edits})
+    decision = world.reconcile()
+    assert (decision.apply, decision.stop, decision.delete, world.status.phase) == ((), (), (), Phase.INVALID)
+    for kind, status in (
+        (ConditionType.VALIDATED, "False"), (ConditionType.READY, "False"), (ConditionType.STALLED, "True"),
+    ):  # fmt: skip
+        assert world.status_and_reason(kind) == (status, "NotAllowed")
+    message = world.condition(ConditionType.VALIDATED).message
+    assert message.startswith(f"spec.{path}: ")
+    assert message.endswith(")"), "the remedy follows in brackets"
+    assert world.status.problem == "NotAllowed"
+
+
+def test_a_disabled_fence_and_no_fence_allow_everything() -> None:
+    for settings in (SETTINGS, replace(SETTINGS, fence=Fence(enabled=False))):
+        assert world_of(settings).reconcile().apply
+
+
+def test_an_engine_is_stopped_when_the_fence_is_tightened() -> None:
+    world = world_of(fenced())
+    world.settle()
+    world.start_pod(world.engine(), ready=True)
+    world.settings = fenced(gpuResources=[])
+    decision = world.reconcile()
+    assert {ref.name for ref in decision.delete} | {stop.ref.name for stop in decision.stop} == {world.engine()}
+    assert world.status_and_reason(ConditionType.VALIDATED) == ("False", "NotAllowed")
+    world.reap()
+    world.settings = fenced()
+    world.settle()
+    assert world.status_and_reason(ConditionType.VALIDATED) == ("True", "Valid")
+    assert world.jobs, "the run continues when the fence allows it again"
+
+
+@pytest.mark.parametrize(
+    ("operator_namespace", "refused"), [("default", True), ("specbench-system", False), ("", False)]
+)
+@pytest.mark.parametrize("field", ["serviceAccountName", "engineServiceAccountName"])
+def test_the_operators_account_is_refused_in_its_namespace(field: str, operator_namespace: str, refused: bool) -> None:
+    settings = replace(
+        fenced(serviceAccounts=["*"]), operator_namespace=operator_namespace, operator_service_account="specbench"
+    )
+    decision = world_of(settings, {f"spec.placement.{field}": "specbench"}).reconcile()
+    assert (decision.apply == ()) is refused
+
+
+def test_no_run_of_the_operators_own_namespace_is_executed() -> None:
+    """With watchAllNamespaces and without the admission policy, nothing else refuses them."""
+    world = world_of(replace(fenced(), operator_namespace="default"), {})
+    decision = world.reconcile()
+    (row,) = [row for row in decision.status.conditions if row.type is ConditionType.VALIDATED]
+    assert (row.reason, decision.apply) == ("NotAllowed", ())
+    assert row.message.startswith("metadata.namespace: ")
+    assert world_of(replace(fenced(enabled=False), operator_namespace="default"), {}).reconcile().apply
+
+
+def test_the_gate_of_a_finished_run_outside_the_fence_gets_no_job() -> None:
+    gate = {"baselineRef": {"uri": "s3://results/else"}}
+    world = finished(world_of(fenced(), {"spec.gate": gate}))
+    observed = world.observed()
+    assert decide_run(observed, fenced(), world.now).apply
+    decision = decide_run(observed, fenced(stores=[]), world.now)
+    (condition,) = [row for row in decision.status.conditions if row.type is ConditionType.GATE_PASSED]
+    assert (decision.apply, condition.reason) == ((), "NotAllowed")
+    assert decision.status.phase is Phase.SUCCEEDED, "its results stay"
+
+
+@pytest.mark.parametrize(
+    "edits",
+    [
+        {"spec.gate": {"baselineRef": {"uri": "s3://prod-data/x"}}},
+        {"spec.activeDeadlineSeconds": 90_000},
+        {"spec.ttlSecondsAfterFinished": 700_000},
+    ],
+    ids=str,
+)
+def test_a_spec_that_is_changed_after_its_admission_is_checked_again(edits: Edits) -> None:
+    """The fields that may change in a run that exists. Its engine is stopped, as when the fence is tightened."""
+    limits = {"activeDeadlineSeconds": 86_400, "ttlSecondsAfterFinished": 604_800}
+    stores = [{"endpoint": "*", "bucket": "results", "operatorIdentity": True}]
+    world = world_of(fenced(stores=stores, limits=limits))
+    world.settle()
+    for path, value in edits.items():
+        edit(world.run, path, value)
+    world.run["metadata"]["generation"] = 2
+    decision = world.reconcile()
+    assert decision.apply == ()
+    assert {ref.name for ref in decision.delete} | {stop.ref.name for stop in decision.stop} == {world.engine()}
+    assert world.condition(ConditionType.VALIDATED).message.startswith(next(iter(edits)))
+
+
+@pytest.mark.parametrize(("uri", "allowed"), [("s3://results/x", True), ("s3://prod-data/x", False)])
+def test_the_gate_reads_no_baseline_of_another_run_outside_the_fence(uri: str, allowed: bool) -> None:
+    """The other run may have another endpoint, or be older than the fence, so its bucket is checked for this run."""
+    settings = fenced(stores=[{"endpoint": "*", "bucket": "results", "operatorIdentity": True}])
+    world = finished(world_of(settings, {"spec.gate": {"baselineRef": {"run": "main"}}}))
+    earlier = EarlierRun("main", "main-uid", "2026-01-01T00:00:00Z", "Succeeded", uri, "")
+    decision = decide_run(replace(world.observed(), earlier=(earlier,)), settings, world.now)
+    (condition,) = [row for row in decision.status.conditions if row.type is ConditionType.GATE_PASSED]
+    assert (bool(decision.apply), condition.reason) == (allowed, "Evaluating" if allowed else "NotAllowed")
+    if not allowed:
+        assert condition.message.startswith("spec.gate.baselineRef: bucket prod-data at AWS is not allowed")
+
+
+def test_the_children_of_a_finished_run_are_deleted_at_the_latest_after_the_limit() -> None:
+    world = finished(world_of(fenced(), {"spec.ttlSecondsAfterFinished": 86_400}))
+    world.pass_time(3600)
+    assert decide_run(world.observed(), fenced(limits={"ttlSecondsAfterFinished": 3601}), world.now).delete == ()
+    assert decide_run(world.observed(), fenced(limits={"ttlSecondsAfterFinished": 3600}), world.now).delete
+
+
+@pytest.mark.parametrize(
+    ("image", "repository"),
+    [
+        ("a/b", "a/b"),
+        ("a/b:1", "a/b"),
+        ("host:5000/a/b", "host:5000/a/b"),
+        ("host:5000/a/b:1@sha256:ab", "host:5000/a/b"),
+        ("b:1", "b"),
+    ],
+)
+def test_the_repository_of_an_image(image: str, repository: str) -> None:
+    assert repository_of(image) == repository
+
+
+# Forced values
+
+
+TOLERATION = {"key": "pool", "operator": "Equal", "value": "bench"}
+FORCE = {"nodeSelector": {"pool": "bench"}, "tolerations": [TOLERATION]}
+
+
+def engine_of(decision: RunDecision) -> dict[str, Any]:
+    """The engine's Job among the manifests."""
+    (job,) = [item for item in decision.apply if item["kind"] == "Job"]
+    return dict(job)
+
+
+def test_forced_values_are_set_on_engines_and_win() -> None:
+    own = {"spec.placement.nodeSelector": {"pool": "mine", "gpu": "h100"}, "spec.placement.tolerations": [{"key": "x"}]}
+    for edits in (own, {**own, "spec.placement.tolerations": [{"key": "x"}, TOLERATION]}):
+        pod = engine_of(world_of(fenced(force=FORCE), edits).reconcile())["spec"]["template"]["spec"]
+        assert pod["nodeSelector"] == {"pool": "bench", "gpu": "h100"}
+        assert pod["tolerations"] == [{"key": "x", "operator": "Equal"}, TOLERATION]
+
+
+def test_a_forced_queue_holds_the_engine_back_and_is_reported() -> None:
+    world = world_of(fenced(force={"queueName": "shared"}), {"spec.placement.queueName": "mine"})
+    job = engine_of(world.reconcile())
+    assert (job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"], job["spec"]["suspend"]) == ("shared", True)
+    assert world.status.phase is Phase.QUEUED
+
+
+def test_forced_values_do_not_change_points() -> None:
+    world = world_of(fenced(force=FORCE))
+    world.settle()
+    assert world.plan_json is not None
+    assert Plan.from_json(world.plan_json) == expand(parse_run(world.run))
+
+
+@pytest.mark.parametrize(
+    ("edits", "path"),
+    [
+        ({"spec.placement.pinNode": "Require"}, "spec.placement.pinNode"),
+        ({"spec.placement.nodes": 2, "spec.engine": {"kind": "vllm"}}, "spec.placement.nodes"),
+    ],
+)
+def test_what_a_forced_queue_does_not_support_is_refused(edits: Edits, path: str) -> None:
+    settings = replace(fenced(force={"queueName": "shared"}), leader_worker_sets=True)
+    world = world_of(settings, edits)
+    assert world.reconcile().apply == ()
+    assert world.condition(ConditionType.VALIDATED).message.startswith(f"{path}: ")
+    assert world_of(replace(settings, fence=fenced().fence), edits).reconcile().apply
+
+
+# Fields without a fence: what they change in an engine's pod
+
+
+def differences(one: Any, other: Any, path: str = "") -> set[str]:
+    """Paths at which two manifests differ."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        names = one.keys() | other.keys()
+        return {found for name in names for found in differences(one.get(name), other.get(name), f"{path}.{name}")}
+    if path.endswith(".containers"):
+        return {found for pair in zip(one, other, strict=True) for found in differences(*pair, path)}
+    return set() if one == other else {path.removeprefix(".")}
+
+
+PVC = {"claimName": "models", "path": "m"}
+CACHE = {"claimName": "models"}
+MOUNTED = {"spec.engine": {"kind": "vllm"}, "spec.model.pvc": PVC, "spec.placement.modelCache": CACHE}
+
+
+@pytest.mark.parametrize(
+    ("edits", "changed"),
+    [
+        ({"spec.engine.args": ["--trust-remote-code", "--middleware", "evil"]}, {"containers.args"}),
+        ({"spec.engine.args": ["$(AWS_SECRET_ACCESS_KEY)"]}, {"containers.args"}),
+        ({"spec.model.tokenizer": "/proc/self/environ"}, {"containers.args"}),
+        ({"spec.model.pvc": {**PVC, "path": "proc/self/environ"}}, {"containers.args"}),
+        (
+            {"spec.placement.securityContext": {"runAsUser": 0, "runAsGroup": 0, "fsGroup": 0}},
+            {
+                "securityContext.runAsUser",
+                "securityContext.runAsGroup",
+                "securityContext.fsGroup",
+                "securityContext.fsGroupChangePolicy",
+            },
+        ),
+        (
+            {"spec.placement.securityContext": {"runAsUser": 7, "runAsNonRoot": False}},
+            {"securityContext.runAsUser", "securityContext.runAsNonRoot", "containers.env"},
+        ),
+    ],
+    ids=["code", "variable", "tokenizer", "path of a claim", "root", "another user"],
+)
+def test_a_field_without_a_fence_changes_only_this_of_an_engines_pod(edits: Edits, changed: set[str]) -> None:
+    """So arguments and users reach no other image, volume, Secret or account than the fence allows."""
+    settings = fenced(claims=["models"])
+    pods = [
+        engine_of(world_of(settings, {**MOUNTED, **more}).reconcile())["spec"]["template"]["spec"]
+        for more in ({}, edits)
+    ]
+    assert differences(*pods) == changed
+    claims = [volume["persistentVolumeClaim"] for volume in pods[1]["volumes"] if "persistentVolumeClaim" in volume]
+    assert claims == [{"claimName": "models", "readOnly": True}] * 2, "fsGroup changes files of writable volumes only"
+    assert pods[1]["automountServiceAccountToken"] is False
+    assert "secretKeyRef" not in json.dumps(pods[1])
+
+
+def test_a_run_with_an_unlabelled_secret_is_also_told_what_else_is_not_allowed() -> None:
+    run = operator_run({**BASE, "spec.engine.image": "evil.example/vllm:v0.30.0"})
+    run["spec"]["results"]["s3"]["credentialsSecret"] = "bench-s3"
+    decision = decide_run(RunObservation(run, secret_uses={}), fenced(secretsOptIn=True), NOON)
+    (row,) = [row for row in decision.status.conditions if row.type is ConditionType.VALIDATED]
+    assert (row.reason, decision.apply) == ("NotAllowed", ())
+    assert "spec.engine.image: " in row.message
+    assert "spec.results.s3.credentialsSecret: " in row.message
+
+
+# Limits of a namespace
+
+
+def other(name: str, created: str = "2026-01-01T00:00:00Z", **more: Any) -> NamespaceRun:
+    """Another run of the namespace, older than the run of these tests unless `created` is later."""
+    return NamespaceRun(name, f"uid-{name}", created, **more)
+
+
+LATER = "2026-02-01T00:00:00Z"
+
+
+def decide_beside(others: list[NamespaceRun], edits: Edits | None = None, **limits: Any) -> RunDecision:
+    """The decision about a run that was created at NOON and has not begun."""
+    run = operator_run({**BASE, **(edits or {})})
+    run["metadata"]["creationTimestamp"] = "2026-01-02T12:00:00Z"
+    observed = RunObservation(run, stored=StoredResults(), namespace_runs=tuple(others))
+    return decide_run(observed, fenced(limits=limits), NOON)
+
+
+def reason_of(decision: RunDecision) -> str:
+    """Reason of the condition Reconciling."""
+    (row,) = [row for row in decision.status.conditions if row.type is ConditionType.RECONCILING]
+    assert row.status is ConditionStatus.TRUE
+    return row.reason
+
+
+@pytest.mark.parametrize(
+    ("ahead", "waits"),
+    [
+        (other("a"), True),
+        (other("a", phase="Pending"), True),
+        (other("a", LATER, phase="Running"), True),
+        (other("a", LATER, phase="Queued"), True),
+        (other("a", phase="Running", suspended=True), True),
+        (other("a", phase="Running", deleting=True), True),
+        (other("a", phase="Suspended"), True),
+        (other("a", phase="Suspended", reason="Suspended"), True),
+        (other("a", phase="Pending", reason="WaitingForRuns"), True),
+        (other("a", phase="Running", reason="S3Away"), True),
+        (other("a", phase="Pending", reason="BucketMissing"), False),
+        (other("a", phase="Pending", reason="WaitingForGpuHours"), False),
+        (other("a", LATER), False),
+        (other("a", LATER, phase="Pending"), False),
+        (other("a", phase="Suspended", suspended=True), False),
+        (other("a", suspended=True), False),
+        (other("a", deleting=True), False),
+        (other("a", phase="Invalid"), False),
+        (other("a", phase="Failed"), False),
+        (other("a", phase="Succeeded", ended=True), False),
+        (other("demo-a", "2026-01-02T12:00:00Z"), False),
+        (other("a", "2026-01-02T12:00:00Z"), True),
+    ],
+    ids=str,
+)
+def test_a_run_waits_for_runs_in_progress_and_older_ones(ahead: NamespaceRun, waits: bool) -> None:
+    decision = decide_beside([ahead], runs=1)
+    assert (reason_of(decision) == "WaitingForRuns") is waits
+    assert (decision.apply == ()) is waits
+    assert decision.awaits == ({ahead.name} if waits else frozenset())
+    assert decision.status.phase is (Phase.PENDING if waits else Phase.STARTING)
+
+
+@pytest.mark.parametrize("failure", [NO_BUCKET, AWAY], ids=lambda failure: failure.reason)
+def test_a_run_whose_store_cannot_be_read_does_not_stop_the_others(failure: StoreFailure) -> None:
+    first = operator_run(BASE)
+    first["metadata"] |= {"name": "first", "uid": "first", "creationTimestamp": "2026-01-01T00:00:00Z"}
+    decision = decide_run(RunObservation(first, stored=failure), fenced(limits={"runs": 1}), NOON)
+    assert decision.status.phase is Phase.PENDING
+    first["status"] = decision.status.to_dict()
+    assert decide_beside([parse_namespace_run(first)], runs=1).apply
+
+
+def test_every_waiting_run_begins_once_and_in_order() -> None:
+    """Each run decides from the same or an older list than the others: never more than the limit are in progress."""
+    limits, begun = fenced(limits={"runs": 2}), []
+    runs = []
+    for number in range(6):
+        run = operator_run(BASE)
+        created = f"2026-01-01T00:0{number // 2}:00Z"  # two are created in the same second
+        run["metadata"] |= {"name": f"r{number}", "uid": f"u{number}", "creationTimestamp": created}
+        runs.append(run)
+    for _ in range(20):
+        listed = tuple(parse_namespace_run(run) for run in runs)
+        for run in reversed(runs):
+            if "status" in run and run["status"]["phase"] == Phase.STARTING:
+                run["status"] = {"phase": "Succeeded", "completionTime": "2026-01-02T00:00:00Z"}
+            elif (run.get("status") or {}).get("phase") in (None, Phase.PENDING):
+                observed = RunObservation(run, stored=StoredResults(), namespace_runs=listed)
+                run["status"] = decide_run(observed, limits, NOON).status.to_dict()
+                if run["status"]["phase"] == Phase.STARTING:
+                    begun.append(run["metadata"]["name"])
+        assert sum(run["status"]["phase"] == Phase.STARTING for run in runs) <= 2
+    assert [sorted(begun[at : at + 2]) for at in (0, 2, 4)] == [["r0", "r1"], ["r2", "r3"], ["r4", "r5"]]
+
+
+def test_the_limit_counts_all_runs_ahead_and_none_if_it_is_zero() -> None:
+    two = [other("a"), other("b")]
+    assert [bool(decide_beside(two, runs=limit).apply) for limit in (0, 1, 2, 3)] == [True, False, False, True]
+    (row,) = [row for row in decide_beside(two, runs=2).status.conditions if row.type is ConditionType.RECONCILING]
+    assert "2 runs of a namespace" in row.message
+    assert "a, b come first" in row.message
+
+
+def test_a_limit_stops_no_run_in_progress() -> None:
+    world = world_of(fenced())
+    world.settle()
+    world.settings = fenced(limits={"runs": 1, "gpuHours": 1})
+    busy = (other("a", phase="Running", gpu_seconds=7200),)
+    decision = decide_run(replace(world.observed(), namespace_runs=busy), world.settings, world.now)
+    assert (decision.stop, decision.delete) == ((), ())
+    world.run["status"] = {}
+    decision = decide_run(replace(world.observed(), namespace_runs=busy), world.settings, world.now)
+    assert (decision.stop, decision.delete, reason_of(decision)) == ((), (), "Starting"), "also if status is lost"
+
+
+@pytest.mark.parametrize(
+    ("held", "gpus", "waits"), [(3599, 2, False), (3600, 2, True), (7200, 2, True), (7200, 0, False)]
+)
+def test_a_run_waits_when_the_gpu_hours_of_its_namespace_are_used(held: float, gpus: int, waits: bool) -> None:
+    edits = {"spec.placement.gpus": gpus, **({} if gpus else {"spec.engine": {"kind": "simulator"}})}
+    ended = [other("a", phase="Succeeded", ended=True, gpu_seconds=held)]
+    decision = decide_beside(ended, edits, gpuHours=1)
+    assert (reason_of(decision) == "WaitingForGpuHours") is waits
+    assert (decision.apply == ()) is waits
+
+
+def test_runs_of_the_namespace_are_read_only_for_a_limit_and_a_run_that_has_not_begun() -> None:
+    class Server:
+        """An API server and S3 with one run."""
+
+        def __init__(self, phase: str) -> None:
+            self.run = operator_run()
+            self.run["metadata"]["creationTimestamp"] = "2026-01-02T12:00:00Z"
+            self.run["status"] = {"phase": phase, "gpuSecondsHeld": 5}
+
+        def get(self, _kind: str, _namespace: str, _name: str) -> Any:
+            return self.run
+
+        def list(self, kind: str, _namespace: str, **_selectors: str) -> list[Any]:
+            return [self.run] if kind == "SpecBenchRun" else []
+
+        def each(self, kind: str, namespace: str, **selectors: str) -> Any:
+            return self.list(kind, namespace, **selectors)
+
+        def read(self, _run: object, *, last_launch: bool) -> StoredResults:
+            return StoredResults()
+
+    def seen(phase: str, **limits: Any) -> tuple[NamespaceRun, ...]:
+        server: Any = Server(phase)
+        observed = RunObserver(server, server, limits=fenced(limits=limits).limits).observe("default", "demo")
+        assert observed is not None
+        return observed.namespace_runs
+
+    (own,) = seen("Pending", runs=1)
+    assert (own.name, own.created, own.phase, own.gpu_seconds) == ("demo", "2026-01-02T12:00:00Z", "Pending", 5)
+    assert seen("Pending", gpuHours=1)
+    assert (seen("Pending"), seen("Running", runs=1)) == ((), ())
+
+
+def test_a_thousand_waiting_runs_do_not_list_each_other_without_end() -> None:
+    """A list that takes one second is made every ten seconds at most, however many runs wait."""
+
+    class Server:
+        now, lists = 0.0, 0
+
+        def get(self, _kind: str, _namespace: str, _name: str) -> Any:
+            return {**operator_run(), "status": {"phase": "Pending"}}
+
+        def each(self, _kind: str, _namespace: str) -> list[Any]:
+            self.lists, self.now = self.lists + 1, self.now + 1
+            return []
+
+        def list(self, _kind: str, _namespace: str, **_selectors: str) -> list[Any]:
+            return []
+
+        def read(self, _run: object, *, last_launch: bool) -> StoredResults:
+            return StoredResults()
+
+    server: Any = Server()
+    observer = RunObserver(server, server, limits=fenced(limits={"runs": 1}).limits, clock=lambda: server.now)
+    for _ in range(1000):
+        observer.observe("default", "demo")
+        server.now += 0.03
+    assert server.now > 30
+    assert 3 <= server.lists <= 5
+
+
+# Campaigns
+
+
+def campaign_world(fence: OperatorSettings, edits: Edits | None = None) -> CampaignWorld:
+    """A campaign under a fence."""
+    world = CampaignWorld({**(edits or {})})
+    world.reconciler = replace(world.reconciler, fence=fence.fence_check)
+    return world
+
+
+def test_a_campaign_whose_template_is_not_allowed_creates_no_run() -> None:
+    world = campaign_world(fenced(gpuResources=[]))
+    world.reconcile()
+    assert (world.runs, world.status.phase) == ({}, CampaignPhase.INVALID)
+    status, reason = world.status_and_reason(CampaignConditionType.VALIDATED)
+    assert (status, reason) == (ConditionStatus.FALSE, "NotAllowed")
+    message = world.message(CampaignConditionType.VALIDATED)
+    assert message.startswith("spec.template.spec.placement.gpuResourceName: ")
+    assert message.count("gpuResourceName") == 1, "the runs repeat what the template says"
+
+
+def test_a_cell_that_is_not_allowed_is_named() -> None:
+    axis = {"path": "engine.image", "values": ["vllm/vllm-openai:v0.30.0", "evil.example/vllm:v0.30.0"]}
+    world = campaign_world(fenced(), {"spec.axes": [axis]})
+    world.reconcile()
+    assert world.runs == {}
+    message = world.message(CampaignConditionType.VALIDATED)
+    assert message.startswith("[image=evil.example/vllm:v0.30.0] spec.engine.image: evil.example/")
+
+
+def test_a_campaign_within_the_fence_creates_its_runs() -> None:
+    world = campaign_world(fenced())
+    world.settle()
+    assert world.runs

@@ -1,0 +1,248 @@
+"""A run uses only Secrets that opt in with a label, and learns nothing about the others."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from specbench_api.spec.conditions import ConditionType, Phase
+from specbench_api.spec.parsing import parse_run
+from specbench_api.spec.run import SpecBenchRun
+from specbench_api.spec.secrets import LABEL_USE, SecretUse, secret_references, unusable_secrets
+from specbench_operator.cluster.api import Forbidden
+from specbench_operator.cluster.observer import RunObserver
+from specbench_operator.cluster.results import ResultsReader
+from specbench_operator.cluster.secrets import SecretReader
+from specbench_operator.cluster.store_session import StoreError
+from specbench_operator.run.decide import SECRETS_RETRY_S
+from specbench_operator.state.run import RunObservation, StoreFailure
+from specbench_testing.cluster_world import ClusterWorld
+from specbench_testing.gate_reports import GATE
+from specbench_testing.operator_builders import fenced, operator_run
+
+NAMES = {
+    "spec.results.s3.credentialsSecret": "bench-s3",
+    "spec.model.tokenSecret": {"name": "hub"},
+    "spec.placement.imagePullSecrets": ["pull-a", "pull-b"],
+}
+USES = {"bench-s3": "s3", "hub": "hub", "pull-a": "image-pull", "pull-b": "image-pull"}
+OPT_IN = fenced()
+FORBIDDEN = StoreFailure("SecretForbidden", "the operator may not read Secrets", refused=True)
+
+
+def world(uses: Mapping[str, str] | StoreFailure | None, **edits: Any) -> ClusterWorld:
+    found = dict(uses) if isinstance(uses, Mapping) else uses
+    return ClusterWorld(run=operator_run({**NAMES, **edits}), settings=OPT_IN, secret_uses=found)
+
+
+def secret_fields(schema: Any) -> Iterator[str]:
+    """Names of all fields of a schema that contain the word secret."""
+    if isinstance(schema, dict):
+        yield from (name for name in schema.get("properties", {}) if "secret" in name.lower())
+    for one in schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ():
+        yield from secret_fields(one)
+
+
+def test_every_secret_of_a_run_is_known() -> None:
+    """Fields that name a Secret contain the word, as in Kubernetes; a new one must be added to `secret_references`."""
+    definition = SpecBenchRun.model_json_schema(by_alias=True)
+    assert set(secret_fields(definition)) == {"tokenSecret", "imagePullSecrets", "credentialsSecret"}
+    spec = parse_run(operator_run(NAMES)).spec
+    assert {row.name: row.use for row in secret_references(spec)} == USES
+    assert [row.path.partition("[")[0] for row in secret_references(spec)] == [
+        "spec.model.tokenSecret", "spec.placement.imagePullSecrets", "spec.placement.imagePullSecrets",
+        "spec.results.s3.credentialsSecret",
+    ]  # fmt: skip
+
+
+WITHOUT: dict[str, tuple[dict[str, str], str, str]] = {
+    "no Secret": ({}, "spec.results.s3.credentialsSecret", "kubectl label secret bench-s3 specbench.io/use=s3"),
+    "another use": ({**USES, "bench-s3": "hub"}, "spec.results.s3.credentialsSecret", "specbench.io/use=s3"),
+    "no hub token": ({**USES, "hub": "s3"}, "spec.model.tokenSecret", "label secret hub specbench.io/use=hub"),
+    "an empty label": ({**USES, "hub": ""}, "spec.model.tokenSecret", "label secret hub specbench.io/use=hub"),
+    "one of two": (
+        {name: use for name, use in USES.items() if name != "pull-b"},
+        "spec.placement.imagePullSecrets[1]",
+        "label secret pull-b specbench.io/use=image-pull",
+    ),
+}
+
+
+@pytest.mark.parametrize(("uses", "path", "remedy"), WITHOUT.values(), ids=WITHOUT)
+def test_a_run_whose_secret_may_not_be_used_gets_no_child(uses: dict[str, str], path: str, remedy: str) -> None:
+    cluster = world(uses)
+    decision = cluster.reconcile()
+    validated = cluster.condition(ConditionType.VALIDATED)
+    assert (decision.apply, cluster.jobs, cluster.objects) == ((), {}, {})
+    assert cluster.status_and_reason(ConditionType.VALIDATED) == ("False", "NotAllowed")
+    assert (cluster.status.phase, cluster.status.problem) == (Phase.INVALID, "NotAllowed")
+    assert path in validated.message
+    assert remedy in validated.message
+
+
+def test_the_status_is_the_same_for_a_missing_and_an_unlabelled_secret() -> None:
+    """The reader reports neither, so the decision cannot distinguish them."""
+    api = SecretsApi({"labelled": {"specbench.io/use": "s3"}, "bare": {"app": "else"}})
+    reader = SecretReader(api.as_any, opt_in=True)
+    assert reader.uses("default", ["labelled", "bare", "absent"]) == {"labelled": "s3"}
+    messages = []
+    for name in ("bare", "absent"):
+        with pytest.raises(StoreError) as caught:
+            reader.s3_keys("default", name)
+        messages.append(str(caught.value).replace(name, "NAME"))
+    assert messages[0] == messages[1]
+
+
+def test_a_run_starts_when_its_secrets_are_labelled() -> None:
+    cluster = world({})
+    decision = cluster.reconcile()
+    assert (decision.at_rest, decision.requeue_after_s) == (False, SECRETS_RETRY_S), "a label is no event of the run"
+    cluster.secret_uses = dict(USES)
+    cluster.reconcile()
+    assert cluster.status_and_reason(ConditionType.VALIDATED) == ("True", "Valid")
+    assert cluster.launched
+
+
+@pytest.mark.parametrize("uses", [None, {}], ids=["unchecked", "empty"])
+def test_a_check_that_was_left_out_allows_nothing(uses: dict[str, str] | None) -> None:
+    cluster = world(uses)
+    cluster.reconcile()
+    assert cluster.status.problem == "NotAllowed"
+
+
+def test_without_opt_in_no_label_is_needed() -> None:
+    cluster = ClusterWorld(run=operator_run(NAMES))
+    cluster.reconcile()
+    assert cluster.launched
+
+
+def test_a_run_without_secrets_needs_no_label() -> None:
+    cluster = ClusterWorld(run=operator_run(), settings=OPT_IN, secret_uses={})
+    cluster.reconcile()
+    assert cluster.launched
+
+
+def test_an_engine_is_stopped_when_its_secret_loses_the_label_and_the_run_continues_with_it() -> None:
+    cluster = world(USES)
+    cluster.reconcile()
+    cluster.reconcile()
+    assert [job.ref.name for job in cluster.jobs.values()]
+    cluster.secret_uses = {**USES, "hub": "s3"}
+    decision = cluster.reconcile()
+    assert decision.stop or decision.delete
+    assert cluster.status_and_reason(ConditionType.VALIDATED) == ("False", "NotAllowed")
+    cluster.secret_uses = dict(USES)
+    cluster.reconcile()
+    assert cluster.status_and_reason(ConditionType.VALIDATED) == ("True", "Valid")
+
+
+def test_nothing_is_launched_while_the_operator_may_not_read_secrets() -> None:
+    cluster = world(FORBIDDEN)
+    cluster.trouble = FORBIDDEN
+    cluster.reconcile()
+    assert not cluster.launched
+    assert cluster.status_and_reason(ConditionType.RESULTS_STORED) == ("False", "SecretForbidden")
+
+
+def test_a_gate_gets_no_job_with_a_secret_that_may_not_be_used() -> None:
+    ready = {"type": "Ready", "status": "True", "reason": "Finished", "lastTransitionTime": "2026-01-02T12:00:00Z"}
+    finished = {"phase": "Succeeded", "completionTime": "2026-01-02T12:00:00Z", "conditions": [ready]}
+    for uses, reason in (({}, "NotAllowed"), ({"bench-s3": "s3", "pull-a": "image-pull"}, "NotAllowed")):
+        cluster = world(uses, **{"spec.gate": {"baselineRef": {"uri": "s3://results/else"}}})
+        cluster.run["status"] = finished
+        decision = cluster.reconcile()
+        assert decision.apply == ()
+        assert cluster.status_and_reason(ConditionType.GATE_PASSED) == ("Unknown", reason)
+    cluster = world({name: use for name, use in USES.items() if name != "hub"}, **{"spec.gate": GATE})
+    cluster.run["status"] = finished
+    cluster.reconcile()
+    assert cluster.condition(ConditionType.GATE_PASSED).reason != "NotAllowed", "a gate downloads nothing from a hub"
+
+
+@dataclass
+class SecretsApi:
+    """A fake API server with Secrets that records which it returns as a whole."""
+
+    labels: dict[str, dict[str, str]]
+    run: dict[str, Any] = field(default_factory=lambda: operator_run(NAMES))
+    refusal: Forbidden | None = None
+    read_whole: list[str] = field(default_factory=list)
+
+    @property
+    def as_any(self) -> Any:
+        return self
+
+    def get(self, kind: str, _namespace: str, name: str, *, bare: bool = False) -> Any:
+        if kind != "Secret":
+            return self.run
+        if self.refusal:
+            raise self.refusal
+        if name not in self.labels:
+            return None
+        found: dict[str, Any] = {"metadata": {"name": name, "labels": self.labels[name]}}
+        if not bare:
+            self.read_whole.append(name)
+            found["data"] = {
+                key: base64.b64encode(b"value").decode() for key in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
+            }
+        return found
+
+    def list(self, _kind: str, _namespace: str, **_: Any) -> list[Any]:
+        return []
+
+    def observe(self, results: Any) -> RunObservation:
+        observed = RunObserver(self.as_any, results, SecretReader(self.as_any, opt_in=True)).observe("default", "demo")
+        assert observed is not None
+        return observed
+
+
+LABELS = {name: {LABEL_USE: use} for name, use in USES.items()}
+
+
+class NoStore:
+    """S3 that must not be read."""
+
+    def read(self, *_: Any, **__: Any) -> Any:
+        raise AssertionError("S3 is read")
+
+    latest = read_gate = read
+
+
+@pytest.mark.parametrize("adopt", [None, "Latest"])
+@pytest.mark.parametrize("name", USES)
+def test_nothing_is_read_with_a_secret_before_its_label_allows_it(name: str, adopt: str | None) -> None:
+    api = SecretsApi({**LABELS, name: {}}, operator_run({**NAMES, **({"spec.results.adopt": adopt} if adopt else {})}))
+    observed = api.observe(NoStore())
+    assert (api.read_whole, observed.stored) == ([], None)
+    assert isinstance(observed.secret_uses, Mapping)
+    assert [problem.path for problem in unusable_secrets(parse_run(api.run).spec, observed.secret_uses)]
+
+
+def test_data_is_read_only_of_the_secret_for_s3() -> None:
+    run = operator_run({**NAMES, "spec.results.s3.endpoint": "http://127.0.0.1:1"})
+    api = SecretsApi(LABELS, run)
+    secrets = SecretReader(api.as_any, opt_in=True)
+    observed = api.observe(ResultsReader(secrets, timeout_s=0.1))
+    assert isinstance(observed.stored, StoreFailure), "nothing listens there"
+    assert set(api.read_whole) == {"bench-s3"}
+    assert secrets.s3_keys("default", "bench-s3") == {"AWS_ACCESS_KEY_ID": "value", "AWS_SECRET_ACCESS_KEY": "value"}
+
+
+def test_a_forbidden_secret_is_a_failure_of_the_operator_and_not_of_the_run() -> None:
+    observed = SecretsApi({}, refusal=Forbidden("Forbidden", "secrets is forbidden")).observe(NoStore())
+    assert isinstance(observed.stored, StoreFailure)
+    assert (observed.stored.reason, observed.secret_uses) == ("SecretForbidden", observed.stored)
+
+
+def test_a_finished_run_reads_no_secret() -> None:
+    api = SecretsApi({})
+    api.run["status"] = {"phase": "Succeeded", "completionTime": "2026-01-02T12:00:00Z"}
+    assert api.observe(NoStore()).secret_uses is None
+
+
+def test_uses_are_label_values() -> None:
+    assert [str(use) for use in SecretUse] == ["s3", "hub", "image-pull"]
