@@ -41,12 +41,9 @@ The same account sends {direct} requests without a run, and the API server refus
 
 def render() -> str:
     """Return the page."""
-    everything = [attack for attacks in ATTACKS.values() for attack in attacks]
-    rows = [_summary(str(item), attacks) for item, attacks in ATTACKS.items()]
-    head = "| what the attack is after | attacks | guarded: refused by the API server | guarded: by the operator "
-    head += "| fenced: refused | open: refused | open: succeeds |\n|---|---:|---:|---:|---:|---:|---:|"
+    everything = _all()
     return _TEXT.format(
-        summary="\n".join([head, *rows, _summary("**all**", everything)]),
+        summary=summary_table(),
         unguarded=_accepted_without_policies(everything),
         unsent=", ".join(f"`{name}`" for name in UNSENT),
         direct=len(DIRECT_REQUESTS),
@@ -58,6 +55,18 @@ def render() -> str:
             ]
         ),
     )
+
+
+def summary_table() -> str:
+    """Return how many attacks there are, and how many each installation refuses."""
+    rows = [_summary(str(item), attacks) for item, attacks in ATTACKS.items()]
+    head = "| what the attack is after | attacks | guarded: refused by the API server | guarded: by the operator "
+    head += "| fenced: refused | open: refused | open: succeeds |\n|---|---:|---:|---:|---:|---:|---:|"
+    return "\n".join([head, *rows, _summary("**all**", _all())])
+
+
+def _all() -> list[Attack]:
+    return [attack for attacks in ATTACKS.values() for attack in attacks]
 
 
 def _summary(title: str, attacks: Sequence[Attack]) -> str:

@@ -1,4 +1,4 @@
-"""Pages written by hand around generated parts: docs/reference/workloads.md and docs/research/audit.md.
+"""Pages written by hand around generated parts: docs/reference/workloads.md, docs/research/audit.md and SECURITY.md.
 
 Each generated part is replaced between its marks; text outside the marks is kept.
 """
@@ -9,6 +9,7 @@ from pathlib import Path
 
 from click.testing import CliRunner
 
+from generators.attacks_page import summary_table
 from specbench_client.analysis.audit.report import RULES
 from specbench_client.cli import cli
 from specbench_client.workload.sources.registry import render_sources
@@ -29,6 +30,11 @@ def audit_page() -> str:
     return _replaced(
         "docs/research/audit.md", {"rules": "\n".join([_AUDIT_HEAD, *rows]), "output": f"```text\n{output}\n```"}
     )
+
+
+def security_page() -> str:
+    """Return SECURITY.md with the table of attacks."""
+    return _replaced("SECURITY.md", {"attacks": summary_table()})
 
 
 def _replaced(page: str, parts: dict[str, str]) -> str:
