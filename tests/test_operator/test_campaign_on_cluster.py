@@ -40,13 +40,8 @@ def site(cluster: Cluster, crd: Definition, campaign_crd: Definition) -> Iterato
 
 @pytest.fixture
 def operator(site: OperatorSite, tmp_path: Path) -> Iterator[OperatorProcess]:
-    process = OperatorProcess(site, tmp_path, "registry.invalid/specbench:none", QUICK).start()
-    try:
+    with OperatorProcess(site, tmp_path, "registry.invalid/specbench:none", QUICK).running() as process:
         yield process
-        assert process.bugs() == []
-    finally:
-        if process.process:
-            process.end(signal.SIGKILL)
 
 
 def make(site: OperatorSite, edits: dict[str, Any] | None = None) -> Resource:

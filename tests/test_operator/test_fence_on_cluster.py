@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -46,13 +45,8 @@ def fence(tmp_path: Path) -> Path:
 @pytest.fixture
 def operator(site: OperatorSite, tmp_path: Path, fence: Path) -> Iterator[OperatorProcess]:
     settings = {"SPECBENCH_RELIST_S": "5", "SPECBENCH_FENCE": str(fence)}
-    process = OperatorProcess(site, tmp_path, "registry.invalid/specbench:none", settings).start()
-    try:
+    with OperatorProcess(site, tmp_path, "registry.invalid/specbench:none", settings).running() as process:
         yield process
-        assert process.bugs() == []
-    finally:
-        if process.process:
-            process.end(signal.SIGKILL)
 
 
 @pytest.fixture

@@ -41,13 +41,8 @@ def site(cluster: Cluster, crd: Definition) -> Iterator[OperatorSite]:
 
 @pytest.fixture
 def operator(site: OperatorSite, tmp_path: Path) -> Iterator[OperatorProcess]:
-    process = OperatorProcess(site, tmp_path, NO_IMAGE, QUICK).start()
-    try:
+    with OperatorProcess(site, tmp_path, NO_IMAGE, QUICK).running() as process:
         yield process
-        assert process.bugs() == []
-    finally:
-        if process.process:
-            process.end(signal.SIGKILL)
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -47,13 +46,8 @@ def site(cluster: Cluster, crd: Definition, ground: Ground) -> Iterator[Operator
 
 @pytest.fixture
 def operator(site: OperatorSite, image: str, tmp_path: Path) -> Iterator[OperatorProcess]:
-    process = OperatorProcess(site, tmp_path, image, QUICK).start()
-    try:
+    with OperatorProcess(site, tmp_path, image, QUICK).running() as process:
         yield process
-        assert process.bugs() == []
-    finally:
-        if process.process:
-            process.end(signal.SIGKILL)
 
 
 Make = Callable[..., Resource]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -74,13 +73,8 @@ def quota(kueue: Kueue, site: OperatorSite) -> Iterator[Quota]:
 
 @pytest.fixture
 def operator(site: OperatorSite, image: str, tmp_path: Path) -> Iterator[OperatorProcess]:
-    process = OperatorProcess(site, tmp_path, image, {**QUICK, "SPECBENCH_RELIST_S": "2"}).start()
-    try:
+    with OperatorProcess(site, tmp_path, image, {**QUICK, "SPECBENCH_RELIST_S": "2"}).running() as process:
         yield process
-        assert process.bugs() == []
-    finally:
-        if process.process:
-            process.end(signal.SIGKILL)
 
 
 @pytest.fixture

@@ -52,13 +52,8 @@ def site(cluster: Cluster, crd: Definition, ground: Ground, tmp_path: Path) -> I
 
 @pytest.fixture
 def operator(site: OperatorSite, image: str, tmp_path: Path) -> Iterator[OperatorProcess]:
-    process = OperatorProcess(site, tmp_path, image, SETTINGS).start()
-    try:
+    with OperatorProcess(site, tmp_path, image, SETTINGS).running() as process:
         yield process
-        assert process.bugs() == []
-    finally:
-        if process.process:
-            process.end(signal.SIGKILL)
 
 
 @pytest.fixture

@@ -9,7 +9,8 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -287,6 +288,16 @@ class OperatorProcess:
         code = self.process.wait(timeout=120)
         self.process = None
         return code
+
+    @contextmanager
+    def running(self) -> Iterator[OperatorProcess]:
+        """Start the operator, and kill it at the end if it still runs. Fails if it has logged a bug."""
+        try:
+            yield self.start()
+            assert self.bugs() == []
+        finally:
+            if self.process:
+                self.end(signal.SIGKILL)
 
     def bugs(self) -> list[str]:
         """Log lines with a traceback. After a kill, the last line may be incomplete."""
