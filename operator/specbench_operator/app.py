@@ -1,4 +1,4 @@
-"""The operator process: reads its settings, then runs the watches, the workers and the relist.
+"""The operator process: reads its settings, then runs the watches, the workers and the resync.
 
 If any of these tasks ends, the process ends, and Kubernetes restarts it. An operator that is only partly alive is worse
 than one that restarts, because a restarted one reads everything again.
@@ -11,18 +11,20 @@ import logging
 import os
 import sys
 from collections.abc import Coroutine
+from functools import partial
 from typing import Any
 
 import kopf
 
 from specbench_operator.cluster.api import CAMPAIGN, RUN, KubernetesApi, connect
 from specbench_operator.cluster.campaigns import CampaignObserver, CampaignWriter
+from specbench_operator.cluster.object_cache import CacheReader, ObjectCache
 from specbench_operator.cluster.observer import RunObserver
 from specbench_operator.cluster.results import ResultsReader
 from specbench_operator.cluster.secrets import SecretReader
 from specbench_operator.cluster.writer import RunWriter
-from specbench_operator.errors import Stop
-from specbench_operator.handlers.list_watch import Relist, build_registry, kopf_settings
+from specbench_operator.errors import OperatorError, Stop
+from specbench_operator.handlers.list_watch import Resync, build_registry, kopf_settings, watched_kinds
 from specbench_operator.handlers.liveness import Liveness
 from specbench_operator.handlers.reconcilers import CampaignReconciler, ReconcilerProtocol, RunReconciler, Workers
 from specbench_operator.handlers.store_looks import StoreLooks
@@ -31,6 +33,7 @@ from specbench_operator.settings import OperatorSettings
 from specbench_operator.telemetry import Telemetry
 
 BAD_SETTINGS = 2
+START_RETRY_S = 5.0
 _log = logging.getLogger(__name__)
 
 
@@ -54,43 +57,64 @@ async def operate(settings: OperatorSettings, api: KubernetesApi, stop: asyncio.
     telemetry, queue = Telemetry(), WorkQueue()
     telemetry.follow_depth(lambda: queue.depth)
     telemetry.serve(settings.metrics_port)
-    secrets, campaigns = SecretReader(api, opt_in=settings.secrets_opt_in), CampaignObserver(api)
+    api.count_request = telemetry.requested
+    cache = ObjectCache(await _watched_kinds(api, settings))
+    api.written = cache
+    cached = CacheReader(cache, api)
+    secrets = SecretReader(cached, opt_in=settings.secrets_opt_in)
     results = ResultsReader(secrets, settings.s3_timeout_s, settings.s3_look_deadline_s, settings.fence)
     looks = StoreLooks(queue.adder_for_threads())
     telemetry.follow_waiting_looks(lambda: looks.waiting)
-    observer = RunObserver(
-        api,
-        results,
-        secrets,
+    observe_runs = partial(
+        RunObserver,
+        results=results,
+        others=cached,
         leader_worker_sets=settings.leader_worker_sets,
         network_policies=settings.network_policies is not None,
         limits=settings.limits,
     )
+    live_runs = observe_runs(api, secrets=SecretReader(api, opt_in=settings.secrets_opt_in))
     reconcilers: dict[str, ReconcilerProtocol] = {
-        RUN: RunReconciler(observer, RunWriter(api), settings, telemetry, looks),
+        RUN: RunReconciler(
+            live_runs, observe_runs(cached, secrets=secrets), RunWriter(api), settings, telemetry, looks
+        ),
         CAMPAIGN: CampaignReconciler(
-            campaigns, CampaignWriter(api), RunWriter(api), telemetry, fence=settings.fence_check
+            CampaignObserver(api, cached),
+            CampaignObserver(cached),
+            CampaignWriter(api),
+            RunWriter(api),
+            telemetry,
+            fence=settings.fence_check,
         ),
     }
-    workers = Workers(queue, reconcilers, telemetry)
-    liveness = Liveness(settings, queue.longest_s)
-    relist = Relist(observer, campaigns, queue, workers, liveness, telemetry, settings)
+    workers = Workers(queue, reconcilers, telemetry, cache.ready)
+    liveness = Liveness(settings, queue.longest_s, lambda: cache.versions)
+    resync = Resync(api, cache, queue, workers, liveness, telemetry, settings)
     # These tasks are created before kopf's, because kopf cancels all tasks that were created after it when it ends.
-    tasks = [asyncio.create_task(relist.keep_listing()), asyncio.create_task(liveness.keep_beating())]
+    tasks = [asyncio.create_task(resync.keep_going()), asyncio.create_task(liveness.keep_beating())]
     tasks += [asyncio.create_task(workers.work()) for _ in range(settings.workers)]
     await asyncio.sleep(0)
-    watches = asyncio.create_task(
-        _watch(settings, build_registry(queue, liveness, telemetry, workers.gate_waiters), stop)
-    )
+    registry = build_registry(queue, cache, liveness, telemetry, workers.gate_waiters)
+    watches = asyncio.create_task(_watch(settings, cache.kinds, registry, stop))
     await _until_one_ends([watches, *tasks])
 
 
+async def _watched_kinds(api: KubernetesApi, settings: OperatorSettings) -> frozenset[str]:
+    """Ask the API server until it answers; no reason to restart."""
+    while True:
+        try:
+            return await asyncio.to_thread(watched_kinds, api, settings)
+        except OperatorError as error:
+            _log.error("the operator cannot start yet: %s", error)
+            await asyncio.sleep(START_RETRY_S)
+
+
 def _watch(
-    settings: OperatorSettings, registry: kopf.OperatorRegistry, stop: asyncio.Event | None
+    settings: OperatorSettings, kinds: frozenset[str], registry: kopf.OperatorRegistry, stop: asyncio.Event | None
 ) -> Coroutine[Any, Any, None]:
     return kopf.operator(
         registry=registry,
-        settings=kopf_settings(settings),
+        settings=kopf_settings(settings, kinds),
         standalone=True,
         clusterwide=not settings.namespaces,
         namespaces=settings.namespaces,

@@ -58,7 +58,10 @@ class OperatorSettings:
     image_pull_policy: str = "IfNotPresent"
     """Pull policy of every container that the operator creates: Always, IfNotPresent or Never."""
     namespaces: tuple[str, ...] = ()
-    """Namespaces to watch, separated by commas. Empty: all namespaces, which needs a ClusterRole."""
+    """Namespaces to watch, separated by commas, or patterns such as `team-*`. Empty: all namespaces.
+
+    All namespaces and patterns need a ClusterRole; patterns also need the right to list and watch namespaces.
+    """
     probe_engines: bool = False
     """Run an init container in every engine's image that records GPUs, their links, driver and PyTorch."""
     leader_worker_sets: bool = False
@@ -97,10 +100,13 @@ class OperatorSettings:
 
     A pod that exists for longer is on a node that no longer answers, so the operator does not wait for it.
     """
-    relist_s: float = 30
-    """Period of the relist, in seconds: all runs and campaigns are listed, whatever the watches deliver."""
-    watch_silence_s: float = 120
-    """How far a watch may lag behind the relist before the liveness probe fails, in seconds."""
+    resync_s: float = 30
+    """Period of the resync, in seconds: without any event, each run and campaign not at rest is looked at."""
+    watch_silence_s: float = 180
+    """How long a watch may lag behind the API server before the liveness probe fails, in seconds.
+
+    A watch of a collection that does not change reaches its version with the next bookmark, after a minute.
+    """
     worker_stuck_s: float = 300
     """How long one reconciliation may take before the liveness probe fails, in seconds."""
     loop_lag_s: float = 20
@@ -126,6 +132,11 @@ class OperatorSettings:
         if self.fence is None or not self.fence.enabled:
             return None
         return FenceCheck(self.fence, self.client_image, self.operator_namespace, self.operator_service_account)
+
+    @property
+    def namespace_patterns(self) -> bool:
+        """Whether `namespaces` are patterns, so that the namespaces depend on which ones exist."""
+        return any(set(name) & set("*?[") for name in self.namespaces)
 
     @property
     def secrets_opt_in(self) -> bool:

@@ -59,7 +59,12 @@ class Telemetry:
         self._depth = prometheus_client.Gauge(
             "specbench_queue_depth", "Runs and campaigns that wait to be reconciled.", registry=registry
         )
-
+        self._requests = prometheus_client.Counter(
+            "specbench_api_requests_total",
+            "Requests to the API server, without those of the watches.",
+            ["method"],
+            registry=registry,
+        )
         self._waiting_looks = prometheus_client.Gauge(
             "specbench_store_looks_waiting", "Runs that wait for a thread that reads their store.", registry=registry
         )
@@ -75,6 +80,10 @@ class Telemetry:
     def failed(self, kind: str) -> None:
         """Count a reconciliation that ended in an error of this kind: Retry, Stop or Bug."""
         self._errors.labels(kind).inc()
+
+    def requested(self, method: str) -> None:
+        """Count a request to the API server by its HTTP method."""
+        self._requests.labels(method).inc()
 
     def wrote(self, before: RunStatus, after: RunStatus) -> None:
         """Count what a written status adds to the previous one, so that nothing is counted twice.

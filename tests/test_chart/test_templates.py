@@ -226,6 +226,23 @@ def test_with_all_namespaces_the_operator_executes_runs_only_where_its_cluster_r
     assert env_of(rendered)["SPECBENCH_NAMESPACES"] == ""
 
 
+PATTERNS = {"watchAllNamespaces": True, "watchNamespaces": ["team-*", "bench"]}
+
+
+def test_patterns_limit_which_of_all_namespaces_are_watched(helm: Helm) -> None:
+    rendered = helm.template(PATTERNS)
+    assert env_of(rendered)["SPECBENCH_NAMESPACES"] == "team-*,bench"
+    assert rendered.of_kind("Role") == []
+    follow = {"apiGroups": [""], "resources": ["namespaces"], "verbs": ["get", "list", "watch"]}
+    rules = {role["metadata"]["name"]: role["rules"] for role in rendered.of_kind("ClusterRole")}
+    assert [name for name, rows in rules.items() if follow in rows] == ["team-bench-specbench-watch"]
+
+
+def test_a_pattern_without_rights_in_the_whole_cluster_is_refused(helm: Helm) -> None:
+    with pytest.raises(ChartRefused, match=r"team-\*.*watchAllNamespaces=true"):
+        helm.template({"watchNamespaces": ["team-*"]})
+
+
 def test_the_right_to_watch_all_namespaces_includes_no_secret_and_creates_nothing(helm: Helm) -> None:
     (role,) = (
         role

@@ -16,9 +16,9 @@ import pytest
 from kubernetes import client
 from specbench_api.errors import InvalidSpec
 from specbench_api.spec.parsing import parse_run
-from specbench_operator.cluster.api import ANSWER_BYTES_MAX, CONFIG_MAP, RUN, KubernetesApi
-from specbench_operator.cluster.bounded_json import LEVELS_KEPT, parse_json
-from specbench_operator.cluster.observer import RunObserver
+from specbench_operator.cluster.api import ANSWER_BYTES_MAX, CONFIG_MAP, RUN, KubernetesApi, path_of
+from specbench_operator.cluster.bounded_json import LEVELS_KEPT, LIST_BYTES_AT_ONCE, parse_json, parse_list
+from specbench_operator.cluster.object_cache import ObjectCache
 from specbench_operator.errors import Retry
 from specbench_operator.handlers.watch_session import open_session
 from specbench_testing.operator_builders import operator_run
@@ -103,24 +103,34 @@ def test_other_invalid_json_is_an_error_that_is_retried(text: bytes) -> None:
     assert refused.value.reason == "ApiUnreachable"
 
 
-def test_the_relist_keeps_little_of_a_run_and_reads_small_pages() -> None:
+def test_a_page_that_is_too_large_is_divided() -> None:
+    """Forty runs of 1.2 MiB: eight of them fit into one answer."""
     limits = []
 
     def answer(_path: str, query: dict[str, list[str]]) -> bytes:
-        limits.append(query["limit"])
-        number = int(query.get("continue", ["0"])[0])
-        return list_text(run_text(f"r{number}", padding=500_000), more=str(number + 1) if number < 40 else "")
+        limits.append(limit := int(query["limit"][0]))
+        first = int(query.get("continue", ["0"])[0])
+        names = range(first, min(first + limit, 40))
+        more = str(names[-1] + 1) if names[-1] < 39 else ""
+        return list_text(*(run_text(f"r{number}", padding=600_000) for number in names), more=more)
 
     with server(answer) as url:
-        any_results: Any = None
-        found = RunObserver(api_of(url), any_results).runs(None)
-    assert limits == [["2"]] * 41, "two runs of 1.5 MiB fit into the operator's memory"
-    assert len(json.dumps(found)) < 41 * 250
-    assert found[40] == {
-        "metadata": {"namespace": "default", "name": "r40", "resourceVersion": "1"},
-        "spec": {"budget": {}},
-        "status": {"phase": "Pending"},
-    }
+        found = [raw["metadata"]["name"] for raw in api_of(url).each(RUN, None)]
+    assert found == [f"r{number}" for number in range(40)]
+    assert limits == [500, 62, *[7] * 6]
+
+
+@pytest.mark.parametrize("count", [0, 1, 3])
+@pytest.mark.parametrize("padding", [10, LIST_BYTES_AT_ONCE], ids=["at once", "one by one"])
+def test_a_list_is_divided_into_its_items(padding: int, count: int) -> None:
+    """Braces, brackets and the word "items" in texts and deeper fields do not matter."""
+    tricky = {"items": ['"items": [{', "]}\\"], "metadata": {"name": "\u00e9", "items": [{}, [{}]]}}
+    rows = [{**tricky, "number": number, "padding": "x" * padding} for number in range(count)]
+    for items_first in (False, True):
+        head = {"kind": "PodList", "apiVersion": "v1", "metadata": {"continue": "x" * padding, "items": [1]}}
+        whole = {"items": rows, **head} if items_first else {**head, "items": rows}
+        found_head, found = parse_list(json.dumps(whole).encode())
+        assert (found_head, list(found)) == (head, rows)
 
 
 @pytest.mark.parametrize("pages", [1, 40], ids=["one answer", "many pages"])
@@ -136,27 +146,52 @@ def test_a_list_that_is_too_large_is_an_error_of_its_reader(pages: int) -> None:
     assert refused.value.reason == "ApiAnswerTooLarge"
 
 
-async def test_kopf_receives_only_what_the_watches_read() -> None:
+async def test_kopf_receives_only_what_it_reads_and_the_cache_what_decisions_read() -> None:
     deep, honest = run_text("deep", 9_990), run_text("honest", padding=600_000)
     error = b'{"kind": "Status", "status": "Failure", "code": 410, "message": "too old", "metadata": {}}'
-    events = b"".join(
-        b'{"type": "%s", "object": %s}\n' % row for row in ((b"ADDED", deep), (b"MODIFIED", honest), (b"ERROR", error))
-    )
+    bookmark = b'{"kind": "SpecBenchRun", "metadata": {"resourceVersion": "12"}}'
+    newer = honest.replace(b'"resourceVersion": "1"', b'"resourceVersion": "7"')
+    rows = ((b"MODIFIED", newer), (b"BOOKMARK", bookmark), (b"ERROR", error))
+    events = b"".join(b'{"type": "%s", "object": %s}\n' % row for row in rows)
     groups = b'{"kind": "APIResourceList", "resources": [{"name": "pods", "verbs": ["list"]}]}'
-    answers = {"/list": list_text(deep, honest), "/watch": events, "/error": error, "/groups": groups}
-    with server(lambda path, _query: answers[path]) as url:
-        session = open_session(kopf.ConnectionInfo(server=url)).aiohttp_session
+    path = path_of(RUN, None)
+
+    def answer(asked: str, query: dict[str, list[str]]) -> bytes:
+        if asked != path:
+            return {"/error": error, "/groups": groups}[asked]
+        if "watch" in query:
+            return events
+        return list_text(honest) if "continue" in query else list_text(deep, more="more")
+
+    cache = ObjectCache(frozenset({RUN}))
+    with server(answer) as url:
+        session = open_session(kopf.ConnectionInfo(server=url), cache).aiohttp_session
         async with session:
-            listed = await (await session.get(f"{url}/list")).json()
-            streamed = b"".join(
-                [chunk async for chunk in (await session.get(f"{url}/watch")).content.iter_chunked(2**20)]
-            )
+            pages = [await (await session.get(f"{url}{path}{query}")).json() for query in ("", "?continue=more")]
+            assert cache.versions == {(RUN, None): 1}
+            watch = await session.get(f"{url}{path}?watch=true")
+            streamed = b"".join([chunk async for chunk in watch.content.iter_chunked(2**20)])
             unchanged = [await (await session.get(f"{url}{path}")).json() for path in ("/error", "/groups")]
-    assert [row["metadata"]["name"] for row in listed["items"]] == ["deep", "honest"]
-    assert listed["metadata"] == {"resourceVersion": "1", "continue": ""}
-    rows = [json.loads(line) for line in streamed.splitlines()]
-    assert [row["type"] for row in rows] == ["ADDED", "MODIFIED", "ERROR"]
-    assert [row["object"]["metadata"].get("name") for row in rows] == ["deep", "honest", None]
-    assert rows[2]["object"]["code"] == 410
+    assert [[row["metadata"]["name"] for row in page["items"]] for page in pages] == [["deep"], ["honest"]]
+    assert [page["metadata"] for page in pages] == [{"resourceVersion": "1", "continue": more} for more in ("more", "")]
+    passed_on = [json.loads(line) for line in streamed.splitlines()]
+    assert [row["type"] for row in passed_on] == ["MODIFIED", "BOOKMARK", "ERROR"]
+    assert passed_on[2]["object"]["code"] == 410
     assert len(streamed) < 2_000
     assert unchanged == [json.loads(error), json.loads(groups)]
+    assert cache.versions == {(RUN, None): 12}
+    kept = cache.get(RUN, "default", "honest")
+    assert kept is not None
+    assert kept["metadata"]["resourceVersion"] == "7"
+    assert kept["spec"] == json.loads(honest)["spec"]
+    assert "managedFields" not in kept["metadata"]
+
+
+@pytest.mark.parametrize("body", [b"not ready", b""])
+async def test_an_answer_that_is_not_json_is_an_error_that_kopf_handles(body: bytes) -> None:
+    with server(lambda _path, _query: body) as url:
+        session = open_session(kopf.ConnectionInfo(server=url), ObjectCache(frozenset({RUN}))).aiohttp_session
+        async with session:
+            for path in ("/version", path_of(RUN, None)):
+                with pytest.raises(json.JSONDecodeError):
+                    await (await session.get(url + path)).json()

@@ -28,7 +28,7 @@ from specbench_testing.resources import Resource, resource
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300), pytest.mark.xdist_group("operator-on-cluster")]
 
 NAME = "nightly"
-QUICK = {"SPECBENCH_RELIST_S": "5"}
+QUICK = {"SPECBENCH_RESYNC_S": "5"}
 EDITS = {"spec.template.spec.placement": {"gpus": 64}, "spec.template.spec.engine.image": "registry.invalid/none:1"}
 
 

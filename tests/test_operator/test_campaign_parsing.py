@@ -105,7 +105,5 @@ def test_run_state_is_derived_from_its_conditions(condition: Raw, succeeded: boo
     assert (seen.succeeded, seen.failed, seen.over) == (succeeded, failed, succeeded or failed)
 
 
-def test_a_server_without_the_campaign_crd_has_no_campaigns() -> None:
-    store: object = FakeApiStore(unknown={"SpecBenchCampaign"})
-    assert CampaignObserver(store).campaigns(None) is None  # type: ignore[arg-type]
+def test_a_campaign_that_does_not_exist_is_not_observed() -> None:
     assert CampaignObserver(FakeApiStore()).observe("default", "gone") is None  # type: ignore[arg-type]

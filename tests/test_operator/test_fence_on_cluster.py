@@ -44,7 +44,7 @@ def fence(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def operator(site: OperatorSite, tmp_path: Path, fence: Path) -> Iterator[OperatorProcess]:
-    settings = {"SPECBENCH_RELIST_S": "5", "SPECBENCH_FENCE": str(fence)}
+    settings = {"SPECBENCH_RESYNC_S": "5", "SPECBENCH_FENCE": str(fence)}
     with OperatorProcess(site, tmp_path, "registry.invalid/specbench:none", settings).running() as process:
         yield process
 

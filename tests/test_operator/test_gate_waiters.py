@@ -64,10 +64,10 @@ class GateReconciler:
 
 async def test_a_reconcile_result_is_remembered_until_the_next_one() -> None:
     queue = WorkQueue()
-    workers = Workers(queue, {RUN: GateReconciler()}, Telemetry())
+    workers = Workers(queue, {RUN: GateReconciler()}, Telemetry(), lambda _namespace: True)
     queue.add(WAITER)
     await workers.work_once()
-    assert workers.rests(WAITER, "1"), "the relist skips it"
+    assert workers.rests(WAITER, "1"), "the resync skips it"
     assert workers.gate_waiters.waiters_of(MAIN, ENDED) == [WAITER]
     queue.add(WAITER)
     await asyncio.wait_for(workers.work_once(), 5)

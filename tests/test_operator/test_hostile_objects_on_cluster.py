@@ -42,7 +42,7 @@ def deep_json() -> Iterator[None]:
 
 @pytest.fixture
 def operator(site: OperatorSite, tmp_path: Path) -> Iterator[OperatorProcess]:
-    settings = {"SPECBENCH_RELIST_S": "5"}
+    settings = {"SPECBENCH_RESYNC_S": "5"}
     process = OperatorProcess(site, tmp_path, "registry.invalid/specbench:none", settings)
     try:
         yield process

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import pytest
 
+from specbench_operator.cluster.object_cache import Scope
 from specbench_operator.handlers.liveness import Liveness
-from specbench_operator.handlers.work_queue import ResourceKey
 from specbench_testing.operator_builders import SETTINGS
 
-A, B = ResourceKey("SpecBenchRun", "default", "a"), ResourceKey("SpecBenchRun", "default", "b")
+PODS: Scope = ("Pod", None)
+RUNS: Scope = ("SpecBenchRun", "team")
 
 
 class LivenessHarness:
-    """A Liveness with a clock and a queue that the test controls."""
+    """A Liveness with a clock, watches and a queue that the test controls."""
 
     def __init__(self) -> None:
         self.now = 1000.0
         self.longest = 0.0
-        self.liveness = Liveness(SETTINGS, lambda: self.longest, lambda: self.now)
+        self.reached: dict[Scope, int] = {}
+        self.liveness = Liveness(SETTINGS, lambda: self.longest, lambda: self.reached, lambda: self.now)
 
     def pass_time(self, seconds: float) -> None:
         """Advance the clock and the event loop."""
@@ -30,58 +32,52 @@ def harness() -> LivenessHarness:
     return LivenessHarness()
 
 
-def test_a_quiet_cluster_is_healthy(harness: LivenessHarness) -> None:
-    for _ in range(10):
+def test_a_watch_that_reaches_every_version_is_healthy(harness: LivenessHarness) -> None:
+    for version in range(10):
+        harness.liveness.stored({PODS: version})
+        harness.pass_time(60)
+        harness.reached[PODS] = version
         harness.pass_time(1000)
-        harness.liveness.relisted({})
         assert harness.liveness.problem() is None
 
 
-def test_a_watched_run_is_healthy_however_long_it_does_not_change(harness: LivenessHarness) -> None:
-    harness.liveness.watched(A, "1")
-    for _ in range(10):
-        harness.pass_time(1000)
-        harness.liveness.relisted({A: "1"})
-        assert harness.liveness.problem() is None
-
-
-def test_a_watch_that_misses_relisted_changes_is_broken(harness: LivenessHarness) -> None:
-    harness.liveness.watched(A, "1")
-    harness.liveness.relisted({A: "2"})
+@pytest.mark.parametrize("reached", [{}, {PODS: 6}, {RUNS: 8}], ids=["nothing listed", "behind", "other watch"])
+def test_a_watch_that_stays_behind_is_broken(harness: LivenessHarness, reached: dict[Scope, int]) -> None:
+    harness.reached = reached
+    harness.liveness.stored({PODS: 7})
     harness.pass_time(SETTINGS.watch_silence_s)
     assert harness.liveness.problem() is None
-    harness.liveness.relisted({A: "3"})
+    harness.liveness.stored({PODS: 9})
     harness.pass_time(1)
-    assert "watch" in (harness.liveness.problem() or "")
+    assert "the watch of Pods has been behind the API server for 181 s" in (harness.liveness.problem() or "")
 
 
-def test_a_watch_without_any_event_is_broken(harness: LivenessHarness) -> None:
-    harness.liveness.relisted({A: "1"})
+def test_a_broken_watch_of_one_namespace_is_named(harness: LivenessHarness) -> None:
+    harness.liveness.stored({RUNS: 7})
     harness.pass_time(SETTINGS.watch_silence_s + 1)
-    assert "watch" in (harness.liveness.problem() or "")
+    assert "SpecBenchRuns in the namespace team" in (harness.liveness.problem() or "")
 
 
-def test_a_watch_that_catches_up_is_healthy(harness: LivenessHarness) -> None:
-    harness.liveness.relisted({A: "2"})
-    harness.pass_time(100)
-    harness.liveness.watched(A, "2")
-    harness.pass_time(100)
+def test_a_watch_that_catches_up_late_is_healthy(harness: LivenessHarness) -> None:
+    harness.liveness.stored({PODS: 7})
+    harness.pass_time(170)
+    harness.reached[PODS] = 7
+    harness.liveness.stored({PODS: 9})
+    harness.pass_time(170)
     assert harness.liveness.problem() is None
 
 
-def test_a_watch_ahead_of_the_relist_is_healthy(harness: LivenessHarness) -> None:
-    harness.liveness.watched(A, "5")
-    harness.liveness.relisted({A: "4"})
-    harness.pass_time(30)
-    harness.liveness.relisted({A: "5"})
+def test_no_watch_is_judged_while_the_api_server_does_not_answer(harness: LivenessHarness) -> None:
+    harness.liveness.stored({PODS: 7})
+    harness.pass_time(100)
+    harness.liveness.unreachable()
     harness.pass_time(1000)
     assert harness.liveness.problem() is None
 
 
-def test_a_deleted_run_is_no_longer_expected_from_the_watch(harness: LivenessHarness) -> None:
-    harness.liveness.watched(B, "1")
-    harness.liveness.relisted({A: "2", B: "1"})
-    harness.liveness.relisted({})
+def test_a_collection_that_is_no_longer_watched_is_not_expected(harness: LivenessHarness) -> None:
+    harness.liveness.stored({PODS: 7})
+    harness.liveness.stored({})
     harness.pass_time(1000)
     assert harness.liveness.problem() is None
 

@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600), pytest.mark.xdist_g
 NO_IMAGE = "registry.invalid/specbench:none"
 QUICK = {
     "SPECBENCH_IMAGE_PULL_GRACE_S": "2",
-    "SPECBENCH_RELIST_S": "5",
+    "SPECBENCH_RESYNC_S": "5",
     "SPECBENCH_CLIENT_START_DEADLINE_S": "5",
 }
 

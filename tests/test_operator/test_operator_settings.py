@@ -73,14 +73,14 @@ def test_parses_every_kind_of_value() -> None:
         **IMAGE,
         "SPECBENCH_NAMESPACES": "team-a, team-b,",
         "SPECBENCH_WORKERS": "2",
-        "SPECBENCH_RELIST_S": "0.5",
+        "SPECBENCH_RESYNC_S": "0.5",
         "SPECBENCH_IMAGE_PULL_POLICY": "Always",
         "SPECBENCH_PROBE_ENGINES": "true",
         "SPECBENCH_LOG_LEVEL": " ",
     }
     settings = OperatorSettings.from_env(given)
     assert settings.namespaces == ("team-a", "team-b")
-    assert (settings.workers, settings.relist_s) == (2, 0.5)
+    assert (settings.workers, settings.resync_s) == (2, 0.5)
     assert settings.probe_engines
     assert not OperatorSettings.from_env({**IMAGE, "SPECBENCH_PROBE_ENGINES": "false"}).probe_engines
     assert (settings.image_pull_policy, settings.log_level) == ("Always", "INFO")
@@ -92,7 +92,7 @@ def test_parses_every_kind_of_value() -> None:
         ("SPECBENCH_WORKERS", "many"),
         ("SPECBENCH_WORKERS", "0"),
         ("SPECBENCH_PROBE_ENGINES", "perhaps"),
-        ("SPECBENCH_RELIST_S", "-1"),
+        ("SPECBENCH_RESYNC_S", "-1"),
         ("SPECBENCH_IMAGE_PULL_POLICY", "Sometimes"),
         ("SPECBENCH_LOG_LEVEL", "LOUD"),
     ],

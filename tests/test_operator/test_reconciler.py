@@ -13,9 +13,8 @@ import pytest
 from specbench_api.spec.conditions import ConditionStatus, ConditionType, GroupState
 from specbench_api.spec.status import RunStatus
 from specbench_operator.cluster.api import Forbidden, NotFound
-from specbench_operator.errors import Changed, OperatorError, Retry, Stop
-from specbench_operator.handlers.list_watch import Relist
-from specbench_operator.handlers.liveness import Liveness
+from specbench_operator.cluster.object_cache import NotKept
+from specbench_operator.errors import Changed, Retry, Stop
 from specbench_operator.handlers.reconcilers import ReconcileResult, RunReconciler, Workers
 from specbench_operator.handlers.store_looks import StoreLooks
 from specbench_operator.handlers.work_queue import Backoff, ResourceKey, WorkQueue
@@ -36,14 +35,7 @@ class FakeCluster:
     refuse_status: Callable[[], None] = lambda: None
     written: list[RunStatus] = field(default_factory=list)
     posted: list[KubernetesEvent] = field(default_factory=list)
-    listed: list[Any] | None = field(default_factory=list)
     refuse_reads: Callable[[], None] = lambda: None
-
-    def runs(self, namespace: str | None) -> list[Any]:
-        return [self.world.run]
-
-    def campaigns(self, namespace: str | None) -> list[Any] | None:
-        return self.listed
 
     def read_run(self, namespace: str, name: str) -> Any:
         return copy.deepcopy(self.world.run)
@@ -72,6 +64,24 @@ class FakeCluster:
         self.posted += events
 
 
+@dataclass
+class CachedCluster:
+    """What the cache shows of a FakeCluster."""
+
+    cluster: FakeCluster
+    looks: int = 0
+    outdated: RunObservation | None = None
+    """What it shows instead of the present."""
+
+    def observe_cluster(self, namespace: str, name: str) -> RunObservation | None:
+        self.looks += 1
+        observed = self.outdated or self.cluster.observe_cluster(namespace, name)
+        return replace(observed, live=False) if observed else None
+
+    def read_store(self, observed: RunObservation) -> RunObservation:
+        return self.cluster.read_store(observed)
+
+
 def raising(error: Exception) -> Callable[[], None]:
     def refuse() -> None:
         raise error
@@ -89,23 +99,25 @@ class ReconcilerHarness:
 
     def __post_init__(self) -> None:
         cluster: Any = self.cluster
+        self.cached: Any = CachedCluster(self.cluster)
+        cached: Any = self.cached
         self.looks = StoreLooks(self.queue.add, clock=lambda: 0.0, spawn=lambda function, _name: function())
         self.reconciler = RunReconciler(
-            cluster, cluster, SETTINGS, self.telemetry, self.looks, lambda: self.cluster.world.now
+            cluster, cached, cluster, SETTINGS, self.telemetry, self.looks, lambda: self.cluster.world.now
         )
-        self.workers = Workers(self.queue, {KEY.kind: self.reconciler}, self.telemetry)
-        self.liveness = Liveness(SETTINGS, self.queue.longest_s)
-        self.relist = Relist(cluster, cluster, self.queue, self.workers, self.liveness, self.telemetry, SETTINGS)
+        self.workers = Workers(self.queue, {KEY.kind: self.reconciler}, self.telemetry, lambda _namespace: True)
 
     def reconcile(self, key: ResourceKey = KEY) -> ReconcileResult:
-        """Reconcile in both steps."""
+        """Reconcile in all steps: from the cache, and from the API server if there is something to do."""
         result = self.reconciler.reconcile(key)
-        return self.reconciler.reconcile(key) if result.waits_for_store else result
+        while result.waits_for_store:
+            result = self.reconciler.reconcile(key)
+        return result
 
     async def work(self) -> None:
-        """Process one key in both steps: the first ends by adding the key, because the store has answered."""
+        """Process one key in all steps: each but the last ends by adding the key, because the store has answered."""
         await self.workers.work_once()
-        if self.queue.depth:
+        while self.queue.depth:
             await self.workers.work_once()
 
     def metric(self, name: str, **labels: str) -> float:
@@ -139,7 +151,53 @@ def test_status_is_written_only_when_it_changes(harness: ReconcilerHarness) -> N
     harness.reconcile(KEY)
     assert len(harness.cluster.written) == written
     assert [event.reason for event in harness.cluster.posted] == ["EngineStarting"]
-    assert harness.metric("specbench_reconcile_seconds_count") == 6, "each has two steps, before and after the store"
+    assert harness.metric("specbench_reconcile_seconds_count") == 7, "each has two steps, the first one more"
+
+
+def test_nothing_is_done_because_of_the_cache_alone(harness: ReconcilerHarness) -> None:
+    """The cache shows a run whose engine does not exist yet; the API server shows the engine."""
+    harness.cached.outdated = harness.cluster.world.observed()
+    harness.cluster.world.settle()
+    launched, written = list(harness.cluster.world.launched), len(harness.cluster.written)
+    harness.reconcile(KEY)
+    assert (harness.cluster.world.launched, len(harness.cluster.written)) == (launched, written)
+
+
+def test_progress_is_reported_without_asking_the_api_server(harness: ReconcilerHarness) -> None:
+    world = harness.cluster.world
+    world.now = NOON
+    harness.reconcile(KEY)
+    world.start_pod("demo-g0-0", ready=True)
+    harness.reconcile(KEY)
+    harness.reconcile(KEY)
+    written = len(harness.cluster.written)
+    world.pass_time(90)
+    harness.cluster.refuse_reads = raising(AssertionError("the API server was asked"))
+    harness.cached.outdated = replace(world.observed(), resource=copy.deepcopy(world.run))
+    harness.reconcile(KEY)
+    assert len(harness.cluster.written) == written + 1, "the GPU-seconds of the last minute"
+
+
+def test_an_object_that_the_cache_does_not_keep_is_read(harness: ReconcilerHarness) -> None:
+    def not_kept(_namespace: str, _name: str) -> RunObservation | None:
+        raise NotKept
+
+    harness.cached.observe_cluster = not_kept
+    harness.reconcile(KEY)
+    assert harness.cluster.world.launched == ["demo-g0-0"]
+
+
+async def test_nothing_is_reconciled_before_everything_was_listed(harness: ReconcilerHarness) -> None:
+    listed: set[str] = set()
+    workers = Workers(harness.queue, {KEY.kind: harness.reconciler}, harness.telemetry, listed.__contains__)
+    harness.queue.add(KEY)
+    await workers.work_once()
+    assert harness.cluster.written == []
+    listed.add(KEY.namespace)
+    await workers.work_once()
+    while harness.queue.depth:
+        await workers.work_once()
+    assert len(harness.cluster.written) == 1
 
 
 def test_a_deleted_run_needs_no_work(harness: ReconcilerHarness) -> None:
@@ -258,46 +316,6 @@ async def test_a_bug_is_logged_with_its_traceback(harness: ReconcilerHarness, ca
     assert "default/demo" in caplog.text
 
 
-async def test_the_relist_queues_unsettled_runs_and_counts_phases(harness: ReconcilerHarness) -> None:
-    world = harness.cluster.world
-    world.settle()
-    world.measure(0)
-    world.measure(1)
-    world.finish_report()
-    await harness.relist.list_once()
-    assert harness.queue.depth == 1
-    for _ in range(3):
-        await harness.work()
-        harness.queue.add(KEY)
-    await harness.work()
-    await harness.relist.list_once()
-    assert harness.queue.depth == 0, "the run is settled"
-    assert harness.metric("specbench_runs", phase="Succeeded") == 1
-    world.run["metadata"]["resourceVersion"] = "2"
-    await harness.relist.list_once()
-    assert harness.queue.depth == 1, "the run was modified"
-
-
-async def test_the_relist_continues_when_the_api_server_is_unavailable(
-    harness: ReconcilerHarness, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ended: list[float] = []
-
-    async def no_sleep(seconds: float) -> None:
-        ended.append(seconds)
-        raise KeyboardInterrupt
-
-    def away(_namespace: str | None) -> list[Any]:
-        raise OperatorError("ApiUnreachable", "refused")
-
-    monkeypatch.setattr(harness.cluster, "runs", away)
-    monkeypatch.setattr("specbench_operator.handlers.list_watch.asyncio.sleep", no_sleep)
-    with pytest.raises(KeyboardInterrupt):
-        await harness.relist.keep_listing()
-    assert ended == [SETTINGS.relist_s]
-    assert harness.metric("specbench_reconcile_errors_total", kind="OperatorError") == 1
-
-
 def test_points_and_gpu_seconds_are_counted_once(harness: ReconcilerHarness) -> None:
     world = harness.cluster.world
     world.now = NOON
@@ -330,35 +348,6 @@ def test_nothing_is_counted_twice_when_status_is_lost(harness: ReconcilerHarness
     assert harness.metric("specbench_gpu_seconds_held_total") == world.status.gpu_seconds_held > held
 
 
-async def test_the_relist_queues_campaigns_and_runs(harness: ReconcilerHarness) -> None:
-    meta = {"namespace": "default", "name": "nightly", "resourceVersion": "1"}
-    harness.cluster.listed = [{"metadata": meta, "spec": {}, "status": {"phase": "Running"}}]
-    await harness.relist.list_once()
-    found = {await harness.queue.get(), await harness.queue.get()}
-    assert found == {KEY, ResourceKey("SpecBenchCampaign", "default", "nightly")}
-    assert harness.metric("specbench_campaigns", phase="Running") == 1
-
-
-async def test_a_missing_campaign_crd_is_logged_once_and_runs_are_reconciled(
-    harness: ReconcilerHarness, caplog: pytest.LogCaptureFixture
-) -> None:
-    harness.cluster.listed = None
-    await harness.relist.list_once()
-    await harness.relist.list_once()
-    assert caplog.text.count("is not installed") == 1
-    assert await harness.queue.get() == KEY
-    assert "kubectl apply --server-side -f crds/" in caplog.text
-
-
-def test_a_silent_watch_of_campaigns_is_reported_by_kind() -> None:
-    now = [0.0]
-    liveness = Liveness(SETTINGS, lambda: 0.0, lambda: now[0])
-    liveness.relisted({ResourceKey("SpecBenchCampaign", "default", "nightly"): "1"})
-    now[0] += SETTINGS.watch_silence_s + 1
-    liveness.beat()
-    assert "SpecBenchCampaign" in (liveness.problem() or "")
-
-
 async def test_a_store_that_does_not_answer_holds_no_worker() -> None:
     """One worker is enough: it reconciles the other run while the store of the first one keeps its look waiting."""
     released = threading.Event()
@@ -375,8 +364,8 @@ async def test_a_store_that_does_not_answer_holds_no_worker() -> None:
     cluster: Any = BlockingCluster()
     queue, telemetry = WorkQueue(), Telemetry()
     looks = StoreLooks(queue.adder_for_threads())
-    reconciler = RunReconciler(cluster, cluster, SETTINGS, telemetry, looks, lambda: cluster.world.now)
-    workers = Workers(queue, {KEY.kind: reconciler}, telemetry)
+    reconciler = RunReconciler(cluster, cluster, cluster, SETTINGS, telemetry, looks, lambda: cluster.world.now)
+    workers = Workers(queue, {KEY.kind: reconciler}, telemetry, lambda _namespace: True)
     queue.add(KEY._replace(name="slow"))
     await workers.work_once()
     assert queue.longest_s() == 0, "the liveness probe sees no stuck worker"

@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900), pytest.mark.xdist_g
 
 WITHIN_S = 400.0
 QUICK = {
-    "SPECBENCH_RELIST_S": "5",
+    "SPECBENCH_RESYNC_S": "5",
     "SPECBENCH_ENGINE_LOST_SETTLE_S": "3",
     "SPECBENCH_NETWORK_POLICIES": '{"blockedAddresses": ["169.254.0.0/16"], "engineFrom": [], "runEgress": []}',
 }

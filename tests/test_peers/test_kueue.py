@@ -73,7 +73,7 @@ def quota(kueue: Kueue, site: OperatorSite) -> Iterator[Quota]:
 
 @pytest.fixture
 def operator(site: OperatorSite, image: str, tmp_path: Path) -> Iterator[OperatorProcess]:
-    with OperatorProcess(site, tmp_path, image, {**QUICK, "SPECBENCH_RELIST_S": "2"}).running() as process:
+    with OperatorProcess(site, tmp_path, image, {**QUICK, "SPECBENCH_RESYNC_S": "2"}).running() as process:
         yield process
 
 

@@ -25,7 +25,7 @@ pytestmark = [
 ]
 
 WITHIN_S = 400.0
-SETTINGS = {"SPECBENCH_RELIST_S": "5", "SPECBENCH_LEADER_WORKER_SETS": "true"}
+SETTINGS = {"SPECBENCH_RESYNC_S": "5", "SPECBENCH_LEADER_WORKER_SETS": "true"}
 WORKER = "leaderworkerset.sigs.k8s.io/worker-index"
 SHORTEST_DEADLINE_S = 60
 Make = Callable[..., Resource]

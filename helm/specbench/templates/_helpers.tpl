@@ -47,6 +47,8 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- define "specbench.namespaces" -}}
 {{- if .Values.watchAllNamespaces -}}
 []
+{{- else if regexMatch "[*?\\[]" (join "," .Values.watchNamespaces) -}}
+{{- fail (printf "watchNamespaces contains a pattern (%s), and a Role cannot be bound to a pattern: set watchAllNamespaces=true as well; the operator then watches the namespaces that match" (join ", " .Values.watchNamespaces)) -}}
 {{- else -}}
 {{- .Values.watchNamespaces | default (list .Release.Namespace) | uniq | toJson -}}
 {{- end -}}

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol
 
 import urllib3.exceptions
 from kubernetes.client.exceptions import ApiException
@@ -22,7 +22,7 @@ from kubernetes.dynamic import DynamicClient
 
 from kubernetes import client, config
 from specbench_api import GROUP, VERSION
-from specbench_operator.cluster.bounded_json import parse_json
+from specbench_operator.cluster.bounded_json import parse_json, parse_list
 from specbench_operator.errors import Changed, OperatorError, Retry, Stop
 from specbench_operator.render.engine_job import LWS_KIND
 from specbench_operator.render.network_policies import POLICY_KIND
@@ -36,6 +36,7 @@ CAMPAIGN = "SpecBenchCampaign"
 CAMPAIGN_PLURAL = "specbenchcampaigns"
 JOB, POD, SERVICE, CONFIG_MAP, SECRET, EVENT = "Job", "Pod", "Service", "ConfigMap", "Secret", "Event"
 NODE = "Node"
+NAMESPACE = "Namespace"
 NETWORK_POLICY = POLICY_KIND
 WORKLOADS = ("Workload.v1beta2", "Workload.v1beta1")
 """Kueue's Workload in the API versions that Kueue has served, newest first."""
@@ -51,6 +52,7 @@ _PATHS = {
     SECRET: ("/api/v1", "secrets"),
     EVENT: ("/api/v1", "events"),
     NODE: ("/api/v1", "nodes"),
+    NAMESPACE: ("/api/v1", "namespaces"),
     NETWORK_POLICY: ("/apis/networking.k8s.io/v1", "networkpolicies"),
     **{kind: (f"/apis/kueue.x-k8s.io/{kind.partition('.')[2]}", "workloads") for kind in WORKLOADS},
     LEADER_WORKER_SET: ("/apis/leaderworkerset.x-k8s.io/v1", "leaderworkersets"),
@@ -64,6 +66,24 @@ def path_of(kind: str, namespace: str | None, name: str | None = None) -> str:
     return f"{root}{inside}/{plural}" + (f"/{name}" if name else "")
 
 
+def resource_of(kind: str) -> tuple[str, str, str]:
+    """Group, version and plural name of a kind."""
+    root, plural = _PATHS[kind]
+    _, _, *group, version = root.split("/")
+    return "".join(group), version, plural
+
+
+_COLLECTION = re.compile(r"(?P<root>/api(?:s/[^/]+)?/[^/]+)(?:/namespaces/(?P<namespace>[^/]+))?/(?P<plural>[^/]+)")
+_KINDS = {path: kind for kind, path in _PATHS.items()}
+
+
+def scope_of(path: str) -> tuple[str, str | None] | None:
+    """Kind and namespace of a collection's URL path, the inverse of `path_of`; None for any other path."""
+    found = _COLLECTION.fullmatch(path)
+    kind = _KINDS.get((found["root"], found["plural"])) if found else None
+    return None if found is None or kind is None else (kind, found["namespace"])
+
+
 Raw = dict[str, Any]
 FIELD_MANAGER = "specbench-operator"
 APPLY = "application/apply-patch+yaml"
@@ -71,12 +91,11 @@ MERGE = "application/merge-patch+json"
 METADATA_ONLY = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 METADATA_OF_LIST_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 PAGE = 500
-PAGE_OF_SPECS = 2
-"""Objects of a page of runs or campaigns. Anybody may store 1.5 MiB in each, which takes up to 70 MiB once parsed."""
-_PAGES = {RUN: PAGE_OF_SPECS, CAMPAIGN: PAGE_OF_SPECS}
+PAGE_OF_SPECS = 32
+"""Objects of a page of those that the operator watches. Anybody may store 1.5 MiB in each. A page is kept in memory as
+text, and its objects are parsed one at a time."""
 ANSWER_BYTES_MAX = 32 * 1024 * 1024
 """Size of an answer, and of all pages of a list that is kept in memory. A run's own children need a tenth of it."""
-TOO_LARGE = "ApiAnswerTooLarge"
 CONNECTIONS_MAX = 64
 """How many connections to the API server are kept. The library's default is five for each core, and the threads that
 look at stores use it too."""
@@ -91,12 +110,47 @@ _dynamic_client: Any = DynamicClient  # the library is only partly typed
 _config: Any = config
 
 
+class Reader(Protocol):
+    """Reads objects: from the API server, or from the cache."""
+
+    def get(self, kind: str, namespace: str | None, name: str, *, bare: bool = False) -> Raw | None:
+        """Read one object; None if it does not exist."""
+        ...
+
+    def list(
+        self, kind: str, namespace: str | None, *, labels: str = "", fields: str = "", bare: bool = False
+    ) -> list[Raw]:
+        """Read all objects that match."""
+        ...
+
+    def each(
+        self, kind: str, namespace: str | None, *, labels: str = "", fields: str = "", bare: bool = False
+    ) -> Iterator[Raw]:
+        """Yield the objects of `list`."""
+        ...
+
+
+class WrittenObjects(Protocol):
+    """Receives the objects that the operator has written."""
+
+    def wrote(self, raw: Mapping[str, Any]) -> None:
+        """An object is like this now."""
+        ...
+
+    def deleted(self, kind: str, namespace: str, name: str, uid: str) -> None:
+        """The object with this UID does not exist any more."""
+        ...
+
+
 class KubernetesApi:
     """A client of the API server with one connection pool. Safe for use from several threads."""
 
     def __init__(self, client_: client.ApiClient, timeout_s: float) -> None:
         self._dynamic = _dynamic_client(client_, discoverer=lambda _client, _cache: None)
         self._timeout_s = timeout_s
+        self.written: WrittenObjects | None = None
+        self.count_request: Callable[[str], object] = lambda _method: None
+        """Called with the HTTP method of each request."""
 
     def get(self, kind: str, namespace: str | None, name: str, *, bare: bool = False) -> Raw | None:
         """Read one object; None if it does not exist. Without a namespace: a cluster-scoped object.
@@ -113,10 +167,10 @@ class KubernetesApi:
         found: list[Raw] = []
         size = 0
         for items, page_bytes in self._pages(kind, namespace, labels, fields, bare=bare):
-            found += items
             size += page_bytes
             if size > ANSWER_BYTES_MAX:
                 raise _too_large(f"get {path_of(kind, namespace)}")
+            found += items
         return found
 
     def each(
@@ -126,23 +180,54 @@ class KubernetesApi:
         for items, _ in self._pages(kind, namespace, labels, fields, bare=bare):
             yield from items
 
+    def version(self, kind: str, namespace: str | None) -> str:
+        """The resourceVersion of a collection: that of the newest write to any of its objects, or newer."""
+        query = {"limit": 1, "header_params": {"Accept": METADATA_OF_LIST_ONLY}}
+        page = self._request("get", path_of(kind, namespace), **query)
+        return str(page["metadata"]["resourceVersion"])
+
+    def is_served(self, kind: str) -> bool:
+        """Whether the cluster has this kind. Raises Retry."""
+        plurals = {row["name"] for row in (self._unless_missing("get", _PATHS[kind][0]) or {}).get("resources", ())}
+        return _PATHS[kind][1] in plurals
+
+    def may_watch(self, kind: str, namespace: str | None) -> bool:
+        """Whether the operator may list and watch a kind, in a namespace or in the whole cluster. Raises Retry."""
+        group, _, plural = resource_of(kind)
+        return all(
+            self._request("post", _ACCESS_REVIEWS, body=_access_review(verb, group, plural, namespace or ""))["status"][
+                "allowed"
+            ]
+            for verb in ("list", "watch")
+        )
+
     def _pages(
         self, kind: str, namespace: str | None, labels: str, fields: str, *, bare: bool
-    ) -> Iterator[tuple[Sequence[Raw], int]]:
-        """Yield the objects of each page, and the size of the page in bytes."""
+    ) -> Iterator[tuple[Iterator[Raw], int]]:
+        """Yield the objects of each page, and the size of the page in bytes. A page that is too large is divided."""
+        limit = PAGE
         next_page: str | None = None
         while next_page is None or next_page:
-            page, size = self._answer(
-                "get",
-                path_of(kind, namespace),
-                label_selector=labels or None,
-                field_selector=fields or None,
-                limit=PAGE if bare else _PAGES.get(kind, PAGE),
-                _continue=next_page or None,
-                header_params={"Accept": METADATA_OF_LIST_ONLY} if bare else None,
-            )
-            yield page["items"] or [], size  # the server returns null for an empty list of metadata
-            next_page = page["metadata"].get("continue", "")
+            try:
+                data = self._bytes(
+                    "get",
+                    path_of(kind, namespace),
+                    label_selector=labels or None,
+                    field_selector=fields or None,
+                    limit=limit,
+                    _continue=next_page or None,
+                    header_params={"Accept": METADATA_OF_LIST_ONLY} if bare else None,
+                )
+            except TooLarge:
+                if limit == 1:
+                    raise
+                limit = max(limit // 8, 1)
+                continue
+            operation = f"get {path_of(kind, namespace)}"
+            with map_errors(operation):
+                head, items = parse_list(data)
+            yield _errors_mapped(items, operation), len(data)
+            next_page = head["metadata"].get("continue", "")
 
     def apply(self, manifest: Mapping[str, Any], subresource: str = "") -> Raw:
         """Apply a manifest server-side. `metadata.resourceVersion` and `metadata.uid` in it are preconditions."""
@@ -150,14 +235,23 @@ class KubernetesApi:
         # Conflicts are forced because the operator must own every field that it applies. A person who edited one of
         # these fields by hand would otherwise block all further reconciliations.
         path = path_of(manifest["kind"], meta["namespace"], meta["name"]) + (f"/{subresource}" if subresource else "")
-        return self._request(
-            "patch", path, body=dict(manifest), content_type=APPLY, field_manager=FIELD_MANAGER, force_conflicts=True
+        return self._wrote(
+            self._request(
+                "patch",
+                path,
+                body=dict(manifest),
+                content_type=APPLY,
+                field_manager=FIELD_MANAGER,
+                force_conflicts=True,
+            )
         )
 
     def merge(self, kind: str, namespace: str, name: str, patch: Mapping[str, Any]) -> Raw | None:
         """Merge-patch an existing object; None if it does not exist."""
         path = path_of(kind, namespace, name)
-        return self._unless_missing("patch", path, body=dict(patch), content_type=MERGE, field_manager=FIELD_MANAGER)
+        options = {"body": dict(patch), "content_type": MERGE, "field_manager": FIELD_MANAGER}
+        found = self._unless_missing("patch", path, **options)
+        return None if found is None else self._wrote(found)
 
     def delete(self, kind: str, namespace: str, name: str, uid: str) -> None:
         """Delete the object with this UID and, in the background, what it owns. No error if it is already gone."""
@@ -168,14 +262,23 @@ class KubernetesApi:
             "propagationPolicy": "Background",
         }
         try:
-            self._unless_missing("delete", path_of(kind, namespace, name), body=options)
+            left = self._unless_missing("delete", path_of(kind, namespace, name), body=options)
         except Changed:
-            return  # another object has this name now, so the one with this UID is already gone
+            left = None  # another object has this name now, so the one with this UID is already gone
+        if left is not None and left["kind"] == kind:  # it is only marked, for example because it has a finalizer
+            self._wrote(left)
+        elif self.written is not None:
+            self.written.deleted(kind, namespace, name, uid)
 
     def create(self, manifest: Mapping[str, Any]) -> Raw:
         """Create an object. Raises Changed if the name is taken."""
         path = path_of(manifest["kind"], manifest["metadata"]["namespace"])
-        return self._request("post", path, body=dict(manifest), field_manager=FIELD_MANAGER)
+        return self._wrote(self._request("post", path, body=dict(manifest), field_manager=FIELD_MANAGER))
+
+    def _wrote(self, raw: Raw) -> Raw:
+        if self.written is not None:
+            self.written.wrote(raw)
+        return raw
 
     def _unless_missing(self, method: str, path: str, **options: Any) -> Raw | None:
         try:
@@ -184,20 +287,39 @@ class KubernetesApi:
             return None
 
     def _request(self, method: str, path: str, **options: Any) -> Raw:
-        return self._answer(method, path, **options)[0]
+        data = self._bytes(method, path, **options)
+        with map_errors(f"{method} {path}"):
+            body: Raw = parse_json(data)
+            return body
 
-    def _answer(self, method: str, path: str, **options: Any) -> tuple[Raw, int]:
-        """Send a request; returns the parsed answer and its size in bytes."""
+    def _bytes(self, method: str, path: str, **options: Any) -> bytes:
+        """Send a request; returns the body of the answer. Raises TooLarge, or the OperatorError of another failure."""
         operation = f"{method} {path}"
         with map_errors(operation):
+            self.count_request(method.upper())
             used = {key: value for key, value in options.items() if value is not None}
             response = self._dynamic.request(method, path, serialize=False, _request_timeout=self._timeout_s, **used)
             data: bytes = response.read(ANSWER_BYTES_MAX + 1)
             if len(data) > ANSWER_BYTES_MAX:
                 response.close()
                 raise _too_large(operation)
-            body: Raw = parse_json(data)
-            return body, len(data)
+            return data
+
+
+_ACCESS_REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+
+
+def _access_review(verb: str, group: str, plural: str, namespace: str) -> Raw:
+    attributes = {"verb": verb, "group": group, "resource": plural, "namespace": namespace}
+    return {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectAccessReview",
+        "spec": {"resourceAttributes": attributes},
+    }
+
+
+class TooLarge(Retry):
+    """An answer, or all pages of a list, have more than ANSWER_BYTES_MAX."""
 
 
 class NotFound(Retry):
@@ -220,6 +342,11 @@ def map_errors(operation: str) -> Iterator[None]:
         raise Retry(UNREACHABLE, message[:MESSAGE_MAX]) from error
 
 
+def _errors_mapped(items: Iterator[Raw], operation: str) -> Iterator[Raw]:
+    with map_errors(operation):
+        yield from items
+
+
 def connect(timeout_s: float) -> KubernetesApi:
     """Connect to the cluster that the operator runs in, else to the kubeconfig's current context."""
     with map_errors("connect"):
@@ -237,9 +364,9 @@ def connect(timeout_s: float) -> KubernetesApi:
         return KubernetesApi(client.ApiClient(configuration), timeout_s)
 
 
-def _too_large(operation: str) -> Retry:
+def _too_large(operation: str) -> TooLarge:
     message = f"{operation}: the objects have more than {ANSWER_BYTES_MAX // 2**20} MiB: delete some of them"
-    return Retry(TOO_LARGE, message)
+    return TooLarge("ApiAnswerTooLarge", message)
 
 
 _MISSING_RIGHT = re.compile(r'User "system:serviceaccount:[^"]+" cannot ')

@@ -11,8 +11,9 @@ from functools import partial
 from typing import Any
 
 from specbench_api.campaign.names import ANNOTATION_CELL, LABEL_CAMPAIGN_UID, LABEL_ROUND, may_be_named
-from specbench_operator.cluster.api import CAMPAIGN, RUN, UNREACHABLE, KubernetesApi, NotFound, Raw
-from specbench_operator.cluster.parsing import controller_uid, parse_listed, whole_number
+from specbench_operator.cluster.api import CAMPAIGN, RUN, UNREACHABLE, KubernetesApi, Raw, Reader
+from specbench_operator.cluster.object_cache import CacheReader
+from specbench_operator.cluster.parsing import controller_uid, whole_number
 from specbench_operator.errors import OperatorError
 from specbench_operator.state.campaign import (
     ANNOTATION_FIRE_TIME,
@@ -87,34 +88,30 @@ def _speedup(arms: list[RawObject]) -> float | None:
 
 
 class CampaignObserver:
-    """Reads campaigns and their runs."""
+    """Reads campaigns and their runs. `others`: the reader of all other runs of the namespace, if it is not `api`."""
 
-    def __init__(self, api: KubernetesApi) -> None:
+    def __init__(self, api: Reader, others: Reader | None = None) -> None:
         self._api = api
-
-    def campaigns(self, namespace: str | None) -> list[Mapping[str, Any]] | None:
-        """All campaigns, for the relist: only the fields that it needs. None if their definition is not installed."""
-        try:
-            return [parse_listed(raw) for raw in self._api.each(CAMPAIGN, namespace)]
-        except NotFound:
-            return None
+        self._others = others or api
+        self._live = not isinstance(api, CacheReader)
 
     def observe(self, namespace: str, name: str) -> CampaignObservation | None:
-        """Read one campaign and all runs of its namespace; None if it does not exist. Raises Retry."""
+        """Read one campaign and all runs of its namespace; None if it does not exist. Raises Retry and NotKept."""
         resource = self._api.get(CAMPAIGN, namespace, name)
         if resource is None:
             return None
         if resource["metadata"].get("deletionTimestamp"):
-            return CampaignObservation(resource)
+            return CampaignObservation(resource, live=self._live)
         uid = resource["metadata"]["uid"]
         marked = self._api.list(RUN, namespace, labels=f"{LABEL_CAMPAIGN_UID}={uid}")
-        others = self._api.list(RUN, namespace, labels=f"{LABEL_CAMPAIGN_UID}!={uid}", bare=True)
+        others = self._others.list(RUN, namespace, labels=f"{LABEL_CAMPAIGN_UID}!={uid}", bare=True)
         other_runs = [raw for raw in marked if controller_uid(raw) != uid] + others
         return CampaignObservation(
             resource=resource,
             runs=tuple(parse_observed_run(raw) for raw in marked if controller_uid(raw) == uid),
             other_runs={raw["metadata"]["name"]: other_run_kind(raw, name) for raw in other_runs},
             orphans=tuple(self._orphans(namespace, name, other_runs)),
+            live=self._live,
         )
 
     def _orphans(self, namespace: str, campaign: str, other_runs: list[Raw]) -> Iterator[ObservedRun]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from specbench_operator.cluster.api import EVENT, WORKLOADS, Forbidden, KubernetesApi, NotFound
+from specbench_operator.cluster.api import EVENT, WORKLOADS, Forbidden, NotFound, Reader
 from specbench_operator.state.objects import Job, QueueWait, RawObject
 
 LABEL_KUEUE_JOB_UID = "kueue.x-k8s.io/job-uid"
@@ -24,7 +24,7 @@ NO_WORKLOAD = (
 class KueueReader:
     """Reads Workloads and events of suspended Jobs."""
 
-    def __init__(self, api: KubernetesApi) -> None:
+    def __init__(self, api: Reader) -> None:
         self._api = api
 
     def wait_of(self, namespace: str, job: Job) -> QueueWait | None:

@@ -1,5 +1,8 @@
 """Reads everything about one run: the run, its children, their pods, and S3 last.
 
+There are two observers: one reads from the cache, to find out whether there is anything to do, and the other from the
+API server, to decide what to do. See docs/concepts/architecture.md.
+
 No lock is needed because of this order: a client that is observed as complete wrote its manifests before S3 is listed,
 so a manifest that is missing then was never written.
 """
@@ -42,18 +45,18 @@ from specbench_operator.cluster.api import (
     RUN,
     SERVICE,
     Forbidden,
-    KubernetesApi,
     NotFound,
     Raw,
+    Reader,
 )
 from specbench_operator.cluster.kueue import KueueReader, event_time
+from specbench_operator.cluster.object_cache import CacheReader
 from specbench_operator.cluster.parsing import (
     controller_uid,
     leader_worker_set_owners,
     parse_child_object,
     parse_earlier_run,
     parse_job,
-    parse_listed,
     parse_namespace_run,
     parse_node,
     parse_pod,
@@ -69,24 +72,30 @@ CHILD_SELECTOR = f"{LABEL_MANAGED}={MANAGER}"
 
 LIST_SHARE = 0.1
 """Maximum share of the time in which the runs of a namespace are listed for its limits. Without it, a thousand waiting
-runs would each list all of them with every relist."""
+runs would each list all of them with every resync."""
 
 
 class RunObserver:
-    """Reads runs, their children and their results."""
+    """Reads runs, their children and their results.
+
+    `others`: the reader of other runs of the namespace, if it is not `api`.
+    """
 
     def __init__(
         self,
-        api: KubernetesApi,
+        api: Reader,
         results: ResultsReader,
         secrets: SecretReader | None = None,
         *,
+        others: Reader | None = None,
         leader_worker_sets: bool = False,
         network_policies: bool = False,
         limits: Limits | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._api = api
+        self._live = not isinstance(api, CacheReader)
+        self._others = others or api
         self._results = results
         self._secrets = secrets or SecretReader(api)
         self._kueue = KueueReader(api)
@@ -96,10 +105,6 @@ class RunObserver:
         self._clock = clock
         self._listed: dict[str, tuple[float, tuple[NamespaceRun, ...]]] = {}
         """Namespace → until when the list of its runs is used, and the list."""
-
-    def runs(self, namespace: str | None) -> list[Mapping[str, Any]]:
-        """All runs, for the relist: only the fields that it needs."""
-        return [parse_listed(raw) for raw in self._api.each(RUN, namespace)]
 
     def read_run(self, namespace: str, name: str) -> Mapping[str, Any] | None:
         """One run without its children; None if it does not exist."""
@@ -116,7 +121,7 @@ class RunObserver:
         if resource is None:
             return None
         if resource["metadata"].get("deletionTimestamp"):
-            return RunObservation(resource)
+            return RunObservation(resource, live=self._live)
         selector = f"{CHILD_SELECTOR},{LABEL_RUN}={name}"
         raw_jobs = self._api.list(JOB, namespace, labels=selector)
         sets = self._sets(namespace, selector)
@@ -142,6 +147,7 @@ class RunObserver:
             nodes,
             secret_uses=self._secret_uses(resource),
             namespace_runs=self._namespace_runs(resource),
+            live=self._live,
         )
         failure = observed.secret_uses
         return replace(observed, stored=failure, gate=failure) if isinstance(failure, StoreFailure) else observed
@@ -173,7 +179,7 @@ class RunObserver:
         namespace, began = resource["metadata"]["namespace"], self._clock()
         until, runs = self._listed.get(namespace, (began, ()))
         if began >= until:
-            runs = tuple(parse_namespace_run(raw) for raw in self._api.each(RUN, namespace))
+            runs = tuple(parse_namespace_run(raw) for raw in self._others.each(RUN, namespace))
             ended = self._clock()
             self._listed[namespace] = (ended + (ended - began) * (1 / LIST_SHARE - 1), runs)
         return runs
@@ -232,12 +238,13 @@ class RunObserver:
     def _earlier_runs(self, namespace: str, gate: Gate) -> tuple[EarlierRun, ...]:
         ref = gate.baseline_ref
         if ref.run is not None:
-            raw = self._api.get(RUN, namespace, ref.run)
+            raw = self._others.get(RUN, namespace, ref.run)
             return () if raw is None else (parse_earlier_run(raw),)
         if ref.campaign is None:
             return ()
         return tuple(
-            parse_earlier_run(raw) for raw in self._api.each(RUN, namespace, labels=f"{LABEL_CAMPAIGN}={ref.campaign}")
+            parse_earlier_run(raw)
+            for raw in self._others.each(RUN, namespace, labels=f"{LABEL_CAMPAIGN}={ref.campaign}")
         )
 
     def _adopting(
@@ -278,7 +285,20 @@ def store_of(observed: RunObservation) -> S3 | None:
     if uses is not None and _lacks_secrets(resource, uses):
         return None
     ended = bool((resource.get("status") or {}).get("completionTime"))
-    return None if ended and _run_with_pending_gate(resource) is None else run.spec.results.s3
+    unneeded = _rests_suspended(observed) or (ended and _run_with_pending_gate(resource) is None)
+    return None if unneeded else run.spec.results.s3
+
+
+def _rests_suspended(observed: RunObservation) -> bool:
+    """Whether the run was suspended by its status, and nothing of it is running that could add to its results."""
+    meta, spec, status = observed.resource["metadata"], observed.resource["spec"], observed.resource.get("status") or {}
+    return (
+        bool(spec.get("suspend"))
+        and status.get("phase") == Phase.SUSPENDED
+        and status.get("observedGeneration") == meta.get("generation")
+        and all(job.stopping_or_ended or job.deleting for job in observed.jobs)
+        and not any(pod.alive for pod in observed.pods)
+    )
 
 
 def with_store_failure(observed: RunObservation, failure: StoreFailure) -> RunObservation:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from specbench_api.campaign.names import ANNOTATION_CELL
 from specbench_api.plan.names import LABEL_ATTEMPT, LABEL_GROUP, LABEL_ROLE, LABEL_RUN_UID
@@ -37,6 +38,41 @@ LABEL_LWS_NAME = "leaderworkerset.sigs.k8s.io/name"
 
 _FACTORS = {"": 1, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30}
 _QUANTITY = re.compile(r"(\d+)(|Ki|Mi|Gi)")
+
+
+_KEPT_METADATA = (
+    *("name", "namespace", "uid", "resourceVersion", "generation", "creationTimestamp", "deletionTimestamp"),
+    *("labels", "annotations", "ownerReferences"),
+)
+_UNREAD_ANNOTATION = "kubectl.kubernetes.io/last-applied-configuration"
+_KEPT_STATUS_OF_POD = (
+    *("phase", "reason", "message", "conditions"),
+    *("containerStatuses", "initContainerStatuses"),
+)
+
+
+def kept_fields(kind: str, raw: RawObject) -> RawObject:
+    """The fields of an object that this module and the decisions read; the cache keeps only these."""
+    meta = _only(raw["metadata"], _KEPT_METADATA)
+    if _UNREAD_ANNOTATION in (meta.get("annotations") or {}):
+        meta["annotations"] = {name: text for name, text in meta["annotations"].items() if name != _UNREAD_ANNOTATION}
+    kept = {**_only(raw, ("apiVersion", "kind")), "metadata": meta}
+    match kind:
+        case "SpecBenchRun" | "SpecBenchCampaign":
+            return {**kept, **_only(raw, ("spec", "status"))}
+        case "Job":
+            return {**kept, "spec": _only(raw["spec"], ("suspend",)), **_only(raw, ("status",))}
+        case "Pod":
+            containers = [_only(row, ("name", "image", "command", "args")) for row in raw["spec"]["containers"][:1]]
+            spec = {**_only(raw["spec"], ("nodeName",)), "containers": containers}
+            return {**kept, "spec": spec, "status": _only(raw.get("status") or {}, _KEPT_STATUS_OF_POD)}
+        case "ConfigMap":
+            return {**kept, **_only(raw, ("data",))}
+    return kept
+
+
+def _only(raw: RawObject, names: Sequence[str]) -> dict[str, Any]:
+    return {name: raw[name] for name in names if name in raw}
 
 
 def parse_job(raw: RawObject, warning: str = "", waits: QueueWait | None = None) -> Job:
@@ -137,17 +173,6 @@ def parse_child_object(kind: str, raw: RawObject) -> ChildObject:
     return ChildObject(
         _ref(kind, meta), controller_uid(raw), parse_child_key(meta), "deletionTimestamp" in meta, run_uid
     )
-
-
-def parse_listed(raw: RawObject) -> RawObject:
-    """Reduce a run or campaign to what the relist reads, because anybody may store megabytes in each of them."""
-    meta, status = raw["metadata"], raw.get("status") or {}
-    budget = (raw.get("spec") or {}).get("budget") or {}
-    return {
-        "metadata": {name: meta[name] for name in ("namespace", "name", "resourceVersion")},
-        "spec": {"budget": {name: budget[name] for name in ("gpuHours",) if name in budget}},
-        "status": {name: status[name] for name in ("phase", "gpuHoursSpent") if name in status},
-    }
 
 
 def parse_namespace_run(raw: RawObject) -> NamespaceRun:

@@ -10,7 +10,7 @@ import binascii
 from collections.abc import Iterable, Mapping
 
 from specbench_api.spec.secrets import LABEL_USE, SecretReference, SecretUse, not_usable
-from specbench_operator.cluster.api import SECRET, Forbidden, KubernetesApi, Raw
+from specbench_operator.cluster.api import SECRET, Forbidden, Raw, Reader
 from specbench_operator.cluster.s3 import KEYS
 from specbench_operator.cluster.store_session import StoreError
 from specbench_operator.state.run import StoreFailure
@@ -19,7 +19,7 @@ from specbench_operator.state.run import StoreFailure
 class SecretReader:
     """Reads Secrets. With `opt_in`, only those whose label allows the use. Safe for use from several threads."""
 
-    def __init__(self, api: KubernetesApi, *, opt_in: bool = False) -> None:
+    def __init__(self, api: Reader, *, opt_in: bool = False) -> None:
         self._api = api
         self.opt_in = opt_in
 

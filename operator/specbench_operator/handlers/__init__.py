@@ -1,1 +1,1 @@
-"""Watches, relist, work queue and workers. Every trigger queues a name; reconciliation reads the object again."""
+"""Watches, resync, work queue and workers. Every trigger queues a name; reconciliation reads the object again."""

@@ -1,7 +1,6 @@
-"""Watches and relist: both only put names on the work queue.
+"""Watches and resync: both only put names on the work queue.
 
-An event of a run, its Jobs or its pods queues the run. An event of a campaign or of one of its runs queues the
-campaign.
+An event of a run or its children queues the run. An event of a campaign or of one of its runs queues the campaign.
 
 Only kopf's `on.event` handlers are used, because they need no finalizer, no annotation and no memory. A finalizer would
 block the deletion of runs while the operator is down. Retries are done by the work queue instead of kopf.
@@ -13,17 +12,31 @@ import asyncio
 import logging
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 import kopf
 
-from specbench_api import GROUP, VERSION
 from specbench_api.campaign.names import LABEL_CAMPAIGN
 from specbench_api.plan.names import LABEL_MANAGED, LABEL_RUN, MANAGER
-from specbench_operator.cluster.api import CAMPAIGN, CAMPAIGN_PLURAL, PAGE_OF_SPECS, RUN, RUN_PLURAL
-from specbench_operator.cluster.campaigns import CampaignObserver
-from specbench_operator.cluster.observer import CHILD_SELECTOR, RunObserver
+from specbench_operator.cluster.api import (
+    CAMPAIGN,
+    CONFIG_MAP,
+    JOB,
+    LEADER_WORKER_SET,
+    NAMESPACE,
+    NETWORK_POLICY,
+    PAGE_OF_SPECS,
+    POD,
+    RUN,
+    SERVICE,
+    KubernetesApi,
+    NotFound,
+    resource_of,
+)
+from specbench_operator.cluster.object_cache import NotKept, ObjectCache, Scope
+from specbench_operator.cluster.observer import CHILD_SELECTOR
 from specbench_operator.errors import OperatorError
 from specbench_operator.handlers.liveness import Liveness
 from specbench_operator.handlers.reconcilers import GateWaiters, Workers
@@ -34,46 +47,70 @@ from specbench_operator.telemetry import Telemetry
 
 WATCH_TIMEOUT_S = 300
 """A watch request is renewed after this time in seconds, whatever the server's own limit is."""
-_WATCHED_CHILDREN = (("batch", "v1", "jobs"), ("", "v1", "pods"))
+CAMPAIGN_DELAY_S = 0.5
+"""How long a campaign waits after an event of one of its runs, in seconds, so that several events need one look."""
+_ALWAYS_WATCHED = (RUN, CAMPAIGN, JOB, POD)
+
+
+def watched_kinds(api: KubernetesApi, settings: OperatorSettings) -> frozenset[str]:
+    """The kinds to watch. Raises Retry.
+
+    Where the operator executes runs only in some of the namespaces that it watches, it may not watch all of their
+    children; those that it may not watch are read with every look.
+    """
+    optional = [SERVICE, CONFIG_MAP]
+    optional += [NETWORK_POLICY] if settings.network_policies is not None else []
+    optional += [LEADER_WORKER_SET] if settings.leader_worker_sets and api.is_served(LEADER_WORKER_SET) else []
+    namespaces = _fixed_namespaces(settings)
+    return frozenset(
+        (*_ALWAYS_WATCHED, *(kind for kind in optional if all(api.may_watch(kind, each) for each in namespaces)))
+    )
+
+
+def _fixed_namespaces(settings: OperatorSettings) -> tuple[str | None, ...]:
+    """The namespaces whose watches do not depend on which namespaces exist; None: the whole cluster."""
+    return (None,) if settings.namespace_patterns or not settings.namespaces else settings.namespaces
 
 
 def build_registry(
-    queue: WorkQueue, liveness: Liveness, telemetry: Telemetry, gate_waiters: GateWaiters
+    queue: WorkQueue, cache: ObjectCache, liveness: Liveness, telemetry: Telemetry, gate_waiters: GateWaiters
 ) -> kopf.OperatorRegistry:
     """The watch handlers in a separate registry, so that importing this module registers nothing."""
     registry = kopf.OperatorRegistry()
 
-    def record_and_queue(key: ResourceKey, body: kopf.Body) -> None:
-        telemetry.watched(time.time())
-        liveness.watched(key, str(body["metadata"].get("resourceVersion", "")))
-        queue.add(key)
+    def queue_owner(namespace: str, labels: Mapping[str, str]) -> None:
+        if LABEL_RUN in labels:
+            queue.add(ResourceKey(RUN, namespace, labels[LABEL_RUN]))
+        if LABEL_CAMPAIGN in labels:
+            queue.add_after(ResourceKey(CAMPAIGN, namespace, labels[LABEL_CAMPAIGN]), CAMPAIGN_DELAY_S)
 
     async def on_run(name: str, namespace: str | None, body: kopf.Body, labels: kopf.Labels, **_: Any) -> None:
+        telemetry.watched(time.time())
         key = ResourceKey(RUN, namespace or "", name)
-        record_and_queue(key, body)
+        queue.add(key)
         for waiter in gate_waiters.waiters_of(key, body):
             queue.add(waiter)
-        if LABEL_CAMPAIGN in labels:
-            queue.add(ResourceKey(CAMPAIGN, namespace or "", labels[LABEL_CAMPAIGN]))
+        queue_owner(key.namespace, labels)
 
-    async def on_campaign(name: str, namespace: str | None, body: kopf.Body, **_: Any) -> None:
-        record_and_queue(ResourceKey(CAMPAIGN, namespace or "", name), body)
+    async def on_campaign(name: str, namespace: str | None, **_: Any) -> None:
+        telemetry.watched(time.time())
+        queue.add(ResourceKey(CAMPAIGN, namespace or "", name))
 
     async def on_child(namespace: str | None, labels: kopf.Labels, **_: Any) -> None:
         telemetry.watched(time.time())
-        if LABEL_RUN in labels:
-            queue.add(ResourceKey(RUN, namespace or "", labels[LABEL_RUN]))
+        queue_owner(namespace or "", labels)
 
-    kopf.on.event(GROUP, VERSION, RUN_PLURAL, registry=registry)(on_run)
-    kopf.on.event(GROUP, VERSION, CAMPAIGN_PLURAL, registry=registry)(on_campaign)
-    for group, version, plural in _WATCHED_CHILDREN:
+    kopf.on.event(*resource_of(RUN), registry=registry)(on_run)
+    kopf.on.event(*resource_of(CAMPAIGN), registry=registry)(on_campaign)
+    for kind in sorted(cache.kinds - {RUN, CAMPAIGN}):
         ours = {LABEL_MANAGED: MANAGER}
-        kopf.on.event(group, version, plural, labels=ours, registry=registry, id=f"on_{plural}")(on_child)
-    _add_activities(registry, queue, liveness)
+        kopf.on.event(*resource_of(kind), labels=ours, registry=registry, id=f"on_{kind}")(on_child)
+    cache.missed = lambda _kind, namespace, labels: queue_owner(namespace, labels)
+    _add_activities(registry, queue, cache, liveness)
     return registry
 
 
-def _add_activities(registry: kopf.OperatorRegistry, queue: WorkQueue, liveness: Liveness) -> None:
+def _add_activities(registry: kopf.OperatorRegistry, queue: WorkQueue, cache: ObjectCache, liveness: Liveness) -> None:
     """Add the liveness probe, and how kopf authenticates to the API server."""
 
     async def on_probe(**_: Any) -> dict[str, int]:
@@ -84,17 +121,17 @@ def _add_activities(registry: kopf.OperatorRegistry, queue: WorkQueue, liveness:
 
     async def on_login(**kwargs: Any) -> kopf.AiohttpSession | None:
         info = await asyncio.to_thread(kopf.login_via_client, **kwargs)
-        return None if info is None else open_session(info)
+        return None if info is None else open_session(info, cache)
 
     kopf.on.probe(id="specbench", registry=registry)(on_probe)
     kopf.on.login(registry=registry)(on_login)
 
 
-def kopf_settings(settings: OperatorSettings) -> kopf.OperatorSettings:
+def kopf_settings(settings: OperatorSettings, kinds: frozenset[str]) -> kopf.OperatorSettings:
     """Kopf's settings: fixed resources, server-side filters, and a timeout for every request."""
     chosen = kopf.OperatorSettings()
-    # Without scanning, kopf needs no right to list all resource types of the cluster.
-    chosen.scanning.disabled = True
+    # Without scanning, kopf needs no right to list namespaces and definitions; with it, it follows new namespaces.
+    chosen.scanning.disabled = not settings.namespace_patterns
     chosen.posting.level = logging.WARNING
     chosen.watching.chunk_size = PAGE_OF_SPECS
     chosen.networking.request_timeout = settings.request_timeout_s
@@ -103,8 +140,8 @@ def kopf_settings(settings: OperatorSettings) -> kopf.OperatorSettings:
     chosen.watching.client_timeout = WATCH_TIMEOUT_S + settings.request_timeout_s
     chosen.watching.connect_timeout = settings.request_timeout_s
     # The API server filters by label, so the operator does not receive events of all Jobs and pods of the cluster.
-    for child in _WATCHED_CHILDREN:
-        chosen.watching.label_selectors[child] = CHILD_SELECTOR
+    for kind in kinds - {RUN, CAMPAIGN}:
+        chosen.watching.label_selectors[resource_of(kind)] = CHILD_SELECTOR
     return chosen
 
 
@@ -116,15 +153,14 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Relist:
-    """Lists all runs and campaigns periodically and queues them.
+class Resync:
+    """Queues all runs and campaigns periodically, from the cache, except those at rest.
 
-    Watches can miss events, for example while the API server restarts, and can fail silently. The relist bounds how
-    long such a gap lasts. It also feeds the metrics and the liveness check.
+    It also asks for the version of each watched collection, for the liveness check: a watch can fail silently.
     """
 
-    observer: RunObserver
-    campaigns: CampaignObserver
+    api: KubernetesApi
+    cache: ObjectCache
     queue: WorkQueue
     workers: Workers
     liveness: Liveness
@@ -133,38 +169,50 @@ class Relist:
     logged: set[str] = field(default_factory=set)
     """Messages that were logged already, because each is logged once per process."""
 
-    async def keep_listing(self) -> None:
-        """List forever. An unreachable API server is logged and tried again; it is no reason to restart."""
+    async def keep_going(self) -> None:
+        """Resync forever. An unreachable API server is logged and tried again; it is no reason to restart."""
         while True:
+            self.queue_all()
             try:
-                await self.list_once()
+                self.liveness.stored(await asyncio.to_thread(self.stored_versions))
             except OperatorError as error:
+                self.liveness.unreachable()
                 self.telemetry.failed(error.kind)
-                _log.error("runs and campaigns cannot be listed: %s", error)
-            await asyncio.sleep(self.settings.relist_s)
+                _log.error("the watched collections cannot be read: %s", error)
+            await asyncio.sleep(self.settings.resync_s)
 
-    async def list_once(self) -> None:
-        """List once, and queue every object that is not at rest. Raises Retry."""
-        runs, campaigns = await asyncio.to_thread(self._list)
-        found = [*((RUN, run) for run in runs), *((CAMPAIGN, campaign) for campaign in campaigns)]
-        versions = {resource_key(kind, raw): str(raw["metadata"]["resourceVersion"]) for kind, raw in found}
-        self.liveness.relisted(versions)
-        self.telemetry.counted((run.get("status") or {}).get("phase", "Pending") for run in runs)
-        self.telemetry.counted_campaigns(campaigns)
-        for key, version in versions.items():
-            if not self.workers.rests(key, version):
-                self.queue.add(key)
+    def queue_all(self) -> None:
+        """Queue every object that is not at rest, and count all of them."""
+        runs, campaigns = self.cache.overview(RUN), self.cache.overview(CAMPAIGN)
+        self.telemetry.counted(found.phase or "Pending" for _, _, found in runs)
+        self.telemetry.counted_campaigns(self._campaigns())
+        for kind, objects in ((RUN, runs), (CAMPAIGN, campaigns)):
+            for namespace, name, found in objects:
+                key = ResourceKey(kind, namespace, name)
+                if not self.workers.rests(key, str(found.version)):
+                    self.queue.add(key)
 
-    def _list(self) -> tuple[list[Mapping[str, Any]], list[Mapping[str, Any]]]:
-        namespaces: tuple[str | None, ...] = self.settings.namespaces or (None,)
-        runs = [run for namespace in namespaces for run in self.observer.runs(namespace)]
-        campaigns = [self.campaigns.campaigns(namespace) for namespace in namespaces]
-        if None in campaigns and CAMPAIGN_CRD_MISSING not in self.logged:
-            self.logged.add(CAMPAIGN_CRD_MISSING)
-            _log.warning(CAMPAIGN_CRD_MISSING)
-        return runs, [campaign for found in campaigns for campaign in found or ()]
+    def _campaigns(self) -> list[Mapping[str, Any]]:
+        found = []
+        for namespace, name, _ in self.cache.overview(CAMPAIGN):
+            with suppress(NotKept):  # too large for the cache, and so for metrics
+                found.append(self.cache.get(CAMPAIGN, namespace, name))
+        return [campaign for campaign in found if campaign is not None]
 
-
-def resource_key(kind: str, raw: Mapping[str, Any]) -> ResourceKey:
-    """The key of a listed run or campaign."""
-    return ResourceKey(kind, raw["metadata"]["namespace"], raw["metadata"]["name"])
+    def stored_versions(self) -> dict[Scope, int]:
+        """The version of each collection that is watched. Raises Retry."""
+        if self.settings.namespace_patterns:
+            self.cache.keep_namespaces({raw["metadata"]["name"] for raw in self.api.each(NAMESPACE, None, bare=True)})
+        fixed = {(kind, each) for kind in self.cache.kinds for each in _fixed_namespaces(self.settings)}
+        scopes = set(self.cache.versions) if self.settings.namespace_patterns else fixed
+        versions: dict[Scope, int] = {}
+        for kind, namespace in sorted(scopes, key=str):
+            try:
+                versions[kind, namespace] = int(self.api.version(kind, namespace))
+            except NotFound:
+                if kind != CAMPAIGN:
+                    raise
+                if CAMPAIGN_CRD_MISSING not in self.logged:
+                    self.logged.add(CAMPAIGN_CRD_MISSING)
+                    _log.warning(CAMPAIGN_CRD_MISSING)
+        return versions

@@ -1,7 +1,8 @@
 """The liveness check of the operator: watches, workers and event loop.
 
-A broken watch delivers nothing, and neither does a watch of a quiet cluster. The relist distinguishes them: it reads
-each object's resourceVersion, and a working watch has delivered that version. Only a watch that stays behind is broken.
+A broken watch delivers nothing, and neither does a watch of a quiet cluster. The resourceVersion of the collection
+distinguishes them: a working watch reaches every version of it, at the latest with its next bookmark, which the API
+server sends once a minute.
 """
 
 from __future__ import annotations
@@ -9,38 +10,55 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
-from specbench_operator.handlers.work_queue import ResourceKey
+from specbench_operator.cluster.object_cache import Scope
 from specbench_operator.settings import OperatorSettings
 
 BEAT_S = 1.0
 
 
+@dataclass(frozen=True)
+class _Expected:
+    """A watch should reach this version; `since`: when the API server reported it."""
+
+    version: int
+    since: float
+
+
 class Liveness:
-    """Collects signs of life. `longest_s` returns for how long the oldest reconciliation has been running."""
+    """Collects signs of life.
+
+    `longest_s` returns for how long the oldest reconciliation has been running, `reached` the version that each watch
+    has reached.
+    """
 
     def __init__(
-        self, settings: OperatorSettings, longest_s: Callable[[], float], clock: Callable[[], float] = time.monotonic
+        self,
+        settings: OperatorSettings,
+        longest_s: Callable[[], float],
+        reached: Callable[[], Mapping[Scope, int]],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._settings = settings
         self._longest_s = longest_s
+        self._reached = reached
         self._clock = clock
-        self._watched_versions: dict[ResourceKey, str] = {}
-        self._behind_since: dict[ResourceKey, float] = {}
+        self._expected: dict[Scope, _Expected] = {}
         self._last_beat = clock()
 
-    def watched(self, key: ResourceKey, version: str) -> None:
-        """A watch delivered this version of a run or a campaign."""
-        self._watched_versions[key] = version
-        self._behind_since.pop(key, None)
+    def stored(self, versions: Mapping[Scope, int]) -> None:
+        """The API server has stored these versions, which the watches should reach."""
+        now, late = self._clock(), self._late()
+        self._expected = {scope: late.get(scope, _Expected(version, now)) for scope, version in versions.items()}
 
-    def relisted(self, versions: Mapping[ResourceKey, str]) -> None:
-        """The relist found these objects in these versions."""
-        for key in [key for key in self._watched_versions if key not in versions]:
-            del self._watched_versions[key]
-        behind = {key for key, version in versions.items() if self._watched_versions.get(key) != version}
-        now = self._clock()
-        self._behind_since = {key: self._behind_since.get(key, now) for key in behind}
+    def unreachable(self) -> None:
+        """The API server does not answer, so no watch can be judged."""
+        self._expected = {}
+
+    def _late(self) -> dict[Scope, _Expected]:
+        reached = self._reached()
+        return {scope: row for scope, row in self._expected.items() if reached.get(scope, -1) < row.version}
 
     def beat(self) -> None:
         """Record that the event loop is running."""
@@ -55,10 +73,12 @@ class Liveness:
     def problem(self) -> str | None:
         """Why the operator should be restarted, or None if it is healthy."""
         now, settings = self._clock(), self._settings
-        oldest = min(self._behind_since, key=lambda key: self._behind_since[key], default=None)
-        silent_s = now - self._behind_since[oldest] if oldest else 0.0
-        if oldest and silent_s > settings.watch_silence_s:
-            return f"the watch of {oldest.kind}s has been behind the relist for {silent_s:.0f} s"
+        waits = {scope: now - row.since for scope, row in self._late().items()}
+        late = {scope: wait_s for scope, wait_s in waits.items() if wait_s > settings.watch_silence_s}
+        if late:
+            kind, namespace = oldest = max(late, key=lambda scope: late[scope])
+            where = f" in the namespace {namespace}" if namespace else ""
+            return f"the watch of {kind}s{where} has been behind the API server for {late[oldest]:.0f} s"
         if self._longest_s() > settings.worker_stuck_s:
             return f"a reconciliation has been running for {self._longest_s():.0f} s"
         if now - self._last_beat > settings.loop_lag_s:

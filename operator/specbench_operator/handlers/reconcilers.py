@@ -1,5 +1,9 @@
 """Reconciliation of one object: observe, decide, act, write status; and how each error is handled.
 
+An object is looked at in the cache first. If there is anything to do beyond reporting progress, it is observed again,
+now from the API server, and only that observation is decided and acted on. So the cache can delay a decision, but never
+make a wrong one, and a look that finds nothing to do sends no request.
+
 A run whose decision needs its store is reconciled in two steps: the first observes the cluster and starts a look at the
 store, the second decides when the store has answered. See `store_looks`.
 
@@ -26,16 +30,22 @@ from typing import Any, Protocol
 from specbench_api.api_model import ApiModel
 from specbench_api.fence.check import FenceCheck
 from specbench_operator.campaign.campaign_view import read_campaign_status
-from specbench_operator.campaign.decide import campaign_status_after_error, decide_campaign, has_round_finished
+from specbench_operator.campaign.decide import (
+    campaign_status_after_error,
+    decide_campaign,
+    has_round_finished,
+    only_reports_campaign_progress,
+)
 from specbench_operator.cluster.api import RUN, Forbidden
 from specbench_operator.cluster.campaigns import CampaignObserver, CampaignWriter
+from specbench_operator.cluster.object_cache import NotKept
 from specbench_operator.cluster.observer import RunObserver, store_of, with_store_failure
 from specbench_operator.cluster.writer import RunWriter
 from specbench_operator.errors import Changed, OperatorError
 from specbench_operator.handlers.begun_runs import BegunRuns
 from specbench_operator.handlers.store_looks import FRESH_S, StoreKey, StoreLooks
 from specbench_operator.handlers.work_queue import ResourceKey, WorkQueue
-from specbench_operator.run.decide import decide_run, has_finished, status_after_error
+from specbench_operator.run.decide import decide_run, has_finished, only_reports_progress, status_after_error
 from specbench_operator.run.run_view import read_run_status
 from specbench_operator.settings import OperatorSettings
 from specbench_operator.state.campaign import CampaignObservation
@@ -43,6 +53,7 @@ from specbench_operator.state.run import WARNING, KubernetesEvent, RunObservatio
 from specbench_operator.telemetry import Telemetry
 
 CONFLICT_RETRY_S = 0.1
+NOT_LISTED_RETRY_S = 0.5
 _log = logging.getLogger(__name__)
 
 
@@ -74,9 +85,10 @@ class ReconcilerProtocol(Protocol):
 
 @dataclass(frozen=True)
 class RunReconciler:
-    """Reconciles SpecBenchRuns."""
+    """Reconciles SpecBenchRuns. `observer` reads from the API server, `cached` from the cache."""
 
     observer: RunObserver
+    cached: RunObserver
     writer: RunWriter
     settings: OperatorSettings
     telemetry: Telemetry
@@ -99,25 +111,34 @@ class RunReconciler:
         if answer.in_progress:
             return ReconcileResult(waits_for_store=True)
         if answer.observed is not None:
-            result = self._act(answer.observed)
+            result = self._decide(key, answer.observed)
             return replace(result, requeue_after_s=0.0, resting=None) if answer.again else result
-        observed = self.observer.observe_cluster(key.namespace, key.name)
+        try:
+            return self._observe(key, self.cached)
+        except NotKept:
+            return self._observe(key, self.observer)
+
+    def _observe(self, key: ResourceKey, observer: RunObserver) -> ReconcileResult:
+        """Observe the cluster, then decide, or start a look at the store."""
+        observed = observer.observe_cluster(key.namespace, key.name)
         if observed is None:
             self.looks.forget(key)
             return ReconcileResult()
         s3 = store_of(observed)
         if s3 is None:
-            return self._act(observed)
+            return self._decide(key, observed)
         store = StoreKey(key.namespace, (s3.endpoint, s3.region, s3.bucket, s3.credentials_secret))
         if failure := self.looks.failure(key, store):
-            return self._act(with_store_failure(observed, failure))
-        self.looks.start(key, store, partial(self._read_store, key, observed))
+            return self._decide(key, with_store_failure(observed, failure))
+        self.looks.start(key, store, partial(self._read_store, key, observer, observed))
         return ReconcileResult(waits_for_store=True)
 
-    def _read_store(self, key: ResourceKey, observed: RunObservation, age_s: float) -> RunObservation | None:
+    def _read_store(
+        self, key: ResourceKey, observer: RunObserver, observed: RunObservation, age_s: float
+    ) -> RunObservation | None:
         """Complete the observation in the look's thread. One that has waited for long is made again."""
-        current = observed if age_s < FRESH_S else self.observer.observe_cluster(key.namespace, key.name)
-        return self.observer.read_store(current) if current else None
+        current = observed if age_s < FRESH_S else observer.observe_cluster(key.namespace, key.name)
+        return observer.read_store(current) if current else None
 
     def _report_missing_right(self, key: ResourceKey, error: Forbidden) -> None:
         """Write the status of a run whose children the operator may not read, so that it does not wait silently.
@@ -129,12 +150,16 @@ class RunReconciler:
             status = status_after_error(resource, read_run_status(resource), error, self.now())
             self.writer.write_status(resource, status)
 
-    def _act(self, observed: RunObservation) -> ReconcileResult:
+    def _decide(self, key: ResourceKey, observed: RunObservation) -> ReconcileResult:
+        """Decide, and act if the observation is live or only progress is reported; else observe the API server."""
         now, resource = self.now(), observed.resource
         previous = read_run_status(resource)
         with self.begun.deciding(observed) as current:
             decision = decide_run(current, self.settings, now)
-            self.begun.note(current, decision)
+            if observed.live:
+                self.begun.note(current, decision)
+        if not (observed.live or only_reports_progress(previous, decision)):
+            return self._observe(key, self.observer)
         with _errors_reported(
             self.writer,
             resource,
@@ -154,13 +179,13 @@ class RunReconciler:
 
 @dataclass(frozen=True)
 class CampaignReconciler:
-    """Reconciles SpecBenchCampaigns.
+    """Reconciles SpecBenchCampaigns. `observer` reads from the API server, `cached` from the cache.
 
-    A campaign is never at rest, because its runs change without a change of the campaign. A reconciliation that finds
-    nothing to do costs three requests.
+    A campaign is never at rest, because its runs change without a change of the campaign.
     """
 
     observer: CampaignObserver
+    cached: CampaignObserver
     writer: CampaignWriter
     status_writer: RunWriter
     telemetry: Telemetry
@@ -170,18 +195,26 @@ class CampaignReconciler:
     def reconcile(self, key: ResourceKey) -> ReconcileResult:
         """Reconcile a campaign once. Raises OperatorError after reporting it in the status."""
         with self.telemetry.timed():
-            observed = self.observer.observe(key.namespace, key.name)
-            return ReconcileResult() if observed is None else self._act(observed)
+            try:
+                return self._observe(key, self.cached)
+            except NotKept:
+                return self._observe(key, self.observer)
 
-    def _act(self, observed: CampaignObservation) -> ReconcileResult:
+    def _observe(self, key: ResourceKey, observer: CampaignObserver) -> ReconcileResult:
+        observed = observer.observe(key.namespace, key.name)
+        return ReconcileResult() if observed is None else self._decide(key, observed)
+
+    def _decide(self, key: ResourceKey, observed: CampaignObservation) -> ReconcileResult:
         now, resource = self.now(), observed.resource
-        decision = decide_campaign(observed, now, self.fence)
+        decision, previous = decide_campaign(observed, now, self.fence), read_campaign_status(resource)
+        if not (observed.live or only_reports_campaign_progress(previous, decision)):
+            return self._observe(key, self.observer)
         with _errors_reported(
             self.status_writer,
             resource,
             now,
             lambda error: campaign_status_after_error(resource, error, now),
-            finished=has_round_finished(read_campaign_status(resource)),
+            finished=has_round_finished(previous),
         ):
             self.writer.act(resource, decision)
         if self.status_writer.write_status(resource, decision.status):
@@ -242,12 +275,22 @@ class GateWaiters:
 
 
 class Workers:
-    """Takes keys from the queue, runs their reconcilers in threads, and remembers which objects are at rest."""
+    """Takes keys from the queue, runs their reconcilers in threads, and remembers which objects are at rest.
 
-    def __init__(self, queue: WorkQueue, reconcilers: Mapping[str, ReconcilerProtocol], telemetry: Telemetry) -> None:
+    `ready`: whether everything in a namespace has been listed once. Before that, what is missing may exist.
+    """
+
+    def __init__(
+        self,
+        queue: WorkQueue,
+        reconcilers: Mapping[str, ReconcilerProtocol],
+        telemetry: Telemetry,
+        ready: Callable[[str], bool],
+    ) -> None:
         self._queue = queue
         self._reconcilers = reconcilers
         self._telemetry = telemetry
+        self._ready = ready
         self._resting: dict[ResourceKey, str] = {}
         self.gate_waiters = GateWaiters()
         """Runs to reconcile again when another run ends."""
@@ -264,6 +307,9 @@ class Workers:
     async def work_once(self) -> None:
         """Process one key."""
         key = await self._queue.get()
+        if not self._ready(key.namespace):
+            self._queue.done(key, NOT_LISTED_RETRY_S)
+            return
         try:
             outcome = await asyncio.to_thread(self._reconcilers[key.kind].reconcile, key)
         except Changed:

@@ -1,13 +1,15 @@
-"""The HTTP session of kopf's watches, which passes on only what the watches read of an object.
+"""The HTTP session of kopf's watches: it fills the cache, and passes on to kopf only what kopf and the handlers read.
 
-kopf keeps an object for seconds after each event, and ends the process if it cannot parse an answer. Anybody may store
-objects of 1.5 MiB, or nested thousands of levels deep. So every answer is parsed and reduced here, object by object.
+kopf lists and watches, connects again, and follows namespaces. It keeps an object for seconds after each event, and
+ends the process if it cannot parse an answer. Anybody may store objects of 1.5 MiB, or nested thousands of levels deep.
+So every answer is parsed here, object by object.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Mapping
+from functools import partial
 from typing import Any, cast
 
 import aiohttp
@@ -15,21 +17,23 @@ import kopf
 
 from specbench_api.campaign.names import LABEL_CAMPAIGN
 from specbench_api.plan.names import LABEL_MANAGED, LABEL_RUN
-from specbench_operator.cluster.bounded_json import parse_json
+from specbench_operator.cluster.api import scope_of
+from specbench_operator.cluster.bounded_json import parse_json, parse_list
+from specbench_operator.cluster.object_cache import ObjectCache, Scope
 
 _METADATA = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp", "deletionTimestamp")
 _LABELS = (LABEL_MANAGED, LABEL_RUN, LABEL_CAMPAIGN)
 _STATUS = ("completionTime",)
 
 
-def open_session(info: kopf.ConnectionInfo) -> kopf.AiohttpSession:
+def open_session(info: kopf.ConnectionInfo, cache: ObjectCache) -> kopf.AiohttpSession:
     """Open a session with these credentials; kopf closes it. Must be called in the event loop."""
     session = aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=0, ssl=info.as_ssl_context()),
         headers=info.as_http_headers(),
         proxy=info.proxy_url,
         trust_env=info.trust_env,
-        response_class=_ReducedResponse,
+        response_class=partial(_CachingResponse, cache=cache),  # type: ignore[arg-type]  # called, never subclassed
     )
     return kopf.AiohttpSession(
         server=info.server,
@@ -40,18 +44,8 @@ def open_session(info: kopf.ConnectionInfo) -> kopf.AiohttpSession:
     )
 
 
-def reduced(answer: Any) -> Any:
-    """Reduce an object, a list or a watch event to what the watches read; other answers are returned unchanged."""
-    if not isinstance(answer, Mapping) or answer.get("kind") == "Status":
-        return answer
-    if "items" in answer:
-        return {**answer, "items": [_reduced_object(row) for row in answer["items"] or ()]}
-    if "object" in answer:
-        return {**answer, "object": reduced(answer["object"])}
-    return _reduced_object(answer) if "metadata" in answer else answer
-
-
-def _reduced_object(raw: Mapping[str, Any]) -> Mapping[str, Any]:
+def reduced(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """Reduce an object to what kopf and the handlers read."""
     meta, status = raw["metadata"], raw.get("status") or {}
     labels = {name: meta["labels"][name] for name in _LABELS if name in (meta.get("labels") or {})}
     return {
@@ -61,25 +55,48 @@ def _reduced_object(raw: Mapping[str, Any]) -> Mapping[str, Any]:
     }
 
 
-class _ReducedResponse(aiohttp.ClientResponse):
-    """A response whose JSON is reduced, read as a whole or as a stream of watch events."""
+class _CachingResponse(aiohttp.ClientResponse):
+    """A response of the API server. If it is a list or a watch of a cached kind, its objects go to the cache."""
+
+    def __init__(self, *args: Any, cache: ObjectCache, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._object_cache = cache
 
     async def json(self, **_: Any) -> Any:
-        """Return the whole answer, reduced."""
-        return reduced(parse_json(await self.read()))
+        """Return the whole answer; a list with reduced objects."""
+        data = await self.read()
+        scope = scope_of(self.url.path)
+        try:
+            if scope is None or not self.ok:
+                return parse_json(data)
+            head, items = parse_list(data)
+        except ValueError as error:  # of the parser; kopf expects that of json
+            raise json.JSONDecodeError(str(error), "", 0) from error
+        meta = head["metadata"]
+        if "continue" not in self.url.query:
+            self._object_cache.list_begun(scope)
+        kept = []
+        for raw in items:
+            self._object_cache.listed(scope, raw)
+            kept.append(reduced(raw))
+        if not meta.get("continue"):
+            self._object_cache.list_ended(scope, meta["resourceVersion"])
+        return {**head, "items": kept}
 
     async def start(self, connection: Any) -> aiohttp.ClientResponse:
-        """Receive the head, then reduce what kopf reads of the body."""
+        """Receive the head, then cache and reduce what kopf reads of a watch."""
         await super().start(connection)
-        self.content = cast("aiohttp.StreamReader", _ReducedLines(self.content))
+        scope = scope_of(self.url.path)
+        if scope is not None and self.ok and self.url.query.get("watch") == "true":
+            self.content = cast("aiohttp.StreamReader", _CachedLines(self.content, scope, self._object_cache))
         return self
 
 
-class _ReducedLines:
-    """The body of a response; read in chunks, it consists of one reduced watch event per line."""
+class _CachedLines:
+    """The body of a watch; read in chunks, it consists of one reduced event per line."""
 
-    def __init__(self, body: aiohttp.StreamReader) -> None:
-        self._body = body
+    def __init__(self, body: aiohttp.StreamReader, scope: Scope, cache: ObjectCache) -> None:
+        self._body, self._scope, self._cache = body, scope, cache
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._body, name)
@@ -94,4 +111,11 @@ class _ReducedLines:
             *lines, last = bytes(rest).split(b"\n")
             rest = bytearray(last)
             for line in filter(None, lines):
-                yield json.dumps(reduced(parse_json(line))).encode() + b"\n"
+                yield json.dumps(self._take(parse_json(line))).encode() + b"\n"
+
+    def _take(self, event: dict[str, Any]) -> dict[str, Any]:
+        """Cache the object of an event, and reduce it."""
+        if event["type"] == "ERROR":
+            return event
+        self._cache.watch_event(self._scope, event["type"], event["object"])
+        return {**event, "object": reduced(event["object"])}

@@ -1,7 +1,8 @@
 """The work queue of runs and campaigns: a key is queued at most once, and processed by one worker at a time.
 
 The queue is level-triggered: it stores that an object changed, not what happened, and the worker reads the object
-again. A key that is added while it is being processed is processed again afterwards. After an error the key waits,
+again. Namespaces take turns, so that one with thousands of keys does not delay the others. A key that is added while it
+is being processed is processed again afterwards. After an error the key waits,
 longer each time up to a limit; events that arrive meanwhile do not shorten the wait, otherwise new events would defeat
 the back-off.
 """
@@ -9,7 +10,10 @@ the back-off.
 from __future__ import annotations
 
 import asyncio
+import heapq
+import math
 import time
+from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -42,8 +46,11 @@ class WorkQueue:
     def __init__(self, clock: Callable[[], float] = time.monotonic, backoff: Backoff | None = None) -> None:
         self._clock = clock
         self._backoff = backoff or Backoff()
-        self._ready: dict[ResourceKey, None] = {}
+        self._ready: OrderedDict[str, dict[ResourceKey, None]] = OrderedDict()
+        """By namespace, in the order of their turns."""
         self._due: dict[ResourceKey, float] = {}
+        self._by_due: list[tuple[float, ResourceKey]] = []
+        """A heap of `_due`; it also contains entries that are no longer in `_due`."""
         self._running: dict[ResourceKey, float] = {}
         self._again: set[ResourceKey] = set()
         self._failures: dict[ResourceKey, int] = {}
@@ -52,7 +59,7 @@ class WorkQueue:
     @property
     def depth(self) -> int:
         """How many keys wait for a worker now."""
-        return len(self._ready)
+        return sum(map(len, self._ready.values()))
 
     def longest_s(self) -> float:
         """For how long the oldest unfinished reconciliation has been running, in seconds."""
@@ -63,7 +70,7 @@ class WorkQueue:
         if key in self._running:
             self._again.add(key)
         elif not (self._failures.get(key) and key in self._due):
-            self._ready[key] = None
+            self._set_ready(key)
             self._changed.set()
 
     def adder_for_threads(self) -> Callable[[ResourceKey], None]:
@@ -80,8 +87,10 @@ class WorkQueue:
     def add_after(self, key: ResourceKey, delay_s: float) -> None:
         """Queue a key after this delay; an earlier due time is kept."""
         due = self._clock() + delay_s
-        self._due[key] = min(self._due.get(key, due), due)
-        self._changed.set()
+        if due < self._due.get(key, math.inf):
+            self._due[key] = due
+            heapq.heappush(self._by_due, (due, key))
+            self._changed.set()
 
     async def get(self) -> ResourceKey:
         """The next key. Waits until there is one."""
@@ -89,8 +98,7 @@ class WorkQueue:
             self._changed.clear()
             self._queue_due()
             if self._ready:
-                key = next(iter(self._ready))
-                del self._ready[key]
+                key = self._take_ready()
                 self._due.pop(key, None)
                 self._running[key] = self._clock()
                 return key
@@ -122,17 +130,34 @@ class WorkQueue:
             self._again.discard(key)
             self.add(key)
 
+    def _set_ready(self, key: ResourceKey) -> None:
+        self._ready.setdefault(key.namespace, {})[key] = None
+
+    def _take_ready(self) -> ResourceKey:
+        namespace, keys = self._ready.popitem(last=False)
+        key = next(iter(keys))
+        del keys[key]
+        if keys:
+            self._ready[namespace] = keys  # at the end: the next turn is another namespace's
+        return key
+
     def _queue_due(self) -> None:
         now = self._clock()
-        for key in [key for key, due in self._due.items() if due <= now]:
+        while (due := self._next_due()) is not None and due <= now:
+            key = heapq.heappop(self._by_due)[1]
             del self._due[key]
             if key in self._running:
                 self._again.add(key)
             else:
-                self._ready[key] = None
+                self._set_ready(key)
+
+    def _next_due(self) -> float | None:
+        while self._by_due and self._due.get(self._by_due[0][1]) != self._by_due[0][0]:
+            heapq.heappop(self._by_due)  # added again with an earlier time, or processed since
+        return self._by_due[0][0] if self._by_due else None
 
     async def _wait(self) -> None:
-        next_due = min(self._due.values(), default=None)
+        next_due = self._next_due()
         timeout_s = None if next_due is None else max(next_due - self._clock(), 0.0)
         try:
             async with asyncio.timeout(timeout_s):

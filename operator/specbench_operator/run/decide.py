@@ -265,17 +265,36 @@ def _decide_valid_run(
     run_view = build_run_view(run, observed, previous, settings, now)
     check_adopted_results(run_view)
     state = run_state_of(run_view)
+    actions = (relaunches(run_view), stops(run_view), deletions(run_view))
     apply = creations(run_view, state)  # raises InvalidSpec for a plan that is too large for a ConfigMap
     status = build_run_status(run_view, state)
+    requeue_after_s = _requeue_after_s(run_view, state)
+    relaunch, stop, delete = actions
     return RunDecision(
         status=status,
-        relaunch=relaunches(run_view),
-        stop=stops(run_view),
-        delete=deletions(run_view),
+        relaunch=relaunch,
+        stop=stop,
+        delete=delete,
         apply=apply,
         events=run_events(previous, status),
-        requeue_after_s=_requeue_after_s(run_view, state),
+        requeue_after_s=requeue_after_s,
+        at_rest=state.phase is Phase.SUSPENDED
+        and not (any(actions) or apply or requeue_after_s is not None or run_view.holds_gpus),
         awaits=run_view.namespace_wait.awaits if run_view.namespace_wait else frozenset(),
+    )
+
+
+def only_reports_progress(previous: RunStatus, decision: RunDecision) -> bool:
+    """Whether a decision does nothing but update counts and texts in the status."""
+    acts = decision.relaunch or decision.stop or decision.delete or decision.apply or decision.events
+    return not acts and _stage(previous) == _stage(decision.status)
+
+
+def _stage(status: RunStatus) -> tuple[object, ...]:
+    return (
+        *(status.observed_generation, status.phase, status.start_time, status.completion_time, status.gate),
+        frozenset((row.type, row.status, row.reason) for row in status.conditions),
+        tuple((row.index, row.attempt, row.state) for row in status.groups),
     )
 
 

@@ -170,7 +170,7 @@ class PendingGate:
     awaits: frozenset[str] = frozenset()
     """Names of runs: the gate may be evaluated when one of them ends."""
     waits_for_others: bool = False
-    """Only other objects can change this state, so the relist may skip the run."""
+    """Only other objects can change this state, so the resync may skip the run."""
 
 
 def with_gate(

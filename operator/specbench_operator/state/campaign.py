@@ -136,6 +136,8 @@ class CampaignObservation:
     """Name → owner of all other runs of the namespace, because a run whose name is taken cannot be created."""
     orphans: tuple[ObservedRun, ...] = ()
     """The other runs without an owner whose name may be one of this campaign's runs."""
+    live: bool = True
+    """Read from the API server. If not, it is from the cache, and only tells whether there is anything to do."""
 
 
 @dataclass(frozen=True)
@@ -156,4 +158,4 @@ class CampaignDecision:
     create: tuple[Mapping[str, Any], ...] = ()
     events: tuple[KubernetesEvent, ...] = ()
     requeue_after_s: float | None = None
-    """When to reconcile again even without an event, in seconds; None if only an event or the relist should."""
+    """When to reconcile again even without an event, in seconds; None if only an event or the resync should."""

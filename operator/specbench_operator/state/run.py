@@ -120,6 +120,8 @@ class RunObservation:
     """Secret of the run → value of its label, of those that exist and have it; None if that was not read."""
     namespace_runs: tuple[NamespaceRun, ...] = ()
     """All runs of the namespace; read only if the fence limits them and this run is not in progress."""
+    live: bool = True
+    """Read from the API server. If not, it is from the cache, and only tells whether there is anything to do."""
 
 
 @dataclass(frozen=True)
@@ -159,9 +161,9 @@ class RunDecision:
     apply: tuple[Mapping[str, Any], ...] = ()
     events: tuple[KubernetesEvent, ...] = ()
     requeue_after_s: float | None = None
-    """When to reconcile again even without an event, in seconds; None if only an event or the relist should."""
+    """When to reconcile again even without an event, in seconds; None if only an event or the resync should."""
     at_rest: bool = False
-    """Nothing is left to do until the run itself changes, so the relist may skip it."""
+    """Nothing is left to do until the run itself changes, so the resync may skip it."""
     relaunch: tuple[RelaunchJob, ...] = ()
     awaits: frozenset[str] = frozenset()
     """Names of other runs of the namespace: this run is reconciled again when one of them ends."""

@@ -42,8 +42,10 @@ class CampaignWorld:
     def __post_init__(self) -> None:
         self.telemetry = Telemetry()
         api: Any = self.store
-        parts = CampaignObserver(api), CampaignWriter(api), RunWriter(api)
-        self.reconciler = CampaignReconciler(*parts, self.telemetry, lambda: self.now)
+        observer = CampaignObserver(api)
+        self.reconciler = CampaignReconciler(
+            observer, observer, CampaignWriter(api), RunWriter(api), self.telemetry, lambda: self.now
+        )
         self.store.put(campaign({"spec.template.spec.placement": {"gpus": GPUS}, **self.edits}, name=NAME))
         self.held: dict[str, float] = {}
         """UID of a run → GPU-seconds that its engines held."""

@@ -56,13 +56,14 @@ class Helm:
         namespace: str = "team",
         api_versions: Sequence[str] = (),
     ) -> Rendered:
-        """Render the release `bench`, which watches WATCHED unless the values name namespaces. Raises ChartRefused.
+        """Render the release `bench`, which watches WATCHED unless the values say otherwise. Raises ChartRefused.
 
         `api_versions`: further APIs of the cluster.
         """
         options = ["--namespace", namespace, "--kube-version", version, "--values", "-"]
         options += [word for api in api_versions for word in ("--api-versions", api)]
-        given = {"watchNamespaces": [WATCHED], **(values or {})}
+        values = values or {}
+        given = {"watchNamespaces": [] if values.get("watchAllNamespaces") else [WATCHED], **values}
         return Rendered(self.run("template", "bench", str(CHART), *options, stdin=json.dumps(given)))
 
     def run(self, *arguments: str, stdin: str = "", kubeconfig: Path | None = None) -> str:

@@ -41,14 +41,18 @@ RULES: list[dict[str, list[str]]] = [
     },
     {"apiGroups": ["specbench.io"], "resources": ["specbenchruns/finalizers"], "verbs": ["update"]},
     {"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["get", "list", "watch", "create", "patch", "delete"]},
-    {"apiGroups": [""], "resources": ["services", "configmaps"], "verbs": ["get", "list", "create", "patch", "delete"]},
+    {
+        "apiGroups": [""],
+        "resources": ["services", "configmaps"],
+        "verbs": ["get", "list", "watch", "create", "patch", "delete"],
+    },
     {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]},
     {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]},
     {"apiGroups": [""], "resources": ["events"], "verbs": ["create", "list", "patch"]},
     {
         "apiGroups": ["networking.k8s.io"],
         "resources": ["networkpolicies"],
-        "verbs": ["get", "list", "create", "patch", "delete"],
+        "verbs": ["get", "list", "watch", "create", "patch", "delete"],
     },
     {"apiGroups": ["kueue.x-k8s.io"], "resources": ["workloads"], "verbs": ["get", "list"]},
 ]
@@ -59,7 +63,7 @@ GROUP_RULES: list[dict[str, list[str]]] = [
     {
         "apiGroups": ["leaderworkerset.x-k8s.io"],
         "resources": ["leaderworkersets"],
-        "verbs": ["get", "list", "create", "patch", "delete"],
+        "verbs": ["get", "list", "watch", "create", "patch", "delete"],
     },
 ]
 """Additional permissions for engines on several nodes."""
@@ -280,6 +284,11 @@ class OperatorProcess:
         """The number of reconciles since the start."""
         counted = self.metric("specbench_reconcile_seconds_count").split()
         return int(float(counted[-1])) if counted else 0
+
+    def requests(self) -> float:
+        """The number of requests to the API server since the start, without those of the watches."""
+        lines = self.metric("specbench_api_requests_total{").splitlines()
+        return sum(float(line.split()[-1]) for line in lines)
 
     def end(self, signal_number: signal.Signals = signal.SIGTERM) -> int:
         """Send a signal, wait for the end and return the exit code."""

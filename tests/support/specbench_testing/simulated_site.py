@@ -40,7 +40,7 @@ from specbench_testing.work_log import (
 
 NO_IMAGE = "registry.invalid/specbench:none"
 """Nothing pulls it."""
-QUICK = {"SPECBENCH_RELIST_S": "5", "SPECBENCH_ENGINE_LOST_SETTLE_S": "1"}
+QUICK = {"SPECBENCH_RESYNC_S": "5", "SPECBENCH_ENGINE_LOST_SETTLE_S": "1"}
 ENDED = ("Succeeded", "Failed", "Invalid")
 POINTS = 4
 """Points of a run from `create`: two arms, two loads."""

@@ -1,0 +1,350 @@
+"""The cache of the watched objects, and the reader that answers from it.
+
+The cache is filled from two sources: what kopf's lists and watches receive (`handlers.watch_session`), and what the
+API server returns for the operator's own writes, so that a decision never misses a write of its own. Of two versions
+of an object, the newer one is kept: resourceVersions of one kind are comparable numbers.
+
+An object is kept as compressed JSON without the fields that nothing reads. It is parsed when it is read, because ten
+thousand parsed runs would not fit into the operator's memory.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import zlib
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic_core import from_json, to_json
+
+from specbench_api.campaign.names import LABEL_CAMPAIGN, LABEL_CAMPAIGN_UID
+from specbench_api.plan.names import LABEL_MANAGED, LABEL_RUN, MANAGER
+from specbench_operator.cluster.api import CAMPAIGN, RUN, Raw, Reader
+from specbench_operator.cluster.parsing import kept_fields
+
+PACKED_BYTES_MAX = 64 * 1024
+"""Compressed size up to which an object is kept. A larger one, which only a person can make, is read when needed."""
+GONE_MAX = 10_000
+"""How many deleted objects are remembered, so that a late answer to a write does not bring them back."""
+INDEXED_LABELS = (LABEL_RUN, LABEL_CAMPAIGN_UID, LABEL_CAMPAIGN)
+Scope = tuple[str, str | None]
+"""Kind and namespace of one watch; without a namespace: of the whole cluster."""
+
+
+@dataclass(frozen=True, slots=True)
+class CachedObject:
+    """One object, with what is read of all objects at once; the rest is packed."""
+
+    uid: str
+    version: int
+    """Its resourceVersion."""
+    labels: tuple[str | None, ...]
+    """Values of INDEXED_LABELS."""
+    owners: tuple[tuple[str, str, str, bool], ...]
+    """Kind, name, UID and `controller` of its owners."""
+    phase: str
+    """status.phase; empty if it has none."""
+    packed: bytes | None
+    """None if it is too large to be kept."""
+
+
+class NotKept(Exception):
+    """The cache has no current copy of a watched object: it must be read from the API server."""
+
+
+@dataclass
+class ObjectCache:
+    """The watched objects. Safe for use from several threads.
+
+    `missed` is called with kind, namespace and labels of an object that a new list no longer contains: its deletion
+    happened while the watch was interrupted, so that no event will report it.
+    """
+
+    kinds: frozenset[str]
+    """The kinds that are watched."""
+    missed: Callable[[str, str, Mapping[str, str]], None] = lambda _kind, _namespace, _labels: None
+    _objects: dict[tuple[str, str], dict[str, CachedObject]] = field(default_factory=dict)
+    """(Kind, namespace) → name → object."""
+    _labelled: dict[tuple[str, str, int, str], dict[str, None]] = field(default_factory=dict)
+    """(Kind, namespace, index of the label, value) → names."""
+    _versions: dict[Scope, int] = field(default_factory=dict)
+    """The resourceVersion up to which each watch has delivered everything."""
+    _listing: dict[Scope, set[tuple[str, str]]] = field(default_factory=dict)
+    """Namespace and name of the objects of an unfinished list."""
+    _gone: OrderedDict[str, None] = field(default_factory=OrderedDict)
+    """UIDs of deleted objects."""
+    _lock: threading.RLock = field(default_factory=threading.RLock)
+
+    # ---- filled by the watches
+
+    def list_begun(self, scope: Scope) -> None:
+        """A list begins; an earlier one that was interrupted is forgotten."""
+        with self._lock:
+            self._listing[scope] = set()
+
+    def listed(self, scope: Scope, raw: Mapping[str, Any]) -> None:
+        """Take one object of a list."""
+        with self._lock:
+            meta = raw["metadata"]
+            self._listing[scope].add((meta["namespace"], meta["name"]))
+            self._put(scope[0], raw)
+
+    def list_ended(self, scope: Scope, version: str) -> None:
+        """The list is complete, in this resourceVersion: drop the objects that it did not contain."""
+        with self._lock:
+            dropped = self._drop_unlisted(scope, self._listing.pop(scope), int(version))
+            self._versions[scope] = int(version)
+        for namespace, labels in dropped:
+            self.missed(scope[0], namespace, labels)
+
+    def watch_event(self, scope: Scope, event: str, raw: Mapping[str, Any]) -> None:
+        """Take one event: ADDED, MODIFIED, DELETED or BOOKMARK."""
+        meta, version = raw["metadata"], int(raw["metadata"]["resourceVersion"])
+        with self._lock:
+            if event == "DELETED":
+                self._remember_gone(meta["uid"])
+                self._drop(scope[0], meta["namespace"], meta["name"], version)
+            elif event != "BOOKMARK":
+                self._put(scope[0], raw)
+            self._versions[scope] = max(version, self._versions.get(scope, 0))
+
+    # ---- filled by the operator's own writes
+
+    def wrote(self, raw: Mapping[str, Any]) -> None:
+        """Take the answer to a write: the object as it is now."""
+        with self._lock:
+            if raw.get("kind") in self.kinds and raw["metadata"]["uid"] not in self._gone:
+                self._put(raw["kind"], raw)
+
+    def deleted(self, kind: str, namespace: str, name: str, uid: str) -> None:
+        """The object with this UID does not exist any more."""
+        with self._lock:
+            self._remember_gone(uid)
+            found = self._objects.get((kind, namespace), {}).get(name)
+            if found is not None and found.uid == uid:
+                self._drop(kind, namespace, name, found.version)
+
+    # ---- read
+
+    @property
+    def versions(self) -> Mapping[Scope, int]:
+        """The resourceVersion up to which each watch that has listed once has delivered everything."""
+        with self._lock:
+            return dict(self._versions)
+
+    def ready(self, namespace: str) -> bool:
+        """Whether all watched kinds of a namespace have been listed, so that what is missing does not exist."""
+        with self._lock:
+            return all(
+                (kind, namespace) in self._versions or (kind, None) in self._versions
+                for kind in self.kinds
+                if kind != CAMPAIGN  # its definition may not be installed
+            )
+
+    def keep_namespaces(self, existing: Collection[str]) -> None:
+        """Forget the watches and the objects of all other namespaces, except those of watches of the whole cluster."""
+        with self._lock:
+            for kind, namespace in [scope for scope in self._versions if scope[1] not in (None, *existing)]:
+                del self._versions[kind, namespace]
+                for name, found in list(self._objects.get((kind, namespace or ""), {}).items()):
+                    self._drop(kind, namespace or "", name, found.version)
+
+    def overview(self, kind: str) -> list[tuple[str, str, CachedObject]]:
+        """Namespace, name and object of all objects of a kind."""
+        with self._lock:
+            return [
+                (namespace, name, found)
+                for (each, namespace), names in self._objects.items()
+                if each == kind
+                for name, found in names.items()
+            ]
+
+    def get(self, kind: str, namespace: str, name: str) -> Raw | None:
+        """One object; None if it does not exist. Raises NotKept."""
+        with self._lock:
+            found = self._objects.get((kind, namespace), {}).get(name)
+        return None if found is None else _unpacked(found)
+
+    def select(self, kind: str, namespace: str, labels: str) -> list[tuple[str, CachedObject]]:
+        """Name and object of those that match a selector of equalities and inequalities of indexed labels."""
+        wanted = [_requirement(part) for part in labels.split(",") if part]
+        with self._lock:
+            names = self._objects.get((kind, namespace), {})
+            indexed = next((row for row in wanted if row and row[2]), None)
+            if indexed is None:
+                found = list(names.items())
+            else:
+                index, value, _ = indexed
+                found = [(name, names[name]) for name in self._labelled.get((kind, namespace, index, value), {})]
+        tests = [row for row in wanted if row and row is not indexed]
+        return [row for row in found if all((row[1].labels[i] == value) is equal for i, value, equal in tests)]
+
+    # ---- below, the lock is held
+
+    def _put(self, kind: str, raw: Mapping[str, Any]) -> None:
+        meta = raw["metadata"]
+        namespace, name, version = meta["namespace"], meta["name"], int(meta["resourceVersion"])
+        known = self._objects.get((kind, namespace), {}).get(name)
+        if known is not None and known.version >= version:
+            return
+        if known is not None:
+            self._drop(kind, namespace, name, version)
+        made = _cached(kind, raw, version)
+        self._objects.setdefault((kind, namespace), {})[name] = made
+        for index, value in enumerate(made.labels):
+            if value is not None:
+                self._labelled.setdefault((kind, namespace, index, value), {})[name] = None
+
+    def _drop(self, kind: str, namespace: str, name: str, version: int) -> None:
+        """Remove an object, unless a newer one has its name."""
+        names = self._objects.get((kind, namespace), {})
+        known = names.get(name)
+        if known is None or known.version > version:
+            return
+        del names[name]
+        if not names:
+            del self._objects[kind, namespace]
+        for index, value in enumerate(known.labels):
+            if value is not None:
+                others = self._labelled[kind, namespace, index, value]
+                del others[name]
+                if not others:
+                    del self._labelled[kind, namespace, index, value]
+
+    def _drop_unlisted(
+        self, scope: Scope, listed: set[tuple[str, str]], version: int
+    ) -> list[tuple[str, Mapping[str, str]]]:
+        kind, only = scope
+        unlisted = [
+            (namespace, name, found)
+            for namespace, name, found in self.overview(kind)
+            if only in (None, namespace) and (namespace, name) not in listed and found.version <= version
+        ]
+        for namespace, name, found in unlisted:
+            self._remember_gone(found.uid)
+            self._drop(kind, namespace, name, found.version)
+        return [(namespace, _labels_of(found)) for namespace, _, found in unlisted]
+
+    def _remember_gone(self, uid: str) -> None:
+        self._gone[uid] = None
+        while len(self._gone) > GONE_MAX:
+            self._gone.popitem(last=False)
+
+
+UNWATCHED_KEPT_S = 30.0
+"""How long an answer about an object that is not watched is used, in seconds."""
+ANSWERS_MAX = 10_000
+
+
+@dataclass
+class CacheReader:
+    """Answers from the cache. Kinds that are not watched are read from the API server, and the answer is kept a while.
+
+    Safe for use from several threads.
+    """
+
+    cache: ObjectCache
+    api: Reader
+    clock: Callable[[], float] = time.monotonic
+    _answers: OrderedDict[tuple[Hashable, ...], tuple[float, Any]] = field(default_factory=OrderedDict)
+    """Request → until when its answer is used, and the answer."""
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def get(self, kind: str, namespace: str | None, name: str, *, bare: bool = False) -> Raw | None:
+        """Read one object; None if it does not exist. Raises NotKept; and what the API server's reader raises."""
+        if kind in self.cache.kinds and namespace:
+            return self.cache.get(kind, namespace, name)
+        found: Raw | None = self._kept(
+            ("get", kind, namespace, name, bare), lambda: self.api.get(kind, namespace, name, bare=bare)
+        )
+        return found
+
+    def list(
+        self, kind: str, namespace: str | None, *, labels: str = "", fields: str = "", bare: bool = False
+    ) -> list[Raw]:
+        """Read all objects that match. `bare`: only names, UIDs, versions and owners of watched objects.
+
+        Raises NotKept; and what the API server's reader raises.
+        """
+        if kind in self.cache.kinds and namespace and not fields:
+            rows = self.cache.select(kind, namespace, labels)
+            return [_bare(namespace, name, row) if bare else _unpacked(row) for name, row in rows]
+        request = ("list", kind, namespace, labels, fields, bare)
+        found: list[Raw] = self._kept(
+            request, lambda: self.api.list(kind, namespace, labels=labels, fields=fields, bare=bare)
+        )
+        return found
+
+    def each(
+        self, kind: str, namespace: str | None, *, labels: str = "", fields: str = "", bare: bool = False
+    ) -> Iterator[Raw]:
+        """Yield the objects of `list`."""
+        yield from self.list(kind, namespace, labels=labels, fields=fields, bare=bare)
+
+    def _kept(self, request: tuple[Hashable, ...], ask: Callable[[], Any]) -> Any:
+        with self._lock:
+            until, answer = self._answers.get(request, (0.0, None))
+        if self.clock() < until:
+            return answer
+        answer = ask()
+        with self._lock:
+            self._answers[request] = (self.clock() + UNWATCHED_KEPT_S, answer)
+            self._answers.move_to_end(request)
+            while len(self._answers) > ANSWERS_MAX:
+                self._answers.popitem(last=False)
+        return answer
+
+
+def _cached(kind: str, raw: Mapping[str, Any], version: int) -> CachedObject:
+    meta = raw["metadata"]
+    labels = meta.get("labels") or {}
+    packed = zlib.compress(to_json(kept_fields(kind, raw)), 1)
+    return CachedObject(
+        uid=meta["uid"],
+        version=version,
+        labels=tuple(labels.get(name) for name in INDEXED_LABELS),
+        owners=tuple(
+            (owner["kind"], owner["name"], owner["uid"], bool(owner.get("controller")))
+            for owner in meta.get("ownerReferences") or ()
+        ),
+        phase=str((raw.get("status") or {}).get("phase", "")) if kind in (RUN, CAMPAIGN) else "",
+        packed=packed if len(packed) <= PACKED_BYTES_MAX else None,
+    )
+
+
+def _unpacked(found: CachedObject) -> Raw:
+    if found.packed is None:
+        raise NotKept
+    raw: Raw = from_json(zlib.decompress(found.packed))
+    return raw
+
+
+def _bare(namespace: str, name: str, found: CachedObject) -> Raw:
+    owners = [
+        {"kind": kind, "name": owner, "uid": uid, "controller": controller}
+        for kind, owner, uid, controller in found.owners
+    ]
+    version = str(found.version)
+    meta = {"namespace": namespace, "name": name, "uid": found.uid, "resourceVersion": version}
+    return {"metadata": {**meta, "labels": _labels_of(found), "ownerReferences": owners}}
+
+
+def _labels_of(found: CachedObject) -> dict[str, str]:
+    return {name: value for name, value in zip(INDEXED_LABELS, found.labels, strict=True) if value is not None}
+
+
+def _requirement(part: str) -> tuple[int, str, bool] | None:
+    """Index of the label, its value, and whether they must be equal.
+
+    None for a label that all watched objects have. Raises ValueError for other selectors.
+    """
+    name, _, value = part.partition("=")
+    label = name.removesuffix("!")
+    if part == f"{LABEL_MANAGED}={MANAGER}":  # the watches of children select by it
+        return None
+    if label not in INDEXED_LABELS or "=" not in part:
+        raise ValueError(f"the cache does not select by {part!r}, which is unknown to it")
+    return INDEXED_LABELS.index(label), value, label == name

@@ -1,0 +1,303 @@
+"""The cache of watched objects: it is never older than the operator's own writes, and keeps nothing that is gone."""
+
+from __future__ import annotations
+
+import random
+import tracemalloc
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specbench_api.campaign.names import LABEL_CAMPAIGN_UID
+from specbench_api.plan.names import LABEL_MANAGED, LABEL_RUN, MANAGER
+from specbench_operator.cluster.api import CONFIG_MAP, JOB, POD, RUN, SECRET, Raw, path_of, resource_of, scope_of
+from specbench_operator.cluster.object_cache import UNWATCHED_KEPT_S, CacheReader, NotKept, ObjectCache, Scope
+from specbench_operator.cluster.parsing import parse_job, parse_pod
+from specbench_testing.operator_builders import operator_run
+
+EVERYWHERE: Scope = (JOB, None)
+
+
+def job(name: str = "engine", version: int = 1, uid: str = "", run: str = "demo", **meta: Any) -> Raw:
+    labels = {LABEL_MANAGED: MANAGER, LABEL_RUN: run}
+    return {
+        "kind": JOB,
+        "metadata": {
+            "namespace": "team",
+            "name": name,
+            "uid": uid or f"uid-{name}",
+            "resourceVersion": str(version),
+            "creationTimestamp": "2026-11-23T12:00:00Z",
+            "labels": labels,
+            **meta,
+        },
+        "spec": {},
+    }
+
+
+def cache_of(*items: Raw, version: str = "10", kinds: frozenset[str] = frozenset({JOB})) -> ObjectCache:
+    cache = ObjectCache(kinds)
+    fill(cache, *items, version=version)
+    return cache
+
+
+def fill(cache: ObjectCache, *items: Raw, version: str, scope: Scope = EVERYWHERE) -> None:
+    """Give the cache a complete list."""
+    cache.list_begun(scope)
+    for item in items:
+        cache.listed(scope, item)
+    cache.list_ended(scope, version)
+
+
+def version_of(cache: ObjectCache, name: str = "engine") -> str | None:
+    found = cache.get(JOB, "team", name)
+    return found["metadata"]["resourceVersion"] if found else None
+
+
+def test_nothing_is_ready_before_every_kind_was_listed() -> None:
+    cache = ObjectCache(frozenset({JOB, POD}))
+    assert not cache.ready("team")
+    fill(cache, version="3")
+    assert not cache.ready("team")
+    cache.list_begun((POD, "team"))
+    assert not cache.ready("team")
+    cache.list_ended((POD, "team"), "4")
+    assert cache.ready("team")
+    assert not cache.ready("other"), "its pods were not listed"
+
+
+@pytest.mark.parametrize(
+    ("event", "version", "kept"),
+    [("MODIFIED", 7, "7"), ("MODIFIED", 3, "5"), ("ADDED", 5, "5"), ("DELETED", 7, None), ("BOOKMARK", 9, "5")],
+)
+def test_the_newer_version_is_kept(event: str, version: int, kept: str | None) -> None:
+    cache = cache_of(job(version=5))
+    cache.watch_event(EVERYWHERE, event, job(version=version))
+    assert version_of(cache) == kept
+
+
+def test_a_write_is_seen_before_its_event_and_not_undone_by_an_older_one() -> None:
+    cache = cache_of(job(version=5))
+    cache.wrote(job(version=8))
+    cache.wrote(job("client", version=9))
+    cache.watch_event(EVERYWHERE, "MODIFIED", job(version=6))
+    assert (version_of(cache), version_of(cache, "client")) == ("8", "9")
+
+
+def test_a_late_answer_does_not_bring_a_deleted_object_back() -> None:
+    cache = cache_of(job(version=5))
+    cache.watch_event(EVERYWHERE, "DELETED", job(version=7))
+    cache.wrote(job(version=6))
+    assert version_of(cache) is None
+    cache.wrote(job(version=8, uid="another"))
+    assert version_of(cache) == "8"
+
+
+def test_a_deletion_removes_only_the_object_with_this_uid() -> None:
+    cache = cache_of(job(version=5, uid="new"))
+    cache.deleted(JOB, "team", "engine", "old")
+    assert version_of(cache) == "5"
+    cache.deleted(JOB, "team", "engine", "new")
+    assert version_of(cache) is None
+    assert cache.select(JOB, "team", f"{LABEL_RUN}=demo") == []
+
+
+def test_a_deletion_that_no_event_reported_is_found_by_the_next_list() -> None:
+    missed: list[tuple[str, str, Mapping[str, str]]] = []
+    cache = cache_of(job(), job("client"))
+    cache.missed = lambda *row: missed.append(row)
+    cache.list_begun(EVERYWHERE)
+    cache.listed(EVERYWHERE, job("client"))
+    assert version_of(cache), "the list is not complete yet"
+    cache.wrote(job("report", version=25))
+    cache.list_ended(EVERYWHERE, "20")
+    assert (version_of(cache), version_of(cache, "client"), version_of(cache, "report")) == (None, "1", "25")
+    assert missed == [(JOB, "team", {LABEL_RUN: "demo"})]
+
+
+def test_a_list_that_was_interrupted_does_not_count() -> None:
+    cache = cache_of(job())
+    cache.list_begun(EVERYWHERE)
+    cache.listed(EVERYWHERE, job())
+    fill(cache, version="20")
+    assert version_of(cache) is None
+
+
+def test_a_list_of_one_namespace_leaves_the_others_alone() -> None:
+    cache = ObjectCache(frozenset({JOB}))
+    fill(cache, job(), version="5", scope=(JOB, "team"))
+    fill(cache, version="6", scope=(JOB, "other"))
+    assert version_of(cache) == "1"
+    cache.keep_namespaces({"other"})
+    assert (version_of(cache), list(cache.versions)) == (None, [(JOB, "other")])
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["ADDED", "MODIFIED", "DELETED"]), st.sampled_from("ab"), st.sampled_from(["demo", "x"])
+        ),
+        max_size=12,
+    ),
+    st.lists(st.integers(0, 3), min_size=12, max_size=12),
+)
+def test_events_in_order_and_late_writes_give_the_last_state(
+    history: list[tuple[str, str, str]], arriving: list[int]
+) -> None:
+    """Each event may also have been the operator's own write, whose answer arrives before, with or after it."""
+    cache, last = cache_of(version="0"), dict[str, str]()
+    born: dict[str, int] = {}
+    answers: list[Raw] = []
+    for version, (event, name, run) in enumerate(history, 1):
+        uid = f"{name}{born.setdefault(name, version)}"
+        raw = job(name, version, uid, run)
+        if event == "DELETED":
+            last.pop(name, None)
+            born.pop(name)
+        else:
+            last[name] = run
+            answers.append(raw)
+        for answer in answers[: arriving[version - 1]]:
+            cache.wrote(answer)
+        del answers[: arriving[version - 1]]
+        cache.watch_event(EVERYWHERE, event, raw)
+    for answer in answers:
+        cache.wrote(answer)
+    for run in ("demo", "x"):
+        names = sorted(name for name, _ in cache.select(JOB, "team", f"{LABEL_MANAGED}={MANAGER},{LABEL_RUN}={run}"))
+        assert names == sorted(name for name, where in last.items() if where == run)
+
+
+def test_runs_are_selected_by_equality_and_inequality() -> None:
+    rows = [
+        {**operator_run({}), "metadata": {**job(name)["metadata"], "labels": labels}}
+        for name, labels in (("a", {LABEL_CAMPAIGN_UID: "u"}), ("b", {LABEL_CAMPAIGN_UID: "v"}), ("c", {}))
+    ]
+    cache = ObjectCache(frozenset({RUN}))
+    fill(cache, *rows, version="5", scope=(RUN, None))
+    reader = CacheReader(cache, NoServer())
+    selected = {
+        labels: [raw["metadata"]["name"] for raw in reader.list(RUN, "team", labels=labels, bare=True)]
+        for labels in ("", f"{LABEL_CAMPAIGN_UID}=u", f"{LABEL_CAMPAIGN_UID}!=u")
+    }
+    assert list(selected.values()) == [["a", "b", "c"], ["a"], ["b", "c"]]
+    with pytest.raises(ValueError, match="unknown"):
+        reader.list(RUN, "team", labels="unknown=1")
+
+
+class NoServer:
+    """An API server that must not be asked, except for Secrets."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def get(self, kind: str, namespace: str | None, name: str, *, bare: bool = False) -> Raw | None:
+        assert kind == SECRET
+        self.asked += 1
+        return None
+
+    def list(
+        self, kind: str, namespace: str | None, *, labels: str = "", fields: str = "", bare: bool = False
+    ) -> list[Raw]:
+        raise AssertionError(kind)
+
+    def each(
+        self, kind: str, namespace: str | None, *, labels: str = "", fields: str = "", bare: bool = False
+    ) -> Iterator[Raw]:
+        raise AssertionError(kind)
+
+
+def test_answers_about_unwatched_objects_are_kept_for_a_while() -> None:
+    now, server = [0.0], NoServer()
+    reader = CacheReader(cache_of(), server, lambda: now[0])
+    for _ in range(3):
+        assert reader.get(SECRET, "team", "s3", bare=True) is None
+    assert server.asked == 1
+    reader.get(SECRET, "team", "other", bare=True)
+    assert server.asked == 2
+    now[0] = UNWATCHED_KEPT_S
+    reader.get(SECRET, "team", "s3", bare=True)
+    assert server.asked == 3
+
+
+POD_RAW: Raw = {
+    "metadata": {
+        **job("engine-x")["metadata"],
+        "managedFields": ["x" * 5_000],
+        "annotations": {"kubectl.kubernetes.io/last-applied-configuration": "x" * 5_000, "kept": "yes"},
+        "ownerReferences": [{"kind": JOB, "name": "engine", "uid": "uid-engine", "controller": True}],
+    },
+    "spec": {
+        "nodeName": "node-1",
+        "volumes": ["x" * 5_000],
+        "containers": [
+            {"name": "engine", "image": "vllm", "command": ["vllm"], "args": ["serve"], "env": ["x" * 5_000]},
+            {"name": "sidecar", "image": "proxy"},
+        ],
+    },
+    "status": {
+        "phase": "Running",
+        "podIPs": ["x" * 5_000],
+        "conditions": [{"type": "Ready", "status": "True"}],
+        "containerStatuses": [{"name": "engine", "imageID": "id", "restartCount": 0, "state": {"running": {}}}],
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "raw", "parse"),
+    [
+        (POD, POD_RAW, parse_pod),
+        (JOB, {**job(), "spec": {"suspend": True, "template": "x" * 5_000}, "status": {"startTime": None}}, parse_job),
+        (CONFIG_MAP, {**job("plan"), "data": {"plan.json": "{}"}}, lambda raw: raw["data"]),
+        (RUN, {**operator_run({}), "metadata": job("demo")["metadata"]}, lambda raw: raw),
+    ],
+    ids=["pod", "job", "config map", "run"],
+)
+def test_what_is_read_of_a_cached_object_is_what_is_read_of_the_object(kind: str, raw: Raw, parse: Any) -> None:
+    cache = ObjectCache(frozenset({kind}))
+    fill(cache, raw, version="5", scope=(kind, None))
+    found = cache.get(kind, "team", raw["metadata"]["name"])
+    assert found is not None
+    assert parse(found) == parse(raw)
+    assert "xxxxx" not in str(found)
+
+
+def test_an_object_that_is_too_large_is_read_from_the_api_server() -> None:
+    text = random.Random(1).randbytes(100_000).hex()
+    large = {**operator_run({}), "metadata": {**job("large")["metadata"], "annotations": {"noise": text}}}
+    cache = ObjectCache(frozenset({RUN}))
+    fill(cache, large, version="5", scope=(RUN, None))
+    with pytest.raises(NotKept):
+        cache.get(RUN, "team", "large")
+    assert [name for _, name, _ in cache.overview(RUN)] == ["large"]
+
+
+def test_ten_thousand_runs_need_less_than_sixty_mebibytes() -> None:
+    cache = ObjectCache(frozenset({RUN}))
+    raw = operator_run({})
+    tracemalloc.start()
+    try:
+        for number in range(1_000):
+            meta = job(f"run-{number}", uid=f"uid-{number}")["metadata"]
+            cache.wrote({**raw, "kind": RUN, "metadata": meta, "status": {"phase": "Pending"}})
+        used = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert used * 10 < 60 * 2**20
+
+
+@pytest.mark.parametrize("kind", [RUN, JOB, POD, CONFIG_MAP])
+@pytest.mark.parametrize("namespace", [None, "team"])
+def test_the_scope_of_a_path_is_that_of_its_collection(kind: str, namespace: str | None) -> None:
+    assert scope_of(path_of(kind, namespace)) == (kind, namespace)
+    assert scope_of(path_of(kind, namespace, "one")) is None
+    group, version, plural = resource_of(kind)
+    assert path_of(kind, None) == f"/{'apis/' + group if group else 'api'}/{version}/{plural}"
+
+
+def test_other_paths_have_no_scope() -> None:
+    assert [scope_of(path) for path in ("/api/v1", "/apis/batch/v1/cronjobs", "/version")] == [None] * 3

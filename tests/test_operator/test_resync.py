@@ -1,0 +1,178 @@
+"""The resync queues what is not at rest, counts, and compares the watches with the API server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+
+from specbench_operator.cluster.api import CAMPAIGN, JOB, POD, RUN, NotFound, Raw
+from specbench_operator.cluster.object_cache import ObjectCache, Scope
+from specbench_operator.errors import Retry
+from specbench_operator.handlers.list_watch import Resync, watched_kinds
+from specbench_operator.handlers.liveness import Liveness
+from specbench_operator.handlers.reconcilers import ReconcileResult, Workers
+from specbench_operator.handlers.work_queue import ResourceKey, WorkQueue
+from specbench_operator.settings import NetworkPolicySettings
+from specbench_operator.telemetry import Telemetry
+from specbench_testing.operator_builders import SETTINGS
+
+DEMO, NIGHTLY = ResourceKey(RUN, "team", "demo"), ResourceKey(CAMPAIGN, "team", "nightly")
+
+
+def listed(key: ResourceKey, version: int = 1, phase: str = "Pending") -> Raw:
+    meta = {"namespace": key.namespace, "name": key.name, "uid": key.name, "resourceVersion": str(version)}
+    return {"kind": key.kind, "metadata": meta, "spec": {}, "status": {"phase": phase}}
+
+
+@dataclass
+class FakeServer:
+    """Versions of collections, rights, and the namespaces that exist."""
+
+    versions: dict[str, int] = field(default_factory=lambda: {RUN: 7, CAMPAIGN: 7})
+    forbidden: set[tuple[str, str | None]] = field(default_factory=set)
+    namespaces: tuple[str, ...] = ()
+    served: bool = True
+    asked: list[Scope] = field(default_factory=list)
+    away: bool = False
+
+    def version(self, kind: str, namespace: str | None) -> str:
+        self.asked.append((kind, namespace))
+        if self.away:
+            raise Retry("ApiUnreachable", "refused")
+        if kind not in self.versions:
+            raise NotFound("Missing", kind)
+        return str(self.versions[kind])
+
+    def may_watch(self, kind: str, namespace: str | None) -> bool:
+        return (kind, namespace) not in self.forbidden
+
+    def is_served(self, _kind: str) -> bool:
+        return self.served
+
+    def each(self, _kind: str, _namespace: None, *, bare: bool) -> Iterator[Raw]:
+        yield from ({"metadata": {"name": name}} for name in self.namespaces)
+
+
+class AtRest:
+    """A reconciler that finds every object at rest at version 1."""
+
+    def reconcile(self, _key: ResourceKey) -> ReconcileResult:
+        return ReconcileResult(resting="1")
+
+
+class ResyncHarness:
+    """The resync with a cache that the test fills."""
+
+    def __init__(self, *namespaces: str) -> None:
+        self.server, self.telemetry, self.queue = FakeServer(), Telemetry(), WorkQueue()
+        self.cache = ObjectCache(frozenset({RUN, CAMPAIGN}))
+        self.settings = replace(SETTINGS, namespaces=namespaces)
+        self.workers = Workers(self.queue, {RUN: AtRest()}, self.telemetry, lambda _namespace: True)
+        self.now = 0.0
+        self.liveness = Liveness(self.settings, lambda: 0.0, lambda: self.cache.versions, lambda: self.now)
+        server: Any = self.server
+        self.resync = Resync(server, self.cache, self.queue, self.workers, self.liveness, self.telemetry, self.settings)
+
+    def metric(self, name: str, **labels: str) -> float:
+        return self.telemetry.registry.get_sample_value(name, labels) or 0
+
+
+@pytest.fixture
+def harness() -> ResyncHarness:
+    return ResyncHarness()
+
+
+async def test_everything_that_is_not_at_rest_is_queued_and_counted(harness: ResyncHarness) -> None:
+    harness.cache.wrote(listed(DEMO, phase="Succeeded"))
+    harness.cache.wrote(listed(NIGHTLY, phase="Running"))
+    harness.resync.queue_all()
+    assert {await harness.queue.get(), await harness.queue.get()} == {DEMO, NIGHTLY}
+    assert harness.metric("specbench_runs", phase="Succeeded") == 1
+    assert harness.metric("specbench_campaigns", phase="Running") == 1
+    for key in (DEMO, NIGHTLY):
+        harness.queue.done(key)
+    harness.queue.add(DEMO)
+    await harness.workers.work_once()
+    harness.resync.queue_all()
+    assert await harness.queue.get() == NIGHTLY, "the run is at rest"
+    harness.cache.wrote(listed(DEMO, version=2))
+    harness.resync.queue_all()
+    assert await harness.queue.get() == DEMO, "the run was modified"
+
+
+async def test_it_continues_while_the_api_server_is_unavailable(
+    harness: ResyncHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slept: list[float] = []
+
+    async def no_sleep(seconds: float) -> None:
+        slept.append(seconds)
+        if len(slept) == 2:
+            raise KeyboardInterrupt
+
+    harness.server.away = True
+    harness.liveness.stored({(RUN, None): 9})
+    harness.now = 10 * SETTINGS.watch_silence_s
+    monkeypatch.setattr("specbench_operator.handlers.list_watch.asyncio.sleep", no_sleep)
+    with pytest.raises(KeyboardInterrupt):
+        await harness.resync.keep_going()
+    assert slept == [SETTINGS.resync_s] * 2
+    assert harness.metric("specbench_reconcile_errors_total", kind="Retry") == 2
+    harness.liveness.beat()
+    assert harness.liveness.problem() is None, "a restart would not help"
+
+
+def test_a_missing_campaign_crd_is_logged_once(harness: ResyncHarness, caplog: pytest.LogCaptureFixture) -> None:
+    del harness.server.versions[CAMPAIGN]
+    for _ in range(2):
+        assert harness.resync.stored_versions() == {(RUN, None): 7}
+    assert caplog.text.count("is not installed") == 1
+    assert "kubectl apply --server-side -f crds/" in caplog.text
+
+
+def test_a_crd_that_is_installed_later_restarts_the_operator(harness: ResyncHarness) -> None:
+    """kopf does not watch it before: the watch never reaches the version of the collection."""
+    harness.cache.list_begun((RUN, None))
+    harness.cache.list_ended((RUN, None), "7")
+    harness.liveness.stored(harness.resync.stored_versions())
+    harness.now = SETTINGS.watch_silence_s + 1
+    harness.liveness.beat()
+    assert "SpecBenchCampaign" in (harness.liveness.problem() or "")
+
+
+def test_fixed_namespaces_are_expected_whether_their_watches_began_or_not() -> None:
+    harness = ResyncHarness("team", "other")
+    assert set(harness.resync.stored_versions()) == {(k, n) for k in (RUN, CAMPAIGN) for n in ("team", "other")}
+
+
+def test_with_patterns_only_the_namespaces_that_exist_are_expected() -> None:
+    harness = ResyncHarness("team-*")
+    for namespace in ("team-a", "team-b"):
+        harness.cache.list_begun((RUN, namespace))
+        harness.cache.list_ended((RUN, namespace), "5")
+    harness.server.namespaces = ("default", "team-b")
+    assert harness.resync.stored_versions() == {(RUN, "team-b"): 7}
+
+
+@pytest.mark.parametrize(
+    ("namespaces", "forbidden", "served", "watched"),
+    [
+        ((), set(), True, {"Service", "ConfigMap", "NetworkPolicy", "LeaderWorkerSet"}),
+        ((), set(), False, {"Service", "ConfigMap", "NetworkPolicy"}),
+        ((), {("ConfigMap", None)}, True, {"Service", "NetworkPolicy", "LeaderWorkerSet"}),
+        (("a", "b"), {("Service", "b")}, True, {"ConfigMap", "NetworkPolicy", "LeaderWorkerSet"}),
+        (("team-*",), {("Service", None)}, True, {"ConfigMap", "NetworkPolicy", "LeaderWorkerSet"}),
+    ],
+)
+def test_children_are_watched_where_the_operator_may(
+    namespaces: tuple[str, ...], forbidden: set[tuple[str, str | None]], served: bool, watched: set[str]
+) -> None:
+    settings = replace(
+        SETTINGS, namespaces=namespaces, leader_worker_sets=True, network_policies=NetworkPolicySettings()
+    )
+    api: Any = FakeServer(forbidden=forbidden, served=served)
+    assert watched_kinds(api, settings) == {RUN, CAMPAIGN, JOB, POD, *watched}
+    assert watched_kinds(api, SETTINGS) <= {RUN, CAMPAIGN, JOB, POD, "Service", "ConfigMap"}

@@ -1,0 +1,90 @@
+"""The operator's watches on a real API server: idle looks send no request, and later namespaces are served."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from specbench_testing.api_server_runs import Definition, Runs
+from specbench_testing.cluster import Cluster
+from specbench_testing.operator_process import ACCOUNT, RULES, OperatorProcess, OperatorSite, eventually
+from specbench_testing.resources import Resource, resource
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
+NO_IMAGE = "registry.invalid/specbench:none"
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+ONE_RESYNC = {"SPECBENCH_RESYNC_S": "3600"}
+"""The first resync takes place at the start, and the second one only after the test."""
+
+
+@pytest.fixture
+def site(cluster: Cluster, crd: Definition, campaign_crd: Definition) -> Iterator[OperatorSite]:
+    with cluster.namespace("operator") as namespace:
+        yield OperatorSite(cluster, namespace)
+
+
+def suspended(name: str) -> Resource:
+    return resource({"spec.suspend": True}, name=name)
+
+
+def test_a_look_that_finds_nothing_to_do_sends_no_request(site: OperatorSite, tmp_path: Path) -> None:
+    names = [f"idle-{number}" for number in range(10)]
+    with OperatorProcess(site, tmp_path, NO_IMAGE, ONE_RESYNC).running() as operator:
+        for name in names:
+            site.runs.create(suspended(name))
+        for name in names:
+            site.wait_for_phase(name, "Suspended")
+        # The event of each status causes one more look, after which a look of a further event has nothing to do.
+        for round_number in range(2):
+            looks, requests = operator.reconcile_count(), operator.requests()
+            for name in names:
+                site.runs.patch(name, {"metadata": {"annotations": {"round": str(round_number)}}})
+            eventually(partial(has_looked, operator, looks + len(names)), "an event causes no look")
+        assert operator.requests() == requests
+
+
+def has_looked(operator: OperatorProcess, times: int) -> bool:
+    return operator.reconcile_count() >= times
+
+
+def has_status(runs: Runs) -> bool:
+    return bool(runs.get("demo").get("status"))
+
+
+@contextmanager
+def cluster_wide_rights(site: OperatorSite) -> Iterator[None]:
+    """What the chart grants with `watchAllNamespaces`, patterns and `rbac.clusterWide`."""
+    name = f"specbench-{site.namespace}"
+    follow = {"apiGroups": [""], "resources": ["namespaces"], "verbs": ["get", "list", "watch"]}
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name}
+    subject = {"kind": "ServiceAccount", "name": ACCOUNT, "namespace": site.namespace}
+    made = {
+        "clusterroles": {"metadata": {"name": name}, "rules": [*RULES, follow]},
+        "clusterrolebindings": {"metadata": {"name": name}, "roleRef": role, "subjects": [subject]},
+    }
+    for plural, body in made.items():
+        site.cluster.call("POST", f"{RBAC}/{plural}", body)
+    try:
+        yield
+    finally:
+        for plural in made:
+            site.cluster.call("DELETE", f"{RBAC}/{plural}/{name}")
+
+
+def test_later_namespaces_that_match_a_pattern_are_served(site: OperatorSite, tmp_path: Path) -> None:
+    prefix = f"team{site.namespace.removeprefix('operator-')}"
+    patterns = {**ONE_RESYNC, "SPECBENCH_NAMESPACES": f"{prefix}-*", "SPECBENCH_RESYNC_S": "2"}
+    process = OperatorProcess(site, tmp_path, NO_IMAGE, patterns)
+    with cluster_wide_rights(site), ExitStack() as namespaces, process.running() as operator:
+        later = [Runs(site.cluster, namespaces.enter_context(site.cluster.namespace(prefix))) for _ in range(2)]
+        other = Runs(site.cluster, namespaces.enter_context(site.cluster.namespace("other")))
+        for runs in (other, *later):
+            runs.create(suspended("demo"))
+        for runs in later:
+            eventually(partial(has_status, runs), "the namespace is not served")
+        assert "status" not in other.get("demo")
+        assert operator.healthy()
