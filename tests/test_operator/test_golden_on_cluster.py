@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
+from specbench_operator.run.actions import fulfils
+from specbench_operator.state.objects import REPAIRED_KINDS
 from specbench_testing.cluster import Cluster
 
 pytestmark = pytest.mark.cluster
@@ -44,3 +46,5 @@ def test_the_api_server_accepts_the_rendered_manifests(name: str, cluster: Clust
         requested, kept = (each["spec"]["template"]["spec"] for each in (manifest, made))
         lost = {field for field, value in requested.items() if value and field not in kept}
         assert lost == set(), "the server dropped a field of the pod"
+    if manifest["kind"] in REPAIRED_KINDS:
+        assert fulfils(made["spec"], manifest["spec"]), "the operator would apply it again and again"

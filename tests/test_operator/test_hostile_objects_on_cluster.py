@@ -64,7 +64,7 @@ def wait_until_served(site: OperatorSite, operator: OperatorProcess, name: str) 
     assert site.phase(name)
 
 
-def test_deep_objects_stop_neither_watch_nor_relist(site: OperatorSite, operator: OperatorProcess) -> None:
+def test_deep_objects_do_not_stop_the_watches(site: OperatorSite, operator: OperatorProcess) -> None:
     operator.start()
     wait_until_served(site, operator, "before")
     deep: Any = 1
@@ -89,7 +89,7 @@ def test_deep_objects_stop_neither_watch_nor_relist(site: OperatorSite, operator
     assert operator.end() == 0
     operator.start()
     wait_until_served(site, operator, "listed")
-    eventually(lambda: 'phase="Invalid"} 1.0' in operator.metric("specbench_runs{"), "the relist counts no run")
+    eventually(lambda: 'phase="Invalid"} 1.0' in operator.metric("specbench_runs{"), "the resync counts no run")
     assert operator.healthy()
     assert operator.bugs() == []
 

@@ -14,7 +14,14 @@ from hypothesis import strategies as st
 from specbench_api.campaign.names import LABEL_CAMPAIGN_UID
 from specbench_api.plan.names import LABEL_MANAGED, LABEL_RUN, MANAGER
 from specbench_operator.cluster.api import CONFIG_MAP, JOB, POD, RUN, SECRET, Raw, path_of, resource_of, scope_of
-from specbench_operator.cluster.object_cache import UNWATCHED_KEPT_S, CacheReader, NotKept, ObjectCache, Scope
+from specbench_operator.cluster.object_cache import (
+    OBJECT_BYTES_MAX,
+    UNWATCHED_KEPT_S,
+    CacheReader,
+    NotKept,
+    ObjectCache,
+    Scope,
+)
 from specbench_operator.cluster.parsing import parse_job, parse_pod
 from specbench_testing.operator_builders import operator_run
 
@@ -266,14 +273,31 @@ def test_what_is_read_of_a_cached_object_is_what_is_read_of_the_object(kind: str
     assert "xxxxx" not in str(found)
 
 
+def noisy_run(name: str, version: int = 1, hex_digits: int = OBJECT_BYTES_MAX) -> Raw:
+    noise = random.Random(name).randbytes(hex_digits // 2).hex()
+    meta = {**job(name, version)["metadata"], "annotations": {"noise": noise}}
+    return {**operator_run({}), "kind": RUN, "metadata": meta}
+
+
 def test_an_object_that_is_too_large_is_read_from_the_api_server() -> None:
-    text = random.Random(1).randbytes(100_000).hex()
-    large = {**operator_run({}), "metadata": {**job("large")["metadata"], "annotations": {"noise": text}}}
     cache = ObjectCache(frozenset({RUN}))
-    fill(cache, large, version="5", scope=(RUN, None))
+    cache.wrote(noisy_run("large"))
     with pytest.raises(NotKept):
         cache.get(RUN, "team", "large")
     assert [name for _, name, _ in cache.overview(RUN)] == ["large"]
+
+
+def test_objects_beyond_the_size_of_the_cache_are_read_until_others_are_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("specbench_operator.cluster.object_cache.PACKED_BYTES_MAX", 250_000)
+    cache = ObjectCache(frozenset({RUN}))
+    for name in ("a", "b", "c"):
+        cache.wrote(noisy_run(name, hex_digits=200_000))
+    assert cache.get(RUN, "team", "b")
+    with pytest.raises(NotKept):
+        cache.get(RUN, "team", "c")
+    cache.deleted(RUN, "team", "a", "uid-a")
+    cache.wrote(noisy_run("c", version=2, hex_digits=200_000))
+    assert cache.get(RUN, "team", "c")
 
 
 def test_ten_thousand_runs_need_less_than_sixty_mebibytes() -> None:

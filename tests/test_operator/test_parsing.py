@@ -227,7 +227,8 @@ def test_parses_a_pod_without_status() -> None:
 
 
 def test_parses_a_service() -> None:
-    child = parse_child_object("Service", {"metadata": meta()})
+    child = parse_child_object("Service", {"metadata": meta(), "spec": {"ports": []}})
+    assert child.spec == {"ports": []}
     assert (child.ref.kind, child.owner, child.key, child.deleting) == ("Service", "u", ChildKey("engine", 3, 1), False)
 
 

@@ -15,7 +15,7 @@ import time
 import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pydantic_core import from_json, to_json
@@ -25,8 +25,10 @@ from specbench_api.plan.names import LABEL_MANAGED, LABEL_RUN, MANAGER
 from specbench_operator.cluster.api import CAMPAIGN, RUN, Raw, Reader
 from specbench_operator.cluster.parsing import kept_fields
 
-PACKED_BYTES_MAX = 64 * 1024
-"""Compressed size up to which an object is kept. A larger one, which only a person can make, is read when needed."""
+OBJECT_BYTES_MAX = 256 * 1024
+"""Size up to which an object is kept. A larger one, which only a person can make, is read when it is needed."""
+PACKED_BYTES_MAX = 128 * 1024 * 1024
+"""Size of all compressed objects. Those that do not fit are read when they are needed. A run needs about 1 kB."""
 GONE_MAX = 10_000
 """How many deleted objects are remembered, so that a late answer to a write does not bring them back."""
 INDEXED_LABELS = (LABEL_RUN, LABEL_CAMPAIGN_UID, LABEL_CAMPAIGN)
@@ -47,8 +49,8 @@ class CachedObject:
     """Kind, name, UID and `controller` of its owners."""
     phase: str
     """status.phase; empty if it has none."""
-    packed: bytes | None
-    """None if it is too large to be kept."""
+    packed: bytes = b""
+    """Empty if it is too large to be kept."""
 
 
 class NotKept(Exception):
@@ -74,6 +76,7 @@ class ObjectCache:
     """The resourceVersion up to which each watch has delivered everything."""
     _listing: dict[Scope, set[tuple[str, str]]] = field(default_factory=dict)
     """Namespace and name of the objects of an unfinished list."""
+    _packed_bytes: int = 0
     _gone: OrderedDict[str, None] = field(default_factory=OrderedDict)
     """UIDs of deleted objects."""
     _lock: threading.RLock = field(default_factory=threading.RLock)
@@ -193,6 +196,9 @@ class ObjectCache:
         if known is not None:
             self._drop(kind, namespace, name, version)
         made = _cached(kind, raw, version)
+        if self._packed_bytes + len(made.packed) > PACKED_BYTES_MAX:
+            made = replace(made, packed=b"")
+        self._packed_bytes += len(made.packed)
         self._objects.setdefault((kind, namespace), {})[name] = made
         for index, value in enumerate(made.labels):
             if value is not None:
@@ -205,6 +211,7 @@ class ObjectCache:
         if known is None or known.version > version:
             return
         del names[name]
+        self._packed_bytes -= len(known.packed)
         if not names:
             del self._objects[kind, namespace]
         for index, value in enumerate(known.labels):
@@ -301,7 +308,7 @@ class CacheReader:
 def _cached(kind: str, raw: Mapping[str, Any], version: int) -> CachedObject:
     meta = raw["metadata"]
     labels = meta.get("labels") or {}
-    packed = zlib.compress(to_json(kept_fields(kind, raw)), 1)
+    text = to_json(kept_fields(kind, raw))
     return CachedObject(
         uid=meta["uid"],
         version=version,
@@ -311,12 +318,12 @@ def _cached(kind: str, raw: Mapping[str, Any], version: int) -> CachedObject:
             for owner in meta.get("ownerReferences") or ()
         ),
         phase=str((raw.get("status") or {}).get("phase", "")) if kind in (RUN, CAMPAIGN) else "",
-        packed=packed if len(packed) <= PACKED_BYTES_MAX else None,
+        packed=zlib.compress(text, 1) if len(text) <= OBJECT_BYTES_MAX else b"",
     )
 
 
 def _unpacked(found: CachedObject) -> Raw:
-    if found.packed is None:
+    if not found.packed:
         raise NotKept
     raw: Raw = from_json(zlib.decompress(found.packed))
     return raw

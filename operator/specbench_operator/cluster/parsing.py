@@ -18,6 +18,7 @@ from specbench_operator.render.job_annotations import (
     parse_verdict,
 )
 from specbench_operator.state.objects import (
+    REPAIRED_KINDS,
     ChildKey,
     ChildObject,
     ContainerTerminated,
@@ -66,6 +67,8 @@ def kept_fields(kind: str, raw: RawObject) -> RawObject:
             containers = [_only(row, ("name", "image", "command", "args")) for row in raw["spec"]["containers"][:1]]
             spec = {**_only(raw["spec"], ("nodeName",)), "containers": containers}
             return {**kept, "spec": spec, "status": _only(raw.get("status") or {}, _KEPT_STATUS_OF_POD)}
+        case "Service" | "NetworkPolicy":
+            return {**kept, **_only(raw, ("spec",))}
         case "ConfigMap":
             return {**kept, **_only(raw, ("data",))}
     return kept
@@ -171,7 +174,12 @@ def parse_child_object(kind: str, raw: RawObject) -> ChildObject:
     meta = raw["metadata"]
     run_uid = meta.get("labels", {}).get(LABEL_RUN_UID, "")
     return ChildObject(
-        _ref(kind, meta), controller_uid(raw), parse_child_key(meta), "deletionTimestamp" in meta, run_uid
+        _ref(kind, meta),
+        controller_uid(raw),
+        parse_child_key(meta),
+        "deletionTimestamp" in meta,
+        run_uid,
+        raw["spec"] if kind in REPAIRED_KINDS else None,
     )
 
 

@@ -27,6 +27,7 @@ from specbench_operator.render.job_annotations import (
     format_relaunch,
     format_verdict,
 )
+from specbench_operator.state.objects import REPAIRED_KINDS
 from specbench_operator.state.run import KubernetesEvent, RelaunchJob, RunDecision, StopJob
 from specbench_operator.state.timestamps import format_timestamp
 
@@ -99,9 +100,10 @@ class RunWriter:
         present = self._api.get(manifest["kind"], meta["namespace"], meta["name"])
         if present is not None:
             _check_owner(present, manifest)
-            # An existing child is not applied again: a Job's template is immutable, and its `suspend` field belongs to
+            # Other children are not applied again: a Job's template is immutable, and its `suspend` field belongs to
             # its queue, which may have resumed it.
-            return
+            if manifest["kind"] not in REPAIRED_KINDS:
+                return
         try:
             self._api.apply(manifest)
         except NotFound as error:

@@ -80,7 +80,7 @@ def deletions(run_view: RunView) -> tuple[ObjectRef, ...]:
 
 
 def creations(run_view: RunView, state: RunState) -> Manifests:
-    """Manifests of children that should exist and do not."""
+    """Manifests of children that should exist and do not, or that somebody edited."""
     waits = run_view.suspended or run_view.awaits_adopted_uid or run_view.namespace_wait is not None
     if run_view.children.leftovers or run_view.fatal_group or waits:
         return ()
@@ -93,7 +93,7 @@ def creations(run_view: RunView, state: RunState) -> Manifests:
             *_serving_objects(run_view),
             *_report_objects(run_view, state),
         )
-        if not _exists(run_view.children, manifest)
+        if not _exists_as_wanted(run_view.children, manifest)
     )
 
 
@@ -153,9 +153,27 @@ def _report_objects(run_view: RunView, state: RunState) -> Iterator[Mapping[str,
         yield report_job(run_view.run, run_view.settings)
 
 
-def _exists(children: Children, manifest: Mapping[str, Any]) -> bool:
+def _exists_as_wanted(children: Children, manifest: Mapping[str, Any]) -> bool:
     present: Iterable[Job | ChildObject] = (*children.jobs, *children.objects)
-    return (manifest["kind"], manifest["metadata"]["name"]) in {(child.ref.kind, child.ref.name) for child in present}
+    name = (manifest["kind"], manifest["metadata"]["name"])
+    found = [child for child in present if (child.ref.kind, child.ref.name) == name]
+    return any(isinstance(child, Job) or child.spec is None or fulfils(child.spec, manifest["spec"]) for child in found)
+
+
+_EXACT = ("selector", "matchLabels")
+
+
+def fulfils(found: object, wanted: object) -> bool:
+    """Whether a spec is as wanted. The API server adds default values, but no item of a list and no label to select."""
+    if isinstance(wanted, Mapping):
+        own: Mapping[str, Any] = found if isinstance(found, Mapping) else {}
+        return all(
+            own.get(key) == value if key in _EXACT else fulfils(own.get(key), value) for key, value in wanted.items()
+        )
+    if isinstance(wanted, list):
+        items = found if isinstance(found, list) else []
+        return len(items) == len(wanted) and all(map(fulfils, items, wanted))
+    return found == wanted
 
 
 def _last_engine(children: Children, view: GroupView) -> Job | None:

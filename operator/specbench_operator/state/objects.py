@@ -150,6 +150,10 @@ class Job:
         return self.relaunch.launch if self.relaunch else self.key.attempt
 
 
+REPAIRED_KINDS = ("Service", "NetworkPolicy")
+"""Kinds whose spec is applied again if somebody edited it. Jobs and the plan's ConfigMap are immutable."""
+
+
 @dataclass(frozen=True)
 class ChildObject:
     """A child that is not a Job.
@@ -163,6 +167,8 @@ class ChildObject:
     deleting: bool = False
     run_uid: str = ""
     """UID of its run, from its label."""
+    spec: Mapping[str, Any] | None = None
+    """The spec of a Service or a NetworkPolicy, which somebody may have edited; None for other kinds."""
 
 
 @dataclass(frozen=True)

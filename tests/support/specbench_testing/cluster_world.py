@@ -6,6 +6,7 @@ appear, pods go with their Jobs), and tests inject events: pods get ready, crash
 
 from __future__ import annotations
 
+import copy
 import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -37,6 +38,7 @@ from specbench_operator.render.job_annotations import ANNOTATION_ENGINE_POD, par
 from specbench_operator.run.decide import decide_run
 from specbench_operator.settings import OperatorSettings
 from specbench_operator.state.objects import (
+    REPAIRED_KINDS,
     ChildKey,
     ChildObject,
     ContainerTerminated,
@@ -306,8 +308,13 @@ class ClusterWorld:
             )  # fmt: skip
             self.launched += [name] if key.role == ROLE_ENGINE else []
             return
-        assert (kind, name) not in self.objects, f"{kind} {name} already exists"
-        self.objects[kind, name] = ChildObject(ref, owner, key, run_uid=labels[LABEL_RUN_UID])
+        spec = copy.deepcopy(manifest["spec"]) if kind in REPAIRED_KINDS else None
+        if (kind, name) in self.objects:
+            assert kind in REPAIRED_KINDS, f"{kind} {name} already exists"
+            assert spec != self.objects[kind, name].spec, f"{kind} {name} is already as wanted"
+            self.objects[kind, name] = replace(self.objects[kind, name], spec=spec)
+            return
+        self.objects[kind, name] = ChildObject(ref, owner, key, run_uid=labels[LABEL_RUN_UID], spec=spec)
         self.plan_json = manifest["data"][PLAN] if key.role == ROLE_PLAN else self.plan_json
 
     def _delete(self, ref: ObjectRef) -> None:
