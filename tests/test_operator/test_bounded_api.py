@@ -147,7 +147,7 @@ def test_a_list_that_is_too_large_is_an_error_of_its_reader(pages: int) -> None:
 
 
 async def test_kopf_receives_only_what_it_reads_and_the_cache_what_decisions_read() -> None:
-    deep, honest = run_text("deep", 9_990), run_text("honest", padding=600_000)
+    deep, honest = run_text("deep", 9_990), run_text("honest", padding=100_000)
     error = b'{"kind": "Status", "status": "Failure", "code": 410, "message": "too old", "metadata": {}}'
     bookmark = b'{"kind": "SpecBenchRun", "metadata": {"resourceVersion": "12"}}'
     newer = honest.replace(b'"resourceVersion": "1"', b'"resourceVersion": "7"')
