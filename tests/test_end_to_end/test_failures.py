@@ -57,10 +57,13 @@ def failing(product: InstalledProduct) -> dict[str, tuple[ClusterRun, StoredRun]
 
 @pytest.mark.parametrize("name", FAILURES)
 def test_a_failure_is_reported_releases_its_gpus_and_keeps_the_other_arm(
-    failing: dict[str, tuple[ClusterRun, StoredRun]], name: str
+    product: InstalledProduct, failing: dict[str, tuple[ClusterRun, StoredRun]], name: str
 ) -> None:
     failure, (run, stored) = FAILURES[name], failing[name]
     alone = failure.arms == BOTH
+    waits_for = "--for=condition=" + ("Failed" if alone else "Complete")
+    waited = product.product.kubectl("-n", run.namespace, "wait", waits_for, f"sbr/{run.name}", "--timeout=240s")
+    assert "condition met" in waited
     status = run.ends("Failed" if alone else "Succeeded")
     rows = {row["arm"]: row for row in status["groups"]}
     assert {arm: rows[arm]["reason"] for arm in failure.arms} == dict.fromkeys(failure.arms, failure.reason)

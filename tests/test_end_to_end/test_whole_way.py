@@ -21,6 +21,7 @@ CONDITIONS = {
     "MeasurementComplete": "Finished",
     "ResultsStored": "Stored",
     "Ready": "Finished",
+    "Complete": "Finished",
 }
 
 
@@ -28,7 +29,7 @@ def test_a_run_completes_and_its_deletion_keeps_the_results(product: InstalledPr
     run, stored = product.begin("whole")
     with RunWatcher(run, stored) as watcher:
         waited = product.product.kubectl(
-            "-n", run.namespace, "wait", "--for=condition=Ready", f"sbr/{run.name}", "--timeout=240s"
+            "-n", run.namespace, "wait", "--for=condition=Complete", f"sbr/{run.name}", "--timeout=240s"
         )
         assert "condition met" in waited
         status = run.ends()

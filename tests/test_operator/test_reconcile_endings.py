@@ -152,7 +152,7 @@ def test_a_finished_run_restores_its_conditions_when_they_are_overwritten(phase:
         world.settle()
     conditions = {row.type: (row.status, row.reason) for row in world.status.conditions}
     for row in world.run["status"]["conditions"]:
-        if row["type"] in ("Ready", "Reconciling", "Stalled"):
+        if row["type"] in ("Ready", "Reconciling", "Stalled", "Complete", "Failed"):
             row |= {"status": "True" if row["type"] == "Reconciling" else "False", "reason": "ApiUnreachable"}
     world.settle()
     assert world.status.phase == phase

@@ -150,6 +150,10 @@ def check(world: ClusterWorld, decision: RunDecision) -> None:
     both = {rows[ConditionType.RECONCILING].status, rows[ConditionType.STALLED].status}
     assert both != {ConditionStatus.TRUE}
     assert (decision.status.phase is Phase.SUCCEEDED) is (rows[ConditionType.READY].status is ConditionStatus.TRUE)
+    assert rows[ConditionType.COMPLETE].status is rows[ConditionType.READY].status
+    failed = rows[ConditionType.FAILED].status is ConditionStatus.TRUE
+    assert not failed or rows[ConditionType.STALLED].status is ConditionStatus.TRUE
+    assert decision.status.completion_time is None or failed is (decision.status.phase is Phase.FAILED)
     check_reported_health(world, decision.status)
 
 

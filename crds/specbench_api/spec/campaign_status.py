@@ -12,9 +12,14 @@ Meaning of each condition type. Those that a run has too apply here to all runs 
     Trustworthy          True: no run is untrustworthy.
     BudgetExhausted      True: the round has used its GPU-hours; runs that have not started will not start.
     GatePassed           True: every run passed its gate. Unknown: there is no gate, or the round has not ended.
-    Ready                True: the round has ended, whether or not its runs succeeded.
+    Ready                True: the round has ended with results, also if some of its runs failed.
     Reconciling          True: in progress. Never True together with Stalled.
     Stalled              True: the campaign cannot continue without intervention.
+    Complete             True: the round has ended, and every run has results. For `kubectl wait`, as the condition of a
+                         batch/v1 Job.
+    Failed               True: the round has ended with failed runs, or cannot continue: its budget is spent, its
+                         failurePolicy stopped it, or the campaign is invalid. Never True together with Complete. A new
+                         round sets both to False.
 """
 
 from __future__ import annotations
@@ -44,6 +49,8 @@ class CampaignConditionType(StrEnum):
     READY = "Ready"
     RECONCILING = "Reconciling"
     STALLED = "Stalled"
+    COMPLETE = "Complete"
+    FAILED = "Failed"
 
 
 class CampaignPhase(StrEnum):

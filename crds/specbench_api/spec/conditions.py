@@ -12,9 +12,12 @@ Meaning of each condition type:
     Trustworthy          True: no check found a reason to doubt the numbers. False: they cannot be trusted; see message.
     GatePassed           Only with spec.gate. True: not worse than the earlier result, within the tolerances. False:
                          worse, inconclusive, or not comparable. Unknown: not evaluated yet.
-    Ready                True: the run has finished, whether or not it succeeded. For kstatus and `kubectl wait`.
+    Ready                True: the run has finished with results, whether or not they are trustworthy.
     Reconciling          True: in progress. Never True together with Stalled.
     Stalled              True: the run cannot continue without intervention.
+    Complete             True: the same as Ready. For `kubectl wait`, as the condition of a batch/v1 Job.
+    Failed               True: the run has ended without results and holds no GPU, or is invalid. Never True together
+                         with Complete. Unlike Stalled, False while the operator retries a request that was rejected.
 """
 
 from __future__ import annotations
@@ -35,6 +38,8 @@ class ConditionType(StrEnum):
     READY = "Ready"
     RECONCILING = "Reconciling"
     STALLED = "Stalled"
+    COMPLETE = "Complete"
+    FAILED = "Failed"
 
 
 class ConditionStatus(StrEnum):

@@ -16,6 +16,7 @@ from specbench_operator.campaign.campaign_view import (
 from specbench_operator.state.conditions import (
     UNFINISHED,
     ConditionValue,
+    job_values,
     kstatus_values,
     no,
     unknown,
@@ -32,6 +33,7 @@ class CampaignState:
     """The phase of a campaign, with its reason and message.
 
     At most one of `ready`, `reconciling` and `stalled` is true; none of them while the campaign is suspended.
+    `failed`: the round has ended with failed runs, or cannot continue.
     """
 
     phase: CampaignPhase
@@ -40,6 +42,7 @@ class CampaignState:
     ready: bool = False
     reconciling: bool = False
     stalled: bool = False
+    failed: bool = False
 
 
 def campaign_state_of(view: CampaignView) -> CampaignState:
@@ -67,12 +70,12 @@ def _complete(view: CampaignView) -> CampaignState:
     failed = len(view.failed) + len(view.name_taken)
     if failed == total:
         message = f"no run has results: {_failed_runs_text(view)}"
-        return CampaignState(CampaignPhase.FAILED, "NothingMeasured", message, stalled=True)
+        return CampaignState(CampaignPhase.FAILED, "NothingMeasured", message, stalled=True, failed=True)
     finished = CampaignPhase.SCHEDULED if view.spec.schedule else CampaignPhase.SUCCEEDED
     if failed:
         phase = finished if view.spec.schedule else CampaignPhase.FAILED
         message = f"{failed} of {total} runs failed: {_failed_runs_text(view)}; delete a failed run to repeat it"
-        return CampaignState(phase, "FinishedWithFailures", message, ready=True)
+        return CampaignState(phase, "FinishedWithFailures", message, ready=True, failed=True)
     return CampaignState(finished, "Finished", f"{total} runs", ready=True)
 
 
@@ -90,7 +93,7 @@ def _budget_spent(view: CampaignView) -> CampaignState:
         message = f"the budget is exhausted; {list_names([run.name for run in view.active])} will release their GPUs"
         return CampaignState(CampaignPhase.RUNNING, "BudgetExhausted", message, reconciling=True)
     message = "the budget is exhausted, and the remaining runs wait: raise spec.budget.gpuHours to continue"
-    return CampaignState(CampaignPhase.FAILED, "BudgetExhausted", message, stalled=True)
+    return CampaignState(CampaignPhase.FAILED, "BudgetExhausted", message, stalled=True, failed=True)
 
 
 def _stopped(view: CampaignView) -> CampaignState:
@@ -104,7 +107,7 @@ def _stopped(view: CampaignView) -> CampaignState:
             CampaignPhase.RUNNING, "TooManyFailed", f"{failed}; waiting for {list_names(unfinished)}", reconciling=True
         )
     message = f"{failed}; delete a failed run to repeat it, or raise spec.maxFailedRuns"
-    return CampaignState(CampaignPhase.FAILED, "TooManyFailed", message, stalled=True)
+    return CampaignState(CampaignPhase.FAILED, "TooManyFailed", message, stalled=True, failed=True)
 
 
 def _in_progress(view: CampaignView) -> CampaignState:
@@ -132,13 +135,13 @@ Kind = CampaignConditionType
 
 def conditions_of(view: CampaignView, state: CampaignState) -> list[CampaignCondition]:
     """All conditions of the campaign, in the order of CampaignConditionType."""
-    values = {kind: rule(view, state) for kind, rule in _CONDITION_RULES.items()} | kstatus_conditions(state)
+    values = {kind: rule(view, state) for kind, rule in _CONDITION_RULES.items()} | tool_conditions(state)
     return with_transition_times(CampaignCondition, values, view.previous, view.generation, view.now)
 
 
-def kstatus_conditions(state: CampaignState) -> dict[Kind, ConditionValue]:
-    """Ready, Reconciling and Stalled of a campaign."""
-    return kstatus_values(
+def tool_conditions(state: CampaignState) -> dict[Kind, ConditionValue]:
+    """The conditions that tools read: Ready, Reconciling and Stalled, and Complete and Failed."""
+    kstatus = kstatus_values(
         Kind,
         str(state.phase),
         state.reason,
@@ -146,6 +149,14 @@ def kstatus_conditions(state: CampaignState) -> dict[Kind, ConditionValue]:
         ready=state.ready,
         reconciling=state.reconciling,
         stalled=state.stalled,
+    )
+    return kstatus | job_values(
+        Kind,
+        str(state.phase),
+        state.reason,
+        state.message,
+        complete=state.ready and not state.failed,
+        failed=state.failed,
     )
 
 

@@ -15,11 +15,7 @@ from specbench_api.spec.parsing import parse_campaign
 from specbench_operator.campaign.actions import creations, deletions, patches
 from specbench_operator.campaign.campaign_status import build_campaign_status
 from specbench_operator.campaign.campaign_view import build_campaign_view, read_campaign_status
-from specbench_operator.campaign.conditions import (
-    CampaignState,
-    campaign_state_of,
-    kstatus_conditions,
-)
+from specbench_operator.campaign.conditions import CampaignState, campaign_state_of, tool_conditions
 from specbench_operator.campaign.schedule import Firing, current_round, due_firing, next_round
 from specbench_operator.errors import OperatorError, Stop
 from specbench_operator.state.campaign import CampaignDecision, CampaignObservation
@@ -107,7 +103,7 @@ def decide_invalid_campaign(
     values = {
         Kind.VALIDATED: no(error.reason, message),
         **dict.fromkeys(_UNKNOWN_WHEN_INVALID, unknown(UNFINISHED)),
-        **kstatus_conditions(CampaignState(CampaignPhase.INVALID, error.reason, message, stalled=True)),
+        **tool_conditions(CampaignState(CampaignPhase.INVALID, error.reason, message, stalled=True, failed=True)),
     }
     conditions = with_transition_times(CampaignCondition, values, previous, generation, now)
     update = {"observed_generation": generation, "phase": CampaignPhase.INVALID, "conditions": conditions}
@@ -127,7 +123,7 @@ def campaign_status_after_error(resource: Mapping[str, Any], error: OperatorErro
     stopped = isinstance(error, Stop)
     phase = previous.phase or CampaignPhase.PENDING
     state = CampaignState(phase, error.reason, str(error), reconciling=not stopped, stalled=stopped)
-    conditions = replace_conditions(CampaignCondition, kstatus_conditions(state), previous, generation, now)
+    conditions = replace_conditions(CampaignCondition, tool_conditions(state), previous, generation, now)
     return previous.model_copy(update={"observed_generation": generation, "phase": phase, "conditions": conditions})
 
 

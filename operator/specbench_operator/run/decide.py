@@ -24,7 +24,7 @@ from specbench_operator.run.launches.children import Children, children_of
 from specbench_operator.run.launches.group import GROUP_MESSAGE_MAX, is_recorded_in_status, stop_and_keep_job
 from specbench_operator.run.phase import TERMINAL_PHASES, RunState, run_state_of
 from specbench_operator.run.run_view import RunView, build_run_view, read_run_status, secret_problems
-from specbench_operator.run.status.conditions import PROBLEM_MAX, kstatus_conditions
+from specbench_operator.run.status.conditions import PROBLEM_MAX, tool_conditions
 from specbench_operator.run.status.events import run_events
 from specbench_operator.run.status.run_status import build_run_status
 from specbench_operator.run.status.size_limit import fit_to_size
@@ -32,6 +32,7 @@ from specbench_operator.settings import OperatorSettings
 from specbench_operator.state.conditions import (
     UNFINISHED,
     find_condition,
+    job_values,
     kstatus_values,
     no,
     replace_conditions,
@@ -65,7 +66,7 @@ def decide_invalid_run(
         ConditionType.VALIDATED: no(error.reason, message),
         **dict.fromkeys(_UNKNOWN_WHEN_INVALID, unknown(UNFINISHED)),
         **({ConditionType.GATE_PASSED: unknown(GateWait.NOT_YET)} if resource.get("spec", {}).get("gate") else {}),
-        **kstatus_conditions(RunState(Phase.INVALID, error.reason, message)),
+        **tool_conditions(RunState(Phase.INVALID, error.reason, message)),
     }
     status = previous.model_copy(
         update={
@@ -90,6 +91,8 @@ def status_after_error(
 ) -> RunStatus:
     """The previous status with the error: Retry keeps Reconciling=True, Stop sets Stalled=True.
 
+    Failed stays False, because the step is tried again even after a Stop.
+
     The cluster rejected a step, so the `intended` status does not describe what exists and is not written. Only
     `idleSince` is taken from it, because the time since when an engine has been idle does not depend on that step.
     The status of a run that has finished is not changed.
@@ -100,15 +103,10 @@ def status_after_error(
     generation = int(resource["metadata"].get("generation", 0))
     message = str(error)
     stopped = isinstance(error, Stop)
+    phase = "Stalled" if stopped else "Reconciling"
     values = kstatus_values(
-        ConditionType,
-        "Stalled" if stopped else "Reconciling",
-        error.reason,
-        message,
-        ready=False,
-        reconciling=not stopped,
-        stalled=stopped,
-    )
+        ConditionType, phase, error.reason, message, ready=False, reconciling=not stopped, stalled=stopped
+    ) | job_values(ConditionType, phase, error.reason, message, complete=False, failed=False)
     intended_rows = {(row.index, row.attempt): row for row in intended.groups}
     groups = [
         _with_idle_since(row, intended_rows.get((row.index, row.attempt), row), message) for row in previous.groups
@@ -161,12 +159,12 @@ def decide_finished_run(
 
 
 def with_final_conditions(status: RunStatus, now: datetime) -> RunStatus:
-    """The status with the final Ready and Stalled conditions, also if an error after the end had overwritten them."""
+    """The status with the final conditions for tools, also if something had overwritten them after the end."""
     succeeded = status.phase is Phase.SUCCEEDED
-    final = find_condition(status, ConditionType.READY if succeeded else ConditionType.STALLED)
-    if final and final.status is ConditionStatus.TRUE:
+    values = tool_conditions(_state_of_finished_run(status, succeeded=succeeded))
+    found = {kind: find_condition(status, kind) for kind in values}
+    if all(row is not None and row.status is values[kind].status for kind, row in found.items()):
         return status
-    values = kstatus_conditions(_state_of_finished_run(status, succeeded=succeeded))
     conditions = replace_conditions(Condition, values, status, status.observed_generation, now)
     return status.model_copy(update={"conditions": conditions})
 

@@ -77,6 +77,19 @@ def kstatus_values(
     }
 
 
+def job_values(
+    kinds: type[KindT], phase: str, reason: str, message: str, *, complete: bool, failed: bool
+) -> dict[KindT, ConditionValue]:
+    """Complete and Failed, with the meaning that they have for a batch/v1 Job, so that `kubectl wait` ends for either.
+
+    `phase` is the reason of one that is False. Only Failed has the message, because Ready has it otherwise.
+    """
+    return {
+        kinds("Complete"): yes(reason) if complete else no(phase),
+        kinds("Failed"): yes(reason, message) if failed else no(phase),
+    }
+
+
 def with_transition_times(
     condition_class: type[ConditionT],
     values: Mapping[KindT, ConditionValue],

@@ -25,6 +25,7 @@ from specbench_operator.state.conditions import (
     UNFINISHED,
     ConditionValue,
     find_condition,
+    job_values,
     join_sentences,
     kstatus_values,
     no,
@@ -36,15 +37,20 @@ from specbench_operator.state.conditions import (
 
 def conditions_of(run_view: RunView, state: RunState) -> list[Condition]:
     """All conditions of the run, in the order of ConditionType."""
-    values = {kind: rule(run_view, state) for kind, rule in _CONDITION_RULES.items()} | kstatus_conditions(state)
+    values = {kind: rule(run_view, state) for kind, rule in _CONDITION_RULES.items()} | tool_conditions(
+        state, holds_gpus=run_view.holds_gpus
+    )
     if run_view.run.spec.gate:
         values[ConditionType.GATE_PASSED] = unknown(GateWait.NOT_YET, "the gate is evaluated when the run has finished")
     return with_transition_times(Condition, values, run_view.previous, run_view.run.metadata.generation, run_view.now)
 
 
-def kstatus_conditions(state: RunState) -> dict[ConditionType, ConditionValue]:
-    """Ready, Reconciling and Stalled of a run."""
-    return kstatus_values(
+def tool_conditions(state: RunState, *, holds_gpus: bool = False) -> dict[ConditionType, ConditionValue]:
+    """The conditions that tools read: Ready, Reconciling and Stalled, and Complete and Failed.
+
+    Failed is True only when the GPUs are released, as that of a Job only when its pods have ended.
+    """
+    kstatus = kstatus_values(
         ConditionType,
         str(state.phase),
         state.reason,
@@ -52,6 +58,14 @@ def kstatus_conditions(state: RunState) -> dict[ConditionType, ConditionValue]:
         ready=state.phase is Phase.SUCCEEDED,
         reconciling=state.phase in ACTIVE_PHASES,
         stalled=state.phase in STALLED_PHASES,
+    )
+    return kstatus | job_values(
+        ConditionType,
+        str(state.phase),
+        state.reason,
+        state.message,
+        complete=state.phase is Phase.SUCCEEDED,
+        failed=state.phase in STALLED_PHASES and not holds_gpus,
     )
 
 
