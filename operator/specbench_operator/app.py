@@ -54,7 +54,7 @@ def run() -> None:
 async def operate(settings: OperatorSettings, api: KubernetesApi, stop: asyncio.Event | None = None) -> None:
     """Create all parts and run them until `stop` is set or one of them ends. Raises the error that ended it, if any."""
     _log.info("watching %s", ", ".join(settings.namespaces) or "all namespaces")
-    telemetry, queue = Telemetry(), WorkQueue()
+    telemetry, queue = Telemetry(settings.metrics_runs_per_namespace), WorkQueue()
     telemetry.follow_depth(lambda: queue.depth)
     telemetry.serve(settings.metrics_port)
     api.count_request = telemetry.requested
@@ -87,7 +87,7 @@ async def operate(settings: OperatorSettings, api: KubernetesApi, stop: asyncio.
             fence=settings.fence_check,
         ),
     }
-    workers = Workers(queue, reconcilers, telemetry, cache.ready)
+    workers = Workers(queue, reconcilers, cache.ready)
     liveness = Liveness(settings, queue.longest_s, lambda: cache.versions)
     resync = Resync(api, cache, queue, workers, liveness, telemetry, settings)
     # These tasks are created before kopf's, because kopf cancels all tasks that were created after it when it ends.

@@ -123,6 +123,9 @@ class OperatorSettings:
     """TCP port of /healthz."""
     metrics_port: int = 9090
     """TCP port of /metrics."""
+    metrics_runs_per_namespace: int = 20
+    """How many runs of a namespace have metrics of their own: the newest in progress, and the newest that have
+    finished. 0: none."""
     log_level: str = "INFO"
     """Log level: DEBUG, INFO, WARNING or ERROR."""
 

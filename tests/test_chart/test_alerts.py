@@ -31,8 +31,7 @@ def rules() -> dict[str, Any]:
 
 def test_alerts_use_only_metrics_that_the_operator_exposes(rules: dict[str, Any]) -> None:
     telemetry = Telemetry()
-    telemetry.counted([])
-    telemetry.failed("Bug")
+    telemetry.counted_runs([], lambda _namespace, _name: None)
     exposed = set(
         re.findall(r"^(\w+)[ {]", prometheus_client.generate_latest(telemetry.registry).decode(), re.MULTILINE)
     )
@@ -69,8 +68,8 @@ SERIES = {
     "up": f"up{{{JOB}}}",
     "running": f'specbench_runs{{{JOB},phase="Running"}}',
     "points": f"specbench_points_measured_total{{{JOB}}}",
-    "gpus": f"specbench_gpu_seconds_held_total{{{JOB}}}",
-    "bugs": f'specbench_reconcile_errors_total{{{JOB},kind="Bug"}}',
+    "gpus": f"specbench_gpu_held_seconds_total{{{JOB}}}",
+    "bugs": f'specbench_reconcile_duration_seconds_count{{{JOB},result="Bug"}}',
 }
 
 

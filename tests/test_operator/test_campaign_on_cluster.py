@@ -104,8 +104,8 @@ def test_a_campaign_creates_runs_up_to_parallelism_and_summarizes_them(
     shown = dict(zip(columns, cells, strict=True))
     assert (shown["Phase"], shown["Runs"], shown["Failed"]) == ("Succeeded", "6/6", 0)
     site.wait_for_events("RoundStarted", "RoundFinished", kind="SpecBenchCampaign")
-    assert 'specbench_campaign_gpu_hours_spent{campaign="nightly"' in eventually(
-        lambda: operator.metric("specbench_campaign_gpu_hours_spent{"), "the metric is not exposed"
+    assert 'specbench_campaign_gpu_held_seconds{campaign="nightly"' in eventually(
+        lambda: operator.metric("specbench_campaign_gpu_held_seconds{"), "the metric is not exposed"
     )
 
 

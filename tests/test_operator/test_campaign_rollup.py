@@ -128,9 +128,9 @@ def test_metrics_report_gpu_hours_of_each_campaign(world: CampaignWorld) -> None
     world.telemetry.counted_campaigns([world.resource])
     value = world.telemetry.registry.get_sample_value
     labels = {"namespace": "default", "campaign": "nightly"}
-    assert value("specbench_campaign_gpu_hours_spent", labels) == 12
-    assert value("specbench_campaign_gpu_hours_budget", labels) == 40
+    assert value("specbench_campaign_gpu_held_seconds", labels) == 12 * 3600
+    assert value("specbench_campaign_gpu_budget_seconds", labels) == 40 * 3600
     assert value("specbench_campaigns", {"phase": "Running"}) == 1
     world.telemetry.counted_campaigns([])
-    assert value("specbench_campaign_gpu_hours_spent", labels) is None
+    assert value("specbench_campaign_gpu_held_seconds", labels) is None
     assert value("specbench_campaigns", {"phase": "Running"}) == 0

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from specbench_operator.cluster.api import RUN
 from specbench_operator.handlers.reconcilers import GateWaiters, ReconcileResult, Workers
 from specbench_operator.handlers.work_queue import ResourceKey, WorkQueue
-from specbench_operator.telemetry import Telemetry
 
 MAIN, WAITER, ELSEWHERE = (
     ResourceKey(RUN, "bench", "main"),
@@ -64,7 +63,7 @@ class GateReconciler:
 
 async def test_a_reconcile_result_is_remembered_until_the_next_one() -> None:
     queue = WorkQueue()
-    workers = Workers(queue, {RUN: GateReconciler()}, Telemetry(), lambda _namespace: True)
+    workers = Workers(queue, {RUN: GateReconciler()}, lambda _namespace: True)
     queue.add(WAITER)
     await workers.work_once()
     assert workers.rests(WAITER, "1"), "the resync skips it"

@@ -1,4 +1,4 @@
-"""Complete and Failed of runs and campaigns, as a batch/v1 Job has them: a waiting `kubectl wait` ends for one of them."""
+"""Complete and Failed of runs and campaigns, as a Job has them: `kubectl wait` ends for one of them."""
 
 from __future__ import annotations
 

@@ -364,7 +364,7 @@ def test_the_operator_exposes_metrics_and_exits_cleanly_on_sigterm(
     make({"spec.startupDeadlineSeconds": 5})
     site.wait_for_phase("demo", "Failed")
     eventually(lambda: 'specbench_runs{phase="Failed"} 1.0' in operator.metric("specbench_runs"), "no metrics")
-    assert "_count 0.0" not in operator.metric("specbench_reconcile_seconds_count")
+    assert operator.reconcile_count() > 0
     assert float(operator.metric("specbench_last_watch_event_timestamp_seconds").split()[-1]) > time.time() - 120
     assert operator.healthy()
     assert operator.end(signal.SIGTERM) == 0

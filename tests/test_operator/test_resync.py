@@ -67,10 +67,10 @@ class ResyncHarness:
     """The resync with a cache that the test fills."""
 
     def __init__(self, *namespaces: str) -> None:
-        self.server, self.telemetry, self.queue = FakeServer(), Telemetry(), WorkQueue()
+        self.server, self.telemetry, self.queue = FakeServer(), Telemetry(1), WorkQueue()
         self.cache = ObjectCache(frozenset({RUN, CAMPAIGN}))
         self.settings = replace(SETTINGS, namespaces=namespaces)
-        self.workers = Workers(self.queue, {RUN: AtRest()}, self.telemetry, lambda _namespace: True)
+        self.workers = Workers(self.queue, {RUN: AtRest()}, lambda _namespace: True)
         self.now = 0.0
         self.liveness = Liveness(self.settings, lambda: 0.0, lambda: self.cache.versions, lambda: self.now)
         server: Any = self.server
@@ -120,7 +120,7 @@ async def test_it_continues_while_the_api_server_is_unavailable(
     with pytest.raises(KeyboardInterrupt):
         await harness.resync.keep_going()
     assert slept == [SETTINGS.resync_s] * 2
-    assert harness.metric("specbench_reconcile_errors_total", kind="Retry") == 2
+    assert harness.metric("specbench_resync_errors_total") == 2
     harness.liveness.beat()
     assert harness.liveness.problem() is None, "a restart would not help"
 

@@ -49,6 +49,8 @@ class CachedObject:
     """Kind, name, UID and `controller` of its owners."""
     phase: str
     """status.phase; empty if it has none."""
+    since: str = ""
+    """Time of its end, else of its start, else of its creation."""
     packed: bytes = b""
     """Empty if it is too large to be kept."""
 
@@ -306,8 +308,9 @@ class CacheReader:
 
 
 def _cached(kind: str, raw: Mapping[str, Any], version: int) -> CachedObject:
-    meta = raw["metadata"]
+    meta, status = raw["metadata"], (raw.get("status") or {}) if kind in (RUN, CAMPAIGN) else {}
     labels = meta.get("labels") or {}
+    since = status.get("completionTime") or status.get("startTime") or meta.get("creationTimestamp", "")
     text = to_json(kept_fields(kind, raw))
     return CachedObject(
         uid=meta["uid"],
@@ -317,7 +320,8 @@ def _cached(kind: str, raw: Mapping[str, Any], version: int) -> CachedObject:
             (owner["kind"], owner["name"], owner["uid"], bool(owner.get("controller")))
             for owner in meta.get("ownerReferences") or ()
         ),
-        phase=str((raw.get("status") or {}).get("phase", "")) if kind in (RUN, CAMPAIGN) else "",
+        phase=str(status.get("phase", "")),
+        since=str(since) if kind == RUN else "",
         packed=zlib.compress(text, 1) if len(text) <= OBJECT_BYTES_MAX else b"",
     )
 

@@ -14,6 +14,7 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import kopf
@@ -43,7 +44,7 @@ from specbench_operator.handlers.reconcilers import GateWaiters, Workers
 from specbench_operator.handlers.watch_session import open_session
 from specbench_operator.handlers.work_queue import ResourceKey, WorkQueue
 from specbench_operator.settings import OperatorSettings
-from specbench_operator.telemetry import Telemetry
+from specbench_operator.telemetry import RunRow, Telemetry
 
 WATCH_TIMEOUT_S = 300
 """A watch request is renewed after this time in seconds, whatever the server's own limit is."""
@@ -177,14 +178,15 @@ class Resync:
                 self.liveness.stored(await asyncio.to_thread(self.stored_versions))
             except OperatorError as error:
                 self.liveness.unreachable()
-                self.telemetry.failed(error.kind)
+                self.telemetry.resync_failed()
                 _log.error("the watched collections cannot be read: %s", error)
             await asyncio.sleep(self.settings.resync_s)
 
     def queue_all(self) -> None:
         """Queue every object that is not at rest, and count all of them."""
         runs, campaigns = self.cache.overview(RUN), self.cache.overview(CAMPAIGN)
-        self.telemetry.counted(found.phase or "Pending" for _, _, found in runs)
+        rows = [RunRow(namespace, name, found.phase or "Pending", found.since) for namespace, name, found in runs]
+        self.telemetry.counted_runs(rows, partial(self._kept, RUN))
         self.telemetry.counted_campaigns(self._campaigns())
         for kind, objects in ((RUN, runs), (CAMPAIGN, campaigns)):
             for namespace, name, found in objects:
@@ -193,11 +195,14 @@ class Resync:
                     self.queue.add(key)
 
     def _campaigns(self) -> list[Mapping[str, Any]]:
-        found = []
-        for namespace, name, _ in self.cache.overview(CAMPAIGN):
-            with suppress(NotKept):  # too large for the cache, and so for metrics
-                found.append(self.cache.get(CAMPAIGN, namespace, name))
+        found = [self._kept(CAMPAIGN, namespace, name) for namespace, name, _ in self.cache.overview(CAMPAIGN)]
         return [campaign for campaign in found if campaign is not None]
+
+    def _kept(self, kind: str, namespace: str, name: str) -> Mapping[str, Any] | None:
+        """The object; None if it is too large for the cache, and so for metrics."""
+        with suppress(NotKept):
+            return self.cache.get(kind, namespace, name)
+        return None
 
     def stored_versions(self) -> dict[Scope, int]:
         """The version of each collection that is watched. Raises Retry."""

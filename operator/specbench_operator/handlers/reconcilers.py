@@ -98,7 +98,7 @@ class RunReconciler:
 
     def reconcile(self, key: ResourceKey) -> ReconcileResult:
         """Reconcile a run once. Raises OperatorError after reporting it in the status."""
-        with self.telemetry.timed():
+        with self.telemetry.timed(key.kind):
             try:
                 return self._advance(key)
             except Forbidden as error:
@@ -194,7 +194,7 @@ class CampaignReconciler:
 
     def reconcile(self, key: ResourceKey) -> ReconcileResult:
         """Reconcile a campaign once. Raises OperatorError after reporting it in the status."""
-        with self.telemetry.timed():
+        with self.telemetry.timed(key.kind):
             try:
                 return self._observe(key, self.cached)
             except NotKept:
@@ -281,15 +281,10 @@ class Workers:
     """
 
     def __init__(
-        self,
-        queue: WorkQueue,
-        reconcilers: Mapping[str, ReconcilerProtocol],
-        telemetry: Telemetry,
-        ready: Callable[[str], bool],
+        self, queue: WorkQueue, reconcilers: Mapping[str, ReconcilerProtocol], ready: Callable[[str], bool]
     ) -> None:
         self._queue = queue
         self._reconcilers = reconcilers
-        self._telemetry = telemetry
         self._ready = ready
         self._resting: dict[ResourceKey, str] = {}
         self.gate_waiters = GateWaiters()
@@ -327,7 +322,6 @@ class Workers:
             self._queue.done(key, outcome.requeue_after_s)
 
     def _failed(self, key: ResourceKey, kind: str, error: Exception) -> None:
-        self._telemetry.failed(kind)
         wait_s = self._queue.failed(key)
         bug = error if kind == "Bug" else None
         _log.error("%s %s/%s: %s: %s; retrying in %.0f s", *key, kind, error, wait_s, exc_info=bug)

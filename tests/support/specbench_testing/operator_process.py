@@ -282,8 +282,8 @@ class OperatorProcess:
 
     def reconcile_count(self) -> int:
         """The number of reconciles since the start."""
-        counted = self.metric("specbench_reconcile_seconds_count").split()
-        return int(float(counted[-1])) if counted else 0
+        counted = self.metric("specbench_reconcile_duration_seconds_count").splitlines()
+        return int(sum(float(line.split()[-1]) for line in counted))
 
     def requests(self) -> float:
         """The number of requests to the API server since the start, without those of the watches."""
