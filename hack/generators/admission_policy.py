@@ -84,10 +84,10 @@ def _secret_rights() -> Iterator[Row]:
     for field in SECRET_FIELDS:
         for at in range(field.names_max):
             several = field.names_max > 1
-            name = f"variables.run.{field.path}" + (f"[{at}]" if several else "")
+            where = f".{field.path}" + (f"[{at}]" if several else "") + ".name"
+            name = f"variables.run{where}"
             absent = f"!({_present(field)})" + (f" || size(variables.run.{field.path}) <= {at}" if several else "")
             right = f"authorizer.group('').resource('secrets').namespace(request.namespace).name({name})"
-            where = f".{field.path}" + (f"[{at}]" if several else "")
             yield {
                 "expression": f"{absent} || {right}.check('get').allowed()",
                 "messageExpression": (
@@ -134,7 +134,7 @@ def _list_of(field: str) -> str:
 
 def _names(field: SecretField) -> str:
     path = f"variables.run.{field.path}"
-    return path if field.names_max > 1 else f"[{path}]"
+    return f"{path}.map(each, each.name)" if field.names_max > 1 else f"[{path}.name]"
 
 
 def _value_allowed(value: str) -> str:
@@ -159,11 +159,13 @@ def _search(value: str, field: SecretField, steps: Sequence[str]) -> str:
 
 
 def _named(found: str, field: SecretField) -> str:
-    if field.is_object:
-        return f"type({found}) == map && 'name' in {found} && {found}.name in variables.secrets"
     if field.names_max > 1:
-        return f"type({found}) == list && {found}.all(secret, secret in variables.secrets)"
-    return f"{found} in variables.secrets"
+        return f"type({found}) == list && {found}.all(each, {_is_named('each')})"
+    return _is_named(found)
+
+
+def _is_named(reference: str) -> str:
+    return f"type({reference}) == map && 'name' in {reference} && {reference}.name in variables.secrets"
 
 
 def _campaign_rules() -> Iterator[Row]:
@@ -307,9 +309,9 @@ def _store() -> Iterator[Row]:
         "reason": "Forbidden",
     }
     yield {
-        "expression": f"has({_S3}.credentialsSecret) || variables.store.matches(variables.fence.operatorStores)",
+        "expression": f"has({_S3}.credentialsSecretRef) || variables.store.matches(variables.fence.operatorStores)",
         "messageExpression": (
-            "variables.base + '.results.s3.credentialsSecret: is not set, and this store cannot be used with the"
+            "variables.base + '.results.s3.credentialsSecretRef: is not set, and this store cannot be used with the"
             " operator\\'s own identity: set it, or ask the administrator to set operatorIdentity: true in"
             " fence.stores of the chart'"
         ),

@@ -84,7 +84,7 @@ def test_a_new_run_has_observed_generation_minus_one(runs: Runs) -> None:
         {"spec.workloads[0].output": {"maxTokens": 7}},
         {"spec.placement": {"gpus": 1}},
         {"spec.placement": {"affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{}]}}}},
-        {"spec.model.tokenSecret": {"name": "hub"}},
+        {"spec.model.tokenSecretRef": {"name": "hub"}},
         {"spec.results.s3.prefix": "elsewhere"},
         {"spec.engine.version": "1"},
     ],
@@ -188,7 +188,7 @@ WHOLE = {
     "spec.workloads[0].output": {},
     "spec.placement": {
         "tolerations": [{"key": "a"}],
-        "imagePullSecrets": ["s"],
+        "imagePullSecrets": [{"name": "s"}],
         "nodeSelector": {},
         "clientNodeSelector": {},
     },

@@ -54,9 +54,9 @@ def test_the_table_has_every_field_that_names_a_secret() -> None:
 def test_every_secret_of_a_run_is_found() -> None:
     spec = resource(
         {
-            "spec.results.s3.credentialsSecret": "a",
-            "spec.model.tokenSecret": {"name": "b", "key": "k"},
-            "spec.placement.imagePullSecrets": ["c", "d"],
+            "spec.results.s3.credentialsSecretRef": {"name": "a"},
+            "spec.model.tokenSecretRef": {"name": "b", "key": "k"},
+            "spec.placement.imagePullSecrets": [{"name": "c"}, {"name": "d"}],
         }
     )["spec"]
     assert secrets_named(spec) == {"a", "b", "c", "d"}

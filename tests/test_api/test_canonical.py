@@ -114,7 +114,7 @@ def test_a_canonical_point_contains_exactly_the_specified_fields() -> None:
         {"spec.placement.engineServiceAccountName": "cloud"},
         {"spec.placement.sharedMemory": "8Gi"},
         {"spec.placement.modelCache": {"claimName": "cache"}},
-        {"spec.model.tokenSecret": {"name": "hub", "key": "token"}},
+        {"spec.model.tokenSecretRef": {"name": "hub", "key": "token"}},
         {"spec.workloads[0].chatTemplate": {"appliedBy": "Engine"}},
     ],
     ids=str,

@@ -67,7 +67,7 @@ def test_a_forced_queue_refuses_what_it_does_not_support() -> None:
 
 @pytest.mark.parametrize("endpoint", OPERATOR_ONLY)
 def test_every_spelling_of_a_local_address_is_refused(endpoint: str) -> None:
-    s3 = {"bucket": "a-lab", "endpoint": endpoint, "credentialsSecret": "mine"}
+    s3 = {"bucket": "a-lab", "endpoint": endpoint, "credentialsSecretRef": {"name": "mine"}}
     assert [problem.path for problem in found({"spec.results.s3": s3})] == ["spec.results.s3.endpoint"]
 
 
@@ -214,7 +214,7 @@ def test_any_text_matches_itself_and_a_prefix_with_an_asterisk(before: str, afte
 def test_an_endpoint_with_a_local_address_must_be_listed_literally(
     listed: str, endpoint: str, path: str | None
 ) -> None:
-    s3 = {"bucket": "results", "endpoint": endpoint, "credentialsSecret": "mine"}
+    s3 = {"bucket": "results", "endpoint": endpoint, "credentialsSecretRef": {"name": "mine"}}
     fence = Fence.from_json(json.dumps({**FENCE, "stores": [{"endpoint": listed, "bucket": "*"}]}))
     assert [problem.path for problem in found({"spec.results.s3": s3}, fence)] == ([path] if path else [])
 

@@ -67,7 +67,7 @@ READABLE = [
     "RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {}",
     "GET http://engine.default.svc:8000/health: cannot connect: [Errno 111] Connection refused",
     "the tokenizer has eos_token: <|endoftext|> and pad_token='<pad>'",
-    "spec.model.tokenSecret: the Secret 'hub' does not exist in this namespace, or may not be used here (create it)",
+    "spec.model.tokenSecretRef: the Secret 'hub' does not exist in this namespace, or may not be used here (create it)",
     "invalid password: please correct it, or use another",
     "couldn't find key HF_TOKEN in Secret default/hub",
 ]

@@ -11,10 +11,11 @@ from specbench_api.plan.expansion import expand, restore
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.parsing import parse_run
 from specbench_api.spec.results import S3
+from specbench_api.spec.secret_refs import SecretRef
 from specbench_testing.resources import resource
 
 UID = "7d0f6bd8-1111-4c4b-9d53-000000000001"
-BUCKET = S3(bucket="results", prefix="demo", credentials_secret="bench-s3")
+BUCKET = S3(bucket="results", prefix="demo", credentials_secret_ref=SecretRef(name="bench-s3"))
 EAGLE = {"name": "e", "method": "eagle3", "model": "acme/eagle", "numSpeculativeTokens": 3}
 RUNS: dict[str, dict[str, Any]] = {
     "simulator": {},

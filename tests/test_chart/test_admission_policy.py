@@ -69,7 +69,7 @@ def site(cluster: Cluster, crd: Definition, campaign_crd: Definition) -> Iterato
             grant(cluster, namespace, f"system:serviceaccount:{namespace}:{account}", account, rules)
         grant(cluster, namespace, operator, "operator", [RUNS])
         found = PolicySite(cluster, namespace, operator)
-        eventually(lambda: found.refusal(run({"credentialsSecret": "other"})), "the policy is not enforced")
+        eventually(lambda: found.refusal(run({"credentialsSecretRef": "other"})), "the policy is not enforced")
         eventually(lambda: not found.refusal(run(ALL)), "the rights are not granted")
         yield found
 
@@ -81,7 +81,7 @@ def fenced(cluster: Cluster, crd: Definition, campaign_crd: Definition) -> Itera
         grant(cluster, namespace, operator, "operator", [RUNS])
         found = PolicySite(cluster, namespace, operator)
         wait_for(found, run({}, {"spec.engine.command": ["sh"]}), refused=True)
-        wait_for(found, run({"credentialsSecret": "mine"}), refused=False)
+        wait_for(found, run({"credentialsSecretRef": "mine"}), refused=False)
         yield found
 
 
@@ -90,7 +90,7 @@ def wait_for(site: PolicySite, made: Resource, *, refused: bool) -> None:
     eventually(lambda: bool(site.refusal(made, user=ADMIN)) is refused, f"refused is not {refused}")
 
 
-ALL = {"credentialsSecret": "mine", "tokenSecret": "hub", "imagePullSecrets": ["registry"]}
+ALL = {"credentialsSecretRef": "mine", "tokenSecretRef": "hub", "imagePullSecrets": [{"name": "registry"}]}
 
 
 def run(secrets: Mapping[str, Any], edits: Mapping[str, Any] | None = None) -> Resource:
@@ -105,8 +105,8 @@ def with_template(secrets: Mapping[str, Any], edits: Mapping[str, Any] | None = 
 
 def named(base: str, secrets: Mapping[str, Any]) -> dict[str, Any]:
     paths = {
-        "credentialsSecret": f"{base}.results.s3.credentialsSecret",
-        "tokenSecret": f"{base}.model.tokenSecret.name",
+        "credentialsSecretRef": f"{base}.results.s3.credentialsSecretRef.name",
+        "tokenSecretRef": f"{base}.model.tokenSecretRef.name",
         "imagePullSecrets": f"{base}.placement.imagePullSecrets",
     }
     return {paths[field]: value for field, value in secrets.items()}
@@ -117,15 +117,20 @@ def named(base: str, secrets: Mapping[str, Any]) -> dict[str, Any]:
     [
         ("tenant", {}, "metadata.namespace", "may not create Jobs in the namespace"),
         ("no-jobs", ALL, "metadata.namespace", "may not create Jobs in the namespace"),
-        ("no-secrets", {"credentialsSecret": "mine"}, ".results.s3.credentialsSecret", "Secret mine"),
-        ("no-secrets", {"tokenSecret": "hub"}, ".model.tokenSecret.name", "Secret hub"),
-        ("no-secrets", {"imagePullSecrets": ["registry"]}, ".placement.imagePullSecrets[0]", "Secret registry"),
-        ("full", {"credentialsSecret": "other"}, ".results.s3.credentialsSecret", "Secret other"),
-        ("full", {**ALL, "tokenSecret": "other"}, ".model.tokenSecret.name", "Secret other"),
+        ("no-secrets", {"credentialsSecretRef": "mine"}, ".results.s3.credentialsSecretRef.name", "Secret mine"),
+        ("no-secrets", {"tokenSecretRef": "hub"}, ".model.tokenSecretRef.name", "Secret hub"),
+        (
+            "no-secrets",
+            {"imagePullSecrets": [{"name": "registry"}]},
+            ".placement.imagePullSecrets[0].name",
+            "Secret registry",
+        ),
+        ("full", {"credentialsSecretRef": "other"}, ".results.s3.credentialsSecretRef.name", "Secret other"),
+        ("full", {**ALL, "tokenSecretRef": "other"}, ".model.tokenSecretRef.name", "Secret other"),
         (
             "full",
-            {"imagePullSecrets": [*["registry"] * 7, "other"]},
-            ".placement.imagePullSecrets[7]",
+            {"imagePullSecrets": [*[{"name": "registry"}] * 7, {"name": "other"}]},
+            ".placement.imagePullSecrets[7].name",
             "Secret other",
         ),
     ],
@@ -142,7 +147,7 @@ def test_requires_the_rights_that_the_operator_uses(
 
 
 def test_accepts_what_the_requester_may_use(site: PolicySite) -> None:
-    assert site.refusal(run({**ALL, "imagePullSecrets": ["registry"] * 8})) == ""
+    assert site.refusal(run({**ALL, "imagePullSecrets": [{"name": "registry"}] * 8})) == ""
     assert site.refusal(with_template(ALL)) == ""
     assert site.refusal(run({}), "no-secrets") == ""
 
@@ -158,7 +163,7 @@ def test_a_change_of_the_spec_needs_the_rights_again_but_a_label_does_not(site: 
     site.runs("full").create(made)
     tenant = site.runs("no-secrets")
     tenant.patch("changed", {"metadata": {"labels": {"team": "a"}}})
-    with pytest.raises(ApiError, match=r"spec\.model\.tokenSecret\.name: .* may not get the Secret hub"):
+    with pytest.raises(ApiError, match=r"spec\.model\.tokenSecretRef\.name: .* may not get the Secret hub"):
         tenant.patch("changed", {"spec": {"suspend": True}})
     site.runs("full").patch("changed", {"spec": {"suspend": True}})
 
@@ -181,7 +186,7 @@ def test_a_campaign_may_repeat_the_secrets_of_its_template(site: PolicySite, edi
 
 def test_the_largest_campaign_is_within_the_cost_limits(site: PolicySite) -> None:
     """Otherwise the API server would refuse a valid campaign: an expression that costs too much fails."""
-    value = {"name": "m", "tokenSecret": {"name": "hub"}}
+    value = {"name": "m", "tokenSecretRef": {"name": "hub"}}
     axes = [{"path": f"load.x{at}", "values": [value] * 64} for at in range(8)]
     rows = [{**{f"x{at}": value for at in range(8)}, "set": {"model": value}}] * 256
     assert site.refusal(campaign({**TEMPLATE, "spec.axes": axes, "spec.include": rows})) == ""
@@ -217,7 +222,7 @@ def test_a_forced_queue_refuses_what_it_does_not_support(cluster: Cluster, fence
             assert "admitted by the queue shared" in message
             in_campaign = fenced.refusal(campaign(in_template({**BASE, **edits})), user=ADMIN)
             assert f": spec.template.spec.{path}: " in in_campaign
-        assert fenced.refusal(run({"credentialsSecret": "mine"}), user=ADMIN) == ""
+        assert fenced.refusal(run({"credentialsSecretRef": "mine"}), user=ADMIN) == ""
     wait_for(fenced, first, refused=False)
 
 
@@ -238,11 +243,11 @@ def test_the_operator_can_suspend_a_run_that_is_no_longer_allowed(cluster: Clust
     fenced.runs(user=ADMIN).create(made)
     stricter = {"fence": {**FENCE, "stores": []}, "image": {"repository": OWN_REPOSITORY}}
     with installed_policies(cluster, fenced.namespace, stricter, name=f"{fenced.namespace}-stricter"):
-        wait_for(fenced, run({"credentialsSecret": "mine"}), refused=True)
+        wait_for(fenced, run({"credentialsSecretRef": "mine"}), refused=True)
         with pytest.raises(ApiError, match=r"spec\.results\.s3: bucket results .*allowed: none"):
             fenced.runs(user=ADMIN).patch("tightened", {"spec": {"suspend": True}})
         fenced.runs(user=fenced.operator).patch("tightened", {"spec": {"suspend": True}})
-    wait_for(fenced, run({"credentialsSecret": "mine"}), refused=False)
+    wait_for(fenced, run({"credentialsSecretRef": "mine"}), refused=False)
 
 
 def test_the_largest_run_is_within_the_cost_limits(fenced: PolicySite) -> None:

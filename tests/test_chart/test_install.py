@@ -112,7 +112,7 @@ def test_a_run_succeeds_with_the_permissions_that_the_chart_grants(release: Rele
                     "bucket": ground.s3.bucket,
                     "prefix": release.runs_namespace,
                     "endpoint": ground.s3.endpoint,
-                    "credentialsSecret": "bench-s3",
+                    "credentialsSecretRef": {"name": "bench-s3"},
                 },
             },
             name="first",

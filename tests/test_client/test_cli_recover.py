@@ -52,7 +52,7 @@ def test_resource_has_the_stored_plan_and_adopts_its_results(
     run, printed = recover(capsys, str(root), "--into", CLUSTER_RESULTS, "--credentials-secret", "keys")
     assert run["metadata"] == {"name": "demo", "namespace": "team"}
     s3 = {"bucket": "bench", "prefix": "lab", "endpoint": "https://s3.example:9000", "region": "eu-1"}
-    assert run["spec"]["results"] == {"s3": {**s3, "credentialsSecret": "keys"}, "adopt": UID}
+    assert run["spec"]["results"] == {"s3": {**s3, "credentialsSecretRef": {"name": "keys"}}, "adopt": UID}
     assert expand(read_run(yaml.safe_dump(run))) == plan
     assert f"1 of {len(plan.points)} points are measured" in printed
 

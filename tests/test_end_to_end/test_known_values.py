@@ -135,7 +135,7 @@ def assert_collected(texts: dict[str, bytes], *places: str) -> None:
 
 
 def test_a_successful_run_contains_no_secret(product: InstalledProduct, secrets: dict[str, str]) -> None:
-    run, stored = product.begin("values", {"spec.model.tokenSecret": {"name": "hub"}})
+    run, stored = product.begin("values", {"spec.model.tokenSecretRef": {"name": "hub"}})
     texts = traces_of(product, run, stored)
     assert run.phase() == "Succeeded", run.status()
     pods = f"log of {product.namespace}/{run.name}"
@@ -156,7 +156,7 @@ def test_an_engine_that_repeats_its_token_reveals_it_nowhere_else(
 ) -> None:
     product.product.install(*product.values, "fence.commands=true")
     try:
-        edits = {"spec.model.tokenSecret": {"name": "hub"}, "spec.engine.command": ["sh", "-c", REPEATS_ITS_TOKEN]}
+        edits = {"spec.model.tokenSecretRef": {"name": "hub"}, "spec.engine.command": ["sh", "-c", REPEATS_ITS_TOKEN]}
         run, stored = product.begin("values", edits)
         texts = traces_of(product, run, stored)
     finally:

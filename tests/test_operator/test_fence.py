@@ -288,12 +288,12 @@ def test_a_field_without_a_fence_changes_only_this_of_an_engines_pod(edits: Edit
 
 def test_a_run_with_an_unlabelled_secret_is_also_told_what_else_is_not_allowed() -> None:
     run = operator_run({**BASE, "spec.engine.image": "evil.example/vllm:v0.30.0"})
-    run["spec"]["results"]["s3"]["credentialsSecret"] = "bench-s3"
+    run["spec"]["results"]["s3"]["credentialsSecretRef"] = {"name": "bench-s3"}
     decision = decide_run(RunObservation(run, secret_uses={}), fenced(secretsOptIn=True), NOON)
     (row,) = [row for row in decision.status.conditions if row.type is ConditionType.VALIDATED]
     assert (row.reason, decision.apply) == ("NotAllowed", ())
     assert "spec.engine.image: " in row.message
-    assert "spec.results.s3.credentialsSecret: " in row.message
+    assert "spec.results.s3.credentialsSecretRef.name: " in row.message
 
 
 # Limits of a namespace

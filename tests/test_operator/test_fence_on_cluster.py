@@ -56,7 +56,7 @@ def make(site: OperatorSite) -> Make:
     if ground is None:
         pytest.skip("the S3 server of hack/cluster is needed")
     site.secret("bench-s3", AWS_ACCESS_KEY_ID=ground.s3.access_key, AWS_SECRET_ACCESS_KEY=ground.s3.secret_key)
-    store = {"bucket": ground.s3.bucket, "endpoint": ground.s3.endpoint, "credentialsSecret": "bench-s3"}
+    store = {"bucket": ground.s3.bucket, "endpoint": ground.s3.endpoint, "credentialsSecretRef": {"name": "bench-s3"}}
 
     def create(name: str, edits: dict[str, Any] | None = None) -> Resource:
         given = {

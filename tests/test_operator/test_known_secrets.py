@@ -25,7 +25,7 @@ TOKEN = "hf_" + "kN4vTq8LxR2mZ7bWcY5dJ1sGhP3fUaE9"
 KEY_ID, KEY = "AKIAQ4ZT7LM2XV5RN8WB", "t7Qm/Vx2Lr9+KdPz4WnB8sYc1HgJ5fUaE3oTiR6M"
 SECRETS = {"hub": {"HF_TOKEN": TOKEN}, "bench-s3": {"AWS_ACCESS_KEY_ID": KEY_ID, "AWS_SECRET_ACCESS_KEY": KEY}}
 VALUES = [TOKEN, KEY_ID, KEY, *(base64.b64encode(value.encode()).decode() for value in (TOKEN, KEY_ID, KEY))]
-NAMES = {"spec.results.s3.credentialsSecret": "bench-s3", "spec.model.tokenSecret": {"name": "hub"}}
+NAMES = {"spec.results.s3.credentialsSecretRef": {"name": "bench-s3"}, "spec.model.tokenSecretRef": {"name": "hub"}}
 REFERENCES = "--a=$(HF_TOKEN) --b=$$(HF_TOKEN) --c=$(AWS_SECRET_ACCESS_KEY) --d=$$$(HF_TOKEN)"
 
 

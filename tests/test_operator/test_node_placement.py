@@ -25,7 +25,7 @@ from specbench_operator.state.objects import ChildKey, ObjectRef, Pod
 from specbench_testing.cluster_world import ClusterWorld
 from specbench_testing.operator_builders import NOON, SETTINGS, UID, operator_run
 
-TOKEN = {"spec.model.tokenSecret": {"name": "hub", "key": "token"}}
+TOKEN = {"spec.model.tokenSecretRef": {"name": "hub", "key": "token"}}
 CACHE = {"spec.placement": {"modelCache": {"claimName": "cache"}}}
 FILLED_CACHE = {"spec.placement": {"modelCache": {"claimName": "cache", "fill": True}}}
 
@@ -86,7 +86,7 @@ def test_only_engine_and_client_reference_the_token_secret() -> None:
     (row,) = [row for row in engine(TOKEN)["containers"][0]["env"] if row["name"] == "HF_TOKEN"]
     assert row == {"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": {"name": "hub", "key": "token"}}}
     assert "hub" not in plan.to_json()
-    assert "tokenSecret" not in plan.to_json()
+    assert "tokenSecretRef" not in plan.to_json()
     client = client_job(
         run, plan, plan.groups[0], 0, SETTINGS, engine=HostFacts(unknown_reason="it was not seen"), engine_pod="pod"
     )
@@ -96,7 +96,7 @@ def test_only_engine_and_client_reference_the_token_secret() -> None:
 
 @pytest.mark.parametrize("name", ["HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_HUB_TOKEN"])
 def test_a_plain_text_token_is_refused_because_it_would_be_stored(name: str) -> None:
-    with pytest.raises(InvalidSpec, match=r"spec\.model\.tokenSecret") as refused:
+    with pytest.raises(InvalidSpec, match=r"spec\.model\.tokenSecretRef") as refused:
         expand(parse_run(operator_run({"spec.engine.env": [{"name": name, "value": "hf_secret"}]})))
     assert "hf_secret" not in str(refused.value)
 
@@ -144,7 +144,7 @@ def test_llama_cpp_stores_downloads_in_the_same_cache(fill: bool) -> None:
 
 
 def test_every_pod_of_a_run_has_the_same_image_pull_secrets() -> None:
-    run = parse_run(operator_run({"spec.placement": {"imagePullSecrets": ["registry", "other"]}}))
+    run = parse_run(operator_run({"spec.placement": {"imagePullSecrets": [{"name": "registry"}, {"name": "other"}]}}))
     plan = expand(run)
     group = plan.groups[0]
     engines = engine_job(run, plan, group, 0, SETTINGS)

@@ -52,7 +52,7 @@ def bucket(site: OperatorSite) -> dict[str, Any]:
     if ground is None:
         pytest.skip("the S3 server of hack/cluster is needed")
     site.secret("bench-s3", AWS_ACCESS_KEY_ID=ground.s3.access_key, AWS_SECRET_ACCESS_KEY=ground.s3.secret_key)
-    return {"bucket": ground.s3.bucket, "endpoint": ground.s3.endpoint, "credentialsSecret": "bench-s3"}
+    return {"bucket": ground.s3.bucket, "endpoint": ground.s3.endpoint, "credentialsSecretRef": {"name": "bench-s3"}}
 
 
 Make = Callable[..., Resource]
@@ -220,9 +220,9 @@ def test_a_foreign_service_with_a_childs_name_is_reported_and_not_replaced(
     eventually(lambda: site.names("jobs", "engine"), "the run does not continue without the conflict")
 
 
-WRONG_S3 = {
+WRONG_S3: dict[str, tuple[str, dict[str, Any]]] = {
     "BucketMissing": ("False", {"bucket": "nowhere-at-all"}),
-    "SecretMissing": ("False", {"credentialsSecret": "nowhere"}),
+    "SecretMissing": ("False", {"credentialsSecretRef": {"name": "nowhere"}}),
     "S3Away": ("Unknown", {"endpoint": "http://127.0.0.1:9"}),
 }
 

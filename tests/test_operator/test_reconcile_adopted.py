@@ -117,7 +117,7 @@ def test_results_of_another_plan_are_refused_with_the_differing_fields(plan: Pla
         ("spec.placement.tolerations", [{"operator": "Exists"}]),
         ("spec.placement.priorityClassName", "high"),
         ("spec.placement.pinNode", "None"),
-        ("spec.model.tokenSecret", {"name": "hub", "key": "token"}),
+        ("spec.model.tokenSecretRef", {"name": "hub", "key": "token"}),
     ],
 )
 def test_fields_that_are_not_measured_may_differ_from_the_adopted_plan(plan: Plan, path: str, value: object) -> None:

@@ -54,7 +54,7 @@ FULL: dict[str, Any] = {
         "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}],
         "priorityClassName": "bench",
         "serviceAccountName": "bench-client",
-        "imagePullSecrets": ["registry"],
+        "imagePullSecrets": [{"name": "registry"}],
         "engineResources": {"cpu": "16", "memory": "64Gi"},
         "clientResources": {"cpu": "4", "memory": "4Gi"},
         "clientNodeSelector": {"pool": "cpu"},
@@ -65,7 +65,7 @@ FULL: dict[str, Any] = {
             "prefix": "team/a",
             "endpoint": "http://s3.storage:9000",
             "region": "eu-west-1",
-            "credentialsSecret": "bench-s3",
+            "credentialsSecretRef": {"name": "bench-s3"},
         },
     },
     "spec.activeDeadlineSeconds": 3600,
@@ -83,7 +83,7 @@ PLACED: dict[str, Any] = {
     "spec.model": {
         "name": "acme/tiny",
         "pvc": {"claimName": "models", "subPath": "team/a", "path": "tiny.gguf"},
-        "tokenSecret": {"name": "hub", "key": "token"},
+        "tokenSecretRef": {"name": "hub", "key": "token"},
     },
     "spec.engine": {"kind": "llama-cpp", "version": "b6000"},
     "spec.placement": {
@@ -114,7 +114,7 @@ PLACED: dict[str, Any] = {
         "runtimeClassName": "nvidia",
         "schedulerName": "bin-packing",
         "engineServiceAccountName": "bench-engine",
-        "imagePullSecrets": ["registry"],
+        "imagePullSecrets": [{"name": "registry"}],
         "sharedMemory": "16Gi",
         "modelCache": {"claimName": "hub-cache", "subPath": "team/a"},
     },
@@ -122,9 +122,14 @@ PLACED: dict[str, Any] = {
 
 
 SPREAD: dict[str, Any] = {
-    "spec.model": {"name": "acme/large", "tokenSecret": {"name": "hub"}},
+    "spec.model": {"name": "acme/large", "tokenSecretRef": {"name": "hub"}},
     "spec.engine": {"kind": "vllm", "version": "0.33.0", "tensorParallelSize": 16},
-    "spec.placement": {"gpus": 8, "nodes": 2, "nodeSelector": {"pool": "h100"}, "imagePullSecrets": ["registry"]},
+    "spec.placement": {
+        "gpus": 8,
+        "nodes": 2,
+        "nodeSelector": {"pool": "h100"},
+        "imagePullSecrets": [{"name": "registry"}],
+    },
 }
 
 

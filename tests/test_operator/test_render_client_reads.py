@@ -94,7 +94,7 @@ def test_a_claim_with_prompts_and_model_is_mounted_once() -> None:
 
 
 def test_only_engine_and_client_reference_the_hub_token() -> None:
-    found = pods({"source": "gsm8k"}, model={"path": "/models/tiny", "tokenSecret": {"name": "hub", "key": "token"}})
+    found = pods({"source": "gsm8k"}, model={"path": "/models/tiny", "tokenSecretRef": {"name": "hub", "key": "token"}})
     variable = {"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": {"name": "hub", "key": "token"}}}
     assert variable in found["client"]["containers"][0]["env"]
     assert variable in found["engine"]["containers"][0]["env"]

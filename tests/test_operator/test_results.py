@@ -80,7 +80,7 @@ class ResultsHarness:
             "bucket": access.bucket,
             "prefix": PREFIX,
             "endpoint": access.endpoint,
-            "credentialsSecret": SECRET,
+            "credentialsSecretRef": {"name": SECRET},
             **s3,
         }
         kept = {key: value for key, value in given.items() if value is not None}
@@ -363,11 +363,11 @@ def test_without_a_secret_the_operators_own_credentials_are_used(
     harness: ResultsHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     harness.put(manifest_key("bbbb"))
-    assert harness.read(credentialsSecret=None).measured == {"bbbb"}
+    assert harness.read(credentialsSecretRef=None).measured == {"bbbb"}
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)
     fresh = replace(harness)
-    assert fresh.read_failure(credentialsSecret=None).reason == "CredentialsMissing"
+    assert fresh.read_failure(credentialsSecretRef=None).reason == "CredentialsMissing"
 
 
 def test_the_client_cache_is_bounded(harness: ResultsHarness, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,9 +25,9 @@ from specbench_testing.gate_reports import GATE
 from specbench_testing.operator_builders import fenced, operator_run
 
 NAMES = {
-    "spec.results.s3.credentialsSecret": "bench-s3",
-    "spec.model.tokenSecret": {"name": "hub"},
-    "spec.placement.imagePullSecrets": ["pull-a", "pull-b"],
+    "spec.results.s3.credentialsSecretRef": {"name": "bench-s3"},
+    "spec.model.tokenSecretRef": {"name": "hub"},
+    "spec.placement.imagePullSecrets": [{"name": "pull-a"}, {"name": "pull-b"}],
 }
 USES = {"bench-s3": "s3", "hub": "hub", "pull-a": "image-pull", "pull-b": "image-pull"}
 OPT_IN = fenced()
@@ -50,23 +50,25 @@ def secret_fields(schema: Any) -> Iterator[str]:
 def test_every_secret_of_a_run_is_known() -> None:
     """Fields that name a Secret contain the word, as in Kubernetes; a new one must be added to `secret_references`."""
     definition = SpecBenchRun.model_json_schema(by_alias=True)
-    assert set(secret_fields(definition)) == {"tokenSecret", "imagePullSecrets", "credentialsSecret"}
+    assert set(secret_fields(definition)) == {"tokenSecretRef", "imagePullSecrets", "credentialsSecretRef"}
     spec = parse_run(operator_run(NAMES)).spec
     assert {row.name: row.use for row in secret_references(spec)} == USES
-    assert [row.path.partition("[")[0] for row in secret_references(spec)] == [
-        "spec.model.tokenSecret", "spec.placement.imagePullSecrets", "spec.placement.imagePullSecrets",
-        "spec.results.s3.credentialsSecret",
-    ]  # fmt: skip
+    assert [row.path for row in secret_references(spec)] == [
+        "spec.model.tokenSecretRef.name",
+        "spec.placement.imagePullSecrets[0].name",
+        "spec.placement.imagePullSecrets[1].name",
+        "spec.results.s3.credentialsSecretRef.name",
+    ]
 
 
 WITHOUT: dict[str, tuple[dict[str, str], str, str]] = {
-    "no Secret": ({}, "spec.results.s3.credentialsSecret", "kubectl label secret bench-s3 specbench.io/use=s3"),
-    "another use": ({**USES, "bench-s3": "hub"}, "spec.results.s3.credentialsSecret", "specbench.io/use=s3"),
-    "no hub token": ({**USES, "hub": "s3"}, "spec.model.tokenSecret", "label secret hub specbench.io/use=hub"),
-    "an empty label": ({**USES, "hub": ""}, "spec.model.tokenSecret", "label secret hub specbench.io/use=hub"),
+    "no Secret": ({}, "spec.results.s3.credentialsSecretRef.name", "kubectl label secret bench-s3 specbench.io/use=s3"),
+    "another use": ({**USES, "bench-s3": "hub"}, "spec.results.s3.credentialsSecretRef.name", "specbench.io/use=s3"),
+    "no hub token": ({**USES, "hub": "s3"}, "spec.model.tokenSecretRef.name", "label secret hub specbench.io/use=hub"),
+    "an empty label": ({**USES, "hub": ""}, "spec.model.tokenSecretRef.name", "label secret hub specbench.io/use=hub"),
     "one of two": (
         {name: use for name, use in USES.items() if name != "pull-b"},
-        "spec.placement.imagePullSecrets[1]",
+        "spec.placement.imagePullSecrets[1].name",
         "label secret pull-b specbench.io/use=image-pull",
     ),
 }

@@ -278,7 +278,7 @@ def hostile_runs(text: str) -> Iterator[dict[str, Any]]:
         "spec.model.name", "spec.engine.args", "spec.engine.env", "spec.engine.image", "spec.drafters[0].name",
         "spec.drafters[0].speculativeConfig", "spec.workloads[0].name", "spec.workloads[0].extraBody",
         "spec.placement.nodeSelector", "spec.placement.queueName", "spec.results.s3.endpoint",
-        "spec.results.s3.credentialsSecret", "spec.results.s3.prefix", "spec.load.rate", "spec.unknown",
+        "spec.results.s3.credentialsSecretRef", "spec.results.s3.prefix", "spec.load.rate", "spec.unknown",
     )  # fmt: skip
     for path in paths:
         for value in (text, [text], {text: text}, [{"name": text, "value": text}] * 20):

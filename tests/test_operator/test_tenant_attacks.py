@@ -223,7 +223,7 @@ def test_the_operator_refuses_the_campaign(fenced: TenantSite, form: str, attack
     assert attack.axis
     path, _ = attack.axis
     message = fenced.campaign_refusal(f"{form}-{attack.name}")
-    names_secret = re.search("credentialsSecret|tokenSecret|imagePullSecrets", path)
+    names_secret = re.search("credentialsSecretRef|tokenSecretRef|imagePullSecrets", path)
     by_secret = "spec.axes[0]" if form == "a" else "spec.include[0].set"
     wanted = by_secret if names_secret else f"spec.{attack.condition or attack.admission}"
     assert wanted in message

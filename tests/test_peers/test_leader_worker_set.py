@@ -61,7 +61,7 @@ def make(site: OperatorSite, ground: Ground) -> Make:
     """Create an edited run on the simulator; each engine uses two nodes with four GPUs each."""
 
     def create(edits: dict[str, Any] | None = None) -> Resource:
-        s3 = {"bucket": ground.s3.bucket, "endpoint": ground.s3.endpoint, "credentialsSecret": "bench-s3"}
+        s3 = {"bucket": ground.s3.bucket, "endpoint": ground.s3.endpoint, "credentialsSecretRef": {"name": "bench-s3"}}
         dataset = {"source": "jsonl", "uri": "/usr/share/specbench/prompts.jsonl", "count": 8}
         given = {
             "spec.model.name": "simulated",

@@ -34,7 +34,9 @@ from specbench_client.visible_text import visible
     metavar="URI",
     help="Where the cluster finds the results, if not at URI-or-DIR: s3://BUCKET/PREFIX.",
 )
-@click.option("--credentials-secret", metavar="NAME", help="Name of the Secret, for spec.results.s3.credentialsSecret.")
+@click.option(
+    "--credentials-secret", metavar="NAME", help="Name of the Secret, for spec.results.s3.credentialsSecretRef."
+)
 @output_option("yaml", "json")
 def recover(where: str, into: str | None, credentials_secret: str | None, output: str, *, latest: bool) -> None:
     """Print the SpecBenchRun that continues stored results whose resource was lost; nothing is written.
@@ -117,7 +119,7 @@ def _bucket(store: Store, plan: Plan, where: str, into: str | None, secret: str 
         "prefix": prefix,
         "endpoint": query.get("endpoint", [_environment("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")])[0],
         "region": query.get("region", [_environment("AWS_REGION", "AWS_DEFAULT_REGION")])[0],
-        "credentialsSecret": secret,
+        "credentialsSecretRef": {"name": secret} if secret else None,
     }
     try:
         return S3.model_validate({name: value for name, value in fields.items() if value})

@@ -137,10 +137,10 @@ def _of_store(s3: S3, fence: Fence) -> Iterator[Problem]:
     if refusal := refused_endpoint(s3.endpoint, access.addresses):
         remedy = "use the address of an S3 server, or ask the administrator to list the endpoint in fence.stores"
         yield Problem("spec.results.s3.endpoint", f"is refused on this cluster: {refusal}", remedy)
-    if s3.credentials_secret is None and not access.operator_identity:
+    if s3.credentials_secret_ref is None and not access.operator_identity:
         message = "is not set, and this store cannot be used with the operator's own identity"
         remedy = "set it, or ask the administrator to set operatorIdentity: true in fence.stores of the chart"
-        yield Problem("spec.results.s3.credentialsSecret", message, remedy)
+        yield Problem("spec.results.s3.credentialsSecretRef", message, remedy)
 
 
 def _bucket_not_allowed(path: str, bucket: str, s3: S3, fence: Fence) -> Problem:

@@ -36,7 +36,7 @@ class StoreRule(ApiModel):
     bucket: Annotated[str, Field(min_length=1, max_length=63)]
     """Pattern of the bucket."""
     operator_identity: bool = False
-    """Whether runs without credentialsSecret may use the store, with the operator's own cloud identity."""
+    """Whether runs without credentialsSecretRef may use the store, with the operator's own cloud identity."""
 
 
 class ForcedValues(ApiModel):

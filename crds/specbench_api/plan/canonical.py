@@ -36,7 +36,7 @@ def canonical_point(spec: RunSpec, arm: Arm, workload: Workload, level: Level, r
     """Return the point as plain data. Names of arms and workloads are labels and do not count."""
     return {
         "schemaVersion": POINT_SCHEMA,
-        "model": _without(spec.model.to_dict(), "tokenSecret"),
+        "model": _without(spec.model.to_dict(), "tokenSecretRef"),
         "engine": spec.engine.to_dict(),
         "drafter": _without(arm.drafter.to_dict(), "name") if arm.drafter else None,
         "workload": _workload(workload.to_dict()),
@@ -84,7 +84,7 @@ def canonical_run(spec: RunSpec) -> dict[str, Any]:
     if "workloads" in fields:
         measured["workloads"] = [_workload(row) for row in fields["workloads"]]
     if "model" in fields:
-        measured["model"] = _without(fields["model"], "tokenSecret")
+        measured["model"] = _without(fields["model"], "tokenSecretRef")
     hardware = {field: placement[field] for field in HARDWARE if field in placement} | _later_hardware(placement)
     plain: dict[str, Any] = plain_numbers({"schemaVersion": RUN_SCHEMA, **measured, "hardware": hardware})
     return plain

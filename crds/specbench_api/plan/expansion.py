@@ -58,7 +58,7 @@ def _plan(run: SpecBenchRun, arms: list[Arm]) -> Plan:
         namespace=run.metadata.namespace,
         name=run.metadata.name,
         uid=run.results_uid,
-        target=spec.model.model_copy(update={"token_secret": None}),
+        target=spec.model.model_copy(update={"token_secret_ref": None}),
         engine=spec.engine,
         arms=arms,
         workloads=spec.workloads,

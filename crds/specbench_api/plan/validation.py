@@ -183,6 +183,6 @@ def _of_environment(spec: RunSpec) -> Iterator[Problem]:
         path = f"spec.engine.env[{row}]"
         if variable.name in TOKENS:
             message = f"{variable.name} would be stored with the results, readable by everyone with access to them"
-            yield Problem(path, message, "put it into a Secret and reference that in spec.model.tokenSecret")
+            yield Problem(path, message, "put it into a Secret and reference that in spec.model.tokenSecretRef")
         if variable.name in CACHE_VARIABLES and spec.placement.model_cache:
             yield Problem(path, f"{variable.name} is also set by spec.placement.modelCache", "remove one of them")

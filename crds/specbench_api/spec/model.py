@@ -7,8 +7,9 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from specbench_api.api_model import ApiModel, RuledModel, ValidationRule
-from specbench_api.spec.patterns import LEADS_OUT, ObjectName, SecretKey, SubPath, leads_out
+from specbench_api.api_model import RuledModel, ValidationRule
+from specbench_api.spec.patterns import LEADS_OUT, ObjectName, SubPath, leads_out
+from specbench_api.spec.secret_refs import TokenSecretRef
 
 Path = Annotated[str, Field(min_length=1, max_length=1024)]
 
@@ -36,15 +37,6 @@ class PvcModel(RuledModel):
 
     def _rules_hold(self) -> Sequence[bool]:
         return (not leads_out(self.path), not leads_out(self.sub_path))
-
-
-class TokenSecret(ApiModel):
-    """A key of a Secret in the run's namespace. It is passed by reference; only the kubelet reads its value."""
-
-    name: ObjectName
-    """Name of the Secret."""
-    key: SecretKey = "HF_TOKEN"
-    """Key of the Secret that contains the token."""
 
 
 class Target(RuledModel):
@@ -76,7 +68,7 @@ class Target(RuledModel):
     tokenizer: Annotated[str, Field(min_length=1, max_length=256)] | None = None
     """Tokenizer to use instead of the model's own, by its name on the hub or its path. A client that applies the chat
     template also reads `s3://BUCKET/FOLDER/`."""
-    token_secret: TokenSecret | None = None
+    token_secret_ref: TokenSecretRef | None = None
     """Secret with the hub's token, passed as HF_TOKEN to engines, and to clients that download prompts or tokenizers.
     It is not written to plan.json and not part of any point's identity. `specbench run` ignores it: engines inherit
     HF_TOKEN from the shell."""

@@ -20,6 +20,7 @@ from specbench_api.spec.patterns import (
     TaintKey,
     leads_out,
 )
+from specbench_api.spec.secret_refs import SecretRef
 
 # Node selection: the same names and values as in a PodSpec.
 
@@ -285,7 +286,7 @@ class Placement(RuledModel):
     """Service account of the engine's pods, for example with a cloud identity to download a model."""
     security_context: EngineSecurityContext | None = None
     """User and groups of the engine's pods. Without it: those of the image."""
-    image_pull_secrets: Annotated[list[ObjectName], Field(max_length=8)] = []
+    image_pull_secrets: Annotated[list[SecretRef], Field(max_length=8)] = []
     """Secrets with which images are pulled."""
     engine_resources: Resources = Resources()
     """CPU and memory of the engine. Without it: neither requested nor limited, because they depend on the model."""

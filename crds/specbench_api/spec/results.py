@@ -8,7 +8,8 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 
 from specbench_api.api_model import ApiModel, RuledModel, ValidationRule
-from specbench_api.spec.patterns import DNS_NAME, ObjectName
+from specbench_api.spec.patterns import DNS_NAME
+from specbench_api.spec.secret_refs import SecretRef
 from specbench_api.spec.store_endpoints import ENDPOINT
 
 
@@ -30,12 +31,17 @@ class S3(RuledModel):
     """URL of an S3-compatible server: `http://minio:9000`, without user, query and fragment. Empty: AWS."""
     region: Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_-]+$")] = "us-east-1"
     """Region of the bucket."""
-    credentials_secret: ObjectName | None = None
+    credentials_secret_ref: SecretRef | None = None
     """Secret in the run's namespace with AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and optionally AWS_SESSION_TOKEN.
     Without it: the service account's cloud identity."""
 
     def _rules_hold(self) -> Sequence[bool]:
         return (not {".", ".."} & set(self.prefix.split("/")),)
+
+    @property
+    def secret_name(self) -> str | None:
+        """Name of the Secret with the credentials; None for the service account's cloud identity."""
+        return self.credentials_secret_ref.name if self.credentials_secret_ref else None
 
     def key(self, path: str) -> str:
         """Return the object key of a path below the prefix."""

@@ -47,14 +47,12 @@ class SecretField:
     steps: tuple[str, ...]
     use: SecretUse
     names_max: int = 1
-    """Maximum number of Secrets that it names. More than 1: the field is a list of names."""
-    is_object: bool = False
-    """Whether the field is an object with the Secret's name in `name`."""
+    """Maximum number of Secrets that it refers to. More than 1: the field is a list of references."""
 
     @property
     def path(self) -> str:
-        """Path of the name, or of the list of names, in a run's spec."""
-        return ".".join((*self.steps, *(["name"] if self.is_object else [])))
+        """Its path in a run's spec."""
+        return ".".join(self.steps)
 
     @property
     def word(self) -> str:
@@ -67,18 +65,15 @@ class SecretField:
             holder = holder.get(step) if isinstance(holder, Mapping) else None
         if holder is None:
             return
-        if self.names_max > 1 and isinstance(holder, list):
-            yield from holder
-        elif self.is_object and isinstance(holder, Mapping):
-            yield holder.get("name")
-        else:
-            yield holder
+        several = self.names_max > 1 and isinstance(holder, list)
+        for reference in holder if several else [holder]:
+            yield reference.get("name") if isinstance(reference, Mapping) else reference
 
 
 SECRET_FIELDS = (
-    SecretField(("model", "tokenSecret"), SecretUse.HUB, is_object=True),
+    SecretField(("model", "tokenSecretRef"), SecretUse.HUB),
     SecretField(("placement", "imagePullSecrets"), SecretUse.IMAGE_PULL, names_max=8),
-    SecretField(("results", "s3", "credentialsSecret"), SecretUse.S3),
+    SecretField(("results", "s3", "credentialsSecretRef"), SecretUse.S3),
 )
 
 
@@ -96,9 +91,9 @@ def secret_references(spec: RunSpec) -> Iterator[SecretReference]:
     """All Secrets that a run names, in the order of its fields."""
     data = spec.to_dict()
     for field in SECRET_FIELDS:
-        path = f"spec.{'.'.join(field.steps)}"
         for index, name in enumerate(field.names_in(data, field.steps)):
-            yield SecretReference(f"{path}[{index}]" if field.names_max > 1 else path, name, field.use)
+            row = f"[{index}]" if field.names_max > 1 else ""
+            yield SecretReference(f"spec.{field.path}{row}.name", name, field.use)
 
 
 def unusable_secrets(spec: RunSpec, uses: Mapping[str, str], only: frozenset[SecretUse] | None = None) -> list[Problem]:

@@ -159,10 +159,10 @@ def check_access(s3: S3, access: StoreAccess) -> None:
             " or ask the administrator to add these"
         )
         raise StoreError(StoreFailure("StoreNotAllowed", message, refused=True))
-    if s3.credentials_secret is None and not access.operator_identity:
+    if s3.secret_name is None and not access.operator_identity:
         message = (
             "spec.results.s3 names no Secret, and the operator's own cloud identity may not be used for this store:"
-            " set credentialsSecret, or ask the administrator for operatorIdentity in fence.stores"
+            " set credentialsSecretRef, or ask the administrator for operatorIdentity in fence.stores"
         )
         raise StoreError(StoreFailure("CredentialsMissing", message, refused=True))
 
@@ -241,7 +241,7 @@ class ResultsReader:
         s3 = run.spec.results.s3
         access = access_of(s3, self._fence)
         check_access(s3, access)
-        secret = s3.credentials_secret
+        secret = s3.secret_name
         keys = None if secret is None else self._secrets.s3_keys(run.metadata.namespace, secret)
         return self._bucket(s3, keys, access.addresses)
 

@@ -166,7 +166,7 @@ class Bucket:
         if isinstance(error, ClientError):
             return self._failure_of_response(error, where)
         if isinstance(error, _NO_CREDENTIALS):
-            remedy = "name a Secret in spec.results.s3.credentialsSecret, or give the operator a cloud identity"
+            remedy = "name a Secret in spec.results.s3.credentialsSecretRef.name, or give the operator a cloud identity"
             return StoreFailure("CredentialsMissing", f"no credentials for {where}: {error}; {remedy}", refused=True)
         if isinstance(error, _UNREACHABLE):
             message = f"{where} cannot be reached: {_cause(error)}; the operator retries automatically"

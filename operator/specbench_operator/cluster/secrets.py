@@ -40,7 +40,7 @@ class SecretReader:
 
     def s3_keys(self, namespace: str, name: str) -> Mapping[str, str]:
         """The keys of a Secret for S3. Raises StoreError if there are none or they may not be used; and Retry."""
-        reference = SecretReference("spec.results.s3.credentialsSecret", name, SecretUse.S3)
+        reference = SecretReference("spec.results.s3.credentialsSecretRef.name", name, SecretUse.S3)
         try:
             if self.opt_in and self._use(namespace, name) != SecretUse.S3:
                 raise StoreError(StoreFailure("NotAllowed", str(not_usable(reference)), refused=True))

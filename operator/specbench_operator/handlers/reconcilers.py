@@ -127,7 +127,7 @@ class RunReconciler:
         s3 = store_of(observed)
         if s3 is None:
             return self._decide(key, observed)
-        store = StoreKey(key.namespace, (s3.endpoint, s3.region, s3.bucket, s3.credentials_secret))
+        store = StoreKey(key.namespace, (s3.endpoint, s3.region, s3.bucket, s3.secret_name))
         if failure := self.looks.failure(key, store):
             return self._decide(key, with_store_failure(observed, failure))
         self.looks.start(key, store, partial(self._read_store, key, observer, observed))

@@ -138,7 +138,7 @@ def _s3_environment(s3: S3) -> list[Manifest]:
         "AWS_DEFAULT_REGION": s3.region,
         **({"AWS_ENDPOINT_URL_S3": s3.endpoint} if s3.endpoint else {}),
     }
-    secret = s3.credentials_secret
+    secret = s3.secret_name
     keys = _SECRET_KEYS.items() if secret else ()
     return [
         *({"name": name, "value": literal(value)} for name, value in plain.items()),

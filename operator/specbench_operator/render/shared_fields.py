@@ -116,7 +116,7 @@ def engine_pod_security(chosen: EngineSecurityContext | None, *, ours: bool) -> 
 
 def shared_pod_fields(run: SpecBenchRun, *, ours: bool, grace_s: int) -> Manifest:
     """The fields that every PodSpec of a run has. `ours`: whether the pod runs specbench's own image."""
-    secrets = [{"name": name} for name in run.spec.placement.image_pull_secrets]
+    secrets = [secret.to_dict() for secret in run.spec.placement.image_pull_secrets]
     return {
         "restartPolicy": "Never",
         "automountServiceAccountToken": False,
@@ -170,5 +170,5 @@ def literal(text: str) -> str:
 
 def hub_token(spec: RunSpec) -> list[Manifest]:
     """The variable with the hub token, as a reference to its Secret; empty if the run names no Secret."""
-    token = spec.model.token_secret
+    token = spec.model.token_secret_ref
     return [{"name": HUB_TOKEN, "valueFrom": {"secretKeyRef": {"name": token.name, "key": token.key}}}] if token else []

@@ -11,9 +11,9 @@ from typing import Any
 Edits = Mapping[str, Any]
 
 TEMPLATE = {
-    "spec.template.spec.results.s3.credentialsSecret": "mine",
-    "spec.template.spec.model.tokenSecret": {"name": "hub"},
-    "spec.template.spec.placement.imagePullSecrets": ["registry"],
+    "spec.template.spec.results.s3.credentialsSecretRef": {"name": "mine"},
+    "spec.template.spec.model.tokenSecretRef": {"name": "hub"},
+    "spec.template.spec.placement.imagePullSecrets": [{"name": "registry"}],
 }
 S3 = {"bucket": "results"}
 
@@ -29,29 +29,29 @@ def include(**row: Any) -> dict[str, Any]:
 
 
 REFUSED: list[tuple[Edits, str]] = [
-    (axis("results.s3.credentialsSecret", "other"), "spec.axes[0].path"),
-    (axis("results.s3.credentialsSecret", "mine"), "spec.axes[0].path"),
-    (axis('results["s3"].credentialsSecret', "other"), "spec.axes[0].path"),
-    (axis('results[s3]["credentialsSecret"]', "other"), "spec.axes[0].path"),
-    (axis("model.tokenSecret", {"name": "other"}), "spec.axes[0].path"),
-    (axis("model.tokenSecret.name", "other"), "spec.axes[0].path"),
+    (axis("results.s3.credentialsSecretRef", "other"), "spec.axes[0].path"),
+    (axis("results.s3.credentialsSecretRef", "mine"), "spec.axes[0].path"),
+    (axis('results["s3"].credentialsSecretRef', "other"), "spec.axes[0].path"),
+    (axis('results[s3]["credentialsSecretRef"]', "other"), "spec.axes[0].path"),
+    (axis("model.tokenSecretRef", {"name": "other"}), "spec.axes[0].path"),
+    (axis("model.tokenSecretRef.name", "other"), "spec.axes[0].path"),
     (axis("placement.imagePullSecrets", ["other"]), "spec.axes[0].path"),
     (axis("placement.imagePullSecrets[0]", "other"), "spec.axes[0].path"),
-    (axis("results.s3", S3, {**S3, "credentialsSecret": "other"}), "spec.axes[0].values[1]"),
-    (axis("results", {"s3": {**S3, "credentialsSecret": "other"}}), "spec.axes[0].values[0]"),
-    (axis("model", {"name": "m", "tokenSecret": {"name": "other"}}), "spec.axes[0].values[0]"),
-    (axis("placement", {"imagePullSecrets": ["registry", "other"]}), "spec.axes[0].values[0]"),
-    (include(engine="vllm", set={"results.s3.credentialsSecret": "other"}), "spec.include[0].set"),
-    (include(engine="vllm", set={".results..s3[credentialsSecret]": "other"}), "spec.include[0].set"),
-    (include(engine="vllm", set={"model.tokenSecret.name": "other"}), "spec.include[0].set"),
+    (axis("results.s3", S3, {**S3, "credentialsSecretRef": {"name": "other"}}), "spec.axes[0].values[1]"),
+    (axis("results", {"s3": {**S3, "credentialsSecretRef": {"name": "other"}}}), "spec.axes[0].values[0]"),
+    (axis("model", {"name": "m", "tokenSecretRef": {"name": "other"}}), "spec.axes[0].values[0]"),
+    (axis("placement", {"imagePullSecrets": [{"name": "registry"}, {"name": "other"}]}), "spec.axes[0].values[0]"),
+    (include(engine="vllm", set={"results.s3.credentialsSecretRef": {"name": "other"}}), "spec.include[0].set"),
+    (include(engine="vllm", set={".results..s3[credentialsSecretRef]": "other"}), "spec.include[0].set"),
+    (include(engine="vllm", set={"model.tokenSecretRef.name": "other"}), "spec.include[0].set"),
     (
-        include(engine="vllm", set={"results": {"s3": {**S3, "credentialsSecret": "other"}}}),
+        include(engine="vllm", set={"results": {"s3": {**S3, "credentialsSecretRef": {"name": "other"}}}}),
         "spec.include[0].set[results]",
     ),
     (
         {
             **axis("model", {"name": "m"}),
-            "spec.include": [{"x": {"name": "n", "tokenSecret": {"name": "other"}}}],
+            "spec.include": [{"x": {"name": "n", "tokenSecretRef": {"name": "other"}}}],
         },
         "spec.include[0].x",
     ),
@@ -60,9 +60,9 @@ ACCEPTED: list[Edits] = [
     axis("load.repeats", 1, 2),
     axis("results.s3.prefix", "a", "b"),
     axis("results", {"s3": S3}),
-    axis("results", {"s3": {**S3, "credentialsSecret": "mine"}}),
-    axis("results.s3", {**S3, "credentialsSecret": None}),
-    axis("model", {"name": "m"}, {"name": "n", "tokenSecret": {"name": "hub"}}),
-    axis("placement", {"imagePullSecrets": ["registry"]}, {"imagePullSecrets": []}),
+    axis("results", {"s3": {**S3, "credentialsSecretRef": {"name": "mine"}}}),
+    axis("results.s3", {**S3, "credentialsSecretRef": None}),
+    axis("model", {"name": "m"}, {"name": "n", "tokenSecretRef": {"name": "hub"}}),
+    axis("placement", {"imagePullSecrets": [{"name": "registry"}]}, {"imagePullSecrets": []}),
     include(engine="vllm", set={"load.repeats": 3}),
 ]

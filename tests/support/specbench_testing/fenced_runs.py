@@ -45,7 +45,7 @@ FORCED_QUEUE: dict[str, Any] = {**FENCE, "force": {"queueName": "shared"}}
 """The same fence with a queue for every engine."""
 OWN_REPOSITORY = "own.example/specbench"
 """The chart's image.repository."""
-BASE = {"spec.results.s3.credentialsSecret": "mine"}
+BASE = {"spec.results.s3.credentialsSecretRef": {"name": "mine"}}
 _PVC = {"claimName": "other", "path": "x"}
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
@@ -77,12 +77,12 @@ def _mix(*claims: str) -> Edits:
     return {"spec.workloads[0].dataset": {"source": "mix", "count": 2, "members": members}}
 
 
-def _store(**fields: str | None) -> Edits:
+def _store(**fields: Any) -> Edits:
     return {"spec.results.s3": fields}
 
 
 def _at(endpoint: str, bucket: str = "a-lab", **edits: Any) -> Edits:
-    return {**_store(bucket=bucket, endpoint=endpoint, credentialsSecret="mine"), **edits}
+    return {**_store(bucket=bucket, endpoint=endpoint, credentialsSecretRef={"name": "mine"}), **edits}
 
 
 def reading(uri: str) -> dict[str, Edits]:
@@ -129,7 +129,7 @@ ALLOWED: list[Edits] = [
     {"spec.placement": {"gpus": 4, "nodes": 2}},
     {"spec.placement": {"gpus": 0, "gpuResourceName": "google.com/tpu"}},
     *_of("placement.queueName", "team-a"),
-    _store(bucket="results", credentialsSecret="mine"),
+    _store(bucket="results", credentialsSecretRef={"name": "mine"}),
     _store(bucket="team-a", endpoint="https://s3.example"),
     *_of("activeDeadlineSeconds", 86_400),
     *reading("s3://results/a/b").values(),
@@ -232,14 +232,17 @@ REFUSED: list[tuple[Edits, str]] = [
         {"spec.placement": {"queueName": "team-a", "queuePriorityClass": "high"}},
         "placement.queuePriorityClass",
     ),
-    (_store(bucket="prod-data", credentialsSecret="mine"), "results.s3"),
-    (_store(bucket="results", endpoint="http://evil", credentialsSecret="mine"), "results.s3"),
-    (_store(bucket="team-a", endpoint="https://s3.example.evil", credentialsSecret="mine"), "results.s3"),
-    (_store(bucket="team-a", endpoint="https://evil.test/x.example", credentialsSecret="mine"), "results.s3"),
-    (_store(bucket="team-a", credentialsSecret="mine"), "results.s3"),
-    (_store(bucket="team-a", endpoint="", credentialsSecret="mine"), "results.s3"),
-    (_store(bucket="results"), "results.s3.credentialsSecret"),
-    (_store(bucket="results", credentialsSecret=None), "results.s3.credentialsSecret"),
+    (_store(bucket="prod-data", credentialsSecretRef={"name": "mine"}), "results.s3"),
+    (_store(bucket="results", endpoint="http://evil", credentialsSecretRef={"name": "mine"}), "results.s3"),
+    (_store(bucket="team-a", endpoint="https://s3.example.evil", credentialsSecretRef={"name": "mine"}), "results.s3"),
+    (
+        _store(bucket="team-a", endpoint="https://evil.test/x.example", credentialsSecretRef={"name": "mine"}),
+        "results.s3",
+    ),
+    (_store(bucket="team-a", credentialsSecretRef={"name": "mine"}), "results.s3"),
+    (_store(bucket="team-a", endpoint="", credentialsSecretRef={"name": "mine"}), "results.s3"),
+    (_store(bucket="results"), "results.s3.credentialsSecretRef"),
+    (_store(bucket="results", credentialsSecretRef=None), "results.s3.credentialsSecretRef"),
     ({"spec.placement": {"gpus": 9}}, "placement.gpus"),
     ({"spec.placement": {"gpus": 4, "nodes": 3}}, "placement.gpus"),
     ({"spec.placement": {"resourceClaimTemplateName": "gpu", "claimedGpus": 9}}, "placement.gpus"),
@@ -335,7 +338,10 @@ INVALID: list[tuple[Edits, str]] = [
     *((edits, "engine.env[0].name") for edits in _of("engine.env", [{"name": "VLLM_\uff38"}])),
     *((edits, "placement.serviceAccountName") for edits in _of("placement.serviceAccountName", "", "bench-\u0430")),
     *((edits, "model.pvc.claimName") for edits in _of("model.pvc", {"claimName": "modеls", "path": "x"})),
-    ({"spec.results.s3": {"bucket": "results", "credentials_secret": "mine"}}, "results.s3.credentials_secret"),
+    (
+        {"spec.results.s3": {"bucket": "results", "credentials_secret_ref": {"name": "mine"}}},
+        "results.s3.credentials_secret_ref",
+    ),
     ({"spec.placement": {"service_account_name": "bench-a"}}, "placement.service_account_name"),
     ({"spec.engine": {"kind": "vllm", "Image": "evil.example/x"}}, "engine.Image"),
 ]

@@ -46,7 +46,7 @@ def small_run(name: str, edits: Mapping[str, Any] | None = None) -> Resource:
             "bucket": BUCKET,
             "prefix": f"end-to-end/{name}",
             "endpoint": S3_ENDPOINT,
-            "credentialsSecret": "bench-s3",
+            "credentialsSecretRef": {"name": "bench-s3"},
         },
         **(edits or {}),
     }

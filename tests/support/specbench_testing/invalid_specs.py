@@ -418,7 +418,10 @@ INVALID_SPECS = (
     ),
     *(
         InvalidSpecCase(
-            f"{name} as a Secret", {"spec.results.s3.credentialsSecret": name}, "credentialsSecret", "should match"
+            f"{name} as a Secret",
+            {"spec.results.s3.credentialsSecretRef": {"name": name}},
+            "credentialsSecretRef.name",
+            "should match",
         )
         for name in ("a..b", "a.-b", ".a", "A")
     ),
@@ -570,14 +573,14 @@ INVALID_SPECS = (
     ),
     InvalidSpecCase(
         "an invalid Secret key",
-        {"spec.model.tokenSecret": {"name": "hub", "key": "a b"}},
-        "spec.model.tokenSecret.key",
+        {"spec.model.tokenSecretRef": {"name": "hub", "key": "a b"}},
+        "spec.model.tokenSecretRef.key",
         "should match",
     ),
     InvalidSpecCase(
         "a token without a Secret name",
-        {"spec.model.tokenSecret": {"key": "a"}},
-        "spec.model.tokenSecret.name",
+        {"spec.model.tokenSecretRef": {"key": "a"}},
+        "spec.model.tokenSecretRef.name",
         "Required",
         "field required",
     ),
@@ -841,7 +844,7 @@ VALID_SPECS: tuple[tuple[str, Mapping[str, Any]], ...] = (
                 "queuePriorityClass": "nightly",
                 "preemptionBudget": 100,
                 "serviceAccountName": "bench",
-                "imagePullSecrets": ["registry"],
+                "imagePullSecrets": [{"name": "registry"}],
                 "engineResources": {"cpu": "8", "memory": "64Gi"},
                 "clientResources": {"cpu": "500m"},
                 "clientNodeSelector": {"pool": "cpu"},
@@ -876,7 +879,7 @@ VALID_SPECS: tuple[tuple[str, Mapping[str, Any]], ...] = (
     (
         "everything about nodes, claims, caches and tokens",
         {
-            "spec.model.tokenSecret": {"name": "hub"},
+            "spec.model.tokenSecretRef": {"name": "hub"},
             "spec.model.pvc": {"claimName": "models", "subPath": "a/b..c", "path": "tiny"},
             "spec.engine.tensorParallelSize": 2,
             "spec.placement": {
@@ -932,7 +935,7 @@ VALID_SPECS: tuple[tuple[str, Mapping[str, Any]], ...] = (
                 "prefix": "team/a",
                 "endpoint": "http://s3:9000",
                 "region": "eu-1",
-                "credentialsSecret": "bench-s3",
+                "credentialsSecretRef": {"name": "bench-s3"},
             },
             "spec.results.adopt": "7d0f6bd8-4c4b-4d53-9d53-000000000001",
         },

@@ -107,9 +107,14 @@ class SimulatedSite:
         return sum(gpus_of(pod) for pod in self.nodes.pods() if is_living(pod))
 
     @property
-    def _s3(self) -> dict[str, str]:
+    def _s3(self) -> dict[str, Any]:
         s3 = self.ground.s3
-        return {"bucket": s3.bucket, "prefix": "played", "endpoint": s3.endpoint, "credentialsSecret": "bench-s3"}
+        return {
+            "bucket": s3.bucket,
+            "prefix": "played",
+            "endpoint": s3.endpoint,
+            "credentialsSecretRef": {"name": "bench-s3"},
+        }
 
 
 _RUN: Mapping[str, Any] = {

@@ -149,46 +149,49 @@ def _mix(**fields: Any) -> dict[str, Any]:
 
 _SECRET_ATTACKS = (
     Attack(
-        "token-of-others", {"spec.model.tokenSecret": {"name": "prod-db", "key": "password"}},
-        "model.tokenSecret.name", "model.tokenSecret", {"secretKeyRef": {"name": "prod-db", "key": "password"}},
+        "token-of-others", {"spec.model.tokenSecretRef": {"name": "prod-db", "key": "password"}},
+        "model.tokenSecretRef.name", "model.tokenSecretRef.name",
+        {"secretKeyRef": {"name": "prod-db", "key": "password"}},
     ),
     Attack(
         "token-to-message",
         {
-            "spec.model.tokenSecret": {"name": "prod-db", "key": "password"},
+            "spec.model.tokenSecretRef": {"name": "prod-db", "key": "password"},
             "spec.engine.command": ["sh", "-c", "printenv HF_TOKEN > /dev/termination-log"],
         },
-        "model.tokenSecret.name", "model.tokenSecret",
+        "model.tokenSecretRef.name", "model.tokenSecretRef.name",
         {"command": ["sh", "-c", "printenv HF_TOKEN > /dev/termination-log"]},
     ),
     Attack(
-        "keys-of-others", {"spec.results.s3.credentialsSecret": "prod-s3"},
-        "results.s3.credentialsSecret", "results.s3.credentialsSecret", {"secretKeyRef": {"name": "prod-s3"}},
+        "keys-of-others", {"spec.results.s3.credentialsSecretRef": {"name": "prod-s3"}},
+        "results.s3.credentialsSecretRef.name", "results.s3.credentialsSecretRef.name",
+        {"secretKeyRef": {"name": "prod-s3"}},
     ),
     Attack(
-        "pull-secret-of-others", {"spec.placement.imagePullSecrets": ["prod-db"]},
-        "placement.imagePullSecrets[0]", "placement.imagePullSecrets[0]", {"imagePullSecrets": [{"name": "prod-db"}]},
+        "pull-secret-of-others", {"spec.placement.imagePullSecrets": [{"name": "prod-db"}]},
+        "placement.imagePullSecrets[0].name", "placement.imagePullSecrets[0].name",
+        {"imagePullSecrets": [{"name": "prod-db"}]},
     ),
     Attack(
-        "missing-secret", {"spec.model.tokenSecret": {"name": "absent", "key": "password"}},
-        "model.tokenSecret.name", "model.tokenSecret", {"secretKeyRef": {"name": "absent"}},
+        "missing-secret", {"spec.model.tokenSecretRef": {"name": "absent", "key": "password"}},
+        "model.tokenSecretRef.name", "model.tokenSecretRef.name", {"secretKeyRef": {"name": "absent"}},
     ),
     Attack(
-        "keys-as-token", {"spec.model.tokenSecret": {"name": "bench-s3", "key": "AWS_SECRET_ACCESS_KEY"}},
-        "", "model.tokenSecret", {"secretKeyRef": {"name": "bench-s3", "key": "AWS_SECRET_ACCESS_KEY"}},
+        "keys-as-token", {"spec.model.tokenSecretRef": {"name": "bench-s3", "key": "AWS_SECRET_ACCESS_KEY"}},
+        "", "model.tokenSecretRef.name", {"secretKeyRef": {"name": "bench-s3", "key": "AWS_SECRET_ACCESS_KEY"}},
     ),
     Attack(
-        "keys-as-pull-secret", {"spec.placement.imagePullSecrets": ["bench-s3"]},
-        "", "placement.imagePullSecrets[0]", {"imagePullSecrets": [{"name": "bench-s3"}]},
+        "keys-as-pull-secret", {"spec.placement.imagePullSecrets": [{"name": "bench-s3"}]},
+        "", "placement.imagePullSecrets[0].name", {"imagePullSecrets": [{"name": "bench-s3"}]},
     ),
     # The label allows these uses, so only the right of the person who applies the run decides.
     Attack(
-        "labelled-token", {"spec.model.tokenSecret": {"name": "team-hub", "key": "HF_TOKEN"}},
-        "model.tokenSecret.name", "", {"secretKeyRef": {"name": "team-hub"}},
+        "labelled-token", {"spec.model.tokenSecretRef": {"name": "team-hub", "key": "HF_TOKEN"}},
+        "model.tokenSecretRef.name", "", {"secretKeyRef": {"name": "team-hub"}},
     ),
     Attack(
-        "labelled-keys", {"spec.results.s3.credentialsSecret": "team-s3"},
-        "results.s3.credentialsSecret", "", {"secretKeyRef": {"name": "team-s3"}},
+        "labelled-keys", {"spec.results.s3.credentialsSecretRef": {"name": "team-s3"}},
+        "results.s3.credentialsSecretRef.name", "", {"secretKeyRef": {"name": "team-s3"}},
     ),
 )  # fmt: skip
 _FILE_ATTACKS = (
@@ -231,8 +234,8 @@ _ACCOUNT_ATTACKS = (
     _fenced("admin-account", "placement.serviceAccountName", "admin", {"serviceAccountName": "admin"}),
     _fenced("admin-account-engine", "placement.engineServiceAccountName", "admin", {"serviceAccountName": "admin"}),
     Attack(
-        "operator-identity", {"spec.results.s3.credentialsSecret": MISSING},
-        "results.s3.credentialsSecret", "results.s3.credentialsSecret", {},
+        "operator-identity", {"spec.results.s3.credentialsSecretRef": MISSING},
+        "results.s3.credentialsSecretRef", "results.s3.credentialsSecretRef", {},
     ),
 )  # fmt: skip
 _VOLUME_ATTACKS = (

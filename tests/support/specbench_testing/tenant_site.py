@@ -49,7 +49,7 @@ def base_run(endpoint: str) -> dict[str, Any]:
         "spec.load": {"concurrency": [1], "repeats": 1},
         "spec.workloads[0].dataset.uri": "/usr/share/specbench/prompts.jsonl",
         "spec.placement": {"nodeSelector": _NOWHERE, "clientNodeSelector": _NOWHERE},
-        "spec.results.s3": {"bucket": BUCKET, "endpoint": endpoint, "credentialsSecret": "bench-s3"},
+        "spec.results.s3": {"bucket": BUCKET, "endpoint": endpoint, "credentialsSecretRef": {"name": "bench-s3"}},
         "spec.startupDeadlineSeconds": 3600,
     }
 

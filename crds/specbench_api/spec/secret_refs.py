@@ -1,0 +1,24 @@
+"""References to Secrets of the run's namespace.
+
+A field that refers to a Secret is named `…SecretRef` and is an object with the Secret's `name`, and its `key` if the
+field is about one key. `imagePullSecrets` is the only other name: a list of such objects, as pods have it.
+"""
+
+from __future__ import annotations
+
+from specbench_api.api_model import ApiModel
+from specbench_api.spec.patterns import ObjectName, SecretKey
+
+
+class SecretRef(ApiModel):
+    """A Secret in the run's namespace."""
+
+    name: ObjectName
+    """Name of the Secret."""
+
+
+class TokenSecretRef(SecretRef):
+    """A key of a Secret in the run's namespace. It is passed by reference; only the kubelet reads its value."""
+
+    key: SecretKey = "HF_TOKEN"
+    """Key of the Secret that contains the token."""

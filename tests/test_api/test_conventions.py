@@ -1,0 +1,74 @@
+"""The conventions of docs/concepts/architecture.md for values of enums and references to Secrets, over all models."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import re
+from collections.abc import Iterator
+from enum import Enum
+from typing import Any, Literal, get_args, get_origin
+
+import pytest
+from pydantic.fields import FieldInfo
+
+import specbench_api
+from specbench_api.api_model import ApiModel
+from specbench_api.spec.secret_refs import SecretRef
+
+for _module in pkgutil.walk_packages(specbench_api.__path__, "specbench_api."):
+    importlib.import_module(_module.name)
+
+
+def models(base: type[ApiModel] = ApiModel) -> Iterator[type[ApiModel]]:
+    """All models of the API package."""
+    for model in base.__subclasses__():
+        if model.__module__.startswith("specbench_api."):
+            yield model
+        yield from models(model)
+
+
+def fields() -> dict[str, FieldInfo]:
+    """All fields of all models by their serialised names, with the names of their models."""
+    return {
+        f"{model.__module__}.{model.__name__}.{field.alias or name}": field
+        for model in models()
+        for name, field in model.model_fields.items()
+    }
+
+
+def types_in(annotation: Any) -> Iterator[Any]:
+    """The classes and literals that an annotation consists of."""
+    if get_origin(annotation) is Literal or isinstance(annotation, type):
+        yield annotation
+    for part in () if get_origin(annotation) is Literal else get_args(annotation):
+        yield from types_in(part)
+
+
+def refers_to_secrets(field: FieldInfo) -> bool:
+    return any(isinstance(each, type) and issubclass(each, SecretRef) for each in types_in(field.annotation))
+
+
+def test_the_walk_finds_the_models() -> None:
+    assert len(set(models())) > 100
+    assert sum(refers_to_secrets(field) for field in fields().values()) >= 3
+
+
+@pytest.mark.parametrize("name", [name for name in fields() if "secret" in name.rpartition(".")[2].lower()])
+def test_a_field_that_names_a_secret_is_a_reference(name: str) -> None:
+    if fields()[name].annotation is not bool:
+        assert refers_to_secrets(fields()[name]), f"{name}: use SecretRef or a class derived from it"
+
+
+@pytest.mark.parametrize("name", [name for name, field in fields().items() if refers_to_secrets(field)])
+def test_the_name_of_a_reference_to_a_secret(name: str) -> None:
+    field, annotation = name.rpartition(".")[2], fields()[name].annotation
+    is_list = any(get_origin(part) is list for part in (annotation, *get_args(annotation)))
+    expected = r"imagePullSecrets" if is_list else r"[a-z]\w*SecretRef"
+    assert re.fullmatch(expected, field)
+
+
+def test_a_reference_to_a_secret_has_its_name_and_at_most_a_key() -> None:
+    found: list[type[ApiModel]] = [SecretRef, *models(SecretRef)]
+    for model in found:
+        assert set(model.model_fields) in ({"name"}, {"name", "key"}), model
