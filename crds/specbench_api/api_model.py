@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import cache
 from typing import Any, ClassVar, Self
 
@@ -25,6 +27,18 @@ from pydantic_core import (
     core_schema,
     from_json,
 )
+
+
+class Names(StrEnum):
+    """Values that are names of things which are named elsewhere: engines, methods, datasets, figures, facts.
+
+    They are spelled as there. The values of every other enum are CamelCase, as in the Kubernetes API.
+    """
+
+
+def in_words(value: StrEnum) -> str:
+    """Return a CamelCase value as text for people: `TooFewRepeats` is `too few repeats`."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", value).lower()
 
 
 @dataclass(frozen=True)

@@ -197,12 +197,12 @@ Level {bootstrap.LEVEL:.0%}. The sampling unit is the **prompt**, within repeats
 
 | conclusion | when |
 |---|---|
-| faster, slower | at least {MIN_REPEATS_TO_COMPARE} repeats; the interval excludes 1, also after Holm's correction for all comparisons of the run |
-| indistinguishable | the interval contains 1 |
-| unclear | the interval excludes 1, but not after Holm's correction |
-| too few repeats | fewer than {MIN_REPEATS_TO_COMPARE} repeats: only the ratio is reported |
-| no interval | too few prompts for an interval |
-| not comparable | a check made the cell invalid, or no request has a partner |
+| `Faster`, `Slower` | at least {MIN_REPEATS_TO_COMPARE} repeats; the interval excludes 1, also after Holm's correction for all comparisons of the run |
+| `Indistinguishable` | the interval contains 1 |
+| `Unclear` | the interval excludes 1, but not after Holm's correction |
+| `TooFewRepeats` | fewer than {MIN_REPEATS_TO_COMPARE} repeats: only the ratio is reported |
+| `NoInterval` | too few prompts for an interval |
+| `NotComparable` | a check made the cell invalid, or no request has a partner |
 
 Holm's correction compares the smallest p-value with 5 % / the number of comparisons, the next with 5 % / one fewer, and
 so on. Without it, one of twenty comparisons excludes 1 by chance. Categories, over all cells, are corrected as a

@@ -1,4 +1,4 @@
-"""The conventions of docs/concepts/architecture.md for values of enums and references to Secrets, over all models."""
+"""The conventions of CONTRIBUTING.md for values of enums and references to Secrets, over all models."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ import pytest
 from pydantic.fields import FieldInfo
 
 import specbench_api
-from specbench_api.api_model import ApiModel
+from specbench_api.api_model import ApiModel, Names, in_words
+from specbench_api.outcome.summary import SpeedupConclusion
 from specbench_api.spec.secret_refs import SecretRef
 
 for _module in pkgutil.walk_packages(specbench_api.__path__, "specbench_api."):
@@ -45,12 +46,28 @@ def types_in(annotation: Any) -> Iterator[Any]:
         yield from types_in(part)
 
 
+def enums() -> dict[str, type[Enum]]:
+    """All enums that are the type of a field."""
+    found = (each for field in fields().values() for each in types_in(field.annotation))
+    return {each.__qualname__: each for each in found if isinstance(each, type) and issubclass(each, Enum)}
+
+
+def literals() -> dict[str, list[Any]]:
+    """The values of all fields that allow only some texts or numbers."""
+    return {
+        name: [value for each in types_in(field.annotation) if get_origin(each) is Literal for value in get_args(each)]
+        for name, field in fields().items()
+    }
+
+
 def refers_to_secrets(field: FieldInfo) -> bool:
     return any(isinstance(each, type) and issubclass(each, SecretRef) for each in types_in(field.annotation))
 
 
 def test_the_walk_finds_the_models() -> None:
     assert len(set(models())) > 100
+    assert len(enums()) > 30
+    assert sum(bool(values) for values in literals().values()) > 15
     assert sum(refers_to_secrets(field) for field in fields().values()) >= 3
 
 
@@ -72,3 +89,35 @@ def test_a_reference_to_a_secret_has_its_name_and_at_most_a_key() -> None:
     found: list[type[ApiModel]] = [SecretRef, *models(SecretRef)]
     for model in found:
         assert set(model.model_fields) in ({"name"}, {"name", "key"}), model
+
+
+CAMEL_CASE = r"[A-Z][A-Za-z0-9]*"
+"""The form of a value that this project has chosen."""
+NAME = r"[a-z0-9][A-Za-z0-9_-]*"
+"""The form of a value that is the name of something."""
+
+
+@pytest.mark.parametrize("enum", enums().values(), ids=enums())
+def test_values_of_enums_are_camel_case_or_names(enum: type[Enum]) -> None:
+    form = NAME if issubclass(enum, Names) else CAMEL_CASE
+    wrong = [each.value for each in enum if not re.fullmatch(form, each.value)]
+    assert not wrong, "write them in CamelCase; if they are names of things elsewhere, derive the enum from Names"
+
+
+def test_values_of_literals_are_camel_case_or_names_of_fields() -> None:
+    names = {name for model in models() for name in model.model_fields}
+    versions = r"specbench\.io/[a-z0-9/-]+"
+    wrong = {
+        name: value
+        for name, values in literals().items()
+        for value in values
+        if isinstance(value, str)
+        if value and value not in names and not re.fullmatch(f"{CAMEL_CASE}|{versions}", value)
+    }
+    assert not wrong, "write them in CamelCase, as the values of enums"
+
+
+def test_values_in_words_are_those_of_the_reports() -> None:
+    assert [in_words(each) for each in SpeedupConclusion] == [
+        "faster", "slower", "indistinguishable", "unclear", "too few repeats", "no interval", "not comparable",
+    ]  # fmt: skip

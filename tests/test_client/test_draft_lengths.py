@@ -321,7 +321,7 @@ def test_json_output_is_one_document_for_the_requested_engine(
     (found,) = json.loads(capsys.readouterr().out)["proposals"]
     assert [each["engine"] for each in found["engines"]] == ["sglang"]
     assert {each["draftTokens"] for each in found["schedule"]["emitted"]} == {0, 5}
-    assert found["stepCost"]["basis"] == "fit"
+    assert found["stepCost"]["basis"] == "Fit"
 
 
 @pytest.mark.parametrize("output", ["text", "json", "yaml"])

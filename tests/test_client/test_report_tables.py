@@ -159,7 +159,7 @@ def test_speedup_not_significant_after_correction_is_called_unclear() -> None:
 
 def test_csv_has_end_to_end_speedup_and_claim() -> None:
     row = table(plain()).iloc[1]
-    assert row["claim"] == "faster"
+    assert row["claim"] == "Faster"
     assert row["e2e_speedup_low"] < row["e2e_speedup"] < row["e2e_speedup_high"]
     assert row["requests_per_hour"] / row["baseline_requests_per_hour"] == pytest.approx(row["e2e_speedup"])
     baseline = table(plain()).iloc[0]

@@ -197,7 +197,7 @@ def test_category_of_few_prompts_is_info_and_has_no_intervals() -> None:
     assert all(figure.interval is None for figure in chat.values())
     assert code["speedup"].interval is not None
     assert arm.claims is not None
-    assert arm.claims.by_category["chat"] == "no interval"
+    assert arm.claims.by_category["chat"] == "NoInterval"
 
 
 # -- missing rows ------------------------------------------------------------------------------------------------------
@@ -256,7 +256,7 @@ def test_report_and_table_describe_the_prompts_and_missing_rows() -> None:
             "p.jsonl (jsonl, 8 prompts, only a, b, seed 0)",
         ),
         (
-            {"source": "speed-bench", "config": "throughput_8k", "turns": 9, "entropy": ["low"], "revision": "abc"},
+            {"source": "speed-bench", "config": "throughput_8k", "turns": 9, "entropy": ["Low"], "revision": "abc"},
             "speed-bench throughput_8k, 9 turns, entropy low, revision abc",
         ),
         (

@@ -77,7 +77,7 @@ def rejection_message(**declared: Any) -> str:
     [
         ({"categories": ["mixed"]}, [n for n in range(24) if n % 3 == 1]),
         ({"sub_categories": ["code"]}, [n for n in range(24) if n % 2 == 1]),
-        ({"entropy": ["low", "high"]}, [n for n in range(24) if n % 3 != 1]),
+        ({"entropy": ["Low", "High"]}, [n for n in range(24) if n % 3 != 1]),
         ({"difficulty": ["hard"]}, [n for n in range(24) if n // 2 % 2]),
         ({"languages": ["de"]}, [n for n in range(24) if n // 4 % 2]),
         ({"difficulty": ["hard"], "languages": ["de"]}, [n for n in range(24) if n // 2 % 2 and n // 4 % 2]),

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import yaml
 
+from specbench_api.api_model import in_words
 from specbench_api.outcome.recommendation import RecommendationAnswer, RuleVerdict
 from specbench_client.cli.compare import compare
 from specbench_client.cli.decide import decide
@@ -23,8 +24,8 @@ def test_the_price_list_is_valid_and_the_page_mentions_every_field() -> None:
 
 
 def test_the_page_explains_every_answer_and_every_rule_verdict() -> None:
-    assert all(f"| `{answer}` |" in PAGE for answer in RecommendationAnswer)
-    assert all(f"| {verdict} |" in PAGE for verdict in RuleVerdict)
+    assert all(f"| `{in_words(answer)}` |" in PAGE for answer in RecommendationAnswer)
+    assert all(f"| {in_words(verdict)} |" in PAGE for verdict in RuleVerdict)
 
 
 def test_every_option_on_the_page_exists() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import click
 from pydantic import ValidationError
 
+from specbench_api.api_model import in_words
 from specbench_api.errors import InvalidSpec, NotYaml, Problem
 from specbench_api.outcome.recommendation import Objective, Recommendation, SloTarget
 from specbench_api.spec.bounded_yaml import TEXT_BYTES_MAX, yaml_documents
@@ -84,8 +85,8 @@ _LATENCIES = ("ttft_ms", "tpot_ms", "e2e_ms")
 @click.argument("where", metavar="DIR-or-URI")
 @click.option(
     "--objective",
-    type=click.Choice([str(each) for each in Objective]),
-    default=str(Objective.THROUGHPUT),
+    type=click.Choice([in_words(each) for each in Objective]),
+    default=in_words(Objective.THROUGHPUT),
     show_default=True,
     help="What to optimize; latency is the time per output token.",
 )
@@ -175,7 +176,7 @@ def decide(where: str, output: str, *, latest: bool, **options: Any) -> None:
         "requestsUntilRetrain": options["retrain"],
     }
     request = RecommendationRequest(
-        objective=Objective(options["objective"]),
+        objective=next(each for each in Objective if in_words(each) == options["objective"]),
         targets=_targets(options) or targets_of(summary.slo),
         prices=prices_from_options(options["file"], prices, options["training"], options["hours"]),
         worth=1 + options["worth"] / 100,

@@ -48,14 +48,14 @@ class Difference(ApiModel):
 class ChangeConclusion(StrEnum):
     """Conclusion about a figure of the later result, compared with the earlier one."""
 
-    BETTER = "better"
-    WORSE = "worse"
-    UNCLEAR = "unclear"
+    BETTER = "Better"
+    WORSE = "Worse"
+    UNCLEAR = "Unclear"
     """The interval excludes 1, but with this many comparisons that happens by chance."""
-    INDISTINGUISHABLE = "indistinguishable"
+    INDISTINGUISHABLE = "Indistinguishable"
     """The interval contains 1."""
-    TOO_FEW_REPEATS = "too few repeats"
-    NO_INTERVAL = "no interval"
+    TOO_FEW_REPEATS = "TooFewRepeats"
+    NO_INTERVAL = "NoInterval"
 
 
 class ComparedFigure(ApiModel):

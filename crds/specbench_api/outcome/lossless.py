@@ -26,9 +26,9 @@ class LosslessVerdict(StrEnum):
 class ComparedBy(StrEnum):
     """The data by which answers, and the position of a first difference, were compared."""
 
-    TOKEN_IDS = "token ids"  # noqa: S105  no secret
-    TEXT = "text"
-    DIGEST = "SHA-256"
+    TOKEN_IDS = "TokenIDs"  # noqa: S105  no secret
+    TEXT = "Text"
+    DIGEST = "Digest"
     """Only digests were stored: whether answers differ is known, but not where."""
 
 

@@ -12,10 +12,10 @@ from typing import Any, Literal, Self
 
 from pydantic import JsonValue, model_serializer, model_validator
 
-from specbench_api.api_model import ApiModel
+from specbench_api.api_model import ApiModel, Names
 
 
-class FactName(StrEnum):
+class FactName(Names):
     """Names of all facts. Every launch record has an entry for each, known or not."""
 
     ENGINE_VERSION = "engine_version"

@@ -16,11 +16,11 @@ from specbench_api.spec.percentiles import Percentile
 class Objective(StrEnum):
     """What to optimise."""
 
-    THROUGHPUT = "throughput"
+    THROUGHPUT = "Throughput"
     """Maximum output tokens per second of the engine."""
-    LATENCY = "latency"
+    LATENCY = "Latency"
     """Minimum time per output token."""
-    COST = "cost"
+    COST = "Cost"
     """Minimum cost per output token, at the user's prices."""
 
 
@@ -48,15 +48,15 @@ class SloTarget(ApiModel):
 class Attainment(StrEnum):
     """Whether a cell meets every target."""
 
-    MET = "met"
+    MET = "Met"
     """Every figure's upper bound is within its target, or there are no targets."""
-    MET_BY_VALUE = "met by value"
+    MET_BY_VALUE = "MetByValue"
     """Every value is within its target, but some upper bound is not, or is missing: not proven."""
-    MISSED_BY_VALUE = "missed by value"
+    MISSED_BY_VALUE = "MissedByValue"
     """Some value is beyond its target, but its lower bound is not, or is missing: not proven."""
-    MISSED = "missed"
+    MISSED = "Missed"
     """Some figure's lower bound is beyond its target."""
-    UNKNOWN = "unknown"
+    UNKNOWN = "Unknown"
     """Some figure is missing."""
 
     @property
@@ -68,13 +68,13 @@ class Attainment(StrEnum):
 class RecommendationAnswer(StrEnum):
     """Answer to one question."""
 
-    DRAFTER = "drafter pays"
+    DRAFTER = "DrafterPays"
     """One drafter is shown to be better than the baseline, and no simpler one is as good."""
-    NO_DRAFTER = "no drafter pays"
+    NO_DRAFTER = "NoDrafterPays"
     """Use the baseline: every drafter is shown to gain too little, or is ruled out by the constraints."""
-    CANNOT_TELL = "cannot tell"
+    CANNOT_TELL = "CannotTell"
     """Neither is shown."""
-    NOTHING_MEETS = "nothing meets the targets"
+    NOTHING_MEETS = "NothingMeetsTheTargets"
     """No arm meets the targets at any measured load."""
 
 
@@ -166,13 +166,13 @@ class WorkloadChoice(ApiModel):
 class RuleVerdict(StrEnum):
     """Whether the measurement agrees with a rule of thumb."""
 
-    AGREES = "agrees"
+    AGREES = "Agrees"
     """The whole interval is where the rule predicts."""
-    CONTRADICTS = "contradicts"
+    CONTRADICTS = "Contradicts"
     """The whole interval is elsewhere."""
-    UNCLEAR = "cannot tell"
+    UNCLEAR = "CannotTell"
     """The interval is partly there, or there is none."""
-    NOT_APPLICABLE = "not applicable"
+    NOT_APPLICABLE = "NotApplicable"
     """No cell meets the rule's condition, or a run cannot measure it."""
 
 

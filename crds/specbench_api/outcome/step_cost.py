@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from specbench_api.api_model import ApiModel
+from specbench_api.api_model import ApiModel, Names
 from specbench_api.outcome.figure import Figure
 
 
-class Coefficient(StrEnum):
+class Coefficient(Names):
     """Terms of the model, each with its regressor. All are milliseconds per step and never negative."""
 
     BASE = "base"
@@ -28,9 +28,9 @@ class Coefficient(StrEnum):
 class StepCostBasis(StrEnum):
     """How step times between cells may be estimated."""
 
-    FIT = "fit"
+    FIT = "Fit"
     """By the model: its error on held-out cells is small enough."""
-    INTERPOLATION = "interpolation"
+    INTERPOLATION = "Interpolation"
     """By bilinear interpolation between cells only: there is no fit, or it is poor."""
 
 

@@ -27,16 +27,16 @@ from specbench_api.spec.slo import Slo
 class SpeedupConclusion(StrEnum):
     """Conclusion about an arm, compared with its paired baseline."""
 
-    FASTER = "faster"
-    SLOWER = "slower"
-    INDISTINGUISHABLE = "indistinguishable"
+    FASTER = "Faster"
+    SLOWER = "Slower"
+    INDISTINGUISHABLE = "Indistinguishable"
     """The interval contains 1."""
-    UNCLEAR = "unclear"
+    UNCLEAR = "Unclear"
     """The interval excludes 1, but with this many comparisons that happens by chance."""
-    TOO_FEW_REPEATS = "too few repeats"
+    TOO_FEW_REPEATS = "TooFewRepeats"
     """The interval does not include run-to-run variation."""
-    NO_INTERVAL = "no interval"
-    NOT_COMPARABLE = "not comparable"
+    NO_INTERVAL = "NoInterval"
+    NOT_COMPARABLE = "NotComparable"
     """A check invalidated the comparison, or nothing was paired."""
 
     @property

@@ -12,11 +12,11 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from specbench_api.api_model import Distinct, KeyedBy, RuledModel, ValidationRule, cel_list
+from specbench_api.api_model import Distinct, KeyedBy, Names, RuledModel, ValidationRule, cel_list
 from specbench_api.spec.model import PvcModel
 
 
-class Source(StrEnum):
+class Source(Names):
     """Where prompts come from, and with it the format of their file. docs/reference/workloads.md describes each."""
 
     JSONL = "jsonl"
@@ -43,9 +43,9 @@ class Source(StrEnum):
 class Entropy(StrEnum):
     """Tiers of SPEED-Bench's throughput configs: how hard the next token is to predict."""
 
-    LOW = "low"
-    MIXED = "mixed"
-    HIGH = "high"
+    LOW = "Low"
+    MIXED = "Mixed"
+    HIGH = "High"
 
 
 FILE_SOURCES = (Source.JSONL, Source.PARQUET, Source.CSV, Source.SPEC_BENCH, Source.OPENAI_LOGS)

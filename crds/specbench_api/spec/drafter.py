@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import StrEnum
 from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
-from specbench_api.api_model import ApiModel, KeyedBy, PreserveUnknown, RuledModel, ValidationRule, cel_list
+from specbench_api.api_model import ApiModel, KeyedBy, Names, PreserveUnknown, RuledModel, ValidationRule, cel_list
 from specbench_api.spec.engine import Argument
 
 BASELINE_NAME = "none"
 """Name of the arm without a drafter."""
 
 
-class Method(StrEnum):
+class Method(Names):
     """Methods of drafting. docs/reference/engines.md lists the engines and versions that support each."""
 
     NONE = "none"

@@ -11,7 +11,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from pydantic import Field, field_validator
 
-from specbench_api.api_model import ApiModel, KeyedBy, PreserveUnknown, RuledModel, ValidationRule
+from specbench_api.api_model import ApiModel, KeyedBy, Names, PreserveUnknown, RuledModel, ValidationRule
 
 # Validation of an external endpoint's address, for the spec and for the command line. The API server checks the
 # pattern; `flaw_of` is equally strict and names each fault. No message repeats the value, which may contain a password.
@@ -73,7 +73,7 @@ def _has_port(url: SplitResult) -> bool:
         return False
 
 
-class EngineKind(StrEnum):
+class EngineKind(Names):
     """The supported engines. New kinds are added as new values; existing ones are never renamed."""
 
     SIMULATOR = "simulator"
@@ -89,7 +89,7 @@ RESEARCH_RUNTIME = "research runtime"
 """Part of the version string that our runtime around transformers reports, by which it is recognised."""
 
 
-class DialectName(StrEnum):
+class DialectName(Names):
     """API that an engine serves: plain OpenAI, or OpenAI with the extensions of a known engine."""
 
     OPENAI = "openai"

@@ -9,12 +9,11 @@ changed after the run has started.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import StrEnum
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from specbench_api.api_model import ApiModel, Distinct, RuledModel, ValidationRule
+from specbench_api.api_model import ApiModel, Distinct, Names, RuledModel, ValidationRule
 from specbench_api.spec.patterns import DNS_LABEL
 from specbench_api.spec.percentiles import Percentile
 
@@ -26,7 +25,7 @@ MIN_REPEATS = 3
 ArmName = Annotated[str, Field(min_length=1, max_length=32)]
 
 
-class GateMetric(StrEnum):
+class GateMetric(Names):
     """Metrics that a gate can test. For tpot, ttft and e2e less is better; for the others more is better."""
 
     SPEEDUP = "speedup"

@@ -1,8 +1,4 @@
-"""References to Secrets of the run's namespace.
-
-A field that refers to a Secret is named `…SecretRef` and is an object with the Secret's `name`, and its `key` if the
-field is about one key. `imagePullSecrets` is the only other name: a list of such objects, as pods have it.
-"""
+"""References to Secrets of the run's namespace. CONTRIBUTING.md has the rule for their names."""
 
 from __future__ import annotations
 

@@ -162,12 +162,12 @@ INVALID_SPECS = (
     ),
     _dataset(
         "entropy tiers of another source",
-        {"source": "gsm8k", "entropy": ["low"]},
+        {"source": "gsm8k", "entropy": ["Low"]},
         "dataset.entropy needs source speed-bench",
     ),
     _dataset(
         "entropy tiers of the qualitative config",
-        {"source": "speed-bench", "config": "qualitative", "entropy": ["low"]},
+        {"source": "speed-bench", "config": "qualitative", "entropy": ["Low"]},
         "dataset.entropy needs source speed-bench",
     ),
     _dataset("random words without allowRandom", {"source": "random", "count": 5}, "random words mislead"),
@@ -781,7 +781,7 @@ VALID_SPECS: tuple[tuple[str, Mapping[str, Any]], ...] = (
                 "source": "speed-bench",
                 "config": "throughput_8k",
                 "revision": "0123abc",
-                "entropy": ["low", "high"],
+                "entropy": ["Low", "High"],
                 "turns": 80,
                 "seed": 7,
                 "allowMissing": True,

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from specbench_api.api_model import in_words
 from specbench_api.outcome.comparison import ChangeConclusion
 from specbench_api.outcome.figure import Figure, StatusFigure
 from specbench_api.outcome.recommendation import Attainment, Candidate, Objective, SloTarget, Sustained
@@ -173,7 +174,7 @@ def _excluded(cell: Cell, value: Figure | None, request: RecommendationRequest) 
     if not request.takes(cell):
         return f"not at the requested load {request.load}"
     if value is None or value.value is None:
-        return f"its {request.objective} was not measured"
+        return f"its {in_words(request.objective)} was not measured"
     return ""
 
 

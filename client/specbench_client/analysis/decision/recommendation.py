@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from specbench_api.api_model import in_words
 from specbench_api.errors import InvalidSpec, Problem
 from specbench_api.outcome.figure import Figure
 from specbench_api.outcome.finding import Severity
@@ -75,7 +76,7 @@ def sentence_of(summary: RunSummary, request: RecommendationRequest, choices: Se
     ]
     trust = "" if summary.trustworthy else " (the run is not trustworthy)"
     held = "".join(f", {each}" for each in words_of(request.constraints))
-    return f"{head} {request.objective}{where}{held}: {'; '.join(answers) or 'nothing was measured'}{trust}"
+    return f"{head} {in_words(request.objective)}{where}{held}: {'; '.join(answers) or 'nothing was measured'}{trust}"
 
 
 def limits_of(
@@ -318,4 +319,4 @@ def _across(entry: CandidateCell, baseline: CandidateCell, request: Recommendati
         return None
     over, under = (mine, its) if MORE_IS_BETTER[request.objective] else (its, mine)
     loads = f"{entry.cell.level.words} against the baseline at {baseline.cell.level.words}"
-    return figure_ratio(over, under, f"Gain in {request.objective} at {loads}; not paired")
+    return figure_ratio(over, under, f"Gain in {in_words(request.objective)} at {loads}; not paired")

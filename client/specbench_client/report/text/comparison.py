@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from specbench_api.api_model import in_words
 from specbench_api.outcome.comparison import (
     ChangeConclusion,
     ComparedFigure,
@@ -77,7 +78,7 @@ _TITLES = ("Arm", "Workload", "Load", "Metric", "Before", "After", "After / befo
 def _row(each: ComparedFigure) -> list[str]:
     bounds = each.ratio.interval
     ratio = number(each.ratio.value, 3) + (f" [{bounds.low:.3f}, {bounds.high:.3f}]" if bounds else "")
-    return [*place_fields(each), *value_fields(each), ratio, str(each.conclusion)]
+    return [*place_fields(each), *value_fields(each), ratio, in_words(each.conclusion)]
 
 
 def place_fields(each: ComparedFigure) -> list[str]:

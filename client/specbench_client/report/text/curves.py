@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from specbench_api.api_model import in_words
 from specbench_api.outcome.crossover import BreakEven, Crossover
 from specbench_api.outcome.summary import RunSummary, SpeedupConclusion
 from specbench_client.documents.curves import CurvePoint, CurvePrediction, Curves, SpeedupCurve
@@ -86,7 +87,7 @@ def curve_row(point: CurvePoint) -> list[str]:
     run = ", ".join(uri.rstrip("/").rpartition("/")[2][:_RUN_LETTERS] for uri in point.runs)
     few = point.conclusion in _BARE
     figures = [number(each.value) if few else with_interval(each) for each in (point.speedup, point.acceptance_length)]
-    return [point.label, point.arm, run, f"{point.pairs:,}", *figures, str(point.conclusion)]
+    return [point.label, point.arm, run, f"{point.pairs:,}", *figures, in_words(point.conclusion)]
 
 
 def prediction_lines(curves: Curves) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from specbench_api.api_model import in_words
 from specbench_api.outcome.figure import Figure
 from specbench_api.outcome.recommendation import (
     Attainment,
@@ -57,18 +58,19 @@ def candidate_rows(recommendation: Recommendation) -> list[Row]:
 
 def rule_rows(recommendation: Recommendation) -> list[Row]:
     """Return the rules of thumb compared with the measurements, those that apply first."""
-    ranked = sorted(recommendation.rules_of_thumb, key=lambda each: each.verdict is RuleVerdict.NOT_APPLICABLE)
-    return [rule_row(each) for each in ranked]
+    others = [each for each in recommendation.rules_of_thumb if each.verdict is RuleVerdict.NOT_APPLICABLE]
+    return [*applicable_rows(recommendation), *(rule_row(each) for each in others)]
 
 
 def rule_row(each: RuleReading) -> Row:
     """Return one rule compared with the measurements."""
-    return [each.rule, each.statement, _cases(each), each.verdict, each.source]
+    return [each.rule, each.statement, _cases(each), in_words(each.verdict), each.source]
 
 
 def applicable_rows(recommendation: Recommendation) -> list[Row]:
     """Return the rules of thumb that apply."""
-    return [row for row in rule_rows(recommendation) if row[3] != RuleVerdict.NOT_APPLICABLE]
+    rules = recommendation.rules_of_thumb
+    return [rule_row(each) for each in rules if each.verdict is not RuleVerdict.NOT_APPLICABLE]
 
 
 def answers_table(recommendation: Recommendation) -> TextTable:
@@ -76,8 +78,11 @@ def answers_table(recommendation: Recommendation) -> TextTable:
     rows = list[Row]()
     for choice in recommendation.choices:
         at = f"{choice.load} (best)" if choice.load else "all loads"
-        rows.append((choice.workload, at, choice.answer, choice.arm or DASH, choice.reason))
-        rows += [(each.workload, each.load, each.answer, each.arm or DASH, each.reason) for each in choice.at_each_load]
+        rows.append((choice.workload, at, in_words(choice.answer), choice.arm or DASH, choice.reason))
+        rows += [
+            (each.workload, each.load, in_words(each.answer), each.arm or DASH, each.reason)
+            for each in choice.at_each_load
+        ]
     return TextTable("Answers", ANSWERS, rows, words=ANSWERS)
 
 
@@ -89,7 +94,7 @@ def evidence_table(recommendation: Recommendation) -> TextTable:
     unit = next((each.value.unit for each in recommendation.candidates if each.value), "")
     unit += " a million output tokens" if recommendation.objective is Objective.COST else ""
     table = TextTable(
-        f"Evidence ({recommendation.objective}{f', {unit}' if unit else ''})",
+        f"Evidence ({in_words(recommendation.objective)}{f', {unit}' if unit else ''})",
         [CANDIDATES[index] for index in kept],
         [[row[index] for index in kept] for row in rows],
         words=("Arm", "Workload", "Conclusion", "Targets"),
@@ -142,11 +147,10 @@ def decision_markdown(recommendation: Recommendation) -> str:
 
 
 def _candidate(each: Candidate, *, targets: bool, latency: bool) -> Row:
-    conclusion = each.excluded or (
-        "baseline" if each.gain is None and each.conclusion is None else str(each.conclusion or DASH)
-    )
+    unjudged = "baseline" if each.gain is None else DASH
+    conclusion = each.excluded or (in_words(each.conclusion) if each.conclusion else unjudged)
     doubts = f"; warnings: {', '.join(each.doubts)}" if each.doubts and not each.excluded else ""
-    attained = each.attainment if targets or each.attainment is not Attainment.MET else DASH
+    attained = in_words(each.attainment) if targets or each.attainment is not Attainment.MET else DASH
     saved = each.figures.get("cost_saved")
     paired = latency or not each.load.endswith("/s")  # throughputs of open loops are compared by repeat, not paired
     return [

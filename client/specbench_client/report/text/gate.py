@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from specbench_api.api_model import in_words
 from specbench_api.outcome.gate_report import GateReport, GateTest, GateTestOutcome
 from specbench_api.outcome.layout import REPORT
 from specbench_api.spec.conditions import GateReason
@@ -84,7 +85,7 @@ def gate_table(report: GateReport) -> TextTable:
 def _gate_row(test: GateTest) -> list[str]:
     each = test.compared
     bounded = test.low is not None and test.high is not None
-    bounds = f" [{test.low:.3f}, {test.high:.3f}]" if bounded else f" ({each.conclusion})"
+    bounds = f" [{test.low:.3f}, {test.high:.3f}]" if bounded else f" ({in_words(each.conclusion)})"
     ratio = number(each.ratio.value, 3) + bounds
     side = "≥" if each.more_is_better else "≤"
     outcome = f"{_MARKS[test.outcome]} {test.outcome}"
