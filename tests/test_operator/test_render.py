@@ -53,11 +53,23 @@ FULL: dict[str, Any] = {
         "nodeSelector": {"nvidia.com/gpu.product": "H100"},
         "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}],
         "priorityClassName": "bench",
-        "serviceAccountName": "bench-client",
         "imagePullSecrets": ["registry"],
-        "engineResources": {"cpu": "16", "memory": "64Gi"},
-        "clientResources": {"cpu": "4", "memory": "4Gi"},
-        "clientNodeSelector": {"pool": "cpu"},
+        "template": {
+            "spec": {"containers": [{"name": "engine", "resources": {"limits": {"cpu": "16", "memory": "64Gi"}}}]}
+        },
+        "client": {
+            "serviceAccountName": "bench-client",
+            "resources": {"limits": {"cpu": "4", "memory": "4Gi"}},
+            "nodeSelector": {"pool": "cpu"},
+            "tolerations": [{"key": "cpu-pool", "operator": "Exists"}],
+            "affinity": {
+                "nodeAffinity": {
+                    "preferredDuringSchedulingIgnoredDuringExecution": [
+                        {"weight": 1, "preference": {"matchExpressions": [{"key": "fast", "operator": "Exists"}]}}
+                    ]
+                }
+            },
+        },
     },
     "spec.results": {
         "s3": {

@@ -461,8 +461,13 @@ INVALID_SPECS = (
         "leaves the volume",
     ),
     *(
-        InvalidSpecCase(f"a {field} with a space", {"spec.placement": {field: {"pool": "b c"}}}, field, "should match")
-        for field in ("nodeSelector", "clientNodeSelector")
+        InvalidSpecCase(
+            f"a {kind} node selector with a space", {"spec.placement": edits}, "nodeSelector", "should match"
+        )
+        for kind, edits in (
+            ("node", {"nodeSelector": {"pool": "b c"}}),
+            ("client", {"client": {"nodeSelector": {"pool": "b c"}}}),
+        )
     ),
     *(
         InvalidSpecCase(
@@ -616,7 +621,7 @@ INVALID_SPECS = (
     ),
     InvalidSpecCase(
         "an invalid memory quantity",
-        {"spec.placement.engineResources": {"memory": "lots"}},
+        {"spec.placement.client": {"resources": {"limits": {"memory": "lots"}}}},
         "memory",
         "should match",
         "match",
@@ -840,11 +845,14 @@ VALID_SPECS: tuple[tuple[str, Mapping[str, Any]], ...] = (
                 "queueName": "team-a.gpus",
                 "queuePriorityClass": "nightly",
                 "preemptionBudget": 100,
-                "serviceAccountName": "bench",
                 "imagePullSecrets": ["registry"],
-                "engineResources": {"cpu": "8", "memory": "64Gi"},
-                "clientResources": {"cpu": "500m"},
-                "clientNodeSelector": {"pool": "cpu"},
+                "client": {
+                    "serviceAccountName": "bench",
+                    "resources": {"requests": {"cpu": "500m"}, "limits": {"cpu": 2}},
+                    "nodeSelector": {"pool": "cpu"},
+                    "tolerations": [{"key": "cpu-pool", "operator": "Exists"}],
+                    "affinity": {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{}]}},
+                },
             },
             "spec.engine.tensorParallelSize": 4,
         },
