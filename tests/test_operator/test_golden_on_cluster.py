@@ -24,8 +24,7 @@ PATHS = {
     "ConfigMap": "/api/v1/namespaces/{}/configmaps",
     "NetworkPolicy": "/apis/networking.k8s.io/v1/namespaces/{}/networkpolicies",
 }
-"""Paths of the kinds. Of a LeaderWorkerSet, the pods are tested here, and the rest where it is installed: tests/test_peers.
-"""
+"""Paths of the kinds. Of a LeaderWorkerSet only the pods are tested here; tests/test_peers has the rest."""
 
 
 def manifests() -> dict[str, Any]:

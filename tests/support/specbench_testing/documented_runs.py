@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +28,14 @@ class DocumentedRun:
 
 
 def documented_runs() -> dict[str, DocumentedRun]:
-    """Name of the run → the run."""
-    blocks = re.findall(r"```yaml\n(.+?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
-    documents = [yaml.safe_load(block) for block in blocks]
+    """Name → the run. The first is complete, and each of the others shows the placement with which it differs."""
+    page = PAGE.read_text(encoding="utf-8")
+    begin, end = page.index("### RDMA"), page.index("## Provide the model")
+    blocks = [yaml.safe_load(block) for block in re.findall(r"```yaml\n(.+?)```", page[begin:end], re.DOTALL)]
+    whole = blocks[0]
+    placements = [whole["spec"]["placement"], *(block["placement"] for block in blocks[2::2])]
+    names = re.findall(r"^### (\w+)$", page[begin:end], re.MULTILINE)
     return {
-        run["metadata"]["name"]: DocumentedRun(run, after["fence"])
-        for run, after in pairwise(documents)
-        if run.get("kind") == "SpecBenchRun"
+        name.lower(): DocumentedRun({**whole, "spec": {**whole["spec"], "placement": placement}}, values["fence"])
+        for name, placement, values in zip(names, placements, blocks[1::2], strict=True)
     }
