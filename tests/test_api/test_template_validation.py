@@ -19,11 +19,11 @@ SCRATCH = {"name": "scratch", "emptyDir": {"sizeLimit": "1Gi"}}
 ENV_A = {"spec.engine.env": [{"name": "A", "value": "1"}]}
 
 
-def labels(key: str) -> dict[str, Any]:
+def labelled(key: str) -> dict[str, Any]:
     return {"metadata": {"labels": {key: "x"}}}
 
 
-def annotations(key: str) -> dict[str, Any]:
+def annotated(key: str) -> dict[str, Any]:
     return {"metadata": {"annotations": {key: "x"}}}
 
 
@@ -54,7 +54,7 @@ def problems(template: dict[str, Any], **edits: Any) -> list[tuple[str, str]]:
 
 CONFLICTS: list[tuple[dict[str, Any], str, str]] = [
     *(
-        (labels(key), f"{T}.metadata.labels[{key}]", "remove it")
+        (labelled(key), f"{T}.metadata.labels[{key}]", "remove it")
         for key in (
             "specbench.io/run",
             "x.specbench.io/y",
@@ -65,9 +65,9 @@ CONFLICTS: list[tuple[dict[str, Any], str, str]] = [
             "controller-uid",
         )
     ),
-    (labels("not a key"), f"{T}.metadata.labels[not a key]", "write a key"),
+    (labelled("not a key"), f"{T}.metadata.labels[not a key]", "write a key"),
     *(
-        (annotations(key), f"{T}.metadata.annotations[{key}]", "remove it")
+        (annotated(key), f"{T}.metadata.annotations[{key}]", "remove it")
         for key in (
             "specbench.io/verdict",
             "cluster-autoscaler.kubernetes.io/safe-to-evict",
@@ -133,10 +133,10 @@ def test_a_variable_that_the_launcher_sets_is_refused() -> None:
 @pytest.mark.parametrize(
     "template",
     [
-        labels("team"),
-        labels("sidecar.istio.io/inject"),
-        annotations("k8s.v1.cni.cncf.io/networks"),
-        annotations("notkubernetes.io/x"),
+        labelled("team"),
+        labelled("sidecar.istio.io/inject"),
+        annotated("k8s.v1.cni.cncf.io/networks"),
+        annotated("notkubernetes.io/x"),
         mounted("/mnt/data"),
         mounted("/tmpx"),
         resources({"cpu": "1", "memory": "1Gi"}, cpu="1500m", memory="1Gi", rdma__hca=1),
@@ -150,7 +150,7 @@ def test_what_does_not_conflict_is_accepted(template: dict[str, Any]) -> None:
 
 
 def test_the_clients_template_and_resources_are_checked_too() -> None:
-    client = {"template": labels("specbench.io/run"), "resources": {"requests": {"cpu": 2}, "limits": {"cpu": 1}}}
+    client = {"template": labelled("specbench.io/run"), "resources": {"requests": {"cpu": 2}, "limits": {"cpu": 1}}}
     with pytest.raises(InvalidSpec) as caught:
         expand(run_of({"spec.placement.client": client}))
     assert [problem.path for problem in caught.value.problems] == [

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from specbench_api.launch import llama_cpp, sglang, tensorrt_llm, vllm
-from specbench_api.plan.template_validation import CORE_RESOURCES
+from specbench_api.spec.pod_template import CORE_RESOURCES
 
 
 @dataclass(frozen=True)

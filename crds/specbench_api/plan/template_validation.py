@@ -15,7 +15,13 @@ from specbench_api.errors import Problem
 from specbench_api.launch.launcher import CONFIG_FOLDER, MODEL_MOUNT
 from specbench_api.spec.patterns import DOMAIN_MAX, QUALIFIED_NAME, is_label_key
 from specbench_api.spec.placement import Placement
-from specbench_api.spec.pod_template import EngineContainer, PodTemplate, PodTemplateMetadata, ResourceRequirements
+from specbench_api.spec.pod_template import (
+    CORE_RESOURCES,
+    EngineContainer,
+    PodTemplate,
+    PodTemplateMetadata,
+    ResourceRequirements,
+)
 from specbench_api.spec.run import RunSpec
 
 HUB_TOKEN = "HF_TOKEN"  # noqa: S105 - the name of a variable
@@ -48,8 +54,6 @@ DO_NOT_DISRUPT: Mapping[str, str] = {
 """Annotations that keep autoscalers from evicting the pod, because a lost measurement costs more than a node."""
 JOB_LABELS = ("controller-uid", "job-name")
 """Labels without a prefix that Kubernetes sets on the pods of a Job."""
-CORE_RESOURCES = ("cpu", "memory", "ephemeral-storage")
-"""Resources of every node; all others are extended resources."""
 
 _TEMPLATE = "spec.placement.template"
 _CONTAINER = f"{_TEMPLATE}.spec.containers[0]"

@@ -27,6 +27,8 @@ from specbench_api.spec.patterns import (
 
 QUANTITY = r"^[0-9]+(\.[0-9]+)?(m|k|Ki|M|Mi|G|Gi|T|Ti)?$"
 Quantity = Annotated[str, Field(min_length=1, max_length=32, pattern=QUANTITY)]
+CORE_RESOURCES = ("cpu", "memory", "ephemeral-storage")
+"""Resources of every node; all others are extended resources."""
 Amounts = Annotated[dict[str, Annotated[Quantity, IntOrString()]], Field(max_length=16)]
 """Amounts by resource name. The names are validated in planning."""
 

@@ -22,9 +22,9 @@ from specbench_api.plan.names import (
     LABEL_RUN_UID,
     MANAGER,
 )
-from specbench_api.plan.template_validation import CORE_RESOURCES, DO_NOT_DISRUPT, HUB_TOKEN
+from specbench_api.plan.template_validation import DO_NOT_DISRUPT, HUB_TOKEN
 from specbench_api.spec.placement import EngineSecurityContext
-from specbench_api.spec.pod_template import PodTemplateMetadata, ResourceRequirements
+from specbench_api.spec.pod_template import CORE_RESOURCES, PodTemplateMetadata, ResourceRequirements
 from specbench_api.spec.run import RunSpec, SpecBenchRun
 from specbench_operator.settings import OperatorSettings
 from specbench_operator.state.objects import ChildKey
