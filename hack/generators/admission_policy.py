@@ -181,7 +181,7 @@ def _in_template(path: str) -> str:
 
 def _value_allowed(value: str, below: str) -> str:
     """CEL: whether a value names only Secrets of the template; as `secrets_in_value` and `may_add_to_template`."""
-    whole = f"!({below} && type({value}) in [map, list])"
+    whole = f"!({below} && (type({value}) == map || type({value}) == list))"
     nested = f"(!('template' in {value}) || type({value}.template) != map)"
     searches = [_search(value, field, field.steps[start:]) for field in SECRET_FIELDS for start in _starts(field)]
     return f"({whole} && (type({value}) != map || ({' && '.join([nested, *searches])})))"
