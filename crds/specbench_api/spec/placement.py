@@ -163,8 +163,8 @@ UserId = Annotated[int, Field(ge=0, le=2**31 - 1)]
 class EngineSecurityContext(RuledModel):
     """The user and groups of the engine's pods, as in `spec.securityContext` of a pod.
 
-    Everything else of their security context is fixed: no capabilities, no privilege escalation, and the seccomp
-    profile RuntimeDefault.
+    Everything else of their security context is fixed: no capabilities except those of `template`, no privilege
+    escalation, and the seccomp profile RuntimeDefault.
     """
 
     rules: ClassVar = (
