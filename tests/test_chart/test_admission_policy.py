@@ -34,7 +34,12 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600), pytest.mark.xdist_g
 ADMIN = ""
 RUNS = {"apiGroups": ["specbench.io"], "resources": ["*"], "verbs": ["create", "patch", "get"]}
 JOBS = {"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["create"]}
-SECRETS = {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"], "resourceNames": ["mine", "hub", "registry"]}
+SECRETS = {
+    "apiGroups": [""],
+    "resources": ["secrets"],
+    "verbs": ["get"],
+    "resourceNames": ["mine", "hub", "registry", "engine"],
+}
 RIGHTS = {"tenant": [RUNS], "no-jobs": [RUNS, SECRETS], "no-secrets": [RUNS, JOBS], "full": [RUNS, JOBS, SECRETS]}
 
 
