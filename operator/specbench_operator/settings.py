@@ -75,14 +75,14 @@ class OperatorSettings:
     network_policies: NetworkPolicySettings | None = None
     """Create NetworkPolicies for each run: a JSON object with the keys blockedAddresses, engineFrom and runEgress."""
     client_cpu: str = "2"
-    """CPU of clients whose run does not set placement.clientResources.cpu, as a Kubernetes quantity; 0: none.
+    """CPU of clients whose run does not set cpu in placement.client.resources, as a Kubernetes quantity; 0: none.
 
     One core serves 256 streams with exact times (benchmarks/README.md). The second is for the client's other processes,
     because the kernel would pause all of them once they use more than the limit. A whole number allows static CPU
     management.
     """
     client_memory: str = "4Gi"
-    """Memory of clients whose run does not set placement.clientResources.memory, as a Kubernetes quantity; 0: none.
+    """Memory of clients whose run does not set memory in placement.client.resources, as a Kubernetes quantity; 0: none.
 
     The largest client that was measured selects from 100,000 prompts and uses 1.8 GiB (benchmarks/selection.md).
     """

@@ -190,7 +190,22 @@ WHOLE = {
         "tolerations": [{"key": "a"}],
         "imagePullSecrets": ["s"],
         "nodeSelector": {},
-        "clientNodeSelector": {},
+        "client": {"nodeSelector": {}, "resources": {"limits": {"cpu": 1}}},
+        "template": {
+            "metadata": {"labels": {"team": "a"}, "annotations": {"team": "a"}},
+            "spec": {
+                "volumes": [{"name": "v", "emptyDir": {"sizeLimit": "1Gi"}}],
+                "containers": [
+                    {
+                        "name": "engine",
+                        "env": [{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}],
+                        "volumeMounts": [{"name": "v", "mountPath": "/v"}],
+                        "resources": {"limits": {"cpu": "1"}},
+                        "securityContext": {"capabilities": {"add": []}},
+                    }
+                ],
+            },
+        },
     },
 }
 VALUES = st.one_of(

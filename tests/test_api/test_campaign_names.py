@@ -92,7 +92,11 @@ def test_fields_that_are_not_measured_and_explicit_defaults_do_not_change_the_ha
         {"spec.load.slots": 8},
         {"spec.placement": {"gpus": 1}},
         {"spec.placement": {"nodeSelector": {"pool": "b"}}},
-        {"spec.placement": {"engineResources": {"cpu": "8"}}},
+        {
+            "spec.placement": {
+                "template": {"spec": {"containers": [{"name": "engine", "resources": {"limits": {"cpu": "8"}}}]}}
+            }
+        },
     ],
     ids=str,
 )

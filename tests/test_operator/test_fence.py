@@ -93,7 +93,7 @@ def test_an_engine_is_stopped_when_the_fence_is_tightened() -> None:
 @pytest.mark.parametrize(
     ("operator_namespace", "refused"), [("default", True), ("specbench-system", False), ("", False)]
 )
-@pytest.mark.parametrize("field", ["serviceAccountName", "engineServiceAccountName"])
+@pytest.mark.parametrize("field", ["client.serviceAccountName", "engineServiceAccountName"])
 def test_the_operators_account_is_refused_in_its_namespace(field: str, operator_namespace: str, refused: bool) -> None:
     settings = replace(
         fenced(serviceAccounts=["*"]), operator_namespace=operator_namespace, operator_service_account="specbench"

@@ -101,7 +101,7 @@ def test_a_client_without_enough_memory_names_the_field_that_gives_it_more(world
     world.crash(world.client(), 137, reason="OOMKilled")
     world.settle()
     assert_first_group_failed(world, "ClientFailed")
-    assert "spec.placement.clientResources.memory" in world.group(0).message
+    assert "spec.placement.client.resources.limits.memory" in world.group(0).message
 
 
 def test_a_failed_client_job_without_a_pod_reports_the_jobs_reason(world: ClusterWorld) -> None:

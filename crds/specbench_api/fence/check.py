@@ -10,16 +10,16 @@ from pydantic.alias_generators import to_snake
 
 from specbench_api.errors import Problem
 from specbench_api.fence.fields import (
-    DEFAULT_REPOSITORIES,
+    ALWAYS_ALLOWED,
     FENCED_FIELDS,
     POD_AFFINITY_TERMS,
     REFUSED_IN_POD_AFFINITY,
     S3_ADDRESSES,
     S3_SCHEME,
-    TAG_OR_DIGEST,
-    values_at,
+    SUFFIXES,
 )
 from specbench_api.fence.model import Fence, matches
+from specbench_api.spec.field_paths import values_at
 from specbench_api.spec.placement import PinNode, Placement
 from specbench_api.spec.results import S3
 from specbench_api.spec.run import RunSpec
@@ -96,8 +96,8 @@ def _of_lists(
         if field.only_if and not any(flag for _, flag in values_at(data, field.only_if.split("."))):
             continue
         patterns = list(getattr(fence, to_snake(field.allow_list)))
-        of_images = field.allow_list == "images"
-        known, suffix = ((*DEFAULT_REPOSITORIES, *own_images), TAG_OR_DIGEST) if of_images else ((), "")
+        known = [*ALWAYS_ALLOWED.get(field.allow_list, ()), *(own_images if field.allow_list == "images" else ())]
+        suffix = SUFFIXES.get(field.allow_list, "")
         for path, value in values_at(data, field.steps):
             if field.allow_list == "serviceAccounts" and value in operator_accounts:
                 message = f"{value} is the operator's own service account, which runs must not use"

@@ -40,7 +40,7 @@ def placement(gpus: int = 1) -> dict[str, Any]:
         "gpus": gpus,
         "nodeSelector": {NODE_LABEL: GPU_POOL},
         "tolerations": [{"key": _TAINT, "operator": "Exists", "effect": "NoSchedule"}],
-        "clientNodeSelector": {NODE_LABEL: CLIENT_POOL},
+        "client": {"nodeSelector": {NODE_LABEL: CLIENT_POOL}},
     }
 
 

@@ -32,6 +32,7 @@ SECRETS: Mapping[str, str | None] = {
     "bench-s3": "s3",
     "team-s3": "s3",
     "team-hub": "hub",
+    "team-engine": "engine",
     "prod-s3": None,
     "prod-db": None,
 }
@@ -48,7 +49,7 @@ def base_run(endpoint: str) -> dict[str, Any]:
     return {
         "spec.load": {"concurrency": [1], "repeats": 1},
         "spec.workloads[0].dataset.uri": "/usr/share/specbench/prompts.jsonl",
-        "spec.placement": {"nodeSelector": _NOWHERE, "clientNodeSelector": _NOWHERE},
+        "spec.placement": {"nodeSelector": _NOWHERE, "client": {"nodeSelector": _NOWHERE}},
         "spec.results.s3": {"bucket": BUCKET, "endpoint": endpoint, "credentialsSecret": "bench-s3"},
         "spec.startupDeadlineSeconds": 3600,
     }
