@@ -30,7 +30,7 @@ RESUME_PERIOD_S, RESUMED_FOR_S = 5.0, 15.0
 MARKERS = 20
 """Runs that are edited to find out when the operator has looked at all runs."""
 _GRACE_S = 45.0
-"""How long the steady state waits for the last reactions: longer than the relist's period."""
+"""How long the steady state waits for the last reactions: longer than the period of polling."""
 _POLL_S = 0.2
 _EMPTY_POLLS = 5
 
