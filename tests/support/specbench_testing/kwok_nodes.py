@@ -88,6 +88,12 @@ class KwokNodes:
         file = self._folder / "kwok.log"
         return "\n".join(file.read_text(errors="replace").splitlines()[-20:]) if file.exists() else ""
 
+    def end(self) -> None:
+        """End kwok without deleting nodes and pods, for a cluster that is removed as a whole."""
+        self._end_kwok()
+        if self._folder != Path():  # it exists since __enter__
+            shutil.rmtree(self._folder)
+
     def pods(self) -> list[Resource]:
         """All pods on these nodes, of any namespace."""
         found = retry_until_available(lambda: self._cluster.call("GET", "/api/v1/pods"))["items"]
@@ -124,8 +130,7 @@ class KwokNodes:
                 self._delete(f"{_NODES}/{name}")
             eventually(lambda: not self._remaining(_NODES), "fake nodes still exist")
         finally:
-            self._end_kwok()
-            shutil.rmtree(self._folder)
+            self.end()
         for name in self.names:
             self._delete(f"{_LEASES}/{name}")
 
