@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 WORKERS ?= 2
 
-.PHONY: audit help install demo docs test test-computing test-alone test-quick test-chaos test-peers test-engines engine-parsers cluster cluster-down cluster-demo bench-client generate lint format requirements clean
+.PHONY: audit help install demo docs test test-computing test-alone test-quick test-model test-chaos test-peers test-engines engine-parsers cluster cluster-down cluster-demo bench-client generate lint format requirements clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -40,6 +40,9 @@ test-alone: $(STAMP)
 
 test-quick: $(STAMP) ## contracts and rules: no engine, no S3, no cluster, no analysis of whole runs; under a minute
 	$(BIN)/pytest -m "not cluster and not chaos and not real and not peers and not engine and not s3 and not process and not draws and not runs" -n $(WORKERS) --dist worksteal -q
+
+test-model: $(STAMP) ## 300,000 states of each model of the decisions about runs and campaigns; half an hour of one core
+	nice $(BIN)/python hack/model-check
 
 test-chaos: $(STAMP) ## ten kills of each kind at random moments on the real cluster, and twenty under a campaign of sixty runs
 	$(BIN)/pytest -m chaos --timeout 3600
