@@ -102,10 +102,13 @@ class RunWriter:
             _check_owner(present, manifest)
             # Other children are not applied again: a Job's template is immutable, and its `suspend` field belongs to
             # its queue, which may have resumed it.
-            if manifest["kind"] not in REPAIRED_KINDS:
-                return
+            if manifest["kind"] in REPAIRED_KINDS:
+                self._api.apply(manifest)
+            return
         try:
-            self._api.apply(manifest)
+            # Created and not applied: a request that arrives late, after another replica has created the child, is
+            # then refused. Applying it would suspend a Job again that its queue has resumed.
+            self._api.create(manifest)
         except NotFound as error:
             if manifest["kind"] != LEADER_WORKER_SET:
                 raise
