@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import copy
 import threading
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specbench_operator.cluster import leader_election
@@ -313,20 +314,15 @@ def test_an_unreachable_server_does_not_end_the_election(
     assert caplog.text.count("the lease system/operator cannot be read or written") == 1, "logged once per outage"
 
 
-NAMES = ("a", "b", "c")
-EVENTS = st.one_of(
-    st.tuples(st.just("step"), st.sampled_from(NAMES)),
-    st.tuples(st.just("partition"), st.sampled_from(NAMES)),
-    st.tuples(st.just("heal"), st.sampled_from(NAMES)),
-    st.tuples(st.just("restart"), st.sampled_from(NAMES)),
-    st.tuples(st.just("release"), st.sampled_from(NAMES)),
-    st.tuples(st.just("lose answer"), st.just("")),
-    st.tuples(st.just("pass"), st.sampled_from(["0.5", "2", "5", "9.9", "15", "40"])),
-)
+NAMES = ("a", "b")
+STEP = st.tuples(st.just("step"), st.sampled_from(NAMES))
+PASS = st.tuples(st.just("pass"), st.sampled_from(["1", "9.9", "14.5", "15"]))
+CHANGE = st.tuples(st.sampled_from(["partition", "heal", "restart", "release", "lose answer"]), st.sampled_from(NAMES))
 
 
+@settings(max_examples=100)
 @given(
-    events=st.lists(EVENTS, max_size=60),
+    events=st.lists(STEP | PASS | STEP | PASS | CHANGE, min_size=30, max_size=60),
     offsets=st.tuples(*(st.floats(-1e5, 1e5, allow_nan=False) for _ in NAMES)),
     delay_s=st.sampled_from([0.0, 0.1, 2.0]),
 )
@@ -342,7 +338,7 @@ def test_two_replicas_never_lead_at_the_same_time(
         elif event == "restart":
             replicas[argument] = replica(server, f"{argument}-{number}", delay_s=delay_s)
         elif event == "release":
-            asyncio.run(replicas[argument].release())
+            release(replicas[argument])
         elif event == "partition":
             server.partitioned.add(replicas[argument].identity)
         elif event == "heal":
@@ -355,6 +351,11 @@ def test_two_replicas_never_lead_at_the_same_time(
         assert len(leaders) <= 1
         if leaders:
             assert holder(server) == leaders[0]
+
+
+def release(leader: LeaderElection) -> None:
+    with suppress(OperatorError):  # of a partitioned replica
+        leader.release_now()
 
 
 def step(server: LeaseServer, replicas: dict[str, LeaderElection], name: str) -> None:

@@ -135,12 +135,17 @@ class OperatorSite:
         """Create a Secret."""
         self._make(f"{self._core}/secrets", {"metadata": {"name": name}, "stringData": data})
 
-    def kubeconfig(self, folder: Path) -> Path:
-        """The administrator's kubeconfig with the operator's token instead of the certificate."""
+    def kubeconfig(self, folder: Path, server: str = "") -> Path:
+        """The administrator's kubeconfig with the operator's token instead of the certificate.
+
+        `server`: another address, such as that of a proxy.
+        """
         spec = {"spec": {"expirationSeconds": 3600}}
         token = self._make(f"{self._core}/serviceaccounts/{ACCOUNT}/token", spec)["status"]["token"]
         given = yaml.safe_load(self.cluster.kubeconfig.read_text())
         given["users"] = [{"name": user["name"], "user": {"token": token}} for user in given["users"]]
+        if server:
+            given["clusters"] = [{**row, "cluster": {"server": server}} for row in given["clusters"]]
         file = folder / "operator.kubeconfig"
         file.write_text(yaml.safe_dump(given))
         return file
@@ -241,10 +246,12 @@ class OperatorProcess:
     settings: Mapping[str, str] = field(default_factory=dict)
     pod: str = "operator"
     """Name of the pod that the process represents. A process that restarts in the same pod leads again at once."""
+    server: str = ""
+    """The address of the API server, if it is not that of the cluster's kubeconfig."""
     process: subprocess.Popen[bytes] | None = None
 
     def __post_init__(self) -> None:
-        self._kubeconfig = self.site.kubeconfig(self.folder)
+        self._kubeconfig = self.site.kubeconfig(self.folder, self.server)
         self.liveness, self.metrics = free_port(), free_port()
 
     @property
