@@ -370,7 +370,7 @@ def _check_before_writes(connections: urllib3.PoolManager, leadership: Leadershi
 
     class Checked:
         def request(self: Any, method: str, url: str, *args: Any, **kwargs: Any) -> None:
-            if method not in ("GET", "HEAD") and not url.startswith(_ACCESS_REVIEWS):
+            if method not in ("GET", "HEAD") and _ACCESS_REVIEWS not in url:
                 if self.is_closed:
                     self.connect()
                 leadership.check()

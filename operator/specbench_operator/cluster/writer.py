@@ -1,7 +1,7 @@
 """Carries out a decision about a run: relaunch, stop, delete, apply; then status; then events.
 
-Every step can be repeated without harm. An object that has the name of a child but another owner is never changed: it
-is read before a child is applied, and the API server rejects a second controller in ownerReferences.
+Every step can be repeated without harm, also by another replica that has taken over meanwhile: see
+`docs/concepts/high-availability.md`. An object that has the name of a child is never changed, whoever owns it.
 
 The operator uses no finalizers. Children have an owner reference, so the garbage collector removes them when a run is
 deleted, also while the operator is down.
