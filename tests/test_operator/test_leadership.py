@@ -14,6 +14,7 @@ from urllib3.connection import HTTPConnection
 from kubernetes import client
 from specbench_operator.cluster.api import JOB, RUN, KubernetesApi
 from specbench_operator.cluster.leadership import Leadership, NotLeading
+from specbench_operator.telemetry import Telemetry
 
 NAMED = {"kind": JOB, "metadata": {"name": "j", "namespace": "n"}}
 WRITES: dict[str, Callable[[KubernetesApi], object]] = {
@@ -159,3 +160,22 @@ def test_a_write_is_in_progress_until_its_answer(requests: Requests) -> None:
     api.get(JOB, "n", "j")
     assert answered == [False, True], "a read is not a write"
     assert leadership.await_writes(0)
+
+
+def metrics(telemetry: Telemetry) -> dict[str, float]:
+    """Values of the metrics without labels, and of those of running runs."""
+    samples = [sample for family in telemetry.registry.collect() for sample in family.samples]
+    return {sample.name: sample.value for sample in samples if sample.labels in ({}, {"phase": "Running"})}
+
+
+def test_only_the_leader_reports_runs_so_that_a_sum_over_replicas_is_right() -> None:
+    leads = False
+    telemetry = Telemetry()
+    telemetry.follow_leadership(lambda: leads)
+    telemetry.counted(["Running"])
+    telemetry.counted_campaigns([])
+    standby = metrics(telemetry)
+    leads = True
+    telemetry.counted(["Running"])
+    assert (standby["specbench_leader"], "specbench_runs" in standby) == (0, False)
+    assert (metrics(telemetry)["specbench_leader"], metrics(telemetry)["specbench_runs"]) == (1, 1)
