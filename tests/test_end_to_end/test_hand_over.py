@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.alone, pytest.mark.timeout(900), 
 
 HAND_OVER_MAX_S = 20.0
 WITHIN_S = 300.0
-SLOW = "--base-ms=96"
+SLOW = "--base-ms=48"
 LAUNCHES = ("arm", "state", "attempt", "suspensions", "preemptions")
 PARTITIONS = ["disconnected", "delayed"]
 
@@ -70,9 +70,11 @@ def check_site(nodes: KwokNodes, folder: Path, faults: Sequence[str]) -> list[Ha
     results: list[HandOver] = []
     with simulated_site(nodes.cluster, folder, shared_nodes=nodes) as site:
         undisturbed = create(site, "undisturbed")
-        all_end([undisturbed], WITHIN_S)
-        runs = [create(site, "run-0")]
         with two_replicas(site, folder) as replicas:
+            all_end([undisturbed], WITHIN_S)
+            runs = [create(site, "run-0")]
+            eventually(lambda: all(replica.process.healthy() for replica in replicas.pair), "a standby is not healthy")
+            assert site.operator.end(signal.SIGTERM) == 0
             for name in faults:
                 await_first_point(site, runs[-1])
                 results.append(hand_over(replicas, FAULTS[name], partial(create_further_run, site, runs)))

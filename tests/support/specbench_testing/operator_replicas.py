@@ -54,8 +54,8 @@ class Replicas:
 
     def roles(self) -> tuple[Replica, Replica]:
         """Leader and standby."""
-        leads = eventually(self.holder, "no replica leads")
         first, second = self.pair
+        leads = eventually(lambda: self.holder() in (first.name, second.name) and self.holder(), "no replica leads")
         return (first, second) if first.name == leads else (second, first)
 
 
@@ -124,8 +124,7 @@ def hand_over(replicas: Replicas, fault: Fault, during: Callable[[], object]) ->
 
 @contextmanager
 def two_replicas(site: SimulatedSite, folder: Path) -> Iterator[Replicas]:
-    """Replace the site's operator by two replicas. It gives up the Lease when it is stopped."""
-    site.operator.end(signal.SIGTERM)
+    """Start two replicas beside the site's operator, which leads until it is stopped."""
     with ExitStack() as stack:
         pair = []
         for name in ("first", "second"):
@@ -134,7 +133,7 @@ def two_replicas(site: SimulatedSite, folder: Path) -> Iterator[Replicas]:
             proxy = stack.enter_context(ApiServerProxy(site.site.cluster))
             process = OperatorProcess(site.site, own, NO_IMAGE, QUICK, pod=name, server=proxy.url)
             stack.callback(_end, process)
-            process.start()
+            process.launch()
             pair.append(Replica(process, proxy))
         yield Replicas(site.site, (pair[0], pair[1]))
         assert [line for replica in pair for line in replica.process.bugs()] == []
