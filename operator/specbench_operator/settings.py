@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
@@ -46,6 +46,24 @@ class NetworkPolicySettings:
         raise ValueError(text)
 
 
+class Lease(NamedTuple):
+    """Namespace and name of a Lease."""
+
+    namespace: str
+    name: str
+
+    @classmethod
+    def from_text(cls, text: str) -> Lease:
+        """Parse NAMESPACE/NAME. Raises ValueError."""
+        namespace, _, name = text.partition("/")
+        if not namespace or not name or "/" in name:
+            raise ValueError(text)
+        return cls(namespace, name)
+
+
+NO_LEASE = Lease("", "")
+
+
 _POLICY_KEYS = {"blockedAddresses": "blocked", "engineFrom": "engine_from", "runEgress": "egress"}
 
 
@@ -70,6 +88,10 @@ class OperatorSettings:
     """What runs may use, read from the file that the variable names. Without it, or with enabled: false: everything."""
     operator_namespace: str = ""
     """The operator's own namespace, whose service account runs must not use."""
+    lease: Lease = NO_LEASE
+    """The Lease by which the operator's replicas elect their leader, as NAMESPACE/NAME. Required."""
+    pod_name: str = ""
+    """Name of the operator's pod, which is the holder in the Lease. Empty: the host's name and a random suffix."""
     operator_service_account: str = ""
     """The operator's own service account, which a fence always refuses in the operator's namespace."""
     network_policies: NetworkPolicySettings | None = None
@@ -169,10 +191,16 @@ class OperatorSettings:
             for field in fields(cls)
             if env.get(_variable(field.name), "").strip()
         }
-        if "client_image" not in values:
-            variable = _variable("client_image")
-            raise Stop("BadSettings", f"{variable} is not set: set it to the image that client Jobs run")
+        for name, meaning in _REQUIRED.items():
+            if name not in values:
+                raise Stop("BadSettings", f"{_variable(name)} is not set: set it to {meaning}")
         return cls(**values)
+
+
+_REQUIRED = {
+    "client_image": "the image that client Jobs run",
+    "lease": "NAMESPACE/NAME of the Lease by which the operator's replicas elect their leader",
+}
 
 
 def _variable(name: str) -> str:
@@ -211,6 +239,7 @@ _READERS: Mapping[str, Callable[[str], Any]] = {
     "float": float,
     "tuple[str, ...]": _names,
     "Fence | None": _fence,
+    "Lease": Lease.from_text,
     "NetworkPolicySettings | None": NetworkPolicySettings.from_json,
 }
 _CHOICES: Mapping[str, tuple[str, ...]] = {

@@ -65,6 +65,11 @@ class Telemetry:
             ["method"],
             registry=registry,
         )
+
+        self._leader = prometheus_client.Gauge(
+            "specbench_leader", "Whether this replica leads (1) or is a standby (0).", registry=registry
+        )
+        self._leads: Callable[[], bool] = lambda: True
         self._waiting_looks = prometheus_client.Gauge(
             "specbench_store_looks_waiting", "Runs that wait for a thread that reads their store.", registry=registry
         )
@@ -101,13 +106,17 @@ class Telemetry:
         self._watch.set(timestamp_s)
 
     def counted(self, phases: Iterable[str]) -> None:
-        """Set the number of runs per phase from the phases of all runs."""
+        """Set the number of runs per phase from the phases of all runs. A standby reports none."""
+        if not self._leads():
+            return
         counts = Counter(phases)
         for phase in Phase:
             self._runs.labels(str(phase)).set(counts[str(phase)])
 
     def counted_campaigns(self, campaigns: Iterable[Mapping[str, Any]]) -> None:
-        """Set the number of campaigns per phase and their GPU-hours from all campaigns."""
+        """Set the number of campaigns per phase and their GPU-hours from all campaigns. A standby reports none."""
+        if not self._leads():
+            return
         found = list(campaigns)
         counts = Counter((campaign.get("status") or {}).get("phase", "Pending") for campaign in found)
         for phase in CampaignPhase:
@@ -120,6 +129,11 @@ class Telemetry:
             self._gpu_hours.labels(*labels).set((campaign.get("status") or {}).get("gpuHoursSpent", 0))
             if budget is not None:
                 self._gpu_hours_budget.labels(*labels).set(budget)
+
+    def follow_leadership(self, leads: Callable[[], bool]) -> None:
+        """Report whether this replica leads, read at every scrape. Only the leader reports runs and campaigns."""
+        self._leads = leads
+        self._leader.set_function(lambda: float(leads()))
 
     def follow_depth(self, depth: Callable[[], float]) -> None:
         """Report the queue's depth, read at every scrape."""

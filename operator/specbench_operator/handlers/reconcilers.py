@@ -299,11 +299,6 @@ class Workers:
         """Whether nothing is left to do for this object at this resourceVersion."""
         return self._resting.get(key) == version
 
-    async def work(self) -> None:
-        """Process keys forever."""
-        while True:
-            await self.work_once()
-
     async def work_once(self) -> None:
         """Process one key."""
         key = await self._queue.get()
