@@ -6,8 +6,10 @@ PYTHON ?= python3
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 WORKERS ?= 2
+# Tests start many Python processes: without cached bytecode each compiles this repository again, for seconds.
+unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: audit help install demo docs test test-computing test-alone test-quick test-chaos test-peers test-engines engine-parsers cluster cluster-down cluster-demo bench-client generate lint format requirements clean
+.PHONY: audit help install demo docs test test-fuzz test-computing test-alone test-quick test-chaos test-peers test-engines engine-parsers cluster cluster-down cluster-demo bench-client generate lint format requirements clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,7 +35,7 @@ test: $(STAMP) ## everything: contracts, unit, real engine, real S3, real cluste
 	$(BIN)/pytest -m "cluster and not alone and not chaos and not peers" -n $(WORKERS) --dist loadgroup
 
 test-computing: $(STAMP)
-	$(BIN)/pytest -m "not cluster and not chaos and not real and not peers" -n $(WORKERS) --dist worksteal
+	$(BIN)/pytest -m "not cluster and not chaos and not real and not peers and not fuzz" -n $(WORKERS) --dist worksteal
 
 test-alone: $(STAMP)
 	$(BIN)/pytest -m "cluster and alone and not chaos and not peers"
@@ -43,6 +45,9 @@ test-quick: $(STAMP) ## contracts and rules: no engine, no S3, no cluster, no an
 
 test-chaos: $(STAMP) ## ten kills of each kind at random moments on the real cluster, and twenty under a campaign of sixty runs
 	$(BIN)/pytest -m chaos --timeout 3600
+
+test-fuzz: $(STAMP) ## every seed of the fuzz tests, as SECURITY.md lists them; make test has the first of each
+	$(BIN)/pytest tests/test_operator/test_fuzzed_specs.py tests/test_client/test_fuzzed_results.py tests/test_client/test_hostile_fuzz.py -n $(WORKERS) --dist worksteal
 
 test-peers: $(STAMP) ## the ecosystem itself: Argo CD and Flux judge health and examples/gitops, Kueue queues; built once, ten minutes
 	$(BIN)/python hack/peer --all >/dev/null
