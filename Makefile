@@ -30,9 +30,11 @@ test: $(STAMP) ## everything: contracts, unit, real engine, real S3, real cluste
 	@# The programs of the test cluster, once, and those beside it: no test waits for a compiler. S3 tests need one of them too.
 	[ "$$SPECBENCH_NO_CLUSTER" = 1 ] || $(BIN)/python hack/cluster/cluster binaries >/dev/null
 	[ "$$SPECBENCH_NO_CLUSTER" = 1 ] || $(BIN)/python hack/peer kwok kstatus >/dev/null
+	@# The tests of a file share an operator or a release, so they run in one process: loadfile. loadgroup is not an
+	@# alternative, because pytest 9.2 ignores the groups of pytest-xdist 3.8.
 	@# What waits for runs on the cluster, and what computes, side by side: each is shown when it has ended.
 	$(MAKE) --no-print-directory -j2 --output-sync=target test-computing test-alone
-	$(BIN)/pytest -m "cluster and not alone and not chaos and not peers" -n $(WORKERS) --dist loadgroup
+	$(BIN)/pytest -m "cluster and not alone and not chaos and not peers" -n $(WORKERS) --dist loadfile
 
 test-computing: $(STAMP)
 	$(BIN)/pytest -m "not cluster and not chaos and not real and not peers and not fuzz" -n $(WORKERS) --dist worksteal
