@@ -70,8 +70,6 @@ class OperatorSettings:
     """What runs may use, read from the file that the variable names. Without it, or with enabled: false: everything."""
     operator_namespace: str = ""
     """The operator's own namespace, whose service account runs must not use."""
-    operator_service_account: str = ""
-    """The operator's own service account, which a fence always refuses in the operator's namespace."""
     network_policies: NetworkPolicySettings | None = None
     """Create NetworkPolicies for each run: a JSON object with the keys blockedAddresses, engineFrom and runEgress."""
     client_cpu: str = "2"
@@ -131,7 +129,7 @@ class OperatorSettings:
         """The check of runs against the fence; None if there is no fence."""
         if self.fence is None or not self.fence.enabled:
             return None
-        return FenceCheck(self.fence, self.client_image, self.operator_namespace, self.operator_service_account)
+        return FenceCheck(self.fence, self.client_image, self.operator_namespace)
 
     @property
     def namespace_patterns(self) -> bool:
