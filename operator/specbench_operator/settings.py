@@ -92,8 +92,6 @@ class OperatorSettings:
     """The Lease by which the operator's replicas elect their leader, as NAMESPACE/NAME. Required."""
     pod_name: str = ""
     """Name of the operator's pod, which is the holder in the Lease. Empty: the host's name and a random suffix."""
-    operator_service_account: str = ""
-    """The operator's own service account, which a fence always refuses in the operator's namespace."""
     network_policies: NetworkPolicySettings | None = None
     """Create NetworkPolicies for each run: a JSON object with the keys blockedAddresses, engineFrom and runEgress."""
     client_cpu: str = "2"
@@ -153,7 +151,7 @@ class OperatorSettings:
         """The check of runs against the fence; None if there is no fence."""
         if self.fence is None or not self.fence.enabled:
             return None
-        return FenceCheck(self.fence, self.client_image, self.operator_namespace, self.operator_service_account)
+        return FenceCheck(self.fence, self.client_image, self.operator_namespace)
 
     @property
     def namespace_patterns(self) -> bool:

@@ -123,6 +123,7 @@ def test_whole_floats_and_integers_in_extra_body_have_the_same_hash() -> None:
     assert hashed({path: {"flag": True}}) != hashed({path: {"flag": 1}})
 
 
+@pytest.mark.draws
 @settings(max_examples=20)
 @given(
     axes=st.permutations([ENGINE, TEMPERATURE, {"path": "load.repeats", "values": [2, 3]}]),
@@ -163,6 +164,7 @@ def test_run_names_of_every_round_are_valid_and_within_the_length_limit(campaign
     assert len(client_name(name, 511, 99)) <= 63
 
 
+@pytest.mark.draws
 def test_later_rounds_append_a_suffix_to_run_names_and_the_first_round_does_not() -> None:
     assert run_name("n", run_of().spec, 1) == f"n-{hashed()}"
     assert names(number=2) == [f"{name}-2" for name in names()]

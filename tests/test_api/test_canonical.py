@@ -253,6 +253,7 @@ JSON = st.recursive(
 )
 
 
+@pytest.mark.draws
 @given(st.dictionaries(st.text(), JSON))
 def test_the_digest_ignores_the_order_of_keys(data: dict[str, Any]) -> None:
     assert digest(dict(reversed(data.items()))) == digest(data)

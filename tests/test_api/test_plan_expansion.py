@@ -99,6 +99,7 @@ def test_sequential_launches_each_arm_once_and_interleaved_alternates(run: SpecB
         assert arms_by_repeat(plan, repeat) == (arms[::-1] if repeat % 2 else arms)
 
 
+@pytest.mark.draws
 @given(runs())
 def test_planning_is_deterministic_and_plans_round_trip_through_json(run: SpecBenchRun) -> None:
     plan = expand(run)

@@ -29,7 +29,7 @@ from specbench_testing.fenced_runs import REFUSED as REFUSED_BY_FENCE
 from specbench_testing.operator_process import eventually
 from specbench_testing.resources import Resource, resource
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600), pytest.mark.xdist_group("admission-policy")]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
 ADMIN = ""
 RUNS = {"apiGroups": ["specbench.io"], "resources": ["*"], "verbs": ["create", "patch", "get"]}

@@ -16,7 +16,7 @@ from specbench_testing.operator_process import eventually
 from specbench_testing.resources import resource
 from specbench_testing.shared_cluster import program
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900), pytest.mark.xdist_group("chart-on-cluster")]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 
 RUN_ENDS_WITHIN_S = 300
 

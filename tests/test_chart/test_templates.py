@@ -25,6 +25,7 @@ pytestmark = pytest.mark.cluster
 
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
 POLICY = "ValidatingAdmissionPolicy"
+DIGEST = "sha256:" + "a" * 64
 GOLDEN = Path(__file__).parent / "golden/default.yaml"
 ALL = {
     "imagePullSecrets": [{"name": "registry"}],
@@ -298,7 +299,6 @@ def test_read_nodes_adds_a_cluster_role_that_only_gets_nodes(helm: Helm, values:
 def test_the_operator_parses_its_settings_from_the_rendered_environment(helm: Helm, tmp_path: Path) -> None:
     rendered = helm.template(ALL | {"workers": 7, "logLevel": "DEBUG"})
     settings = settings_of(rendered, tmp_path)
-    account = rendered.one("Deployment")["spec"]["template"]["spec"]["serviceAccountName"]
     assert settings == replace(
         OperatorSettings(client_image="specbench:0.1.0"),
         namespaces=("a", "b"),
@@ -310,7 +310,6 @@ def test_the_operator_parses_its_settings_from_the_rendered_environment(helm: He
         fence=Fence.model_validate_json(json.dumps(VALUES["fence"])),
         operator_namespace="team",
         lease=Lease("team", "bench-specbench"),
-        operator_service_account=account,
         client_cpu="4",
         client_memory="8Gi",
         network_policies=settings.network_policies,  # compared with the operator's own policy by another test
@@ -384,16 +383,21 @@ def test_the_operator_may_use_its_lease_in_its_own_namespace(
 
 
 @pytest.mark.parametrize(
-    ("image", "expected"),
+    ("image", "operator_image", "client", "operator"),
     [
-        ({}, "specbench:0.1.0"),
-        ({"repository": "registry.example/specbench", "tag": "7"}, "registry.example/specbench:7"),
-        ({"tag": "7", "digest": "sha256:" + "a" * 64}, "specbench@sha256:" + "a" * 64),
+        ({}, {}, "specbench:0.1.0", "specbench-operator:0.1.0"),
+        ({"repository": "r.example/s", "tag": "7"}, {}, "r.example/s:7", "r.example/s-operator:7"),
+        ({"tag": "7", "digest": DIGEST}, {}, f"specbench@{DIGEST}", "specbench-operator:7"),
+        ({"tag": "7"}, {"repository": "o", "digest": DIGEST}, "specbench:7", f"o@{DIGEST}"),
+        ({"tag": "7"}, {"tag": "8"}, "specbench:7", "specbench-operator:8"),
     ],
 )
-def test_clients_use_the_same_image_as_the_operator(helm: Helm, image: dict[str, str], expected: str) -> None:
-    rendered = helm.template({"image": image})
-    assert container_of(rendered)["image"] == env_of(rendered)["SPECBENCH_CLIENT_IMAGE"] == expected
+def test_the_operators_image_is_named_after_the_clients_unless_it_is_set(
+    helm: Helm, image: dict[str, str], operator_image: dict[str, str], client: str, operator: str
+) -> None:
+    rendered = helm.template({"image": image, "operatorImage": operator_image})
+    assert env_of(rendered)["SPECBENCH_CLIENT_IMAGE"] == client
+    assert container_of(rendered)["image"] == operator
 
 
 def test_the_operators_network_policy_blocks_metadata_services_and_opens_only_the_metrics_port(helm: Helm) -> None:

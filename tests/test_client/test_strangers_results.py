@@ -198,6 +198,7 @@ def long_lists() -> bytes:
     return parquet(pa.table({"x": pa.LargeListArray.from_arrays(offsets, values.combine_chunks())}))
 
 
+@pytest.mark.draws
 @pytest.mark.parametrize(
     ("bomb", "message"),
     [

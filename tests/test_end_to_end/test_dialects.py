@@ -18,7 +18,7 @@ from specbench_api.spec.engine import SIMULATED_DIALECTS, DialectName
 from specbench_testing.installed_product import InstalledProduct, small_run
 from specbench_testing.synthetic_records import measured_rows
 
-pytestmark = [pytest.mark.cluster, pytest.mark.alone, pytest.mark.timeout(600), pytest.mark.xdist_group("end-to-end")]
+pytestmark = [pytest.mark.cluster, pytest.mark.alone, pytest.mark.timeout(600)]
 
 ROOT = Path(__file__).parents[2]
 K = 3

@@ -15,7 +15,7 @@ from specbench_testing.installed_product import InstalledProduct
 from specbench_testing.operator_process import eventually
 from specbench_testing.s3_results import StoredRun
 
-pytestmark = [pytest.mark.cluster, pytest.mark.alone, pytest.mark.timeout(600), pytest.mark.xdist_group("end-to-end")]
+pytestmark = [pytest.mark.cluster, pytest.mark.alone, pytest.mark.timeout(600)]
 
 NO_IMAGE = "registry.invalid/no-such-engine:none"
 

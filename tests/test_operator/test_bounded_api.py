@@ -60,7 +60,7 @@ def server(answer: Callable[[str, dict[str, list[str]]], bytes]) -> Iterator[str
             """Log nothing."""
 
     made = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=made.serve_forever, daemon=True).start()
+    threading.Thread(target=made.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
     try:
         yield f"http://127.0.0.1:{made.server_port}"
     finally:
@@ -103,6 +103,7 @@ def test_other_invalid_json_is_an_error_that_is_retried(text: bytes) -> None:
     assert refused.value.reason == "ApiUnreachable"
 
 
+@pytest.mark.draws
 def test_a_page_that_is_too_large_is_divided() -> None:
     """Forty runs of 1.2 MiB: eight of them fit into one answer."""
     limits = []

@@ -44,7 +44,7 @@ from specbench_testing.tenant_site import (
     tenant_site,
 )
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600), pytest.mark.xdist_group("tenant-attacks")]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
 ALL = [attack for attacks in ATTACKS.values() for attack in attacks]
 BY_AXIS = [attack for attack in ALL if attack.axis]

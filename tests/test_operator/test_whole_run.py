@@ -17,7 +17,7 @@ from specbench_testing.cluster import MERGE, Cluster
 from specbench_testing.operator_process import OperatorProcess, OperatorSite, eventually
 from specbench_testing.resources import Resource, resource
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900), pytest.mark.xdist_group("operator-on-cluster")]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 
 WITHIN_S = 400.0
 QUICK = {

@@ -20,7 +20,7 @@ from specbench_testing.campaigns import campaign
 from specbench_testing.cluster import MERGE, ApiError, Cluster
 from specbench_testing.operator_process import OperatorProcess, OperatorSite, eventually
 from specbench_testing.resources import Resource, resource
-from specbench_testing.tenant_attacks import BUCKET, OPERATOR_ACCOUNT, Attack
+from specbench_testing.tenant_attacks import BUCKET, Attack
 
 CREATE_RUNS: dict[str, Any] = {
     "apiGroups": ["specbench.io"],
@@ -210,7 +210,6 @@ def tenant_site(cluster: Cluster, folder: Path, fence: Mapping[str, Any] | None)
         settings = {
             **keys,
             "SPECBENCH_OPERATOR_NAMESPACE": f"{namespace}-operator",
-            "SPECBENCH_OPERATOR_SERVICE_ACCOUNT": OPERATOR_ACCOUNT,
         }
         if fence is not None:
             (folder / "fence.json").write_text(json.dumps(fence))
