@@ -19,7 +19,15 @@ import pandas as pd
 import pyarrow as pa
 from pydantic import ValidationError
 
-from specbench_api.outcome.layout import manifest_key, measured_among, point_root, schedule_key, summary_key
+from specbench_api.outcome.layout import (
+    manifest_key,
+    measured_among,
+    point_root,
+    rows_key,
+    rows_prefix,
+    schedule_key,
+    summary_key,
+)
 from specbench_api.outcome.manifest import Manifest, PointProvenance, StoredFile
 from specbench_api.outcome.summary import PointSummary
 from specbench_client.errors import NotDurable
@@ -31,6 +39,7 @@ from specbench_client.store.records import (
     to_frame,
     to_table,
 )
+from specbench_client.store.row_files import FILE_ROWS, rows_from_parquet, rows_to_parquet
 from specbench_client.store.store import Store, StoreErrorReason
 
 _Part = TypeVar("_Part")
@@ -77,6 +86,16 @@ class PointStore:
         self.store.put(key, data)
         return _stored_file(key, data, rows=len(intended_ns))
 
+    def put_rows(self, point: str, attempt: str, rows: pd.DataFrame) -> list[StoredFile]:
+        """Store the point's tidy rows, from which summaries are computed."""
+        files = []
+        for number, start in enumerate(range(0, max(len(rows), 1), FILE_ROWS)):
+            part = rows.iloc[start : start + FILE_ROWS]
+            key, data = rows_key(point, attempt, number), rows_to_parquet(part)
+            self.store.put(key, data)
+            files.append(_stored_file(key, data, rows=len(part)))
+        return files
+
     def commit(
         self,
         summary: PointSummary,
@@ -110,6 +129,22 @@ class PointStore:
             return PointSummary.from_json(self._verified(manifest.hash, file))
         except ValidationError as error:
             raise invalid_document_error(self.store, manifest.hash, file.key, error) from error
+
+    def read_rows(self, manifest: Manifest, schema: pa.Schema) -> Iterator[pd.DataFrame] | None:
+        """Return an iterator of the point's tidy rows, or None if the manifest lists none of this version.
+
+        Raises NotDurable(Damaged) during iteration.
+        """
+        files = [file for file in manifest.files if file.key.startswith(rows_prefix(manifest.hash))]
+        return self._rows(manifest.hash, files, schema) if files else None
+
+    def _rows(self, point: str, files: Sequence[StoredFile], schema: pa.Schema) -> Iterator[pd.DataFrame]:
+        for file in files:
+            data = self._verified(point, file)
+            try:
+                yield from rows_from_parquet(data, schema)
+            except UnreadablePart as error:
+                raise self._damaged(point, file.key, str(error)) from error
 
     def read_frames(self, manifest: Manifest, columns: Sequence[str] | None = None) -> Iterator[pd.DataFrame]:
         """Yield the point's records part by part, see `to_frame`. Raises NotDurable(Damaged) during iteration."""

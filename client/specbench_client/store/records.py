@@ -118,7 +118,7 @@ def to_table(part: bytes, columns: Sequence[str] | None = None) -> pa.Table:
     names = RECORD_SCHEMA.names if columns is None else columns
     try:
         metadata = pq.read_metadata(pa.BufferReader(part))
-        _require_readable_size(metadata)
+        require_readable_size(metadata)
         texts = [name for name in metadata.schema.names if name in _TEXT_COLUMNS]
         file = pq.ParquetFile(pa.BufferReader(part), metadata=metadata, pre_buffer=False, read_dictionary=texts)
         present = [name for name in names if name in file.schema_arrow.names]
@@ -132,7 +132,7 @@ def to_table(part: bytes, columns: Sequence[str] | None = None) -> pa.Table:
     return pa.Table.from_arrays(arrays, schema=schema)
 
 
-def _require_readable_size(metadata: pq.FileMetaData) -> None:
+def require_readable_size(metadata: pq.FileMetaData) -> None:
     """Reject a part that describes more than a part contains: a few bytes can stand for many equal values."""
     groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
     values = sum(group.column(index).num_values for group in groups for index in range(group.num_columns))

@@ -11,6 +11,7 @@ runs/NAMESPACE/NAME/UID/
   launches/LAUNCH.json                                  facts about one launch of an engine, before its first point
   points/HASH/records/part-ATTEMPT-00000.parquet …      records, one row per request
   points/HASH/schedule-ATTEMPT.parquet                  open loops: scheduled start and worker of each conversation
+  points/HASH/rows/v1-ATTEMPT-00000.parquet …           the records reduced to what the summary of the run needs
   points/HASH/summary.json                              summary of the point; summary-ATTEMPT.json if it exists already
   points/HASH/manifest.json                             written last; without it the point has no result
 """
@@ -70,6 +71,20 @@ def summary_key(point_hash: str, attempt: str | None = None) -> str:
 def part_key(point_hash: str, attempt: str, number: int) -> str:
     """Return the key of one part of the point's records. The name includes the attempt, so no retry collides."""
     return f"{point_root(point_hash)}/records/part-{attempt}-{number:05d}.parquet"
+
+
+ROWS_VERSION = "v1"
+"""Version of tidy rows: files of another version are not read, and the rows are computed from the records."""
+
+
+def rows_prefix(point_hash: str) -> str:
+    """Return the prefix of the point's tidy rows of this version, below the run's root."""
+    return f"{point_root(point_hash)}/rows/{ROWS_VERSION}-"
+
+
+def rows_key(point_hash: str, attempt: str, number: int) -> str:
+    """Return the key of one file of the point's tidy rows."""
+    return f"{rows_prefix(point_hash)}{attempt}-{number:05d}.parquet"
 
 
 def schedule_key(point_hash: str, attempt: str) -> str:
