@@ -71,6 +71,12 @@ class FolderStore:
                 raise NotDurable(f"{path}: {problem}", StoreErrorReason.DAMAGED)
             return path.read_bytes()
 
+    def remove(self, key: str) -> None:
+        path = self._path(key)
+        with translate_os_errors(path):
+            path.unlink(missing_ok=True)
+            _sync_folder(path.parent)
+
     def keys(self, prefix: str = "") -> list[str]:
         start = self._root / prefix.rpartition("/")[0]
         with translate_os_errors(start):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -15,8 +14,10 @@ from pydantic import ValidationError
 from specbench_api.outcome.layout import launch_key
 from specbench_api.outcome.manifest import Manifest
 from specbench_api.outcome.provenance import LaunchRecord
+from specbench_api.plan.plan import Plan
 from specbench_client.metrics.rows import POINT
 from specbench_client.metrics.tidy_frame import COLUMNS, stored_columns, tidy
+from specbench_client.store.compaction import compact_point
 from specbench_client.store.points import PointStore
 from specbench_client.store.row_files import rows_schema
 from specbench_client.store.store import Store
@@ -52,9 +53,16 @@ class StoredRecords(Mapping[str, Iterator[pd.DataFrame]]):
         return len(self._manifests)
 
     def verify_unread(self) -> None:
-        """Read and verify the points that were not accessed. Raises NotDurable(Damaged)."""
+        """Read and verify the records of the points that were not accessed. Raises NotDurable(Damaged)."""
         for point in list(self._unread):
-            deque(self._points.read_parts(self._manifests[point]), maxlen=0)
+            self._points.verify_records(self._manifests[point])
+
+    def compact(self, plan: Plan) -> None:
+        """Compact the records of all points, which reads and verifies them. Raises NotDurable."""
+        for point in plan.points:
+            if point.hash in self._manifests:
+                compact_point(self._points, point, self._manifests[point.hash])
+                self._unread.pop(point.hash, None)
 
 
 @dataclass(frozen=True)
