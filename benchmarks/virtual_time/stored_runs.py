@@ -93,7 +93,9 @@ def _store_point(root: Store, plan: Plan, point: Point, template: pa.Table, size
         sha256 = hashlib.sha256(data).hexdigest()
         stored.append(StoredFile(key=key, size=len(data), sha256=sha256, rows=table.num_rows))
         frames.append(_tidy_lap(tidied, table, lap))
-    summary = summarise_rows(plan, point, pd.concat(frames[:SUMMARISED], ignore_index=True), WATCH, None, simulated=True)
+    summary = summarise_rows(
+        plan, point, pd.concat(frames[:SUMMARISED], ignore_index=True), WATCH, None, simulated=True
+    )
     rows = pd.concat((stored_columns(each) for each in frames), ignore_index=True)
     frames.clear()
     files = [*stored, *points.put_rows(point.hash, ATTEMPT, rows)]

@@ -41,8 +41,8 @@ The keys are the same in S3 (below `spec.results.s3.prefix`) and in a local fold
 ## Read records
 
 `records/` has no record twice at any time, and all records of the measured points when the run has a `summary.json`.
-`arm` and `workload` are Hive partitions; `load` and the columns below are in the files. With pandas, the requests of the
-steady state that did not fail:
+`arm` and `workload` are Hive partitions; `load` and the columns below are in the files. With pandas, the requests of
+the steady state that did not fail:
 
 ```python
 {code}
@@ -66,9 +66,9 @@ As one file with `arm`, `workload`, `load` and `repeat` in front:
 specbench report specbench-results --latest --output parquet --to records.parquet
 ```
 
-A point's client stores its records in small parts below `points/HASH/records/`. The report compacts them: it creates the
-files of the dataset, reads them back, lists them in `compacted.json`, and then removes the parts. After a crash the next
-report continues. The last step needs `s3:DeleteObject`; without it the parts stay, and no reader uses them.
+A point's client stores its records in small parts below `points/HASH/records/`. The report compacts them: it creates
+the files of the dataset, reads them back, lists them in `compacted.json`, and then removes the parts. After a crash the
+next report continues. The last step needs `s3:DeleteObject`; without it the parts stay, and no reader uses them.
 """
 
 READING = """import pathlib, pandas as pd
@@ -153,9 +153,7 @@ def documented(cls: type) -> dict[str, str]:
 
 def _parts() -> Iterator[str]:
     tree = str(layout.__doc__).partition("\n\n")[2].strip()
-    yield _HEAD.format(
-        tree=tree, code=READING.rstrip(), duckdb=DUCKDB.rstrip(), athena=athena_table().rstrip()
-    )
+    yield _HEAD.format(tree=tree, code=READING.rstrip(), duckdb=DUCKDB.rstrip(), athena=athena_table().rstrip())
     yield "## Columns\n\n| column | type | null | meaning |\n|---|---|---|---|"
     texts = documented(Record)
     for field in RECORD_SCHEMA:

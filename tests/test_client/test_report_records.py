@@ -51,7 +51,10 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("records")
     later = SyntheticRun(prompts=6, repeats=1, categories=ONE, edits={"metadata.name": "a-name-before-the-others"})
     earlier = SyntheticRun(prompts=6, repeats=1, categories=ONE)
-    for uid, world in (("0190b000-0000-7000-8000-000000000000", later), ("0190a000-0000-7000-8000-000000000000", earlier)):
+    for uid, world in (
+        ("0190b000-0000-7000-8000-000000000000", later),
+        ("0190a000-0000-7000-8000-000000000000", earlier),
+    ):
         plan = store_results(world, folder / "specbench-results", uid, rows=True)
         store = FolderStore(folder / "specbench-results" / run_root(plan.namespace, plan.name, uid))
         parts = [key for key in store.keys("points/") if "/records/" in key]

@@ -94,7 +94,7 @@ def ids_of_glob(store: Store) -> list[str]:
 
 
 def contents(store: Store) -> dict[str, bytes | None]:
-    return {key: store.get(key) for key in store.keys()}
+    return {key: store.get(key) for key in store.keys("")}
 
 
 def test_the_dataset_has_each_record_once_and_replaces_the_parts(tmp_path: Path) -> None:
@@ -108,15 +108,13 @@ def test_the_dataset_has_each_record_once_and_replaces_the_parts(tmp_path: Path)
     assert sorted(ids_of_glob(store)) == sorted(before)
     assert ids_of_points(plan, store) == before
     assert store.keys(records_prefix(first.hash)) == [part_key(first.hash, "killed", 0)]
-    table = pa.concat_tables(
-        pq.read_table(store.uri(key), partitioning=None) for key in store.keys("records/")
-    )
+    table = pa.concat_tables(pq.read_table(store.uri(key), partitioning=None) for key in store.keys("records/"))
     assert table.schema.equals(DATASET_SCHEMA)
     assert set(table["load"].to_pylist()) == {"1"}
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before the write", "after the write"])
-def test_a_kill_at_any_write_loses_and_repeats_no_record(tmp_path: Path, after: bool) -> None:  # noqa: FBT001
+def test_a_kill_at_any_write_loses_and_repeats_no_record(tmp_path: Path, after: bool) -> None:
     plan, store = measured(tmp_path / "whole")
     expected = ids_of_points(plan, store)
     compact(plan, store)
@@ -165,9 +163,7 @@ class NeverRemovingStore(DelegatingStore):
         raise NotDurable(f"{key}: access denied", StoreErrorReason.CREDENTIALS_REFUSED)
 
 
-def test_parts_stay_where_the_store_refuses_to_remove_them(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_parts_stay_where_the_store_refuses_to_remove_them(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     plan, store = measured(tmp_path / "run")
     before = ids_of_points(plan, store)
 
@@ -226,7 +222,11 @@ def test_a_list_of_another_points_files_is_rejected(tmp_path: Path) -> None:
     plan, store = measured(tmp_path / "run")
     compact(plan, store)
     first, last = (compaction_key(point.hash) for point in (plan.points[0], plan.points[-1]))
-    text = (store.get(first) or b"").decode().replace(f'"hash":"{plan.points[0].hash}"', f'"hash":"{plan.points[-1].hash}"')
+    text = (
+        (store.get(first) or b"")
+        .decode()
+        .replace(f'"hash":"{plan.points[0].hash}"', f'"hash":"{plan.points[-1].hash}"')
+    )
     store.replace(last, text.encode())
 
     with pytest.raises(NotDurable, match="another point"):

@@ -102,9 +102,7 @@ def test_stored_rows_are_those_of_the_records_bit_for_bit(name: str, tmp_path: P
 
 @pytest.mark.runs
 @pytest.mark.usefixtures("undrawn")
-def test_rows_of_another_version_are_computed_from_the_records(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_of_another_version_are_computed_from_the_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan, store = stored(tmp_path, SMALL, rows=True)
     expected = conclude(plan, store, CLOCK)
     monkeypatch.setattr(layout, "ROWS_VERSION", "v2")
@@ -138,4 +136,6 @@ def test_a_point_without_requests_has_a_file_without_rows(tmp_path: Path) -> Non
     points = PointStore(FolderStore(tmp_path), tmp_path)
     (file,) = points.put_rows("a" * 64, "1", stored_columns(tidy([])))
     assert file.rows == 0
-    assert sum(map(len, row_files.rows_from_parquet(points.store.get(file.key) or b"", stored_points.tidy_schema()))) == 0
+    assert (
+        sum(map(len, row_files.rows_from_parquet(points.store.get(file.key) or b"", stored_points.tidy_schema()))) == 0
+    )

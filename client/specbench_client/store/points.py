@@ -194,9 +194,7 @@ class PointStore:
             raise self._damaged(point, key, "it lists files of another point")
         return compaction
 
-    def _tables(
-        self, point: str, files: Iterable[StoredFile], columns: Sequence[str] | None
-    ) -> Iterator[pa.Table]:
+    def _tables(self, point: str, files: Iterable[StoredFile], columns: Sequence[str] | None) -> Iterator[pa.Table]:
         for file in files:
             data = self._verified(point, file)
             try:

@@ -38,7 +38,7 @@ def rows_to_parquet(rows: pd.DataFrame) -> bytes:
         row_group_size=GROUP_ROWS,
         compression="zstd",
         use_dictionary=texts,
-        use_byte_stream_split=numbers,  # type: ignore[arg-type]
+        use_byte_stream_split=numbers,
     )
     return sink.getvalue()
 

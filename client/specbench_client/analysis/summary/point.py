@@ -40,7 +40,13 @@ def summarise_point(
 
 
 def summarise_rows(
-    plan: Plan, point: Point, rows: pd.DataFrame, watch: ClientHealth, counters: CounterDeltas | None, *, simulated: bool
+    plan: Plan,
+    point: Point,
+    rows: pd.DataFrame,
+    watch: ClientHealth,
+    counters: CounterDeltas | None,
+    *,
+    simulated: bool,
 ) -> PointSummary:
     """Summarise one point from its tidy rows; parameters as of `summarise_point`."""
     health = _completed(watch, rows)
