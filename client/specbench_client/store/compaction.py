@@ -59,18 +59,17 @@ def compact_point(points: PointStore, point: Point, manifest: Manifest) -> Compa
 
 def _store_files(points: PointStore, point: Point, manifest: Manifest) -> Iterator[StoredFile]:
     keys = []
-    for number, tables in enumerate(_files(points.read_tables(manifest), point)):
+    for number, data in enumerate(_files(points.read_tables(manifest), point)):
         key = dataset_key(point.arm, point.workload, point.hash, number)
         keys.append(key)
-        yield _store_file(points.store, key, tables)
+        yield _store_file(points.store, key, data)
     own = f"{dataset_prefix(point.arm, point.workload)}{point.hash}-"
     if others := sorted(set(points.store.keys(own)) - set(keys)):
         raise _conflict(points.store, others[0], "it contains records of this point a second time")
 
 
-def _store_file(store: Store, key: str, tables: list[pa.Table]) -> StoredFile:
+def _store_file(store: Store, key: str, data: bytes) -> StoredFile:
     """Create one file and read it back; of an existing file, compare the rows."""
-    data = _to_parquet(tables)
     try:
         store.put(key, data)
     except NotDurable as refused:
@@ -79,9 +78,9 @@ def _store_file(store: Store, key: str, tables: list[pa.Table]) -> StoredFile:
     stored = store.get(key)
     if stored is None:
         raise NotDurable(f"{store.uri(key)} was removed by another program: run again", StoreErrorReason.DAMAGED)
-    rows = sum(table.num_rows for table in tables)
     if stored != data and not to_table(stored).equals(to_table(data)):
         raise _conflict(store, key, "it exists with other records")
+    rows = pq.read_metadata(pa.BufferReader(stored)).num_rows
     return StoredFile(key=key, size=len(stored), sha256=hashlib.sha256(stored).hexdigest(), rows=rows)
 
 
@@ -89,17 +88,22 @@ def _conflict(store: Store, key: str, what: str) -> NotDurable:
     return NotDurable(f"{store.uri(key)}: {what}: remove it and run again", StoreErrorReason.CONFLICT)
 
 
-def _files(tables: Iterator[pa.Table], point: Point) -> Iterator[list[pa.Table]]:
-    """Yield the row groups of each file."""
-    groups: list[pa.Table] = []
-    for group in _groups(_with_load(table, point) for table in tables):
-        rows, size = (sum(each) for each in zip(*((one.num_rows, one.nbytes) for one in [*groups, group]), strict=True))
-        if groups and (rows > PART_ROWS_MAX or size > FILE_BYTES):
-            yield groups
-            groups = []
-        groups.append(group)
-    if groups:
-        yield groups
+def _files(tables: Iterator[pa.Table], point: Point) -> Iterator[bytes]:
+    """Yield the files of a point; each table becomes part of one of them as it is read."""
+    groups = _groups(_with_load(table, point) for table in tables)
+    group = next(groups, None)
+    while group is not None:
+        sink, rows, size = io.BytesIO(), 0, 0
+        with pq.ParquetWriter(sink, DATASET_SCHEMA, compression="zstd") as writer:
+            while group is not None and (not rows or _fits(rows + group.num_rows, size + group.nbytes)):
+                writer.write_table(group, row_group_size=max(group.num_rows, 1))
+                rows, size = rows + group.num_rows, size + group.nbytes
+                group = next(groups, None)
+        yield sink.getvalue()
+
+
+def _fits(rows: int, size: int) -> bool:
+    return rows <= PART_ROWS_MAX and size <= FILE_BYTES
 
 
 def _groups(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
@@ -117,14 +121,6 @@ def _with_load(table: pa.Table, point: Point) -> pa.Table:
     columns = {name: table.column(name) for name in table.column_names}
     columns[LOAD] = pa.chunked_array([pa.array([point.level.label] * table.num_rows, pa.string())])
     return pa.Table.from_arrays([columns[name] for name in DATASET_SCHEMA.names], schema=DATASET_SCHEMA)
-
-
-def _to_parquet(groups: list[pa.Table]) -> bytes:
-    sink = io.BytesIO()
-    with pq.ParquetWriter(sink, DATASET_SCHEMA, compression="zstd") as writer:
-        for group in groups:
-            writer.write_table(group, row_group_size=max(group.num_rows, 1))
-    return sink.getvalue()
 
 
 def _remove_parts(store: Store, manifest: Manifest) -> None:
