@@ -73,9 +73,8 @@ class FolderStore:
 
     def remove(self, key: str) -> None:
         path = self._path(key)
-        with translate_os_errors(path):
-            path.unlink(missing_ok=True)
-            _sync_folder(path.parent)
+        with translate_os_errors(path), suppress(FileNotFoundError, NotADirectoryError):
+            path.unlink()  # Not synced: an object that reappears after a power failure is removed again.
 
     def keys(self, prefix: str = "") -> list[str]:
         start = self._root / prefix.rpartition("/")[0]
