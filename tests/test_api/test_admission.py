@@ -111,6 +111,7 @@ def test_keys_and_nested_values_of_extra_body_are_immutable(runs: Runs) -> None:
         {"spec.suspend": True},
         {"spec.activeDeadlineSeconds": 600},
         {"spec.startupDeadlineSeconds": 60},
+        {"spec.reportDeadlineSeconds": 60},
         {"spec.ttlSecondsAfterFinished": 0},
         {"metadata.labels": {"team": "a"}},
         {"spec.gate": {"baselineRef": {"run": "main"}}},

@@ -99,6 +99,7 @@ def test_a_canonical_point_contains_exactly_the_specified_fields() -> None:
         {"spec.suspend": True},
         {"spec.activeDeadlineSeconds": 60},
         {"spec.startupDeadlineSeconds": 60},
+        {"spec.reportDeadlineSeconds": 60},
         {"spec.ttlSecondsAfterFinished": 0},
         {"spec.slo": {"ttftMs": 500, "tpotMs": 35}},
         {"spec.placement.tolerations": [{"key": "gpu", "operator": "Exists"}]},

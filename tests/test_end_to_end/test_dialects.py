@@ -63,7 +63,8 @@ def _truth(folder: Path) -> pd.DataFrame:
     done = subprocess.run(command, capture_output=True, text=True, timeout=400, check=False)
     assert done.returncode in FINISHED, done.stderr
     truth = pd.read_json(written, lines=True)
-    records = measured_rows(pd.concat(pd.read_parquet(part) for part in sorted(results.rglob("part-*.parquet"))))
+    files = sorted(results.rglob("records/arm=*/*/*.parquet"))
+    records = measured_rows(pd.concat(pd.read_parquet(file) for file in files))
     return _by_turn(records[["request_id", *TURN]].merge(truth, on="request_id"))
 
 

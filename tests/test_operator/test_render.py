@@ -83,6 +83,7 @@ FULL: dict[str, Any] = {
     },
     "spec.activeDeadlineSeconds": 3600,
     "spec.startupDeadlineSeconds": 601,
+    "spec.reportDeadlineSeconds": 7200,
 }
 
 

@@ -18,6 +18,7 @@ from specbench_api.outcome.gate_report import GATE_VARIABLE, GateRequest
 from specbench_api.outcome.layout import PLAN, run_root
 from specbench_api.outcome.provenance import HOST_FACTS_VARIABLE, HostFacts
 from specbench_api.outcome.termination import Exit
+from specbench_api.plan.estimate import report_deadline_s
 from specbench_api.plan.names import (
     LABEL_ROLE,
     LABEL_RUN_UID,
@@ -74,8 +75,6 @@ CLIENT_GRACE_S = 30
 """Grace period of client pods, in seconds: time to store records that are not in S3 yet."""
 RETRIES = 6
 """With Kubernetes' back-off (10 s, doubling), S3 may be unreachable for ten minutes beyond the client's own retries."""
-JOB_DEADLINE_S = 3600
-"""Deadline of report and gate Jobs, in seconds. They take minutes, so one that takes an hour hangs."""
 
 _SECRET_KEYS = {"AWS_ACCESS_KEY_ID": False, "AWS_SECRET_ACCESS_KEY": False, "AWS_SESSION_TOKEN": True}
 """Key of the Secret, which is also the variable's name → whether it is optional."""
@@ -306,7 +305,7 @@ def report_job(run: SpecBenchRun, settings: OperatorSettings) -> Manifest:
         client_pod(
             run, args, settings, {SLO_VARIABLE: slo.to_line()} if slo else {}, resources=report_requirements(run)
         ),
-        JOB_DEADLINE_S,
+        report_deadline_s(run.spec),
         Exit.BAD_INPUT,
     )
 
@@ -329,7 +328,7 @@ def gate_job(run: SpecBenchRun, request: GateRequest, settings: OperatorSettings
             resources=report_requirements(run),
             plan=False,
         ),
-        JOB_DEADLINE_S,
+        report_deadline_s(run.spec),
         Exit.BAD_INPUT,
     )
 
