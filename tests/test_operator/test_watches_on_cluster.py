@@ -51,8 +51,8 @@ def has_looked(operator: OperatorProcess, times: int) -> bool:
     return operator.reconcile_count() >= times
 
 
-def has_status(runs: Runs) -> bool:
-    return bool(runs.get("demo").get("status"))
+def is_suspended(runs: Runs) -> bool:
+    return bool(runs.get("demo")["status"].get("phase") == "Suspended")
 
 
 @contextmanager
@@ -85,6 +85,6 @@ def test_later_namespaces_that_match_a_pattern_are_served(site: OperatorSite, tm
         for runs in (other, *later):
             runs.create(suspended("demo"))
         for runs in later:
-            eventually(partial(has_status, runs), "the namespace is not served")
-        assert "status" not in other.get("demo")
+            eventually(partial(is_suspended, runs), "the namespace is not served")
+        assert not is_suspended(other)
         assert operator.healthy()
