@@ -155,9 +155,7 @@ async def test_kopf_receives_only_what_it_reads_and_the_cache_what_decisions_rea
     rows = ((b"MODIFIED", newer), (b"BOOKMARK", bookmark), (b"ERROR", error))
     events = b"".join(b'{"type": "%s", "object": %s}\n' % row for row in rows)
     groups = b'{"kind": "APIResourceList", "resources": [{"name": "pods", "verbs": ["list"]}]}'
-    namespaces = (
-        b'{"items": [{"metadata": {"name": "team", "labels": {"kept": "yes"}}}], "metadata": {}}'
-    )
+    namespaces = b'{"items": [{"metadata": {"name": "team", "labels": {"kept": "yes"}}}], "metadata": {}}'
     path = path_of(RUN, None)
 
     others = {"/error": error, "/groups": groups, path_of(NAMESPACE, None): namespaces}

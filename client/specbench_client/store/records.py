@@ -142,7 +142,7 @@ def iter_tables(part: bytes, columns: Sequence[str] | None = None) -> Iterator[p
 
 
 def _with_schema(read: pa.Table, schema: pa.Schema) -> pa.Table:
-    _require_decoded_size(read)
+    require_decoded_size(read)
     stored = {name: _as_stored_type(read.column(name), schema.field(name)) for name in read.column_names}
     arrays = [stored.get(field.name, pa.nulls(read.num_rows, field.type)) for field in schema]
     return pa.Table.from_arrays(arrays, schema=schema)
@@ -163,7 +163,7 @@ def require_readable_size(metadata: pq.FileMetaData) -> None:
             raise UnreadablePart(f"it describes {found:,} {what}; a part has at most {most:,}")
 
 
-def _require_decoded_size(table: pa.Table) -> None:
+def require_decoded_size(table: pa.Table) -> None:
     """Reject texts that become too large once every row has its own. They are read as dictionaries, which are small."""
     size = 0
     for column in table.columns:

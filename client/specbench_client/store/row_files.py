@@ -14,7 +14,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from specbench_client.store.records import UnreadablePart, require_readable_size
+from specbench_client.store.records import UnreadablePart, require_decoded_size, require_readable_size
 
 FILE_ROWS = 65_536
 """Rows of one file, a few MB; fewer than a part that is read may have."""
@@ -48,11 +48,14 @@ def rows_from_parquet(data: bytes, schema: pa.Schema) -> Iterator[pd.DataFrame]:
     try:
         metadata = pq.read_metadata(pa.BufferReader(data))
         require_readable_size(metadata)
-        file = pq.ParquetFile(pa.BufferReader(data), metadata=metadata, pre_buffer=False)
-        if not file.schema_arrow.equals(schema):
+        if not metadata.schema.to_arrow_schema().equals(schema):
             raise UnreadablePart("its columns are not those of tidy rows")
+        texts = [field.name for field in schema if pa.types.is_string(field.type)]
+        file = pq.ParquetFile(pa.BufferReader(data), metadata=metadata, pre_buffer=False, read_dictionary=texts)
         for group in range(file.num_row_groups):
-            yield _to_frame(file.read_row_group(group, use_threads=False))
+            table = file.read_row_group(group, use_threads=False)
+            require_decoded_size(table)
+            yield _to_frame(table.cast(schema))
     except (pa.ArrowException, OSError, MemoryError) as error:
         raise UnreadablePart(f"it is no readable Parquet file: {error}") from error
 
