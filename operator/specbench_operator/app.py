@@ -3,7 +3,7 @@
 If any of these tasks ends, the process ends, and Kubernetes restarts it. An operator that is only partly alive is worse
 than one that restarts, because a restarted one reads everything again.
 
-Of several replicas one leads. The others are standbys: their watches and their relist run and fill the queue, and their
+Of several replicas one leads. The others are standbys: their watches and their resync run and fill the queue, and their
 workers take nothing from it until they lead.
 """
 
