@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from specbench_operator.run.actions import fulfils
-from specbench_operator.state.objects import REPAIRED_KINDS
+from specbench_operator.state.objects import REPAIRED_KINDS, fulfils
 from specbench_testing.cluster import Cluster
 
 pytestmark = pytest.mark.cluster

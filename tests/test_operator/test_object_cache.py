@@ -138,7 +138,7 @@ def test_a_list_of_one_namespace_leaves_the_others_alone() -> None:
     fill(cache, job(), version="5", scope=(JOB, "team"))
     fill(cache, version="6", scope=(JOB, "other"))
     assert version_of(cache) == "1"
-    cache.keep_namespaces({"other"})
+    cache.forget_namespaces({"team"})
     assert (version_of(cache), list(cache.versions)) == (None, [(JOB, "other")])
 
 

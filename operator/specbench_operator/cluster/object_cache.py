@@ -147,10 +147,10 @@ class ObjectCache:
                 if kind != CAMPAIGN  # its definition may not be installed
             )
 
-    def keep_namespaces(self, existing: Collection[str]) -> None:
-        """Forget the watches and the objects of all other namespaces, except those of watches of the whole cluster."""
+    def forget_namespaces(self, gone: Collection[str]) -> None:
+        """Forget the watches and the objects of these namespaces."""
         with self._lock:
-            for kind, namespace in [scope for scope in self._versions if scope[1] not in (None, *existing)]:
+            for kind, namespace in [scope for scope in self._versions if scope[1] in gone]:
                 del self._versions[kind, namespace]
                 for name, found in list(self._objects.get((kind, namespace or ""), {}).items()):
                     self._drop(kind, namespace or "", name, found.version)

@@ -27,7 +27,7 @@ from specbench_operator.render.job_annotations import (
     format_relaunch,
     format_verdict,
 )
-from specbench_operator.state.objects import REPAIRED_KINDS
+from specbench_operator.state.objects import REPAIRED_KINDS, fulfils
 from specbench_operator.state.run import KubernetesEvent, RelaunchJob, RunDecision, StopJob
 from specbench_operator.state.timestamps import format_timestamp
 
@@ -102,7 +102,7 @@ class RunWriter:
             _check_owner(present, manifest)
             # Other children are not applied again: a Job's template is immutable, and its `suspend` field belongs to
             # its queue, which may have resumed it.
-            if manifest["kind"] in REPAIRED_KINDS:
+            if manifest["kind"] in REPAIRED_KINDS and not fulfils(present["spec"], manifest["spec"]):
                 self._api.apply(manifest)
             return
         try:

@@ -11,9 +11,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from typing import Any
 
 import kopf
@@ -200,11 +201,9 @@ class Resync:
         return [campaign for campaign in found if campaign is not None]
 
     def stored_versions(self) -> dict[Scope, int]:
-        """The version of each collection that is watched. Raises Retry."""
-        if self.settings.namespace_patterns:
-            self.cache.keep_namespaces({raw["metadata"]["name"] for raw in self.api.each(NAMESPACE, None, bare=True)})
-        fixed = {(kind, each) for kind in self.cache.kinds for each in _fixed_namespaces(self.settings)}
-        scopes = set(self.cache.versions) if self.settings.namespace_patterns else fixed
+        """The version of each collection that should be watched. Raises Retry."""
+        namespaces = self._namespaces()
+        scopes = [(kind, namespace) for kind in self.cache.kinds for namespace in namespaces]
         versions: dict[Scope, int] = {}
         for kind, namespace in sorted(scopes, key=str):
             try:
@@ -216,3 +215,15 @@ class Resync:
                     self.logged.add(CAMPAIGN_CRD_MISSING)
                     _log.warning(CAMPAIGN_CRD_MISSING)
         return versions
+
+    def _namespaces(self) -> Collection[str | None]:
+        """The namespaces that should be watched; those that no longer exist are forgotten."""
+        if not self.settings.namespace_patterns:
+            return _fixed_namespaces(self.settings)
+        known = {namespace for _, namespace in self.cache.versions if namespace}
+        found = [raw["metadata"] for raw in self.api.each(NAMESPACE, None, bare=True)]
+        existing = {meta["name"] for meta in found if "deletionTimestamp" not in meta}
+        # Only those known before the list: another one may have been created, and watched, since.
+        self.cache.forget_namespaces(known - existing)
+        patterns = self.settings.namespaces
+        return [name for name in sorted(existing) if any(fnmatchcase(name, pattern) for pattern in patterns)]

@@ -30,6 +30,7 @@ from specbench_operator.state.objects import (
     ObjectRef,
     PriorLaunches,
     Relaunch,
+    fulfils,
 )
 from specbench_operator.state.run import RelaunchJob, StopJob
 
@@ -173,22 +174,6 @@ def _exists_as_wanted(children: Children, manifest: Mapping[str, Any]) -> bool:
     name = (manifest["kind"], manifest["metadata"]["name"])
     found = [child for child in present if (child.ref.kind, child.ref.name) == name]
     return any(isinstance(child, Job) or child.spec is None or fulfils(child.spec, manifest["spec"]) for child in found)
-
-
-_EXACT = ("selector", "matchLabels")
-
-
-def fulfils(found: object, wanted: object) -> bool:
-    """Whether a spec is as wanted. The API server adds default values, but no item of a list and no label to select."""
-    if isinstance(wanted, Mapping):
-        own: Mapping[str, Any] = found if isinstance(found, Mapping) else {}
-        return all(
-            own.get(key) == value if key in _EXACT else fulfils(own.get(key), value) for key, value in wanted.items()
-        )
-    if isinstance(wanted, list):
-        items = found if isinstance(found, list) else []
-        return len(items) == len(wanted) and all(map(fulfils, items, wanted))
-    return found == wanted
 
 
 def _last_engine(children: Children, view: GroupView) -> Job | None:
