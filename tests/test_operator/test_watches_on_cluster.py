@@ -82,12 +82,17 @@ def test_later_namespaces_that_match_a_pattern_are_served(site: OperatorSite, tm
     prefix = f"team{site.namespace.removeprefix('operator-')}"
     patterns = {**ONE_RESYNC, "SPECBENCH_NAMESPACES": f"{prefix}-*", "SPECBENCH_RESYNC_S": "2"}
     process = OperatorProcess(site, tmp_path, NO_IMAGE, patterns)
-    with cluster_wide_rights(site), ExitStack() as namespaces, process.running() as operator:
-        later = [Runs(site.cluster, namespaces.enter_context(site.cluster.namespace(prefix))) for _ in range(2)]
-        other = Runs(site.cluster, namespaces.enter_context(site.cluster.namespace("other")))
-        for runs in (other, *later):
+    with cluster_wide_rights(site), ExitStack() as namespaces:
+        first, other = (
+            Runs(site.cluster, namespaces.enter_context(site.cluster.namespace(n))) for n in (prefix, "other")
+        )
+        for runs in (other, first):
             runs.create(suspended("demo"))
-        for runs in later:
-            eventually(partial(is_suspended, runs), "the namespace is not served")
-        assert not is_suspended(other)
-        assert operator.healthy()
+        with process.running() as operator:
+            # kopf misses a namespace that is created at the very start; the liveness probe then restarts the operator.
+            eventually(partial(is_suspended, first), "the first namespace is not served")
+            later = Runs(site.cluster, namespaces.enter_context(site.cluster.namespace(prefix)))
+            later.create(suspended("demo"))
+            eventually(partial(is_suspended, later), "the later namespace is not served")
+            assert not is_suspended(other)
+            assert operator.healthy()
