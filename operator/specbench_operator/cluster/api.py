@@ -98,7 +98,7 @@ MERGE = "application/merge-patch+json"
 METADATA_ONLY = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 METADATA_OF_LIST_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 PAGE = 500
-PAGE_OF_SPECS = 32
+PAGE_OF_WATCHED = 32
 """Objects of a page of those that the operator watches. Anybody may store 1.5 MiB in each. A page is kept in memory as
 text, and its objects are parsed one at a time."""
 ANSWER_BYTES_MAX = 32 * 1024 * 1024

@@ -28,7 +28,7 @@ from specbench_operator.cluster.api import (
     LEADER_WORKER_SET,
     NAMESPACE,
     NETWORK_POLICY,
-    PAGE_OF_SPECS,
+    PAGE_OF_WATCHED,
     POD,
     RUN,
     SERVICE,
@@ -134,7 +134,7 @@ def kopf_settings(settings: OperatorSettings, kinds: frozenset[str]) -> kopf.Ope
     # Without scanning, kopf needs no right to list namespaces and definitions; with it, it follows new namespaces.
     chosen.scanning.disabled = not settings.namespace_patterns
     chosen.posting.level = logging.WARNING
-    chosen.watching.chunk_size = PAGE_OF_SPECS
+    chosen.watching.chunk_size = PAGE_OF_WATCHED
     chosen.networking.request_timeout = settings.request_timeout_s
     chosen.networking.connect_timeout = settings.request_timeout_s
     chosen.watching.server_timeout = WATCH_TIMEOUT_S
