@@ -1,9 +1,11 @@
-# One image for operator, client and simulator, so that what a run is driven by is what was tested together.
+# Two images of one version: the operator's, and the one of client, simulator and command line.
 #
-#   docker build --target specbench .     the image of the chart (also what a build without --target gives)
+#   docker build --target operator .      the operator: a fifth of the size, without the client's libraries
+#   docker build --target specbench .     what the operator's Jobs run (also what a build without --target gives)
 #   docker build --target llama-cpp .     the same with llama.cpp's server as its entry point: an engine for CPUs
 #   docker build --target research .      the same with torch and transformers: an image for engine kind transformers
 #
+# Dependencies and our code are separate layers, so that a change of the code uploads and pulls only the code.
 # Read-only at run time: whoever runs it mounts a volume on /tmp, for temporary files and caches.
 #
 # A tag of the base image may name another image tomorrow. A release names it by its digest, and is refused otherwise:
@@ -23,45 +25,79 @@ RUN case "$RELEASE:$BASE_IMAGE" in \
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_ROOT_USER_ACTION=ignore
 # pip stays outside of what is shipped: nothing is ever installed into a running image.
 RUN python3 -m venv /opt/build && python3 -m venv --without-pip /opt/specbench
-COPY requirements/build.txt requirements/operator.txt requirements/sbom.txt /src/requirements/
+COPY requirements/build.txt requirements/sbom.txt /src/requirements/
 # In an environment of its own, because the bill of materials must not contain the tool that makes it.
 RUN python3 -m venv /opt/sbom \
     && /opt/sbom/bin/pip install --require-hashes --only-binary :all: -r /src/requirements/sbom.txt
 RUN /opt/build/bin/pip install --require-hashes --only-binary :all: -r /src/requirements/build.txt
-# The libraries' own test suites are a fifth of their size.
-RUN /opt/build/bin/pip --python /opt/specbench/bin/python install --require-hashes --only-binary :all: \
-      -r /src/requirements/operator.txt \
-    && find /opt/specbench -type d -name tests -prune -exec rm -rf {} +
+
+FROM build AS wheel
 COPY pyproject.toml README.md LICENSE /src/
 COPY crds /src/crds
 COPY client /src/client
 COPY operator /src/operator
 # The build context has no git history: docker build --build-arg VERSION="$(git describe --tags | sed 's/^v//')" .
 ARG VERSION=0.1.0.dev0
-RUN SETUPTOOLS_SCM_PRETEND_VERSION="$VERSION" /opt/build/bin/pip wheel --no-deps --no-build-isolation --wheel-dir /wheels /src \
-    && /opt/build/bin/pip --python /opt/specbench/bin/python install --no-deps --no-index /wheels/*.whl
-RUN /opt/sbom/bin/cyclonedx-py environment --output-reproducible --of JSON -o /opt/specbench/sbom.cdx.json \
-      /opt/specbench/bin/python
+RUN SETUPTOOLS_SCM_PRETEND_VERSION="$VERSION" /opt/build/bin/pip wheel --no-deps --no-build-isolation --wheel-dir /wheels /src
 
-FROM build AS build-llama-cpp
+# The dependencies of each image. The libraries' own test suites are a fifth of their size.
+FROM build AS operator-dependencies
+COPY requirements/operator.txt /src/requirements/
+# The asyncio twin of the Kubernetes client, which nothing imports, is a third of the whole.
+RUN /opt/build/bin/pip --python /opt/specbench/bin/python install --require-hashes --only-binary :all: \
+      -r /src/requirements/operator.txt \
+    && find /opt/specbench -type d \( -name tests -o -path '*/kubernetes/aio' \) -prune -exec rm -rf {} +
+
+FROM build AS specbench-dependencies
+COPY requirements/client.txt /src/requirements/
+RUN /opt/build/bin/pip --python /opt/specbench/bin/python install --require-hashes --only-binary :all: \
+      -r /src/requirements/client.txt \
+    && find /opt/specbench -type d -name tests -prune -exec rm -rf {} +
+
+FROM specbench-dependencies AS llama-cpp-dependencies
 COPY requirements/llama-cpp.txt /src/requirements/
 RUN /opt/build/bin/pip --python /opt/specbench/bin/python install --require-hashes --only-binary :all: \
-      -r /src/requirements/llama-cpp.txt \
-    && /opt/sbom/bin/cyclonedx-py environment --output-reproducible --of JSON -o /opt/specbench/sbom.cdx.json \
-      /opt/specbench/bin/python
+      -r /src/requirements/llama-cpp.txt
 
-FROM build AS build-research
+FROM specbench-dependencies AS research-dependencies
 COPY requirements/research.txt /src/requirements/
 # torch's wheels bring CUDA's libraries along: 3.2 GB of downloads, 6.3 GB installed, on x86-64.
 RUN /opt/build/bin/pip --python /opt/specbench/bin/python install --require-hashes --only-binary :all: \
-      -r /src/requirements/research.txt \
-    && /opt/sbom/bin/cyclonedx-py environment --output-reproducible --of JSON -o /opt/specbench/sbom.cdx.json \
+      -r /src/requirements/research.txt
+
+# Our code and the bill of materials of each image, in /opt/code: the layer above its dependencies.
+FROM operator-dependencies AS operator-code
+COPY --from=wheel /wheels /wheels
+RUN /opt/build/bin/pip --python /opt/specbench/bin/python install --no-deps --no-index --prefix /opt/code /wheels/*.whl \
+    && cp -r /opt/code/. /opt/specbench/ \
+    && /opt/sbom/bin/cyclonedx-py environment --output-reproducible --of JSON -o /opt/code/sbom.cdx.json \
+      /opt/specbench/bin/python
+
+FROM specbench-dependencies AS specbench-code
+COPY --from=wheel /wheels /wheels
+RUN /opt/build/bin/pip --python /opt/specbench/bin/python install --no-deps --no-index --prefix /opt/code /wheels/*.whl \
+    && cp -r /opt/code/. /opt/specbench/ \
+    && /opt/sbom/bin/cyclonedx-py environment --output-reproducible --of JSON -o /opt/code/sbom.cdx.json \
+      /opt/specbench/bin/python
+
+FROM llama-cpp-dependencies AS llama-cpp-code
+COPY --from=wheel /wheels /wheels
+RUN /opt/build/bin/pip --python /opt/specbench/bin/python install --no-deps --no-index --prefix /opt/code /wheels/*.whl \
+    && cp -r /opt/code/. /opt/specbench/ \
+    && /opt/sbom/bin/cyclonedx-py environment --output-reproducible --of JSON -o /opt/code/sbom.cdx.json \
+      /opt/specbench/bin/python
+
+FROM research-dependencies AS research-code
+COPY --from=wheel /wheels /wheels
+RUN /opt/build/bin/pip --python /opt/specbench/bin/python install --no-deps --no-index --prefix /opt/code /wheels/*.whl \
+    && cp -r /opt/code/. /opt/specbench/ \
+    && /opt/sbom/bin/cyclonedx-py environment --output-reproducible --of JSON -o /opt/code/sbom.cdx.json \
       /opt/specbench/bin/python
 
 FROM ${BASE_IMAGE} AS run
 ARG BASE_IMAGE
 LABEL org.opencontainers.image.title="specbench" \
-      org.opencontainers.image.description="Operator, client and simulator of specbench" \
+      org.opencontainers.image.description="Client, simulator and command line of specbench" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.base.name="${BASE_IMAGE}"
 COPY examples/*.jsonl /usr/share/specbench/
@@ -84,21 +120,31 @@ USER root
 # llama.cpp's kernels run on OpenMP, which no wheel brings along.
 RUN apt-get update && apt-get install --yes --no-install-recommends libgomp1 && rm -rf /var/lib/apt/lists/*
 USER 65532:65532
-COPY --from=build-llama-cpp /opt/specbench /opt/specbench
+COPY --from=llama-cpp-dependencies /opt/specbench /opt/specbench
+COPY --from=llama-cpp-code /opt/code /opt/specbench
 EXPOSE 8080
 # Called with llama-server's own arguments, like its official image. The model is mounted; it is not in here.
 ENTRYPOINT ["python", "-m", "specbench_client.local.llama_server"]
 
 FROM run AS research
-COPY --from=build-research /opt/specbench /opt/specbench
+COPY --from=research-dependencies /opt/specbench /opt/specbench
+COPY --from=research-code /opt/code /opt/specbench
 EXPOSE 8000
 # Called with the research runtime's own arguments. Models are mounted, or fetched from the hub; none is in here.
 ENTRYPOINT ["python", "-m", "specbench_client.research"]
 
-# Last, so that it is what a build without --target gives.
-FROM run AS specbench
-COPY --from=build /opt/specbench /opt/specbench
+FROM run AS operator
+LABEL org.opencontainers.image.description="Operator of specbench"
+COPY --from=operator-dependencies /opt/specbench /opt/specbench
+COPY --from=operator-code /opt/code /opt/specbench
 EXPOSE 8080 9090
-# No entry point: every pod names the program it runs, `specbench-operator`, `specbench-client` or `specbench`.
 ENTRYPOINT []
 CMD ["specbench-operator"]
+
+# Last, so that it is what a build without --target gives.
+FROM run AS specbench
+COPY --from=specbench-dependencies /opt/specbench /opt/specbench
+COPY --from=specbench-code /opt/code /opt/specbench
+# No entry point: every pod names the program it runs, such as `specbench-client` or `specbench`.
+ENTRYPOINT []
+CMD ["specbench", "--help"]

@@ -6,8 +6,10 @@ PYTHON ?= python3
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 WORKERS ?= 2
+# Tests start many Python processes: without cached bytecode each compiles this repository again, for seconds.
+unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: audit help install demo docs test test-computing test-alone test-quick test-chaos test-peers test-engines engine-parsers cluster cluster-down cluster-demo bench-client generate lint format requirements clean
+.PHONY: audit help install demo docs test test-fuzz test-computing test-alone test-quick test-model test-chaos test-peers test-engines engine-parsers cluster cluster-down cluster-demo bench-client generate lint format requirements clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -28,12 +30,14 @@ test: $(STAMP) ## everything: contracts, unit, real engine, real S3, real cluste
 	@# The programs of the test cluster, once, and those beside it: no test waits for a compiler. S3 tests need one of them too.
 	[ "$$SPECBENCH_NO_CLUSTER" = 1 ] || $(BIN)/python hack/cluster/cluster binaries >/dev/null
 	[ "$$SPECBENCH_NO_CLUSTER" = 1 ] || $(BIN)/python hack/peer kwok kstatus >/dev/null
+	@# The tests of a file share an operator or a release, so they run in one process: loadfile. loadgroup is not an
+	@# alternative, because pytest 9.2 ignores the groups of pytest-xdist 3.8.
 	@# What waits for runs on the cluster, and what computes, side by side: each is shown when it has ended.
 	$(MAKE) --no-print-directory -j2 --output-sync=target test-computing test-alone
-	$(BIN)/pytest -m "cluster and not alone and not chaos and not peers" -n $(WORKERS) --dist loadgroup
+	$(BIN)/pytest -m "cluster and not alone and not chaos and not peers" -n $(WORKERS) --dist loadfile
 
 test-computing: $(STAMP)
-	$(BIN)/pytest -m "not cluster and not chaos and not real and not peers" -n $(WORKERS) --dist worksteal
+	$(BIN)/pytest -m "not cluster and not chaos and not real and not peers and not fuzz" -n $(WORKERS) --dist worksteal
 
 test-alone: $(STAMP)
 	$(BIN)/pytest -m "cluster and alone and not chaos and not peers"
@@ -41,8 +45,14 @@ test-alone: $(STAMP)
 test-quick: $(STAMP) ## contracts and rules: no engine, no S3, no cluster, no analysis of whole runs; under a minute
 	$(BIN)/pytest -m "not cluster and not chaos and not real and not peers and not engine and not s3 and not process and not draws and not runs" -n $(WORKERS) --dist worksteal -q
 
+test-model: $(STAMP) ## 300,000 states of each model of the decisions about runs and campaigns; half an hour of one core
+	nice $(BIN)/python hack/model-check
+
 test-chaos: $(STAMP) ## ten kills of each kind at random moments on the real cluster, and twenty under a campaign of sixty runs
 	$(BIN)/pytest -m chaos --timeout 3600
+
+test-fuzz: $(STAMP) ## every seed of the fuzz tests, as SECURITY.md lists them; make test has the first of each
+	$(BIN)/pytest tests/test_operator/test_fuzzed_specs.py tests/test_client/test_fuzzed_results.py tests/test_client/test_hostile_fuzz.py -n $(WORKERS) --dist worksteal
 
 test-peers: $(STAMP) ## the ecosystem itself: Argo CD and Flux judge health and examples/gitops, Kueue queues; built once, ten minutes
 	$(BIN)/python hack/peer --all >/dev/null

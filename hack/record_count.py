@@ -17,7 +17,9 @@ def count_records(questions: Path, count: int, family: Path) -> int:
     turns = {str(row["question_id"]): len(row["turns"]) for row in rows}
     wrong = 0
     for manifest in sorted(family.rglob("manifest.json")):
-        parts = [file["key"] for file in json.loads(manifest.read_text())["files"] if "/records/" in file["key"]]
+        compacted = manifest.with_name("compacted.json")  # lists the files that replace the parts of the manifest
+        listed = json.loads((compacted if compacted.exists() else manifest).read_text())["files"]
+        parts = [file["key"] for file in listed if "records/" in file["key"]]
         root = manifest.parents[2]
         frame = pd.concat(pd.read_parquet(root / key) for key in parts).query(MEASURED)
         seen = Counter(zip(frame["prompt_id"].astype(str), frame["turn"], strict=True))

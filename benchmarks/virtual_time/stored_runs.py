@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.compute
 import pyarrow.parquet as pq
@@ -22,11 +23,11 @@ from specbench_api.outcome.record import Record
 from specbench_api.outcome.summary import ClientHealth
 from specbench_api.plan.plan import Plan, Point
 from specbench_client import __version__
-from specbench_client.analysis.summary.point import summarise_point
-from specbench_client.metrics.tidy_frame import COLUMNS
+from specbench_client.analysis.summary.point import summarise_rows
+from specbench_client.metrics.tidy_frame import stored_columns, text_digests, text_hashes, tidy
 from specbench_client.store.folder import FolderStore
 from specbench_client.store.points import MeasurementSpan, PointStore
-from specbench_client.store.records import RECORD_SCHEMA, to_frame
+from specbench_client.store.records import RECORD_SCHEMA
 from specbench_client.store.store import Store
 from virtual_time.world import World
 from virtual_time.world_run import Interference, run_of
@@ -36,6 +37,8 @@ ATTEMPT = "a1"
 UID = "made"
 WALL = "2026-01-01T00:00:00Z"
 TIMES = ("intended_ns", "connect_ns", "sent_ns", "first_byte_ns", "first_token_ns", "last_token_ns")
+SUMMARISED = 10
+"""Parts of a point from which its own summary is computed, to save time."""
 WATCH = ClientHealth(workers=1, loop_lag_p99_ms=0.3, cpu_share=0.2, kernel_clock_share=1.0)
 
 
@@ -58,26 +61,58 @@ def _measured(world: World) -> dict[str, pa.Table]:
     def keep(point: Point, records: list[Record]) -> list[Record]:
         steady = [record for record in records if record.phase == "steady"]
         columns = [pa.array([getattr(each, field.name) for each in steady], field.type) for field in RECORD_SCHEMA]
-        found[point.hash] = pa.Table.from_arrays(columns, schema=RECORD_SCHEMA)
+        found[point.hash] = _tiled(pa.Table.from_arrays(columns, schema=RECORD_SCHEMA))
         return records
 
     run_of(world, Interference(records=keep))
     return found
 
 
+def _tiled(table: pa.Table) -> pa.Table:
+    """Repeat the records, each time later, until a part is nearly full."""
+    longest_ns = int(np.asarray(table.column("last_token_ns"), dtype=np.int64).max()) + 1
+    laps = range(max(PART_ROWS // table.num_rows, 1))
+    return pa.concat_tables([_shifted(table, lap * longest_ns) for lap in laps]).combine_chunks()
+
+
+def _shifted(table: pa.Table, by_ns: int) -> pa.Table:
+    for name in TIMES:
+        table = _replaced(table, name, _later(table.column(name).combine_chunks(), by_ns))
+    chunks = table.column("chunk_ns").combine_chunks()
+    later = pa.ListArray.from_arrays(chunks.offsets, _later(chunks.values, by_ns))
+    return _replaced(table, "chunk_ns", later)
+
+
 def _store_point(root: Store, plan: Plan, point: Point, template: pa.Table, size: tuple[int, int]) -> int:
     """Store one point. `size`: its number of records, and of distinct prompts."""
-    stored = []
-    for number, table in enumerate(_parts(template, *size)):
+    stored, points = [], PointStore(root, Path())
+    tidied, frames = tidy([template.to_pandas()], point.hash), []
+    for number, (table, lap) in enumerate(_parts(template, *size)):
         data, key = _parquet(table), part_key(point.hash, ATTEMPT, number)
         root.put(key, data)
         sha256 = hashlib.sha256(data).hexdigest()
         stored.append(StoredFile(key=key, size=len(data), sha256=sha256, rows=table.num_rows))
-    frames = (to_frame(root.get(file.key) or b"", COLUMNS) for file in stored)
-    summary = summarise_point(plan, point, frames, WATCH, None, simulated=True)
+        frames.append(_tidy_lap(tidied, table, lap))
+    summary = summarise_rows(
+        plan, point, pd.concat(frames[:SUMMARISED], ignore_index=True), WATCH, None, simulated=True
+    )
+    rows = pd.concat((stored_columns(each) for each in frames), ignore_index=True)
+    frames.clear()
+    files = [*stored, *points.put_rows(point.hash, ATTEMPT, rows)]
     seen = PointProvenance(dataset_fingerprint="made", prompts=size[1], client_version=__version__, launch="made")
-    PointStore(root, Path()).commit(summary, ATTEMPT, stored, MeasurementSpan(0, WALL, WALL), seen)
+    points.commit(summary, ATTEMPT, files, MeasurementSpan(0, WALL, WALL), seen)
     return size[0]
+
+
+def _tidy_lap(tidied: pd.DataFrame, table: pa.Table, lap_ns: int) -> pd.DataFrame:
+    """Return the tidy rows of a lap: those of the template, with the lap's times and names."""
+    rows = tidied.iloc[: table.num_rows]
+    return rows.assign(
+        prompt_id=np.array(table.column("prompt_id").to_pylist(), dtype=object),
+        conversation_id=text_hashes(table.column("conversation_id").to_pylist()),
+        output_sha256=text_digests(table.column("output_sha256").to_pylist()),
+        **{name: rows[name] + lap_ns for name in TIMES if name in rows},
+    )
 
 
 def _parquet(table: pa.Table) -> bytes:
@@ -86,8 +121,8 @@ def _parquet(table: pa.Table) -> bytes:
     return sink.getvalue()
 
 
-def _parts(template: pa.Table, records: int, prompts: int) -> Iterator[pa.Table]:
-    """Yield the template repeatedly, each time with later times and the next prompts."""
+def _parts(template: pa.Table, records: int, prompts: int) -> Iterator[tuple[pa.Table, int]]:
+    """Yield the template repeatedly, each time with later times (by so many ns) and the next prompts."""
     lasts = np.asarray(template.column("last_token_ns"), dtype=np.int64)
     longest_ns = int(lasts.max()) + 1
     for lap, begun in enumerate(range(0, records, template.num_rows)):
@@ -101,11 +136,7 @@ def _parts(template: pa.Table, records: int, prompts: int) -> Iterator[pa.Table]
         }
         for name, values in names.items():
             table = _replaced(table, name, pa.array(values))
-        for name in TIMES:
-            table = _replaced(table, name, _later(table.column(name).combine_chunks(), lap * longest_ns))
-        chunks = table.column("chunk_ns").combine_chunks()
-        later = pa.ListArray.from_arrays(chunks.offsets, _later(chunks.values, lap * longest_ns))
-        yield _replaced(table, "chunk_ns", later)
+        yield _shifted(table, lap * longest_ns), lap * longest_ns
 
 
 def _later(times: pa.Array, by_ns: int) -> pa.Array:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from specbench_api.outcome.provenance import Fact
-from specbench_api.plan.validation import TOKENS
+from specbench_api.plan.template_validation import TOKENS
 from specbench_api.redaction import redact, redact_json
 
 SECRET_VARIABLES = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "OPENAI_API_KEY", *TOKENS)

@@ -117,6 +117,25 @@ class PreserveUnknown:
         return values
 
 
+INT_OR_STRING = "x-kubernetes-int-or-string"
+
+
+@dataclass(frozen=True)
+class IntOrString:
+    """Marks a text that may also be written as a whole number that is not negative, as Kubernetes quantities may."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_before_validator_function(self._as_text, handler(source))
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        text = {word: value for word, value in handler(schema).items() if word != "type"}
+        return {**text, INT_OR_STRING: True, "minimum": 0}
+
+    @staticmethod
+    def _as_text(value: Any) -> Any:
+        return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
 def _opened(node: JsonSchemaValue) -> JsonSchemaValue:
     """Return the schema with its innermost values replaced by "anything"."""
     match node.get("type"):

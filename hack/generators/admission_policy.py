@@ -17,16 +17,17 @@ import yaml
 
 from specbench_api.api_model import cel_list
 from specbench_api.fence.fields import (
-    DEFAULT_REPOSITORIES,
+    ALWAYS_ALLOWED,
     FENCED_FIELDS,
     POD_AFFINITY_TERMS,
     REFUSED_IN_POD_AFFINITY,
     S3_ADDRESSES,
     S3_SCHEME,
-    TAG_OR_DIGEST,
+    SUFFIXES,
     FencedField,
 )
-from specbench_api.spec.secrets import SECRET_FIELDS, SecretField
+from specbench_api.spec.pod_template import SECRETS_MAX
+from specbench_api.spec.secrets import SECRET_FIELDS, TEMPLATE_WORDS, SecretField
 from specbench_api.spec.store_endpoints import (
     LOCAL_IPV4,
     LOCAL_NAME,
@@ -42,8 +43,10 @@ _ALSO_IN_THE_OPERATOR = "name it in spec.template.spec, and write one campaign f
 
 def requester() -> str:
     """Return the rules about what the person or program that applies a resource must be allowed to do."""
-    variables = [*_variables(), *_campaign_variables()]
-    return _text({"variables": variables, "validations": [_jobs(), *_secret_rights(), *_campaign_rules()]})
+    variables = [*_variables(), _template_secrets(), *_campaign_variables()]
+    return _text(
+        {"variables": variables, "validations": [_jobs(), *_secret_rights(), *_template_rights(), *_campaign_rules()]}
+    )
 
 
 def _text(policy: Row) -> str:
@@ -99,29 +102,63 @@ def _secret_rights() -> Iterator[Row]:
             }
 
 
+def _template_secrets() -> Row:
+    """The names of Secrets in the pod template: those of TEMPLATE_SECRETS. It has at most one container."""
+    spec = "variables.run.placement.template.spec"
+    present = " && ".join(f"has(variables.run.{path})" for path in ("placement", "placement.template"))
+    container = f"{spec}.containers[0]"
+    volumes = f"has({spec}.volumes) ? {spec}.volumes.filter(row, has(row.secret)).map(row, row.secret.secretName) : []"
+    variables = (
+        f"has({spec}.containers) && size({spec}.containers) > 0 && has({container}.env) ? {container}.env.filter(row,"
+        " has(row.valueFrom.secretKeyRef)).map(row, row.valueFrom.secretKeyRef.name) : []"
+    )
+    return {"name": "templateSecrets", "expression": f"{present} && has({spec}) ? ({volumes}) + ({variables}) : []"}
+
+
+def _template_rights() -> Iterator[Row]:
+    for at in range(SECRETS_MAX):
+        name = f"variables.templateSecrets[{at}]"
+        right = f"authorizer.group('').resource('secrets').namespace(request.namespace).name({name})"
+        yield {
+            "expression": f"size(variables.templateSecrets) <= {at} || {right}.check('get').allowed()",
+            "messageExpression": (
+                f"variables.base + '.placement.template: ' + request.userInfo.username + ' may not get the Secret ' +"
+                f" {name} + ' in the namespace ' + request.namespace + ': name a Secret that you may get, or ask for a"
+                " Role that allows get on it'"
+            ),
+            "reason": "Forbidden",
+        }
+
+
 # Campaigns: axes and include rows name no other Secret than the template. campaign/validation.py has the same rule.
 
 
 def _campaign_variables() -> list[Row]:
     names = " + ".join(f"({_present(field)} ? {_names(field)} : [])" for field in SECRET_FIELDS)
-    words = cel_list(field.word for field in SECRET_FIELDS)
-    set_allowed = f"row.set.all(path, !{words}.exists(word, path.contains(word)) && {_value_allowed('row.set[path]')})"
+    words = cel_list((*(field.word for field in SECRET_FIELDS), *TEMPLATE_WORDS))
+    set_allowed = (
+        f"row.set.all(path, !{words}.exists(word, path.contains(word)) &&"
+        f" {_value_allowed('row.set[path]', _in_template('path'))})"
+    )
+    value_allowed = _value_allowed("value", _in_template("axis.path"))
+    row_allowed = _value_allowed("row[name]", "variables.templateAxis")
     return [
         {"name": "axes", "expression": _list_of("axes")},
         {"name": "include", "expression": _list_of("include")},
         {"name": "secrets", "expression": names},
+        {"name": "templateAxis", "expression": f"variables.axes.exists(axis, {_in_template('axis.path')})"},
         {
             "name": "axisPathsAllowed",
             "expression": f"variables.axes.map(axis, !{words}.exists(word, axis.path.contains(word)))",
         },
         {
             "name": "axisValuesAllowed",
-            "expression": f"variables.axes.map(axis, axis.values.all(value, {_value_allowed('value')}))",
+            "expression": f"variables.axes.map(axis, axis.values.all(value, {value_allowed}))",
         },
         {
             "name": "includeAllowed",
             "expression": (
-                f"variables.include.map(row, row.all(name, name == 'set' || {_value_allowed('row[name]')})"
+                f"variables.include.map(row, row.all(name, name == 'set' || {row_allowed})"
                 f" && (!('set' in row) || type(row.set) != map || {set_allowed}))"
             ),
         },
@@ -137,10 +174,17 @@ def _names(field: SecretField) -> str:
     return f"{path}.map(each, each.name)" if field.names_max > 1 else f"[{path}.name]"
 
 
-def _value_allowed(value: str) -> str:
-    """CEL: whether a value names only Secrets of the template; the same search as `secrets_in_value`."""
+def _in_template(path: str) -> str:
+    """CEL: whether the path of an axis may be below `placement.template`; as `is_in_pod_template`."""
+    return f"{path}.contains('placement') && {path}.contains('template')"
+
+
+def _value_allowed(value: str, below: str) -> str:
+    """CEL: whether a value names only Secrets of the template; as `secrets_in_value` and `may_add_to_template`."""
+    whole = f"!({below} && (type({value}) == map || type({value}) == list))"
+    nested = f"(!('template' in {value}) || type({value}.template) != map)"
     searches = [_search(value, field, field.steps[start:]) for field in SECRET_FIELDS for start in _starts(field)]
-    return f"(type({value}) != map || ({' && '.join(searches)}))"
+    return f"({whole} && (type({value}) != map || ({' && '.join([nested, *searches])})))"
 
 
 def _starts(field: SecretField) -> range:
@@ -208,7 +252,7 @@ def _listed(field: FencedField) -> Row:
     name = field.allow_list
     allowed = _every("variables.run", field.steps, lambda value: _matches(value, name))
     unless = f"!({_set('variables.run', field.only_if)}) || " if field.only_if else ""
-    path = field.path.rstrip("?").replace("{}", "")
+    path = field.path.rstrip("?").replace("{}", "").replace("{=}", "")
     return {
         "expression": unless + allowed,
         "messageExpression": (
@@ -225,36 +269,45 @@ def _remedy(allow_list: str) -> str:
 
 def _matches(value: str, allow_list: str) -> str:
     listed = f"{value}.matches(variables.fence.{allow_list})"
-    if allow_list != "images":
+    if allow_list not in ALWAYS_ALLOWED:
         return listed
-    default = "|".join(map(re.escape, DEFAULT_REPOSITORIES))
-    return f"({listed} || {value}.matches(r'^(?:{default}){TAG_OR_DIGEST}$'))"
+    default = "|".join(map(re.escape, ALWAYS_ALLOWED[allow_list]))
+    return f"({listed} || {value}.matches(r'^(?:{default}){SUFFIXES.get(allow_list, '')}$'))"
 
 
 def _every(holder: str, steps: Sequence[str], test: Callable[[str], str], depth: int = 0) -> str:
     """CEL: whether each value at the path below the holder passes. A field that is not set passes, except with `?`."""
     if not steps:
         return test(holder)
-    name = steps[0].rstrip("[]{}?")
+    name = steps[0].rstrip("[]{}=?")
     child = f"{holder}.{name}"
     if steps[0].endswith("?"):
         return test(f"(has({child}) ? {child} : '')")
     if steps[0] == name:
         return f"(!has({child}) || {_every(child, steps[1:], test, depth)})"
     item = f"item{depth}"
+    if steps[0].endswith("{=}"):
+        return f"(!has({child}) || {child}.all({item}, {test(_entry(item, child))}))"
     return f"(!has({child}) || {child}.all({item}, {_every(item, steps[1:], test, depth + 1)}))"
+
+
+def _entry(key: str, entries: str) -> str:
+    """CEL: an entry of a map of text as KEY=VALUE."""
+    return f"({key} + '=' + {entries}[{key}])"
 
 
 def _rejected(field: FencedField) -> str:
     """CEL: the first value that is not allowed; `a value` if lists are nested, which would need several loops."""
-    at = next((at for at, step in enumerate(field.steps) if step.endswith(("[]", "{}"))), None)
+    at = next((at for at, step in enumerate(field.steps) if step.endswith(("[]", "{}", "{=}"))), None)
     if at is None:
         return f"variables.run.{field.path}"
-    rows = "variables.run." + ".".join(step.rstrip("[]{}") for step in field.steps[: at + 1])
-    if len(field.steps) > at + 2 or any(step.endswith("[]") for step in field.steps[at + 1 :]):
+    rows = "variables.run." + ".".join(step.rstrip("[]{}=") for step in field.steps[: at + 1])
+    if len(field.steps) > at + 2 or any(step.endswith(("[]", "{}")) for step in field.steps[at + 1 :]):
         return "'a value'"
     name = "".join(field.steps[at + 1 :])
     value = f"(has(row.{name[:-1]}) ? row.{name[:-1]} : '')" if name.endswith("?") else f"row.{name}" if name else "row"
+    if field.path.endswith("{=}"):
+        value = _entry("row", rows)
     return f"{rows}.map(row, {value}).filter(value, !{_matches('value', field.allow_list)})[0]"
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from generators.custom_resources import CAMPAIGN, RUN
 from generators.structural_schema import LIST_TYPE, MAP_KEYS, VALIDATIONS, Schema
 from specbench_api import API_VERSION
-from specbench_api.api_model import ANYTHING
+from specbench_api.api_model import ANYTHING, INT_OR_STRING
 
 _INTRODUCTION = f"""\
 # API reference: `{API_VERSION}`
@@ -57,7 +57,7 @@ def _sections(path: str, node: Schema) -> Iterator[str]:
         return
     yield f"### `{path}`\n\n{node['description']}\n\n{_table(node)}\n{_rules(node)}"
     for name, field in node["properties"].items():
-        inner, mark = (field["items"], "[]") if field["type"] == "array" else (field, "")
+        inner, mark = (field["items"], "[]") if field.get("type") == "array" else (field, "")
         if "properties" in inner:
             yield from _sections(f"{path}.{name}{mark}", {"description": field["description"], **inner})
 
@@ -85,6 +85,8 @@ def _meaning(field: Schema) -> str:
 def _type(field: Schema) -> str:
     if field == ANYTHING:
         return "anything"
+    if INT_OR_STRING in field:
+        return "string or integer"
     if field["type"] == "array":
         keys = f" by {', '.join(field[MAP_KEYS])}" if field[LIST_TYPE] == "map" else ""
         return f"list{keys} of {_type(field['items'])}"

@@ -12,8 +12,9 @@ import pyarrow as pa
 
 from specbench_api.api_model import ApiModel
 from specbench_api.outcome import layout
-from specbench_api.outcome.manifest import Manifest, PointProvenance, StoredFile
+from specbench_api.outcome.manifest import Compaction, Manifest, PointProvenance, StoredFile
 from specbench_api.outcome.record import AcceptanceSource, Record, RecordPhase
+from specbench_client.store.compaction import DATASET_SCHEMA
 from specbench_client.store.records import RECORD_SCHEMA
 from specbench_client.transport.exchange import ErrorClass, TimestampSource
 
@@ -35,32 +36,71 @@ The keys are the same in S3 (below `spec.results.s3.prefix`) and in a local fold
 - A local run has the namespace `local`.
 - HASH is the SHA-256 of what the point specifies: model, engine, drafter, workload, load, repeat, hardware.
 - ATTEMPT is new each time a client starts, so attempts do not overwrite each other.
-- **Only files that a manifest lists are results.** Other files are from interrupted attempts.
+- **Below `points/`, only files that a manifest lists are results.** Other files are from interrupted attempts.
 
 ## Read records
 
-As one table of all records of a run, with `arm`, `workload`, `load` and `repeat` in front, for pandas, DuckDB and
-others:
+`records/` has no record twice at any time, and all records of the measured points when the run has a `summary.json`.
+`arm` and `workload` are Hive partitions; `load` and the columns below are in the files. With pandas, the requests of
+the steady state that did not fail:
+
+```python
+{code}
+```
+
+With DuckDB, over all runs of a folder or a bucket (`s3://BUCKET/PREFIX/runs/…`):
+
+```sql
+{duckdb}
+```
+
+With Athena, one table per run:
+
+```sql
+{athena}
+```
+
+As one file with `arm`, `workload`, `load` and `repeat` in front:
 
 ```console
 specbench report specbench-results --latest --output parquet --to records.parquet
 ```
 
-Or from the files. This example reads the requests of the steady state that did not fail:
-
-```python
-{code}
-```
+A point's client stores its records in small parts below `points/HASH/records/`. The report compacts them: it creates
+the files of the dataset, reads them back, lists them in `compacted.json`, and then removes the parts. After a crash the
+next report continues. The last step needs `s3:DeleteObject`; without it the parts stay, and no reader uses them.
 """
 
-READING = """import json, pathlib, pandas as pd
+READING = """import pathlib, pandas as pd
 
-plans = pathlib.Path("specbench-results").glob("runs/*/*/*/plan.json")
-run = max((plan.parent for plan in plans), key=lambda root: root.name)  # the newest: UIDs of local runs sort by time
-points = [json.loads(manifest.read_text()) for manifest in run.glob("points/*/manifest.json")]
-parts = [run / file["key"] for point in points for file in point["files"] if "/records/" in file["key"]]
-records = pd.concat(pd.read_parquet(part) for part in parts).query("phase == 'steady' and error_class.isna()")
+summaries = pathlib.Path("specbench-results").glob("runs/*/*/*/summary.json")
+run = max((summary.parent for summary in summaries), key=lambda root: root.name)  # UIDs of local runs sort by time
+records = pd.read_parquet(run / "records").query("phase == 'steady' and error_class.isna()")
 """
+
+DUCKDB = """SELECT workload, load, arm, count(*) AS requests, round(median(last_token_ns - intended_ns) / 1e6) AS e2e_ms
+FROM read_parquet('specbench-results/runs/*/*/*/records/*/*/*.parquet', hive_partitioning = true)
+WHERE phase = 'steady' AND error_class IS NULL
+GROUP BY ALL ORDER BY ALL;
+"""
+
+
+def athena_table() -> str:
+    """Return the statements that make the dataset of a run a table of Athena."""
+    columns = ",\n".join(f"  `{field.name}` {_athena_type(field.type)}" for field in DATASET_SCHEMA)
+    return (
+        f"CREATE EXTERNAL TABLE records (\n{columns}\n)\n"
+        "PARTITIONED BY (`arm` string, `workload` string)\n"
+        "STORED AS PARQUET LOCATION 's3://BUCKET/PREFIX/runs/NAMESPACE/NAME/UID/records/';\n"
+        "MSCK REPAIR TABLE records;\n"
+    )
+
+
+def _athena_type(kind: pa.DataType) -> str:
+    if pa.types.is_list(kind):
+        return f"array<{_athena_type(kind.value_type)}>"
+    return {pa.string(): "string", pa.int64(): "bigint", pa.bool_(): "boolean"}[kind]
+
 
 _CLOCKS = """
 The kernel timestamps bytes when they arrive from the network, before it wakes a process. So a `kernel` time does not
@@ -113,7 +153,7 @@ def documented(cls: type) -> dict[str, str]:
 
 def _parts() -> Iterator[str]:
     tree = str(layout.__doc__).partition("\n\n")[2].strip()
-    yield _HEAD.format(tree=tree, code=READING.rstrip())
+    yield _HEAD.format(tree=tree, code=READING.rstrip(), duckdb=DUCKDB.rstrip(), athena=athena_table().rstrip())
     yield "## Columns\n\n| column | type | null | meaning |\n|---|---|---|---|"
     texts = documented(Record)
     for field in RECORD_SCHEMA:
@@ -127,6 +167,7 @@ def _parts() -> Iterator[str]:
     yield _fields("manifest.json", Manifest)
     yield _fields("`files`: one row each", StoredFile)
     yield _fields("`observed`", PointProvenance)
+    yield _fields("compacted.json", Compaction)
 
 
 def _type(kind: pa.DataType) -> str:

@@ -11,6 +11,7 @@ and at worst silently prune it.
     title                        dropped
     additionalProperties: false  dropped: the API server prunes unknown fields; kubectl and our models reject them
     a list                       list-type set (uniqueItems), map (keys from the model), or atomic
+    IntOrString                  x-kubernetes-int-or-string without a type
     PreserveUnknown values       kept: any JSON, which CEL rules cannot read
     default of a nested model    the difference to that model's own defaults, mostly {}; the server fills in the rest
 """
@@ -25,7 +26,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
-from specbench_api.api_model import ANYTHING, ApiModel, ValidationRule
+from specbench_api.api_model import ANYTHING, INT_OR_STRING, ApiModel, ValidationRule
 from specbench_api.errors import NotStructural
 
 Schema = dict[str, Any]
@@ -36,14 +37,14 @@ VALIDATIONS = "x-kubernetes-validations"
 
 _KEPT = (
     "description", "type", "format", "enum", "default", "pattern", "minLength", "maxLength", "minItems", "maxItems",
-    "minProperties", "maxProperties", "minimum", "maximum", "required", MAP_KEYS, VALIDATIONS,
+    "minProperties", "maxProperties", "minimum", "maximum", "required", MAP_KEYS, VALIDATIONS, INT_OR_STRING,
 )  # fmt: skip
 _REWRITTEN = ("const", "exclusiveMinimum", "exclusiveMaximum", "items", "properties", "additionalProperties")
 _DROPPED = ("title", "uniqueItems")
 _ORDER = (
-    "description", "type", "format", "enum", "default", "pattern", "minLength", "maxLength", "minItems", "maxItems",
-    "minProperties", "maxProperties", "minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum", LIST_TYPE, MAP_KEYS,
-    "required", "items", "properties", "additionalProperties", VALIDATIONS,
+    "description", "type", INT_OR_STRING, "format", "enum", "default", "pattern", "minLength", "maxLength", "minItems",
+    "maxItems", "minProperties", "maxProperties", "minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum",
+    LIST_TYPE, MAP_KEYS, "required", "items", "properties", "additionalProperties", VALIDATIONS,
 )  # fmt: skip
 
 
@@ -90,7 +91,7 @@ class _Rewriting:
         unknown = sorted(set(found) - {*_KEPT, *_REWRITTEN, *_DROPPED})
         if unknown:
             raise NotStructural(f"{where}: {', '.join(unknown)} cannot be expressed in a CustomResourceDefinition")
-        if "type" not in found:
+        if "type" not in found and INT_OR_STRING not in found:
             raise NotStructural(f"{where}: a structural schema needs a type everywhere")
         done = {word: found[word] for word in _KEPT if word in found}
         if not self.defaults or done.get("default", "") is None:
@@ -118,14 +119,14 @@ class _Rewriting:
         return self._resolved(_over(target, node, "$ref"), where)
 
     def _list(self, found: Schema, where: str) -> Schema:
-        if found["type"] != "array":
+        if found.get("type") != "array":
             return {}
         items = self.rewrite(found.get("items", {}), f"{where}[]")
         kind = "map" if MAP_KEYS in found else "set" if found.get("uniqueItems") else "atomic"
         return {LIST_TYPE: kind, "items": items}
 
     def _object(self, found: Schema, where: str) -> Schema:
-        if found["type"] != "object":
+        if found.get("type") != "object":
             return {}
         rest = found.get("additionalProperties", False)
         if isinstance(rest, dict):

@@ -2,6 +2,9 @@
 
 If any of these tasks ends, the process ends, and Kubernetes restarts it. An operator that is only partly alive is worse
 than one that restarts, because a restarted one reads everything again.
+
+Of several replicas one leads. The others are standbys: their watches and their resync run and fill the queue, and their
+workers take nothing from it until they lead.
 """
 
 from __future__ import annotations
@@ -18,6 +21,13 @@ import kopf
 
 from specbench_operator.cluster.api import CAMPAIGN, RUN, KubernetesApi, connect
 from specbench_operator.cluster.campaigns import CampaignObserver, CampaignWriter
+from specbench_operator.cluster.leader_election import (
+    REQUEST_TIMEOUT_S,
+    LeaderElection,
+    LeaseLost,
+    process_identity,
+)
+from specbench_operator.cluster.leadership import Leadership
 from specbench_operator.cluster.object_cache import CacheReader, ObjectCache
 from specbench_operator.cluster.observer import RunObserver
 from specbench_operator.cluster.results import ResultsReader
@@ -34,28 +44,53 @@ from specbench_operator.telemetry import Telemetry
 
 BAD_SETTINGS = 2
 START_RETRY_S = 5.0
+LEASE_LOST = 3
 _log = logging.getLogger(__name__)
 
 
 def run() -> None:
-    """Run until stopped. Exits with 2 if the settings are invalid or no cluster is configured."""
+    """Run until stopped.
+
+    Exits with 2 if the settings are invalid or no cluster is configured, and with 3 if another replica has taken over.
+    """
     # kopf looks up the user's name, and an image that runs under a numeric user ID has none.
     os.environ.setdefault("USER", "specbench")
     try:
         settings = OperatorSettings.from_env(os.environ)
         set_up_logs(settings)
-        api = connect(settings.request_timeout_s)
+        leadership = Leadership()
+        api = connect(settings.request_timeout_s, leadership)
+        election = LeaderElection(
+            connect(REQUEST_TIMEOUT_S),
+            leadership,
+            settings.lease,
+            process_identity(settings.pod_name),
+        )
     except Stop as error:
         sys.stderr.write(f"specbench-operator: {error}\n")
         sys.exit(BAD_SETTINGS)
-    asyncio.run(operate(settings, api))
+    asyncio.run(_operate_until_lost(settings, api, election))
 
 
-async def operate(settings: OperatorSettings, api: KubernetesApi, stop: asyncio.Event | None = None) -> None:
+async def _operate_until_lost(settings: OperatorSettings, api: KubernetesApi, election: LeaderElection) -> None:
+    try:
+        await operate(settings, api, election)
+    except LeaseLost as error:
+        _log.error("%s", error)
+        logging.shutdown()
+        # Not sys.exit, which would wait for all threads, and these may wait for a server that does not answer.
+        os._exit(LEASE_LOST)
+
+
+async def operate(
+    settings: OperatorSettings, api: KubernetesApi, election: LeaderElection, stop: asyncio.Event | None = None
+) -> None:
     """Create all parts and run them until `stop` is set or one of them ends. Raises the error that ended it, if any."""
+    leadership = election.leadership
     _log.info("watching %s", ", ".join(settings.namespaces) or "all namespaces")
     telemetry, queue = Telemetry(settings.metrics_runs_per_namespace), WorkQueue()
-    telemetry.follow_depth(lambda: queue.depth)
+    telemetry.follow_leadership(leadership.holds)
+    telemetry.follow_depth(lambda: queue.depth if leadership.holds() else 0)
     telemetry.serve(settings.metrics_port)
     api.count_request = telemetry.requested
     cache = ObjectCache(await _watched_kinds(api, settings))
@@ -91,12 +126,22 @@ async def operate(settings: OperatorSettings, api: KubernetesApi, stop: asyncio.
     liveness = Liveness(settings, queue.longest_s, lambda: cache.versions)
     resync = Resync(api, cache, queue, workers, liveness, telemetry, settings)
     # These tasks are created before kopf's, because kopf cancels all tasks that were created after it when it ends.
-    tasks = [asyncio.create_task(resync.keep_going()), asyncio.create_task(liveness.keep_beating())]
-    tasks += [asyncio.create_task(workers.work()) for _ in range(settings.workers)]
+    tasks = [asyncio.create_task(election.run())]
+    tasks += [asyncio.create_task(resync.keep_going()), asyncio.create_task(liveness.keep_beating())]
+    tasks += [asyncio.create_task(_work_while_leading(workers, leadership)) for _ in range(settings.workers)]
     await asyncio.sleep(0)
     registry = build_registry(queue, cache, liveness, telemetry, workers.gate_waiters)
     watches = asyncio.create_task(_watch(settings, cache.kinds, registry, stop))
-    await _until_one_ends([watches, *tasks])
+    try:
+        await _until_one_ends([watches, *tasks])
+    finally:
+        await election.release()
+
+
+async def _work_while_leading(workers: Workers, leadership: Leadership) -> None:
+    while True:
+        await leadership.wait()
+        await workers.work_once()
 
 
 async def _watched_kinds(api: KubernetesApi, settings: OperatorSettings) -> frozenset[str]:
@@ -125,6 +170,9 @@ def _watch(
 
 async def _until_one_ends(tasks: list[asyncio.Task[None]]) -> None:
     done, rest = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    for task in done:
+        if isinstance(task.exception(), LeaseLost):
+            task.result()
     for task in rest:
         task.cancel()
     await asyncio.gather(*rest, return_exceptions=True)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
@@ -46,6 +46,24 @@ class NetworkPolicySettings:
         raise ValueError(text)
 
 
+class Lease(NamedTuple):
+    """Namespace and name of a Lease."""
+
+    namespace: str
+    name: str
+
+    @classmethod
+    def from_text(cls, text: str) -> Lease:
+        """Parse NAMESPACE/NAME. Raises ValueError."""
+        namespace, _, name = text.partition("/")
+        if not namespace or not name or "/" in name:
+            raise ValueError(text)
+        return cls(namespace, name)
+
+
+NO_LEASE = Lease("", "")
+
+
 _POLICY_KEYS = {"blockedAddresses": "blocked", "engineFrom": "engine_from", "runEgress": "egress"}
 
 
@@ -70,19 +88,21 @@ class OperatorSettings:
     """What runs may use, read from the file that the variable names. Without it, or with enabled: false: everything."""
     operator_namespace: str = ""
     """The operator's own namespace, whose service account runs must not use."""
-    operator_service_account: str = ""
-    """The operator's own service account, which a fence always refuses in the operator's namespace."""
+    lease: Lease = NO_LEASE
+    """The Lease by which the operator's replicas elect their leader, as NAMESPACE/NAME. Required."""
+    pod_name: str = ""
+    """Name of the operator's pod, which is the holder in the Lease. Empty: the host's name and a random suffix."""
     network_policies: NetworkPolicySettings | None = None
     """Create NetworkPolicies for each run: a JSON object with the keys blockedAddresses, engineFrom and runEgress."""
     client_cpu: str = "2"
-    """CPU of clients whose run does not set placement.clientResources.cpu, as a Kubernetes quantity; 0: none.
+    """CPU of clients whose run does not set cpu in placement.client.resources, as a Kubernetes quantity; 0: none.
 
     One core serves 256 streams with exact times (benchmarks/README.md). The second is for the client's other processes,
     because the kernel would pause all of them once they use more than the limit. A whole number allows static CPU
     management.
     """
     client_memory: str = "4Gi"
-    """Memory of clients whose run does not set placement.clientResources.memory, as a Kubernetes quantity; 0: none.
+    """Memory of clients whose run does not set memory in placement.client.resources, as a Kubernetes quantity; 0: none.
 
     The largest client that was measured selects from 100,000 prompts and uses 1.8 GiB (benchmarks/selection.md).
     """
@@ -134,7 +154,7 @@ class OperatorSettings:
         """The check of runs against the fence; None if there is no fence."""
         if self.fence is None or not self.fence.enabled:
             return None
-        return FenceCheck(self.fence, self.client_image, self.operator_namespace, self.operator_service_account)
+        return FenceCheck(self.fence, self.client_image, self.operator_namespace)
 
     @property
     def namespace_patterns(self) -> bool:
@@ -172,10 +192,16 @@ class OperatorSettings:
             for field in fields(cls)
             if env.get(_variable(field.name), "").strip()
         }
-        if "client_image" not in values:
-            variable = _variable("client_image")
-            raise Stop("BadSettings", f"{variable} is not set: set it to the image that client Jobs run")
+        for name, meaning in _REQUIRED.items():
+            if name not in values:
+                raise Stop("BadSettings", f"{_variable(name)} is not set: set it to {meaning}")
         return cls(**values)
+
+
+_REQUIRED = {
+    "client_image": "the image that client Jobs run",
+    "lease": "NAMESPACE/NAME of the Lease by which the operator's replicas elect their leader",
+}
 
 
 def _variable(name: str) -> str:
@@ -214,6 +240,7 @@ _READERS: Mapping[str, Callable[[str], Any]] = {
     "float": float,
     "tuple[str, ...]": _names,
     "Fence | None": _fence,
+    "Lease": Lease.from_text,
     "NetworkPolicySettings | None": NetworkPolicySettings.from_json,
 }
 _CHOICES: Mapping[str, tuple[str, ...]] = {

@@ -117,6 +117,8 @@ class Telemetry:
             "specbench_last_watch_event_timestamp_seconds", "Time of the last event of any watch, since 1970."
         )
         self._depth = self._gauge("specbench_queue_depth", "Runs and campaigns that wait to be reconciled.")
+        self._leader = self._gauge("specbench_leader", "Whether this replica leads (1) or is a standby (0).")
+        self._leads: Callable[[], bool] = lambda: True
         self._waiting_looks = self._gauge(
             "specbench_store_looks_waiting", "Runs that wait for a thread that reads their store."
         )
@@ -175,10 +177,12 @@ class Telemetry:
         self._watch.set(timestamp_s)
 
     def counted_runs(self, rows: Sequence[RunRow], read: Callable[[str, str], Raw | None]) -> None:
-        """Set the number of runs per phase, and the series of the newest runs.
+        """Set the number of runs per phase, and the series of the newest runs. A standby reports none.
 
         `read` returns a run by namespace and name, or None; it is called for the newest runs only.
         """
+        if not self._leads():
+            return
         counts = Counter(row.phase for row in rows)
         for phase in Phase:
             self._runs.labels(str(phase)).set(counts[str(phase)])
@@ -213,7 +217,9 @@ class Telemetry:
             gauge.labels(*labels).set(value)
 
     def counted_campaigns(self, campaigns: Iterable[Raw]) -> None:
-        """Set the number of campaigns per phase and their GPU time from all campaigns."""
+        """Set the number of campaigns per phase and their GPU time from all campaigns. A standby reports none."""
+        if not self._leads():
+            return
         found = list(campaigns)
         counts = Counter(_phase(campaign) for campaign in found)
         for phase in CampaignPhase:
@@ -228,6 +234,11 @@ class Telemetry:
             self._campaign_gpu_budget,
             [(labels, hours * SECONDS_AN_HOUR) for labels, hours in budgets if hours is not None],
         )
+
+    def follow_leadership(self, leads: Callable[[], bool]) -> None:
+        """Report whether this replica leads, read at every scrape. Only the leader reports runs and campaigns."""
+        self._leads = leads
+        self._leader.set_function(lambda: float(leads()))
 
     def follow_depth(self, depth: Callable[[], float]) -> None:
         """Report the queue's depth, read at every scrape."""

@@ -15,6 +15,7 @@ PARTS = st.lists(
 )
 
 
+@pytest.mark.draws
 @given(PARTS.map("".join) | st.text(max_size=20))
 @example("http://h\n")
 @example("http://h:1/v1?")

@@ -111,6 +111,7 @@ def test_keys_and_nested_values_of_extra_body_are_immutable(runs: Runs) -> None:
         {"spec.suspend": True},
         {"spec.activeDeadlineSeconds": 600},
         {"spec.startupDeadlineSeconds": 60},
+        {"spec.reportDeadlineSeconds": 60},
         {"spec.ttlSecondsAfterFinished": 0},
         {"metadata.labels": {"team": "a"}},
         {"spec.gate": {"baselineRef": {"run": "main"}}},
@@ -190,7 +191,22 @@ WHOLE = {
         "tolerations": [{"key": "a"}],
         "imagePullSecrets": [{"name": "s"}],
         "nodeSelector": {},
-        "clientNodeSelector": {},
+        "client": {"nodeSelector": {}, "resources": {"limits": {"cpu": 1}}},
+        "template": {
+            "metadata": {"labels": {"team": "a"}, "annotations": {"team": "a"}},
+            "spec": {
+                "volumes": [{"name": "v", "emptyDir": {"sizeLimit": "1Gi"}}],
+                "containers": [
+                    {
+                        "name": "engine",
+                        "env": [{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}],
+                        "volumeMounts": [{"name": "v", "mountPath": "/v"}],
+                        "resources": {"limits": {"cpu": "1"}},
+                        "securityContext": {"capabilities": {"add": []}},
+                    }
+                ],
+            },
+        },
     },
 }
 VALUES = st.one_of(

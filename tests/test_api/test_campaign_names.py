@@ -58,6 +58,7 @@ def test_the_name_of_a_pinned_run_stays_the_same() -> None:
         {"spec.suspend": True},
         {"spec.activeDeadlineSeconds": 600},
         {"spec.startupDeadlineSeconds": 60},
+        {"spec.reportDeadlineSeconds": 60},
         {"spec.ttlSecondsAfterFinished": 0},
         {"spec.results.s3": {"bucket": "elsewhere", "prefix": "p"}},
         {"spec.placement": {"tolerations": [{"operator": "Exists"}], "priorityClassName": "low"}},
@@ -92,7 +93,11 @@ def test_fields_that_are_not_measured_and_explicit_defaults_do_not_change_the_ha
         {"spec.load.slots": 8},
         {"spec.placement": {"gpus": 1}},
         {"spec.placement": {"nodeSelector": {"pool": "b"}}},
-        {"spec.placement": {"engineResources": {"cpu": "8"}}},
+        {
+            "spec.placement": {
+                "template": {"spec": {"containers": [{"name": "engine", "resources": {"limits": {"cpu": "8"}}}]}}
+            }
+        },
     ],
     ids=str,
 )
@@ -119,6 +124,7 @@ def test_whole_floats_and_integers_in_extra_body_have_the_same_hash() -> None:
     assert hashed({path: {"flag": True}}) != hashed({path: {"flag": 1}})
 
 
+@pytest.mark.draws
 @settings(max_examples=20)
 @given(
     axes=st.permutations([ENGINE, TEMPERATURE, {"path": "load.repeats", "values": [2, 3]}]),
@@ -159,6 +165,7 @@ def test_run_names_of_every_round_are_valid_and_within_the_length_limit(campaign
     assert len(client_name(name, 511, 99)) <= 63
 
 
+@pytest.mark.draws
 def test_later_rounds_append_a_suffix_to_run_names_and_the_first_round_does_not() -> None:
     assert run_name("n", run_of().spec, 1) == f"n-{hashed()}"
     assert names(number=2) == [f"{name}-2" for name in names()]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import product
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -107,6 +108,7 @@ def test_runs_of_a_round_have_distinct_names_and_distinct_measurements(
     assert [run.name for run in plan.runs] == [f"nightly-{run_hash(run.run.spec)}" for run in plan.runs]
 
 
+@pytest.mark.draws
 @settings(max_examples=12)
 @given(include=NEW_ROWS, order=st.randoms(use_true_random=False))
 def test_the_order_of_include_rows_changes_only_the_order_of_runs(include: list[Row], order: Any) -> None:

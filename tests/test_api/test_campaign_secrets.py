@@ -11,7 +11,7 @@ import pytest
 from specbench_api.campaign.expansion import expand_campaign
 from specbench_api.errors import InvalidSpec
 from specbench_api.spec.run import RunSpec
-from specbench_api.spec.secrets import SECRET_FIELDS, secrets_named
+from specbench_api.spec.secrets import SECRET_FIELDS, TEMPLATE_SECRETS, TEMPLATE_WORDS, secrets_named
 from specbench_testing.campaign_secrets import ACCEPTED, REFUSED
 from specbench_testing.campaigns import campaign_of
 from specbench_testing.resources import resource
@@ -48,7 +48,9 @@ def words(schema: Any, found: str = "") -> Iterator[str]:
 def test_the_table_has_every_field_that_names_a_secret() -> None:
     """A new field with `secret` in its name needs a row. Each name occurs once, as a search by name requires."""
     found = [word for word in words(RunSpec.model_json_schema()) if re.search("secret", word, re.IGNORECASE)]
-    assert sorted(found) == sorted(field.word for field in SECRET_FIELDS)
+    in_template = ["secret", *TEMPLATE_WORDS]
+    assert sorted(found) == sorted([*(field.word for field in SECRET_FIELDS), *in_template])
+    assert all(any(word in path.split(".") for path in TEMPLATE_SECRETS) for word in in_template)
 
 
 def test_every_secret_of_a_run_is_found() -> None:
@@ -57,7 +59,11 @@ def test_every_secret_of_a_run_is_found() -> None:
             "spec.results.s3.credentialsSecretRef": {"name": "a"},
             "spec.model.tokenSecretRef": {"name": "b", "key": "k"},
             "spec.placement.imagePullSecrets": [{"name": "c"}, {"name": "d"}],
+            "spec.placement.template.spec": {
+                "volumes": [{"name": "v", "emptyDir": {}}, {"name": "w", "secret": {"secretName": "e"}}],
+                "containers": [{"name": "engine", "env": [{"valueFrom": {"secretKeyRef": {"name": "f", "key": "k"}}}]}],
+            },
         }
     )["spec"]
-    assert secrets_named(spec) == {"a", "b", "c", "d"}
+    assert secrets_named(spec) == {"a", "b", "c", "d", "e", "f"}
     assert secrets_named(resource()["spec"]) == set()

@@ -188,6 +188,7 @@ MANY_POINTS = {"concurrency": list(range(1, 17)), "requests": 40, "repeats": 32}
 WARMUPS = {"path": "load.warmupRequests", "values": list(range(1, 65))}
 
 
+@pytest.mark.draws
 @pytest.mark.parametrize(
     ("edits", "expected"),
     [

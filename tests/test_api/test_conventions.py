@@ -21,10 +21,14 @@ for _module in pkgutil.walk_packages(specbench_api.__path__, "specbench_api."):
     importlib.import_module(_module.name)
 
 
+KUBERNETES_FORM = "specbench_api.spec.pod_template"
+"""The module whose models have the names and values of pods, which Kubernetes has chosen."""
+
+
 def models(base: type[ApiModel] = ApiModel) -> Iterator[type[ApiModel]]:
-    """All models of the API package."""
+    """All models of the API package, except those in the form of pods."""
     for model in base.__subclasses__():
-        if model.__module__.startswith("specbench_api."):
+        if model.__module__.startswith("specbench_api.") and model.__module__ != KUBERNETES_FORM:
             yield model
         yield from models(model)
 

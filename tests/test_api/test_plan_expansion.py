@@ -99,6 +99,7 @@ def test_sequential_launches_each_arm_once_and_interleaved_alternates(run: SpecB
         assert arms_by_repeat(plan, repeat) == (arms[::-1] if repeat % 2 else arms)
 
 
+@pytest.mark.draws
 @given(runs())
 def test_planning_is_deterministic_and_plans_round_trip_through_json(run: SpecBenchRun) -> None:
     plan = expand(run)
@@ -179,11 +180,12 @@ def test_problems_beyond_the_schema_are_rejected_in_planning(edits: dict[str, An
     assert expected in str(rejected.value)
 
 
-@pytest.mark.parametrize("field", ["nodeSelector", "clientNodeSelector"])
+@pytest.mark.parametrize("field", ["nodeSelector", "client.nodeSelector"])
 @pytest.mark.parametrize("key", ["", "not a key!", "a/b/c", "/a", "a/", "A.b/c", "k" * 64, "d" * 254 + "/k"])
 def test_an_invalid_label_key_is_rejected_in_planning(field: str, key: str) -> None:
     run = run_of()
-    placement = run.spec.placement.model_validate({field: {key: "v"}})
+    selector: dict[str, Any] = {"nodeSelector": {key: "v"}}
+    placement = run.spec.placement.model_validate({"client": selector} if field.startswith("client.") else selector)
     spec = run.spec.model_copy(update={"placement": placement})
     with pytest.raises(InvalidSpec, match=rf"^spec\.placement\.{field}: '.*' is not a label key"):
         expand(run.model_copy(update={"spec": spec}))

@@ -131,6 +131,7 @@ HOSTILE = [
 ]
 
 
+@pytest.mark.draws
 @pytest.mark.parametrize("piece", HOSTILE)
 def test_hostile_text_costs_linear_time(piece: str) -> None:
     """A pattern with quadratic cost would need hours for this."""

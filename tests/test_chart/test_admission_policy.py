@@ -29,12 +29,17 @@ from specbench_testing.fenced_runs import REFUSED as REFUSED_BY_FENCE
 from specbench_testing.operator_process import eventually
 from specbench_testing.resources import Resource, resource
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600), pytest.mark.xdist_group("admission-policy")]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
 ADMIN = ""
 RUNS = {"apiGroups": ["specbench.io"], "resources": ["*"], "verbs": ["create", "patch", "get"]}
 JOBS = {"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["create"]}
-SECRETS = {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"], "resourceNames": ["mine", "hub", "registry"]}
+SECRETS = {
+    "apiGroups": [""],
+    "resources": ["secrets"],
+    "verbs": ["get"],
+    "resourceNames": ["mine", "hub", "registry", "engine"],
+}
 RIGHTS = {"tenant": [RUNS], "no-jobs": [RUNS, SECRETS], "no-secrets": [RUNS, JOBS], "full": [RUNS, JOBS, SECRETS]}
 
 
@@ -152,6 +157,30 @@ def test_accepts_what_the_requester_may_use(site: PolicySite) -> None:
     assert site.refusal(run({}), "no-secrets") == ""
 
 
+def template_with(names: list[str]) -> dict[str, Any]:
+    """A pod template that names these Secrets, every other one as a volume."""
+    volumes = [{"name": f"v{at}", "secret": {"secretName": name}} for at, name in enumerate(names) if at % 2]
+    env = [
+        {"name": f"A{at}", "valueFrom": {"secretKeyRef": {"name": name, "key": "k"}}}
+        for at, name in enumerate(names)
+        if not at % 2
+    ]
+    return {"spec": {"volumes": volumes, "containers": [{"name": "engine", "env": env}]}}
+
+
+@pytest.mark.parametrize("other", [None, 0, 1, 6, 7])
+def test_requires_the_right_to_each_secret_of_the_pod_template(site: PolicySite, other: int | None) -> None:
+    names = ["other" if at == other else "mine" for at in range(8)]
+    secrets = {**ALL, "imagePullSecrets": [{"name": "registry"}] * 8}
+    for make, base in ((run, "spec"), (with_template, "spec.template.spec")):
+        message = site.refusal(make(secrets, {f"{base}.placement.template": template_with(names)}))
+        if other is None:
+            assert message == "", "also within the limit of costs: no run names more Secrets"
+        else:
+            assert f" {base}.placement.template: " in message
+            assert "may not get the Secret other" in message
+
+
 def test_the_operator_may_create_the_runs_of_campaigns(site: PolicySite) -> None:
     """It has no right to get these Secrets here, and does not need it: the policy has checked the campaign."""
     assert site.refusal(run(ALL), user=site.operator) == ""
@@ -265,6 +294,25 @@ def test_the_largest_run_is_within_the_cost_limits(fenced: PolicySite) -> None:
         "spec.workloads": [{"name": f"w{at}", "dataset": dataset} for at in range(16)],
         "spec.placement.nodeSelector": {f"nvidia.com/{'x' * 50}{at}": "" for at in range(32)},
         "spec.placement.tolerations": [{"key": "nvidia.com/gpu", "value": str(at)} for at in range(32)],
+        "spec.placement.template": {
+            "metadata": {
+                "labels": {"team": "x" * 63},
+                "annotations": {f"example.com/{at}": "x" * 4096 for at in range(16)},
+            },
+            "spec": {
+                "volumes": [{"name": f"v{at}", "configMap": {"name": f"nccl-{'x' * 240}"}} for at in range(16)],
+                "containers": [
+                    {
+                        "name": "engine",
+                        "env": [
+                            {"name": f"VLLM_T{at}", "valueFrom": {"configMapKeyRef": {"name": "nccl-a", "key": "k"}}}
+                            for at in range(16)
+                        ],
+                        "resources": {"limits": {"cpu": 64, "memory": "512Gi", "rdma/hca": 1}},
+                    }
+                ],
+            },
+        },
     }
     assert fenced.refusal(resource(edits), user=ADMIN) == ""
 

@@ -45,6 +45,8 @@ SCENARIOS: tuple[tuple[str, str, dict[str, str], set[str]], ...] = (
     ("no run is active", "3h", {"up": "1x300", "running": "0x300", "points": "9x300", "gpus": "99x300"}, set()),
     ("the operator is down", "10m", {"up": "0x300"}, {"SpecbenchOperatorDown"}),
     ("the operator was never scraped", "10m", {}, {"SpecbenchOperatorDown"}),
+    ("a replica leads", "10m", {"up": "1x300", "leader": "1x300", "standby": "0x300"}, set()),
+    ("no replica leads", "10m", {"up": "1x300", "leader": "0x300", "standby": "0x300"}, {"SpecbenchNoLeader"}),
     (
         "a run completes no point",
         "2h",
@@ -69,6 +71,8 @@ SERIES = {
     "running": f'specbench_runs{{{JOB},phase="Running"}}',
     "points": f"specbench_points_measured_total{{{JOB}}}",
     "gpus": f"specbench_gpu_held_seconds_total{{{JOB}}}",
+    "leader": f'specbench_leader{{{JOB},pod="a"}}',
+    "standby": f'specbench_leader{{{JOB},pod="b"}}',
     "bugs": f'specbench_reconcile_duration_seconds_count{{{JOB},result="Bug"}}',
 }
 

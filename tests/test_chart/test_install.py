@@ -16,7 +16,7 @@ from specbench_testing.operator_process import eventually
 from specbench_testing.resources import resource
 from specbench_testing.shared_cluster import program
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900), pytest.mark.xdist_group("chart-on-cluster")]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 
 RUN_ENDS_WITHIN_S = 300
 
@@ -47,6 +47,11 @@ class Release:
         query = {"labelSelector": "app.kubernetes.io/component=operator"}
         found = self.cluster.call("GET", f"/api/v1/namespaces/{self.namespace}/pods", query=query)
         return list(found["items"])
+
+    def holder(self) -> str:
+        """The pod that holds the operator's Lease; empty if none does."""
+        path = f"/apis/coordination.k8s.io/v1/namespaces/{self.namespace}/leases/bench-specbench"
+        return str(self.cluster.call("GET", path)["spec"].get("holderIdentity") or "")
 
     def log(self) -> str:
         """The logs of the operator's pods."""
@@ -124,12 +129,13 @@ def test_a_run_succeeds_with_the_permissions_that_the_chart_grants(release: Rele
     assert "is forbidden" not in release.log()
 
 
-def test_an_upgrade_replaces_the_single_operator_pod(release: Release) -> None:
+def test_an_upgrade_replaces_the_single_operator_pod_which_then_leads(release: Release) -> None:
     release.helm_run(
         "upgrade", str(CHART), "--wait", "--timeout", "300s", crds={"install": False}, podLabels={"upgraded": "yes"}
     )
     remaining = [pod for pod in release.pods() if "deletionTimestamp" not in pod["metadata"]]
     assert [pod["metadata"]["labels"].get("upgraded") for pod in remaining] == ["yes"]
+    eventually(lambda: release.holder() == remaining[0]["metadata"]["name"], "the new pod does not lead")
 
 
 def finished(runs: Runs, name: str) -> dict[str, Any]:

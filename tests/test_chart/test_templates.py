@@ -15,16 +15,17 @@ import yaml
 
 from generators.custom_resources import CAMPAIGN, RUN
 from specbench_api.fence.model import Fence
-from specbench_operator.settings import OperatorSettings
+from specbench_operator.settings import Lease, OperatorSettings
 from specbench_testing.charts import CHART, WATCHED, ChartRefused, Helm, Rendered
 from specbench_testing.cluster import APPLY, ApiError, Cluster
-from specbench_testing.operator_process import GROUP_RULES, RULES, eventually
+from specbench_testing.operator_process import GROUP_RULES, LEASE_RULES, RULES, eventually
 from specbench_testing.shared_cluster import program
 
 pytestmark = pytest.mark.cluster
 
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
 POLICY = "ValidatingAdmissionPolicy"
+DIGEST = "sha256:" + "a" * 64
 GOLDEN = Path(__file__).parent / "golden/default.yaml"
 ALL = {
     "imagePullSecrets": [{"name": "registry"}],
@@ -51,6 +52,10 @@ ALL = {
     "clientResources": {"cpu": 4, "memory": "8Gi"},
     "probeEngines": True,
     "leaderWorkerSets": True,
+    "replicas": 2,
+    "topologySpreadConstraints": [
+        {"maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "DoNotSchedule"}
+    ],
 }
 
 
@@ -63,6 +68,7 @@ PATHS = {
     "Deployment": "/apis/apps/v1/namespaces/{}/deployments",
     "NetworkPolicy": "/apis/networking.k8s.io/v1/namespaces/{}/networkpolicies",
     "ConfigMap": "/api/v1/namespaces/{}/configmaps",
+    "PodDisruptionBudget": "/apis/policy/v1/namespaces/{}/poddisruptionbudgets",
     "ValidatingAdmissionPolicy": ADMISSION + "/validatingadmissionpolicies",
     "ValidatingAdmissionPolicyBinding": ADMISSION + "/validatingadmissionpolicybindings",
     "Role": RBAC + "/namespaces/{}/roles",
@@ -83,6 +89,16 @@ def without_crds(rendered: Rendered) -> str:
     """All documents except the CRDs, which have their own tests."""
     documents = rendered.text.split("\n---\n")
     return "\n---\n".join(document for document in documents if "kind: CustomResourceDefinition" not in document)
+
+
+def is_for_election(role: dict[str, Any]) -> bool:
+    """Whether a Role or RoleBinding is the one for leader election."""
+    return str(role["metadata"]["name"]).endswith("-leader-election")
+
+
+def run_roles(rendered: Rendered, kind: str = "Role") -> list[dict[str, Any]]:
+    """Roles or bindings for runs: all but those for leader election."""
+    return [role for role in rendered.of_kind(kind) if not is_for_election(role)]
 
 
 def test_helm_lint_succeeds(helm: Helm) -> None:
@@ -132,32 +148,34 @@ def test_the_operators_role_has_exactly_the_required_rules(helm: Helm, values: d
     rendered = helm.template(values)
     kind = "ClusterRole" if values.get("watchAllNamespaces") else "Role"
     others = ("-watch", "-view", "-edit", "-nodes")
-    roles = [role for role in rendered.of_kind(kind) if not role["metadata"]["name"].endswith(others)]
+    roles = [role for role in run_roles(rendered, kind) if not role["metadata"]["name"].endswith(others)]
     assert roles
     expected = [*RULES, *GROUP_RULES] if values.get("leaderWorkerSets") else RULES
     assert all(role["rules"] == expected for role in roles)
 
 
 def test_the_rule_to_read_workloads_is_optional(helm: Helm) -> None:
-    rules = helm.template({"rbac": {"readWorkloads": False}}).one("Role")["rules"]
+    (role,) = run_roles(helm.template({"rbac": {"readWorkloads": False}}))
+    rules = role["rules"]
     assert rules == [rule for rule in RULES if rule["resources"] != ["workloads"]]
 
 
 def test_the_rule_to_manage_network_policies_is_optional(helm: Helm) -> None:
-    rules = helm.template({"networkPolicy": {"enabled": False}}).one("Role")["rules"]
+    (role,) = run_roles(helm.template({"networkPolicy": {"enabled": False}}))
+    rules = role["rules"]
     assert rules == [rule for rule in RULES if rule["resources"] != ["networkpolicies"]]
 
 
 def test_the_secrets_that_the_operator_may_read_can_be_limited_to_names(helm: Helm) -> None:
-    rules = helm.template({"rbac": {"secretNames": ["bench-s3"]}}).one("Role")["rules"]
-    assert [rule for rule in rules if rule["resources"] == ["secrets"]] == [
+    (role,) = run_roles(helm.template({"rbac": {"secretNames": ["bench-s3"]}}))
+    assert [rule for rule in role["rules"] if rule["resources"] == ["secrets"]] == [
         {"apiGroups": [""], "resources": ["secrets"], "resourceNames": ["bench-s3"], "verbs": ["get"]}
     ]
 
 
 def test_the_default_role_is_limited_to_the_watched_namespace(helm: Helm) -> None:
     rendered = helm.template()
-    assert rendered.one("Role")["metadata"]["namespace"] == WATCHED
+    assert [role["metadata"]["namespace"] for role in run_roles(rendered)] == [WATCHED]
     assert rendered.of_kind("ClusterRole") == []
     assert env_of(rendered)["SPECBENCH_NAMESPACES"] == WATCHED
 
@@ -197,18 +215,18 @@ def test_the_admission_policies_are_optional_and_limited_to_the_watched_namespac
 
 def test_each_watched_namespace_has_a_role_bound_to_the_operator(helm: Helm) -> None:
     rendered = helm.template({"watchNamespaces": ["a", "b"]})
-    assert [(role["metadata"]["namespace"], role["metadata"]["name"]) for role in rendered.of_kind("Role")] == [
+    assert [(role["metadata"]["namespace"], role["metadata"]["name"]) for role in run_roles(rendered)] == [
         ("a", "team-bench-specbench"),
         ("b", "team-bench-specbench"),
     ]
-    assert [binding["subjects"][0]["namespace"] for binding in rendered.of_kind("RoleBinding")] == ["team", "team"]
+    assert [binding["subjects"][0]["namespace"] for binding in run_roles(rendered, "RoleBinding")] == ["team", "team"]
     assert env_of(rendered)["SPECBENCH_NAMESPACES"] == "a,b"
 
 
 def bindings_of(rendered: Rendered, kind: str) -> dict[str, list[str]]:
     """ClusterRole -> where it is bound: namespaces, or an empty text for the whole cluster."""
     found: dict[str, list[str]] = {}
-    for row in rendered.of_kind(kind):
+    for row in run_roles(rendered, kind):
         assert row["roleRef"]["kind"] == "ClusterRole"
         found.setdefault(row["roleRef"]["name"], []).append(row["metadata"].get("namespace", ""))
     return found
@@ -216,7 +234,7 @@ def bindings_of(rendered: Rendered, kind: str) -> dict[str, list[str]]:
 
 def test_with_all_namespaces_the_operator_executes_runs_only_where_its_cluster_role_is_bound(helm: Helm) -> None:
     rendered = helm.template(EVERYWHERE)
-    assert rendered.of_kind("Role") == []
+    assert run_roles(rendered) == []
     assert {role["metadata"]["name"] for role in rendered.of_kind("ClusterRole")} == {
         "team-bench-specbench",
         "team-bench-specbench-watch",
@@ -232,7 +250,7 @@ PATTERNS = {"watchAllNamespaces": True, "watchNamespaces": ["team-*", "bench"]}
 def test_patterns_limit_which_of_all_namespaces_are_watched(helm: Helm) -> None:
     rendered = helm.template(PATTERNS)
     assert env_of(rendered)["SPECBENCH_NAMESPACES"] == "team-*,bench"
-    assert rendered.of_kind("Role") == []
+    assert {role["metadata"]["namespace"] for role in rendered.of_kind("Role")} == {"team"}, "only that of the Lease"
     follow = {"apiGroups": [""], "resources": ["namespaces"], "verbs": ["get", "list", "watch"]}
     rules = {role["metadata"]["name"]: role["rules"] for role in rendered.of_kind("ClusterRole")}
     assert [name for name, rows in rules.items() if follow in rows] == ["team-bench-specbench-watch"]
@@ -281,7 +299,6 @@ def test_read_nodes_adds_a_cluster_role_that_only_gets_nodes(helm: Helm, values:
 def test_the_operator_parses_its_settings_from_the_rendered_environment(helm: Helm, tmp_path: Path) -> None:
     rendered = helm.template(ALL | {"workers": 7, "logLevel": "DEBUG"})
     settings = settings_of(rendered, tmp_path)
-    account = rendered.one("Deployment")["spec"]["template"]["spec"]["serviceAccountName"]
     assert settings == replace(
         OperatorSettings(client_image="specbench:0.1.0"),
         namespaces=("a", "b"),
@@ -292,7 +309,7 @@ def test_the_operator_parses_its_settings_from_the_rendered_environment(helm: He
         client_start_deadline_s=60,
         fence=Fence.model_validate_json(json.dumps(VALUES["fence"])),
         operator_namespace="team",
-        operator_service_account=account,
+        lease=Lease("team", "bench-specbench"),
         client_cpu="4",
         client_memory="8Gi",
         network_policies=settings.network_policies,  # compared with the operator's own policy by another test
@@ -319,22 +336,68 @@ def test_every_pod_of_the_chart_has_a_restricted_security_context(helm: Helm, ki
     assert pod["imagePullSecrets"] == [{"name": "registry"}]
 
 
-def test_the_deployment_has_one_replica_and_the_recreate_strategy(helm: Helm) -> None:
+def test_an_upgrade_starts_the_new_replica_before_it_ends_the_old_one(helm: Helm) -> None:
     spec = helm.template().one("Deployment")["spec"]
-    assert (spec["replicas"], spec["strategy"]) == (1, {"type": "Recreate"})
+    expected = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}
+    assert (spec["replicas"], spec["strategy"]) == (1, expected)
+
+
+def test_one_of_several_replicas_may_be_evicted_at_a_time(helm: Helm) -> None:
+    assert helm.template().of_kind("PodDisruptionBudget") == []
+    rendered = helm.template({"replicas": 2})
+    deployment, budget = rendered.one("Deployment")["spec"], rendered.one("PodDisruptionBudget")["spec"]
+    assert deployment["replicas"] == 2
+    assert budget == {"maxUnavailable": 1, "selector": deployment["selector"]}
+
+
+def test_replicas_are_spread_over_zones_and_nodes_unless_values_spread_them(helm: Helm) -> None:
+    def spread(values: dict[str, Any]) -> list[dict[str, Any]]:
+        return list(helm.template(values).one("Deployment")["spec"]["template"]["spec"]["topologySpreadConstraints"])
+
+    labels = helm.template().one("Deployment")["spec"]["selector"]
+    assert [(row["topologyKey"], row["whenUnsatisfiable"], row["labelSelector"]) for row in spread({})] == [
+        ("topology.kubernetes.io/zone", "ScheduleAnyway", labels),
+        ("kubernetes.io/hostname", "ScheduleAnyway", labels),
+    ]
+    own = [{"maxSkew": 1, "topologyKey": "rack", "whenUnsatisfiable": "DoNotSchedule"}]
+    assert spread({"topologySpreadConstraints": own}) == own
+
+
+@pytest.mark.parametrize("values", [{}, EVERYWHERE], ids=["default", "all namespaces"])
+def test_the_operator_may_use_its_lease_in_its_own_namespace(
+    helm: Helm, values: dict[str, Any], tmp_path: Path
+) -> None:
+    rendered = helm.template(values)
+    (role,) = (row for row in rendered.of_kind("Role") if is_for_election(row))
+    (binding,) = (row for row in rendered.of_kind("RoleBinding") if is_for_election(row))
+    lease = settings_of(rendered, tmp_path).lease
+    names = [name for rule in role["rules"] for name in rule.get("resourceNames", [])]
+    assert (role["metadata"]["namespace"], names) == (lease.namespace, [lease.name])
+    assert [{**rule, "resourceNames": None} for rule in role["rules"]] == [
+        {**rule, "resourceNames": None} for rule in LEASE_RULES
+    ]
+    account = rendered.one("Deployment")["spec"]["template"]["spec"]["serviceAccountName"]
+    assert binding["roleRef"]["name"] == role["metadata"]["name"]
+    assert binding["subjects"] == [{"kind": "ServiceAccount", "name": account, "namespace": lease.namespace}]
+    assert helm.template({**values, "rbac": {"create": False}}).of_kind("Role") == []
 
 
 @pytest.mark.parametrize(
-    ("image", "expected"),
+    ("image", "operator_image", "client", "operator"),
     [
-        ({}, "specbench:0.1.0"),
-        ({"repository": "registry.example/specbench", "tag": "7"}, "registry.example/specbench:7"),
-        ({"tag": "7", "digest": "sha256:" + "a" * 64}, "specbench@sha256:" + "a" * 64),
+        ({}, {}, "specbench:0.1.0", "specbench-operator:0.1.0"),
+        ({"repository": "r.example/s", "tag": "7"}, {}, "r.example/s:7", "r.example/s-operator:7"),
+        ({"tag": "7", "digest": DIGEST}, {}, f"specbench@{DIGEST}", "specbench-operator:7"),
+        ({"tag": "7"}, {"repository": "o", "digest": DIGEST}, "specbench:7", f"o@{DIGEST}"),
+        ({"tag": "7"}, {"tag": "8"}, "specbench:7", "specbench-operator:8"),
     ],
 )
-def test_clients_use_the_same_image_as_the_operator(helm: Helm, image: dict[str, str], expected: str) -> None:
-    rendered = helm.template({"image": image})
-    assert container_of(rendered)["image"] == env_of(rendered)["SPECBENCH_CLIENT_IMAGE"] == expected
+def test_the_operators_image_is_named_after_the_clients_unless_it_is_set(
+    helm: Helm, image: dict[str, str], operator_image: dict[str, str], client: str, operator: str
+) -> None:
+    rendered = helm.template({"image": image, "operatorImage": operator_image})
+    assert env_of(rendered)["SPECBENCH_CLIENT_IMAGE"] == client
+    assert container_of(rendered)["image"] == operator
 
 
 def test_the_operators_network_policy_blocks_metadata_services_and_opens_only_the_metrics_port(helm: Helm) -> None:
@@ -397,7 +460,7 @@ def test_on_openshift_the_operators_pod_has_no_user_id(
 @pytest.mark.parametrize(
     ("values", "expected"),
     [
-        ({"replicas": 2}, "replicas"),
+        ({"replicas": 0}, "replicas"),
         ({"image": {"repo": "x"}}, "repo"),
         ({"watchNamespaces": ["A"]}, "watchNamespaces"),
         ({"fence": {"image": []}}, "image"),
@@ -498,7 +561,7 @@ def annotations_of(rendered: Rendered) -> dict[str, str]:
 
 def env_of(rendered: Rendered) -> dict[str, str]:
     """The operator's environment."""
-    return {row["name"]: row["value"] for row in container_of(rendered)["env"]}
+    return {row["name"]: row["value"] for row in container_of(rendered)["env"] if "value" in row}
 
 
 def settings_of(rendered: Rendered, folder: Path) -> OperatorSettings:

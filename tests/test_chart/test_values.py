@@ -70,7 +70,7 @@ def test_the_charts_readme_lists_every_value() -> None:
 @pytest.mark.parametrize(
     "edit",
     [
-        {"replicas": 2},
+        {"replicas": 0},
         {"image": {"repo": "x"}},
         {"image": {"digest": "latest"}},
         {"watchNamespaces": "bench"},

@@ -97,7 +97,7 @@ def tls(certificate: tuple[Path, Path]) -> ssl.SSLContext:
 
 
 def records(cwd: Path) -> pd.DataFrame:
-    return measured_rows(pd.concat(pd.read_parquet(part) for part in cwd.rglob("part-*.parquet")))
+    return measured_rows(pd.concat(pd.read_parquet(part) for part in cwd.rglob("records/arm=*/*/*.parquet")))
 
 
 def assert_equals_truth(measured: pd.DataFrame, truth_file: Path) -> None:

@@ -38,7 +38,7 @@ def answer(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
 
 
 def records(results: Path) -> pd.DataFrame:
-    return pd.concat(pd.read_parquet(part) for part in sorted(results.rglob("part-*.parquet")))
+    return pd.concat(pd.read_parquet(part) for part in sorted(results.rglob("records/arm=*/*/*.parquet")))
 
 
 def test_run_prints_one_json_document_and_records_every_turn(tmp_path: Path) -> None:

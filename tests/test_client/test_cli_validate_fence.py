@@ -60,7 +60,7 @@ def test_values_without_those_of_the_chart_are_rejected(tmp_path: Path, capsys: 
     """Without them, GPUs and tolerations that the chart allows by default would count as refused."""
     assert validate(tmp_path, {"fence": {**OPEN, "claims": ["models"]}}) == Exit.BAD_INPUT
     message = capsys.readouterr().err
-    assert f"{tmp_path / 'fence'} has no fence.commands, fence.enabled" in message
+    assert f"{tmp_path / 'fence'} has no fence.capabilities, fence.commands" in message
     assert "helm get values RELEASE --all -o yaml" in message
 
 

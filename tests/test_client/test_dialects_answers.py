@@ -309,6 +309,7 @@ KEYS = ["choices", "usage", "metrics", "timings", "sglext", "error", "system_fin
 CHUNKS = st.lists(st.dictionaries(st.sampled_from(KEYS), JSON, max_size=4), max_size=5)
 
 
+@pytest.mark.draws
 @ALL
 @given(strange=CHUNKS, place=st.integers(0, 6), drafting=st.booleans())
 def test_arbitrary_json_never_crashes_a_dialect(

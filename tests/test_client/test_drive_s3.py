@@ -42,11 +42,11 @@ async def test_group_is_measured_into_s3_and_concluded_from_there(s3_store: S3St
         async with simulator(tmp_path / f"truth-{group.index}.jsonl") as engine:
             await drive_group(plan, group, engine.url, s3_store, options_in(tmp_path))
 
+    assert len(s3_store.keys("points/")) > 12, "there are many parts"
     summary = await asyncio.to_thread(conclude, plan, s3_store)
     assert summary.missing == []
     records = records_of(plan, s3_store)
-    assert len(measured_rows(records)) == 24
-    assert len(s3_store.keys("points/")) > 12  # there are many parts, and none is lost
+    assert len(measured_rows(records)) == 24, "none of them is lost when they are compacted"
     assert s3_store.get("report.html") is not None
 
 

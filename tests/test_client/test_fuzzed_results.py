@@ -21,14 +21,13 @@ import pytest
 from specbench_api.outcome.layout import PLAN, SUMMARY
 from specbench_api.outcome.termination import Exit
 from specbench_client.cli import exit_code
-from specbench_testing.fuzzing import bounded_case, bounded_memory, shifted
+from specbench_testing.fuzzing import bounded_case, bounded_memory, seed_parameters, shifted
 from specbench_testing.hostile_documents import mutate
 from specbench_testing.local_results import store_results
 from specbench_testing.synthetic_records import SyntheticRun
 
 CASES = 200
 SEEDS = shifted(range(10))
-QUICK_SEED, QUICK_CASES = 10, 25
 WORLD = SyntheticRun(prompts=4, concurrency=(1,), repeats=2)
 UID = "0190a000-0000-7000-8000-000000000000"
 COMMANDS: Sequence[Sequence[str]] = (
@@ -129,10 +128,11 @@ def run_command(arguments: list[str]) -> tuple[int, str]:
     return code, streams[1].buffer.getvalue().decode()
 
 
-def fuzz(stored: Path, tmp_path: Path, seed: int, cases: int) -> Counter[int]:
+@pytest.mark.parametrize("seed", seed_parameters(SEEDS))
+def test_a_mutated_results_folder_is_shown_or_refused(stored: Path, tmp_path: Path, seed: int) -> None:
     draw, outcomes, folder = random.Random(seed), Counter[int](), Folder(stored, tmp_path / "run")
     with bounded_memory():
-        for number in range(cases):
+        for number in range(CASES):
             command = COMMANDS[number % len(COMMANDS)]
             folder.restore()
             folder.mutate(draw)
@@ -144,17 +144,4 @@ def fuzz(stored: Path, tmp_path: Path, seed: int, cases: int) -> Counter[int]:
                 assert code in (Exit.OK, Exit.UNTRUSTWORTHY, *REFUSALS), printed
                 assert code not in REFUSALS or "error: " in printed
                 outcomes[code] += 1
-    return outcomes
-
-
-@pytest.mark.draws
-@pytest.mark.parametrize("seed", SEEDS)
-def test_a_mutated_results_folder_is_shown_or_refused(stored: Path, tmp_path: Path, seed: int) -> None:
-    outcomes = fuzz(stored, tmp_path, seed, CASES)
     assert sum(outcomes[code] for code in REFUSALS) > CASES // 4, outcomes
-
-
-@pytest.mark.runs
-def test_a_few_mutated_results_folders_are_shown_or_refused(stored: Path, tmp_path: Path) -> None:
-    outcomes = fuzz(stored, tmp_path, QUICK_SEED, QUICK_CASES)
-    assert sum(outcomes[code] for code in REFUSALS), outcomes

@@ -178,8 +178,10 @@ def test_long_stream_is_parsed_in_slices() -> None:
 # HTTP framing.
 
 
-async def exchange_of(kind: Kind, *script: bytes | ScriptAction, held_bytes_max: int = 64 * MIB) -> HttpExchange:
-    transport = kind(connect_timeout_s=1.0, idle_timeout_s=1.0, held_bytes_max=held_bytes_max)
+async def exchange_of(
+    kind: Kind, *script: bytes | ScriptAction, held_bytes_max: int = 64 * MIB, idle_timeout_s: float = 1.0
+) -> HttpExchange:
+    transport = kind(connect_timeout_s=1.0, idle_timeout_s=idle_timeout_s, held_bytes_max=held_bytes_max)
     async with serve_scripts(script) as (url, _), transport:
         return run_to_completion((await transport.exchange(HttpRequest(f"{url}/v1", b"{}"))).read())
 
@@ -206,7 +208,8 @@ async def test_content_length_of_thousands_of_digits_is_an_error_of_the_request(
 
 
 async def test_https_answer_that_stays_silent_after_its_end_is_given_up() -> None:
-    exchange = await exchange_of(AiohttpTransport, CHUNKED + b"1\r\nx\r\n", ScriptAction.WAIT, b"f" * 70_000)
+    script = (CHUNKED + b"1\r\nx\r\n", ScriptAction.WAIT, b"f" * 70_000)
+    exchange = await exchange_of(AiohttpTransport, *script, idle_timeout_s=0.2)
     assert exchange.error_class is ErrorClass.TIMEOUT
 
 
@@ -322,6 +325,7 @@ def _content_bytes_of_each(reads: list[bytes]) -> list[int]:
     return [*offsets[:-1], 0]
 
 
+@pytest.mark.draws
 def test_limits_admit_the_largest_answer_that_can_be_requested() -> None:
     """131,072 tokens (output.maxTokens), each in an event with a usage and twenty log probabilities."""
     top = [{"token": "x", "logprob": -1, "bytes": [120]}] * 20

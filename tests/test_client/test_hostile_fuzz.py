@@ -24,7 +24,7 @@ from specbench_client.transport.control_client import ControlClient
 from specbench_client.transport.exchange import ErrorClass, Transport
 from specbench_client.transport.kernel_transport import KernelTransport
 from specbench_testing.conversation_turns import context, turn
-from specbench_testing.fuzzing import shifted
+from specbench_testing.fuzzing import seed_parameters, shifted
 from specbench_testing.hostile_answers import hostile_answer
 from specbench_testing.resources import run_of
 from specbench_testing.scripted_server import serve_scripts
@@ -41,11 +41,6 @@ KINDS = tuple(DIALECTS)
 TRANSPORTS: tuple[type[KernelTransport | AiohttpTransport], ...] = (KernelTransport, AiohttpTransport)
 
 
-def blocks(numbers: range, quick: int) -> list[Any]:
-    """Return the blocks of which the first `quick` are part of the quick tests."""
-    return [pytest.param(one, marks=() if at < quick else pytest.mark.draws) for at, one in enumerate(numbers)]
-
-
 class EscapedErrors(list[str]):
     """Collects the errors that reach the event loop."""
 
@@ -54,7 +49,7 @@ class EscapedErrors(list[str]):
 
 
 @pytest.mark.parametrize("transport_kind", TRANSPORTS)
-@pytest.mark.parametrize("block", blocks(STREAMED_BLOCKS, 1))
+@pytest.mark.parametrize("block", seed_parameters(STREAMED_BLOCKS))
 async def test_hostile_completion_becomes_a_record(
     block: int, transport_kind: type[KernelTransport | AiohttpTransport]
 ) -> None:
@@ -87,7 +82,7 @@ async def complete(transport: Transport, url: str, seed: int) -> None:
     assert all(one is None or one >= 0 for one in counts), f"seed {seed}: {record}"
 
 
-@pytest.mark.parametrize("block", blocks(CONTROL_BLOCKS, 1))
+@pytest.mark.parametrize("block", seed_parameters(CONTROL_BLOCKS))
 async def test_hostile_control_answer_becomes_a_value_or_an_engine_failure(block: int) -> None:
     seeds = range(block * ANSWERS_PER_BLOCK, (block + 1) * ANSWERS_PER_BLOCK)
     escaped, before_kib = EscapedErrors(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -78,7 +78,7 @@ class Echo(BaseHTTPRequestHandler):
 @pytest.fixture
 def engine() -> Iterator[str]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), Echo)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
     yield f"http://127.0.0.1:{server.server_port}"
     server.shutdown()
     server.server_close()
@@ -87,7 +87,7 @@ def engine() -> Iterator[str]:
 def test_a_clients_message_log_and_results_contain_no_secret(
     engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(commands, "DriveOptions", partial(DriveOptions, healthy_within_s=5))
+    monkeypatch.setattr(commands, "DriveOptions", partial(DriveOptions, healthy_within_s=0.5))
     (tmp_path / "plan.json").write_text(plan_of(write_prompts(tmp_path / "p.jsonl")).to_json())
     code = run_program(
         ["drive", "--plan", str(tmp_path / "plan.json"), "--group", "0", "--attempt", "0", "--endpoint", engine,

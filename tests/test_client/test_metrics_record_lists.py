@@ -36,6 +36,7 @@ def test_point_summary_does_not_depend_on_the_parts_of_its_records(point: object
     assert parts.to_json() == whole.to_json()
 
 
+@pytest.mark.draws
 def test_run_summary_does_not_depend_on_the_parts_of_its_records() -> None:
     frames = {point.hash: WORLD.records(point) for point in WORLD.plan.points}
     points = [

@@ -129,6 +129,7 @@ def figures(document: Any, path: str = "") -> Iterator[tuple[str, dict[str, Any]
             yield from figures(each, f"{path}/{number}")
 
 
+@pytest.mark.draws
 def test_equal_values_of_a_cell_have_equal_intervals() -> None:
     """Figures of a cell that agree to twelve digits are the same figure, because each value has its own noise."""
     summary = json.loads(run_of_world(SyntheticRun(prompts=24, repeats=3, concurrency=(2,))).to_json())

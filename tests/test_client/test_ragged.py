@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -30,6 +31,7 @@ def test_arrays_are_restored_and_missing_is_not_empty(rows: list[Row]) -> None:
     assert column(rows).isna().tolist() == [row is None for row in rows]
 
 
+@pytest.mark.draws
 @given(ROWS, ROWS, st.randoms())
 def test_ragged_columns_can_be_concatenated_filtered_sorted_and_grouped(
     first: list[Row], second: list[Row], chance: object

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from dataclasses import fields
 from pathlib import Path
 
+import duckdb
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from generators.records_page import READING, documented
+from generators.records_page import DUCKDB, READING, athena_table, documented
+from specbench_api.outcome.layout import part_key, run_root
 from specbench_api.outcome.record import AcceptanceSource, Record, RecordPhase
+from specbench_api.plan.plan import Plan
+from specbench_client.store.folder import FolderStore
+from specbench_client.store.points import PointStore
+from specbench_client.stored_runs import write_results
+from specbench_client.stored_runs.write_results import conclude
 from specbench_client.transport.exchange import ErrorClass, TimestampSource
 from specbench_testing.local_results import store_results
-from specbench_testing.synthetic_records import SyntheticRun
+from specbench_testing.synthetic_records import ONE, SyntheticRun
 
 PAGE = Path(__file__).parents[2] / "docs/reference/records.md"
 
@@ -34,19 +45,80 @@ def test_every_value_of_an_enumeration_is_documented(kind: type[RecordPhase]) ->
     assert set(documented(kind)) == {member.name for member in kind}
 
 
-def test_example_code_reads_the_steady_records_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    later = SyntheticRun(prompts=6, repeats=1, edits={"metadata.name": "a-name-before-the-others"})
-    plan = store_results(later, tmp_path / "specbench-results", "0190b000-0000-7000-8000-000000000000")
-    store_results(
-        SyntheticRun(prompts=6, repeats=1), tmp_path / "specbench-results", "0190a000-0000-7000-8000-000000000000"
-    )
-    monkeypatch.chdir(tmp_path)
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with two concluded runs, a part of a killed attempt, and the start of a run without a summary."""
+    folder = tmp_path_factory.mktemp("records")
+    later = SyntheticRun(prompts=6, repeats=1, categories=ONE, edits={"metadata.name": "a-name-before-the-others"})
+    earlier = SyntheticRun(prompts=6, repeats=1, categories=ONE)
+    for uid, world in (
+        ("0190b000-0000-7000-8000-000000000000", later),
+        ("0190a000-0000-7000-8000-000000000000", earlier),
+    ):
+        plan = store_results(world, folder / "specbench-results", uid, rows=True)
+        store = FolderStore(folder / "specbench-results" / run_root(plan.namespace, plan.name, uid))
+        parts = [key for key in store.keys("points/") if "/records/" in key]
+        store.put(part_key(plan.points[0].hash, "killed", 0), store.get(parts[0]) or b"")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(write_results, "render_html", lambda *_: "")
+            conclude(plan, store)
+    store_results(earlier, folder / "specbench-results", "0190c000-0000-7000-8000-000000000000", points=1)
+    return folder
+
+
+def steady_requests(results: Path) -> Counter[str]:
+    """Return the number of steady requests of both runs by arm, from the points' lists of files."""
+    found = Counter[str]()
+    for summary in (results / "specbench-results").glob("runs/*/*/*/summary.json"):
+        points = PointStore(FolderStore(summary.parent), results)
+        for point in Plan.from_json((summary.parent / "plan.json").read_bytes()).points:
+            manifest = points.manifest(point.hash)
+            assert manifest is not None
+            for frame in points.read_frames(manifest):
+                found[point.arm] += int(((frame["phase"] == "steady") & frame["error_class"].isna()).sum())
+    return found
+
+
+def test_example_code_reads_the_steady_records_of_a_run(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(results)
     assert READING in PAGE.read_text(encoding="utf-8")
     seen: dict[str, object] = {}
     exec(READING, seen)
     records, run = seen["records"], seen["run"]
     assert isinstance(run, Path)
-    assert run.name == plan.uid
+    assert run.name == "0190b000-0000-7000-8000-000000000000"
     assert isinstance(records, pd.DataFrame)
-    assert len(records) > 0
     assert set(records.phase) == {"steady"}
+    assert records.request_id.is_unique
+    assert len(records) * 2 == steady_requests(results).total()
+    assert set(records.arm) == {"none", "ngram"}
+
+
+def test_duckdb_query_counts_each_record_of_both_runs_once(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(results)
+    assert DUCKDB in PAGE.read_text(encoding="utf-8")
+    rows = duckdb.sql(DUCKDB.rstrip().rstrip(";")).fetchall()
+    assert {arm: requests for _, _, arm, requests, _ in rows} == steady_requests(results)
+    assert [row[:3] for row in rows] == [("chat", "1", "ngram"), ("chat", "1", "none")]
+    assert all(e2e_ms > 0 for *_, e2e_ms in rows)
+
+
+ATHENA_TYPES = {"string": pa.string(), "bigint": pa.int64(), "boolean": pa.bool_()}
+
+
+def test_athena_table_has_the_columns_of_the_files_and_the_partitions_of_the_keys(results: Path) -> None:
+    statement = athena_table()
+    assert statement in PAGE.read_text(encoding="utf-8")
+    columns, _, partitions = statement.partition("PARTITIONED BY")
+    declared = dict(re.findall(r"^  `(\w+)` (\S+?),?$", columns, re.MULTILINE))
+    for file in results.glob("specbench-results/runs/*/*/*/records/*/*/*.parquet"):
+        schema = pq.read_schema(file)
+        assert list(declared) == schema.names
+        assert [_arrow_type(text) for text in declared.values()] == schema.types
+        keys = [part.partition("=")[0] for part in file.parent.parts if "=" in part]
+        assert re.findall(r"`(\w+)` string", partitions) == keys
+
+
+def _arrow_type(text: str) -> pa.DataType:
+    element = re.fullmatch(r"array<(\w+)>", text)
+    return pa.list_(ATHENA_TYPES[element[1]]) if element else ATHENA_TYPES[text]

@@ -188,6 +188,7 @@ def test_steps_removed_by_a_check_are_in_no_slice() -> None:
     assert (found.by_position, found.placed_share, found.acceptance_by_request) == ([], None, None)
 
 
+@pytest.mark.runs
 def test_every_cell_has_its_breakdown_in_the_summary() -> None:
     summary = run_of_world(RecordedWorld(prompts=20, repeats=3))
     baseline, ngram = summary.cells

@@ -112,6 +112,7 @@ def run_with_parts() -> RunSummary:
     return run_of_world(SyntheticRun(prompts=16, concurrency=(1, 2))).model_copy(update={"step_costs": [cost]})
 
 
+@pytest.mark.runs
 def test_report_draws_the_parts_and_marks_them_as_fitted() -> None:
     summary = run_with_parts()
     drawn = times.step_split(summary)

@@ -115,6 +115,7 @@ def test_only_the_requested_columns_are_read() -> None:
     assert list(to_frame(records_to_parquet([FULL]), ["turn", "chunk_ns"]).columns) == ["turn", "chunk_ns"]
 
 
+@pytest.mark.process
 def test_reading_a_part_starts_no_threads(tmp_path: Path) -> None:
     """Arrow's threads may release Python objects after the interpreter has exited and abort the process."""
     part = tmp_path / "part.parquet"

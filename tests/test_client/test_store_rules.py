@@ -56,6 +56,16 @@ def test_different_content_is_a_conflict_and_changes_nothing(store: Store) -> No
     assert store.get("plan.json") == b"first"
 
 
+def test_removed_object_does_not_exist_and_may_be_removed_again(store: Store) -> None:
+    store.put("a/b.parquet", b"1")
+    store.put("a/c.parquet", b"2")
+
+    for key in ("a/b.parquet", "a/b.parquet", "other/d.parquet", "a/c.parquet/e"):
+        store.remove(key)
+
+    assert store.keys("") == ["a/c.parquet"]
+
+
 def test_large_object_is_stored_completely(store: Store) -> None:
     store.put("big.parquet", BIG)
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from specbench_api.outcome.layout import PLAN, SUMMARY
+from specbench_api.outcome.layout import PLAN, SUMMARY, rows_key
 from specbench_api.outcome.termination import Exit
 from specbench_client.cli import exit_code
 from specbench_client.errors import NotDurable
@@ -29,6 +29,7 @@ from specbench_client.store.records import (
     UnreadablePart,
     to_frame,
 )
+from specbench_client.stored_runs.stored_points import tidy_schema
 from specbench_testing.local_results import store_results
 from specbench_testing.synthetic_records import SyntheticRun
 
@@ -198,6 +199,7 @@ def long_lists() -> bytes:
     return parquet(pa.table({"x": pa.LargeListArray.from_arrays(offsets, values.combine_chunks())}))
 
 
+@pytest.mark.draws
 @pytest.mark.parametrize(
     ("bomb", "message"),
     [
@@ -221,18 +223,36 @@ def test_a_part_of_another_type_is_not_read() -> None:
         to_frame(parquet(pa.table({"turn": ["x"]})), ["turn"])
 
 
+def rows_with_one_text() -> bytes:
+    """The same in the columns of tidy rows."""
+    schema, sink = tidy_schema(), io.BytesIO()
+    columns = {field.name: pa.nulls(2000, field.type) for field in schema}
+    text = next(field.name for field in schema if pa.types.is_string(field.type))
+    columns[text] = pa.DictionaryArray.from_arrays(pa.array([0] * 2000, pa.int32()), pa.array(["x" * 2**20]))
+    pq.write_table(pa.table(columns), sink, compression="zstd", store_schema=False)
+    return sink.getvalue()
+
+
 @pytest.mark.runs
-def test_a_signed_bomb_is_reported_with_its_file(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("kind", ["part", "compacted", "rows"])
+def test_a_signed_bomb_is_reported_with_its_file(root: Path, kind: str, capsys: pytest.CaptureFixture[str]) -> None:
     """The author of a manifest can state any digest, so a digest does not make a file safe."""
     file = manifest(root)
-    document = json.loads(file.read_text())
-    part = next(each for each in document["files"] if "/records/" in each["key"])
-    data = one_text_in_every_row()
-    (root / part["key"]).write_bytes(data)
-    part |= {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
-    file.write_text(json.dumps(document))
+    point, compaction = file.parent.name, file.with_name("compacted.json")
+    if kind == "part":
+        compaction.unlink()
+    listing = compaction if kind == "compacted" else file
+    document = json.loads(listing.read_text())
+    if kind == "rows":
+        document["files"].insert(0, {**document["files"][0], "key": rows_key(point, "a", 0)})
+    listed = document["files"][0]
+    data = rows_with_one_text() if kind == "rows" else one_text_in_every_row()
+    (root / listed["key"]).parent.mkdir(parents=True, exist_ok=True)
+    (root / listed["key"]).write_bytes(data)
+    listed |= {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+    listing.write_text(json.dumps(document))
     assert exit_code(["report", str(root), "--recompute"]) == Exit.RESULTS_NOT_STORED
-    assert f"{part['key']}: its texts have" in capsys.readouterr().err
+    assert f"{listed['key']}: its texts have" in capsys.readouterr().err
 
 
 def test_the_limits_are_far_above_what_is_written() -> None:

@@ -18,7 +18,6 @@ pytestmark = [
     pytest.mark.cluster,
     pytest.mark.alone,
     pytest.mark.timeout(1800),
-    pytest.mark.xdist_group("cluster-tool"),
 ]
 
 BASE = "docker.io/library/python:3.11-slim-bookworm"

@@ -221,6 +221,15 @@ def test_components_are_ordered_after_their_dependencies() -> None:
         earlier.append(name)
 
 
+def test_requests_of_audited_users_are_logged_and_no_others(tmp_path: Path) -> None:
+    assert not any("audit" in argument for argument in COMPONENTS["kube-apiserver"].arguments(settings(tmp_path)))
+    given = replace(settings(tmp_path), audited_users=("someone",))
+    policy = f"--audit-policy-file={given.configuration}/audit-policy.json"
+    assert {policy, f"--audit-log-path={given.audit_log}"} <= set(COMPONENTS["kube-apiserver"].arguments(given))
+    audited, others = configuration.audit_policy(given)["rules"]
+    assert (audited["level"], audited["users"], others) == ("Metadata", ["someone"], {"level": "None"})
+
+
 def test_written_kubeconfigs_tokens_and_certificates_are_consistent_and_private(tmp_path: Path) -> None:
     """The token file contains the token of every kubeconfig, the certificates verify, and the files are private."""
     given = Settings(state=tmp_path / "s", cache=tmp_path)

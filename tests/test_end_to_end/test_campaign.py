@@ -23,7 +23,7 @@ from specbench_testing.operator_process import eventually
 from specbench_testing.retries import retry_until_available
 from specbench_testing.simulated_site import SimulatedSite, all_end, simulated_site
 
-pytestmark = [pytest.mark.cluster, pytest.mark.alone, pytest.mark.xdist_group("end-to-end")]
+pytestmark = [pytest.mark.cluster, pytest.mark.alone]
 
 WITHIN_S = 900.0
 FAILING = 2

@@ -18,7 +18,7 @@ from specbench_api.spec.engine import SIMULATED_DIALECTS, DialectName
 from specbench_testing.installed_product import InstalledProduct, small_run
 from specbench_testing.synthetic_records import measured_rows
 
-pytestmark = [pytest.mark.cluster, pytest.mark.alone, pytest.mark.timeout(600), pytest.mark.xdist_group("end-to-end")]
+pytestmark = [pytest.mark.cluster, pytest.mark.alone, pytest.mark.timeout(600)]
 
 ROOT = Path(__file__).parents[2]
 K = 3
@@ -63,7 +63,8 @@ def _truth(folder: Path) -> pd.DataFrame:
     done = subprocess.run(command, capture_output=True, text=True, timeout=400, check=False)
     assert done.returncode in FINISHED, done.stderr
     truth = pd.read_json(written, lines=True)
-    records = measured_rows(pd.concat(pd.read_parquet(part) for part in sorted(results.rglob("part-*.parquet"))))
+    files = sorted(results.rglob("records/arm=*/*/*.parquet"))
+    records = measured_rows(pd.concat(pd.read_parquet(file) for file in files))
     return _by_turn(records[["request_id", *TURN]].merge(truth, on="request_id"))
 
 

@@ -15,7 +15,7 @@ from specbench_testing.installed_product import InstalledProduct
 from specbench_testing.operator_process import eventually
 from specbench_testing.s3_results import StoredRun
 
-pytestmark = [pytest.mark.cluster, pytest.mark.alone, pytest.mark.timeout(600), pytest.mark.xdist_group("end-to-end")]
+pytestmark = [pytest.mark.cluster, pytest.mark.alone, pytest.mark.timeout(600)]
 
 NO_IMAGE = "registry.invalid/no-such-engine:none"
 
@@ -35,6 +35,7 @@ def _faulty(fault: str, **spec: Any) -> dict[str, Any]:
 
 
 BOTH = ("none", "eagle3")
+SMALL_MEMORY = {"spec": {"containers": [{"name": "engine", "resources": {"limits": {"memory": "12Mi"}}}]}}
 FAILURES = {
     "unschedulable": Failure(
         {"spec.placement.gpus": 16, "spec.startupDeadlineSeconds": 8}, "Unschedulable", "nvidia.com/gpu", BOTH
@@ -43,9 +44,7 @@ FAILURES = {
     "killed": Failure(_faulty("oom=3"), "Crashed", "exit code 137"),
     "crashed": Failure(_faulty("crash-after=3"), "Crashed", "exit code 1"),
     "never-ready": Failure(_faulty("never-ready", startupDeadlineSeconds=60), "NeverReady", "startupDeadlineSeconds"),
-    "out-of-memory": Failure(
-        {"spec.placement.engineResources.memory": "12Mi"}, "OOMKilled", "engineResources.memory", BOTH
-    ),
+    "out-of-memory": Failure({"spec.placement.template": SMALL_MEMORY}, "OOMKilled", "resources.limits.memory", BOTH),
 }
 
 

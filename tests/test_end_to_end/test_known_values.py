@@ -25,7 +25,7 @@ from specbench_testing.retries import retry_until_available
 from specbench_testing.s3_results import StoredRun
 from specbench_testing.secret_search import find_secrets
 
-pytestmark = [pytest.mark.cluster, pytest.mark.alone, pytest.mark.timeout(600), pytest.mark.xdist_group("end-to-end")]
+pytestmark = [pytest.mark.cluster, pytest.mark.alone, pytest.mark.timeout(600)]
 
 TOKEN = "hf_" + "kN4vTq8LxR2mZ7bWcY5dJ1sGhP3fUaE9"
 KINDS = (

@@ -11,7 +11,7 @@ from specbench_testing.cluster import Cluster
 from specbench_testing.kwok_nodes import KwokNodes, placement
 from specbench_testing.operator_process import eventually
 
-pytestmark = [pytest.mark.cluster, pytest.mark.alone, pytest.mark.timeout(300), pytest.mark.xdist_group("end-to-end")]
+pytestmark = [pytest.mark.cluster, pytest.mark.alone, pytest.mark.timeout(300)]
 
 _LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 

@@ -21,7 +21,7 @@ from specbench_testing.operator_kills import OperatorKills, drawn_seed
 from specbench_testing.operator_process import eventually
 from specbench_testing.simulated_site import POINTS, SimulatedSite, all_end, simulated_site
 
-pytestmark = [pytest.mark.cluster, pytest.mark.alone, pytest.mark.timeout(600), pytest.mark.xdist_group("end-to-end")]
+pytestmark = [pytest.mark.cluster, pytest.mark.alone, pytest.mark.timeout(600)]
 
 KILLS = 5
 WITHIN_S = 300.0

@@ -17,7 +17,7 @@ from specbench_testing.operator_process import eventually
 from specbench_testing.retries import retry_until_available
 from specbench_testing.run_watcher import RunWatcher
 
-pytestmark = [pytest.mark.cluster, pytest.mark.alone, pytest.mark.timeout(600), pytest.mark.xdist_group("end-to-end")]
+pytestmark = [pytest.mark.cluster, pytest.mark.alone, pytest.mark.timeout(600)]
 
 
 def recovered_resource(

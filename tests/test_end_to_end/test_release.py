@@ -11,7 +11,7 @@ from specbench_cluster.product import CHART
 from specbench_testing.installed_product import InstalledProduct
 from specbench_testing.operator_process import eventually
 
-pytestmark = [pytest.mark.cluster, pytest.mark.alone, pytest.mark.timeout(600), pytest.mark.xdist_group("end-to-end")]
+pytestmark = [pytest.mark.cluster, pytest.mark.alone, pytest.mark.timeout(600)]
 
 DEFINITION = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/specbenchruns.specbench.io"
 NEW_DESCRIPTION = "changed by a test of the upgrade"

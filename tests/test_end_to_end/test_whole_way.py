@@ -13,7 +13,7 @@ from specbench_testing.operator_process import eventually
 from specbench_testing.run_watcher import RunWatcher
 from specbench_testing.s3_results import StoredRun
 
-pytestmark = [pytest.mark.cluster, pytest.mark.alone, pytest.mark.timeout(600), pytest.mark.xdist_group("end-to-end")]
+pytestmark = [pytest.mark.cluster, pytest.mark.alone, pytest.mark.timeout(600)]
 
 CONDITIONS = {
     "Validated": "Valid",

@@ -1,27 +1,29 @@
-"""The Dockerfile's targets and their pinned requirements, which include those of the client at the same versions."""
+"""The Dockerfile's targets and their pinned requirements: the operator's, and those of the client and its engines."""
 
 from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
-from importlib.metadata import distributions
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from audit_report import AuditedFile, summarize
-from generators.requirements import EXTRAS, FIRST
+from generators.requirements import EXTRAS, FIRST, OPERATOR, operator_requirements
 from specbench_client.optional_dependencies import IMAGE_TARGETS
 
 ROOT = Path(__file__).parents[2]
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
-TARGETS = {FIRST: "specbench", **IMAGE_TARGETS}
-"""Extra → Dockerfile target that contains it. The operator's image is also the client's."""
-FILES = {FIRST: FIRST, "llama-cpp": "llama-cpp", "transformers": "research", "tokenizers": FIRST}
-"""Extra → requirements file of its target."""
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+FILES = {"llama-cpp": "llama-cpp", "transformers": "research", "tokenizers": FIRST}
+"""Extra → requirements file of the target that contains it."""
+TARGETS = {OPERATOR: OPERATOR, **{IMAGE_TARGETS[extra]: file for extra, file in FILES.items()}}
+"""Dockerfile target → requirements file."""
 
 
 def pinned(file: str) -> dict[str, str]:
@@ -30,35 +32,108 @@ def pinned(file: str) -> dict[str, str]:
     return dict(re.findall(r"^([a-z0-9._-]+)==(\S+)", text, flags=re.MULTILINE))
 
 
-def direct_dependencies(extra: str) -> set[str]:
-    """The project's dependencies and those of the extra, from pyproject.toml."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    rows = project["optional-dependencies"][extra] + project["dependencies"]
-    return {re.split(r"[^A-Za-z0-9._-]", row)[0].lower() for row in rows}
+def names(requirements: list[str]) -> set[str]:
+    """The packages of requirements with versions."""
+    return {re.split(r"[^A-Za-z0-9._-]", row)[0].lower() for row in requirements}
 
 
-@pytest.mark.parametrize("extra", TARGETS)
-def test_every_target_installs_the_requirements_of_its_extra(extra: str) -> None:
-    assert re.search(rf"^FROM run AS {TARGETS[extra]}$", DOCKERFILE, flags=re.MULTILINE)
-    assert f"requirements/{FILES[extra]}.txt" in DOCKERFILE
-    assert extra in EXTRAS[FILES[extra]]
+def stages(target: str) -> str:
+    """The Dockerfile's stages of a target: what it copies, and what those stages start from."""
+    (text,) = re.findall(rf"^FROM \S+ AS {target}$.*?(?=^FROM |\Z)", DOCKERFILE, flags=re.MULTILINE | re.DOTALL)
+    return "".join([text, *map(stages, re.findall(r"--from=(\S+-dependencies|\S+-code)", text))])
 
 
-@pytest.mark.parametrize("extra", TARGETS)
+@pytest.mark.parametrize("target", TARGETS)
+def test_every_target_installs_its_requirements_in_another_layer_than_the_code(target: str) -> None:
+    copied = re.findall(r"^COPY --from=(\S+) /opt/(\w+) /opt/specbench$", stages(target), flags=re.MULTILINE)
+    assert copied == [(f"{target}-dependencies", "specbench"), (f"{target}-code", "code")]
+    assert f"-r /src/requirements/{TARGETS[target]}.txt" in stages(f"{target}-dependencies")
+    assert "--from=wheel" not in stages(f"{target}-dependencies")
+
+
+@pytest.mark.parametrize("extra", FILES)
 def test_requirements_of_a_target_contain_the_clients_versions_and_the_extra(extra: str) -> None:
     installed, clients = pinned(FILES[extra]), pinned(FIRST)
     assert {name: installed.get(name) for name in clients} == clients
-    assert direct_dependencies(extra) <= set(installed)
+    assert names(PROJECT["optional-dependencies"][extra] + PROJECT["dependencies"]) <= set(installed)
+    assert extra in EXTRAS[FILES[extra]]
 
 
-@pytest.mark.parametrize("file", [*EXTRAS, "build"])
+def test_the_operator_has_the_clients_versions_and_none_of_its_libraries() -> None:
+    """Both are in one environment in the tests, so one package must not have two versions."""
+    operator, clients, tested = pinned(OPERATOR), pinned(FIRST), pinned("dev")
+    assert names(operator_requirements(PROJECT)) <= set(operator)
+    assert {name: tested[name] for name in operator} == operator
+    assert {name: clients[name] for name in operator.keys() & clients.keys()} == {
+        name: operator[name] for name in operator.keys() & clients.keys()
+    }
+    assert operator.keys() & {"pandas", "pyarrow", "numpy", "scipy", "matplotlib", "datasets", "tiktoken"} == set()
+    assert clients.keys() & {"kopf", "kubernetes"} == set()
+
+
+@pytest.fixture(scope="module")
+def operator_python(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The interpreter of a new environment with exactly the operator's requirements and our wheel, as in its image."""
+    folder = tmp_path_factory.mktemp("operator-image")
+    uv = str(Path(sys.executable).with_name("uv"))
+    python = folder / "venv/bin/python"
+    hashed = ["--require-hashes", "--only-binary", ":all:", "-r", f"requirements/{OPERATOR}.txt"]
+    commands = [
+        [uv, "venv", "--quiet", "--python", sys.executable, str(folder / "venv")],
+        [uv, "pip", "install", "--quiet", "--python", str(python), *hashed],
+        [uv, "build", "--quiet", "--wheel", "--no-build-isolation", "--out-dir", str(folder), "."],
+    ]
+    for command in commands:
+        subprocess.run(command, cwd=ROOT, check=True)
+    (wheel,) = folder.glob("*.whl")
+    subprocess.run(
+        [uv, "pip", "install", "--quiet", "--python", str(python), "--no-deps", "--no-index", str(wheel)], check=True
+    )
+    # What the Dockerfile removes from the dependencies must not be missing.
+    (removal,) = re.findall(
+        r"&& (find /opt/specbench .* rm -rf \{\} \+)$", stages("operator-dependencies"), re.MULTILINE
+    )
+    subprocess.run(["/bin/sh", "-ec", removal.replace("/opt/specbench", str(folder / "venv"))], check=True)
+    assert not list(folder.glob("venv/lib/*/site-packages/kubernetes/aio"))
+    yield python
+    shutil.rmtree(folder)
+
+
+_IMPORT_ALL = """
+import importlib, pkgutil, specbench_api, specbench_operator
+found = [module.name for package in (specbench_api, specbench_operator)
+         for module in pkgutil.walk_packages(package.__path__, package.__name__ + ".")]
+for name in found:
+    importlib.import_module(name)
+print(len(found))
+"""
+
+
+@pytest.mark.process
+def test_every_module_of_the_operator_imports_in_its_image(operator_python: Path, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [operator_python, "-I", "-c", _IMPORT_ALL], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) > 100
+
+
+@pytest.mark.process
+def test_the_operators_program_starts_in_its_image(operator_python: Path, tmp_path: Path) -> None:
+    program = operator_python.with_name("specbench-operator")
+    done = subprocess.run([program], cwd=tmp_path, env={}, capture_output=True, text=True, check=False)
+    assert (done.returncode, "Traceback" in done.stderr) == (2, False), done.stderr
+    assert "SPECBENCH_CLIENT_IMAGE is not set" in done.stderr
+
+
+@pytest.mark.parametrize("file", [*EXTRAS, OPERATOR, "build"])
 def test_every_package_is_pinned_by_its_hash(file: str) -> None:
     text = (ROOT / "requirements" / f"{file}.txt").read_text()
     packages = re.split(r"\n(?=[a-z0-9])", text)
     assert [one.splitlines()[0] for one in packages if "==" in one and "--hash=sha256:" not in one] == []
 
 
-def test_the_default_target_is_the_operators_image() -> None:
+def test_the_default_target_is_the_clients_image() -> None:
     assert re.findall(r"^FROM \S+ AS (\S+)$", DOCKERFILE, flags=re.MULTILINE)[-1] == "specbench"
 
 
@@ -90,29 +165,28 @@ def test_a_release_is_only_built_from_a_base_image_with_a_digest(release: str, b
 def sbom_command() -> list[str]:
     """The arguments with which every build stage makes the bill of materials."""
     commands = re.findall(r"/opt/sbom/bin/cyclonedx-py (.*?) -o \S+ \\\n\s+\S+$", DOCKERFILE, flags=re.MULTILINE)
-    stages = len(re.findall(r"^FROM build|^FROM \${BASE_IMAGE} AS build$", DOCKERFILE, flags=re.MULTILINE))
-    assert len(commands) == stages == 3
+    assert len(commands) == len(TARGETS)
     assert len(set(commands)) == 1
     return str(commands[0]).split()
 
 
 @pytest.mark.process
-def test_the_bill_of_materials_lists_the_image_s_requirements_with_their_versions(tmp_path: Path) -> None:
+def test_the_bill_of_materials_lists_the_images_requirements_with_their_versions(
+    operator_python: Path, tmp_path: Path
+) -> None:
     target = tmp_path / "sbom.cdx.json"
     tool = Path(sys.executable).with_name("cyclonedx-py")
-    subprocess.run([tool, *sbom_command(), "-o", target, sys.executable], check=True, capture_output=True)
+    subprocess.run([tool, *sbom_command(), "-o", target, operator_python], check=True, capture_output=True)
     document = json.loads(target.read_text())
     assert document["bomFormat"] == "CycloneDX"
     listed = {each["name"].lower().replace("_", "-"): each["version"] for each in document["components"]}
-    installed = {each.name.lower().replace("_", "-"): each.version for each in distributions()}
-    required = {name: installed[name] for name in pinned(FIRST) if name in installed}  # some are for other platforms
-    assert len(required) > 50
-    assert {name: listed.get(name) for name in required} == required
+    assert listed.keys() == {"specbench", *pinned(OPERATOR)}
+    assert {name: listed[name] for name in pinned(OPERATOR)} == pinned(OPERATOR)
 
 
-def test_the_tool_of_the_bill_of_materials_is_not_in_the_image() -> None:
+def test_the_tool_of_the_bill_of_materials_is_in_no_image() -> None:
     assert "cyclonedx-bom" in pinned("sbom")
-    assert "cyclonedx-bom" not in pinned(FIRST)
+    assert [file for file in TARGETS.values() if "cyclonedx-bom" in pinned(file)] == []
     assert pinned("sbom")["cyclonedx-bom"] == pinned("dev")["cyclonedx-bom"]
 
 

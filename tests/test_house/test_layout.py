@@ -43,6 +43,7 @@ def test_no_module_or_folder_has_a_vague_name() -> None:
     assert found == []
 
 
+@pytest.mark.process
 def test_the_wheel_contains_exactly_three_packages(tmp_path: Path) -> None:
     subprocess.run(
         [

@@ -24,7 +24,7 @@ from specbench_testing.operator_process import OperatorSite, eventually
 from specbench_testing.ports import free_port
 from specbench_testing.resources import resource
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300), pytest.mark.xdist_group("operator-on-cluster")]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
 
 @pytest.fixture

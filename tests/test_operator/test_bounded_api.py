@@ -16,7 +16,7 @@ import pytest
 from kubernetes import client
 from specbench_api.errors import InvalidSpec
 from specbench_api.spec.parsing import parse_run
-from specbench_operator.cluster.api import ANSWER_BYTES_MAX, CONFIG_MAP, RUN, KubernetesApi, path_of
+from specbench_operator.cluster.api import ANSWER_BYTES_MAX, CONFIG_MAP, NAMESPACE, RUN, KubernetesApi, path_of
 from specbench_operator.cluster.bounded_json import LEVELS_KEPT, LIST_BYTES_AT_ONCE, parse_json, parse_list
 from specbench_operator.cluster.object_cache import ObjectCache
 from specbench_operator.errors import Retry
@@ -60,7 +60,7 @@ def server(answer: Callable[[str, dict[str, list[str]]], bytes]) -> Iterator[str
             """Log nothing."""
 
     made = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=made.serve_forever, daemon=True).start()
+    threading.Thread(target=made.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
     try:
         yield f"http://127.0.0.1:{made.server_port}"
     finally:
@@ -103,6 +103,7 @@ def test_other_invalid_json_is_an_error_that_is_retried(text: bytes) -> None:
     assert refused.value.reason == "ApiUnreachable"
 
 
+@pytest.mark.draws
 def test_a_page_that_is_too_large_is_divided() -> None:
     """Forty runs of 1.2 MiB: eight of them fit into one answer."""
     limits = []
@@ -154,11 +155,14 @@ async def test_kopf_receives_only_what_it_reads_and_the_cache_what_decisions_rea
     rows = ((b"MODIFIED", newer), (b"BOOKMARK", bookmark), (b"ERROR", error))
     events = b"".join(b'{"type": "%s", "object": %s}\n' % row for row in rows)
     groups = b'{"kind": "APIResourceList", "resources": [{"name": "pods", "verbs": ["list"]}]}'
+    namespaces = b'{"items": [{"metadata": {"name": "team", "labels": {"kept": "yes"}}}], "metadata": {}}'
     path = path_of(RUN, None)
+
+    others = {"/error": error, "/groups": groups, path_of(NAMESPACE, None): namespaces}
 
     def answer(asked: str, query: dict[str, list[str]]) -> bytes:
         if asked != path:
-            return {"/error": error, "/groups": groups}[asked]
+            return others[asked]
         if "watch" in query:
             return events
         return list_text(honest) if "continue" in query else list_text(deep, more="more")
@@ -171,14 +175,14 @@ async def test_kopf_receives_only_what_it_reads_and_the_cache_what_decisions_rea
             assert cache.versions == {(RUN, None): 1}
             watch = await session.get(f"{url}{path}?watch=true")
             streamed = b"".join([chunk async for chunk in watch.content.iter_chunked(2**20)])
-            unchanged = [await (await session.get(f"{url}{path}")).json() for path in ("/error", "/groups")]
+            unchanged = [await (await session.get(f"{url}{path}")).json() for path in others]
     assert [[row["metadata"]["name"] for row in page["items"]] for page in pages] == [["deep"], ["honest"]]
     assert [page["metadata"] for page in pages] == [{"resourceVersion": "1", "continue": more} for more in ("more", "")]
     passed_on = [json.loads(line) for line in streamed.splitlines()]
     assert [row["type"] for row in passed_on] == ["MODIFIED", "BOOKMARK", "ERROR"]
     assert passed_on[2]["object"]["code"] == 410
     assert len(streamed) < 2_000
-    assert unchanged == [json.loads(error), json.loads(groups)]
+    assert unchanged == [json.loads(text) for text in others.values()]
     assert cache.versions == {(RUN, None): 12}
     kept = cache.get(RUN, "default", "honest")
     assert kept is not None

@@ -217,6 +217,7 @@ STEPS = st.one_of(
 )
 
 
+@pytest.mark.draws
 @given(st.lists(STEPS, max_size=12))
 @settings(max_examples=60, deadline=None)
 def test_gpu_time_counts_once_after_any_loss_and_recreation(steps: list[tuple[str, float]]) -> None:

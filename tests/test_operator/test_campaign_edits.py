@@ -91,7 +91,10 @@ def test_changing_what_the_template_measures_replaces_the_runs(world: CampaignWo
     assert all(run["spec"]["load"]["repeats"] == 7 for run in world.runs.values())
 
 
-@pytest.mark.parametrize("field", ["activeDeadlineSeconds", "startupDeadlineSeconds", "ttlSecondsAfterFinished"])
+@pytest.mark.parametrize(
+    "field",
+    ["activeDeadlineSeconds", "startupDeadlineSeconds", "reportDeadlineSeconds", "ttlSecondsAfterFinished"],
+)
 def test_deadline_edits_are_propagated_to_existing_runs(world: CampaignWorld, field: str) -> None:
     world.settle()
     uids = [run["metadata"]["uid"] for run in world.runs.values()]

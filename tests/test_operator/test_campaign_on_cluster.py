@@ -25,7 +25,7 @@ from specbench_testing.cluster import MERGE, Cluster
 from specbench_testing.operator_process import OperatorProcess, OperatorSite, eventually
 from specbench_testing.resources import Resource, resource
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300), pytest.mark.xdist_group("operator-on-cluster")]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
 NAME = "nightly"
 QUICK = {"SPECBENCH_RESYNC_S": "5"}

@@ -106,4 +106,4 @@ def test_run_state_is_derived_from_its_conditions(condition: Raw, succeeded: boo
 
 
 def test_a_campaign_that_does_not_exist_is_not_observed() -> None:
-    assert CampaignObserver(FakeApiStore()).observe("default", "gone") is None  # type: ignore[arg-type]
+    assert CampaignObserver(FakeApiStore()).observe("default", "gone") is None

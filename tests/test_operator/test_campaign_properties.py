@@ -179,6 +179,7 @@ def stalled(run: dict[str, object]) -> bool:
     return any((row["type"], row["status"]) == ("Stalled", "True") for row in status.get("conditions", []))
 
 
+@pytest.mark.draws
 @given(st.lists(st.sampled_from(EVENTS), max_size=40), st.integers(1, 4))
 @QUIET
 def test_no_order_of_events_exceeds_parallelism_or_modifies_a_foreign_run(events: list[str], parallelism: int) -> None:
@@ -196,6 +197,7 @@ WITHOUT_DELETION = tuple(
 )
 
 
+@pytest.mark.draws
 @given(st.lists(st.sampled_from(WITHOUT_DELETION), max_size=40))
 @QUIET
 def test_no_run_is_created_twice_however_often_the_operator_is_killed(events: list[str]) -> None:
@@ -250,6 +252,7 @@ def test_a_round_overdraws_its_budget_by_no_more_than_documented(events: list[st
     assert sum(world.held.values()) <= 0.1 * 3600 + widest * GPUS * FIGURE_AGE_MAX_S
 
 
+@pytest.mark.draws
 @given(st.lists(st.sampled_from(EVENTS), max_size=20))
 @QUIET
 def test_a_repeated_reconcile_changes_nothing(events: list[str]) -> None:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from specbench_operator.run.actions import fulfils
 from specbench_operator.settings import NetworkPolicySettings
+from specbench_operator.state.objects import fulfils
 from specbench_testing.cluster_world import ClusterWorld
 from specbench_testing.operator_builders import SETTINGS
 from specbench_testing.resources import edit

@@ -15,7 +15,7 @@ from specbench_testing.cluster import Cluster
 from specbench_testing.operator_process import OperatorProcess, OperatorSite, eventually
 from specbench_testing.resources import Resource, resource
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600), pytest.mark.xdist_group("operator-on-cluster")]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
 FENCE: dict[str, Any] = {
     "images": [PAUSE_IMAGE.rpartition(":")[0]],

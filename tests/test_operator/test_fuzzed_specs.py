@@ -27,7 +27,7 @@ from specbench_api.spec.parsing import parse_resource, read_yaml
 from specbench_api.spec.run import SpecBenchRun
 from specbench_operator.render.client_jobs import client_job, plan_config_map, report_job
 from specbench_operator.render.engine_job import engine_job, engine_service, leader_worker_set_job
-from specbench_testing.fuzzing import bounded_case, bounded_memory, shifted
+from specbench_testing.fuzzing import bounded_case, bounded_memory, seed_parameters, shifted
 from specbench_testing.hostile_documents import mutate
 from specbench_testing.invalid_specs import VALID_SPECS
 from specbench_testing.operator_builders import SETTINGS
@@ -37,7 +37,6 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 CASES = 500
 """Mutated documents a seed: the first tenth as text with random edits, the others as data."""
 SEEDS = shifted(range(20))
-QUICK_SEED, QUICK_CASES = 20, 150
 RENDERED_RUNS = 3
 """Runs of a campaign that are rendered; all are planned."""
 _SNIPPETS = ("\t", "\x00", "&a ", "*a", "<<: *a", "!!int ", "[", "{", "- ", ": ", "|\n", "'", '"', "%", "1:" * 50)
@@ -98,28 +97,17 @@ def text_outcome(text: str) -> str:
     return outcome(document)
 
 
-def fuzz(seed: int, cases: int) -> Counter[str]:
+@pytest.mark.parametrize("seed", seed_parameters(SEEDS))
+def test_a_mutated_spec_is_accepted_or_rejected_with_its_problems(seed: int) -> None:
     draw, outcomes = random.Random(seed), Counter[str]()
     with bounded_memory():
-        for number in range(cases):
+        for number in range(CASES):
             source = draw.choice(documents())
             with bounded_case(f"seed {seed}, case {number}"):
-                if number < cases // 10:
+                if number < CASES // 10:
                     outcomes[text_outcome(edited_text(yaml.safe_dump(source), draw))] += 1
                     continue
                 changed = mutate(source, draw, documents())
                 outcomes[outcome(changed if isinstance(changed, dict) else copy.deepcopy(source))] += 1
-    return outcomes
-
-
-@pytest.mark.draws
-@pytest.mark.parametrize("seed", SEEDS)
-def test_a_mutated_spec_is_accepted_or_rejected_with_its_problems(seed: int) -> None:
-    outcomes = fuzz(seed, CASES)
     assert min(outcomes[name] for name in ("rejected", "run", "campaign", "not YAML")) > 0, outcomes
     assert not outcomes["rejected without a problem"]
-
-
-def test_a_few_mutated_specs_are_accepted_or_rejected_with_their_problems() -> None:
-    outcomes = fuzz(QUICK_SEED, QUICK_CASES)
-    assert outcomes["rejected"] > outcomes["not YAML"] > 0, outcomes

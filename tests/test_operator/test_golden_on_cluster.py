@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from specbench_operator.run.actions import fulfils
-from specbench_operator.state.objects import REPAIRED_KINDS
+from specbench_operator.state.objects import REPAIRED_KINDS, fulfils
 from specbench_testing.cluster import Cluster
 
 pytestmark = pytest.mark.cluster
@@ -24,7 +23,7 @@ PATHS = {
     "ConfigMap": "/api/v1/namespaces/{}/configmaps",
     "NetworkPolicy": "/apis/networking.k8s.io/v1/namespaces/{}/networkpolicies",
 }
-"""LeaderWorkerSet has its own test where it is installed: tests/test_peers."""
+"""Paths of the kinds. Of a LeaderWorkerSet only the pods are tested here; tests/test_peers has the rest."""
 
 
 def manifests() -> dict[str, Any]:
@@ -32,8 +31,34 @@ def manifests() -> dict[str, Any]:
     return {name: manifest for name, manifest in found.items() if manifest["kind"] in PATHS}
 
 
+def pods_of_groups() -> dict[str, Any]:
+    groups = {file.stem: yaml.safe_load(file.read_text()) for file in sorted(GOLDEN.glob("group*.yaml"))}
+    return {
+        f"{name}-{role}": group["spec"]["leaderWorkerTemplate"][f"{role}Template"]
+        for name, group in groups.items()
+        if group["kind"] == "LeaderWorkerSet"
+        for role in ("leader", "worker")
+    }
+
+
+@pytest.mark.parametrize("name", pods_of_groups())
+def test_the_api_server_accepts_the_pods_of_a_group(name: str, cluster: Cluster) -> None:
+    template = pods_of_groups()[name]
+    pod = {**template, "apiVersion": "v1", "kind": "Pod", "metadata": {**template["metadata"], "name": "tried-out"}}
+    query = {"dryRun": "All", "fieldValidation": "Strict"}
+    assert cluster.call("POST", "/api/v1/namespaces/default/pods", pod, query=query)["kind"] == "Pod"
+
+
 def test_the_golden_files_include_the_main_variants() -> None:
-    assert {"engine-placed", "group-deadline", "client-full", "report-full"} <= set(manifests())
+    assert {
+        "engine-placed",
+        "engine-multus",
+        "engine-istio",
+        "client-istio",
+        "group-deadline",
+        "client-full",
+        "report-full",
+    } <= set(manifests())
 
 
 @pytest.mark.parametrize("name", manifests())

@@ -268,6 +268,7 @@ def test_the_next_address_of_a_name_is_tried(monkeypatch: pytest.MonkeyPatch) ->
         assert look(run_at(f"http://store.test:{server.port}")) == StoredResults()
 
 
+@pytest.mark.draws
 def test_a_run_of_many_points_is_read_in_several_looks() -> None:
     """After a restart of the operator, the manifests of a large run take longer than one look may."""
     points = [f"{number:064x}" for number in range(60)]

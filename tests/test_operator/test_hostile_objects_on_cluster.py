@@ -16,7 +16,7 @@ from specbench_testing.cluster import Cluster
 from specbench_testing.operator_process import OperatorProcess, OperatorSite, eventually
 from specbench_testing.resources import resource
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300), pytest.mark.xdist_group("operator-on-cluster")]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
 LEVELS = 4_900
 """Pairs of an object and a list. The API server refuses a request with more than 10,000 levels."""

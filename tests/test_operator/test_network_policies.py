@@ -18,7 +18,7 @@ from specbench_testing.operator_builders import OLDER_UID, SETTINGS, UID, operat
 
 BLOCKED = ("169.254.0.0/16", "100.100.100.200/32", "fe80::/10", "fd00:ec2::254/128")
 NETWORK = NetworkPolicySettings(BLOCKED)
-ENV = {"SPECBENCH_CLIENT_IMAGE": "x"}
+ENV = {"SPECBENCH_CLIENT_IMAGE": "x", "SPECBENCH_LEASE": "team/specbench"}
 
 
 @dataclass(frozen=True)

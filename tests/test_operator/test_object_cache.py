@@ -23,6 +23,7 @@ from specbench_operator.cluster.object_cache import (
     Scope,
 )
 from specbench_operator.cluster.parsing import parse_job, parse_pod
+from specbench_testing.fake_api_store import FakeApiStore
 from specbench_testing.operator_builders import operator_run
 
 EVERYWHERE: Scope = (JOB, None)
@@ -138,7 +139,7 @@ def test_a_list_of_one_namespace_leaves_the_others_alone() -> None:
     fill(cache, job(), version="5", scope=(JOB, "team"))
     fill(cache, version="6", scope=(JOB, "other"))
     assert version_of(cache) == "1"
-    cache.keep_namespaces({"other"})
+    cache.forget_namespaces({"team"})
     assert (version_of(cache), list(cache.versions)) == (None, [(JOB, "other")])
 
 
@@ -285,6 +286,20 @@ def test_an_object_that_is_too_large_is_read_from_the_api_server() -> None:
     with pytest.raises(NotKept):
         cache.get(RUN, "team", "large")
     assert [name for _, name, _ in cache.overview(RUN)] == ["large"]
+
+
+def test_one_object_that_is_not_kept_hides_no_other() -> None:
+    """All runs of a namespace are read for its limits, so one large run must not make that fail."""
+    small, large = noisy_run("a", hex_digits=100), noisy_run("large")
+    cache, server = ObjectCache(frozenset({RUN})), FakeApiStore()
+    for raw in (small, large):
+        cache.wrote(raw)
+        server.objects[RUN, raw["metadata"]["name"]] = raw
+    reader = CacheReader(cache, server)
+    assert reader.get(RUN, "team", "large") == large
+    assert [row["metadata"] for row in reader.each(RUN, "team")] == [small["metadata"], large["metadata"]]
+    del server.objects[RUN, "large"]
+    assert [row["metadata"]["name"] for row in reader.list(RUN, "team")] == ["a"], "it was deleted meanwhile"
 
 
 def test_objects_beyond_the_size_of_the_cache_are_read_until_others_are_gone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,7 @@ from specbench_testing.operator_process import OperatorProcess, OperatorSite, ev
 from specbench_testing.resources import Resource, resource
 from specbench_testing.retries import retry_until_available
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600), pytest.mark.xdist_group("operator-on-cluster")]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
 NO_IMAGE = "registry.invalid/specbench:none"
 QUICK = {

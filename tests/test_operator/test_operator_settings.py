@@ -14,9 +14,9 @@ import yaml
 from specbench_api.fence.model import Fence
 from specbench_operator import settings as settings_module
 from specbench_operator.errors import Stop
-from specbench_operator.settings import OperatorSettings
+from specbench_operator.settings import Lease, OperatorSettings
 
-IMAGE = {"SPECBENCH_CLIENT_IMAGE": "registry.example/specbench:1"}
+IMAGE = {"SPECBENCH_CLIENT_IMAGE": "registry.example/specbench:1", "SPECBENCH_LEASE": "system/operator"}
 VALUES = yaml.safe_load((Path(__file__).resolve().parents[2] / "helm/specbench/values.yaml").read_text())
 CHART_VALUES = {
     "image_pull_policy": VALUES["image"]["pullPolicy"],
@@ -62,10 +62,12 @@ def test_chart_defaults_match_the_setting_defaults(name: str, value: Any) -> Non
     assert {field.name: field.default for field in fields(OperatorSettings)}[name] == value
 
 
-def test_only_the_image_is_required() -> None:
-    assert OperatorSettings.from_env(IMAGE) == OperatorSettings(client_image="registry.example/specbench:1")
-    with pytest.raises(Stop, match="SPECBENCH_CLIENT_IMAGE"):
-        OperatorSettings.from_env({})
+def test_only_the_image_and_the_lease_are_required() -> None:
+    lease = Lease("system", "operator")
+    assert OperatorSettings.from_env(IMAGE) == OperatorSettings("registry.example/specbench:1", lease=lease)
+    for variable in IMAGE:
+        with pytest.raises(Stop, match=f"{variable} is not set"):
+            OperatorSettings.from_env({name: value for name, value in IMAGE.items() if name != variable})
 
 
 def test_parses_every_kind_of_value() -> None:

@@ -101,7 +101,7 @@ def test_a_client_without_enough_memory_names_the_field_that_gives_it_more(world
     world.crash(world.client(), 137, reason="OOMKilled")
     world.settle()
     assert_first_group_failed(world, "ClientFailed")
-    assert "spec.placement.clientResources.memory" in world.group(0).message
+    assert "spec.placement.client.resources.limits.memory" in world.group(0).message
 
 
 def test_a_failed_client_job_without_a_pod_reports_the_jobs_reason(world: ClusterWorld) -> None:
@@ -165,6 +165,24 @@ def test_a_retried_client_that_never_starts_fails_after_the_deadline(world: Clus
     world.settle()
     assert_first_group_failed(world, "ClientNotStarted")
     assert "0/3 nodes" in world.group(0).message
+
+
+def test_a_new_client_waits_until_the_pod_of_a_deleted_one_is_gone(world: ClusterWorld) -> None:
+    world.serve()
+    world.lose_job(world.client())
+    world.reconcile()
+    assert world.client() not in world.jobs, "two clients would load one engine"
+    world.reap()
+    world.reconcile()
+    assert world.client() in world.jobs
+
+
+def test_a_new_client_does_not_wait_for_a_pod_on_a_lost_node(world: ClusterWorld) -> None:
+    world.serve()
+    world.lose_job(world.client())
+    world.pass_time(5 + world.settings.gone_after_s)
+    world.reconcile()
+    assert world.client() in world.jobs
 
 
 def test_a_client_failure_without_a_reason_fails_its_group() -> None:

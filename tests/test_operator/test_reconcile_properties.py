@@ -208,6 +208,7 @@ def check_event_order(events: list[str], queued: bool) -> None:
     assert counted <= sum(event in TAKING for event in events), "a preemption was counted twice"
 
 
+@pytest.mark.draws
 @given(st.lists(st.sampled_from(EVENTS), max_size=40), st.booleans())
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_no_order_of_events_launches_two_engines_or_modifies_another_run(events: list[str], queued: bool) -> None:

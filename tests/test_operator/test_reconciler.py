@@ -13,7 +13,6 @@ import pytest
 from specbench_api.spec.conditions import ConditionStatus, ConditionType, GroupState
 from specbench_api.spec.status import RunStatus
 from specbench_operator.cluster.api import Forbidden, NotFound
-from specbench_operator.cluster.object_cache import NotKept
 from specbench_operator.errors import Changed, Retry, Stop
 from specbench_operator.handlers.reconcilers import ReconcileResult, RunReconciler, Workers
 from specbench_operator.handlers.store_looks import StoreLooks
@@ -180,15 +179,6 @@ def test_progress_is_reported_without_asking_the_api_server(harness: ReconcilerH
     harness.cached.outdated = replace(world.observed(), resource=copy.deepcopy(world.run))
     harness.reconcile(KEY)
     assert len(harness.cluster.written) == written + 1, "the GPU-seconds of the last minute"
-
-
-def test_an_object_that_the_cache_does_not_keep_is_read(harness: ReconcilerHarness) -> None:
-    def not_kept(_namespace: str, _name: str) -> RunObservation | None:
-        raise NotKept
-
-    harness.cached.observe_cluster = not_kept
-    harness.reconcile(KEY)
-    assert harness.cluster.world.launched == ["demo-g0-0"]
 
 
 async def test_nothing_is_reconciled_before_everything_was_listed(harness: ReconcilerHarness) -> None:

@@ -32,6 +32,7 @@ from specbench_operator.render.engine_job import engine_job, engine_service, lea
 from specbench_operator.render.network_policies import network_policies
 from specbench_operator.settings import NetworkPolicySettings
 from specbench_operator.state.objects import ChildKey, Job, ObjectRef
+from specbench_testing.documented_runs import documented_runs
 from specbench_testing.operator_builders import NOON, SETTINGS, operator_run
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -53,11 +54,23 @@ FULL: dict[str, Any] = {
         "nodeSelector": {"nvidia.com/gpu.product": "H100"},
         "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}],
         "priorityClassName": "bench",
-        "serviceAccountName": "bench-client",
         "imagePullSecrets": [{"name": "registry"}],
-        "engineResources": {"cpu": "16", "memory": "64Gi"},
-        "clientResources": {"cpu": "4", "memory": "4Gi"},
-        "clientNodeSelector": {"pool": "cpu"},
+        "template": {
+            "spec": {"containers": [{"name": "engine", "resources": {"limits": {"cpu": "16", "memory": "64Gi"}}}]}
+        },
+        "client": {
+            "serviceAccountName": "bench-client",
+            "resources": {"limits": {"cpu": "4", "memory": "4Gi"}},
+            "nodeSelector": {"pool": "cpu"},
+            "tolerations": [{"key": "cpu-pool", "operator": "Exists"}],
+            "affinity": {
+                "nodeAffinity": {
+                    "preferredDuringSchedulingIgnoredDuringExecution": [
+                        {"weight": 1, "preference": {"matchExpressions": [{"key": "fast", "operator": "Exists"}]}}
+                    ]
+                }
+            },
+        },
     },
     "spec.results": {
         "s3": {
@@ -70,6 +83,7 @@ FULL: dict[str, Any] = {
     },
     "spec.activeDeadlineSeconds": 3600,
     "spec.startupDeadlineSeconds": 601,
+    "spec.reportDeadlineSeconds": 7200,
 }
 
 
@@ -216,6 +230,8 @@ def _clients_policy(edits: Mapping[str, Any]) -> Any:
     return list(network_policies(given(edits)[0], NETWORK))[-1]
 
 
+DOCUMENTED = {name: run.edits for name, run in documented_runs().items()}
+
 MANIFESTS: dict[str, tuple[Callable[[Mapping[str, Any]], Any], dict[str, Any]]] = {
     "engine-simulator": (_engine, SMALL),
     "engine-llama-cpp": (_engine, FULL),
@@ -223,6 +239,10 @@ MANIFESTS: dict[str, tuple[Callable[[Mapping[str, Any]], Any], dict[str, Any]]] 
     "engine-queued": (_engine, QUEUED),
     "engine-probed": (_probed, FULL),
     "engine-placed": (_placed, PLACED),
+    "engine-multus": (_engine, DOCUMENTED["multus"]),
+    "engine-istio": (_engine, DOCUMENTED["istio"]),
+    "client-istio": (_client, DOCUMENTED["istio"]),
+    "group-rdma": (_group, DOCUMENTED["rdma"]),
     "group": (_group, SPREAD),
     "group-deadline": (_deadline, SPREAD),
     "group-service": (_service, SPREAD),

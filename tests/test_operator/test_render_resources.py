@@ -140,7 +140,7 @@ def test_no_other_field_of_a_security_context_can_be_set(field: str) -> None:
 def test_a_client_is_guaranteed_its_resources(
     chosen: dict[str, str], settings: OperatorSettings, expected: dict[str, str]
 ) -> None:
-    client = pods_of(ENGINES["vllm"], {"clientResources": chosen}, settings)["client"]
+    client = pods_of(ENGINES["vllm"], {"client": {"resources": {"limits": chosen}}}, settings)["client"]
     assert resources_of(client) == {"requests": expected, "limits": expected}
 
 
@@ -155,7 +155,7 @@ def test_a_client_can_do_without_resources_if_the_operator_has_no_defaults() -> 
 def test_report_and_gate_have_requests_and_limits_which_the_run_can_set(role: str) -> None:
     default = resources_of(pods_of(ENGINES["vllm"])[role])
     assert default == {"requests": {"cpu": "100m", "memory": "512Mi"}, "limits": {"cpu": "2", "memory": "4Gi"}}
-    chosen = resources_of(pods_of(ENGINES["vllm"], {"clientResources": {"memory": "16Gi"}})[role])
+    chosen = resources_of(pods_of(ENGINES["vllm"], {"client": {"resources": {"limits": {"memory": "16Gi"}}}})[role])
     assert chosen == {"requests": {"cpu": "100m", "memory": "16Gi"}, "limits": {"cpu": "2", "memory": "16Gi"}}
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -37,6 +37,8 @@ class FakeServer:
     served: bool = True
     asked: list[Scope] = field(default_factory=list)
     away: bool = False
+    terminating: tuple[str, ...] = ()
+    during_list: Callable[[], None] = lambda: None
 
     def version(self, kind: str, namespace: str | None) -> str:
         self.asked.append((kind, namespace))
@@ -53,7 +55,9 @@ class FakeServer:
         return self.served
 
     def each(self, _kind: str, _namespace: None, *, bare: bool) -> Iterator[Raw]:
+        self.during_list()
         yield from ({"metadata": {"name": name}} for name in self.namespaces)
+        yield from ({"metadata": {"name": name, "deletionTimestamp": "2026"}} for name in self.terminating)
 
 
 class AtRest:
@@ -148,13 +152,27 @@ def test_fixed_namespaces_are_expected_whether_their_watches_began_or_not() -> N
     assert set(harness.resync.stored_versions()) == {(k, n) for k in (RUN, CAMPAIGN) for n in ("team", "other")}
 
 
-def test_with_patterns_only_the_namespaces_that_exist_are_expected() -> None:
+def watch(harness: ResyncHarness, namespace: str) -> None:
+    harness.cache.list_begun((RUN, namespace))
+    harness.cache.list_ended((RUN, namespace), "5")
+
+
+def test_with_patterns_the_namespaces_that_exist_are_expected() -> None:
     harness = ResyncHarness("team-*")
     for namespace in ("team-a", "team-b"):
-        harness.cache.list_begun((RUN, namespace))
-        harness.cache.list_ended((RUN, namespace), "5")
-    harness.server.namespaces = ("default", "team-b")
-    assert harness.resync.stored_versions() == {(RUN, "team-b"): 7}
+        watch(harness, namespace)
+    harness.server.namespaces = ("default", "team-b", "team-c")
+    harness.server.terminating = ("team-d",)
+    expected = {(kind, namespace) for kind in (RUN, CAMPAIGN) for namespace in ("team-b", "team-c")}
+    assert set(harness.resync.stored_versions()) == expected
+    assert list(harness.cache.versions) == [(RUN, "team-b")], "the other one does not exist any more"
+
+
+def test_a_namespace_that_is_created_during_the_list_of_namespaces_is_not_forgotten() -> None:
+    harness = ResyncHarness("team-*")
+    harness.server.during_list = lambda: watch(harness, "team-new")
+    harness.resync.stored_versions()
+    assert list(harness.cache.versions) == [(RUN, "team-new")]
 
 
 @pytest.mark.parametrize(

@@ -28,8 +28,24 @@ NAMES = {
     "spec.results.s3.credentialsSecretRef": {"name": "bench-s3"},
     "spec.model.tokenSecretRef": {"name": "hub"},
     "spec.placement.imagePullSecrets": [{"name": "pull-a"}, {"name": "pull-b"}],
+    "spec.placement.template.spec": {
+        "volumes": [{"name": "certificates", "secret": {"secretName": "certs"}}],
+        "containers": [
+            {
+                "name": "engine",
+                "env": [{"name": "VLLM_KEY", "valueFrom": {"secretKeyRef": {"name": "key", "key": "k"}}}],
+            }
+        ],
+    },
 }
-USES = {"bench-s3": "s3", "hub": "hub", "pull-a": "image-pull", "pull-b": "image-pull"}
+USES = {
+    "bench-s3": "s3",
+    "hub": "hub",
+    "pull-a": "image-pull",
+    "pull-b": "image-pull",
+    "certs": "engine",
+    "key": "engine",
+}
 OPT_IN = fenced()
 FORBIDDEN = StoreFailure("SecretForbidden", "the operator may not read Secrets", refused=True)
 
@@ -50,22 +66,34 @@ def secret_fields(schema: Any) -> Iterator[str]:
 def test_every_secret_of_a_run_is_known() -> None:
     """Fields that name a Secret contain the word, as in Kubernetes; a new one must be added to `secret_references`."""
     definition = SpecBenchRun.model_json_schema(by_alias=True)
-    assert set(secret_fields(definition)) == {"tokenSecretRef", "imagePullSecrets", "credentialsSecretRef"}
+    assert set(secret_fields(definition)) == {
+        "tokenSecretRef", "imagePullSecrets", "credentialsSecretRef", "secret", "secretName", "secretKeyRef",
+    }  # fmt: skip
     spec = parse_run(operator_run(NAMES)).spec
     assert {row.name: row.use for row in secret_references(spec)} == USES
-    assert [row.path for row in secret_references(spec)] == [
-        "spec.model.tokenSecretRef.name",
-        "spec.placement.imagePullSecrets[0].name",
-        "spec.placement.imagePullSecrets[1].name",
-        "spec.results.s3.credentialsSecretRef.name",
-    ]
+    assert [row.path.partition("[")[0] for row in secret_references(spec)] == [
+        "spec.model.tokenSecretRef.name", "spec.placement.imagePullSecrets", "spec.placement.imagePullSecrets",
+        "spec.results.s3.credentialsSecretRef.name", "spec.placement.template.spec.volumes",
+        "spec.placement.template.spec.containers",
+    ]  # fmt: skip
 
 
+_POD = "spec.placement.template.spec"
 WITHOUT: dict[str, tuple[dict[str, str], str, str]] = {
     "no Secret": ({}, "spec.results.s3.credentialsSecretRef.name", "kubectl label secret bench-s3 specbench.io/use=s3"),
     "another use": ({**USES, "bench-s3": "hub"}, "spec.results.s3.credentialsSecretRef.name", "specbench.io/use=s3"),
     "no hub token": ({**USES, "hub": "s3"}, "spec.model.tokenSecretRef.name", "label secret hub specbench.io/use=hub"),
     "an empty label": ({**USES, "hub": ""}, "spec.model.tokenSecretRef.name", "label secret hub specbench.io/use=hub"),
+    "no volume": (
+        {**USES, "certs": "s3"},
+        f"{_POD}.volumes[0].secret.secretName",
+        "label secret certs specbench.io/use=engine",
+    ),
+    "no variable": (
+        {**USES, "key": "hub"},
+        f"{_POD}.containers[0].env[0].valueFrom.secretKeyRef.name",
+        "label secret key specbench.io/use=engine",
+    ),
     "one of two": (
         {name: use for name, use in USES.items() if name != "pull-b"},
         "spec.placement.imagePullSecrets[1].name",
@@ -247,4 +275,4 @@ def test_a_finished_run_reads_no_secret() -> None:
 
 
 def test_uses_are_label_values() -> None:
-    assert [str(use) for use in SecretUse] == ["s3", "hub", "image-pull"]
+    assert [str(use) for use in SecretUse] == ["s3", "hub", "image-pull", "engine"]

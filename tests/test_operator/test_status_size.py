@@ -223,6 +223,7 @@ def test_long_messages_of_failed_groups_are_shortened_in_favour_of_the_results()
     assert all(row.reason for row in small.groups)
 
 
+@pytest.mark.draws
 def test_decided_and_error_statuses_are_below_the_limit() -> None:
     dataset = {"source": "jsonl", "uri": "prompts.jsonl"}
     works = [{"name": f"w{row}", "dataset": dataset, "output": {"maxTokens": row + 8}} for row in range(16)]
@@ -287,6 +288,7 @@ def hostile_runs(text: str) -> Iterator[dict[str, Any]]:
     yield {**whole, "spec": with_text_everywhere(whole["spec"], text)}
 
 
+@pytest.mark.draws
 @pytest.mark.parametrize("name", HOSTILE_TEXTS)
 def test_a_long_text_in_any_field_leaves_status_and_events_small(name: str) -> None:
     for run in hostile_runs(HOSTILE_TEXTS[name]):

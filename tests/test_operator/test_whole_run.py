@@ -17,7 +17,7 @@ from specbench_testing.cluster import MERGE, Cluster
 from specbench_testing.operator_process import OperatorProcess, OperatorSite, eventually
 from specbench_testing.resources import Resource, resource
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900), pytest.mark.xdist_group("operator-on-cluster")]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 
 WITHIN_S = 400.0
 QUICK = {
@@ -112,7 +112,7 @@ def measuring(site: OperatorSite) -> bool:
 def test_a_client_is_guaranteed_its_cores_and_a_run_keeps_its_network_policies(
     site: OperatorSite, operator: OperatorProcess, make: Make
 ) -> None:
-    make({"spec.placement": {"gpus": 8, "clientResources": {"cpu": "1", "memory": "2Gi"}}})
+    make({"spec.placement": {"gpus": 8, "client": {"resources": {"limits": {"cpu": "1", "memory": "2Gi"}}}}})
     policies = f"/apis/networking.k8s.io/v1/namespaces/{site.namespace}/networkpolicies"
 
     def names() -> set[str]:

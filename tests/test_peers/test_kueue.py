@@ -25,7 +25,6 @@ pytestmark = [
     pytest.mark.alone,
     pytest.mark.peers,
     pytest.mark.timeout(900),
-    pytest.mark.xdist_group("operator-on-cluster"),
 ]
 
 GPUS = 8

@@ -21,7 +21,6 @@ pytestmark = [
     pytest.mark.alone,
     pytest.mark.peers,
     pytest.mark.timeout(900),
-    pytest.mark.xdist_group("operator-on-cluster"),
 ]
 
 WITHIN_S = 400.0

@@ -15,7 +15,7 @@ from specbench_api.outcome.record import Record, RecordPhase
 from specbench_api.outcome.summary import ClientHealth, CounterDeltas
 from specbench_api.plan.plan import Point
 from specbench_api.spec.conditions import EngineReason
-from specbench_client.analysis.summary.point import summarise_point
+from specbench_client.analysis.summary.point import summarise_rows
 from specbench_client.dialects.dialect import counter_difference
 from specbench_client.drive.engine_connection import EngineConnection
 from specbench_client.drive.failure_budget import FailureCounter
@@ -27,7 +27,7 @@ from specbench_client.load.client_monitor import RecordTally, WarmupResult, summ
 from specbench_client.load.load_shares import WorkerLoad
 from specbench_client.load.warmup import WarmupBounds, WarmupMonitor, warmup_prompts
 from specbench_client.load.worker_pool import LoadResult, WorkerPool
-from specbench_client.metrics.tidy_frame import COLUMNS
+from specbench_client.metrics.tidy_frame import COLUMNS, stored_columns, tidy
 from specbench_client.store.points import MeasurementSpan, PointStore
 from specbench_client.store.records import RecordWriter
 from specbench_client.workload.prompts import Prompts
@@ -135,17 +135,15 @@ class _PointAttempt:
         span: MeasurementSpan,
         observed: PointProvenance,
     ) -> None:
-        """Store summary and manifest. Blocks."""
+        """Store tidy rows, summary and manifest. Blocks."""
         parts, engine = self.writer.flush(), self.measurement.engine
-        summary = summarise_point(
-            engine.plan,
-            self.point,
-            self.writer.frames(COLUMNS),
-            observations.client,
-            observations.counters,
-            simulated=engine.simulated,
+        points, attempt = self.measurement.points, self.measurement.options.attempt
+        rows = tidy(self.writer.frames(COLUMNS), self.point.hash)
+        row_files = points.put_rows(self.point.hash, attempt, stored_columns(rows))
+        summary = summarise_rows(
+            engine.plan, self.point, rows, observations.client, observations.counters, simulated=engine.simulated
         )
-        self.measurement.points.commit(summary, self.measurement.options.attempt, [*schedule, *parts], span, observed)
+        points.commit(summary, attempt, [*schedule, *parts, *row_files], span, observed)
 
     async def _work(
         self, load: WorkerLoad, prompts: Sequence[Prompt], phase: RecordPhase | None, follow: Callable[[Record], None]

@@ -20,8 +20,22 @@ from numpy.typing import NDArray
 
 from specbench_api.outcome.record import Record, RecordPhase
 from specbench_client.load.conversations import is_filler
-from specbench_client.metrics.record_lists import COMPACT_FIELDS, TALLY_FIELDS, condense_lists
-from specbench_client.metrics.rows import Columns, Rows, T, concat_frames, iter_pieces, read_columns, select_rows
+from specbench_client.metrics.record_lists import (
+    COMPACT_FIELDS,
+    POINT_ONLY_COLUMNS,
+    TALLY_FIELDS,
+    condense_lists,
+)
+from specbench_client.metrics.rows import (
+    POINT,
+    Columns,
+    Rows,
+    T,
+    concat_frames,
+    iter_pieces,
+    read_columns,
+    select_rows,
+)
 from specbench_client.ragged import RaggedColumn
 
 Values = NDArray[np.float64]
@@ -89,6 +103,16 @@ def _tidy(part: pd.DataFrame, point: str) -> pd.DataFrame:
     rows["steady"] = rows["ok"].to_numpy(bool) & (rows["phase"] == RecordPhase.STEADY.value).to_numpy(bool)
     edges = flags(rows, "ok") & ~flags(rows, "steady")
     return rows.assign(**condense_lists(records, rows, edges))
+
+
+def without_point_columns(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return tidy rows without the columns that only the checks of a single point need."""
+    return rows.drop(columns=list(POINT_ONLY_COLUMNS))
+
+
+def stored_columns(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the columns of one point's tidy rows that are stored with it; their readers know the point."""
+    return without_point_columns(rows).drop(columns=[POINT])
 
 
 def numbers(rows: Columns, name: str) -> Values:

@@ -71,6 +71,11 @@ class FolderStore:
                 raise NotDurable(f"{path}: {problem}", StoreErrorReason.DAMAGED)
             return path.read_bytes()
 
+    def remove(self, key: str) -> None:
+        path = self._path(key)
+        with translate_os_errors(path), suppress(FileNotFoundError, NotADirectoryError):
+            path.unlink()  # Not synced: an object that reappears after a power failure is removed again.
+
     def keys(self, prefix: str = "") -> list[str]:
         start = self._root / prefix.rpartition("/")[0]
         with translate_os_errors(start):

@@ -9,31 +9,40 @@ but cannot be read is an error: its point is then neither a result nor missing.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
 
 import pandas as pd
 import pyarrow as pa
 from pydantic import ValidationError
 
-from specbench_api.outcome.layout import manifest_key, measured_among, point_root, schedule_key, summary_key
-from specbench_api.outcome.manifest import Manifest, PointProvenance, StoredFile
+from specbench_api.outcome.layout import (
+    DATASET,
+    compaction_key,
+    manifest_key,
+    measured_among,
+    point_root,
+    records_prefix,
+    rows_key,
+    rows_prefix,
+    schedule_key,
+    summary_key,
+)
+from specbench_api.outcome.manifest import Compaction, Manifest, PointProvenance, StoredFile
 from specbench_api.outcome.summary import PointSummary
 from specbench_client.errors import NotDurable
 from specbench_client.store.records import (
     PartLimits,
     RecordWriter,
     UnreadablePart,
+    iter_tables,
     schedule_to_parquet,
-    to_frame,
-    to_table,
+    table_to_frame,
 )
+from specbench_client.store.row_files import FILE_ROWS, rows_from_parquet, rows_to_parquet
 from specbench_client.store.store import Store, StoreErrorReason
-
-_Part = TypeVar("_Part")
 
 
 @dataclass(frozen=True)
@@ -77,6 +86,16 @@ class PointStore:
         self.store.put(key, data)
         return _stored_file(key, data, rows=len(intended_ns))
 
+    def put_rows(self, point: str, attempt: str, rows: pd.DataFrame) -> list[StoredFile]:
+        """Store the point's tidy rows, from which summaries are computed."""
+        files = []
+        for number, start in enumerate(range(0, max(len(rows), 1), FILE_ROWS)):
+            part = rows.iloc[start : start + FILE_ROWS]
+            key, data = rows_key(point, attempt, number), rows_to_parquet(part)
+            self.store.put(key, data)
+            files.append(_stored_file(key, data, rows=len(part)))
+        return files
+
     def commit(
         self,
         summary: PointSummary,
@@ -111,29 +130,77 @@ class PointStore:
         except ValidationError as error:
             raise invalid_document_error(self.store, manifest.hash, file.key, error) from error
 
+    def read_rows(self, manifest: Manifest, schema: pa.Schema) -> Iterator[pd.DataFrame] | None:
+        """Return an iterator of the point's tidy rows, or None if the manifest lists none of this version.
+
+        Raises NotDurable(Damaged) during iteration.
+        """
+        files = [file for file in manifest.files if file.key.startswith(rows_prefix(manifest.hash))]
+        return self._rows(manifest.hash, files, schema) if files else None
+
+    def _rows(self, point: str, files: Sequence[StoredFile], schema: pa.Schema) -> Iterator[pd.DataFrame]:
+        for file in files:
+            data = self._verified(point, file)
+            try:
+                yield from rows_from_parquet(data, schema)
+            except UnreadablePart as error:
+                raise self._damaged(point, file.key, str(error)) from error
+
     def read_frames(self, manifest: Manifest, columns: Sequence[str] | None = None) -> Iterator[pd.DataFrame]:
-        """Yield the point's records part by part, see `to_frame`. Raises NotDurable(Damaged) during iteration."""
-        return self._read_parts(manifest, lambda part: to_frame(part, columns))
+        """Yield the point's records piece by piece, see `to_frame`. Raises NotDurable(Damaged) during iteration."""
+        return (table_to_frame(table) for table in self.read_tables(manifest, columns))
 
-    def read_tables(self, manifest: Manifest) -> Iterator[pa.Table]:
-        """Yield the point's records part by part, see `to_table`. Raises NotDurable(Damaged) during iteration."""
-        return self._read_parts(manifest, to_table)
+    def read_tables(self, manifest: Manifest, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
+        """Yield the point's records piece by piece, see `to_table`. Raises NotDurable(Damaged) during iteration.
 
-    def read_parts(self, manifest: Manifest) -> Iterator[bytes]:
-        """Yield the stored parts that the manifest lists, verified. Raises NotDurable(Damaged) during iteration."""
-        return self._read_parts(manifest, bytes)
+        They come from the compacted files, or from the parts without any. If the point is compacted while its parts are
+        read, reading continues in the compacted files after the same number of records.
+        """
+        compaction, read = self.compaction(manifest.hash), 0
+        if compaction is None:
+            try:
+                for table in self._tables(manifest.hash, _parts(manifest), columns):
+                    yield table
+                    read += table.num_rows
+            except NotDurable as damaged:
+                compaction = self.compaction(manifest.hash)
+                if compaction is None or damaged.reason != StoreErrorReason.DAMAGED:
+                    raise
+            else:
+                return
+        for table in self._tables(manifest.hash, compaction.files, columns):
+            if read < table.num_rows:
+                yield table.slice(read)
+            read = max(read - table.num_rows, 0)
 
-    def _read_parts(self, manifest: Manifest, read: Callable[[bytes], _Part]) -> Iterator[_Part]:
-        """Yield what `read` returns for each stored part that the manifest lists."""
-        point, records = manifest.hash, f"{point_root(manifest.hash)}/records/"
-        for file in manifest.files:
-            if file.key.startswith(records):
-                data = self._verified(point, file)
-                try:
-                    part = read(data)
-                except UnreadablePart as error:
-                    raise self._damaged(point, file.key, str(error)) from error
-                yield part
+    def verify_records(self, manifest: Manifest) -> None:
+        """Read the point's records and compare them with their list. Raises NotDurable(Damaged)."""
+        compaction = self.compaction(manifest.hash)
+        for file in _parts(manifest) if compaction is None else compaction.files:
+            self._verified(manifest.hash, file)
+
+    def compaction(self, point: str) -> Compaction | None:
+        """Return the list of the point's compacted files, or None if it is not compacted. Raises NotDurable."""
+        key = compaction_key(point)
+        data = read_point_file(self.store, point, key)
+        if data is None:
+            return None
+        try:
+            compaction = Compaction.from_json(data)
+        except ValidationError as error:
+            raise invalid_document_error(self.store, point, key, error) from error
+        names = (file.key.rpartition("/")[2] for file in compaction.files if file.key.startswith(f"{DATASET}/"))
+        if compaction.hash != point or sum(name.startswith(f"{point}-") for name in names) != len(compaction.files):
+            raise self._damaged(point, key, "it lists files of another point")
+        return compaction
+
+    def _tables(self, point: str, files: Iterable[StoredFile], columns: Sequence[str] | None) -> Iterator[pa.Table]:
+        for file in files:
+            data = self._verified(point, file)
+            try:
+                yield from iter_tables(data, columns)
+            except UnreadablePart as error:
+                raise self._damaged(point, file.key, str(error)) from error
 
     def _put_summary(self, point: str, attempt: str, data: bytes) -> StoredFile:
         key = summary_key(point)
@@ -158,6 +225,10 @@ class PointStore:
 
     def _damaged(self, point: str, key: str, what: str) -> NotDurable:
         return damaged_point_error(self.store, point, key, what)
+
+
+def _parts(manifest: Manifest) -> list[StoredFile]:
+    return [file for file in manifest.files if file.key.startswith(records_prefix(manifest.hash))]
 
 
 def _stored_file(key: str, data: bytes, rows: int | None = None) -> StoredFile:

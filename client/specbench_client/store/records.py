@@ -104,7 +104,12 @@ def to_frame(part: bytes, columns: Sequence[str] | None = None) -> pd.DataFrame:
     An integer column with missing values becomes float64 with NaN. Times stay exact, since they count from the point's
     start (2**53 ns are 104 days). Lists become numpy arrays, missing lists None.
     """
-    frame: pd.DataFrame = to_table(part, columns).to_pandas(use_threads=False)
+    return table_to_frame(to_table(part, columns))
+
+
+def table_to_frame(table: pa.Table) -> pd.DataFrame:
+    """Return the rows of a table as a data frame, see `to_frame`."""
+    frame: pd.DataFrame = table.to_pandas(use_threads=False)
     return frame
 
 
@@ -113,26 +118,37 @@ def to_table(part: bytes, columns: Sequence[str] | None = None) -> pa.Table:
 
     Columns that the part does not contain are null. Raises UnreadablePart.
     """
+    return pa.concat_tables(iter_tables(part, columns))
+
+
+def iter_tables(part: bytes, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
+    """Yield the rows of a part, one row group after the other, see `to_table`; at least one table."""
     # Everything is read by the calling thread. Arrow's threads release the Python bytes later; if the program has ended
     # by then, Python ends such a thread and C++ aborts the process.
     names = RECORD_SCHEMA.names if columns is None else columns
+    schema = pa.schema([RECORD_SCHEMA.field(name) for name in names], metadata=RECORD_SCHEMA.metadata)
     try:
         metadata = pq.read_metadata(pa.BufferReader(part))
-        _require_readable_size(metadata)
+        require_readable_size(metadata)
         texts = [name for name in metadata.schema.names if name in _TEXT_COLUMNS]
         file = pq.ParquetFile(pa.BufferReader(part), metadata=metadata, pre_buffer=False, read_dictionary=texts)
         present = [name for name in names if name in file.schema_arrow.names]
-        read = file.read(columns=present, use_threads=False)
-        _require_decoded_size(read)
+        for group in range(file.num_row_groups):
+            yield _with_schema(file.read_row_group(group, columns=present, use_threads=False), schema)
+        if not file.num_row_groups:
+            yield schema.empty_table()
     except (pa.ArrowException, OSError, MemoryError) as error:
         raise UnreadablePart(f"it is no readable Parquet file: {error}") from error
-    schema = pa.schema([RECORD_SCHEMA.field(name) for name in names], metadata=RECORD_SCHEMA.metadata)
+
+
+def _with_schema(read: pa.Table, schema: pa.Schema) -> pa.Table:
+    require_decoded_size(read)
     stored = {name: _as_stored_type(read.column(name), schema.field(name)) for name in read.column_names}
     arrays = [stored.get(field.name, pa.nulls(read.num_rows, field.type)) for field in schema]
     return pa.Table.from_arrays(arrays, schema=schema)
 
 
-def _require_readable_size(metadata: pq.FileMetaData) -> None:
+def require_readable_size(metadata: pq.FileMetaData) -> None:
     """Reject a part that describes more than a part contains: a few bytes can stand for many equal values."""
     groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
     values = sum(group.column(index).num_values for group in groups for index in range(group.num_columns))
@@ -147,7 +163,7 @@ def _require_readable_size(metadata: pq.FileMetaData) -> None:
             raise UnreadablePart(f"it describes {found:,} {what}; a part has at most {most:,}")
 
 
-def _require_decoded_size(table: pa.Table) -> None:
+def require_decoded_size(table: pa.Table) -> None:
     """Reject texts that become too large once every row has its own. They are read as dictionaries, which are small."""
     size = 0
     for column in table.columns:

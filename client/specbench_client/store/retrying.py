@@ -52,6 +52,9 @@ class RetryingStore:
     def get(self, key: str) -> bytes | None:
         return self._retry(lambda: self._store.get(key), key)
 
+    def remove(self, key: str) -> None:
+        self._retry(lambda: self._store.remove(key), key)
+
     def keys(self, prefix: str = "") -> list[str]:
         return self._retry(lambda: self._store.keys(prefix), prefix)
 

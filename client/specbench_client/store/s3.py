@@ -202,6 +202,10 @@ class S3Store:
                     f"{self.uri(key)}: {what}; remove it and run again", StoreErrorReason.DAMAGED
                 ) from error
 
+    def remove(self, key: str) -> None:
+        with self._translated_errors():
+            self._client.delete_object(Bucket=self._bucket, Key=self._full(key))
+
     def keys(self, prefix: str = "") -> list[str]:
         root = f"{self._prefix}/" if self._prefix else ""
         keys: list[str] = []

@@ -1,6 +1,7 @@
 """The `Store` protocol: objects under keys, created once and never overwritten.
 
-Only derived objects that can be computed again (progress, the run's summary and report) are replaced. All
+Only derived objects that can be computed again (progress, the run's summary and report) are replaced, and only parts
+of records whose content was compacted into another object are removed (`store.compaction`). All
 implementations pass the same tests. Failures are NotDurable with a `StoreErrorReason` and a message with the remedy.
 """
 
@@ -51,6 +52,10 @@ class Store(Protocol):
 
     def get(self, key: str) -> bytes | None:
         """Return the content of an object, or None if it does not exist."""
+        ...
+
+    def remove(self, key: str) -> None:
+        """Remove an object whose content another object has; one that does not exist is accepted."""
         ...
 
     def keys(self, prefix: str = "") -> list[str]:

@@ -1,7 +1,8 @@
 """Writes the results of a run from everything stored: summary.json, report.html, results.csv and provenance.json.
 
 All four are derived, so they may be replaced. Nothing is written before every file that a manifest lists was read and
-verified, because results from damaged records would look like any others. The summary names points without a manifest,
+verified, because results from damaged records would look like any others. Records are compacted by then
+(`store.compaction`), so that a run with a summary has a complete dataset. The summary names points without a manifest,
 and the other points are summarised without them.
 
 Other clients may commit points meanwhile and write results that include them. So manifests are counted again before the
@@ -73,7 +74,7 @@ def conclude(
     rounds = 0
     while True:
         rounds += 1
-        report = _build_report(plan, points, clock, slo, failures=causes)
+        report = _build_report(plan, points, clock, slo, failures=causes, compact=True)
         if report.is_current(plan, points, rounds):
             for key, text in report.files.items():
                 retrying.replace(key, text.encode())
@@ -117,11 +118,17 @@ def _build_report(
     power: DevicePower | None = None,
     *,
     failures: Mapping[str, str],
+    compact: bool = False,
 ) -> _Report:
-    """Build the results of the points that have a manifest now. `power`: replaces the stored samples."""
+    """Build the results of the points that have a manifest now.
+
+    `power`: replaces the stored samples. `compact`: whether to compact their records.
+    """
     manifests = points.manifests([point.hash for point in plan.points])
     summaries = [points.read_summary(manifest) for manifest in manifests.values()]
     records = StoredRecords(points, manifests)
+    if compact:
+        records.compact(plan)
     created = clock.wall_text()
     launches = read_launches(points.store, manifests.values())
     covered = _coverage(plan, manifests)

@@ -151,7 +151,7 @@ class AnswerBudget:
         """Return the message for an answer that was given up because the budget is exceeded."""
         return (
             f"the answers that are not parsed yet take more than {self.most:,} bytes in this client process: the engine"
-            " sends more than was requested, or the client needs more memory (placement.clientResources)"
+            " sends more than was requested, or the client needs more memory (placement.client.resources)"
         )
 
 

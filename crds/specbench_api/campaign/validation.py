@@ -16,7 +16,14 @@ from specbench_api.plan.canonical import canonical_json
 from specbench_api.spec.campaign import CampaignSpec, TemplateMetadata, TemplateSpec
 from specbench_api.spec.patterns import is_label_key
 from specbench_api.spec.results import LATEST
-from specbench_api.spec.secrets import SECRET_FIELDS, secrets_in_value, secrets_named
+from specbench_api.spec.secrets import (
+    SECRET_FIELDS,
+    TEMPLATE_WORDS,
+    is_in_pod_template,
+    may_add_to_template,
+    secrets_in_value,
+    secrets_named,
+)
 
 # Validation of cron schedules: each field within its bounds. The operator computes the scheduled times.
 
@@ -107,6 +114,7 @@ def _of_values(spec: CampaignSpec) -> Iterator[Problem]:
 # other. The admission policy of the chart contains the same rule.
 
 _ONLY_THE_TEMPLATE = "name it in spec.template.spec, and write one campaign for each set of Secrets"
+_SINGLE_VALUES = "name it in spec.template.spec, and let axes set single values of it, such as a limit or an annotation"
 
 
 def _of_secrets(spec: CampaignSpec) -> Iterator[Problem]:
@@ -114,25 +122,32 @@ def _of_secrets(spec: CampaignSpec) -> Iterator[Problem]:
     for at, axis in enumerate(spec.axes):
         yield from _of_secret_path(f"spec.axes[{at}].path", axis.path)
         for row, value in enumerate(axis.values):
-            yield from _of_secret_value(f"spec.axes[{at}].values[{row}]", value, known)
+            below = is_in_pod_template(axis.path)
+            yield from _of_secret_value(f"spec.axes[{at}].values[{row}]", value, known, below=below)
+    # The admission policy cannot look up the axis of a name, so any axis below placement.template counts for all names.
+    any_below = any(is_in_pod_template(axis.path) for axis in spec.axes)
     for at, include in enumerate(spec.include):
         for name, value in include.items():
             if name != SET:
-                yield from _of_secret_value(f"spec.include[{at}].{name}", value, known)
+                yield from _of_secret_value(f"spec.include[{at}].{name}", value, known, below=any_below)
         further = include.get(SET)
         for path, value in (further if isinstance(further, Mapping) else {}).items():
             yield from _of_secret_path(f"spec.include[{at}].{SET}", path)
-            yield from _of_secret_value(f"spec.include[{at}].{SET}[{path}]", value, known)
+            where = f"spec.include[{at}].{SET}[{path}]"
+            yield from _of_secret_value(where, value, known, below=is_in_pod_template(path))
 
 
 def _of_secret_path(where: str, path: str) -> Iterator[Problem]:
     """Search the text for the field's name, which needs no knowledge of the spellings of a path."""
-    for field in SECRET_FIELDS:
-        if field.word in path:
-            yield Problem(where, f"{path} sets {field.word}, which only the template may set", _ONLY_THE_TEMPLATE)
+    for word in (*(field.word for field in SECRET_FIELDS), *TEMPLATE_WORDS):
+        if word in path:
+            yield Problem(where, f"{path} sets {word}, which only the template may set", _ONLY_THE_TEMPLATE)
 
 
-def _of_secret_value(where: str, value: Any, known: AbstractSet[str]) -> Iterator[Problem]:
+def _of_secret_value(where: str, value: Any, known: AbstractSet[str], *, below: bool) -> Iterator[Problem]:
+    if may_add_to_template(value, below=below):
+        message = "sets an object or list of placement.template, in which only the template may name Secrets"
+        yield Problem(where, message, _SINGLE_VALUES)
     for field, name in secrets_in_value(value):
         if name not in known:
             message = f"names the Secret {name!r} in {field.word}, which the template does not name"

@@ -10,35 +10,32 @@ from pydantic.alias_generators import to_snake
 
 from specbench_api.errors import Problem
 from specbench_api.fence.fields import (
-    DEFAULT_REPOSITORIES,
+    ALWAYS_ALLOWED,
     FENCED_FIELDS,
     POD_AFFINITY_TERMS,
     REFUSED_IN_POD_AFFINITY,
     S3_ADDRESSES,
     S3_SCHEME,
-    TAG_OR_DIGEST,
-    values_at,
+    SUFFIXES,
 )
 from specbench_api.fence.model import Fence, matches
+from specbench_api.spec.field_paths import values_at
 from specbench_api.spec.placement import PinNode, Placement
 from specbench_api.spec.results import S3
 from specbench_api.spec.run import RunSpec
 from specbench_api.spec.store_endpoints import refused_endpoint, store_access
 
 
-def problems_of(
-    spec: RunSpec, fence: Fence, *, own_images: Sequence[str] = (), operator_accounts: Sequence[str] = ()
-) -> list[Problem]:
+def problems_of(spec: RunSpec, fence: Fence, *, own_images: Sequence[str] = ()) -> list[Problem]:
     """Return everything in a run's spec that the fence does not allow.
 
-    `own_images`: repositories of specbench's image. `operator_accounts`: service accounts of the run's namespace that
-    are always refused.
+    `own_images`: repositories of specbench's image.
     """
     if not fence.enabled:
         return []
     data = spec.to_dict()
     return [
-        *_of_lists(data, fence, own_images, operator_accounts),
+        *_of_lists(data, fence, own_images),
         *_of_pod_affinity(data),
         *_of_command(spec, fence),
         *_of_store(spec.results.s3, fence),
@@ -70,18 +67,12 @@ class FenceCheck:
     client_image: str
     """The installation's own image, which is always allowed."""
     operator_namespace: str = ""
-    operator_account: str = ""
-    """The operator's service account, which is always refused in its namespace."""
+    """Every run of this namespace is refused."""
 
     def problems_of(self, spec: RunSpec, namespace: str) -> list[Problem]:
         """Return everything in the spec of a run of this namespace that the fence does not allow."""
         own = bool(self.operator_namespace) and namespace == self.operator_namespace
-        found = problems_of(
-            spec,
-            self.fence,
-            own_images=[repository_of(self.client_image)],
-            operator_accounts=[self.operator_account] if own else [],
-        )
+        found = problems_of(spec, self.fence, own_images=[repository_of(self.client_image)])
         return [OWN_NAMESPACE, *found] if own and self.fence.enabled else found
 
     def problems_of_baseline(self, spec: RunSpec, location: str) -> list[Problem]:
@@ -89,20 +80,15 @@ class FenceCheck:
         return list(of_address("spec.gate.baselineRef", location, spec.results.s3, self.fence))
 
 
-def _of_lists(
-    data: dict[str, Any], fence: Fence, own_images: Sequence[str], operator_accounts: Sequence[str]
-) -> Iterator[Problem]:
+def _of_lists(data: dict[str, Any], fence: Fence, own_images: Sequence[str]) -> Iterator[Problem]:
     for field in FENCED_FIELDS:
         if field.only_if and not any(flag for _, flag in values_at(data, field.only_if.split("."))):
             continue
         patterns = list(getattr(fence, to_snake(field.allow_list)))
-        of_images = field.allow_list == "images"
-        known, suffix = ((*DEFAULT_REPOSITORIES, *own_images), TAG_OR_DIGEST) if of_images else ((), "")
+        known = [*ALWAYS_ALLOWED.get(field.allow_list, ()), *(own_images if field.allow_list == "images" else ())]
+        suffix = SUFFIXES.get(field.allow_list, "")
         for path, value in values_at(data, field.steps):
-            if field.allow_list == "serviceAccounts" and value in operator_accounts:
-                message = f"{value} is the operator's own service account, which runs must not use"
-                yield Problem(f"spec.{path}", message, "use another service account")
-            elif not matches(str(value), (*patterns, *known), suffix):
+            if not matches(str(value), (*patterns, *known), suffix):
                 yield _not_allowed(f"spec.{path}", str(value), field.allow_list, patterns)
 
 

@@ -6,19 +6,19 @@ policy of the chart from it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from specbench_api.launch import llama_cpp, sglang, tensorrt_llm, vllm
+from specbench_api.spec.pod_template import CORE_RESOURCES
 
 
 @dataclass(frozen=True)
 class FencedField:
     """A field whose values must match a pattern of an allow-list.
 
-    `path`: relative to the run's spec. `name[]` means every row of a list, `name{}` every key of a map, and `name?` a
-    field that counts as empty text if it is not set; any other field that is not set is allowed.
+    `path`: relative to the run's spec, with the notation of `field_paths.values_at`. A field that is not set is
+    allowed, except with `?`.
     `allow_list`: name of the list in the fence. `only_if`: path of a flag or number; the field is only checked if it is
     set, and neither false nor 0.
     """
@@ -37,11 +37,24 @@ DEFAULT_REPOSITORIES = (vllm.IMAGE, sglang.IMAGE, tensorrt_llm.IMAGE, llama_cpp.
 TAG_OR_DIGEST = "(?::[^/:@]+)?(?:@.+)?"
 """Regular expression of what may follow the repository in an image."""
 
+ALWAYS_ALLOWED: Mapping[str, tuple[str, ...]] = {"images": DEFAULT_REPOSITORIES, "extendedResources": CORE_RESOURCES}
+"""Allow-list → what every fence allows besides."""
+SUFFIXES: Mapping[str, str] = {"images": TAG_OR_DIGEST}
+"""Allow-list → regular expression of what may follow a pattern of it."""
+
 _TERMS = ("matchExpressions[].key", "matchFields[].key")
-_NODE_AFFINITY = "placement.affinity.nodeAffinity"
+_AFFINITIES = ("placement.affinity", "placement.client.affinity")
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
-_POD_AFFINITIES = ("placement.affinity.podAffinity", "placement.affinity.podAntiAffinity")
+_POD_AFFINITIES = tuple(f"{path}.{kind}" for path in _AFFINITIES for kind in ("podAffinity", "podAntiAffinity"))
+_NODE_AFFINITY_TERMS = tuple(
+    f"{path}.nodeAffinity.{row}.{term}"
+    for path in _AFFINITIES
+    for row in (f"{_REQUIRED}.nodeSelectorTerms[]", f"{_PREFERRED}[].preference")
+    for term in _TERMS
+)
+_CONTAINER = "placement.template.spec.containers[]"
+_VOLUME = "placement.template.spec.volumes[]"
 POD_AFFINITY_TERMS = tuple(
     f"{kind}.{term}" for kind in _POD_AFFINITIES for term in (f"{_REQUIRED}[]", f"{_PREFERRED}[].podAffinityTerm")
 )
@@ -52,7 +65,7 @@ REFUSED_IN_POD_AFFINITY = ("namespaces", "namespaceSelector")
 FENCED_FIELDS = (
     FencedField("engine.image", "images"),
     FencedField("engine.env[].name", "env"),
-    FencedField("placement.serviceAccountName", "serviceAccounts"),
+    FencedField("placement.client.serviceAccountName", "serviceAccounts"),
     FencedField("placement.engineServiceAccountName", "serviceAccounts"),
     FencedField("model.pvc.claimName", "claims"),
     FencedField("workloads[].dataset.pvc.claimName", "claims"),
@@ -64,15 +77,28 @@ FENCED_FIELDS = (
     FencedField("placement.runtimeClassName", "runtimeClasses"),
     FencedField("placement.schedulerName", "schedulers"),
     FencedField("placement.nodeSelector{}", "nodeLabels"),
-    FencedField("placement.clientNodeSelector{}", "nodeLabels"),
+    FencedField("placement.client.nodeSelector{}", "nodeLabels"),
     FencedField("placement.topologySpreadConstraints[].topologyKey", "nodeLabels"),
-    *(FencedField(f"{_NODE_AFFINITY}.{_REQUIRED}.nodeSelectorTerms[].{term}", "nodeLabels") for term in _TERMS),
-    *(FencedField(f"{_NODE_AFFINITY}.{_PREFERRED}[].preference.{term}", "nodeLabels") for term in _TERMS),
+    *(FencedField(term, "nodeLabels") for term in _NODE_AFFINITY_TERMS),
     *(FencedField(f"{term}.topologyKey", "nodeLabels") for term in POD_AFFINITY_TERMS),
     FencedField("placement.tolerations[].key?", "tolerations"),
+    FencedField("placement.client.tolerations[].key?", "tolerations"),
     FencedField("placement.gpuResourceName", "gpuResources", only_if="placement.gpus"),
     FencedField("placement.queueName", "queues"),
     FencedField("placement.queuePriorityClass", "queuePriorityClasses"),
+    FencedField("placement.template.metadata.labels{=}", "podLabels"),
+    FencedField("placement.template.metadata.annotations{=}", "podAnnotations"),
+    FencedField("placement.client.template.metadata.labels{=}", "podLabels"),
+    FencedField("placement.client.template.metadata.annotations{=}", "podAnnotations"),
+    FencedField(f"{_CONTAINER}.env[].name", "env"),
+    FencedField(f"{_CONTAINER}.env[].valueFrom.configMapKeyRef.name", "configMaps"),
+    FencedField(f"{_CONTAINER}.resources.requests{{}}", "extendedResources"),
+    FencedField(f"{_CONTAINER}.resources.limits{{}}", "extendedResources"),
+    FencedField("placement.client.resources.requests{}", "extendedResources"),
+    FencedField("placement.client.resources.limits{}", "extendedResources"),
+    FencedField(f"{_CONTAINER}.securityContext.capabilities.add[]", "capabilities"),
+    FencedField(f"{_VOLUME}.configMap.name", "configMaps"),
+    FencedField(f"{_VOLUME}.persistentVolumeClaim.claimName", "claims"),
 )
 
 S3_ADDRESSES = (
@@ -90,22 +116,3 @@ S3_ADDRESSES = (
 Clients read it at the endpoint and with the credentials of `results.s3`, so the fence must allow its bucket there.
 """
 S3_SCHEME = "s3://"
-
-
-def values_at(node: Any, steps: Sequence[str], path: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the path and value of each occurrence of a field below a node."""
-    if not steps:
-        yield path, node
-        return
-    name = steps[0].rstrip("[]{}?")
-    child = node.get(name) if isinstance(node, Mapping) else None
-    where = f"{path}.{name}" if path else name
-    if steps[0].endswith("?"):
-        yield where, "" if child is None else child
-    elif steps[0].endswith("[]"):
-        for row, item in enumerate(child if isinstance(child, list) else []):
-            yield from values_at(item, steps[1:], f"{where}[{row}]")
-    elif steps[0].endswith("{}"):
-        yield from ((f"{where}[{key}]", key) for key in (child if isinstance(child, Mapping) else {}))
-    elif child is not None:
-        yield from values_at(child, steps[1:], where)

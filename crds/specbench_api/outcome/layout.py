@@ -9,8 +9,11 @@ runs/NAMESPACE/NAME/UID/
   power.csv                                             power samples supplied by the user: time, device, watts
   provenance.json                                       observed versions, fingerprints of the prompts, launches
   launches/LAUNCH.json                                  facts about one launch of an engine, before its first point
-  points/HASH/records/part-ATTEMPT-00000.parquet …      records, one row per request
+  records/arm=ARM/workload=WORKLOAD/HASH-00000.parquet … the records of all measured points, one row per request
+  points/HASH/records/part-ATTEMPT-00000.parquet …      the same records, until they are compacted into the above
+  points/HASH/compacted.json                            the files of the point in records/, which replace its parts
   points/HASH/schedule-ATTEMPT.parquet                  open loops: scheduled start and worker of each conversation
+  points/HASH/rows/v1-ATTEMPT-00000.parquet …           the records reduced to what the summary of the run needs
   points/HASH/summary.json                              summary of the point; summary-ATTEMPT.json if it exists already
   points/HASH/manifest.json                             written last; without it the point has no result
 """
@@ -38,7 +41,8 @@ LAUNCHES = "launches"
 _NAME = "[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}"
 StorageName = Annotated[str, Field(pattern=f"^{_NAME}$")]
 """The hash of a point, a launch, an attempt, or a UID: one part of a key."""
-StorageKey = Annotated[str, Field(pattern=f"^{_NAME}(/{_NAME})*$", max_length=1000)]
+_PARTITION = f"(records/arm={_NAME}/workload={_NAME}/)?"
+StorageKey = Annotated[str, Field(pattern=f"^{_PARTITION}{_NAME}(/{_NAME})*$", max_length=1000)]
 """A key below a run's root: not absolute, and no part of it begins with a dot."""
 
 
@@ -69,7 +73,45 @@ def summary_key(point_hash: str, attempt: str | None = None) -> str:
 
 def part_key(point_hash: str, attempt: str, number: int) -> str:
     """Return the key of one part of the point's records. The name includes the attempt, so no retry collides."""
-    return f"{point_root(point_hash)}/records/part-{attempt}-{number:05d}.parquet"
+    return f"{records_prefix(point_hash)}part-{attempt}-{number:05d}.parquet"
+
+
+def records_prefix(point_hash: str) -> str:
+    """Return the prefix of the parts of all attempts at a point, below the run's root."""
+    return f"{point_root(point_hash)}/records/"
+
+
+DATASET = "records"
+"""Folder of the compacted records, below the run's root."""
+
+
+def dataset_prefix(arm: str, workload: str) -> str:
+    """Return the prefix of the compacted records of an arm and workload, below the run's root."""
+    return f"{DATASET}/arm={arm}/workload={workload}/"
+
+
+def dataset_key(arm: str, workload: str, point_hash: str, number: int) -> str:
+    """Return the key of one file of a point's compacted records, which does not depend on the attempt."""
+    return f"{dataset_prefix(arm, workload)}{point_hash}-{number:05d}.parquet"
+
+
+def compaction_key(point_hash: str) -> str:
+    """Return the key of the list of a point's compacted records, below the run's root."""
+    return f"{point_root(point_hash)}/compacted.json"
+
+
+ROWS_VERSION = "v1"
+"""Version of tidy rows: files of another version are not read, and the rows are computed from the records."""
+
+
+def rows_prefix(point_hash: str) -> str:
+    """Return the prefix of the point's tidy rows of this version, below the run's root."""
+    return f"{point_root(point_hash)}/rows/{ROWS_VERSION}-"
+
+
+def rows_key(point_hash: str, attempt: str, number: int) -> str:
+    """Return the key of one file of the point's tidy rows."""
+    return f"{rows_prefix(point_hash)}{attempt}-{number:05d}.parquet"
 
 
 def schedule_key(point_hash: str, attempt: str) -> str:

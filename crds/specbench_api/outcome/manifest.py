@@ -24,6 +24,17 @@ class StoredFile(ApiModel):
     """Number of rows, for records."""
 
 
+class Compaction(ApiModel):
+    """The files that contain a point's records instead of the parts of its manifest. Created once, after them."""
+
+    schema_version: Literal["specbench.io/compaction/v1"] = "specbench.io/compaction/v1"
+    """Version of this document."""
+    hash: StorageName
+    """Hash of the point."""
+    files: list[StoredFile]
+    """The files, in the order of their records."""
+
+
 class PointProvenance(ApiModel):
     """Conditions that were observed, not specified. A resume that finds them changed is rejected."""
 

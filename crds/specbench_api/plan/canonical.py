@@ -19,15 +19,15 @@ from specbench_api.spec.placement import Placement
 from specbench_api.spec.run import RunSpec
 from specbench_api.spec.workload import Workload
 
-POINT_SCHEMA = "specbench.io/point/v3"
+POINT_SCHEMA = "specbench.io/point/v4"
 RUN_SCHEMA = "specbench.io/run/v1"
-HARDWARE = ("gpus", "gpuResourceName", "nodeSelector", "engineResources")
+HARDWARE = ("gpus", "gpuResourceName", "nodeSelector")
 """Fields of placement that are part of what is measured; the others only decide where it queues and who runs it."""
-LATER_HARDWARE = ("resourceClaimTemplateName", "claimedGpus", "runtimeClassName", "nodes")
+LATER_HARDWARE = ("resourceClaimTemplateName", "claimedGpus", "runtimeClassName", "nodes", "template")
 """More such fields, which are part of a point only if they are set: their defaults must not change hashes."""
 NOT_MEASURED = (
-    "suspend", "gate", "slo", "activeDeadlineSeconds", "startupDeadlineSeconds", "ttlSecondsAfterFinished", "results",
-    "placement",
+    "suspend", "gate", "slo", "activeDeadlineSeconds", "startupDeadlineSeconds", "reportDeadlineSeconds",
+    "ttlSecondsAfterFinished", "results", "placement",
 )  # fmt: skip
 """Fields of a run's spec that do not affect what is measured. Of placement, HARDWARE counts."""
 
@@ -62,10 +62,12 @@ def hardware_of(placement: Placement) -> dict[str, Any]:
 
 
 def _later_hardware(placement: dict[str, Any]) -> dict[str, Any]:
-    """Return LATER_HARDWARE and the node affinity of a placement from which defaults were removed."""
+    """Return LATER_HARDWARE, the node affinity and the client's template of a placement without its defaults."""
     nodes = (placement.get("affinity") or {}).get("nodeAffinity")
     affinity = {"nodeAffinity": nodes} if nodes else {}
-    return {field: placement[field] for field in LATER_HARDWARE if field in placement} | affinity
+    client = (placement.get("client") or {}).get("template")
+    sidecars = {"clientTemplate": client} if client else {}
+    return {field: placement[field] for field in LATER_HARDWARE if field in placement} | affinity | sidecars
 
 
 def canonical_run(spec: RunSpec) -> dict[str, Any]:

@@ -7,9 +7,10 @@ from typing import Any
 
 from specbench_api.errors import Problem
 from specbench_api.launch.launcher import LaunchRequest
-from specbench_api.launch.registry import launch_problems
+from specbench_api.launch.registry import LAUNCHERS, launch_problems
 from specbench_api.plan.canonical import canonical_json, canonical_point, digest
 from specbench_api.plan.plan import Arm
+from specbench_api.plan.template_validation import CACHE_VARIABLES, TOKENS, template_problems
 from specbench_api.spec.chat_template import ENGINE_TEMPLATE_FIELDS, RESERVED_KWARGS
 from specbench_api.spec.load import ArmOrder
 from specbench_api.spec.patterns import is_label_key
@@ -28,26 +29,20 @@ PLAN_BYTES_MAX = 900_000
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 TERMS = "nodeSelectorTerms"
-HUB_TOKEN = "HF_TOKEN"  # noqa: S105 - the name of a variable
-HUB_HOME = "HF_HOME"
-HUB_CACHE = "HF_HUB_CACHE"
-HUB_OFFLINE = "HF_HUB_OFFLINE"
-CACHE_VARIABLES = (HUB_HOME, HUB_CACHE, HUB_OFFLINE)
-"""Environment variables that spec.placement.modelCache sets."""
-TOKENS = (HUB_TOKEN, "HUGGING_FACE_HUB_TOKEN", "HF_HUB_TOKEN")
-"""Environment variables in which hub libraries look for a token."""
 AFFINITY_BYTES_MAX = 16_384
 """Maximum size of an affinity as JSON, which is part of every point and pod."""
 
 
 def engine_problems(spec: RunSpec, arms: list[Arm]) -> list[Problem]:
-    """Return what the engine does not support, over all arms."""
+    """Return what the engine does not support, over all arms, and conflicts of the pod template with the launches."""
     slots, gpus, nodes = spec.load.engine_slots, spec.placement.engine_devices, spec.placement.nodes
     rows = {drafter.name: row for row, drafter in enumerate(spec.drafters)}
     orders = [
         LaunchRequest(spec.engine, spec.model, arm.drafter, slots, gpus, rows.get(arm.name, 0), nodes) for arm in arms
     ]
-    return list(dict.fromkeys(problem for order in orders for problem in launch_problems(order)))
+    found = list(dict.fromkeys(problem for order in orders for problem in launch_problems(order)))
+    launched = [] if found else [name for order in orders for name in LAUNCHERS[spec.engine.kind].launch(order).env]
+    return [*found, *template_problems(spec, launched)]
 
 
 def too_long(texts: Iterable[str]) -> list[Problem]:
@@ -128,7 +123,13 @@ def _of_templates(spec: RunSpec) -> list[Problem]:
 
 def placement_problems(spec: RunSpec) -> list[Problem]:
     """Return all problems of a run's placement and environment."""
-    return [*_of_labels(spec.placement), *_of_affinity(spec.placement.affinity), *_of_environment(spec)]
+    placement = spec.placement
+    return [
+        *_of_labels(placement),
+        *_of_affinity("spec.placement.affinity", placement.affinity),
+        *_of_affinity("spec.placement.client.affinity", placement.client.affinity),
+        *_of_environment(spec),
+    ]
 
 
 def _of_labels(placement: Placement) -> Iterator[Problem]:
@@ -136,7 +137,7 @@ def _of_labels(placement: Placement) -> Iterator[Problem]:
     counted = [row.label_selector for row in placement.topology_spread_constraints]
     maps: list[tuple[str, Mapping[str, str]]] = [
         ("nodeSelector", placement.node_selector),
-        ("clientNodeSelector", placement.client_node_selector),
+        ("client.nodeSelector", placement.client.node_selector),
         *(
             (f"topologySpreadConstraints[{row}].labelSelector.matchLabels", selector.match_labels)
             for row, selector in enumerate(counted)
@@ -153,11 +154,10 @@ def _of_labels(placement: Placement) -> Iterator[Problem]:
                 )
 
 
-def _of_affinity(affinity: Affinity | None) -> Iterator[Problem]:
+def _of_affinity(path: str, affinity: Affinity | None) -> Iterator[Problem]:
     """Check the part of the structure that the operator relies on; the API server checks the rest."""
     if affinity is None:
         return
-    path = "spec.placement.affinity"
     if len(canonical_json(affinity.to_dict())) > AFFINITY_BYTES_MAX:
         yield Problem(path, f"is larger than {AFFINITY_BYTES_MAX} bytes", "label the nodes, and select by that label")
     for field, terms in affinity.to_dict().items():

@@ -110,10 +110,13 @@ class EqualizeArms(StrEnum):
     OFF = "Off"
 
 
+VariableName = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+
+
 class EnvVar(ApiModel):
     """One environment variable of the engine's container or process."""
 
-    name: Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+    name: VariableName
     """Name of the variable: `VLLM_LOGGING_LEVEL`."""
     value: Annotated[str, Field(max_length=4096)] = ""
     """Its value, verbatim. Do not put secrets here: specs are printed and stored."""

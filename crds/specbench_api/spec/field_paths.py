@@ -7,7 +7,7 @@ is written in brackets and quotes: `placement.nodeSelector["nvidia.com/gpu.produ
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 _STEP = re.compile(r'\["([^"]*)"\]|\[([^\[\]]*)\]|([^.\[\]]+)')
@@ -88,3 +88,29 @@ def _listed(rows: list[Any]) -> str:
     names = [row.get("name") if isinstance(row, dict) else row for row in rows]
     labels = (str(index) if name is None else f"{index} ({name})" for index, name in enumerate(names))
     return ", ".join(labels) or "none"
+
+
+def values_at(node: Any, steps: Sequence[str], path: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the path and value of each occurrence of a field below a node.
+
+    The steps have a notation of their own: `name[]` means every row of a list, `name{}` every key of a map, `name{=}`
+    every entry of a map as the text KEY=VALUE, and `name?` a field that counts as empty text if it is not set.
+    """
+    if not steps:
+        yield path, node
+        return
+    name = steps[0].rstrip("[]{}=?")
+    child = node.get(name) if isinstance(node, Mapping) else None
+    where = f"{path}.{name}" if path else name
+    if steps[0].endswith("?"):
+        yield where, "" if child is None else child
+    elif steps[0].endswith("[]"):
+        for row, item in enumerate(child if isinstance(child, list) else []):
+            yield from values_at(item, steps[1:], f"{where}[{row}]")
+    elif steps[0].endswith("{=}"):
+        entries = child if isinstance(child, Mapping) else {}
+        yield from ((f"{where}[{key}]", f"{key}={value}") for key, value in entries.items())
+    elif steps[0].endswith("{}"):
+        yield from ((f"{where}[{key}]", key) for key in (child if isinstance(child, Mapping) else {}))
+    elif child is not None:
+        yield from values_at(child, steps[1:], where)

@@ -85,6 +85,7 @@ PATTERN_DESCRIPTIONS: Mapping[str, str] = {
         "a URL that begins with http:// or https://, without user, query or fragment, and with a host of ASCII"
         " characters: http://s3:9000"
     ),
+    "^/[^:]+$": "an absolute path without colons: /etc/nccl",
     "^[A-Za-z0-9_-]+$": "letters, digits, dashes and underscores: us-east-1",
     "^(s3|hf|https)://.+": "a URI of scheme s3, hf or https: s3://models/llama",
     "^[A-Za-z][A-Za-z0-9_]*(\\.[A-Za-z0-9_][A-Za-z0-9_-]*|\\[[^\\[\\]]+\\])*$": (

@@ -20,6 +20,7 @@ from specbench_api.spec.patterns import (
     TaintKey,
     leads_out,
 )
+from specbench_api.spec.pod_template import ClientPodTemplate, PodTemplate, Quantity, ResourceRequirements
 from specbench_api.spec.secret_refs import SecretRef
 
 # Node selection: the same names and values as in a PodSpec.
@@ -77,7 +78,6 @@ class TopologySpread(ApiModel):
     """Selects the pods to count. Without it: the engines of all runs in the namespace."""
 
 
-Quantity = Annotated[str, Field(min_length=1, max_length=32, pattern=r"^[0-9]+(\.[0-9]+)?(m|k|Ki|M|Mi|G|Gi|T|Ti)?$")]
 NodeLabels = Annotated[dict[str, LabelValue], Field(max_length=32)]
 """Labels by key. Keys are validated in planning: a schema cannot constrain the keys of a map, and the cost of a CEL
 rule over keys of unknown length would exceed the API server's limit."""
@@ -99,7 +99,7 @@ class TaintEffect(StrEnum):
 
 
 class Toleration(RuledModel):
-    """A toleration of the engine's pods, as in a PodSpec."""
+    """A toleration, as in a PodSpec."""
 
     rules: ClassVar = (
         ValidationRule(
@@ -136,15 +136,6 @@ class Toleration(RuledModel):
         )
 
 
-class Resources(ApiModel):
-    """CPU and memory. Requests equal limits, so that other pods on the node do not affect the measurement."""
-
-    cpu: Quantity | None = None
-    """CPU cores, as a Kubernetes quantity: `8`, `500m`. Without it: neither requested nor limited."""
-    memory: Quantity | None = None
-    """Memory, as a Kubernetes quantity: `64Gi`. Without it: neither requested nor limited."""
-
-
 class ModelCache(RuledModel):
     """A volume on which engines store models from the hub, so that they are downloaded once and not at each launch."""
 
@@ -173,8 +164,8 @@ UserId = Annotated[int, Field(ge=0, le=2**31 - 1)]
 class EngineSecurityContext(RuledModel):
     """The user and groups of the engine's pods, as in `spec.securityContext` of a pod.
 
-    Everything else of their security context is fixed: no capabilities, no privilege escalation, and the seccomp
-    profile RuntimeDefault.
+    Everything else of their security context is fixed: no capabilities except those of `template`, no privilege
+    escalation, and the seccomp profile RuntimeDefault.
     """
 
     rules: ClassVar = (
@@ -198,6 +189,26 @@ class EngineSecurityContext(RuledModel):
 
     def _rules_hold(self) -> Sequence[bool]:
         return (not self.run_as_non_root or self.run_as_user != 0,)
+
+
+class ClientPlacement(ApiModel):
+    """Where the client's pods run: those that measure, and those that write the report and evaluate the gate."""
+
+    resources: ResourceRequirements = ResourceRequirements()
+    """CPU and memory. With too little the client measures its own delays. What is not set has the operator's default,
+    which is 2 CPU cores and 4Gi, both requested and limited. Whole CPU cores allow static CPU management on the
+    client's node. The report and the gate use what is set here too."""
+    node_selector: NodeLabels = {}
+    """Labels that the client's nodes must have: preferably on the engine's network."""
+    tolerations: Annotated[list[Toleration], Field(max_length=32)] = []
+    """Tolerations of the client's pods."""
+    affinity: Affinity | None = None
+    """Affinity of the client's pods. Unless it sets podAffinity or podAntiAffinity, a measuring client prefers nodes
+    without an engine of its run, because it would compete with the engine for CPU and memory bandwidth."""
+    service_account_name: ObjectName | None = None
+    """Service account of the client's pods, for example with a cloud identity for S3."""
+    template: ClientPodTemplate | None = None
+    """What is added to the client's pods: labels and annotations."""
 
 
 class Placement(RuledModel):
@@ -280,28 +291,23 @@ class Placement(RuledModel):
     """Runtime class of the engine's pods. Part of every point's identity, because a sandbox affects performance."""
     scheduler_name: ObjectName | None = None
     """Scheduler of the engine's pods. Without it: the cluster's default scheduler."""
-    service_account_name: ObjectName | None = None
-    """Service account of the client's pods, for example with a cloud identity for S3."""
     engine_service_account_name: ObjectName | None = None
     """Service account of the engine's pods, for example with a cloud identity to download a model."""
     security_context: EngineSecurityContext | None = None
     """User and groups of the engine's pods. Without it: those of the image."""
     image_pull_secrets: Annotated[list[SecretRef], Field(max_length=8)] = []
     """Secrets with which images are pulled."""
-    engine_resources: Resources = Resources()
-    """CPU and memory of the engine. Without it: neither requested nor limited, because they depend on the model."""
     shared_memory: Quantity | None = None
     """Maximum size of /dev/shm, through which the GPUs of one pod communicate: `16Gi`. It counts towards the engine's
     memory. Without it: 32Gi, or less if the engine's memory is less."""
     model_cache: ModelCache | None = None
     """Volume with models from the hub, which one run fills and later ones read. Without it: each launch downloads the
     model again."""
-    client_resources: Resources = Resources()
-    """CPU and memory of the client. With too little the client measures its own delays. What is not set has the
-    operator's default, which is 2 CPU cores and 4Gi. Whole CPU cores allow static CPU management on the client's node.
-    The report and the gate use these resources too, if set."""
-    client_node_selector: NodeLabels = {}
-    """Labels of the client's nodes: preferably on the engine's network but not on its node."""
+    template: PodTemplate | None = None
+    """What is added to the engine's pods, in the form of a PodTemplateSpec: labels, annotations, volumes, variables,
+    CPU, memory and extended resources."""
+    client: ClientPlacement = ClientPlacement()
+    """Nodes, resources, service account and labels of the client's pods."""
 
     @property
     def devices(self) -> int:

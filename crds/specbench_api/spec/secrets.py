@@ -3,8 +3,9 @@
 A Secret opts in with a label. Otherwise whoever may create a run could have any Secret of the namespace passed to a
 program of his choice. The operator checks the label before it reads a Secret and before it creates a child of the run.
 
-SECRET_FIELDS is the only list of the fields: the operator checks runs with it, campaigns are checked with it, and
-hack/generate makes the admission policy of the chart from it. A test compares it with the model.
+SECRET_FIELDS and TEMPLATE_SECRETS are the only lists of the fields: the operator checks runs with them, campaigns are
+checked with them, and hack/generate makes the admission policy of the chart from them. A test compares them with the
+model.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any
 
 from specbench_api import GROUP
 from specbench_api.errors import Problem
+from specbench_api.spec.field_paths import values_at
 from specbench_api.spec.run import RunSpec
 
 LABEL_USE = f"{GROUP}/use"
@@ -31,6 +33,8 @@ class SecretUse(StrEnum):
     """The hub token of `spec.model`, for engines and clients."""
     IMAGE_PULL = "image-pull"
     """Pulling images, by the kubelet."""
+    ENGINE = "engine"
+    """Variables and volumes of `spec.placement.template`, for engines. Whoever applies the run can read them there."""
 
 
 GATE_USES = frozenset({SecretUse.S3, SecretUse.IMAGE_PULL})
@@ -77,6 +81,15 @@ SECRET_FIELDS = (
 )
 
 
+TEMPLATE_SECRETS = (
+    "placement.template.spec.volumes[].secret.secretName",
+    "placement.template.spec.containers[].env[].valueFrom.secretKeyRef.name",
+)
+"""Names of Secrets in the pod template, with the notation of `field_paths.values_at`."""
+TEMPLATE_WORDS = ("secretName", "secretKeyRef")
+"""A path of a campaign's axis that contains one of these names a Secret of the pod template."""
+
+
 @dataclass(frozen=True)
 class SecretReference:
     """One Secret that a run names."""
@@ -94,6 +107,12 @@ def secret_references(spec: RunSpec) -> Iterator[SecretReference]:
         for index, name in enumerate(field.names_in(data, field.steps)):
             row = f"[{index}]" if field.names_max > 1 else ""
             yield SecretReference(f"spec.{field.path}{row}.name", name, field.use)
+    for path, name in _names_in_template(data):
+        yield SecretReference(f"spec.{path}", name, SecretUse.ENGINE)
+
+
+def _names_in_template(data: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    return (found for path in TEMPLATE_SECRETS for found in values_at(data, path.split(".")))
 
 
 def unusable_secrets(spec: RunSpec, uses: Mapping[str, str], only: frozenset[SecretUse] | None = None) -> list[Problem]:
@@ -121,7 +140,24 @@ def not_usable(reference: SecretReference) -> Problem:
 
 def secrets_named(spec: Mapping[str, Any]) -> set[str]:
     """Return the names of all Secrets that a run's spec (in its serialised form) names."""
-    return {str(name) for field in SECRET_FIELDS for name in field.names_in(spec, field.steps)}
+    named = [name for field in SECRET_FIELDS for name in field.names_in(spec, field.steps)]
+    return {str(name) for name in (*named, *(name for _, name in _names_in_template(spec)))}
+
+
+def is_in_pod_template(path: str) -> bool:
+    """Return whether the path of an axis may be below `placement.template`, however it is spelled."""
+    return "placement" in path and "template" in path
+
+
+def may_add_to_template(value: Any, *, below: bool) -> bool:
+    """Return whether a value of an axis or include row could add a Secret to the pod template.
+
+    A single value cannot, because only the paths with TEMPLATE_WORDS name a Secret. `below`: whether the value's path
+    may be below `placement.template`.
+    """
+    if below and isinstance(value, Mapping | list):
+        return True
+    return isinstance(value, Mapping) and isinstance(value.get("template"), Mapping)
 
 
 def secrets_in_value(value: Any) -> Iterator[tuple[SecretField, Any]]:

@@ -93,6 +93,18 @@ def _api_server(s: Settings) -> list[str]:
         f"--kubelet-client-key={pki}/kubelet-client.key",
         # The default supports several API servers; without it, a single one restarts faster.
         "--shutdown-delay-duration=0s",
+        *_audit(s),
+    ]
+
+
+def _audit(s: Settings) -> list[str]:
+    if not s.audited_users:
+        return []
+    # A file that is never rotated, so that a reader can count the lines between two times.
+    return [
+        f"--audit-policy-file={s.configuration}/audit-policy.json",
+        f"--audit-log-path={s.audit_log}",
+        "--audit-log-maxsize=65536",
     ]
 
 

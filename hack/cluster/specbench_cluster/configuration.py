@@ -163,6 +163,12 @@ def dns(settings: Settings) -> str:
 """
 
 
+def audit_policy(settings: Settings) -> dict[str, Any]:
+    """The API server's audit policy: one line per request of the audited users, without bodies."""
+    audited = {"level": "Metadata", "users": list(settings.audited_users), "omitStages": ["RequestReceived"]}
+    return {"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": [audited, {"level": "None"}]}
+
+
 def write_all(settings: Settings) -> None:
     """Write every file, with fresh tokens and S3 keys; certificates must exist already."""
     folder = settings.configuration
@@ -180,6 +186,7 @@ def write_all(settings: Settings) -> None:
     _write(folder / "cni" / "10-specbench.conflist", pod_network(settings))
     (folder / "containerd.toml").write_text(containerd(settings))
     (folder / "Corefile").write_text(dns(settings))
+    _write(folder / "audit-policy.json", audit_policy(settings))
     _write(folder / "s3.json", {"access_key": f"specbench{secrets.token_hex(4)}", "secret_key": secrets.token_hex(20)})
 
 

@@ -30,6 +30,19 @@ _STORES = [(f"endpoint={endpoint}", "bucket=*") for endpoint in (S3_ENDPOINT, f"
 RELEASE, SYSTEM = "specbench", "specbench-system"
 
 
+def builds(image: str) -> list[Build]:
+    """The images of client Jobs and of the operator, the latter under the name that the chart derives."""
+    targets = {"specbench": image, "operator": operator_image(image)}
+    arguments = {"BASE_IMAGE": BASE_IMAGE}
+    return [Build(ROOT, ROOT / "Dockerfile", tag, BASE_IMAGE, target, arguments) for target, tag in targets.items()]
+
+
+def operator_image(image: str) -> str:
+    """The chart's default name of the operator's image."""
+    repository, tag = image.rsplit(":", 1)
+    return f"{repository}-operator:{tag}"
+
+
 @dataclass(frozen=True)
 class Product:
     """The product on a running cluster: one release of the chart, in its own namespace."""
@@ -62,8 +75,9 @@ class Product:
         return self.cluster.settings.programs / name
 
     def load_images(self, *, engine: bool) -> None:
-        """Build and load the product's image; with `engine`, also llama.cpp's with the demonstration's models."""
-        self._image(Build(ROOT, ROOT / "Dockerfile", self.image, BASE_IMAGE, "specbench", {"BASE_IMAGE": BASE_IMAGE}))
+        """Build and load the product's images; with `engine`, also llama.cpp's with the demonstration's models."""
+        for build in builds(self.image):
+            self._image(build)
         if engine:
             bare = f"{LLAMA_IMAGE}-bare"
             stages = Build(ROOT, ROOT / "Dockerfile", bare, BASE_IMAGE, "llama-cpp", {"BASE_IMAGE": BASE_IMAGE})
@@ -75,7 +89,7 @@ class Product:
         """Install or upgrade the chart with Helm, and wait until the operator is ready."""
         repository, tag = self.image.rsplit(":", 1)
         # The tag stays the same when the image changes, so a digest of the archive triggers the rollout.
-        archive = self.cluster.image_archive(self.image)
+        archive = self.cluster.image_archive(operator_image(self.image))
         built = hashlib.sha256(archive.read_bytes()).hexdigest()[:16] if archive.exists() else "unknown"
         # Clients request no CPU, because two whole cores are all that some machines have.
         settings = [f"image.repository={repository}", f"image.tag={tag}", "clientResources.cpu=0", *values]

@@ -39,6 +39,7 @@ class Settings:
 
     `cache` outlives clusters (binaries, image layers); `state` belongs to one cluster and is removed with it.
     `pod_host_ports` are further TCP ports of the host that pods may reach, besides API server, DNS and S3.
+    `audited_users` are the users whose requests to the API server are recorded in `audit_log`; without any, none are.
     """
 
     state: Path = field(default_factory=lambda: _state_folder(os.environ))
@@ -48,6 +49,7 @@ class Settings:
     gpu_product: str = "SPECBENCH-FAKE-GPU"
     bucket: str = "bench-results"  # the bucket in the examples
     pod_host_ports: tuple[int, ...] = ()
+    audited_users: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         longest = len(str(self.state).encode()) + _LONGEST_SOCKET
@@ -73,6 +75,10 @@ class Settings:
     @property
     def logs(self) -> Path:
         return self.state / "logs"
+
+    @property
+    def audit_log(self) -> Path:
+        return self.logs / "audit.jsonl"
 
     @property
     def records(self) -> Path:

@@ -35,11 +35,20 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 {{- end -}}
 
-{{- define "specbench.image" -}}
+{{- define "specbench.clientImage" -}}
 {{- if .Values.image.digest -}}
 {{- printf "%s@%s" .Values.image.repository .Values.image.digest -}}
 {{- else -}}
 {{- printf "%s:%s" .Values.image.repository (.Values.image.tag | default .Chart.AppVersion) -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "specbench.operatorImage" -}}
+{{- $repository := .Values.operatorImage.repository | default (printf "%s-operator" .Values.image.repository) -}}
+{{- if .Values.operatorImage.digest -}}
+{{- printf "%s@%s" $repository .Values.operatorImage.digest -}}
+{{- else -}}
+{{- printf "%s:%s" $repository (.Values.operatorImage.tag | default .Values.image.tag | default .Chart.AppVersion) -}}
 {{- end -}}
 {{- end -}}
 

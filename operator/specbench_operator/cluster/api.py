@@ -2,27 +2,32 @@
 
 Every write is fenced, so that it never changes an object that the operator has not observed:
 
-- Children are created by server-side apply under one field manager, so that repeating a creation is harmless and the
-  fields of other managers (such as a queue's) are left alone.
+- Children are created, and creating one whose name is taken is refused, so that a child is never changed by a creation.
 - Patches and deletions carry the observed UID, so that a new object of the same name is not affected.
 - Status carries the observed resourceVersion, so that a status computed from outdated data is rejected.
+
+Only the leader writes: every write checks `Leadership` when its connection is open, right before the request is sent.
 """
 
 from __future__ import annotations
 
 import json
 import re
+import socket
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, Protocol
 
 import urllib3.exceptions
 from kubernetes.client.exceptions import ApiException
 from kubernetes.dynamic import DynamicClient
+from urllib3 import HTTPConnectionPool, HTTPSConnectionPool
+from urllib3.connection import HTTPConnection, HTTPSConnection
 
 from kubernetes import client, config
 from specbench_api import GROUP, VERSION
 from specbench_operator.cluster.bounded_json import parse_json, parse_list
+from specbench_operator.cluster.leadership import Leadership
 from specbench_operator.errors import Changed, OperatorError, Retry, Stop
 from specbench_operator.render.engine_job import LWS_KIND
 from specbench_operator.render.network_policies import POLICY_KIND
@@ -37,6 +42,7 @@ CAMPAIGN_PLURAL = "specbenchcampaigns"
 JOB, POD, SERVICE, CONFIG_MAP, SECRET, EVENT = "Job", "Pod", "Service", "ConfigMap", "Secret", "Event"
 NODE = "Node"
 NAMESPACE = "Namespace"
+LEASE = "Lease"
 NETWORK_POLICY = POLICY_KIND
 WORKLOADS = ("Workload.v1beta2", "Workload.v1beta1")
 """Kueue's Workload in the API versions that Kueue has served, newest first."""
@@ -53,6 +59,7 @@ _PATHS = {
     EVENT: ("/api/v1", "events"),
     NODE: ("/api/v1", "nodes"),
     NAMESPACE: ("/api/v1", "namespaces"),
+    LEASE: ("/apis/coordination.k8s.io/v1", "leases"),
     NETWORK_POLICY: ("/apis/networking.k8s.io/v1", "networkpolicies"),
     **{kind: (f"/apis/kueue.x-k8s.io/{kind.partition('.')[2]}", "workloads") for kind in WORKLOADS},
     LEADER_WORKER_SET: ("/apis/leaderworkerset.x-k8s.io/v1", "leaderworkersets"),
@@ -91,7 +98,7 @@ MERGE = "application/merge-patch+json"
 METADATA_ONLY = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 METADATA_OF_LIST_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 PAGE = 500
-PAGE_OF_SPECS = 32
+PAGE_OF_WATCHED = 32
 """Objects of a page of those that the operator watches. Anybody may store 1.5 MiB in each. A page is kept in memory as
 text, and its objects are parsed one at a time."""
 ANSWER_BYTES_MAX = 32 * 1024 * 1024
@@ -143,14 +150,20 @@ class WrittenObjects(Protocol):
 
 
 class KubernetesApi:
-    """A client of the API server with one connection pool. Safe for use from several threads."""
+    """A client of the API server with one connection pool. Safe for use from several threads.
 
-    def __init__(self, client_: client.ApiClient, timeout_s: float) -> None:
+    With `leadership`, it sends writes only while this replica leads; otherwise they raise NotLeading.
+    """
+
+    def __init__(self, client_: client.ApiClient, timeout_s: float, leadership: Leadership | None = None) -> None:
         self._dynamic = _dynamic_client(client_, discoverer=lambda _client, _cache: None)
         self._timeout_s = timeout_s
         self.written: WrittenObjects | None = None
         self.count_request: Callable[[str], object] = lambda _method: None
         """Called with the HTTP method of each request."""
+        self._leadership = leadership
+        if leadership:
+            _check_before_writes(client_.rest_client.pool_manager, leadership)
 
     def get(self, kind: str, namespace: str | None, name: str, *, bare: bool = False) -> Raw | None:
         """Read one object; None if it does not exist. Without a namespace: a cluster-scoped object.
@@ -295,7 +308,8 @@ class KubernetesApi:
     def _bytes(self, method: str, path: str, **options: Any) -> bytes:
         """Send a request; returns the body of the answer. Raises TooLarge, or the OperatorError of another failure."""
         operation = f"{method} {path}"
-        with map_errors(operation):
+        in_progress = self._leadership.writing() if self._leadership and method != "get" else nullcontext()
+        with in_progress, map_errors(operation):
             self.count_request(method.upper())
             used = {key: value for key, value in options.items() if value is not None}
             response = self._dynamic.request(method, path, serialize=False, _request_timeout=self._timeout_s, **used)
@@ -347,8 +361,46 @@ def _errors_mapped(items: Iterator[Raw], operation: str) -> Iterator[Raw]:
         yield from items
 
 
-def connect(timeout_s: float) -> KubernetesApi:
-    """Connect to the cluster that the operator runs in, else to the kubeconfig's current context."""
+def _check_before_writes(connections: urllib3.PoolManager, leadership: Leadership) -> None:
+    """Let every connection check the leadership before it sends a write.
+
+    The check is here and not before the call, because opening a connection can take as long as a lease, and urllib3
+    sends some requests twice. A question about access is a POST, but changes nothing.
+    """
+
+    class Checked:
+        def request(self: Any, method: str, url: str, *args: Any, **kwargs: Any) -> None:
+            if method not in ("GET", "HEAD") and _ACCESS_REVIEWS not in url:
+                if self.is_closed:
+                    self.connect()
+                leadership.check()
+            super().request(method, url, *args, **kwargs)  # type: ignore[misc] # the other base class has it
+
+    plain = type("CheckedConnection", (Checked, HTTPConnection), {})
+    secure = type("CheckedSecureConnection", (Checked, HTTPSConnection), {})
+    connections.pool_classes_by_scheme = {
+        "http": type("CheckedPool", (HTTPConnectionPool,), {"ConnectionCls": plain}),
+        "https": type("CheckedSecurePool", (HTTPSConnectionPool,), {"ConnectionCls": secure}),
+    }
+
+
+UNACKNOWLEDGED_MAX_MS = 5000
+"""The kernel drops a connection whose data is not acknowledged for this long, in milliseconds.
+
+Otherwise a write that was sent during a partition could arrive many minutes later, when another replica leads.
+"""
+_BOUNDED_DELIVERY = (
+    [(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNACKNOWLEDGED_MAX_MS)]
+    if hasattr(socket, "TCP_USER_TIMEOUT")  # Linux
+    else []
+)
+
+
+def connect(timeout_s: float, leadership: Leadership | None = None) -> KubernetesApi:
+    """Connect to the cluster that the operator runs in, else to the kubeconfig's current context.
+
+    With `leadership`, writes are sent only while this replica leads.
+    """
     with map_errors("connect"):
         configuration = client.Configuration()
         try:
@@ -361,7 +413,8 @@ def connect(timeout_s: float) -> KubernetesApi:
                 raise Stop("NoCluster", message) from error
         configuration.retries = urllib3.Retry(1, redirect=0)
         configuration.connection_pool_maxsize = CONNECTIONS_MAX
-        return KubernetesApi(client.ApiClient(configuration), timeout_s)
+        configuration.socket_options = [*HTTPConnection.default_socket_options, *_BOUNDED_DELIVERY]
+        return KubernetesApi(client.ApiClient(configuration), timeout_s, leadership)
 
 
 def _too_large(operation: str) -> TooLarge:

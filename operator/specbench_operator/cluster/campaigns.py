@@ -96,7 +96,7 @@ class CampaignObserver:
         self._live = not isinstance(api, CacheReader)
 
     def observe(self, namespace: str, name: str) -> CampaignObservation | None:
-        """Read one campaign and all runs of its namespace; None if it does not exist. Raises Retry and NotKept."""
+        """Read one campaign and all runs of its namespace; None if it does not exist. Raises Retry."""
         resource = self._api.get(CAMPAIGN, namespace, name)
         if resource is None:
             return None

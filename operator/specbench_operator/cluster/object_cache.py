@@ -149,10 +149,10 @@ class ObjectCache:
                 if kind != CAMPAIGN  # its definition may not be installed
             )
 
-    def keep_namespaces(self, existing: Collection[str]) -> None:
-        """Forget the watches and the objects of all other namespaces, except those of watches of the whole cluster."""
+    def forget_namespaces(self, gone: Collection[str]) -> None:
+        """Forget the watches and the objects of these namespaces."""
         with self._lock:
-            for kind, namespace in [scope for scope in self._versions if scope[1] not in (None, *existing)]:
+            for kind, namespace in [scope for scope in self._versions if scope[1] in gone]:
                 del self._versions[kind, namespace]
                 for name, found in list(self._objects.get((kind, namespace or ""), {}).items()):
                     self._drop(kind, namespace or "", name, found.version)
@@ -263,9 +263,12 @@ class CacheReader:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def get(self, kind: str, namespace: str | None, name: str, *, bare: bool = False) -> Raw | None:
-        """Read one object; None if it does not exist. Raises NotKept; and what the API server's reader raises."""
+        """Read one object; None if it does not exist. Raises what the API server's reader raises."""
         if kind in self.cache.kinds and namespace:
-            return self.cache.get(kind, namespace, name)
+            try:
+                return self.cache.get(kind, namespace, name)
+            except NotKept:
+                return self.api.get(kind, namespace, name)
         found: Raw | None = self._kept(
             ("get", kind, namespace, name, bare), lambda: self.api.get(kind, namespace, name, bare=bare)
         )
@@ -276,11 +279,10 @@ class CacheReader:
     ) -> list[Raw]:
         """Read all objects that match. `bare`: only names, UIDs, versions and owners of watched objects.
 
-        Raises NotKept; and what the API server's reader raises.
+        Raises what the API server's reader raises.
         """
         if kind in self.cache.kinds and namespace and not fields:
-            rows = self.cache.select(kind, namespace, labels)
-            return [_bare(namespace, name, row) if bare else _unpacked(row) for name, row in rows]
+            return [*self._watched(kind, namespace, labels, bare=bare)]
         request = ("list", kind, namespace, labels, fields, bare)
         found: list[Raw] = self._kept(
             request, lambda: self.api.list(kind, namespace, labels=labels, fields=fields, bare=bare)
@@ -290,8 +292,17 @@ class CacheReader:
     def each(
         self, kind: str, namespace: str | None, *, labels: str = "", fields: str = "", bare: bool = False
     ) -> Iterator[Raw]:
-        """Yield the objects of `list`."""
-        yield from self.list(kind, namespace, labels=labels, fields=fields, bare=bare)
+        """Yield the objects of `list`; of watched objects, one is parsed at a time."""
+        if kind in self.cache.kinds and namespace and not fields:
+            yield from self._watched(kind, namespace, labels, bare=bare)
+        else:
+            yield from self.list(kind, namespace, labels=labels, fields=fields, bare=bare)
+
+    def _watched(self, kind: str, namespace: str, labels: str, *, bare: bool) -> Iterator[Raw]:
+        for name, found in self.cache.select(kind, namespace, labels):
+            raw = _bare(namespace, name, found) if bare else self.get(kind, namespace, name)
+            if raw is not None:  # it may have been deleted since
+                yield raw
 
     def _kept(self, request: tuple[Hashable, ...], ask: Callable[[], Any]) -> Any:
         with self._lock:

@@ -1,7 +1,7 @@
 """Carries out a decision about a run: relaunch, stop, delete, apply; then status; then events.
 
-Every step can be repeated without harm. An object that has the name of a child but another owner is never changed: it
-is read before a child is applied, and the API server rejects a second controller in ownerReferences.
+Every step can be repeated without harm, also by another replica that has taken over meanwhile: see
+`docs/concepts/high-availability.md`. An object that has the name of a child is never changed, whoever owns it.
 
 The operator uses no finalizers. Children have an owner reference, so the garbage collector removes them when a run is
 deleted, also while the operator is down.
@@ -27,7 +27,7 @@ from specbench_operator.render.job_annotations import (
     format_relaunch,
     format_verdict,
 )
-from specbench_operator.state.objects import REPAIRED_KINDS
+from specbench_operator.state.objects import REPAIRED_KINDS, fulfils
 from specbench_operator.state.run import KubernetesEvent, RelaunchJob, RunDecision, StopJob
 from specbench_operator.state.timestamps import format_timestamp
 
@@ -102,10 +102,13 @@ class RunWriter:
             _check_owner(present, manifest)
             # Other children are not applied again: a Job's template is immutable, and its `suspend` field belongs to
             # its queue, which may have resumed it.
-            if manifest["kind"] not in REPAIRED_KINDS:
-                return
+            if manifest["kind"] in REPAIRED_KINDS and not fulfils(present["spec"], manifest["spec"]):
+                self._api.apply(manifest)
+            return
         try:
-            self._api.apply(manifest)
+            # Created and not applied: a request that arrives late, after another replica has created the child, is
+            # then refused. Applying it would suspend a Job again that its queue has resumed.
+            self._api.create(manifest)
         except NotFound as error:
             if manifest["kind"] != LEADER_WORKER_SET:
                 raise

@@ -11,9 +11,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from functools import partial
 from typing import Any
 
@@ -28,7 +29,7 @@ from specbench_operator.cluster.api import (
     LEADER_WORKER_SET,
     NAMESPACE,
     NETWORK_POLICY,
-    PAGE_OF_SPECS,
+    PAGE_OF_WATCHED,
     POD,
     RUN,
     SERVICE,
@@ -134,7 +135,7 @@ def kopf_settings(settings: OperatorSettings, kinds: frozenset[str]) -> kopf.Ope
     # Without scanning, kopf needs no right to list namespaces and definitions; with it, it follows new namespaces.
     chosen.scanning.disabled = not settings.namespace_patterns
     chosen.posting.level = logging.WARNING
-    chosen.watching.chunk_size = PAGE_OF_SPECS
+    chosen.watching.chunk_size = PAGE_OF_WATCHED
     chosen.networking.request_timeout = settings.request_timeout_s
     chosen.networking.connect_timeout = settings.request_timeout_s
     chosen.watching.server_timeout = WATCH_TIMEOUT_S
@@ -205,11 +206,9 @@ class Resync:
         return None
 
     def stored_versions(self) -> dict[Scope, int]:
-        """The version of each collection that is watched. Raises Retry."""
-        if self.settings.namespace_patterns:
-            self.cache.keep_namespaces({raw["metadata"]["name"] for raw in self.api.each(NAMESPACE, None, bare=True)})
-        fixed = {(kind, each) for kind in self.cache.kinds for each in _fixed_namespaces(self.settings)}
-        scopes = set(self.cache.versions) if self.settings.namespace_patterns else fixed
+        """The version of each collection that should be watched. Raises Retry."""
+        namespaces = self._namespaces()
+        scopes = [(kind, namespace) for kind in self.cache.kinds for namespace in namespaces]
         versions: dict[Scope, int] = {}
         for kind, namespace in sorted(scopes, key=str):
             try:
@@ -221,3 +220,15 @@ class Resync:
                     self.logged.add(CAMPAIGN_CRD_MISSING)
                     _log.warning(CAMPAIGN_CRD_MISSING)
         return versions
+
+    def _namespaces(self) -> Collection[str | None]:
+        """The namespaces that should be watched; those that no longer exist are forgotten."""
+        if not self.settings.namespace_patterns:
+            return _fixed_namespaces(self.settings)
+        known = {namespace for _, namespace in self.cache.versions if namespace}
+        found = [raw["metadata"] for raw in self.api.each(NAMESPACE, None, bare=True)]
+        existing = {meta["name"] for meta in found if "deletionTimestamp" not in meta}
+        # Only those known before the list: another one may have been created, and watched, since.
+        self.cache.forget_namespaces(known - existing)
+        patterns = self.settings.namespaces
+        return [name for name in sorted(existing) if any(fnmatchcase(name, pattern) for pattern in patterns)]

@@ -38,7 +38,6 @@ from specbench_operator.campaign.decide import (
 )
 from specbench_operator.cluster.api import RUN, Forbidden
 from specbench_operator.cluster.campaigns import CampaignObserver, CampaignWriter
-from specbench_operator.cluster.object_cache import NotKept
 from specbench_operator.cluster.observer import RunObserver, store_of, with_store_failure
 from specbench_operator.cluster.writer import RunWriter
 from specbench_operator.errors import Changed, OperatorError
@@ -113,10 +112,7 @@ class RunReconciler:
         if answer.observed is not None:
             result = self._decide(key, answer.observed)
             return replace(result, requeue_after_s=0.0, resting=None) if answer.again else result
-        try:
-            return self._observe(key, self.cached)
-        except NotKept:
-            return self._observe(key, self.observer)
+        return self._observe(key, self.cached)
 
     def _observe(self, key: ResourceKey, observer: RunObserver) -> ReconcileResult:
         """Observe the cluster, then decide, or start a look at the store."""
@@ -195,10 +191,7 @@ class CampaignReconciler:
     def reconcile(self, key: ResourceKey) -> ReconcileResult:
         """Reconcile a campaign once. Raises OperatorError after reporting it in the status."""
         with self.telemetry.timed(key.kind):
-            try:
-                return self._observe(key, self.cached)
-            except NotKept:
-                return self._observe(key, self.observer)
+            return self._observe(key, self.cached)
 
     def _observe(self, key: ResourceKey, observer: CampaignObserver) -> ReconcileResult:
         observed = observer.observe(key.namespace, key.name)
@@ -293,11 +286,6 @@ class Workers:
     def rests(self, key: ResourceKey, version: str) -> bool:
         """Whether nothing is left to do for this object at this resourceVersion."""
         return self._resting.get(key) == version
-
-    async def work(self) -> None:
-        """Process keys forever."""
-        while True:
-            await self.work_once()
 
     async def work_once(self) -> None:
         """Process one key."""

@@ -62,10 +62,14 @@ class _CachingResponse(aiohttp.ClientResponse):
         super().__init__(*args, **options)
         self._object_cache = cache
 
+    def _scope(self) -> Scope | None:
+        scope = scope_of(self.url.path)
+        return scope if scope is not None and scope[0] in self._object_cache.kinds else None
+
     async def json(self, **_: Any) -> Any:
         """Return the whole answer; a list with reduced objects."""
         data = await self.read()
-        scope = scope_of(self.url.path)
+        scope = self._scope()
         try:
             if scope is None or not self.ok:
                 return parse_json(data)
@@ -86,7 +90,7 @@ class _CachingResponse(aiohttp.ClientResponse):
     async def start(self, connection: Any) -> aiohttp.ClientResponse:
         """Receive the head, then cache and reduce what kopf reads of a watch."""
         await super().start(connection)
-        scope = scope_of(self.url.path)
+        scope = self._scope()
         if scope is not None and self.ok and self.url.query.get("watch") == "true":
             self.content = cast("aiohttp.StreamReader", _CachedLines(self.content, scope, self._object_cache))
         return self

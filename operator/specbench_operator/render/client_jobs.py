@@ -18,8 +18,12 @@ from specbench_api.outcome.gate_report import GATE_VARIABLE, GateRequest
 from specbench_api.outcome.layout import PLAN, run_root
 from specbench_api.outcome.provenance import HOST_FACTS_VARIABLE, HostFacts
 from specbench_api.outcome.termination import Exit
+from specbench_api.plan.estimate import report_deadline_s
 from specbench_api.plan.names import (
+    LABEL_ROLE,
+    LABEL_RUN_UID,
     ROLE_CLIENT,
+    ROLE_ENGINE,
     ROLE_GATE,
     ROLE_PLAN,
     ROLE_REPORT,
@@ -29,19 +33,20 @@ from specbench_api.plan.names import (
     report_name,
 )
 from specbench_api.plan.plan import EngineGroup, Plan
-from specbench_api.plan.validation import too_long
+from specbench_api.plan.validation import PREFERRED, too_long
 from specbench_api.spec.chat_template import ChatTemplate
 from specbench_api.spec.client_files import CLIENT_FOLDERS
 from specbench_api.spec.dataset import FILE_ROOTS_VARIABLE, PVC_FOLDER
 from specbench_api.spec.model import Target
+from specbench_api.spec.placement import ClientPlacement
+from specbench_api.spec.pod_template import PodTemplateMetadata
 from specbench_api.spec.results import S3
 from specbench_api.spec.run import RunSpec, SpecBenchRun
 from specbench_api.spec.slo import SLO_VARIABLE
 from specbench_operator.render.engine_job import endpoint
-from specbench_operator.render.engine_pod import config_key, engine_launch
+from specbench_operator.render.engine_pod import AFFINITY_WEIGHT, config_key, engine_launch
 from specbench_operator.render.job_annotations import ANNOTATION_ENGINE_POD
 from specbench_operator.render.shared_fields import (
-    DO_NOT_DISRUPT,
     RESTRICTED_SECURITY,
     Manifest,
     client_requirements,
@@ -50,6 +55,7 @@ from specbench_operator.render.shared_fields import (
     labels,
     literal,
     metadata,
+    pod_metadata,
     report_requirements,
     shared_pod_fields,
 )
@@ -69,8 +75,6 @@ CLIENT_GRACE_S = 30
 """Grace period of client pods, in seconds: time to store records that are not in S3 yet."""
 RETRIES = 6
 """With Kubernetes' back-off (10 s, doubling), S3 may be unreachable for ten minutes beyond the client's own retries."""
-JOB_DEADLINE_S = 3600
-"""Deadline of report and gate Jobs, in seconds. They take minutes, so one that takes an hour hangs."""
 
 _SECRET_KEYS = {"AWS_ACCESS_KEY_ID": False, "AWS_SECRET_ACCESS_KEY": False, "AWS_SESSION_TOKEN": True}
 """Key of the Secret, which is also the variable's name → whether it is optional."""
@@ -92,12 +96,10 @@ def client_pod(
     plan: bool = True,
 ) -> Manifest:
     """PodSpec of `specbench-client ARGS`. `extra_env`: further variables. `plan`: whether to mount the plan."""
-    placement = run.spec.placement
-    account = placement.service_account_name
+    placement = run.spec.placement.client
     return {
         **shared_pod_fields(run, ours=True, grace_s=CLIENT_GRACE_S),
-        **({"serviceAccountName": account} if account else {}),
-        **({"nodeSelector": placement.client_node_selector} if placement.client_node_selector else {}),
+        **_client_placement(placement),
         "volumes": [
             *([{"name": "plan", "configMap": {"name": plan_name(run.metadata.name)}}] if plan else []),
             empty_dir("spool", SPOOL_SIZE),
@@ -105,6 +107,38 @@ def client_pod(
         ],
         "containers": [{**_client_container(run, args, settings, extra_env or {}, plan=plan), **resources}],
     }
+
+
+def _client_placement(placement: ClientPlacement) -> Manifest:
+    """The fields of a client's PodSpec that select nodes, and its service account."""
+    fields: Manifest = {
+        "serviceAccountName": placement.service_account_name,
+        "nodeSelector": dict(placement.node_selector),
+        "tolerations": [toleration.to_dict() for toleration in placement.tolerations],
+        "affinity": placement.affinity.to_dict() if placement.affinity else {},
+    }
+    fields["affinity"] = {name: terms for name, terms in fields["affinity"].items() if terms}
+    return {name: value for name, value in fields.items() if value}
+
+
+def _metadata_added(run: SpecBenchRun) -> PodTemplateMetadata | None:
+    template = run.spec.placement.client.template
+    return template.metadata if template else None
+
+
+def away_from_engine(pod: Manifest, run: SpecBenchRun) -> Manifest:
+    """The PodSpec of a measuring client, which prefers nodes without an engine of its run.
+
+    On the engine's node it would compete with it for CPU and memory bandwidth, and so slow down what it measures. It is
+    only a preference, because a cluster may have one node. Pod affinity of the run's own replaces it.
+    """
+    rules = pod.get("affinity", {})
+    if "podAffinity" in rules or "podAntiAffinity" in rules:
+        return pod
+    engines = {"matchLabels": {LABEL_RUN_UID: run.metadata.uid, LABEL_ROLE: ROLE_ENGINE}}
+    term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": engines}
+    preference = {PREFERRED: [{"weight": AFFINITY_WEIGHT, "podAffinityTerm": term}]}
+    return {**pod, "affinity": {**rules, "podAntiAffinity": preference}}
 
 
 def _client_container(
@@ -249,8 +283,8 @@ def client_job(
             **metadata(run, client_name(run.metadata.name, group.index, attempt), key, group.arm),
             "annotations": {ANNOTATION_ENGINE_POD: engine_pod},
         },
-        {"labels": labels(run, key, group.arm), "annotations": dict(DO_NOT_DISRUPT)},
-        with_inputs(pod, run.spec),
+        pod_metadata(labels(run, key, group.arm), _metadata_added(run)),
+        with_inputs(away_from_engine(pod, run), run.spec),
         run.spec.active_deadline_seconds,
         Exit.BAD_INPUT,
         Exit.ENGINE_FAILED,
@@ -267,11 +301,11 @@ def report_job(run: SpecBenchRun, settings: OperatorSettings) -> Manifest:
     args = ("report", "--plan", f"{PLAN_DIR}/{PLAN}", "--results", run.spec.results.s3.uri)
     return _job(
         metadata(run, report_name(run.metadata.name), key),
-        {"labels": labels(run, key)},
+        pod_metadata(labels(run, key), _metadata_added(run), disruptable=True),
         client_pod(
             run, args, settings, {SLO_VARIABLE: slo.to_line()} if slo else {}, resources=report_requirements(run)
         ),
-        JOB_DEADLINE_S,
+        report_deadline_s(run.spec),
         Exit.BAD_INPUT,
     )
 
@@ -285,7 +319,7 @@ def gate_job(run: SpecBenchRun, request: GateRequest, settings: OperatorSettings
     args = ("gate", "--results", results_uri(run))
     return _job(
         metadata(run, gate_name(run.metadata.name, request.gate_digest), key),
-        {"labels": labels(run, key)},
+        pod_metadata(labels(run, key), _metadata_added(run), disruptable=True),
         client_pod(
             run,
             args,
@@ -294,7 +328,7 @@ def gate_job(run: SpecBenchRun, request: GateRequest, settings: OperatorSettings
             resources=report_requirements(run),
             plan=False,
         ),
-        JOB_DEADLINE_S,
+        report_deadline_s(run.spec),
         Exit.BAD_INPUT,
     )
 

@@ -11,18 +11,25 @@ from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
-from specbench_api.launch.launcher import CONFIG_FOLDER, MODEL_MOUNT, LaunchSpec
+from specbench_api.launch.launcher import LaunchSpec
 from specbench_api.launch.registry import LAUNCHERS
 from specbench_api.plan.expansion import launch_order
 from specbench_api.plan.names import LABEL_MANAGED, LABEL_ROLE, MANAGER, ROLE_ENGINE, plan_name
 from specbench_api.plan.plan import EngineGroup, Plan
-from specbench_api.plan.validation import HUB_CACHE, HUB_HOME, HUB_OFFLINE, PREFERRED, REQUIRED, TERMS
+from specbench_api.plan.template_validation import (
+    CACHE_FOLDER,
+    ENGINE_VOLUMES,
+    HUB_CACHE,
+    HUB_HOME,
+    HUB_OFFLINE,
+)
+from specbench_api.plan.validation import PREFERRED, REQUIRED, TERMS
 from specbench_api.spec.engine import EngineKind
 from specbench_api.spec.placement import ModelCache, PinNode, Placement, TopologySpread
+from specbench_api.spec.pod_template import PodTemplate
 from specbench_api.spec.run import SpecBenchRun
 from specbench_operator.render.host_facts_container import probe_container
 from specbench_operator.render.shared_fields import (
-    DO_NOT_DISRUPT,
     ENGINE_SECURITY,
     RESTRICTED_SECURITY,
     Manifest,
@@ -31,6 +38,7 @@ from specbench_operator.render.shared_fields import (
     hub_token,
     labels,
     literal,
+    pod_metadata,
     resource_requirements,
     shared_pod_fields,
 )
@@ -104,10 +112,6 @@ def _spread_constraint(row: TopologySpread) -> Manifest:
     return {"labelSelector": engines, **row.to_dict()}
 
 
-CACHE_FOLDER = "/var/cache/specbench/hub"
-"""Where the volume of `spec.placement.modelCache` is mounted."""
-
-
 SHARED_MEMORY = "32Gi"
 """Size of /dev/shm unless the run sets sharedMemory: what SGLang's documentation uses for eight GPUs."""
 ENGINE_TMP = "256Gi"
@@ -139,14 +143,18 @@ def volumes(run: SpecBenchRun, launch: LaunchSpec, arm: str) -> list[Manifest]:
 def mounts(run: SpecBenchRun, launch: LaunchSpec) -> list[Manifest]:
     """Where the volumes are mounted in the engine's container."""
     pvc, cache = run.spec.model.pvc, run.spec.placement.model_cache
-    found: list[Manifest] = [{"name": "shm", "mountPath": "/dev/shm"}, {"name": "tmp", "mountPath": "/tmp"}]  # noqa: S108 - a mount, not a file
+    found = [_mount("shm"), _mount("tmp")]
     if pvc:
-        found.append({"name": "models", "mountPath": MODEL_MOUNT, "readOnly": True, **_sub_path(pvc.sub_path)})
+        found.append(_mount("models", readOnly=True, **_sub_path(pvc.sub_path)))
     if cache:
-        found.append({"name": "cache", "mountPath": CACHE_FOLDER, **_read_only(cache), **_sub_path(cache.sub_path)})
+        found.append(_mount("cache", **_read_only(cache), **_sub_path(cache.sub_path)))
     if launch.configs:
-        found.append({"name": "config", "mountPath": CONFIG_FOLDER, "readOnly": True})
+        found.append(_mount("config", readOnly=True))
     return found
+
+
+def _mount(volume: str, **more: Any) -> Manifest:
+    return {"name": volume, "mountPath": ENGINE_VOLUMES[volume], **more}
 
 
 def _claim(name: str, claim: str, **more: Any) -> Manifest:
@@ -218,7 +226,12 @@ def worker_pod_template(  # noqa: PLR0917 -- the same parameters as engine_pod_t
 def _pod_metadata(run: SpecBenchRun, group: EngineGroup, attempt: int) -> Manifest:
     """Labels and annotations of an engine's pod."""
     key = ChildKey(ROLE_ENGINE, group.index, attempt)
-    return {"labels": labels(run, key, group.arm), "annotations": dict(DO_NOT_DISRUPT)}
+    return pod_metadata(labels(run, key, group.arm), _template(run).metadata)
+
+
+def _template(run: SpecBenchRun) -> PodTemplate:
+    """What the run adds to the pod. Its conflicts with the operator's fields were refused when the run was parsed."""
+    return run.spec.placement.template or PodTemplate()
 
 
 def _pod_spec(  # noqa: PLR0917 -- the rule is five
@@ -233,7 +246,7 @@ def _pod_spec(  # noqa: PLR0917 -- the rule is five
         **shared_pod_fields(run, ours=not launch.image, grace_s=GRACE_S),
         "securityContext": engine_pod_security(run.spec.placement.security_context, ours=not launch.image),
         **placement_fields(run, preferred_nodes),
-        "volumes": volumes(run, launch, arm),
+        "volumes": [*volumes(run, launch, arm), *(volume.to_dict() for volume in _template(run).spec.volumes)],
         **({"initContainers": [probe_container(container)]} if settings.probe_engines else {}),
         "containers": [container],
     }
@@ -254,15 +267,22 @@ def _container(
         **_engine_resources(run),
         **{name: probe for name, probe in serving.items() if name != "ports"},
         "terminationMessagePolicy": "FallbackToLogsOnError",
-        "securityContext": deepcopy(dict(ENGINE_SECURITY if launch.image else RESTRICTED_SECURITY)),
-        "volumeMounts": mounts(run, launch),
+        "securityContext": _container_security(run, launch),
+        "volumeMounts": [*mounts(run, launch), *(mount.to_dict() for mount in _template(run).engine.volume_mounts)],
     }
+
+
+def _container_security(run: SpecBenchRun, launch: LaunchSpec) -> Manifest:
+    fields = deepcopy(dict(ENGINE_SECURITY if launch.image else RESTRICTED_SECURITY))
+    if added := _template(run).engine.security_context.capabilities.add:
+        fields["capabilities"]["add"] = [str(capability) for capability in added]
+    return fields
 
 
 def _engine_resources(run: SpecBenchRun) -> Manifest:
     placement = run.spec.placement
     gpus = {placement.gpu_resource_name: str(placement.gpus)} if placement.gpus else {}
-    requirements = resource_requirements(placement.engine_resources, gpus)
+    requirements = resource_requirements(_template(run).engine.resources, gpus)
     if placement.resource_claim_template_name is None:
         return requirements
     return {"resources": {**requirements.get("resources", {}), "claims": [{"name": RESOURCE_CLAIM}]}}
@@ -274,7 +294,9 @@ def _environment(run: SpecBenchRun, launch: LaunchSpec) -> Manifest:
     model_cache = run.spec.placement.model_cache
     cache = _cache(run.spec.engine.kind, model_cache) if model_cache else {}
     variables = home | dict(launch.env) | cache
-    rows: list[Manifest] = [{"name": name, "value": literal(value)} for name, value in variables.items()]
+    # The last of two variables with one name wins, so the operator's own are last.
+    rows: list[Manifest] = [variable.to_dict() for variable in _template(run).engine.env]
+    rows += ({"name": name, "value": literal(value)} for name, value in variables.items())
     rows += hub_token(run.spec)
     return {"env": rows} if rows else {}
 

@@ -22,19 +22,14 @@ from specbench_api.plan.names import (
     LABEL_RUN_UID,
     MANAGER,
 )
-from specbench_api.plan.validation import HUB_TOKEN
-from specbench_api.spec.placement import EngineSecurityContext, Resources
+from specbench_api.plan.template_validation import DO_NOT_DISRUPT, HUB_TOKEN
+from specbench_api.spec.placement import EngineSecurityContext
+from specbench_api.spec.pod_template import CORE_RESOURCES, PodTemplateMetadata, ResourceRequirements
 from specbench_api.spec.run import RunSpec, SpecBenchRun
 from specbench_operator.settings import OperatorSettings
 from specbench_operator.state.objects import ChildKey
 
 Manifest = dict[str, Any]
-
-DO_NOT_DISRUPT: Mapping[str, str] = {
-    "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
-    "karpenter.sh/do-not-disrupt": "true",
-}
-"""Annotations that keep autoscalers from evicting the pod, because a lost measurement costs more than a node."""
 
 RESTRICTED_SECURITY: Mapping[str, Any] = {
     "allowPrivilegeEscalation": False,
@@ -91,6 +86,16 @@ def labels(run: SpecBenchRun, key: ChildKey, arm: str | None = None) -> dict[str
     }
 
 
+def pod_metadata(own: Mapping[str, str], added: PodTemplateMetadata | None, *, disruptable: bool = False) -> Manifest:
+    """Labels and annotations of a pod, with those of the run's template. The operator's `own` labels win.
+
+    `disruptable`: whether autoscalers may evict the pod, which costs nothing if it can be repeated.
+    """
+    added = added or PodTemplateMetadata()
+    annotations = {**added.annotations, **({} if disruptable else DO_NOT_DISRUPT)}
+    return {"labels": {**added.labels, **own}, **({"annotations": annotations} if annotations else {})}
+
+
 def selector(run: SpecBenchRun, key: ChildKey) -> dict[str, str]:
     """The labels that identify the pods of one launch."""
     return {
@@ -127,28 +132,41 @@ def shared_pod_fields(run: SpecBenchRun, *, ours: bool, grace_s: int) -> Manifes
     }
 
 
-def resource_requirements(resources: Resources, extra: Mapping[str, str] | None = None) -> Manifest:
-    """Resource requests and equal limits, so that the load of other pods does not influence the measurement."""
-    named = {"cpu": resources.cpu, "memory": resources.memory}
-    requests = {name: value for name, value in named.items() if value is not None} | dict(extra or {})
-    return {"resources": {"requests": requests, "limits": dict(requests)}} if requests else {}
+def resource_requirements(
+    chosen: ResourceRequirements,
+    extra: Mapping[str, str] | None = None,
+    defaults: Mapping[str, Mapping[str, str]] | None = None,
+) -> Manifest:
+    """The resources of a container.
+
+    `extra`: amounts that are both requested and limited. `defaults`: requests and limits of resources of which
+    `chosen` sets neither. Without a request, the limit is requested.
+    """
+    given = {"requests": {**chosen.limits, **chosen.requests}, "limits": chosen.limits}
+    names = {*chosen.limits, *chosen.requests}
+    found: Manifest = {}
+    for kind, amounts in given.items():
+        default = {name: amount for name, amount in (defaults or {}).get(kind, {}).items() if name not in names}
+        merged = {**default, **amounts, **(extra or {})}
+        found[kind] = {name: merged[name] for name in sorted(merged, key=_order_of_resources)}
+    return {"resources": {kind: amounts for kind, amounts in found.items() if amounts}} if any(found.values()) else {}
+
+
+def _order_of_resources(name: str) -> tuple[int, str]:
+    return (CORE_RESOURCES.index(name) if name in CORE_RESOURCES else len(CORE_RESOURCES), name)
 
 
 def client_requirements(run: SpecBenchRun, settings: OperatorSettings) -> Manifest:
     """Resources of a measuring client: those of the run, else the operator's defaults. The pod is then Guaranteed."""
-    chosen = run.spec.placement.client_resources
-    cpu, memory = chosen.cpu or settings.client_cpu, chosen.memory or settings.client_memory
-    return resource_requirements(Resources(cpu=_unless_zero(cpu), memory=_unless_zero(memory)))
-
-
-def _unless_zero(quantity: str) -> str | None:
-    return None if quantity == "0" else quantity
+    own = {"cpu": settings.client_cpu, "memory": settings.client_memory}
+    amounts = {name: amount for name, amount in own.items() if amount != "0"}
+    defaults = {"requests": amounts, "limits": amounts}
+    return resource_requirements(run.spec.placement.client.resources, defaults=defaults)
 
 
 def report_requirements(run: SpecBenchRun) -> Manifest:
     """Resources of a report or gate Job: those of the run's client if it sets them, else REPORT_RESOURCES."""
-    chosen = run.spec.placement.client_resources.to_dict()
-    return {"resources": {kind: {**amounts, **chosen} for kind, amounts in REPORT_RESOURCES.items()}}
+    return resource_requirements(run.spec.placement.client.resources, defaults=REPORT_RESOURCES)
 
 
 def empty_dir(name: str, size_limit: str, medium: str | None = None) -> Manifest:

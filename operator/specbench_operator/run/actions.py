@@ -9,19 +9,29 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from specbench_api.plan.names import ROLE_CLIENT
 from specbench_api.spec.conditions import GroupState
 from specbench_operator.render.client_jobs import client_job, plan_config_map, report_job
 from specbench_operator.render.engine_job import engine_job, engine_service, leader_worker_set, leader_worker_set_job
 from specbench_operator.render.job_annotations import with_engine_nodes, with_prior_launches
 from specbench_operator.render.network_policies import network_policies
-from specbench_operator.run.launches.children import Children
+from specbench_operator.run.launches.children import Children, live_pods
 from specbench_operator.run.launches.engine import current_pod
 from specbench_operator.run.launches.group import GroupView, is_recorded_in_status, stop_and_keep_job
 from specbench_operator.run.launches.host_facts import collect_host_facts
 from specbench_operator.run.launches.launch_state import LaunchStage
 from specbench_operator.run.phase import RunState
 from specbench_operator.run.run_view import RunView
-from specbench_operator.state.objects import ChildObject, Job, LaunchVerdict, ObjectRef, PriorLaunches, Relaunch
+from specbench_operator.state.objects import (
+    ChildKey,
+    ChildObject,
+    Job,
+    LaunchVerdict,
+    ObjectRef,
+    PriorLaunches,
+    Relaunch,
+    fulfils,
+)
 from specbench_operator.state.run import RelaunchJob, StopJob
 
 Manifests = tuple[Mapping[str, Any], ...]
@@ -139,13 +149,19 @@ def _serving_objects(run_view: RunView) -> Iterator[Mapping[str, Any]]:
     yield engine_service(run_view.run, run_view.plan, view.group, attempt, engine.key.attempt if engine else None)
     if run_view.run.spec.placement.nodes > 1 and engine and view.launch_state.stage is LaunchStage.STARTING:
         yield leader_worker_set(run_view.run, run_view.plan, view.group, engine, run_view.settings, run_view.served_on)
-    if view.launch_state.stage is LaunchStage.SERVING:
+    if view.launch_state.stage is LaunchStage.SERVING and not _has_client_pod(run_view, view.group.index, attempt):
         pod = current_pod(run_view.children.pods_of(engine))
         facts, uid = collect_host_facts(run_view.run, pod, run_view.nodes), pod.ref.uid if pod else ""
         job = client_job(
             run_view.run, run_view.plan, view.group, attempt, run_view.settings, engine=facts, engine_pod=uid
         )
         yield with_engine_nodes(job, run_view.served_on if pod else ())
+
+
+def _has_client_pod(run_view: RunView, group: int, attempt: int) -> bool:
+    """Whether a client of this launch still runs, perhaps of a Job that was deleted: two would share one engine."""
+    key = ChildKey(ROLE_CLIENT, group, attempt)
+    return any(pod.key == key for pod in live_pods(run_view.children.pods, run_view.settings, run_view.now))
 
 
 def _report_objects(run_view: RunView, state: RunState) -> Iterator[Mapping[str, Any]]:
@@ -158,22 +174,6 @@ def _exists_as_wanted(children: Children, manifest: Mapping[str, Any]) -> bool:
     name = (manifest["kind"], manifest["metadata"]["name"])
     found = [child for child in present if (child.ref.kind, child.ref.name) == name]
     return any(isinstance(child, Job) or child.spec is None or fulfils(child.spec, manifest["spec"]) for child in found)
-
-
-_EXACT = ("selector", "matchLabels")
-
-
-def fulfils(found: object, wanted: object) -> bool:
-    """Whether a spec is as wanted. The API server adds default values, but no item of a list and no label to select."""
-    if isinstance(wanted, Mapping):
-        own: Mapping[str, Any] = found if isinstance(found, Mapping) else {}
-        return all(
-            own.get(key) == value if key in _EXACT else fulfils(own.get(key), value) for key, value in wanted.items()
-        )
-    if isinstance(wanted, list):
-        items = found if isinstance(found, list) else []
-        return len(items) == len(wanted) and all(map(fulfils, items, wanted))
-    return found == wanted
 
 
 def _last_engine(children: Children, view: GroupView) -> Job | None:

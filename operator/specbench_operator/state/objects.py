@@ -264,3 +264,19 @@ class UnreadableNode:
 
 
 RawObject = Mapping[str, Any]
+
+
+_EXACT = ("selector", "matchLabels")
+
+
+def fulfils(found: object, wanted: object) -> bool:
+    """Whether a spec is as wanted. The API server adds default values, but no item of a list and no label to select."""
+    if isinstance(wanted, Mapping):
+        own: Mapping[str, Any] = found if isinstance(found, Mapping) else {}
+        return all(
+            own.get(key) == value if key in _EXACT else fulfils(own.get(key), value) for key, value in wanted.items()
+        )
+    if isinstance(wanted, list):
+        items = found if isinstance(found, list) else []
+        return len(items) == len(wanted) and all(map(fulfils, items, wanted))
+    return found == wanted

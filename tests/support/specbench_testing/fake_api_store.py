@@ -45,7 +45,7 @@ class FakeApiStore:
         self.created: list[str] = []
         """Names of the created runs, once per creation."""
 
-    def get(self, kind: str, namespace: str | None, name: str) -> Raw | None:
+    def get(self, kind: str, namespace: str | None, name: str, *, bare: bool = False) -> Raw | None:
         found = self.objects.get((kind, name))
         return copy.deepcopy(found) if found else None
 
@@ -57,8 +57,10 @@ class FakeApiStore:
         found = [raw for (each, _), raw in sorted(self.objects.items()) if each == kind and _selected(raw, labels)]
         return copy.deepcopy([{"metadata": raw["metadata"]} for raw in found] if bare else found)
 
-    def each(self, kind: str, namespace: str | None, *, labels: str = "", bare: bool = False) -> Iterator[Raw]:
-        yield from self.list(kind, namespace, labels=labels, bare=bare)
+    def each(
+        self, kind: str, namespace: str | None, *, labels: str = "", fields: str = "", bare: bool = False
+    ) -> Iterator[Raw]:
+        yield from self.list(kind, namespace, labels=labels, fields=fields, bare=bare)
 
     def create(self, manifest: Mapping[str, Any]) -> Raw:
         self._count_write()

@@ -24,6 +24,9 @@ class DelegatingStore:
     def get(self, key: str) -> bytes | None:
         return self._store.get(key)
 
+    def remove(self, key: str) -> None:
+        self._store.remove(key)
+
     def keys(self, prefix: str = "") -> list[str]:
         return self._store.keys(prefix)
 

@@ -25,6 +25,11 @@ FENCE: dict[str, Any] = {
     "gpuResources": ["nvidia.com/*"],
     "queues": ["team-*"],
     "queuePriorityClasses": [],
+    "podLabels": ["sidecar.istio.io/inject=false", "team=*"],
+    "podAnnotations": ["k8s.v1.cni.cncf.io/networks=rdma-net", "example.com/*"],
+    "configMaps": ["nccl-*"],
+    "extendedResources": ["rdma/hca"],
+    "capabilities": [],
     "stores": [
         {"endpoint": "", "bucket": "results", "operatorIdentity": False},
         {"endpoint": "https://*.example", "bucket": "team-*", "operatorIdentity": True},
@@ -77,6 +82,24 @@ def _mix(*claims: str) -> Edits:
     return {"spec.workloads[0].dataset": {"source": "mix", "count": 2, "members": members}}
 
 
+def _template(**fields: Any) -> Edits:
+    """A run whose pod template has these labels, annotations and volumes, or fields of the engine's container."""
+    metadata = {name: fields.pop(name) for name in ("labels", "annotations") if name in fields}
+    volumes = fields.pop("volumes", [])
+    spec = {"volumes": volumes, "containers": [{"name": "engine", **fields}]}
+    return {"spec.placement.template": {"metadata": metadata, "spec": spec}}
+
+
+def _variable(variable: str, source: str, **fields: str) -> dict[str, Any]:
+    return {"name": variable, "valueFrom": {source: fields}}
+
+
+_NETWORKS = "k8s.v1.cni.cncf.io/networks"
+_INJECT = "sidecar.istio.io/inject"
+_IN_TEMPLATE = "placement.template.spec"
+_ENGINE = f"{_IN_TEMPLATE}.containers[0]"
+
+
 def _store(**fields: Any) -> Edits:
     return {"spec.results.s3": fields}
 
@@ -112,7 +135,7 @@ ALLOWED: list[Edits] = [
     *_of("engine.image", "registry.example/one", "registry.example/one:2", f"registry.example/one:2@{_DIGEST}"),
     *_of("engine.image", "vllm/vllm-openai:nightly", "own.example/specbench:7"),
     *_of("engine.env", [{"name": "VLLM_LOGGING_LEVEL", "value": "x"}, {"name": "OMP_NUM_THREADS", "value": "1"}]),
-    *_of("placement.serviceAccountName", "bench-s3"),
+    *_of("placement.client.serviceAccountName", "bench-s3"),
     *_of("model.pvc", {"claimName": "models", "path": "x"}),
     _dataset(pvc={"claimName": "prompts-a", "path": "x"}),
     _mix("prompts-a", "models"),
@@ -129,6 +152,24 @@ ALLOWED: list[Edits] = [
     {"spec.placement": {"gpus": 4, "nodes": 2}},
     {"spec.placement": {"gpus": 0, "gpuResourceName": "google.com/tpu"}},
     *_of("placement.queueName", "team-a"),
+    _template(labels={_INJECT: "false", "team": "a"}, annotations={_NETWORKS: "rdma-net", "example.com/a": "b\nc=d"}),
+    _template(env=[_variable("VLLM_KEY", "secretKeyRef", name="any", key="k")]),
+    _template(env=[_variable("VLLM_TOPO", "configMapKeyRef", name="nccl-topo", key="k")]),
+    _template(env=[_variable("VLLM_HOST_IP", "fieldRef", fieldPath="status.podIP")]),
+    _template(resources={"requests": {"cpu": 8}, "limits": {"cpu": "8", "memory": "64Gi", "rdma/hca": 1}}),
+    _template(
+        volumes=[
+            {"name": "a", "configMap": {"name": "nccl-topo"}},
+            {"name": "b", "secret": {"secretName": "any"}},
+            {"name": "c", "persistentVolumeClaim": {"claimName": "models"}},
+            {"name": "d", "emptyDir": {"sizeLimit": "1Gi"}},
+        ]
+    ),
+    _template(),
+    *_of("placement.template", {}, {"metadata": {}}, {"spec": {"containers": []}}),
+    *_of("placement.client.resources", {"limits": {"cpu": 4, "memory": "8Gi"}}),
+    *_of("placement.client.tolerations", [{"key": "nvidia.com/gpu", "operator": "Exists"}]),
+    {"spec.placement.client.affinity": {"nodeAffinity": {_PREFERRED: [{"weight": 1, "preference": _GPU}]}}},
     _store(bucket="results", credentialsSecretRef={"name": "mine"}),
     _store(bucket="team-a", endpoint="https://s3.example"),
     *_of("activeDeadlineSeconds", 86_400),
@@ -159,7 +200,10 @@ REFUSED: list[tuple[Edits, str]] = [
     *((edits, "engine.env[0].name") for edits in _of("engine.env", [{"name": "LD_PRELOAD"}], [{"name": "vllm_x"}])),
     *((edits, "engine.env[1].name") for edits in _of("engine.env", [{"name": "VLLM_X"}, {"name": "PYTHONPATH"}])),
     *((edits, "engine.command") for edits in _of("engine.command", ["sh"], [])),
-    *((edits, "placement.serviceAccountName") for edits in _of("placement.serviceAccountName", "default")),
+    *(
+        (edits, "placement.client.serviceAccountName")
+        for edits in _of("placement.client.serviceAccountName", "default")
+    ),
     *((edits, "placement.engineServiceAccountName") for edits in _of("placement.engineServiceAccountName", "admin")),
     *((edits, "model.pvc.claimName") for edits in _of("model.pvc", _PVC)),
     (_dataset(pvc=_PVC), "workloads[0].dataset.pvc.claimName"),
@@ -178,8 +222,8 @@ REFUSED: list[tuple[Edits, str]] = [
         "placement.nodeSelector[kubernetes.io/hostname]",
     ),
     (
-        {"spec.placement.clientNodeSelector": {"node-role.kubernetes.io/control-plane": ""}},
-        "placement.clientNodeSelector[node-role.kubernetes.io/control-plane]",
+        {"spec.placement.client.nodeSelector": {"node-role.kubernetes.io/control-plane": ""}},
+        "placement.client.nodeSelector[node-role.kubernetes.io/control-plane]",
     ),
     (
         {"spec.placement.topologySpreadConstraints": [{"topologyKey": "kubernetes.io/hostname"}]},
@@ -231,6 +275,56 @@ REFUSED: list[tuple[Edits, str]] = [
     (
         {"spec.placement": {"queueName": "team-a", "queuePriorityClass": "high"}},
         "placement.queuePriorityClass",
+    ),
+    *(
+        (_template(labels=labels), f"placement.template.metadata.labels[{key}]")
+        for labels, key in (
+            ({"app": "payments"}, "app"),
+            ({_INJECT: "true"}, _INJECT),
+            ({_INJECT: "false", "team": "a", "teams": "a"}, "teams"),
+        )
+    ),
+    ({"spec.placement.template.metadata.labels.app": "payments"}, "placement.template.metadata.labels[app]"),
+    ({"spec.placement.client.template.metadata.labels.app": "x"}, "placement.client.template.metadata.labels[app]"),
+    (
+        {"spec.placement.client.template.metadata.annotations.note": "x"},
+        "placement.client.template.metadata.annotations[note]",
+    ),
+    *(
+        (_template(annotations={key: value}), f"placement.template.metadata.annotations[{key}]")
+        for key, value in ((_NETWORKS, "prod/net"), (_NETWORKS, "rdma-net,prod/net"), ("example.org/a", "b"))
+    ),
+    (_template(env=[_variable("PYTHONPATH", "fieldRef", fieldPath="spec.nodeName")]), f"{_ENGINE}.env[0].name"),
+    (
+        _template(env=[_variable("VLLM_A", "configMapKeyRef", name="prod", key="k")]),
+        f"{_ENGINE}.env[0].valueFrom.configMapKeyRef.name",
+    ),
+    (
+        _template(resources={"limits": {"nvidia.com/gpu.shared": 1}}),
+        f"{_ENGINE}.resources.limits[nvidia.com/gpu.shared]",
+    ),
+    (_template(resources={"limits": {"rdma/hca_b": 1}}), f"{_ENGINE}.resources.limits[rdma/hca_b]"),
+    ({"spec.placement.client.resources": {"limits": {"rdma/x": 1}}}, "placement.client.resources.limits[rdma/x]"),
+    (_template(volumes=[{"name": "a", "configMap": {"name": "prod"}}]), f"{_IN_TEMPLATE}.volumes[0].configMap.name"),
+    (
+        _template(volumes=[{"name": "a", "persistentVolumeClaim": {"claimName": "other"}}]),
+        f"{_IN_TEMPLATE}.volumes[0].persistentVolumeClaim.claimName",
+    ),
+    (
+        _template(securityContext={"capabilities": {"add": ["IPC_LOCK"]}}),
+        f"{_ENGINE}.securityContext.capabilities.add[0]",
+    ),
+    *(
+        ({"spec.placement.client.tolerations": [row]}, "placement.client.tolerations[0].key")
+        for row in ({"key": "node-role.kubernetes.io/control-plane", "operator": "Exists"}, {"operator": "Exists"})
+    ),
+    (
+        {"spec.placement.client.affinity": {"nodeAffinity": {_PREFERRED: [{"weight": 1, "preference": _FIELD}]}}},
+        f"placement.client.affinity.nodeAffinity.{_PREFERRED}[0].preference.matchFields[0].key",
+    ),
+    (
+        {"spec.placement.client.affinity": {"podAffinity": {_REQUIRED: [{"topologyKey": _ZONE, "namespaces": ["x"]}]}}},
+        f"placement.client.affinity.podAffinity.{_REQUIRED}[0].namespaces",
     ),
     (_store(bucket="prod-data", credentialsSecretRef={"name": "mine"}), "results.s3"),
     (_store(bucket="results", endpoint="http://evil", credentialsSecretRef={"name": "mine"}), "results.s3"),
@@ -336,13 +430,16 @@ INVALID: list[tuple[Edits, str]] = [
     *(({"spec.results.s3.endpoint": endpoint}, "results.s3.endpoint") for endpoint in INVALID_ENDPOINTS),
     *((edits, "engine.image") for edits in _of("engine.image", "registry.example/tе\u0430m/x", "")),
     *((edits, "engine.env[0].name") for edits in _of("engine.env", [{"name": "VLLM_\uff38"}])),
-    *((edits, "placement.serviceAccountName") for edits in _of("placement.serviceAccountName", "", "bench-\u0430")),
+    *(
+        (edits, "placement.client.serviceAccountName")
+        for edits in _of("placement.client.serviceAccountName", "", "bench-\u0430")
+    ),
     *((edits, "model.pvc.claimName") for edits in _of("model.pvc", {"claimName": "modеls", "path": "x"})),
     (
         {"spec.results.s3": {"bucket": "results", "credentials_secret_ref": {"name": "mine"}}},
         "results.s3.credentials_secret_ref",
     ),
-    ({"spec.placement": {"service_account_name": "bench-a"}}, "placement.service_account_name"),
+    ({"spec.placement.client": {"service_account_name": "bench-a"}}, "placement.client.service_account_name"),
     ({"spec.engine": {"kind": "vllm", "Image": "evil.example/x"}}, "engine.Image"),
 ]
 """Edits of a run that are invalid with any fence, and the path: look-alike letters, empty texts, Python's names."""

@@ -64,6 +64,10 @@ def _template(
     return InvalidSpecCase(why, {"spec.workloads[0].chatTemplate": template}, path, remedy, locally)
 
 
+def _pod_template(spec: Mapping[str, Any]) -> dict[str, Any]:
+    return {"spec.placement.template.spec": spec}
+
+
 INVALID_SPECS = (
     _template("a template without appliedBy", {"kwargs": {"a": 1}}, "Required", "appliedBy", "Field required"),
     _template(
@@ -464,8 +468,13 @@ INVALID_SPECS = (
         "leaves the volume",
     ),
     *(
-        InvalidSpecCase(f"a {field} with a space", {"spec.placement": {field: {"pool": "b c"}}}, field, "should match")
-        for field in ("nodeSelector", "clientNodeSelector")
+        InvalidSpecCase(
+            f"a {kind} node selector with a space", {"spec.placement": edits}, "nodeSelector", "should match"
+        )
+        for kind, edits in (
+            ("node", {"nodeSelector": {"pool": "b c"}}),
+            ("client", {"client": {"nodeSelector": {"pool": "b c"}}}),
+        )
     ),
     *(
         InvalidSpecCase(
@@ -618,8 +627,40 @@ INVALID_SPECS = (
         "than or equal to 60",
     ),
     InvalidSpecCase(
+        "a volume with two sources",
+        _pod_template({"volumes": [{"name": "a", "configMap": {"name": "a"}, "secret": {"secretName": "a"}}]}),
+        "spec.placement.template.spec.volumes[0]",
+        "set exactly one of configMap, secret",
+    ),
+    InvalidSpecCase(
+        "a writable claim in the pod template",
+        _pod_template({"volumes": [{"name": "a", "persistentVolumeClaim": {"claimName": "a", "readOnly": False}}]}),
+        "spec.placement.template.spec.volumes[0].persistentVolumeClaim",
+        "use placement.modelCache",
+    ),
+    InvalidSpecCase(
+        "a variable without a source",
+        _pod_template({"containers": [{"name": "engine", "env": [{"name": "A", "valueFrom": {}}]}]}),
+        "spec.placement.template.spec.containers[0].env[0].valueFrom",
+        "set exactly one of valueFrom.secretKeyRef",
+    ),
+    InvalidSpecCase(
+        "a mount outside its folder",
+        _pod_template(
+            {"containers": [{"name": "engine", "volumeMounts": [{"name": "a", "mountPath": "/mnt/../proc"}]}]}
+        ),
+        "spec.placement.template.spec.containers[0].volumeMounts[0]",
+        "mountPath contains ..",
+    ),
+    InvalidSpecCase(
+        "nine Secrets in the pod template",
+        _pod_template({"volumes": [{"name": f"v{at}", "secret": {"secretName": "a"}} for at in range(9)]}),
+        "spec.placement.template.spec",
+        "names a Secret more than 8 times",
+    ),
+    InvalidSpecCase(
         "an invalid memory quantity",
-        {"spec.placement.engineResources": {"memory": "lots"}},
+        {"spec.placement.client": {"resources": {"limits": {"memory": "lots"}}}},
         "memory",
         "should match",
         "match",
@@ -843,11 +884,14 @@ VALID_SPECS: tuple[tuple[str, Mapping[str, Any]], ...] = (
                 "queueName": "team-a.gpus",
                 "queuePriorityClass": "nightly",
                 "preemptionBudget": 100,
-                "serviceAccountName": "bench",
                 "imagePullSecrets": [{"name": "registry"}],
-                "engineResources": {"cpu": "8", "memory": "64Gi"},
-                "clientResources": {"cpu": "500m"},
-                "clientNodeSelector": {"pool": "cpu"},
+                "client": {
+                    "serviceAccountName": "bench",
+                    "resources": {"requests": {"cpu": "500m"}, "limits": {"cpu": 2}},
+                    "nodeSelector": {"pool": "cpu"},
+                    "tolerations": [{"key": "cpu-pool", "operator": "Exists"}],
+                    "affinity": {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{}]}},
+                },
             },
             "spec.engine.tensorParallelSize": 4,
         },

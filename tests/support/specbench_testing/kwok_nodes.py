@@ -40,7 +40,7 @@ def placement(gpus: int = 1) -> dict[str, Any]:
         "gpus": gpus,
         "nodeSelector": {NODE_LABEL: GPU_POOL},
         "tolerations": [{"key": _TAINT, "operator": "Exists", "effect": "NoSchedule"}],
-        "clientNodeSelector": {NODE_LABEL: CLIENT_POOL},
+        "client": {"nodeSelector": {NODE_LABEL: CLIENT_POOL}},
     }
 
 
@@ -52,7 +52,7 @@ class KwokNodes:
     """
 
     def __init__(self, cluster: Cluster, nodes: int = 8, gpus: int = 8, pace: Pace | None = None) -> None:
-        self._cluster = cluster
+        self.cluster = cluster
         self._nodes = [
             *(_node(f"kwok-gpu-{number}", GPU_POOL, gpus) for number in range(nodes)),
             *(_node(f"kwok-client-{number}", CLIENT_POOL, 0) for number in range(CLIENT_NODES)),
@@ -71,7 +71,7 @@ class KwokNodes:
         try:
             self._start()
             for node in self._nodes:
-                self._cluster.call("POST", _NODES, node)
+                self.cluster.call("POST", _NODES, node)
             eventually(lambda: self._unready() == [], f"the fake nodes do not get ready: {self.log()}", 60)
         except BaseException:
             self._remove_all()
@@ -88,24 +88,30 @@ class KwokNodes:
         file = self._folder / "kwok.log"
         return "\n".join(file.read_text(errors="replace").splitlines()[-20:]) if file.exists() else ""
 
+    def end(self) -> None:
+        """End kwok without deleting nodes and pods, for a cluster that is removed as a whole."""
+        self._end_kwok()
+        if self._folder != Path():  # it exists since __enter__
+            shutil.rmtree(self._folder)
+
     def pods(self) -> list[Resource]:
         """All pods on these nodes, of any namespace."""
-        found = retry_until_available(lambda: self._cluster.call("GET", "/api/v1/pods"))["items"]
+        found = retry_until_available(lambda: self.cluster.call("GET", "/api/v1/pods"))["items"]
         return [pod for pod in found if pod["spec"].get("nodeName") in self.names]
 
     def _start(self) -> None:
         folder = self._folder
         (folder / "kwok.yaml").write_text(yaml.safe_dump_all(configuration(self._pace), sort_keys=False))
-        call = [str(self._program()), f"--kubeconfig={self._cluster.kubeconfig}", f"--config={folder / 'kwok.yaml'}"]
+        call = [str(self._program()), f"--kubeconfig={self.cluster.kubeconfig}", f"--config={folder / 'kwok.yaml'}"]
         with (folder / "kwok.log").open("wb") as log:  # a separate home, without any user's configuration
             environment = {**os.environ, "HOME": str(folder)}
             self._kwok = subprocess.Popen(call, stdout=log, stderr=log, cwd=folder, env=environment)
 
     def _program(self) -> Path:
         program = PEERS["kwok"].built()
-        if self._cluster.ground is None:
+        if self.cluster.ground is None:
             return program
-        link = self._cluster.ground.settings.programs / "kwok"
+        link = self.cluster.ground.settings.programs / "kwok"
         if not link.exists():
             link.symlink_to(program)
         return link
@@ -113,7 +119,7 @@ class KwokNodes:
     def _unready(self) -> list[str]:
         assert self._kwok is not None
         assert self._kwok.poll() is None, f"kwok ended: {self.log()}"
-        found = self._cluster.call("GET", _NODES, query={"labelSelector": NODE_LABEL})["items"]
+        found = self.cluster.call("GET", _NODES, query={"labelSelector": NODE_LABEL})["items"]
         return [node["metadata"]["name"] for node in found if not _is_ready(node)]
 
     def _remove_all(self) -> None:
@@ -124,8 +130,7 @@ class KwokNodes:
                 self._delete(f"{_NODES}/{name}")
             eventually(lambda: not self._remaining(_NODES), "fake nodes still exist")
         finally:
-            self._end_kwok()
-            shutil.rmtree(self._folder)
+            self.end()
         for name in self.names:
             self._delete(f"{_LEASES}/{name}")
 
@@ -150,11 +155,11 @@ class KwokNodes:
             self._kwok.wait()
 
     def _remaining(self, path: str) -> list[str]:
-        items = retry_until_available(lambda: self._cluster.call("GET", path))["items"]
+        items = retry_until_available(lambda: self.cluster.call("GET", path))["items"]
         return [item["metadata"]["name"] for item in items if item["metadata"]["name"] in self.names]
 
     def _delete(self, path: str, **options: Any) -> None:
-        _unless_gone(lambda: retry_until_available(lambda: self._cluster.call("DELETE", path, options or None)))
+        _unless_gone(lambda: retry_until_available(lambda: self.cluster.call("DELETE", path, options or None)))
 
 
 def _unless_gone(act: Callable[[], object]) -> None:

@@ -11,6 +11,7 @@ from specbench_api.outcome.layout import PLAN, run_root
 from specbench_api.outcome.manifest import PointProvenance
 from specbench_api.outcome.record import Record
 from specbench_api.plan.plan import Plan, Point
+from specbench_client.metrics.tidy_frame import COLUMNS, stored_columns, tidy
 from specbench_client.store.folder import FolderStore
 from specbench_client.store.points import MeasurementSpan, PointStore
 from specbench_testing.synthetic_records import SyntheticRun, point_of
@@ -28,10 +29,12 @@ def store_results(
     *,
     edit: Edit = lambda _, frame: frame,
     observed: PointProvenance = OBSERVED,
+    rows: bool = False,
 ) -> Plan:
     """Store the first `points` points of the world's plan (None: all) as the run `uid`; return its plan.
 
-    `edit` changes the stored records; the points' summaries are computed before it.
+    `edit` changes the stored records; the points' summaries are computed before it. `rows`: whether tidy rows are
+    stored too, as a client does.
     """
     plan = world.plan.model_copy(update={"namespace": "local", "uid": uid})
     store = FolderStore(results / run_root(plan.namespace, plan.name, uid))
@@ -42,6 +45,10 @@ def store_results(
         writer = kept.open(point.hash, "a")
         for row in edit(point, frame).to_dict("records"):
             writer.add(Record(**{str(name): value for name, value in row.items()}))
-        kept.commit(summary, "a", writer.flush(), SPAN, observed)
+        files = writer.flush()
+        if rows:
+            tidied = tidy(writer.frames(COLUMNS), point.hash)
+            files += kept.put_rows(point.hash, "a", stored_columns(tidied))
+        kept.commit(summary, "a", files, SPAN, observed)
         writer.discard_spool()
     return plan

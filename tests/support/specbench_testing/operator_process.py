@@ -26,6 +26,7 @@ from specbench_testing.resources import Resource
 
 PATIENCE_S = 180.0
 ACCOUNT = "specbench-operator"
+LEASE = "specbench-operator"
 _RBAC = "/apis/rbac.authorization.k8s.io/v1"
 RULES: list[dict[str, list[str]]] = [
     {
@@ -68,6 +69,17 @@ GROUP_RULES: list[dict[str, list[str]]] = [
 ]
 """Additional permissions for engines on several nodes."""
 
+LEASE_RULES: list[dict[str, list[str]]] = [
+    {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["create"]},
+    {
+        "apiGroups": ["coordination.k8s.io"],
+        "resources": ["leases"],
+        "resourceNames": [LEASE],
+        "verbs": ["get", "patch"],
+    },
+]
+"""Permissions for leader election, in the namespace of the Lease."""
+
 T = TypeVar("T")
 
 
@@ -93,7 +105,7 @@ class OperatorSite:
         self.campaigns = Runs(self.cluster, self.namespace, CAMPAIGN.plural)
         self._make(f"{self._core}/serviceaccounts", {"metadata": {"name": ACCOUNT}})
         rbac = f"{_RBAC}/namespaces/{self.namespace}"
-        self._make(f"{rbac}/roles", {"metadata": {"name": ACCOUNT}, "rules": [*RULES, *self.more_rules]})
+        self._make(f"{rbac}/roles", {"metadata": {"name": ACCOUNT}, "rules": [*RULES, *LEASE_RULES, *self.more_rules]})
         role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": ACCOUNT}
         subject = {"kind": "ServiceAccount", "name": ACCOUNT, "namespace": self.namespace}
         self._make(f"{rbac}/rolebindings", {"metadata": {"name": ACCOUNT}, "roleRef": role, "subjects": [subject]})
@@ -123,12 +135,17 @@ class OperatorSite:
         """Create a Secret."""
         self._make(f"{self._core}/secrets", {"metadata": {"name": name}, "stringData": data})
 
-    def kubeconfig(self, folder: Path) -> Path:
-        """The administrator's kubeconfig with the operator's token instead of the certificate."""
+    def kubeconfig(self, folder: Path, server: str = "") -> Path:
+        """The administrator's kubeconfig with the operator's token instead of the certificate.
+
+        `server`: another address, such as that of a proxy.
+        """
         spec = {"spec": {"expirationSeconds": 3600}}
         token = self._make(f"{self._core}/serviceaccounts/{ACCOUNT}/token", spec)["status"]["token"]
         given = yaml.safe_load(self.cluster.kubeconfig.read_text())
         given["users"] = [{"name": user["name"], "user": {"token": token}} for user in given["users"]]
+        if server:
+            given["clusters"] = [{**row, "cluster": {"server": server}} for row in given["clusters"]]
         file = folder / "operator.kubeconfig"
         file.write_text(yaml.safe_dump(given))
         return file
@@ -227,10 +244,14 @@ class OperatorProcess:
     folder: Path
     image: str
     settings: Mapping[str, str] = field(default_factory=dict)
+    pod: str = "operator"
+    """Name of the pod that the process represents. A process that restarts in the same pod leads again at once."""
+    server: str = ""
+    """The address of the API server, if it is not that of the cluster's kubeconfig."""
     process: subprocess.Popen[bytes] | None = None
 
     def __post_init__(self) -> None:
-        self._kubeconfig = self.site.kubeconfig(self.folder)
+        self._kubeconfig = self.site.kubeconfig(self.folder, self.server)
         self.liveness, self.metrics = free_port(), free_port()
 
     @property
@@ -252,6 +273,8 @@ class OperatorProcess:
             "KUBECONFIG": str(self._kubeconfig),
             "SPECBENCH_NAMESPACES": self.site.namespace,
             "SPECBENCH_CLIENT_IMAGE": self.image,
+            "SPECBENCH_LEASE": f"{self.site.namespace}/{LEASE}",
+            "SPECBENCH_POD_NAME": self.pod,
             "SPECBENCH_LIVENESS_PORT": str(self.liveness),
             "SPECBENCH_METRICS_PORT": str(self.metrics),
             # Several clients run at the same time on a node that may have only two cores.

@@ -1,34 +1,27 @@
-"""Builds the product's image from the Dockerfile and loads it into the cluster."""
+"""Builds the product's images from the Dockerfile and loads them into the cluster."""
 
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 import pytest
 
-from specbench_cluster.images import Build
+from specbench_cluster.product import builds
 from specbench_testing.cluster import Cluster
 
-ROOT = Path(__file__).resolve().parents[3]
 NAME = "docker.io/library/specbench:test"
-BASE = "docker.io/library/python:3.11-slim-bookworm"
 
 
 def product_image(cluster: Cluster) -> str:
-    """The name of an image for the cluster's pods: SPECBENCH_IMAGE, or built and loaded here."""
+    """The name of the client's image on the cluster: SPECBENCH_IMAGE, or built here together with the operator's."""
     given = os.environ.get("SPECBENCH_IMAGE")
     if given:
         return given
     if cluster.ground is None:
-        pytest.fail("SPECBENCH_KUBECONFIG is set: set SPECBENCH_IMAGE to an image that its nodes have", pytrace=False)
-    build = Build(
-        context=ROOT,
-        dockerfile=ROOT / "Dockerfile",
-        tag=NAME,
-        base_image=BASE,
-        target="specbench",
-        arguments={"BASE_IMAGE": BASE},
-    )
-    cluster.ground.load_image(cluster.ground.build_image(build))
+        pytest.fail(
+            "SPECBENCH_KUBECONFIG is set: set SPECBENCH_IMAGE=NAME:TAG; its nodes need NAME-operator:TAG too",
+            pytrace=False,
+        )
+    for build in builds(NAME):
+        cluster.ground.load_image(cluster.ground.build_image(build))
     return NAME

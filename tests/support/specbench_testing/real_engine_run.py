@@ -71,5 +71,6 @@ def run_here(folder: Path, spec: Mapping[str, Any], prompts: Sequence[str], time
 
 
 def _point(path: Path) -> Point:
-    records = pd.concat(pd.read_parquet(part) for part in sorted(path.parent.rglob("part-*.parquet")))
+    files = sorted(path.parents[2].glob(f"records/*/*/{path.parent.name}-*.parquet"))
+    records = pd.concat(pd.read_parquet(file) for file in files)
     return Point(PointSummary.model_validate_json(path.read_text()), records[records.phase != "warmup"])

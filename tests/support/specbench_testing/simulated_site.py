@@ -125,13 +125,22 @@ _RUN: Mapping[str, Any] = {
 
 @contextmanager
 def simulated_site(
-    cluster: Cluster, folder: Path, *, nodes: int = 8, gpus: int = 8, settings: Mapping[str, str] | None = None
+    cluster: Cluster,
+    folder: Path,
+    *,
+    nodes: int = 8,
+    gpus: int = 8,
+    settings: Mapping[str, str] | None = None,
+    shared_nodes: KwokNodes | None = None,
 ) -> Iterator[SimulatedSite]:
-    """The site, within a `with` block. The definitions must be installed. Fails for a bug in any component."""
+    """The site, within a `with` block. The definitions must be installed. Fails for a bug in any component.
+
+    `shared_nodes`: nodes of several sites, which exist already.
+    """
     ground = cluster.ground
     assert ground is not None, "the S3 server of hack/cluster is needed"
     with ExitStack() as stack:
-        fake = stack.enter_context(KwokNodes(cluster, nodes, gpus))
+        fake = shared_nodes or stack.enter_context(KwokNodes(cluster, nodes, gpus))
         namespace = stack.enter_context(cluster.namespace("played"))
         site = OperatorSite(cluster, namespace)
         access = S3Access(ground.s3.endpoint, ground.s3.access_key, ground.s3.secret_key, ground.s3.bucket)

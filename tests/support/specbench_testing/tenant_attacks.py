@@ -22,9 +22,12 @@ TENANT_FENCE: dict[str, Any] = {
     **FENCE,
     "secretsOptIn": True,
     "env": [*FENCE["env"], "MODEL_NOTE"],
+    "podLabels": [*FENCE["podLabels"], "specbench.io/*"],
+    "podAnnotations": [*FENCE["podAnnotations"], "container.apparmor.security.beta.kubernetes.io/*"],
     "stores": [{"endpoint": "http://*", "bucket": BUCKET, "operatorIdentity": False}],
 }
-"""The fence of these tests. The wildcard endpoint lets addresses through that only the check of addresses refuses."""
+"""The fence of these tests. The wildcard endpoint lets addresses through that only the check of addresses refuses,
+and the lists for pods contain keys that only the check of reserved keys refuses."""
 
 
 class Item(StrEnum):
@@ -38,6 +41,7 @@ class Item(StrEnum):
     IMAGES = "Programs, images and environment"
     LIMITS = "More than a fair share"
     STORES = "Addresses and buckets that the operator can reach"
+    TEMPLATE = "More than the pod template may add"
     METADATA = "Trust in forged metadata"
 
 
@@ -225,13 +229,14 @@ _FILE_ATTACKS = (
 )  # fmt: skip
 _ACCOUNT_ATTACKS = (
     _fenced(
-        "operator-account", "placement.serviceAccountName", OPERATOR_ACCOUNT, {"serviceAccountName": OPERATOR_ACCOUNT}
+        "operator-account", "placement.client.serviceAccountName", OPERATOR_ACCOUNT,
+        {"serviceAccountName": OPERATOR_ACCOUNT},
     ),
     _fenced(
         "operator-account-engine", "placement.engineServiceAccountName", OPERATOR_ACCOUNT,
         {"serviceAccountName": OPERATOR_ACCOUNT},
     ),
-    _fenced("admin-account", "placement.serviceAccountName", "admin", {"serviceAccountName": "admin"}),
+    _fenced("admin-account", "placement.client.serviceAccountName", "admin", {"serviceAccountName": "admin"}),
     _fenced("admin-account-engine", "placement.engineServiceAccountName", "admin", {"serviceAccountName": "admin"}),
     Attack(
         "operator-identity", {"spec.results.s3.credentialsSecretRef": MISSING},
@@ -291,9 +296,9 @@ _NODE_ATTACKS = (
         "node-by-name", "placement.nodeSelector", {_HOST: "none"}, {_HOST: "none"}, f"placement.nodeSelector[{_HOST}]"
     ),
     _fenced(
-        "client-on-control-plane", "placement.clientNodeSelector", {"node-role.kubernetes.io/control-plane": ""},
+        "client-on-control-plane", "placement.client.nodeSelector", {"node-role.kubernetes.io/control-plane": ""},
         {"node-role.kubernetes.io/control-plane": ""},
-        "placement.clientNodeSelector[node-role.kubernetes.io/control-plane]",
+        "placement.client.nodeSelector[node-role.kubernetes.io/control-plane]",
     ),
     _affinity(
         "affinity-to-node", "nodeAffinity", _REQUIRED,
@@ -382,6 +387,121 @@ _STORE_ATTACKS = (
 )  # fmt: skip
 
 
+_POD = "placement.template"
+_ENGINE = f"{_POD}.spec.containers[0]"
+
+
+def _pod(name: str, template: Mapping[str, Any], gets: Any, shown: str, **more: Any) -> Attack:
+    """A pod template that the policy and the operator refuse for the same field."""
+    return Attack(name, {f"spec.{_POD}": template}, shown, shown, gets, **more)
+
+
+def _labels(**labels: str) -> dict[str, Any]:
+    return {"metadata": {"labels": labels}}
+
+
+def _annotated(key: str, value: str) -> dict[str, Any]:
+    return {"metadata": {"annotations": {key: value}}}
+
+
+def _container(**fields: Any) -> dict[str, Any]:
+    return {"spec": {"containers": [{"name": "engine", **fields}]}}
+
+
+def _from(source: str, **fields: str) -> dict[str, Any]:
+    return {"env": [{"name": "VLLM_NOTE", "valueFrom": {source: fields}}]}
+
+
+def _volume(**source: Any) -> dict[str, Any]:
+    return {"spec": {"volumes": [{"name": "more", **source}]}}
+
+
+def _outside(name: str, template: Mapping[str, Any], shown: str) -> Attack:
+    """A field that the template does not have: the API server refuses it by name, or drops it."""
+    return Attack(name, {f"spec.{_POD}": template}, f"{_POD}.{shown}", "", without=Open.REFUSED)
+
+
+def _reserved(name: str, template: Mapping[str, Any], shown: str) -> Attack:
+    """What conflicts with the operator's own fields, which it refuses on every cluster."""
+    return Attack(name, {f"spec.{_POD}": template}, "", f"{_POD}.{shown}", without=Open.REFUSED)
+
+
+_NETWORKS = "k8s.v1.cni.cncf.io/networks"
+_TEMPLATE_ATTACKS = (
+    Attack(
+        "secret-as-variable", {f"spec.{_POD}": _container(**_from("secretKeyRef", name="prod-db", key="password"))},
+        _POD, f"{_ENGINE}.env[0].valueFrom.secretKeyRef.name", {"secretKeyRef": {"name": "prod-db", "key": "password"}},
+    ),
+    Attack(
+        "secret-as-volume", {f"spec.{_POD}": _volume(secret={"secretName": "prod-db"})},
+        _POD, f"{_POD}.spec.volumes[0].secret.secretName", {"secret": {"secretName": "prod-db"}},
+    ),
+    Attack(
+        "s3-keys-as-variable",
+        {f"spec.{_POD}": _container(**_from("secretKeyRef", name="bench-s3", key="AWS_SECRET_ACCESS_KEY"))},
+        "", f"{_ENGINE}.env[0].valueFrom.secretKeyRef.name", {"secretKeyRef": {"name": "bench-s3"}},
+    ),
+    Attack(
+        "labelled-secret-as-volume", {f"spec.{_POD}": _volume(secret={"secretName": "team-engine"})},
+        _POD, "", {"secret": {"secretName": "team-engine"}},
+    ),
+    _pod(
+        "config-map-of-others", _container(**_from("configMapKeyRef", name="prod-config", key="dsn")),
+        {"configMapKeyRef": {"name": "prod-config"}}, f"{_ENGINE}.env[0].valueFrom.configMapKeyRef.name",
+    ),
+    _pod(
+        "config-map-as-volume", _volume(configMap={"name": "prod-config"}), {"configMap": {"name": "prod-config"}},
+        f"{_POD}.spec.volumes[0].configMap.name",
+    ),
+    _pod(
+        "claim-in-template", _volume(persistentVolumeClaim={"claimName": "finance"}), {"claimName": "finance"},
+        f"{_POD}.spec.volumes[0].persistentVolumeClaim.claimName",
+    ),
+    _pod(
+        "preload-from-field",
+        _container(env=[{"name": "LD_PRELOAD", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}]),
+        {"name": "LD_PRELOAD"}, f"{_ENGINE}.env[0].name",
+    ),
+    _pod("uncounted-gpus", _container(resources={"limits": {"amd.com/gpu": 8}}), {"amd.com/gpu": "8"},
+         f"{_ENGINE}.resources.limits[amd.com/gpu]"),
+    _pod("lock-memory", _container(securityContext={"capabilities": {"add": ["IPC_LOCK"]}}), {"add": ["IPC_LOCK"]},
+         f"{_ENGINE}.securityContext.capabilities.add[0]"),
+    # A Service of the namespace would send its requests to the engine.
+    _pod("label-of-a-service", _labels(app="payments"), {"app": "payments"}, f"{_POD}.metadata.labels[app]"),
+    _pod("network-of-others", _annotated(_NETWORKS, "prod/net"), {_NETWORKS: "prod/net"},
+         f"{_POD}.metadata.annotations[{_NETWORKS}]"),
+    Attack(
+        "client-network-of-others", {"spec.placement.client.template": _annotated(_NETWORKS, "prod/net")},
+        f"placement.client.template.metadata.annotations[{_NETWORKS}]",
+        f"placement.client.template.metadata.annotations[{_NETWORKS}]", {_NETWORKS: "prod/net"},
+    ),
+    _fenced(
+        "client-tolerates-all", "placement.client.tolerations", [{"operator": "Exists"}],
+        {"tolerations": [{"operator": "Exists"}]}, "placement.client.tolerations[0].key",
+    ),
+    _outside("host-path", _volume(hostPath={"path": "/"}), "spec.volumes[0].hostPath"),
+    _outside("privileged", _container(securityContext={"privileged": True}),
+             "spec.containers[0].securityContext.privileged"),
+    _outside("all-capabilities", _container(securityContext={"capabilities": {"add": ["SYS_ADMIN"]}}),
+             "spec.containers[0].securityContext.capabilities.add[0]"),
+    _outside("sidecar", {"spec": {"containers": [{"name": "more", "image": "evil.example/x"}]}},
+             "spec.containers[0].image"),
+    _outside("host-network", {"spec": {"hostNetwork": True}}, "spec.hostNetwork"),
+    _outside("writable-claim", _volume(persistentVolumeClaim={"claimName": "models", "readOnly": False}),
+             "spec.volumes[0].persistentVolumeClaim"),
+    _reserved("label-of-the-operator", _labels(**{"specbench.io/role": "client"}),
+              "metadata.labels[specbench.io/role]"),
+    _reserved("no-apparmor", _annotated("container.apparmor.security.beta.kubernetes.io/engine", "unconfined"),
+              "metadata.annotations[container.apparmor.security.beta.kubernetes.io/engine]"),
+    _reserved(
+        "mount-over-the-model",
+        {"spec": {"volumes": [{"name": "more", "emptyDir": {"sizeLimit": "1Gi"}}],
+                  "containers": [{"name": "engine", "volumeMounts": [{"name": "more", "mountPath": "/models/x"}]}]}},
+        "spec.containers[0].volumeMounts[0].mountPath",
+    ),
+)  # fmt: skip
+
+
 def _forged(name: str, field: str, value: Any) -> Attack:
     """A run that pretends to be the operator's own work, so that its values would be trusted."""
     edits = {f"metadata.{field}": value, "spec.placement.schedulerName": "mine"}
@@ -403,6 +523,7 @@ ATTACKS: Mapping[Item, tuple[Attack, ...]] = {
     Item.IMAGES: _IMAGE_ATTACKS,
     Item.LIMITS: _LIMIT_ATTACKS,
     Item.STORES: _STORE_ATTACKS,
+    Item.TEMPLATE: _TEMPLATE_ATTACKS,
     Item.METADATA: _METADATA_ATTACKS,
 }
 UNSENT = ("metadata-service", "metadata-service-alibaba", "link-local")

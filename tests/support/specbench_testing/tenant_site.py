@@ -20,7 +20,7 @@ from specbench_testing.campaigns import campaign
 from specbench_testing.cluster import MERGE, ApiError, Cluster
 from specbench_testing.operator_process import OperatorProcess, OperatorSite, eventually
 from specbench_testing.resources import Resource, resource
-from specbench_testing.tenant_attacks import BUCKET, OPERATOR_ACCOUNT, Attack
+from specbench_testing.tenant_attacks import BUCKET, Attack
 
 CREATE_RUNS: dict[str, Any] = {
     "apiGroups": ["specbench.io"],
@@ -32,6 +32,7 @@ SECRETS: Mapping[str, str | None] = {
     "bench-s3": "s3",
     "team-s3": "s3",
     "team-hub": "hub",
+    "team-engine": "engine",
     "prod-s3": None,
     "prod-db": None,
 }
@@ -48,7 +49,7 @@ def base_run(endpoint: str) -> dict[str, Any]:
     return {
         "spec.load": {"concurrency": [1], "repeats": 1},
         "spec.workloads[0].dataset.uri": "/usr/share/specbench/prompts.jsonl",
-        "spec.placement": {"nodeSelector": _NOWHERE, "clientNodeSelector": _NOWHERE},
+        "spec.placement": {"nodeSelector": _NOWHERE, "client": {"nodeSelector": _NOWHERE}},
         "spec.results.s3": {"bucket": BUCKET, "endpoint": endpoint, "credentialsSecretRef": {"name": "bench-s3"}},
         "spec.startupDeadlineSeconds": 3600,
     }
@@ -209,7 +210,6 @@ def tenant_site(cluster: Cluster, folder: Path, fence: Mapping[str, Any] | None)
         settings = {
             **keys,
             "SPECBENCH_OPERATOR_NAMESPACE": f"{namespace}-operator",
-            "SPECBENCH_OPERATOR_SERVICE_ACCOUNT": OPERATOR_ACCOUNT,
         }
         if fence is not None:
             (folder / "fence.json").write_text(json.dumps(fence))

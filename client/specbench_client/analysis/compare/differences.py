@@ -22,7 +22,7 @@ LONGEST = 160
 UNKNOWN = "not known"
 _EXCLUDED_ENGINE_FIELDS = ("kind", "image")
 _LOAD = ("slots", "requests", "durationSeconds", "warmupRequests", "repeats", "order")
-_PLACE = ("gpus", "gpuResourceName", "nodeSelector", "engineResources")
+_PLACE = ("gpus", "gpuResourceName", "nodeSelector", "template", "client")
 _OBSERVED = (
     ("engine_version", "Engine version"),
     ("engine_model", "Model served"),

@@ -24,7 +24,7 @@ from specbench_client.analysis.curves.axes import AxisKind
 from specbench_client.documents.curves import CurveExclusion
 
 NOT_KNOWN = "not known"
-_PLACE = ("gpus", "gpuResourceName", "nodeSelector", "engineResources", "nodes")
+_PLACE = ("gpus", "gpuResourceName", "nodeSelector", "template", "nodes")
 _WHICH_FILE = ("config", "uri", "pvc", "revision", "inputTokens", "count", "seed")
 """Fields of a dataset that give the place, number and length of its prompts, and not their kind."""
 _FACTS = tuple(

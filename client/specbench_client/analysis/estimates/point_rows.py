@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
+from typing import Protocol, runtime_checkable
 
 import pandas as pd
 
 from specbench_api.outcome.summary import PointSummary
 from specbench_api.plan.plan import Plan, Point
 from specbench_client.column_buffers import ColumnStore
-from specbench_client.metrics.record_lists import POINT_ONLY_COLUMNS
 from specbench_client.metrics.rows import RowBlock, Rows, TextVocabulary, concat_frames, replace_columns, store_rows
-from specbench_client.metrics.tidy_frame import iter_tidy, tidy
+from specbench_client.metrics.tidy_frame import iter_tidy, without_point_columns
 from specbench_client.trust.acceptance_counters import DRAFTING_COLUMNS, without_refuted_acceptance
 from specbench_client.trust.evidence import PointEvidence
 
@@ -20,12 +20,21 @@ RecordParts = Iterable[pd.DataFrame]
 """The records of a point in any number of parts; read once."""
 
 
+@runtime_checkable
+class HasTidyRows(Protocol):
+    """Records of points of which the tidy rows may be stored too."""
+
+    def tidy_rows(self, point: str) -> Iterator[pd.DataFrame] | None:
+        """Return the point's tidy rows without its own columns, or None if they must be computed from its records."""
+        ...
+
+
 def load_rows(plan: Plan, points: Sequence[PointSummary], records: Mapping[str, RecordParts]) -> pd.DataFrame:
     """Return the tidy rows of these points, in order, without columns that only a single point's checks need.
 
     `records` maps the point's hash to its records.
     """
-    return concat_frames([_rows(plan, point, records[point.hash]) for point in points])
+    return concat_frames([_rows(plan, point, records) for point in points])
 
 
 def load_stored_rows(
@@ -33,21 +42,31 @@ def load_stored_rows(
 ) -> Rows:
     """Return the same rows in a column store; at most one block of them is in memory."""
     vocabularies: dict[str, TextVocabulary] = {}
-    return Rows([block for point in points for block in _blocks(plan, point, records[point.hash], store, vocabularies)])
+    return Rows([block for point in points for block in _blocks(plan, point, records, store, vocabularies)])
 
 
-def _rows(plan: Plan, summary: PointSummary, parts: RecordParts) -> pd.DataFrame:
+def _tidy_rows(point: str, records: Mapping[str, RecordParts]) -> Iterator[pd.DataFrame]:
+    """The rows that the client stored with the point, else those computed from its records."""
+    stored = records.tidy_rows(point) if isinstance(records, HasTidyRows) else None
+    if stored is not None:
+        return stored
+    return (without_point_columns(rows) for rows in iter_tidy(records[point], point))
+
+
+def _rows(plan: Plan, summary: PointSummary, records: Mapping[str, RecordParts]) -> pd.DataFrame:
     """One point's rows."""
-    rows = _without_refuted(plan, summary, tidy(parts, summary.hash))
-    return rows.drop(columns=list(POINT_ONLY_COLUMNS))
+    return _without_refuted(plan, summary, concat_frames(list(_tidy_rows(summary.hash, records))))
 
 
 def _blocks(
-    plan: Plan, summary: PointSummary, parts: RecordParts, store: ColumnStore, vocabularies: dict[str, TextVocabulary]
+    plan: Plan,
+    summary: PointSummary,
+    records: Mapping[str, RecordParts],
+    store: ColumnStore,
+    vocabularies: dict[str, TextVocabulary],
 ) -> list[RowBlock]:
     """One point's rows, as stored blocks."""
-    frames = (rows.drop(columns=list(POINT_ONLY_COLUMNS)) for rows in iter_tidy(parts, summary.hash))
-    blocks = store_rows(frames, summary.hash, store, vocabularies)
+    blocks = store_rows(_tidy_rows(summary.hash, records), summary.hash, store, vocabularies)
     drafting = Rows(blocks).read(DRAFTING_COLUMNS)
     rows = _without_refuted(plan, summary, drafting)
     if rows is drafting:

@@ -36,7 +36,19 @@ def summarise_point(
     inferred and that the engine's counters refute is not in any figure (`trust.acceptance_counters`). Fields that are
     missing in `watch` are computed from the records where possible.
     """
-    rows = tidy(parts, point.hash)
+    return summarise_rows(plan, point, tidy(parts, point.hash), watch, counters, simulated=simulated)
+
+
+def summarise_rows(
+    plan: Plan,
+    point: Point,
+    rows: pd.DataFrame,
+    watch: ClientHealth,
+    counters: CounterDeltas | None,
+    *,
+    simulated: bool,
+) -> PointSummary:
+    """Summarise one point from its tidy rows; parameters as of `summarise_point`."""
     health = _completed(watch, rows)
     evidence = PointEvidence(plan, point, rows, health, counters)
     return PointSummary(

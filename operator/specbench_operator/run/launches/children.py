@@ -114,17 +114,18 @@ def _belongs_to_run(child: ChildObject, uid: str) -> bool:
 
 
 def live_engine_pods(pods: Iterable[Pod], settings: OperatorSettings, now: datetime) -> list[Pod]:
-    """Engine pods that may still hold GPUs.
+    """Engine pods that may still hold GPUs."""
+    return [pod for pod in live_pods(pods, settings, now) if pod.key.role == ROLE_ENGINE]
+
+
+def live_pods(pods: Iterable[Pod], settings: OperatorSettings, now: datetime) -> list[Pod]:
+    """Pods whose programs may still run.
 
     A pod that exists long after its deletion time is on a node that no longer answers. The operator does not wait for
     it, because the node may never come back and nobody else can use its GPUs meanwhile.
     """
     gone_after = timedelta(seconds=settings.gone_after_s)
-    return [
-        pod
-        for pod in pods
-        if pod.key.role == ROLE_ENGINE and pod.alive and (pod.deleted_at is None or now < pod.deleted_at + gone_after)
-    ]
+    return [pod for pod in pods if pod.alive and (pod.deleted_at is None or now < pod.deleted_at + gone_after)]
 
 
 def holds_gpus(children: Children, settings: OperatorSettings, now: datetime) -> bool:

@@ -44,7 +44,7 @@ def judge_client(
     )
 
 
-_MORE_MEMORY = "raise spec.placement.clientResources.memory"
+_MORE_MEMORY = "raise spec.placement.client.resources.limits.memory"
 
 
 def judge_ended_client(

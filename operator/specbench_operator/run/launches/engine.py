@@ -212,7 +212,8 @@ def _terminated_pod(pod: Pod, deadlines: LaunchDeadlines, *, served: bool) -> La
     if pod.disrupted or pod.deleted_at or ended is None or ended.reason == STATUS_UNKNOWN:
         return _disrupted_pod(pod)
     if ended.reason == EngineReason.OOM_KILLED:
-        message = f"out of memory (exit code {ended.exit_code}): raise spec.placement.engineResources.memory"
+        memory = "spec.placement.template.spec.containers[0].resources.limits.memory"
+        message = f"out of memory (exit code {ended.exit_code}): raise {memory}"
         return failed(FailureScope.GROUP, EngineReason.OOM_KILLED, join_sentences((message, ended.message)))
     if ended.reason in NEVER_STARTED_REASONS:
         return failed(FailureScope.GROUP, EngineReason.CONFIG_ERROR, join_sentences((ended.reason, ended.message)))

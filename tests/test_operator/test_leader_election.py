@@ -1,0 +1,368 @@
+"""Leader election: never two leaders, whatever the clocks, pauses, lost answers and partitions of the replicas are."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import threading
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from specbench_operator.cluster import leader_election
+from specbench_operator.cluster.leader_election import (
+    LEASE_DURATION_S,
+    RENEW_DEADLINE_S,
+    RETRY_S,
+    LeaderElection,
+    LeaseLost,
+    process_identity,
+)
+from specbench_operator.cluster.leadership import Leadership, NotLeading
+from specbench_operator.errors import Changed, OperatorError, Retry
+
+Raw = dict[str, Any]
+UNREACHABLE = Retry("ApiUnreachable", "connection refused")
+
+
+@dataclass
+class LeaseServer:
+    """An API server with one Lease, and the true time. `lose_answer`: the next write is done but not answered."""
+
+    time: float = 1000.0
+    lease: Raw | None = None
+    lose_answer: bool = False
+    partitioned: set[str] = field(default_factory=set)
+    """Replicas whose requests fail."""
+    refused: int = 0
+    """The number of further requests that fail, of any replica."""
+    version: int = 0
+
+    def write(self, spec: Raw) -> Raw:
+        self.version += 1
+        self.lease = {"metadata": {"resourceVersion": str(self.version)}, "spec": spec}
+        if self.lose_answer:
+            self.lose_answer = False
+            raise UNREACHABLE
+        return copy.deepcopy(self.lease)
+
+
+@dataclass
+class LeaseClient:
+    """One replica's access to the server; each request takes `delay_s` before and after the server's work."""
+
+    server: LeaseServer
+    name: str
+    delay_s: float = 0.0
+
+    def _begin(self) -> None:
+        self.server.time += self.delay_s
+        self.server.refused -= 1
+        if self.name in self.server.partitioned or self.server.refused >= 0:
+            raise UNREACHABLE
+
+    def get(self, kind: str, namespace: str | None, name: str) -> Raw | None:
+        self._begin()
+        found = copy.deepcopy(self.server.lease)
+        self.server.time += self.delay_s
+        return found
+
+    def create(self, manifest: Raw) -> Raw:
+        self._begin()
+        if self.server.lease is not None:
+            raise Changed("Conflict", "exists")
+        written = self.server.write(manifest["spec"])
+        self.server.time += self.delay_s
+        return written
+
+    def merge(self, kind: str, namespace: str, name: str, patch: Raw) -> Raw | None:
+        self._begin()
+        if self.server.lease is None:
+            return None
+        if patch["metadata"]["resourceVersion"] != self.server.lease["metadata"]["resourceVersion"]:
+            raise Changed("Conflict", "the object has been modified")
+        written = self.server.write({**self.server.lease["spec"], **patch["spec"]})
+        self.server.time += self.delay_s
+        return written
+
+
+def replica(server: LeaseServer, name: str, clock_offset_s: float = 0.0, delay_s: float = 0.0) -> LeaderElection:
+    """A replica whose clock differs from the true time."""
+
+    def clock() -> float:
+        return server.time + clock_offset_s
+
+    client = LeaseClient(server, name, delay_s)
+    return LeaderElection(client, Leadership(clock), ("system", "operator"), name, clock=clock)
+
+
+def holder(server: LeaseServer) -> str:
+    assert server.lease is not None
+    return str(server.lease["spec"]["holderIdentity"])
+
+
+def elected(server: LeaseServer, *others: str) -> tuple[LeaderElection, ...]:
+    """Replicas of which the first, `a`, leads, and which have all seen the lease."""
+    replicas = tuple(replica(server, name) for name in ("a", *others))
+    for each in replicas:
+        each.step()
+    assert replicas[0].leadership.holds()
+    return replicas
+
+
+def test_the_first_replica_creates_the_lease_and_leads() -> None:
+    server = LeaseServer()
+    leader, standby = elected(server, "b")
+    assert not standby.leadership.holds()
+    assert server.lease is not None
+    spec = server.lease["spec"]
+    assert (spec["holderIdentity"], spec["leaseDurationSeconds"], spec["leaseTransitions"]) == ("a", 15, 0)
+    assert leader.leadership.until == server.time + RENEW_DEADLINE_S
+
+
+def test_a_standby_takes_over_when_it_has_seen_no_renewal_for_the_whole_duration() -> None:
+    server = LeaseServer()
+    leader, standby = elected(server, "b")
+    server.time += LEASE_DURATION_S - 0.1
+    standby.step()
+    assert not standby.leadership.holds()
+    assert standby.pause_s() == pytest.approx(0.1)
+    server.time += 0.1
+    standby.step()
+    assert (holder(server), standby.leadership.holds(), leader.leadership.holds()) == ("b", True, False)
+
+
+def test_a_renewed_lease_is_not_taken() -> None:
+    server = LeaseServer()
+    leader, standby = elected(server, "b")
+    for _ in range(20):
+        server.time += RETRY_S
+        leader.step()
+        standby.step()
+        assert (leader.leadership.holds(), standby.leadership.holds()) == (True, False)
+
+
+@pytest.mark.parametrize("offset_s", [-86400.0, -20.0, 20.0, 86400.0])
+def test_clocks_that_differ_change_nothing(offset_s: float) -> None:
+    server = LeaseServer()
+    leader, standby = replica(server, "a"), replica(server, "b", offset_s)
+    leader.step()
+    standby.step()
+    server.time += LEASE_DURATION_S - 0.1
+    standby.step()
+    assert holder(server) == "a"
+    server.time += 0.1
+    standby.step()
+    assert holder(server) == "b"
+
+
+def test_a_replica_that_starts_waits_for_the_whole_duration_although_the_lease_looks_old() -> None:
+    server = LeaseServer()
+    elected(server)
+    server.time += 3600
+    late = replica(server, "b")
+    late.step()
+    assert holder(server) == "a"
+    assert late.pause_s() == RETRY_S
+
+
+def test_a_paused_leader_writes_nothing_when_it_continues_and_ends() -> None:
+    server = LeaseServer()
+    leader, standby = elected(server, "b")
+    server.time += LEASE_DURATION_S
+    standby.step()
+    with pytest.raises(NotLeading):
+        leader.leadership.check()
+    with pytest.raises(LeaseLost, match="held by b"):
+        leader.step()
+    leader.leadership.extend(server.time + 100)
+    assert not leader.leadership.holds(), "never again in this process"
+
+
+def test_a_leader_stops_writing_at_its_deadline_and_continues_when_nobody_has_led_meanwhile() -> None:
+    server = LeaseServer()
+    (leader,) = elected(server)
+    server.partitioned.add("a")
+    server.time += RENEW_DEADLINE_S
+    with pytest.raises(OperatorError):
+        leader.step()
+    assert not leader.leadership.holds()
+    server.partitioned.clear()
+    server.time += 3600
+    leader.step()
+    assert leader.leadership.holds()
+
+
+def test_the_deadline_counts_from_the_beginning_of_the_renewal() -> None:
+    server = LeaseServer()
+    leader = replica(server, "a", delay_s=3)
+    leader.step()  # one request to read, one to create: three seconds before and after each
+    assert leader.leadership.until == 1000.0 + 6 + RENEW_DEADLINE_S
+
+
+def test_a_renewal_whose_answer_was_lost_is_recognised() -> None:
+    server = LeaseServer()
+    (leader,) = elected(server)
+    server.lose_answer = True
+    with pytest.raises(OperatorError):
+        leader.step()
+    leader.step()
+    assert leader.leadership.until == server.time + RENEW_DEADLINE_S
+
+
+@pytest.mark.parametrize("lease", [None, {"metadata": {"resourceVersion": "9"}, "spec": {"holderIdentity": ""}}])
+def test_a_leader_whose_lease_was_deleted_or_emptied_ends(lease: Raw | None) -> None:
+    server = LeaseServer()
+    (leader,) = elected(server)
+    server.lease = lease
+    with pytest.raises(LeaseLost):
+        leader.step()
+
+
+def test_a_process_that_restarts_in_the_same_pod_leads_at_once() -> None:
+    server = LeaseServer()
+    elected(server)
+    successor = replica(server, "a")
+    successor.step()
+    assert successor.leadership.holds()
+
+
+def test_processes_without_a_pod_have_different_identities() -> None:
+    assert process_identity("pod-1") == "pod-1"
+    assert process_identity("") != process_identity("")
+
+
+def test_of_two_standbys_only_one_takes_the_lease() -> None:
+    server = LeaseServer()
+    _, first, second = elected(server, "b", "c")
+    server.time += LEASE_DURATION_S
+    first.step()
+    second.step()
+    assert (first.leadership.holds(), second.leadership.holds()) == (True, False)
+    assert server.lease is not None
+    assert server.lease["spec"]["leaseTransitions"] == 1
+
+
+def test_a_released_lease_is_taken_at_once() -> None:
+    server = LeaseServer()
+    leader, standby = elected(server, "b")
+    asyncio.run(leader.release())
+    standby.step()
+    assert (holder(server), leader.leadership.holds(), standby.leadership.holds()) == ("b", False, True)
+
+
+def test_a_standby_that_ends_releases_nothing() -> None:
+    server = LeaseServer()
+    _, standby = elected(server, "b")
+    asyncio.run(standby.release())
+    assert holder(server) == "a"
+
+
+def test_the_lease_is_released_after_the_answers_to_all_writes() -> None:
+    server = LeaseServer()
+    (leader,) = elected(server)
+    release = threading.Thread(target=leader.release_now)
+    with leader.leadership.writing():
+        release.start()
+        while leader.leadership.holds():
+            release.join(0.01)
+        assert holder(server) == "a"
+    release.join()
+    assert holder(server) == ""
+
+
+def test_the_lease_is_left_to_expire_while_a_write_has_no_answer() -> None:
+    server = LeaseServer()
+    (leader,) = elected(server)
+    server.time = leader.leadership.until
+    with leader.leadership.writing():
+        leader.release_now()
+    assert holder(server) == "a"
+
+
+def test_workers_wait_until_this_replica_leads() -> None:
+    async def wait_and_lead() -> bool:
+        server = LeaseServer()
+        leader = replica(server, "a")
+        waiting = asyncio.create_task(leader.leadership.wait())
+        await asyncio.sleep(0)
+        before = waiting.done()
+        election = asyncio.create_task(leader.run())
+        await waiting
+        election.cancel()
+        return before
+
+    assert asyncio.run(wait_and_lead()) is False
+
+
+def test_an_unreachable_server_does_not_end_the_election(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(leader_election, "RETRY_AFTER_ERROR_S", 0.0)
+
+    async def run_through_an_outage() -> None:
+        leader = replica(LeaseServer(refused=3), "a")
+        election = asyncio.create_task(leader.run())
+        await leader.leadership.wait()
+        election.cancel()
+
+    asyncio.run(run_through_an_outage())
+    assert caplog.text.count("the lease system/operator cannot be read or written") == 1, "logged once per outage"
+
+
+NAMES = ("a", "b")
+STEP = st.tuples(st.just("step"), st.sampled_from(NAMES))
+PASS = st.tuples(st.just("pass"), st.sampled_from(["1", "9.9", "14.5", "15"]))
+CHANGE = st.tuples(st.sampled_from(["partition", "heal", "restart", "release", "lose answer"]), st.sampled_from(NAMES))
+
+
+@settings(max_examples=100)
+@given(
+    events=st.lists(STEP | PASS | STEP | PASS | CHANGE, min_size=30, max_size=60),
+    offsets=st.tuples(*(st.floats(-1e5, 1e5, allow_nan=False) for _ in NAMES)),
+    delay_s=st.sampled_from([0.0, 0.1, 2.0]),
+)
+def test_two_replicas_never_lead_at_the_same_time(
+    events: list[tuple[str, str]], offsets: tuple[float, ...], delay_s: float
+) -> None:
+    """A replica that takes no step is paused. Each restart is a new pod."""
+    server = LeaseServer()
+    replicas = {name: replica(server, name, offset, delay_s) for name, offset in zip(NAMES, offsets, strict=True)}
+    for number, (event, argument) in enumerate(events):
+        if event == "step":
+            step(server, replicas, argument)
+        elif event == "restart":
+            replicas[argument] = replica(server, f"{argument}-{number}", delay_s=delay_s)
+        elif event == "release":
+            release(replicas[argument])
+        elif event == "partition":
+            server.partitioned.add(replicas[argument].identity)
+        elif event == "heal":
+            server.partitioned.discard(replicas[argument].identity)
+        elif event == "lose answer":
+            server.lose_answer = True
+        else:
+            server.time += float(argument)
+        leaders = [each.identity for each in replicas.values() if each.leadership.holds()]
+        assert len(leaders) <= 1
+        if leaders:
+            assert holder(server) == leaders[0]
+
+
+def release(leader: LeaderElection) -> None:
+    with suppress(OperatorError):  # of a partitioned replica
+        leader.release_now()
+
+
+def step(server: LeaseServer, replicas: dict[str, LeaderElection], name: str) -> None:
+    """One step of a replica, which starts again in a new pod if it lost the lease."""
+    try:
+        replicas[name].step()
+    except LeaseLost:
+        replicas[name] = replica(server, f"{name}-after-{server.version}-{server.time}")
+    except OperatorError:
+        pass
