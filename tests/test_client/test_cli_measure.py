@@ -17,7 +17,6 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from aiohttp import web
 
 from specbench_api.spec.chat_template import AppliedBy, ChatTemplate
 from specbench_api.spec.model import Target
@@ -29,6 +28,7 @@ from specbench_client.simulator.server import SimulatorServer, choose_dialect
 from specbench_client.simulator.speculation import SimulatedMethod, make_drafter
 from specbench_client.workload.chat_template.loading import load_template
 from specbench_testing.chat_templates import CHATML, tokenizer_folder
+from specbench_testing.closing_servers import ClosingTestServer
 from specbench_testing.synthetic_records import measured_rows
 
 pytestmark = pytest.mark.process
@@ -52,20 +52,18 @@ def serving(truth: Path, tls: ssl.SSLContext | None = None) -> Iterator[str]:
     """Run a simulated engine in its own thread and yield its address."""
     loop, up, address = asyncio.new_event_loop(), threading.Event(), []
 
-    async def start() -> web.AppRunner:
+    async def start() -> ClosingTestServer:
         app = SimulatorServer(SimulatedEngine(CONFIG), choose_dialect("vllm", CONFIG), TruthFile(truth)).application()
-        runner = web.AppRunner(app, shutdown_timeout=0.1)
-        await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls)
-        await site.start()
-        address.append(site._server.sockets[0].getsockname()[1])  # type: ignore[union-attr]
-        return runner
+        server = ClosingTestServer(app)
+        await server.start_server(ssl=tls, shutdown_timeout=0.1)
+        address.append(server.port)
+        return server
 
     def run() -> None:
-        runner = loop.run_until_complete(start())
+        server = loop.run_until_complete(start())
         up.set()
         loop.run_forever()
-        loop.run_until_complete(runner.cleanup())
+        loop.run_until_complete(server.close())
 
     thread = threading.Thread(target=run)
     thread.start()

@@ -28,6 +28,7 @@ from specbench_client.dataset.embeddings import (
 from specbench_client.dataset.prompt_entries import PromptEntry
 from specbench_client.errors import BadInput, EngineFailed
 from specbench_client.workload.row_parsing import Prompt
+from specbench_testing.closing_servers import ClosingTestServer
 
 
 def entry(name: str, text: str) -> PromptEntry:
@@ -68,21 +69,19 @@ def server() -> Iterator[Server]:
     """A real server on its own thread."""
     found, loop, ready = Server(), asyncio.new_event_loop(), threading.Event()
 
-    async def start() -> web.AppRunner:
+    async def start() -> ClosingTestServer:
         app = web.Application()
         app.router.add_post("/v1/embeddings", found.answer)
-        runner = web.AppRunner(app)
-        await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
-        found.url = f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
+        server = ClosingTestServer(app)
+        await server.start_server()
+        found.url = f"http://127.0.0.1:{server.port}/v1"
         ready.set()
-        return runner
+        return server
 
     def serve() -> None:
-        runner = loop.run_until_complete(start())
+        server = loop.run_until_complete(start())
         loop.run_forever()
-        loop.run_until_complete(runner.cleanup())
+        loop.run_until_complete(server.close())
         loop.close()
 
     thread = threading.Thread(target=serve)

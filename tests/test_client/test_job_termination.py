@@ -17,8 +17,8 @@ import pytest
 from specbench_api.outcome.termination import Exit, Termination
 from specbench_client.job import termination
 from specbench_client.job.termination import StopRequested, TerminationWriter
+from specbench_testing.closing_servers import end_connections, finish_accepting
 from specbench_testing.s3 import S3Access
-from specbench_testing.scripted_server import end_connections
 from specbench_testing.simulated_groups import plan_of, write_prompts
 
 LIBRARIES = ("aiohttp", "boto3", "botocore", "click", "numpy", "pandas", "pyarrow", "pydantic")
@@ -64,6 +64,7 @@ async def unresponsive_endpoint() -> AsyncIterator[tuple[str, asyncio.Event]]:
     try:
         yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", contacted
     finally:
+        await finish_accepting(server.sockets)
         over.set()
         server.close()
         await end_connections(writers)

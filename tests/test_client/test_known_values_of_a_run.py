@@ -16,7 +16,6 @@ from urllib.parse import quote
 
 import pytest
 from aiohttp import web
-from aiohttp.test_utils import TestServer
 
 from specbench_api.outcome.layout import run_root
 from specbench_api.plan.plan import Plan
@@ -24,6 +23,7 @@ from specbench_client.simulator.config import SimulatorConfig
 from specbench_client.simulator.engine import SimulatedEngine
 from specbench_client.simulator.response_sender import TruthFile
 from specbench_client.simulator.server import SimulatorServer, choose_dialect
+from specbench_testing.closing_servers import ClosingTestServer
 from specbench_testing.s3 import S3Server
 from specbench_testing.secret_search import find_secrets
 from specbench_testing.simulated_groups import plan_of, write_prompts
@@ -130,7 +130,7 @@ async def served(engine: EchoingEngine, folder: Path) -> AsyncIterator[str]:
     )
     application = simulated.application()
     application.middlewares.append(engine.answer)
-    server = TestServer(application, host="127.0.0.1")
+    server = ClosingTestServer(application, host="127.0.0.1")
     await server.start_server()
     try:
         yield str(server.make_url("")).rstrip("/")

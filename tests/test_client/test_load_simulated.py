@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aiohttp.test_utils import TestServer
 
 from specbench_api.outcome.record import Record
 from specbench_api.spec.workload import Output
@@ -32,6 +31,7 @@ from specbench_client.simulator import (
 )
 from specbench_client.transport.control_client import ControlClient
 from specbench_client.transport.kernel_transport import KernelTransport
+from specbench_testing.closing_servers import ClosingTestServer
 from specbench_testing.conversation_turns import Row, context, row
 from specbench_testing.load_loops import LoopDriver
 
@@ -71,7 +71,7 @@ async def simulated(
     truth = folder / "truth.jsonl"
     app = SimulatorServer(SimulatedEngine(config), choose_dialect("vllm", config), TruthFile(truth)).application()
     async with (
-        TestServer(app, shutdown_timeout=0.1) as server,
+        ClosingTestServer(app, shutdown_timeout=0.1) as server,
         KernelTransport(idle_timeout_s=idle_timeout_s) as transport,
         ControlClient(str(server.make_url(""))) as control,
     ):

@@ -17,7 +17,6 @@ from typing import Any
 
 import aiohttp
 import pytest
-from aiohttp.test_utils import TestServer
 from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
@@ -39,6 +38,7 @@ from specbench_client.store.folder import FolderStore
 from specbench_client.stored_runs.write_results import conclude
 from specbench_client.transport.control_client import ControlClient
 from specbench_client.transport.kernel_transport import KernelTransport
+from specbench_testing.closing_servers import ClosingTestServer
 from specbench_testing.conversation_turns import context, row
 from specbench_testing.load_loops import LoopDriver
 from specbench_testing.resources import run_of
@@ -103,7 +103,7 @@ class Parrot:
 
 @asynccontextmanager
 async def serving(parrot: Parrot) -> AsyncIterator[str]:
-    async with TestServer(ResearchServer(parrot).application(), handler_cancellation=True) as server:
+    async with ClosingTestServer(ResearchServer(parrot).application(), handler_cancellation=True) as server:
         yield str(server.make_url("")).rstrip("/")
 
 

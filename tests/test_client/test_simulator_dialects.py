@@ -14,7 +14,6 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from aiohttp.test_utils import TestServer
 
 from specbench_api.outcome.record import AcceptanceSource, Record
 from specbench_api.spec.engine import SIMULATED_DIALECTS, DialectName, Engine, EngineKind
@@ -37,6 +36,7 @@ from specbench_client.simulator import (
 from specbench_client.simulator.errors import ConfigError
 from specbench_client.transport.control_client import ControlClient
 from specbench_client.transport.kernel_transport import KernelTransport
+from specbench_testing.closing_servers import ClosingTestServer
 from specbench_testing.conversation_turns import Row, context, row
 from specbench_testing.load_loops import LoopDriver
 
@@ -95,7 +95,7 @@ async def simulated(
     engine = SimulatedEngine(config, clock=clock) if clock else SimulatedEngine(config)
     app = SimulatorServer(engine, choose_dialect(str(name), config), TruthFile(truth), exits.append).application()
     async with (
-        TestServer(app, shutdown_timeout=0.1) as server,
+        ClosingTestServer(app, shutdown_timeout=0.1) as server,
         KernelTransport(idle_timeout_s=request_config.pop("idle_timeout_s", 120)) as transport,
         ControlClient(str(server.make_url(""))) as control,
     ):

@@ -10,7 +10,7 @@ from typing import Any
 
 import aiohttp
 import pytest
-from aiohttp.test_utils import TestClient, TestServer
+from aiohttp.test_utils import TestClient
 
 from specbench_client.simulator import (
     FAULTS,
@@ -24,6 +24,7 @@ from specbench_client.simulator import (
     make_drafter,
     parse_faults,
 )
+from specbench_testing.closing_servers import ClosingTestServer
 
 PATH = "/v1/chat/completions"
 BODY = {
@@ -92,7 +93,7 @@ async def faulty(truth: Path, *faults: str, clock: Clock | None = None) -> Async
     engine = SimulatedEngine(config, clock=clock) if clock else SimulatedEngine(config)
     exits: list[int] = []
     server = SimulatorServer(engine, choose_dialect("vllm", config), TruthFile(truth), exits.append)
-    async with TestClient(TestServer(server.application())) as client:
+    async with TestClient(ClosingTestServer(server.application())) as client:
         yield FaultyServer(client, truth, exits)
 
 

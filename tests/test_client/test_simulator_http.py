@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from aiohttp import ClientResponse
-from aiohttp.test_utils import TestClient, TestServer
+from aiohttp.test_utils import TestClient
 
 from specbench_api.spec.engine import SIMULATED_DIALECTS
 from specbench_client.simulator import (
@@ -25,6 +25,7 @@ from specbench_client.simulator import (
     choose_dialect,
     make_drafter,
 )
+from specbench_testing.closing_servers import ClosingTestServer
 
 # Shapes of vLLM 0.32's chunks, copied from a real engine: keys in order, nested keys after their parent.
 ROLE_CHUNK = (
@@ -56,7 +57,7 @@ async def serving(
     server = SimulatorServer(
         SimulatedEngine(config, known), choose_dialect("vllm", config), TruthFile(truth) if truth else None
     )
-    async with TestClient(TestServer(server.application())) as client:
+    async with TestClient(ClosingTestServer(server.application())) as client:
         yield client
 
 

@@ -11,6 +11,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from enum import Enum
 
+from specbench_testing.closing_servers import end_connections, finish_accepting
+
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n"
 _LENGTH = re.compile(rb"content-length:\s*(\d+)", re.IGNORECASE)
 
@@ -59,17 +61,11 @@ async def serve_scripts(*scripts: Script) -> AsyncIterator[tuple[str, ReceivedRe
     try:
         yield f"http://127.0.0.1:{port}", received
     finally:
+        await finish_accepting(server.sockets)
         over.set()
         server.close()
         await end_connections(writers)
         await server.wait_closed()
-
-
-async def end_connections(writers: Sequence[asyncio.StreamWriter]) -> None:
-    """Close a server's connections at once, so that none is left to the garbage collector during a later test."""
-    for writer in writers:
-        writer.transport.abort()
-    await asyncio.sleep(0)  # the event loop closes the sockets in its next pass
 
 
 async def _perform(script: Script, writer: asyncio.StreamWriter, over: asyncio.Event) -> None:

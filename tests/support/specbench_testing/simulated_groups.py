@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from aiohttp.test_utils import TestServer
 
 from specbench_api.plan.expansion import expand
 from specbench_api.plan.plan import Plan
@@ -20,6 +19,7 @@ from specbench_client.simulator.response_sender import TruthFile
 from specbench_client.simulator.server import SimulatorServer, choose_dialect
 from specbench_client.store.points import PointStore
 from specbench_client.store.store import Store
+from specbench_testing.closing_servers import ClosingTestServer
 from specbench_testing.resources import run_of
 
 UID = "11111111-2222-3333-4444-555555555555"
@@ -59,7 +59,7 @@ class RunningSimulator:
 
     url: str
     truth: Path
-    server: TestServer
+    server: ClosingTestServer
 
     def received(self) -> list[str]:
         """Ids of the answered requests in the order in which they ended."""
@@ -77,7 +77,7 @@ async def simulator(
 ) -> AsyncIterator[RunningSimulator]:
     """A simulator on a free port of 127.0.0.1."""
     simulator_config = config or SimulatorConfig(time_scale=0)
-    server = TestServer(
+    server = ClosingTestServer(
         SimulatorServer(
             SimulatedEngine(simulator_config), choose_dialect(dialect, simulator_config), TruthFile(truth)
         ).application(),

@@ -7,9 +7,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from aiohttp.test_utils import TestClient, TestServer
+from aiohttp.test_utils import TestClient
 
 from specbench_client.simulator import SimulatedEngine, SimulatorConfig, SimulatorServer, choose_dialect
+from specbench_testing.closing_servers import ClosingTestServer
 
 CHAT, COMPLETION = "/v1/chat/completions", "/v1/completions"
 Client = TestClient[Any, Any]
@@ -19,7 +20,7 @@ Client = TestClient[Any, Any]
 async def serve_dialect(name: str, config: SimulatorConfig) -> AsyncIterator[Client]:
     """A simulator with this dialect."""
     server = SimulatorServer(SimulatedEngine(config), choose_dialect(name, config))
-    async with TestClient(TestServer(server.application())) as client:
+    async with TestClient(ClosingTestServer(server.application())) as client:
         yield client
 
 
