@@ -101,7 +101,7 @@ def test_a_missing_image_fails_each_arm_and_leaves_no_pod(
 def test_an_unschedulable_engine_reports_the_schedulers_message(
     site: OperatorSite, operator: OperatorProcess, make: Make
 ) -> None:
-    make({"spec.placement": {"gpus": 64}, "spec.startupDeadlineSeconds": 8})
+    make({"spec.placement": {"gpus": 64}, "spec.startupDeadlineSeconds": 15})
     assert "nvidia.com/gpu" in site.wait_for_condition("demo", "EngineReady", "False", "Unschedulable")
     status = site.wait_for_phase("demo", "Failed")
     assert [row["reason"] for row in status["groups"]] == ["Unschedulable"] * 2

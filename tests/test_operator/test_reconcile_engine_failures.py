@@ -125,6 +125,16 @@ def test_unschedulable_is_reported_immediately_and_fails_after_the_deadline(worl
     assert_first_group_failed(world, "Unschedulable")
 
 
+@pytest.mark.parametrize("unschedulable", [None, ""], ids=["no condition", "no message"])
+def test_a_pod_without_a_node_at_the_deadline_is_unschedulable(world: ClusterWorld, unschedulable: str | None) -> None:
+    world.start_pod(world.engine(), phase="Pending", scheduled_at=None, unschedulable=unschedulable)
+    world.reconcile()
+    world.pass_time(1800)
+    world.settle()
+    assert_first_group_failed(world, "Unschedulable")
+    assert "was not scheduled within spec.startupDeadlineSeconds (1800 s)" in world.group(0).message
+
+
 def test_an_engine_that_is_not_ready_in_time_fails_as_never_ready(world: ClusterWorld) -> None:
     world.start_pod(world.engine())
     assert world.reconcile().requeue_after_s == 1800

@@ -265,8 +265,9 @@ def _starting(engine: Job, pod: Pod | None, deadlines: LaunchDeadlines) -> Launc
     if remaining_s > 0:
         degraded = reason is EngineReason.UNSCHEDULABLE or bool(engine.warning)
         return LaunchState(LaunchStage.STARTING, reason, message, degraded=degraded, requeue_after_s=remaining_s)
-    if reason is EngineReason.UNSCHEDULABLE:
-        return failed(FailureScope.GROUP, reason, message)
+    if pod and pod.scheduled_at is None and not pod.node:
+        # A busy or missing scheduler sets no condition. The engine never ran, so it has no log and is not at fault.
+        return failed(FailureScope.GROUP, EngineReason.UNSCHEDULABLE, pod.unschedulable or _unscheduled(deadlines))
     return failed(
         FailureScope.GROUP, EngineReason.NEVER_READY, join_sentences((_never_ready_message(deadlines), engine.warning))
     )
@@ -299,6 +300,13 @@ def _exit_message(code: int) -> str:
         else ""
     )
     return f"the engine ended with exit code {code}{by_kernel}"
+
+
+def _unscheduled(deadlines: LaunchDeadlines) -> str:
+    return (
+        f"the engine's pod was not scheduled within spec.startupDeadlineSeconds ({deadlines.deadline_s} s):"
+        " see its events (kubectl describe pod), or raise the deadline"
+    )
 
 
 def _never_ready_message(deadlines: LaunchDeadlines) -> str:
