@@ -22,6 +22,7 @@ from operator_bench.simulated_clients import SimulatedClients
 from operator_bench.site import ScaleSite
 from operator_bench.usage import Sampler, queue_depth
 from operator_bench.users import Users, spread
+from specbench_cluster import ClusterError
 
 COLD_START, RESUMPTION, IDLE, STEADY = "cold start", "resumption", "idle", "steady state"
 CREATIONS, DELETIONS, OPERATOR_RESTART, API_RESTART = "creations", "deletions", "operator restart", "API server restart"
@@ -209,6 +210,9 @@ class Phases:
             settle_limit_s=limit_s if settle else None,
         )
         self.progress(f"{name}: {figures.line}")
+        if events.reactions and not any(row.acted_at for row in events.reactions):
+            log = self.site.operator.log.read_text().splitlines()
+            raise ClusterError(f"the operator does not react; the end of its log: {log[-1:]}")
 
     def _settled(self, reactions: Sequence[Reaction], within_s: float) -> float | None:
         """When all reactions had arrived and the queue stayed empty for a second; None if not in time."""

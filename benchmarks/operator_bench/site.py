@@ -23,7 +23,7 @@ from specbench_testing.api_server_runs import install_campaign_definition, insta
 from specbench_testing.charts import CHART, Helm
 from specbench_testing.cluster import Cluster
 from specbench_testing.kwok_nodes import KwokNodes, placement
-from specbench_testing.operator_process import ACCOUNT, OperatorProcess, OperatorSite
+from specbench_testing.operator_process import ACCOUNT, LEASE, OperatorProcess, OperatorSite
 from specbench_testing.s3 import S3Access
 
 NAMESPACE, SYSTEM = "bench", "specbench-system"
@@ -128,7 +128,8 @@ def _settings(ground: Ground, folder: Path) -> dict[str, str]:
     file.write_text(config_map["data"]["fence.json"])
     container = rendered.one("Deployment")["spec"]["template"]["spec"]["containers"][0]
     given = {row["name"]: _value(row) for row in container["env"]}
-    return {**given, "SPECBENCH_FENCE": str(file)}
+    # The operator's account has the right to a Lease only in the namespace of the runs.
+    return {**given, "SPECBENCH_FENCE": str(file), "SPECBENCH_LEASE": f"{NAMESPACE}/{LEASE}"}
 
 
 def _value(variable: Mapping[str, Any]) -> str:
