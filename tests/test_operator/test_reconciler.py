@@ -181,6 +181,26 @@ def test_progress_is_reported_without_asking_the_api_server(harness: ReconcilerH
     assert len(harness.cluster.written) == written + 1, "the GPU-seconds of the last minute"
 
 
+def test_a_suspended_run_is_reported_and_edited_without_asking_the_api_server(harness: ReconcilerHarness) -> None:
+    world = harness.cluster.world
+    world.run["spec"]["suspend"] = True
+
+    def reconcile() -> None:
+        harness.cluster.refuse_reads = lambda: None
+        harness.cached.outdated = replace(world.observed(), resource=copy.deepcopy(world.run))
+        harness.cluster.refuse_reads = raising(AssertionError("the API server was asked"))
+        harness.reconcile(KEY)
+
+    reconcile()
+    assert world.status.phase == "Suspended"
+    assert world.status.observed_generation == 1
+    world.run["metadata"]["generation"] = 2
+    world.run["spec"]["ttlSecondsAfterFinished"] = 60
+    reconcile()
+    assert world.status.observed_generation == 2
+    assert len(harness.cluster.written) == 2
+
+
 async def test_nothing_is_reconciled_before_everything_was_listed(harness: ReconcilerHarness) -> None:
     listed: set[str] = set()
     workers = Workers(harness.queue, {KEY.kind: harness.reconciler}, listed.__contains__)

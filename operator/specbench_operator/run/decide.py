@@ -283,14 +283,15 @@ def _decide_valid_run(
 
 
 def only_reports_progress(previous: RunStatus, decision: RunDecision) -> bool:
-    """Whether a decision does nothing but update counts and texts in the status."""
-    acts = decision.relaunch or decision.stop or decision.delete or decision.apply or decision.events
-    return not acts and _stage(previous) == _stage(decision.status)
+    """Whether a decision does nothing but write the first status, or update numbers and texts in the status."""
+    if decision.relaunch or decision.stop or decision.delete or decision.apply:
+        return False
+    return previous.phase is None or (not decision.events and _stage(previous) == _stage(decision.status))
 
 
 def _stage(status: RunStatus) -> tuple[object, ...]:
     return (
-        *(status.observed_generation, status.phase, status.start_time, status.completion_time, status.gate),
+        *(status.phase, status.start_time, status.completion_time, status.gate),
         frozenset((row.type, row.status, row.reason) for row in status.conditions),
         tuple((row.index, row.attempt, row.state) for row in status.groups),
     )
