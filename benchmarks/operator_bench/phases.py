@@ -211,8 +211,8 @@ class Phases:
         )
         self.progress(f"{name}: {figures.line}")
         if events.reactions and not any(row.acted_at for row in events.reactions):
-            log = self.site.operator.log.read_text().splitlines()
-            raise ClusterError(f"the operator does not react; the end of its log: {log[-1:]}")
+            last = self.site.operator.log.read_text().splitlines()[-1:]
+            raise ClusterError(f"the operator does not react; the end of its log: {last}")
 
     def _settled(self, reactions: Sequence[Reaction], within_s: float) -> float | None:
         """When all reactions had arrived and the queue stayed empty for a second; None if not in time."""

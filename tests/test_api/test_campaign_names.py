@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specbench_api.campaign.expansion import expand_campaign
-from specbench_api.campaign.names import ROUND_NAMES, may_be_named, run_hash, run_name
+from specbench_api.campaign.names import ROUND_NAMES, campaign_in_name, run_hash, run_name
 from specbench_api.plan.canonical import RUN_SCHEMA, canonical_run
 from specbench_api.plan.names import client_name
 from specbench_api.spec.campaign import CAMPAIGN_NAME_MAX
@@ -163,6 +163,7 @@ def test_run_names_of_every_round_are_valid_and_within_the_length_limit(campaign
     assert len(name) <= NAME_MAX
     assert re.fullmatch(NAME, name)
     assert len(client_name(name, 511, 99)) <= 63
+    assert campaign_in_name(name) == campaign
 
 
 @pytest.mark.draws
@@ -170,6 +171,6 @@ def test_later_rounds_append_a_suffix_to_run_names_and_the_first_round_does_not(
     assert run_name("n", run_of().spec, 1) == f"n-{hashed()}"
     assert names(number=2) == [f"{name}-2" for name in names()]
     suffixes = {run_name("n", run_of().spec, number) for number in range(1, ROUND_NAMES + 1)}
-    assert all(may_be_named("n", name) for name in suffixes)
+    assert {campaign_in_name(name) for name in suffixes} == {"n"}
     assert len(suffixes) == ROUND_NAMES
     assert run_name("n", run_of().spec, 36) == f"n-{hashed()}-10"

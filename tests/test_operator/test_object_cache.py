@@ -208,7 +208,14 @@ class NoServer:
         return None
 
     def list(
-        self, kind: str, namespace: str | None, *, labels: str = "", fields: str = "", bare: bool = False
+        self,
+        kind: str,
+        namespace: str | None,
+        *,
+        labels: str = "",
+        fields: str = "",
+        prefix: str = "",
+        bare: bool = False,
     ) -> list[Raw]:
         raise AssertionError(kind)
 

@@ -25,6 +25,7 @@ HASH_LENGTH = 8
 ROUND_NAMES = 36**2
 """Number of round suffixes before they repeat. By then runHistoryLimit has deleted the runs; results have UIDs."""
 _DIGITS = string.digits + string.ascii_lowercase
+_RUN_NAME = re.compile(f"(.+)-[a-z2-7]{{{HASH_LENGTH}}}(?:-[{_DIGITS}]{{1,2}})?")
 
 
 def run_hash(spec: RunSpec) -> str:
@@ -38,10 +39,10 @@ def run_name(campaign: str, spec: RunSpec, number: int) -> str:
     return f"{campaign}-{run_hash(spec)}{_suffix(number)}"
 
 
-def may_be_named(campaign: str, name: str) -> bool:
-    """Return whether a name has the form of this campaign's run names, in any round."""
-    form = f"{re.escape(campaign)}-[a-z2-7]{{{HASH_LENGTH}}}(-[{_DIGITS}]{{1,2}})?"
-    return re.fullmatch(form, name) is not None
+def campaign_in_name(name: str) -> str | None:
+    """Return the only campaign whose runs may have this name, in any round; None if the name has another form."""
+    found = _RUN_NAME.fullmatch(name)
+    return found[1] if found else None
 
 
 def _suffix(number: int) -> str:

@@ -125,9 +125,16 @@ class Reader(Protocol):
         ...
 
     def list(
-        self, kind: str, namespace: str | None, *, labels: str = "", fields: str = "", bare: bool = False
+        self,
+        kind: str,
+        namespace: str | None,
+        *,
+        labels: str = "",
+        fields: str = "",
+        prefix: str = "",
+        bare: bool = False,
     ) -> list[Raw]:
-        """Read all objects that match."""
+        """Read all objects that match. `prefix`: the begin of their names."""
         ...
 
     def each(
@@ -174,7 +181,14 @@ class KubernetesApi:
         return self._unless_missing("get", path_of(kind, namespace, name), header_params=headers)
 
     def list(
-        self, kind: str, namespace: str | None, *, labels: str = "", fields: str = "", bare: bool = False
+        self,
+        kind: str,
+        namespace: str | None,
+        *,
+        labels: str = "",
+        fields: str = "",
+        prefix: str = "",
+        bare: bool = False,
     ) -> list[Raw]:
         """Read all objects that match. `bare`: only their metadata. Raises Retry if they exceed ANSWER_BYTES_MAX."""
         found: list[Raw] = []
@@ -183,7 +197,7 @@ class KubernetesApi:
             size += page_bytes
             if size > ANSWER_BYTES_MAX:
                 raise _too_large(f"get {path_of(kind, namespace)}")
-            found += items
+            found += [raw for raw in items if raw["metadata"]["name"].startswith(prefix)]
         return found
 
     def each(

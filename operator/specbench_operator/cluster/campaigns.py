@@ -1,7 +1,7 @@
 """Reads everything about one campaign, and carries out a decision about it.
 
-A run belongs to the campaign if it has the campaign's UID as a label and is owned by it. Of all other runs only the
-metadata is read, because their names are taken.
+A run belongs to the campaign if it has the campaign's UID as a label and is owned by it. Of other runs that are named
+like its own only the metadata is read, because their names are taken.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from specbench_api.campaign.names import ANNOTATION_CELL, LABEL_CAMPAIGN_UID, LABEL_ROUND, may_be_named
+from specbench_api.campaign.names import ANNOTATION_CELL, LABEL_CAMPAIGN_UID, LABEL_ROUND, campaign_in_name
 from specbench_operator.cluster.api import CAMPAIGN, RUN, UNREACHABLE, KubernetesApi, Raw, Reader
 from specbench_operator.cluster.object_cache import CacheReader
 from specbench_operator.cluster.parsing import controller_uid, whole_number
@@ -96,7 +96,10 @@ class CampaignObserver:
         self._live = not isinstance(api, CacheReader)
 
     def observe(self, namespace: str, name: str) -> CampaignObservation | None:
-        """Read one campaign and all runs of its namespace; None if it does not exist. Raises Retry."""
+        """Read one campaign, its runs, and the others that may have their names; None if it does not exist.
+
+        Raises Retry.
+        """
         resource = self._api.get(CAMPAIGN, namespace, name)
         if resource is None:
             return None
@@ -104,7 +107,7 @@ class CampaignObserver:
             return CampaignObservation(resource, live=self._live)
         uid = resource["metadata"]["uid"]
         marked = self._api.list(RUN, namespace, labels=f"{LABEL_CAMPAIGN_UID}={uid}")
-        others = self._others.list(RUN, namespace, labels=f"{LABEL_CAMPAIGN_UID}!={uid}", bare=True)
+        others = self._others.list(RUN, namespace, labels=f"{LABEL_CAMPAIGN_UID}!={uid}", prefix=f"{name}-", bare=True)
         other_runs = [raw for raw in marked if controller_uid(raw) != uid] + others
         return CampaignObservation(
             resource=resource,
@@ -117,7 +120,7 @@ class CampaignObserver:
     def _orphans(self, namespace: str, campaign: str, other_runs: list[Raw]) -> Iterator[ObservedRun]:
         for bare in other_runs:
             meta = bare["metadata"]
-            if not meta.get("ownerReferences") and may_be_named(campaign, meta["name"]):
+            if not meta.get("ownerReferences") and campaign_in_name(meta["name"]) == campaign:
                 raw = self._api.get(RUN, namespace, meta["name"])
                 if raw is not None and raw["metadata"]["uid"] == meta["uid"]:
                     yield parse_observed_run(raw)

@@ -173,8 +173,11 @@ class ObjectCache:
             found = self._objects.get((kind, namespace), {}).get(name)
         return None if found is None else _unpacked(found)
 
-    def select(self, kind: str, namespace: str, labels: str) -> list[tuple[str, CachedObject]]:
-        """Name and object of those that match a selector of equalities and inequalities of indexed labels."""
+    def select(self, kind: str, namespace: str, labels: str, prefix: str = "") -> list[tuple[str, CachedObject]]:
+        """Name and object of those that match a selector of equalities and inequalities of indexed labels.
+
+        `prefix`: the begin of their names.
+        """
         wanted = [_requirement(part) for part in labels.split(",") if part]
         with self._lock:
             names = self._objects.get((kind, namespace), {})
@@ -185,6 +188,8 @@ class ObjectCache:
                 index, value, _ = indexed
                 found = [(name, names[name]) for name in self._labelled.get((kind, namespace, index, value), {})]
         tests = [row for row in wanted if row and row is not indexed]
+        if prefix:
+            found = [row for row in found if row[0].startswith(prefix)]
         return [row for row in found if all((row[1].labels[i] == value) is equal for i, value, equal in tests)]
 
     # ---- below, the lock is held
@@ -275,17 +280,24 @@ class CacheReader:
         return found
 
     def list(
-        self, kind: str, namespace: str | None, *, labels: str = "", fields: str = "", bare: bool = False
+        self,
+        kind: str,
+        namespace: str | None,
+        *,
+        labels: str = "",
+        fields: str = "",
+        prefix: str = "",
+        bare: bool = False,
     ) -> list[Raw]:
         """Read all objects that match. `bare`: only names, UIDs, versions and owners of watched objects.
 
         Raises what the API server's reader raises.
         """
         if kind in self.cache.kinds and namespace and not fields:
-            return [*self._watched(kind, namespace, labels, bare=bare)]
-        request = ("list", kind, namespace, labels, fields, bare)
+            return [*self._watched(kind, namespace, labels, prefix, bare=bare)]
+        request = ("list", kind, namespace, labels, fields, prefix, bare)
         found: list[Raw] = self._kept(
-            request, lambda: self.api.list(kind, namespace, labels=labels, fields=fields, bare=bare)
+            request, lambda: self.api.list(kind, namespace, labels=labels, fields=fields, prefix=prefix, bare=bare)
         )
         return found
 
@@ -298,8 +310,8 @@ class CacheReader:
         else:
             yield from self.list(kind, namespace, labels=labels, fields=fields, bare=bare)
 
-    def _watched(self, kind: str, namespace: str, labels: str, *, bare: bool) -> Iterator[Raw]:
-        for name, found in self.cache.select(kind, namespace, labels):
+    def _watched(self, kind: str, namespace: str, labels: str, prefix: str = "", *, bare: bool) -> Iterator[Raw]:
+        for name, found in self.cache.select(kind, namespace, labels, prefix):
             raw = _bare(namespace, name, found) if bare else self.get(kind, namespace, name)
             if raw is not None:  # it may have been deleted since
                 yield raw

@@ -1,6 +1,7 @@
 """Watches and resync: both only put names on the work queue.
 
-An event of a run or its children queues the run. An event of a campaign or of one of its runs queues the campaign.
+An event of a run or its children queues the run. An event of a campaign, of one of its runs, or of a run that has a
+name of one, queues the campaign.
 
 Only kopf's `on.event` handlers are used, because they need no finalizer, no annotation and no memory. A finalizer would
 block the deletion of runs while the operator is down. Retries are done by the work queue instead of kopf.
@@ -20,7 +21,7 @@ from typing import Any
 
 import kopf
 
-from specbench_api.campaign.names import LABEL_CAMPAIGN
+from specbench_api.campaign.names import LABEL_CAMPAIGN, campaign_in_name
 from specbench_api.plan.names import LABEL_MANAGED, LABEL_RUN, MANAGER
 from specbench_operator.cluster.api import (
     CAMPAIGN,
@@ -80,11 +81,12 @@ def build_registry(
     """The watch handlers in a separate registry, so that importing this module registers nothing."""
     registry = kopf.OperatorRegistry()
 
-    def queue_owner(namespace: str, labels: Mapping[str, str]) -> None:
+    def queue_owner(namespace: str, labels: Mapping[str, str], name: str = "") -> None:
         if LABEL_RUN in labels:
             queue.add(ResourceKey(RUN, namespace, labels[LABEL_RUN]))
-        if LABEL_CAMPAIGN in labels:
-            queue.add_after(ResourceKey(CAMPAIGN, namespace, labels[LABEL_CAMPAIGN]), CAMPAIGN_DELAY_S)
+        # A run may have a name that a campaign needs, whoever created it.
+        if campaign := labels.get(LABEL_CAMPAIGN) or campaign_in_name(name):
+            queue.add_after(ResourceKey(CAMPAIGN, namespace, campaign), CAMPAIGN_DELAY_S)
 
     async def on_run(name: str, namespace: str | None, body: kopf.Body, labels: kopf.Labels, **_: Any) -> None:
         telemetry.watched(time.time())
@@ -92,7 +94,7 @@ def build_registry(
         queue.add(key)
         for waiter in gate_waiters.waiters_of(key, body):
             queue.add(waiter)
-        queue_owner(key.namespace, labels)
+        queue_owner(key.namespace, labels, name)
 
     async def on_campaign(name: str, namespace: str | None, **_: Any) -> None:
         telemetry.watched(time.time())

@@ -177,7 +177,7 @@ class RunReconciler:
 class CampaignReconciler:
     """Reconciles SpecBenchCampaigns. `observer` reads from the API server, `cached` from the cache.
 
-    A campaign is never at rest, because its runs change without a change of the campaign.
+    A campaign is at rest after a reconciliation that wrote nothing, because events of its runs queue it.
     """
 
     observer: CampaignObserver
@@ -212,7 +212,9 @@ class CampaignReconciler:
             self.writer.act(resource, decision)
         if self.status_writer.write_status(resource, decision.status):
             self.status_writer.post_events(resource, decision.events, now)
-        return ReconcileResult(decision.requeue_after_s)
+            return ReconcileResult(decision.requeue_after_s)
+        acted = decision.patch or decision.delete or decision.create
+        return ReconcileResult(decision.requeue_after_s, None if acted else resource["metadata"]["resourceVersion"])
 
 
 @contextmanager

@@ -50,11 +50,19 @@ class FakeApiStore:
         return copy.deepcopy(found) if found else None
 
     def list(
-        self, kind: str, namespace: str | None, *, labels: str = "", fields: str = "", bare: bool = False
+        self,
+        kind: str,
+        namespace: str | None,
+        *,
+        labels: str = "",
+        fields: str = "",
+        prefix: str = "",
+        bare: bool = False,
     ) -> list[Raw]:
         if kind in self.unknown:
             raise NotFound("Missing", kind)
         found = [raw for (each, _), raw in sorted(self.objects.items()) if each == kind and _selected(raw, labels)]
+        found = [raw for raw in found if raw["metadata"]["name"].startswith(prefix)]
         return copy.deepcopy([{"metadata": raw["metadata"]} for raw in found] if bare else found)
 
     def each(
