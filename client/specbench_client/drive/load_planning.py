@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,6 +28,7 @@ from specbench_client.load.load_shares import (
     workers_for_rate,
     workers_for_streams,
 )
+from specbench_client.load.phases import SCHEDULE_NOTICE_NS, SCHEDULE_NOTICE_OF_CLIENTS_NS
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,11 @@ WARMUP_STREAMS = 8
 
 @dataclass(frozen=True)
 class LoadPlanner:
-    """Plans loads. `workers`: the requested number; None: as many as a load needs, at most one per core."""
+    """Plans loads, with the workers of all clients.
+
+    `cores`: of each client. `workers`: the requested number of each client; None: as many as a load needs, at most one
+    per core.
+    """
 
     plan: Plan
     arrivals: ArrivalPlan
@@ -93,8 +99,9 @@ class LoadPlanner:
         """Return the point's load over this many prompts. Raises BadInput."""
         times = self.arrivals.times(point, prompts)
         if times is not None:
-            workers = self.workers or workers_for_rate(_rate(point, times), self.cores)
-            return open_loop_load(times, workers, self.arrivals.around(point, times))
+            workers = self._workers(workers_for_rate(_rate(point, times), self.cores * self.clients))
+            notice_ns = SCHEDULE_NOTICE_NS if self.clients == 1 else SCHEDULE_NOTICE_OF_CLIENTS_NS
+            return open_loop_load(times, workers, self.arrivals.around(point, times), notice_ns)
         load = self.plan.load
         conversations = None if load.duration_seconds is not None else load.requests or prompts
         return self._closed(point.level.concurrency or 1, conversations, load.duration_seconds)
@@ -103,19 +110,28 @@ class LoadPlanner:
         """Return a closed loop of at most `most` conversations, with the point's own concurrency if it has one."""
         return self._closed(self.warmup_streams(point), most, None)
 
+    @property
+    def clients(self) -> int:
+        """Number of clients that send each load together."""
+        return self.plan.load.clients
+
     def warmup_streams(self, point: Point) -> int:
         """Return the number of streams of the point's warm-up."""
         return point.level.concurrency or min(self.plan.slots, WARMUP_STREAMS)
 
     def pool_size(self, points: Sequence[Point], prompts: Mapping[str, int]) -> int:
-        """Return the maximum number of workers over the points. `prompts`: counts by workload. Raises BadInput."""
+        """Return the maximum number of workers of one client. `prompts`: counts by workload. Raises BadInput."""
         driven = (self.of(point, prompts[point.workload]).workers for point in points)
         warming = (self.warm_up(point, 1).workers for point in points)
-        return max([*driven, *warming], default=1)
+        return math.ceil(max([*driven, *warming], default=1) / self.clients)
 
     def _closed(self, streams: int, conversations: int | None, duration_s: float | None) -> WorkerLoad:
-        workers = self.workers or workers_for_streams(streams, self.cores)
+        workers = self._workers(workers_for_streams(streams, self.cores * self.clients))
         return closed_loop_load(streams, workers, conversations, duration_s)
+
+    def _workers(self, needed: int) -> int:
+        """Return the number of workers of all clients, at least one of each."""
+        return max(needed, self.clients) if self.workers is None else self.workers * self.clients
 
 
 def _rate(point: Point, times: ScheduledTimes) -> float:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from specbench_api.outcome.provenance import HostFacts
 from specbench_client.drive.progress import Progress
+from specbench_client.load.client_link import ClientClock
 from specbench_client.store.locations import read_object
 from specbench_client.store.records import PartLimits
 from specbench_client.workload.prompts import Fetch
@@ -61,6 +62,12 @@ class DriveOptions:
     """How long the engine may take to answer its health route; engines are ready before a group is measured."""
     limits: PartLimits = field(default_factory=PartLimits)
     client: ClientOptions = field(default_factory=ClientOptions)
+    client_index: int = 0
+    """Number of this client, of the `load.clients` that send each load together. Client 0 writes the results."""
+    join_within_s: float = 600.0
+    """How long to wait for the other clients before the first point."""
+    peer_clock: ClientClock = field(default_factory=ClientClock)
+    """The clocks that are compared with those of the other clients."""
     place: HostFacts = field(default_factory=HostFacts)
     """Facts of the machine of the engine, from whoever started it."""
     clock: SystemClock = field(default_factory=SystemClock)

@@ -7,16 +7,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import chain
 
+from specbench_api.outcome.layout import records_prefix
 from specbench_api.outcome.manifest import PointProvenance, StoredFile
 from specbench_api.outcome.record import Record, RecordPhase
 from specbench_api.outcome.summary import ClientHealth, CounterDeltas
 from specbench_api.plan.plan import Point
 from specbench_api.spec.conditions import EngineReason
 from specbench_client.analysis.summary.point import summarise_rows
-from specbench_client.dialects.dialect import counter_difference
+from specbench_client.dialects.dialect import EngineCounters, counter_difference
 from specbench_client.drive.engine_connection import EngineConnection
 from specbench_client.drive.failure_budget import FailureCounter
 from specbench_client.drive.load_planning import LoadPlanner
@@ -24,8 +27,12 @@ from specbench_client.drive.options import DriveOptions
 from specbench_client.drive.progress import ProgressTracker
 from specbench_client.errors import EngineFailed
 from specbench_client.load.client_monitor import RecordTally, WarmupResult, summarize_client_health
+from specbench_client.load.client_results import ClientResult, clock_error_ms, clock_skew_ms, combined_warm_up
+from specbench_client.load.in_flight import LoadTimeline
+from specbench_client.load.load_clients import LoadClients
 from specbench_client.load.load_shares import WorkerLoad
 from specbench_client.load.warmup import WarmupBounds, WarmupMonitor, warmup_prompts
+from specbench_client.load.worker_messages import WorkerDone
 from specbench_client.load.worker_pool import LoadResult, WorkerPool
 from specbench_client.metrics.tidy_frame import COLUMNS, stored_columns, tidy
 from specbench_client.store.points import MeasurementSpan, PointStore
@@ -47,35 +54,78 @@ class PointMeasurement:
     progress: ProgressTracker
     loads: LoadPlanner
     pool: WorkerPool
+    clients: LoadClients
 
-    async def measure(self, point: Point, prompts: Prompts, observed: PointProvenance, *, warm_up: bool) -> None:
-        """Measure and commit a point. After any error the point has no manifest. Raises EngineFailed, NotDurable."""
+    async def measure(self, point: Point, prompts: Prompts, observed: PointProvenance | None, *, warm_up: bool) -> None:
+        """Measure and commit a point. After any error the point has no manifest. Raises EngineFailed, NotDurable.
+
+        `observed`: the conditions, at client 0, which commits the point.
+        """
         clock, load = self.options.clock, self.loads.of(point, len(prompts.rows))
-        started_ns, started_wall = clock.monotonic_ns(), clock.wall_text()
+        await self.clients.align_clocks()
+        started_ns, started_wall = await self.clients.agree(clock.monotonic_ns()), clock.wall_text()
         self.progress.start_point(point, _request_count(prompts, load))
         writer = self.points.open(point.hash, self.options.attempt)
         attempt = _PointAttempt(self, point, started_ns, writer)
         try:
             warmed = await attempt.warm_up(prompts) if warm_up else None
             schedule = await asyncio.to_thread(attempt.store_schedule, load)
-            observations = await attempt.drive(load, prompts, warmed)
+            observations = await attempt.drive(load, prompts)
             self.progress.phase = "storing"
-            span = MeasurementSpan(started_ns, started_wall, clock.wall_text(), observations.load_started_ns)
-            await asyncio.to_thread(attempt.commit, schedule, observations, span, observed)
+            span = MeasurementSpan(
+                started_ns, started_wall, clock.wall_text(), observations.timeline.begins_ns - started_ns
+            )
+            results = await self._results(attempt, observations, warmed)
+            if observed is not None:
+                client = _client_health(results, observations.timeline, is_open=load.is_open)
+                files = [*schedule, *(file for result in results for file in result.files)]
+                await asyncio.to_thread(attempt.commit, files, client, observations.counters, span, observed)
+            await self.clients.gather("committed")
         except BaseException:
             await asyncio.to_thread(writer.abandon, ABANDON_PATIENCE_S)
             raise
         writer.discard_spool()
         self.progress.end_point()
 
+    async def _results(
+        self, attempt: _PointAttempt, observations: _LoadObservations, warmed: WarmupResult | None
+    ) -> list[ClientResult]:
+        """Store the last records, and return the results of all clients; at other clients than 0 none."""
+        files = await asyncio.to_thread(attempt.writer.flush)
+        offset = await self.clients.offset_over_point()
+        begins_ns = observations.timeline.begins_ns
+        own = ClientResult(observations.ended, observations.tally, warmed, begins_ns, offset, files)
+        if self.clients.count == 1:
+            return [own]
+        return [ClientResult.from_message(each) for each in await self.clients.collect(own.to_message())]
+
 
 @dataclass(frozen=True)
 class _LoadObservations:
-    """Observations of a load besides its records. `load_started_ns` counts from the point's start."""
+    """What this client observed of a load besides its records. `counters`: of the engine, at client 0."""
 
-    client: ClientHealth
+    ended: Sequence[WorkerDone]
+    timeline: LoadTimeline
+    tally: RecordTally
     counters: CounterDeltas | None
-    load_started_ns: int
+
+
+def _client_health(results: Sequence[ClientResult], timeline: LoadTimeline, *, is_open: bool) -> ClientHealth:
+    """Combine the results of all clients. `timeline`: client 0's, whose bounds are those of all."""
+    ended = [done for result in results for done in result.ended]
+    health = summarize_client_health(
+        ended,
+        replace(timeline, logs=[done.log for done in ended]),
+        RecordTally.sum_of([result.tally for result in results]),
+        is_open=is_open,
+        warm_up=combined_warm_up(results),
+    )
+    if len(results) == 1:
+        return health
+    several = {
+        "clients": len(results), "clock_error_ms": clock_error_ms(results), "clock_skew_ms": clock_skew_ms(results)
+    }  # fmt: skip
+    return health.model_copy(update=several)
 
 
 @dataclass(frozen=True)
@@ -92,8 +142,11 @@ class _PointAttempt:
         loads, least = self.measurement.loads, self.measurement.engine.plan.load.warmup_requests
         if not least:
             return None
-        bounds = WarmupBounds.of(least, loads.warmup_streams(self.point))
-        self.measurement.progress.start_warmup(bounds.most)
+        streams = loads.warmup_streams(self.point)
+        clients = self.measurement.clients.active(streams)
+        bounds = WarmupBounds.of(math.ceil(least / clients), math.ceil(streams / clients))  # of each client
+        most = bounds.most * clients
+        self.measurement.progress.start_warmup(most)
         monitor = WarmupMonitor(bounds)
 
         def follow(record: Record) -> None:
@@ -101,49 +154,54 @@ class _PointAttempt:
             if monitor.reached:
                 self.measurement.pool.no_more_conversations()
 
-        load = loads.warm_up(self.point, bounds.most)
-        await self._work(load, warmup_prompts(prompts.rows, bounds.most), RecordPhase.WARMUP, follow)
+        load = loads.warm_up(self.point, most)
+        await self._work(load, warmup_prompts(prompts.rows, most), RecordPhase.WARMUP, follow)
         steady = "steady" if monitor.reached else "not steady"
         _log.info("warmed up: %s requests of %s at most, step times %s", monitor.requests, bounds.most, steady)
         return WarmupResult(monitor.requests, monitor.reached)
 
     def store_schedule(self, load: WorkerLoad) -> list[StoredFile]:
-        """Store the schedule of an open loop before it runs. Blocks."""
-        if load.times is None:
+        """Store the schedule of an open loop before it runs, at client 0. Blocks."""
+        if load.times is None or self.measurement.clients.index:
             return []
         times = load.times.tolist()
         return [
             self.measurement.points.put_schedule(self.point.hash, self.measurement.options.attempt, times, load.workers)
         ]
 
-    async def drive(self, load: WorkerLoad, prompts: Prompts, warmed: WarmupResult | None) -> _LoadObservations:
+    async def drive(self, load: WorkerLoad, prompts: Prompts) -> _LoadObservations:
         """Run the load, with the engine's counters read before and after it."""
-        engine, tally = self.measurement.engine, RecordTally()
-        before = await engine.counters()
+        tally, before = RecordTally(), await self._counters()
         self.measurement.progress.start_load()
         result = await self._work(load.filled(prompts.rows), prompts.rows, None, tally.add)
         await self._check_engine_alive()
-        after = await engine.counters()
+        after = await self._counters()
         counters = counter_difference(before, after) if before is not None and after is not None else None
-        client = summarize_client_health(result.ended, result.timeline, tally, is_open=load.is_open, warm_up=warmed)
-        return _LoadObservations(client, counters, result.timeline.begins_ns - self.started_ns)
+        return _LoadObservations(result.ended, result.timeline, tally, counters)
+
+    async def _counters(self) -> EngineCounters | None:
+        """Read the engine's counters, at client 0."""
+        return None if self.measurement.clients.index else await self.measurement.engine.counters()
 
     def commit(
         self,
-        schedule: list[StoredFile],
-        observations: _LoadObservations,
+        files: list[StoredFile],
+        client: ClientHealth,
+        counters: CounterDeltas | None,
         span: MeasurementSpan,
         observed: PointProvenance,
     ) -> None:
-        """Store tidy rows, summary and manifest. Blocks."""
-        parts, engine = self.writer.flush(), self.measurement.engine
-        points, attempt = self.measurement.points, self.measurement.options.attempt
-        rows = tidy(self.writer.frames(COLUMNS), self.point.hash)
+        """Store tidy rows, summary and manifest. `files`: the schedule and the records of all clients. Blocks."""
+        engine, points = self.measurement.engine, self.measurement.points
+        attempt, own = self.measurement.options.attempt, {file.key for file in self.writer.files}
+        others = [
+            file for file in files if file.key not in own and file.key.startswith(records_prefix(self.point.hash))
+        ]
+        records = chain(self.writer.frames(COLUMNS), points.read_parts(self.point.hash, others, COLUMNS))
+        rows = tidy(records, self.point.hash)
         row_files = points.put_rows(self.point.hash, attempt, stored_columns(rows))
-        summary = summarise_rows(
-            engine.plan, self.point, rows, observations.client, observations.counters, simulated=engine.simulated
-        )
-        points.commit(summary, attempt, [*schedule, *parts, *row_files], span, observed)
+        summary = summarise_rows(engine.plan, self.point, rows, client, counters, simulated=engine.simulated)
+        points.commit(summary, attempt, [*files, *row_files], span, observed)
 
     async def _work(
         self, load: WorkerLoad, prompts: Sequence[Prompt], phase: RecordPhase | None, follow: Callable[[Record], None]

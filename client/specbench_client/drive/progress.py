@@ -70,7 +70,13 @@ class ProgressTracker:
         self._point: Point | None = None
         self._warmup: int | None = None
         self._warmup_most: int | None = None
+        self.others: Callable[[], list[int]] = list
+        """Returns the sums of the other clients' counts; empty if there are none."""
         self._begin(0)
+
+    def counts(self) -> list[int]:
+        """Return the counts of this client's records, which client 0 adds to its own."""
+        return [self._requests, self._failed, self._tokens, self._emitted, self._steps, self._warmup or 0]
 
     def start_point(self, point: Point, requests_total: int | None) -> None:
         """Begin a point, with its warm-up if it has one."""
@@ -109,6 +115,8 @@ class ProgressTracker:
     def current(self) -> Progress:
         """Return the current progress."""
         point, elapsed_s = self._point, (self._now() - self._started_ns) / 1e9
+        others = self.others() or [0] * len(self.counts())
+        requests, failed, tokens, emitted, steps, warmup = map(sum, zip(self.counts(), others, strict=True))
         return Progress(
             group=self._group.index,
             arm=self._group.arm,
@@ -120,13 +128,13 @@ class ProgressTracker:
             workload=point.workload if point else None,
             load=point.level.label if point else None,
             repeat=point.repeat if point else None,
-            requests_done=self._requests,
+            requests_done=requests,
             requests_total=self._requests_total,
-            warmup_done=self._warmup,
+            warmup_done=None if self._warmup is None else warmup,
             warmup_most=self._warmup_most,
-            requests_failed=self._failed,
-            output_tokens_per_s=self._tokens / elapsed_s if self._tokens and elapsed_s > 0 else None,
-            acceptance_length=self._emitted / self._steps if self._steps else None,
+            requests_failed=failed,
+            output_tokens_per_s=tokens / elapsed_s if tokens and elapsed_s > 0 else None,
+            acceptance_length=emitted / steps if steps else None,
         )
 
     def _begin(self, requests_total: int | None) -> None:

@@ -142,6 +142,15 @@ def program() -> None:
     show_envvar=True,
     help="Facts of the engine's node, from the operator; stored with the results.",
 )
+@click.option(
+    "--client",
+    metavar="N",
+    type=click.IntRange(min=0),
+    default=0,
+    envvar="JOB_COMPLETION_INDEX",
+    show_envvar=True,
+    help="Number of this client, of the load.clients that measure together, from 0.",
+)
 @LOG
 @click.pass_obj
 def drive(context: CommandContext, /, **given: Any) -> Termination:
@@ -151,7 +160,10 @@ def drive(context: CommandContext, /, **given: Any) -> Termination:
       specbench-client drive --plan plan.json --group 0 --attempt 1 --endpoint http://127.0.0.1:8000 --results results
     """  # noqa: D301 -- \b is click's, and must be the real character
     call = _DriveArguments(**given)
-    plan, attempt = read_plan(call.plan_file), _new_attempt(call.attempt)
+    plan = read_plan(call.plan_file)
+    if call.client >= plan.load.clients:
+        raise BadInput(f"--client {call.client}: the plan has the clients 0 to {plan.load.clients - 1}")
+    attempt = _new_attempt(call.attempt, call.client)
     group, store = _engine_group_at(plan, call.group), _open_run_store(plan, call.results)
     endpoint, place = _parse_endpoint(call.endpoint), HostFacts()
     if call.place is not None:
@@ -160,7 +172,12 @@ def drive(context: CommandContext, /, **given: Any) -> Termination:
     with ExitStack() as stack:
         spool = call.spool or stack.enter_context(scratch_folder())
         options = DriveOptions(
-            attempt=attempt, spool=spool, base_dir=call.prompts, on_progress=context.point_count.note, place=place
+            attempt=attempt,
+            spool=spool,
+            base_dir=call.prompts,
+            on_progress=context.point_count.note,
+            place=place,
+            client_index=call.client,
         )
         result = asyncio.run(_interruptible(drive_group(plan, group, endpoint, store, options), context.termination))
     measured, found = len(result.measured), len(result.found)
@@ -233,6 +250,7 @@ class _DriveArguments:
     spool: Path | None
     prompts: Path
     place: str | None
+    client: int
 
 
 async def _interruptible(work: Coroutine[Any, Any, T], termination: TerminationWriter) -> T:
@@ -282,11 +300,14 @@ def _open_run_store(plan: Plan, results: str) -> Store:
     return open_store(results).below(run_root(plan.namespace, plan.name, plan.uid))
 
 
-def _new_attempt(given: str) -> str:
-    """Return the launch's name with a random suffix, because a restarted container has the same arguments."""
+def _new_attempt(given: str, client: int) -> str:
+    """Return the launch's name with a random suffix, because a restarted container has the same arguments.
+
+    The names of clients after the first contain their numbers.
+    """
     if not _ATTEMPT.fullmatch(given):
         raise BadInput(f"--attempt {given!r} is not valid in file names: give at most 64 letters, digits, dots, dashes")
-    return f"{given}-{secrets.token_hex(3)}"
+    return f"{given}-{secrets.token_hex(3)}{f'-c{client}' if client else ''}"
 
 
 def _parse_endpoint(endpoint: str) -> str:

@@ -13,7 +13,7 @@ import time
 from array import array
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from types import TracebackType
 from typing import Self
 
@@ -79,7 +79,8 @@ class EventLoopMonitor:
 class RecordTally:
     """Counts of steady-state records that describe the client, updated record by record."""
 
-    _lateness_ms: array[float] = field(default_factory=lambda: array("d"))
+    lateness_ms: array[float] = field(default_factory=lambda: array("d"))
+    """Delay from the intended time to connecting, of each first turn."""
     _streamed: int = 0
     _chunks: int = 0
     _coalesced: int = 0
@@ -93,7 +94,7 @@ class RecordTally:
         if record.phase != RecordPhase.STEADY:
             return
         if record.connect_ns is not None and record.turn == 0:
-            self._lateness_ms.append((record.connect_ns - record.intended_ns) / _NS_PER_MS)
+            self.lateness_ms.append((record.connect_ns - record.intended_ns) / _NS_PER_MS)
         if record.first_byte_ns is not None:
             self._answers += 1
             self._by_kernel += record.timestamp_source == _KERNEL
@@ -105,12 +106,23 @@ class RecordTally:
             self._in_one_read += _arrived_in_one_read(record.chunk_ns, record)
 
     @property
+    def counts(self) -> list[int]:
+        """All fields but the first, in order."""
+        return [getattr(self, one.name) for one in fields(self)[1:]]
+
+    @classmethod
+    def sum_of(cls, tallies: Sequence[RecordTally]) -> RecordTally:
+        """Return the tally over the records of several clients."""
+        lateness_ms = array("d", (late for each in tallies for late in each.lateness_ms))
+        return cls(lateness_ms, *map(sum, zip(*(each.counts for each in tallies), strict=True)))
+
+    @property
     def lateness_p99_ms(self) -> float | None:
         """99th percentile of the delay from the intended time to connecting, over first turns.
 
         The time that connecting takes is not included: it depends on the server.
         """
-        return percentile(self._lateness_ms, 0.99)
+        return percentile(self.lateness_ms, 0.99)
 
     @property
     def coalesced_share(self) -> float | None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from specbench_client.load.arrivals import FillerArrivals, ScheduledTimes, share_of
 from specbench_client.load.conversations import FillerPlan, PromptLike
 from specbench_client.load.phases import (
+    SCHEDULE_NOTICE_NS,
     SteadyBounds,
     closed_loop_bounds,
     filled_loop_bounds,
@@ -148,6 +149,8 @@ class FillerShare:
     """Arrivals after the last measured arrival of all workers; sent until all measured conversations have ended."""
     lead_most_ns: int
     """The measured conversations begin this long after the load's start at the latest."""
+    notice_ns: int = SCHEDULE_NOTICE_NS
+    """Time between the moment at which the load is steady and the first measured conversation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +178,8 @@ class WorkerLoad:
     around: FillerArrivals | None = None
     """Open loop: when fillers begin."""
     is_filled: bool = False
+    notice_ns: int = SCHEDULE_NOTICE_NS
+    """Open loop: see `FillerShare`."""
 
     @property
     def workers(self) -> int:
@@ -206,7 +211,7 @@ class WorkerLoad:
             return self
         fill = FillerPlan(tuple(prompts), self.workers, times.size)
         shares = (
-            replace(share, fillers=_filler_share(fill, around, worker))
+            replace(share, fillers=_filler_share(fill, around, worker, self.notice_ns))
             for worker, share in enumerate(self.shares)
             if isinstance(share, OpenLoopShare)
         )
@@ -216,7 +221,7 @@ class WorkerLoad:
         """Return when the schedule began, after the load has ended."""
         if self.around is None or not self.is_filled:
             return begin_ns
-        return schedule_start(worker_table, begin_ns, self.around.lead_most_ns)
+        return schedule_start(worker_table, begin_ns, self.around.lead_most_ns, self.notice_ns)
 
     def steady_bounds(self, worker_table: WorkerTable, begin_ns: int) -> SteadyBounds:
         """Return the bounds of the steady state, after the load has ended."""
@@ -229,9 +234,9 @@ class WorkerLoad:
         )
 
 
-def _filler_share(fill: FillerPlan, around: FillerArrivals, worker: int) -> FillerShare:
+def _filler_share(fill: FillerPlan, around: FillerArrivals, worker: int, notice_ns: int) -> FillerShare:
     lead, tail = (array("q", times[worker :: fill.streams].tolist()) for times in (around.lead, around.tail))
-    return FillerShare(fill, worker, lead, tail, around.lead_most_ns)
+    return FillerShare(fill, worker, lead, tail, around.lead_most_ns, notice_ns)
 
 
 def closed_loop_load(
@@ -245,7 +250,9 @@ def closed_loop_load(
     return WorkerLoad(tuple(shares), conversations)
 
 
-def open_loop_load(times: ScheduledTimes, workers: int, around: FillerArrivals | None = None) -> WorkerLoad:
+def open_loop_load(
+    times: ScheduledTimes, workers: int, around: FillerArrivals | None = None, notice_ns: int = SCHEDULE_NOTICE_NS
+) -> WorkerLoad:
     """Divide conversations with these arrival times, at least one. `around`: arrivals of fillers."""
     last_ns, used_workers = int(times[-1]), min(workers, times.size)
     shares = (
@@ -254,4 +261,4 @@ def open_loop_load(times: ScheduledTimes, workers: int, around: FillerArrivals |
         )
         for worker in range(used_workers)
     )
-    return WorkerLoad(tuple(shares), times=times, around=around)
+    return WorkerLoad(tuple(shares), times=times, around=around, notice_ns=notice_ns)

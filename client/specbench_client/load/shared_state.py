@@ -1,6 +1,7 @@
 """Shared memory of the workers of a point, so that no worker waits for a message from another.
 
-The worker table has a row for each worker, which only that worker writes. A cell is one aligned 64-bit word, so a
+The worker table has a row for each worker, which only that worker writes; the main process writes those of workers of
+other clients. A cell is one aligned 64-bit word, so a
 reader gets either the old or the new value. The conversation counter hands out conversation indices; it needs a lock,
 which is held for a few instructions.
 """
@@ -51,7 +52,7 @@ class WorkerTable:
         return self.cells[worker * len(WorkerColumn) + cell]
 
     def put(self, worker: int, cell: WorkerColumn, value: int) -> None:
-        """Set a cell. Only the worker itself may call this while a load runs."""
+        """Set a cell. While a load runs, only the worker may, or for another client's worker the main process."""
         self.cells[worker * len(WorkerColumn) + cell] = value
 
     def column(self, cell: WorkerColumn) -> Sequence[int]:
@@ -74,7 +75,7 @@ class LockedIntegers(SharedIntegers, Protocol):
 
 @dataclass(frozen=True)
 class ConversationCounter:
-    """Hands out the integers from 0 to a limit, each once."""
+    """Hands out every `step`-th integer from a first one to a limit, each once."""
 
     cells: LockedIntegers
 
@@ -84,13 +85,13 @@ class ConversationCounter:
             number = self.cells[0]
             if number >= self.cells[1]:
                 return None
-            self.cells[0] = number + 1
+            self.cells[0] = number + self.cells[2]
             return number
 
-    def open(self, limit: int = UNLIMITED) -> None:
-        """Start at 0 again, with a new limit."""
+    def open(self, limit: int = UNLIMITED, first: int = 0, step: int = 1) -> None:
+        """Start again, with a new limit."""
         with self.cells.get_lock():
-            self.cells[0], self.cells[1] = 0, limit
+            self.cells[0], self.cells[1], self.cells[2] = first, limit, step
 
     def close(self) -> None:
         """Hand out no more numbers."""
@@ -121,4 +122,4 @@ class SharedState:
 
 def create_shared_state(context: SpawnContext, workers: int) -> SharedState:
     """Allocate shared memory for this many workers."""
-    return SharedState(context.RawArray("q", workers * len(WorkerColumn)), ConversationCounter(context.Array("q", 2)))
+    return SharedState(context.RawArray("q", workers * len(WorkerColumn)), ConversationCounter(context.Array("q", 3)))

@@ -50,14 +50,14 @@ GC_THRESHOLD = 200_000
 Reference counts free almost everything; only failed requests leave cycles."""
 
 
-def run_worker(number: int, pipe: Connection[Any, Any], shared: SharedState) -> None:
-    """Run the worker with this number until its pipe is closed. This is the main function of the process."""
+def run_worker(pipe: Connection[Any, Any], shared: SharedState) -> None:
+    """Run a worker until its pipe is closed. This is the main function of the process."""
     gc.set_threshold(GC_THRESHOLD, 20, 20)
     raise_socket_limit()
-    asyncio.run(_serve(number, pipe, shared))
+    asyncio.run(_serve(pipe, shared))
 
 
-async def _serve(number: int, pipe: Connection[Any, Any], shared: SharedState) -> None:
+async def _serve(pipe: Connection[Any, Any], shared: SharedState) -> None:
     inbox = asyncio.Queue[Any]()
 
     def receive() -> None:
@@ -67,12 +67,11 @@ async def _serve(number: int, pipe: Connection[Any, Any], shared: SharedState) -
             os._exit(0)
 
     asyncio.get_running_loop().add_reader(pipe.fileno(), receive)
-    await _Worker(number, shared, inbox, PipeSender(pipe)).serve()
+    await _Worker(shared, inbox, PipeSender(pipe)).serve()
 
 
 @dataclass(frozen=True)
 class _Worker:
-    number: int
     shared: SharedState
     inbox: asyncio.Queue[Any]
     sender: PipeSender
@@ -88,7 +87,7 @@ class _Worker:
 
     async def _run_load(self, load: PrepareLoad) -> None:
         async with (
-            open_transport(load.request_config.endpoint, held_bytes_of_worker(load.workers)) as transport,
+            open_transport(load.request_config.endpoint, held_bytes_of_worker(load.workers_here)) as transport,
             PreciseTimer() as timer,
             RecordSender(self.sender.send) as record_sender,
             ParsingQueue(_unread_limit(load)) as parsing_queue,
@@ -118,8 +117,8 @@ class _Worker:
     def _phases(self, load: PrepareLoad) -> ClosedLoopPhases | OpenLoopPhases:
         worker_table, share = self.shared.worker_table(load.workers), load.share
         if isinstance(share, OpenLoopShare):
-            return OpenLoopPhases(worker_table, self.number, share.last_ns, is_filled=share.fillers is not None)
-        return ClosedLoopPhases(worker_table, self.number, len(share.streams))
+            return OpenLoopPhases(worker_table, load.worker, share.last_ns, is_filled=share.fillers is not None)
+        return ClosedLoopPhases(worker_table, load.worker, len(share.streams))
 
     def _loop(self, load: PrepareLoad, runner: ConversationRunner, timer: PreciseTimer) -> ClosedLoop | OpenLoop:
         """Return the loop, with its first conversations prepared."""
@@ -130,7 +129,7 @@ class _Worker:
             )
             buffer.fill(REQUESTS_AHEAD)
             return OpenLoop(share.offsets_ns, runner, buffer, timer, self._filler_sender(load, share, runner, timer))
-        ahead = REQUESTS_AHEAD if load.workers == 1 else shared_requests_ahead(len(share.streams))
+        ahead = REQUESTS_AHEAD if load.workers_here == 1 else shared_requests_ahead(len(share.streams))
         counter = self.shared.conversation_counter
         buffer = RequestBuffer(
             prepare_conversations(runner.turn_client, load.prompts, counter), ahead, counter.is_closed

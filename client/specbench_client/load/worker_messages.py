@@ -37,8 +37,12 @@ class PrepareLoad:
     request_config: RequestConfig
     prompts: tuple[PromptLike, ...]
     share: ClosedLoopShare | OpenLoopShare
+    worker: int
+    """Number of the worker, over all clients."""
     workers: int
-    """Number of workers of this load, which are the first ones of the pool."""
+    """Number of workers of this load, over all clients."""
+    workers_here: int
+    """Number of workers of this load in this client, which are the first ones of its pool."""
     phase: RecordPhase | None = None
 
 

@@ -25,6 +25,7 @@ from specbench_api.outcome.record import Record, RecordPhase
 from specbench_client.errors import BadInput, ClientError
 from specbench_client.load.conversations import PromptLike
 from specbench_client.load.in_flight import LoadTimeline
+from specbench_client.load.load_clients import LoadClients
 from specbench_client.load.load_shares import WorkerLoad
 from specbench_client.load.request import RequestConfig
 from specbench_client.load.shared_state import UNLIMITED, SharedState, create_shared_state
@@ -39,8 +40,6 @@ from specbench_client.load.worker_messages import (
     unpickle_record,
 )
 
-BEGIN_DELAY_NS = 20_000_000
-"""Time from sending BeginLoad to the begin. A worker that receives the message later begins late, which is recorded."""
 JOIN_TIMEOUT_S = 2.0
 LOSS_PAUSE_S = 0.2
 
@@ -74,12 +73,16 @@ RecordsCallback = Callable[[Sequence[Record]], Awaitable[None]]
 
 
 class WorkerPool:
-    """`async with WorkerPool(workers) as pool`, then `prepare` and `run` for each load. One load at a time."""
+    """`async with WorkerPool(workers) as pool`, then `prepare` and `run` for each load. One load at a time.
 
-    def __init__(self, workers: int) -> None:
+    `workers`: the number of processes. `clients`: those that run a load together, each with a pool of this size.
+    """
+
+    def __init__(self, workers: int, clients: LoadClients | None = None) -> None:
         context = get_context("spawn")
         self._context = context
-        self._shared: SharedState = create_shared_state(context, workers)
+        self._clients = clients or LoadClients()
+        self._shared: SharedState = create_shared_state(context, workers * self._clients.count)
         self._size = workers
         self._workers: list[_WorkerHandle] = []
         self._messages: asyncio.Queue[tuple[int, object]] = asyncio.Queue()
@@ -111,27 +114,39 @@ class WorkerPool:
         self, load: WorkerLoad, request_config: RequestConfig, prompts: Sequence[PromptLike], phase: RecordPhase | None
     ) -> None:
         """Send each worker its share and wait until all are ready. Raises BadInput, WorkerLost."""
-        self._shared.worker_table(load.workers).wipe()
-        self._shared.conversation_counter.open(UNLIMITED if load.conversations is None else load.conversations)
-        messages = [PrepareLoad(request_config, tuple(prompts), share, load.workers, phase) for share in load.shares]
+        worker_table, clients = self._shared.worker_table(load.workers), self._clients
+        worker_table.wipe()
+        clients.receive_rows(worker_table)
+        conversations = UNLIMITED if load.conversations is None else load.conversations
+        self._shared.conversation_counter.open(conversations, clients.index, clients.active(load.workers))
+        own = clients.own_workers(load.workers)
+        messages = [
+            PrepareLoad(request_config, tuple(prompts), load.shares[worker], worker, load.workers, len(own), phase)
+            for worker in own
+        ]
         await asyncio.gather(*(self._send(number, message) for number, message in enumerate(messages)))
-        pending = set(range(load.workers))
+        pending = set(range(len(own)))
         async for number, _ in self._received(pending, WorkerReady):
             pending.discard(number)
 
     async def run(self, load: WorkerLoad, on_records: RecordsCallback) -> LoadResult:
-        """Begin the prepared load and wait for its end. Raises like `prepare`, and what `on_records` raises."""
-        begin_ns = time.monotonic_ns() + BEGIN_DELAY_NS
-        await asyncio.gather(*(self._send(number, BeginLoad(begin_ns)) for number in range(load.workers)))
-        pending, done = set(range(load.workers)), dict[int, WorkerDone]()
-        async for number, message in self._received(pending, RecordBatch, WorkerDone):
-            if isinstance(message, WorkerDone):
-                done[number] = message
-                pending.discard(number)
-            elif isinstance(message, RecordBatch):
-                await on_records([unpickle_record(one) for one in message.pickled])
-        ended = [done[number] for number in range(load.workers)]
+        """Begin the prepared load and wait for its end. Raises like `prepare`, and what `on_records` raises.
+
+        With several clients, the result contains this client's workers, and the bounds of all.
+        """
         worker_table = self._shared.worker_table(load.workers)
+        begin_ns = await self._clients.begin_ns(time.monotonic_ns)
+        workers = len(self._clients.own_workers(load.workers))
+        pending, done = set(range(workers)), dict[int, WorkerDone]()
+        async with self._clients.exchanging(worker_table):
+            await asyncio.gather(*(self._send(number, BeginLoad(begin_ns)) for number in range(workers)))
+            async for number, message in self._received(pending, RecordBatch, WorkerDone):
+                if isinstance(message, WorkerDone):
+                    done[number] = message
+                    pending.discard(number)
+                elif isinstance(message, RecordBatch):
+                    await on_records([unpickle_record(one) for one in message.pickled])
+        ended = [done[number] for number in range(workers)]
         steady_bounds, begins_ns = load.steady_bounds(worker_table, begin_ns), load.begins_ns(worker_table, begin_ns)
         return LoadResult(ended, LoadTimeline([one.log for one in ended], begin_ns, steady_bounds, begins_ns))
 
@@ -143,7 +158,7 @@ class WorkerPool:
         with _isolated_spawn():
             for number in range(self._size):
                 ours, theirs = self._context.Pipe()
-                arguments = (number, theirs, self._shared)
+                arguments = (theirs, self._shared)
                 process = self._context.Process(target=run_worker, args=arguments, name=f"worker-{number}", daemon=True)
                 process.start()
                 theirs.close()

@@ -150,6 +150,10 @@ class PointStore:
         """Yield the point's records piece by piece, see `to_frame`. Raises NotDurable(Damaged) during iteration."""
         return (table_to_frame(table) for table in self.read_tables(manifest, columns))
 
+    def read_parts(self, point: str, parts: Sequence[StoredFile], columns: Sequence[str]) -> Iterator[pd.DataFrame]:
+        """Yield the records of stored parts before the point is committed. Raises NotDurable(Damaged)."""
+        return (table_to_frame(table) for table in self._tables(point, parts, columns))
+
     def read_tables(self, manifest: Manifest, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
         """Yield the point's records piece by piece, see `to_table`. Raises NotDurable(Damaged) during iteration.
 

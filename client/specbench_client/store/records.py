@@ -233,6 +233,11 @@ class RecordWriter:
             thread.join(max(deadline_s - self._limits.monotonic_s(), 0))
         self.discard_spool()
 
+    @property
+    def files(self) -> list[StoredFile]:
+        """All parts of this writer so far."""
+        return list(self._files)
+
     def frames(self, columns: Sequence[str] | None = None) -> Iterator[pd.DataFrame]:
         """Yield all records from the spool, part by part; call after `flush`. `columns`: those to read; None: all."""
         return (to_frame(self._spooled_bytes(file), columns) for file in self._files)

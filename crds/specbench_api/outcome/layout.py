@@ -8,6 +8,7 @@ runs/NAMESPACE/NAME/UID/
   gate.json                                             whether the run passed its gate, and the evidence
   power.csv                                             power samples supplied by the user: time, device, watts
   provenance.json                                       observed versions, fingerprints of the prompts, launches
+  clients/GROUP.json                                    several clients: the address of client 0, while it runs
   launches/LAUNCH.json                                  facts about one launch of an engine, before its first point
   records/arm=ARM/workload=WORKLOAD/HASH-00000.parquet … the records of all measured points, one row per request
   points/HASH/records/part-ATTEMPT-00000.parquet …      the same records, until they are compacted into the above
@@ -54,6 +55,11 @@ def run_root(namespace: str, name: str, uid: str) -> str:
 def launch_key(launch: str) -> str:
     """Return the key of a launch's facts, below the run's root. The name includes the attempt and is unique."""
     return f"{LAUNCHES}/{launch}.json"
+
+
+def client_address_key(group: int) -> str:
+    """Return the key of the address of client 0 of an engine group, below the run's root."""
+    return f"clients/{group}.json"
 
 
 def point_root(point_hash: str) -> str:

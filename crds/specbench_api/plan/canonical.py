@@ -118,6 +118,7 @@ def _load(load: Load, level: Level) -> dict[str, Any]:
         "requests": load.requests,
         "durationSeconds": load.duration_seconds,
         "warmupRequests": load.warmup_requests,
+        **({"clients": load.clients} if load.clients > 1 else {}),
     }
     return fields if level.concurrency is not None else {**fields, "arrival": (load.arrival or Arrival()).to_dict()}
 

@@ -47,6 +47,9 @@ CONVERSATIONS_MAX = 1_000_000
 LONGEST_S = 86_400
 """Maximum seconds over which the conversations of one point may start."""
 
+CLIENTS_MAX = 64
+"""Maximum clients of a run: client 0 exchanges messages with each of the others during the measurement."""
+
 Concurrency = Annotated[int, Field(ge=1, le=4096)]
 Rate = Annotated[float, Field(gt=0, le=100_000)]
 
@@ -188,6 +191,9 @@ class Load(RuledModel):
     """Number of times each point is measured. Confidence intervals need at least 3."""
     order: ArmOrder = ArmOrder.INTERLEAVED
     """Sequential or Interleaved order of the arms over the repeats."""
+    clients: Annotated[int, Field(ge=1, le=CLIENTS_MAX)] = 1
+    """Number of client pods that send each point's load together, for loads that one pod cannot send. Streams and
+    arrivals are the same as with one client, divided among the pods. Only on a cluster."""
 
     @property
     def levels(self) -> list[Level]:

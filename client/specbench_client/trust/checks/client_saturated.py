@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from specbench_api.outcome.finding import Severity
+from specbench_api.spec.load import CLIENTS_MAX
 from specbench_client.metrics.latency import E2E_SENT_MS, NS_PER_MS
 from specbench_client.metrics.tidy_frame import numbers, steady_rows
 from specbench_client.trust.check import Check, CheckResult, CheckResults
 from specbench_client.trust.evidence import PointEvidence
 
 CPU_SHARE = 0.8
+TARGET_SHARE = 0.5
+"""Share of a core at which work hardly waits, for the recommended number of clients."""
 LATE_SHARE = 0.05
 LATE_MIN_MS = 5.0
 
@@ -24,6 +29,7 @@ def _cpu_exhausted(evidence: PointEvidence) -> list[CheckResult]:
     if share is None or share <= CPU_SHARE:
         return []
     message = f"the client used {share:.0%} of one core: sending and timestamping wait for its own work"
+    message += _advice(evidence, share / TARGET_SHARE)
     return [CheckResult(Severity.INVALID, message, value=share, threshold=CPU_SHARE)]
 
 
@@ -34,6 +40,7 @@ def _late_loop(evidence: PointEvidence) -> list[CheckResult]:
         return []
     message = (
         f"the client's event loop was {lag:.1f} ms late at the 99th percentile; at most {allowed:.1f} ms is tolerable"
+        + _advice(evidence)
     )
     return [CheckResult(Severity.INVALID, message, value=lag, threshold=allowed)]
 
@@ -50,8 +57,16 @@ def _late_sends(evidence: PointEvidence) -> list[CheckResult]:
     message = (
         f"conversations started {late:.1f} ms after their intended time at the 99th percentile, and at most"
         f" {allowed:.1f} ms is tolerable: the arrivals at the engine are not the requested ones"
+        + _advice(evidence)
     )
     return [CheckResult(Severity.INVALID, message, value=late, threshold=allowed)]
+
+
+def _advice(evidence: PointEvidence, factor: float = 2.0) -> str:
+    """Return the recommended number of clients, `factor` times as many; empty if there cannot be more."""
+    now = evidence.plan.load.clients
+    clients = min(max(now + 1, math.ceil(now * factor)), CLIENTS_MAX)
+    return f"; on a cluster, divide the load among more clients with load.clients: {clients}" if clients > now else ""
 
 
 def _request_ms(evidence: PointEvidence) -> float | None:
@@ -85,6 +100,9 @@ CHECK: Check[PointEvidence] = Check(
         " after connect_ns and part of the latency. Python runs on one core: at 80 % utilisation,"
         " work waits four times its own length."
     ),
-    remedy="Give the client its own cores, away from the engine's CPU work, and more workers; or lower the load.",
+    remedy=(
+        "Give the client its own cores, away from the engine's CPU work, and more workers; on a cluster, raise"
+        " load.clients; or lower the load."
+    ),
     evaluate=_evaluate,
 )
