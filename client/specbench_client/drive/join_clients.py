@@ -75,7 +75,7 @@ async def join_clients(
 
 
 async def _raise_failure(link: ClientLink) -> None:
-    raise await link.failure
+    raise await asyncio.shield(link.failure)  # Cancelling this task must not cancel the future.
 
 
 async def _accept_clients(link: ClientLink, group: EngineGroup, endpoint: str, store: Store, within_s: float) -> None:

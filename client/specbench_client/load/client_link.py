@@ -20,7 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from specbench_api.outcome.termination import Exit
+from specbench_api.outcome.termination import CLIENT_LOST, Exit
 from specbench_client.errors import BadInput, ClientError, EngineFailed, NotDurable
 
 HELLO_BYTES_MAX = 4096
@@ -36,6 +36,9 @@ _KEEP_ALIVE = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3, "TCP_USE
 
 class ClientLost(ClientError):
     """Another client of the same load ended or cannot be reached."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, CLIENT_LOST)
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,9 @@
 """The NetworkPolicies of a run: one for its engines, and one for its clients, report and gate.
 
 An engine accepts connections only from clients of the same run, because any other traffic would distort the
-measurement. No pod of a run can reach the addresses that the administrator blocks: those of metadata services, which
-give the node's cloud identity to every process that asks. The policies have no effect where the cluster does not
-enforce them.
+measurement. Clients accept none, except with `load.clients` from each other. No pod of a run can reach the addresses
+that the administrator blocks: those of metadata services, which give the node's cloud identity to every process that
+asks. The policies have no effect where the cluster does not enforce them.
 """
 
 from __future__ import annotations
@@ -39,7 +39,10 @@ def network_policies(run: SpecBenchRun, settings: NetworkPolicySettings) -> Iter
         ingress.append({"from": list(settings.engine_from)})
     yield _policy(run, engines_policy_name(run.metadata.name), _of_role(run, ROLE_ENGINE), ingress, settings)
     clients = _of_role(run, ROLE_CLIENT, ROLE_REPORT, ROLE_GATE)
-    yield _policy(run, clients_policy_name(run.metadata.name), clients, [], settings)
+    peers: list[Manifest] = (
+        [{"from": [{"podSelector": _of_role(run, ROLE_CLIENT)}]}] if run.spec.load.clients > 1 else []
+    )
+    yield _policy(run, clients_policy_name(run.metadata.name), clients, peers, settings)
 
 
 def _policy(

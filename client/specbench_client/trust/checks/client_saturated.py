@@ -56,8 +56,7 @@ def _late_sends(evidence: PointEvidence) -> list[CheckResult]:
         return []
     message = (
         f"conversations started {late:.1f} ms after their intended time at the 99th percentile, and at most"
-        f" {allowed:.1f} ms is tolerable: the arrivals at the engine are not the requested ones"
-        + _advice(evidence)
+        f" {allowed:.1f} ms is tolerable: the arrivals at the engine are not the requested ones" + _advice(evidence)
     )
     return [CheckResult(Severity.INVALID, message, value=late, threshold=allowed)]
 

@@ -1,8 +1,9 @@
 """Judges a launch by its client's Job and pods: running, finished, or failed and with which scope.
 
-The report's and the gate's Jobs are judged by the same rules. Only the newest pod counts: earlier ones were disrupted,
-or failed and are retried. Why a client failed is in its pod's termination message, which is JSON. Logs are never
-parsed.
+The report's and the gate's Jobs are judged by the same rules. Only the newest pod of each client counts: earlier ones
+were disrupted, or failed and are retried. Why a client failed is in its pod's termination message, which is JSON. Logs
+are never parsed. Of several clients (`load.clients`), all end when one fails; those that only lost another one do not
+report why.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from datetime import datetime, timedelta
 from pydantic import ValidationError
 
 from specbench_api.fence.model import TerminationMessages
-from specbench_api.outcome.termination import Exit, Termination
+from specbench_api.outcome.termination import CLIENT_LOST, Exit, Termination
 from specbench_api.redaction import redact
 from specbench_api.spec.conditions import EngineReason
 from specbench_operator.run.launches.engine import LaunchDeadlines
@@ -21,7 +22,7 @@ from specbench_operator.run.launches.launch_state import ClientReason, LaunchSta
 from specbench_operator.run.launches.messages import last_words
 from specbench_operator.settings import OperatorSettings
 from specbench_operator.state.conditions import join_sentences
-from specbench_operator.state.objects import FailureScope, Job, JobFailure, Pod
+from specbench_operator.state.objects import ContainerTerminated, FailureScope, Job, JobFailure, Pod
 
 JOB_SUSPENDED_BY_OTHERS = (
     "its Job is suspended, and not by specbench: check whether a queue manages all Jobs of this namespace"
@@ -63,27 +64,33 @@ def judge_ended_client(
 
 
 def start_delay(client: Job, pods: Iterable[Pod]) -> str | None:
-    """Why no pod of the Job runs yet; None if its newest pod runs, or ended and is retried."""
-    newest = _newest(pods)
-    if newest is None:
+    """Why not all pods of the Job run yet; None if each client's newest pod runs, or ended and is retried."""
+    newest = _newest_of_clients(pods)
+    if not newest:
         return client.warning or (JOB_SUSPENDED_BY_OTHERS if client.suspended else "its pod is not created yet")
-    if newest.phase != "Pending":
+    if len(newest) < client.pods_wanted:
+        return f"{len(newest)} of its {client.pods_wanted} pods are created"
+    waiting = next((pod for pod in newest if pod.phase == "Pending"), None)
+    if waiting is None:
         return None
-    waits = join_sentences((newest.waiting.reason, newest.waiting.message)) if newest.waiting else ""
-    return newest.unschedulable or waits or "its pod is starting"
+    waits = join_sentences((waiting.waiting.reason, waiting.waiting.message)) if waiting.waiting else ""
+    return waiting.unschedulable or waits or "its pod is starting"
 
 
 def termination_of(pods: Iterable[Pod], settings: OperatorSettings) -> Termination | None:
     """The termination message of the newest pod that has ended; None if no pod has ended.
 
+    Of several clients, it is that of one that ended for its own reason, if there is one.
     A message that is not JSON, such as that of a container that was killed, becomes the reason ClientFailed. Of a
     failed engine's answer, which the message may quote, as much is kept as of the engine's own last words.
     """
-    ended = _newest(pod for pod in pods if pod.terminated and not pod.disrupted)
-    if ended is None:
-        return None
-    last = ended.terminated
-    assert last is not None
+    ended = _by_age(_newest_of_clients(pod for pod in pods if pod.terminated and not pod.disrupted))
+    messages = [_termination(pod.terminated, settings) for pod in reversed(ended) if pod.terminated]
+    causes = (each for each in messages if each.code not in (Exit.OK, Exit.INTERRUPTED) and each.reason != CLIENT_LOST)
+    return next(causes, messages[0] if messages else None)
+
+
+def _termination(last: ContainerTerminated, settings: OperatorSettings) -> Termination:
     try:
         termination = Termination.from_json(last.message)
     except ValidationError:
@@ -124,7 +131,7 @@ def _idle_engine(
     delay: str, pods: Iterable[Pod], settings: OperatorSettings, deadlines: LaunchDeadlines
 ) -> LaunchState:
     """The state of a ready engine without a running client. The wait is limited, because the engine holds its GPUs."""
-    newest = _newest(pods)
+    newest = next(reversed(_by_age(pods)), None)
     since = deadlines.idle.since if deadlines.idle else newest.created_at if newest else deadlines.now
     limit_s = settings.client_start_deadline_s
     remaining_s = (since + timedelta(seconds=limit_s) - deadlines.now).total_seconds()
@@ -141,5 +148,12 @@ def _missing_job_reason(deadlines: LaunchDeadlines) -> str:
     return deadlines.idle.message if deadlines.idle else "its Job is not created yet"
 
 
-def _newest(pods: Iterable[Pod]) -> Pod | None:
-    return max(pods, key=lambda pod: (pod.created_at, pod.ref.name), default=None)
+def _newest_of_clients(pods: Iterable[Pod]) -> list[Pod]:
+    """The newest pod of each client, by the clients' numbers."""
+    newest = {pod.index: pod for pod in _by_age(pods)}
+    return [newest[index] for index in sorted(newest)]
+
+
+def _by_age(pods: Iterable[Pod]) -> list[Pod]:
+    """The pods, the oldest first."""
+    return sorted(pods, key=lambda pod: (pod.created_at, pod.ref.name))
