@@ -18,6 +18,7 @@ from specbench_api.plan.plan import Plan
 from specbench_client.simulator.config import SimulatorConfig
 from specbench_client.store.locations import open_store
 from specbench_client.store.store import Store
+from specbench_client.stored_runs.write_results import conclude
 from specbench_testing.s3 import S3Access
 from specbench_testing.simulated_groups import RunningSimulator, plan_of, records_of, simulator, write_prompts
 from specbench_testing.synthetic_records import measured_rows
@@ -166,3 +167,41 @@ async def test_client_killed_ten_times_still_measures_everything_once(plan: Plan
         assert await finish(await job.start(engine)) == 0
 
         assert_everything_was_measured_once(job, engine)
+
+
+async def start_client(job: Job, engine: RunningSimulator, client: int) -> asyncio.subprocess.Process:
+    """Start one client of several, as the pod of an Indexed Job."""
+    return await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "specbench_client.job", "drive", "--plan", job.folder / "plan.json", "--group", "0",
+        "--attempt", "1", "--endpoint", engine.url, "--results", job.results,
+        "--termination-log", job.folder / f"ended-{client}", stderr=asyncio.subprocess.PIPE,
+        env={**os.environ, "TMPDIR": str(job.folder), "JOB_COMPLETION_INDEX": str(client)},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("where", "killed"), [("folder", 0), ("s3", 1)])
+async def test_clients_of_one_load_end_together_and_measure_everything_once(
+    where: str, killed: int, tmp_path: Path, s3_access: S3Access, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    s3_access.enter(monkeypatch)
+    load = {"concurrency": [2, 4], "repeats": 1, "warmupRequests": 2, "clients": 2}
+    plan = plan_of(write_prompts(tmp_path / "p.jsonl", count=PROMPTS, turns=TURNS), {"spec.load": load})
+    folder = str(tmp_path / "results")
+    job = Job(plan, tmp_path, folder if where == "folder" else f"s3://{s3_access.bucket}/clients-{tmp_path.name}")
+    (tmp_path / "plan.json").write_text(plan.to_json())
+
+    async with simulator(tmp_path / "truth.jsonl", SLOW) as engine:
+        clients = [await start_client(job, engine, client) for client in range(2)]
+        await await_point(plan, 1, engine)
+        clients[killed].send_signal(signal.SIGKILL)
+        codes = await asyncio.gather(*map(finish, clients))
+        assert (codes[killed], codes[1 - killed]) == (-signal.SIGKILL, 1)
+        lost = json.loads((tmp_path / f"ended-{1 - killed}").read_text())
+        assert (lost["reason"], lost["measured"]) == ("ClientLost", 1)
+        assert f"client {killed} of 2 was lost" in lost["message"]
+
+        clients = [await start_client(job, engine, client) for client in range(2)]
+        assert await asyncio.gather(*map(finish, clients)) == [0, 0]
+
+        assert_everything_was_measured_once(job, engine)
+    assert conclude(plan, job.store).points_measured == 2

@@ -25,6 +25,7 @@ from specbench_api.plan.names import ROLE_ENGINE, client_name, gate_name, nodes_
 from specbench_api.plan.plan import Plan
 from specbench_api.plan.validation import PLAN_BYTES_MAX
 from specbench_api.spec.gate import BaselineRef, Gate, GateMetric, Tolerance
+from specbench_api.spec.load import CLIENTS_MAX
 from specbench_api.spec.parsing import parse_run
 from specbench_api.spec.run import NAME_MAX, SpecBenchRun
 from specbench_operator.render.client_jobs import client_job, gate_job, plan_config_map, report_job
@@ -37,6 +38,7 @@ from specbench_testing.operator_builders import NOON, SETTINGS, operator_run
 
 GOLDEN = Path(__file__).parent / "golden"
 SMALL: dict[str, Any] = {"spec.placement": {}}
+SEVERAL_CLIENTS: dict[str, Any] = {**SMALL, "spec.load": {"concurrency": [64], "repeats": 1, "clients": 3}}
 QUEUED: dict[str, Any] = {"spec.placement": {"gpus": 2, "queueName": "bench", "queuePriorityClass": "nightly"}}
 FULL: dict[str, Any] = {
     "spec.model": {"name": "acme/tiny", "pvc": {"claimName": "models", "path": "tiny.gguf"}},
@@ -251,6 +253,7 @@ MANIFESTS: dict[str, tuple[Callable[[Mapping[str, Any]], Any], dict[str, Any]]] 
     "service-started-over": (_service_again, SMALL),
     "client-small": (_client, SMALL),
     "client-full": (_client, FULL),
+    "client-several": (_client, SEVERAL_CLIENTS),
     "report-small": (_report, SMALL),
     "report-full": (_report, FULL),
     "report-with-targets": (_report, {**SMALL, "spec.slo": {"ttftMs": 500, "tpotMs": 35}}),
@@ -258,6 +261,7 @@ MANIFESTS: dict[str, tuple[Callable[[Mapping[str, Any]], Any], dict[str, Any]]] 
     "plan": (_plan, SMALL),
     "network-engines": (_engines_policy, SPREAD),
     "network-clients": (_clients_policy, SMALL),
+    "network-clients-several": (_clients_policy, SEVERAL_CLIENTS),
 }
 
 
@@ -310,7 +314,7 @@ def test_rendering_is_deterministic(name: str) -> None:
 
 
 def test_the_longest_run_name_gives_valid_child_names() -> None:
-    assert len(client_name("n" * NAME_MAX, 511, 9_999)) <= 63
+    assert len(f"{client_name('n' * NAME_MAX, 511, 9_999)}-{CLIENTS_MAX - 1}") <= 63, "the name of an Indexed Job's pod"
     assert len(gate_name("n" * NAME_MAX, "0" * 64)) <= 63
     stateful_set = f"{nodes_name('n' * NAME_MAX, 511, 9)}-0"
     assert len(f"{stateful_set}-0123456789") <= 63, "a label of its pods, controller-revision-hash"

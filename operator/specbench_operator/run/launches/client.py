@@ -86,8 +86,14 @@ def termination_of(pods: Iterable[Pod], settings: OperatorSettings) -> Terminati
     """
     ended = _by_age(_newest_of_clients(pod for pod in pods if pod.terminated and not pod.disrupted))
     messages = [_termination(pod.terminated, settings) for pod in reversed(ended) if pod.terminated]
-    causes = (each for each in messages if each.code not in (Exit.OK, Exit.INTERRUPTED) and each.reason != CLIENT_LOST)
-    return next(causes, messages[0] if messages else None)
+    return min(messages, key=_distance_from_cause, default=None)
+
+
+def _distance_from_cause(termination: Termination) -> int:
+    """0 for a client that failed for its own reason, 1 for one that another one's failure ended, 2 for a success."""
+    if termination.code == Exit.OK:
+        return 2
+    return int(termination.code == Exit.INTERRUPTED or termination.reason == CLIENT_LOST)
 
 
 def _termination(last: ContainerTerminated, settings: OperatorSettings) -> Termination:
