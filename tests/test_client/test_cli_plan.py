@@ -52,6 +52,14 @@ def test_estimate_follows_the_requested_load(
     assert (size["requests"], size["loadSeconds"]) == (requests, seconds)
 
 
+def test_number_of_clients_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    load = {"concurrency": [8], "repeats": 1, "clients": 4}
+    assert plan_exit_code(tmp_path, load) == Exit.OK
+    assert "4 client pods for each launch" in capsys.readouterr().out
+    assert plan_exit_code(tmp_path, load, "--output", "json") == Exit.OK
+    assert json.loads(capsys.readouterr().out)["estimate"]["clients"] == 4
+
+
 def test_gpu_hours_are_printed_for_a_run_with_gpus(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = str(write_run(tmp_path, simulated_run(load=OPEN, placement={"gpus": 2})))
     assert exit_code(["plan", file]) == Exit.OK

@@ -35,6 +35,12 @@ def test_multi_node_engine_is_rejected_on_one_machine(tmp_path: Path, capsys: py
     assert "spec.placement.nodes: an engine on several nodes needs a cluster" in capsys.readouterr().err
 
 
+def test_several_clients_are_rejected_on_one_machine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = write_run(tmp_path, simulated_run(load={"concurrency": [2], "clients": 2}))
+    assert exit_code(["run", str(file), "--results", str(tmp_path / "results")]) == Exit.BAD_INPUT
+    assert "load.clients is 2, and specbench run has one client, on this machine" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("model", "drafter", "message"),
     [

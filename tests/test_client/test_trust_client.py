@@ -26,6 +26,31 @@ def test_client_that_cannot_keep_up_is_found(lag: float, share: float, expected:
     assert check_names(findings) == [("ClientSaturated", INVALID)] * expected
 
 
+@pytest.mark.parametrize(
+    ("watch", "clients", "expected"),
+    [
+        ({"cpu_share": 0.95}, 1, 2),
+        ({"cpu_share": 0.95}, 10, 19),
+        ({"loop_lag_p99_ms": 400.0}, 3, 6),
+        ({"cpu_share": 0.95}, 40, 64),
+        ({"cpu_share": 0.95}, 64, None),
+    ],
+)
+def test_saturated_client_is_advised_to_use_more_clients(
+    watch: dict[str, float], clients: int, expected: int | None
+) -> None:
+    world = SyntheticRun(prompts=24, concurrency=(3,), repeats=1, edits={"spec.load.clients": clients})
+    (finding,) = findings_of(replace_watch(**watch), world=world)
+    assert ("load.clients" in finding.message) is (expected is not None)
+    assert expected is None or finding.message.endswith(f"with load.clients: {expected}")
+
+
+@pytest.mark.parametrize(("error_ms", "expected"), [(None, 0), (20.0, 0), (20.1, 1), (2000.0, 1)])
+def test_clients_without_one_clock_are_found(error_ms: float | None, expected: int) -> None:
+    findings = findings_of(replace_watch(clients=2, clock_error_ms=error_ms))
+    assert check_names(findings) == [("ClientClocksDiffer", INVALID)] * expected
+
+
 def test_tolerated_lateness_depends_on_the_request_time() -> None:
     long = SyntheticRun(prompts=24, concurrency=(3,), repeats=1, tokens=(400, 500))
     assert findings_of(replace_watch(loop_lag_p99_ms=30.0), world=long) == []

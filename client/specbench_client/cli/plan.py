@@ -298,6 +298,7 @@ def _document(plan: Plan, measured: set[str], size: PlanEstimate, cost: Campaign
         "estimate": {
             "launches": size.launches,
             "points": size.points,
+            "clients": plan.load.clients,
             "requests": size.requests,
             "outputTokensAtMost": size.output_tokens_at_most,
             "loadSeconds": size.load_seconds,
@@ -327,10 +328,9 @@ def _text(plan: Plan, measured: set[str], size: PlanEstimate, cost: CampaignCost
     requests = f", {size.requests} requests" if size.requests is not None else ""
     tokens = f", at most {size.output_tokens_at_most} output tokens" if size.output_tokens_at_most is not None else ""
     seconds = f", {size.load_seconds:.0f} s of load" if size.load_seconds is not None else ""
-    lines += [
-        "",
-        f"{size.launches} launches, {size.points} points ({len(measured)} measured already){requests}{tokens}{seconds}",
-    ]
+    clients = f", {plan.load.clients} client pods for each launch" if plan.load.clients > 1 else ""
+    done = f"({len(measured)} measured already)"
+    lines += ["", f"{size.launches} launches, {size.points} points {done}{requests}{tokens}{seconds}{clients}"]
     return "\n".join([*lines, *(_hours(plan, cost) if cost else [])])
 
 
