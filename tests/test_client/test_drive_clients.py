@@ -134,7 +134,7 @@ async def test_other_clients_end_when_one_is_stopped_and_the_point_has_no_result
 
 async def test_all_clients_end_with_the_engine_failure_that_one_observed(tmp_path: Path, store: FolderStore) -> None:
     plan = plan_with(tmp_path, CLOSED)
-    refused = SimulatorConfig(time_scale=0, faults=parse_faults(["http-500=1"]))
+    refused = SimulatorConfig(time_scale=0, faults=parse_faults(("http-500=1",)))
     async with simulator(tmp_path / "truth.jsonl", refused) as engine:
         clients = [start(plan, engine, store, options_in(tmp_path, client)) for client in range(2)]
         failures = await asyncio.gather(*clients, return_exceptions=True)
