@@ -88,6 +88,23 @@ async def test_strangers_and_unknown_clients_are_refused(client: int, token: str
 
 
 @pytest.mark.parametrize(
+    "sent",
+    [b"", b"GET / HTTP/1.1\r\n\r\n", b"\xff\xff\xff\xff", b"\0\0\x0f\xa0" + b"[" * 4000, b"\0\0\0\x02[]"],
+    ids=["nothing", "http", "huge", "deep", "no-object"],
+)
+async def test_bytes_of_a_stranger_end_its_connection_only(sent: bytes) -> None:
+    async with linked(0, 0) as links:
+        assert links[0]._server is not None
+        reader, writer = await asyncio.open_connection(*links[0]._server.sockets[0].getsockname()[:2])
+        writer.write(sent)
+        writer.write_eof()
+        async with asyncio.timeout(WITHIN_S):
+            assert await reader.read() == b""
+        writer.close()
+        assert await asyncio.gather(*(link.gather(link.index) for link in links)) == [[0, 1], [0, 1]]
+
+
+@pytest.mark.parametrize(
     ("error", "reason"),
     [
         (BadInput("no prompts"), "BadInput"),

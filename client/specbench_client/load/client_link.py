@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from specbench_api.outcome.termination import CLIENT_LOST, Exit
+from specbench_client.bounded_json import parse_json
 from specbench_client.errors import BadInput, ClientError, EngineFailed, NotDurable
 
 HELLO_BYTES_MAX = 4096
@@ -316,7 +317,7 @@ async def _read(reader: asyncio.StreamReader, most: int) -> dict[str, Any]:
     (size,) = _HEADER.unpack(await reader.readexactly(_HEADER.size))
     if size > most:
         raise ValueError(f"a message of {size} bytes")
-    message = json.loads(await reader.readexactly(size))
+    message = parse_json(await reader.readexactly(size))
     if not isinstance(message, dict):
         raise ValueError("not an object")  # noqa: TRY004 -- an invalid message like the others
     return message
