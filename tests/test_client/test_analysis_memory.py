@@ -3,27 +3,39 @@
 from __future__ import annotations
 
 import tracemalloc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import cache, partial
 
 import numpy as np
 import pandas as pd
 import pytest
 
+from specbench_client.analysis.compare import figures
+from specbench_client.analysis.compare.comparable_metrics import SHOWN_METRICS
+from specbench_client.analysis.compare.comparison import comparison
+from specbench_client.analysis.compare.stored_result import StoredResult
+from specbench_client.analysis.curves.build import build_curves
+from specbench_client.analysis.drift.report import DriftOptions, drift_report
 from specbench_client.analysis.estimates.point_rows import load_stored_rows
+from specbench_client.analysis.explanation.traffic_mix import TrafficMix, cells_of, predict_mix
 from specbench_client.analysis.lossless.losslessness import losslessness
-from specbench_client.analysis.statistics import bootstrap
+from specbench_client.analysis.statistics import bootstrap, percentiles, row_layout
 from specbench_client.analysis.summary.cells import MeasuredCell, evaluate_cell
 from specbench_client.metrics import pairing, rows
 from specbench_client.metrics.divergence import divergence
 from specbench_client.metrics.tidy_frame import TIMES, tidy
 from specbench_client.store.scratch import DiskColumnStore
+from specbench_client.stored_runs.drift_requests import requests_of_cell
+from specbench_testing.result_pairs import result_of
 from specbench_testing.synthetic_records import SyntheticRun
 
 FEW, MANY = 5_000, 30_000
 """Requests of one arm."""
 PART = 1_000
 WORLD = SyntheticRun(prompts=40, concurrency=(3,), repeats=1)
+LOCATION = WORLD.plan.workloads[0].name, WORLD.plan.load.levels[0].label
+WALL = "2026-01-01T00:00:00Z"
 LISTS = ["tokens_of_chunks", "coalesced", "accepted_of_steps", "walk"]
 LISTS_BYTES = 200
 """Memory for a row's lists; it was 700 when each list was an object."""
@@ -31,6 +43,8 @@ READ_BYTES = 16
 """Memory that a further record may keep after it is written: the location of its block's columns."""
 RECORD_BYTES = 64
 """Memory that a further record may add at any time; it was 520 when rows were kept in memory."""
+READ_RECORD_BYTES = 40
+"""Memory that a further record may add to a command that reads it; it was 200 to 500 with the rows in memory."""
 
 
 @cache
@@ -88,7 +102,11 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make blocks, buckets and pieces as small relative to these few rows as they are relative to a million."""
     monkeypatch.setattr(rows, "BLOCK_ROWS", 2_000)
     monkeypatch.setattr(pairing, "BUCKET_ROWS", 4_000)
+    monkeypatch.setattr(pairing, "PIECE_PAIRS", 4_000)
     monkeypatch.setattr(bootstrap, "PIECE_VALUES", 20_000)
+    monkeypatch.setattr(figures, "AT_ONCE_VALUES", 20_000)
+    for module in (row_layout, percentiles, figures):
+        monkeypatch.setattr(module, "PIECE_ROWS", 4_000)
 
 
 @pytest.mark.process
@@ -115,3 +133,76 @@ def test_each_further_record_adds_few_bytes() -> None:
 def test_reading_records_needs_the_memory_of_one_block() -> None:
     few, many = (peak(partial(measured, "ngram", count)) for count in (FEW, MANY))
     assert (many - few) / (MANY - FEW) < READ_BYTES, f"{(many - few) / (MANY - FEW):.1f} bytes a record"
+
+
+class RepeatedRecords(Mapping[str, Iterator[pd.DataFrame]]):
+    """The records of each point of a result, `count` of them; read anew on each access."""
+
+    def __init__(self, result: StoredResult, count: int) -> None:
+        self._points, self._count = result.points, count
+
+    def __getitem__(self, point: str) -> Iterator[pd.DataFrame]:
+        return records_of(point, self._count)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._points)
+
+    def __len__(self) -> int:
+        return len(self._points)
+
+
+def stored(count: int) -> StoredResult:
+    """Return the world as a stored result with `count` requests of each arm."""
+    result = result_of(WORLD)
+    return replace(result, records=RepeatedRecords(result, count), shelves=DiskColumnStore)
+
+
+def compare_results(count: int) -> int:
+    """Compare two results; return the number of records that were compared."""
+    found = comparison(stored(count), stored(count), WALL)
+    assert [each.metric for each in found.cells if each.arm == "ngram"] == [each.label for each in SHOWN_METRICS]
+    return 4 * count
+
+
+def draw_curve(by: str, count: int) -> int:
+    """Draw a curve of one place; return the number of records that were read."""
+    found = build_curves(by, [stored(count)], [], WALL, [])
+    assert sum(point.pairs for curve in found.curves for point in curve.points) > 0.8 * count
+    return 2 * count
+
+
+def project_to_mix(count: int) -> int:
+    """Project the speed-up; return the number of records that were read."""
+    result = stored(count)
+    (found,) = predict_mix(result, cells_of(result, None), TrafficMix({"code": 1.0, "chat": 3.0}))
+    assert found.speedup.value is not None
+    return 2 * count
+
+
+def detect_drift(count: int) -> int:
+    """Compare an arm with itself; return the number of records that were read."""
+    result = stored(count)
+    logs = [requests_of_cell(result, ("ngram", *LOCATION)) for _ in range(2)]
+    report = drift_report(logs[0], logs[1], DriftOptions(window=count, run_length=10 * count))
+    assert report.current.requests > 0.8 * count
+    return 2 * count
+
+
+@pytest.mark.process
+@pytest.mark.usefixtures("small_blocks")
+@pytest.mark.parametrize(
+    "analyse",
+    [
+        compare_results,
+        partial(draw_curve, "concurrency"),
+        partial(draw_curve, "output-tokens"),
+        project_to_mix,
+        detect_drift,
+    ],
+    ids=["compare", "curve by load", "curve by length", "predict", "drift"],
+)
+def test_each_further_record_adds_few_bytes_to_a_command(analyse: Callable[[int], int]) -> None:
+    records = analyse(PART) / PART  # What is cached in the first call is not counted.
+    few, many = (peak(partial(analyse, count)) for count in (FEW, 3 * FEW))
+    added = (many - few) / (records * 2 * FEW)
+    assert added < READ_RECORD_BYTES, f"{added:.1f} bytes a record"

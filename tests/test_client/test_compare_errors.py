@@ -12,7 +12,7 @@ from specbench_api.outcome.gate_report import GateTestOutcome
 from specbench_api.spec.gate import GateMetric, Tolerance
 from specbench_client.analysis.compare.comparable_metrics import comparable_metric
 from specbench_client.analysis.compare.comparison import ComparisonRow
-from specbench_client.analysis.compare.figures import FigureOnBothSides, speedup
+from specbench_client.analysis.compare.figures import ComparedArm, FigureOnBothSides, speedup
 from specbench_client.analysis.compare.gate import GateTrial, gate_verdicts
 from specbench_testing.result_pairs import TwoResults
 
@@ -24,7 +24,7 @@ CONFIDENCE = 0.95
 
 
 def compared_speedup(two: TwoResults, seed: int) -> FigureOnBothSides:
-    compared = speedup(*two.measured(seed), seed)
+    compared = speedup(ComparedArm(*two.measured(seed)), seed)
     assert compared is not None
     return compared
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from specbench_client.analysis.compare.figures import MeasuredArm, percentile, ratio, speedup
+from specbench_client.analysis.compare.figures import ComparedArm, MeasuredArm, percentile, ratio, speedup
 from specbench_client.analysis.compare.log_ratio_estimate import (
     REPEATS_MOST,
     LogRatioEstimate,
@@ -100,7 +101,7 @@ def test_repeats_to_decide_is_the_smallest_sufficient_number() -> None:
 
 
 def test_known_change_is_recovered() -> None:
-    found = speedup(*TwoResults(prompts=400, slower=1.1, run_noise=0.0).measured(1), 0)
+    found = speedup(ComparedArm(*TwoResults(prompts=400, slower=1.1, run_noise=0.0).measured(1)), 0)
     assert found is not None
     assert found.after / found.before == pytest.approx(1 / 1.1, rel=0.005)
     assert found.estimate is not None
@@ -114,7 +115,7 @@ def test_requests_that_only_one_side_answered_are_left_out() -> None:
     before = measured_of(prompt, repeat, {BASELINE: flat, ARM: np.array([5.0, 5, 5, 5, 5, 5])})
     slow = np.array([5.0, 5, 900, 5, 5, 900])
     after = measured_of(np.array([0, 1, 7, 0, 1, 7]), repeat, {BASELINE: flat, ARM: slow})
-    found = speedup(before, after, 0)
+    found = speedup(ComparedArm(before, after), 0)
     assert found is not None
     assert (found.after / found.before, found.units) == (1.0, 2)
 
@@ -125,7 +126,7 @@ def test_request_answered_less_often_on_one_side_has_equal_weight() -> None:
     pace = np.array([5.0, 6, 50, 5, 6, 50])
     before = measured_of(prompt, repeat, {BASELINE: flat, ARM: pace})
     after = measured_of(prompt[:-1], repeat[:-1], {BASELINE: flat[:-1], ARM: pace[:-1]})
-    found = speedup(before, after, 0)
+    found = speedup(ComparedArm(before, after), 0)
     assert found is not None
     assert found.after / found.before == pytest.approx(1.0)
 
@@ -135,33 +136,38 @@ def rows_of(world: SyntheticRun, repeat: int | None = None) -> MeasuredArm:
     return MeasuredArm(tidy([world.records(point) for point in points], "p"), None)
 
 
+def frame(side: MeasuredArm) -> pd.DataFrame:
+    assert isinstance(side.rows, pd.DataFrame)
+    return side.rows
+
+
 def test_results_without_a_common_request_have_no_comparison() -> None:
     before, after = rows_of(SyntheticRun(prompts=4)), rows_of(SyntheticRun(prompts=4))
-    other = MeasuredArm(after.rows.assign(prompt_id="else"), None)
-    assert ratio(TPOT_MS_POOLED)(before, other, 0) is None
-    assert percentile(TPOT_MS, 50)(before, other, 0) is None
-    assert speedup(before, other, 0) is None
+    other = MeasuredArm(frame(after).assign(prompt_id="else"), None)
+    assert ratio(TPOT_MS_POOLED)(ComparedArm(before, other), 0) is None
+    assert percentile(TPOT_MS, 50)(ComparedArm(before, other), 0) is None
+    assert speedup(ComparedArm(before, other), 0) is None
 
 
 def test_later_turns_are_the_same_request_only_after_equal_replies() -> None:
     world = SyntheticRun(prompts=6, turns=2, repeats=1)
     before = rows_of(world)
-    changed = before.rows.assign(output_sha256=before.rows["output_sha256"] + 1)
-    both = ratio(TPOT_MS_POOLED)(before, before, 0)
-    first_turns_alone = ratio(TPOT_MS_POOLED)(before, MeasuredArm(changed, None), 0)
+    changed = frame(before).assign(output_sha256=before.rows["output_sha256"] + 1)
+    both = ratio(TPOT_MS_POOLED)(ComparedArm(before, before), 0)
+    first_turns_alone = ratio(TPOT_MS_POOLED)(ComparedArm(before, MeasuredArm(changed, None)), 0)
     assert both is not None
     assert first_turns_alone is not None
     assert first_turns_alone.before != both.before
-    firsts = MeasuredArm(before.rows[(before.rows["turn"] == 0).to_numpy(bool)].reset_index(drop=True), None)
-    alone = ratio(TPOT_MS_POOLED)(firsts, firsts, 0)
+    firsts = MeasuredArm(frame(before).query("turn == 0").reset_index(drop=True), None)
+    alone = ratio(TPOT_MS_POOLED)(ComparedArm(firsts, firsts), 0)
     assert alone is not None
     assert first_turns_alone.before == alone.before
 
 
 def test_percentile_with_few_requests_beyond_it_has_no_interval() -> None:
     few, many = SyntheticRun(prompts=12), SyntheticRun(prompts=60)
-    short = percentile(TPOT_MS, 95)(rows_of(few), rows_of(few), 0)
-    long_ = percentile(TPOT_MS, 95)(rows_of(many), rows_of(many), 0)
+    short = percentile(TPOT_MS, 95)(ComparedArm(rows_of(few), rows_of(few)), 0)
+    long_ = percentile(TPOT_MS, 95)(ComparedArm(rows_of(many), rows_of(many)), 0)
     assert short is not None
     assert short.estimate is None
     assert long_ is not None
@@ -174,8 +180,8 @@ def test_percentile_with_few_requests_beyond_it_has_no_interval() -> None:
 def test_percentile_equals_that_of_the_runs_report(percent: int, repeats: int) -> None:
     before = rows_of(SyntheticRun(prompts=40, repeats=repeats))
     spread = before.rows["last_token_ns"] + np.arange(len(before.rows)) ** 2 * 1_000_000
-    before = MeasuredArm(before.rows.assign(last_token_ns=spread), None)
-    found = percentile(TPOT_MS, percent)(before, before, 0)
+    before = MeasuredArm(frame(before).assign(last_token_ns=spread), None)
+    found = percentile(TPOT_MS, percent)(ComparedArm(before, before), 0)
     assert found is not None
     assert found.before == pytest.approx(np.percentile(TPOT_MS.values(before.rows), percent), rel=1e-9)
 
@@ -183,5 +189,5 @@ def test_percentile_equals_that_of_the_runs_report(percent: int, repeats: int) -
 def test_rows_without_the_figure_are_left_out_on_both_sides() -> None:
     world = SyntheticRun(prompts=6, repeats=1)
     before = rows_of(world)
-    without_tokens = before.rows.assign(tokens=np.nan)
-    assert ratio(TPOT_MS_POOLED)(before, MeasuredArm(without_tokens, None), 0) is None
+    without_tokens = frame(before).assign(tokens=np.nan)
+    assert ratio(TPOT_MS_POOLED)(ComparedArm(before, MeasuredArm(without_tokens, None)), 0) is None

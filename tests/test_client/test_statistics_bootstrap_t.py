@@ -15,9 +15,7 @@ FEW = 20
 
 
 def layout_of(strata: np.ndarray) -> ResamplingLayout:
-    return ResamplingLayout(
-        np.zeros(strata.size, np.intp), np.arange(strata.size), strata.astype(np.intp), 1, strata.size
-    )
+    return ResamplingLayout(strata.astype(np.intp), 1, strata.size)
 
 
 def test_interval_equals_students_for_normal_prompts() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,6 +14,7 @@ from scipy import stats
 
 from known_truth.coverage import Coverage, truths
 from known_truth.experiment import Experiment
+from specbench_client.analysis.statistics import row_layout
 from specbench_client.analysis.statistics.bootstrap import IntervalBounds, ResamplingLayout
 from specbench_client.analysis.statistics.intervals import (
     ResampledFigure,
@@ -24,15 +26,17 @@ from specbench_client.analysis.statistics.intervals import (
     two_level_interval,
 )
 from specbench_client.analysis.statistics.percentiles import percentile_intervals, ranks
+from specbench_client.analysis.statistics.row_layout import RowLayout
 from specbench_client.metrics.tidy_frame import Values
 
 PROMPTS, REPEATS = 40, 4
 
 
-def layout_of(prompts: int = PROMPTS, repeats: int = REPEATS) -> ResamplingLayout:
+def layout_of(prompts: int = PROMPTS, repeats: int = REPEATS) -> RowLayout:
     """Return a layout with each prompt once in each repeat, in one category."""
-    repeat_of, prompt_of = np.repeat(np.arange(repeats), prompts), np.tile(np.arange(prompts), repeats)
-    return ResamplingLayout(repeat_of, prompt_of, np.zeros(prompts, dtype=np.intp), repeats, prompts)
+    names = np.array([f"p{number:04}" for number in range(prompts)], dtype=object)
+    rows = {"repeat": np.repeat(np.arange(repeats), prompts), "prompt_id": np.tile(names, repeats), "category": None}
+    return row_layout.layout_of(pd.DataFrame(rows))
 
 
 def mean_bounds(values: Values) -> IntervalBounds:
@@ -90,7 +94,7 @@ def test_cochrans_quantile_covers_if_runs_dominate_and_satterthwaites_does_not(
 def test_equal_weights_keep_all_degrees_of_freedom(sizes: list[int], scale: float) -> None:
     strata = np.repeat(np.arange(len(sizes)), sizes)
     prompts = len(strata)
-    plain = ResamplingLayout(np.zeros(prompts, dtype=np.intp), np.arange(prompts), strata, 1, prompts)
+    plain = ResamplingLayout(strata, 1, prompts)
     equal_weights = replace(plain, weight_of=np.full(prompts, scale))
     assert plain.freedom == prompts - len(sizes)
     assert equal_weights.freedom == pytest.approx(plain.freedom)

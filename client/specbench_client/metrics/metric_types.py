@@ -14,7 +14,7 @@ import numpy as np
 
 from specbench_api.spec.percentiles import PERCENTS
 from specbench_client.metrics.rows import Columns, iter_pieces
-from specbench_client.metrics.tidy_frame import Mask, Values
+from specbench_client.metrics.tidy_frame import Values
 
 
 class FigureOrigin(StrEnum):
@@ -65,31 +65,17 @@ class RatioMetric:
     long_tailed: bool = False
     """See `RequestMetric`: the interval is a bootstrap-t interval."""
 
-    def of(self, rows: Columns) -> RatioParts:
-        """Return both parts of each row; callers with several uses compute them once."""
-        parts = [self.parts(piece) for piece in iter_pieces(rows)]
-        over, under = (np.concatenate(side) for side in zip(*parts, strict=True))
-        known = ~(np.isnan(over) | np.isnan(under))
-        return RatioParts(np.where(known, over, 0.0), np.where(known, under, 0.0), known)
-
     def value(self, rows: Columns) -> float | None:
         """Return the ratio, or None if no request has both parts."""
-        return self.of(rows).value
-
-
-@dataclass(frozen=True)
-class RatioParts:
-    """Numerator and denominator, shape (rows,); both are 0 if either is missing, so that sums skip such rows."""
-
-    over: Values
-    under: Values
-    known: Mask
-    """Mask, shape (rows,), of the rows that have both."""
-
-    @property
-    def value(self) -> float | None:
-        """The ratio of the sums, or None if no row has both parts."""
-        return float(self.over.sum() / self.under.sum()) if self.under.sum() > 0 else None
+        over, under = np.empty(len(rows)), np.empty(len(rows))
+        start = 0
+        for piece in iter_pieces(rows):
+            some = slice(start, start + len(piece))
+            over[some], under[some] = self.parts(piece)
+            start += len(piece)
+        known = ~(np.isnan(over) | np.isnan(under))
+        total = under[known].sum()
+        return float(over[known].sum() / total) if total > 0 else None
 
 
 @dataclass(frozen=True)

@@ -8,41 +8,52 @@ SHA-256); the others are counted but not compared.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from specbench_client.metrics.rows import Columns, Rows, read_columns, rows_at
+from specbench_client.metrics.rows import (
+    Columns,
+    Rows,
+    TextCodes,
+    fill,
+    has_text,
+    iter_pieces,
+    read_columns,
+    rows_at,
+    text_codes,
+)
 from specbench_client.metrics.tidy_frame import Mask, Values, chain_history, flags, numbers
 
 BUCKET_ROWS = 50_000
 """Rows processed together to bound memory, over all sides; the rows of one prompt are never split."""
+PIECE_PAIRS = 262_144
+"""Pairs that are read together: their rows of the baseline are in any order, and a piece reads each block once."""
 RowIndices = NDArray[np.int32]
 
 
 def iter_by_prompt(sides: Sequence[Columns]) -> Iterator[tuple[RowIndices, ...]]:
     """Yield the row indices of each side for a few prompts at a time, in prompt order, ascending."""
-    codes, prompts = _codes(sides)
-    orders = [np.argsort(each, kind="stable").astype(np.int32) for each in codes]
-    counts = [np.bincount(each, minlength=prompts) for each in codes]
+    columns = [text_codes(side, "prompt_id") for side in sides]
+    names = sorted({str(text) for column in columns for text in column.texts})
+    numbers = {name: number for number, name in enumerate(names)}
+    orders, counts = zip(*(_by_prompt(columns.pop(0), numbers) for _ in sides), strict=True)
     ends = [np.concatenate([[0], np.cumsum(each)]) for each in counts]
     for first, last in _prompt_spans(np.sum(counts, axis=0)):
         yield tuple(np.sort(order[end[first] : end[last]]) for order, end in zip(orders, ends, strict=True))
 
 
-def _codes(sides: Sequence[Columns]) -> tuple[list[RowIndices], int]:
-    """The index of each row's prompt, shape (rows,) per side, and the number of prompts over all sides."""
-    factorized = [pd.factorize(side["prompt_id"].to_numpy(object)) for side in sides]
-    every = sorted({str(prompt) for _, found in factorized for prompt in found})
-    numbers = {prompt: number for number, prompt in enumerate(every)}
-    mapped = [
-        np.array([*(numbers[str(each)] for each in found), len(every)], dtype=np.int32)[codes]
-        for codes, found in factorized
-    ]
-    return mapped, len(every) + 1
+def _by_prompt(column: TextCodes, numbers: Mapping[str, int]) -> tuple[RowIndices, NDArray[np.int64]]:
+    """Return the row indices in the order of their prompts' numbers, and the number of rows of each prompt."""
+    ranks = np.array([*(numbers[str(text)] for text in column.texts), len(numbers)], dtype=np.int32)
+    prompts = ranks[column.codes]
+    counts = np.bincount(prompts, minlength=len(numbers) + 1)
+    return np.argsort(prompts, kind="stable").astype(np.int32), counts
 
 
 def _prompt_spans(rows: NDArray[np.integer]) -> Iterator[tuple[int, int]]:
@@ -113,14 +124,42 @@ class JoinedRows:
             return pd.Series(self.passes, copy=False)
         if name == HISTORY + ARM:
             return pd.Series(self.history, copy=False)
+        rows, column, at = self._place(name)
+        if len(self) <= PIECE_PAIRS:
+            return _take(rows[column], at)
+        pieces = (piece[name].to_numpy() for piece in self.pieces())
+        first = next(pieces)
+        values = np.empty(len(self), dtype=first.dtype)
+        fill(values, chain([first], pieces))
+        return pd.Series(values, dtype=values.dtype, copy=False)
+
+    def codes(self, name: str) -> TextCodes:
+        """Return a column of texts as codes."""
+        rows, column, at = self._place(name)
+        found = text_codes(rows, column)
+        return TextCodes(found.codes[at], found.texts)
+
+    def _place(self, name: str) -> tuple[Columns, str, RowIndices]:
+        """Return the side that has the column, its name there, and the rows of the pairs."""
         if name.endswith(BASELINE):
-            return _take(self.baseline[name.removesuffix(BASELINE)], self.right)
-        return _take(self.arm[name.removesuffix(ARM)], self.left)
+            return self.baseline, name.removesuffix(BASELINE), self.right
+        return self.arm, name.removesuffix(ARM), self.left
 
     def among(self, mask: Mask) -> JoinedRows:
         """Return the pairs selected by a mask of shape (pairs,)."""
         left, right, passes = (each[mask] for each in (self.left, self.right, self.passes))
-        return JoinedRows(self.arm, self.baseline, left, right, passes, self.history[mask])
+        return JoinedRows(self.arm, self.baseline, left, right, passes, _repeated(self.history[mask]))
+
+    def pieces(self) -> Iterator[JoinedRows]:
+        """Yield the pairs piece by piece; columns of a piece are read from the blocks of its rows alone."""
+        if len(self) <= PIECE_PAIRS:
+            yield self
+            return
+        for start in range(0, len(self), PIECE_PAIRS):
+            some = slice(start, start + PIECE_PAIRS)
+            arm, left = _only(self.arm, self.left[some])
+            baseline, right = _only(self.baseline, self.right[some])
+            yield JoinedRows(arm, baseline, left, right, self.passes[some], self.history[some])
 
 
 @dataclass(frozen=True)
@@ -137,14 +176,25 @@ class PairSide:
         return name in PAIR_KEY or f"{name}{self.suffix}" in self.rows
 
     def __getitem__(self, name: str) -> pd.Series:
-        return self.rows[name if name in PAIR_KEY else name + self.suffix]
+        return self.rows[self._named(name)]
+
+    def codes(self, name: str) -> TextCodes:
+        """Return a column of texts as codes."""
+        return text_codes(self.rows, self._named(name))
+
+    def pieces(self) -> Iterator[PairSide]:
+        """Yield the rows piece by piece."""
+        return (replace(self, rows=piece) for piece in iter_pieces(self.rows))
+
+    def _named(self, name: str) -> str:
+        return name if name in PAIR_KEY else name + self.suffix
 
 
 @dataclass(frozen=True)
 class Pairs:
     """Paired rows, with a suffix on each side's columns, and the number of requests that could not be paired."""
 
-    rows: pd.DataFrame | JoinedRows
+    rows: Columns
     candidates: int
     """Steady requests of the arm."""
     unpaired_later: int
@@ -164,43 +214,59 @@ class Pairs:
 
     def among(self, mask: Mask) -> Pairs:
         """Return the pairs selected by a mask of shape (pairs,), without the counts of unpaired requests."""
-        rows = self.rows
-        selected = rows.among(mask) if isinstance(rows, JoinedRows) else rows[mask].reset_index(drop=True)
-        return Pairs(selected, int(mask.sum()), 0)
+        if isinstance(self.rows, JoinedRows):
+            return Pairs(self.rows.among(mask), int(mask.sum()), 0)
+        return Pairs(self.table[mask].reset_index(drop=True), int(mask.sum()), 0)
 
     def of_category(self, name: str) -> Pairs:
         """Return the pairs of one category."""
-        return self.among((self.rows["category" + BASELINE] == name).to_numpy(np.bool_))
+        return self.among(has_text(self.rows, "category" + BASELINE, name))
 
 
 def pair_requests(arm: pd.DataFrame | Rows, baseline: pd.DataFrame | Rows) -> Pairs:
     """Pair the tidy rows of an arm with those of the baseline, over all repeats of one cell."""
     found = [_match(arm, baseline, *row_indices) for row_indices in iter_by_prompt((arm, baseline))]
-    left, right, passes = (
-        np.concatenate(each).astype(np.int32) for each in zip(*(one.rows for one in found), strict=True)
-    )
-    history = np.concatenate([one.history for one in found])
-    order = np.argsort(left, kind="stable")
-    joined = JoinedRows(arm, baseline, left[order], right[order], passes[order], history[order])
-    return Pairs(joined, sum(one.candidates for one in found), sum(one.unpaired_later for one in found))
+    counts = sum(one.candidates for one in found), sum(one.unpaired_later for one in found)
+    columns = [list(each) for each in zip(*(one.columns for one in found), strict=True)]
+    found.clear()
+    left, right, passes, history = (_concatenated(columns.pop(0)) for _ in range(len(columns)))
+    order = np.argsort(left, kind="stable").astype(np.int32)
+    left, right, passes = left[order], right[order], passes[order]
+    return Pairs(JoinedRows(arm, baseline, left, right, passes, _repeated(history[order])), *counts)
+
+
+def _concatenated(pieces: list[NDArray[Any]]) -> NDArray[Any]:
+    """Concatenate the pieces and empty the list."""
+    whole = _repeated(np.concatenate(pieces)) if pieces[0].dtype == np.float64 else np.concatenate(pieces)
+    pieces.clear()
+    return whole
+
+
+def _repeated(values: Values) -> Values:
+    """Return the same values, as a view of the first if all are equal, as histories of first turns are."""
+    return np.broadcast_to(values[0], values.shape) if values.size and (values == values[0]).all() else values
+
+
+def _only(rows: Columns, at: RowIndices) -> tuple[Columns, RowIndices]:
+    """Return only these rows of a side, each once and ascending, and the indices of the requested rows among them."""
+    if not isinstance(rows, Rows):
+        return rows, at
+    ascending, places = np.unique(at, return_inverse=True)
+    return rows.at(ascending), places.astype(np.int32)
 
 
 @dataclass(frozen=True)
 class _Matches:
-    """Pairs of some prompts: row indices of the arm and of the baseline, and passes, shape (pairs,) each."""
+    """Pairs of some prompts: row indices of the arm and of the baseline, passes, and histories, shape (pairs,) each."""
 
-    rows: tuple[RowIndices, RowIndices, RowIndices]
-    history: Values
+    columns: tuple[RowIndices, RowIndices, RowIndices, Values]
     candidates: int
     unpaired_later: int
 
 
 def _match(arm: pd.DataFrame | Rows, baseline: pd.DataFrame | Rows, mine: RowIndices, theirs: RowIndices) -> _Matches:
     """Pair the rows of some prompts, given their row indices on both sides."""
-    left, right = (
-        _keyed(read_columns(rows_at(rows, row_indices), _READ), row_indices)
-        for rows, row_indices in ((arm, mine), (baseline, theirs))
-    )
+    left, right = (keyed_requests(rows, row_indices) for rows, row_indices in ((arm, mine), (baseline, theirs)))
     merged = left.merge(right, on=PAIR_KEY, how="inner", suffixes=(ARM, BASELINE))
     known = merged[HISTORY + ARM].notna() & (merged[HISTORY + ARM] == merged[HISTORY + BASELINE])
     comparable = known.to_numpy(bool) | (numbers(merged, "turn") == 0)
@@ -208,13 +274,17 @@ def _match(arm: pd.DataFrame | Rows, baseline: pd.DataFrame | Rows, mine: RowInd
     arm_rows, baseline_rows, passes = (
         comparable_rows[name].to_numpy(np.int32) for name in (_ROW + ARM, _ROW + BASELINE, "pass")
     )
-    history = comparable_rows[HISTORY + ARM].to_numpy(np.float64)
-    return _Matches((arm_rows, baseline_rows, passes), history, len(left), int((~comparable).sum()))
+    history = _repeated(comparable_rows[HISTORY + ARM].to_numpy(np.float64))
+    return _Matches((arm_rows, baseline_rows, passes, history), len(left), int((~comparable).sum()))
 
 
-def _keyed(rows: pd.DataFrame, row_indices: RowIndices) -> pd.DataFrame:
-    """Return the steady rows with their row index, pass over the prompts and hash of their earlier replies."""
-    numbered = with_pass_number(rows.assign(**{_ROW: row_indices}))
+def keyed_requests(rows: pd.DataFrame | Rows, at: RowIndices) -> pd.DataFrame:
+    """Return the steady rows among these rows of some prompts, all of which are needed.
+
+    The columns are those of `PAIR_KEY`, the hash of earlier replies, and `row`, the row's index.
+    """
+    some = read_columns(rows_at(rows, at), _READ)
+    numbered = with_pass_number(some.assign(**{_ROW: at}))
     numbered[HISTORY] = history_hashes(numbered)
     return numbered.loc[flags(numbered, "steady"), [*PAIR_KEY, HISTORY, _ROW]]
 

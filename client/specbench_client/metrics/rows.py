@@ -3,6 +3,8 @@
 A cell may have a million rows of about three hundred bytes, of which a figure uses twenty. So rows are stored column by
 column, in blocks of one point each, and `Rows` offers what metrics need from a data frame (`Columns`): a column by
 name, and the number of rows. A subset of rows is a list of row indices.
+
+What is computed row by row is computed piece by piece (`iter_pieces`), so that only its result is in memory.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Protocol, TypeVar, cast
+from typing import Any, Protocol, TypeVar, cast, runtime_checkable
 
 import numpy as np
 import pandas as pd
@@ -57,6 +59,11 @@ class _TextColumn:
         codes = self.handle.read()
         return pd.Series(self.vocabulary.texts[codes if at is None else codes[at]], dtype=object, copy=False)
 
+    def codes(self, at: RowNumbers | None) -> RowNumbers:
+        """Return the code of each row's text."""
+        codes: RowNumbers = self.handle.read()
+        return codes if at is None else codes[at]
+
 
 @dataclass(frozen=True)
 class _ListColumn:
@@ -88,6 +95,20 @@ class TextVocabulary:
         if self._texts.size != len(self._numbers) + 1:
             self._texts = np.array([*self._numbers, None], dtype=np.object_)
         return self._texts
+
+
+@dataclass(frozen=True)
+class TextCodes:
+    """A column of texts as codes, shape (rows,), −1 for missing, and the texts by code; some may be in no row."""
+
+    codes: RowNumbers
+    texts: NDArray[np.object_]
+
+    @classmethod
+    def of(cls, column: pd.Series) -> TextCodes:
+        """Return the codes of a column."""
+        codes, texts = pd.factorize(column.to_numpy(object))
+        return cls(codes.astype(np.int32), texts)
 
 
 @dataclass(frozen=True)
@@ -189,8 +210,24 @@ class Rows:
         return name == POINT or name in self.blocks[0].columns
 
     def __getitem__(self, name: str) -> pd.Series:
-        read = [block.series(name, at) for block, at in self._selected()]
-        return read[0] if len(read) == 1 else _concat_series(read)
+        selected = self._selected()
+        first = selected[0][0].series(name, selected[0][1])
+        if len(selected) == 1:
+            return first
+        if isinstance(first.dtype, pd.ArrowDtype):
+            return pd.concat([block.series(name, at) for block, at in selected], ignore_index=True)
+        values: NDArray[Any] = np.empty(len(self), dtype=first.to_numpy().dtype)
+        fill(values, (block.series(name, at).to_numpy() for block, at in selected))
+        return pd.Series(values, dtype=values.dtype, copy=False)
+
+    def codes(self, name: str) -> TextCodes:
+        """Return a column of texts as codes, without building the texts of the rows."""
+        columns = [(cast("_TextColumn", block.columns[name]), at) for block, at in self._selected()]
+        vocabulary = columns[0][0].vocabulary
+        assert all(column.vocabulary is vocabulary for column, _ in columns), f"{name} has one vocabulary"
+        codes = np.empty(len(self), dtype=np.int32)
+        fill(codes, (column.codes(at) for column, at in columns))
+        return TextCodes(codes, vocabulary.texts[:-1])
 
     def read(self, names: Iterable[str]) -> pd.DataFrame:
         """Return these columns as a data frame."""
@@ -257,16 +294,55 @@ def read_columns(rows: Columns, names: Iterable[str]) -> pd.DataFrame:
     return pd.DataFrame({name: rows[name] for name in names}, copy=False)
 
 
+@runtime_checkable
+class LazyColumns(Columns, Protocol):
+    """Columns that are read on access."""
+
+    def pieces(self) -> Iterator[Columns]:
+        """Yield the rows piece by piece, in their order; at least one piece, which may have no rows."""
+        ...
+
+    def codes(self, name: str) -> TextCodes:
+        """Return a column of texts as codes."""
+        ...
+
+
 def iter_pieces(rows: Columns) -> Iterable[Columns]:
     """Split the rows into pieces, for row-wise computations that need not load all rows at once."""
-    return rows.pieces() if isinstance(rows, Rows) else [rows]
+    return rows.pieces() if isinstance(rows, LazyColumns) else [rows]
 
 
-def _concat_series(read: list[pd.Series]) -> pd.Series:
-    """Concatenate the blocks' series of one column."""
-    if isinstance(read[0].dtype, pd.ArrowDtype):
-        return pd.concat(read, ignore_index=True)
-    return pd.Series(np.concatenate([each.to_numpy() for each in read]), dtype=read[0].dtype, copy=False)
+def text_codes(rows: Columns, name: str) -> TextCodes:
+    """Return a column of texts as codes: 4 bytes per row, where a series of texts has 8."""
+    return rows.codes(name) if isinstance(rows, LazyColumns) else TextCodes.of(rows[name])
+
+
+def has_text(rows: Columns, name: str, text: str) -> Mask:
+    """Return a mask, shape (rows,), of the rows that have this text in a column."""
+    found = text_codes(rows, name)
+    code = np.flatnonzero(found.texts == text)
+    mask: Mask = found.codes == (code[0] if code.size else -2)
+    return mask
+
+
+def distinct_texts(rows: Columns, name: str) -> list[str]:
+    """Return the different texts of a column, sorted, without missing ones."""
+    found = {text for piece in iter_pieces(rows) for text in _present(text_codes(piece, name))}
+    return sorted(str(text) for text in found)
+
+
+def _present(column: TextCodes) -> NDArray[np.object_]:
+    present = np.zeros(column.texts.size + 1, dtype=np.bool_)
+    present[column.codes] = True
+    return column.texts[present[:-1]]
+
+
+def fill(values: NDArray[Any], pieces: Iterable[NDArray[Any]]) -> None:
+    """Write the pieces into the array, one after the other; concatenation would hold all of them twice."""
+    start = 0
+    for piece in pieces:
+        values[start : start + piece.size] = piece
+        start += piece.size
 
 
 def _of_blocks(selected: Sequence[tuple[RowBlock, RowNumbers | None]]) -> Rows:

@@ -11,7 +11,7 @@ form.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields
 
 import numpy as np
@@ -29,12 +29,16 @@ from specbench_client.metrics.record_lists import (
 from specbench_client.metrics.rows import (
     POINT,
     Columns,
+    LazyColumns,
     Rows,
     T,
     concat_frames,
+    fill,
+    has_text,
     iter_pieces,
     read_columns,
     select_rows,
+    text_codes,
 )
 from specbench_client.ragged import RaggedColumn
 
@@ -117,7 +121,33 @@ def stored_columns(rows: pd.DataFrame) -> pd.DataFrame:
 
 def numbers(rows: Columns, name: str) -> Values:
     """Return a numeric column, shape (rows,); missing values are NaN."""
-    return rows[name].to_numpy(np.float64)
+    if not isinstance(rows, LazyColumns):
+        return rows[name].to_numpy(np.float64)
+    return piecewise(rows, lambda piece: piece[name].to_numpy(np.float64))
+
+
+def piecewise(rows: Columns, values: Callable[[Columns], Values]) -> Values:
+    """Return a number per row, shape (rows,), computed piece by piece: only the result is in memory."""
+    found = np.empty(len(rows))
+    fill(found, (values(piece) for piece in iter_pieces(rows)))
+    return found
+
+
+def sums_by_text(rows: Columns, name: str, parts: Callable[[Columns], Sequence[Values]]) -> pd.DataFrame:
+    """Sum the parts of the rows by the text of a column, piece by piece; one row per text, sorted, indexed by it.
+
+    `parts` returns numbers per row, shape (rows,) each. Rows that lack a part or the text are left out.
+    """
+    sums: dict[str, Values] = {}
+    for piece in iter_pieces(rows):
+        values, column = np.stack(parts(piece), axis=1), text_codes(piece, name)
+        known = ~np.isnan(values).any(axis=1) & (column.codes >= 0)
+        present, codes = np.unique(column.codes[known], return_inverse=True)
+        found = np.zeros((present.size, values.shape[1]))
+        np.add.at(found, codes, values[known])
+        for text, each in zip(column.texts[present], found, strict=True):
+            sums[text] = sums[text] + each if text in sums else each
+    return pd.DataFrame.from_dict(sums, orient="index").sort_index()
 
 
 def flags(rows: Columns, name: str) -> Mask:
@@ -165,7 +195,7 @@ def iter_point_frames(rows: pd.DataFrame | Rows, columns: Sequence[str]) -> Iter
 
 def sent_rows(rows: T) -> T:
     """Return the rows of requests that were sent: all except turns skipped after an error."""
-    return select_rows(rows, (rows["error_class"] != SKIPPED_AFTER_ERROR).to_numpy(bool))
+    return select_rows(rows, ~has_text(rows, "error_class", SKIPPED_AFTER_ERROR))
 
 
 def known_sum(values: Values) -> float | None:

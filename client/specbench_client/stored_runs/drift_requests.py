@@ -9,16 +9,18 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from specbench_api.errors import InvalidSpec, Problem
 from specbench_api.spec.drafter import BASELINE_NAME
-from specbench_client.analysis.compare.stored_result import CellKey
+from specbench_client.analysis.compare.stored_result import CellKey, StoredResult
 from specbench_client.analysis.drift.request_log import COLUMNS, RequestLog, request_log
-from specbench_client.analysis.estimates.point_rows import load_rows
 from specbench_client.bounded_json import parse_json
 from specbench_client.errors import BadInput
-from specbench_client.metrics.tidy_frame import steady_rows
+from specbench_client.metrics.pairing import RowIndices
+from specbench_client.metrics.rows import Columns, text_codes
+from specbench_client.metrics.tidy_frame import numbers, steady_rows
 from specbench_client.store.store import Store
 from specbench_client.stored_runs.results import read_result
 
@@ -59,24 +61,49 @@ def requests_from_run(store: Store, choice: CellFilter) -> RequestLog:
         what = "several cells match" if chosen else "no cell with a drafter matches"
         reason = "SeveralCells" if chosen else "NoSuchCell"
         raise BadInput(f"{store.uri()}: {what}: choose one of: {shown or 'none was measured'}", reason)
-    points = result.points_of(chosen[0])
+    return requests_of_cell(result, chosen[0])
+
+
+def requests_of_cell(result: StoredResult, cell: CellKey) -> RequestLog:
+    """Return the steady requests of one cell, shuffled within each repeat. Raises BadInput, NotDurable."""
+    points = result.points_of(cell)
     if not points:
         message = "the records of this cell are gone, and drift needs every request: measure the cell again"
-        raise BadInput(f"{store.uri()}: {message}", "NoRecords")
-    rows = shuffled_by_hash(steady_rows(load_rows(result.plan, points, result.records)))
-    table = rows[["accepted_tokens", "drafted_tokens", "steps", "category", "prompt_id"]].assign(time=float("nan"))
-    return request_log(f"{store.uri()} {'/'.join(chosen[0])}", table)
+        raise BadInput(f"{result.uri}: {message}", "NoRecords")
+    rows = steady_rows(result.rows_of(points))
+    order = hash_order(rows)
+    texts = {name: text_codes(rows, name) for name in _NAMES}
+    table = pd.DataFrame(
+        {name: numbers(rows, name)[order] for name in _COUNTS}
+        | {
+            name: pd.Categorical.from_codes(each.codes[order], pd.Index(each.texts, dtype=object))
+            for name, each in texts.items()
+        }
+    )
+    return request_log(f"{result.uri} {'/'.join(cell)}", table)
 
 
-def shuffled_by_hash(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows repeat by repeat, each repeat in the order of the SHA-256 of repeat, prompt and turn.
+def hash_order(rows: Columns) -> RowIndices:
+    """Return the row indices repeat by repeat, each repeat in the order of the SHA-256 of repeat, prompt and turn.
 
     A run sends prompts in the order of its file, where similar prompts are often next to each other. Charts treat the
     order as time, so they would alarm at the first category that is accepted better than the rest.
     """
-    keys = zip(rows["repeat"], rows["prompt_id"], rows["turn"], strict=True)
-    digests = [sha256(f"{repeat}\0{prompt}\0{turn}".encode()).hexdigest() for repeat, prompt, turn in keys]
-    return rows.assign(digest=digests).sort_values(["repeat", "digest"], kind="stable").drop(columns="digest")
+    prompts = text_codes(rows, "prompt_id")
+    (repeats, repeat_of), (turns, turn_of) = (
+        np.unique(numbers(rows, name), return_inverse=True) for name in ("repeat", "turn")
+    )
+    request_of = (repeat_of * len(prompts.texts) + prompts.codes) * turns.size + turn_of
+    found, request_of = np.unique(request_of, return_inverse=True)
+    places = zip(*np.unravel_index(found, (repeats.size, len(prompts.texts), turns.size)), strict=True)
+    keys = [(repeat, _digest(repeats[repeat], prompts.texts[prompt], turns[turn])) for repeat, prompt, turn in places]
+    rank_of = np.empty(len(keys), dtype=np.int32)
+    rank_of[sorted(range(len(keys)), key=keys.__getitem__)] = np.arange(len(keys), dtype=np.int32)
+    return np.argsort(rank_of[request_of], kind="stable").astype(np.int32)
+
+
+def _digest(repeat: float, prompt: str, turn: float) -> bytes:
+    return sha256(f"{float(repeat)}\0{prompt}\0{float(turn)}".encode()).digest()
 
 
 def requests_from_log(path: Path) -> RequestLog:

@@ -19,6 +19,7 @@ from specbench_client.documents.curves import CurveExclusion, Curves
 from specbench_client.drive.options import SystemClock
 from specbench_client.errors import BadInput, NotDurable
 from specbench_client.store.points import PointStore
+from specbench_client.store.scratch import DiskColumnStore
 from specbench_client.store.store import Store, StoreErrorReason
 from specbench_client.stored_runs.stored_documents import read_plan, read_summary, run_roots
 from specbench_client.stored_runs.stored_points import StoredRecords, read_launches
@@ -61,6 +62,7 @@ def read_result(store: Store) -> StoredResult:
         observed={point: manifest.observed for point, manifest in manifests.items()},
         records=StoredRecords(points, manifests),
         launches=read_launches(store, manifests.values()).seen,
+        shelves=DiskColumnStore,
     )
 
 

@@ -11,7 +11,7 @@ import pandas as pd
 from specbench_api.outcome.manifest import PointProvenance
 from specbench_client.analysis.compare.figures import MeasuredArm
 from specbench_client.analysis.compare.stored_result import StoredResult
-from specbench_client.metrics.pairing import ARM, BASELINE, Pairs
+from specbench_client.metrics.pairing import ARM, BASELINE, pair_requests
 from specbench_testing.synthetic_records import UNCORRUPTED, Corruptions, SyntheticRun, point_of, run_of_world
 
 TOKENS = 50
@@ -53,20 +53,14 @@ class TwoResults:
 def measured_of(prompt: np.ndarray, repeat: np.ndarray, pace_ms: dict[str, np.ndarray]) -> MeasuredArm:
     """Pairs of one turn each; pace in ms per token."""
     columns: dict[str, object] = {"repeat": repeat.astype(float), "prompt_id": [f"p{each}" for each in prompt]}
-    columns |= {"pass": 0, "turn": 0.0}
-    for side, ms in pace_ms.items():
-        values = {
-            "category": "c",
-            "input_tokens": 100.0,
-            "tokens": float(TOKENS),
-            "steps": float(TOKENS - 1),
-            "intended_ns": 0.0,
-            "first_token_ns": ms * 1e6,
-        }
-        values |= {"last_token_ns": ms * 1e6 * TOKENS, "finish_reason": "stop", "output_sha256": "x", "history": ""}
-        columns |= {f"{name}{side}": value for name, value in values.items()}
-    rows = pd.DataFrame(columns)
-    return MeasuredArm(rows, Pairs(rows, len(rows), 0))
+    columns |= {"turn": 0.0, "point": [f"h{each}" for each in repeat], "conversation_id": prompt, "category": "c"}
+    columns |= {"input_tokens": 100.0, "tokens": float(TOKENS), "steps": float(TOKENS - 1), "intended_ns": 0.0}
+    columns |= {"finish_reason": "stop", "output_sha256": 1.0, "steady": True}
+    arm, baseline = (
+        pd.DataFrame({**columns, "first_token_ns": ms * 1e6, "last_token_ns": ms * 1e6 * TOKENS})
+        for ms in (pace_ms[ARM], pace_ms[BASELINE])
+    )
+    return MeasuredArm(arm, pair_requests(arm, baseline))
 
 
 def result_of(world: SyntheticRun, corruptions: Corruptions = UNCORRUPTED, **observed: Any) -> StoredResult:

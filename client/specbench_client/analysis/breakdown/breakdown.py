@@ -14,18 +14,19 @@ from numpy.typing import NDArray
 from specbench_api.outcome.breakdown import Breakdown, BreakdownSlice, LengthClass, RequestDistribution
 from specbench_api.outcome.figure import Figure
 from specbench_client.analysis.estimates.figures import SampleRows, clipped_interval, ratio_figures
-from specbench_client.analysis.statistics.bootstrap import ResamplingLayout
 from specbench_client.analysis.statistics.intervals import (
     ResampledFigure,
     ratio_influence,
     resample_sums,
     two_level_interval,
 )
+from specbench_client.analysis.statistics.percentiles import percentiles_of
+from specbench_client.analysis.statistics.row_layout import RowLayout
 from specbench_client.metrics import acceptance, decode_speed
 from specbench_client.metrics.acceptance import EMITTED_POOLED, limit_to_drafts
 from specbench_client.metrics.record_lists import ANSWER, CONTEXTS, POSITIONS, REASONING, expand_classes
 from specbench_client.metrics.rows import Columns, Rows, iter_pieces, select_rows
-from specbench_client.metrics.tidy_frame import Mask, Values, numbers, steady_rows, step_walks
+from specbench_client.metrics.tidy_frame import Mask, Values, any_known, numbers, piecewise, steady_rows, step_walks
 
 # All classes of a dimension use common draws of prompts. Prompts without a step in a class are part of the draw but of
 # no sum, because the number of drawn prompts that reach a class is random too. The interval is computed as for every
@@ -183,7 +184,7 @@ class _ClassSums:
 
 
 def _summed(
-    layout: ResamplingLayout, steps: PlacedSteps, dimension: Dimension, classes: Sequence[BreakdownClass]
+    layout: RowLayout, steps: PlacedSteps, dimension: Dimension, classes: Sequence[BreakdownClass]
 ) -> dict[int, _ClassSums]:
     """The sums of each class that has any steps, by its code and in the order of the classes."""
     found: dict[int, _ClassSums] = {}
@@ -197,10 +198,9 @@ def _summed(
     return {each.code: found[each.code] for each in classes if each.code in found}
 
 
-def _sums_of(layout: ResamplingLayout, piece: StepPlaces, mask: Mask) -> _ClassSums:
+def _sums_of(layout: RowLayout, piece: StepPlaces, mask: Mask) -> _ClassSums:
     rows = piece.row[mask]
-    cells = layout.repeat_of[rows] * layout.prompts + layout.prompt_of[rows]
-    shape = layout.repeats, layout.prompts
+    cells, shape = layout.cell_of[rows], layout.shape
     tokens, steps = (
         np.bincount(cells, column[mask].astype(np.float64), shape[0] * shape[1]).astype(np.float64).reshape(shape)
         for column in (piece.tokens, piece.steps)
@@ -255,21 +255,20 @@ BY_QUARTILE = (
 def request_breakdown(sample: SampleRows, mask: Mask, each: BreakdownClass, drafts: int) -> BreakdownSlice:
     """Return the slice of the rows selected by a mask, shape (rows,), of which there is at least one."""
     rows = select_rows(sample.rows, mask)
-    steps = numbers(rows, "steps")
     return BreakdownSlice(
         label=each.label,
         low=each.low,
         high=each.high,
-        steps=round(np.nansum(steps)),
+        steps=round(sum(float(np.nansum(numbers(piece, "steps"))) for piece in iter_pieces(rows))),
         requests=len(rows),
-        prompts=int(rows["prompt_id"].nunique()),
+        prompts=sample.layout.prompts_of(mask),
         figures=ratio_figures(SampleRows(rows, sample.seed), acceptance.limit_to_drafts(RATIOS, drafts)),
     )
 
 
 def breakdown_by_turn(sample: SampleRows, drafts: int) -> list[BreakdownSlice]:
     """Return a slice for each turn, or none if there are only first turns."""
-    turns = np.minimum(numbers(sample.rows, "turn"), TURNS_MAX - 1)
+    turns = np.minimum(numbers(sample.rows, "turn"), TURNS_MAX - 1).astype(np.int8)
     found = [int(turn) for turn in np.unique(turns)]
     if len(found) < 2:
         return []
@@ -278,28 +277,30 @@ def breakdown_by_turn(sample: SampleRows, drafts: int) -> list[BreakdownSlice]:
     return [request_breakdown(sample, turns == each.code, each, drafts) for each in classes]
 
 
-def length_classes(rows: Columns) -> tuple[list[BreakdownClass], str]:
+def length_classes(sample: SampleRows) -> tuple[list[BreakdownClass], str]:
     """Return the classes of output tokens that contain rows, and how they were chosen; none if there is only one.
 
     They are the literature's if two of these have enough prompts for an interval, else the rows' own quartiles.
     """
-    tokens = numbers(rows, "tokens")
-    known = ~np.isnan(tokens) & (tokens >= 1)
-    of_class = np.searchsorted(LITERATURE, tokens[known], side="right")
-    prompts = rows["prompt_id"][known]
-    counts = [prompts[of_class == each].nunique() for each in np.unique(of_class)]
+    tokens = numbers(sample.rows, "tokens")
+    classes = _occupied_classes(LITERATURE, tokens)
+    counts = [sample.layout.prompts_of(_inside(tokens, each)) for each in classes]
     if sum(count >= CLASS_PROMPTS_MIN for count in counts) >= 2:
-        return _occupied_classes(LITERATURE, tokens[known]), BY_LITERATURE
-    if not known.any():
+        return classes, BY_LITERATURE
+    known = tokens[tokens >= 1]
+    if not known.size:
         return [], ""
-    quartiles = np.floor(np.percentile(tokens[known], [25, 50, 75])).astype(int) + 1
+    quartiles = np.floor(percentiles_of(known, [25, 50, 75])).astype(int) + 1
     lows = (1, *(int(low) for low in np.unique(quartiles)))
-    return _occupied_classes(lows, tokens[known]), BY_QUARTILE
+    return _occupied_classes(lows, tokens), BY_QUARTILE
 
 
 def rows_in_class(rows: Columns, each: BreakdownClass) -> Mask:
     """Return a mask, shape (rows,), of the rows whose number of output tokens is in the class."""
-    tokens = numbers(rows, "tokens")
+    return _inside(numbers(rows, "tokens"), each)
+
+
+def _inside(tokens: Values, each: BreakdownClass) -> Mask:
     inside: Mask = (tokens >= (each.low or 0)) & (tokens <= (np.inf if each.high is None else each.high))
     return inside
 
@@ -307,23 +308,24 @@ def rows_in_class(rows: Columns, each: BreakdownClass) -> Mask:
 def spread_by_request(sample: SampleRows) -> RequestDistribution | None:
     """Return the distribution over requests of the emitted acceptance length; None if no request reports steps."""
     metric = acceptance.EMITTED_MEAN
-    parts = metric.of(sample.rows)
-    values = parts.over[parts.known]
+    values = piecewise(sample.rows, lambda piece: metric.parts(piece)[0])
+    known: Mask = ~np.isnan(values)
+    values = values if known.all() else values[known]
     if not values.size:
         return None
-    low, lower, median, upper, high = (float(value) for value in np.percentile(values, [0, 25, 50, 75, 100]))
+    low, lower, median, upper, high, *deciles = percentiles_of(values, [0, 25, 50, 75, 100, *range(10, 100, 10)])
     return RequestDistribution(
         unit=metric.unit,
         definition="Acceptance length, emitted, of one request: (tokens − 1) / steps",
         n=int(values.size),
-        prompts=sample.prompts(parts.known),
+        prompts=sample.layout.prompts_of(known),
         source=sample.source(metric.origin),
         minimum=low,
         lower_quartile=lower,
         median=median,
         upper_quartile=upper,
         maximum=high,
-        deciles=[float(value) for value in np.percentile(values, range(10, 100, 10))],
+        deciles=deciles,
     )
 
 
@@ -334,8 +336,8 @@ def _occupied_classes(lows: tuple[int, ...], tokens: Values) -> list[BreakdownCl
         BreakdownClass(code, token_range(low, high), low, high)
         for code, (low, high) in enumerate(zip(lows, highs, strict=True))
     ]
-    codes = set(np.searchsorted(lows, tokens, side="right") - 1)
-    return [each for each in classes if each.code in codes] if len(codes) > 1 else []
+    occupied = [each for each in classes if _inside(tokens, each).any()]
+    return occupied if len(occupied) > 1 else []
 
 
 _POSITIONS, _CONTEXTS = token_classes(POSITIONS), token_classes(CONTEXTS)
@@ -365,7 +367,7 @@ def breakdown_of_cell(rows: pd.DataFrame | Rows, seed: int | None, drafts: int) 
     sample = SampleRows(steady_rows(rows), seed)
     located = PlacedSteps(sample.rows)
     has_reasoning = located.has_reasoning
-    classes, how = length_classes(sample.rows)
+    classes, how = length_classes(sample)
     found = Breakdown(
         acceptance_by_request=spread_by_request(sample),
         by_position=breakdown_by_place(sample, located, "position", _POSITIONS, drafts),
@@ -387,7 +389,7 @@ def _of_length(sample: SampleRows, located: PlacedSteps, each: BreakdownClass, d
 
 def _missing(found: Breakdown, rows: Columns) -> dict[str, str]:
     unplaced = NO_DRAFTS if found.placed_share is None else NOT_LOCATED
-    no_tokens = bool(np.isnan(numbers(rows, "tokens")).all())
+    no_tokens = not any_known(rows, "tokens")
     reasons = {
         "acceptance_by_request": "" if found.acceptance_by_request else NO_DRAFTS,
         "by_position": "" if found.by_position else unplaced,

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import pandas as pd
 
 from specbench_api.outcome.comparison import (
     ChangeConclusion,
@@ -26,13 +25,13 @@ from specbench_client.analysis.compare.comparable_metrics import (
     compare_summaries,
 )
 from specbench_client.analysis.compare.differences import differences, refusals, workload_difference
-from specbench_client.analysis.compare.figures import IN_COMMON, FigureOnBothSides, MeasuredArm
+from specbench_client.analysis.compare.figures import IN_COMMON, ComparedArm, FigureOnBothSides, MeasuredArm
 from specbench_client.analysis.compare.log_ratio_estimate import LogRatioEstimate
 from specbench_client.analysis.compare.stored_result import CellKey, StoredResult
-from specbench_client.analysis.estimates.point_rows import load_rows
 from specbench_client.analysis.statistics.bootstrap import LEVEL, TAIL
 from specbench_client.analysis.statistics.p_values import holm_rejections
 from specbench_client.metrics.pairing import pair_requests
+from specbench_client.metrics.rows import Rows
 
 SlotKey = tuple[str, str]
 """Workload and load level's label: arms of one slot are compared with each other."""
@@ -145,8 +144,9 @@ def _compare_slot(
     sides = [_Side(result, keys[0][1:]) for result in (before, after)]
     for key in keys:
         selected = [each for each in selections if each.includes(key[0], key[1], is_baseline=key[0] == BASELINE_NAME)]
+        both = _compared_arm(sides[0], sides[1], key[0]) if selected else None
         for figure in dict.fromkeys(each.figure for each in selected):
-            result = _compare_figure(sides[0], sides[1], key, figure)
+            result = _compare_figure(sides[0], sides[1], key, figure, both)
             if result is None:
                 message = _why_missing(figure, before.cells[key], after.cells[key])
                 yield _make_gap(key, ComparisonGapReason.NOTHING_SHARED, message, figure.label)
@@ -167,13 +167,12 @@ def _why_missing(figure: ComparableMetric, before: Cell, after: Cell) -> str:
 
 
 class _Side:
-    """One result's cells of one workload and load; rows are read and paired only once."""
+    """One result's cells of one workload and load; the rows of an arm are read once, and one arm's pairs are kept."""
 
     def __init__(self, result: StoredResult, slot: SlotKey) -> None:
         self.result = result
         self._slot = slot
-        self._rows: dict[str, pd.DataFrame | None] = {}
-        self._measured: dict[str, MeasuredArm | None] = {}
+        self._rows: dict[str, Rows | None] = {}
 
     @property
     def seed(self) -> int:
@@ -181,25 +180,30 @@ class _Side:
 
     def measured(self, arm: str) -> MeasuredArm | None:
         """Return the arm's rows and pairs; None if its records are not stored."""
-        if arm not in self._measured:
-            rows = self._rows_of(arm)
-            baseline = self._rows_of(BASELINE_NAME) if arm != BASELINE_NAME else None
-            pairs = None if rows is None or baseline is None else pair_requests(rows, baseline)
-            self._measured[arm] = None if rows is None else MeasuredArm(rows, pairs)
-        return self._measured[arm]
+        rows = self._rows_of(arm)
+        baseline = self._rows_of(BASELINE_NAME) if arm != BASELINE_NAME else None
+        pairs = None if rows is None or baseline is None else pair_requests(rows, baseline)
+        return None if rows is None else MeasuredArm(rows, pairs)
 
-    def _rows_of(self, arm: str) -> pd.DataFrame | None:
+    def _rows_of(self, arm: str) -> Rows | None:
         if arm not in self._rows:
             points = self.result.points_of((arm, *self._slot))
-            self._rows[arm] = load_rows(self.result.plan, points, self.result.records) if points else None
+            self._rows[arm] = self.result.rows_of(points) if points else None
         return self._rows[arm]
 
 
-def _compare_figure(before: _Side, after: _Side, key: CellKey, figure: ComparableMetric) -> FigureOnBothSides | None:
+def _compared_arm(before: _Side, after: _Side, arm: str) -> ComparedArm | None:
+    """Return the arm's requests on both sides; None if a side has no records."""
+    old, new = before.measured(arm), after.measured(arm)
+    return None if old is None or new is None else ComparedArm(old, new)
+
+
+def _compare_figure(
+    before: _Side, after: _Side, key: CellKey, figure: ComparableMetric, both: ComparedArm | None
+) -> FigureOnBothSides | None:
     """Compare from the records, or, if a side has none, from the summaries."""
-    old, new = before.measured(key[0]), after.measured(key[0])
-    if old is not None and new is not None:
-        return figure.compare(old, new, after.seed)
+    if both is not None:
+        return figure.compare(both, after.seed)
     cells = [side.result.cells[key] for side in (before, after)]
     repeats = [len(cell.points) for cell in cells]
     return compare_summaries(figure.in_cell(cells[0]), figure.in_cell(cells[1]), (repeats[0], repeats[1]))

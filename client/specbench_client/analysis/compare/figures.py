@@ -1,12 +1,18 @@
-"""One figure on both sides of a comparison: its value before and after over common requests, and the log ratio."""
+"""One figure on both sides of a comparison: its value before and after over common requests, and the log ratio.
+
+There may be millions of rows, which are read piece by piece: a row has a number of 4 bytes for its request and another
+for its repeat and prompt, and a percentile holds its values.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from specbench_client.analysis.compare.log_ratio_estimate import (
     LogRatioEstimate,
@@ -14,21 +20,25 @@ from specbench_client.analysis.compare.log_ratio_estimate import (
     estimate_over_repeats,
     wider_estimate,
 )
+from specbench_client.analysis.estimates.speedups import pair_layout
 from specbench_client.analysis.statistics import bootstrap
-from specbench_client.analysis.statistics.bootstrap import (
-    BLOCK_VALUES,
-    Codes,
-    ResamplingLayout,
-    draw_counts,
-    layout_draws,
-    layout_of,
-)
+from specbench_client.analysis.statistics.bootstrap import BLOCK_VALUES, ResamplingLayout, draw_counts, layout_draws
 from specbench_client.analysis.statistics.log_ratio import log_of_product
+from specbench_client.analysis.statistics.row_layout import PIECE_ROWS, CellSums, RowLayout, layout_of
 from specbench_client.metrics import decode_speed, steady_window
 from specbench_client.metrics.metric_types import RatioMetric, RequestMetric
-from specbench_client.metrics.pairing import ARM, BASELINE, HISTORY, PAIR_KEY, Pairs, history_hashes, with_pass_number
-from specbench_client.metrics.rows import read_columns
-from specbench_client.metrics.tidy_frame import Mask, Values, flags, numbers
+from specbench_client.metrics.pairing import (
+    ARM,
+    BASELINE,
+    HISTORY,
+    JoinedRows,
+    Pairs,
+    PairSide,
+    iter_by_prompt,
+    keyed_requests,
+)
+from specbench_client.metrics.rows import Columns, Rows, iter_pieces
+from specbench_client.metrics.tidy_frame import Mask, Values, piecewise
 
 # Two results share the requests that both answered, and each of them has the same weight on both sides.
 #
@@ -37,97 +47,147 @@ from specbench_client.metrics.tidy_frame import Mask, Values, flags, numbers
 # answered a request in more repeats than the other, because of its number of repeats or of the edges of its steady
 # state, each of these rows has less weight: otherwise its mix might have more of the slow prompts, and look slower.
 
-REQUEST_KEY = ["prompt_id", "pass", "turn", "history"]
+REQUEST_KEY = ["prompt_id", "pass", "turn", HISTORY]
 """The columns that identify a request."""
-
-
-def answered_requests(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return the steady rows of one arm with pass and history; later turns with an unknown history are left out."""
-    numbered = with_pass_number(rows)
-    numbered["history"] = history_hashes(numbered)
-    known = numbered["history"].notna().to_numpy(bool)
-    return numbered[flags(numbered, "steady") & known].reset_index(drop=True)
-
-
-def answered_pairs(pairs: Pairs) -> pd.DataFrame:
-    """Return the arm's side of the pairs with its baseline, with the columns that identify a request."""
-    columns = read_columns(pairs.rows, [*PAIR_KEY, HISTORY + ARM, "category" + ARM])
-    return columns.set_axis([*PAIR_KEY, HISTORY, "category"], axis=1)
+RequestNumbers = NDArray[np.int32]
+"""The number of each row's request, shape (rows,): the same on both sides; −1 for rows that are in no figure."""
 
 
 @dataclass(frozen=True)
-class SharedSide:
-    """One side's shared requests: one row per request and repeat, with its parts and its weight, shape (rows,)."""
+class MeasuredArm:
+    """Rows of one arm at one workload and load over all repeats, and their pairs with the baseline of the same run."""
 
-    rows: pd.DataFrame
-    parts: Values
-    """Shape (rows, parts)."""
-    weights: Values
-    repeat_of: Codes
-    prompt_of: Codes
-    repeats: int
-
-    def matrices(self, prompts: int) -> list[Values]:
-        """Return the weighted sums of each part, shape (repeats, prompts)."""
-        cells = self.repeat_of * prompts + self.prompt_of
-        size = self.repeats * prompts
-        sums = [np.bincount(cells, weights=self.weights * part, minlength=size) for part in self.parts.T]
-        return [np.asarray(each, dtype=np.float64).reshape(self.repeats, prompts) for each in sums]
+    rows: pd.DataFrame | Rows
+    pairs: Pairs | None
 
 
 @dataclass(frozen=True)
-class SharedRequests:
-    """Both sides, and the prompts that both have."""
+class ComparedArm:
+    """One arm on both sides."""
 
-    before: SharedSide
-    after: SharedSide
-    layout: ResamplingLayout
-    """The layout of both sides' rows together; only its prompts and strata are meaningful."""
+    before: MeasuredArm
+    after: MeasuredArm
 
-    def draws(self, seed: int, resamples: int | None = None) -> Iterator[tuple[Values, Values, Values]]:
-        """Yield blocks of draws of repeats before, of repeats after, and of prompts, which both sides share.
+    @cached_property
+    def by_request(self) -> tuple[NumberedRows, NumberedRows]:
+        """The rows of both sides."""
+        rows = self.before.rows, self.after.rows
+        numbers = _number_requests(rows)
+        before, after = (NumberedRows(*each, layout_of(each[0])) for each in zip(rows, numbers, strict=True))
+        return before, after
 
-        Each block has the shapes (resamples, repeats), (resamples, repeats) and (resamples, prompts).
-        `resamples` is RESAMPLES by default.
-        """
-        generators = [np.random.default_rng((seed, side)) for side in (1, 2)]
-        for _, prompts in layout_draws(self.layout, seed, resamples or bootstrap.RESAMPLES):
-            size, sides = len(prompts), (self.before.repeats, self.after.repeats)
-            before, after = (draw_counts(rng, repeats, size) for rng, repeats in zip(generators, sides, strict=True))
-            yield before.astype(np.float64), after.astype(np.float64), prompts.astype(np.float64)
+    @cached_property
+    def by_pair(self) -> tuple[NumberedRows, NumberedRows] | None:
+        """The pairs of both sides; None if one has no baseline."""
+        pairs = self.before.pairs, self.after.pairs
+        found = [
+            NumberedRows(each.rows, side.requests[each.rows.left], pair_layout(each))
+            for side, each in zip(self.by_request, pairs, strict=True)
+            if each is not None and isinstance(each.rows, JoinedRows)
+        ]
+        return (found[0], found[1]) if len(found) == len(pairs) else None
 
 
-def shared_requests(before: tuple[pd.DataFrame, Values], after: tuple[pd.DataFrame, Values]) -> SharedRequests | None:
-    """Return the requests that both sides have, without missing parts; None if there are none.
+@dataclass(frozen=True)
+class NumberedRows:
+    """Rows or pairs of one side, with the number of each one's request."""
 
-    Each side is given by its rows with `REQUEST_KEY`, and their parts, shape (rows, parts).
-    """
-    whole = [_complete(*side) for side in (before, after)]
-    keys = [pd.MultiIndex.from_frame(rows[REQUEST_KEY]) for rows, _ in whole]
-    common = keys[0].intersection(keys[1]).unique()
-    if not len(common):
+    rows: Columns
+    requests: RequestNumbers
+    layout: RowLayout
+
+    def pieces(self, of: RequestParts) -> Iterator[tuple[slice, Sequence[Values]]]:
+        """Yield the parts of the rows, piece by piece, and where the piece is."""
+        start = 0
+        for piece in iter_pieces(self.rows):
+            some = slice(start, start + len(piece))
+            yield some, of(piece)
+            start = some.stop
+
+
+RequestParts = Callable[[Columns], Sequence[Values]]
+"""Returns the numbers of each row that a figure is computed from, shape (rows,) each."""
+
+
+def _number_requests(
+    sides: tuple[pd.DataFrame | Rows, pd.DataFrame | Rows],
+) -> tuple[RequestNumbers, RequestNumbers]:
+    """Number the steady requests of both sides, a few prompts at a time; not later turns with an unknown history."""
+    before, after = (np.full(len(side), -1, dtype=np.int32) for side in sides)
+    count = 0
+    for places in iter_by_prompt(sides):
+        keyed = [keyed_requests(rows, at) for rows, at in zip(sides, places, strict=True)]
+        known = [each[each[HISTORY].notna().to_numpy(np.bool_)] for each in keyed]
+        numbers = pd.concat(known).groupby(REQUEST_KEY, sort=False).ngroup().to_numpy(np.int32) + np.int32(count)
+        before[known[0]["row"]], after[known[1]["row"]] = np.split(numbers, [len(known[0])])
+        count = max(count, int(numbers.max(initial=count - 1)) + 1)
+    return before, after
+
+
+@dataclass(frozen=True)
+class SharedRows:
+    """The rows of one side that have all parts, and whose requests the other side has too."""
+
+    of: NumberedRows
+    mask: Mask
+    times: NDArray[np.int32]
+    """In how many of these rows each request is, shape (requests,)."""
+
+    def weights(self, rows: slice | Mask) -> Values:
+        """Return the weights of these rows: a request has the same weight on both sides, shape (rows,)."""
+        return np.asarray(1.0 / np.maximum(self.times[self.of.requests[rows]], 1), dtype=np.float64)
+
+    def sums(self, of: RequestParts, parts: int) -> tuple[RowLayout, list[Values]]:
+        """Return the weighted sums of each part, shape (repeats, prompts), and their layout."""
+        sums = CellSums(self.of.layout, parts)
+        for some, each in self.of.pieces(of):
+            weights = np.where(self.mask[some], self.weights(some), np.nan)
+            sums.add([part * weights for part in each])
+        return sums.among_known()
+
+
+def shared_rows(sides: tuple[NumberedRows, NumberedRows], of: RequestParts) -> tuple[SharedRows, SharedRows] | None:
+    """Return the rows of the requests that both sides have, without missing parts; None if there are none."""
+    known, times = [], []
+    most = max(int(side.requests.max(initial=-1)) for side in sides) + 1
+    for side in sides:
+        mask = side.requests >= 0
+        for some, parts in side.pieces(of):
+            mask[some] &= ~np.isnan(np.stack(parts)).any(axis=0)
+        known.append(mask)
+        times.append(_counts(side.requests, mask, most))
+    common = (times[0] > 0) & (times[1] > 0)
+    if not common.any():
         return None
-    chosen = [_filter(*side, mine.isin(common)) for side, mine in zip(whole, keys, strict=True)]
-    layout = layout_of(pd.concat([rows for rows, _ in chosen], ignore_index=True))
-    first = len(chosen[0][0])
-    return SharedRequests(
-        _half(*chosen[0], layout.prompt_of[:first]), _half(*chosen[1], layout.prompt_of[first:]), layout
+    before, after = (
+        SharedRows(side, mask & common[side.requests], count)
+        for side, mask, count in zip(sides, known, times, strict=True)
     )
+    return before, after
 
 
-def _complete(rows: pd.DataFrame, parts: Values) -> tuple[pd.DataFrame, Values]:
-    return _filter(rows, parts, np.asarray(~np.isnan(parts).any(axis=1), dtype=np.bool_))
+def _counts(requests: RequestNumbers, mask: Mask, most: int) -> NDArray[np.int32]:
+    """Count the rows of each request among those selected by a mask."""
+    counts = np.zeros(most, dtype=np.int32)
+    for start in range(0, requests.size, PIECE_ROWS):
+        some = slice(start, start + PIECE_ROWS)
+        np.add.at(counts, requests[some][mask[some]], 1)
+    return counts
 
 
-def _filter(rows: pd.DataFrame, parts: Values, mask: Mask) -> tuple[pd.DataFrame, Values]:
-    """Select rows and parts by a mask of shape (rows,)."""
-    return rows.loc[mask].reset_index(drop=True), parts[mask]
+def draw_sides(
+    layout: ResamplingLayout, repeats: tuple[int, int], seed: int, resamples: int | None = None
+) -> Iterator[tuple[Values, Values, Values]]:
+    """Yield blocks of draws of repeats before, of repeats after, and of prompts, which both sides share.
 
-
-def _half(rows: pd.DataFrame, parts: Values, prompt_of: Codes) -> SharedSide:
-    counts = rows.groupby(REQUEST_KEY, sort=False)["repeat"].transform("size").to_numpy(np.float64)
-    repeat_of, repeats = pd.factorize(numbers(rows, "repeat"), sort=True)
-    return SharedSide(rows, parts, 1 / counts, np.asarray(repeat_of), prompt_of, len(repeats))
+    Each block has the shapes (resamples, repeats), (resamples, repeats) and (resamples, prompts). `resamples` is
+    RESAMPLES by default.
+    """
+    generators = [np.random.default_rng((seed, side)) for side in (1, 2)]
+    for _, prompts in layout_draws(layout, seed, resamples or bootstrap.RESAMPLES):
+        size = len(prompts)
+        before, after = (draw_counts(rng, many, size) for rng, many in zip(generators, repeats, strict=True))
+        yield before.astype(np.float64), after.astype(np.float64), prompts.astype(np.float64)
 
 
 IN_COMMON = "over the requests that both results answered in the steady state"
@@ -135,16 +195,10 @@ PERCENTILE_RESAMPLES = 1000
 PERCENTILE_RESAMPLES_MIN = 200
 BEYOND_MIN = 5
 """With fewer requests beyond it, a percentile is nearly the extreme value, and resampling gives no valid interval."""
+AT_ONCE_VALUES = 1_000_000
+"""Weights of resampled requests in memory at a time."""
 ROUNDING = 1e-9
 """Relative tolerance for rounding in sums of weights such as 1/3."""
-
-
-@dataclass(frozen=True)
-class MeasuredArm:
-    """Rows of one arm at one workload and load over all repeats, and their pairs with the baseline of the same run."""
-
-    rows: pd.DataFrame
-    pairs: Pairs | None
 
 
 @dataclass(frozen=True)
@@ -159,40 +213,29 @@ class FigureOnBothSides:
     """Number of prompts, or of repeats if these are the unit."""
 
 
-FigureComparer = Callable[[MeasuredArm, MeasuredArm, int], FigureOnBothSides | None]
-"""Called with before, after and seed; returns the figure on both sides, or None if it is not available."""
+FigureComparer = Callable[[ComparedArm, int], FigureOnBothSides | None]
+"""Called with both sides and a seed; returns the figure on both sides, or None if it is not available."""
 
 
 def ratio(of: RatioMetric) -> FigureComparer:
     """Return the comparer of a ratio of sums over requests."""
-
-    def parts(side: MeasuredArm) -> tuple[pd.DataFrame, Values]:
-        rows = answered_requests(side.rows)
-        return rows, np.stack(of.parts(rows), axis=1)
-
-    return lambda before, after, seed: _of_sums(shared_requests(parts(before), parts(after)), (1, -1), seed)
+    return lambda both, seed: _of_sums(both.by_request, of.parts, (1, -1), seed)
 
 
-def speedup(before: MeasuredArm, after: MeasuredArm, seed: int) -> FigureOnBothSides | None:
+def speedup(both: ComparedArm, seed: int) -> FigureOnBothSides | None:
     """Compare the speed-ups over the baseline of each run, see `analysis.estimates.speedups`."""
-    if before.pairs is None or after.pairs is None:
-        return None
-    return _of_sums(shared_requests(_paired(before.pairs), _paired(after.pairs)), (1, -1, -1, 1), seed)
+    sides = both.by_pair
+    return None if sides is None else _of_sums(sides, _speedup_parts, (1, -1, -1, 1), seed)
 
 
 def percentile(of: RequestMetric, percent: int) -> FigureComparer:
     """Return the comparer of a percentile over requests; with too few requests beyond it, there is no interval."""
-
-    def values(side: MeasuredArm) -> tuple[pd.DataFrame, Values]:
-        rows = answered_requests(side.rows)
-        return rows, of.values(rows)[:, np.newaxis]
-
-    return lambda before, after, seed: _of_percentile(shared_requests(values(before), values(after)), percent, seed)
+    return lambda both, seed: _of_percentile(both.by_request, of.values, percent, seed)
 
 
-def output_tps(before: MeasuredArm, after: MeasuredArm, _seed: int) -> FigureOnBothSides | None:
+def output_tps(both: ComparedArm, _seed: int) -> FigureOnBothSides | None:
     """Compare the throughput of the steady windows; its unit is the repeat, because it does not belong to prompts."""
-    sides = [steady_window.window_throughput(side.rows) for side in (before, after)]
+    sides = [steady_window.window_throughput(side.rows) for side in (both.before, both.after)]
     if not all(tokens.sum() > 0 and seconds.size for tokens, seconds in sides):
         return None
     values = [float(tokens.sum() / seconds.sum()) for tokens, seconds in sides]
@@ -203,106 +246,138 @@ def output_tps(before: MeasuredArm, after: MeasuredArm, _seed: int) -> FigureOnB
     return FigureOnBothSides(values[0], values[1], estimate, sizes, min(sizes))
 
 
-def _paired(pairs: Pairs) -> tuple[pd.DataFrame, Values]:
-    sides = [decode_speed.STREAM_TPS.parts(pairs.side(suffix)) for suffix in (ARM, BASELINE)]
-    return answered_pairs(pairs), np.stack([*sides[0], *sides[1]], axis=1)
+def _speedup_parts(pairs: Columns) -> list[Values]:
+    return [part for suffix in (ARM, BASELINE) for part in decode_speed.STREAM_TPS.parts(PairSide(pairs, suffix))]
 
 
-def _of_sums(both: SharedRequests | None, signs: tuple[int, ...], seed: int) -> FigureOnBothSides | None:
+def _of_sums(
+    sides: tuple[NumberedRows, NumberedRows], of: RequestParts, signs: tuple[int, ...], seed: int
+) -> FigureOnBothSides | None:
     """Compare a product of the parts' sums, each to the power of its sign."""
-    if both is None:
+    shared = shared_rows(sides, of)
+    if shared is None:
         return None
-    matrices = [half.matrices(both.layout.prompts) for half in (both.before, both.after)]
-    logs = [log_of_product(np.array([matrix.sum() for matrix in side]), signs) for side in matrices]
+    (layout, before), (other, after) = (side.sums(of, len(signs)) for side in shared)
+    logs = [log_of_product(np.array([matrix.sum() for matrix in side]), signs) for side in (before, after)]
     if not np.isfinite(logs).all():
         return None
-    value = float(logs[1] - logs[0])
+    value, repeats = float(logs[1] - logs[0]), (layout.repeats, other.repeats)
     samples = [
-        log_of_product(_sums(matrices[1], after, prompts), signs)
-        - log_of_product(_sums(matrices[0], before, prompts), signs)
-        for before, after, prompts in both.draws(seed)
+        log_of_product(_sums(after, drawn[1], drawn[2]), signs)
+        - log_of_product(_sums(before, drawn[0], drawn[2]), signs)
+        for drawn in draw_sides(layout, repeats, seed)
     ]
-    repeats = [log_of_product(np.stack([matrix.sum(axis=1) for matrix in side], axis=1), signs) for side in matrices]
-    estimate = _estimate(both, value, np.concatenate(samples), (repeats[0], repeats[1]))
-    return _on_both_sides(both, (float(np.exp(logs[0])), float(np.exp(logs[1]))), estimate)
+    of_repeats = [
+        log_of_product(np.stack([matrix.sum(axis=1) for matrix in side], axis=1), signs) for side in (before, after)
+    ]
+    estimate = _estimate(layout, repeats, value, np.concatenate(samples), (of_repeats[0], of_repeats[1]))
+    return FigureOnBothSides(float(np.exp(logs[0])), float(np.exp(logs[1])), estimate, repeats, layout.prompts)
 
 
-def _of_percentile(both: SharedRequests | None, percent: int, seed: int) -> FigureOnBothSides | None:
-    if both is None:
+@dataclass(frozen=True)
+class SortedValues:
+    """The values of one side, ascending, each with its weight, and the repeat and prompt of its request."""
+
+    ordered: Values
+    weights: Values
+    layout: RowLayout
+
+    @classmethod
+    def of(cls, shared: SharedRows, values: Values) -> SortedValues:
+        """Sort the values of the shared rows; `values` are those of all rows, shape (rows,)."""
+        layout = shared.of.layout.of_rows(shared.mask)
+        kept, weights = values[shared.mask], shared.weights(shared.mask)
+        order = np.argsort(kept, kind="stable").astype(np.int32)
+        return cls(kept[order], weights[order], replace(layout, cell_of=layout.cell_of[order]))
+
+    def percentile(self, percent: int, repeat: int | None = None) -> float:
+        """Return the interpolated weighted percentile; equal to numpy's if all weights are equal."""
+        values, weights = self.ordered, self.weights
+        if repeat is not None:
+            mine = self.layout.cell_of // np.int32(self.layout.prompts) == repeat
+            values, weights = values[mine], weights[mine]
+        below = np.cumsum(weights)
+        below -= weights
+        return float(np.interp(below[-1] * percent / 100, below, values))
+
+    def percentiles(self, repeats: Values, prompts: Values, percent: int) -> Values:
+        """Return the weighted percentile of each resample, shape (resamples,); NaN if nothing was drawn.
+
+        It is the smallest value up to which there is enough weight, which is how often the request's repeat and prompt
+        were drawn. `repeats` and `prompts` are these counts, shape (resamples, repeats) and (resamples, prompts).
+        """
+        drawn = (repeats[:, :, np.newaxis] * prompts[:, np.newaxis, :]).reshape(len(prompts), -1)
+        pieces = [slice(start, start + PIECE_ROWS) for start in range(0, self.ordered.size, PIECE_ROWS)]
+        sums = np.cumsum([self._weights(drawn, some).sum(axis=1) for some in pieces], axis=0)
+        target = sums[-1] * (percent / 100) * (1 - ROUNDING)
+        reached = np.argmax(sums >= target, axis=0)
+        found = np.full(len(prompts), np.nan)
+        for piece in np.unique(reached):
+            mine = reached == piece
+            before = sums[piece - 1][mine] if piece else np.zeros(int(mine.sum()))
+            weights = before[:, np.newaxis] + np.cumsum(self._weights(drawn[mine], pieces[piece]), axis=1)
+            places = (weights < target[mine, np.newaxis]).sum(axis=1) + pieces[piece].start
+            found[mine] = self.ordered[np.minimum(places, self.ordered.size - 1)]
+        return np.where(sums[-1] > 0, found, np.nan)
+
+    def _weights(self, drawn: Values, some: slice) -> Values:
+        return drawn[:, self.layout.cell_of[some]] * self.weights[some]
+
+
+def _of_percentile(
+    sides: tuple[NumberedRows, NumberedRows], of: Callable[[Columns], Values], percent: int, seed: int
+) -> FigureOnBothSides | None:
+    shared = shared_rows(sides, lambda rows: [of(rows)])
+    if shared is None:
         return None
-    halves = (both.before, both.after)
-    values = [_interpolated(half, np.ones(half.weights.size, dtype=np.bool_), percent) for half in halves]
+    before, after = (SortedValues.of(each, piecewise(each.of.rows, of)) for each in shared)
+    values = [side.percentile(percent) for side in (before, after)]
     if min(values) <= 0:
         return None
-    smallest, largest = (pick(half.weights.size for half in halves) for pick in (min, max))
-    estimate = None
+    smallest, largest = (pick(side.ordered.size for side in (before, after)) for pick in (min, max))
+    layout, repeats, estimate = before.layout, (before.layout.repeats, after.layout.repeats), None
     if smallest * min(percent, 100 - percent) / 100 >= BEYOND_MIN:
         resamples = max(PERCENTILE_RESAMPLES_MIN, min(PERCENTILE_RESAMPLES, BLOCK_VALUES // largest))
-        samples = _percentile_samples(both, percent, seed, resamples)
+        samples = _percentile_samples(before, after, percent, seed, resamples)
         logs = [
-            np.log([_interpolated(half, half.repeat_of == repeat, percent) for repeat in range(half.repeats)])
-            for half in halves
+            np.log([side.percentile(percent, repeat) for repeat in range(many)])
+            for side, many in zip((before, after), repeats, strict=True)
         ]
-        estimate = _estimate(both, float(np.log(values[1] / values[0])), samples, (logs[0], logs[1]))
-    return _on_both_sides(both, (values[0], values[1]), estimate)
+        value = float(np.log(values[1] / values[0]))
+        estimate = _estimate(layout, repeats, value, samples, (logs[0], logs[1]))
+    return FigureOnBothSides(values[0], values[1], estimate, repeats, layout.prompts)
 
 
-def _percentile_samples(both: SharedRequests, percent: int, seed: int, resamples: int) -> Values:
-    """Log ratios, shape (resamples,); the weight of a request is how often its repeat and its prompt were drawn."""
-    at_once = max(1, BLOCK_VALUES // max(both.before.weights.size, both.after.weights.size))
+def _percentile_samples(before: SortedValues, after: SortedValues, percent: int, seed: int, resamples: int) -> Values:
+    """Log ratios, shape (resamples,)."""
+    at_once = max(1, AT_ONCE_VALUES // min(max(before.ordered.size, after.ordered.size), PIECE_ROWS))
     found = []
-    for before, after, prompts in both.draws(seed, resamples):
-        for start in range(0, len(prompts), at_once):
-            some = slice(start, start + at_once)
-            drawn = [
-                _quantile(half, repeats[some][:, half.repeat_of] * prompts[some][:, half.prompt_of], percent)
-                for half, repeats in ((both.before, before), (both.after, after))
-            ]
+    for drawn in draw_sides(before.layout, (before.layout.repeats, after.layout.repeats), seed, resamples):
+        for start in range(0, len(drawn[2]), at_once):
+            first, second, prompts = (each[start : start + at_once] for each in drawn)
             with np.errstate(divide="ignore", invalid="ignore"):
-                found.append(np.log(drawn[1]) - np.log(drawn[0]))
+                logs = [
+                    np.log(side.percentiles(each, prompts, percent))
+                    for side, each in ((before, first), (after, second))
+                ]
+            found.append(logs[1] - logs[0])
     return np.concatenate(found)
 
 
-def _quantile(half: SharedSide, times: Values, percent: int) -> Values:
-    """The weighted percentile for each row of `times`, which has the shape (resamples, rows).
-
-    It is the smallest value up to which there is enough weight.
-    """
-    values = half.parts[:, 0]
-    order = np.argsort(values, kind="stable")
-    weights = np.cumsum((times * half.weights)[:, order], axis=1)
-    target = weights[:, -1:] * (percent / 100) * (1 - ROUNDING)
-    indices = (weights < target).sum(axis=1)
-    found = values[order][np.minimum(indices, values.size - 1)]
-    return np.where(weights[:, -1] > 0, found, np.nan)
-
-
-def _interpolated(half: SharedSide, mask: Mask, percent: int) -> float:
-    """The interpolated weighted percentile of the selected requests; equal to numpy's if all weights are equal."""
-    order = np.argsort(half.parts[mask, 0], kind="stable")
-    values, weights = half.parts[mask, 0][order], half.weights[mask][order]
-    below = np.cumsum(weights) - weights
-    return float(np.interp(below[-1] * percent / 100, below, values))
-
-
 def _estimate(
-    both: SharedRequests, value: float, samples: Values, repeats: tuple[Values, Values]
+    layout: ResamplingLayout,
+    repeats: tuple[int, int],
+    value: float,
+    samples: Values,
+    of_repeats: tuple[Values, Values],
 ) -> LogRatioEstimate | None:
-    within = " within categories" if both.layout.stratified else ""
+    within = " within categories" if layout.stratified else ""
     method = (
-        f"bootstrap, unit: prompt; {samples.size} resamples of {both.before.repeats} repeats before,"
-        f" {both.after.repeats} after, and {both.layout.prompts} prompts{within} that both results share"
+        f"bootstrap, unit: prompt; {samples.size} resamples of {repeats[0]} repeats before,"
+        f" {repeats[1]} after, and {layout.prompts} prompts{within} that both results share"
     )
     return wider_estimate(
-        estimate_over_prompts(value, samples, both.layout, method), estimate_over_repeats(value, *repeats)
-    )
-
-
-def _on_both_sides(
-    both: SharedRequests, values: tuple[float, float], estimate: LogRatioEstimate | None
-) -> FigureOnBothSides:
-    return FigureOnBothSides(
-        values[0], values[1], estimate, (both.before.repeats, both.after.repeats), both.layout.prompts
+        estimate_over_prompts(value, samples, layout, method), estimate_over_repeats(value, *of_repeats)
     )
 
 

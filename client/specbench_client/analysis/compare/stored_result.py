@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from specbench_api.outcome.comparison import ComparedResult
@@ -10,7 +10,9 @@ from specbench_api.outcome.manifest import PointProvenance
 from specbench_api.outcome.provenance import LaunchRecord
 from specbench_api.outcome.summary import Cell, PointSummary, RunSummary
 from specbench_api.plan.plan import Plan
-from specbench_client.analysis.estimates.point_rows import RecordParts
+from specbench_client.analysis.estimates.point_rows import RecordParts, load_stored_rows
+from specbench_client.column_buffers import ColumnStoreFactory, MemoryColumnStore
+from specbench_client.metrics.rows import Rows
 
 CellKey = tuple[str, str, str]
 """Arm, workload, and the load level's label."""
@@ -30,6 +32,8 @@ class StoredResult:
     records: Mapping[str, RecordParts]
     """By hash, the records of the same points; read on access."""
     launches: tuple[LaunchRecord, ...]
+    shelves: ColumnStoreFactory = MemoryColumnStore
+    """Where the rows of a cell are stored while it is compared."""
 
     @property
     def side(self) -> ComparedResult:
@@ -55,6 +59,10 @@ class StoredResult:
         """Return the points of a cell whose records are stored, in the plan's order."""
         planned = [point for point in self.plan.points if (point.arm, point.workload, point.level.label) == key]
         return [self.points[point.hash] for point in planned if point.hash in self.points]
+
+    def rows_of(self, points: Sequence[PointSummary]) -> Rows:
+        """Return the tidy rows of points of one cell, of which at most one block is in memory."""
+        return load_stored_rows(self.plan, points, self.records, self.shelves())
 
     def observed_of(self, workload: str) -> list[PointProvenance]:
         """Return the provenance of a workload's points."""

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import numpy as np
-import pandas as pd
 
 from specbench_api.outcome.crossover import Crossover
 from specbench_api.outcome.figure import Figure
 from specbench_api.outcome.summary import SpeedupConclusion
-from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_client.analysis.compare.stored_result import StoredResult
 from specbench_client.analysis.curves.axes import AXIS_KINDS, AxisKind, CurveAxis
 from specbench_client.analysis.curves.crossover import MeasuredPlace, find_crossover, joint_replicates
@@ -19,23 +16,15 @@ from specbench_client.analysis.curves.grouping import (
     NOT_KNOWN,
     CellGroup,
     CurveCell,
-    dataset_of,
     group_cells,
     group_differences,
 )
+from specbench_client.analysis.curves.samples import LENGTH_DEFINITION, MeasuredSample, measured_samples
 from specbench_client.analysis.estimates.break_even import length_figure
-from specbench_client.analysis.estimates.point_rows import load_rows
-from specbench_client.analysis.estimates.speedups import (
-    OVER_PAIRS,
-    SPEEDUP,
-    PairedSpeedup,
-    complete_pairs,
-    conclusion,
-    paired_speedup,
-)
+from specbench_client.analysis.estimates.speedups import conclusion
 from specbench_client.analysis.statistics.bootstrap import LEVEL
 from specbench_client.analysis.statistics.intervals import percentile_interval
-from specbench_client.analysis.statistics.log_ratio import LogRatio, log_ratio
+from specbench_client.analysis.statistics.log_ratio import LogRatio
 from specbench_client.analysis.statistics.p_values import holm_rejections
 from specbench_client.documents.curves import (
     CurveAnswerBasis,
@@ -45,9 +34,6 @@ from specbench_client.documents.curves import (
     Curves,
     SpeedupCurve,
 )
-from specbench_client.metrics.decode_speed import later_tokens
-from specbench_client.metrics.pairing import ARM, BASELINE, Pairs, pair_requests
-from specbench_client.metrics.tidy_frame import Mask, Values, numbers
 
 LIMITS = (
     "Each speed-up is over the baseline of its own run; the runs of one curve were measured at different times.",
@@ -64,17 +50,7 @@ def build_curves(
     """
     kind = AXIS_KINDS[by]
     groups, more = group_cells(kind, results)
-    pairs = _pairs(groups)
-    found = [
-        (
-            group,
-            [
-                measure_sample(sample)
-                for sample in paired_samples(kind, [(cell, pairs[id(cell)]) for cell in group.cells])
-            ],
-        )
-        for group in groups
-    ]
+    found = list(zip(groups, measured_samples(kind, groups), strict=True))
     found.sort(key=lambda each: -len(each[1]))
     p_values = [each.compared.p_value for _, points in found for each in points]
     clear = iter(holm_rejections(p_values, 1 - LEVEL))
@@ -92,21 +68,6 @@ def build_curves(
         left_out=[*left_out, *more],
         limits=[*LIMITS, kind.limit],
     )
-
-
-def _pairs(groups: Sequence[CellGroup]) -> dict[int, Pairs]:
-    """Return the pairs of every cell, by its id().
-
-    The rows of one workload × load of one result are read at a time, and its baseline only once, to save memory.
-    """
-    slots: dict[tuple[int, str, str], list[CurveCell]] = {}
-    for cell in (cell for group in groups for cell in group.cells):
-        slots.setdefault((id(cell.result), *cell.key[1:]), []).append(cell)
-    found: dict[int, Pairs] = {}
-    for cells in slots.values():
-        baseline = rows_in(cells[0].result, (BASELINE_NAME, *cells[0].key[1:]))
-        found |= {id(cell): paired(cell, baseline) for cell in cells}
-    return found
 
 
 def _curve(
@@ -134,16 +95,15 @@ def _curve(
 
 
 def _point(found: MeasuredSample, word: SpeedupConclusion) -> CurvePoint:
-    sample = found.sample
     return CurvePoint(
-        place=sample.place,
-        label=sample.label,
-        arm=", ".join(dict.fromkeys(cell.arm.name for cell in sample.cells)),
-        runs=list(dict.fromkeys(cell.result.uri for cell in sample.cells)),
-        pairs=len(sample.pairs.rows),
+        place=found.place,
+        label=found.label,
+        arm=", ".join(dict.fromkeys(cell.arm.name for cell in found.cells)),
+        runs=list(dict.fromkeys(cell.result.uri for cell in found.cells)),
+        pairs=found.pairs,
         speedup=found.compared.figure,
         conclusion=word,
-        acceptance_length=length_figure(found.length, LENGTH_DEFINITION, sample.drafts),
+        acceptance_length=length_figure(found.length, LENGTH_DEFINITION, found.drafts),
     )
 
 
@@ -152,9 +112,9 @@ def _crossover(kind: AxisKind, points: Sequence[MeasuredSample], words: Sequence
     for each, word in zip(points, words, strict=True):
         ratio = each.compared.ratio
         if ratio is not None and ratio.supports_claim:
-            rungs.append(MeasuredPlace(each.sample.place, ratio))
+            rungs.append(MeasuredPlace(each.place, ratio))
         else:
-            left_out.append(f"{kind.axis.words(each.sample.place)}: {word}")
+            left_out.append(f"{kind.axis.words(each.place)}: {word}")
     return find_crossover(kind.axis, rungs, left_out, points[0].seed)
 
 
@@ -175,12 +135,12 @@ SAME = 1e-9
 
 def predict_at(axis: CurveAxis, points: Sequence[MeasuredSample], place: float) -> CurvePrediction:
     """Predict speed-up and acceptance length at one place. `points`: at least one, the smallest first."""
-    here = next((each for each in points if abs(each.sample.place - place) <= SAME * max(1.0, abs(place))), None)
+    here = next((each for each in points if abs(each.place - place) <= SAME * max(1.0, abs(place))), None)
     if here is not None:
-        length = length_figure(here.length, LENGTH_DEFINITION, here.sample.drafts)
+        length = length_figure(here.length, LENGTH_DEFINITION, here.drafts)
         return _of(axis, place, CurveAnswerBasis.MEASURED, [here], (here.compared.figure, length))
-    below = [each for each in points if each.sample.place < place]
-    above = [each for each in points if each.sample.place > place]
+    below = [each for each in points if each.place < place]
+    above = [each for each in points if each.place > place]
     if not below or not above:
         return _refused(axis, points, place)
     ends = (below[-1], above[0])
@@ -190,9 +150,7 @@ def predict_at(axis: CurveAxis, points: Sequence[MeasuredSample], place: float) 
 def _between(
     axis: CurveAxis, ends: tuple[MeasuredSample, MeasuredSample], place: float
 ) -> tuple[Figure | None, Figure | None]:
-    low, high, here = (
-        float(axis.scaled(np.array([each]))[0]) for each in (ends[0].sample.place, ends[1].sample.place, place)
-    )
+    low, high, here = (float(axis.scaled(np.array([each]))[0]) for each in (ends[0].place, ends[1].place, place))
     share = (here - low) / (high - low)
     seed = ends[0].seed
     speedups, lengths = [each.compared.ratio for each in ends], [each.length for each in ends]
@@ -232,7 +190,7 @@ def _of(
     ends: Sequence[MeasuredSample],
     figures: tuple[Figure | None, Figure | None],
 ) -> CurvePrediction:
-    between = [each.sample.place for each in ends]
+    between = [each.place for each in ends]
     speedup, length = figures
     where = f"between {axis.words(between[0])} and {axis.words(between[-1])}" if len(between) > 1 else "there"
     return CurvePrediction(
@@ -246,103 +204,7 @@ def _of(
 
 
 def _refused(axis: CurveAxis, points: Sequence[MeasuredSample], place: float) -> CurvePrediction:
-    first, last = (axis.words(points[end].sample.place) for end in (0, -1))
+    first, last = (axis.words(points[end].place) for end in (0, -1))
     measured = f"{first} alone" if len(points) == 1 else f"{first} to {last}"
     message = f"{axis.words(place)}: no prediction, it is outside the measured range ({measured}): measure it there"
     return CurvePrediction(place=place, basis=CurveAnswerBasis.REFUSED, message=message)
-
-
-# The pairs with the baseline at each place of a curve. On a declared axis (temperature, draft length, load) the place
-# belongs to a whole cell. On a measured axis (a length) it belongs to each request: requests are sorted into classes
-# around 1,024, 2,048, … (from 2^(k − 1/2) to 2^(k + 1/2)), so that prompts of a nominal length are in one class with
-# any tokenizer. A class pools cells of the curve with different prompts or different limits.
-
-
-@dataclass(frozen=True)
-class PairedSample:
-    """Pairs at one place of a curve. `cells`: where they come from."""
-
-    place: float
-    label: str
-    pairs: Pairs
-    cells: Sequence[CurveCell]
-
-    @property
-    def drafts(self) -> int:
-        """Largest number of draft tokens per step of its arms."""
-        return max(cell.arm.most_drafts for cell in self.cells)
-
-
-def paired(cell: CurveCell, baseline: pd.DataFrame) -> Pairs:
-    """Pair the cell's requests with these rows of the baseline."""
-    return pair_requests(rows_in(cell.result, cell.key), baseline)
-
-
-def rows_in(result: StoredResult, key: tuple[str, str, str]) -> pd.DataFrame:
-    """Read the rows of a cell whose records are stored."""
-    return load_rows(result.plan, result.points_of(key), result.records)
-
-
-def paired_samples(kind: AxisKind, cells: Sequence[tuple[CurveCell, Pairs]]) -> list[PairedSample]:
-    """Return the samples of one curve, the smallest place first; on a declared axis one per cell."""
-    if kind.place is None:
-        return _by_class(kind, cells)
-    found = [
-        PairedSample(place, f"{place:g}", pairs, [cell])
-        for cell, pairs in cells
-        if (place := kind.place(cell.arm, cell.workload, cell.level)) is not None
-    ]
-    return sorted(found, key=lambda sample: sample.place)
-
-
-def _by_class(kind: AxisKind, cells: Sequence[tuple[CurveCell, Pairs]]) -> list[PairedSample]:
-    named = [_named(index, cell, pairs) for index, (cell, pairs) in enumerate(cells)]
-    rows = pd.concat(named, ignore_index=True)
-    lengths = rows[kind.column + BASELINE].to_numpy(np.float64)
-    known: Mask = np.asarray(lengths >= 1, dtype=np.bool_)
-    classes = np.where(known, np.round(np.log2(np.where(known, lengths, 1.0))), -1.0)
-    return list(_of_classes(rows, lengths, classes, [cell for cell, _ in cells]))
-
-
-def _of_classes(
-    rows: pd.DataFrame, lengths: Values, classes: Values, cells: Sequence[CurveCell]
-) -> Iterator[PairedSample]:
-    for each in np.unique(classes[classes >= 0]):
-        mine = classes == each
-        inside = rows[mine].reset_index(drop=True)
-        place = float(np.exp(np.log(lengths[mine]).mean()))
-        sources = [cells[index] for index in sorted(set(inside["cell"]))]
-        yield PairedSample(place, f"about {2**each:,.0f}", Pairs(inside, len(inside), 0), sources)
-
-
-def _named(index: int, cell: CurveCell, pairs: Pairs) -> pd.DataFrame:
-    """Return the pairs with the index of their cell, and with prompt ids that differ between datasets."""
-    prefix = dataset_of(cell)[:16]
-    table = pairs.table
-    return table.assign(cell=index, prompt_id=[f"{prefix}/{prompt}" for prompt in table["prompt_id"]])
-
-
-LENGTH_DEFINITION = f"Acceptance length, emitted, pooled over steps: Σ(tokens − 1) / Σ steps of the arm, {OVER_PAIRS}"
-
-
-@dataclass(frozen=True)
-class MeasuredSample:
-    """Speed-up and acceptance length at one place. `length`: None if the engine does not report its steps."""
-
-    sample: PairedSample
-    compared: PairedSpeedup
-    length: LogRatio | None
-
-    @property
-    def seed(self) -> int:
-        """Seed of its resamples."""
-        return self.sample.cells[0].workload.sampling.seed
-
-
-def measure_sample(sample: PairedSample) -> MeasuredSample:
-    """Measure speed-up and acceptance length over the same pairs."""
-    seed = sample.cells[0].workload.sampling.seed
-    side = sample.pairs.side(ARM)
-    steps = numbers(side, "steps")
-    rows, parts = complete_pairs(sample.pairs, [later_tokens(side), np.where(steps >= 1, steps, np.nan)])
-    return MeasuredSample(sample, paired_speedup(SPEEDUP, sample.pairs, seed), log_ratio(rows, parts, (1, -1), seed))

@@ -68,7 +68,7 @@ def decompose_change(then: pd.DataFrame, now: pd.DataFrame, metric: PooledMetric
     sides = [requests_with(table, metric) for table in (then, now)]
     if any(side.empty for side in sides):
         return None
-    names = sorted({name for side in sides for name in side["category"]}, key=lambda name: (name is None, name or ""))
+    names = sorted({name for side in sides for name in _present(side)}, key=lambda name: (name is None, name or ""))
     grouped = [_grouped(side, names, metric, seed) for side in sides]
     sums = [(over.sum(axis=1), under.sum(axis=1)) for over, under in grouped]
     whole = change_parts(sums[0], sums[1], metric.constant)
@@ -111,13 +111,21 @@ def _grouped(table: pd.DataFrame, names: list[str | None], metric: PooledMetric,
     clusters = pd.factorize(table["prompt_id"])[0]
     count = int(clusters.max()) + 1
     order = np.random.default_rng(seed).permutation(count) % min(count, GROUPS_MOST)
-    rows = np.array([names.index(name) for name in table["category"]]), order[clusters]
+    category, number_of = table["category"].cat, {name: number for number, name in enumerate(names)}
+    numbers = np.array([number_of.get(name, -1) for name in (*category.categories, None)])
+    rows = numbers[category.codes], order[clusters]
     sums = []
     for column in ("accepted_tokens", metric.weight):
         found = np.zeros((len(names), min(count, GROUPS_MOST)))
         np.add.at(found, rows, table[column].to_numpy(float))
         sums.append(found)
     return sums[0], sums[1]
+
+
+def _present(table: pd.DataFrame) -> list[str | None]:
+    """Return the different categories of the requests."""
+    category = table["category"].cat
+    return [None if code < 0 else category.categories[code] for code in np.unique(category.codes)]
 
 
 def _resampled(side: tuple[Values, Values], rng: np.random.Generator) -> tuple[Values, Values]:

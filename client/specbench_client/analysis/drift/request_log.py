@@ -27,7 +27,10 @@ COLUMNS = ("accepted_tokens", "drafted_tokens", "steps", "category", "time", "pr
 
 @dataclass(frozen=True)
 class RequestLog:
-    """Requests with a step and known acceptance, in their order. `left_out`: number of the other requests."""
+    """Requests with a step and known acceptance, in their order. `left_out`: number of the other requests.
+
+    The columns `category` and `prompt_id` are categorical, which needs a few bytes per request.
+    """
 
     source: str
     table: pd.DataFrame
@@ -60,9 +63,13 @@ def request_log(source: str, table: pd.DataFrame) -> RequestLog:
         kept = kept.sort_values("time", kind="stable").reset_index(drop=True)
     timed = kept["time"].notna() & kept["prompt_id"].notna()
     repeated = int(kept[timed].duplicated().sum())
-    alone = pd.Series([f"request {index}" for index in range(len(kept))], index=kept.index, dtype=object)
-    kept["prompt_id"] = kept["prompt_id"].astype(object).where(kept["prompt_id"].notna(), alone)
-    kept["category"] = kept["category"].astype(object).where(kept["category"].notna(), None)
+    unnamed = np.flatnonzero(kept["prompt_id"].isna())
+    if unnamed.size:
+        prompts = kept["prompt_id"].to_numpy(object, copy=True)
+        prompts[unnamed] = [f"request {index}" for index in unnamed]
+        kept["prompt_id"] = prompts
+    for name in ("category", "prompt_id"):
+        kept[name] = kept[name].astype("category")
     return RequestLog(source, kept, len(rows) - len(kept), repeated)
 
 

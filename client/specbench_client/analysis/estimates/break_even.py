@@ -13,11 +13,11 @@ import numpy as np
 from specbench_api.outcome.crossover import BreakEven
 from specbench_api.outcome.figure import Figure, FigureInterval
 from specbench_api.outcome.summary import Cell
-from specbench_client.analysis.estimates.speedups import OVER_PAIRS, complete_pairs
-from specbench_client.analysis.statistics.log_ratio import LogRatio, log_ratio
+from specbench_client.analysis.estimates.speedups import OVER_PAIRS, sum_pairs
+from specbench_client.analysis.statistics.log_ratio import LogRatio, LogRatioInputs
 from specbench_client.metrics.decode_speed import flow_ms, later_tokens
 from specbench_client.metrics.metric_types import FigureOrigin
-from specbench_client.metrics.pairing import ARM, BASELINE, Pairs
+from specbench_client.metrics.pairing import Pairs, PairSide
 from specbench_client.metrics.tidy_frame import Values, numbers
 
 _OVER = f"decode = last_token_ns − first_token_ns, which is above 0 on both sides, {OVER_PAIRS}"
@@ -31,6 +31,15 @@ MARGIN = (
     f" (Σ decode / Σ(tokens − 1)) of the baseline ÷ that of the arm, {_OVER}"
 )
 UNIT = "tokens/step"
+_PARTS = ("arm_ms", "arm_steps", "arm_tokens", "baseline_ms", "baseline_tokens")
+_NEEDED = {"arm_ms": 1, "arm_steps": -1, "baseline_ms": -1, "baseline_tokens": 1}
+_MEASURED = {"arm_tokens": 1, "arm_steps": -1}
+_MARGIN = {"arm_tokens": 1, "arm_ms": -1, "baseline_tokens": -1, "baseline_ms": 1}
+
+
+def _parts(arm: PairSide, baseline: PairSide) -> list[Values]:
+    steps = np.where((each := numbers(arm, "steps")) >= 1, each, np.nan)
+    return [flow_ms(arm), steps, later_tokens(arm), flow_ms(baseline), later_tokens(baseline)]
 
 
 def break_even(cell: Cell, pairs: Pairs, drafts: int, seed: int) -> BreakEven:
@@ -38,19 +47,8 @@ def break_even(cell: Cell, pairs: Pairs, drafts: int, seed: int) -> BreakEven:
 
     `drafts` is the maximum number of draft tokens per step, 0 if it is not known.
     """
-    sides = {side: pairs.side(side) for side in (ARM, BASELINE)}
-    steps = numbers(sides[ARM], "steps")
-    parts: list[Values] = [
-        flow_ms(sides[ARM]),
-        np.where(steps >= 1, steps, np.nan),
-        later_tokens(sides[ARM]),
-        flow_ms(sides[BASELINE]),
-        later_tokens(sides[BASELINE]),
-    ]
-    rows, (arm_ms, arm_steps, arm_tokens, baseline_ms, baseline_tokens) = complete_pairs(pairs, parts)
-    needed = log_ratio(rows, [arm_ms, arm_steps, baseline_ms, baseline_tokens], (1, -1, -1, 1), seed)
-    measured = log_ratio(rows, [arm_tokens, arm_steps], (1, -1), seed)
-    margin = log_ratio(rows, [arm_tokens, arm_ms, baseline_tokens, baseline_ms], (1, -1, -1, 1), seed)
+    inputs = LogRatioInputs.of(_PARTS, sum_pairs(pairs, len(_PARTS), _parts), seed)
+    needed, measured, margin = (inputs.log_ratio(signs) for signs in (_NEEDED, _MEASURED, _MARGIN))
     return BreakEven(
         arm=cell.arm,
         workload=cell.workload,

@@ -15,10 +15,7 @@ from specbench_api.spec.slo import Slo
 from specbench_client.analysis.statistics.bootstrap import (
     LEVEL,
     ChosenInterval,
-    Codes,
     IntervalBounds,
-    ResamplingLayout,
-    layout_of,
 )
 from specbench_client.analysis.statistics.intervals import (
     ResampledFigure,
@@ -28,7 +25,8 @@ from specbench_client.analysis.statistics.intervals import (
     resample_sums,
     two_level_interval,
 )
-from specbench_client.analysis.statistics.percentiles import percentile_intervals
+from specbench_client.analysis.statistics.percentiles import percentile_intervals, percentiles_of
+from specbench_client.analysis.statistics.row_layout import CellSums, RowLayout, layout_of
 from specbench_client.metrics import steady_window
 from specbench_client.metrics.acceptance import (
     acceptance_by_position,
@@ -46,7 +44,7 @@ from specbench_client.metrics.goodput import (
     target_attainment_ratio,
 )
 from specbench_client.metrics.metric_types import FigureOrigin, PercentileMetric, RatioMetric, RequestMetric
-from specbench_client.metrics.rows import Rows, select_rows
+from specbench_client.metrics.rows import Rows, distinct_texts, iter_pieces, select_rows
 from specbench_client.metrics.tidy_frame import (
     Mask,
     Values,
@@ -54,6 +52,7 @@ from specbench_client.metrics.tidy_frame import (
     iter_point_frames,
     known_sum,
     numbers,
+    piecewise,
     sent_rows,
     steady_rows,
 )
@@ -70,24 +69,16 @@ class SampleRows:
     seed: int | None = None
 
     @cached_property
-    def layout(self) -> ResamplingLayout:
+    def layout(self) -> RowLayout:
         return layout_of(self.rows)
-
-    def prompts(self, known: Mask) -> int:
-        """Return the number of different prompts among the rows selected by a mask of shape (rows,)."""
-        return int(np.unique(self._prompt_of[known]).size)
 
     def source(self, origin: FigureOrigin) -> str:
         """Return the side that counted; for acceptance, according to the records."""
         return self._acceptance_source if origin is FigureOrigin.ACCEPTANCE else origin.value
 
     @cached_property
-    def _prompt_of(self) -> Codes:
-        return pd.factorize(self.rows["prompt_id"], use_na_sentinel=False)[0]
-
-    @cached_property
     def _acceptance_source(self) -> str:
-        sources = sorted({str(source) for source in self.rows["acceptance_source"].unique() if source is not None})
+        sources = distinct_texts(self.rows, "acceptance_source")
         if sources == ["chunks"]:
             return "client (chunks)"
         return f"engine ({', '.join(sources)})" if sources else "engine"
@@ -166,8 +157,8 @@ def _per_gpu(tps: Figure, gpus: int) -> Figure:
 class _RatioSums:
     """A ratio of some rows: its value, its number of prompts, and its sums.
 
-    There may be a million rows and fifty ratios, so only the sums by repeat and prompt are kept, shape (repeats,
-    prompts); they are empty if no intervals are requested.
+    There may be millions of rows and fifty ratios, so only the sums by repeat and prompt are kept, shape (repeats,
+    prompts).
     """
 
     value: float | None
@@ -177,14 +168,16 @@ class _RatioSums:
 
     @classmethod
     def of(cls, sample: SampleRows, ratio: RatioMetric) -> _RatioSums:
-        parts = ratio.of(sample.rows)
-        needed = sample.seed is not None and len(sample.rows)
-        over, under = (sample.layout.matrix(part) if needed else np.empty((0, 0)) for part in (parts.over, parts.under))
-        return cls(parts.value, sample.prompts(parts.known), over, under)
+        sums = CellSums(sample.layout, 2)
+        for piece in iter_pieces(sample.rows):
+            sums.add(ratio.parts(piece))
+        over, under = sums.matrices
+        value = float(over.sum() / under.sum()) if under.sum() > 0 else None
+        return cls(value, int(sums.counts.any(axis=0).sum()), over, under)
 
 
 def _ratio_intervals(
-    layout: ResamplingLayout, ratios: Sequence[RatioMetric], values_by_name: Mapping[str, _RatioSums], seed: int
+    layout: RowLayout, ratios: Sequence[RatioMetric], values_by_name: Mapping[str, _RatioSums], seed: int
 ) -> dict[str, FigureInterval]:
     matrices = [
         matrix for ratio in ratios for matrix in (values_by_name[ratio.name].over, values_by_name[ratio.name].under)
@@ -210,30 +203,27 @@ def _ratio_intervals(
 
 def _percentiles_of(measure: RequestMetric, sample: SampleRows) -> dict[str, Figure]:
     """All reported percentiles of one metric."""
-    values = measure.values(sample.rows)
+    values = piecewise(sample.rows, measure.values)
     known: Mask = ~np.isnan(values)
-    percentiles = [PercentileMetric(measure, percent) for percent in measure.percents]
-    values_by_name = {each: each.among(values[known]) for each in percentiles}
-    bounds = _percentile_intervals(values_by_name, values, known, sample)
-    n, source = sample.prompts(known), sample.source(measure.origin)
+    layout = sample.layout.of_rows(known)
+    values = values if known.all() else values[known]
+    percents = list(measure.percents)
+    found: Sequence[float | None] = percentiles_of(values, percents) if values.size else [None] * len(percents)
+    chosen: Sequence[ChosenInterval | None] = [None] * len(percents)
+    if sample.seed is not None and values.size:
+        chosen = percentile_intervals(values, layout, percents, sample.seed)
+    metrics, source = [PercentileMetric(measure, percent) for percent in percents], sample.source(measure.origin)
     return {
         each.name: Figure(
-            value=value, unit=measure.unit, definition=each.definition, n=n, interval=bounds.get(each), source=source
+            value=value,
+            unit=measure.unit,
+            definition=each.definition,
+            n=layout.prompts,
+            interval=_interval(interval.bounds, interval.method) if interval else None,
+            source=source,
         )
-        for each, value in values_by_name.items()
+        for each, value, interval in zip(metrics, found, chosen, strict=True)
     }
-
-
-def _percentile_intervals(
-    values_by_name: Mapping[PercentileMetric, float | None], values: Values, known: Mask, sample: SampleRows
-) -> dict[PercentileMetric, FigureInterval]:
-    """Intervals of one metric's percentiles, see `analysis.statistics.percentiles`."""
-    if sample.seed is None or not known.any():
-        return {}
-    layout = sample.layout if known.all() else layout_of(select_rows(sample.rows, known))
-    chosen = percentile_intervals(values[known], layout, [each.percent for each in values_by_name], sample.seed)
-    found = zip(values_by_name, chosen, strict=True)
-    return {each: _interval(bounds.bounds, bounds.method) for each, bounds in found if bounds is not None}
 
 
 def _interval(bounds: IntervalBounds, method: str) -> FigureInterval:
@@ -268,15 +258,15 @@ def counts_of(rows: pd.DataFrame | Rows) -> RequestCounts:
         conversations=sum(
             int(each["conversation_id"].nunique()) for each in iter_point_frames(tried, ["conversation_id"])
         ),
-        prompts=int(tried["prompt_id"].nunique()),
-        input_tokens=_whole_number(numbers(tried, "input_tokens")),
-        output_tokens=_whole_number(numbers(tried, "output_tokens")),
+        prompts=len(distinct_texts(tried, "prompt_id")),
+        input_tokens=_whole_sum(tried, "input_tokens"),
+        output_tokens=_whole_sum(tried, "output_tokens"),
     )
 
 
-def _whole_number(values: Values) -> int | None:
-    known = known_sum(values)
-    return None if known is None else round(known)
+def _whole_sum(rows: pd.DataFrame | Rows, name: str) -> int | None:
+    sums = [known for piece in iter_pieces(rows) if (known := known_sum(numbers(piece, name))) is not None]
+    return round(sum(sums)) if sums else None
 
 
 def goodput_of(rows: pd.DataFrame | Rows, slo: Slo, seed: int) -> Goodput:

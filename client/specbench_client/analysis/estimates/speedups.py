@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import pandas as pd
 
 from specbench_api.outcome.figure import Figure, FigureInterval
 from specbench_api.outcome.summary import EndToEnd, SpeedupConclusion
-from specbench_client.analysis.statistics.bootstrap import LEVEL, layout_of
+from specbench_client.analysis.statistics.bootstrap import LEVEL
 from specbench_client.analysis.statistics.log_ratio import LogRatio, log_ratio
-from specbench_client.analysis.statistics.percentiles import percentile_intervals
+from specbench_client.analysis.statistics.percentiles import percentile_intervals, percentiles_of
+from specbench_client.analysis.statistics.row_layout import CellSums, RowLayout, layout_of
 from specbench_client.metrics import decode_speed, latency
 from specbench_client.metrics.latency import E2E_MS
 from specbench_client.metrics.metric_types import RatioMetric, mean_metric
-from specbench_client.metrics.pairing import ARM, BASELINE, Pairs
-from specbench_client.metrics.rows import Columns, read_columns
-from specbench_client.metrics.tidy_frame import Mask, Values
+from specbench_client.metrics.pairing import ARM, BASELINE, Pairs, PairSide
+from specbench_client.metrics.rows import Columns, iter_pieces
+from specbench_client.metrics.tidy_frame import Values, piecewise
 
 SPEEDUP = "speedup"
 TPOT_SPEEDUP = "tpot_speedup"
@@ -95,12 +95,11 @@ class PairedSpeedup:
 def paired_speedup(name: str, pairs: Pairs, seed: int) -> PairedSpeedup:
     """Compute a speed-up over the pairs; without any pair the figure has no value."""
     quotient = SPEEDUPS[name]
-    parts = [*quotient.parts(pairs.side(ARM)), *quotient.parts(pairs.side(BASELINE))]
-    rows, whole = complete_pairs(pairs, parts)
-    ratio = log_ratio(rows, whole, _SIGNS, seed)
+    sums = sum_pairs(pairs, len(_SIGNS), lambda arm, baseline: [*quotient.parts(arm), *quotient.parts(baseline)])
+    ratio = log_ratio(sums, _SIGNS, seed)
     if ratio is None:
         return PairedSpeedup(missing_speedup(name))
-    definition = f"{quotient.definition}; {len(rows)} pairs"
+    definition = f"{quotient.definition}; {sums.counts.sum()} pairs"
     if pairs.unpaired_later:
         definition += f", {pairs.unpaired_later} later turns unpaired because earlier replies differ"
     return PairedSpeedup(ratio.figure(definition), ratio)
@@ -111,19 +110,21 @@ def missing_speedup(name: str) -> Figure:
     return Figure(unit="ratio", definition=SPEEDUPS[name].definition, n=0, source="both")
 
 
-def complete_pairs(pairs: Pairs, parts: list[Values]) -> tuple[pd.DataFrame, list[Values]]:
-    """Return the keys of the pairs for which every part is known, and these parts, shape (pairs,)."""
-    known: Mask = np.ones(len(pairs.rows), dtype=np.bool_)
-    for values in parts:
-        known &= ~np.isnan(values)
-    keys = pair_keys(pairs)
-    return (keys, parts) if known.all() else (keys.loc[known], [values[known] for values in parts])
+PairParts = Callable[[PairSide, PairSide], Sequence[Values]]
+"""Returns what is summed of each pair, given the arm's and the baseline's side, shape (pairs,) each."""
 
 
-def pair_keys(pairs: Pairs) -> pd.DataFrame:
-    """Return the columns needed for resampling: repeat, prompt_id, and the baseline's category."""
-    keys = read_columns(pairs.rows, ["repeat", "prompt_id", "category" + BASELINE])
-    return keys.set_axis(["repeat", "prompt_id", "category"], axis=1)
+def sum_pairs(pairs: Pairs, parts: int, of: PairParts) -> CellSums:
+    """Sum `parts` numbers of the pairs by repeat and prompt, piece by piece; pairs that lack one are left out."""
+    sums = CellSums(pair_layout(pairs), parts)
+    for piece in iter_pieces(pairs.rows):
+        sums.add(of(PairSide(piece, ARM), PairSide(piece, BASELINE)))
+    return sums
+
+
+def pair_layout(pairs: Pairs) -> RowLayout:
+    """Return the layout of the pairs; the category of a prompt is the baseline's."""
+    return layout_of(pairs.rows, "category" + BASELINE)
 
 
 def conclusion(figure: Figure | None, p_value: float | None, *, clear: bool) -> SpeedupConclusion:
@@ -185,12 +186,11 @@ END_TO_END_MISSING = {
 def end_to_end(pairs: Pairs, streams: int | None, seed: int) -> EndToEnd:
     """Compare whole requests; `streams` is the concurrency of a closed loop, None in an open loop."""
     means = paired_speedup(E2E_SPEEDUP, pairs, seed).figure
-    rows, (arm, baseline) = complete_pairs(pairs, [E2E_MS.values(pairs.side(side)) for side in (ARM, BASELINE)])
     return EndToEnd(
         speedup=means,
-        median_speedup=_median_speedup(rows, arm, baseline, seed),
-        requests_per_hour=_per_hour(REQUESTS_PER_HOUR, rows, arm, streams, seed),
-        baseline_requests_per_hour=_per_hour(BASELINE_REQUESTS_PER_HOUR, rows, baseline, streams, seed),
+        median_speedup=_median_speedup(pairs, seed),
+        requests_per_hour=_per_hour(REQUESTS_PER_HOUR, pairs, ARM, streams, seed),
+        baseline_requests_per_hour=_per_hour(BASELINE_REQUESTS_PER_HOUR, pairs, BASELINE, streams, seed),
         cost_saved=_cost_saved(means) if streams else _missing_end_to_end(COST_SAVED),
     )
 
@@ -207,9 +207,14 @@ def figures_by_name(found: EndToEnd) -> dict[str, Figure]:
     return dict(zip(END_TO_END_NAMES, figures, strict=True))
 
 
-def _per_hour(name: str, rows: pd.DataFrame, e2e_ms: Values, streams: int | None, seed: int) -> Figure:
+def _per_hour(name: str, pairs: Pairs, side: str, streams: int | None, seed: int) -> Figure:
     """Return the requests per hour of one side of the pairs."""
-    found = log_ratio(rows, [np.ones_like(e2e_ms), e2e_ms], (1, -1), seed) if streams is not None else None
+
+    def parts(arm: PairSide, baseline: PairSide) -> list[Values]:
+        own, other = (E2E_MS.values(each) for each in ((arm, baseline) if side == ARM else (baseline, arm)))
+        return [np.where(np.isnan(other), np.nan, 1.0), own]
+
+    found = log_ratio(sum_pairs(pairs, 2, parts), (1, -1), seed) if streams is not None else None
     if streams is None or found is None:
         return _missing_end_to_end(name)
     return found.figure(END_TO_END_DEFINITIONS[name], END_TO_END_UNITS[name], MS_PER_HOUR * streams)
@@ -219,13 +224,15 @@ def _missing_end_to_end(name: str) -> Figure:
     return Figure(unit=END_TO_END_UNITS.get(name, "ratio"), definition=END_TO_END_DEFINITIONS[name], n=0, source="both")
 
 
-def _median_speedup(rows: pd.DataFrame, arm: Values, baseline: Values, seed: int) -> Figure:
+def _median_speedup(pairs: Pairs, seed: int) -> Figure:
     """The median on the log scale, on which the ratio of a pair and its inverse are equally far from 1."""
-    if not len(rows) or (arm <= 0).any() or (baseline <= 0).any():
+    logs = piecewise(pairs.rows, _log_ratios)
+    known = ~np.isnan(logs)
+    if not known.any() or np.isinf(logs).any():
         return _missing_end_to_end(E2E_SPEEDUP_MEDIAN)
-    logs, layout = np.log(baseline / arm), layout_of(rows)
-    value = float(np.median(logs))
-    (chosen,) = percentile_intervals(logs, layout, [50], seed)
+    layout = pair_layout(pairs).of_rows(known)
+    logs = logs if known.all() else logs[known]
+    (value,), (chosen,) = percentiles_of(logs, [50]), percentile_intervals(logs, layout, [50], seed)
     interval = None
     if chosen:
         low, high = float(np.exp(chosen.bounds.low)), float(np.exp(chosen.bounds.high))
@@ -233,11 +240,20 @@ def _median_speedup(rows: pd.DataFrame, arm: Values, baseline: Values, seed: int
     return Figure(
         value=float(np.exp(value)),
         unit="ratio",
-        definition=f"{END_TO_END_DEFINITIONS[E2E_SPEEDUP_MEDIAN]}; {len(rows)} pairs",
+        definition=f"{END_TO_END_DEFINITIONS[E2E_SPEEDUP_MEDIAN]}; {logs.size} pairs",
         n=layout.prompts,
         interval=interval,
         source="both",
     )
+
+
+def _log_ratios(pairs: Columns) -> Values:
+    """Log of the baseline's over the arm's E2E latency, shape (pairs,); NaN if unknown, infinite if one is not > 0."""
+    arm, baseline = (E2E_MS.values(PairSide(pairs, side)) for side in (ARM, BASELINE))
+    impossible = (arm <= 0) | (baseline <= 0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        logs = np.log(baseline / arm)
+    return np.where(np.isnan(arm) | np.isnan(baseline), np.nan, np.where(impossible, np.inf, logs))
 
 
 def _cost_saved(means: Figure) -> Figure:

@@ -19,7 +19,7 @@ from scipy import special
 
 from specbench_api.outcome.figure import Figure
 from specbench_api.outcome.prediction import ConstantAcceptance, IndependenceTest
-from specbench_client.metrics.rows import Columns, Rows, iter_pieces, select_rows
+from specbench_client.metrics.rows import Columns, Rows, distinct_texts, iter_pieces, select_rows, text_codes
 from specbench_client.metrics.tidy_frame import Values, numbers, tally
 
 PROMPTS_PER_POSITION = 5
@@ -72,13 +72,14 @@ def tokens_per_step(alpha: float, drafts: float) -> float:
 
 def reached_by_prompt(rows: Columns, drafts: int) -> Values:
     """Return the draft steps that accepted at least 0, 1, …, `drafts` drafts, shape (prompts, drafts + 1)."""
-    codes, prompts = pd.factorize(rows["prompt_id"], sort=True)
-    found, begun = np.zeros((len(prompts), drafts + 1)), 0
+    names = distinct_texts(rows, "prompt_id")
+    number_of, found = {name: number for number, name in enumerate(names)}, np.zeros((len(names), drafts + 1))
     for piece in iter_pieces(rows):
-        counts = tally(piece, "accepted_of_steps")
+        counts, prompts = tally(piece, "accepted_of_steps"), text_codes(piece, "prompt_id")
+        numbered = np.array([number_of.get(str(text), -1) for text in prompts.texts], dtype=np.int32)
         accepted, steps = counts.fields
-        np.add.at(found, (codes[begun + counts.owner], np.minimum(accepted, drafts).astype(int)), steps)
-        begun += len(piece)
+        owners = numbered[prompts.codes[counts.owner]]
+        np.add.at(found, (owners, np.minimum(accepted, drafts).astype(int)), steps)
     return np.asarray(found[:, ::-1].cumsum(axis=1)[:, ::-1], dtype=np.float64)
 
 
@@ -119,10 +120,12 @@ def _comparable(reached: Values) -> int:
 
 def _varied(rows: Columns, drafts: int) -> bool:
     """Return whether the mean draft length differs from `drafts`. Rows without counts are left out."""
-    drafted, steps = numbers(rows, "drafted_tokens"), numbers(rows, "draft_steps")
-    known = ~(np.isnan(drafted) | np.isnan(steps))
-    expected = float(steps[known].sum()) * drafts
-    return expected > 0 and abs(float(drafted[known].sum()) / expected - 1) > SAME_DRAFTS
+    sums = np.zeros(2)
+    for piece in iter_pieces(rows):
+        counts = np.stack([numbers(piece, "drafted_tokens"), numbers(piece, "draft_steps")])
+        sums += counts[:, ~np.isnan(counts).any(axis=0)].sum(axis=1)
+    expected = float(sums[1]) * drafts
+    return expected > 0 and abs(float(sums[0]) / expected - 1) > SAME_DRAFTS
 
 
 def _conclusion(test: IndependenceTest | None, error: float, drafts: int) -> str:

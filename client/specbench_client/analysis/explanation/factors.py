@@ -27,12 +27,12 @@ from specbench_api.outcome.step_cost import StepCost, StepCostBasis, StepObserva
 from specbench_api.outcome.summary import Cell, RunSummary
 from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_client.analysis.estimates.figure_ratios import figure_ratio
-from specbench_client.analysis.estimates.speedups import pair_keys
+from specbench_client.analysis.estimates.speedups import sum_pairs
 from specbench_client.analysis.statistics.log_ratio import LogRatio, LogRatioInputs
 from specbench_client.analysis.stepcost.model import FittedStepCost, fitted_model
 from specbench_client.metrics.pairing import ARM, BASELINE, STEPS, Pairs
 from specbench_client.metrics.rows import Columns
-from specbench_client.metrics.tidy_frame import Mask, Values, numbers
+from specbench_client.metrics.tidy_frame import Values, numbers
 
 
 def _tokens(rows: Columns, suffix: str) -> Values:
@@ -64,7 +64,7 @@ _PARTS: Mapping[str, Callable[[Columns, str], Values]] = {
     "flow_ns": _flow_ns,
     "steps": _steps,
 }
-"""Parts of each pair, for the side with the suffix, shape (pairs,); computed one at a time to save memory."""
+"""Parts of each pair, for the side with the suffix, shape (pairs,)."""
 
 Exponents = Mapping[str, int]
 """Exponents of the sums in a factor: as given for the arm, inverted for the baseline."""
@@ -112,29 +112,25 @@ def speedup_sums(pairs: Pairs, seed: int) -> SpeedupSums | None:
     """Return the sums from which all factors are computed; None if no pair has all parts."""
     if STEPS + ARM not in pairs.rows or not len(pairs.rows):
         return None
-    whole = _complete(pairs.rows, ARM) & _complete(pairs.rows, BASELINE)
-    keys = pair_keys(pairs)
-    rows = keys if whole.all() else keys.loc[whole]
-    if not len(rows):
+    names = [name + suffix for suffix in (ARM, BASELINE) for name in _PARTS]
+    sums = sum_pairs(pairs, len(names), lambda arm, _: _parts(arm.rows))
+    found = int(sums.counts.sum())
+    inputs = LogRatioInputs.of(names, sums, seed)
+    if not found or any(matrix.sum() <= 0 for matrix in inputs.matrices.values()):
         return None
-    sides = ((name, part, suffix) for suffix in (ARM, BASELINE) for name, part in _PARTS.items())
-    inputs = LogRatioInputs.of(
-        rows, ((name + suffix, part(pairs.rows, suffix)[whole]) for name, part, suffix in sides), seed
-    )
-    if any(matrix.sum() <= 0 for matrix in inputs.matrices.values()):
-        return None
-    return SpeedupSums(inputs, len(rows))
+    return SpeedupSums(inputs, found)
 
 
-def _complete(rows: Columns, suffix: str) -> Mask:
-    """Return which pairs have all parts of this side, shape (pairs,).
+def _parts(pairs: Columns) -> list[Values]:
+    """Return all parts of both sides, shape (pairs,) each; the first is NaN for pairs whose times are impossible.
 
     An answer of several tokens that arrived at once has no time between its tokens.
     """
-    complete: Mask = np.asarray(~((_later(rows, suffix) > 0) & ~(_flow_ns(rows, suffix) > 0)), dtype=np.bool_)
-    for part in _PARTS.values():
-        complete &= ~np.isnan(part(rows, suffix))
-    return complete
+    parts = [part(pairs, suffix) for suffix in (ARM, BASELINE) for part in _PARTS.values()]
+    for suffix in (ARM, BASELINE):
+        at_once = (_later(pairs, suffix) > 0) & ~(_flow_ns(pairs, suffix) > 0)
+        parts[0] = np.where(at_once, np.nan, parts[0])
+    return parts
 
 
 # The effect of the batch size is separated last, because it needs the step costs of the whole run. An arm that drains

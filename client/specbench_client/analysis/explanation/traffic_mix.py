@@ -17,27 +17,26 @@ category takes as long as it did among the categories of the measured mix, which
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import pandas as pd
 
 from specbench_api.outcome.figure import Figure
 from specbench_api.outcome.prediction import MixCategory, MixPrediction
 from specbench_api.outcome.summary import Cell
 from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_client.analysis.compare.stored_result import StoredResult
-from specbench_client.analysis.estimates.point_rows import load_rows
 from specbench_client.analysis.estimates.speedups import missing_speedup as no_speedup
-from specbench_client.analysis.estimates.speedups import pair_keys
-from specbench_client.analysis.statistics.bootstrap import ResamplingLayout, layout_of
+from specbench_client.analysis.estimates.speedups import pair_layout
+from specbench_client.analysis.statistics.bootstrap import ResamplingLayout
 from specbench_client.analysis.statistics.intervals import ResampledFigure, resample_sums, two_level_interval
 from specbench_client.analysis.statistics.log_ratio import exponentiated_interval
+from specbench_client.analysis.statistics.row_layout import CellSums
 from specbench_client.errors import BadInput
 from specbench_client.metrics.pairing import ARM, BASELINE, STEPS, Pairs, pair_requests
-from specbench_client.metrics.rows import Columns
-from specbench_client.metrics.tidy_frame import Mask, Values, numbers
+from specbench_client.metrics.rows import Columns, distinct_texts, has_text, iter_pieces, text_codes
+from specbench_client.metrics.tidy_frame import Values, numbers
 
 # A sum over the mix is Σ w · (sum over a category's requests ÷ their number), where w is the category's share of the
 # mix's requests. So a prompt counts w ÷ (its category's share of the measured requests) times as much as it was
@@ -46,6 +45,7 @@ from specbench_client.metrics.tidy_frame import Mask, Values, numbers
 PARTS = ("tokens", "time", "tokens_baseline", "time_baseline", "requests", "later", "steps", "with_steps")
 """What is summed; the last three over the requests with reported steps."""
 _TOKENS, _TIME, BASELINE_TOKENS, BASELINE_TIME, _REQUESTS, _LATER, _STEPS, _WITH_STEPS = range(len(PARTS))
+_CATEGORY = "category" + BASELINE
 MixExponents = Mapping[int, int]
 """Exponents of the mix's sums in a ratio, by the index of the part."""
 SPEED: MixExponents = {_TOKENS: 1, _TIME: -1, BASELINE_TOKENS: -1, BASELINE_TIME: 1}
@@ -63,16 +63,8 @@ class MixSums:
     """Shape (categories,)."""
 
     @classmethod
-    def of(cls, rows: pd.DataFrame, parts: Values, shares: Mapping[str, float]) -> MixSums:
-        """Sum the parts.
-
-        `rows`: columns repeat, prompt_id, category. `parts`: shape (len(PARTS), rows). `shares`: weights of all
-        categories.
-        """
-        layout, category = layout_of(rows), rows["category"].to_numpy(object)
-        matrices = np.array(
-            [[layout.matrix(np.where(category == name, part, 0.0)) for part in parts] for name in shares]
-        )
+    def of(cls, layout: ResamplingLayout, matrices: Values, shares: Mapping[str, float]) -> MixSums:
+        """Weigh the sums of each category by its share."""
         weights = np.array(list(shares.values()))
         requests = matrices[:, _REQUESTS].sum(axis=1)
         counts_more = (weights / requests.sum(axis=1))[requests.argmax(axis=0)]
@@ -178,13 +170,13 @@ def request_shares(shares: Mapping[str, float], pairs: Pairs) -> dict[str, float
 
 def project_mix(pairs: Pairs, shares: Mapping[str, float], seed: int) -> MixEstimate | None:
     """Project an arm onto a mix; None if a category has no pair with all parts. `shares`: of requests, summing to 1."""
-    inside = _of_mix(pairs, shares)
-    parts = _parts(inside)
-    whole: Mask = np.asarray((parts[:4] > 0).all(axis=0), dtype=np.bool_)  # False for NaN, and for impossible times
-    kept = pair_keys(inside).loc[whole]
-    if set(kept["category"]) != set(shares):
+    by_category = _sums_by_category(_of_mix(pairs, shares), shares)
+    if not all(each.counts.any() for each in by_category):
         return None
-    sums = MixSums.of(kept, parts[:, whole], shares)
+    counts = np.sum([each.counts for each in by_category], axis=0)
+    known = np.ix_(counts.any(axis=1), counts.any(axis=0))
+    matrices = np.array([[matrix[known] for matrix in each.matrices] for each in by_category])
+    sums = MixSums.of(by_category[0].layout.of_cells(counts), matrices, shares)
     return MixEstimate(
         speedup=_figure(SPEEDUP, "ratio", sums, SPEED, seed),
         acceptance_length=_figure(LENGTH, "tokens/step", sums, ACCEPTANCE, seed),
@@ -193,12 +185,26 @@ def project_mix(pairs: Pairs, shares: Mapping[str, float], seed: int) -> MixEsti
 
 
 def _of_mix(pairs: Pairs, shares: Mapping[str, float]) -> Pairs:
-    return pairs.among(pairs.rows["category" + BASELINE].isin(list(shares)).to_numpy(np.bool_))
+    found = text_codes(pairs.rows, _CATEGORY)
+    in_mix = np.array([*(text in shares for text in found.texts), False])
+    return pairs.among(in_mix[found.codes])
 
 
-def _parts(pairs: Pairs) -> Values:
+def _sums_by_category(pairs: Pairs, categories: Collection[str]) -> list[CellSums]:
+    """Sum the parts of each category's pairs, piece by piece; pairs with an impossible or unknown time are left out."""
+    layout = pair_layout(pairs)
+    found = [CellSums(layout, len(PARTS)) for _ in categories]
+    for piece in iter_pieces(pairs.rows):
+        parts = _parts(piece)
+        whole = (parts[:4] > 0).all(axis=0)  # False for NaN
+        for name, sums in zip(categories, found, strict=True):
+            mine = whole & has_text(piece, _CATEGORY, name)
+            sums.add([np.where(mine, part, np.nan) for part in parts])
+    return found
+
+
+def _parts(rows: Columns) -> Values:
     """Return the parts of each pair, shape (len(PARTS), pairs)."""
-    rows = pairs.rows
     tokens, baseline = numbers(rows, "tokens" + ARM), numbers(rows, "tokens" + BASELINE)
     steps = numbers(rows, STEPS + ARM) if STEPS + ARM in rows else np.full(len(rows), np.nan)
     reported = ~np.isnan(steps)
@@ -275,12 +281,12 @@ def _pairs(result: StoredResult, cell: Cell) -> Pairs | None:
     sides = [result.points_of((arm, cell.workload, cell.level.label)) for arm in (cell.arm, BASELINE_NAME)]
     if not all(sides):
         return None
-    arm, baseline = (load_rows(result.plan, points, result.records) for points in sides)
+    arm, baseline = (result.rows_of(points) for points in sides)
     return pair_requests(arm, baseline)
 
 
 def _reject_missing(shares: Mapping[str, float], pairs: Pairs, cell: Cell) -> None:
-    measured = sorted({str(name) for name in pairs.rows["category" + BASELINE] if name is not None})
+    measured = distinct_texts(pairs.rows, _CATEGORY)
     missing = sorted(set(shares) - set(measured))
     if missing:
         known = ", ".join(measured) or "none: its prompts have no category"

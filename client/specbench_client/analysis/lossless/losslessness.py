@@ -28,11 +28,11 @@ from specbench_client.analysis.statistics.bootstrap import (
     IntervalBounds,
     Z,
     expanded_percentiles,
-    layout_of,
     resampled_sums,
     t_bounds,
     wider_interval,
 )
+from specbench_client.analysis.statistics.row_layout import layout_of
 from specbench_client.metrics.divergence import QUESTION_KEY, Divergence, comparable_answers
 from specbench_client.metrics.rows import Columns, Rows
 from specbench_client.metrics.tidy_frame import any_known

@@ -17,12 +17,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 from scipy import special
 
 from specbench_api.outcome.summary import MIN_REPEATS_TO_COMPARE
-from specbench_client.metrics.rows import Columns
 from specbench_client.metrics.tidy_frame import Mask, Values
 
 # All figures of a cell use the same draws, which follow from the seed and the layout. So they are drawn once and
@@ -137,10 +135,8 @@ class IntervalBounds:
 
 @dataclass(frozen=True)
 class ResamplingLayout:
-    """The repeat and the prompt of each row, shape (rows,), and the stratum of each prompt, shape (prompts,)."""
+    """What is drawn: repeats, and prompts within strata. `stratum_of`: the stratum of each prompt, shape (prompts,)."""
 
-    repeat_of: Codes
-    prompt_of: Codes
     stratum_of: Codes
     repeats: int
     prompts: int
@@ -183,42 +179,14 @@ class ResamplingLayout:
     def stratified(self) -> bool:
         return self.strata > 1
 
-    def matrix(self, values: Values) -> Values:
-        """Sum the values of the rows, shape (rows,), by repeat and prompt, shape (repeats, prompts)."""
-        cells = self.repeat_of * self.prompts + self.prompt_of
-        sums = np.bincount(cells, weights=values, minlength=self.repeats * self.prompts)
-        return np.asarray(sums, dtype=np.float64).reshape(self.repeats, self.prompts)
-
     def among(self, prompts: Mask) -> ResamplingLayout:
         """Return the layout of the prompts selected by a mask, shape (prompts,), with the same number of repeats."""
-        rows, numbered = prompts[self.prompt_of], np.cumsum(prompts) - 1
-        strata, many = _number_strata(self.stratum_of[prompts]), int(prompts.sum())
         weights = None if self.weight_of is None else self.weight_of[prompts]
-        return ResamplingLayout(
-            self.repeat_of[rows], numbered[self.prompt_of[rows]], strata, self.repeats, many, weights
-        )
+        strata = number_strata(self.stratum_of[prompts])
+        return ResamplingLayout(strata, self.repeats, int(prompts.sum()), weights)
 
 
-def layout_of(rows: Columns) -> ResamplingLayout:
-    """Build the layout from the columns repeat, prompt_id and category."""
-    repeat_of, repeats = pd.factorize(rows["repeat"], sort=True)
-    prompt_of, prompts = pd.factorize(rows["prompt_id"], sort=True)
-    firsts = _first_categories(rows["category"], prompt_of, len(prompts))
-    strata, _ = pd.factorize(firsts, use_na_sentinel=False)
-    stratum_of = _number_strata(np.asarray(strata, dtype=np.intp))
-    return ResamplingLayout(np.asarray(repeat_of), np.asarray(prompt_of), stratum_of, len(repeats), len(prompts))
-
-
-def _first_categories(categories: pd.Series, prompt_of: Codes, prompts: int) -> NDArray[np.object_]:
-    """The first known category of each prompt, shape (prompts,); None if it has none."""
-    known = np.flatnonzero(categories.notna().to_numpy(np.bool_) & (prompt_of >= 0))
-    categorised, firsts = np.unique(prompt_of[known], return_index=True)
-    first_categories = np.full(prompts, None, dtype=np.object_)
-    first_categories[categorised] = categories.to_numpy(object)[known[firsts]]
-    return first_categories
-
-
-def _number_strata(strata: Codes) -> Codes:
+def number_strata(strata: Codes) -> Codes:
     """Number the strata without gaps; use a single stratum if one of them is too small to draw within."""
     _, numbered = np.unique(strata, return_inverse=True)
     if strata.size and np.bincount(numbered).min() < STRATUM_MIN:

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import pandas as pd
 
 from specbench_api.outcome.figure import Figure, FigureInterval
 from specbench_api.outcome.summary import MIN_REPEATS_TO_COMPARE
-from specbench_client.analysis.statistics.bootstrap import LEVEL, ChosenInterval, ResamplingLayout, layout_of
+from specbench_client.analysis.statistics.bootstrap import LEVEL, ChosenInterval
 from specbench_client.analysis.statistics.intervals import ResampledFigure, resample_sums, two_level_interval
 from specbench_client.analysis.statistics.p_values import interval_p_value
+from specbench_client.analysis.statistics.row_layout import CellSums, RowLayout
 from specbench_client.metrics.tidy_frame import Values
 
 
@@ -73,22 +73,16 @@ def exponentiated_interval(chosen: ChosenInterval, scale: float = 1.0) -> Figure
 class LogRatioInputs:
     """Sums of rows by repeat and prompt, from which several log ratios are computed with common draws."""
 
-    layout: ResamplingLayout
-    repeats: Values
-    """The numbers of the repeats, shape (repeats,)."""
+    layout: RowLayout
     matrices: Mapping[str, Values]
     """Sums of each part, shape (repeats, prompts), by its name."""
     seed: int
 
     @classmethod
-    def of(cls, rows: pd.DataFrame, parts: Iterable[tuple[str, Values]], seed: int) -> LogRatioInputs:
-        """Build the inputs from rows with repeat, prompt_id and category, and from parts of shape (rows,).
-
-        Parts have no missing values, and are consumed one at a time.
-        """
-        layout = layout_of(rows)
-        matrices = {name: layout.matrix(values) for name, values in parts}
-        return cls(layout, np.unique(rows["repeat"].to_numpy(np.float64)), matrices, seed)
+    def of(cls, names: Iterable[str], sums: CellSums, seed: int) -> LogRatioInputs:
+        """Build the inputs from the sums of the named parts, over the rows that have all of them."""
+        layout, matrices = sums.among_known()
+        return cls(layout, dict(zip(names, matrices, strict=True)), seed)
 
     def log_ratio(self, signs: Mapping[str, int]) -> LogRatio | None:
         """Return Σ sign × log(Σ part) over the parts that have a sign; None if a sum is not positive."""
@@ -101,7 +95,7 @@ class LogRatioInputs:
         runs = log_of_product(np.stack([matrix.sum(axis=1) for matrix in matrices], axis=1), signed)
         chosen = two_level_interval(ResampledFigure(value, samples, _influence(matrices, signed), runs), self.layout)
         spread = value + (samples - value) * self.layout.inflation if chosen else samples
-        return LogRatio(value, self.layout.prompts, spread, self.repeats, runs, chosen)
+        return LogRatio(value, self.layout.prompts, spread, self.layout.repeat_numbers, runs, chosen)
 
     @cached_property
     def _drawn(self) -> Mapping[str, Values]:
@@ -110,16 +104,12 @@ class LogRatioInputs:
         return dict(zip(self.matrices, sums.T, strict=True))
 
 
-def log_ratio(rows: pd.DataFrame, parts: Sequence[Values], signs: Sequence[int], seed: int) -> LogRatio | None:
-    """Return Σ sign × log(Σ part) over the rows; None without rows, or if a sum is not positive.
-
-    `rows` have repeat, prompt_id and category; each part has the shape (rows,) and no missing values.
-    """
-    if not len(rows):
+def log_ratio(sums: CellSums, signs: Sequence[int], seed: int) -> LogRatio | None:
+    """Return Σ sign × log(Σ part) over the rows with all parts; None without rows, or if a sum is not positive."""
+    if not sums.counts.any():
         return None
-    names = [f"{index}" for index in range(len(parts))]
-    matrices = LogRatioInputs.of(rows, zip(names, parts, strict=True), seed)
-    return matrices.log_ratio(dict(zip(names, signs, strict=True)))
+    names = [f"{index}" for index in range(len(signs))]
+    return LogRatioInputs.of(names, sums, seed).log_ratio(dict(zip(names, signs, strict=True)))
 
 
 def _influence(matrices: Sequence[Values], signs: Sequence[int]) -> Values:

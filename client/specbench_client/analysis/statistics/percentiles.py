@@ -30,13 +30,14 @@ from collections.abc import Sequence
 import numpy as np
 from scipy import optimize, special
 
-from specbench_client.analysis.statistics.bootstrap import TAIL, ChosenInterval, IntervalBounds, ResamplingLayout, Z
+from specbench_client.analysis.statistics.bootstrap import TAIL, ChosenInterval, IntervalBounds, Z
 from specbench_client.analysis.statistics.intervals import (
     ResampledFigure,
     ratio_influence,
     resample_sums,
     share_interval,
 )
+from specbench_client.analysis.statistics.row_layout import PIECE_ROWS, CellSums, RowLayout
 from specbench_client.metrics.tidy_frame import Values
 
 RANKED_BELOW = 0.1
@@ -44,20 +45,23 @@ RANKED_BELOW = 0.1
 
 
 def percentile_intervals(
-    values: Values, layout: ResamplingLayout, percents: Sequence[int], seed: int
+    values: Values, layout: RowLayout, percents: Sequence[int], seed: int
 ) -> list[ChosenInterval | None]:
     """Return an interval for each percentile of the values, shape (rows,), or None if there are too few prompts.
 
     All percentiles use common draws.
     """
-    found = [float(np.percentile(values, percent)) for percent in percents]
-    below = [(values <= each).astype(np.float64) for each in found]
-    matrices = [layout.matrix(each) for each in (*below, np.ones_like(values))]
+    found = percentiles_of(values, percents)
+    below = CellSums(layout, len(percents) + 1)
+    for start in range(0, values.size, PIECE_ROWS):
+        some = values[start : start + PIECE_ROWS]
+        below.add([*((some <= each).astype(np.float64) for each in found), np.ones_like(some)])
+    matrices = below.matrices
     sums = resample_sums(matrices, layout, seed)
     counts = matrices[-1].sum(axis=1)
     intervals: list[ChosenInterval | None] = []
     for index, percent in enumerate(percents):
-        share = float(below[index].mean())
+        share = float(matrices[index].sum() / values.size)
         with np.errstate(divide="ignore", invalid="ignore"):
             samples, repeats = sums[:, index] / sums[:, -1], matrices[index].sum(axis=1) / counts
         levels = ResampledFigure(share, samples, ratio_influence(matrices[index], matrices[-1]), repeats)
@@ -65,6 +69,11 @@ def percentile_intervals(
         enough = layout.prompts >= prompts_needed(percent / 100)
         intervals.append(_looked_up(values, percent / 100, chosen) if chosen and enough else None)
     return intervals
+
+
+def percentiles_of(values: Values, percents: Sequence[float]) -> list[float]:
+    """Return percentiles of the values, shape (rows,), by linear interpolation; one copy of them is in memory."""
+    return [float(each) for each in np.percentile(values.copy(), list(percents), overwrite_input=True)]
 
 
 def effective(share: float, chosen: ChosenInterval, requests: int) -> float:
@@ -107,7 +116,7 @@ def _looked_up(values: Values, share: float, chosen: ChosenInterval) -> ChosenIn
     else:
         bounds = jeffreys(share, independent)
         positions = np.array([bounds.low, bounds.high])
-    low, high = np.percentile(values, 100 * positions)
+    low, high = percentiles_of(values, list(100 * positions))
     inverted = "interval of the share of values below it, mapped to percentiles (Woodruff; Korn and Graubard)"
     method = f"{inverted}; {chosen.method}"
-    return ChosenInterval(IntervalBounds(float(low), float(high)), method, chosen.freedom)
+    return ChosenInterval(IntervalBounds(low, high), method, chosen.freedom)

@@ -17,7 +17,7 @@ from specbench_api.plan.plan import Arm
 from specbench_api.spec.load import Level
 from specbench_client.metrics.decode_speed import STEP_MS, TPOT_MS, flow_ms
 from specbench_client.metrics.rows import Columns, Rows, iter_pieces, read_columns, select_rows
-from specbench_client.metrics.tidy_frame import Values, flags, iter_points, numbers, steady_rows
+from specbench_client.metrics.tidy_frame import Values, flags, iter_points, numbers, piecewise, steady_rows
 
 _READ = [
     "point",
@@ -57,14 +57,17 @@ class ObservedCell:
 def observe_cell(cell: ObservedCell, rows: pd.DataFrame | Rows) -> StepObservation | None:
     """Return the observation of a cell's tidy rows; None if steps, times or lengths are missing."""
     inside = steady_rows(rows)
-    step_ms, contexts = _step_ms(inside, cell.arm), _contexts(inside)
+    step_ms, contexts = piecewise(inside, lambda rows: _step_ms(rows, cell.arm)), piecewise(inside, _contexts)
     known = ~(np.isnan(step_ms) | np.isnan(contexts))
     drafts = _draft_tokens(inside, cell)
     if known.sum() < REQUESTS_MIN or drafts is None:
         return None
     by_point = [_load_of_others(point, cell.arm) for point in iter_points(rows, _READ)]
-    others, prompts = (max(float(np.nanmean(np.concatenate(each))), 0.0) for each in zip(*by_point, strict=True))
-    context = float(contexts[known].mean()) + others * _by_steps(contexts, _steps(inside, cell.arm))
+    sums, counts = np.sum(by_point, axis=0)
+    others, prompts = (max(float(each), 0.0) for each in sums / counts)
+    context = float(contexts[known].mean()) + others * _by_steps(
+        contexts, piecewise(inside, lambda rows: _steps(rows, cell.arm))
+    )
     return StepObservation(
         run=cell.run,
         arm=cell.arm.name,
@@ -105,17 +108,22 @@ def _draft_tokens(rows: Columns, cell: ObservedCell) -> float | None:
     """Return the draft tokens per step as counted, else as configured."""
     if cell.arm.is_baseline:
         return 0.0
-    drafted, steps = numbers(rows, "drafted_tokens"), numbers(rows, "steps")
-    known = ~(np.isnan(drafted) | np.isnan(steps))
-    return float(drafted[known].sum() / steps[known].sum()) if steps[known].sum() > 0 else float(cell.draft_tokens)
+    sums = np.zeros(2)
+    for piece in iter_pieces(rows):
+        counts = np.stack([numbers(piece, "drafted_tokens"), numbers(piece, "steps")])
+        sums += counts[:, ~np.isnan(counts).any(axis=0)].sum(axis=1)
+    return float(sums[0] / sums[1]) if sums[1] > 0 else float(cell.draft_tokens)
 
 
-def _load_of_others(rows: pd.DataFrame | Rows, arm: Arm) -> tuple[Values, Values]:
-    """Return the mean others in decode and their prompt tokens per step for each steady request, shape (requests,)."""
+def _load_of_others(rows: pd.DataFrame | Rows, arm: Arm) -> Values:
+    """Sum the mean others in decode, and their prompt tokens per step, over the steady requests that have each.
+
+    Both sums, and the numbers of these requests, shape (2, 2).
+    """
     concurrent = _ConcurrentRequests.of(read_columns(select_rows(rows, flags(rows, "ok")), _ANSWERED))
     pieces = [concurrent.others_of(piece, arm) for piece in iter_pieces(steady_rows(rows))]
-    others, computed = (np.concatenate(each) for each in zip(*pieces, strict=True))
-    return others, computed
+    both = [np.concatenate(each) for each in zip(*pieces, strict=True)]
+    return np.array([[np.nansum(each) for each in both], [(~np.isnan(each)).sum() for each in both]], dtype=np.float64)
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,7 @@ from specbench_client.metrics.catalog import CATEGORY_RATIOS
 from specbench_client.metrics.decode_speed import STREAM_TPS
 from specbench_client.metrics.divergence import Divergence
 from specbench_client.metrics.pairing import Pairs, pair_requests
-from specbench_client.metrics.rows import Rows
+from specbench_client.metrics.rows import Rows, distinct_texts, has_text
 from specbench_client.metrics.tidy_frame import Values, numbers, steady_rows
 from specbench_client.trust.check import finding_of
 from specbench_client.trust.checks.too_few_prompts import INTERVAL_FROM
@@ -130,7 +130,7 @@ def evaluate_cell(
         valid=valid,
         findings=list(dict.fromkeys(finding.check for finding in (*on_points, *found))),
     )
-    prompts = int(steady_rows(measured.rows)["prompt_id"].nunique())
+    prompts = len(distinct_texts(steady_rows(measured.rows), "prompt_id"))
     observed = ObservedCell(measured.plan.name, measured.arm, measured.workload.name, measured.level)
     return EvaluatedCell(
         cell=cell,
@@ -211,16 +211,16 @@ class _CategoryFigures:
 def _by_category(measured: MeasuredCell, pairs: Pairs | None) -> dict[str, _CategoryFigures]:
     """Return figures by category; empty with a single category, whose figures are those of the cell."""
     rows = steady_rows(measured.rows)
-    names = sorted({str(name) for name in rows["category"].unique() if name is not None})
+    names = distinct_texts(rows, "category")
     if len(names) < 2:
         return {}
     return {name: _of_category(name, measured, rows, pairs).reportable for name in names}
 
 
 def _of_category(name: str, measured: MeasuredCell, rows: Rows, pairs: Pairs | None) -> _CategoryFigures:
-    mine, seed = rows.among((rows["category"] == name).to_numpy(np.bool_)), measured.seed
+    mine, seed = rows.among(has_text(rows, "category", name)), measured.seed
     figures = ratio_figures(SampleRows(mine, seed), limit_to_drafts(CATEGORY_RATIOS, measured.arm.most_drafts))
-    prompts = int(mine["prompt_id"].nunique())
+    prompts = len(distinct_texts(mine, "prompt_id"))
     if pairs is None:
         return _CategoryFigures(figures, None, prompts)
     inside = pairs.of_category(name)

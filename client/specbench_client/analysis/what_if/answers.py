@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from specbench_api.outcome.record import RecordPhase
 from specbench_client.analysis.lossless.answer_texts import shared_prefix
-from specbench_client.analysis.statistics.bootstrap import ResamplingLayout, layout_of
+from specbench_client.analysis.statistics.row_layout import RowLayout, layout_of
 from specbench_client.load.conversations import is_filler
 from specbench_client.metrics.pairing import with_pass_number
 
@@ -55,7 +55,7 @@ class AnswerSet:
         return int(self.output_tokens.sum())
 
     @cached_property
-    def layout(self) -> ResamplingLayout:
+    def layout(self) -> RowLayout:
         """Prompts, repeats and categories that the resamples of an interval are drawn from."""
         repeats = np.zeros(self.count, dtype=np.int64) if self.repeats is None else self.repeats
         rows = {"repeat": repeats, "prompt_id": list(self.ids), "category": pd.Series(self.categories, dtype=object)}

@@ -20,6 +20,7 @@ from specbench_client.analysis.statistics.bootstrap import (
     expanded_percentiles,
     resampled_sums,
 )
+from specbench_client.analysis.statistics.row_layout import RowLayout
 from specbench_client.analysis.what_if.answers import AnswerSet, PositionAcceptance, Tokens
 from specbench_client.documents.what_if import CostModel, DraftCharge, DraftCost, DraftPolicy, OracleRow
 from specbench_client.metrics.tidy_frame import Mask, Values
@@ -195,7 +196,7 @@ class FigureDescription:
     source: str
 
 
-def resample(ratios: Sequence[SummedRatio], layout: ResamplingLayout) -> list[ResampledNumber]:
+def resample(ratios: Sequence[SummedRatio], layout: RowLayout) -> list[ResampledNumber]:
     """Resample all ratios with the same draws, so that values of one answer vary together."""
     if not ratios:
         return []

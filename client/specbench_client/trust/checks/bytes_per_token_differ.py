@@ -11,8 +11,8 @@ import numpy as np
 import pandas as pd
 
 from specbench_api.outcome.finding import Severity
-from specbench_client.metrics.rows import Rows, read_columns
-from specbench_client.metrics.tidy_frame import numbers, steady_rows
+from specbench_client.metrics.rows import Columns, Rows
+from specbench_client.metrics.tidy_frame import Values, numbers, steady_rows, sums_by_text
 from specbench_client.trust.check import Check, CheckResult, CheckResults
 from specbench_client.trust.evidence import CellEvidence
 
@@ -42,10 +42,14 @@ def _evaluate(evidence: CellEvidence) -> CheckResults:
 
 def _by_prompt(rows: Rows) -> pd.DataFrame:
     """Bytes of text and tokens per prompt, summed over the steady answers that have both."""
-    inside = read_columns(steady_rows(rows), ["prompt_id", "text_bytes", "tokens"])
-    complete = inside[inside["text_bytes"].notna().to_numpy(np.bool_) & (numbers(inside, "tokens") > 0)]
-    sums = complete.assign(size=complete["text_bytes"]).groupby("prompt_id")[["size", "tokens"]].sum()
-    return sums[sums["size"] > 0]
+    sums = sums_by_text(steady_rows(rows), "prompt_id", _size_and_tokens)
+    named = pd.DataFrame(sums.to_numpy(np.float64).reshape(-1, 2), index=sums.index, columns=["size", "tokens"])
+    return named[named["size"] > 0]
+
+
+def _size_and_tokens(rows: Columns) -> list[Values]:
+    tokens = numbers(rows, "tokens")
+    return [numbers(rows, "text_bytes"), np.where(tokens > 0, tokens, np.nan)]
 
 
 def _pooled(sums: pd.DataFrame, side: str) -> float:

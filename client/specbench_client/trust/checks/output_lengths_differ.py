@@ -8,12 +8,11 @@ prompt that is sent again in every repeat is one sample, not several.
 from __future__ import annotations
 
 import numpy as np
-import pandas as pd
 from scipy import special
 
 from specbench_api.outcome.finding import Severity
 from specbench_client.metrics.pairing import ARM, BASELINE, Pairs
-from specbench_client.metrics.tidy_frame import Values, numbers
+from specbench_client.metrics.tidy_frame import Values, numbers, sums_by_text
 from specbench_client.trust.check import Check, CheckResult, CheckResults
 from specbench_client.trust.evidence import CellEvidence
 
@@ -43,11 +42,10 @@ def _evaluate(evidence: CellEvidence) -> CheckResults:
 
 def _signs(pairs: Pairs) -> Values:
     """One sign per prompt, shape (prompts,): −1 if its answers are shorter beyond the tolerance, +1 if longer."""
-    both = numbers(pairs.rows, "tokens" + ARM), numbers(pairs.rows, "tokens" + BASELINE)
-    known = ~np.isnan(both[0]) & ~np.isnan(both[1])
-    lengths = pd.DataFrame({"prompt": pairs.rows["prompt_id"], "mine": both[0], "theirs": both[1]})[known]
-    sums = lengths.groupby("prompt").sum()
-    mine, theirs = numbers(sums, "mine"), numbers(sums, "theirs")
+    sums = sums_by_text(
+        pairs.rows, "prompt_id", lambda rows: [numbers(rows, "tokens" + side) for side in (ARM, BASELINE)]
+    )
+    mine, theirs = sums.to_numpy(np.float64).reshape(-1, 2).T
     shorter = mine < theirs * (1 - LENGTH_SHARE) - 1
     longer = theirs < mine * (1 - LENGTH_SHARE) - 1
     return np.asarray(longer, dtype=np.float64) - shorter

@@ -10,7 +10,8 @@ import numpy as np
 
 from specbench_api.outcome.finding import Severity
 from specbench_client.metrics.pairing import ARM, BASELINE
-from specbench_client.metrics.tidy_frame import numbers
+from specbench_client.metrics.rows import iter_pieces
+from specbench_client.metrics.tidy_frame import Values, numbers
 from specbench_client.trust.check import Check, CheckResult, CheckResults
 from specbench_client.trust.evidence import CellEvidence
 
@@ -20,16 +21,18 @@ SHARE = 0.01
 def _evaluate(evidence: CellEvidence) -> CheckResults:
     if evidence.pairs is None:
         return []
-    rows = evidence.pairs.rows
-    mine, theirs = numbers(rows, "input_tokens" + ARM), numbers(rows, "input_tokens" + BASELINE)
-    known = ~np.isnan(mine) & ~np.isnan(theirs)
-    differs = known & (mine != theirs)
-    share = float(differs.sum() / known.sum()) if known.any() else 0.0
+    known, found = 0, list[Values]()
+    for piece in iter_pieces(evidence.pairs.rows):
+        more = numbers(piece, "input_tokens" + ARM) - numbers(piece, "input_tokens" + BASELINE)
+        known += int((~np.isnan(more)).sum())
+        found.append(more[(more != 0) & ~np.isnan(more)])
+    differences = np.concatenate(found)
+    share = differences.size / known if known else 0.0
     if share <= SHARE:
         return []
-    middle = float(np.median(mine[differs] - theirs[differs]))
+    middle = float(np.median(differences))
     message = (
-        f"{share:.0%} of {int(known.sum())} paired requests have a different number of prompt tokens than the"
+        f"{share:.0%} of {known} paired requests have a different number of prompt tokens than the"
         f" baseline's (median difference {middle:+.0f}): the two arms read different prompts"
     )
     return [CheckResult(Severity.INVALID, message, value=share, threshold=SHARE)]

@@ -11,7 +11,8 @@ import numpy as np
 
 from specbench_api.outcome.finding import Severity
 from specbench_client.metrics.pairing import ARM, BASELINE
-from specbench_client.metrics.tidy_frame import Mask, numbers
+from specbench_client.metrics.rows import Columns, iter_pieces
+from specbench_client.metrics.tidy_frame import numbers
 from specbench_client.trust.check import Check, CheckResult, CheckResults
 from specbench_client.trust.evidence import CellEvidence
 
@@ -21,19 +22,23 @@ TOKENS_SHARE = 0.01
 def _evaluate(evidence: CellEvidence) -> CheckResults:
     if evidence.pairs is None:
         return []
-    rows = evidence.pairs.rows
-    same: Mask = (rows["output_sha256" + ARM] == rows["output_sha256" + BASELINE]).to_numpy(np.bool_)
-    mine, theirs = numbers(rows, "tokens" + ARM), numbers(rows, "tokens" + BASELINE)
-    known = same & rows["output_sha256" + ARM].notna().to_numpy(np.bool_) & ~np.isnan(mine) & ~np.isnan(theirs)
-    ours, base = float(mine[known].sum()), float(theirs[known].sum())
+    each = [_counts(piece) for piece in iter_pieces(evidence.pairs.rows)]
+    answers, ours, base = (float(total) for total in np.sum(each, axis=0))
     share = ours / base - 1 if base else 0.0
     if abs(share) <= TOKENS_SHARE:
         return []
     message = (
-        f"{int(known.sum())} answers have exactly the text of the paired baseline's, but {ours:.0f} tokens instead"
+        f"{answers:.0f} answers have exactly the text of the paired baseline's, but {ours:.0f} tokens instead"
         f" of {base:.0f} ({share:+.1%}): the speed-up is wrong by as much"
     )
     return [CheckResult(Severity.INVALID, message, value=abs(share), threshold=TOKENS_SHARE)]
+
+
+def _counts(pairs: Columns) -> tuple[float, float, float]:
+    """Number of pairs with the same text, and the tokens of both sides."""
+    texts, tokens = ([numbers(pairs, name + side) for side in (ARM, BASELINE)] for name in ("output_sha256", "tokens"))
+    known = (texts[0] == texts[1]) & ~np.isnan(tokens).any(axis=0)  # A missing text equals no other.
+    return float(known.sum()), float(tokens[0][known].sum()), float(tokens[1][known].sum())
 
 
 CHECK: Check[CellEvidence] = Check(

@@ -12,7 +12,7 @@ import pandas as pd
 
 from specbench_api.outcome.finding import Severity
 from specbench_client.metrics.pairing import iter_by_prompt, with_pass_number
-from specbench_client.metrics.rows import Columns, Rows, read_columns
+from specbench_client.metrics.rows import Columns, Rows, iter_pieces, read_columns
 from specbench_client.metrics.tidy_frame import Mask, numbers, steady_rows
 from specbench_client.trust.check import Check, CheckResult, CheckResults
 from specbench_client.trust.evidence import CellEvidence
@@ -49,8 +49,8 @@ def _evaluate(evidence: CellEvidence) -> CheckResults:
 def _compared(rows: Rows, longest: float) -> pd.Series:
     """Of each prompt, the share of its first turns of a suitable length that are the same as in the first repeat."""
     inside = steady_rows(rows)
-    repeats = numbers(inside, "repeat")[_fit(inside, longest)]
-    earliest = float(repeats.min()) if repeats.size else 0.0
+    repeats = [numbers(piece, "repeat")[_fit(piece, longest)] for piece in iter_pieces(inside)]
+    earliest = min((float(each.min()) for each in repeats if each.size), default=0.0)
     each = [_same(read_columns(inside.at(places), _READ), longest, earliest) for (places,) in iter_by_prompt((inside,))]
     shares: pd.Series = pd.concat(each)
     return shares
