@@ -33,6 +33,7 @@ from virtual_time.world import World
 from virtual_time.world_run import Interference, run_of
 
 PART_ROWS = 2000
+WORLD_PROMPTS = PART_ROWS // 4
 ATTEMPT = "a1"
 UID = "made"
 WALL = "2026-01-01T00:00:00Z"
@@ -44,9 +45,7 @@ WATCH = ClientHealth(workers=1, loop_lag_p99_ms=0.3, cpu_share=0.2, kernel_clock
 
 def store_run(folder: Path, records: int, prompts: int) -> int:
     """Store a run of two arms and five repeats with about `records` records in total; return their number."""
-    world = World(
-        methods=("eagle3",), load={"concurrency": [8], "warmupRequests": 8}, repeats=5, prompts=PART_ROWS // 4
-    )
+    world = World(methods=("eagle3",), load={"concurrency": [8], "warmupRequests": 8}, repeats=5, prompts=WORLD_PROMPTS)
     kept = _measured(world)
     root = FolderStore(folder / f"runs/{world.plan.namespace}/{world.plan.name}/{world.plan.uid or UID}")
     root.put(PLAN, world.plan.to_json().encode())
@@ -125,14 +124,18 @@ def _parts(template: pa.Table, records: int, prompts: int) -> Iterator[tuple[pa.
     """Yield the template repeatedly, each time with later times (by so many ns) and the next prompts."""
     lasts = np.asarray(template.column("last_token_ns"), dtype=np.int64)
     longest_ns = int(lasts.max()) + 1
+    own = np.array([int(name.removeprefix("p")) for name in template.column("prompt_id").to_pylist()])
+    copy_of = pd.Series(own).groupby(own).cumcount().to_numpy()
+    copies, sets = int(copy_of.max()) + 1, max(prompts // WORLD_PROMPTS, 1)
     for lap, begun in enumerate(range(0, records, template.num_rows)):
         table = template.slice(0, min(template.num_rows, records - begun))
-        numbers = np.arange(begun, begun + table.num_rows)
+        times = (lap * copies + copy_of)[: table.num_rows]
+        asked = own[: table.num_rows] + WORLD_PROMPTS * (times % sets)  # Of the same kind in every arm and repeat.
         names = {
-            "request_id": [f"made-{number}" for number in numbers],
-            "prompt_id": [f"p{number % prompts}" for number in numbers],
-            "conversation_id": [f"p{number % prompts}#{number // prompts}" for number in numbers],
-            "output_sha256": [f"{number % prompts:064x}" for number in numbers],
+            "request_id": [f"made-{number}" for number in range(begun, begun + table.num_rows)],
+            "prompt_id": [f"p{prompt}" for prompt in asked],
+            "conversation_id": [f"p{prompt}#{time // sets}" for prompt, time in zip(asked, times, strict=True)],
+            "output_sha256": [f"{prompt:064x}" for prompt in asked],
         }
         for name, values in names.items():
             table = _replaced(table, name, pa.array(values))
