@@ -51,6 +51,12 @@ class FakeCluster:
         self.refuse()
         self.world.follow(replace(decision, status=self.world.status, events=()))
 
+    def report(self, resource: Any, status: RunStatus, events: tuple[KubernetesEvent, ...], now: object) -> bool:
+        if status.to_dict() == (self.world.run.get("status") or {}):
+            return False
+        self.post_events(resource, events, now)
+        return self.write_status(resource, status)
+
     def write_status(self, resource: Any, status: RunStatus) -> bool:
         self.refuse_status()
         if status.to_dict() == (self.world.run.get("status") or {}):

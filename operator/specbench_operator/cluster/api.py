@@ -107,7 +107,11 @@ CONNECTIONS_MAX = 64
 """How many connections to the API server are kept. The library's default is five for each core, and the threads that
 look at stores use it too."""
 UNPROCESSABLE = 422
-UNREACHABLE = "ApiUnreachable"
+UNREACHABLE, BUSY, FAILING = "ApiUnreachable", "ApiBusy", "ApiFailing"
+EXISTS, CONFLICT = "AlreadyExists", "Conflict"
+"""Reasons of HTTP 409. A conflict need not concern the object itself: two requests may use the same quota."""
+TRANSIENT = (UNREACHABLE, BUSY, FAILING, CONFLICT)
+"""Reasons of errors after which the same request may succeed."""
 MESSAGE_MAX = 1024
 """Maximum length of a server's message, because it may quote the whole object that was sent."""
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
@@ -291,6 +295,9 @@ class KubernetesApi:
         try:
             left = self._unless_missing("delete", path_of(kind, namespace, name), body=options)
         except Changed:
+            found = self.get(kind, namespace, name, bare=True)
+            if found is not None and found["metadata"]["uid"] == uid:
+                raise  # refused for another reason
             left = None  # another object has this name now, so the one with this UID is already gone
         if left is not None and left["kind"] == kind:  # it is only marked, for example because it has a finalizer
             self._wrote(left)
@@ -455,11 +462,11 @@ def _operator_error(error: ApiException, operation: str) -> OperatorError:
         401: (Retry, "Unauthorized"),
         403: (Forbidden, "Forbidden"),
         404: (NotFound, "Missing"),
-        409: (Changed, "Conflict"),
+        409: (Changed, EXISTS if _reason(error) == EXISTS else CONFLICT),
         UNPROCESSABLE: (Stop, "ManifestRefused"),
-        429: (Retry, "ApiBusy"),
+        429: (Retry, BUSY),
     }
-    kind, reason = kinds.get(status, (Retry, "ApiFailing"))
+    kind, reason = kinds.get(status, (Retry, FAILING))
     return kind(reason, message)
 
 
@@ -469,6 +476,13 @@ def _fields(error: ApiException) -> set[str]:
         return {cause["field"] for cause in causes}
     except (ValueError, KeyError, TypeError):
         return set()
+
+
+def _reason(error: ApiException) -> str:
+    try:
+        return str(json.loads(error.body or "")["reason"])
+    except (ValueError, KeyError, TypeError):
+        return ""
 
 
 def _error_message(error: ApiException) -> str:

@@ -1,4 +1,7 @@
-"""Carries out a decision about a run: relaunch, stop, delete, apply; then status; then events.
+"""Carries out a decision about a run: relaunch, stop, delete, apply; then events; then status.
+
+Events are derived from the change of the status, so they are posted before it: if the operator dies in between, the
+next reconciliation finds the same earlier status and posts the same events under the same names.
 
 Every step can be repeated without harm, also by another replica that has taken over meanwhile: see
 `docs/concepts/high-availability.md`. An object that has the name of a child is never changed, whoever owns it.
@@ -10,15 +13,25 @@ deleted, also while the operator is down.
 from __future__ import annotations
 
 import hashlib
+import json
 import logging
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
 from specbench_api import API_VERSION
 from specbench_api.api_model import ApiModel
 from specbench_api.plan.names import LABEL_MANAGED, MANAGER
-from specbench_operator.cluster.api import EVENT, FIELD_MANAGER, JOB, LEADER_WORKER_SET, KubernetesApi, NotFound
+from specbench_operator.cluster.api import (
+    EVENT,
+    FIELD_MANAGER,
+    JOB,
+    LEADER_WORKER_SET,
+    TRANSIENT,
+    KubernetesApi,
+    NotFound,
+)
 from specbench_operator.cluster.parsing import controller_uid
 from specbench_operator.errors import Changed, OperatorError, Retry
 from specbench_operator.render.job_annotations import (
@@ -34,14 +47,16 @@ from specbench_operator.state.timestamps import format_timestamp
 STOPPED_AFTER_S = 1
 """activeDeadlineSeconds of a stopped Job: Kubernetes fails the Job and removes its pods, and keeps the Job itself."""
 EVENT_MESSAGE_MAX = 1000
+EVENT_RETRY_S = 1.0
 _log = logging.getLogger(__name__)
 
 
 class RunWriter:
     """Writes children, statuses and events."""
 
-    def __init__(self, api: KubernetesApi) -> None:
+    def __init__(self, api: KubernetesApi, pause_s: Callable[[float], object] = time.sleep) -> None:
         self._api = api
+        self._pause_s = pause_s
 
     def act(self, resource: Mapping[str, Any], decision: RunDecision) -> None:
         """Carry out everything except status and events. Raises Retry or Stop at the first step that is rejected."""
@@ -55,19 +70,28 @@ class RunWriter:
         for manifest in decision.apply:
             self._apply(manifest)
 
+    def report(
+        self, resource: Mapping[str, Any], status: ApiModel, events: tuple[KubernetesEvent, ...], now: datetime
+    ) -> bool:
+        """Post the events of a changed status, then write it; returns whether it changed. Raises Changed."""
+        if not _is_changed(resource, status):
+            return False
+        self.post_events(resource, events, now)
+        return self.write_status(resource, status)
+
     def write_status(self, resource: Mapping[str, Any], status: ApiModel) -> bool:
         """Write the status of a run or a campaign if it changed; returns whether it was written.
 
         Raises Changed if the resource was written since it was read: the status was then computed from outdated data.
         """
-        content = status.to_dict()
         # An unchanged status is not written, because every write would trigger another reconciliation.
-        if content == (resource.get("status") or {}):
+        if not _is_changed(resource, status):
             return False
         meta = resource["metadata"]
         fence = {key: meta[key] for key in ("name", "namespace", "uid", "resourceVersion")}
         self._api.apply(
-            {"apiVersion": API_VERSION, "kind": resource["kind"], "metadata": fence, "status": content}, "status"
+            {"apiVersion": API_VERSION, "kind": resource["kind"], "metadata": fence, "status": status.to_dict()},
+            "status",
         )
         return True
 
@@ -75,11 +99,21 @@ class RunWriter:
         """Post events. They are only for people, so a rejected event is logged and does not fail the reconciliation."""
         for event in events:
             try:
-                self._api.create(_event_manifest(resource, event, now))
+                self._post(_event_manifest(resource, event, now))
             except Changed:
                 continue  # the event exists: its name is derived from its content, and the decision was repeated
             except OperatorError as error:
                 _log.warning("the event %s could not be posted: %s", event.reason, error)
+
+    def _post(self, manifest: Mapping[str, Any]) -> None:
+        """Create an Event; once more after an error that may be over by then."""
+        try:
+            self._api.create(manifest)
+        except (Changed, Retry) as error:
+            if error.reason not in TRANSIENT:
+                raise
+            self._pause_s(EVENT_RETRY_S)
+            self._api.create(manifest)
 
     def _relaunch(self, namespace: str, job: RelaunchJob) -> None:
         annotations = {ANNOTATION_RELAUNCH: format_relaunch(job.relaunch)}
@@ -119,6 +153,10 @@ class RunWriter:
             raise Retry("LeaderWorkerSetMissing", message) from error
 
 
+def _is_changed(resource: Mapping[str, Any], status: ApiModel) -> bool:
+    return bool(status.to_dict() != (resource.get("status") or {}))
+
+
 def _check_owner(present: Mapping[str, Any], manifest: Mapping[str, Any]) -> None:
     if controller_uid(present) != controller_uid(manifest):
         name = f"{manifest['kind']} {manifest['metadata']['name']}"
@@ -128,7 +166,9 @@ def _check_owner(present: Mapping[str, Any], manifest: Mapping[str, Any]) -> Non
 def _event_manifest(resource: Mapping[str, Any], event: KubernetesEvent, now: datetime) -> dict[str, Any]:
     meta = resource["metadata"]
     stamp = format_timestamp(now)
-    content = f"{meta['uid']} {meta['resourceVersion']} {event.type} {event.reason} {event.message}"
+    # The earlier status and not the resourceVersion: an edit of the run does not repeat the events of a status.
+    before = json.dumps(resource.get("status") or {}, sort_keys=True)
+    content = f"{meta['uid']} {before} {event.type} {event.reason} {event.message}"
     digest = hashlib.sha256(content.encode()).hexdigest()[:16]
     return {
         "apiVersion": "v1",

@@ -164,9 +164,8 @@ class RunReconciler:
             finished=has_finished(previous),
         ):
             self.writer.act(resource, decision)
-        if self.writer.write_status(resource, decision.status):
+        if self.writer.report(resource, decision.status, decision.events, now):
             self.telemetry.wrote(previous, decision.status)
-            self.writer.post_events(resource, decision.events, now)
             return ReconcileResult(decision.requeue_after_s, awaits=decision.awaits)
         # A run is at rest only after a reconciliation that wrote nothing: a write changes the resourceVersion.
         version = resource["metadata"]["resourceVersion"] if decision.at_rest else None
@@ -210,8 +209,7 @@ class CampaignReconciler:
             finished=has_round_finished(previous),
         ):
             self.writer.act(resource, decision)
-        if self.status_writer.write_status(resource, decision.status):
-            self.status_writer.post_events(resource, decision.events, now)
+        if self.status_writer.report(resource, decision.status, decision.events, now):
             return ReconcileResult(decision.requeue_after_s)
         acted = decision.patch or decision.delete or decision.create
         return ReconcileResult(decision.requeue_after_s, None if acted else resource["metadata"]["resourceVersion"])

@@ -74,7 +74,7 @@ class FakeApiStore:
         self._count_write()
         key = (manifest["kind"], manifest["metadata"]["name"])
         if key in self.objects:
-            raise Changed("Conflict", f"{key[1]} exists")
+            raise Changed("AlreadyExists", f"{key[1]} exists")
         if key[1] in self.refuse:
             raise self.refuse[key[1]]
         if key[0] == "SpecBenchRun":

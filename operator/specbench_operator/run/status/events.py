@@ -36,14 +36,37 @@ def _group_event(row: GroupStatus, known: GroupStatus | None) -> Iterator[Kubern
         yield KubernetesEvent(WARNING, row.reason or "EngineLost", message)
     if row.state is GroupState.QUEUED:
         yield KubernetesEvent(NORMAL, "EngineQueued", message)
-    elif row.state is GroupState.STARTING:
-        yield KubernetesEvent(NORMAL, "EngineStarting", name)
-    elif row.state is GroupState.MEASURING:
-        yield KubernetesEvent(NORMAL, "EngineReady", name)
     elif row.state is GroupState.FAILED:
         yield KubernetesEvent(WARNING, row.reason or "EngineFailed", message)
-    elif row.state is GroupState.DONE and known and known.state is not GroupState.WAITING:
-        yield KubernetesEvent(NORMAL, "GroupMeasured", name)
+    for reason in _steps(row, known):
+        yield KubernetesEvent(NORMAL, reason, name)
+
+
+_STEPS = {
+    GroupState.STARTING: "EngineStarting",
+    GroupState.MEASURING: "EngineReady",
+    GroupState.DONE: "GroupMeasured",
+}
+"""The steps of a launch that measures its group, in order, and the reason of each one's event."""
+
+
+def _steps(row: GroupStatus, known: GroupStatus | None) -> list[str]:
+    """The reasons of the steps that a launch has made since the last status, which may have missed some of them."""
+    if row.state not in _STEPS:
+        return []
+    states = list(_STEPS)
+    last = states.index(row.state)
+    same_launch = known is not None and known.attempt == row.attempt
+    if known is not None and same_launch and known.state in _STEPS:
+        first = states.index(known.state) + 1
+    elif row.state is GroupState.DONE:
+        # Without a launch in the last status, the points may have been found in the store.
+        if known is None or known.state is GroupState.WAITING:
+            return []
+        first = last
+    else:
+        first = 0
+    return [_STEPS[state] for state in states[min(first, last) : last + 1]]
 
 
 def _losses(row: GroupStatus) -> int:

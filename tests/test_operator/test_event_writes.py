@@ -1,0 +1,163 @@
+"""Events and conflicts: what a kill or an error at one write must not change."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from kubernetes import client
+from specbench_api.spec.conditions import GroupState
+from specbench_api.spec.status import GroupStatus, RunStatus
+from specbench_operator.cluster.api import EXISTS, JOB, TRANSIENT, KubernetesApi
+from specbench_operator.cluster.writer import RunWriter
+from specbench_operator.errors import Changed, OperatorError, Retry
+from specbench_operator.run.status.events import run_events
+from specbench_operator.state.run import NORMAL, KubernetesEvent
+from specbench_testing.operator_builders import NOON, operator_run
+
+EVENTS = (KubernetesEvent(NORMAL, "EngineStarting", "group 0"), KubernetesEvent(NORMAL, "EngineReady", "group 0"))
+STATUS = RunStatus(phase="Running")
+
+
+class FakeApi:
+    """Records writes, and refuses the first ones with these errors."""
+
+    def __init__(self, *refusals: OperatorError) -> None:
+        self.refusals = list(refusals)
+        self.writes: list[str] = []
+        self.names: set[str] = set()
+
+    def create(self, manifest: Any) -> None:
+        self._write(f"event {manifest['reason']}")
+        if manifest["metadata"]["name"] in self.names:
+            raise Changed(EXISTS, "exists")
+        self.names.add(manifest["metadata"]["name"])
+
+    def apply(self, manifest: Any, subresource: str) -> None:
+        self._write(subresource)
+
+    def _write(self, what: str) -> None:
+        self.writes.append(what)
+        if self.refusals:
+            raise self.refusals.pop(0)
+
+
+def writer_of(api: FakeApi) -> RunWriter:
+    return RunWriter(api, pause_s=lambda _: None)  # type: ignore[arg-type]
+
+
+def run_with(status: dict[str, Any], **meta: str) -> dict[str, Any]:
+    run = operator_run()
+    return {**run, "metadata": {**run["metadata"], **meta}, "status": status}
+
+
+def test_events_are_posted_before_the_status_and_only_if_it_changes() -> None:
+    api = FakeApi()
+    assert writer_of(api).report(run_with({"phase": "Starting"}), STATUS, EVENTS, NOON)
+    assert api.writes == ["event EngineStarting", "event EngineReady", "status"]
+    assert not writer_of(api).report(run_with(STATUS.to_dict()), STATUS, EVENTS, NOON)
+    assert len(api.writes) == 3
+
+
+def test_events_of_a_repeated_decision_exist_already() -> None:
+    """The operator was killed before the status, and somebody edited the run meanwhile."""
+    api = FakeApi()
+    writer_of(api).post_events(run_with({"phase": "Starting"}, resourceVersion="1"), EVENTS, NOON)
+    writer_of(api).report(run_with({"phase": "Starting"}, resourceVersion="2"), STATUS, EVENTS, NOON)
+    assert len(api.names) == len(EVENTS)
+    assert api.writes[-1] == "status"
+    writer_of(api).post_events(run_with({"phase": "Running"}, resourceVersion="3"), EVENTS, NOON)
+    assert len(api.names) == 2 * len(EVENTS), "equal events of another change are further events"
+
+
+@pytest.mark.parametrize("reason", TRANSIENT)
+def test_an_event_is_posted_again_after_a_transient_error(reason: str) -> None:
+    api = FakeApi((Changed if reason == "Conflict" else Retry)(reason, "away"))
+    writer_of(api).report(run_with({}), STATUS, EVENTS, NOON)
+    assert len(api.names) == len(EVENTS)
+    assert api.writes == ["event EngineStarting", "event EngineStarting", "event EngineReady", "status"]
+
+
+def test_an_event_that_stays_refused_does_not_keep_the_status_from_being_written() -> None:
+    api = FakeApi(*(Retry("ApiFailing", "away") for _ in range(4)))
+    writer_of(api).report(run_with({}), STATUS, EVENTS, NOON)
+    assert (api.names, api.writes[-1]) == (set(), "status")
+
+
+WAITING, STARTING, MEASURING, DONE = GroupState.WAITING, GroupState.STARTING, GroupState.MEASURING, GroupState.DONE
+STARTS, READY, MEASURED = "EngineStarting", "EngineReady", "GroupMeasured"
+
+
+def status_of(state: GroupState | None, attempt: int = 0, suspensions: int = 0) -> RunStatus:
+    row = GroupStatus(index=0, arm="none", state=state or WAITING, attempt=attempt, suspensions=suspensions)
+    return RunStatus(groups=[row] if state else [])
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "reasons"),
+    [
+        (status_of(WAITING), status_of(STARTING), [STARTS]),
+        (status_of(STARTING), status_of(MEASURING), [READY]),
+        (status_of(MEASURING), status_of(DONE), [MEASURED]),
+        # The operator was away meanwhile.
+        (status_of(None), status_of(MEASURING), [STARTS, READY]),
+        (status_of(WAITING), status_of(MEASURING), [STARTS, READY]),
+        (status_of(GroupState.QUEUED), status_of(MEASURING), [STARTS, READY]),
+        (status_of(STARTING), status_of(DONE), [READY, MEASURED]),
+        # Another launch.
+        (status_of(STARTING), status_of(MEASURING, 1, 1), [STARTS, READY]),
+        (status_of(MEASURING), status_of(MEASURING, 1), ["EngineLost", STARTS, READY]),
+        # The engine is not ready any more.
+        (status_of(MEASURING), status_of(STARTING), [STARTS]),
+        # Nothing was launched: the points were found in the store.
+        (status_of(None), status_of(DONE), []),
+        (status_of(WAITING), status_of(DONE), []),
+        (status_of(DONE), status_of(DONE), []),
+    ],
+)
+def test_each_step_of_a_launch_has_its_event_also_if_no_status_reported_it(
+    before: RunStatus, after: RunStatus, reasons: list[str]
+) -> None:
+    assert [event.reason for event in run_events(before, after)] == reasons
+
+
+@contextmanager
+def conflicting_server(uid: str) -> Iterator[KubernetesApi]:
+    """A server that refuses every deletion with 409 and has one Job with this UID."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self._answer(200, {"kind": "Job", "metadata": {"name": "demo", "uid": uid}})
+
+        def do_DELETE(self) -> None:
+            self._answer(409, {"kind": "Status", "reason": "Conflict", "message": "the object has been modified"})
+
+        def _answer(self, status: int, document: dict[str, Any]) -> None:
+            body = json.dumps(document).encode()
+            self.send_response(status)
+            self.send_header("content-type", "application/json")
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 -- the base class's name
+            """Log nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        configuration = client.Configuration(host=f"http://127.0.0.1:{server.server_address[1]}")
+        yield KubernetesApi(client.ApiClient(configuration), 5)
+        server.shutdown()
+
+
+def test_a_deletion_refused_by_a_conflict_is_tried_again_while_the_object_exists() -> None:
+    with conflicting_server("the-uid") as api, pytest.raises(Changed):
+        api.delete(JOB, "default", "demo", "the-uid")
+    with conflicting_server("another-uid") as api:
+        api.delete(JOB, "default", "demo", "the-uid")
