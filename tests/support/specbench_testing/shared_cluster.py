@@ -27,7 +27,7 @@ from specbench_testing.cluster import Cluster
 @contextmanager
 def borrowed_cluster() -> Iterator[Cluster]:
     """A running cluster; stopped afterwards if tests started it and no test needs it any more."""
-    _skip_without_cluster()
+    skip_without_cluster()
     given = os.environ.get("SPECBENCH_KUBECONFIG")
     if given:
         yield Cluster.at(Path(given))
@@ -51,7 +51,7 @@ def others_at_work(ground: Ground) -> bool:
 
 def program(name: str) -> Path:
     """The path of kubectl, helm or kubeconform: installed on the machine, or built by hack/cluster."""
-    _skip_without_cluster()
+    skip_without_cluster()
     found = shutil.which(name)
     if found:
         return Path(found)
@@ -63,7 +63,8 @@ def program(name: str) -> Path:
         pytest.fail(f"{name} is neither on PATH nor can it be built: {error}", pytrace=False)
 
 
-def _skip_without_cluster() -> None:
+def skip_without_cluster() -> None:
+    """Skip the test if SPECBENCH_NO_CLUSTER=1."""
     if os.environ.get("SPECBENCH_NO_CLUSTER") == "1":
         pytest.skip("SPECBENCH_NO_CLUSTER=1: not tested on a real Kubernetes")
 

@@ -132,10 +132,11 @@ def simulated_site(
     gpus: int = 8,
     settings: Mapping[str, str] | None = None,
     shared_nodes: KwokNodes | None = None,
+    server: str = "",
 ) -> Iterator[SimulatedSite]:
     """The site, within a `with` block. The definitions must be installed. Fails for a bug in any component.
 
-    `shared_nodes`: nodes of several sites, which exist already.
+    `shared_nodes`: nodes of several sites, which exist already. `server`: the operator's address of the API server.
     """
     ground = cluster.ground
     assert ground is not None, "the S3 server of hack/cluster is needed"
@@ -146,7 +147,7 @@ def simulated_site(
         access = S3Access(ground.s3.endpoint, ground.s3.access_key, ground.s3.secret_key, ground.s3.bucket)
         site.secret("bench-s3", AWS_ACCESS_KEY_ID=access.key, AWS_SECRET_ACCESS_KEY=access.secret)
         log = stack.enter_context(stand_in_client(cluster, namespace, access, folder))
-        operator = OperatorProcess(site, folder, NO_IMAGE, {**QUICK, **(settings or {})}).start()
+        operator = OperatorProcess(site, folder, NO_IMAGE, {**QUICK, **(settings or {})}, server=server).start()
         stack.callback(_end, operator)
         yield SimulatedSite(site, ground, fake, operator, log)
         assert operator.bugs() == []

@@ -1,0 +1,369 @@
+"""An HTTP proxy that acts at one write: it kills the writer, answers with an error, never answers, or hides the write.
+
+It forwards requests one at a time, to a server that is reached by HTTP or TLS. `Host` is forwarded unchanged, because
+signatures of S3 include it. Long answers, such as watches, are forwarded as they arrive.
+
+Writes are described by the caller (`WriteKey`), so that a write can be recognised in another life of the same run.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import ssl
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+_READS = ("GET", "HEAD")
+_HOP = {"connection", "keep-alive", "transfer-encoding", "expect", "proxy-connection"}
+_PIECE = 64 * 1024
+HIDDEN_S = 1.5
+"""How long reads do not show a hidden write, unless the writer writes earlier."""
+
+
+class FaultKind(StrEnum):
+    """What happens at the write."""
+
+    KILL_BEFORE = "killed before"
+    KILL_AFTER = "killed after"
+    CONFLICT = "answer 409"
+    BUSY = "answer 429"
+    FAILING = "answer 500"
+    UNANSWERED = "applied, no answer"
+    STALE = "stale reads"
+
+
+KILLS = (FaultKind.KILL_BEFORE, FaultKind.KILL_AFTER)
+STATUS_CODES = {FaultKind.CONFLICT: 409, FaultKind.BUSY: 429, FaultKind.FAILING: 500}
+
+
+class WriteKey(NamedTuple):
+    """A write of a subject's life. `occurrence`: how many equal ones precede it."""
+
+    kind: str
+    occurrence: int = 0
+
+    def __str__(self) -> str:
+        return self.kind + (f" ({self.occurrence + 1})" if self.occurrence else "")
+
+
+class Described(NamedTuple):
+    """The subject of a write, such as the name of a run, and what is written, the same in every life."""
+
+    subject: str
+    kind: str
+
+
+class Request(NamedTuple):
+    """One request. `body` is complete."""
+
+    method: str
+    path: str
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        """The body as JSON; empty if it is not JSON."""
+        try:
+            return json.loads(self.body or b"{}")
+        except ValueError:
+            return {}
+
+
+@dataclass
+class ArmedFault:
+    """A fault at one write of one subject."""
+
+    kind: FaultKind
+    at: WriteKey
+    struck: threading.Event = field(default_factory=threading.Event)
+
+
+@dataclass
+class SubjectWrites:
+    """The writes of one subject, in order, and the fault among them."""
+
+    fault: ArmedFault | None = None
+    keys: list[WriteKey] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)
+    answers: dict[str, tuple[int, list[tuple[str, str]], bytes]] = field(default_factory=dict)
+    """The last answer to each read, which is given again while a write is hidden."""
+    hidden_until: float = 0.0
+
+
+@dataclass(frozen=True)
+class Upstream:
+    """The server."""
+
+    host: str
+    port: int
+    tls: ssl.SSLContext | None = None
+
+    def connect(self, timeout_s: float | None = None) -> http.client.HTTPConnection:
+        """Open a connection."""
+        if self.tls:
+            return http.client.HTTPSConnection(self.host, self.port, context=self.tls, timeout=timeout_s)
+        return http.client.HTTPConnection(self.host, self.port, timeout=timeout_s)
+
+
+@dataclass
+class Writer:
+    """Who writes, and to which kind of server."""
+
+    describe: Callable[[Request], Described | None]
+    """Describes a write; None for one that is not counted."""
+    refusal: Callable[[int], tuple[bytes, str]]
+    """Body and content type of the server's answer with this status."""
+    kill: Callable[[], object] = lambda: None
+    """Kills the writer, and returns when it has ended."""
+    subject_of: Callable[[str], str] = lambda _: ""
+    """The subject that the path of a read is about; empty for none."""
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 128
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Either side may close a connection at any time."""
+
+
+class FaultProxy:
+    """The proxy, within a `with` block."""
+
+    def __init__(self, upstream: Upstream, writer: Writer, unanswered_s: float | None = None) -> None:
+        """`unanswered_s`: after this time, it closes a connection that gets no answer; None: the writer closes it."""
+        self.upstream, self.writer, self.unanswered_s = upstream, writer, unanswered_s
+        self._subjects: dict[str, SubjectWrites] = {}
+        self._lock = threading.Lock()
+        self._server = _Server(("127.0.0.1", 0), partial(_Handler, self))
+
+    @property
+    def url(self) -> str:
+        """The address for the writer."""
+        return f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    def watch(self, subject: str, fault: ArmedFault | None = None) -> SubjectWrites:
+        """Record the writes of a subject from now on, with this fault."""
+        with self._lock:
+            return self._subjects.setdefault(subject, SubjectWrites(fault))
+
+    def __enter__(self) -> Self:
+        threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.1}, daemon=True).start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    def note(self, request: Request) -> tuple[SubjectWrites | None, ArmedFault | None]:
+        """Record a write; returns the subject's writes, and the fault if it is armed for this write."""
+        described = self.writer.describe(request)
+        if described is None:
+            return None, None
+        with self._lock:
+            writes = self._subjects.get(described.subject)
+            if writes is None:
+                return None, None
+            key = WriteKey(described.kind, writes.counts[described.kind])
+            writes.counts[described.kind] += 1
+            writes.keys.append(key)
+            writes.hidden_until = 0.0
+            fault = writes.fault
+            if fault is None or fault.at != key or fault.struck.is_set():
+                return writes, None
+            fault.struck.set()
+            return writes, fault
+
+    def reads(self, path: str) -> SubjectWrites | None:
+        """The writes of the subject that a read is about."""
+        with self._lock:
+            return self._subjects.get(self.writer.subject_of(path))
+
+    def hidden(self, line: bytes) -> float:
+        """Until when this line of a watch is held back (time.monotonic)."""
+        with self._lock:
+            now = time.monotonic()
+            names = [name for name, writes in self._subjects.items() if writes.hidden_until > now]
+            return max((self._subjects[name].hidden_until for name in names if name.encode() in line), default=0.0)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """One connection of the writer, with one connection to the server."""
+
+    protocol_version = "HTTP/1.1"
+    wbufsize = -1
+    disable_nagle_algorithm = True
+
+    def __init__(self, proxy: FaultProxy, *args: Any) -> None:
+        self._proxy = proxy
+        self._server: http.client.HTTPConnection | None = None
+        super().__init__(*args)
+
+    def handle_one_request(self) -> None:
+        """Forward one request."""
+        with suppress(OSError, http.client.HTTPException, ValueError):
+            super().handle_one_request()
+            return
+        self.close_connection = True
+
+    def finish(self) -> None:
+        with suppress(OSError):
+            super().finish()
+        if self._server is not None:
+            self._server.close()
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 -- the name of the base class
+        """Log nothing."""
+
+    def _serve(self) -> None:
+        request = Request(self.command, self.path, dict(self.headers.items()), self._body())
+        if request.method in _READS:
+            self._read(request)
+            return
+        writes, fault = self._proxy.note(request)
+        if fault is None:
+            self._answer(*self._forward(request))
+        else:
+            assert writes is not None
+            self._strike(request, fault, writes)
+
+    do_GET = do_HEAD = do_POST = do_PUT = do_PATCH = do_DELETE = _serve  # noqa: N815 -- names of the base class
+
+    def _strike(self, request: Request, fault: ArmedFault, writes: SubjectWrites) -> None:
+        kind = fault.kind
+        if kind is FaultKind.KILL_BEFORE:
+            self._proxy.writer.kill()
+            self._drop()
+        elif code := STATUS_CODES.get(kind):
+            body, content_type = self._proxy.writer.refusal(code)
+            self._answer(code, [("Content-Type", content_type)], body)
+        else:
+            answer = self._forward(request)
+            if kind is FaultKind.KILL_AFTER:
+                self._proxy.writer.kill()
+                self._drop()
+            elif kind is FaultKind.UNANSWERED:
+                if self._proxy.unanswered_s is None:
+                    self._await_close()
+                else:
+                    time.sleep(self._proxy.unanswered_s)
+                    self._drop()
+            else:
+                writes.hidden_until = time.monotonic() + HIDDEN_S
+                self._answer(*answer)
+
+    def _read(self, request: Request) -> None:
+        if "watch=" in request.path:
+            self._stream(request)
+            return
+        writes = self._proxy.reads(request.path)
+        if writes is None:
+            self._answer(*self._forward(request))
+            return
+        if writes.hidden_until > time.monotonic() and request.path in writes.answers:
+            self._answer(*writes.answers[request.path])
+            return
+        answer = writes.answers[request.path] = self._forward(request)
+        self._answer(*answer)
+
+    def _body(self) -> bytes:
+        if "chunked" in self.headers.get("Transfer-Encoding", ""):
+            pieces = []
+            while size := int(self.rfile.readline().split(b";")[0], 16):
+                pieces.append(self.rfile.read(size))
+                self.rfile.readline()
+            while self.rfile.readline().strip():
+                """Trailers are not forwarded."""
+            return b"".join(pieces)
+        return self.rfile.read(int(self.headers.get("Content-Length") or 0))
+
+    def _send(self, request: Request, connection: http.client.HTTPConnection) -> http.client.HTTPResponse:
+        connection.putrequest(request.method, request.path, skip_host=True, skip_accept_encoding=True)
+        for name, value in request.headers.items():
+            if name.lower() not in {*_HOP, "content-length"}:
+                connection.putheader(name, value)
+        if request.body or request.method not in _READS:
+            connection.putheader("Content-Length", str(len(request.body)))
+        connection.endheaders(request.body or None)
+        return connection.getresponse()
+
+    def _forward(self, request: Request) -> tuple[int, list[tuple[str, str]], bytes]:
+        """Send a request to the server; a kept connection that it has closed is replaced."""
+        fresh = self._server is None
+        connection = self._server = self._server or self._proxy.upstream.connect(60)
+        try:
+            response = self._send(request, connection)
+            return response.status, response.getheaders(), response.read()
+        except (OSError, http.client.HTTPException):
+            connection.close()
+            self._server = None
+            if fresh:
+                raise
+            return self._forward(request)
+
+    def _answer(self, status: int, headers: list[tuple[str, str]], body: bytes) -> None:
+        self.send_response_only(status)
+        for name, value in headers:
+            if name.lower() not in _HOP and not (name.lower() == "content-length" and self.command != "HEAD"):
+                self.send_header(name, value)
+        if self.command != "HEAD":
+            self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+        self.wfile.flush()
+
+    def _stream(self, request: Request) -> None:
+        """Forward a watch line by line. Lines about a hidden write are held back, and all lines after them."""
+        connection = self._proxy.upstream.connect()
+        try:
+            response = self._send(request, connection)
+            self.send_response_only(response.status)
+            for name, value in response.getheaders():
+                if name.lower() not in {*_HOP, "content-length"}:
+                    self.send_header(name, value)
+            self.send_header("Transfer-Encoding", "chunked")
+            self.end_headers()
+            self.wfile.flush()
+            threading.Thread(target=self._close_with_client, args=(connection,), daemon=True).start()
+            while line := response.readline():
+                while (wait_s := self._proxy.hidden(line) - time.monotonic()) > 0:
+                    time.sleep(min(wait_s, 0.05))
+                self.wfile.write(b"%x\r\n%s\r\n" % (len(line), line))
+                self.wfile.flush()
+            self.wfile.write(b"0\r\n\r\n")
+            self.wfile.flush()
+        finally:
+            connection.close()
+            self.close_connection = True
+
+    def _close_with_client(self, connection: http.client.HTTPConnection) -> None:
+        self._await_close()
+        if connection.sock is not None:
+            with suppress(OSError):
+                connection.sock.shutdown(socket.SHUT_RDWR)
+
+    def _await_close(self) -> None:
+        """Wait until the writer closes the connection."""
+        self.close_connection = True
+        with suppress(OSError):
+            while self.connection.recv(_PIECE):
+                """Nothing more is answered."""
+
+    def _drop(self) -> None:
+        self.close_connection = True
+        with suppress(OSError):
+            self.connection.shutdown(socket.SHUT_RDWR)

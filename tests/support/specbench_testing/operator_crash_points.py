@@ -1,0 +1,396 @@
+"""Lives of runs whose operator fails at one write, and how their end differs from an uninterrupted life.
+
+The operator is the real process, the API server and the S3 server are real, and so are the controllers and the
+scheduler. Engines and clients are simulated (`simulated_site`). A life is a run from its creation until nothing of it
+changes any more. The writes of an uninterrupted life are recorded, and each becomes a crash point: a write that a later
+version of the operator adds is a new case.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import signal
+import ssl
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import yaml
+
+from peers.kwok.stages import OUT_OF_MEMORY
+from specbench_testing.cluster import Cluster
+from specbench_testing.cluster_run import ClusterRun
+from specbench_testing.crash_points import CrashPoint, CrashPointResult, Enumeration, Select
+from specbench_testing.fault_proxy import (
+    KILLS,
+    ArmedFault,
+    Described,
+    FaultProxy,
+    Request,
+    SubjectWrites,
+    Upstream,
+    WriteKey,
+    Writer,
+)
+from specbench_testing.kwok_nodes import KwokNodes
+from specbench_testing.operator_process import eventually
+from specbench_testing.retries import retry_until_available
+from specbench_testing.simulated_site import SimulatedSite, simulated_site
+
+RUN_NAME = re.compile(r"life-\d{4}")
+LEASE = "lease"
+LIFE_MAX_S = 400.0
+SETTLE_MAX_S = 30.0
+LOOK_S = 0.5
+SETTINGS = {"SPECBENCH_REQUEST_TIMEOUT_S": "3"}
+"""A write without an answer is given up after this time."""
+_KINDS = {
+    "jobs": "Job",
+    "services": "Service",
+    "configmaps": "ConfigMap",
+    "networkpolicies": "NetworkPolicy",
+    "specbenchruns": "SpecBenchRun",
+    "specbenchcampaigns": "SpecBenchCampaign",
+}
+
+
+def describe(request: Request) -> Described | None:
+    """Describe a write of the operator to the API server."""
+    _, _, inside = urlsplit(request.path).path.partition("/namespaces/")
+    if not inside:
+        return None
+    _, plural, *rest = inside.split("/")
+    name = rest[0] if rest else str(request.json.get("metadata", {}).get("name", ""))
+    if plural == "leases":
+        return Described(LEASE, "create Lease" if request.method == "POST" else "renew Lease")
+    found = RUN_NAME.search(name)
+    if found is None:
+        return None
+    subresource = rest[1] if rest[1:] else ""
+    return Described(found[0], _described_write(request, plural, subresource, name.replace(found[0], "RUN")))
+
+
+def _described_write(request: Request, plural: str, subresource: str, name: str) -> str:
+    body = request.json
+    if plural == "events":
+        about = re.match(r"(group \d+) \(arm [^,]+, (launch \d+)\)", body["message"])
+        return f"event {body['reason']}" + (f" of {about[1]} {about[2]}" if about else "")
+    if subresource == "status":
+        return f"status {_described_status(body['status'])}"
+    verbs = {"POST": "create", "DELETE": "delete", "PATCH": _described_patch(body)}
+    return f"{verbs[request.method]} {_KINDS[plural]} {name}"
+
+
+def _described_status(status: Mapping[str, Any]) -> str:
+    """Phase and states of the groups, without progress."""
+    states = " ".join(row["state"] for row in status.get("groups", []))
+    ended = " completed" if status.get("completionTime") else ""
+    return f"{status.get('phase')}: {states}{ended}" if states else f"{status.get('phase')}{ended}"
+
+
+def _described_patch(body: Mapping[str, Any]) -> str:
+    """The annotations that are set; which fields a patch has depends on whether the Job has ended."""
+    names = (body.get("metadata") or {}).get("annotations") or {}
+    return f"patch {', '.join(sorted(name.partition('/')[2] for name in names))} of"
+
+
+def refusal(status: int) -> tuple[bytes, str]:
+    """The body of an error answer of the API server."""
+    body: dict[str, Any] = {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "status": "Failure",
+        "code": status,
+        "message": "injected fault",
+    }
+    if status == 409:  # of a quota that another request has used, not of the object
+        body["reason"] = "Conflict"
+    return json.dumps(body).encode(), "application/json"
+
+
+def api_upstream(cluster: Cluster) -> Upstream:
+    """The API server of a cluster."""
+    given = yaml.safe_load(cluster.kubeconfig.read_text())["clusters"][0]["cluster"]
+    authority = base64.b64decode(given["certificate-authority-data"]).decode()
+    url = urlsplit(given["server"])
+    return Upstream(str(url.hostname), int(url.port or 443), ssl.create_default_context(cadata=authority))
+
+
+@dataclass(frozen=True)
+class Life:
+    """A kind of life: edits of the run, and what the user does meanwhile."""
+
+    name: str
+    edits: Mapping[str, Any] = field(default_factory=dict)
+    act: Callable[[SimulatedSite, ClusterRun], None] = lambda _site, _run: None
+
+
+def _resume(site: SimulatedSite, run: ClusterRun) -> None:
+    """Resume a run that was created suspended, once the operator has noticed it."""
+    eventually(lambda: run.phase() == "Suspended", f"{run.name} is not suspended", LIFE_MAX_S)
+    run.suspend(suspended=False)
+
+
+def _delete_engine(site: SimulatedSite, run: ClusterRun) -> None:
+    """Delete the pod of the first engine before it is ready."""
+    (pod, *_) = eventually(lambda: run.living("engine"), f"{run.name} has no engine", LIFE_MAX_S)
+    body = {"gracePeriodSeconds": 0}
+    path = f"/api/v1/namespaces/{run.namespace}/pods/{pod}"
+    retry_until_available(lambda: run.cluster.call("DELETE", path, body))
+
+
+ONE_LOAD = {"spec.load": {"concurrency": [1], "repeats": 1, "warmupRequests": 1, "order": "Sequential"}}
+MEASURED = Life("measured", ONE_LOAD)
+LIVES = (
+    MEASURED,
+    Life("resumed", {**ONE_LOAD, "spec.suspend": True}, _resume),
+    Life("engine fails", {**ONE_LOAD, "spec.drafters[0].args": [OUT_OF_MEMORY]}),
+    Life("engine deleted", ONE_LOAD, _delete_engine),
+)
+"""Together they have every kind of write of a run."""
+
+
+@dataclass(frozen=True)
+class EndState:
+    """What is left of a run that has ended, without times and random names."""
+
+    status: Any
+    objects: Sequence[str]
+    gpus: int
+    results: Sequence[str]
+    measured: Mapping[str, int]
+    events: Mapping[str, int]
+
+    def differences(self, expected: EndState) -> list[str]:
+        """What differs from the expected state, one line each."""
+        lines = []
+        for name in ("status", "gpus"):
+            lines += _differences(name, getattr(expected, name), getattr(self, name))
+        for name in ("objects", "results", "measured", "events"):
+            wanted, found = Counter(getattr(expected, name)), Counter(getattr(self, name))
+            lines += [f"{name}: missing {row} x{times}" for row, times in sorted((wanted - found).items())]
+            lines += [f"{name}: too many {row} x{times}" for row, times in sorted((found - wanted).items())]
+        return lines
+
+
+def _differences(path: str, expected: Any, found: Any) -> list[str]:
+    if isinstance(expected, dict) and isinstance(found, dict):
+        keys = sorted({*expected, *found})
+        return [row for key in keys for row in _differences(f"{path}.{key}", expected.get(key), found.get(key))]
+    return [] if expected == found else [f"{path}: {found!r} instead of {expected!r}"]
+
+
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+(?:Z|\+00:00)")
+_UID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_SUFFIX = re.compile(r"(?<=\d)-[0-9a-f]{6}\b")
+_DELETED_POD = re.compile("its pod (is gone|is being deleted)")
+"""A deleted pod is observed before, while, or after it ends."""
+_NODE = re.compile(r"\bkwok-\w+-\d+\b")
+_UNSTABLE = {
+    "startTime", "completionTime", "lastTransitionTime", "gpuSecondsHeld", "observedAt", "since", "resourceVersion",
+}  # fmt: skip
+
+
+class _Plain:
+    """Replaces what differs between two runs of the same spec: name, UID, times, hashes of points, random suffixes."""
+
+    def __init__(self, run: ClusterRun, points: Sequence[str]) -> None:
+        self._names = [(run.uid, "UID"), (run.name, "RUN"), (run.namespace, "NAMESPACE")]
+        for number, point in enumerate(points):
+            self._names += [(point, f"POINT{number}"), (point[:12], f"POINT{number}")]
+
+    def text(self, text: str) -> str:
+        for name, plain in self._names:
+            text = text.replace(name, plain)
+        text = _DELETED_POD.sub("its pod was deleted", text)
+        return _NODE.sub("NODE", _SUFFIX.sub("-N", _UID.sub("UID", _TIME.sub("TIME", text))))
+
+    def value(self, value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: self.value(part) for key, part in value.items() if key not in _UNSTABLE}
+        if isinstance(value, list):
+            return {_row_name(number, part): self.value(part) for number, part in enumerate(value)}
+        return self.text(value) if isinstance(value, str) else value
+
+
+def _row_name(number: int, row: Any) -> str:
+    return str(row.get("type", number)) if isinstance(row, dict) else str(number)
+
+
+def end_state(site: SimulatedSite, run: ClusterRun) -> EndState:
+    """The current state of a run that has ended."""
+    stored = site.stored(run)
+    points = stored.points()
+    plain = _Plain(run, points)
+    objects = [
+        f"{kind} {plain.text(row['metadata']['name'])} {_state_of(kind, row)}".strip()
+        for kind in ("jobs", "services", "configmaps")
+        for row in run.children(kind)
+    ]
+    path, query = f"/api/v1/namespaces/{run.namespace}/events", {"fieldSelector": f"involvedObject.uid={run.uid}"}
+    events = retry_until_available(lambda: run.cluster.call("GET", path, query=query))["items"]
+    measured = Counter(site.measured(run))
+    return EndState(
+        status=plain.value(run.status()),
+        objects=[*sorted(objects), *(f"living pod {plain.text(name)}" for name in run.living())],
+        gpus=run.gpus(),
+        results=sorted(plain.text(key) for key in stored.versions()),
+        measured={plain.text(point): times for point, times in measured.items()},
+        events=Counter(f"{row['type']} {row['reason']}: {plain.text(row['message'])}" for row in events),
+    )
+
+
+def _state_of(kind: str, row: Mapping[str, Any]) -> str:
+    if kind != "jobs":
+        return ""
+    rows = row["status"].get("conditions") or []
+    return next((each["type"] for each in rows if each["type"] in ("Complete", "Failed") and each["status"]), "active")
+
+
+@dataclass
+class Lane:
+    """One namespace with its operator, which is killed and started again by the proxy."""
+
+    site: SimulatedSite
+    proxy: FaultProxy
+    uids: dict[str, str]
+    finished: list[tuple[CrashPoint, ClusterRun]] = field(default_factory=list)
+    _number: int = 0
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def live(self, life: Life, fault: ArmedFault | None = None) -> tuple[ClusterRun, SubjectWrites]:
+        """One life until the run has its completion time."""
+        with self._lock:
+            self._number += 1
+            name = f"life-{self._number:04}"
+        writes = self.proxy.watch(name, fault)
+        run = self.site.create(name, life.edits)
+        self.uids[run.uid] = name
+        life.act(self.site, run)
+        deadline = time.monotonic() + LIFE_MAX_S
+        while not run.status().get("completionTime"):
+            assert time.monotonic() < deadline, f"{name} does not end within {LIFE_MAX_S} s: {run.status()}"
+            time.sleep(LOOK_S)
+        return run, writes
+
+    def uninterrupted(self, life: Life) -> tuple[EndState, list[WriteKey]]:
+        """The end of an uninterrupted life, and its writes in order, without repetitions."""
+        run, writes = self.live(life)
+        count = -1
+        while count != len(writes.keys):  # until the last Events are posted
+            count = len(writes.keys)
+            time.sleep(2.0)
+        eventually(lambda: not run.active_objects(), f"{run.name} leaves {run.active_objects()}")
+        return end_state(self.site, run), [key for key in writes.keys if key.occurrence == 0]
+
+    def try_point(self, life: Life, point: CrashPoint, expected: EndState) -> CrashPointResult:
+        """One life with a fault, compared with the uninterrupted one."""
+        began = time.monotonic()
+        fault = ArmedFault(point.kind, point.at)
+        try:
+            run, _ = self.live(life, fault)
+        except AssertionError as failed:
+            return CrashPointResult(point, True, [str(failed)], time.monotonic() - began)
+        deadline = time.monotonic() + SETTLE_MAX_S
+        while (lines := end_state(self.site, run).differences(expected)) and time.monotonic() < deadline:
+            time.sleep(2 * LOOK_S)
+        self.finished.append((point, run))
+        return CrashPointResult(point, fault.struck.is_set(), lines, time.monotonic() - began)
+
+    def later_differences(self, expected: Mapping[str, EndState]) -> list[str]:
+        """What changed in finished runs after they were compared."""
+        return [
+            f"{point}: later: {line}"
+            for point, run in self.finished
+            for line in end_state(self.site, run).differences(expected[point.life])
+        ]
+
+
+@contextmanager
+def lane(cluster: Cluster, nodes: KwokNodes, folder: Path) -> Iterator[Lane]:
+    """One lane, within a `with` block."""
+    folder.mkdir(parents=True, exist_ok=True)
+    uids: dict[str, str] = {}
+
+    def subject_of(path: str) -> str:
+        text = unquote(path)
+        named = RUN_NAME.search(text)
+        return named[0] if named else next((name for uid, name in uids.items() if uid in text), "")
+
+    with (
+        FaultProxy(api_upstream(cluster), Writer(describe, refusal, subject_of=subject_of)) as proxy,
+        simulated_site(cluster, folder, shared_nodes=nodes, settings=SETTINGS, server=proxy.url) as site,
+    ):
+        restarts = threading.Lock()
+
+        def restart() -> None:
+            with restarts:
+                site.operator.end(signal.SIGKILL)
+                site.operator.launch()
+
+        proxy.writer.kill = restart
+        yield Lane(site, proxy, uids)
+
+
+TRIES = 3
+"""How many lives may pass a crash point without its write: which progress is reported depends on the timing."""
+
+
+def enumerate_operator(
+    cluster: Cluster,
+    folder: Path,
+    select: Select,
+    *,
+    lives: Sequence[Life] = LIVES,
+    lanes: int = 3,
+    concurrent: int = 5,
+    progress: Callable[[str], object] = print,
+) -> Enumeration:
+    """Try the selected crash points of these lives.
+
+    Each kill has an operator to itself, in one of `lanes` lanes at a time. The other faults concern one run only, so
+    that `concurrent` of them share one operator.
+    """
+    found = Enumeration("operator", progress)
+    expected: dict[str, EndState] = {}
+    by_name = {life.name: life for life in lives}
+    kills: SimpleQueue[CrashPoint] = SimpleQueue()
+
+    def attempt(on: Lane, point: CrashPoint) -> None:
+        for _ in range(TRIES):
+            result = on.try_point(by_name[point.life], point, expected[point.life])
+            if result.reached:
+                break
+        found.add(result)
+
+    def kill_in_turn(number: int) -> None:
+        with lane(cluster, nodes, folder / f"kills-{number}") as own:
+            with suppress(Empty):
+                while True:
+                    attempt(own, kills.get_nowait())
+            found.later += own.later_differences(expected)
+
+    with KwokNodes(cluster, nodes=8) as nodes, lane(cluster, nodes, folder / "errors") as shared:
+        for life in lives:
+            expected[life.name], writes = shared.uninterrupted(life)
+            found.lived(life.name, writes, select)
+        for point in found.points:
+            if point.kind in KILLS:
+                kills.put(point)
+        with ThreadPoolExecutor(concurrent + lanes) as threads:
+            work = [threads.submit(kill_in_turn, number) for number in range(min(lanes, kills.qsize()))]
+            work += [threads.submit(attempt, shared, point) for point in found.points if point.kind not in KILLS]
+            for each in work:
+                each.result()
+        found.later += shared.later_differences(expected)
+    return found
