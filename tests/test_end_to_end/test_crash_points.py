@@ -40,8 +40,14 @@ CLIENT_WRITES = {
 }
 Enumerate = Callable[[Path, Select], Enumeration]
 WRITERS = [
-    pytest.param(enumerate_operator_alone, API_FAULTS, OPERATOR_WRITES, id="operator"),
-    pytest.param(enumerate_client_alone, STORE_FAULTS, CLIENT_WRITES, id="client"),
+    pytest.param(
+        *(enumerate_operator_alone, API_FAULTS, OPERATOR_WRITES),
+        marks=[pytest.mark.cluster, pytest.mark.alone],
+        id="operator",
+    ),
+    pytest.param(
+        *(enumerate_client_alone, STORE_FAULTS, CLIENT_WRITES), marks=[pytest.mark.s3, pytest.mark.process], id="client"
+    ),
 ]
 
 
@@ -50,9 +56,7 @@ def servers() -> None:
     skip_without_cluster()
 
 
-@pytest.mark.cluster
-@pytest.mark.alone
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 @pytest.mark.usefixtures("servers")
 @pytest.mark.parametrize(("enumerate_writer", "faults", "writes"), WRITERS)
 def test_a_run_survives_a_kill_at_one_write_of_each_kind(
@@ -65,8 +69,6 @@ def test_a_run_survives_a_kill_at_one_write_of_each_kind(
 
 
 @pytest.mark.chaos
-@pytest.mark.cluster
-@pytest.mark.alone
 @pytest.mark.timeout(10_800)
 @pytest.mark.usefixtures("servers")
 @pytest.mark.parametrize(("enumerate_writer", "faults", "writes"), WRITERS)
