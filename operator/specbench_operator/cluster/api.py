@@ -107,10 +107,10 @@ CONNECTIONS_MAX = 64
 """How many connections to the API server are kept. The library's default is five for each core, and the threads that
 look at stores use it too."""
 UNPROCESSABLE = 422
-UNREACHABLE, BUSY, FAILING = "ApiUnreachable", "ApiBusy", "ApiFailing"
+UNREACHABLE = "ApiUnreachable"
 EXISTS, CONFLICT = "AlreadyExists", "Conflict"
 """Reasons of HTTP 409. A conflict need not concern the object itself: two requests may use the same quota."""
-TRANSIENT = (UNREACHABLE, BUSY, FAILING, CONFLICT)
+TRANSIENT = (UNREACHABLE, CONFLICT, "ApiBusy", "ApiFailing")
 """Reasons of errors after which the same request may succeed."""
 MESSAGE_MAX = 1024
 """Maximum length of a server's message, because it may quote the whole object that was sent."""
@@ -464,9 +464,9 @@ def _operator_error(error: ApiException, operation: str) -> OperatorError:
         404: (NotFound, "Missing"),
         409: (Changed, EXISTS if _reason(error) == EXISTS else CONFLICT),
         UNPROCESSABLE: (Stop, "ManifestRefused"),
-        429: (Retry, BUSY),
+        429: (Retry, "ApiBusy"),
     }
-    kind, reason = kinds.get(status, (Retry, FAILING))
+    kind, reason = kinds.get(status, (Retry, "ApiFailing"))
     return kind(reason, message)
 
 
