@@ -159,11 +159,13 @@ def test_spec_without_a_gate_is_rejected(results: Path, tmp_path: Path, capsys: 
     assert "spec.gate" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("output", ["text", "json", "markdown"])
-def test_two_results_are_compared(results: Path, output: str, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(("output", "conclusion"), [("text", "worse"), ("json", '"Worse"'), ("markdown", "worse")])
+def test_two_results_are_compared(
+    results: Path, output: str, conclusion: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert exit_code(["compare", str(results / "main"), str(results / "slow"), "-o", output]) == Exit.OK
     printed = capsys.readouterr().out
-    assert "worse" in printed
+    assert conclusion in printed
     if output == "json":
         assert json.loads(printed)["schemaVersion"] == "specbench.io/comparison/v1"
 

@@ -200,6 +200,7 @@ def test_plan_prints_one_document_with_every_command_line(tmp_path: Path) -> Non
     assert plan["estimate"] == {
         "launches": 2,
         "points": 2,
+        "clients": 1,
         "requests": 20,
         "outputTokensAtMost": 960,
         "loadSeconds": None,

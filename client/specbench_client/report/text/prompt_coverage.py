@@ -57,7 +57,7 @@ def _selection(selection: Selection) -> str:
         "": f"{selection.count} prompts" if selection.count else f"{selection.turns} turns" if selection.turns else "",
         "only ": ", ".join(selection.categories or []),
         "sub-categories ": ", ".join(selection.sub_categories or []),
-        "entropy ": ", ".join(selection.entropy or []),
+        "entropy ": ", ".join(selection.entropy or []).lower(),
         "difficulty ": ", ".join(selection.difficulty or []),
         "languages ": ", ".join(selection.languages or []),
         "seed ": "" if selection.seed is None else str(selection.seed),
