@@ -451,18 +451,21 @@ _BIND_ROLE = (
 
 
 def _operator_error(error: ApiException, operation: str) -> OperatorError:
-    message = f"{operation}: {_error_message(error)}"[:MESSAGE_MAX]
+    body = error.body.decode(errors="replace") if isinstance(error.body, bytes) else str(error.body or "")
+    answer = _answer(body)
+    text = answer.get("message", f"{error.status} {error.reason} {body}")
+    message = f"{operation}: {text}"[:MESSAGE_MAX]
     message += _BIND_ROLE if _MISSING_RIGHT.search(message) else ""
     status = int(error.status or 0)
     # This is how the API server rejects a patch whose UID is not that of the object.
-    if status == UNPROCESSABLE and _fields(error) == {"metadata.uid"}:
+    if status == UNPROCESSABLE and _fields(answer) == {"metadata.uid"}:
         return Changed("Replaced", message)
     kinds: dict[int, tuple[type[OperatorError], str]] = {
         400: (Stop, "BadRequest"),
         401: (Retry, "Unauthorized"),
         403: (Forbidden, "Forbidden"),
         404: (NotFound, "Missing"),
-        409: (Changed, EXISTS if _reason(error) == EXISTS else CONFLICT),
+        409: (Changed, EXISTS if answer.get("reason") == EXISTS else CONFLICT),
         UNPROCESSABLE: (Stop, "ManifestRefused"),
         429: (Retry, "ApiBusy"),
     }
@@ -470,24 +473,18 @@ def _operator_error(error: ApiException, operation: str) -> OperatorError:
     return kind(reason, message)
 
 
-def _fields(error: ApiException) -> set[str]:
+def _answer(body: str) -> Raw:
+    """The API server's Status; empty if the answer is none."""
     try:
-        causes = json.loads(error.body or "")["details"]["causes"]
-        return {cause["field"] for cause in causes}
-    except (ValueError, KeyError, TypeError):
+        found = json.loads(body)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _fields(answer: Raw) -> set[str]:
+    """The fields that were refused."""
+    try:
+        return {cause["field"] for cause in answer["details"]["causes"]}
+    except (KeyError, TypeError):
         return set()
-
-
-def _reason(error: ApiException) -> str:
-    try:
-        return str(json.loads(error.body or "")["reason"])
-    except (ValueError, KeyError, TypeError):
-        return ""
-
-
-def _error_message(error: ApiException) -> str:
-    body = error.body.decode(errors="replace") if isinstance(error.body, bytes) else str(error.body or "")
-    try:
-        return str(json.loads(body)["message"])
-    except (ValueError, KeyError, TypeError):
-        return f"{error.status} {error.reason} {body}"
