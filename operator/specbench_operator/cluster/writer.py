@@ -74,26 +74,30 @@ class RunWriter:
         self, resource: Mapping[str, Any], status: ApiModel, events: tuple[KubernetesEvent, ...], now: datetime
     ) -> bool:
         """Post the events of a changed status, then write it; returns whether it changed. Raises Changed."""
-        if not _is_changed(resource, status):
+        content = _changed_content(resource, status)
+        if content is None:
             return False
         self.post_events(resource, events, now)
-        return self.write_status(resource, status)
+        self._write(resource, content)
+        return True
 
     def write_status(self, resource: Mapping[str, Any], status: ApiModel) -> bool:
         """Write the status of a run or a campaign if it changed; returns whether it was written.
 
         Raises Changed if the resource was written since it was read: the status was then computed from outdated data.
         """
-        # An unchanged status is not written, because every write would trigger another reconciliation.
-        if not _is_changed(resource, status):
+        content = _changed_content(resource, status)
+        if content is None:
             return False
+        self._write(resource, content)
+        return True
+
+    def _write(self, resource: Mapping[str, Any], content: Mapping[str, Any]) -> None:
         meta = resource["metadata"]
         fence = {key: meta[key] for key in ("name", "namespace", "uid", "resourceVersion")}
         self._api.apply(
-            {"apiVersion": API_VERSION, "kind": resource["kind"], "metadata": fence, "status": status.to_dict()},
-            "status",
+            {"apiVersion": API_VERSION, "kind": resource["kind"], "metadata": fence, "status": content}, "status"
         )
-        return True
 
     def post_events(self, resource: Mapping[str, Any], events: tuple[KubernetesEvent, ...], now: datetime) -> None:
         """Post events. They are only for people, so a rejected event is logged and does not fail the reconciliation."""
@@ -153,8 +157,10 @@ class RunWriter:
             raise Retry("LeaderWorkerSetMissing", message) from error
 
 
-def _is_changed(resource: Mapping[str, Any], status: ApiModel) -> bool:
-    return bool(status.to_dict() != (resource.get("status") or {}))
+def _changed_content(resource: Mapping[str, Any], status: ApiModel) -> dict[str, Any] | None:
+    """The status as JSON; None if it is unchanged: every write would trigger another reconciliation."""
+    content = status.to_dict()
+    return None if content == (resource.get("status") or {}) else content
 
 
 def _check_owner(present: Mapping[str, Any], manifest: Mapping[str, Any]) -> None:
