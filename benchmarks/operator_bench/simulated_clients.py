@@ -1,7 +1,7 @@
 """Simulated client Jobs of active runs: they store progress and manifests of points in S3, as slowly as real ones.
 
 They write what the operator reads: progress.json once a client runs, and an empty manifest for each point. No records
-and no summaries are written, so no run finishes. A deleted client pod ends at once, like a client after SIGTERM.
+and no summaries are written, so no run finishes. A client whose pod is deleted ends at once, as after SIGTERM.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from specbench_api.outcome.layout import PLAN, manifest_key, run_root
 from specbench_api.plan.names import LABEL_ATTEMPT, LABEL_GROUP, LABEL_ROLE, LABEL_RUN, ROLE_CLIENT, plan_name
 from specbench_api.plan.plan import Plan
 from specbench_cluster.settings import S3
-from specbench_testing.cluster import ApiError, Cluster
+from specbench_testing.cluster import MERGE, ApiError, Cluster
 from specbench_testing.retries import retry_until_available
 
 POINT_STORED = "point stored → status"
@@ -104,8 +104,9 @@ class SimulatedClients:
             self._clients[pod] = _Client(run, root, [point.hash for point in plan.groups[group].points])
 
     def _end(self, pod: str) -> None:
-        path = f"/api/v1/namespaces/{self.namespace}/pods/{pod}"
-        _unless_gone(lambda: self.cluster.call("DELETE", path, {"gracePeriodSeconds": 0}))
+        """End as after SIGTERM. kwok removes a pod that has ended; a pod that is only deleted keeps its finalizer."""
+        path = f"/api/v1/namespaces/{self.namespace}/pods/{pod}/status"
+        _unless_gone(lambda: self.cluster.call("PATCH", path, {"status": {"phase": "Failed"}}, kind=MERGE))
 
     def _keep_measuring(self) -> None:
         while True:

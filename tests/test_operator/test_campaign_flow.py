@@ -236,6 +236,7 @@ def test_a_stalled_unfinished_run_does_not_occupy_a_slot(world: CampaignWorld) -
     world.settle()
     run = world.runs[world.planned[0]]
     run["status"] = {"phase": "Starting", "conditions": [{"type": "Stalled", "status": "True", "reason": "BadRequest"}]}
+    world.store.touch(run)
     world.settle()
     assert world.store.created == world.planned[:2]
     assert world.status.runs[0].reason == "BadRequest"

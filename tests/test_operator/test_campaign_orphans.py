@@ -92,13 +92,31 @@ def test_runs_that_only_share_a_name_prefix_are_not_read(monkeypatch: pytest.Mon
     name = put_recovered_run(world)
     for other in (f"{NAME}-1f00ba81", f"{NAME}-by-hand", f"{NAME}-{name}", f"{name}-later"):
         world.store.put({**world.runs[name], "metadata": {"name": other, "namespace": "default"}})
+    read = names_read(world, monkeypatch)
+    world.reconcile()
+    assert read == [NAME, name]
+
+
+def test_only_runs_that_changed_are_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = CampaignWorld({"spec.parallelism": 6})
+    world.settle()
+    read = names_read(world, monkeypatch)
+    world.reconcile()
+    assert read == [NAME]
+    world.launch(world.planned[2])
+    world.reconcile()
+    assert read == [NAME, NAME, world.planned[2]]
+    assert world.status.runs[2].phase == "Running"
+
+
+def names_read(world: CampaignWorld, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the objects that are read one by one from now on."""
     read: list[str] = []
     get = world.store.get
 
-    def recording_get(kind: str, namespace: str | None, of: str) -> Raw | None:
-        read.append(of)
-        return get(kind, namespace, of)
+    def recording_get(kind: str, namespace: str | None, name: str) -> Raw | None:
+        read.append(name)
+        return get(kind, namespace, name)
 
     monkeypatch.setattr(world.store, "get", recording_get)
-    world.reconcile()
-    assert read == [NAME, name]
+    return read

@@ -96,6 +96,7 @@ def test_run_rows_are_truncated_and_accept_unknown_conditions(world: CampaignWor
         "trust": "y" * 32,
         "conditions": [{"type": "SomethingNew", "status": "True"}],
     }
+    world.store.touch(world.runs[name])
     world.settle()
     row = world.status.runs[0]
     assert (row.phase, len(row.best), row.progress) == ("Analyzing", 64, "100000/10000")

@@ -87,13 +87,24 @@ def _speedup(arms: list[RawObject]) -> float | None:
     return max((float(row["value"]) for row in intervals if row["low"] > 1), default=None)
 
 
-class CampaignObserver:
-    """Reads campaigns and their runs. `others`: the reader of all other runs of the namespace, if it is not `api`."""
+SINGLE_READS_MAX = 16
+"""Up to this many runs that changed are read one by one; otherwise all runs of the campaign are listed."""
+ParsedRuns = dict[tuple[str, str], dict[str, tuple[str, ObservedRun]]]
+"""Namespace and name of a campaign → UID of a run → its resourceVersion, and the run."""
 
-    def __init__(self, api: Reader, others: Reader | None = None) -> None:
+
+class CampaignObserver:
+    """Reads campaigns and their runs. `others`: the reader of all other runs of the namespace, if it is not `api`.
+
+    `parsed`: the runs as they were last read, by this observer or another. Only runs with another resourceVersion are
+    read and parsed again, because a campaign has 256 of them and most events concern one.
+    """
+
+    def __init__(self, api: Reader, others: Reader | None = None, parsed: ParsedRuns | None = None) -> None:
         self._api = api
         self._others = others or api
         self._live = not isinstance(api, CacheReader)
+        self._parsed: ParsedRuns = {} if parsed is None else parsed
 
     def observe(self, namespace: str, name: str) -> CampaignObservation | None:
         """Read one campaign, its runs, and the others that may have their names; None if it does not exist.
@@ -101,21 +112,45 @@ class CampaignObserver:
         Raises Retry.
         """
         resource = self._api.get(CAMPAIGN, namespace, name)
-        if resource is None:
-            return None
-        if resource["metadata"].get("deletionTimestamp"):
-            return CampaignObservation(resource, live=self._live)
+        if resource is None or resource["metadata"].get("deletionTimestamp"):
+            self._parsed.pop((namespace, name), None)
+            return CampaignObservation(resource, live=self._live) if resource else None
         uid = resource["metadata"]["uid"]
-        marked = self._api.list(RUN, namespace, labels=f"{LABEL_CAMPAIGN_UID}={uid}")
+        marked = self._api.list(RUN, namespace, labels=f"{LABEL_CAMPAIGN_UID}={uid}", bare=True)
         others = self._others.list(RUN, namespace, labels=f"{LABEL_CAMPAIGN_UID}!={uid}", prefix=f"{name}-", bare=True)
         other_runs = [raw for raw in marked if controller_uid(raw) != uid] + others
         return CampaignObservation(
             resource=resource,
-            runs=tuple(parse_observed_run(raw) for raw in marked if controller_uid(raw) == uid),
+            runs=tuple(self._runs(resource, [raw["metadata"] for raw in marked if controller_uid(raw) == uid])),
             other_runs={raw["metadata"]["name"]: other_run_kind(raw, name) for raw in other_runs},
             orphans=tuple(self._orphans(namespace, name, other_runs)),
             live=self._live,
         )
+
+    def _runs(self, campaign: Raw, found: list[Mapping[str, Any]]) -> list[ObservedRun]:
+        """The campaign's runs, given their metadata. A run that was deleted since is left out."""
+        meta = campaign["metadata"]
+        known = self._parsed.get((meta["namespace"], meta["name"]), {})
+        parsed = {
+            each["uid"]: known[each["uid"]]
+            for each in found
+            if each["uid"] in known and known[each["uid"]][0] == each["resourceVersion"]
+        }
+        changed = [each for each in found if each["uid"] not in parsed]
+        for raw in self._read(meta, changed):
+            if controller_uid(raw) == meta["uid"]:
+                parsed[raw["metadata"]["uid"]] = (raw["metadata"]["resourceVersion"], parse_observed_run(raw))
+        self._parsed[meta["namespace"], meta["name"]] = parsed
+        return [parsed[each["uid"]][1] for each in found if each["uid"] in parsed]
+
+    def _read(self, campaign: Mapping[str, Any], changed: list[Mapping[str, Any]]) -> Iterator[Raw]:
+        if self._live and len(changed) > SINGLE_READS_MAX:
+            yield from self._api.each(RUN, campaign["namespace"], labels=f"{LABEL_CAMPAIGN_UID}={campaign['uid']}")
+            return
+        for each in changed:
+            raw = self._api.get(RUN, each["namespace"], each["name"])
+            if raw is not None and raw["metadata"]["uid"] == each["uid"]:
+                yield raw
 
     def _orphans(self, namespace: str, campaign: str, other_runs: list[Raw]) -> Iterator[ObservedRun]:
         for bare in other_runs:
