@@ -7,12 +7,13 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import combinations, pairwise
 from typing import Any
 
 import pytest
 
 from kubernetes import client
-from specbench_api.spec.conditions import GroupState
+from specbench_api.spec.conditions import ConditionStatus, GroupState
 from specbench_api.spec.status import GroupStatus, RunStatus
 from specbench_operator.cluster.api import EXISTS, JOB, TRANSIENT, KubernetesApi
 from specbench_operator.cluster.writer import RunWriter
@@ -113,8 +114,8 @@ def status_of(state: GroupState | None, attempt: int = 0, suspensions: int = 0) 
         # Another launch.
         (status_of(STARTING), status_of(MEASURING, 1, 1), [STARTS, READY]),
         (status_of(MEASURING), status_of(MEASURING, 1), ["EngineLost", STARTS, READY]),
-        # The engine is not ready any more.
-        (status_of(MEASURING), status_of(STARTING), [STARTS]),
+        # The engine is not ready any more; its launch started before.
+        (status_of(MEASURING), status_of(STARTING), []),
         # Nothing was launched: the points were found in the store.
         (status_of(None), status_of(DONE), []),
         (status_of(WAITING), status_of(DONE), []),
@@ -125,6 +126,39 @@ def test_each_step_of_a_launch_has_its_event_also_if_no_status_reported_it(
     before: RunStatus, after: RunStatus, reasons: list[str]
 ) -> None:
     assert [event.reason for event in run_events(before, after)] == reasons
+
+
+@pytest.mark.parametrize(("before", "after"), list(combinations((WAITING, STARTING, MEASURING, DONE), 2)))
+def test_a_replica_that_saw_fewer_statuses_posts_the_same_events(before: GroupState, after: GroupState) -> None:
+    """The former leader saw one change of the status, and its successor saw the same in several changes."""
+    api, states = FakeApi(), [WAITING, STARTING, MEASURING, DONE]
+    seen = states[states.index(before) : states.index(after) + 1]
+    for old, new in pairwise(seen):
+        post(api, status_of(old), status_of(new))
+    posted = set(api.names)
+    post(api, status_of(before), status_of(after))
+    assert api.names == posted
+
+
+def test_a_condition_that_flips_has_one_event_whichever_status_its_flip_was_seen_from() -> None:
+    api = FakeApi()
+    early, later = (condition_status(text, ConditionStatus.FALSE) for text in ("0/2", "1/2"))
+    complete = condition_status("2/2", ConditionStatus.TRUE, "2026-01-02T00:00:00Z")
+    post(api, early, complete)
+    post(api, later, complete)
+    assert len(api.names) == 1
+    again = condition_status("1/2", ConditionStatus.FALSE, "2026-01-03T00:00:00Z")
+    post(api, again, condition_status("2/2", ConditionStatus.TRUE, "2026-01-04T00:00:00Z"))
+    assert len(api.names) == 2, "the condition flipped a second time"
+
+
+def post(api: FakeApi, before: RunStatus, after: RunStatus) -> None:
+    writer_of(api).post_events(run_with(before.to_dict()), run_events(before, after), NOON)
+
+
+def condition_status(progress: str, value: ConditionStatus, since: str = "2026-01-01T00:00:00Z") -> RunStatus:
+    row = {"type": "MeasurementComplete", "status": value, "reason": "R", "lastTransitionTime": since}
+    return RunStatus.model_validate({"progress": progress, "conditions": [row]})
 
 
 @contextmanager

@@ -22,6 +22,7 @@ from specbench_operator.state.campaign import CampaignDecision, CampaignObservat
 from specbench_operator.state.conditions import (
     UNFINISHED,
     find_condition,
+    flip_of,
     flipped_to,
     join_sentences,
     no,
@@ -45,7 +46,7 @@ def campaign_events(before: CampaignStatus, after: CampaignStatus) -> tuple[Kube
 
 def _admission_events(before: CampaignStatus, after: CampaignStatus) -> Iterator[KubernetesEvent]:
     if invalid := flipped_to(before, after, Kind.VALIDATED, ConditionStatus.FALSE):
-        yield KubernetesEvent(WARNING, "Invalid", invalid.message)
+        yield KubernetesEvent(WARNING, "Invalid", invalid.message, flip_of(before, invalid))
     old, new = (find_condition(status, Kind.BUDGET_EXHAUSTED) for status in (before, after))
     if new and new.reason == "EstimateOverBudget" and (old is None or old.reason != new.reason):
         yield KubernetesEvent(WARNING, new.reason, new.message)
@@ -56,11 +57,13 @@ def _round_events(before: CampaignStatus, after: CampaignStatus) -> Iterator[Kub
     if after.round and after.round.number > known:
         fired = f"the schedule fired at {after.round.fire_time}" if after.round.fire_time else ""
         token = f"rerun is {after.round.token}" if after.round.token else ""
-        yield KubernetesEvent(NORMAL, "RoundStarted", join_sentences((f"round {after.round.number}", fired or token)))
+        name = f"round {after.round.number}"
+        yield KubernetesEvent(NORMAL, "RoundStarted", join_sentences((name, fired or token)), name)
 
 
 def _run_row_events(before: CampaignStatus, after: CampaignStatus) -> Iterator[KubernetesEvent]:
-    same = before.round and after.round and before.round.number == after.round.number
+    number = after.round.number if after.round else 0
+    same = before.round and after.round and before.round.number == number
     old = {row.name: row for row in before.runs} if same else {}
     for row in after.runs:
         known = old.get(row.name)
@@ -68,7 +71,8 @@ def _run_row_events(before: CampaignStatus, after: CampaignStatus) -> Iterator[K
             message = f"{row.name}: a SpecBenchRun of this name exists and does not belong to this campaign: delete it"
             yield KubernetesEvent(WARNING, "NameTaken", message)
         if row.phase in ("Failed", "Invalid") and (known is None or known.phase != row.phase):
-            yield KubernetesEvent(WARNING, "RunFailed", join_sentences((f"{row.name} ({row.cell})", row.reason)))
+            message = join_sentences((f"{row.name} ({row.cell})", row.reason))
+            yield KubernetesEvent(WARNING, "RunFailed", message, f"round {number}: {row.name}")
 
 
 def _end_events(before: CampaignStatus, after: CampaignStatus) -> Iterator[KubernetesEvent]:
@@ -77,18 +81,16 @@ def _end_events(before: CampaignStatus, after: CampaignStatus) -> Iterator[Kuber
             NORMAL, "Suspended" if after.phase is CampaignPhase.SUSPENDED else "Resumed", after.progress
         )
     if spent := flipped_to(before, after, Kind.BUDGET_EXHAUSTED, ConditionStatus.TRUE):
-        yield KubernetesEvent(WARNING, spent.reason, spent.message)
+        yield KubernetesEvent(WARNING, spent.reason, spent.message, flip_of(before, spent))
     if gate := flipped_to(before, after, Kind.GATE_PASSED, ConditionStatus.FALSE):
-        yield KubernetesEvent(WARNING, gate.reason, gate.message)
+        yield KubernetesEvent(WARNING, gate.reason, gate.message, flip_of(before, gate))
     if ready := flipped_to(before, after, Kind.READY, ConditionStatus.TRUE):
-        yield KubernetesEvent(NORMAL, "RoundFinished", join_sentences((after.best, ready.message)))
+        message = join_sentences((after.best, ready.message))
+        yield KubernetesEvent(NORMAL, "RoundFinished", message, flip_of(before, ready))
     stalled = flipped_to(before, after, Kind.STALLED, ConditionStatus.TRUE)
-    if stalled and stalled.reason not in (
-        "BudgetExhausted",
-        InvalidSpec.reason,
-        NotAllowed.reason,
-    ):  # these have their own events
-        yield KubernetesEvent(WARNING, stalled.reason, stalled.message)
+    have_own_events = ("BudgetExhausted", InvalidSpec.reason, NotAllowed.reason)
+    if stalled and stalled.reason not in have_own_events:
+        yield KubernetesEvent(WARNING, stalled.reason, stalled.message, flip_of(before, stalled))
 
 
 _UNKNOWN_WHEN_INVALID = (Kind.MEASUREMENT_COMPLETE, Kind.RESULTS_STORED, Kind.TRUSTWORTHY, Kind.GATE_PASSED)

@@ -172,9 +172,10 @@ def _check_owner(present: Mapping[str, Any], manifest: Mapping[str, Any]) -> Non
 def _event_manifest(resource: Mapping[str, Any], event: KubernetesEvent, now: datetime) -> dict[str, Any]:
     meta = resource["metadata"]
     stamp = format_timestamp(now)
-    # The earlier status and not the resourceVersion: an edit of the run does not repeat the events of a status.
-    before = json.dumps(resource.get("status") or {}, sort_keys=True)
-    content = f"{meta['uid']} {before} {event.type} {event.reason} {event.message}"
+    # Without an occasion, the earlier status tells equal events apart. It is not the resourceVersion, because an edit
+    # of the run does not repeat the events of a status.
+    before = f"{json.dumps(resource.get('status') or {}, sort_keys=True)} {event.message}"
+    content = f"{meta['uid']} {event.occasion or before} {event.type} {event.reason}"
     digest = hashlib.sha256(content.encode()).hexdigest()[:16]
     return {
         "apiVersion": "v1",

@@ -141,6 +141,12 @@ def flipped_to(
     return new if new and new.status is status and (old is None or old.status is not status) else None
 
 
+def flip_of(before: StatusWithConditions[Condition], condition: Condition) -> str:
+    """The occasion of an event about a condition that flipped: which one, and since when it had been otherwise."""
+    known = find_condition(before, condition.type)
+    return f"{condition.type} {known.last_transition_time if known else ''}"
+
+
 def to_reason(text: str) -> str:
     """Converts any string to a valid condition reason."""
     word = re.sub(r"[^A-Za-z0-9_]", "", text).rstrip("_")[:REASON_MAX]

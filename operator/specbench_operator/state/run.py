@@ -149,11 +149,14 @@ class KubernetesEvent:
     type: str
     reason: str
     message: str
+    occasion: str = ""
+    """What it is about, if that happens once and is known by name, such as a launch: two events of one type and reason
+    about the same occasion are one event, whichever statuses they were derived from. Otherwise empty."""
 
 
 @dataclass(frozen=True)
 class RunDecision:
-    """The changes to make for a run, in this order: relaunch, stop, delete, apply, status, events."""
+    """The changes to make for a run, in this order: relaunch, stop, delete, apply, events, status."""
 
     status: RunStatus
     stop: tuple[StopJob, ...] = ()

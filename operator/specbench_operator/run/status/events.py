@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from specbench_api.spec.conditions import ConditionStatus, ConditionType, GroupState, Phase, QueueReason
 from specbench_api.spec.status import Condition, GroupStatus, RunStatus
-from specbench_operator.state.conditions import find_condition, flipped_to, join_sentences
+from specbench_operator.state.conditions import find_condition, flip_of, flipped_to, join_sentences
 from specbench_operator.state.run import NORMAL, WARNING, KubernetesEvent
 
 
@@ -18,7 +18,7 @@ def run_events(before: RunStatus, after: RunStatus) -> tuple[KubernetesEvent, ..
 def _admission_events(before: RunStatus, after: RunStatus) -> Iterator[KubernetesEvent]:
     invalid = flipped_to(before, after, ConditionType.VALIDATED, ConditionStatus.FALSE)
     if invalid:
-        yield KubernetesEvent(WARNING, "Invalid", invalid.message)
+        yield KubernetesEvent(WARNING, "Invalid", invalid.message, flip_of(before, invalid))
 
 
 def _group_events(before: RunStatus, after: RunStatus) -> Iterator[KubernetesEvent]:
@@ -30,16 +30,16 @@ def _group_events(before: RunStatus, after: RunStatus) -> Iterator[KubernetesEve
 
 
 def _group_event(row: GroupStatus, known: GroupStatus | None) -> Iterator[KubernetesEvent]:
-    name = f"group {row.index} (arm {row.arm}, launch {row.attempt})"
-    message = join_sentences((name, row.message))
+    launch = f"group {row.index} (arm {row.arm}, launch {row.attempt})"
+    message = join_sentences((launch, row.message))
     if row.state is not GroupState.FAILED and known and _losses(row) > _losses(known):
-        yield KubernetesEvent(WARNING, row.reason or "EngineLost", message)
+        yield KubernetesEvent(WARNING, row.reason or "EngineLost", message, launch)
     if row.state is GroupState.QUEUED:
         yield KubernetesEvent(NORMAL, "EngineQueued", message)
     elif row.state is GroupState.FAILED:
-        yield KubernetesEvent(WARNING, row.reason or "EngineFailed", message)
+        yield KubernetesEvent(WARNING, row.reason or "EngineFailed", message, launch)
     for reason in _steps(row, known):
-        yield KubernetesEvent(NORMAL, reason, name)
+        yield KubernetesEvent(NORMAL, reason, launch, launch)
 
 
 _STEPS = {
@@ -51,22 +51,22 @@ _STEPS = {
 
 
 def _steps(row: GroupStatus, known: GroupStatus | None) -> list[str]:
-    """The reasons of the steps that a launch has made since the last status, which may have missed some of them."""
+    """The reasons of the steps that a launch has made since the last status, which may have missed some of them.
+
+    An engine that is not ready any more makes no step: each launch starts once.
+    """
     if row.state not in _STEPS:
         return []
     states = list(_STEPS)
     last = states.index(row.state)
-    same_launch = known is not None and known.attempt == row.attempt
-    if known is not None and same_launch and known.state in _STEPS:
+    first = 0
+    if known is not None and known.attempt == row.attempt and known.state in _STEPS:
         first = states.index(known.state) + 1
     elif row.state is GroupState.DONE:
         # Without a launch in the last status, the points may have been found in the store.
-        if known is None or known.state is GroupState.WAITING:
-            return []
-        first = last
-    else:
-        first = 0
-    return [_STEPS[state] for state in states[min(first, last) : last + 1]]
+        launched = known is not None and known.state is not GroupState.WAITING
+        first = last if launched else last + 1
+    return [_STEPS[state] for state in states[first : last + 1]]
 
 
 def _losses(row: GroupStatus) -> int:
@@ -81,20 +81,21 @@ def _end_events(before: RunStatus, after: RunStatus) -> Iterator[KubernetesEvent
         yield KubernetesEvent(WARNING, queued.reason, queued.message)
     not_stored = flipped_to(before, after, ConditionType.RESULTS_STORED, ConditionStatus.FALSE)
     if not_stored:
-        yield KubernetesEvent(WARNING, not_stored.reason, not_stored.message)
+        yield KubernetesEvent(WARNING, not_stored.reason, not_stored.message, flip_of(before, not_stored))
     finished = flipped_to(before, after, ConditionType.MEASUREMENT_COMPLETE, ConditionStatus.TRUE)
     if finished:
-        yield KubernetesEvent(NORMAL, "MeasurementComplete", finished.message)
+        yield KubernetesEvent(NORMAL, "MeasurementComplete", finished.message, flip_of(before, finished))
     ready = flipped_to(before, after, ConditionType.READY, ConditionStatus.TRUE)
     if ready:
-        yield KubernetesEvent(NORMAL, "ResultsReady", join_sentences((after.best, ready.message)))
+        message = join_sentences((after.best, ready.message))
+        yield KubernetesEvent(NORMAL, "ResultsReady", message, flip_of(before, ready))
     untrustworthy = flipped_to(before, after, ConditionType.TRUSTWORTHY, ConditionStatus.FALSE)
     if untrustworthy:
         message = join_sentences((untrustworthy.reason, untrustworthy.message))
-        yield KubernetesEvent(WARNING, "Untrustworthy", message)
+        yield KubernetesEvent(WARNING, "Untrustworthy", message, flip_of(before, untrustworthy))
     stalled = flipped_to(before, after, ConditionType.STALLED, ConditionStatus.TRUE)
     if stalled and after.phase is Phase.FAILED:
-        yield KubernetesEvent(WARNING, stalled.reason, stalled.message)
+        yield KubernetesEvent(WARNING, stalled.reason, stalled.message, flip_of(before, stalled))
 
 
 def _is_unchanged(before: RunStatus, row: Condition) -> bool:
@@ -105,12 +106,10 @@ def _is_unchanged(before: RunStatus, row: Condition) -> bool:
 def gate_events(before: RunStatus, after: RunStatus) -> tuple[KubernetesEvent, ...]:
     """The event that the gate passed or did not pass."""
     passed = flipped_to(before, after, ConditionType.GATE_PASSED, ConditionStatus.TRUE)
-    not_passed = flipped_to(before, after, ConditionType.GATE_PASSED, ConditionStatus.FALSE)
-    return (
-        *((KubernetesEvent(NORMAL, "GatePassed", passed.message),) if passed else ()),
-        *(
-            (KubernetesEvent(WARNING, "GateNotPassed", join_sentences((not_passed.reason, not_passed.message))),)
-            if not_passed
-            else ()
-        ),
-    )
+    if passed:
+        return (KubernetesEvent(NORMAL, "GatePassed", passed.message, flip_of(before, passed)),)
+    failed = flipped_to(before, after, ConditionType.GATE_PASSED, ConditionStatus.FALSE)
+    if failed:
+        message = join_sentences((failed.reason, failed.message))
+        return (KubernetesEvent(WARNING, "GateNotPassed", message, flip_of(before, failed)),)
+    return ()
