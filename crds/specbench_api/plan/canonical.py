@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable
 from typing import Any
 
 from specbench_api.plan.plan import Arm, Plan
@@ -35,15 +36,51 @@ NOT_MEASURED = (
 def canonical_point(spec: RunSpec, arm: Arm, workload: Workload, level: Level, repeat: int) -> dict[str, Any]:
     """Return the point as plain data. Names of arms and workloads are labels and do not count."""
     return {
-        "schemaVersion": POINT_SCHEMA,
-        "model": _without(spec.model.to_dict(), "tokenSecretRef"),
-        "engine": spec.engine.to_dict(),
-        "drafter": _without(arm.drafter.to_dict(), "name") if arm.drafter else None,
+        **_shared_by_points(spec),
+        "drafter": _drafter(arm),
         "workload": _workload(workload.to_dict()),
         "load": _load(spec.load, level),
         "repeat": repeat,
+    }
+
+
+class PointHashes:
+    """The hashes of a run's points: `digest(canonical_point(…))`, but each part is converted to text only once."""
+
+    def __init__(self, spec: RunSpec) -> None:
+        self._load = spec.load
+        self._shared = {name: canonical_json(part) for name, part in _shared_by_points(spec).items()}
+        self._texts: dict[tuple[str, str], str] = {}
+
+    def hash(self, arm: Arm, workload: Workload, level: Level, repeat: int) -> str:
+        """Return the hash of one point. Arms and workloads are known by their names."""
+        parts = {
+            **self._shared,
+            "drafter": self._once("drafter", arm.name, lambda: _drafter(arm)),
+            "workload": self._once("workload", workload.name, lambda: _workload(workload.to_dict())),
+            "load": self._once("load", level.label, lambda: _load(self._load, level)),
+            "repeat": canonical_json(repeat),
+        }
+        text = ",".join(f'"{name}":{parts[name]}' for name in sorted(parts))
+        return hashlib.sha256(f"{{{text}}}".encode()).hexdigest()
+
+    def _once(self, part: str, name: str, make: Callable[[], Any]) -> str:
+        if (part, name) not in self._texts:
+            self._texts[part, name] = canonical_json(make())
+        return self._texts[part, name]
+
+
+def _shared_by_points(spec: RunSpec) -> dict[str, Any]:
+    return {
+        "schemaVersion": POINT_SCHEMA,
+        "model": _without(spec.model.to_dict(), "tokenSecretRef"),
+        "engine": spec.engine.to_dict(),
         "hardware": hardware_of(spec.placement),
     }
+
+
+def _drafter(arm: Arm) -> dict[str, Any] | None:
+    return _without(arm.drafter.to_dict(), "name") if arm.drafter else None
 
 
 def _workload(fields: dict[str, Any]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from specbench_api.errors import InvalidSpec, Problem
 from specbench_api.launch.launcher import LaunchRequest
 from specbench_api.launch.registry import equalized
-from specbench_api.plan.canonical import canonical_point, digest, same_points
+from specbench_api.plan.canonical import PointHashes, same_points
 from specbench_api.plan.plan import Arm, EngineGroup, Plan, Point
 from specbench_api.plan.validation import engine_problems, placement_problems, plan_problems, too_long
 from specbench_api.spec.drafter import BASELINE_NAME
@@ -93,12 +93,13 @@ def _groups(spec: RunSpec, arms: list[Arm]) -> list[EngineGroup]:
     passes = [(arm, repeat) for repeat in range(spec.load.repeats) for arm in _in_order(spec, arms, repeat)]
     if spec.load.order is ArmOrder.SEQUENTIAL:
         passes.sort(key=lambda each: arms.index(each[0]))
+    hashes = PointHashes(spec)
     launches = [list(group) for _, group in groupby(passes, key=lambda each: each[0].name)]
     return [
         EngineGroup(
             index=index,
             arm=group[0][0].name,
-            points=[point for arm, repeat in group for point in _points(spec, arm, repeat)],
+            points=[point for arm, repeat in group for point in _points(spec, hashes, arm, repeat)],
         )
         for index, group in enumerate(launches)
     ]
@@ -109,10 +110,10 @@ def _in_order(spec: RunSpec, arms: list[Arm], repeat: int) -> list[Arm]:
     return arms[::-1] if backwards else arms
 
 
-def _points(spec: RunSpec, arm: Arm, repeat: int) -> list[Point]:
+def _points(spec: RunSpec, hashes: PointHashes, arm: Arm, repeat: int) -> list[Point]:
     return [
         Point(
-            hash=digest(canonical_point(spec, arm, workload, level, repeat)),
+            hash=hashes.hash(arm, workload, level, repeat),
             arm=arm.name,
             workload=workload.name,
             level=level,

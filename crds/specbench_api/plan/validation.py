@@ -8,7 +8,7 @@ from typing import Any
 from specbench_api.errors import Problem
 from specbench_api.launch.launcher import LaunchRequest
 from specbench_api.launch.registry import LAUNCHERS, launch_problems
-from specbench_api.plan.canonical import canonical_json, canonical_point, digest
+from specbench_api.plan.canonical import PointHashes, canonical_json
 from specbench_api.plan.plan import Arm
 from specbench_api.plan.template_validation import CACHE_VARIABLES, TOKENS, template_problems
 from specbench_api.spec.chat_template import ENGINE_TEMPLATE_FIELDS, RESERVED_KWARGS
@@ -78,11 +78,12 @@ def _duplicates(spec: RunSpec, arms: list[Arm]) -> list[Problem]:
     """Report arms or workloads that differ only in their name, which is a label: they would be the same point."""
     first, level = spec.workloads[0], spec.load.levels[0]
     drafting = [Arm(name=drafter.name, drafter=drafter) for drafter in spec.drafters]
-    arm_digests = [(arm.name, digest(canonical_point(spec, arm, first, level, 0))) for arm in drafting]
-    work_digests = [(work.name, digest(canonical_point(spec, arms[0], work, level, 0))) for work in spec.workloads]
+    hashes = PointHashes(spec)
+    by_arm = [(arm.name, hashes.hash(arm, first, level, 0)) for arm in drafting]
+    by_workload = [(work.name, hashes.hash(arms[0], work, level, 0)) for work in spec.workloads]
     return [
         Problem(f"spec.{field}[{index}]", f"{name!r} differs from {other!r} only in its name", "remove one of them")
-        for field, rows in (("drafters", arm_digests), ("workloads", work_digests))
+        for field, rows in (("drafters", by_arm), ("workloads", by_workload))
         for index, (name, found) in enumerate(rows)
         for other, earlier in rows[:index]
         if found == earlier
