@@ -1,4 +1,4 @@
-"""Kills the operator repeatedly with SIGKILL at random times, also during its start."""
+"""Kills the operator, the API server and the S3 server repeatedly with SIGKILL at random times, also at their start."""
 
 from __future__ import annotations
 
@@ -6,11 +6,17 @@ import os
 import secrets
 import signal
 import threading
+import time
+from collections import Counter
+from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from random import Random
 from types import TracebackType
 from typing import Self
 
+from specbench_cluster import Cluster as Ground
+from specbench_operator.app import LEASE_LOST
 from specbench_testing.operator_process import OperatorProcess, eventually
 
 SEED_VARIABLE = "SPECBENCH_CHAOS_SEED"
@@ -31,14 +37,24 @@ class OperatorKills:
     `lives_s`: the range of its lifetime before each kill; a start takes about two seconds, so some kills hit the start.
     All lifetimes and AWAY_S together must be shorter than the test's own work, also on a fast machine.
     Kills that remain when the `with` block ends are dropped.
+
+    `ground`: each kill hits the operator or this cluster's API server or S3 server. An operator that ends because it
+    could not renew its Lease meanwhile is started again, as the kubelet does.
     """
 
     def __init__(
-        self, operator: OperatorProcess, times: int, seed: str, lives_s: tuple[float, float] = (0.5, 3.0)
+        self,
+        operator: OperatorProcess,
+        times: int,
+        seed: str,
+        lives_s: tuple[float, float] = (0.5, 3.0),
+        ground: Ground | None = None,
     ) -> None:
         self.at: list[datetime] = []
         """The times of the kills."""
-        self._operator, self._times, self._lives_s = operator, times, lives_s
+        self.victims: Counter[str] = Counter()
+        """How often each component was killed."""
+        self._operator, self._times, self._lives_s, self._ground = operator, times, lives_s, ground
         self._chance = Random(seed)
         self._over = threading.Event()
         self._failure: BaseException | None = None
@@ -73,13 +89,34 @@ class OperatorKills:
             self._failure = error
 
     def _kill_repeatedly(self) -> None:
+        components: dict[str, tuple[Callable[[], object], Callable[[], object]]] = {
+            "operator": (partial(self._operator.end, signal.SIGKILL), self._operator.launch)
+        }
+        if self._ground is not None:
+            for name in ("kube-apiserver", "versitygw"):
+                components[name] = (partial(self._ground.kill, name), partial(self._ground.start, name))
         for _ in range(self._times):
-            if self._over.wait(self._chance.uniform(*self._lives_s)):
+            if self._wait(self._chance.uniform(*self._lives_s)):
                 return
-            assert self._operator.ended is None, (
-                f"the operator ended by itself: {self._operator.log.read_text()[-4000:]}"
-            )
-            self._operator.end(signal.SIGKILL)
+            victim = self._chance.choice(list(components))
+            kill, start = components[victim]
+            kill()
             self.at.append(datetime.now(UTC))
+            self.victims[victim] += 1
             self._over.wait(self._chance.uniform(*AWAY_S))
-            self._operator.launch()
+            start()
+        while self._ground and not self._wait(1.0):
+            """The API server may have been away for too long, shortly before the last kill."""
+
+    def _wait(self, seconds: float) -> bool:
+        """Wait, and return whether the block is over; restart an operator that lost its Lease meanwhile."""
+        due = time.monotonic() + seconds
+        while not self._over.wait(max(min(due - time.monotonic(), 0.2), 0.0)):
+            ended = self._operator.ended
+            if ended == LEASE_LOST and self._ground:
+                self._operator.launch()
+            else:
+                assert ended is None, f"the operator ended by itself: {self._operator.log.read_text()[-4000:]}"
+            if time.monotonic() >= due:
+                return False
+        return True
