@@ -12,7 +12,7 @@ from specbench_api.spec.conditions import ConditionStatus
 from specbench_api.spec.gate import Gate
 from specbench_api.spec.parsing import parse_run
 from specbench_api.spec.run import NOTHING_CHANGES, RunSpec
-from specbench_operator.campaign.actions import PROPAGATED
+from specbench_operator.campaign.round_plan import PROPAGATED
 from specbench_testing.campaign_world import CampaignWorld
 
 TEMPERATURES = "spec.axes[1].values"

@@ -301,7 +301,7 @@ def test_a_refused_campaign_is_expanded_once_until_it_changes(monkeypatch: pytes
     assert expanded == [1, 1]
 
 
-@pytest.mark.parametrize("limit", ["PLANS_CACHED", "VALUES_CACHED", "TEXT_CACHED"])
+@pytest.mark.parametrize("limit", ["PLANS_CACHED", "BYTES_CACHED"])
 def test_the_cache_of_plans_is_bounded_by_their_size(limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(f"specbench_operator.campaign.round_plan.{limit}", 1)
     expanded: list[str] = []

@@ -9,10 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from specbench_api.campaign.names import ANNOTATION_CELL
-from specbench_api.plan.canonical import NOT_MEASURED
 from specbench_operator.campaign.campaign_view import CampaignView
-from specbench_operator.campaign.round_plan import RequiredRun, run_manifest
+from specbench_operator.campaign.round_plan import PROPAGATED, RequiredRun, run_manifest
 from specbench_operator.state.campaign import ANNOTATION_SUSPEND_REASON, ObservedRun, RunPatch
 from specbench_operator.state.objects import ObjectRef
 
@@ -23,7 +21,7 @@ def gate_baselines(view: CampaignView) -> frozenset[str]:
     For each cell whose gate refers to this campaign, it is the newest earlier run that has results, as in
     `reconcile.gate.find_baseline`. So at most one run per cell is kept beyond `runHistoryLimit`.
     """
-    cells = {_cell(run) for run in view.plan.runs if _compares_with(run, view.plan.campaign.metadata.name)}
+    cells = {run.cell for run in view.plan.runs if _compares_with(run, view.plan.campaign.metadata.name)}
     newest: dict[str, ObservedRun] = {}
     for run in sorted(view.unplanned, key=lambda run: (run.created_at, run.name)):
         if run.cell in cells and run.succeeded:
@@ -31,17 +29,9 @@ def gate_baselines(view: CampaignView) -> frozenset[str]:
     return frozenset(run.name for run in newest.values())
 
 
-def _cell(planned: RequiredRun) -> str:
-    return str(planned.resource["metadata"]["annotations"][ANNOTATION_CELL])
-
-
 def _compares_with(planned: RequiredRun, campaign: str) -> bool:
-    gate = planned.resource["spec"].get("gate") or {}
+    gate = planned.propagated.get("gate") or {}
     return bool(gate.get("baselineRef", {}).get("campaign") == campaign)
-
-
-PROPAGATED = tuple(field for field in NOT_MEASURED if field not in ("suspend", "results", "placement"))
-"""Fields of the template that are applied to existing runs. Placement and the location of results never change."""
 
 
 def patches(view: CampaignView) -> tuple[RunPatch, ...]:
@@ -110,10 +100,8 @@ def _suspend_change(view: CampaignView, run: ObservedRun, resumed: set[str]) -> 
 
 
 def _spec_change(run: ObservedRun, planned: RequiredRun) -> dict[str, Any]:
-    current, template = (
-        {field: spec[field] for field in PROPAGATED if field in spec} for spec in (run.spec, planned.resource["spec"])
-    )
-    spec = _merge_patch(current, template)
+    current = {field: run.spec[field] for field in PROPAGATED if field in run.spec}
+    spec = _merge_patch(current, planned.propagated)
     return {"spec": spec} if spec else {}
 
 

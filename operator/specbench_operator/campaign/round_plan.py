@@ -1,8 +1,9 @@
 """The runs of a round, expanded from the campaign's spec as `specbench plan` does it.
 
-The result is cached, because a large matrix takes a third of a second to expand and every event of a run reconciles its
-campaign. A refusal is cached too, because an invalid matrix may take longer. Both are pure functions of the campaign's
-text and of this program, so the caches are safe to lose.
+The result is cached, because a large matrix takes a second to expand and every event of a run reconciles its campaign.
+The resources of the runs are kept compressed: they are needed once, when their run is created. A refusal is cached too,
+because an invalid matrix may take longer. All are pure functions of the campaign's text, the fence and this program, so
+the caches are safe to lose.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
+import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,23 +19,25 @@ from functools import lru_cache
 from typing import Any
 
 from specbench_api import API_VERSION
-from specbench_api.campaign.expansion import PlannedRun, campaign_refusals, expand_campaign, size_of_spec
+from specbench_api.campaign.expansion import PlannedRun, campaign_refusals, expand_campaign
 from specbench_api.campaign.matrix import cell_text, short_cell_text
-from specbench_api.campaign.names import run_name
+from specbench_api.campaign.names import ANNOTATION_CELL, run_name
 from specbench_api.errors import InvalidSpec, NotAllowed, Problem
 from specbench_api.fence.check import FenceCheck
+from specbench_api.plan.canonical import NOT_MEASURED
 from specbench_api.plan.estimate import cost_of_run, total
 from specbench_api.spec.campaign import SpecBenchCampaign
 from specbench_api.spec.parsing import parse_campaign, parse_run
-from specbench_api.spec.run import RunSpec
 from specbench_operator.state.campaign import ANNOTATION_FIRE_TIME, ANNOTATION_RERUN, ObservedRun
 
-PLANS_CACHED = 64
+PROPAGATED = tuple(field for field in NOT_MEASURED if field not in ("suspend", "results", "placement"))
+"""Fields of the template that are applied to existing runs. Placement and the location of results never change."""
+PLANS_CACHED = 4096
 """Maximum number of cached plans; there is one per campaign, generation and round."""
-VALUES_CACHED = 600_000
-"""Maximum number of values in the specs of the runs of all cached plans. They take about 100 MB."""
-TEXT_CACHED = 60_000_000
-"""Maximum number of characters in these specs."""
+BYTES_CACHED = 64 << 20
+"""Maximum size of all cached plans in bytes, about. A plan of 256 runs takes 0.4 MB."""
+RUN_BYTES = 1000
+"""Size of a planned run beside its compressed resource, about."""
 REFUSALS_CACHED = 4096
 """Maximum number of cached refusals. There are more than plans, because many invalid campaigns cost their author
 nothing. They are kept apart, so that they do not evict the plans of others."""
@@ -45,9 +49,17 @@ class RequiredRun:
 
     name: str
     cell: str
+    """The value of the cell's annotation."""
     short_cell: str
-    resource: Mapping[str, Any]
-    spec: RunSpec
+    propagated: Mapping[str, Any]
+    """The fields of its spec that are applied to an existing run."""
+    packed: bytes
+
+    @property
+    def resource(self) -> dict[str, Any]:
+        """The resource to create, without its owner."""
+        found: dict[str, Any] = json.loads(zlib.decompress(self.packed))
+        return found
 
 
 @dataclass(frozen=True)
@@ -58,6 +70,8 @@ class RoundPlan:
     runs: tuple[RequiredRun, ...]
     warnings: tuple[str, ...]
     gpu_hours: float
+    refusals: tuple[Problem, ...] = ()
+    """What the fence does not allow."""
 
     @property
     def names(self) -> frozenset[str]:
@@ -80,12 +94,12 @@ def plan_round(resource: Mapping[str, Any], number: int, fence: FenceCheck | Non
     if refused.problems:
         raise InvalidSpec(refused.problems)
     try:
-        plan = _PLANS.get(digest, lambda: _plan_round(text, number))
+        plan = _PLANS.get((digest, fence), lambda: _plan_round(text, number, fence))
     except InvalidSpec as error:
         refused.problems = error.problems
         raise
-    if fence is not None and (refusals := _refusals(digest, plan, fence)):
-        raise NotAllowed(refusals)
+    if plan.refusals:
+        raise NotAllowed(plan.refusals)
     return plan
 
 
@@ -105,56 +119,63 @@ class _PlanCache:
     """The plans used last, as far as the limits allow. One is made at a time, because a large one takes 100 MB."""
 
     def __init__(self) -> None:
-        self._plans: OrderedDict[bytes, tuple[RoundPlan, int, int]] = OrderedDict()
-        self._lock = threading.Lock()
+        self._plans: OrderedDict[tuple[bytes, FenceCheck | None], tuple[RoundPlan, int]] = OrderedDict()
+        self._bytes = 0
+        self._making, self._lock = threading.Lock(), threading.Lock()
 
-    def get(self, digest: bytes, make: Callable[[], RoundPlan]) -> RoundPlan:
+    def get(self, key: tuple[bytes, FenceCheck | None], make: Callable[[], RoundPlan]) -> RoundPlan:
         """The cached plan, or the one that `make` returns. Raises what it raises."""
-        with self._lock:
-            if digest not in self._plans:
-                plan = make()
-                sizes = [size_of_spec(run.resource["spec"]) for run in plan.runs]
-                self._plans[digest] = (plan, sum(size[0] for size in sizes), sum(size[1] for size in sizes))
-            self._plans.move_to_end(digest)
-            while len(self._plans) > 1 and self._is_full():
-                self._plans.popitem(last=False)
-            return self._plans[digest][0]
+        found = self._known(key)
+        if found is None:
+            with self._making:  # plans that are known are returned meanwhile
+                found = self._known(key)
+                if found is None:
+                    found = make()
+                    self._keep(key, found)
+        return found
 
-    def _is_full(self) -> bool:
-        rows = self._plans.values()
-        values, text = sum(row[1] for row in rows), sum(row[2] for row in rows)
-        return len(rows) > PLANS_CACHED or values > VALUES_CACHED or text > TEXT_CACHED
+    def _known(self, key: tuple[bytes, FenceCheck | None]) -> RoundPlan | None:
+        with self._lock:
+            if key not in self._plans:
+                return None
+            self._plans.move_to_end(key)
+            return self._plans[key][0]
+
+    def _keep(self, key: tuple[bytes, FenceCheck | None], plan: RoundPlan) -> None:
+        size = sum(RUN_BYTES + len(run.packed) for run in plan.runs)
+        with self._lock:
+            self._plans[key] = (plan, size)
+            self._bytes += size
+            while len(self._plans) > 1 and (len(self._plans) > PLANS_CACHED or self._bytes > BYTES_CACHED):
+                _, (_, dropped) = self._plans.popitem(last=False)
+                self._bytes -= dropped
 
 
 _PLANS = _PlanCache()
 
 
-def _plan_round(text: str, number: int) -> RoundPlan:
+def _plan_round(text: str, number: int, fence: FenceCheck | None) -> RoundPlan:
     campaign = parse_campaign(json.loads(text))
     plan = expand_campaign(campaign, number)
     cost = total(cost_of_run(run.plan, campaign.spec.budget) for run in plan.runs)
-    return RoundPlan(campaign, tuple(_required_run(run) for run in plan.runs), plan.warnings, round(cost.gpu_hours, 2))
+    cells = [(cell_text(run.cell), run.run.spec) for run in plan.runs]
+    refusals = campaign_refusals(campaign, cells, fence) if fence is not None else []
+    shared: dict[str, Mapping[str, Any]] = {}
+    runs = tuple(_required_run(run, shared) for run in plan.runs)
+    return RoundPlan(campaign, runs, plan.warnings, round(cost.gpu_hours, 2), tuple(refusals))
 
 
-def _required_run(run: PlannedRun) -> RequiredRun:
-    return RequiredRun(run.name, cell_text(run.cell), short_cell_text(run.cell), run.resource, run.run.spec)
-
-
-def _refusals(digest: bytes, plan: RoundPlan, fence: FenceCheck) -> tuple[Problem, ...]:
-    """What the fence does not allow in a plan; cached like the plans."""
-    with _REFUSED_LOCK:
-        found = _REFUSED.get((digest, fence))
-    if found is None:
-        found = tuple(campaign_refusals(plan.campaign, [(run.cell, run.spec) for run in plan.runs], fence))
-        with _REFUSED_LOCK:
-            _REFUSED[digest, fence] = found
-            while len(_REFUSED) > PLANS_CACHED:
-                _REFUSED.popitem(last=False)
-    return found
-
-
-_REFUSED: OrderedDict[tuple[bytes, FenceCheck], tuple[Problem, ...]] = OrderedDict()
-_REFUSED_LOCK = threading.Lock()
+def _required_run(run: PlannedRun, shared: dict[str, Mapping[str, Any]]) -> RequiredRun:
+    """The planned run; those with equal propagated fields share them."""
+    spec = run.resource["spec"]
+    propagated = {field: spec[field] for field in PROPAGATED if field in spec}
+    return RequiredRun(
+        name=run.name,
+        cell=str(run.resource["metadata"]["annotations"][ANNOTATION_CELL]),
+        short_cell=short_cell_text(run.cell),
+        propagated=shared.setdefault(json.dumps(propagated, sort_keys=True), propagated),
+        packed=zlib.compress(json.dumps(run.resource).encode(), 1),
+    )
 
 
 def run_manifest(plan: RoundPlan, planned: RequiredRun, token: str, fire_time: str | None) -> dict[str, Any]:
@@ -166,10 +187,11 @@ def run_manifest(plan: RoundPlan, planned: RequiredRun, token: str, fire_time: s
         "uid": plan.campaign.metadata.uid,
         "controller": True,
     }
-    meta = planned.resource["metadata"]
+    resource = planned.resource
+    meta = resource["metadata"]
     cause = {ANNOTATION_RERUN: token} | ({ANNOTATION_FIRE_TIME: fire_time} if fire_time else {})
     annotations = {**meta["annotations"], **cause}
-    return {**planned.resource, "metadata": {**meta, "annotations": annotations, "ownerReferences": [owner]}}
+    return {**resource, "metadata": {**meta, "annotations": annotations, "ownerReferences": [owner]}}
 
 
 def adoptable_orphans(plan: RoundPlan, number: int, orphans: Sequence[ObservedRun]) -> tuple[ObservedRun, ...]:
