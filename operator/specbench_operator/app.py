@@ -44,6 +44,8 @@ from specbench_operator.telemetry import Telemetry
 
 BAD_SETTINGS = 2
 START_RETRY_S = 5.0
+FINISH_WITHIN_S = 5.0
+"""How long a stopped operator waits for what it has begun: shorter than its Lease lasts."""
 LEASE_LOST = 3
 _log = logging.getLogger(__name__)
 
@@ -131,10 +133,12 @@ async def operate(
     tasks += [asyncio.create_task(resync.keep_going()), asyncio.create_task(liveness.keep_beating())]
     tasks += [asyncio.create_task(_work_while_leading(workers, leadership)) for _ in range(settings.workers)]
     await asyncio.sleep(0)
-    registry = build_registry(queue, cache, liveness, telemetry, workers.gate_waiters)
+    registry = build_registry(queue, cache, liveness, telemetry, workers)
     watches = asyncio.create_task(_watch(settings, cache.kinds, registry, stop))
     try:
         await _until_one_ends([watches, *tasks])
+        # What was begun is finished first, because only the leader may write.
+        await workers.finish(FINISH_WITHIN_S)
     finally:
         await election.release()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import threading
 from collections.abc import Callable
@@ -218,6 +219,27 @@ async def test_nothing_is_reconciled_before_everything_was_listed(harness: Recon
     while harness.queue.depth:
         await workers.work_once()
     assert len(harness.cluster.written) == 1
+
+
+async def test_a_reconciliation_that_has_begun_is_finished_before_the_operator_ends(harness: ReconcilerHarness) -> None:
+    begun, goes_on, ended = threading.Event(), threading.Event(), threading.Event()
+
+    class Slow:
+        def reconcile(self, _key: ResourceKey) -> ReconcileResult:
+            begun.set()
+            goes_on.wait(60)
+            ended.set()
+            return ReconcileResult()
+
+    workers = Workers(harness.queue, {KEY.kind: Slow()}, lambda _namespace: True)
+    harness.queue.add(KEY)
+    working = asyncio.create_task(workers.work_once())
+    await asyncio.to_thread(begun.wait, 60)
+    working.cancel()
+    await asyncio.gather(working, return_exceptions=True)
+    asyncio.get_running_loop().call_soon(goes_on.set)
+    await workers.finish(60)
+    assert ended.is_set()
 
 
 def test_a_deleted_run_needs_no_work(harness: ReconcilerHarness) -> None:

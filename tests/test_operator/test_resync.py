@@ -11,7 +11,7 @@ import pytest
 from specbench_operator.cluster.api import CAMPAIGN, JOB, POD, RUN, NotFound, Raw
 from specbench_operator.cluster.object_cache import ObjectCache, Scope
 from specbench_operator.errors import Retry
-from specbench_operator.handlers.list_watch import Resync, watched_kinds
+from specbench_operator.handlers.list_watch import Resync, build_registry, watched_kinds
 from specbench_operator.handlers.liveness import Liveness
 from specbench_operator.handlers.reconcilers import ReconcileResult, Workers
 from specbench_operator.handlers.work_queue import ResourceKey, WorkQueue
@@ -105,6 +105,22 @@ async def test_everything_that_is_not_at_rest_is_queued_and_counted(harness: Res
     harness.cache.wrote(listed(DEMO, version=2))
     harness.resync.queue_all()
     assert await harness.queue.get() == DEMO, "the run was modified"
+
+
+async def test_a_run_that_did_not_change_at_rest_is_not_queued_when_it_is_listed_again(harness: ResyncHarness) -> None:
+    arguments = (harness.queue, harness.cache, harness.liveness, harness.telemetry, harness.workers)
+    handlers = build_registry(*arguments)._watching.get_all_handlers()
+    on_run: Any = next(each.fn for each in handlers if "on_run" in each.id)
+
+    async def queued_after(version: int) -> bool:
+        body = listed(DEMO, version)
+        await on_run(name=DEMO.name, namespace=DEMO.namespace, body=body, labels={})
+        return bool(harness.queue.depth)
+
+    assert await queued_after(version=1), "nothing is known about it yet"
+    await harness.workers.work_once()
+    assert not await queued_after(version=1)
+    assert await queued_after(version=2)
 
 
 async def test_it_continues_while_the_api_server_is_unavailable(

@@ -42,7 +42,7 @@ from specbench_operator.cluster.object_cache import NotKept, ObjectCache, Scope
 from specbench_operator.cluster.observer import CHILD_SELECTOR
 from specbench_operator.errors import OperatorError
 from specbench_operator.handlers.liveness import Liveness
-from specbench_operator.handlers.reconcilers import GateWaiters, Workers
+from specbench_operator.handlers.reconcilers import Workers
 from specbench_operator.handlers.watch_session import open_session
 from specbench_operator.handlers.work_queue import ResourceKey, WorkQueue
 from specbench_operator.settings import OperatorSettings
@@ -76,9 +76,12 @@ def _fixed_namespaces(settings: OperatorSettings) -> tuple[str | None, ...]:
 
 
 def build_registry(
-    queue: WorkQueue, cache: ObjectCache, liveness: Liveness, telemetry: Telemetry, gate_waiters: GateWaiters
+    queue: WorkQueue, cache: ObjectCache, liveness: Liveness, telemetry: Telemetry, workers: Workers
 ) -> kopf.OperatorRegistry:
-    """The watch handlers in a separate registry, so that importing this module registers nothing."""
+    """The watch handlers in a separate registry, so that importing this module registers nothing.
+
+    After an interrupted watch everything is listed again; what did not change while it was at rest is not queued.
+    """
     registry = kopf.OperatorRegistry()
 
     def queue_owner(namespace: str, labels: Mapping[str, str], name: str = "") -> None:
@@ -91,8 +94,10 @@ def build_registry(
     async def on_run(name: str, namespace: str | None, body: kopf.Body, labels: kopf.Labels, **_: Any) -> None:
         telemetry.watched(time.time())
         key = ResourceKey(RUN, namespace or "", name)
+        if workers.rests(key, body["metadata"]["resourceVersion"]):
+            return
         queue.add(key)
-        for waiter in gate_waiters.waiters_of(key, body):
+        for waiter in workers.gate_waiters.waiters_of(key, body):
             queue.add(waiter)
         queue_owner(key.namespace, labels, name)
 

@@ -280,6 +280,7 @@ class Workers:
         self._reconcilers = reconcilers
         self._ready = ready
         self._resting: dict[ResourceKey, str] = {}
+        self._running: set[asyncio.Future[ReconcileResult]] = set()
         self.gate_waiters = GateWaiters()
         """Runs to reconcile again when another run ends."""
 
@@ -294,7 +295,7 @@ class Workers:
             self._queue.done(key, NOT_LISTED_RETRY_S)
             return
         try:
-            outcome = await asyncio.to_thread(self._reconcilers[key.kind].reconcile, key)
+            outcome = await self._reconcile(key)
         except Changed:
             self._queue.done(key, CONFLICT_RETRY_S)
         except OperatorError as error:
@@ -308,6 +309,19 @@ class Workers:
             self._set_resting(key, outcome.resting)
             self.gate_waiters.update(key, outcome.awaits)
             self._queue.done(key, outcome.requeue_after_s)
+
+    async def finish(self, within_s: float) -> None:
+        """Wait for the threads that are still reconciling: cancelling `work_once` does not end them."""
+        if self._running:
+            await asyncio.wait(self._running, timeout=within_s)
+
+    async def _reconcile(self, key: ResourceKey) -> ReconcileResult:
+        # Not a task: kopf cancels all tasks that were created after its own when it ends.
+        loop = asyncio.get_running_loop()
+        running = loop.run_in_executor(None, self._reconcilers[key.kind].reconcile, key)
+        self._running.add(running)
+        running.add_done_callback(self._running.discard)
+        return await asyncio.shield(running)
 
     def _failed(self, key: ResourceKey, kind: str, error: Exception) -> None:
         wait_s = self._queue.failed(key)
