@@ -34,7 +34,7 @@ from specbench_operator.cluster.results import ResultsReader
 from specbench_operator.cluster.secrets import SecretReader
 from specbench_operator.cluster.writer import RunWriter
 from specbench_operator.errors import OperatorError, Stop
-from specbench_operator.handlers.list_watch import Resync, build_registry, kopf_settings, watched_kinds
+from specbench_operator.handlers.list_watch import Resync, WatchHandlers, build_registry, kopf_settings, watched_kinds
 from specbench_operator.handlers.liveness import Liveness
 from specbench_operator.handlers.reconcilers import CampaignReconciler, ReconcilerProtocol, RunReconciler, Workers
 from specbench_operator.handlers.store_looks import StoreLooks
@@ -133,7 +133,7 @@ async def operate(
     tasks += [asyncio.create_task(resync.keep_going()), asyncio.create_task(liveness.keep_beating())]
     tasks += [asyncio.create_task(_work_while_leading(workers, leadership)) for _ in range(settings.workers)]
     await asyncio.sleep(0)
-    registry = build_registry(queue, cache, liveness, telemetry, workers)
+    registry = build_registry(WatchHandlers(queue, telemetry, workers), cache, liveness)
     watches = asyncio.create_task(_watch(settings, cache.kinds, registry, stop))
     try:
         await _until_one_ends([watches, *tasks])

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from specbench_api.campaign.names import LABEL_CAMPAIGN
 from specbench_operator.cluster.api import CAMPAIGN, JOB, POD, RUN, NotFound, Raw
 from specbench_operator.cluster.object_cache import ObjectCache, Scope
 from specbench_operator.errors import Retry
-from specbench_operator.handlers.list_watch import Resync, build_registry, watched_kinds
+from specbench_operator.handlers.list_watch import (
+    CAMPAIGN_DELAY_S,
+    PROGRESS_DELAY_S,
+    Resync,
+    WatchHandlers,
+    watched_kinds,
+)
 from specbench_operator.handlers.liveness import Liveness
 from specbench_operator.handlers.reconcilers import ReconcileResult, Workers
 from specbench_operator.handlers.work_queue import ResourceKey, WorkQueue
@@ -108,19 +116,41 @@ async def test_everything_that_is_not_at_rest_is_queued_and_counted(harness: Res
 
 
 async def test_a_run_that_did_not_change_at_rest_is_not_queued_when_it_is_listed_again(harness: ResyncHarness) -> None:
-    arguments = (harness.queue, harness.cache, harness.liveness, harness.telemetry, harness.workers)
-    handlers = build_registry(*arguments)._watching.get_all_handlers()
-    on_run: Any = next(each.fn for each in handlers if "on_run" in each.id)
+    handlers = WatchHandlers(harness.queue, harness.telemetry, harness.workers)
 
-    async def queued_after(version: int) -> bool:
-        body = listed(DEMO, version)
-        await on_run(name=DEMO.name, namespace=DEMO.namespace, body=body, labels={})
+    async def queued_after(event: str, version: int) -> bool:
+        await send(handlers, event, listed(DEMO, version))
         return bool(harness.queue.depth)
 
-    assert await queued_after(version=1), "nothing is known about it yet"
+    assert await queued_after("ADDED", version=1), "nothing is known about it yet"
     await harness.workers.work_once()
-    assert not await queued_after(version=1)
-    assert await queued_after(version=2)
+    assert not await queued_after("MODIFIED", version=1)
+    assert await queued_after("MODIFIED", version=2)
+    await harness.workers.work_once()
+    assert await queued_after("DELETED", version=1)
+
+
+async def test_a_campaign_waits_longer_after_events_that_do_not_change_the_phase_of_its_run(
+    harness: ResyncHarness,
+) -> None:
+    delays: list[float] = []
+    queue: Any = SimpleNamespace(add=lambda _key: None, add_after=lambda _key, delay_s: delays.append(delay_s))
+    handlers = WatchHandlers(queue, harness.telemetry, harness.workers)
+    for version, (event, phase) in enumerate(
+        [("ADDED", "Running"), ("MODIFIED", "Running"), ("MODIFIED", "Succeeded"), ("MODIFIED", "Succeeded"),
+         ("DELETED", "Succeeded"), ("ADDED", "Succeeded")]
+    ):  # fmt: skip
+        await send(handlers, event, listed(DEMO, version, phase))
+    soon, later = CAMPAIGN_DELAY_S, PROGRESS_DELAY_S
+    assert delays == [soon, later, soon, later, soon, soon]
+
+
+async def send(handlers: WatchHandlers, event: str, raw: Raw) -> None:
+    """Call the handler of runs as kopf does."""
+    body: Any = raw
+    raw_event: Any = {"type": event, "object": raw}
+    meta, labels = raw["metadata"], {LABEL_CAMPAIGN: NIGHTLY.name}
+    await handlers.on_run(meta["name"], meta["namespace"], body, labels, raw_event)
 
 
 async def test_it_continues_while_the_api_server_is_unavailable(

@@ -51,7 +51,10 @@ from specbench_operator.telemetry import RunRow, Telemetry
 WATCH_TIMEOUT_S = 300
 """A watch request is renewed after this time in seconds, whatever the server's own limit is."""
 CAMPAIGN_DELAY_S = 0.5
-"""How long a campaign waits after an event of one of its runs, in seconds, so that several events need one look."""
+"""How long a campaign waits after the phase of one of its runs changed, in seconds, so that several need one look."""
+PROGRESS_DELAY_S = 5.0
+"""The same after other events of its runs: a look at a campaign of 256 runs takes 10 ms, and each run has many events.
+"""
 _ALWAYS_WATCHED = (RUN, CAMPAIGN, JOB, POD)
 
 
@@ -75,47 +78,72 @@ def _fixed_namespaces(settings: OperatorSettings) -> tuple[str | None, ...]:
     return (None,) if settings.namespace_patterns or not settings.namespaces else settings.namespaces
 
 
-def build_registry(
-    queue: WorkQueue, cache: ObjectCache, liveness: Liveness, telemetry: Telemetry, workers: Workers
-) -> kopf.OperatorRegistry:
-    """The watch handlers in a separate registry, so that importing this module registers nothing.
+@dataclass
+class WatchHandlers:
+    """What kopf calls for each event of a watch, and for each object of a list. For one event loop.
 
     After an interrupted watch everything is listed again; what did not change while it was at rest is not queued.
     """
-    registry = kopf.OperatorRegistry()
 
-    def queue_owner(namespace: str, labels: Mapping[str, str], name: str = "") -> None:
-        if LABEL_RUN in labels:
-            queue.add(ResourceKey(RUN, namespace, labels[LABEL_RUN]))
-        # A run may have a name that a campaign needs, whoever created it.
-        if campaign := labels.get(LABEL_CAMPAIGN) or campaign_in_name(name):
-            queue.add_after(ResourceKey(CAMPAIGN, namespace, campaign), CAMPAIGN_DELAY_S)
+    queue: WorkQueue
+    telemetry: Telemetry
+    workers: Workers
+    _phases: dict[ResourceKey, str] = field(default_factory=dict)
+    """The phase of each run at its last event."""
 
-    async def on_run(name: str, namespace: str | None, body: kopf.Body, labels: kopf.Labels, **_: Any) -> None:
-        telemetry.watched(time.time())
-        key = ResourceKey(RUN, namespace or "", name)
-        if workers.rests(key, body["metadata"]["resourceVersion"]):
+    async def on_run(
+        self, name: str, namespace: str | None, body: kopf.Body, labels: kopf.Labels, event: kopf.RawEvent, **_: Any
+    ) -> None:
+        """Queue the run, those that wait for it, and its campaign."""
+        self.telemetry.watched(time.time())
+        key, deleted = ResourceKey(RUN, namespace or "", name), event["type"] == "DELETED"
+        delay_s = CAMPAIGN_DELAY_S if self._has_new_phase(key, body, deleted=deleted) else PROGRESS_DELAY_S
+        if not deleted and self.workers.rests(key, body["metadata"]["resourceVersion"]):
             return
-        queue.add(key)
-        for waiter in workers.gate_waiters.waiters_of(key, body):
-            queue.add(waiter)
-        queue_owner(key.namespace, labels, name)
+        self.queue.add(key)
+        for waiter in self.workers.gate_waiters.waiters_of(key, body):
+            self.queue.add(waiter)
+        self._queue_campaign(key.namespace, labels, name, delay_s)
 
-    async def on_campaign(name: str, namespace: str | None, **_: Any) -> None:
-        telemetry.watched(time.time())
-        queue.add(ResourceKey(CAMPAIGN, namespace or "", name))
+    async def on_campaign(self, name: str, namespace: str | None, **_: Any) -> None:
+        """Queue the campaign."""
+        self.telemetry.watched(time.time())
+        self.queue.add(ResourceKey(CAMPAIGN, namespace or "", name))
 
-    async def on_child(namespace: str | None, labels: kopf.Labels, **_: Any) -> None:
-        telemetry.watched(time.time())
-        queue_owner(namespace or "", labels)
+    async def on_child(self, namespace: str | None, labels: kopf.Labels, **_: Any) -> None:
+        """Queue the run that the child belongs to."""
+        self.telemetry.watched(time.time())
+        self.queue_owner(namespace or "", labels)
 
-    kopf.on.event(*resource_of(RUN), registry=registry)(on_run)
-    kopf.on.event(*resource_of(CAMPAIGN), registry=registry)(on_campaign)
+    def queue_owner(self, namespace: str, labels: Mapping[str, str]) -> None:
+        """Queue the run or the campaign that an object with these labels belongs to."""
+        if LABEL_RUN in labels:
+            self.queue.add(ResourceKey(RUN, namespace, labels[LABEL_RUN]))
+        self._queue_campaign(namespace, labels, "", CAMPAIGN_DELAY_S)
+
+    def _queue_campaign(self, namespace: str, labels: Mapping[str, str], run: str, delay_s: float) -> None:
+        # A run may have a name that a campaign needs, whoever created it.
+        if campaign := labels.get(LABEL_CAMPAIGN) or campaign_in_name(run):
+            self.queue.add_after(ResourceKey(CAMPAIGN, namespace, campaign), delay_s)
+
+    def _has_new_phase(self, key: ResourceKey, body: Mapping[str, Any], *, deleted: bool) -> bool:
+        known = self._phases.pop(key, None)
+        if deleted:
+            return True
+        self._phases[key] = str((body.get("status") or {}).get("phase", ""))
+        return self._phases[key] != known
+
+
+def build_registry(handlers: WatchHandlers, cache: ObjectCache, liveness: Liveness) -> kopf.OperatorRegistry:
+    """The watch handlers in a separate registry, so that importing this module registers nothing."""
+    registry = kopf.OperatorRegistry()
+    kopf.on.event(*resource_of(RUN), registry=registry)(handlers.on_run)
+    kopf.on.event(*resource_of(CAMPAIGN), registry=registry)(handlers.on_campaign)
     for kind in sorted(cache.kinds - {RUN, CAMPAIGN}):
         ours = {LABEL_MANAGED: MANAGER}
-        kopf.on.event(*resource_of(kind), labels=ours, registry=registry, id=f"on_{kind}")(on_child)
-    cache.missed = lambda _kind, namespace, labels: queue_owner(namespace, labels)
-    _add_activities(registry, queue, cache, liveness)
+        kopf.on.event(*resource_of(kind), labels=ours, registry=registry, id=f"on_{kind}")(handlers.on_child)
+    cache.missed = lambda _kind, namespace, labels: handlers.queue_owner(namespace, labels)
+    _add_activities(registry, handlers.queue, cache, liveness)
     return registry
 
 

@@ -23,7 +23,7 @@ from specbench_operator.cluster.object_cache import ObjectCache, Scope
 
 _METADATA = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp", "deletionTimestamp")
 _LABELS = (LABEL_MANAGED, LABEL_RUN, LABEL_CAMPAIGN)
-_STATUS = ("completionTime",)
+_STATUS = ("completionTime", "phase")
 
 
 def open_session(info: kopf.ConnectionInfo, cache: ObjectCache) -> kopf.AiohttpSession:
