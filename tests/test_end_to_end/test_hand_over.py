@@ -81,6 +81,8 @@ def check_site(nodes: KwokNodes, folder: Path, faults: Sequence[str]) -> list[Ha
             ended = all_end(runs, WITHIN_S)
             eventually(lambda: site.left() == [], f"objects are left: {site.left()}")
             for replica in replicas.pair:
+                # One that was restarted last may still be starting, and not handle the signal yet.
+                eventually(replica.process.healthy, f"{replica.name} does not become healthy")
                 assert replica.process.end(signal.SIGTERM) == 0
         assert {status["phase"] for status in ended.values()} == {"Succeeded"}
         assert site.violations() == []
