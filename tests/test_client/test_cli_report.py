@@ -13,7 +13,7 @@ from specbench_api.spec.engine import EngineKind
 from specbench_client.cli import exit_code
 from specbench_client.cli.report import POINTS_STAND, print_run_summary
 from specbench_client.report.text.findings import group_findings, measure_again, next_step
-from specbench_client.trust.checks import missing_points
+from specbench_client.trust.checks.comparison import MISSING_POINTS
 from specbench_testing.local_results import store_results
 from specbench_testing.synthetic_records import Corruptions, SyntheticRun, run_of_world
 
@@ -94,10 +94,10 @@ def test_terminal_shows_each_remedy_and_the_number_of_further_findings(
 
 
 def test_missing_points_are_not_followed_by_advice_to_measure_everything_again() -> None:
-    lost = Finding(check=missing_points.CHECK.name, severity=Severity.WARNING, message="1 of 8 points have no result")
+    lost = Finding(check=MISSING_POINTS.name, severity=Severity.WARNING, message="1 of 8 points have no result")
     summary = run_of_world(WORLD).model_copy(update={"findings": [lost], "trustworthy": False})
     advice = next_step(WORLD.plan, summary, group_findings(summary.findings), "results")
-    assert advice == missing_points.CHECK.remedy
+    assert advice == MISSING_POINTS.remedy
 
 
 def test_terminal_prints_every_invalid_finding_and_at_most_three_others(

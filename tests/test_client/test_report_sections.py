@@ -18,7 +18,7 @@ from specbench_client.report.plots.sections import acceptance, acceptance_maps, 
 from specbench_client.report.plots.sections.cells import rests_on
 from specbench_client.report.plots.sections.speedup import speedup, speedup_by_category
 from specbench_client.report.plots.sections.throughput import pareto, throughput
-from specbench_client.trust.checks.too_few_prompts import INTERVAL_FROM
+from specbench_client.trust.checks.prompts import INTERVAL_FROM
 from specbench_testing.summary_variants import (
     SMALL_WORLDS_LACK,
     invalid,

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from specbench_api.outcome.finding import Severity
 from specbench_api.outcome.summary import ClientHealth
 from specbench_client.metrics.tidy_frame import tidy
-from specbench_client.trust.checks.step_token_mismatch import CHECK
+from specbench_client.trust.checks.acceptance import STEP_TOKEN_MISMATCH
 from specbench_client.trust.evidence import PointEvidence
 from specbench_testing.corrupted_records import WORLD, check_names, findings_of, replace_columns
 from specbench_testing.synthetic_records import frame_of, record
@@ -27,7 +27,7 @@ def check_values(answers: list[tuple[list[int], int]], extra: int = 0, **edits: 
     """Return the check's values for these answers, each with `extra` tokens more than its steps emit."""
     rows = [record(**{**_answer(accepted, undrafted, extra), **edits}) for accepted, undrafted in answers]
     evidence = PointEvidence(WORLD.plan, NGRAM, tidy([frame_of(rows)]), ClientHealth(), None)
-    return [each.value for each in CHECK.evaluate(evidence)]
+    return [each.value for each in STEP_TOKEN_MISMATCH.evaluate(evidence)]
 
 
 @settings(max_examples=25, deadline=None)

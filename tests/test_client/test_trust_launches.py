@@ -10,7 +10,7 @@ import pytest
 from specbench_api.outcome.finding import Severity
 from specbench_api.outcome.provenance import FACTS, FactComparability, FactName, LaunchRecord
 from specbench_client.trust.check import CheckResult
-from specbench_client.trust.checks import arm_environments_differ
+from specbench_client.trust.checks import engine
 from specbench_client.trust.evidence import RunEvidence
 from specbench_testing.observed_launches import observed_launch
 from specbench_testing.synthetic_records import ONE, Corruptions, SyntheticRun, run_of_world
@@ -22,7 +22,7 @@ SGLANG = SyntheticRun(prompts=20, categories=ONE, edits={"spec.engine.dialect": 
 
 
 def differ(*launches: LaunchRecord, world: SyntheticRun = WORLD) -> Sequence[CheckResult]:
-    return arm_environments_differ.CHECK.evaluate(
+    return engine.ARM_ENVIRONMENTS_DIFFER.evaluate(
         RunEvidence(world.plan, [], [], {}, simulated=False, launches=launches)
     )
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from specbench_client.chat import ChatMessage
-from specbench_client.trust.checks.random_prompts import MOVED_MIN
+from specbench_client.trust.checks.prompts import MOVED_MIN
 from specbench_client.workload.random_text_detection import NUMBER, PAIRS_MAX, word_order, words_of
 from specbench_client.workload.row_parsing import Prompt
 

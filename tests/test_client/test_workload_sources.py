@@ -15,8 +15,8 @@ import pytest
 from specbench_api.spec.dataset import CONFIGS, GENERATED_SOURCES, Dataset, Source
 from specbench_client.errors import BadInput
 from specbench_client.workload.prompts import Prompts, load_prompts
-from specbench_client.workload.sources.gpqa import order_of_choices
 from specbench_client.workload.sources.registry import LOADERS
+from specbench_client.workload.sources.tasks import order_of_choices
 
 Row = dict[str, Any]
 GPQA = {

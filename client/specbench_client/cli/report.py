@@ -26,7 +26,7 @@ from specbench_client.report.text.curves import crossover_lines
 from specbench_client.report.text.findings import FindingGroup, group_findings, next_step
 from specbench_client.store.store import Store
 from specbench_client.stored_runs.stored_documents import read_plan, read_summary
-from specbench_client.trust.checks import simulated
+from specbench_client.trust.checks.engine import SIMULATED
 
 FORMATS = ["text", "json", "markdown", "csv", "html", "png", "parquet"]
 BINARY = ("png", "parquet")
@@ -220,7 +220,7 @@ def print_run_summary(plan: Plan, summary: RunSummary, output: str, uri: str, *,
     others = [group for group in groups if group.severity is not Severity.INVALID]
     if not show_all:
         # The headline already reports that a run was simulated.
-        others = [group for group in others if group.check != simulated.CHECK.name]
+        others = [group for group in others if group.check != SIMULATED.name]
     notes = [*map(_finding_text, others), *_result_notes(plan, summary)]
     shown = notes if show_all else notes[:NOTES]
     console.print_line(summary.headline)

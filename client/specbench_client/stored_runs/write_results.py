@@ -42,7 +42,7 @@ from specbench_client.store.scratch import DiskColumnStore
 from specbench_client.store.store import Store
 from specbench_client.stored_runs.power_samples import DevicePower, power_csv, power_per_point, read_stored_power
 from specbench_client.stored_runs.stored_points import StoredLaunches, StoredRecords, read_launches
-from specbench_client.trust.checks.arm_environments_differ import CHECK as ARMS_DIFFER
+from specbench_client.trust.checks.engine import ARM_ENVIRONMENTS_DIFFER
 
 TABLE = "results.csv"
 MAX_ROUNDS = 3
@@ -183,7 +183,9 @@ def _provenance_json(plan: Plan, manifests: Sequence[Manifest], launches: Stored
         **_distinct_observed([manifest.observed for manifest in manifests]),
         "movingImages": _moving_images(launches),
         "arms": [arm.to_dict() for arm in summary.arm_environments],
-        "differences": [finding.message for finding in summary.findings if finding.check == ARMS_DIFFER.name],
+        "differences": [
+            finding.message for finding in summary.findings if finding.check == ARM_ENVIRONMENTS_DIFFER.name
+        ],
         "launches": launches.to_dict(),
         "points": {manifest.hash: _point_entry(manifest) for manifest in manifests},
     }

@@ -29,7 +29,7 @@ from specbench_client.analysis.summary.cells import EvaluatedCell
 from specbench_client.analysis.summary.point import summarise_point
 from specbench_client.analysis.summary.run import evaluate_cells, summarise_cells
 from specbench_client.load.conversations import is_filler
-from specbench_client.trust.checks import single_stream_only as one_stream_check
+from specbench_client.trust.checks.load import SINGLE_STREAM_ONLY
 from specbench_testing.resources import run_of
 
 NS_PER_MS = 1_000_000
@@ -323,7 +323,7 @@ def run_of_world(
     summary = summarise_cells(
         world.plan, summaries, judged, CREATED, corruptions.launches, coverage=corruptions.coverage, slo=world.slo
     )
-    kept = [finding for finding in summary.findings if one_stream or finding.check != one_stream_check.CHECK.name]
+    kept = [finding for finding in summary.findings if one_stream or finding.check != SINGLE_STREAM_ONLY.name]
     return summary.model_copy(update={"findings": kept})
 
 

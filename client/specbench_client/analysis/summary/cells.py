@@ -44,7 +44,7 @@ from specbench_client.metrics.pairing import Pairs, pair_requests
 from specbench_client.metrics.rows import Rows, distinct_texts, has_text
 from specbench_client.metrics.tidy_frame import Values, numbers, steady_rows
 from specbench_client.trust.check import finding_of
-from specbench_client.trust.checks.too_few_prompts import INTERVAL_FROM
+from specbench_client.trust.checks.prompts import INTERVAL_FROM
 from specbench_client.trust.evidence import CellEvidence
 from specbench_client.trust.registry import CELL_CHECKS
 

@@ -16,7 +16,7 @@ from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_api.spec.engine import EngineKind
 from specbench_client.analysis.decision.request import WORTH
 from specbench_client.analysis.summary.cells import EvaluatedCell
-from specbench_client.trust.checks import research_runtime
+from specbench_client.trust.checks.engine import RUNS_ON_RESEARCH_RUNTIME
 
 MAX_ARMS = 4
 """Arms that the headline names; the others are in the table."""
@@ -82,7 +82,7 @@ def _prefix(facts: HeadlineFacts) -> str:
     """Return the caveat that precedes every figure; empty for a measurement of a serving engine."""
     if facts.simulated:
         return "Simulated, not a measurement: "
-    found = any(finding.check == research_runtime.CHECK.name for finding in facts.findings)
+    found = any(finding.check == RUNS_ON_RESEARCH_RUNTIME.name for finding in facts.findings)
     return "On a research runtime: " if found or facts.plan.engine.kind is EngineKind.TRANSFORMERS else ""
 
 

@@ -31,7 +31,7 @@ from specbench_client.analysis.summary.headline import HeadlineFacts, headline_o
 from specbench_client.column_buffers import ColumnStoreFactory, MemoryColumnStore
 from specbench_client.metrics.divergence import divergence
 from specbench_client.trust.check import finding_of
-from specbench_client.trust.checks import missing_points
+from specbench_client.trust.checks.comparison import MISSING_POINTS
 from specbench_client.trust.evidence import RunEvidence
 from specbench_client.trust.registry import BASELINE_INVALID, RUN_CHECKS
 
@@ -223,7 +223,7 @@ def summarise_cells(
         plan, measured, missing, counts, simulated, launches, coverage or {}, by_category, environments
     )
     # Without any measured point, the other checks would only report properties of the plan.
-    checks = RUN_CHECKS if measured else (missing_points.CHECK,)
+    checks = RUN_CHECKS if measured else (MISSING_POINTS,)
     on_run = [finding_of(check.name, result, {}) for check in checks for result in check.evaluate(evidence)]
     findings = [*on_run, *on_cells, *on_points]
     trustworthy = bool(measured) and all(finding.severity is Severity.INFO for finding in findings)

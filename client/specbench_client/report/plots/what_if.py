@@ -26,7 +26,7 @@ from specbench_client.report.plots.sections.cells import known, sizes
 from specbench_client.report.plots.series import NumberLines, PlotValue, Series, describe_series, draw_number_lines
 from specbench_client.report.plots.styles import GREY_LIGHT, PAGE, SERIES_PER_PANEL_MAX, Style, series_style
 from specbench_client.report.text.what_if import PREDICTORS, range_of
-from specbench_client.trust.checks.too_few_prompts import INTERVAL_FROM
+from specbench_client.trust.checks.prompts import INTERVAL_FROM
 
 ORACLE = Style(PAGE.ink, marker="*")
 """In the page's ink, because it is not an arm."""

@@ -11,7 +11,8 @@ from specbench_api.outcome.summary import RunSummary
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.engine import EngineKind
 from specbench_client.store.run_uids import uid_created_ms
-from specbench_client.trust.checks import missing_points, simulated
+from specbench_client.trust.checks.comparison import MISSING_POINTS
+from specbench_client.trust.checks.engine import SIMULATED
 from specbench_client.trust.registry import BASELINE_INVALID, REMEDIES
 
 SHOWN = 4
@@ -84,9 +85,9 @@ def next_step(plan: Plan, summary: RunSummary, groups: Sequence[FindingGroup], u
         if summary.failures:
             return f"Correct why {' and '.join(summary.failures)} failed, as stated above. {_continue(plan)}"
         worst = next((group for group in groups if group.severity is not Severity.INFO and group.remedy), None)
-        if worst and worst.check == missing_points.CHECK.name:
+        if worst and worst.check == MISSING_POINTS.name:
             return worst.remedy  # How to measure everything again would contradict it.
         return f"{worst.remedy} {measure_again(plan)}" if worst else measure_again(plan)
     if summary.simulated:
-        return simulated.CHECK.remedy
+        return SIMULATED.remedy
     return f"`specbench decide {uri}` adds targets, prices and constraints of your own."

@@ -1,1 +1,1 @@
-"""Dataset sources: one module per source, with its columns, template, licence and location on the hub."""
+"""Dataset sources: the columns, template, licence and location on the hub of each."""

@@ -3,37 +3,26 @@
 from __future__ import annotations
 
 from specbench_api.spec.dataset import CONFIGS, Source
-from specbench_client.workload.sources import (
-    cnn_dailymail,
-    coding,
-    gpqa,
-    mathematics,
-    mt_bench,
-    openai_logs,
-    own,
-    sharegpt,
-    spec_bench,
-    speed_bench,
-)
+from specbench_client.workload.sources import conversations, openai_logs, own, tasks
 from specbench_client.workload.sources.loader import HubDataset, SourceLoader
 
 LOADERS: dict[Source, SourceLoader] = {
     Source.JSONL: own.JSONL,
     Source.PARQUET: own.PARQUET,
     Source.CSV: own.CSV,
-    Source.SPEED_BENCH: speed_bench.LOADER,
-    Source.SPEC_BENCH: spec_bench.LOADER,
-    Source.MT_BENCH: mt_bench.LOADER,
-    Source.HUMANEVAL: coding.HUMANEVAL,
-    Source.GSM8K: mathematics.GSM8K,
-    Source.MATH_500: mathematics.MATH_500,
-    Source.MBPP: coding.MBPP,
-    Source.AIME: mathematics.AIME,
-    Source.GPQA: gpqa.LOADER,
-    Source.CNN_DAILYMAIL: cnn_dailymail.LOADER,
-    Source.SHAREGPT: sharegpt.LOADER,
-    Source.INSTRUCTCODER: coding.INSTRUCTCODER,
-    Source.EDIT: coding.EDIT,
+    Source.SPEED_BENCH: conversations.SPEED_BENCH,
+    Source.SPEC_BENCH: conversations.SPEC_BENCH,
+    Source.MT_BENCH: conversations.MT_BENCH,
+    Source.HUMANEVAL: tasks.HUMANEVAL,
+    Source.GSM8K: tasks.GSM8K,
+    Source.MATH_500: tasks.MATH_500,
+    Source.MBPP: tasks.MBPP,
+    Source.AIME: tasks.AIME,
+    Source.GPQA: tasks.GPQA,
+    Source.CNN_DAILYMAIL: conversations.CNN_DAILYMAIL,
+    Source.SHAREGPT: conversations.SHAREGPT,
+    Source.INSTRUCTCODER: tasks.INSTRUCTCODER,
+    Source.EDIT: tasks.EDIT,
     Source.OPENAI_LOGS: openai_logs.LOADER,
 }
 

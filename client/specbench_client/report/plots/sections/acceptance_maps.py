@@ -13,7 +13,7 @@ from specbench_client.report.plots.canvas import Panel, PanelGroup
 from specbench_client.report.plots.heatmap import HeatMap, describe_extremes, heatmap_panel
 from specbench_client.report.plots.sections.cells import is_placed, known, lightest, placement_note, sizes
 from specbench_client.report.plots.series import plot_value
-from specbench_client.trust.checks.too_few_prompts import INTERVAL_FROM
+from specbench_client.trust.checks.prompts import INTERVAL_FROM
 
 ARMS_MAX = 2
 """Arms of a workload that are drawn: a map is large, and `analyze breakdown --arm` draws the others."""

@@ -1,0 +1,408 @@
+"""Checks whether acceptance counters fit the steps and tokens of the answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+
+import numpy as np
+import pandas as pd
+
+from specbench_api.outcome.finding import Severity
+from specbench_api.outcome.record import AcceptanceSource
+from specbench_api.outcome.summary import PointSummary
+from specbench_api.spec.drafter import Method
+from specbench_api.spec.engine import EngineKind
+from specbench_client.metrics.acceptance import EMITTED_POOLED
+from specbench_client.metrics.tidy_frame import Mask, Values, known_sum, numbers, tally
+from specbench_client.trust.acceptance_counters import (
+    TOLERATED_PER_ANSWER,
+    TOLERATED_SHARE,
+    Contradiction,
+    contradictions,
+    is_inferred,
+)
+from specbench_client.trust.check import Check, CheckResult, CheckResults, report_impossible
+from specbench_client.trust.evidence import PointEvidence, RunEvidence
+
+
+def _never_drafted(evidence: PointEvidence) -> CheckResults:
+    """A drafter was configured but never drafted: engines may start without it and report no error."""
+    rows = evidence.answered
+    could = numbers(rows, "tokens") >= 2
+    if evidence.arm.drafter is None or not could.any():
+        return []
+    drafted = _reported_drafting(evidence)
+    if not drafted:
+        message = "neither answers nor counters report whether the engine drafted"
+        return [CheckResult(Severity.WARNING, message)]
+    if max(drafted) > 0:
+        return []
+    method = evidence.arm.drafter.method
+    message = (
+        f"drafter {evidence.arm.name!r} ({method}) drafted no token in {int(could.sum())} answers: it is off, or it"
+        " found nothing to draft from, so this arm measured the baseline"
+    )
+    return [CheckResult(Severity.INVALID, message, value=0, threshold=1)]
+
+
+def _reported_drafting(evidence: PointEvidence) -> list[float]:
+    """Return the reported counts of draft tokens, else of draft steps, else of accepted tokens if there were any.
+
+    No accepted token does not prove that nothing was drafted, and inferred acceptance proves nothing.
+    """
+    rows = evidence.answered
+    for name in ("drafted_tokens", "draft_steps"):
+        counted = getattr(evidence.counters, name) if evidence.counters else None
+        counts = [each for each in (known_sum(numbers(rows, name)), counted) if each is not None]
+        if counts:
+            return counts
+    accepted = known_sum(numbers(rows, "accepted_tokens")[~is_inferred(rows)])
+    return [accepted] if accepted else []
+
+
+NEVER_DRAFTED: Check[PointEvidence] = Check(
+    name="NeverDrafted",
+    severities=(Severity.INVALID, Severity.WARNING),
+    description="A drafter was configured, but records and counters report no draft token.",
+    threshold=(
+        "a point has no draft token or, if draft tokens are not reported, no step with drafts; Warning if neither is"
+        " reported and no draft is known to have been accepted"
+    ),
+    rationale=(
+        "One draft token proves that the drafter works; an arm whose drafter never drafts is a second baseline."
+    ),
+    remedy=(
+        "Check the engine's log and arguments (a drafter without its model, a model without its method), and enable"
+        " its acceptance metrics."
+    ),
+    evaluate=_never_drafted,
+)
+
+
+UNDRAFTED_SHARE = 0.05
+LAST_STEP = 1
+ALWAYS = (
+    Method.DRAFT_MODEL, Method.EAGLE, Method.EAGLE3, Method.MTP, Method.MEDUSA, Method.PARD, Method.DFLASH,
+    Method.DSPARK,
+)  # fmt: skip
+
+
+def _steps_without_drafts(evidence: PointEvidence) -> CheckResults:
+    """Steps without drafts although the method drafts at every step.
+
+    An n-gram or suffix lookup may find nothing, but a draft model always has a proposal. Steps without drafts then ran
+    with the drafter off (above a batch size, below a confidence), or their tokens were never generated: a token count
+    that is too high shows up as steps that nobody drafted for.
+    """
+    drafter = evidence.arm.drafter
+    if drafter is None or drafter.method not in ALWAYS or drafter.draft_lengths:
+        return []
+    steps, drafting = numbers(evidence.answered, "steps"), numbers(evidence.answered, "draft_steps")
+    known = ~np.isnan(steps) & ~np.isnan(drafting)
+    beyond_the_last = np.maximum((steps - drafting)[known] - LAST_STEP, 0.0)
+    made, without = float(steps[known].sum()), float(beyond_the_last.sum())
+    if without <= UNDRAFTED_SHARE * made or not drafting[known].any():
+        return []
+    message = (
+        f"{without / made:.0%} of {made:.0f} steps had no drafts, although {drafter.method} drafts at every step:"
+        " the engine disabled its drafter at times, or counted tokens that no step generated"
+    )
+    return [CheckResult(Severity.WARNING, message, value=without / made, threshold=UNDRAFTED_SHARE)]
+
+
+STEPS_WITHOUT_DRAFTS: Check[PointEvidence] = Check(
+    name="StepsWithoutDrafts",
+    severities=(Severity.WARNING,),
+    description="An arm whose method drafts at every step has steps without drafts.",
+    threshold=(
+        f"more than {UNDRAFTED_SHARE:.0%} of the steps, beyond {LAST_STEP} per answer, with {', '.join(ALWAYS)}; no"
+        " drafts at all are reported by NeverDrafted"
+    ),
+    rationale=(
+        "The last step of an answer may have no room for drafts. More such steps mean a different configuration or"
+        " a wrong count, and change the acceptance length by as much."
+    ),
+    remedy=(
+        "Look for a batch size or a confidence at which the engine stops drafting, and report it with the result;"
+        " compare one answer's tokens by hand."
+    ),
+    evaluate=_steps_without_drafts,
+)
+
+
+_COUNTS = ("steps", "draft_steps", "drafted_tokens", "accepted_tokens")
+
+
+def _impossible_acceptance(evidence: PointEvidence) -> CheckResults:
+    """Impossible acceptance: more tokens accepted than drafted, too many tokens per step, or steps without a token.
+
+    The reported steps may be slightly too few where an answer was cut at its stop and the engine does not report in
+    which step: at most as many steps as tokens were cut, which are at most k.
+    """
+    consequence = "the engine counts its drafts wrongly, so the acceptance of this point is not usable"
+    return report_impossible(_kinds(evidence), f"{len(evidence.answered)} answers", consequence)
+
+
+def _kinds(evidence: PointEvidence) -> Iterator[tuple[str, Mask]]:
+    """Yield each impossible condition, in words, with a mask, shape (answers,), of the answers that meet it."""
+    rows, drafts = evidence.answered, evidence.drafts
+    yield "have more tokens accepted than drafted", numbers(rows, "accepted_tokens") > numbers(rows, "drafted_tokens")
+    steps = tally(rows, "accepted_of_steps")
+    listed = steps.sums(steps.fields[0] < 0) > 0
+    yield "have a count below 0", np.any([listed, *(numbers(rows, name) < 0 for name in _COUNTS)], axis=0)
+    if drafts is None:
+        return
+    yield f"have a step with more than {drafts} drafts accepted", steps.sums(steps.fields[0] > drafts) > 0
+    most = (drafts + 1) * (numbers(rows, "steps") + drafts)
+    later = numbers(rows, "tokens") - 1
+    yield f"have more than {drafts + 1} tokens per step", later > most
+    yield "have more steps than tokens", numbers(rows, "steps") > later + drafts + 1
+
+
+IMPOSSIBLE_ACCEPTANCE: Check[PointEvidence] = Check(
+    name="ImpossibleAcceptance",
+    severities=(Severity.INVALID,),
+    description=(
+        "An answer reports more accepted than draft tokens, or more tokens per step than its drafter can give."
+    ),
+    threshold=(
+        "any answer with accepted > drafted, with a count below 0, with a step that accepted more than k drafts,"
+        " with tokens − 1 > (k + 1) × (steps + k), or with steps > tokens + k"
+    ),
+    rationale=(
+        "A step emits its accepted drafts, at most k, and one more token. If an answer was cut at its end, up to k"
+        " steps may be missing, and the last step may have lost its tokens; both limits allow for that. One answer is"
+        " enough: the same code counts all of them."
+    ),
+    remedy="Compare one answer by hand with the engine's log, report the engine's bug, and do not use the acceptance.",
+    evaluate=_impossible_acceptance,
+)
+
+
+def _acceptance_counter_mismatch(evidence: PointEvidence) -> CheckResults:
+    """Acceptance that contradicts the engine's own counters.
+
+    Of the several ways to learn the acceptance of an answer, the weakest is to count its chunks: an engine that streams
+    four tokens at a time looks like one whose drafts are accepted, while its counters show that none was. See
+    `trust.acceptance_counters` for the differences that are allowed, and for which of the two is reported.
+    """
+    found = contradictions(evidence)
+    if not found:
+        return []
+    worst = max(found, key=lambda each: each.beyond / max(each.reported, each.counted))
+    value = abs(worst.reported - worst.counted) / max(worst.reported, worst.counted)
+    message = (
+        f"the answers contain {_counts(found, 'reported')}, but the engine's own counters {_counts(found, 'counted')}"
+    )
+    if (evidence.answered["acceptance_source"] == AcceptanceSource.CHUNKS.value).any():
+        message += "; acceptance inferred from chunks alone is dropped, because a chunk is not one step here"
+    only_our_inference = evidence.plan.engine.kind is EngineKind.EXTERNAL and bool(is_inferred(evidence.answered).all())
+    return [
+        CheckResult(
+            Severity.INFO if only_our_inference else Severity.INVALID, message, value=value, threshold=TOLERATED_SHARE
+        )
+    ]
+
+
+def _counts(found: Sequence[Contradiction], side: str) -> str:
+    return ", ".join(f"{getattr(each, side):.0f} {each.name}" for each in found)
+
+
+ACCEPTANCE_COUNTER_MISMATCH: Check[PointEvidence] = Check(
+    name="AcceptanceCounterMismatch",
+    severities=(Severity.INVALID, Severity.INFO),
+    description="Draft steps, draft tokens or accepted tokens in the answers contradict the engine's own counters.",
+    threshold=(
+        f"a difference of more than {TOLERATED_SHARE:.0%} plus {TOLERATED_PER_ANSWER} step or accepted token per"
+        " answer (k per answer for draft tokens). The counters may exceed the answers by up to k accepted tokens"
+        " per answer, and by the longest answer for each failed request. Info if the contradicted number is only"
+        " inferred from the chunks of an external endpoint: it is dropped"
+    ),
+    rationale=(
+        "Engines count accepted tokens before they cut an answer at its stop, so up to k tokens per answer are"
+        " never delivered. A larger difference means that one side counts wrongly, and acceptance length and"
+        " acceptance rate with it."
+    ),
+    remedy=(
+        "Enable per-request acceptance reporting in the engine, set its stream interval to 1, and let no proxy"
+        " merge chunks. If the engine contradicts itself, report the bug and do not use the acceptance."
+    ),
+    evaluate=_acceptance_counter_mismatch,
+)
+
+
+MISMATCH_SHARE = 0.01
+PER_ANSWER = 1
+
+
+def _step_token_mismatch(evidence: PointEvidence) -> CheckResults:
+    """Acceptance per step that does not add up to the answer: the identity AL = 1 + Σ Π of the conditional rates.
+
+    Over draft steps, whose conditional rates multiply, Σ Π is the mean number of accepted tokens of a step; a step
+    without drafts emits one token. So for each answer: tokens − 1 = steps without drafts + Σ (accepted + 1) over draft
+    steps. This holds whatever the number of drafts per step, because a position that was not drafted was not accepted.
+    The totals of an answer (tokens, steps) are compared with the list of its steps.
+    """
+    rows = evidence.answered
+    listed = tally(rows, "accepted_of_steps")
+    drafts, steps = listed.fields
+    drafting, accepted = listed.sums(steps), listed.sums(drafts * steps)
+    later, emitted = _delivered(rows) - 1, drafting + accepted
+    beyond = np.maximum(_gaps(later, emitted, numbers(rows, "steps") - drafting) - PER_ANSWER, 0.0)
+    known = ~np.isnan(beyond) & (later >= 1)
+    made, unexplained = float(later[known].sum()), float(beyond[known].sum())
+    if unexplained <= MISMATCH_SHARE * made:
+        return []
+    message = (
+        f"{unexplained / made:.1%} of {made:.0f} tokens after the first contradict the accepted drafts of their steps:"
+        f" 1 + Σ Π of the conditional rates is {_mean(emitted[known], drafting[known])} tokens per draft step, but"
+        f" {int(np.sum(beyond[known] > 0))} of {int(known.sum())} answers contain a different number"
+    )
+    return [CheckResult(Severity.WARNING, message, value=unexplained / made, threshold=MISMATCH_SHARE)]
+
+
+def _delivered(rows: pd.DataFrame) -> Values:
+    """Tokens of each answer according to its chunks, else to its usage, shape (answers,).
+
+    A usage that differs from the chunks is reported by TokenCountMismatch.
+    """
+    from_chunks = numbers(rows, "output_tokens_client")
+    return np.where(np.isnan(from_chunks), numbers(rows, "tokens"), from_chunks)
+
+
+def _gaps(later: Values, emitted: Values, undrafted: Values) -> Values:
+    """Tokens by which the two sides of the identity differ, shape (answers,).
+
+    If the steps of an answer are not known, those without drafts are not known either, and only a list that emits
+    more tokens than the answer has contradicts it.
+    """
+    return np.where(np.isnan(undrafted), np.maximum(emitted - later, 0.0), np.abs(emitted + undrafted - later))
+
+
+def _mean(emitted: Values, drafting: Values) -> str:
+    return f"{emitted.sum() / drafting.sum():.2f}" if drafting.sum() else "not known"
+
+
+STEP_TOKEN_MISMATCH: Check[PointEvidence] = Check(
+    name="StepTokenMismatch",
+    severities=(Severity.WARNING,),
+    description="The accepted drafts of an answer's steps do not add up to its tokens.",
+    threshold=(
+        f"more than {MISMATCH_SHARE:.0%} of the tokens after the first, beyond {PER_ANSWER} per answer; only for"
+        " answers whose engine lists their steps"
+    ),
+    rationale=(
+        "Each step emits its accepted drafts and one more token, so AL = 1 + Σ Π of the conditional acceptance rates."
+        " The identity also holds if steps draft different numbers of tokens or none: only a wrong count breaks it. The"
+        " allowance of one token covers an end-of-sequence token that one side counts and the other does not. Above"
+        " 1 %, acceptance by position and acceptance length disagree by more than the intervals of a usual run."
+    ),
+    remedy=(
+        "Compare one answer's list of steps with its usage by hand. Do not use acceptance by position, nor the"
+        " oracle and the what-if analyses based on it. Speed-ups are still valid: they use only tokens and time."
+    ),
+    evaluate=_step_token_mismatch,
+)
+
+
+NOTHING_ACCEPTED = 1.0
+_LENGTH = "acceptance_length_emitted_pooled"
+
+
+def _acceptance_without_baseline(evidence: RunEvidence) -> CheckResults:
+    """Acceptance measured without a baseline: it does not show how much longer a step with drafts takes."""
+    if any(arm.is_baseline for arm in evidence.plan.arms):
+        return []
+    figures = [each.figures.get(_LENGTH) for each in evidence.summaries]
+    lengths = [figure.value for figure in figures if figure is not None and figure.value is not None]
+    longest = max(lengths, default=NOTHING_ACCEPTED)
+    if longest <= NOTHING_ACCEPTED:
+        return []
+    message = (
+        f"up to {longest:.2f} tokens per step were measured, but no baseline: this is not a speed-up, because the"
+        " run does not show how much longer a step with drafts takes than one without"
+    )
+    return [CheckResult(Severity.INFO, message, value=longest, threshold=NOTHING_ACCEPTED)]
+
+
+ACCEPTANCE_WITHOUT_BASELINE: Check[RunEvidence] = Check(
+    name="AcceptanceWithoutBaseline",
+    severities=(Severity.INFO,),
+    description="Drafts were accepted, but nothing was measured without drafting.",
+    threshold="any acceptance length above 1 in a run without a baseline (an external endpoint, or `baseline: Skip`)",
+    rationale=(
+        "The speed-up of decoding is the acceptance length divided by t_sd / t_ar, the ratio of the step times."
+        " Published results for trees of 21 drafts have 2.92 tokens per step against a chain's 2.25, but 0.58 times"
+        " the baseline's throughput at 64 streams against the chain's 1.31; examples/local-llama-cpp-draft-model.yaml"
+        " accepts 96 % of its drafts and is half as fast. The acceptance itself is correct, so the severity is Info."
+    ),
+    remedy=(
+        "Measure the same endpoint again with drafting off and use `specbench compare` on the two results, or let"
+        " specbench launch both arms (`specbench run`)."
+    ),
+    evaluate=_acceptance_without_baseline,
+)
+
+
+GAIN = 0.15
+
+
+def _drafter_carryover(evidence: RunEvidence) -> CheckResults:
+    """A drafter that remembers: it has seen the same prompts before and drafts their answers from memory.
+
+    Drafters with a memory of past text (suffix trees, n-gram pools) improve on text that they have seen. One launch
+    serves several loads, and several repeats if they are not interleaved, and all of them send the same prompts. A
+    greedy answer is the same each time, and so are its accepted drafts, unless the drafter learned something in
+    between.
+    """
+    found = [result for workload in evidence.plan.workloads if workload.sampling.temperature == 0
+             for result in _of_workload(evidence, workload.name)]  # fmt: skip
+    return [result for _, (result, *_) in groupby(found, key=lambda result: (result.arm, result.workload))]
+
+
+def _of_workload(evidence: RunEvidence, workload: str) -> Iterator[CheckResult]:
+    """Yield the first later point of each launch with a far higher acceptance length than the launch's first point."""
+    measured = {summary.hash: summary for summary in evidence.summaries}
+    groups = sorted(evidence.plan.groups, key=lambda group: group.arm)
+    for group in groups:
+        points = [
+            measured[point.hash] for point in group.points if point.hash in measured and point.workload == workload
+        ]
+        lengths = [(point, length) for point in points if (length := _length(point)) is not None]
+        for point, length in lengths[1:]:
+            gain = length / lengths[0][1] - 1
+            if gain > GAIN:
+                message = (
+                    f"the acceptance length of workload {workload!r} rose by {gain:.0%} from the first point of a"
+                    f" launch ({lengths[0][1]:.2f}) to a later one ({length:.2f} at {point.level.label}, repeat"
+                    f" {point.repeat}) with the same prompts: the drafter remembers their answers"
+                )
+                yield CheckResult(
+                    Severity.WARNING, message, value=gain, threshold=GAIN, arm=group.arm, workload=workload
+                )
+                break
+
+
+def _length(point: PointSummary) -> float | None:
+    """Tokens per step of a point whose drafter drafted; None for the baseline, or if it is not reported."""
+    figure = point.figures.get(EMITTED_POOLED.name)
+    return None if figure is None or figure.value is None or figure.value <= 1 else figure.value
+
+
+DRAFTER_CARRYOVER: Check[RunEvidence] = Check(
+    name="DrafterCarryover",
+    severities=(Severity.WARNING,),
+    description="At temperature 0, a later point of a launch has a far higher acceptance length on the same prompts.",
+    threshold=f"more than {GAIN:.0%} above the first point of the same launch and workload",
+    rationale=(
+        "The same greedy answers have the same accepted drafts, whatever the load: two points of one launch differ"
+        " only by rounding and by which requests are steady, a few hundredths. A memory multiplies the acceptance"
+        " of a prompt that it has seen. Sampled answers differ and are not compared."
+    ),
+    remedy=(
+        "Measure one load per run with `order: Interleaved`, so that each launch receives each prompt once. Or"
+        " disable the memory (vLLM: suffix_decoding_max_cached_requests 0) if your traffic does not repeat itself."
+    ),
+    evaluate=_drafter_carryover,
+)

@@ -1,0 +1,384 @@
+"""Checks whether the answers are those that were asked for, and the same for both arms."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pandas as pd
+from scipy import special
+
+from specbench_api.outcome.finding import Severity
+from specbench_api.outcome.summary import PointSummary
+from specbench_client.metrics.pairing import ARM, BASELINE, Pairs, iter_by_prompt, with_pass_number
+from specbench_client.metrics.rows import Columns, Rows, iter_pieces, read_columns
+from specbench_client.metrics.tidy_frame import Mask, Values, numbers, steady_rows, sums_by_text
+from specbench_client.trust.check import Check, CheckResult, CheckResults
+from specbench_client.trust.evidence import CellEvidence, PointEvidence, RunEvidence
+
+PROMPTS = 10
+SHARE = 0.5
+LABEL_TOKENS = 8
+
+
+def _identical_answers(evidence: PointEvidence) -> CheckResults:
+    """One text for many prompts: the answers do not depend on the question.
+
+    The cause may be a mock behind the wrong endpoint, a broken chat template or a model that was not loaded: such an
+    endpoint is fast and its text is easy to draft. Labels are the legitimate exception: a classifier gives the same
+    label to many prompts.
+    """
+    rows = steady_rows(evidence.rows)
+    texts = rows["output_sha256"].dropna()
+    if texts.empty:
+        return []
+    same = (rows["output_sha256"] == texts.mode().iloc[0]).to_numpy(np.bool_)
+    prompts, share = int(rows["prompt_id"][same].nunique()), float(same.sum() / len(texts))
+    if prompts <= PROMPTS or share <= SHARE:
+        return []
+    tokens = float(np.nanmax(np.append(numbers(rows, "tokens")[same], 0.0)))
+    message = f"{share:.0%} of the answers, to {prompts} different prompts, are the same text of {tokens:.0f} tokens"
+    return [
+        CheckResult(Severity.WARNING if tokens > LABEL_TOKENS else Severity.INFO, message, value=share, threshold=SHARE)
+    ]
+
+
+IDENTICAL_ANSWERS: Check[PointEvidence] = Check(
+    name="IdenticalAnswers",
+    severities=(Severity.WARNING, Severity.INFO),
+    description="Most answers to different prompts are the same text.",
+    threshold=(
+        f"more than {SHARE:.0%} of the steady answers, to more than {PROMPTS} prompts; Info if the text has at most"
+        f" {LABEL_TOKENS} tokens"
+    ),
+    rationale=(
+        "Different open questions hardly ever have the same answer. A label of a few words may be the right answer to"
+        " most prompts."
+    ),
+    remedy="Read an answer (--keep-text), and look for a wrong endpoint, a broken chat template or an empty prompt.",
+    evaluate=_identical_answers,
+)
+
+
+INFO_EXCESS = 0.02
+WARNING_EXCESS = 0.2
+
+
+def _greedy_divergence(evidence: CellEvidence) -> CheckResults:
+    """Greedy answers that differ from the baseline's: speculation should change the speed and nothing else.
+
+    Some of the differences are rounding: verifying k + 1 tokens at once adds numbers in a different order than one
+    token at a time, and a near tie may then be resolved differently. The control is how often the baseline differs from
+    itself across its own repeats.
+    """
+    found = evidence.divergence
+    if found is None or not evidence.greedy:
+        return []
+    rate, control = found.rate, found.control
+    if rate is None:
+        return []
+    excess = rate - (control or 0.0)
+    if excess <= INFO_EXCESS:
+        return []
+    control_words = "none, because it was measured once" if control is None else f"{control:.0%}"
+    message = (
+        f"{rate:.0%} of the greedy answers differ from the baseline's; control (the baseline compared with itself"
+        f" across repeats): {control_words}"
+    )
+    severity = Severity.WARNING if excess > WARNING_EXCESS else Severity.INFO
+    return [CheckResult(severity, message, value=rate, threshold=(control or 0.0) + WARNING_EXCESS)]
+
+
+GREEDY_DIVERGENCE: Check[CellEvidence] = Check(
+    name="GreedyDivergence",
+    severities=(Severity.WARNING, Severity.INFO),
+    description=(
+        "At temperature 0, answers differ from the paired baseline's more often than the baseline differs from itself."
+    ),
+    threshold=(
+        f"Info if {INFO_EXCESS:.0%} more of the answers differ than in the control (the baseline against its other"
+        f" repeats), Warning from {WARNING_EXCESS:.0%}. Not evaluated at other temperatures, where texts differ by"
+        " design"
+    ),
+    rationale=(
+        "About once in a thousand tokens, two tokens are so nearly tied that rounding decides. That changes a few"
+        " percent of the answers, and up to a fifth of long ones. A larger excess over the control is not rounding."
+    ),
+    remedy="Check the task's accuracy with and without the drafter before using it, and report the engine's version.",
+    evaluate=_greedy_divergence,
+)
+
+
+SHORTEST = 32
+LONGEST = 128
+PROMPTS_MIN = 8
+GREEDY_OTHERS = 0.5
+SAMPLED_SAME = 0.8
+CLEARLY_SAMPLED = 0.5
+_READ = ["repeat", "prompt_id", "turn", "point", "conversation_id", "intended_ns", "tokens", "output_sha256", "steady"]
+
+
+def _temperature_not_applied(evidence: CellEvidence) -> CheckResults:
+    """Answers that were sampled although greedy ones were requested, or the other way round.
+
+    No field of an answer states its temperature, but its repeats show it: a greedy answer is repeated, a sampled one is
+    not, because each repeat has its own seed. Answers of one arm to the same prompt are compared, each repeat with the
+    first one.
+    """
+    temperature = evidence.workload.sampling.temperature
+    if 0 < temperature < CLEARLY_SAMPLED:
+        return []
+    compared = _compared(evidence.rows, longest=LONGEST if evidence.greedy else np.inf)
+    if len(compared) < PROMPTS_MIN:
+        return []
+    same = float(compared.mean())
+    wrong, least = (1 - same, GREEDY_OTHERS) if evidence.greedy else (same, SAMPLED_SAME)
+    if wrong <= least:
+        return []
+    message = (
+        f"{wrong:.0%} of the answers differ between repeats although temperature 0 was requested: they were sampled"
+        if evidence.greedy
+        else f"{wrong:.0%} of the answers are the same in another repeat although they were requested at temperature"
+        f" {temperature:g} with another seed: the engine did not apply the temperature or the seed"
+    )
+    return [CheckResult(Severity.WARNING, message, value=wrong, threshold=least)]
+
+
+def _compared(rows: Rows, longest: float) -> pd.Series:
+    """Of each prompt, the share of its first turns of a suitable length that are the same as in the first repeat."""
+    inside = steady_rows(rows)
+    repeats = [numbers(piece, "repeat")[_fit(piece, longest)] for piece in iter_pieces(inside)]
+    earliest = min((float(each.min()) for each in repeats if each.size), default=0.0)
+    each = [_same(read_columns(inside.at(places), _READ), longest, earliest) for (places,) in iter_by_prompt((inside,))]
+    shares: pd.Series = pd.concat(each)
+    return shares
+
+
+def _same(rows: pd.DataFrame, longest: float, earliest: float) -> pd.Series:
+    """Like `_compared`, for some prompts, given all of their steady rows; `earliest` is the first repeat."""
+    numbered = with_pass_number(rows)
+    known = numbered[_fit(numbered, longest)]
+    first, others = (known[known["repeat"] == earliest], known[known["repeat"] != earliest])
+    both = others.merge(first, on=["prompt_id", "pass"], suffixes=("", "_first"))
+    same = (both["output_sha256"] == both["output_sha256_first"]).astype(float)
+    shares: pd.Series = same.groupby(both["prompt_id"]).mean()
+    return shares
+
+
+def _fit(rows: Columns, longest: float) -> Mask:
+    """Mask, shape (rows,), of first turns with a known answer of a suitable length."""
+    tokens, answers = numbers(rows, "tokens"), numbers(rows, "output_sha256")
+    fit: Mask = (numbers(rows, "turn") == 0) & (tokens >= SHORTEST) & (tokens <= longest) & ~np.isnan(answers)
+    return fit
+
+
+TEMPERATURE_NOT_APPLIED: Check[CellEvidence] = Check(
+    name="TemperatureNotApplied",
+    severities=(Severity.WARNING,),
+    description="Greedy answers are not repeated in the next repeat, or sampled ones are.",
+    threshold=(
+        f"at temperature 0, more than {GREEDY_OTHERS:.0%} of the answers of {SHORTEST} to {LONGEST} tokens differ"
+        f" from the first repeat's; from temperature {CLEARLY_SAMPLED:g} on, more than {SAMPLED_SAME:.0%} of those of"
+        f" {SHORTEST} tokens or more are the same. First turns of at least {PROMPTS_MIN} prompts"
+    ),
+    rationale=(
+        "Rounding resolves a near tie differently about once in a thousand tokens: that changes one in ten greedy"
+        " answers of up to 128 tokens, not one in two. A sampled answer of 32 tokens is repeated only if each token"
+        " is almost certain, as in copied text; four in five are not. Between 0 and 0.5 too many are repeated to"
+        " decide."
+    ),
+    remedy=(
+        "Check how the engine interprets temperature and seed (its generation config, a proxy that drops fields);"
+        " compare one answer by hand at temperature 0."
+    ),
+    evaluate=_temperature_not_applied,
+)
+
+
+LENGTH_SHARE = 0.1
+NET_SHARE = 0.1
+SIGNIFICANCE = 0.01
+UNANIMOUS_MIN = 3
+
+
+def _output_lengths_differ(evidence: CellEvidence) -> CheckResults:
+    """Answers that are shorter than the baseline's: answers that the engine cuts silently look fast.
+
+    Greedy answers that diverge from the baseline's through rounding become longer as often as shorter, but a cut only
+    shortens. So the check does not count differences in length, but differences in one direction. The prompt is the
+    unit: a prompt that is sent again in every repeat is one sample, not several.
+    """
+    if evidence.pairs is None or not evidence.greedy:
+        return []
+    signs = _signs(evidence.pairs)
+    shorter, longer = int((signs < 0).sum()), int((signs > 0).sum())
+    net = (shorter - longer) / signs.size if signs.size else 0.0
+    if abs(net) < NET_SHARE or not _one_sided(shorter, longer, signs.size):
+        return []
+    cause = (
+        "the engine cuts answers silently" if net > 0 else "the baseline's are cut, or this arm's run past their end"
+    )
+    message = (
+        f"{shorter} of {signs.size} prompts have an answer more than {LENGTH_SHARE:.0%} shorter than the paired"
+        f" baseline's, and {longer} a longer one{_finishes(evidence.pairs)}: {cause}"
+    )
+    return [CheckResult(Severity.INVALID, message, value=net, threshold=NET_SHARE)]
+
+
+def _signs(pairs: Pairs) -> Values:
+    """One sign per prompt, shape (prompts,): −1 if its answers are shorter beyond the tolerance, +1 if longer."""
+    sums = sums_by_text(
+        pairs.rows, "prompt_id", lambda rows: [numbers(rows, "tokens" + side) for side in (ARM, BASELINE)]
+    )
+    mine, theirs = sums.to_numpy(np.float64).reshape(-1, 2).T
+    shorter = mine < theirs * (1 - LENGTH_SHARE) - 1
+    longer = theirs < mine * (1 - LENGTH_SHARE) - 1
+    return np.asarray(longer, dtype=np.float64) - shorter
+
+
+def _one_sided(shorter: int, longer: int, prompts: int) -> bool:
+    more, fewer = max(shorter, longer), min(shorter, longer)
+    if more == 0:
+        return False
+    unanimous = prompts >= UNANIMOUS_MIN and fewer == 0 and more >= (1 - NET_SHARE) * prompts
+    two_sided = min(1.0, 2 * float(special.bdtr(min(more, fewer), more + fewer, 0.5)))
+    return unanimous or two_sided < SIGNIFICANCE
+
+
+def _finishes(pairs: Pairs) -> str:
+    counts = pairs.rows["finish_reason" + ARM].dropna().value_counts()
+    named = ", ".join(f"{count} {name}" for name, count in counts.items())
+    return f" (finish_reason: {named})" if named else ""
+
+
+OUTPUT_LENGTHS_DIFFER: Check[CellEvidence] = Check(
+    name="OutputLengthsDiffer",
+    severities=(Severity.INVALID,),
+    description="At temperature 0, answers are systematically shorter (or longer) than the paired baseline's.",
+    threshold=(
+        f"prompts whose answer is more than {LENGTH_SHARE:.0%} shorter outnumber those whose answer is more than"
+        f" {LENGTH_SHARE:.0%} longer, or the reverse, by at least {NET_SHARE:.0%} of all prompts; and a two-sided sign"
+        f" test rejects chance at {SIGNIFICANCE:g}, or at least {1 - NET_SHARE:.0%} of {UNANIMOUS_MIN} or more prompts"
+        " differ in one direction and none in the other. Not evaluated at other temperatures, where lengths differ by"
+        " design"
+    ),
+    rationale=(
+        "Rounding makes greedy answers longer as often as shorter; a cut only shortens them. The sign test separates"
+        " the two without knowing how much rounding there is."
+    ),
+    remedy=(
+        "Read finish_reason, and look for a smaller context length on this arm or for tokens past the end of the"
+        " answer."
+    ),
+    evaluate=_output_lengths_differ,
+)
+
+
+ANSWERS_MIN = 5
+
+
+def _unexpected_output_lengths(evidence: CellEvidence) -> CheckResults:
+    """Answers of a different length than expected for a mix, which changes the weights of its members."""
+    return list(_outside(evidence)) if evidence.workload.dataset.members else []
+
+
+def _outside(evidence: CellEvidence) -> Iterator[CheckResult]:
+    rows = steady_rows(evidence.rows)
+    for member in evidence.workload.dataset.members or []:
+        if member.output_tokens is None:
+            continue
+        tokens = numbers(rows.among((rows["category"] == member.name).to_numpy(np.bool_)), "tokens")
+        known = tokens[~np.isnan(tokens)]
+        if known.size < ANSWERS_MIN:
+            continue
+        middle = float(np.median(known))
+        if not member.output_tokens.holds(middle):
+            low, high = member.output_tokens.min or 1, member.output_tokens.max or "any number"
+            message = f"the median answer of {member.name} has {middle:.0f} tokens, but outputTokens is {low} to {high}"
+            yield CheckResult(Severity.INFO, message, value=middle)
+
+
+UNEXPECTED_OUTPUT_LENGTHS: Check[CellEvidence] = Check(
+    name="UnexpectedOutputLengths",
+    severities=(Severity.INFO,),
+    description="The median answer of a member of a mix is shorter or longer than its outputTokens.",
+    threshold=f"the median of at least {ANSWERS_MIN} steady answers is outside the range",
+    rationale="A mix weights kinds of request; answers of other lengths change their weight in every throughput.",
+    remedy="Raise output.maxTokens if answers are cut, else correct the range or the weights.",
+    evaluate=_unexpected_output_lengths,
+)
+
+
+TOKENS = 50
+_LENGTH, _FIRST, _WHOLE = "output_tokens_mean", "ttft_ms_mean", "e2e_ms_mean"
+
+
+def _short_answers(evidence: RunEvidence) -> CheckResults:
+    """Answers of a few tokens: TTFT dominates their time, and they have too few steps to gain from drafting."""
+    names = [workload.name for workload in evidence.plan.workloads]
+    found = [_of_workload(name, [each for each in evidence.summaries if each.workload == name]) for name in names]
+    return [result for result in found if result is not None]
+
+
+def _of_workload(workload: str, points: Sequence[PointSummary]) -> CheckResult | None:
+    tokens = _mean(points, _LENGTH)
+    if tokens is None or tokens >= TOKENS:
+        return None
+    first, whole = _mean(points, _FIRST), _mean(points, _WHOLE)
+    share = f", and {first / whole:.0%} of their time is TTFT" if first and whole else ""
+    message = (
+        f"the answers of workload {workload!r} have {tokens:.0f} tokens on average{share}: its figures are valid"
+        " only for such short answers"
+    )
+    return CheckResult(Severity.INFO, message, value=tokens, threshold=TOKENS, workload=workload)
+
+
+def _mean(points: Sequence[PointSummary], name: str) -> float | None:
+    """The mean over the requests of all points; None if no point has the figure."""
+    figures = [figure for each in points if (figure := each.figures.get(name)) is not None]
+    known = [(figure.value, figure.n) for figure in figures if figure.value is not None and figure.n]
+    return sum(value * n for value, n in known) / sum(n for _, n in known) if known else None
+
+
+SHORT_ANSWERS: Check[RunEvidence] = Check(
+    name="ShortAnswers",
+    severities=(Severity.INFO,),
+    description="A workload's answers are so short that their first token and their last step dominate its figures.",
+    threshold=f"fewer than {TOKENS} output tokens on average in a workload's steady requests",
+    rationale=(
+        "Drafting does not shorten TTFT: if prefill takes as long as ten steps, it is a sixth of the time of an answer"
+        " of 50 tokens, and half of one of 10. Also, an answer ends within a step, so about half a step of drafts is"
+        " lost: at 2.5 tokens per step, a fortieth of an answer of 50 tokens, and an eighth of one of 10. Labels and"
+        " short extractions are real traffic, and their figures are right, so the severity is Info."
+    ),
+    remedy=(
+        "If your service's answers are longer, raise output.maxTokens or use your users' prompts; also read"
+        " tpot_speedup."
+    ),
+    evaluate=_short_answers,
+)
+
+
+def _ignore_eos(evidence: RunEvidence) -> CheckResults:
+    """Workloads that generate past the natural end of the answer, where text is easy to draft."""
+    return [
+        CheckResult(
+            Severity.INFO,
+            f"workload {workload.name!r} generates past the natural end of its answers (ignoreEos): that text repeats"
+            " itself and makes every drafter look better",
+            workload=workload.name,
+        )
+        for workload in evidence.plan.workloads
+        if workload.output.ignore_eos
+    ]
+
+
+IGNORE_EOS: Check[RunEvidence] = Check(
+    name="IgnoreEos",
+    severities=(Severity.INFO,),
+    description="A workload requests text past the natural end of the answer.",
+    threshold="ignoreEos: true",
+    rationale="Past its end a model repeats itself, so acceptance there is not the acceptance on your traffic.",
+    remedy="Use it only to measure the maximum throughput, never to choose a drafter.",
+    evaluate=_ignore_eos,
+)

@@ -1,0 +1,308 @@
+"""Checks whether the client was fast enough and its times are right."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pandas as pd
+
+from specbench_api.outcome.finding import Severity
+from specbench_api.spec.load import CLIENTS_MAX
+from specbench_client.metrics.decode_speed import STEP_MS, TPOT_MS
+from specbench_client.metrics.latency import E2E_SENT_MS, NS_PER_MS
+from specbench_client.metrics.metric_types import RequestMetric
+from specbench_client.metrics.record_lists import BURST_NS
+from specbench_client.metrics.tidy_frame import numbers, steady_rows, tally
+from specbench_client.trust.check import Check, CheckResult, CheckResults
+from specbench_client.trust.evidence import PointEvidence, RunEvidence
+
+CPU_SHARE = 0.8
+TARGET_SHARE = 0.5
+"""Share of a core at which work hardly waits, for the recommended number of clients."""
+LATE_SHARE = 0.05
+LATE_MIN_MS = 5.0
+
+
+def _client_saturated(evidence: PointEvidence) -> CheckResults:
+    """A client that cannot keep up measures itself instead of the engine."""
+    return [*_cpu_exhausted(evidence), *_late_loop(evidence), *_late_sends(evidence)]
+
+
+def _cpu_exhausted(evidence: PointEvidence) -> list[CheckResult]:
+    share = evidence.health.cpu_share
+    if share is None or share <= CPU_SHARE:
+        return []
+    message = f"the client used {share:.0%} of one core: sending and timestamping wait for its own work"
+    message += _advice(evidence, share / TARGET_SHARE)
+    return [CheckResult(Severity.INVALID, message, value=share, threshold=CPU_SHARE)]
+
+
+def _late_loop(evidence: PointEvidence) -> list[CheckResult]:
+    lag, request = evidence.health.loop_lag_p99_ms, _request_ms(evidence)
+    allowed = None if request is None else max(LATE_MIN_MS, LATE_SHARE * request)
+    if lag is None or allowed is None or lag <= allowed:
+        return []
+    message = (
+        f"the client's event loop was {lag:.1f} ms late at the 99th percentile; at most {allowed:.1f} ms is tolerable"
+        + _advice(evidence)
+    )
+    return [CheckResult(Severity.INVALID, message, value=lag, threshold=allowed)]
+
+
+def _late_sends(evidence: PointEvidence) -> list[CheckResult]:
+    """Report late sends of an open loop; a slow client in a closed loop shows as concurrency that is not reached."""
+    late, lengths = evidence.health.send_lateness_p99_ms, [_request_ms(evidence), _gap_ms(evidence)]
+    known = [length for length in lengths if length is not None]
+    if evidence.closed or late is None or not known:
+        return []
+    allowed = max(LATE_MIN_MS, LATE_SHARE * min(known))
+    if late <= allowed:
+        return []
+    message = (
+        f"conversations started {late:.1f} ms after their intended time at the 99th percentile, and at most"
+        f" {allowed:.1f} ms is tolerable: the arrivals at the engine are not the requested ones" + _advice(evidence)
+    )
+    return [CheckResult(Severity.INVALID, message, value=late, threshold=allowed)]
+
+
+def _advice(evidence: PointEvidence, factor: float = 2.0) -> str:
+    """Return the recommended number of clients, `factor` times as many; empty if there cannot be more."""
+    now = evidence.plan.load.clients
+    clients = min(max(now + 1, math.ceil(now * factor)), CLIENTS_MAX)
+    return f"; on a cluster, divide the load among more clients with load.clients: {clients}" if clients > now else ""
+
+
+def _request_ms(evidence: PointEvidence) -> float | None:
+    """The median E2E latency of a request, measured at the socket, in ms."""
+    times = E2E_SENT_MS.values(steady_rows(evidence.rows))
+    known = times[~np.isnan(times)]
+    return float(np.median(known)) if known.size else None
+
+
+def _gap_ms(evidence: PointEvidence) -> float | None:
+    """The median gap between the intended starts of two conversations, in ms."""
+    first = evidence.rows[numbers(evidence.rows, "turn") == 0]
+    gaps = np.diff(np.sort(numbers(first, "intended_ns"))) / NS_PER_MS
+    return float(np.median(gaps)) if gaps.size else None
+
+
+CLIENT_SATURATED: Check[PointEvidence] = Check(
+    name="ClientSaturated",
+    severities=(Severity.INVALID,),
+    description="The client's event loop was late, its open loop sent requests late, or it used up its core.",
+    threshold=(
+        f"99th percentile of the event loop's lateness above {LATE_SHARE:.0%} of the median request time (and above"
+        f" {LATE_MIN_MS:g} ms); in an open loop, 99th percentile of connect_ns − intended_ns of first turns above"
+        f" {LATE_SHARE:.0%} of the median request time or of the median gap between arrivals (and above"
+        f" {LATE_MIN_MS:g} ms); or more than {CPU_SHARE:.0%} of one core in any worker"
+    ),
+    rationale=(
+        "Latency is measured from the intended time, so lateness of 5 % of a request distorts its times by as"
+        " much; 5 % of the gap between arrivals leaves the arrival process as requested. Below 5 ms is the jitter"
+        " of timers, and hardly any engine's step is shorter. If the server accepts late, the delay is"
+        " after connect_ns and part of the latency. Python runs on one core: at 80 % utilisation,"
+        " work waits four times its own length."
+    ),
+    remedy=(
+        "Give the client its own cores, away from the engine's CPU work, and more workers; on a cluster, raise"
+        " load.clients; or lower the load."
+    ),
+    evaluate=_client_saturated,
+)
+
+
+ERROR_MS = 20.0
+
+
+def _client_clocks_differ(evidence: PointEvidence) -> CheckResults:
+    """Clients that send one load together, but do not agree on the time."""
+    error = evidence.health.clock_error_ms
+    if error is None or error <= ERROR_MS:
+        return []
+    message = (
+        f"the clocks of the {evidence.health.clients} clients may differ by {error:.1f} ms over the point; at most"
+        f" {ERROR_MS:g} ms is tolerable: arrivals and the steady state of the clients do not match"
+    )
+    return [CheckResult(Severity.INVALID, message, value=error, threshold=ERROR_MS)]
+
+
+CLIENT_CLOCKS_DIFFER: Check[PointEvidence] = Check(
+    name="ClientClocksDiffer",
+    severities=(Severity.INVALID,),
+    description="Clients that sent a load together (load.clients) did not have one clock.",
+    threshold=(
+        f"half the shortest round trip between two clients, plus the change of their clocks' offset over the point and"
+        f" the difference of their starts, above {ERROR_MS:g} ms"
+    ),
+    rationale=(
+        "Each client times its own requests with one clock, so latencies are right in any case. But arrivals of two"
+        " clients, and the bounds of the steady state, are compared over the clocks' offset. Clients exchange what"
+        " they know every 20 ms, so that a smaller error changes nothing. The wall clock is not used."
+    ),
+    remedy=(
+        "Schedule the clients on nodes with a faster network between them and free CPU, or use fewer (load.clients);"
+        " then measure again."
+    ),
+    evaluate=_client_clocks_differ,
+)
+
+
+WARNING_SHARE = 0.05
+INVALID_SHARE = 0.2
+HALF = 0.5
+ANSWERS_SHARE = 0.05
+CHUNKS_MIN = 8
+TOGETHER_MS = BURST_NS / NS_PER_MS
+
+
+def _chunks_coalesced(evidence: PointEvidence) -> CheckResults:
+    """Chunks of several steps that share one arrival time, so that all but the last have a time that is too late.
+
+    There are two causes, and the records do not distinguish them. The client may have read late, so that one read
+    returned everything that had arrived in the meantime. Or the engine's own server, or a proxy, holds chunks back and
+    sends them in one write. The last chunk's time is exact; the others arrived, or would have arrived, earlier by up to
+    the steps in between. That distorts the gaps between chunks, and the TTFT if the first chunk is among them. Time per
+    token depends on the first and the last chunk only and hardly changes, unless the whole answer arrived at once: its
+    TTFT is then the time of the whole answer, and its tokens take no time.
+
+    The client's own health separates the causes: an event loop cause lateness (99th percentile) stays below the time of
+    a step (half an answer) coalesced few chunks itself.
+
+    One step may be sent as several chunks (llama.cpp streams one token per chunk, also with speculation), and these are
+    then rightly read together. So chunks count only where they contain more tokens together than one step can emit.
+    """
+    rows = steady_rows(evidence.rows)
+    streamed = rows[numbers(rows, "chunks") > 0]
+    return _at_once(evidence, streamed) or _coalesced(evidence, streamed)
+
+
+def _at_once(evidence: PointEvidence, streamed: pd.DataFrame) -> list[CheckResult]:
+    """Report answers of which at least half arrived in one piece."""
+    chunks, largest = numbers(streamed, "chunks"), numbers(streamed, "burst_chunks")
+    half = (largest >= HALF * chunks) & (numbers(streamed, "burst_tokens") > _tokens_per_step(evidence))
+    long = chunks >= CHUNKS_MIN
+    share = float(half[long].mean()) if long.any() else 0.0
+    if share <= ANSWERS_SHARE:
+        return []
+    cause = _probable_cause(evidence, "half an answer", _half_an_answer_ms(evidence))
+    message = (
+        f"in {share:.0%} of the answers at least half of the chunks, from several steps, arrived at the same time:"
+        f" TTFT and time per token are not the engine's; {cause}"
+    )
+    return [CheckResult(_severity(evidence, sure=True), message, value=share, threshold=ANSWERS_SHARE)]
+
+
+def _coalesced(evidence: PointEvidence, streamed: pd.DataFrame) -> list[CheckResult]:
+    """Report chunks with the arrival time of a later one, among groups with more tokens than one step can emit."""
+    chunks, most = float(numbers(streamed, "chunks").sum()), _tokens_per_step(evidence)
+    tokens, counts = tally(streamed, "coalesced").fields
+    late = float(counts[tokens > most].sum())
+    share = late / chunks if chunks else 0.0
+    if share <= WARNING_SHARE:
+        return []
+    severity = _severity(evidence, sure=share > INVALID_SHARE)
+    threshold = INVALID_SHARE if severity is Severity.INVALID else WARNING_SHARE
+    cause = _probable_cause(evidence, "a step", _step_ms(evidence))
+    message = (
+        f"{share:.0%} of the chunks were received only with those of a later step and have its timestamp, so TTFT and"
+        f" the gaps between chunks are wrong by whole steps; {cause}"
+    )
+    return [CheckResult(severity, message, value=share, threshold=threshold)]
+
+
+def _tokens_per_step(evidence: PointEvidence) -> int:
+    return (evidence.drafts or 0) + 1
+
+
+def _severity(evidence: PointEvidence, *, sure: bool) -> Severity:
+    return Severity.INVALID if sure and evidence.drafts is not None else Severity.WARNING
+
+
+def _probable_cause(evidence: PointEvidence, what: str, enough_ms: float | None) -> str:
+    """Name the client if its event loop was late by at least `enough_ms`, else the engine or a proxy.
+
+    `enough_ms` is how long `what`, the part of an answer that was coalesced, takes.
+    """
+    lag = evidence.health.loop_lag_p99_ms
+    if lag is None or enough_ms is None:
+        return "the client read late, or the engine or a proxy holds chunks back"
+    if lag >= enough_ms:
+        return (
+            f"the client itself was late ({lag:.1f} ms at the 99th percentile), or the engine or a proxy holds chunks"
+            " back"
+        )
+    late = f"its event loop was {lag:.1f} ms late at the 99th percentile, and {what} takes {enough_ms:.1f} ms"
+    return f"the engine or a proxy holds chunks back; the client was not late enough to cause it ({late})"
+
+
+def _step_ms(evidence: PointEvidence) -> float | None:
+    """The median time of a step, else of a token, in ms."""
+    return _median(evidence, STEP_MS) or _median(evidence, TPOT_MS)
+
+
+def _half_an_answer_ms(evidence: PointEvidence) -> float | None:
+    whole = _median(evidence, E2E_SENT_MS)
+    return whole and HALF * whole
+
+
+def _median(evidence: PointEvidence, measure: RequestMetric) -> float | None:
+    times = measure.values(steady_rows(evidence.rows))
+    known = times[times > 0]
+    return float(np.median(known)) if known.size else None
+
+
+CHUNKS_COALESCED: Check[PointEvidence] = Check(
+    name="ChunksCoalesced",
+    severities=(Severity.INVALID, Severity.WARNING),
+    description=(
+        "Chunks of several steps share one arrival time: the client read late, or chunks were held back on the way."
+    ),
+    threshold=(
+        f"Warning above {WARNING_SHARE:.0%} of the chunks of steady answers, Invalid above {INVALID_SHARE:.0%}."
+        f" Also Invalid if, in more than {ANSWERS_SHARE:.0%} of the answers with at least {CHUNKS_MIN} chunks, half"
+        f" of the chunks arrived within {TOGETHER_MS:g} ms of one another. Chunks with no more than k + 1 tokens"
+        " together may come from one step and do not count. Only Warning if k is unknown: an external endpoint that"
+        " does not report its drafts"
+    ),
+    rationale=(
+        "First tokens are coalesced as often as others: above 5 % the 95th percentile of TTFT may rest on late"
+        " timestamps. If one chunk in five is coalesced, two gaps in five are missing or doubled, and single steps"
+        " cannot be timed. Time per token is still correct, unless half an answer arrives at once. No engine decodes"
+        f" a step in {TOGETHER_MS:g} ms, but the segments of one write arrive within that time."
+    ),
+    remedy=(
+        "If the client was late, give it more CPU or more workers, or lower the load. If it was not, let no proxy"
+        " buffer between client and engine (proxy_buffering off), and check that the engine flushes each chunk."
+    ),
+    evaluate=_chunks_coalesced,
+)
+
+
+def _user_space_timestamps(evidence: RunEvidence) -> CheckResults:
+    """Arrival times taken by the client's process instead of the kernel."""
+    known = [(summary, summary.client_health.kernel_clock_share) for summary in evidence.summaries]
+    lower = [share for _, share in known if share is not None and share < 1]
+    if not lower:
+        return []
+    share = sum(lower) / len(lower)
+    message = (
+        f"in {len(lower)} of {len(evidence.summaries)} points arrival times come from the client and not from the"
+        f" kernel ({1 - share:.0%} of the answers there): each is late by as long as the client was busy"
+    )
+    return [CheckResult(Severity.INFO, message, value=share, threshold=1)]
+
+
+USER_SPACE_TIMESTAMPS: Check[RunEvidence] = Check(
+    name="UserSpaceTimestamps",
+    severities=(Severity.INFO,),
+    description="Arrival times were taken in the client's process and not by the kernel.",
+    threshold="any answer whose record has `timestamp_source: user`",
+    rationale=(
+        "The kernel timestamps bytes when they arrive, whatever the client is doing. A timestamp taken by our"
+        " process waits for its event loop: about a millisecond on an idle client, and on a busy one the lag that"
+        " ClientSaturated bounds."
+    ),
+    remedy="Measure over plain HTTP if possible: behind TLS the kernel's timestamps are not available.",
+    evaluate=_user_space_timestamps,
+)

@@ -1,0 +1,361 @@
+"""Checks whether there is enough to compare, whether it is paired, and whether its figures agree."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from specbench_api.outcome.finding import Severity
+from specbench_api.outcome.summary import MIN_REPEATS_TO_COMPARE
+from specbench_api.spec.drafter import BASELINE_NAME
+from specbench_api.spec.load import ArmOrder
+from specbench_client.metrics.latency import NS_PER_MS
+from specbench_client.metrics.pairing import ARM, BASELINE, STEPS
+from specbench_client.metrics.rows import Columns, Rows
+from specbench_client.metrics.steady_window import window_throughput
+from specbench_client.metrics.tidy_frame import numbers, steady_rows
+from specbench_client.trust.check import Check, CheckResult, CheckResults, name_some
+from specbench_client.trust.evidence import CellEvidence, RunEvidence
+
+NAMED = 6
+
+
+def _missing_points(evidence: RunEvidence) -> CheckResults:
+    """Points of the plan without a result: the comparison may lack what would have changed it."""
+    if not evidence.missing:
+        return []
+    lost = [point for point in evidence.plan.points if point.hash in set(evidence.missing)]
+    names = [f"{point.arm}/{point.workload} at {point.level.label}, repeat {point.repeat}" for point in lost]
+    named = name_some(names, NAMED, "; ")
+    message = f"{len(lost)} of {len(evidence.plan.points)} points have no result: {named}"
+    return [CheckResult(Severity.WARNING, message, value=len(lost), threshold=1)]
+
+
+MISSING_POINTS: Check[RunEvidence] = Check(
+    name="MissingPoints",
+    severities=(Severity.WARNING,),
+    description="Points of the plan have no manifest, so they were not measured.",
+    threshold="1 point",
+    rationale="Points are seldom lost by chance: the arm that needs the most memory fails at the highest load.",
+    remedy=(
+        "If an engine failed, first correct the cause that the headline states. Then run again: measured points are"
+        " reused, and only the missing ones are measured."
+    ),
+    evaluate=_missing_points,
+)
+
+
+SHARE = 0.1
+
+
+def _unpaired_requests(evidence: CellEvidence) -> CheckResults:
+    """Requests without a partner: the comparison covers less than what was measured."""
+    pairs = evidence.pairs
+    if pairs is None or pairs.candidates == 0:
+        return []
+    paired = len(pairs.rows)
+    share = 1 - paired / pairs.candidates
+    if paired == 0:
+        message = f"none of {pairs.candidates} steady requests has a partner in the baseline, so there is no comparison"
+        return [CheckResult(Severity.WARNING, message, value=share, threshold=SHARE)]
+    if share <= SHARE:
+        return []
+    message = f"{share:.0%} of {pairs.candidates} steady requests have no partner in the baseline"
+    if pairs.unpaired_later:
+        message += f", {pairs.unpaired_later} of them because they are later turns whose earlier replies differ"
+    return [CheckResult(Severity.INFO, message, value=share, threshold=SHARE)]
+
+
+UNPAIRED_REQUESTS: Check[CellEvidence] = Check(
+    name="UnpairedRequests",
+    severities=(Severity.WARNING, Severity.INFO),
+    description="Steady requests of the arm have no partner in the baseline.",
+    threshold=f"Info above {SHARE:.0%}; Warning if no request has a partner",
+    rationale=(
+        "Requests in the drain of one side and not of the other are a few per stream. More unpaired requests mean"
+        " failures, or conversations whose replies diverged; the speed-up then covers only the rest."
+    ),
+    remedy="Request more per point; for conversations, read the speed-up as one of their first turns.",
+    evaluate=_unpaired_requests,
+)
+
+
+def _not_interleaved(evidence: RunEvidence) -> CheckResults:
+    """Arms measured one after the other, so that a drift of the machine affects only some of them."""
+    load = evidence.plan.load
+    if load.order is not ArmOrder.SEQUENTIAL or load.repeats < 2 or len(evidence.plan.arms) < 2:
+        return []
+    message = (
+        "arms were measured one after the other: if the machine drifts (heat, clocks, neighbours), it favours one"
+        " of them"
+    )
+    return [CheckResult(Severity.INFO, message)]
+
+
+NOT_INTERLEAVED: Check[RunEvidence] = Check(
+    name="NotInterleaved",
+    severities=(Severity.INFO,),
+    description="The arms' repeats were not interleaved.",
+    threshold="`order: Sequential` with at least two repeats and at least two arms",
+    rationale=(
+        "With interleaved repeats (arms forwards, then backwards: ABBA) a slow drift affects every arm equally; a"
+        " single repeat cannot be interleaved."
+    ),
+    remedy="Set load.order to Interleaved; it costs more launches.",
+    evaluate=_not_interleaved,
+)
+
+
+def _too_few_repeats(evidence: RunEvidence) -> CheckResults:
+    """Without repeats, no interval contains the variation between runs."""
+    repeats, arms = evidence.plan.load.repeats, {arm.name for arm in evidence.plan.arms}
+    if repeats >= MIN_REPEATS_TO_COMPARE:
+        return []
+    compared = BASELINE_NAME in arms and len(arms) > 1
+    times = "once" if repeats == 1 else "twice"
+    message = f"the plan measures each point {times}: the intervals do not cover the variation between runs"
+    message += ", so no arm can be called faster or slower" if compared else ""
+    return [
+        CheckResult(
+            Severity.WARNING if compared else Severity.INFO, message, value=repeats, threshold=MIN_REPEATS_TO_COMPARE
+        )
+    ]
+
+
+TOO_FEW_REPEATS: Check[RunEvidence] = Check(
+    name="TooFewRepeats",
+    severities=(Severity.WARNING, Severity.INFO),
+    description="Points were measured fewer than three times.",
+    threshold=f"fewer than {MIN_REPEATS_TO_COMPARE} repeats: Warning if arms are compared with a baseline, else Info",
+    rationale=(
+        "The variation between runs needs at least three of them for a t interval of a useful width. With a"
+        " run-to-run noise of 3 % and no real difference, an interval from one repeat excludes 1 in 64 % of the"
+        " runs, from two in 30 %, from three or more in 5 % to 7 %."
+    ),
+    remedy="Set load.repeats (`specbench measure`: --repeats) to 3 or more; use 5 for a claim.",
+    evaluate=_too_few_repeats,
+)
+
+
+SPREADS = 2.0
+
+
+def _noisy_baseline(evidence: CellEvidence) -> CheckResults:
+    """A claimed effect that is smaller than the baseline's own variation from run to run."""
+    speedup, repeats = evidence.speedup, evidence.baseline_repeats
+    if speedup is None or speedup.value is None or repeats.size < MIN_REPEATS_TO_COMPARE:
+        return []
+    spread = float(SPREADS * np.log(repeats).std(ddof=1))
+    effect = abs(float(np.log(speedup.value)))
+    if not evidence.is_speedup_claimed or spread <= effect:
+        return []
+    alike = evidence.greedy and evidence.level.concurrency is not None
+    severity = Severity.WARNING if alike else Severity.INFO
+    message = (
+        f"the baseline's own speed varies by {spread:.0%} between repeats ({SPREADS:g} standard deviations), more"
+        f" than the claimed effect of {effect:.0%}"
+    )
+    if severity is Severity.INFO:
+        message += "; here repeats differ by design (sampled texts, arrivals), equally for both arms"
+    return [CheckResult(severity, message, value=spread, threshold=effect)]
+
+
+NOISY_BASELINE: Check[CellEvidence] = Check(
+    name="NoisyBaseline",
+    severities=(Severity.WARNING, Severity.INFO),
+    description="The baseline varies more between repeats than the arm differs from it.",
+    threshold=(
+        f"{SPREADS:g} standard deviations of the log of the baseline's speed over repeats are more than the log of"
+        " the speed-up. Only from three repeats on, and if the interval of the speed-up excludes 1. Info if repeats"
+        " differ by design: sampled texts, arrivals of an open loop"
+    ),
+    rationale=(
+        "Two standard deviations contain nearly all runs of an unchanged machine, so the machine alone may cause a"
+        " smaller effect, even if the interval is narrow. Texts and arrivals that change with each repeat are the same"
+        " for both arms: pairing removes their effect."
+    ),
+    remedy="Measure on a quiet machine with fixed clocks, with more repeats, interleaved.",
+    evaluate=_noisy_baseline,
+)
+
+
+SHORTER = 0.1
+STEPS_MIN = 100
+
+
+def _steps_faster_than_baseline(evidence: CellEvidence) -> CheckResults:
+    """Steps with drafts that take less time than steps without: the same engine cannot do more work in less time.
+
+    A step that verifies drafts reads the same weights and the same context as one that generates a single token, and
+    computes more; the drafter's own time is added. If it is shorter than the baseline's nevertheless, the two engines
+    differ in more than the drafter: one of them ran on a slower or shared machine, under a power cap or without graphs,
+    or the answers came from a cache.
+    """
+    if evidence.pairs is None or evidence.level.concurrency is None:
+        return []
+    repeats = numbers(evidence.pairs.rows, "repeat")
+    ratios = [_ratio(evidence.pairs.among(repeats == repeat).rows) for repeat in np.unique(repeats)]
+    known = [ratio for ratio in ratios if ratio is not None]
+    if not known or max(known) >= 1 - SHORTER:
+        return []
+    middle = float(np.median(known))
+    message = (
+        f"a step of this arm takes {middle:.2f} of the time of the baseline's (median of {len(known)} repeats)"
+        " although it does more work: the engines or machines differ in more than the drafter"
+    )
+    return [CheckResult(Severity.WARNING, message, value=middle, threshold=1 - SHORTER)]
+
+
+def _ratio(rows: Columns) -> float | None:
+    """Mean step time of the arm over the baseline's, in one repeat; None if steps are few or not reported."""
+    mine, theirs = _mean_step_ns(rows, ARM), _mean_step_ns(rows, BASELINE)
+    return None if mine is None or theirs is None else mine / theirs
+
+
+def _mean_step_ns(rows: Columns, side: str) -> float | None:
+    steps = numbers(rows, STEPS + side)
+    times = numbers(rows, "last_token_ns" + side) - numbers(rows, "first_token_ns" + side)
+    known = (steps > 0) & ~np.isnan(times)
+    count = float(steps[known].sum())
+    return float(times[known].sum()) / count if count >= STEPS_MIN and times[known].sum() > 0 else None
+
+
+STEPS_FASTER_THAN_BASELINE: Check[CellEvidence] = Check(
+    name="StepsFasterThanBaseline",
+    severities=(Severity.WARNING,),
+    description="In a closed loop, the arm's decode steps are shorter than the paired baseline's.",
+    threshold=(
+        f"more than {SHORTER:.0%} shorter in every repeat, over at least {STEPS_MIN} steps per side; only if the"
+        " engine reports its steps"
+    ),
+    rationale=(
+        "With the same number of streams, a step that verifies drafts takes as long as a plain one, or longer. Runs"
+        " of one engine differ by a few hundredths in both directions: three that are a tenth shorter are not"
+        " chance. It is equivalent to a speed-up per token above the acceptance length, which no drafter can have."
+        " In an open loop a faster arm has fewer requests in a step, so its steps may legitimately be shorter."
+    ),
+    remedy=(
+        "Compare the launches' nodes, clocks, power limits, graphs and kernels (`provenance.json`), and interleave"
+        " the arms."
+    ),
+    evaluate=_steps_faster_than_baseline,
+)
+
+
+EARLIER = 0.1
+AT_LEAST_MS = 2.0
+PAIRS_MIN = 5
+
+
+def _ttft_below_baseline(evidence: CellEvidence) -> CheckResults:
+    """First tokens that arrive earlier than the baseline's without a queue: part of the prefill was not done.
+
+    Drafting begins after the first token. A single stream has no queue that a faster engine could shorten, so the same
+    prompt takes as long as without a drafter, or longer if the drafter reads it too. An earlier first token came from a
+    cache that the engine does not report, from a faster machine, or is not the model's first token.
+    """
+    if evidence.pairs is None or evidence.level.concurrency != 1:
+        return []
+    first = evidence.pairs.among(numbers(evidence.pairs.rows, "turn") == 0)
+    repeats = numbers(first.rows, "repeat")
+    by_repeat = [first.among(repeats == repeat).rows for repeat in np.unique(repeats)]
+    middles = [
+        (_median_ttft_ms(rows, ARM), _median_ttft_ms(rows, BASELINE)) for rows in by_repeat if len(rows) >= PAIRS_MIN
+    ]
+    if not middles or not all(_is_early(mine, theirs) for mine, theirs in middles):
+        return []
+    mine, theirs = (float(np.median(side)) for side in zip(*middles, strict=True))
+    message = (
+        f"at one stream the first token arrives after {mine:.0f} ms, but after {theirs:.0f} ms on the baseline:"
+        " drafting shortens no prefill, so something else differs"
+    )
+    return [CheckResult(Severity.WARNING, message, value=mine / theirs, threshold=1 - EARLIER)]
+
+
+def _median_ttft_ms(rows: Columns, side: str) -> float:
+    """The median TTFT of one side, in ms."""
+    return float(np.median(numbers(rows, "first_token_ns" + side) - numbers(rows, "intended_ns" + side))) / NS_PER_MS
+
+
+def _is_early(mine: float, theirs: float) -> bool:
+    return mine < (1 - EARLIER) * theirs and theirs - mine > AT_LEAST_MS
+
+
+TTFT_BELOW_BASELINE: Check[CellEvidence] = Check(
+    name="TtftBelowBaseline",
+    severities=(Severity.WARNING,),
+    description="At one stream, the arm's first tokens arrive earlier than the paired baseline's.",
+    threshold=(
+        f"in every repeat with at least {PAIRS_MIN} pairs of first turns, a median TTFT more than {EARLIER:.0%} and"
+        f" {AT_LEAST_MS:g} ms below the baseline's; only at concurrency 1"
+    ),
+    rationale=(
+        "The same prompt needs the same prefill. Launches of one engine differ by a few hundredths, and all repeats"
+        " in one direction are not chance. Under load a faster engine has shorter queues, so it is not evaluated"
+        " there."
+    ),
+    remedy="Disable prefix caching on every arm, look for a cache in front of the engine, and compare the nodes.",
+    evaluate=_ttft_below_baseline,
+)
+
+
+APART = 0.1
+FEW_APART = 0.2
+TURNS = 3
+"""Steady requests per stream and repeat from which on `APART` applies; below it, `FEW_APART` does."""
+
+
+def _throughput_contradicts_speedup(evidence: CellEvidence) -> CheckResults:
+    """A speed-up that the engine's throughput contradicts.
+
+    In a closed loop with the same number of streams, faster answers mean more tokens per second. If the streams' time
+    shows a speed-up and the throughput a slow-down, the missing time is where no latency is measured: between requests,
+    or after the last token.
+    """
+    speedup, baseline = evidence.speedup, evidence.baseline
+    if evidence.level.concurrency is None or baseline is None or speedup is None or speedup.value is None:
+        return []
+    mine, theirs = _output_tps(evidence.rows), _output_tps(baseline)
+    if not evidence.is_speedup_claimed or not mine or not theirs:
+        return []
+    ratio = mine / theirs
+    apart = float(abs(np.log(speedup.value / ratio)))
+    if (speedup.value > 1) == (ratio > 1) or apart <= np.log1p(APART):
+        return []
+    turns = min(_turns(rows, evidence.level.concurrency) for rows in (evidence.rows, baseline))
+    if turns < TURNS and apart <= np.log1p(FEW_APART):
+        return []
+    message = (
+        f"streams were {speedup.value:.2f} times as fast as the baseline's, but the engine delivered {ratio:.2f}"
+        " times as many tokens per second under the same load: one of the two omits part of the time"
+    )
+    return [CheckResult(Severity.WARNING, message, value=ratio, threshold=speedup.value)]
+
+
+def _turns(rows: Rows, streams: int) -> float:
+    """Mean number of steady requests per stream and repeat."""
+    inside = steady_rows(rows)
+    return len(inside) / streams / max(1, inside["repeat"].nunique())
+
+
+def _output_tps(rows: Rows) -> float | None:
+    tokens, seconds = window_throughput(rows)
+    return float(tokens.sum() / seconds.sum()) if seconds.size else None
+
+
+THROUGHPUT_CONTRADICTS_SPEEDUP: Check[CellEvidence] = Check(
+    name="ThroughputContradictsSpeedup",
+    severities=(Severity.WARNING,),
+    description="In a closed loop, speed-up and engine throughput point in opposite directions.",
+    threshold=(
+        "a speed-up whose interval excludes 1, and a ratio of output_tps on the other side of 1, more than"
+        f" {APART:.0%} apart ({FEW_APART:.0%} if a stream had fewer than {TURNS} steady requests per repeat)"
+    ),
+    rationale=(
+        "The two differ slightly by design: the window contains requests without a partner, about one per stream."
+        " In 148 cells of valid runs the standard deviation of the difference was 4 % below three requests per"
+        " stream, 2.4 % from three to five, and 0.3 % from ten on; in one cell, with 36 prompts on 16 streams, they"
+        " were 11 % apart: 1.11 times as fast by one and 0.99 by the other."
+    ),
+    remedy="See LateStreamEnd and ConcurrencyNotReached, and find out what the streams do between two answers.",
+    evaluate=_throughput_contradicts_speedup,
+)

@@ -1,0 +1,270 @@
+"""Checks whether the engines of all arms are alike, real, and did not restart."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+from pydantic import JsonValue
+
+from specbench_api.outcome.finding import Severity
+from specbench_api.outcome.provenance import FACTS, FactComparability, FactName, LaunchRecord
+from specbench_api.outcome.summary import ArmEnvironment, PointSummary
+from specbench_api.spec.engine import RESEARCH_RUNTIME, EngineKind
+from specbench_client.dialects.dialect import Dialect
+from specbench_client.dialects.registry import dialect_of
+from specbench_client.trust.check import Check, CheckResult, CheckResults, name_some
+from specbench_client.trust.evidence import PointEvidence, RunEvidence
+
+
+def _engine_restarted(evidence: PointEvidence) -> CheckResults:
+    """Counters that decreased: the engine restarted during the measurement."""
+    if evidence.counters is None or not evidence.counters.restarted:
+        return []
+    message = (
+        "a counter of the engine decreased within the point: the engine restarted and lost its warm-up and its caches"
+    )
+    return [CheckResult(Severity.INVALID, message)]
+
+
+ENGINE_RESTARTED: Check[PointEvidence] = Check(
+    name="EngineRestarted",
+    severities=(Severity.INVALID,),
+    description="A counter of the engine decreased within the point.",
+    threshold="any",
+    rationale="Counters only increase while an engine process lives.",
+    remedy="Find out why the engine restarted (memory limit, probes), and measure again.",
+    evaluate=_engine_restarted,
+)
+
+
+LOST_FROM = 0.10
+_LENGTHS = ("input_tokens_mean", "output_tokens_mean")
+
+
+def _kv_cache_reduced(evidence: RunEvidence) -> CheckResults:
+    """A drafter that reduces the KV cache: fewer requests fit at a time, which a run at low load does not show."""
+    found = [
+        _of_arm(each, [point for point in evidence.summaries if point.arm == each.arm])
+        for each in evidence.arm_environments
+    ]
+    return [result for result in found if result is not None]
+
+
+def _of_arm(environment: ArmEnvironment, points: Sequence[PointSummary]) -> CheckResult | None:
+    lost = environment.kv_cache_lost.value if environment.kv_cache_lost else None
+    if lost is None or lost < LOST_FROM:
+        return None
+    tokens_left = environment.facts[FactName.KV_CACHE_TOKENS].value
+    left = f", {tokens_left:,.0f} tokens are left" if isinstance(tokens_left, int | float) else ""
+    message = f"this arm has {lost:.0%} less KV cache than the baseline{left}{_effect(tokens_left, points)}"
+    return CheckResult(Severity.INFO, message, value=lost, threshold=LOST_FROM, arm=environment.arm)
+
+
+def _effect(tokens_left: object, points: Sequence[PointSummary]) -> str:
+    """State whether the highest load fills the remaining cache; empty if that is not known."""
+    needed = max((each for point in points if (each := _needed(point)) is not None), default=None)
+    if needed is None or not isinstance(tokens_left, int | float):
+        return ""
+    if needed < tokens_left:
+        return f"; the highest load needs about {needed:,.0f}: no speed-up of this run includes the cost of the loss"
+    return f"; the highest load needs about {needed:,.0f}: its speed-ups include the cost of the loss"
+
+
+def _needed(point: PointSummary) -> float | None:
+    """Tokens of prompts and answers that the requests in flight need when they end; None if it is not known."""
+    in_flight = point.level.concurrency or point.client_health.reached_concurrency
+    lengths = [figure.value for name in _LENGTHS if (figure := point.figures.get(name)) and figure.value is not None]
+    return in_flight * sum(lengths) if in_flight and len(lengths) == len(_LENGTHS) else None
+
+
+KV_CACHE_REDUCED: Check[RunEvidence] = Check(
+    name="KvCacheReduced",
+    severities=(Severity.INFO,),
+    description=(
+        "A drafter's weights and its own cache leave the engine less KV cache for requests than the baseline has."
+    ),
+    threshold=f"{LOST_FROM:.0%} of the baseline's KV cache in tokens; both are medians over an arm's launches",
+    rationale=(
+        "Where the cache is full, an engine runs correspondingly fewer requests at a time, and the throughput of a"
+        " memory-bound engine falls by up to as much: a tenth is all that EAGLE-3 is published to gain in some"
+        " settings at 128 streams (1.10). The threshold also separates drafters: an EAGLE head takes less than a tenth;"
+        " a 0.6B draft model next to an 8B target makes the cache per token 1.77 times as large, which loses 44 %. A"
+        " cache that is not full costs nothing, so the severity is Info."
+    ),
+    remedy="Add your service's load to `load`, with long prompts too: the speed-up there includes the loss.",
+    evaluate=_kv_cache_reduced,
+)
+
+
+def _arm_specific_arguments(evidence: RunEvidence) -> CheckResults:
+    """Arguments that one arm has and the baseline does not, so that more than the drafter differs."""
+    return [
+        CheckResult(
+            Severity.INFO,
+            f"arm {arm.name!r} has arguments that the baseline lacks: its speed-up includes their effect:"
+            f" {' '.join(arm.drafter.args)}",
+            value=len(arm.drafter.args),
+            threshold=1,
+            arm=arm.name,
+        )
+        for arm in evidence.plan.arms
+        if arm.drafter and arm.drafter.args
+    ]
+
+
+ARM_SPECIFIC_ARGUMENTS: Check[RunEvidence] = Check(
+    name="ArmSpecificArguments",
+    severities=(Severity.INFO,),
+    description="An arm has arguments that the baseline does not have.",
+    threshold="1 argument",
+    rationale="The effect of an argument that only one arm has cannot be separated from the effect of its drafter.",
+    remedy="Move arguments that do not configure the drafter to engine.args, so that all arms have them.",
+    evaluate=_arm_specific_arguments,
+)
+
+
+NAMED = 8
+"""Maximum number of arguments listed in one finding."""
+LONGEST = 60
+"""Maximum number of characters shown of one value."""
+_OWN = re.compile(r"^spec(ulative)?_|(^|_)(host|port|addr|seed|pid)$")
+"""Arguments of the drafter, and of the process: its listening address, and the seed it draws if none is set."""
+_SEVERITIES = {FactComparability.MUST: Severity.WARNING, FactComparability.NOTED: Severity.INFO}
+
+
+def _arm_environments_differ(evidence: RunEvidence) -> CheckResults:
+    """Launches that differ in more than the drafter, according to what the engines and their nodes reported."""
+    facts = [result for name in FACTS if (result := _fact(name, evidence.launches))]
+    return [*facts, *_arguments(evidence.launches, dialect_of(evidence.plan.engine))]
+
+
+def _fact(name: FactName, launches: Sequence[LaunchRecord]) -> CheckResult | None:
+    """Compare one fact over all launches; launches that do not report it are ignored."""
+    severity = _SEVERITIES.get(FACTS[name].comparability)
+    reported = [(launch.arm, value) for launch in launches if (value := launch.value(name)) is not None]
+    values = _by_value(reported)
+    if severity is None or len(values) < 2:
+        return None
+    return CheckResult(
+        severity, f"{name} is not the same in all launches: {_format_values(values)}", value=len(values), threshold=2
+    )
+
+
+def _arguments(launches: Sequence[LaunchRecord], dialect: Dialect) -> CheckResults:
+    """Compare all other arguments in one Info finding, because many of them follow from the drafter.
+
+    Which of them do is left to the reader.
+    """
+    reported = [
+        (launch.arm, arguments)
+        for launch in launches
+        if isinstance(arguments := launch.value(FactName.ARGUMENTS), dict)
+    ]
+    compared = _compared(dialect)
+    keys = dict.fromkeys(
+        key for _, arguments in reported for key in arguments if not _OWN.search(key) and key not in compared
+    )
+    differing = {key: values for key in keys if len(values := _by_value(_of_key(reported, key))) > 1}
+    if not differing:
+        return []
+    named = name_some([f"{key} ({_format_values(values)})" for key, values in differing.items()], NAMED, "; ")
+    message = f"effective arguments are not the same in all launches: {named}"
+    return [CheckResult(Severity.INFO, message, value=len(differing), threshold=1)]
+
+
+def _of_key(reported: Iterable[tuple[str, Mapping[str, JsonValue]]], key: str) -> list[tuple[str, JsonValue]]:
+    return [(arm, arguments.get(key)) for arm, arguments in reported]
+
+
+def _compared(dialect: Dialect) -> set[str | int]:
+    """Keys of the arguments that are compared as facts of their own."""
+    return {reading.keys[0] for reading in dialect.readings if reading.keys and _is_compared(reading.fact)}
+
+
+def _is_compared(name: FactName) -> bool:
+    return FACTS[name].comparability is not FactComparability.FREE
+
+
+def _by_value(reported: Iterable[tuple[str, JsonValue]]) -> dict[str, list[str]]:
+    """Each value as JSON, with the arms that have it."""
+    found: dict[str, list[str]] = {}
+    for arm, value in reported:
+        arms = found.setdefault(json.dumps(value, sort_keys=True, ensure_ascii=False), [])
+        if arm not in arms:
+            arms.append(arm)
+    return found
+
+
+def _format_values(values: Mapping[str, Sequence[str]]) -> str:
+    return ", ".join(f"{_short(value)} on {' and '.join(arms)}" for value, arms in values.items())
+
+
+def _short(value: str) -> str:
+    return value if len(value) <= LONGEST else f"{value[:LONGEST]}…"
+
+
+ARM_ENVIRONMENTS_DIFFER: Check[RunEvidence] = Check(
+    name="ArmEnvironmentsDiffer",
+    severities=(Severity.WARNING, Severity.INFO),
+    description="The recorded environment of the launches differs in more than the drafter.",
+    threshold="two values of a fact that must be equal (Warning), or of the node, the kernel or an argument (Info)",
+    rationale=(
+        "An engine may change its limits, kernels or graphs because a drafter is configured, and a cluster may"
+        " choose another node or image: the speed-up then measures both. What only the drafter changes, such as the"
+        " size of the KV cache, is shown but not compared."
+    ),
+    remedy="Set the value for all arms in engine.args, or pin the image and the nodes in the spec, and measure again.",
+    evaluate=_arm_environments_differ,
+)
+
+
+def _simulated(evidence: RunEvidence) -> CheckResults:
+    """A simulation is never a measurement."""
+    if not evidence.simulated:
+        return []
+    message = "the engine is the simulator: these numbers show that the pipeline works, and nothing about a real engine"
+    return [CheckResult(Severity.INFO, message)]
+
+
+SIMULATED: Check[RunEvidence] = Check(
+    name="Simulated",
+    severities=(Severity.INFO,),
+    description="The engine was the simulator.",
+    threshold="any simulated point",
+    rationale="Simulated times and acceptances are configured, not measured.",
+    remedy="Run the same spec with a real engine.",
+    evaluate=_simulated,
+)
+
+
+def _research_runtime(evidence: RunEvidence) -> CheckResults:
+    """A research runtime is not a production engine, so its speed-ups do not transfer."""
+    if evidence.plan.engine.kind is not EngineKind.TRANSFORMERS and not _reports_research_runtime(evidence.launches):
+        return []
+    message = (
+        "the engine is transformers, a research runtime: it does not batch, and its step times are not those of a"
+        " serving engine"
+    )
+    return [CheckResult(Severity.INFO, message)]
+
+
+def _reports_research_runtime(launches: Sequence[LaunchRecord]) -> bool:
+    """Whether an external endpoint reports the version of our research runtime."""
+    versions = [launch.value(FactName.ENGINE_VERSION) for launch in launches]
+    return any(RESEARCH_RUNTIME in version for version in versions if isinstance(version, str))
+
+
+RUNS_ON_RESEARCH_RUNTIME: Check[RunEvidence] = Check(
+    name="ResearchRuntime",
+    severities=(Severity.INFO,),
+    description="The engine was a research runtime.",
+    threshold="engine kind transformers, or an endpoint whose reported version is that of our research runtime",
+    rationale=(
+        "It answers one request at a time and spends most of a step in Python, which a drafter saves too: its"
+        " acceptance is the model's, but its speed-up is valid for no other engine."
+    ),
+    remedy="Use its acceptance, and measure the speed-up on the engine that you will deploy.",
+    evaluate=_research_runtime,
+)

@@ -1,0 +1,350 @@
+"""Checks whether the prompts are enough, varied and real, and not answered from a cache."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from specbench_api.outcome.finding import Severity
+from specbench_api.outcome.prompt_coverage import PromptCoverage, RequestLogStats, WordOrderTest
+from specbench_api.spec.dataset import Dataset, Source
+from specbench_api.spec.workload import Workload
+from specbench_client.metrics.tidy_frame import Values, numbers, steady_rows
+from specbench_client.trust.check import Check, CheckResult, CheckResults, name_some
+from specbench_client.trust.evidence import PointEvidence, RunEvidence
+
+DUPLICATE_SHARE = 0.2
+TOKENS_MIN = 16
+
+
+def _duplicate_prompts(evidence: PointEvidence) -> CheckResults:
+    """Prompts with different ids and the same text: the sample is smaller than it seems.
+
+    Records do not contain prompts, but their lengths and answers: at temperature 0, two prompts of the same length with
+    the same long answer have the same, or practically the same, text.
+    """
+    if evidence.workload.sampling.temperature > 0:
+        return []
+    rows = steady_rows(evidence.rows)
+    long = rows[(numbers(rows, "turn") == 0) & (numbers(rows, "tokens") >= TOKENS_MIN)]
+    known = long[long["output_sha256"].notna().to_numpy(bool)].drop_duplicates("prompt_id")
+    if known.empty:
+        return []
+    share = float(known.duplicated(["input_tokens", "output_sha256"]).mean())
+    if share <= DUPLICATE_SHARE:
+        return []
+    message = (
+        f"{share:.0%} of {len(known)} prompts have the same length and the same answer as another prompt: they are"
+        " the same question, and the figures rest on fewer prompts than they seem to"
+    )
+    return [CheckResult(Severity.WARNING, message, value=share, threshold=DUPLICATE_SHARE)]
+
+
+DUPLICATE_PROMPTS: Check[PointEvidence] = Check(
+    name="DuplicatePrompts",
+    severities=(Severity.WARNING,),
+    description="At temperature 0, prompts of the same length got the same long answer.",
+    threshold=(
+        f"more than {DUPLICATE_SHARE:.0%} of the prompts with an answer of at least {TOKENS_MIN} tokens repeat another"
+        " one"
+    ),
+    rationale=(
+        "Two different questions do not get the same sixteen tokens. Intervals treat each prompt as an independent"
+        " sample: if a fifth of them repeat others, intervals are a tenth too narrow, and a drafter with a memory,"
+        " or a prompt cache, has seen them before. `specbench dataset inspect` shows how similar different prompts"
+        " are."
+    ),
+    remedy=(
+        "Remove duplicates (`specbench dataset select` picks the most diverse prompts), or sample more of your traffic."
+    ),
+    evaluate=_duplicate_prompts,
+)
+
+
+WARNING_BELOW = 5
+INFO_BELOW = 20
+INTERVAL_FROM = WARNING_BELOW
+"""Minimum number of prompts of a category for its figures to have intervals."""
+NAMED = 8
+"""Maximum number of categories listed in one finding."""
+
+
+def _too_few_prompts(evidence: RunEvidence) -> CheckResults:
+    """Too few prompts to support a claim about a workload, or about a category of it."""
+    return [*_of_workloads(evidence.prompts), *_of_categories(evidence)]
+
+
+def _of_workloads(counts: Mapping[str, int]) -> Iterator[CheckResult]:
+    for workload, prompts in counts.items():
+        if prompts >= INFO_BELOW:
+            continue
+        severity = Severity.WARNING if prompts < WARNING_BELOW else Severity.INFO
+        message = (
+            f"the figures of workload {workload!r} rest on {prompts} different prompts and are valid only for those"
+        )
+        threshold = WARNING_BELOW if severity is Severity.WARNING else INFO_BELOW
+        yield CheckResult(severity, message, value=prompts, threshold=threshold, workload=workload)
+
+
+def _of_categories(evidence: RunEvidence) -> Iterator[CheckResult]:
+    """Yield one Info finding per workload that has enough prompts itself, but too few in some categories."""
+    for workload, counts in evidence.category_prompts.items():
+        few = {name: count for name, count in counts.items() if count < INTERVAL_FROM}
+        if not few or evidence.prompts[workload] < WARNING_BELOW:
+            continue
+        named = name_some([f"{name} ({count})" for name, count in few.items()], NAMED)
+        message = (
+            f"categories of workload {workload!r} have fewer than {INTERVAL_FROM} different prompts: {named}."
+            " Their figures are valid only for those prompts and have no interval"
+        )
+        fewest = min(few.values())
+        yield CheckResult(Severity.INFO, message, value=fewest, threshold=INTERVAL_FROM, workload=workload)
+
+
+TOO_FEW_PROMPTS: Check[RunEvidence] = Check(
+    name="TooFewPrompts",
+    severities=(Severity.WARNING, Severity.INFO),
+    description="The steady state of a cell has few different prompts of a workload, or of one of its categories.",
+    threshold=(
+        f"Info below {INFO_BELOW} different prompts of a workload, Warning below {WARNING_BELOW}; Info below"
+        f" {INTERVAL_FROM} of a category, whose figures then have no intervals"
+    ),
+    rationale=(
+        "At 20 prompts the 95 % interval of an acceptance length is about ± 0.1 on homogeneous data and much wider on"
+        " heterogeneous data; below 5, resampling has at most 35 different samples, and no interval is valid. A small"
+        " category affects only its own row: figures of the workload use all prompts."
+    ),
+    remedy="Use more prompts from your own traffic; 80 per category is a good number.",
+    evaluate=_too_few_prompts,
+)
+
+
+MOVED_MIN = 0.008
+
+
+def _random_prompts(evidence: RunEvidence) -> CheckResults:
+    """Prompts of random words, whether configured or found in a file, are not representative of any traffic."""
+    found = [_of_workload(workload, evidence.coverage.get(workload.name)) for workload in evidence.plan.workloads]
+    return [result for result in found if result is not None]
+
+
+def _of_workload(workload: Workload, coverage: PromptCoverage | None) -> CheckResult | None:
+    if share := _declared(workload.dataset):
+        message = (
+            f"{share:.0%} of the prompts of workload {workload.name!r} are random words: its figures represent no"
+            " real traffic"
+        )
+        return CheckResult(Severity.WARNING, message, value=share, threshold=0.0, workload=workload.name)
+    return _from_word_order(workload.name, coverage) if coverage is not None else None
+
+
+def _declared(dataset: Dataset) -> float:
+    """Share of the prompts that are random because the dataset's source is random."""
+    if dataset.members is None:
+        return float(dataset.source is Source.RANDOM)
+    whole = sum(member.weight for member in dataset.members)
+    return sum(member.weight for member in dataset.members if member.source is Source.RANDOM) / whole
+
+
+def _from_word_order(workload: str, coverage: PromptCoverage) -> CheckResult | None:
+    """Check the words of the prompts themselves: of all prompts together, else of single categories."""
+    if _is_random(coverage.order):
+        return _random_prompts_result(workload, "its prompts", coverage.order)
+    spoilt = [one for one in coverage.by_category if _is_random(one.order)]
+    if not spoilt:
+        return None
+    names = ", ".join(one.category or "no category" for one in spoilt)
+    return _random_prompts_result(workload, f"the prompts of {names}", spoilt[0].order)
+
+
+def _is_random(order: WordOrderTest | None) -> bool:
+    return order is not None and order.moved < MOVED_MIN
+
+
+def _random_prompts_result(workload: str, whose: str, order: WordOrderTest | None) -> CheckResult:
+    assert order is not None
+    message = (
+        f"workload {workload!r}: the words of {whose} are in random order: {order.repeated:.1%} of the pairs of"
+        f" neighbouring words occur again, and {order.shuffled:.1%} after shuffling: its figures represent no real"
+        " traffic"
+    )
+    return CheckResult(Severity.WARNING, message, value=order.moved, threshold=MOVED_MIN, workload=workload)
+
+
+RANDOM_PROMPTS: Check[RunEvidence] = Check(
+    name="RandomPrompts",
+    severities=(Severity.WARNING,),
+    description="The prompts of a workload are random words or tokens.",
+    threshold=(
+        "any workload or member of a mix with source random. Also a file, or one of its categories: of the distinct"
+        " pairs of neighbouring words, a share occurs more than once, and shuffling the words changes this share by"
+        f" less than {100 * MOVED_MIN:.1f} percentage points. Needs 4,000 pairs (of words, token ids or Chinese"
+        " characters), without text that prompts share word by word"
+    ),
+    rationale=(
+        "A model answers random text with something trivial, or repeats one of its words: SPEED-Bench's authors"
+        " found throughput with a drafter overstated by 23 % on average, and rankings of drafters reversed. In every"
+        " language some pairs of words recur, and shuffling separates them. It changes the share by 9 to 12 points in"
+        " Spec-Bench, GSM8K and HumanEval, by 5 points and more in handbooks in Chinese, Japanese, Korean, Turkish,"
+        " Finnish and Russian, and by at least 1.4 in each of 131 datasets in more than 20 languages; in random words,"
+        " token ids and letters by at most 0.4 (benchmarks/trust.md)."
+    ),
+    remedy=(
+        "Measure prompts from your own traffic or a published dataset; if you need given lengths, prepare those"
+        " prompts to length."
+    ),
+    evaluate=_random_prompts,
+)
+
+
+WARNING_FROM = 0.05
+_SHOWN = 5
+
+
+def _dataset_rows_missing(evidence: RunEvidence) -> CheckResults:
+    """Dataset rows that were requested but could not be sent, so that the figures cover only the others."""
+    return [
+        _dataset_rows_missing_result(workload, coverage)
+        for workload, coverage in evidence.coverage.items()
+        if coverage.missing and coverage.requested
+    ]
+
+
+def _dataset_rows_missing_result(workload: str, coverage: PromptCoverage) -> CheckResult:
+    share = coverage.missing / coverage.requested
+    missing_categories = [
+        one.category for one in coverage.by_category if one.unusable and sum(one.unusable.values()) == one.requested
+    ]
+    reasons = "; ".join(f"{count} x {reason}" for reason, count in coverage.unusable.items())
+    nothing_left = f"; no rows are left of {_named(missing_categories)}" if missing_categories else ""
+    message = (
+        f"{coverage.missing} of {coverage.requested} rows ({share:.0%}) requested by workload {workload!r} were left"
+        f" out (allowMissing): {reasons}{nothing_left}"
+    )
+    severity = Severity.WARNING if share >= WARNING_FROM or missing_categories else Severity.INFO
+    return CheckResult(severity, message, value=share, threshold=WARNING_FROM, workload=workload)
+
+
+def _named(categories: Sequence[str | None]) -> str:
+    shown = ", ".join(str(name) for name in categories[:_SHOWN])
+    return shown + (f" and {len(categories) - _SHOWN} more categories" if len(categories) > _SHOWN else "")
+
+
+DATASET_ROWS_MISSING: Check[RunEvidence] = Check(
+    name="DatasetRowsMissing",
+    severities=(Severity.WARNING, Severity.INFO),
+    description="Rows that a workload requests were left out because their text is missing.",
+    threshold=(
+        f"Info if any row is missing, Warning from {WARNING_FROM:.0%} of the rows, or if a category has none left"
+    ),
+    rationale=(
+        "The missing rows are not a random sample: licenses and tools remove whole categories, between which"
+        " drafters differ by a factor of two. Published figures are those of the whole dataset."
+    ),
+    remedy="Fetch the missing texts (`specbench dataset prepare`), or select only the categories that are complete.",
+    evaluate=_dataset_rows_missing,
+)
+
+
+CACHED_SHARE = 0.01
+
+
+def _prompt_cache_hit(evidence: PointEvidence) -> CheckResults:
+    """Prompt tokens served from a cache, which hides their prefill from TTFT."""
+    share = _share(evidence)
+    if share is None or share <= CACHED_SHARE:
+        return []
+    message = (
+        f"{share:.1%} of the prompt tokens of first turns came from the engine's prompt cache: TTFT and E2E latency"
+        " are too short"
+    )
+    return [CheckResult(Severity.INVALID, message, value=share, threshold=CACHED_SHARE)]
+
+
+def _share(evidence: PointEvidence) -> float | None:
+    """The share according to the records of first turns, else to the counters if there are only first turns."""
+    rows = evidence.answered
+    first = rows[numbers(rows, "turn") == 0]
+    cached, prompt = numbers(first, "cached_tokens"), numbers(first, "input_tokens")
+    known = ~np.isnan(cached) & ~np.isnan(prompt)
+    if known.any():
+        return _quotient(cached[known], prompt[known])
+    counters = evidence.counters
+    if len(first) < len(rows) or counters is None or counters.cached_tokens is None or not counters.prompt_tokens:
+        return None
+    return counters.cached_tokens / counters.prompt_tokens
+
+
+def _quotient(over: Values, under: Values) -> float | None:
+    return float(over.sum() / under.sum()) if under.sum() > 0 else None
+
+
+PROMPT_CACHE_HIT: Check[PointEvidence] = Check(
+    name="PromptCacheHit",
+    severities=(Severity.INVALID,),
+    description="Prompt tokens of first turns came from a prompt cache.",
+    threshold=f"more than {CACHED_SHARE:.0%} of the prompt tokens of first turns",
+    rationale=(
+        "The launch disables the cache, so any hit means that the setting had no effect; 1 % allows for a start"
+        " token that some engines cache. Later turns of a conversation share their own history and are not checked."
+    ),
+    remedy=(
+        "Disable prefix caching on every arm, or do not send the same prompts twice to an engine that caches them."
+    ),
+    evaluate=_prompt_cache_hit,
+)
+
+
+SAMPLING_SHARE = 0.5
+
+
+def _sampling_differs_from_log(evidence: RunEvidence) -> CheckResults:
+    """Logged requests sent with a different temperature or token limit than in the log, which changes their answers."""
+    return [
+        CheckResult(
+            Severity.INFO,
+            f"workload {name!r}: {difference}",
+            value=value,
+            threshold=SAMPLING_SHARE,
+            workload=name,
+        )
+        for name, coverage in evidence.coverage.items()
+        if coverage.recorded is not None
+        for difference, value in _differences(evidence.plan.workload(name), coverage.recorded)
+    ]
+
+
+def _differences(workload: Workload, recorded: RequestLogStats) -> Iterator[tuple[str, float]]:
+    """Yield each difference from the log, with the share of requests that it affects or its factor."""
+    requests = sum(recorded.temperatures.values())
+    ours = f"{workload.sampling.temperature:g}"
+    others = requests - recorded.temperatures.get(ours, 0) - recorded.temperatures.get("default", 0)
+    if requests and others / requests > SAMPLING_SHARE:
+        usual = max(recorded.temperatures, key=lambda value: recorded.temperatures[value])
+        yield (
+            f"{others} of {requests} logged requests have a temperature other than {ours}, most often {usual}",
+            others / requests,
+        )
+    length, most = recorded.output_tokens_median, workload.output.max_tokens
+    if length is not None and length > most:
+        yield f"the log's median answer has {length:.0f} tokens, but output.maxTokens is {most}", length / most
+
+
+SAMPLING_DIFFERS_FROM_LOG: Check[RunEvidence] = Check(
+    name="SamplingDiffersFromLog",
+    severities=(Severity.INFO,),
+    description=(
+        "Logged requests are sent at a different temperature than in the log, or cut before their answers' usual end."
+    ),
+    threshold=(
+        f"more than {SAMPLING_SHARE:.0%} of the logged temperatures differ, or the median logged answer is longer than"
+        " output.maxTokens"
+    ),
+    rationale=(
+        "Acceptance falls with temperature, and differs between the beginning and the end of an answer: requests"
+        " that are sampled or cut differently are different traffic."
+    ),
+    remedy="Set sampling.temperature and output.maxTokens as in the log, or split the log by temperature.",
+    evaluate=_sampling_differs_from_log,
+)

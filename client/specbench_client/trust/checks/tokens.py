@@ -1,0 +1,494 @@
+"""Checks whether tokens are counted and timed right, and alike for both arms."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import combinations
+
+import numpy as np
+import pandas as pd
+
+from specbench_api.outcome.finding import Severity
+from specbench_client.metrics.latency import stream_end_delay_share
+from specbench_client.metrics.pairing import ARM, BASELINE
+from specbench_client.metrics.rows import Columns, Rows, iter_pieces
+from specbench_client.metrics.tidy_frame import (
+    Mask,
+    Values,
+    flags,
+    known_sum,
+    numbers,
+    steady_rows,
+    sums_by_text,
+    tally,
+)
+from specbench_client.trust.check import Check, CheckResult, CheckResults, report_impossible
+from specbench_client.trust.evidence import CellEvidence, PointEvidence
+
+END_TOKENS = 1
+"""Tokens by which two counts of an answer that was not cut may differ."""
+ANSWERS_SHARE = 0.01
+MISCOUNTED_SHARE = 0.01
+LENGTH = "length"
+
+
+def _token_count_mismatch(evidence: PointEvidence) -> CheckResults:
+    """Client, usage and counters must count the same tokens, because every figure divides by them.
+
+    One token per answer may differ by convention, but only if the answer was not cut: the token that ends it (or the
+    stop that is trimmed off) is counted by one side and not by the other. An answer that was cut at its length has no
+    such token, so its counts must be equal.
+
+    Differences that are a convention in one answer are still summed over the point, with their sign. One token in a
+    hundred is within the noise; one in three changes the time per token by a third, and it is not clear which side is
+    right. One token too many on every answer of every arm biases every absolute figure, and cancels in a speed-up only
+    as far as the answers of both sides are equally long.
+    """
+    return [*_client_against_usage(evidence), *_usage_against_counters(evidence)]
+
+
+def _client_against_usage(evidence: PointEvidence) -> list[CheckResult]:
+    rows = evidence.answered
+    difference = numbers(rows, "output_tokens") - numbers(rows, "output_tokens_client")
+    both = ~np.isnan(difference)
+    known, allowed = difference[both], np.where(_not_cut(rows), END_TOKENS, 0)[both]
+    if not known.size:
+        return []
+    share = float((np.abs(known) > allowed).mean())
+    if share <= ANSWERS_SHARE:
+        return _added_up(known, numbers(rows, "output_tokens")[both])
+    message = (
+        f"in {share:.0%} of {known.size} answers the engine's usage and the streamed chunks differ by more than the"
+        f" end token (mean {known.mean():+.1f}): no time per token is reliable"
+    )
+    return [CheckResult(Severity.INVALID, message, value=share, threshold=ANSWERS_SHARE)]
+
+
+def _added_up(difference: Values, usage: Values) -> list[CheckResult]:
+    """Report the sum over the point of differences that the convention explains one by one."""
+    if float((difference != 0).mean()) <= ANSWERS_SHARE:
+        return []
+    share = abs(float(difference.sum())) / max(float(usage.sum()), 1.0)
+    message = (
+        f"over {difference.size} answers the engine's usage counts {difference.sum():+.0f} tokens compared with the"
+        f" streamed chunks ({share:.1%}): one of the two counts the token that ends an answer"
+    )
+    severity = Severity.WARNING if share > MISCOUNTED_SHARE else Severity.INFO
+    return [CheckResult(severity, message, value=share, threshold=MISCOUNTED_SHARE)]
+
+
+def _usage_against_counters(evidence: PointEvidence) -> list[CheckResult]:
+    rows, counters = evidence.answered, evidence.monotonic_counters
+    usage = known_sum(numbers(rows, "output_tokens"))
+    if counters is None or counters.output_tokens is None or not usage:
+        return []
+    lacking = usage - counters.output_tokens
+    if lacking <= MISCOUNTED_SHARE * usage:
+        return []
+    severity, why = Severity.INVALID, "one of the two misses generated tokens, or the engine restarted"
+    if lacking <= MISCOUNTED_SHARE * usage + END_TOKENS * int(_not_cut(rows).sum()):
+        severity, why = Severity.WARNING, "one of the two counts the token that ends an answer"
+    counted = f"adds up to {usage:.0f} tokens, but the engine's own counter to {counters.output_tokens}"
+    return [
+        CheckResult(
+            severity,
+            f"the answers' usage {counted}: {why}",
+            value=lacking / usage,
+            threshold=MISCOUNTED_SHARE,
+        )
+    ]
+
+
+def _not_cut(rows: pd.DataFrame) -> Mask:
+    ended: Mask = (rows["finish_reason"] != LENGTH).to_numpy(np.bool_)
+    return ended
+
+
+TOKEN_COUNT_MISMATCH: Check[PointEvidence] = Check(
+    name="TokenCountMismatch",
+    severities=(Severity.INVALID, Severity.WARNING, Severity.INFO),
+    description="The output tokens according to the client, the usage and the counters differ.",
+    threshold=(
+        f"Invalid if chunks and usage disagree in more than {ANSWERS_SHARE:.0%} of the answers, or if the counter has"
+        f" more than {MISCOUNTED_SHARE:.0%} fewer tokens than the usage. {END_TOKENS} token per answer is allowed, the"
+        " end-of-sequence token, except for answers cut at their length. Differences within this allowance are a"
+        f" Warning above {MISCOUNTED_SHARE:.0%} of the point's tokens; below that, Info for chunks against usage"
+    ),
+    rationale=(
+        "Engines differ in whether they count the end-of-sequence token, which an answer cut at its length does not"
+        " have. A count that is wrong by 1 % changes every time per token and every speed-up by as much; for short"
+        " answers the error is larger."
+    ),
+    remedy=(
+        "Check that the dialect (`specbench measure`: --dialect) is the engine's, and that no proxy or reasoning parser"
+        " changes the stream. Then compare one answer by hand with the engine's tokenizer: if the engine counts"
+        " wrongly, report its bug, and do not use the numbers."
+    ),
+    evaluate=_token_count_mismatch,
+)
+
+
+BACKWARDS_NS = 1e6
+"""Tolerance in ns: sending is timestamped in our process and arrival in the kernel, so the two may differ slightly."""
+LATEST_NS, MOST_TOKENS = 2.0**53, 2.0**24
+"""Maximum time in ns (104 days) and maximum token count (16 million): beyond them, tidy rows are no longer exact."""
+_IN_ORDER = ("intended_ns", "sent_ns", "first_byte_ns", "first_token_ns", "last_token_ns")
+_COUNTS = ("input_tokens", "output_tokens", "output_tokens_client", "cached_tokens")
+
+
+def _impossible_records(evidence: PointEvidence) -> CheckResults:
+    """Records that no request can produce: duplicates, times out of order or out of range, or impossible counts.
+
+    Our own client writes none of them. They come from files that were assembled by hand or by another program, from a
+    clock that was set during the measurement, or from a bug of ours. Sums over such records look like any others.
+    """
+    consequence = "no request produces such records, so no figure of this point is usable"
+    return report_impossible(_kinds(evidence), f"{len(evidence.rows)} records", consequence)
+
+
+def _kinds(evidence: PointEvidence) -> Iterator[tuple[str, Mask]]:
+    """Yield each impossible condition, in words, with a mask, shape (rows,). Missing values meet none of them."""
+    rows = evidence.rows
+    measured = ~flags(rows, "filler")
+    yield "are duplicates", measured & rows.duplicated(["conversation_id", "turn"]).to_numpy(bool)
+    yield f"belong to a repeat other than {evidence.point.repeat}", numbers(rows, "repeat") != evidence.point.repeat
+    times = [numbers(rows, name) for name in _IN_ORDER]
+    backwards = [earlier - later > BACKWARDS_NS for earlier, later in combinations(times, 2)]
+    yield "have times in the wrong order", np.any(backwards, axis=0)
+    yield "begin before their point", times[0] < -BACKWARDS_NS
+    yield "have a time later than 104 days", np.any([each > LATEST_NS for each in times], axis=0)
+    yield "have no duration", flags(rows, "ok") & (times[-1] <= times[0])
+    yield "were answered but never sent", flags(rows, "ok") & np.isnan(numbers(rows, "sent_ns"))
+    counts = [numbers(rows, name) for name in _COUNTS]
+    yield "have a count below 0", np.any([each < 0 for each in counts], axis=0)
+    yield "have a count above 16 million", np.any([each > MOST_TOKENS for each in counts], axis=0)
+    yield "have more cached than prompt tokens", numbers(rows, "cached_tokens") > numbers(rows, "input_tokens")
+
+
+IMPOSSIBLE_RECORDS: Check[PointEvidence] = Check(
+    name="ImpossibleRecords",
+    severities=(Severity.INVALID,),
+    description="Records are duplicated, have times out of order or out of range, or have impossible counts.",
+    threshold=(
+        "any record with the same conversation and turn as another one; with another repeat than its point's; with a"
+        f" time more than {BACKWARDS_NS / 1e6:g} ms before one that must precede it (intended, sent, first byte,"
+        " first token, last token), before the start of its point or more than 104 days after it; answered without"
+        " having been sent, or without any duration; with a token count below 0 or above 16 million; or with more"
+        " cached than prompt tokens"
+    ),
+    rationale=(
+        "Our client writes no such records: each one is a modified file, a clock that was set, or a bug. A"
+        " duplicate counts twice in every sum, and times in the wrong order make an arm look faster."
+    ),
+    remedy=(
+        "Use the records as the client wrote them (compare the SHA-256 in the manifest). If they are unmodified,"
+        " report the bug and measure again."
+    ),
+    evaluate=_impossible_records,
+)
+
+
+OFF_BY = 1
+PREMATURE_SHARE = 0.01
+
+
+def _premature_length_stop(evidence: PointEvidence) -> CheckResults:
+    """Answers that were stopped at a length that nobody requested: the engine has its own limit.
+
+    The engine reports finish_reason `length` although maxTokens was not reached: its context was full, or it was
+    started with a smaller one. If both arms are cut equally, no comparison shows it, but the measured workload is a
+    different one, with shorter answers.
+    """
+    rows, allowed = evidence.answered, evidence.workload.output.max_tokens
+    tokens = numbers(rows, "tokens")
+    cut = (rows["finish_reason"] == LENGTH).to_numpy(np.bool_) & (tokens < allowed - OFF_BY)
+    if not cut.any():
+        return []
+    share = float(cut.mean())
+    message = (
+        f"{int(cut.sum())} of {len(rows)} answers ended with finish_reason {LENGTH!r} after a median of"
+        f" {np.median(tokens[cut]):.0f} tokens, although {allowed} were allowed: the engine has its own limit"
+    )
+    return [
+        CheckResult(
+            Severity.INVALID if share > PREMATURE_SHARE else Severity.INFO,
+            message,
+            value=share,
+            threshold=PREMATURE_SHARE,
+        )
+    ]
+
+
+PREMATURE_LENGTH_STOP: Check[PointEvidence] = Check(
+    name="PrematureLengthStop",
+    severities=(Severity.INVALID, Severity.INFO),
+    description="Answers ended with finish_reason length before they reached output.maxTokens.",
+    threshold=(
+        f"Invalid above {PREMATURE_SHARE:.0%} of the answers, Info below; {OFF_BY} token less than allowed is a"
+        " convention (the end-of-sequence token)"
+    ),
+    rationale=(
+        "Only maxTokens should end an answer for its length. Another limit on every arm compares different, shorter"
+        " answers; one answer in a hundred is a long prompt that hardly changes a figure."
+    ),
+    remedy=(
+        "Raise the engine's context length (--max-model-len, or --ctx-size, which is divided by its slots), or"
+        " lower output.maxTokens."
+    ),
+    evaluate=_premature_length_stop,
+)
+
+
+MULTI_STEP_SHARE = 0.01
+
+
+def _multi_step_chunks(evidence: PointEvidence) -> CheckResults:
+    """Chunks with more tokens than one step can emit: something between the engine and the client merges them."""
+    if evidence.drafts is None:
+        return []
+    most = evidence.drafts + 1
+    tokens, counts = tally(evidence.answered, "tokens_of_chunks").fields
+    chunks = float(counts.sum(dtype=np.float64))
+    merged = float(counts[tokens > most].sum(dtype=np.float64))
+    share = merged / chunks if chunks else _share_of_answers(evidence, most)
+    if share <= MULTI_STEP_SHARE:
+        return []
+    what = "chunks contain" if chunks else "answers arrived in chunks that contain, on average,"
+    message = (
+        f"{share:.0%} of the {what} more than the {most} tokens that one step can emit: chunks are merged on the"
+        " way, so first and last token times are late and gaps between chunks are meaningless"
+    )
+    return [CheckResult(Severity.WARNING, message, value=share, threshold=MULTI_STEP_SHARE)]
+
+
+def _share_of_answers(evidence: PointEvidence, most: int) -> float:
+    """Share of answers whose mean chunk is larger than a step; used if chunks do not report their tokens."""
+    rows = evidence.answered
+    chunks = numbers(rows, "chunks")
+    mean = numbers(rows, "tokens") / np.where(chunks > 0, chunks, np.nan)
+    known = mean[~np.isnan(mean)]
+    return float((known > most).mean()) if known.size else 0.0
+
+
+MULTI_STEP_CHUNKS: Check[PointEvidence] = Check(
+    name="MultiStepChunks",
+    severities=(Severity.WARNING,),
+    description="Streamed chunks contain more than k + 1 tokens (more than one for the baseline).",
+    threshold=f"more than {MULTI_STEP_SHARE:.0%} of the chunks",
+    rationale=(
+        "A step emits at most its k accepted drafts and one more token. A detokenizer that waits for the rest of a"
+        " character merges chunks now and then; 1 % allows for that."
+    ),
+    remedy="Set the engine's stream interval to 1, and let no proxy buffer between client and engine.",
+    evaluate=_multi_step_chunks,
+)
+
+
+LATE_SHARE = 0.05
+
+
+def _late_stream_end(evidence: CellEvidence) -> CheckResults:
+    """Answers whose stream ends long after the last token: occupied time that is in no latency figure.
+
+    A speed-up divides tokens by the time to the last token. Whatever an engine or a proxy holds back afterwards (the
+    usage and the end of the stream) delays the users' next request and lowers the engine's throughput, but changes no
+    latency.
+    """
+    mine = stream_end_delay_share(evidence.rows)
+    theirs = None if evidence.baseline is None else stream_end_delay_share(evidence.baseline)
+    if mine is None:
+        return []
+    differs = theirs is not None and max(mine, theirs) > LATE_SHARE and abs(mine - theirs) > LATE_SHARE
+    if mine <= LATE_SHARE and not differs:
+        return []
+    baseline_share = "" if theirs is None else f" ({theirs:.1%} on the baseline)"
+    message = (
+        f"{mine:.1%} of the streams' time{baseline_share} is between an answer's last token and the end of its"
+        " stream: no latency and no speed-up includes it"
+    )
+    return [CheckResult(Severity.INVALID if differs else Severity.WARNING, message, value=mine, threshold=LATE_SHARE)]
+
+
+LATE_STREAM_END: Check[CellEvidence] = Check(
+    name="LateStreamEnd",
+    severities=(Severity.INVALID, Severity.WARNING),
+    description="Streams wait for the end of their answers long after the last token.",
+    threshold=(
+        f"Warning above {LATE_SHARE:.0%} of the streams' time; Invalid if the arm or the baseline is above it and the"
+        f" two differ by more than {100 * LATE_SHARE:.0f} percentage points. The wait ends when the stream sends its"
+        " next request, so in an open loop only waits before later turns count"
+    ),
+    rationale=(
+        "The usage and the end of the stream normally follow the last token within a millisecond. If both sides wait"
+        " equally long, the speed-up is right and the throughput too low; if not, the speed-up is wrong by the"
+        " difference."
+    ),
+    remedy=(
+        "Look for a proxy that delays the end of a stream, or for an engine that is busy before it ends an answer."
+    ),
+    evaluate=_late_stream_end,
+)
+
+
+PROMPT_SHARE = 0.01
+
+
+def _prompt_tokens_differ(evidence: CellEvidence) -> CheckResults:
+    """The same prompt with another number of prompt tokens than on the baseline: the arms read different inputs.
+
+    Causes are a different chat template, a duplicated start token, a system prompt that a gateway adds, or a prompt
+    that was cut. Each changes what the model reads, and with it the answer, its length and its acceptance.
+    """
+    if evidence.pairs is None:
+        return []
+    known, found = 0, list[Values]()
+    for piece in iter_pieces(evidence.pairs.rows):
+        more = numbers(piece, "input_tokens" + ARM) - numbers(piece, "input_tokens" + BASELINE)
+        known += int((~np.isnan(more)).sum())
+        found.append(more[(more != 0) & ~np.isnan(more)])
+    differences = np.concatenate(found)
+    share = differences.size / known if known else 0.0
+    if share <= PROMPT_SHARE:
+        return []
+    middle = float(np.median(differences))
+    message = (
+        f"{share:.0%} of {known} paired requests have a different number of prompt tokens than the"
+        f" baseline's (median difference {middle:+.0f}): the two arms read different prompts"
+    )
+    return [CheckResult(Severity.INVALID, message, value=share, threshold=PROMPT_SHARE)]
+
+
+PROMPT_TOKENS_DIFFER: Check[CellEvidence] = Check(
+    name="PromptTokensDiffer",
+    severities=(Severity.INVALID,),
+    description=(
+        "For the same prompts, the arm's engine read a different number of prompt tokens than the baseline's."
+    ),
+    threshold=(
+        f"more than {PROMPT_SHARE:.0%} of the pairs whose prompt tokens both engines report; of later turns, only those"
+        " whose earlier replies were the same"
+    ),
+    rationale=(
+        "One model with one template turns the same text into the same tokens, so the expected share is 0. A"
+        " template that prints the date may add a token at midnight, in a few requests. A different prompt is a"
+        " different task, so no comparison is valid."
+    ),
+    remedy=(
+        "Compare the arms' chat templates (`provenance.json`), start tokens and context lengths; or let the client"
+        " apply the template (chatTemplate.appliedBy: Client), so that both arms read the same token ids."
+    ),
+    evaluate=_prompt_tokens_differ,
+)
+
+
+SAME_TEXT_SHARE = 0.01
+
+
+def _same_text_different_token_count(evidence: CellEvidence) -> CheckResults:
+    """The same text as the baseline's with a different number of tokens: one of the arms counts wrongly.
+
+    A difference of one token per answer between chunks and usage may be a convention: engines differ in whether the
+    end-of-sequence token counts. Between two arms of one engine it is not: the same answer has the same tokens, and
+    each extra token makes the arm look faster by its share of the answer. On short answers that can be a tenth of the
+    claim.
+    """
+    if evidence.pairs is None:
+        return []
+    each = [_counts(piece) for piece in iter_pieces(evidence.pairs.rows)]
+    answers, ours, base = (float(total) for total in np.sum(each, axis=0))
+    share = ours / base - 1 if base else 0.0
+    if abs(share) <= SAME_TEXT_SHARE:
+        return []
+    message = (
+        f"{answers:.0f} answers have exactly the text of the paired baseline's, but {ours:.0f} tokens instead"
+        f" of {base:.0f} ({share:+.1%}): the speed-up is wrong by as much"
+    )
+    return [CheckResult(Severity.INVALID, message, value=abs(share), threshold=SAME_TEXT_SHARE)]
+
+
+def _counts(pairs: Columns) -> tuple[float, float, float]:
+    """Number of pairs with the same text, and the tokens of both sides."""
+    texts, tokens = ([numbers(pairs, name + side) for side in (ARM, BASELINE)] for name in ("output_sha256", "tokens"))
+    known = (texts[0] == texts[1]) & ~np.isnan(tokens).any(axis=0)  # A missing text equals no other.
+    return float(known.sum()), float(tokens[0][known].sum()), float(tokens[1][known].sum())
+
+
+SAME_TEXT_DIFFERENT_TOKEN_COUNT: Check[CellEvidence] = Check(
+    name="SameTextDifferentTokenCount",
+    severities=(Severity.INVALID,),
+    description="Answers with exactly the paired baseline's text are counted with more or fewer tokens.",
+    threshold=f"token counts that differ by more than {SAME_TEXT_SHARE:.0%} over the pairs with the same text",
+    rationale=(
+        "The same text from the same model has the same tokens; any token that an arm counts beyond them increases"
+        " its speed-up and its acceptance length."
+    ),
+    remedy=(
+        "Compare one answer by hand with the engine's tokenizer, report the engine's bug, and do not use the numbers."
+    ),
+    evaluate=_same_text_different_token_count,
+)
+
+
+BYTES_SHARE = 0.1
+ERRORS = 3.0
+PROMPTS_MIN = 5
+
+
+def _bytes_per_token_differ(evidence: CellEvidence) -> CheckResults:
+    """The arm's tokens contain a different amount of text than the baseline's, so one of the token counts is wrong.
+
+    At temperature 0 the token counts of equal texts are compared (SameTextDifferentTokenCount). At other temperatures
+    the texts differ, but not the amount of text per token of one model over the same prompts. Needs the answers' texts
+    (`--keep-text`).
+    """
+    if evidence.baseline is None or evidence.greedy:
+        return []
+    both = _by_prompt(evidence.rows).join(_by_prompt(evidence.baseline), how="inner", rsuffix="_base")
+    if len(both) < PROMPTS_MIN:
+        return []
+    ours, base = _pooled(both, ""), _pooled(both, "_base")
+    shifts = np.log(numbers(both, "size") / numbers(both, "tokens"))
+    shifts -= np.log(numbers(both, "size_base") / numbers(both, "tokens_base"))
+    error = float(shifts.std(ddof=1) / np.sqrt(shifts.size))
+    if abs(ours / base - 1) <= BYTES_SHARE or abs(float(shifts.mean())) <= ERRORS * error:
+        return []
+    message = (
+        f"over the same prompts, a token contains {ours:.2f} bytes of text on this arm and {base:.2f} on the"
+        f" baseline ({ours / base - 1:+.0%}): one of the two token counts is wrong"
+    )
+    return [CheckResult(Severity.WARNING, message, value=abs(ours / base - 1), threshold=BYTES_SHARE)]
+
+
+def _by_prompt(rows: Rows) -> pd.DataFrame:
+    """Bytes of text and tokens per prompt, summed over the steady answers that have both."""
+    sums = sums_by_text(steady_rows(rows), "prompt_id", _size_and_tokens)
+    named = pd.DataFrame(sums.to_numpy(np.float64).reshape(-1, 2), index=sums.index, columns=["size", "tokens"])
+    return named[named["size"] > 0]
+
+
+def _size_and_tokens(rows: Columns) -> list[Values]:
+    tokens = numbers(rows, "tokens")
+    return [numbers(rows, "text_bytes"), np.where(tokens > 0, tokens, np.nan)]
+
+
+def _pooled(sums: pd.DataFrame, side: str) -> float:
+    return float(sums["size" + side].sum() / sums["tokens" + side].sum())
+
+
+BYTES_PER_TOKEN_DIFFER: Check[CellEvidence] = Check(
+    name="BytesPerTokenDiffer",
+    severities=(Severity.WARNING,),
+    description="At temperatures above 0, the arm's tokens contain a different amount of text than the baseline's.",
+    threshold=(
+        f"bytes per token over the same prompts that differ by more than {BYTES_SHARE:.0%} and by more than {ERRORS:g}"
+        f" standard errors, over at least {PROMPTS_MIN} prompts; only where texts were stored"
+    ),
+    rationale=(
+        "Sampled answers to the same prompts have the same language and style, so bytes per token agree within a"
+        " few hundredths. A count that is a tenth too high makes the arm look a tenth faster."
+    ),
+    remedy=(
+        "Compare one answer by hand with the engine's tokenizer, and measure at temperature 0, where texts are equal."
+    ),
+    evaluate=_bytes_per_token_differ,
+)

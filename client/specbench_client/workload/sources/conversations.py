@@ -1,0 +1,223 @@
+"""Data sets of questions and conversations: MT-Bench, Spec-Bench, SPEED-Bench, ShareGPT, CNN/DailyMail."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from specbench_api.spec.dataset import Selection
+from specbench_client.bounded_json import parse_json
+from specbench_client.workload.prompt_files import PromptRow
+from specbench_client.workload.row_parsing import BadRow
+from specbench_client.workload.sources.loader import (
+    Columns,
+    HubDataset,
+    RowExcluded,
+    SourceLoader,
+    key_at,
+    label_at,
+    single_hub,
+    single_turn_columns,
+    text_at,
+)
+
+_TURNS = 2
+
+
+def _mt_bench_columns(row: PromptRow, _: Selection) -> Columns:
+    columns = row.columns
+    turns = columns.get("prompt") if columns.get("turns") is None else columns["turns"]
+    if not isinstance(turns, list):
+        raise BadRow("neither prompt nor turns is a list: a row of MT-Bench has a list of two messages in one of them")
+    if len(turns) != _TURNS:
+        raise BadRow(f"has {len(turns)} turns, but every question of MT-Bench has {_TURNS}: the row is incomplete")
+    return {"id": key_at(row, "prompt_id", "question_id"), "category": columns.get("category"), "turns": turns}
+
+
+MT_BENCH = SourceLoader(
+    what="MT-Bench: 80 questions in eight categories, two turns each",
+    columns=("prompt | turns", "category"),
+    template="both turns unchanged, with the model's own answer between them",
+    licence="Apache-2.0",
+    convert=_mt_bench_columns,
+    hub=single_hub(HubDataset("HuggingFaceH4/mt_bench_prompts", "train")),
+    note="FastChat's question.jsonl is read as well. vLLM's benchmark of the same name sends only the first turn",
+)
+
+
+def _spec_bench_columns(row: PromptRow, _: Selection) -> Columns:
+    """Convert a row in FastChat's format (question_id, category, turns) to our columns. Raises BadRow."""
+    columns = row.columns
+    if columns.get("question_id") is None:
+        raise BadRow("the column question_id is missing: every row of Spec-Bench has a unique one")
+    if columns.get("turns") is None:
+        raise BadRow('the column turns is missing: give the list of user messages, such as ["…", "…"]')
+    return {
+        "id": columns["question_id"],
+        "category": columns.get("category"),
+        "sub_category": columns.get("sub_category"),
+        "turns": columns["turns"],
+    }
+
+
+SPEC_BENCH = SourceLoader(
+    what="Spec-Bench: 480 questions in 13 categories, 80 of them with two turns",
+    columns=("question_id", "category", "turns"),
+    template="turns unchanged",
+    licence="Apache-2.0 (its parts: WMT14, CNN/DailyMail, Natural Questions, GSM8K, MT-Bench)",
+    convert=_spec_bench_columns,
+    note="`data/spec_bench/question.jsonl` of github.com/hemingkx/Spec-Bench; its multilingual part repeats one"
+    " sentence frame, and all but five of its categories have ten prompts each",
+)
+
+
+_SENT = ("tool_calls", "tool_call_id")
+
+
+def _speed_bench_columns(row: PromptRow, _: Selection) -> Columns:
+    """Convert a row of NVIDIA's prepared Parquet files, or of the JSON Lines that NeMo-Skills converts them to.
+
+    Rows whose text may not be redistributed contain placeholders until `specbench dataset prepare` resolves them; until
+    then `row_validation` rejects them. A row of config agentic is a whole trajectory: each assistant message becomes
+    one request, sent with all recorded messages before it and with the tools in the row's `extras`.
+    """
+    columns = row.columns
+    if columns.get("question_id") is None:
+        raise BadRow("the column question_id is missing: every row of SPEED-Bench has one")
+    labels: Columns = {
+        "id": columns["question_id"],
+        "category": columns.get("category"),
+        "sub_category": label_at(row, "sub_category"),
+        "difficulty": label_at(row, "difficulty"),
+        "language": label_at(row, "language"),
+        "origin": label_at(row, "source"),
+    }
+    if columns.get("turns") is None and columns.get("messages") is None:
+        raise BadRow(
+            "neither turns (prepared Parquet) nor messages (NeMo-Skills) is present: prepare the dataset again"
+        )
+    if columns.get("turns") is not None:
+        return _with_turns(columns["turns"], _tools(columns.get("extras")), labels)
+    return {**labels, "turns": _user_turns(columns["messages"])}
+
+
+def _with_turns(turns: Any, tools: Any, labels: Columns) -> Columns:
+    """Add the turns: strings, or for config agentic the messages of one request (see `_steps`)."""
+    if _is_trajectory(turns):
+        return {**labels, "messages": [_plain(message) for message in turns], "tools": tools}
+    return {**labels, "turns": turns}
+
+
+def _is_trajectory(turns: Any) -> bool:
+    return isinstance(turns, list) and bool(turns) and all(isinstance(turn, dict) for turn in turns)
+
+
+def _steps(row: PromptRow) -> list[PromptRow]:
+    """Split a trajectory into requests: one up to each assistant message, and all of it if another role ends it."""
+    turns: Any = row.columns.get("turns")
+    if not _is_trajectory(turns) or row.columns.get("question_id") is None:
+        return [row]
+    roles = [turn.get("role") for turn in turns]
+    ends = [place for place, role in enumerate(roles) if role == "assistant" and place > 0]
+    ends += [len(turns)] if roles[-1] != "assistant" else []
+    key = row.columns["question_id"]
+    return [
+        PromptRow(row.place, {**row.columns, "question_id": f"{key}/step-{number}", "turns": turns[:end]})
+        for number, end in enumerate(ends, start=1)
+    ]
+
+
+def _plain(message: dict[str, Any]) -> dict[str, Any]:
+    """Keep the keys that the publisher's own client sends. In Parquet every message has every column."""
+    further = {name: message[name] for name in _SENT if message.get(name) not in (None, [])}
+    return {"role": message.get("role"), "content": message.get("content"), **further}
+
+
+def _tools(extras: Any) -> Any:
+    try:
+        parsed = parse_json(extras) if isinstance(extras, str) else extras
+    except (ValueError, RecursionError) as error:
+        raise BadRow(f"extras is not valid JSON: {error}") from error
+    return parsed.get("tools") if isinstance(parsed, dict) else None
+
+
+def _user_turns(messages: Any) -> Any:
+    """Return the contents of user messages. NeMo-Skills stores the turns of the user without answers."""
+    is_list = isinstance(messages, list) and messages and all(isinstance(message, dict) for message in messages)
+    if not is_list or any(message.get("role") != "user" for message in messages):
+        raise BadRow("messages is not a list of user messages, which is all that NeMo-Skills' files contain")
+    return [message.get("content") for message in messages]
+
+
+def _speed_bench_hub(config: str | None) -> HubDataset:
+    return HubDataset("nvidia/SPEED-Bench", "test", config)
+
+
+def _speed_bench_files(config: str | None) -> tuple[str, ...]:
+    return f"{config}/test.parquet", f"{config}.jsonl", f"{config}.parquet"
+
+
+SPEED_BENCH = SourceLoader(
+    what="SPEED-Bench: 880 diverse prompts (qualitative); 1,536 per length in three entropy tiers (throughput)",
+    columns=("question_id", "category", "turns | messages"),
+    template="turns unchanged, in order, with the model's own answers between them",
+    licence="NVIDIA Evaluation Dataset License; its parts have their own",
+    convert=_speed_bench_columns,
+    hub=_speed_bench_hub,
+    note="about half of the rows are placeholders until `specbench dataset prepare` resolves them; agentic: each"
+    " assistant message of a trajectory is one request, with everything recorded before it; tool calls need"
+    " `chatTemplate.appliedBy: Client`",
+    files=_speed_bench_files,
+    split=_steps,
+)
+
+
+_LEAST_MESSAGES = 2
+_HUMAN = ("human", "user")
+_FILE = "ShareGPT_V3_unfiltered_cleaned_split.json"
+
+
+def _sharegpt_columns(row: PromptRow, _: Selection) -> Columns:
+    found = row.columns.get("conversations")
+    if not isinstance(found, list):
+        raise BadRow("the column conversations is missing: a row of ShareGPT has a list of messages in it")
+    if len(found) < _LEAST_MESSAGES:
+        raise RowExcluded("fewer than two messages")
+    first = found[0]
+    if not isinstance(first, dict) or not isinstance(first.get("value"), str):
+        raise BadRow('conversations[0] is not a message: give {"from": "human", "value": "…"}')
+    if first.get("from") not in _HUMAN:
+        raise RowExcluded("does not begin with a user's message")
+    if not first["value"].strip():
+        raise RowExcluded("begins with an empty message")
+    return single_turn_columns(first["value"], row, "id", category="chat")
+
+
+SHAREGPT = SourceLoader(
+    what="ShareGPT: first messages of real conversations (about 94,000)",
+    columns=("id", "conversations"),
+    template="`conversations[0].value` alone",
+    licence="Apache-2.0 according to its uploader; the text belongs to its users",
+    convert=_sharegpt_columns,
+    hub=single_hub(HubDataset("anon8231489123/ShareGPT_Vicuna_unfiltered", "train", file=_FILE)),
+    note="rows with fewer than two messages, or whose first message is not from the user, are left out and counted;"
+    " for the usual lengths add `inputTokens: {min: 4, max: 1024}`. EAGLE heads were trained on it, which inflates"
+    " acceptance",
+)
+
+
+_INSTRUCTION = "Could you summarize the following article, please reuse text from the article if possible: "
+
+
+def _cnn_dailymail_columns(row: PromptRow, _: Selection) -> Columns:
+    return single_turn_columns(_INSTRUCTION + text_at(row, "article"), row, "id", category="summarization")
+
+
+CNN_DAILYMAIL = SourceLoader(
+    what="CNN/DailyMail 3.0.0: articles to summarise (test: 11,490)",
+    columns=("article",),
+    template=f"`{_INSTRUCTION}{{article}}`",
+    licence="Apache-2.0 according to its card; the articles belong to their publishers",
+    convert=_cnn_dailymail_columns,
+    hub=single_hub(HubDataset("abisee/cnn_dailymail", "test", "3.0.0")),
+    note="published figures use this wording, which favours prompt-lookup drafters",
+)
