@@ -48,7 +48,7 @@ test-quick: $(STAMP) ## contracts and rules: no engine, no S3, no cluster, no an
 test-model: $(STAMP) ## 300,000 states of each model of the decisions about runs and campaigns; half an hour of one core
 	nice $(BIN)/python hack/model-check
 
-test-chaos: $(STAMP) ## kills at random moments on the real cluster, also under a campaign of sixty runs; every crash point
+test-chaos: $(STAMP) ## kills at random moments on the real cluster, also under a campaign of 256 runs; every crash point
 	$(BIN)/pytest -m chaos --timeout 10800
 
 test-fuzz: $(STAMP) ## every seed of the fuzz tests, as SECURITY.md lists them; make test has the first of each

@@ -124,7 +124,7 @@ def test_a_campaign_completes_while_the_operator_is_killed(site: SimulatedSite) 
 @pytest.mark.chaos
 @pytest.mark.timeout(3600)
 def test_256_runs_complete_while_operator_api_server_and_s3_are_killed_fifty_times(site: SimulatedSite) -> None:
-    killing = OperatorKills(site.operator, 50, drawn_seed(), (0.5, 8.0), site.ground)
+    killing = OperatorKills(site.operator, 50, drawn_seed(), (0.5, 24.0), site.ground)
     check_campaign_completes(site, killing, (8, 8, 4), failing=4)
     print(f"killed: {dict(killing.victims)}")  # noqa: T201
 

@@ -137,7 +137,8 @@ def _kubelet(s: Settings) -> list[str]:
 
 def _s3(s: Settings) -> list[str]:
     # Without --quiet, one line per request would make the log the largest file of a long test.
-    return ["--port", f"{HOST_IP}:{S3_PORT}", "--quiet", "posix", f"{s.state}/s3"]
+    # AWS and MinIO keep connections open too.
+    return ["--port", f"{HOST_IP}:{S3_PORT}", "--quiet", "--keep-alive", "posix", f"{s.state}/s3"]
 
 
 def _s3_environment(s: Settings) -> dict[str, str]:

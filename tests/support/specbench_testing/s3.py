@@ -86,7 +86,7 @@ class S3Server:
         (self.folder / "objects" / self.access.bucket).mkdir(parents=True, exist_ok=True)
         call = [
             str(versitygw()), "--access", self.access.key, "--secret", self.access.secret, "--region", REGION,
-            "--port", f"127.0.0.1:{self.port}", "--quiet", "posix", str(self.folder / "objects"),
+            "--port", f"127.0.0.1:{self.port}", "--quiet", "--keep-alive", "posix", str(self.folder / "objects"),
         ]  # fmt: skip
         with (self.folder / "server.log").open("ab") as log:
             self.process = subprocess.Popen(call, stdout=log, stderr=subprocess.STDOUT, cwd=self.folder)
