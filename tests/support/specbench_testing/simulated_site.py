@@ -29,6 +29,7 @@ from specbench_testing.s3 import S3Access
 from specbench_testing.s3_results import StoredRun
 from specbench_testing.stand_in_client import stand_in_client
 from specbench_testing.work_log import (
+    WorkAction,
     WorkLog,
     WorkLogEntry,
     measured,
@@ -79,12 +80,13 @@ class SimulatedSite:
         `cut_off`: UIDs of runs that were suspended or lost an engine; their interrupted points start again.
         """
         entries, excused = self.log.entries(), set(cut_off)
-        wasted = started_twice(entry for entry in entries if entry.run not in excused)
+        wasted = started_twice([entry for entry in entries if entry.run not in excused])
         return [
             *(f"measured twice: {row}" for row in measured_twice(entries)),
             *(f"two engines at once: {row}" for row in two_engines(entries)),
             *(f"two clients at once: {row}" for row in measured_concurrently(entries)),
             *(f"started again without a reason: {row}" for row in wasted),
+            *(str(entry) for entry in entries if wasted and entry.act is WorkAction.ABANDONED),
         ]
 
     def measured(self, run: ClusterRun) -> list[str]:

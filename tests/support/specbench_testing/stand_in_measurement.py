@@ -143,7 +143,7 @@ class _Work:
             self._commit(point, writer)
         except BaseException as error:
             writer.abandon(ABANDON_S)
-            self.stand_in.note(WorkAction.ABANDONED, point.hash, str(error))
+            self.stand_in.note(WorkAction.ABANDONED, point.hash, f"{type(error).__name__}: {error}")
             raise
         writer.discard_spool()
         self.stand_in.note(WorkAction.MEASURED, point.hash)

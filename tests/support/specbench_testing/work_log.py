@@ -10,10 +10,12 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
+
+from specbench_client.errors import NotDurable
 
 
 class WorkAction(StrEnum):
@@ -38,7 +40,7 @@ class WorkLogEntry:
     client: str
     point: str = ""
     why: str = ""
-    """Why a point was abandoned, or which two engines."""
+    """Why a point was abandoned (type and message of the error), or which two engines."""
 
 
 @dataclass(frozen=True)
@@ -69,14 +71,23 @@ def measured(entries: Iterable[WorkLogEntry], run: str) -> list[str]:
     return [entry.point for entry in entries if entry.act is WorkAction.MEASURED and entry.run == run]
 
 
-def measured_twice(entries: Iterable[WorkLogEntry]) -> list[str]:
+def measured_twice(entries: Sequence[WorkLogEntry]) -> list[str]:
     """Points with more than one result."""
-    return _named(entries, Counter(_point(entry) for entry in entries if entry.act is WorkAction.MEASURED))
+    return _named(entries, [entry for entry in entries if entry.act is WorkAction.MEASURED])
 
 
-def started_twice(entries: Iterable[WorkLogEntry]) -> list[str]:
-    """Points that a second client started: correct after a lost engine or a suspension, otherwise wasted work."""
-    return _named(entries, Counter(_point(entry) for entry in entries if entry.act is WorkAction.BEGUN))
+def started_twice(entries: Sequence[WorkLogEntry]) -> list[str]:
+    """Points that a second client started: correct after a lost engine or a suspension, otherwise wasted work.
+
+    Points that a client abandoned because it could not store them have to start again.
+    """
+    unstored = Counter(
+        _point(entry)
+        for entry in entries
+        if entry.act is WorkAction.ABANDONED and entry.why.startswith(NotDurable.__name__)
+    )
+    begun = [entry for entry in entries if entry.act is WorkAction.BEGUN]
+    return _named(entries, begun, allowed=unstored)
 
 
 def two_engines(entries: Iterable[WorkLogEntry]) -> list[str]:
@@ -103,6 +114,14 @@ def _point(entry: WorkLogEntry) -> tuple[str, str]:
     return entry.run, entry.point
 
 
-def _named(entries: Iterable[WorkLogEntry], counted: Counter[tuple[str, str]]) -> list[str]:
+def _named(
+    entries: Sequence[WorkLogEntry], found: Sequence[WorkLogEntry], allowed: Mapping[tuple[str, str], int] | None = None
+) -> list[str]:
+    """The points that are found more than once, and `allowed` times more."""
     names = {entry.run: entry.name for entry in entries}
-    return [f"{names[run]} {point[:12]}: {times} times" for (run, point), times in counted.items() if times > 1]
+    counted, more = Counter(map(_point, found)), allowed or {}
+    return [
+        f"{names[point[0]]} {point[1][:12]}: {times} times"
+        for point, times in counted.items()
+        if times > 1 + more.get(point, 0)
+    ]
