@@ -20,7 +20,6 @@ from specbench_client.load.in_flight import InFlightRecorder, LoadTimeline
 from specbench_client.load.load_shares import ClosedLoopShare, OpenLoopShare, WorkerLoad
 from specbench_client.load.open_loop import FillerSender, OpenLoop, PreciseTimer
 from specbench_client.load.parsing_queue import MAX_UNREAD, ParsingQueue
-from specbench_client.load.phases import ClosedLoopPhases, OpenLoopPhases
 from specbench_client.load.shared_state import UNLIMITED, SharedState, WorkerTable, create_shared_state
 from specbench_client.load.turn_client import TurnClient
 from virtual_time.clock import NS_PER_S, VirtualClock
@@ -68,7 +67,7 @@ class VirtualWorker:
         self.worker_table.wipe()
         self.shared.conversation_counter.open(UNLIMITED if load.conversations is None else load.conversations)
         (share,) = load.shares
-        recorder = InFlightRecorder(self._phases(share))
+        recorder = InFlightRecorder(share.phases(self.worker_table, 0))
         most = max(MAX_UNREAD, len(share.streams)) if isinstance(share, ClosedLoopShare) else MAX_UNREAD
         async with ParsingQueue(most) as parsing_queue:
             runner = ConversationRunner(turn_client, parsing_queue, recorder, on_record, phase, self.clock)
@@ -80,11 +79,6 @@ class VirtualWorker:
             load.begins_ns(self.worker_table, begin_ns),
         )
         return LoadTimeline([recorder.log], begin_ns, steady_bounds, begins_ns)
-
-    def _phases(self, share: ClosedLoopShare | OpenLoopShare) -> ClosedLoopPhases | OpenLoopPhases:
-        if isinstance(share, OpenLoopShare):
-            return OpenLoopPhases(self.worker_table, 0, share.last_ns, is_filled=share.fillers is not None)
-        return ClosedLoopPhases(self.worker_table, 0, len(share.streams))
 
     def _loop(
         self, share: ClosedLoopShare | OpenLoopShare, runner: ConversationRunner, prompts: Sequence[PromptLike]

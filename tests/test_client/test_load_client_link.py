@@ -7,23 +7,33 @@ import time
 from array import array
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from specbench_api.plan.expansion import expand
+from specbench_client.drive.load_planning import ArrivalPlan, LoadPlanner
 from specbench_client.errors import BadInput, ClientError, EngineFailed, NotDurable
 from specbench_client.load.client_link import ClientClock, ClientLink, ClientLost, ClockOffset
 from specbench_client.load.client_monitor import RecordTally, WarmupResult
 from specbench_client.load.client_results import ClientResult, clock_error_ms, clock_skew_ms, combined_warm_up
 from specbench_client.load.in_flight import LoadTimestamps
 from specbench_client.load.load_clients import LoadClients
-from specbench_client.load.load_shares import ClosedLoopShare, OpenLoopShare, closed_loop_load, open_loop_load
+from specbench_client.load.load_shares import (
+    ClosedLoopShare,
+    OpenLoopShare,
+    WorkerLoad,
+    closed_loop_load,
+    open_loop_load,
+)
 from specbench_client.load.phases import closed_loop_bounds
 from specbench_client.load.shared_state import WorkerColumn
 from specbench_client.load.worker_messages import WorkerDone
 from specbench_testing.load_loops import shared
+from specbench_testing.resources import run_of
 
 HOST, TOKEN = "127.0.0.1", "secret"
 WITHIN_S = 60.0
@@ -172,10 +182,37 @@ def test_clients_divide_a_closed_loop_without_rest(
         own = [load.shares[worker] for worker in client.own_workers(load.workers)]
         used += [stream for share in own if isinstance(share, ClosedLoopShare) for stream in share.streams]
         if own:
-            counter.open(conversations, client.index, client.active(load.workers))
+            counter.open(conversations, client.index, client.active(load.workers), load.streams)
             sent += counter
     assert sorted(used) == list(range(streams))
     assert sorted(sent) == list(range(conversations))
+
+
+def planned_load(cores: int, **load: Any) -> WorkerLoad:
+    plan = expand(run_of({"spec.load": {"repeats": 1, **load}}))
+    return LoadPlanner(plan, ArrivalPlan(plan.load, None), cores).of(plan.points[0], 1)
+
+
+@given(st.integers(1, 64), st.integers(1, 300), st.integers(1, 8), st.integers(1, 500))
+def test_a_client_gets_the_conversations_of_its_streams(
+    clients: int, streams: int, cores: int, conversations: int
+) -> None:
+    """Otherwise one client would run dry long before the others, and its streams would only send fillers."""
+    clients = min(clients, streams)
+    load = planned_load(cores, concurrency=[streams], clients=clients, requests=conversations)
+    counter = shared().conversation_counter
+    for client in (LoadClients(index, clients) for index in range(clients)):
+        shares = [load.shares[worker] for worker in client.own_workers(load.workers)]
+        own = {stream for share in shares if isinstance(share, ClosedLoopShare) for stream in share.streams}
+        if own:
+            counter.open(conversations, client.index, client.active(load.workers), load.streams)
+            assert list(counter) == [number for number in range(conversations) if number % streams in own]
+
+
+@given(st.integers(1, 64), st.floats(0.1, 20_000), st.integers(1, 8))
+def test_clients_have_the_same_number_of_workers(clients: int, rate: float, cores: int) -> None:
+    load = planned_load(cores, rate=[rate], slots=1, clients=clients, requests=1_000, arrival={"process": "Constant"})
+    assert load.workers % clients == 0
 
 
 @given(st.integers(1, 64), st.integers(1, 130), st.lists(st.integers(0, 10**12), min_size=1, max_size=300))

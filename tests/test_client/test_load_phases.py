@@ -22,7 +22,7 @@ def worker_table(workers: int) -> WorkerTable:
 
 def closed_loop_phases(streams: list[int]) -> list[ClosedLoopPhases]:
     shared = worker_table(len(streams))
-    return [ClosedLoopPhases(shared, worker, count) for worker, count in enumerate(streams)]
+    return [ClosedLoopPhases(shared, worker, None, count) for worker, count in enumerate(streams)]
 
 
 def test_closed_loop_is_steady_once_every_stream_has_started() -> None:
@@ -51,6 +51,31 @@ def test_first_idle_stream_of_any_worker_ends_the_steady_state() -> None:
     assert one.steady_bounds.steady_end_ns == other.steady_bounds.steady_end_ns == 30
 
 
+@pytest.mark.parametrize("kind", [ClosedLoopPhases, OpenLoopPhases])
+def test_the_last_measured_conversations_of_two_clients_end_before_either_knows_of_the_other(
+    kind: type[ClosedLoopPhases | OpenLoopPhases],
+) -> None:
+    tables = [worker_table(2), worker_table(2)]  # each client has its own, and rows are exchanged
+    phases = [kind(table, worker, 3, 1) for worker, table in enumerate(tables)]
+    phases[0].measured(20)
+    phases[0].measured(30)
+    phases[1].measured(40)
+    assert [one.steady_bounds.steady_end_ns for one in phases] == [None, None]
+    assert not any(one.all_measured() for one in phases)
+    for column in WorkerColumn:
+        for worker, (own, other) in enumerate((tables, tables[::-1])):
+            other.put(worker, column, own.get(worker, column))
+    assert [one.steady_bounds.steady_end_ns for one in phases] == [40, 40]
+    assert all(one.all_measured() for one in phases)
+
+
+def test_fillers_after_the_last_measured_conversation_do_not_move_the_end() -> None:
+    phases = ClosedLoopPhases(worker_table(1), 0, 1, 1)
+    phases.measured(20)
+    phases.stream_idle(35)
+    assert phases.steady_bounds.steady_end_ns == 20
+
+
 @pytest.mark.parametrize(
     ("opened", "ended", "expected_phase"),
     [(9, 15, "ramp"), (9, 25, "ramp"), (10, 20, "steady"), (15, 20, "steady"), (15, 21, "drain"), (22, 25, "drain")],
@@ -70,7 +95,7 @@ def test_open_loop_is_steady_after_one_turnover(workers: int) -> None:
     """At constant rate and residence time R, this is after 2 R, independent of the number of workers."""
     gap, residence, count = 10, 1_000, 400
     shared = worker_table(workers)
-    phases = [OpenLoopPhases(shared, worker, gap * (count - 1)) for worker in range(workers)]
+    phases = [OpenLoopPhases(shared, worker, None, gap * (count - 1)) for worker in range(workers)]
     events = [(number * gap, "opened", number % workers) for number in range(count)]
     events += [(at + residence, "ended", worker) for at, _, worker in events]
     for one in phases:
@@ -86,7 +111,7 @@ def test_open_loop_is_steady_after_one_turnover(workers: int) -> None:
 
 
 def test_last_scheduled_start_counts_from_the_start_of_the_load() -> None:
-    phases = OpenLoopPhases(worker_table(1), 0, 7)
+    phases = OpenLoopPhases(worker_table(1), 0, None, 7)
     phases.started(100)
     assert phases.steady_bounds.steady_end_ns == 107
 

@@ -130,8 +130,9 @@ class LoadPlanner:
         return closed_loop_load(streams, workers, conversations, duration_s)
 
     def _workers(self, needed: int) -> int:
-        """Return the number of workers of all clients, at least one of each."""
-        return max(needed, self.clients) if self.workers is None else self.workers * self.clients
+        """Return the number of workers of all clients: the same of each, so that their shares of the load are equal."""
+        each = math.ceil(needed / self.clients) if self.workers is None else self.workers
+        return each * self.clients
 
 
 def _rate(point: Point, times: ScheduledTimes) -> float:

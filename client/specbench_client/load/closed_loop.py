@@ -64,7 +64,7 @@ class ClosedLoop:
                 break
             free_ns, began = await self._run_conversation(prepared, StreamSlot(number, free_ns, began=began)), False
             if self.fill is not None:
-                self.runner.recorder.phases.measured(free_ns, self.fill.measured)
+                self.runner.recorder.phases.measured(free_ns)
         if self.fill is not None:
             await self._run_drain_fillers(self.fill, number, free_ns)
         self.runner.recorder.phases.stream_idle(clock())
@@ -72,7 +72,7 @@ class ClosedLoop:
     async def _run_drain_fillers(self, fill: FillerPlan, number: int, free_ns: int) -> None:
         """Keep up the load until the last measured conversation of all workers has ended."""
         for lap in count(1):
-            if self.runner.recorder.phases.all_measured(fill.measured):
+            if self.runner.recorder.phases.all_measured():
                 return
             free_ns = await self._filler(fill, StreamSlot(number, free_ns, phase=RecordPhase.DRAIN), lap)
 

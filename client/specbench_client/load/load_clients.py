@@ -23,7 +23,7 @@ BEGIN_DELAY_NS = 20_000_000
 """
 BEGIN_DELAY_OF_CLIENTS_NS = 500_000_000
 """The same with several clients, whose main processes are informed first."""
-TIME_COLUMNS = (WorkerColumn.STEADY_START_NS, WorkerColumn.STEADY_END_NS)
+TIME_COLUMNS = (WorkerColumn.STEADY_START_NS, WorkerColumn.IDLE_NS, WorkerColumn.MEASURED_END_NS)
 
 
 @dataclass

@@ -13,6 +13,8 @@ from specbench_client.load.arrivals import FillerArrivals, ScheduledTimes, share
 from specbench_client.load.conversations import FillerPlan, PromptLike
 from specbench_client.load.phases import (
     SCHEDULE_NOTICE_NS,
+    ClosedLoopPhases,
+    OpenLoopPhases,
     SteadyBounds,
     closed_loop_bounds,
     filled_loop_bounds,
@@ -135,6 +137,10 @@ class ClosedLoopShare:
     fill: FillerPlan | None = None
     """Fillers around the measured conversations; None: none."""
 
+    def phases(self, worker_table: WorkerTable, worker: int) -> ClosedLoopPhases:
+        """Return the tracker of a worker with this share."""
+        return ClosedLoopPhases(worker_table, worker, self.fill.measured if self.fill else None, len(self.streams))
+
 
 @dataclass(frozen=True, slots=True)
 class FillerShare:
@@ -166,6 +172,10 @@ class OpenLoopShare:
     fillers: FillerShare | None = None
     """Fillers around the measured conversations; None: none."""
 
+    def phases(self, worker_table: WorkerTable, worker: int) -> OpenLoopPhases:
+        """Return the tracker of a worker with this share."""
+        return OpenLoopPhases(worker_table, worker, self.fillers.fill.measured if self.fillers else None, self.last_ns)
+
 
 @dataclass(frozen=True)
 class WorkerLoad:
@@ -177,13 +187,19 @@ class WorkerLoad:
     """Open loop: when conversations begin, from the schedule's start (ns)."""
     around: FillerArrivals | None = None
     """Open loop: when fillers begin."""
-    is_filled: bool = False
+    measured: int | None = None
+    """Number of measured conversations of a load with fillers; None without fillers."""
     notice_ns: int = SCHEDULE_NOTICE_NS
     """Open loop: see `FillerShare`."""
 
     @property
     def workers(self) -> int:
         return len(self.shares)
+
+    @property
+    def streams(self) -> int:
+        """Number of streams of a closed loop, over all workers; 0 for an open loop."""
+        return sum(len(share.streams) for share in self.shares if isinstance(share, ClosedLoopShare))
 
     @property
     def is_open(self) -> bool:
@@ -201,8 +217,8 @@ class WorkerLoad:
         closed = [share for share in self.shares if isinstance(share, ClosedLoopShare) and share.duration_s is None]
         if self.conversations is None or not closed:
             return self
-        fill = FillerPlan(tuple(prompts), sum(len(share.streams) for share in closed), self.conversations)
-        return replace(self, shares=tuple(replace(share, fill=fill) for share in closed), is_filled=True)
+        fill = FillerPlan(tuple(prompts), self.streams, self.conversations)
+        return replace(self, shares=tuple(replace(share, fill=fill) for share in closed), measured=fill.measured)
 
     def _with_filler_shares(
         self, prompts: Sequence[PromptLike], times: ScheduledTimes, around: FillerArrivals | None
@@ -215,23 +231,21 @@ class WorkerLoad:
             for worker, share in enumerate(self.shares)
             if isinstance(share, OpenLoopShare)
         )
-        return replace(self, shares=tuple(shares), is_filled=True)
+        return replace(self, shares=tuple(shares), measured=fill.measured)
 
     def begins_ns(self, worker_table: WorkerTable, begin_ns: int) -> int:
         """Return when the schedule began, after the load has ended."""
-        if self.around is None or not self.is_filled:
+        if self.around is None or self.measured is None:
             return begin_ns
         return schedule_start(worker_table, begin_ns, self.around.lead_most_ns, self.notice_ns)
 
     def steady_bounds(self, worker_table: WorkerTable, begin_ns: int) -> SteadyBounds:
         """Return the bounds of the steady state, after the load has ended."""
         if self.times is None:
-            return closed_loop_bounds(worker_table)
-        return (
-            filled_loop_bounds(worker_table)
-            if self.is_filled
-            else open_loop_bounds(worker_table, begin_ns + int(self.times[-1]))
-        )
+            return closed_loop_bounds(worker_table, self.measured)
+        if self.measured is None:
+            return open_loop_bounds(worker_table, begin_ns + int(self.times[-1]))
+        return filled_loop_bounds(worker_table, self.measured)
 
 
 def _filler_share(fill: FillerPlan, around: FillerArrivals, worker: int, notice_ns: int) -> FillerShare:

@@ -142,7 +142,7 @@ class FillerSender:
         return schedule_start(self.worker_table, begin_ns, self.fillers.lead_most_ns, self.fillers.notice_ns)
 
     def _all_measured(self) -> bool:
-        return self.runner.recorder.phases.all_measured(self.fillers.fill.measured)
+        return self.runner.recorder.phases.all_measured()
 
     async def _wait_until(self, due_ns: int) -> bool:
         """Wait until `due_ns`, but at most POLL_INTERVAL_NS; return whether the time has come."""
@@ -185,4 +185,4 @@ class OpenLoop:
     async def _run_conversation(self, prepared: PreparedConversation, intended_ns: int) -> None:
         conversation_end = await self.runner.run(prepared, StreamSlot(prepared.conversation.index, intended_ns))
         if self.filler_sender:
-            self.runner.recorder.phases.measured(conversation_end.ended_ns, self.filler_sender.fillers.fill.measured)
+            self.runner.recorder.phases.measured(conversation_end.ended_ns)

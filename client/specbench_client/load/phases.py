@@ -36,15 +36,18 @@ class SteadyBounds(NamedTuple):
         return RecordPhase.STEADY if self.steady_end_ns is None or last_ns <= self.steady_end_ns else RecordPhase.DRAIN
 
 
-def closed_loop_bounds(worker_table: WorkerTable) -> SteadyBounds:
+def closed_loop_bounds(worker_table: WorkerTable, measured: int | None = None) -> SteadyBounds:
     """Return the bounds of a closed loop: from the first request of the last stream until a stream becomes idle.
 
     A stream that has begun sends without a pause, so from that moment on the requested number of requests is open,
-    until the first stream of any worker stays idle. With fillers, no stream stays idle before the last measured
-    conversation has ended, and the steady state ends then.
+    until the first stream of any worker stays idle. With fillers, no stream stays idle before the last of `measured`
+    conversations has ended, and the steady state ends then.
     """
     full = worker_table.column(WorkerColumn.STEADY_START_NS)
-    return SteadyBounds(max(full) if all(full) else None, _earliest(worker_table, WorkerColumn.STEADY_END_NS))
+    idle_ns, measured_ns = _earliest(worker_table, WorkerColumn.IDLE_NS), measured_end(worker_table, measured)
+    return SteadyBounds(
+        max(full) if all(full) else None, min((each for each in (idle_ns, measured_ns) if each), default=None)
+    )
 
 
 def open_loop_bounds(worker_table: WorkerTable, last_ns: int) -> SteadyBounds:
@@ -62,11 +65,19 @@ def open_loop_bounds(worker_table: WorkerTable, last_ns: int) -> SteadyBounds:
     return SteadyBounds(_earliest(worker_table, WorkerColumn.STEADY_START_NS), last_ns, by_opening=True)
 
 
-def filled_loop_bounds(worker_table: WorkerTable) -> SteadyBounds:
-    """Like `open_loop_bounds`, with fillers: the steady state ends with the last measured conversation."""
-    return SteadyBounds(
-        _earliest(worker_table, WorkerColumn.STEADY_START_NS), _earliest(worker_table, WorkerColumn.STEADY_END_NS)
-    )
+def filled_loop_bounds(worker_table: WorkerTable, measured: int) -> SteadyBounds:
+    """Like `open_loop_bounds`, with fillers: the steady state ends with the last of `measured` conversations."""
+    return SteadyBounds(_earliest(worker_table, WorkerColumn.STEADY_START_NS), measured_end(worker_table, measured))
+
+
+def measured_end(worker_table: WorkerTable, measured: int | None) -> int | None:
+    """Return when the last measured conversation of all workers ended; None if some have not, or without fillers.
+
+    Derived from the rows, not recorded by the worker of the last one: with several clients, none may know that it is.
+    """
+    if measured is None or sum(worker_table.column(WorkerColumn.MEASURED)) < measured:
+        return None
+    return max(worker_table.column(WorkerColumn.MEASURED_END_NS))
 
 
 def schedule_start(
@@ -90,6 +101,8 @@ class PhaseTracker:
 
     worker_table: WorkerTable
     worker: int
+    measured_of_all: int | None
+    """Number of measured conversations of all workers; None for a load without fillers."""
 
     def started(self, begin_ns: int) -> None:
         """Report that the load begins."""
@@ -103,15 +116,14 @@ class PhaseTracker:
     def stream_idle(self, now_ns: int) -> None:
         """Report that a stream found no more work."""
 
-    def measured(self, now_ns: int, of: int) -> None:
-        """Report that a measured conversation ended; `of`: the number of measured conversations of all workers."""
+    def measured(self, now_ns: int) -> None:
+        """Report that a measured conversation ended."""
+        self.worker_table.put(self.worker, WorkerColumn.MEASURED_END_NS, now_ns)
         self._count(WorkerColumn.MEASURED)
-        if self.all_measured(of):
-            self._end_steady_state(now_ns)
 
-    def all_measured(self, of: int) -> bool:
+    def all_measured(self) -> bool:
         """Return whether all measured conversations of all workers have ended."""
-        return sum(self.worker_table.column(WorkerColumn.MEASURED)) >= of
+        return measured_end(self.worker_table, self.measured_of_all) is not None
 
     @property
     def steady_bounds(self) -> SteadyBounds:
@@ -120,11 +132,6 @@ class PhaseTracker:
 
     def _count(self, cell: WorkerColumn) -> None:
         self.worker_table.put(self.worker, cell, self.worker_table.get(self.worker, cell) + 1)
-
-    def _end_steady_state(self, now_ns: int) -> None:
-        """Record the end of the steady state, unless it has ended."""
-        if not self.worker_table.get(self.worker, WorkerColumn.STEADY_END_NS):
-            self.worker_table.put(self.worker, WorkerColumn.STEADY_END_NS, now_ns)
 
 
 @dataclass
@@ -148,22 +155,22 @@ class ClosedLoopPhases(PhaseTracker):
                 self.worker_table.put(self.worker, WorkerColumn.STEADY_START_NS, now_ns)
 
     def stream_idle(self, now_ns: int) -> None:
-        self._end_steady_state(now_ns)
+        if not self.worker_table.get(self.worker, WorkerColumn.IDLE_NS):
+            self.worker_table.put(self.worker, WorkerColumn.IDLE_NS, now_ns)
 
     @property
     def steady_bounds(self) -> SteadyBounds:
-        return closed_loop_bounds(self.worker_table)
+        return closed_loop_bounds(self.worker_table, self.measured_of_all)
 
 
 @dataclass
 class OpenLoopPhases(PhaseTracker):
-    """Phases of a worker with a share of an open loop, see `open_loop_bounds`. `last_ns` counts from the load's start.
+    """Phases of a worker with a share of an open loop, see `open_loop_bounds`, and with fillers `filled_loop_bounds`.
 
-    `is_filled`: whether the load has fillers, see `filled_loop_bounds`.
+    `last_ns` counts from the load's start.
     """
 
     last_ns: int
-    is_filled: bool = False
 
     def __post_init__(self) -> None:
         self._steady_end_ns = self.last_ns
@@ -186,11 +193,9 @@ class OpenLoopPhases(PhaseTracker):
 
     @property
     def steady_bounds(self) -> SteadyBounds:
-        return (
-            filled_loop_bounds(self.worker_table)
-            if self.is_filled
-            else open_loop_bounds(self.worker_table, self._steady_end_ns)
-        )
+        if self.measured_of_all is None:
+            return open_loop_bounds(self.worker_table, self._steady_end_ns)
+        return filled_loop_bounds(self.worker_table, self.measured_of_all)
 
 
 def _earliest(worker_table: WorkerTable, cell: WorkerColumn) -> int | None:

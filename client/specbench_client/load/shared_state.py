@@ -1,9 +1,8 @@
 """Shared memory of the workers of a point, so that no worker waits for a message from another.
 
 The worker table has a row for each worker, which only that worker writes; the main process writes those of workers of
-other clients. A cell is one aligned 64-bit word, so a
-reader gets either the old or the new value. The conversation counter hands out conversation indices; it needs a lock,
-which is held for a few instructions.
+other clients. A cell is one aligned 64-bit word, so a reader gets either the old or the new value. The conversation
+counter hands out conversation indices; it needs a lock, which is held for a few instructions.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ from multiprocessing.context import SpawnContext
 from typing import Protocol
 
 UNLIMITED = 2**62
+_COUNTER_CELLS = 5
 
 
 class SharedIntegers(Protocol):
@@ -35,10 +35,12 @@ class WorkerColumn(IntEnum):
     """Requests of this worker that ended."""
     STEADY_START_NS = 2
     """When this worker detected the end of the ramp."""
-    STEADY_END_NS = 3
-    """When a stream of this worker found no more work, or the last measured conversation had ended."""
+    IDLE_NS = 3
+    """When a stream of this worker first found no more work."""
     MEASURED = 4
     """Measured conversations of this worker that ended."""
+    MEASURED_END_NS = 5
+    """When the last one of them ended."""
 
 
 @dataclass(frozen=True)
@@ -75,23 +77,29 @@ class LockedIntegers(SharedIntegers, Protocol):
 
 @dataclass(frozen=True)
 class ConversationCounter:
-    """Hands out every `step`-th integer from a first one to a limit, each once."""
+    """Hands out one client's conversations of a load, each once.
+
+    With several clients, a client gets as large a share of the conversations as it has of the streams: every lap over
+    the streams gives each stream one conversation. With one client, these are all numbers from 0.
+    """
 
     cells: LockedIntegers
 
     def next(self) -> int | None:
         """Return the next number, or None at the limit."""
         with self.cells.get_lock():
-            number = self.cells[0]
-            if number >= self.cells[1]:
+            number, limit, first, step, streams = (self.cells[index] for index in range(_COUNTER_CELLS))
+            if number >= limit:
                 return None
-            self.cells[0] = number + self.cells[2]
+            lap, following = number - number % streams, number + step
+            self.cells[0] = following if following < lap + streams else lap + streams + first
             return number
 
-    def open(self, limit: int = UNLIMITED, first: int = 0, step: int = 1) -> None:
-        """Start again, with a new limit."""
+    def open(self, limit: int = UNLIMITED, first: int = 0, step: int = 1, streams: int = 1) -> None:
+        """Start again: the numbers below `limit` of the streams `first`, `first + step`, … of `streams`."""
         with self.cells.get_lock():
-            self.cells[0], self.cells[1], self.cells[2] = first, limit, step
+            for index, value in enumerate((first, limit, first, step, streams)):
+                self.cells[index] = value
 
     def close(self) -> None:
         """Hand out no more numbers."""
@@ -122,4 +130,6 @@ class SharedState:
 
 def create_shared_state(context: SpawnContext, workers: int) -> SharedState:
     """Allocate shared memory for this many workers."""
-    return SharedState(context.RawArray("q", workers * len(WorkerColumn)), ConversationCounter(context.Array("q", 3)))
+    return SharedState(
+        context.RawArray("q", workers * len(WorkerColumn)), ConversationCounter(context.Array("q", _COUNTER_CELLS))
+    )

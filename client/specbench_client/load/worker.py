@@ -30,7 +30,6 @@ from specbench_client.load.in_flight import InFlightRecorder
 from specbench_client.load.load_shares import ClosedLoopShare, OpenLoopShare, held_bytes_of_worker
 from specbench_client.load.open_loop import FillerSender, OpenLoop, PreciseTimer
 from specbench_client.load.parsing_queue import MAX_UNREAD, ParsingQueue
-from specbench_client.load.phases import ClosedLoopPhases, OpenLoopPhases
 from specbench_client.load.shared_state import SharedState
 from specbench_client.load.turn_client import HttpTurnClient
 from specbench_client.load.worker_messages import (
@@ -93,7 +92,7 @@ class _Worker:
             ParsingQueue(_unread_limit(load)) as parsing_queue,
         ):
             turn_client = HttpTurnClient(transport, dialect_of(load.request_config.engine), load.request_config)
-            recorder = InFlightRecorder(self._phases(load))
+            recorder = InFlightRecorder(load.share.phases(self.shared.worker_table(load.workers), load.worker))
             runner = ConversationRunner(
                 turn_client,
                 parsing_queue,
@@ -113,12 +112,6 @@ class _Worker:
                 await loop.run(begin.begin_ns)
                 await parsing_queue.drained()
         self.sender.send(WorkerDone(recorder.log, monitor.lag_p99_ms, monitor.cpu_share))
-
-    def _phases(self, load: PrepareLoad) -> ClosedLoopPhases | OpenLoopPhases:
-        worker_table, share = self.shared.worker_table(load.workers), load.share
-        if isinstance(share, OpenLoopShare):
-            return OpenLoopPhases(worker_table, load.worker, share.last_ns, is_filled=share.fillers is not None)
-        return ClosedLoopPhases(worker_table, load.worker, len(share.streams))
 
     def _loop(self, load: PrepareLoad, runner: ConversationRunner, timer: PreciseTimer) -> ClosedLoop | OpenLoop:
         """Return the loop, with its first conversations prepared."""

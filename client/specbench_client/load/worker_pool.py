@@ -118,7 +118,8 @@ class WorkerPool:
         worker_table.wipe()
         clients.receive_rows(worker_table)
         conversations = UNLIMITED if load.conversations is None else load.conversations
-        self._shared.conversation_counter.open(conversations, clients.index, clients.active(load.workers))
+        active, streams = clients.active(load.workers), load.streams or 1
+        self._shared.conversation_counter.open(conversations, clients.index % active, active, streams)
         own = clients.own_workers(load.workers)
         messages = [
             PrepareLoad(request_config, tuple(prompts), load.shares[worker], worker, load.workers, len(own), phase)

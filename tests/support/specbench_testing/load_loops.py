@@ -60,7 +60,9 @@ class LoopDriver:
         total = len(prompts) if count is None else count
         self.shared.conversation_counter.open(total)
         begin_ns = self.clock()
-        recorder = InFlightRecorder(ClosedLoopPhases(self.worker_table, 0, streams))
+        fill = FillerPlan(tuple(prompts), streams, total) if filled else None
+        measured = total if filled else None
+        recorder = InFlightRecorder(ClosedLoopPhases(self.worker_table, 0, measured, streams))
         async with ParsingQueue() as parsing_queue:
             runner = ConversationRunner(
                 self.turn_client, parsing_queue, recorder, self.records.append, self.phase, self.clock, self.template
@@ -69,17 +71,16 @@ class LoopDriver:
             buffer = RequestBuffer(
                 prepare_conversations(self.turn_client, prompts, counter), REQUESTS_AHEAD, counter.is_closed
             )
-            fill = FillerPlan(tuple(prompts), streams, total) if filled else None
             loop = ClosedLoop(range(streams), runner, buffer, duration_s, fill)
             await loop.run(begin_ns)
             await parsing_queue.drained()
-        self.timeline = LoadTimeline([recorder.log], begin_ns, closed_loop_bounds(self.worker_table))
+        self.timeline = LoadTimeline([recorder.log], begin_ns, closed_loop_bounds(self.worker_table, measured))
         return self.timeline
 
     async def open(self, prompts: Sequence[PromptLike], offsets_ns: Sequence[int]) -> LoadTimeline:
         """One worker's open loop: one conversation at each offset."""
         self.worker_table.wipe()
-        recorder = InFlightRecorder(OpenLoopPhases(self.worker_table, 0, offsets_ns[-1]))
+        recorder = InFlightRecorder(OpenLoopPhases(self.worker_table, 0, None, offsets_ns[-1]))
         async with ParsingQueue() as parsing_queue, PreciseTimer() as timer:
             runner = ConversationRunner(
                 self.turn_client, parsing_queue, recorder, self.records.append, self.phase, self.clock, self.template
