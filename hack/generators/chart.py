@@ -1,4 +1,4 @@
-"""helm/specbench/README.md: the operator's rights, and every value with its type, its default and its meaning.
+"""The page of the chart: the operator's rights, and every value with its type, its default and its meaning.
 
 From templates/rbac.yaml, values.schema.json (which Helm enforces) and values.yaml (which it applies), so that the page
 matches them.
@@ -34,7 +34,7 @@ of the first; the operator's is expected beside it:
   it into a namespace of its own: runs in the operator's namespace could use its service account and Secrets, so the
   chart refuses to watch that namespace unless `fence.enabled` is false.
 - `fence` limits what runs may use, and `admissionPolicy` checks the rights of whoever applies them
-  (docs/how-to/shared-clusters.md). Both are enabled by default.
+  ([shared clusters](DOCS/how-to/shared-clusters.md)). Both are enabled by default.
 - The CustomResourceDefinitions (CRDs) of SpecBenchRun and SpecBenchCampaign are cluster-wide. `helm upgrade` upgrades
   them. `helm uninstall` keeps them (`crds.keep`). If GitOps or a platform team applies them, set `crds.install=false`
   and use `kubectl apply --server-side -f crds/`.
@@ -53,8 +53,8 @@ ClusterRole with the same rules, and binds it in the namespaces of `rbac.namespa
       --show-only templates/rbac.yaml
 
 <!-- rights -->
-Of Secrets, the operator reads the S3 keys of a run and the labels of all that the run names; `rbac.secretNames` limits it
-to Secrets of these names. With `rbac.create=false`, create all of these Roles yourself, that of the Lease included:
+Of Secrets, the operator reads the S3 keys of a run and the labels of all that the run names; `rbac.secretNames` limits
+it to these names. With `rbac.create=false`, create all of these Roles yourself, that of the Lease included:
 without it no replica leads, and nothing is executed.
 
 The right to create Jobs in a namespace is the right to use every Secret, volume and service account of that namespace,
@@ -69,12 +69,21 @@ right in `kube-system` too, so whoever controls the operator's pod or its servic
 
 
 def readme() -> str:
-    """The page."""
+    """helm/specbench/README.md."""
+    return _page("../../docs")
+
+
+def page() -> str:
+    """docs/reference/chart.md: the same, with links from there."""
+    return _page("..")
+
+
+def _page(docs: str) -> str:
     schema = json.loads((CHART / "values.schema.json").read_text())
     values = yaml.safe_load((CHART / "values.yaml").read_text())
     rights = "\n".join(_rights((CHART / "templates/rbac.yaml").read_text()))
     rows = "".join(f"{row}\n" for row in _rows(schema, values, ""))
-    return _INTRODUCTION.replace("<!-- rights -->", f"{_RIGHTS_HEAD}\n{rights}\n") + rows
+    return _INTRODUCTION.replace("DOCS", docs).replace("<!-- rights -->", f"{_RIGHTS_HEAD}\n{rights}\n") + rows
 
 
 _RIGHTS_HEAD = "| in | API group | resources | verbs | if |\n|---|---|---|---|---|"
