@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -152,6 +154,20 @@ def test_the_operators_role_has_exactly_the_required_rules(helm: Helm, values: d
     assert roles
     expected = [*RULES, *GROUP_RULES] if values.get("leaderWorkerSets") else RULES
     assert all(role["rules"] == expected for role in roles)
+
+
+def test_the_page_of_the_chart_lists_every_right_of_the_operator(helm: Helm) -> None:
+    values = {**ALL, "watchAllNamespaces": True, "watchNamespaces": ["team-*"], "rbac": {"readNodes": True}}
+    rendered = helm.template(values)
+    rules = [rule for kind in ("Role", "ClusterRole") for role in rendered.of_kind(kind) for rule in role["rules"]]
+    granted = Counter(
+        (rule["apiGroups"][0] or "core", tuple(rule["resources"]), tuple(rule["verbs"])) for rule in rules
+    )
+    page = (CHART / "README.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| [^|`]+ \| ([a-z0-9.-]+) \| (`[^|]+) \| ([a-z, ]+) \|", page, re.MULTILINE)
+    assert granted == Counter(
+        (group, tuple(re.findall(r"`(.+?)`", resources)), tuple(verbs.split(", "))) for group, resources, verbs in rows
+    )
 
 
 def test_the_rule_to_read_workloads_is_optional(helm: Helm) -> None:

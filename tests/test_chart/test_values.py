@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from collections.abc import Iterator
 from ipaddress import ip_network
@@ -106,3 +107,9 @@ def test_the_chart_and_app_versions_match_the_next_release() -> None:
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["version"]
     next_release = Version(version["raw-options"]["fallback_version"]).base_version
     assert chart["version"] == chart["appVersion"] == next_release
+
+
+def test_the_description_of_the_alerts_names_all_of_them() -> None:
+    template = (CHART / "templates/prometheusrule.yaml").read_text(encoding="utf-8")
+    described = SCHEMA["properties"]["metrics"]["properties"]["prometheusRule"]["description"]
+    assert re.findall(r"- alert: (\w+)", template) == re.findall(r"Specbench\w+", described)

@@ -49,7 +49,8 @@ def test_every_value_of_an_enumeration_is_documented(kind: type[RecordPhase]) ->
 def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with two concluded runs, a part of a killed attempt, and the start of a run without a summary."""
     folder = tmp_path_factory.mktemp("records")
-    later = SyntheticRun(prompts=6, repeats=1, categories=ONE, edits={"metadata.name": "a-name-before-the-others"})
+    name = "a-name-before-the-others"
+    later = SyntheticRun(prompts=40, repeats=1, categories=ONE, concurrency=(2, 10), edits={"metadata.name": name})
     earlier = SyntheticRun(prompts=6, repeats=1, categories=ONE)
     for uid, world in (
         ("0190b000-0000-7000-8000-000000000000", later),
@@ -66,10 +67,10 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def steady_requests(results: Path) -> Counter[str]:
-    """Return the number of steady requests of both runs by arm, from the points' lists of files."""
+def steady_requests(results: Path, uid: str = "*") -> Counter[str]:
+    """Return the number of steady requests of both runs, or of one, by arm, from the points' lists of files."""
     found = Counter[str]()
-    for summary in (results / "specbench-results").glob("runs/*/*/*/summary.json"):
+    for summary in (results / "specbench-results").glob(f"runs/*/*/{uid}/summary.json"):
         points = PointStore(FolderStore(summary.parent), results)
         for point in Plan.from_json((summary.parent / "plan.json").read_bytes()).points:
             manifest = points.manifest(point.hash)
@@ -90,16 +91,28 @@ def test_example_code_reads_the_steady_records_of_a_run(results: Path, monkeypat
     assert isinstance(records, pd.DataFrame)
     assert set(records.phase) == {"steady"}
     assert records.request_id.is_unique
-    assert len(records) * 2 == steady_requests(results).total()
+    assert len(records) == steady_requests(results, run.name).total()
     assert set(records.arm) == {"none", "ngram"}
 
 
-def test_duckdb_query_counts_each_record_of_both_runs_once(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_duckdb_query_counts_each_record_once_by_run_and_sorts_loads_as_numbers(
+    results: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(results)
     assert DUCKDB in PAGE.read_text(encoding="utf-8")
     rows = duckdb.sql(DUCKDB.rstrip().rstrip(";")).fetchall()
-    assert {arm: requests for _, _, arm, requests, _ in rows} == steady_requests(results)
-    assert [row[:3] for row in rows] == [("chat", "1", "ngram"), ("chat", "1", "none")]
+    counted = Counter[str]()
+    for _, _, _, arm, requests, _ in rows:
+        counted[arm] += requests
+    assert counted == steady_requests(results)
+    roots = [str(file.parent) for file in Path("specbench-results").glob("runs/*/*/*/summary.json")]
+    expected = [
+        (root.removeprefix("specbench-results/runs/"), "chat", load, arm)
+        for root in sorted(roots)
+        for load in (("2", "10") if "before-the-others" in root else ("1",))
+        for arm in ("ngram", "none")
+    ]
+    assert [row[:4] for row in rows] == expected
     assert all(e2e_ms > 0 for *_, e2e_ms in rows)
 
 

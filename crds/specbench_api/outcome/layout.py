@@ -14,7 +14,7 @@ runs/NAMESPACE/NAME/UID/
   points/HASH/records/part-ATTEMPT-00000.parquet …      the same records, until they are compacted into the above
   points/HASH/compacted.json                            the files of the point in records/, which replace its parts
   points/HASH/schedule-ATTEMPT.parquet                  open loops: scheduled start and worker of each conversation
-  points/HASH/rows/v1-ATTEMPT-00000.parquet …           the records reduced to what the summary of the run needs
+  points/HASH/rows/v1-ATTEMPT-00000.parquet …           tidy rows: the part of the records that the summary needs
   points/HASH/summary.json                              summary of the point; summary-ATTEMPT.json if it exists already
   points/HASH/manifest.json                             written last; without it the point has no result
 """
