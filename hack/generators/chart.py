@@ -7,10 +7,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import yaml
+
+from generators.records_page import documented
+from specbench_operator.settings import PREFIX, OperatorSettings
 
 CHART = Path(__file__).resolve().parents[2] / "helm/specbench"
 _INTRODUCTION = """\
@@ -74,13 +78,29 @@ right in `kube-system` too, so whoever controls the operator's pod or its servic
 | value | type | default | meaning |
 |---|---|---|---|
 """
+_SETTINGS = """
+## Settings without a value
+
+Set them in `extraEnv`. The operator does not start with a variable `SPECBENCH_…` that it does not know.
+
+| variable | default | meaning |
+|---|---|---|"""
 
 
 def readme() -> str:
     """The page."""
     schema = json.loads((CHART / "values.schema.json").read_text())
     values = yaml.safe_load((CHART / "values.yaml").read_text())
-    return _INTRODUCTION + "".join(f"{row}\n" for row in _rows(schema, values, ""))
+    rows = [*_rows(schema, values, ""), _SETTINGS, *_settings()]
+    return _INTRODUCTION + "".join(f"{row}\n" for row in rows)
+
+
+def _settings() -> Iterator[str]:
+    """The durations, for which the chart has no values."""
+    meanings = documented(OperatorSettings)
+    for field in fields(OperatorSettings):
+        if field.name.endswith("_s"):
+            yield f"| `{PREFIX}{field.name.upper()}` | `{field.default:g}` | {meanings[field.name]} |"
 
 
 def _rows(schema: dict[str, Any], values: dict[str, Any], path: str) -> Iterator[str]:

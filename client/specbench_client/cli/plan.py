@@ -344,7 +344,8 @@ def _clients(plan: Plan) -> str:
         count * amount_of(given.requests.get(name) or given.limits.get(name) or CLIENT_DEFAULTS[name])
         for name in ("cpu", "memory")
     )
-    return f", {count} client pods for each launch with together {cpu.normalize():f} CPU cores and {float(memory) / 2**30:.3g}Gi"
+    total = f"{cpu.normalize():f} CPU cores and {float(memory) / 2**30:.3g}Gi"
+    return f", {count} client pods for each launch with together {total}"
 
 
 def _hours(plan: Plan, cost: CampaignCost) -> list[str]:

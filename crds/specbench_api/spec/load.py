@@ -198,7 +198,8 @@ class Load(RuledModel):
     """Sequential or Interleaved order of the arms over the repeats."""
     clients: Annotated[int, Field(ge=1, le=CLIENTS_MAX)] = 1
     """Number of client pods that send each point's load together, for loads that one pod cannot send. Streams and
-    arrivals are the same as with one client, divided among the pods; at most the highest concurrency. Only on a cluster."""
+    arrivals are the same as with one client, divided among the pods; at most the highest concurrency. Only on a
+    cluster."""
 
     @property
     def levels(self) -> list[Level]:

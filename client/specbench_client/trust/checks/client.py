@@ -276,8 +276,8 @@ CHUNKS_COALESCED: Check[PointEvidence] = Check(
         f" a step in {TOGETHER_MS:g} ms, but the segments of one write arrive within that time."
     ),
     remedy=(
-        "If the client was late, give it more CPU (placement.client.resources), or lower the load. If it was not, let no"
-        " proxy buffer between client and engine (proxy_buffering off), and check that the engine flushes each chunk."
+        "If the client was late, give it more CPU (placement.client.resources), or lower the load. If it was not, let"
+        " no proxy buffer between client and engine (proxy_buffering off), and check that the engine flushes each chunk."
     ),
     evaluate=_chunks_coalesced,
 )

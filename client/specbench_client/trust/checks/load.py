@@ -75,7 +75,8 @@ RATE_NOT_REACHED: Check[PointEvidence] = Check(
         " starts fewer. Near the engine's limit, 5 % of the rate changes the waiting time by a multiple of that."
     ),
     remedy=(
-        "Give the client more CPU (placement.client.resources), or lower the rate; request more conversations per point."
+        "Give the client more CPU (placement.client.resources), or lower the rate; request more conversations per"
+        " point."
     ),
     evaluate=_rate_not_reached,
 )
