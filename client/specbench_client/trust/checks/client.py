@@ -277,7 +277,8 @@ CHUNKS_COALESCED: Check[PointEvidence] = Check(
     ),
     remedy=(
         "If the client was late, give it more CPU (placement.client.resources), or lower the load. If it was not, let"
-        " no proxy buffer between client and engine (proxy_buffering off), and check that the engine flushes each chunk."
+        " no proxy buffer between client and engine (proxy_buffering off), and check that the engine flushes each"
+        " chunk."
     ),
     evaluate=_chunks_coalesced,
 )
