@@ -10,7 +10,7 @@ import json
 import math
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
@@ -133,6 +133,8 @@ class IntOrString:
 
     @staticmethod
     def _as_text(value: Any) -> Any:
+        if isinstance(value, float):
+            raise ValueError(f'{value} is neither text nor a whole number: quote it: "{value}"')  # noqa: TRY004 - pydantic's
         return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
@@ -198,6 +200,8 @@ class ApiModel(BaseModel):
     )
 
     rules: ClassVar[tuple[ValidationRule, ...]] = ()
+    remedies: ClassVar[Mapping[str, str]] = {}
+    """What to write instead, by name: of fields that users expect here, or whose own message does not show it."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the model as JSON-ready data in camelCase, without the fields that are None."""

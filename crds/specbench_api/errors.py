@@ -40,8 +40,9 @@ class InvalidSpec(SpecbenchError):
     reason: ClassVar[str] = "InvalidSpec"
     """Reason of the condition Validated."""
 
-    def __init__(self, problems: Sequence[Problem]) -> None:
-        self.problems = tuple(problems)
+    def __init__(self, problems: Sequence[Problem], *, complete: bool = True) -> None:
+        """`complete`: False if these problems prevented further checks, which may find others."""
+        self.problems, self.complete = tuple(problems), complete
         super().__init__("\n".join(str(problem) for problem in self.problems))
 
 

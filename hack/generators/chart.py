@@ -9,10 +9,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import yaml
+
+from generators.records_page import documented
+from specbench_operator.settings import PREFIX, OperatorSettings
 
 CHART = Path(__file__).resolve().parents[2] / "helm/specbench"
 _INTRODUCTION = """\
@@ -66,6 +70,13 @@ right in `kube-system` too, so whoever controls the operator's pod or its servic
 | value | type | default | meaning |
 |---|---|---|---|
 """
+_SETTINGS = """
+## Settings without a value
+
+Set them in `extraEnv`. The operator does not start with a variable `SPECBENCH_…` that it does not know.
+
+| variable | default | meaning |
+|---|---|---|"""
 
 
 def readme() -> str:
@@ -82,7 +93,7 @@ def _page(docs: str) -> str:
     schema = json.loads((CHART / "values.schema.json").read_text())
     values = yaml.safe_load((CHART / "values.yaml").read_text())
     rights = "\n".join(_rights((CHART / "templates/rbac.yaml").read_text()))
-    rows = "".join(f"{row}\n" for row in _rows(schema, values, ""))
+    rows = "".join(f"{row}\n" for row in (*_rows(schema, values, ""), _SETTINGS, *_settings()))
     return _INTRODUCTION.replace("DOCS", docs).replace("<!-- rights -->", f"{_RIGHTS_HEAD}\n{rights}\n") + rows
 
 
@@ -123,6 +134,14 @@ def _condition(scope: str, blocks: list[str]) -> str:
     if scope == _SCOPES["specbench.watchRules"]:
         return "`watchAllNamespaces`" + (", with patterns in `watchNamespaces`" if found else "")
     return ", ".join(f"`{name}`" for name in found)
+
+
+def _settings() -> Iterator[str]:
+    """The durations, for which the chart has no values."""
+    meanings = documented(OperatorSettings)
+    for field in fields(OperatorSettings):
+        if field.name.endswith("_s"):
+            yield f"| `{PREFIX}{field.name.upper()}` | `{field.default:g}` | {meanings[field.name]} |"
 
 
 def _rows(schema: dict[str, Any], values: dict[str, Any], path: str) -> Iterator[str]:

@@ -6,6 +6,7 @@ of the run instead; these settings are about the operator and the cluster, and u
 
 from __future__ import annotations
 
+import difflib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
@@ -18,6 +19,7 @@ from pydantic import ValidationError
 from specbench_api.errors import Problem
 from specbench_api.fence.check import FenceCheck
 from specbench_api.fence.model import Fence, Limits, TerminationMessages
+from specbench_api.spec.placement import CLIENT_DEFAULTS
 from specbench_api.spec.run import RunSpec
 from specbench_operator.errors import Stop
 
@@ -94,14 +96,14 @@ class OperatorSettings:
     """Name of the operator's pod, which is the holder in the Lease. Empty: the host's name and a random suffix."""
     network_policies: NetworkPolicySettings | None = None
     """Create NetworkPolicies for each run: a JSON object with the keys blockedAddresses, engineFrom and runEgress."""
-    client_cpu: str = "2"
+    client_cpu: str = CLIENT_DEFAULTS["cpu"]
     """CPU of clients whose run does not set cpu in placement.client.resources, as a Kubernetes quantity; 0: none.
 
     One core serves 256 streams with exact times (benchmarks/README.md). The second is for the client's other processes,
     because the kernel would pause all of them once they use more than the limit. A whole number allows static CPU
     management.
     """
-    client_memory: str = "4Gi"
+    client_memory: str = CLIENT_DEFAULTS["memory"]
     """Memory of clients whose run does not set memory in placement.client.resources, as a Kubernetes quantity; 0: none.
 
     The largest client that was measured selects from 100,000 prompts and uses 1.8 GiB (benchmarks/selection.md).
@@ -121,7 +123,7 @@ class OperatorSettings:
     A pod that exists for longer is on a node that no longer answers, so the operator does not wait for it.
     """
     resync_s: float = 30
-    """Period of the resync, in seconds: without any event, each run and campaign not at rest is looked at."""
+    """Period of the resync, in seconds: without any event, each run and campaign not at rest is reconciled."""
     watch_silence_s: float = 180
     """How long a watch may lag behind the API server before the liveness probe fails, in seconds.
 
@@ -138,7 +140,7 @@ class OperatorSettings:
     s3_timeout_s: float = 10
     """Timeout of one request to S3, in seconds."""
     s3_look_deadline_s: float = 20
-    """Deadline of one look at a run's results in S3, with all of its requests, in seconds."""
+    """Deadline of one read of a run's results in S3, with all of its requests, in seconds."""
     liveness_port: int = 8080
     """TCP port of /healthz."""
     metrics_port: int = 9090
@@ -186,7 +188,11 @@ class OperatorSettings:
 
     @classmethod
     def from_env(cls, env: Mapping[str, str]) -> OperatorSettings:
-        """Read the settings from environment variables. Raises Stop with reason BadSettings for an invalid value."""
+        """Read the settings from environment variables.
+
+        Raises Stop with reason BadSettings for an invalid value or an unknown variable.
+        """
+        _reject_unknown(env)
         values = {
             field.name: _parse_setting(field.name, env[_variable(field.name)])
             for field in fields(cls)
@@ -206,6 +212,18 @@ _REQUIRED = {
 
 def _variable(name: str) -> str:
     return PREFIX + name.upper()
+
+
+def _reject_unknown(env: Mapping[str, str]) -> None:
+    """Raise Stop for a variable with the operator's prefix that is no setting: ignored, it would have no effect."""
+    known = [field.name for field in fields(OperatorSettings)]
+    variables = {_variable(name) for name in known}
+    for name in sorted(env):
+        if name.startswith(PREFIX) and name not in variables:
+            near = difflib.get_close_matches(name.removeprefix(PREFIX).lower(), known, n=1)
+            page = "docs/reference/chart.md"
+            remedy = f"did you mean {_variable(near[0])}?" if near else f"remove it, or use a setting in {page}"
+            raise Stop("BadSettings", f"{name} is not a setting of the operator: {remedy}")
 
 
 def _names(text: str) -> tuple[str, ...]:

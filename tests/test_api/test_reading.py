@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 
+from specbench_api.api_model import ApiModel
 from specbench_api.errors import InvalidSpec, NotYaml
 from specbench_api.plan.canonical import digest
 from specbench_api.plan.expansion import expand
 from specbench_api.spec.bounded_yaml import NODES_MAX
 from specbench_api.spec.parsing import parse_run, read_run, read_yaml
+from specbench_api.spec.pod_template import ONE_CONTAINER, ContainerSecurityContext, EngineContainer, EnginePodSpec
 from specbench_api.spec.run import SpecBenchRun
 from specbench_testing.invalid_specs import INVALID_SPECS, VALID_SPECS, InvalidSpecCase
 from specbench_testing.resources import resource, run_of
@@ -47,6 +49,85 @@ def test_an_unknown_field_without_a_close_match_lists_the_known_fields() -> None
         match="known fields: concurrency, rate, arrival, slots, requests, durationSeconds, warmupRequests, repeats",
     ):
         parse_run(resource({"spec.load.zzzzzz": 1}))
+
+
+TEMPLATE = "spec.placement.template"
+POD = f"{TEMPLATE}.spec"
+CLIENT_CPU = "spec.placement.client.resources.limits.cpu"
+
+
+def engine_container(**fields: Any) -> dict[str, Any]:
+    return {POD: {"containers": [{"name": "engine", **fields}]}}
+
+
+@pytest.mark.parametrize(
+    ("edits", "path", "message"),
+    [
+        (
+            {POD: {"containers": [{"name": "engine"}, {"name": "proxy"}]}},
+            f"{POD}.containers",
+            f"list should have at most 1 item, not 2 ({ONE_CONTAINER})",
+        ),
+        (
+            {POD: {"containers": [{"name": "proxy"}]}},
+            f"{POD}.containers[0].name",
+            f"input should be 'engine', not 'proxy' ({ONE_CONTAINER})",
+        ),
+        (
+            {TEMPLATE: {"metadata": {"labels": {"sidecar.istio.io/inject": False}}}},
+            f"{TEMPLATE}.metadata.labels[sidecar.istio.io/inject]",
+            'input should be a valid string, not false (quote it: "false")',
+        ),
+        (
+            engine_container(env=[{"name": "A", "value": "1"}]),
+            f"{POD}.containers[0].env[0]",
+            "value is not supported here: set plain values in spec.engine.env",
+        ),
+        ({CLIENT_CPU: 0.5}, CLIENT_CPU, '0.5 is neither text nor a whole number: quote it: "0.5"'),
+        (
+            {"spec.placement.sharedMemory": 16},
+            "spec.placement.sharedMemory",
+            'input should be a valid string, not 16 (quote it: "16")',
+        ),
+        ({POD: {"tolerations": []}}, f"{POD}.tolerations", "unknown field (set placement.tolerations)"),
+        (
+            {POD: {"serviceAccountName": "a"}},
+            f"{POD}.serviceAccountName",
+            "unknown field (set placement.engineServiceAccountName)",
+        ),
+        (engine_container(image="a:1"), f"{POD}.containers[0].image", "unknown field (set engine.image)"),
+    ],
+    ids=str,
+)
+def test_an_error_is_one_line_with_a_remedy(edits: Mapping[str, Any], path: str, message: str) -> None:
+    with pytest.raises(InvalidSpec) as rejected:
+        parse_run(resource(edits))
+    assert str(rejected.value) == f"{path}: {message}"
+    assert not rejected.value.complete
+
+
+@pytest.mark.parametrize(
+    ("edits", "words"),
+    [
+        ({POD: {"hostNetwork": True}}, "k8s.v1.cni.cncf.io/networks"),
+        ({POD: {"volumes": [{"name": "a", "hostPath": {"path": "/a"}}]}}, "a local PersistentVolume"),
+        (engine_container(securityContext={"privileged": True}), "the capability IPC_LOCK"),
+    ],
+    ids=str,
+)
+def test_what_the_template_does_not_support_names_the_alternative(edits: Mapping[str, Any], words: str) -> None:
+    with pytest.raises(InvalidSpec, match=f"unknown field .not supported: .*{re.escape(words)}"):
+        parse_run(resource(edits))
+
+
+@pytest.mark.parametrize("model", [EnginePodSpec, EngineContainer, ContainerSecurityContext])
+def test_fields_that_remedies_name_exist(model: type[ApiModel]) -> None:
+    spec = run_of({"spec.placement.securityContext": {}}).spec
+    for remedy in model.remedies.values():
+        named: Any = spec
+        for step in remedy.removeprefix("set ").split(".") if remedy.startswith("set ") else ():
+            aliases = {field.alias: name for name, field in type(named).model_fields.items()}
+            named = getattr(named, aliases[step])
 
 
 @pytest.mark.parametrize("value", [float("nan"), {"deep": [float("inf")]}], ids=str)

@@ -93,6 +93,11 @@ CONFLICTS: list[tuple[dict[str, Any], str, str]] = [
         )
     ),
     (mounted("/x", "absent"), f"{C}.volumeMounts[0].name", "use one of scratch"),
+    (
+        {"spec": {"containers": [{"name": "engine", "volumeMounts": [{"name": "y", "mountPath": "/x"}]}]}},
+        f"{C}.volumeMounts[0].name",
+        "the template has no volume 'y' (add it to spec.placement.template.spec.volumes)",
+    ),
     (variable("HF_TOKEN"), f"{C}.env[0].name", "spec.model.tokenSecretRef"),
     (variable("HOME"), f"{C}.env[0].name", "remove"),
     (variable("HF_HOME"), f"{C}.env[0].name", "remove"),

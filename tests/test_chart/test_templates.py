@@ -485,6 +485,8 @@ def test_on_openshift_the_operators_pod_has_no_user_id(
             {"metrics": {"service": {"enabled": False}, "serviceMonitor": {"enabled": True}}},
             "metrics.serviceMonitor.enabled needs metrics.service.enabled",
         ),
+        ({"rbac": {"clusterWide": True}}, "no effect without watchAllNamespaces"),
+        ({"rbac": {"namespaces": ["a"]}}, "no effect without watchAllNamespaces"),
     ],
 )
 def test_rejects_invalid_values_with_their_names(helm: Helm, values: dict[str, Any], expected: str) -> None:

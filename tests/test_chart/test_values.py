@@ -87,6 +87,9 @@ def test_the_charts_readme_lists_every_value() -> None:
         {"networkPolicy": {"blockedAddresses": ["169.254.169.254"]}},
         {"networkPolicy": {"metricsFrom": {}}},
         {"rbac": {"namespaces": ["Not A Name"]}},
+        {"fence": {"podLabels": ["sidecar.istio.io/inject"]}},
+        {"fence": {"podAnnotations": ["k8s.v1.cni.cncf.io/networks"]}},
+        {"fence": {"capabilities": ["SYS_ADMIN"]}},
     ],
     ids=json.dumps,
 )

@@ -48,6 +48,11 @@ def test_every_analysis_is_listed_on_one_line() -> None:
     assert len(set(ANALYSES)) == len(ANALYSES)
 
 
+@pytest.mark.parametrize(("words", "choices"), [(["measure"], "--arrival [Constant|Poisson|Gamma|Trace]")])
+def test_choices_are_shown_as_in_a_resource(words: list[str], choices: str) -> None:
+    assert choices in CliRunner().invoke(cli, [*words, "--help"], terminal_width=WIDTH).output
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -52,11 +52,23 @@ def test_estimate_follows_the_requested_load(
     assert (size["requests"], size["loadSeconds"]) == (requests, seconds)
 
 
-def test_number_of_clients_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("resources", "total"),
+    [
+        ({}, "8 CPU cores and 16Gi"),
+        ({"limits": {"cpu": "500m", "memory": "8G"}}, "2 CPU cores and 29.8Gi"),
+        ({"requests": {"cpu": 1}, "limits": {"cpu": 4}}, "4 CPU cores and 16Gi"),
+    ],
+    ids=str,
+)
+def test_number_of_clients_is_printed_with_what_they_request(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], resources: dict[str, Any], total: str
+) -> None:
     load = {"concurrency": [8], "repeats": 1, "clients": 4}
-    assert plan_exit_code(tmp_path, load) == Exit.OK
-    assert "4 client pods for each launch" in capsys.readouterr().out
-    assert plan_exit_code(tmp_path, load, "--output", "json") == Exit.OK
+    file = str(write_run(tmp_path, simulated_run(load=load, placement={"client": {"resources": resources}})))
+    assert exit_code(["plan", file]) == Exit.OK
+    assert f"4 client pods for each launch with together {total}\n" in capsys.readouterr().out
+    assert exit_code(["plan", file, "--output", "json"]) == Exit.OK
     assert json.loads(capsys.readouterr().out)["estimate"]["clients"] == 4
 
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
 from specbench_api.errors import InvalidSpec
+from specbench_api.outcome.termination import Exit
 from specbench_api.spec.campaign import SpecBenchCampaign
 from specbench_api.spec.run import SpecBenchRun
+from specbench_client.cli import exit_code
 from specbench_client.cli.options import read_spec_file
 from specbench_testing.campaigns import campaign
 from specbench_testing.resources import resource
@@ -47,6 +50,26 @@ def test_row_given_by_name_is_rejected_with_the_indexes(tmp_path: Path) -> None:
 def test_rows_without_a_name_are_listed_by_index(tmp_path: Path) -> None:
     with pytest.raises(InvalidSpec, match=r"'9' is not the index of a row; rows: 0, 1 \("):
         read_run_file(run_file(tmp_path), ("spec.load.rows=[{}, x]", "spec.load.rows[9]=1"))
+
+
+@pytest.mark.parametrize(
+    ("edits", "note"),
+    [
+        ({"spec.load.repetas": 1}, True),
+        ({"apiVersion": "v1"}, True),
+        ({"spec.workloads[0].extraBody": {"max_tokens": 1}}, False),
+    ],
+    ids=str,
+)
+def test_problems_that_prevent_further_checks_end_with_a_note(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], edits: dict[str, Any], note: bool
+) -> None:
+    path = tmp_path / "run.yaml"
+    path.write_text(yaml.safe_dump(resource(edits)))
+    assert exit_code(["validate", str(path)]) == Exit.BAD_INPUT
+    printed = capsys.readouterr().err
+    assert printed.startswith("error: ")
+    assert printed.endswith("note: further checks follow once this is corrected\n") is note
 
 
 def test_invalid_yaml_is_reported_with_the_file_name(tmp_path: Path) -> None:

@@ -108,6 +108,8 @@ def test_the_dataset_has_each_record_once_and_replaces_the_parts(tmp_path: Path)
     assert sorted(ids_of_glob(store)) == sorted(before)
     assert ids_of_points(plan, store) == before
     assert store.keys(records_prefix(first.hash)) == [part_key(first.hash, "killed", 0)]
+    kept = [(tmp_path / "run" / records_prefix(point.hash)).exists() for point in plan.points]
+    assert kept == [True, False], "only the folder with a part of the killed attempt"
     table = pa.concat_tables(pq.read_table(store.uri(key), partitioning=None) for key in store.keys("records/"))
     assert table.schema.equals(DATASET_SCHEMA)
     assert set(table["load"].to_pylist()) == {"1"}

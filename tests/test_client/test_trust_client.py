@@ -27,22 +27,29 @@ def test_client_that_cannot_keep_up_is_found(lag: float, share: float, expected:
 
 
 @pytest.mark.parametrize(
-    ("watch", "clients", "expected"),
+    ("streams", "watch", "clients", "expected"),
     [
-        ({"cpu_share": 0.95}, 1, 2),
-        ({"cpu_share": 0.95}, 10, 19),
-        ({"loop_lag_p99_ms": 400.0}, 3, 6),
-        ({"cpu_share": 0.95}, 40, 64),
-        ({"cpu_share": 0.95}, 64, None),
+        (128, {"cpu_share": 0.95}, 1, 2),
+        (128, {"cpu_share": 0.95}, 10, 19),
+        (128, {"cpu_share": 0.95}, 40, 64),
+        (128, {"cpu_share": 0.95}, 64, None),
+        (1, {"cpu_share": 0.95}, 1, None),
+        (3, {"cpu_share": 0.95}, 2, 3),
+        (3, {"cpu_share": 0.95}, 3, None),
+        (3, {"cpu_share": 0.6, "loop_lag_p99_ms": 400.0}, 2, 3),
+        (3, {"cpu_share": 0.2, "loop_lag_p99_ms": 400.0}, 1, None),
+        (3, {"cpu_share": None, "loop_lag_p99_ms": 400.0}, 1, None),
     ],
 )
-def test_saturated_client_is_advised_to_use_more_clients(
-    watch: dict[str, float], clients: int, expected: int | None
+def test_saturated_client_is_advised_to_use_more_clients_only_if_they_help(
+    streams: int, watch: dict[str, float | None], clients: int, expected: int | None
 ) -> None:
-    world = SyntheticRun(prompts=24, concurrency=(3,), repeats=1, edits={"spec.load.clients": clients})
-    (finding,) = findings_of(replace_watch(**watch), world=world)
-    assert ("load.clients" in finding.message) is (expected is not None)
-    assert expected is None or finding.message.endswith(f"with load.clients: {expected}")
+    edits = {"spec.load.clients": clients}
+    world = SyntheticRun(prompts=24, concurrency=(streams,), repeats=1, edits=edits)
+    found = findings_of(replace_watch(**watch), world=world)
+    (finding,) = (each for each in found if each.check == "ClientSaturated")
+    advice = "placement.client.resources" if expected is None else f"with load.clients: {expected}"
+    assert finding.message.endswith(advice)
 
 
 @pytest.mark.parametrize(("error_ms", "expected"), [(None, 0), (20.0, 0), (20.1, 1), (2000.0, 1)])

@@ -22,6 +22,14 @@ def test_no_top_level_folder_is_a_package_that_could_shadow_the_standard_library
     assert [folder for folder in FOLDERS if (ROOT / folder / "__init__.py").exists()] == []
 
 
+@pytest.mark.parametrize("script", ["model-check", "crash-points"])
+def test_a_script_without_its_libraries_names_make_install(script: str) -> None:
+    command = [sys.executable, "-S", f"hack/{script}"]  # -S: without installed packages
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    expected = rf"hack/{script}: \w+ is missing: run `make install`, then \.venv/bin/python hack/{script}\n"
+    assert (done.returncode, re.fullmatch(expected, done.stderr) is not None) == (1, True), done.stderr
+
+
 def test_only_the_support_folder_of_the_tests_is_a_package() -> None:
     inits = [path.relative_to(ROOT / "tests") for path in (ROOT / "tests").rglob("__init__.py")]
     assert [str(path) for path in inits if path.parts[0] != "support"] == []

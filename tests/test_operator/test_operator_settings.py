@@ -104,6 +104,29 @@ def test_an_invalid_value_is_refused_with_its_name(name: str, value: str) -> Non
         OperatorSettings.from_env({**IMAGE, name: value})
 
 
+@pytest.mark.parametrize(
+    ("name", "remedy"),
+    [
+        ("SPECBENCH_RESYNCS_S", r"did you mean SPECBENCH_RESYNC_S\?"),
+        ("SPECBENCH_resync_s", r"did you mean SPECBENCH_RESYNC_S\?"),
+        ("SPECBENCH_LEASE_DURATION_S", "remove it, or use a setting in docs/reference/chart.md"),
+        ("SPECBENCH_", "remove it, or use a setting in docs/reference/chart.md"),
+    ],
+)
+def test_an_unknown_variable_is_refused_with_the_closest_setting(name: str, remedy: str) -> None:
+    with pytest.raises(Stop, match=f"{name} is not a setting of the operator: {remedy}"):
+        OperatorSettings.from_env({**IMAGE, name: "60"})
+
+
+def test_the_chart_documents_every_setting_that_has_no_value() -> None:
+    chart = Path(__file__).resolve().parents[2] / "helm/specbench"
+    page, deployment = (chart / "README.md").read_text(), (chart / "templates/deployment.yaml").read_text()
+    names = [f"SPECBENCH_{field.name.upper()}" for field in fields(OperatorSettings)]
+    ports = {"SPECBENCH_LIVENESS_PORT", "SPECBENCH_METRICS_PORT"}  # the Deployment's probes and Services fix them
+    missing = {name for name in names if f"| `{name}` |" not in page and f"name: {name}\n" not in deployment}
+    assert missing == ports
+
+
 def test_reads_the_fence_from_the_file_that_the_variable_names(tmp_path: Path) -> None:
     file = tmp_path / "fence.json"
     file.write_text('{"claims": ["models"], "limits": {"runs": 2}}')

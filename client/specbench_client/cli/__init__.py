@@ -144,6 +144,8 @@ def _report_error(error: InvalidSpec | ClientError | click.ClickException, argum
     if not isinstance(error, click.ClickException):
         for line in lines:
             echo(f"error: {line}" if isinstance(error, InvalidSpec) else f"error: {reason}: {line}", err=True)
+        if isinstance(error, InvalidSpec) and not error.complete:
+            echo("note: further checks follow once this is corrected", err=True)
     if _wants_json(arguments):
         echo_json(json.dumps({"error": {"exit": int(code), "reason": reason, "messages": lines}}))
     return code

@@ -120,6 +120,7 @@ class FlagHintCommand(click.Command):
 @click.option(
     "--arrival",
     type=click.Choice([str(process) for process in ArrivalProcess], case_sensitive=False),
+    metavar=f"[{'|'.join(ArrivalProcess)}]",  # click would show them in small letters
     help="Open loop: the arrival process.  [default: Poisson]",
 )
 @click.option(

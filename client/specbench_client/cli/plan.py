@@ -28,8 +28,10 @@ from specbench_api.plan.estimate import (
 )
 from specbench_api.plan.expansion import expand, launch_order
 from specbench_api.plan.plan import Plan
+from specbench_api.plan.template_validation import amount_of
 from specbench_api.spec.campaign import Budget, SpecBenchCampaign
 from specbench_api.spec.engine import EngineKind
+from specbench_api.spec.placement import CLIENT_DEFAULTS
 from specbench_api.spec.workload import Workload
 from specbench_client.cli.options import FILE, OUTPUT, SET, read_spec_file
 from specbench_client.cli.streams import echo, echo_json
@@ -328,10 +330,22 @@ def _text(plan: Plan, measured: set[str], size: PlanEstimate, cost: CampaignCost
     requests = f", {size.requests} requests" if size.requests is not None else ""
     tokens = f", at most {size.output_tokens_at_most} output tokens" if size.output_tokens_at_most is not None else ""
     seconds = f", {size.load_seconds:.0f} s of load" if size.load_seconds is not None else ""
-    clients = f", {plan.load.clients} client pods for each launch" if plan.load.clients > 1 else ""
     done = f"({len(measured)} measured already)"
-    lines += ["", f"{size.launches} launches, {size.points} points {done}{requests}{tokens}{seconds}{clients}"]
+    lines += ["", f"{size.launches} launches, {size.points} points {done}{requests}{tokens}{seconds}{_clients(plan)}"]
     return "\n".join([*lines, *(_hours(plan, cost) if cost else [])])
+
+
+def _clients(plan: Plan) -> str:
+    """Return the number of client pods and what they request together; empty for one."""
+    count, given = plan.load.clients, plan.placement.client.resources
+    if count == 1:
+        return ""
+    cpu, memory = (
+        count * amount_of(given.requests.get(name) or given.limits.get(name) or CLIENT_DEFAULTS[name])
+        for name in ("cpu", "memory")
+    )
+    total = f"{cpu.normalize():f} CPU cores and {float(memory) / 2**30:.3g}Gi"
+    return f", {count} client pods for each launch with together {total}"
 
 
 def _hours(plan: Plan, cost: CampaignCost) -> list[str]:

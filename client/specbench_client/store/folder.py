@@ -75,6 +75,8 @@ class FolderStore:
         path = self._path(key)
         with translate_os_errors(path), suppress(FileNotFoundError, NotADirectoryError):
             path.unlink()  # Not synced: an object that reappears after a power failure is removed again.
+            with suppress(OSError):  # A folder with other files is kept.
+                path.parent.rmdir()
 
     def keys(self, prefix: str = "") -> list[str]:
         start = self._root / prefix.rpartition("/")[0]

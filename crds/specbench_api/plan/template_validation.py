@@ -104,7 +104,8 @@ def _of_volumes(template: PodTemplate) -> Iterator[Problem]:
         path = f"{_CONTAINER}.volumeMounts[{row}]"
         if mount.name not in names:
             message = f"the template has no volume {mount.name!r}"
-            yield Problem(f"{path}.name", message, f"use one of {', '.join(names) or 'its volumes, and add one'}")
+            remedy = f"use one of {', '.join(names)}" if names else f"add it to {_TEMPLATE}.spec.volumes"
+            yield Problem(f"{path}.name", message, remedy)
         for folder in ENGINE_VOLUMES.values():
             if _overlap(mount.mount_path, folder):
                 message = f"{mount.mount_path} overlaps {folder}, which specbench mounts"

@@ -169,6 +169,11 @@ class Load(RuledModel):
             f"at this load.rate the conversations of a point would start over more than {LONGEST_S} s:"
             " raise load.rate, or lower load.requests",
         ),
+        ValidationRule(
+            "!has(self.clients) || !has(self.concurrency) || self.concurrency.exists(c, c >= self.clients)",
+            "load.clients is larger than the highest load.concurrency, so that some clients would send nothing: lower"
+            " load.clients",
+        ),
     )
 
     concurrency: Annotated[list[Concurrency], Field(min_length=1, max_length=16), Distinct()] | None = None
@@ -193,7 +198,8 @@ class Load(RuledModel):
     """Sequential or Interleaved order of the arms over the repeats."""
     clients: Annotated[int, Field(ge=1, le=CLIENTS_MAX)] = 1
     """Number of client pods that send each point's load together, for loads that one pod cannot send. Streams and
-    arrivals are the same as with one client, divided among the pods. Only on a cluster."""
+    arrivals are the same as with one client, divided among the pods; at most the highest concurrency. Only on a
+    cluster."""
 
     @property
     def levels(self) -> list[Level]:
@@ -219,4 +225,5 @@ class Load(RuledModel):
             duration_s is None or fastest * duration_s <= CONVERSATIONS_MAX,
             duration_s is None or slowest * duration_s >= 1,
             slowest * LONGEST_S >= (self.requests or 1),
+            not closed or self.clients <= max(self.concurrency or [0]),
         )

@@ -59,21 +59,22 @@ def _parsed(resource: Mapping[str, Any], model: type[_Resource]) -> _Resource:
     kind, version = resource.get("kind"), resource.get("apiVersion")
     if kind != model.__name__:
         kinds = "write kind: SpecBenchRun or kind: SpecBenchCampaign"
-        raise InvalidSpec([Problem("kind", f"{kind!r} is not a kind of {API_VERSION}", kinds)])
+        raise InvalidSpec([Problem("kind", f"{kind!r} is not a kind of {API_VERSION}", kinds)], complete=False)
     if version != model.model_fields["api_version"].default:
-        raise InvalidSpec([Problem("apiVersion", f"{version!r} is not supported", f"write apiVersion: {API_VERSION}")])
+        unsupported = Problem("apiVersion", f"{version!r} is not supported", f"write apiVersion: {API_VERSION}")
+        raise InvalidSpec([unsupported], complete=False)
     if oversized := _oversized(resource):
-        raise InvalidSpec([oversized])
+        raise InvalidSpec([oversized], complete=False)
     problems = list(_non_json_values(resource))
     if problems:
-        raise InvalidSpec(problems)
+        raise InvalidSpec(problems, complete=False)
     try:
         # Validate as strict JSON, as the API server does: "1" is not an integer there.
         text = json.dumps(_without_nulls({**resource, "status": None}, model), default=str)
         # Accept only the names of the CRD's schema, not Python's: num_speculative_tokens is an unknown field there.
         return model.model_validate_json(text, strict=True, by_alias=True, by_name=False)
     except ValidationError as error:
-        raise InvalidSpec(problems_in(error, model)) from error
+        raise InvalidSpec(problems_in(error, model), complete=False) from error
 
 
 def problems_in(error: ValidationError, model: type[ApiModel]) -> list[Problem]:
@@ -151,38 +152,45 @@ def _with_text_keys(data: Any) -> Any:
 
 
 def _problem(details: ErrorDetails, model: type[ApiModel]) -> Problem:
-    path = _path(details["loc"])
+    path, remedy = _path(details["loc"]), _remedy(details["loc"], model)
     if details["type"] == "extra_forbidden":
-        return Problem(path, "unknown field", _nearest(details["loc"], model))
+        return Problem(path, "unknown field", remedy or _nearest(details["loc"], model))
     if details["type"] == "string_pattern_mismatch" and (
         form := PATTERN_DESCRIPTIONS.get(details.get("ctx", {}).get("pattern", ""))
     ):
         return Problem(path, f"should match the required form, not {details.get('input')!r}", form)
-    message = details["msg"].removeprefix("Value error, ")
+    message = details["msg"].removeprefix("Value error, ").replace(" after validation", "")
     given = details.get("input")
-    shown = (
-        f", not {given!r}" if isinstance(given, str | int | float | bool) and details["type"] != "value_error" else ""
-    )
-    return Problem(path, message[:1].lower() + message[1:] + shown)
+    if isinstance(given, str | int | float) and details["type"] != "value_error":
+        message += f", not {json.dumps(given) if isinstance(given, bool) else repr(given)}"
+    if details["type"] == "string_type" and isinstance(given, int | float):
+        remedy = remedy or f'quote it: "{json.dumps(given)}"'
+    return Problem(path, message[:1].lower() + message[1:], remedy)
 
 
 def _path(location: tuple[int | str, ...]) -> str:
-    text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)
+    text = "".join(f"[{part}]" if isinstance(part, int) or set("./") & set(part) else f".{part}" for part in location)
     return text.removeprefix(".") or "(resource)"
 
 
 def _nearest(location: tuple[int | str, ...], root: type[ApiModel]) -> str:
-    fields = _fields_at(location[:-1], root)
+    fields = list(_by_alias(_model_at(location[:-1], root)))
     near = difflib.get_close_matches(str(location[-1]), fields, n=1, cutoff=0.5)
     return f"did you mean {near[0]}?" if near else f"known fields: {', '.join(fields)}"
 
 
-def _fields_at(location: tuple[int | str, ...], root: type[ApiModel]) -> list[str]:
+def _remedy(location: tuple[int | str, ...], root: type[ApiModel]) -> str:
+    """Return the model's own remedy for an error of one of its fields; empty if it has none."""
+    model = _model_at(location[:-1], root) if location else None
+    return model.remedies.get(location[-1], "") if model is not None else ""
+
+
+def _model_at(location: tuple[int | str, ...], root: type[ApiModel]) -> Any:
     model: Any = root
     for part in location:
         if isinstance(part, str):
             model = _below(_by_alias(model).get(part))
-    return list(_by_alias(model))
+    return model
 
 
 def _by_alias(model: Any) -> dict[str, FieldInfo]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Annotated, Any, ClassVar
 
@@ -189,6 +189,10 @@ class EngineSecurityContext(RuledModel):
 
     def _rules_hold(self) -> Sequence[bool]:
         return (not self.run_as_non_root or self.run_as_user != 0,)
+
+
+CLIENT_DEFAULTS: Mapping[str, str] = {"cpu": "2", "memory": "4Gi"}
+"""What a client pod requests of each resource that its run does not set, unless the operator has other settings."""
 
 
 class ClientPlacement(ApiModel):

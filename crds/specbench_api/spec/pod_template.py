@@ -7,11 +7,11 @@ plan/template_validation.py reports conflicts with them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from specbench_api.api_model import ApiModel, IntOrString, KeyedBy, RuledModel, ValidationRule
 from specbench_api.spec.engine import VariableName
@@ -103,6 +103,13 @@ class ReferencedVariable(ApiModel):
     value_from: VariableSource
     """Where its value comes from."""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _reject_plain_value(cls, data: Any) -> Any:
+        if isinstance(data, Mapping) and "value" in data:
+            raise ValueError("value is not supported here: set plain values in spec.engine.env")
+        return data
+
 
 class MountPoint(RuledModel):
     """Where a volume of the template is mounted, as in `volumeMounts` of a container."""
@@ -192,6 +199,9 @@ class Volume(RuledModel):
             "set exactly one of configMap, secret, persistentVolumeClaim and emptyDir",
         ),
     )
+    remedies: ClassVar = {
+        "hostPath": "not supported: use a persistentVolumeClaim bound to a local PersistentVolume",
+    }
 
     name: Annotated[str, Field(min_length=1, max_length=63, pattern=DNS_LABEL)]
     """Name, to which volumeMounts refer."""
@@ -226,12 +236,28 @@ class Capabilities(ApiModel):
 class ContainerSecurityContext(ApiModel):
     """Security context of the engine's container."""
 
+    remedies: ClassVar = {
+        "privileged": "not supported: request devices as resources, such as rdma/hca, or add the capability IPC_LOCK",
+        **{
+            name: f"set placement.securityContext.{name}"
+            for name in ("runAsUser", "runAsGroup", "runAsNonRoot", "fsGroup")
+        },
+    }
+
     capabilities: Capabilities = Capabilities()
     """Capabilities of the container."""
 
 
+ONE_CONTAINER = "only the container engine is supported; sidecars are not"
+
+
 class EngineContainer(ApiModel):
     """What is added to the engine's container."""
+
+    remedies: ClassVar = {
+        "name": ONE_CONTAINER,
+        **{name: f"set engine.{name}" for name in ("image", "command", "args")},
+    }
 
     name: Literal["engine"]
     """Name of the container, which is always `engine`."""
@@ -271,6 +297,26 @@ class EnginePodSpec(RuledModel):
             " several keys as a volume",
         ),
     )
+    remedies: ClassVar = {
+        "containers": ONE_CONTAINER,
+        "initContainers": ONE_CONTAINER,
+        "hostNetwork": "not supported: add a network with an annotation such as k8s.v1.cni.cncf.io/networks",
+        "serviceAccountName": "set placement.engineServiceAccountName",
+        **{
+            name: f"set placement.{name}"
+            for name in (
+                "nodeSelector",
+                "tolerations",
+                "affinity",
+                "topologySpreadConstraints",
+                "priorityClassName",
+                "runtimeClassName",
+                "schedulerName",
+                "securityContext",
+                "imagePullSecrets",
+            )
+        },
+    }
 
     volumes: Annotated[list[Volume], Field(max_length=16), KeyedBy("name")] = []
     """Volumes: ConfigMaps, Secrets, claims (read-only) and empty folders."""

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from specbench_api.api_model import ApiModel, RuledModel, ValidationRule
+from specbench_api.api_model import RuledModel, ValidationRule
 from specbench_api.spec.patterns import DNS_NAME
 from specbench_api.spec.secret_refs import SecretRef
 from specbench_api.spec.store_endpoints import ENDPOINT
@@ -57,12 +57,19 @@ LATEST = "Latest"
 """Value of `adopt` instead of a UID: the newest results of this namespace and name with the same measurement."""
 
 
-class Results(ApiModel):
+class Results(RuledModel):
     """Where results are stored.
 
     With `specbench run` the flag `--results` sets the folder (default: ./specbench-results) and `s3`, although
     required, is not used.
     """
+
+    rules: ClassVar = (
+        ValidationRule(
+            "!has(self.adopt) || self.adopt != 'latest'",
+            "results.adopt: latest is not a UID: write Latest",
+        ),
+    )
 
     s3: S3
     """The bucket."""
@@ -73,3 +80,6 @@ class Results(ApiModel):
     afresh). Without it: results get their own folder. The names of arms and workloads and the order of arms and levels
     may differ; the stored ones are then kept. In a campaign only the first round adopts.
     `specbench run` finds its earlier results."""
+
+    def _rules_hold(self) -> Sequence[bool]:
+        return (self.adopt != LATEST.lower(),)

@@ -292,6 +292,12 @@ INVALID_SPECS = (
         "load.slots is smaller than the highest load.concurrency",
     ),
     InvalidSpecCase(
+        "more clients than streams",
+        {"spec.load": {"concurrency": [1, 8], "clients": 9}},
+        "spec.load",
+        "load.clients is larger than the highest load.concurrency",
+    ),
+    InvalidSpecCase(
         "requests and durationSeconds",
         {"spec.load.requests": 8, "spec.load.durationSeconds": 60},
         "spec.load",
@@ -449,8 +455,9 @@ INVALID_SPECS = (
     ),
     *(
         InvalidSpecCase(f"{uid!r} as a UID", {"spec.results.adopt": uid}, "spec.results.adopt", "should match")
-        for uid in ("../other", "a/b", "-a", "")
+        for uid in ("../other", "a/b", "-a", "", "LATEST")
     ),
+    InvalidSpecCase("a small latest", {"spec.results.adopt": "latest"}, "spec.results", "write Latest"),
     InvalidSpecCase(
         "a region with a space", {"spec.results.s3.region": "us east"}, "spec.results.s3.region", "should match"
     ),

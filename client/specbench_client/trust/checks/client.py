@@ -34,7 +34,7 @@ def _cpu_exhausted(evidence: PointEvidence) -> list[CheckResult]:
     if share is None or share <= CPU_SHARE:
         return []
     message = f"the client used {share:.0%} of one core: sending and timestamping wait for its own work"
-    message += _advice(evidence, share / TARGET_SHARE)
+    message += _advice(evidence)
     return [CheckResult(Severity.INVALID, message, value=share, threshold=CPU_SHARE)]
 
 
@@ -66,11 +66,14 @@ def _late_sends(evidence: PointEvidence) -> list[CheckResult]:
     return [CheckResult(Severity.INVALID, message, value=late, threshold=allowed)]
 
 
-def _advice(evidence: PointEvidence, factor: float = 2.0) -> str:
-    """Return the recommended number of clients, `factor` times as many; empty if there cannot be more."""
-    now = evidence.plan.load.clients
-    clients = min(max(now + 1, math.ceil(now * factor)), CLIENTS_MAX)
-    return f"; on a cluster, divide the load among more clients with load.clients: {clients}" if clients > now else ""
+def _advice(evidence: PointEvidence) -> str:
+    """Recommend more clients if the client is busy and its load can be divided further, and its own cores otherwise."""
+    now, share = evidence.plan.load.clients, evidence.health.cpu_share or 0.0
+    most = min(evidence.point.level.concurrency or CLIENTS_MAX, CLIENTS_MAX)
+    if share <= TARGET_SHARE or now >= most:
+        return "; give the client its own cores, on a cluster with placement.client.resources"
+    clients = min(math.ceil(now * share / TARGET_SHARE), most)
+    return f"; on a cluster, divide the load among more clients with load.clients: {clients}"
 
 
 def _request_ms(evidence: PointEvidence) -> float | None:
@@ -105,8 +108,9 @@ CLIENT_SATURATED: Check[PointEvidence] = Check(
         " work waits four times its own length."
     ),
     remedy=(
-        "Give the client its own cores, away from the engine's CPU work, and more workers; on a cluster, raise"
-        " load.clients; or lower the load."
+        "Give the client its own cores, away from the engine's CPU work: on a cluster with placement.client.resources,"
+        " for `specbench measure` with --workers. If they are used up, raise load.clients on a cluster, or lower the"
+        " load."
     ),
     evaluate=_client_saturated,
 )
@@ -272,8 +276,9 @@ CHUNKS_COALESCED: Check[PointEvidence] = Check(
         f" a step in {TOGETHER_MS:g} ms, but the segments of one write arrive within that time."
     ),
     remedy=(
-        "If the client was late, give it more CPU or more workers, or lower the load. If it was not, let no proxy"
-        " buffer between client and engine (proxy_buffering off), and check that the engine flushes each chunk."
+        "If the client was late, give it more CPU (placement.client.resources), or lower the load. If it was not, let"
+        " no proxy buffer between client and engine (proxy_buffering off), and check that the engine flushes each"
+        " chunk."
     ),
     evaluate=_chunks_coalesced,
 )

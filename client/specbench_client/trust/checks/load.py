@@ -74,7 +74,10 @@ RATE_NOT_REACHED: Check[PointEvidence] = Check(
         "An open loop does not wait for answers, so only a client that cannot keep up, or that ran out of sockets,"
         " starts fewer. Near the engine's limit, 5 % of the rate changes the waiting time by a multiple of that."
     ),
-    remedy="Give the client more CPU or more workers, or lower the rate; request more conversations per point.",
+    remedy=(
+        "Give the client more CPU (placement.client.resources), or lower the rate; request more conversations per"
+        " point."
+    ),
     evaluate=_rate_not_reached,
 )
 
