@@ -84,7 +84,7 @@ ALGORITHMS = {EngineKind.VLLM: "ngram_gpu", EngineKind.SGLANG: "UNO", EngineKind
     ("kind", "method"), [pair for pair in SUPPORT_MATRIX if pair[1] is not Method.NONE and pair[0] in LAUNCHED]
 )
 def test_a_pair_is_launched_exactly_if_the_matrix_supports_it(kind: EngineKind, method: Method) -> None:
-    own = {"model": "acme/draft"} if method in NEEDS_MODEL else {}
+    own = {"model": "acme/draft"} if method in (*NEEDS_MODEL, Method.DSPARK) else {}
     named = {"algorithm": ALGORITHMS.get(kind, "its-own")} if method is Method.CUSTOM else {}
     edits = {
         "spec.engine.kind": str(kind),

@@ -42,7 +42,15 @@ GOLDEN: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "mod": (
         {"method": "custom", "algorithm": "ngram-mod", "args": ["--spec-ngram-mod-n-match", "6"]},
-        "--spec-type ngram-mod --spec-ngram-mod-n-max 3 --spec-ngram-mod-n-match 6",
+        "--spec-type ngram-mod --spec-ngram-mod-n-max 3 --spec-ngram-mod-n-min 3 --spec-ngram-mod-n-match 6",
+    ),
+    "mod-long": (
+        {"method": "custom", "algorithm": "ngram-mod", "numSpeculativeTokens": 64},
+        "--spec-type ngram-mod --spec-ngram-mod-n-max 64 --spec-ngram-mod-n-min 48",
+    ),
+    "mod-with-its-own-minimum": (
+        {"method": "custom", "algorithm": "ngram-mod", "args": ["--spec-ngram-mod-n-min=2"]},
+        "--spec-type ngram-mod --spec-ngram-mod-n-max 3 --spec-ngram-mod-n-min 2",
     ),
     "cache": ({"method": "custom", "algorithm": "ngram-cache", "numSpeculativeTokens": 8}, "--spec-type ngram-cache"),
 }
@@ -125,10 +133,80 @@ def test_a_flag_for_the_draft_length_is_rejected_in_favour_of_num_speculative_to
         ("revision", "v2"),
         ("eagleTopk", 4),
         ("numDraftTokens", 16),
-        ("tokenMap", "acme/map"),
     ],
 )
 def test_a_field_that_llama_cpp_does_not_support_is_rejected(field: str, value: object) -> None:
     problems = rejected({"method": "eagle3", "model": "/m/head.gguf", field: value})
     remedy = "remove it; put llama-server's own flags into args"
     assert problems == [f"spec.drafters[0].{field}: is not supported by llama.cpp ({remedy})"]
+
+
+def test_a_token_map_is_rejected() -> None:
+    (problem,) = rejected({"method": "mtp", "tokenMap": "acme/map"})
+    assert problem.startswith("spec.drafters[0].tokenMap: is not supported by llama.cpp")
+
+
+def test_dspark_needs_its_model() -> None:
+    (problem,) = rejected({"method": "dspark"})
+    assert problem == "spec.drafters[0].model: llama.cpp drafts nothing without the drafter's checkpoint (set it)"
+
+
+def engine_rejected(**engine: Any) -> list[str]:
+    return refusals_of({**LLAMA, "spec.engine": {"kind": "llama-cpp", **engine}})
+
+
+@pytest.mark.parametrize(
+    ("args", "remedy"),
+    [
+        (["--spec-default"], "set drafters[].method: every arm would draft, also the baseline"),
+        (["-hfrd", "acme/d"], "remove it: specbench sets it for every arm"),
+        (["--spec-synth-len", "3"], "remove it; use engine.kind simulator for a known acceptance"),
+        (["--spec_synth_rates=0.5,0.2"], "remove it; use engine.kind simulator for a known acceptance"),
+    ],
+)
+def test_arguments_that_would_make_the_baseline_draft_or_acceptance_up_are_rejected(
+    args: list[str], remedy: str
+) -> None:
+    (problem,) = engine_rejected(args=args)
+    assert problem.startswith(f"spec.engine.args[0]: '{' '.join(args)}' contradicts ")
+    assert problem.endswith(f"({remedy})")
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("LLAMA_ARG_SPEC_SYNTH_LEN", "makes acceptance up"),
+        ("LLAMA_ARG_SPEC_SYNTH_RATES", "makes acceptance up"),
+        ("LLAMA_ARG_SPEC_TYPE", "configures drafting on every arm, also the baseline"),
+        ("LLAMA_ARG_MODEL_DRAFT", "configures drafting on every arm, also the baseline"),
+    ],
+)
+def test_variables_that_would_do_so_are_rejected_wherever_they_are_set(name: str, expected: str) -> None:
+    (problem,) = engine_rejected(env=[{"name": "A"}, {"name": name, "value": "1"}])
+    assert problem.startswith(f"spec.engine.env[1].name: {name} {expected}")
+    source = {"configMapKeyRef": {"name": "tuning", "key": "spec"}}
+    container = {"name": "engine", "env": [{"name": name, "valueFrom": source}]}
+    template = {"spec.placement.template": {"spec": {"containers": [container]}}}
+    (problem,) = refusals_of({**LLAMA, **template})
+    assert problem.startswith(f"spec.placement.template.spec.containers[0].env[0].name: {name} {expected}")
+
+
+def test_a_pinned_revision_is_rejected_because_llama_server_would_ignore_it() -> None:
+    (problem,) = refusals_of({**LLAMA, "spec.model": {"name": "acme/tiny", "revision": "v9"}})
+    assert problem.startswith("spec.model.revision: llama-server downloads models only at their default revision")
+    on_disk = {"spec.model": {"name": "acme/tiny", "path": "/m/tiny.gguf", "revision": "v9"}}
+    assert launches_of({**LLAMA, **on_disk})["none"].args
+
+
+@pytest.mark.parametrize(
+    ("gpus", "version", "image"),
+    [
+        (0, {}, "server"),
+        (0, {"version": "b11434"}, "server-b11434"),
+        (1, {}, "server-cuda"),
+        (2, {"version": "b11434"}, "server-cuda-b11434"),
+    ],
+)
+def test_the_default_image_has_cuda_if_gpus_are_requested(gpus: int, version: dict[str, str], image: str) -> None:
+    edits = {**LLAMA, "spec.engine": {"kind": "llama-cpp", **version}, "spec.placement": {"gpus": gpus}}
+    assert launches_of(edits)["none"].image == f"ghcr.io/ggml-org/llama.cpp:{image}"

@@ -16,7 +16,8 @@ MULTI_NODE_ENGINES = [kind for kind in EngineKind if kind not in SINGLE_NODE_ENG
 
 
 def launch(kind: EngineKind, nodes: int) -> LaunchSpec:
-    plan = expand(run_of({"spec.engine": {"kind": kind.value}, "spec.placement": {"gpus": 8, "nodes": nodes}}))
+    engine = {"kind": kind.value, "tensorParallelSize": 8 * nodes}
+    plan = expand(run_of({"spec.engine": engine, "spec.placement": {"gpus": 8, "nodes": nodes}}))
     return LAUNCHERS[kind].launch(launch_order(plan, plan.arms[1]))
 
 
@@ -85,3 +86,32 @@ def test_tensor_parallel_size_may_span_the_gpus_of_all_nodes_but_not_more() -> N
     assert expand(run_of({**MANY, "spec.engine": engine})).points
     with pytest.raises(InvalidSpec, match="times nodes"):
         run_of({**MANY, "spec.engine": {**engine, "tensorParallelSize": 17}})
+
+
+@pytest.mark.parametrize(
+    ("kind", "size", "args", "expected"),
+    [
+        ("vllm", 1, [], "1 processes (tensorParallelSize × --pipeline-parallel-size × --data-parallel-size"),
+        ("vllm", 3, [], "3 processes (tensorParallelSize"),
+        ("vllm", 3, ["-pp", "2"], ""),
+        ("vllm", 1, ["--data-parallel-size=2"], ""),
+        ("vllm", 1, ["--prefill_context_parallel_size=3"], "3 processes"),
+        ("sglang", 1, [], "1 processes (tensorParallelSize × --pp-size)"),
+        ("sglang", 3, [], "3 processes"),
+        ("sglang", 3, ["--pipeline-parallel-size", "2"], ""),
+    ],
+)
+def test_processes_that_cannot_be_divided_among_the_nodes_are_rejected(
+    kind: str, size: int, args: list[str], expected: str
+) -> None:
+    run = run_of({**MANY, "spec.engine": {"kind": kind, "tensorParallelSize": size, "args": args}})
+    if not expected:
+        assert expand(run).points
+        return
+    with pytest.raises(InvalidSpec) as rejected:
+        expand(run)
+    (problem,) = map(str, rejected.value.problems)
+    assert problem.startswith(f"spec.placement.nodes: {expected}")
+    assert problem.endswith(
+        "cannot be divided evenly among 2 nodes (set spec.engine.tensorParallelSize to a multiple of 2)"
+    )

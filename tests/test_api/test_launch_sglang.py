@@ -281,15 +281,15 @@ REJECTED: dict[str, tuple[dict[str, Any], str]] = {
     "draft-lengths-with-ngram": (
         {"method": "ngram", "draftLengths": SHORT},
         (
-            "draftLengths: SGLang supports draft lengths by batch size only for EAGLE and EAGLE-3 chains, and ignores"
-            " them otherwise (remove it, or use eagle or eagle3 without eagleTopk)"
+            "draftLengths: SGLang supports draft lengths by batch size only for chains of eagle, eagle3 and mtp, and"
+            " ignores them otherwise (remove it, or use one of these methods without eagleTopk)"
         ),
     ),
     "draft-lengths-with-a-tree": (
         {**EAGLE3, "eagleTopk": 2, "numDraftTokens": 8, "draftLengths": SHORT},
         (
-            "draftLengths: SGLang supports draft lengths by batch size only for EAGLE and EAGLE-3 chains, and ignores"
-            " them otherwise (remove it, or use eagle or eagle3 without eagleTopk)"
+            "draftLengths: SGLang supports draft lengths by batch size only for chains of eagle, eagle3 and mtp, and"
+            " ignores them otherwise (remove it, or use one of these methods without eagleTopk)"
         ),
     ),
     "draft-lengths-above-num-speculative-tokens": (
@@ -318,8 +318,8 @@ def test_simulated_acceptance_is_rejected() -> None:
     env = [{"name": "A"}, {"name": "SGLANG_SIMULATE_ACC_LEN", "value": "3"}]
     assert rejected(env=env) == [
         (
-            "spec.engine.env[1].name: SGLANG_SIMULATE_ACC_LEN makes SGLang simulate acceptance, and the resulting text"
-            " is not the model's (remove it; use engine.kind simulator)"
+            "spec.engine.env[1].name: SGLANG_SIMULATE_ACC_LEN makes acceptance up, so that the text is not the model's"
+            " (remove it; use engine.kind simulator for a known acceptance)"
         )
     ]
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from specbench_api.launch.launcher import CONFIG_FOLDER, LaunchSpec
 from specbench_api.launch.support_matrix import TENSORRT_LLM_CELLS
-from specbench_api.launch.tensorrt_llm import DECODING_TYPES
+from specbench_api.launch.tensorrt_llm import DECODING_TYPES, NEWER_DECODING_TYPES
 from specbench_api.plan.expansion import expand
 from specbench_api.spec.drafter import Method
 from specbench_testing.planned_launches import launches_of, refusals_of
@@ -113,10 +113,81 @@ def test_an_arm_has_the_configuration_of_the_baseline_plus_its_drafter(name: str
     assert arms["none"].args == arms["arm0"].args
 
 
+NEWER: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "ngram": (
+        {"method": "ngram"},
+        {"decoding_type": "NGram", "max_draft_len": 3, "max_matching_ngram_size": 4, "is_public_pool": False},
+    ),
+    "draft-model": (
+        {"method": "draft_model", **HEAD},
+        {"decoding_type": "Draft_Target", "max_draft_len": 3, "speculative_model_dir": "acme/head"},
+    ),
+    "eagle3": (
+        {"method": "eagle3", **HEAD},
+        {"decoding_type": "Eagle3", "max_draft_len": 3, "speculative_model_dir": "acme/head"},
+    ),
+    "eagle3-with-a-tree": (
+        {"method": "eagle3", **HEAD, "eagleTopk": 4, "numDraftTokens": 13},
+        {
+            "decoding_type": "Eagle3", "max_draft_len": 3, "speculative_model_dir": "acme/head",
+            "use_dynamic_tree": True, "dynamic_tree_max_topK": 4, "max_total_draft_tokens": 12,
+        },
+    ),
+    "mtp": ({"method": "mtp"}, {"decoding_type": "MTP", "max_draft_len": 3}),
+    "suffix": ({"method": "suffix"}, {"decoding_type": "SA", "max_draft_len": 3}),
+    **{
+        method: (
+            {"method": method, **HEAD},
+            {"decoding_type": name, "max_draft_len": 3, "speculative_model_dir": "acme/head"},
+        )
+        for method, name in (("pard", "PARD"), ("dflash", "DFlash"), ("dspark", "DSpark"))
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("version", ["1.3.0", "1.3.0rc5", "v1.4.0rc1", "nightly"])
+@pytest.mark.parametrize("name", NEWER)
+def test_from_1_3_on_methods_have_other_names(name: str, version: str) -> None:
+    drafter, expected = NEWER[name]
+    assert config(drafter, version=version)["speculative_config"] == expected
+
+
 def test_every_supported_method_has_a_golden_configuration() -> None:
-    methods = {Method(drafter["method"]) for drafter, _ in GOLDEN.values()}
-    assert methods == {method for method, cell in TENSORRT_LLM_CELLS.items() if cell.supported} - {Method.NONE}
-    assert methods == {*DECODING_TYPES, Method.CUSTOM}
+    supported = {method for method, cell in TENSORRT_LLM_CELLS.items() if cell.supported} - {Method.NONE}
+    for golden, types, release in ((GOLDEN, DECODING_TYPES, "1.2.1"), (NEWER, NEWER_DECODING_TYPES, "1.3.0")):
+        methods = {Method(drafter["method"]) for drafter, _ in golden.values()}
+        assert methods | {Method.CUSTOM} == {*types, Method.CUSTOM}
+        assert {*types, Method.CUSTOM} == {method for method in supported if TENSORRT_LLM_CELLS[method].has(release)}
+
+
+@pytest.mark.parametrize("method", ["suffix", "pard", "dflash", "dspark"])
+def test_methods_of_1_3_are_rejected_with_the_release_that_has_them(method: str) -> None:
+    (problem,) = rejected({"method": method, **({} if method == "suffix" else HEAD)})
+    assert problem.startswith(f"spec.drafters[0].method: tensorrt-llm does not support {method}: ")
+    assert problem.endswith("or engine.version 1.3 or later)")
+
+
+def test_from_1_3_on_a_draft_model_runs_with_the_overlap_scheduler() -> None:
+    assert "disable_overlap_scheduler" not in config({"method": "draft_model", **HEAD}, version="1.3.0")
+    assert config({"method": "ngram"}, version="1.3.0")["disable_overlap_scheduler"] is True
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"eagleTopk": 2, "numDraftTokens": 8}, "a dynamic tree of depth 3 and eagleTopk 2 verifies 4 to 7 tokens"),
+        ({"eagleTopk": 2, "numDraftTokens": 3}, "a dynamic tree of depth 3 and eagleTopk 2 verifies 4 to 7 tokens"),
+        ({"numDraftTokens": 9}, "for a chain of 3 drafts TensorRT-LLM always verifies 4 tokens"),
+    ],
+)  # fmt: skip
+def test_a_tree_with_an_impossible_size_is_rejected(fields: dict[str, Any], expected: str) -> None:
+    (problem,) = rejected({"method": "eagle3", **HEAD, **fields}, version="1.3.0")
+    assert problem.startswith(f"spec.drafters[0].numDraftTokens: {expected}")
+
+
+def test_forced_acceptance_is_rejected() -> None:
+    (problem,) = rejected(env=[{"name": "TLLM_SPEC_DECODE_FORCE_NUM_ACCEPTED_TOKENS", "value": "3"}])
+    assert problem.startswith("spec.engine.env[0].name: TLLM_SPEC_DECODE_FORCE_NUM_ACCEPTED_TOKENS makes acceptance up")
 
 
 def test_the_command_has_the_model_tensor_parallel_size_and_configuration_file() -> None:
@@ -276,7 +347,7 @@ def test_rejects_an_argument_that_contradicts_a_managed_flag_with_its_field(argu
     assert problem.endswith(f" ({expected})")
 
 
-TREES = "TensorRT-LLM only verifies chains; its trees are documented as not usable (remove it)"
+TREES = "TensorRT-LLM drafts trees only with eagle3, from 1.3 on"
 FIRST_LENGTH = (
     "draftLengths: TensorRT-LLM starts with numSpeculativeTokens (3) and never drafts more"
     " (set tokens of the smallest batchSize to 3, and of no other to more)"
@@ -298,11 +369,20 @@ REJECTED: dict[str, tuple[dict[str, Any], str]] = {
         "promptLookupMin: TensorRT-LLM looks up suffixes from one token on (set only promptLookupMax)",
     ),
     "token-map": (
-        {**EAGLE3, "tokenMap": "x"},
+        {"method": "mtp", "tokenMap": "x"},
         "tokenMap: TensorRT-LLM does not support a token map (remove it)",
     ),
-    "eagle-topk": ({**EAGLE3, "eagleTopk": 2}, f"eagleTopk: {TREES}"),
-    "num-draft-tokens": ({**EAGLE3, "numDraftTokens": 9}, f"numDraftTokens: {TREES}"),
+    "eagle-topk": (
+        {**EAGLE3, "eagleTopk": 2},
+        f"eagleTopk: {TREES} (remove it, or use eagle3 and engine.version 1.3 or later)",
+    ),
+    "num-draft-tokens": (
+        {**EAGLE3, "numDraftTokens": 9},
+        (
+            "numDraftTokens: for a chain of 3 drafts TensorRT-LLM always verifies 4 tokens"
+            " (remove it, or set eagleTopk for a tree)"
+        ),
+    ),
     "mtp-with-a-model": (
         {"method": "mtp", **HEAD},
         "model: TensorRT-LLM uses the heads in the target's own checkpoint (remove it)",
@@ -360,7 +440,7 @@ def test_settings_that_tensorrt_llm_does_not_support_are_rejected(name: str) -> 
     assert rejected(drafter) == [f"spec.drafters[0].{expected}"]
 
 
-@pytest.mark.parametrize("version", ["1.3.0", "1.3.0rc5", "1.4"])
+@pytest.mark.parametrize("version", ["1.3.0", "1.3.0rc5", "1.4", "nightly"])
 def test_draft_lengths_are_rejected_for_releases_that_read_them_differently(version: str) -> None:
     lengths = [{"batchSize": 4, "tokens": 3}]
     assert rejected({"method": "ngram", "draftLengths": lengths}, version=version) == [
@@ -371,7 +451,7 @@ def test_draft_lengths_are_rejected_for_releases_that_read_them_differently(vers
     ]
 
 
-@pytest.mark.parametrize("version", ["1.2.0rc6", "1.2.1", "nightly"])
+@pytest.mark.parametrize("version", ["1.2.0rc6", "1.2.1"])
 def test_draft_lengths_are_rendered_for_releases_that_support_them(version: str) -> None:
     lengths = [{"batchSize": 4, "tokens": 3}]
     found = config({"method": "ngram", "draftLengths": lengths}, version=version)

@@ -308,7 +308,7 @@ def test_underscores_and_negations_never_hide_a_managed_flag(flag: str, data: st
     assert spelled(f"--no-{written}") == flag
 
 
-SYNTHETIC = "synthetic acceptance is made up, and the resulting text is not the model's"
+MADE_UP = "makes acceptance up, so that the text is not the model's (remove it; use engine.kind simulator"
 HEAD = {"method": "eagle3", "model": "a/d"}
 CHAINS = "vLLM only drafts chains, not trees (remove it, or use engine.kind sglang, which supports it)"
 PRUNED = "vLLM reads a pruned vocabulary from the head itself (remove it, or use engine.kind sglang"
@@ -319,7 +319,23 @@ PRUNED = "vLLM reads a pruned vocabulary from the head itself (remove it, or use
     [
         (HEAD | {"eagleTopk": 4}, "eagleTopk", CHAINS),
         (HEAD | {"numDraftTokens": 9}, "numDraftTokens", CHAINS),
-        (HEAD | {"tokenMap": "/m"}, "tokenMap", PRUNED),
+        ({"method": "eagle", "model": "a/d", "tokenMap": "/m"}, "tokenMap", PRUNED),
+        (
+            {"method": "mtp", "revision": "v2"}, "revision",
+            "vLLM takes the heads from the target's checkpoint (set spec.model.revision instead, or set model)",
+        ),
+        *(
+            (
+                {"method": method, "model": model}, "model",
+                f"vLLM uses method {other} for a model whose name contains '{fragment}', like '{model}' (set method:",
+            )
+            for method, model, fragment, other in (
+                ("draft_model", "acme/EAGLE-tiny", "eagle-", "eagle"),
+                ("draft_model", "acme/tiny_eagle3", "eagle3", "eagle3"),
+                ("pard", "/models/DFlash/x", "dflash", "dflash"),
+                ("mtp", "acme/dspark-tiny", "dspark", "dspark"),
+            )
+        ),
         (
             HEAD | {"draftTensorParallelSize": 3}, "draftTensorParallelSize",
             "vLLM splits a drafter like the target (1) or not at all, but not over 3 (set it to 1)",
@@ -362,11 +378,11 @@ PRUNED = "vLLM reads a pruned vocabulary from the head itself (remove it, or use
         ),
         (
             {"method": "ngram", "speculativeConfig": {"rejection_sample_method": "synthetic"}},
-            "speculativeConfig.rejection_sample_method", SYNTHETIC,
+            "speculativeConfig.rejection_sample_method", f"rejection_sample_method {MADE_UP}",
         ),
         (
             {"method": "ngram", "speculativeConfig": {"synthetic-acceptance-length": 2}},
-            "speculativeConfig.synthetic-acceptance-length", SYNTHETIC,
+            "speculativeConfig.synthetic-acceptance-length", f"synthetic-acceptance-length {MADE_UP}",
         ),
     ],
     ids=lambda value: value if isinstance(value, str) and " " not in value else "",
@@ -448,3 +464,38 @@ def test_related_methods_have_all_texts_without_table_separators() -> None:
     texts = [text for row in RELATED_METHODS for text in (row.name, row.description, row.how, row.source)]
     assert all(texts)
     assert [text for text in texts if "|" in text or "\n" in text] == []
+
+
+PINNED = {"spec.model": {"name": "acme/tiny", "revision": "v9"}}
+
+
+@pytest.mark.parametrize(
+    ("fields", "revision"),
+    [
+        ({"method": "mtp"}, "v9"),
+        ({"method": "dspark"}, "v9"),
+        ({"method": "custom", "algorithm": "deepseek_mtp"}, "v9"),
+        ({"method": "mtp", "model": "acme/heads"}, None),
+        ({"method": "mtp", "model": "acme/heads", "revision": "v2"}, "v2"),
+        ({"method": "eagle3", "model": "acme/heads"}, None),
+        ({"method": "ngram"}, None),
+    ],
+)
+def test_heads_of_the_target_are_loaded_at_its_revision(fields: dict[str, Any], revision: str | None) -> None:
+    assert config_of({**PINNED, **drafting(**fields)}).get("revision") == revision
+
+
+def test_heads_of_a_target_on_disk_have_no_revision() -> None:
+    model = {"spec.model": {"name": "acme/tiny", "path": "/models/tiny", "revision": "v9"}}
+    assert "revision" not in config_of({**model, **drafting(method="mtp")})
+
+
+def test_a_target_whose_name_hides_mtp_is_rejected() -> None:
+    (problem,) = problems({"spec.model": {"name": "acme/tiny-eagle3"}, **drafting(method="mtp")})
+    assert problem.startswith("spec.model: vLLM uses method eagle3 for a model whose name contains 'eagle3'")
+
+
+@pytest.mark.parametrize("given", ["promptLookupMin", "promptLookupMax"])
+def test_one_lookup_length_is_rendered_as_both_because_vllm_looks_up_exactly_that(given: str) -> None:
+    found = config_of(drafting(method="ngram", **{given: 4}))
+    assert (found["prompt_lookup_min"], found["prompt_lookup_max"]) == (4, 4)

@@ -193,7 +193,7 @@ def test_histogram_that_contradicts_the_totals_is_ignored() -> None:
     chunks = sglang(DecodedAnswer((StreamStep(3, 2), StreamStep(3, 1))))
     block_of(chunks)["spec_correct_drafts_histogram"] = [0, 0, 2]
     acceptance = run_to_completion(SGLANG.read(as_events(chunks), drafting=True)).acceptance
-    assert acceptance == RequestAcceptance(2, 2, 6, 3, None, AcceptanceSource.PER_REQUEST)
+    assert acceptance == RequestAcceptance(2, 2, 6, 3, source=AcceptanceSource.PER_REQUEST)
 
 
 def test_steps_that_do_not_fit_the_tokens_are_missing() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -33,6 +34,7 @@ def truth(decoded: DecodedAnswer, source: AcceptanceSource = AcceptanceSource.PE
         drafted_tokens=sum(step.drafted for step in decoded.steps),
         accepted_tokens=sum(decoded.delivered),
         step_accepted=decoded.delivered,
+        step_drafted=tuple(step.drafted for step in decoded.drafting),
         source=source,
     )
 
@@ -131,7 +133,7 @@ def test_drafter_without_drafts_has_draft_counts_of_0() -> None:
     decoded = DecodedAnswer((StreamStep(), StreamStep()))
     for dialect, chunks in ((VLLM, vllm(decoded)), (LLAMA, llama(decoded))):
         acceptance = run_to_completion(dialect.read(as_events(chunks), drafting=True)).acceptance
-        assert acceptance == RequestAcceptance(2, 0, 0, 0, (), AcceptanceSource.PER_STEP)
+        assert acceptance == RequestAcceptance(2, 0, 0, 0, (), (), AcceptanceSource.PER_STEP)
 
 
 def test_drafting_in_a_baseline_is_reported() -> None:
@@ -144,7 +146,15 @@ def test_steps_that_contradict_the_totals_are_ignored() -> None:
     chunks = vllm(DecodedAnswer((StreamStep(3, 2), StreamStep(3, 1))))
     chunks[-1]["metrics"]["speculative_decoding"]["per_step_accepted"] = [2, 1, 0]
     acceptance = run_to_completion(VLLM.read(as_events(chunks), drafting=True)).acceptance
-    assert acceptance == RequestAcceptance(2, 2, 6, 3, None, AcceptanceSource.PER_REQUEST)
+    assert acceptance == RequestAcceptance(2, 2, 6, 3, None, None, AcceptanceSource.PER_REQUEST)
+
+
+@pytest.mark.parametrize("listed", [[3], [3, 4], [1, 5], None, "3"])
+def test_drafts_by_step_that_contradict_the_accepted_ones_or_the_total_are_ignored(listed: object) -> None:
+    chunks = vllm(DecodedAnswer((StreamStep(3, 2), StreamStep(3, 1))))
+    chunks[-1]["metrics"]["speculative_decoding"]["per_step_drafted"] = listed
+    acceptance = run_to_completion(VLLM.read(as_events(chunks), drafting=True)).acceptance
+    assert (acceptance.step_accepted, acceptance.step_drafted) == ((2, 1), None)
 
 
 def test_steps_that_do_not_fit_the_tokens_are_missing() -> None:

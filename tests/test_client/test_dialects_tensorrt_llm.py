@@ -74,7 +74,7 @@ def decodings(draw: st.DrawFn) -> DecodedAnswer:
 
 def truth(decoded: DecodedAnswer) -> RequestAcceptance:
     accepted = sum(step.accepted for step in decoded.steps)
-    return RequestAcceptance(len(decoded.steps), None, None, accepted, None, AcceptanceSource.PER_REQUEST)
+    return RequestAcceptance(len(decoded.steps), None, None, accepted, source=AcceptanceSource.PER_REQUEST)
 
 
 def test_transcript_gives_its_figures() -> None:

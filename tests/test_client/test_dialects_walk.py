@@ -65,4 +65,4 @@ def test_steps_of_recorded_answers_are_located_and_add_up(path: Path) -> None:
     assert walk is not None
     assert walk[3:].sum(axis=1).tolist() == [steps, (answer.output_tokens or 0) - 1]
     assert listed is not None
-    assert sum(listed) + (steps or 0) + 1 == answer.output_tokens_client, "AL = 1 + Σ Π of the conditional rates"
+    assert sum(listed) + (steps or 0) + 1 == answer.output_tokens_client, "AL = 1 + Σ of the joint rates"

@@ -47,8 +47,8 @@ async def test_record_contains_the_answer_with_times_from_the_points_start() -> 
         first_token_ns=151, last_token_ns=153, chunk_ns=[151, 152, 153], chunk_tokens=[1, 3, 1],
         chunk_coalesced=[False, False, False], timestamp_source="kernel", input_tokens=7, output_tokens=5,
         output_tokens_client=5, steps=2, draft_steps=1, drafted_tokens=3, accepted_tokens=2, step_accepted=[2],
-        acceptance_source="per_step", cached_tokens=0, finish_reason="length", error_class=None, error=None,
-        output_sha256=hashlib.sha256(text.encode()).hexdigest(), reasoning_tokens=0,
+        step_drafted=[3], acceptance_source="per_step", cached_tokens=0, finish_reason="length", error_class=None,
+        error=None, output_sha256=hashlib.sha256(text.encode()).hexdigest(), reasoning_tokens=0,
     )  # fmt: skip
 
 

@@ -205,6 +205,24 @@ def test_joint_and_conditional_acceptance_by_position() -> None:
     assert conditional_acceptance(5).value(rows) is None
 
 
+@pytest.mark.parametrize(
+    ("drafted", "expected"),
+    [
+        ([3, 3, 3, 3], [3 / 4, 2 / 3, 1 / 2]),
+        ([3, 1, 3, 3], [3 / 4, 1.0, 1 / 2]),
+        ([3, 1, 3, 2], [3 / 4, 1.0, 1.0]),
+        ([3, 1], [3 / 4, 2 / 3, 1 / 2]),  # does not fit the accepted ones, so it is not known
+        (None, [3 / 4, 2 / 3, 1 / 2]),
+    ],
+)
+def test_a_position_that_was_not_drafted_does_not_count_as_rejected(
+    drafted: list[int] | None, expected: list[float]
+) -> None:
+    rows = tidy([frame_of([record(step_accepted=[3, 1, 0, 2], step_drafted=drafted)])])
+    assert [conditional_acceptance(at).value(rows) for at in (1, 2, 3)] == pytest.approx(expected)
+    assert [position_acceptance(at).value(rows) for at in (1, 2, 3)] == pytest.approx([3 / 4, 2 / 4, 1 / 4])
+
+
 def test_no_steps_give_no_positions() -> None:
     assert acceptance_by_position(rows_of(record()), 3) == ()
     assert len(acceptance_by_position(rows_of(record(step_accepted=[1])), 3)) == 6

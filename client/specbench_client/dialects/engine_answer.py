@@ -42,6 +42,7 @@ class RequestAcceptance:
     drafted_tokens: int | None = None
     accepted_tokens: int | None = None
     step_accepted: tuple[int, ...] | None = None
+    step_drafted: tuple[int, ...] | None = None
     source: AcceptanceSource | None = None
 
 

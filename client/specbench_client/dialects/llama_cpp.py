@@ -184,7 +184,8 @@ def _acceptance(stream: ChatStream, output_tokens: int, *, drafting: bool) -> Re
     if not end.drafted and not drafting:
         return RequestAcceptance(steps=output_tokens - 1)
     totals = [_totals(delta) for delta in stream.deltas if delta.text or delta.reasoning]
-    accepted = _by_step([one for one in totals if one is not None], end)
+    by_step = _by_step([one for one in totals if one is not None], end)
+    accepted, drafted = (None, None) if by_step is None else by_step
     total = end.accepted if accepted is None else sum(accepted)
     return RequestAcceptance(
         steps=output_tokens - 1 - total if total < output_tokens else None,
@@ -192,30 +193,32 @@ def _acceptance(stream: ChatStream, output_tokens: int, *, drafting: bool) -> Re
         drafted_tokens=end.drafted,
         accepted_tokens=total,
         step_accepted=accepted,
+        step_drafted=drafted,
         source=AcceptanceSource.PER_REQUEST if accepted is None else AcceptanceSource.PER_STEP,
     )
 
 
-def _by_step(samples: Sequence[_Totals], end: _Totals) -> tuple[int, ...] | None:
-    """Return the accepted drafts of each drafting step, without those truncated at the end; None if unknown.
+def _by_step(samples: Sequence[_Totals], end: _Totals) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    """Return the accepted drafts of each drafting step, without those truncated at the end, and its drafts.
 
-    They are unknown if a chunk with more than one token (an incomplete character) hides at which token the totals jump.
+    None if they are unknown, because a chunk with more than one token (an incomplete character) hides at which token
+    the totals jump.
     """
     if not samples:
-        return () if not end.drafted else None
-    steps: list[tuple[int, int]] = []  # (accepted, tokens until the next drafting step)
+        return ((), ()) if not end.drafted else None
+    steps: list[tuple[int, int, int]] = []  # (accepted, drafted, tokens until the next drafting step)
     before = _Totals()
     for now in (*samples, end):
         tokens = now.tokens - before.tokens
         if now.drafted != before.drafted:
             if tokens != 1:
                 return None
-            steps.append((now.accepted - before.accepted, tokens))
+            steps.append((now.accepted - before.accepted, now.drafted - before.drafted, tokens))
         elif steps:
-            steps[-1] = (steps[-1][0], steps[-1][1] + tokens)
+            steps[-1] = (*steps[-1][:2], steps[-1][2] + tokens)
         before = now
-    accepted = [min(accepted, tokens - 1) for accepted, tokens in steps]
-    is_cut_early = any(
-        reported != delivered for (reported, _), delivered in zip(steps[:-1], accepted[:-1], strict=True)
-    )
-    return None if is_cut_early or any(one < 0 for one in accepted) else tuple(accepted)
+    delivered = tuple(min(accepted, tokens - 1) for accepted, _, tokens in steps)
+    is_cut_early = any(step[0] != shown for step, shown in zip(steps[:-1], delivered[:-1], strict=True))
+    if is_cut_early or any(one < 0 for one in delivered):
+        return None
+    return delivered, tuple(drafted for _, drafted, _ in steps)

@@ -173,8 +173,17 @@ def _acceptance(
         drafted_tokens=drafted,
         accepted_tokens=accepted - trim if explained else accepted,
         step_accepted=(*per_step[:-1], per_step[-1] - trim) if per_step and explained else per_step,
+        step_drafted=None if per_step is None else _drafted_by_step(block, per_step, drafted),
         source=AcceptanceSource.PER_REQUEST if per_step is None else AcceptanceSource.PER_STEP,
     )
+
+
+def _drafted_by_step(block: Any, accepted: Sequence[int], drafted: int | None) -> tuple[int, ...] | None:
+    """Return the drafts of each step; None if the list contradicts the accepted drafts or the total."""
+    listed = counts_in(block, "per_step_drafted")
+    if listed is None or len(listed) != len(accepted) or sum(listed) != drafted:
+        return None
+    return None if any(kept > proposed for kept, proposed in zip(accepted, listed, strict=True)) else listed
 
 
 def _trim(content: Sequence[AnswerChunk], per_step: Sequence[int] | None, undrafted_less_trim: int) -> int:

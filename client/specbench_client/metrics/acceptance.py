@@ -165,9 +165,9 @@ def limit_to_drafts(ratios: Sequence[RatioMetric], drafts: int) -> list[RatioMet
 
 # Acceptance by draft position: joint (accepted up to here), conditional (accepted given the one before), and exact.
 #
-# Available only from engines that report every step. A step that drafted fewer than k tokens counts as not accepted
-# beyond its end: records do not contain the number drafted per step, so a drafter with variable k gets conditional
-# values that are too low.
+# Available only from engines that report every step. In the joint rates, a step that drafted fewer than k tokens counts
+# as not accepted beyond its end. The conditional rates leave it out there, if the engine reports the drafts of each
+# step; otherwise a drafter with variable k gets conditional rates that are too low.
 
 
 def _share_of_steps(name: str, definition: str, parts: Callable[[Columns], tuple[Values, Values]]) -> RatioMetric:
@@ -175,11 +175,11 @@ def _share_of_steps(name: str, definition: str, parts: Callable[[Columns], tuple
     return RatioMetric(name, "ratio", definition, missing, FigureOrigin.ACCEPTANCE, parts, highest=1.0)
 
 
-def _steps_reaching(rows: Columns, position: int) -> Values:
+def _steps_reaching(rows: Columns, position: int, column: str = "accepted_of_steps") -> Values:
     """Draft steps per request, shape (rows,), that accepted at least `position` drafts; all of them for 0."""
-    steps = tally(rows, "accepted_of_steps")
-    accepted, counts = steps.fields
-    return steps.sums(counts * (accepted >= position))
+    steps = tally(rows, column)
+    drafts, counts = steps.fields
+    return steps.sums(counts * (drafts >= position))
 
 
 def position_acceptance(position: int) -> RatioMetric:
@@ -192,11 +192,11 @@ def position_acceptance(position: int) -> RatioMetric:
 
 
 def conditional_acceptance(position: int) -> RatioMetric:
-    """Return P(at least `position` accepted | at least `position − 1` accepted) over draft steps."""
+    """Return P(draft `position` accepted | it was drafted, and all before it were accepted) over draft steps."""
     return _share_of_steps(
         f"conditional_position_acceptance_rate_{position}",
-        f"Share of draft steps with {position - 1} or more accepted drafts that also accepted draft {position}",
-        lambda rows: (_steps_reaching(rows, position), _steps_reaching(rows, position - 1)),
+        f"Share of draft steps that accepted draft {position}, of those that drafted it and accepted all before it",
+        lambda rows: (_steps_reaching(rows, position), _steps_reaching(rows, position, "decided_of_steps")),
     )
 
 

@@ -53,12 +53,16 @@ def condense_lists(records: pd.DataFrame, rows: pd.DataFrame, edges: Mask) -> di
     - `coalesced`: tally of the tokens that arrived at one time, counted once per chunk that arrived with a later one.
     - `burst_chunks`, `burst_tokens`: size of the largest group of chunks within `BURST_NS` of one another.
     - `accepted_of_steps`: tally of accepted drafts per step.
+    - `decided_of_steps`: tally of the drafts per step that were accepted, or rejected after all before them were
+      accepted. Where the drafts of a step are not known, one was rejected after the accepted ones.
     - `walk`: positions of the steps, for steady rows, see `locate_steps`.
     - `edge_ns`, `edge_tokens`: the chunks themselves, for the rows selected by `edges`.
 
     Tallies, walks and chunks are ragged columns (`specbench_client.ragged`).
     """
-    at, chunk_tokens, accepted = (_to_arrays(records[name]) for name in ("chunk_ns", "chunk_tokens", "step_accepted"))
+    at, chunk_tokens, accepted, drafted = (
+        _to_arrays(records[name]) for name in ("chunk_ns", "chunk_tokens", "step_accepted", "step_drafted")
+    )
     arrivals = _FlatLists.of(at)
     weights = _weights(at, chunk_tokens, rows["tokens"].to_numpy(np.float64))
     bursts = arrivals.arrival_groups(weights, apart_ns=BURST_NS).largest()
@@ -70,6 +74,7 @@ def condense_lists(records: pd.DataFrame, rows: pd.DataFrame, edges: Mask) -> di
         "burst_chunks": pd.Series(bursts[0]),
         "burst_tokens": pd.Series(bursts[1]),
         "accepted_of_steps": _FlatLists.of(accepted).tallies(),
+        "decided_of_steps": _FlatLists.of(_decided(accepted, drafted)).tallies(),
         "walk": to_ragged(
             [compact_walk(one) for one in locate_steps(_select_steps(accepted, chunk_tokens, rows))], np.int32
         ),
@@ -78,6 +83,15 @@ def condense_lists(records: pd.DataFrame, rows: pd.DataFrame, edges: Mask) -> di
             [one if edge else None for one, edge in zip(chunk_tokens, edges, strict=True)], np.float64
         ),
     }
+
+
+def _decided(accepted: Sequence[Values | None], drafted: Sequence[Values | None]) -> list[Values | None]:
+    """Return how many drafts of each step were accepted or rejected: those after the first rejection were neither."""
+    return [
+        None if kept is None else kept + 1 if proposed is None or proposed.size != kept.size
+        else np.minimum(kept + 1, proposed)
+        for kept, proposed in zip(accepted, drafted, strict=True)
+    ]  # fmt: skip
 
 
 def _select_steps(

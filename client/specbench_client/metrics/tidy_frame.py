@@ -52,7 +52,7 @@ IGNORED_COLUMNS = ("request_id", "timestamp_source", "error", "connect_ns", "chu
 """Columns of a record that no figure and no check uses."""
 COLUMNS = tuple(column.name for column in fields(Record) if column.name not in IGNORED_COLUMNS)
 """Columns that are read from a record."""
-LISTS = ("chunk_ns", "chunk_tokens", "step_accepted")
+LISTS = ("chunk_ns", "chunk_tokens", "step_accepted", "step_drafted")
 TEXTS = ("prompt_id", "category", "phase", "acceptance_source", "finish_reason", "error_class")
 NAME, DIGEST = "conversation_id", "output_sha256"
 """Texts that differ in nearly every row and are only tested for equality: stored as hashes."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from specbench_api.errors import Problem
 from specbench_api.launch.launcher import LaunchRequest
 from specbench_api.spec.drafter import Drafter
+from specbench_api.spec.engine import EngineKind
 
 Aliases = Mapping[str, str] | Callable[[str], str]
 """Mapping of short and old spellings to flags, or a function that returns the flag for any spelling."""
@@ -48,6 +49,55 @@ def argument_problems(
         found += contradictions(flags.managed, own, path, aliases, remedies, (*shared, *drafting))
         found += given_twice(args, own, path, with_keys, flags.repeatable)
     return found
+
+
+SYNTHETIC = "makes acceptance up, so that the text is not the model's"
+"""Why synthetic acceptance is refused: a run with it would pass for a measurement."""
+NO_SYNTHETIC = "remove it; use engine.kind simulator for a known acceptance"
+_DRAFTS = ("configures drafting on every arm, also the baseline", "remove it; set drafters[].method and its fields")
+REFUSED_VARIABLES: Mapping[EngineKind, Mapping[str, tuple[str, str]]] = {
+    EngineKind.SGLANG: {"SGLANG_SIMULATE_ACC_": (SYNTHETIC, NO_SYNTHETIC)},
+    EngineKind.TENSORRT_LLM: {"TLLM_SPEC_DECODE_FORCE_NUM_ACCEPTED_TOKENS": (SYNTHETIC, NO_SYNTHETIC)},
+    EngineKind.LLAMA_CPP: {
+        "LLAMA_ARG_SPEC_SYNTH_": (SYNTHETIC, NO_SYNTHETIC),
+        **dict.fromkeys(("LLAMA_ARG_SPEC_", "LLAMA_ARG_MODEL_DRAFT", "LLAMA_ARG_HFD_", "LLAMA_ARG_DRAFT_"), _DRAFTS),
+    },
+}
+"""By engine, the prefixes of environment variables that may not be set: why not, and what to do instead."""
+
+
+def variable_problem(kind: EngineKind, name: str, path: str) -> Problem | None:
+    """Return the problem of an environment variable that may not be set for this engine; None if it may."""
+    rules = REFUSED_VARIABLES.get(kind, {})
+    why = next((rule for prefix, rule in rules.items() if name.startswith(prefix)), None)
+    return why and Problem(path, f"{name} {why[0]}", why[1])
+
+
+def size_of(args: Sequence[str], flag: str, aliases: Aliases) -> int:
+    """Return the number that the arguments give for a flag, such as a parallel size; 1 if it is absent or no number."""
+    for index, argument in enumerate(args):
+        if _canonical(argument, aliases) == flag:
+            _, equals, value = argument.partition("=")
+            value = value if equals else "".join(args[index + 1 : index + 2])
+            return int(value) if value.isdecimal() else 1
+    return 1
+
+
+def node_problems(order: LaunchRequest, sizes: Sequence[str], aliases: Aliases) -> list[Problem]:
+    """Return a problem if the engine's processes cannot be divided evenly among its nodes.
+
+    `sizes`: flags of the parallel sizes that multiply the tensor parallel size. Engines check this when they start,
+    after all their GPUs are taken.
+    """
+    processes = order.engine.tensor_parallel_size
+    for flag in sizes:
+        processes *= size_of(order.engine.args, flag, aliases)
+    if processes % order.nodes == 0:
+        return []
+    product = " × ".join(("tensorParallelSize", *sizes))
+    message = f"{processes} processes ({product}) cannot be divided evenly among {order.nodes} nodes"
+    remedy = f"set spec.engine.tensorParallelSize to a multiple of {order.nodes}"
+    return [Problem("spec.placement.nodes", message, remedy)]
 
 
 def flag_of(argument: str) -> str:

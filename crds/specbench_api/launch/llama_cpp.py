@@ -16,13 +16,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from specbench_api.errors import Problem
-from specbench_api.launch.arguments import EngineFlags, argument_problems, flag_of, unsupported_fields
+from specbench_api.launch.arguments import (
+    NO_SYNTHETIC,
+    EngineFlags,
+    argument_problems,
+    flag_of,
+    unsupported_fields,
+)
 from specbench_api.launch.launcher import (
     ContextRules,
     LaunchRequest,
     LaunchSpec,
     is_path,
     model_sources,
+    pinned_revision,
     target_path,
     uri_problems,
 )
@@ -54,10 +61,14 @@ ALGORITHMS = {
 CACHE_LENGTH = 8
 """ngram-cache drafts up to 8 tokens, which no flag changes (observed in its counters by position)."""
 _NGRAM_OPTIONS = "--spec-ngram-"
+_MOD_LEAST = "--spec-ngram-mod-n-min"
+DEFAULT_MOD_LEAST = 48
+"""llama.cpp's default for the shortest draft of ngram-mod: with fewer draft tokens per step, it drafts nothing."""
 
 _MANAGED = (
     "--model", "--hf-repo", "--alias", "--host", "--port", "--parallel", "--metrics", "--slots", "--spec-type",
     "--model-draft", "--hf-repo-draft", "--spec-draft-n-max",
+    "--spec-default", "--spec-synth-len", "--spec-synth-rates",
     "--spec-ngram-simple-size-n", "--spec-ngram-simple-size-m",
     "--spec-ngram-map-k-size-m", "--spec-ngram-map-k4v-size-m", "--spec-ngram-mod-n-max",
 )  # fmt: skip
@@ -68,6 +79,7 @@ _UNSUPPORTED_FIELDS = (
 _ALIASES = {
     "-m": "--model", "-hf": "--hf-repo", "-a": "--alias", "-np": "--parallel", "-md": "--model-draft",
     "--spec-draft-model": "--model-draft", "-hfd": "--hf-repo-draft", "--spec-draft-hf": "--hf-repo-draft",
+    "-hfrd": "--hf-repo-draft",
     "--draft": "--spec-draft-n-max", "--draft-n": "--spec-draft-n-max", "--draft-max": "--spec-draft-n-max",
     "--draft-min": "--spec-draft-n-min", "--draft-n-min": "--spec-draft-n-min", "--draft-p-min": "--spec-draft-p-min",
     "--no-slots": "--slots", "-c": "--ctx-size", "-t": "--threads", "-tb": "--threads-batch", "-b": "--batch-size",
@@ -87,6 +99,8 @@ _REMEDIES = {
     "--parallel": "it is spec.load.slots, or else the highest of spec.load.concurrency",
     "--spec-type": "set drafters[].method, or algorithm with method custom",
     "--model-draft": "set drafters[].model",
+    "--spec-default": "set drafters[].method: every arm would draft, also the baseline",
+    **dict.fromkeys(("--spec-synth-len", "--spec-synth-rates"), NO_SYNTHETIC),
     "--spec-draft-n-max": "set drafters[].numSpeculativeTokens",
     "--spec-ngram-simple-size-n": "set drafters[].promptLookupMax",
     "--spec-ngram-simple-size-m": "set drafters[].numSpeculativeTokens",
@@ -109,7 +123,7 @@ class LlamaCppLauncher:
         """Return the command line."""
         engine, (files, hub) = order.engine, model_sources(order, _is_file)
         return LaunchSpec(
-            image=engine.image or _default_image(engine.version),
+            image=engine.image or _default_image(engine.version, order.gpus),
             command=tuple(engine.command) if engine.command else None,
             local_programs=(("llama-server",), ("python", "-m", "specbench_client.local.llama_server")),
             args=(
@@ -130,6 +144,10 @@ class LlamaCppLauncher:
         drafter, flags = order.drafter, EngineFlags(_MANAGED, spelled, _REMEDIES, _REPEATABLE)
         found = argument_problems(order, flags, _alike(order), _drafting(drafter))
         found += uri_problems(order.target, "llama-server")
+        if pinned_revision(order.target):
+            message = "llama-server downloads models only at their default revision"
+            remedy = "remove it, or download that revision and set spec.model.path"
+            found.append(Problem("spec.model.revision", message, remedy))
         return found + (_drafter_problems(drafter, order.drafter_path) if drafter else [])
 
 
@@ -151,6 +169,8 @@ def _drafter_problems(drafter: Drafter, path: str) -> list[Problem]:
         )
         remedy = f"set it to at least {_lookup(drafter)}, or lower promptLookupMax"
         found.append(Problem(f"{path}.numSpeculativeTokens", message, remedy))
+    if drafter.method is Method.DSPARK and drafter.model is None:
+        found.append(Problem(f"{path}.model", "llama.cpp drafts nothing without the drafter's checkpoint", "set it"))
     if drafter.method is Method.CUSTOM:
         found += _algorithm_problems(drafter, path)
     return found + _unused_options(drafter, path)
@@ -195,8 +215,8 @@ def _split(args: Sequence[str]) -> list[str]:
     return [part for flag, equals, value in joined for part in ((flag, value) if equals else (flag,))]
 
 
-def _default_image(version: str | None) -> str:
-    return f"{DEFAULT_IMAGE}-{version}" if version else DEFAULT_IMAGE
+def _default_image(version: str | None, gpus: int) -> str:
+    return "-".join((DEFAULT_IMAGE, *(("cuda",) if gpus else ()), *((version,) if version else ())))
 
 
 def _alike(order: LaunchRequest) -> tuple[str, ...]:
@@ -229,8 +249,15 @@ def _drafting(drafter: Drafter | None) -> tuple[str, ...]:
         return (*chosen, "--spec-ngram-simple-size-n", lookup, "--spec-ngram-simple-size-m", k)
     if drafter.method is Method.CUSTOM:
         length = ALGORITHMS.get(drafter.algorithm or "")
-        return (*chosen, length, k) if length else chosen
+        return (*chosen, *((length, k) if length else ()), *_least(drafter))
     return (*chosen, *_draft_model(drafter), "--spec-draft-n-max", k)
+
+
+def _least(drafter: Drafter) -> tuple[str, ...]:
+    """Return the flag of ngram-mod's shortest draft, so that it is not longer than the longest one."""
+    given = any(spelled(flag_of(argument)) == _MOD_LEAST for argument in drafter.args)
+    needed = drafter.algorithm == "ngram-mod" and not given
+    return (_MOD_LEAST, str(min(DEFAULT_MOD_LEAST, drafter.num_speculative_tokens))) if needed else ()
 
 
 def _draft_model(drafter: Drafter) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from specbench_api.errors import Problem
+from specbench_api.launch.arguments import variable_problem
 from specbench_api.launch.launcher import ContextRules, Launcher, LaunchRequest, LaunchSpec
 from specbench_api.launch.llama_cpp import LlamaCppLauncher
 from specbench_api.launch.sglang import SglangLauncher
@@ -83,7 +84,12 @@ def launch_problems(order: LaunchRequest) -> list[Problem]:
             path = f"{order.drafter_path}.method"
             message = f"{order.engine.kind} does not support {order.drafter.method}: {found.how}"
             return [Problem(path, message, f"use {found.instead}")]
-    return [*_of_config(order.engine), *LAUNCHERS[order.engine.kind].problems(order)]
+    engine = order.engine
+    variables = (
+        variable_problem(engine.kind, variable.name, f"spec.engine.env[{row}].name")
+        for row, variable in enumerate(engine.env)
+    )
+    return [*filter(None, variables), *_of_config(engine), *LAUNCHERS[engine.kind].problems(order)]
 
 
 def _of_config(engine: Engine) -> list[Problem]:

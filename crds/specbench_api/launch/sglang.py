@@ -16,7 +16,7 @@ import json
 from collections.abc import Sequence
 
 from specbench_api.errors import Problem
-from specbench_api.launch.arguments import EngineFlags, argument_problems
+from specbench_api.launch.arguments import EngineFlags, argument_problems, node_problems
 from specbench_api.launch.launcher import (
     CONFIG_FOLDER,
     LEADER,
@@ -33,15 +33,13 @@ from specbench_api.launch.launcher import (
 )
 from specbench_api.launch.support_matrix import SGLANG_RELEASE
 from specbench_api.spec.drafter import Drafter, DraftLength, Method
-from specbench_api.spec.engine import Engine, EngineKind, EqualizeArms
+from specbench_api.spec.engine import EngineKind, EqualizeArms
 from specbench_api.spec.model import Target
 
 PORT = 30000
 IMAGE = "lmsysorg/sglang"
 ADAPTIVE = "adaptive.json"
 QUIET_HEALTH = {"SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION": "0"}
-SIMULATED_ACCEPTANCE = "SGLANG_SIMULATE_ACC_"
-"""Prefix of the environment variables that make SGLang simulate acceptance."""
 ALGORITHMS = {
     Method.NGRAM: "NGRAM",
     Method.DRAFT_MODEL: "STANDALONE",
@@ -52,7 +50,7 @@ ALGORITHMS = {
     Method.DSPARK: "DSPARK",
 }
 """SGLang's name of each method."""
-ADAPTIVE_METHODS = (Method.EAGLE, Method.EAGLE3)
+ADAPTIVE_METHODS = (Method.EAGLE, Method.EAGLE3, Method.MTP)
 """Methods whose draft length SGLang can change at run time."""
 
 _MANAGED = (
@@ -128,7 +126,7 @@ class SglangLauncher:
         managed = (*_MANAGED, *_SPREAD, *(_EQUALIZED if engine.equalize_arms is EqualizeArms.ON else ()))
         flags = EngineFlags(managed, spelled, _REMEDIES)
         found = argument_problems(order, flags, _alike(order), _drafting(drafter))
-        found += [*_simulated_acceptance(engine), *uri_problems(order.target, "SGLang")]
+        found += [*uri_problems(order.target, "SGLang"), *node_problems(order, ("--pp-size",), spelled)]
         return [*found, *(_drafter_problems(drafter, order.drafter_path) if drafter else ())]
 
 
@@ -212,15 +210,6 @@ def _schedule(lengths: Sequence[DraftLength]) -> str:
     return json.dumps(steps) + "\n"
 
 
-def _simulated_acceptance(engine: Engine) -> list[Problem]:
-    message = "makes SGLang simulate acceptance, and the resulting text is not the model's"
-    return [
-        Problem(f"spec.engine.env[{row}].name", f"{variable.name} {message}", "remove it; use engine.kind simulator")
-        for row, variable in enumerate(engine.env)
-        if variable.name.startswith(SIMULATED_ACCEPTANCE)
-    ]
-
-
 def _drafter_problems(drafter: Drafter, path: str) -> list[Problem]:
     unsupported = (
         ("revision", drafter.revision is not None and drafter.model is None,
@@ -269,9 +258,10 @@ def _length_problems(drafter: Drafter, path: str) -> list[Problem]:
     where = f"{path}.draftLengths"
     if drafter.method not in ADAPTIVE_METHODS or (drafter.eagle_topk or 1) > 1:
         message = (
-            "SGLang supports draft lengths by batch size only for EAGLE and EAGLE-3 chains, and ignores them otherwise"
+            "SGLang supports draft lengths by batch size only for chains of eagle, eagle3 and mtp, and ignores them"
+            " otherwise"
         )
-        return [Problem(where, message, "remove it, or use eagle or eagle3 without eagleTopk")]
+        return [Problem(where, message, "remove it, or use one of these methods without eagleTopk")]
     longest, most = max(row.tokens for row in drafter.draft_lengths), drafter.num_speculative_tokens
     if longest != most:
         return [Problem(where, f"the longest is {longest}, but numSpeculativeTokens is {most}", "make them equal")]

@@ -164,11 +164,17 @@ SGLANG_CELLS: EngineSupport = {
 TENSORRT_LLM_RELEASE = "1.2.1"
 
 _TENSORRT_LLM_DOCS = "documentation and release notes of TensorRT-LLM 1.2, and llm_args.py of its release candidates"
-_TENSORRT_LLM_NEWER = "an image of 1.3, and method custom with this algorithm"
+_TENSORRT_LLM_MAIN = "llm_args.py of the main branch in 2026-10, and the reference of 1.3.0rc27"
 
 
 def _tensorrt_llm(how: str) -> Support:
     return Support(True, how, _TENSORRT_LLM_DOCS)
+
+
+def _newer_tensorrt_llm(decoding_type: str, instead: str) -> Support:
+    """Return a cell for a type that 1.2 does not have."""
+    how = f"decoding_type: {decoding_type}; from 1.3 on"
+    return Support(True, how, _TENSORRT_LLM_MAIN, f"{instead}, or engine.version 1.3 or later", versions=">=1.3.dev0")
 
 
 def _not_tensorrt_llm(why: str, instead: str) -> Support:
@@ -182,16 +188,16 @@ def _tensorrt_backend_only(name: str, instead: str) -> Support:
 TENSORRT_LLM_CELLS: EngineSupport = {
     Method.NONE: _tensorrt_llm("no speculative_config"),
     Method.NGRAM: _tensorrt_llm("decoding_type: NGram"),
-    Method.DRAFT_MODEL: _tensorrt_llm("decoding_type: DraftTarget"),
+    Method.DRAFT_MODEL: _tensorrt_llm("decoding_type: DraftTarget; Draft_Target from 1.3 on"),
     Method.EAGLE: _not_tensorrt_llm("decoding_type Eagle is EAGLE-3 on the PyTorch backend", "eagle3"),
-    Method.EAGLE3: _tensorrt_llm("decoding_type: Eagle"),
+    Method.EAGLE3: _tensorrt_llm("decoding_type: Eagle; Eagle3 from 1.3 on, which also drafts dynamic trees"),
     Method.MTP: _tensorrt_llm("decoding_type: MTP"),
     Method.MEDUSA: _tensorrt_backend_only("Medusa", "eagle3"),
     Method.LOOKAHEAD: _tensorrt_backend_only("lookahead decoding", "ngram"),
-    Method.SUFFIX: _not_tensorrt_llm("TensorRT-LLM 1.2 has no suffix decoding", "ngram"),
-    Method.PARD: _not_tensorrt_llm("TensorRT-LLM 1.2 has no PARD", _TENSORRT_LLM_NEWER),
-    Method.DFLASH: _not_tensorrt_llm("TensorRT-LLM 1.2 has no DFlash", _TENSORRT_LLM_NEWER),
-    Method.DSPARK: _not_tensorrt_llm("TensorRT-LLM 1.2 has no DSpark", _TENSORRT_LLM_NEWER),
+    Method.SUFFIX: _newer_tensorrt_llm("SA", "ngram"),
+    Method.PARD: _newer_tensorrt_llm("PARD", "eagle3"),
+    Method.DFLASH: _newer_tensorrt_llm("DFlash", "eagle3"),
+    Method.DSPARK: _newer_tensorrt_llm("DSpark", "eagle3"),
     Method.CUSTOM: _tensorrt_llm("decoding_type: the algorithm's own name"),
 }
 
@@ -297,8 +303,11 @@ SUPPORT_MATRIX: dict[tuple[EngineKind, Method], Support] = {
     (kind, method): cells[method] for kind, cells in SUPPORT_BY_ENGINE.items() for method in Method
 }
 
-DEFAULT_RELEASES: dict[EngineKind, str] = {EngineKind.VLLM: VLLM_RELEASE}
-"""Release that is launched if the spec sets no version, for engines that removed methods between releases."""
+DEFAULT_RELEASES: dict[EngineKind, str] = {
+    EngineKind.VLLM: VLLM_RELEASE,
+    EngineKind.TENSORRT_LLM: TENSORRT_LLM_RELEASE,
+}
+"""Release that is launched if the spec sets no version, for engines whose methods differ between releases."""
 
 
 def support_of(kind: EngineKind, method: Method, version: str | None = None) -> Support:

@@ -41,11 +41,24 @@ CONFIG = "config.yaml"
 DEFAULT_LOOKUP = 4
 """Suffix length of TensorRT-LLM's own examples. Always set, because the default differs between releases."""
 DECODING_TYPES = {Method.NGRAM: "NGram", Method.DRAFT_MODEL: "DraftTarget", Method.EAGLE3: "Eagle", Method.MTP: "MTP"}
-TWO_MODELS = (Method.NGRAM, Method.DRAFT_MODEL)
+"""TensorRT-LLM's name of each method, up to 1.2."""
+NEWER_DECODING_TYPES = {
+    **DECODING_TYPES,
+    Method.DRAFT_MODEL: "Draft_Target",
+    Method.EAGLE3: "Eagle3",
+    Method.SUFFIX: "SA",
+    Method.PARD: "PARD",
+    Method.DFLASH: "DFlash",
+    Method.DSPARK: "DSpark",
+}
+"""From 1.3 on."""
+SCHEDULED_METHODS = (Method.NGRAM, Method.DRAFT_MODEL)
+"""Methods whose draft length 1.2 can change with the batch size."""
 ONE_MODEL_KEYS = ("eagle3_one_model", "mtp_eagle_one_model")
 OVERLAP = "disable_overlap_scheduler"
-SCHEDULED = SpecifierSet("<1.3", prereleases=True)
-"""From 1.3 on, the batch sizes of `draft_len_schedule` are upper bounds, and larger batches draft nothing."""
+NEWER = SpecifierSet(">=1.3.dev0", prereleases=True)
+"""From 1.3 on, methods have other names, a draft model runs inside the target's engine, heads of EAGLE-3 may draft
+trees, and the batch sizes of `draft_len_schedule` are upper bounds: larger batches draft nothing."""
 SWITCHES_OFF = (
     "acceptance_window", "acceptance_length_threshold", "acceptance_rate_window_size", "acceptance_rate_threshold",
 )  # fmt: skip
@@ -112,13 +125,22 @@ def without_overlap(engine: Engine, drafters: Sequence[Drafter]) -> Engine:
 
     TensorRT-LLM would otherwise disable it on that arm only, and the arms would differ in more than their drafter.
     """
-    equalized = engine.equalize_arms is EqualizeArms.ON and any(map(_two_models, drafters))
+    equalized = engine.equalize_arms is EqualizeArms.ON and any(_two_models(each, engine) for each in drafters)
     return engine.model_copy(update={"config": {OVERLAP: True} | engine.config}) if equalized else engine
 
 
-def _two_models(drafter: Drafter) -> bool:
+def _two_models(drafter: Drafter, engine: Engine) -> bool:
     split = any(drafter.speculative_config.get(key) is False for key in ONE_MODEL_KEYS)
-    return drafter.method in TWO_MODELS or split
+    separate = drafter.method is Method.DRAFT_MODEL and not _is_newer(engine)
+    return drafter.method is Method.NGRAM or separate or split
+
+
+def _is_newer(engine: Engine) -> bool:
+    """Return whether the engine is 1.3 or later. A tag that is not a version, like `nightly`, is later."""
+    try:
+        return NEWER.contains(Version(engine.version or TENSORRT_LLM_RELEASE))
+    except InvalidVersion:
+        return True
 
 
 def _tag(version: str) -> str:
@@ -167,16 +189,24 @@ def _speculation(drafter: Drafter, engine: Engine) -> Config:
 def _speculative_keys(drafter: Drafter, engine: Engine) -> Config:
     """Return the keys that the drafter's fields set."""
     equalized, is_ngram = engine.equalize_arms is EqualizeArms.ON, drafter.method is Method.NGRAM
-    length = "num_nextn_predict_layers" if drafter.method is Method.MTP else "max_draft_len"
+    newer = _is_newer(engine)
+    length = "num_nextn_predict_layers" if drafter.method is Method.MTP and not newer else "max_draft_len"
     lookup = {"max_matching_ngram_size": drafter.prompt_lookup_max or DEFAULT_LOOKUP}
     return {
-        "decoding_type": drafter.algorithm or DECODING_TYPES[drafter.method],
+        "decoding_type": drafter.algorithm or (NEWER_DECODING_TYPES if newer else DECODING_TYPES)[drafter.method],
         length: drafter.num_speculative_tokens,
+        **(_tree(drafter) if (drafter.eagle_topk or 1) > 1 else {}),
         **({"speculative_model_dir": drafter.model} if drafter.model else {}),
         **(lookup if is_ngram else {}),
         **({"is_public_pool": False} if is_ngram and equalized else {}),
         **({"draft_len_schedule": _schedule(drafter.draft_lengths)} if drafter.draft_lengths else {}),
     }
+
+
+def _tree(drafter: Drafter) -> Config:
+    """Return the keys of a dynamic tree. TensorRT-LLM does not count the root."""
+    nodes = {} if drafter.num_draft_tokens is None else {"max_total_draft_tokens": drafter.num_draft_tokens - 1}
+    return {"use_dynamic_tree": True, "dynamic_tree_max_topK": drafter.eagle_topk, **nodes}
 
 
 def _schedule(lengths: Sequence[DraftLength]) -> dict[int, int]:
@@ -219,8 +249,6 @@ def _engine_problems(order: LaunchRequest) -> Iterator[Problem]:
 
 
 def _drafter_problems(drafter: Drafter, engine: Engine, path: str) -> Iterator[Problem]:
-    steps = drafter.num_speculative_tokens
-    trees = "only verifies chains; its trees are documented as not usable"
     unsupported = (
         ("revision", drafter.revision is not None, "downloads a draft model only at revision main",
          "download that revision and give its path as model"),
@@ -229,49 +257,60 @@ def _drafter_problems(drafter: Drafter, engine: Engine, path: str) -> Iterator[P
         ("promptLookupMin", drafter.prompt_lookup_min is not None, "looks up suffixes from one token on",
          "set only promptLookupMax"),
         ("tokenMap", drafter.token_map is not None, "does not support a token map", "remove it"),
-        ("eagleTopk", drafter.eagle_topk not in (None, 1), trees, "remove it"),
-        ("numDraftTokens", drafter.num_draft_tokens not in (None, steps + 1), trees, "remove it"),
         ("model", drafter.method is Method.MTP and drafter.model is not None,
          "uses the heads in the target's own checkpoint", "remove it"),
+        ("model", drafter.method is Method.DSPARK and drafter.model is None,
+         "needs the drafter's checkpoint", "set it"),
     )  # fmt: skip
     for name, is_set, why, remedy in unsupported:
         if is_set:
             yield Problem(f"{path}.{name}", f"TensorRT-LLM {why}", remedy)
-    yield from _name_problems(drafter, path)
+    yield from _name_problems(drafter, engine, path)
+    yield from _tree_problems(drafter, engine, path)
     yield from _length_problems(drafter, engine, path)
     yield from _key_problems(drafter, engine, path)
     yield from _overlap_problems(drafter, engine)
 
 
-def _name_problems(drafter: Drafter, path: str) -> Iterator[Problem]:
+def _name_problems(drafter: Drafter, engine: Engine, path: str) -> Iterator[Problem]:
     """Reject algorithms that are also a method, so that the method's checks apply. Eagle3 is the new name of Eagle."""
-    names = {name.lower(): method for method, name in DECODING_TYPES.items()} | {"eagle3": Method.EAGLE3}
-    method = names.get((drafter.algorithm or "").lower())
+    types = NEWER_DECODING_TYPES if _is_newer(engine) else DECODING_TYPES
+    names = {name.lower(): method for method, name in types.items()}
+    method = (names | {"eagle": Method.EAGLE3, "eagle3": Method.EAGLE3}).get((drafter.algorithm or "").lower())
     if method:
         yield Problem(f"{path}.algorithm", f"{drafter.algorithm} is method {method}", f"set method: {method}")
+
+
+def _tree_problems(drafter: Drafter, engine: Engine, path: str) -> Iterator[Problem]:
+    steps, topk, nodes = drafter.num_speculative_tokens, drafter.eagle_topk or 1, drafter.num_draft_tokens
+    if topk == 1:
+        if nodes not in (None, steps + 1):
+            message = f"for a chain of {steps} drafts TensorRT-LLM always verifies {steps + 1} tokens"
+            yield Problem(f"{path}.numDraftTokens", message, "remove it, or set eagleTopk for a tree")
+    elif drafter.method is not Method.EAGLE3 or not _is_newer(engine):
+        message = "TensorRT-LLM drafts trees only with eagle3, from 1.3 on"
+        yield Problem(f"{path}.eagleTopk", message, "remove it, or use eagle3 and engine.version 1.3 or later")
+    elif nodes is not None and not steps < nodes <= topk * steps + 1:
+        message = (
+            f"a dynamic tree of depth {steps} and eagleTopk {topk} verifies {steps + 1} to {topk * steps + 1} tokens"
+        )
+        yield Problem(f"{path}.numDraftTokens", message, "set it to one of these, or remove it")
 
 
 def _length_problems(drafter: Drafter, engine: Engine, path: str) -> Iterator[Problem]:
     if not drafter.draft_lengths:
         return
     where = f"{path}.draftLengths"
-    if drafter.method not in TWO_MODELS:
+    if drafter.method not in SCHEDULED_METHODS:
         message = "TensorRT-LLM 1.2 supports draft lengths by batch size only for ngram and draft_model"
         yield Problem(where, message, "remove it, or use ngram or draft_model")
-    elif not _has_schedule(engine.version):
+    elif _is_newer(engine):
         message = f"TensorRT-LLM {engine.version} interprets a schedule of draft lengths differently than 1.2"
         yield Problem(where, message, "remove it, or set draft_len_schedule in speculativeConfig")
     first, most = min(drafter.draft_lengths, key=lambda row: row.batch_size).tokens, drafter.num_speculative_tokens
     if first != most or max(row.tokens for row in drafter.draft_lengths) != most:
         message = f"TensorRT-LLM starts with numSpeculativeTokens ({most}) and never drafts more"
         yield Problem(where, message, f"set tokens of the smallest batchSize to {most}, and of no other to more")
-
-
-def _has_schedule(version: str | None) -> bool:
-    try:
-        return SCHEDULED.contains(Version(version or TENSORRT_LLM_RELEASE))
-    except InvalidVersion:
-        return True
 
 
 def _key_problems(drafter: Drafter, engine: Engine, path: str) -> Iterator[Problem]:
@@ -287,7 +326,11 @@ def _key_problems(drafter: Drafter, engine: Engine, path: str) -> Iterator[Probl
 
 def _overlap_problems(drafter: Drafter, engine: Engine) -> Iterator[Problem]:
     """Report an overlap scheduler that the user enabled although `without_overlap` applies."""
-    if engine.equalize_arms is EqualizeArms.ON and _two_models(drafter) and engine.config.get(OVERLAP) is not True:
+    if (
+        engine.equalize_arms is EqualizeArms.ON
+        and _two_models(drafter, engine)
+        and engine.config.get(OVERLAP) is not True
+    ):
         message = (
             f"{_as_json(engine.config.get(OVERLAP))} contradicts true: {drafter.name} runs without overlap scheduler,"
             " so all arms must"

@@ -18,7 +18,14 @@ from typing import Any
 from packaging.version import InvalidVersion, Version
 
 from specbench_api.errors import Problem
-from specbench_api.launch.arguments import EngineFlags, argument_problems, flag_of
+from specbench_api.launch.arguments import (
+    NO_SYNTHETIC,
+    SYNTHETIC,
+    EngineFlags,
+    argument_problems,
+    flag_of,
+    node_problems,
+)
 from specbench_api.launch.launcher import (
     LEADER,
     RANK,
@@ -55,13 +62,18 @@ _FIELDS = {
     "num_speculative_tokens_per_batch_size": "set draftLengths",
 }
 """Keys that a field of the drafter sets, with that field."""
+_DETECTED = (Method.DRAFT_MODEL, Method.PARD, Method.MTP)
+"""Methods that vLLM replaces if the name of the model contains one of these fragments."""
+_DETECTED_NAMES = {
+    "eagle-": Method.EAGLE, "eagle3": Method.EAGLE3, "dflash": Method.DFLASH, "dspark": Method.DSPARK,
+}  # fmt: skip
 _SYNTHETIC = ("synthetic_acceptance_rates", "synthetic_acceptance_length")
 _SGLANG_HAS = "remove it, or use engine.kind sglang, which supports it"
 
 
-def rendered(drafter: Drafter) -> str:
+def rendered(drafter: Drafter, target: Target) -> str:
     """Return the argument from the drafter's fields and its further keys."""
-    return json.dumps({**_further(drafter), **_config(drafter)}, sort_keys=True, separators=(",", ":"))
+    return json.dumps({**_further(drafter), **_config(drafter, target)}, sort_keys=True, separators=(",", ":"))
 
 
 def speculation_problems(order: LaunchRequest) -> list[Problem]:
@@ -71,23 +83,33 @@ def speculation_problems(order: LaunchRequest) -> list[Problem]:
         return []
     return [
         *_name_problems(drafter, order.engine.version, path),
+        *_detection_problems(drafter, order.target, path),
         *_knob_problems(drafter, path),
         *_parallel_problems(drafter, order.engine.tensor_parallel_size, path),
         *_length_problems(drafter, path),
-        *_key_problems(drafter, path),
+        *_key_problems(drafter, order.target, path),
     ]
 
 
-def _config(drafter: Drafter) -> dict[str, Any]:
+def _has_heads_in_target(drafter: Drafter) -> bool:
+    """Return whether vLLM takes the drafter's weights from the target's checkpoint."""
+    is_mtp = drafter.method is Method.MTP or (drafter.algorithm or "").endswith("_mtp")
+    return drafter.model is None and (is_mtp or drafter.method is Method.DSPARK)
+
+
+def _config(drafter: Drafter, target: Target) -> dict[str, Any]:
+    # vLLM loads heads of the target's checkpoint by the target's name, at this revision and not at the target's.
+    revision = pinned_revision(target) if _has_heads_in_target(drafter) else drafter.revision
     given = {
         "method": drafter.algorithm or _METHODS.get(drafter.method, str(drafter.method)),
         "model": drafter.model,
-        "revision": drafter.revision,
+        "revision": revision,
         "num_speculative_tokens": drafter.num_speculative_tokens,
         "num_speculative_tokens_per_batch_size": _schedule(drafter.draft_lengths) or None,
         "draft_tensor_parallel_size": drafter.draft_tensor_parallel_size,
-        "prompt_lookup_min": drafter.prompt_lookup_min,
-        "prompt_lookup_max": drafter.prompt_lookup_max,
+        # vLLM sets the one that is missing to the other, so it looks up exactly this length.
+        "prompt_lookup_min": drafter.prompt_lookup_min or drafter.prompt_lookup_max,
+        "prompt_lookup_max": drafter.prompt_lookup_max or drafter.prompt_lookup_min,
         "parallel_drafting": True if drafter.method is Method.PARD else None,
     }
     return {key: value for key, value in given.items() if value is not None}
@@ -113,14 +135,35 @@ def _name_problems(drafter: Drafter, version: str | None, path: str) -> list[Pro
     return [Problem(f"{path}.algorithm", message, f"use one of {', '.join(VLLM_ALGORITHMS)}")]
 
 
+def _detection_problems(drafter: Drafter, target: Target, path: str) -> list[Problem]:
+    """Return a model whose name makes vLLM use another method than the one that was set."""
+    in_target = _has_heads_in_target(drafter)
+    if drafter.method not in _DETECTED and not (drafter.algorithm or "").endswith("_mtp"):
+        return []
+    model = (target_path(target) or target.uri or target.name) if in_target else drafter.model or ""
+    fragment = next((each for each in _DETECTED_NAMES if each in model.lower()), None)
+    if fragment is None:
+        return []
+    other = _DETECTED_NAMES[fragment]
+    message = f"vLLM uses method {other} for a model whose name contains {fragment!r}, like {model!r}"
+    where = "spec.model" if in_target else f"{path}.model"
+    return [Problem(where, message, f"set method: {other}, or use a copy in a folder with another name")]
+
+
 def _knob_problems(drafter: Drafter, path: str) -> list[Problem]:
     """Return settings that vLLM would ignore: those of other engines, and a model revision without a model."""
-    text_only = drafter.method in TEXT_ONLY
+    text_only, in_target = drafter.method in TEXT_ONLY, _has_heads_in_target(drafter)
     unsupported = (
         ("eagleTopk", (drafter.eagle_topk or 1) > 1, "only drafts chains, not trees", _SGLANG_HAS),
         ("numDraftTokens", drafter.num_draft_tokens is not None, "only drafts chains, not trees", _SGLANG_HAS),
         ("tokenMap", drafter.token_map is not None, "reads a pruned vocabulary from the head itself", _SGLANG_HAS),
         ("revision", text_only and drafter.revision is not None, "uses no model for this method", "remove it"),
+        (
+            "revision",
+            in_target and drafter.revision is not None,
+            "takes the heads from the target's checkpoint",
+            "set spec.model.revision instead, or set model",
+        ),
     )
     return [Problem(f"{path}.{name}", f"vLLM {why}", remedy) for name, is_set, why, remedy in unsupported if is_set]
 
@@ -150,8 +193,8 @@ def _length_problems(drafter: Drafter, path: str) -> list[Problem]:
     ]
 
 
-def _key_problems(drafter: Drafter, path: str) -> list[Problem]:
-    ours = _config(drafter)
+def _key_problems(drafter: Drafter, target: Target, path: str) -> list[Problem]:
+    ours = _config(drafter, target)
     found = []
     for key, value in drafter.speculative_config.items():
         name = key.replace("-", "_")
@@ -159,8 +202,7 @@ def _key_problems(drafter: Drafter, path: str) -> list[Problem]:
         if _owned(name, drafter, ours) and (name not in ours or ours[name] != value):
             found.append(_contradicting(where, key, value, ours, name))
         if name in _SYNTHETIC or (name == "rejection_sample_method" and value == "synthetic"):
-            message = "synthetic acceptance is made up, and the resulting text is not the model's"
-            found.append(Problem(where, message, "remove it; use engine.kind simulator for a known acceptance"))
+            found.append(Problem(where, f"{key} {SYNTHETIC}", NO_SYNTHETIC))
     return found
 
 
@@ -228,7 +270,7 @@ class VllmLauncher:
     def launch(self, order: LaunchRequest) -> LaunchSpec:
         """Return the command line."""
         engine, drafter, (files, hub) = order.engine, order.drafter, _models(order)
-        args = (*_alike(order), *_drafting(drafter), *engine.args, *(drafter.args if drafter else ()))
+        args = (*_alike(order), *_drafting(drafter, order.target), *engine.args, *(drafter.args if drafter else ()))
         return LaunchSpec(
             image=engine.image or f"{IMAGE}:{release_tag(engine.version or VLLM_RELEASE)}",
             command=tuple(engine.command) if engine.command else None,
@@ -245,10 +287,11 @@ class VllmLauncher:
     def problems(self, order: LaunchRequest) -> Sequence[Problem]:
         """Return contradicting and repeated arguments, unsupported settings, and targets that vLLM cannot load."""
         flags = EngineFlags(_managed(order), spelled, _REMEDIES, _REPEATABLE, with_key)
-        found = argument_problems(order, flags, ("--model", *_alike(order)), _drafting(order.drafter))
+        found = argument_problems(order, flags, ("--model", *_alike(order)), _drafting(order.drafter, order.target))
         if order.drafter:
             found += [*_too_old(order.engine), *speculation_problems(order), *_dynamic(order)]
-        return [*found, *_unreachable(order.target)]
+        sizes = ("--pipeline-parallel-size", "--data-parallel-size", "--prefill-context-parallel-size")
+        return [*found, *_unreachable(order.target), *node_problems(order, sizes, spelled)]
 
 
 def spelled(flag: str) -> str:
@@ -308,10 +351,10 @@ def _target(target: Target) -> tuple[str, ...]:
     )
 
 
-def _drafting(drafter: Drafter | None) -> tuple[str, ...]:
+def _drafting(drafter: Drafter | None, target: Target) -> tuple[str, ...]:
     if drafter is None:
         return ()
-    return ("--speculative-config", rendered(drafter), "--per-request-spec-decode-metrics", "detailed")
+    return ("--speculative-config", rendered(drafter, target), "--per-request-spec-decode-metrics", "detailed")
 
 
 def _models(order: LaunchRequest) -> tuple[dict[str, str], dict[str, str]]:

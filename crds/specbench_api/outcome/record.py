@@ -114,6 +114,8 @@ class Record:
     """The answer's text, reasoning first. Null unless the run stores it (`--keep-text`)."""
     output_token_ids: list[int] | None = None
     """Token ids of the answer. Always null: no supported engine reports them."""
+    step_drafted: list[int] | None = None
+    """Draft tokens proposed in each draft step, in the order of step_accepted. Null if not reported."""
     reasoning_tokens: int | None = None
     """Tokens of the reasoning before the answer, as marked by the engine; 0 if no token is marked. Null: chunks report
     no tokens, or the request failed."""

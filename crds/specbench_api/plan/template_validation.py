@@ -12,7 +12,9 @@ from pathlib import PurePosixPath
 
 from specbench_api import GROUP
 from specbench_api.errors import Problem
+from specbench_api.launch.arguments import variable_problem
 from specbench_api.launch.launcher import CONFIG_FOLDER, MODEL_MOUNT
+from specbench_api.spec.engine import EngineKind
 from specbench_api.spec.patterns import DOMAIN_MAX, QUALIFIED_NAME, is_label_key
 from specbench_api.spec.placement import Placement
 from specbench_api.spec.pod_template import (
@@ -75,7 +77,7 @@ def template_problems(spec: RunSpec, variables: Sequence[str]) -> list[Problem]:
     if template is not None:
         found += _of_metadata(_TEMPLATE, template.metadata)
         found += _of_volumes(template)
-        found += _of_variables(template.engine, {*variables, *spec.engine.environment})
+        found += _of_variables(template.engine, {*variables, *spec.engine.environment}, spec.engine.kind)
         found += _of_engine_resources(placement, template.engine.resources)
     return found
 
@@ -117,9 +119,11 @@ def _overlap(one: str, other: str) -> bool:
     return first.is_relative_to(second) or second.is_relative_to(first)
 
 
-def _of_variables(container: EngineContainer, launched: set[str]) -> Iterator[Problem]:
+def _of_variables(container: EngineContainer, launched: set[str], kind: EngineKind) -> Iterator[Problem]:
     for row, variable in enumerate(container.env):
         path, name = f"{_CONTAINER}.env[{row}].name", variable.name
+        if problem := variable_problem(kind, name, path):
+            yield problem
         if name in TOKENS:
             yield Problem(path, f"{name} is set by spec.model.tokenSecretRef", "name the Secret there")
         elif name in launched:

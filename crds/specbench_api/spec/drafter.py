@@ -34,13 +34,17 @@ class Method(Names):
 
 
 NEEDS_MODEL = (
-    Method.DRAFT_MODEL, Method.EAGLE, Method.EAGLE3, Method.MEDUSA, Method.PARD, Method.DFLASH, Method.DSPARK,
+    Method.DRAFT_MODEL, Method.EAGLE, Method.EAGLE3, Method.MEDUSA, Method.PARD, Method.DFLASH,
 )  # fmt: skip
 """Methods with a draft model or head of their own: `model` is required."""
 TEXT_ONLY = (Method.NGRAM, Method.SUFFIX, Method.LOOKAHEAD)
 """Methods that draft from the text only: `model` is not allowed."""
 TREES = (Method.EAGLE, Method.EAGLE3, Method.MTP, Method.CUSTOM)
 """Methods whose drafts may branch into a tree."""
+
+
+TOKEN_MAPS = (Method.EAGLE, Method.MTP)
+"""Methods whose head may be given a pruned vocabulary."""
 
 
 class DraftLength(ApiModel):
@@ -89,8 +93,8 @@ class Drafter(RuledModel):
             "eagleTopk and numDraftTokens are only valid with methods eagle, eagle3, mtp and custom: remove them",
         ),
         ValidationRule(
-            "self.method in ['eagle', 'eagle3'] || !has(self.tokenMap)",
-            "tokenMap is only valid with methods eagle and eagle3: remove it",
+            f"self.method in {cel_list(TOKEN_MAPS)} || !has(self.tokenMap)",
+            "tokenMap is only valid with methods eagle and mtp (a head of eagle3 contains its own): remove it",
         ),
     )
 
@@ -142,6 +146,6 @@ class Drafter(RuledModel):
             None not in lookups and lookups[0] > lookups[1],  # type: ignore[operator]
             (self.method is Method.CUSTOM) != (self.algorithm is not None),
             self.method not in TREES and any(tree),
-            self.method not in (Method.EAGLE, Method.EAGLE3) and self.token_map is not None,
+            self.method not in TOKEN_MAPS and self.token_map is not None,
         )
         return [not each for each in violated]

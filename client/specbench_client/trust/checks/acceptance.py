@@ -237,12 +237,12 @@ PER_ANSWER = 1
 
 
 def _step_token_mismatch(evidence: PointEvidence) -> CheckResults:
-    """Acceptance per step that does not add up to the answer: the identity AL = 1 + Σ Π of the conditional rates.
+    """Acceptance per step that does not add up to the answer: the identity AL = 1 + Σ of the joint rates.
 
-    Over draft steps, whose conditional rates multiply, Σ Π is the mean number of accepted tokens of a step; a step
-    without drafts emits one token. So for each answer: tokens − 1 = steps without drafts + Σ (accepted + 1) over draft
-    steps. This holds whatever the number of drafts per step, because a position that was not drafted was not accepted.
-    The totals of an answer (tokens, steps) are compared with the list of its steps.
+    Over draft steps, the sum of the joint rates of all positions is the mean number of accepted tokens of a step; a
+    step without drafts emits one token. So for each answer: tokens − 1 = steps without drafts + Σ (accepted + 1) over
+    draft steps. This holds whatever the number of drafts per step, because a position that was not drafted was not
+    accepted. The totals of an answer (tokens, steps) are compared with the list of its steps.
     """
     rows = evidence.answered
     listed = tally(rows, "accepted_of_steps")
@@ -256,7 +256,7 @@ def _step_token_mismatch(evidence: PointEvidence) -> CheckResults:
         return []
     message = (
         f"{unexplained / made:.1%} of {made:.0f} tokens after the first contradict the accepted drafts of their steps:"
-        f" 1 + Σ Π of the conditional rates is {_mean(emitted[known], drafting[known])} tokens per draft step, but"
+        f" 1 + Σ of the joint acceptance rates is {_mean(emitted[known], drafting[known])} tokens per draft step, but"
         f" {int(np.sum(beyond[known] > 0))} of {int(known.sum())} answers contain a different number"
     )
     return [CheckResult(Severity.WARNING, message, value=unexplained / made, threshold=MISMATCH_SHARE)]
@@ -293,7 +293,7 @@ STEP_TOKEN_MISMATCH: Check[PointEvidence] = Check(
         " answers whose engine lists their steps"
     ),
     rationale=(
-        "Each step emits its accepted drafts and one more token, so AL = 1 + Σ Π of the conditional acceptance rates."
+        "Each step emits its accepted drafts and one more token, so AL = 1 + Σ of the joint acceptance rates."
         " The identity also holds if steps draft different numbers of tokens or none: only a wrong count breaks it. The"
         " allowance of one token covers an end-of-sequence token that one side counts and the other does not. Above"
         " 1 %, acceptance by position and acceptance length disagree by more than the intervals of a usual run."
