@@ -15,6 +15,7 @@ from specbench_api.campaign.names import LABEL_CAMPAIGN_UID
 from specbench_api.plan.names import LABEL_MANAGED, LABEL_RUN, MANAGER
 from specbench_operator.cluster.api import CONFIG_MAP, JOB, POD, RUN, SECRET, Raw, path_of, resource_of, scope_of
 from specbench_operator.cluster.object_cache import (
+    ANSWERS_BYTES_MAX,
     OBJECT_BYTES_MAX,
     UNWATCHED_KEPT_S,
     CacheReader,
@@ -236,6 +237,44 @@ def test_answers_about_unwatched_objects_are_kept_for_a_while() -> None:
     now[0] = UNWATCHED_KEPT_S
     reader.get(SECRET, "team", "s3", bare=True)
     assert server.asked == 3
+
+
+class LargeSecrets(NoServer):
+    """An API server with Secrets of 300 kB, most of it in this key."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__()
+        self.key = key
+
+    def get(self, kind: str, namespace: str | None, name: str, *, bare: bool = False) -> Raw | None:
+        super().get(kind, namespace, name, bare=bare)
+        data = {"AWS_ACCESS_KEY_ID": "aWQ=", self.key: random.Random(name).randbytes(150_000).hex()}
+        return {"metadata": {"name": name}, "data": data}
+
+
+@pytest.mark.parametrize(
+    ("key", "pause_s", "limit_bytes"),
+    [
+        ("AWS_SECRET_ACCESS_KEY", UNWATCHED_KEPT_S, 2**20),  # all others have expired
+        ("AWS_SECRET_ACCESS_KEY", 0.0, ANSWERS_BYTES_MAX + 2**20),
+        ("tls.key", 0.0, 2**20),  # is not read
+    ],
+    ids=["expired", "many at once", "other data"],
+)
+def test_secrets_do_not_fill_the_memory(key: str, pause_s: float, limit_bytes: int) -> None:
+    now, server = [0.0], LargeSecrets(key)
+    reader = CacheReader(cache_of(), server, lambda: now[0])
+    tracemalloc.start()
+    try:
+        for number in range(80):
+            now[0] += pause_s
+            reader.get(SECRET, "team", f"secret-{number}")
+        used = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert used < limit_bytes
+    assert reader.get(SECRET, "team", "secret-79") == reader.get(SECRET, "team", "secret-79")
+    assert server.asked == 80, "the last answer is kept"
 
 
 POD_RAW: Raw = {

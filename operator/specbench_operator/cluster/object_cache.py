@@ -22,8 +22,9 @@ from pydantic_core import from_json, to_json
 
 from specbench_api.campaign.names import LABEL_CAMPAIGN, LABEL_CAMPAIGN_UID
 from specbench_api.plan.names import LABEL_MANAGED, LABEL_RUN, MANAGER
-from specbench_operator.cluster.api import CAMPAIGN, RUN, Raw, Reader
+from specbench_operator.cluster.api import CAMPAIGN, RUN, SECRET, Raw, Reader
 from specbench_operator.cluster.parsing import kept_fields
+from specbench_operator.cluster.s3 import KEYS
 
 OBJECT_BYTES_MAX = 256 * 1024
 """Size up to which an object is kept. A larger one, which only a person can make, is read when it is needed."""
@@ -250,7 +251,8 @@ class ObjectCache:
 
 UNWATCHED_KEPT_S = 30.0
 """How long an answer about an object that is not watched is used, in seconds."""
-ANSWERS_MAX = 10_000
+ANSWERS_BYTES_MAX = 8 * 1024 * 1024
+"""Size of all these answers, compressed. Without a limit, a tenant with many large Secrets could fill the memory."""
 
 
 @dataclass
@@ -263,8 +265,9 @@ class CacheReader:
     cache: ObjectCache
     api: Reader
     clock: Callable[[], float] = time.monotonic
-    _answers: OrderedDict[tuple[Hashable, ...], tuple[float, Any]] = field(default_factory=OrderedDict)
-    """Request → until when its answer is used, and the answer."""
+    _answers: OrderedDict[tuple[Hashable, ...], tuple[float, bytes]] = field(default_factory=OrderedDict)
+    """Request → until when its answer is used, and the answer as compressed JSON; the oldest first."""
+    _answers_bytes: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def get(self, kind: str, namespace: str | None, name: str, *, bare: bool = False) -> Raw | None:
@@ -275,7 +278,8 @@ class CacheReader:
             except NotKept:
                 return self.api.get(kind, namespace, name)
         found: Raw | None = self._kept(
-            ("get", kind, namespace, name, bare), lambda: self.api.get(kind, namespace, name, bare=bare)
+            ("get", kind, namespace, name, bare),
+            lambda: _without_other_data(kind, self.api.get(kind, namespace, name, bare=bare)),
         )
         return found
 
@@ -318,16 +322,36 @@ class CacheReader:
 
     def _kept(self, request: tuple[Hashable, ...], ask: Callable[[], Any]) -> Any:
         with self._lock:
-            until, answer = self._answers.get(request, (0.0, None))
-        if self.clock() < until:
-            return answer
+            self._drop_answers()
+            _, packed = self._answers.get(request, (0.0, b""))
+        if packed:
+            return from_json(zlib.decompress(packed))
         answer = ask()
-        with self._lock:
-            self._answers[request] = (self.clock() + UNWATCHED_KEPT_S, answer)
-            self._answers.move_to_end(request)
-            while len(self._answers) > ANSWERS_MAX:
-                self._answers.popitem(last=False)
+        packed = zlib.compress(to_json(answer), 1)
+        if len(packed) <= OBJECT_BYTES_MAX:
+            with self._lock:
+                _, replaced = self._answers.pop(request, (0.0, b""))
+                self._answers[request] = (self.clock() + UNWATCHED_KEPT_S, packed)
+                self._answers_bytes += len(packed) - len(replaced)
+                self._drop_answers()
         return answer
+
+    def _drop_answers(self) -> None:
+        """Drop the answers that have expired, and the oldest ones beyond the limit. The lock is held."""
+        now = self.clock()
+        while self._answers:
+            request, (until, packed) = next(iter(self._answers.items()))
+            if now < until and self._answers_bytes <= ANSWERS_BYTES_MAX:
+                return
+            del self._answers[request]
+            self._answers_bytes -= len(packed)
+
+
+def _without_other_data(kind: str, raw: Raw | None) -> Raw | None:
+    """A Secret with only the keys for S3, because nothing else of its data is read; other objects unchanged."""
+    if kind != SECRET or raw is None or "data" not in raw:
+        return raw
+    return {**raw, "data": {key: text for key, text in (raw["data"] or {}).items() if key in KEYS}}
 
 
 def _cached(kind: str, raw: Mapping[str, Any], version: int) -> CachedObject:
