@@ -55,10 +55,10 @@ def cache_of(*items: Raw, version: str = "10", kinds: frozenset[str] = frozenset
 
 def fill(cache: ObjectCache, *items: Raw, version: str, scope: Scope = EVERYWHERE) -> None:
     """Give the cache a complete list."""
-    cache.list_begun(scope)
+    cache.list_begun(scope, version)
     for item in items:
         cache.listed(scope, item)
-    cache.list_ended(scope, version)
+    cache.list_ended(scope)
 
 
 def version_of(cache: ObjectCache, name: str = "engine") -> str | None:
@@ -71,9 +71,9 @@ def test_nothing_is_ready_before_every_kind_was_listed() -> None:
     assert not cache.ready("team")
     fill(cache, version="3")
     assert not cache.ready("team")
-    cache.list_begun((POD, "team"))
+    cache.list_begun((POD, "team"), "4")
     assert not cache.ready("team")
-    cache.list_ended((POD, "team"), "4")
+    cache.list_ended((POD, "team"))
     assert cache.ready("team")
     assert not cache.ready("other"), "its pods were not listed"
 
@@ -118,18 +118,29 @@ def test_a_deletion_that_no_event_reported_is_found_by_the_next_list() -> None:
     missed: list[tuple[str, str, Mapping[str, str]]] = []
     cache = cache_of(job(), job("client"))
     cache.missed = lambda *row: missed.append(row)
-    cache.list_begun(EVERYWHERE)
+    cache.list_begun(EVERYWHERE, "20")
     cache.listed(EVERYWHERE, job("client"))
     assert version_of(cache), "the list is not complete yet"
     cache.wrote(job("report", version=25))
-    cache.list_ended(EVERYWHERE, "20")
+    cache.list_ended(EVERYWHERE)
     assert (version_of(cache), version_of(cache, "client"), version_of(cache, "report")) == (None, "1", "25")
     assert missed == [(JOB, "team", {LABEL_RUN: "demo"})]
 
 
+@pytest.mark.parametrize("version", ["3001", "1000003000"], ids=["etcd restored", "restored with a bumped revision"])
+def test_a_list_of_a_restored_cluster_replaces_what_is_cached(version: str) -> None:
+    missed: list[tuple[str, str, Mapping[str, str]]] = []
+    cache = cache_of(job(version=5000), job("later", version=5001), version="5001")
+    cache.missed = lambda *row: missed.append(row)
+    fill(cache, job(version=3000), version=version)
+    assert (version_of(cache), version_of(cache, "later")) == ("3000", None)
+    assert missed == [(JOB, "team", {LABEL_RUN: "demo"})]
+    assert cache.versions == {EVERYWHERE: int(version)}
+
+
 def test_a_list_that_was_interrupted_does_not_count() -> None:
     cache = cache_of(job())
-    cache.list_begun(EVERYWHERE)
+    cache.list_begun(EVERYWHERE, "15")
     cache.listed(EVERYWHERE, job())
     fill(cache, version="20")
     assert version_of(cache) is None

@@ -185,8 +185,8 @@ def test_a_missing_campaign_crd_is_logged_once(harness: ResyncHarness, caplog: p
 
 def test_a_crd_that_is_installed_later_restarts_the_operator(harness: ResyncHarness) -> None:
     """kopf does not watch it before: the watch never reaches the version of the collection."""
-    harness.cache.list_begun((RUN, None))
-    harness.cache.list_ended((RUN, None), "7")
+    harness.cache.list_begun((RUN, None), "7")
+    harness.cache.list_ended((RUN, None))
     harness.liveness.stored(harness.resync.stored_versions())
     harness.now = SETTINGS.watch_silence_s + 1
     harness.liveness.beat()
@@ -199,8 +199,8 @@ def test_fixed_namespaces_are_expected_whether_their_watches_began_or_not() -> N
 
 
 def watch(harness: ResyncHarness, namespace: str) -> None:
-    harness.cache.list_begun((RUN, namespace))
-    harness.cache.list_ended((RUN, namespace), "5")
+    harness.cache.list_begun((RUN, namespace), "5")
+    harness.cache.list_ended((RUN, namespace))
 
 
 def test_with_patterns_the_namespaces_that_exist_are_expected() -> None:

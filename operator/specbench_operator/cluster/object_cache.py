@@ -56,6 +56,21 @@ class CachedObject:
     """Empty if it is too large to be kept."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Listing:
+    """An unfinished list."""
+
+    version: int
+    restored: bool
+    """Whether the watch has delivered newer objects than the list can contain."""
+    names: set[tuple[str, str]] = field(default_factory=set)
+    """Namespace and name of its objects so far."""
+
+    def replaces(self, known: CachedObject) -> bool:
+        """Whether a cached object must be as in the list: it is not an own write after the list."""
+        return self.restored or known.version <= self.version
+
+
 class NotKept(Exception):
     """The cache has no current copy of a watched object: it must be read from the API server."""
 
@@ -77,8 +92,7 @@ class ObjectCache:
     """(Kind, namespace, index of the label, value) → names."""
     _versions: dict[Scope, int] = field(default_factory=dict)
     """The resourceVersion up to which each watch has delivered everything."""
-    _listing: dict[Scope, set[tuple[str, str]]] = field(default_factory=dict)
-    """Namespace and name of the objects of an unfinished list."""
+    _listing: dict[Scope, _Listing] = field(default_factory=dict)
     _packed_bytes: int = 0
     _gone: OrderedDict[str, None] = field(default_factory=OrderedDict)
     """UIDs of deleted objects."""
@@ -86,23 +100,35 @@ class ObjectCache:
 
     # ---- filled by the watches
 
-    def list_begun(self, scope: Scope) -> None:
-        """A list begins; an earlier one that was interrupted is forgotten."""
+    def list_begun(self, scope: Scope, version: str) -> None:
+        """A list begins, in this resourceVersion; an earlier one that was interrupted is forgotten."""
         with self._lock:
-            self._listing[scope] = set()
+            # kopf lists without a resourceVersion, so the API server answers with the current state. Only after a
+            # restore of etcd is it older than what the watch has delivered. If another list were, nothing would be
+            # lost either: the watch that follows it begins at its version and delivers everything newer again.
+            restored = int(version) < self._versions.get(scope, 0)
+            self._listing[scope] = _Listing(int(version), restored)
 
     def listed(self, scope: Scope, raw: Mapping[str, Any]) -> None:
         """Take one object of a list."""
+        meta, kind = raw["metadata"], scope[0]
+        namespace, name = meta["namespace"], meta["name"]
         with self._lock:
-            meta = raw["metadata"]
-            self._listing[scope].add((meta["namespace"], meta["name"]))
-            self._put(scope[0], raw)
+            listing = self._listing[scope]
+            listing.names.add((namespace, name))
+            known = self._objects.get((kind, namespace), {}).get(name)
+            # An own write after the list is newer than it and is kept. A restore of etcd may also raise the revision:
+            # then the list is newer than everything cached, and an object of it may still be older.
+            if known is not None and known.version > int(meta["resourceVersion"]) and listing.replaces(known):
+                self._drop(kind, namespace, name, known.version)
+            self._put(kind, raw)
 
-    def list_ended(self, scope: Scope, version: str) -> None:
-        """The list is complete, in this resourceVersion: drop the objects that it did not contain."""
+    def list_ended(self, scope: Scope) -> None:
+        """The list is complete: drop the objects that it did not contain."""
         with self._lock:
-            dropped = self._drop_unlisted(scope, self._listing.pop(scope), int(version))
-            self._versions[scope] = int(version)
+            listing = self._listing.pop(scope)
+            dropped = self._drop_unlisted(scope, listing)
+            self._versions[scope] = listing.version
         for namespace, labels in dropped:
             self.missed(scope[0], namespace, labels)
 
@@ -229,14 +255,12 @@ class ObjectCache:
                 if not others:
                     del self._labelled[kind, namespace, index, value]
 
-    def _drop_unlisted(
-        self, scope: Scope, listed: set[tuple[str, str]], version: int
-    ) -> list[tuple[str, Mapping[str, str]]]:
+    def _drop_unlisted(self, scope: Scope, listing: _Listing) -> list[tuple[str, Mapping[str, str]]]:
         kind, only = scope
         unlisted = [
             (namespace, name, found)
             for namespace, name, found in self.overview(kind)
-            if only in (None, namespace) and (namespace, name) not in listed and found.version <= version
+            if only in (None, namespace) and (namespace, name) not in listing.names and listing.replaces(found)
         ]
         for namespace, name, found in unlisted:
             self._remember_gone(found.uid)
