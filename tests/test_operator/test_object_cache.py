@@ -115,7 +115,7 @@ def test_a_deletion_removes_only_the_object_with_this_uid() -> None:
 
 
 def test_a_deletion_that_no_event_reported_is_found_by_the_next_list() -> None:
-    missed: list[tuple[str, str, Mapping[str, str]]] = []
+    missed: list[tuple[str, str, str, Mapping[str, str]]] = []
     cache = cache_of(job(), job("client"))
     cache.missed = lambda *row: missed.append(row)
     cache.list_begun(EVERYWHERE, "20")
@@ -124,17 +124,17 @@ def test_a_deletion_that_no_event_reported_is_found_by_the_next_list() -> None:
     cache.wrote(job("report", version=25))
     cache.list_ended(EVERYWHERE)
     assert (version_of(cache), version_of(cache, "client"), version_of(cache, "report")) == (None, "1", "25")
-    assert missed == [(JOB, "team", {LABEL_RUN: "demo"})]
+    assert missed == [(JOB, "team", "engine", {LABEL_RUN: "demo"})]
 
 
 @pytest.mark.parametrize("version", ["3001", "1000003000"], ids=["etcd restored", "restored with a bumped revision"])
 def test_a_list_of_a_restored_cluster_replaces_what_is_cached(version: str) -> None:
-    missed: list[tuple[str, str, Mapping[str, str]]] = []
+    missed: list[tuple[str, str, str, Mapping[str, str]]] = []
     cache = cache_of(job(version=5000), job("later", version=5001), version="5001")
     cache.missed = lambda *row: missed.append(row)
     fill(cache, job(version=3000), version=version)
     assert (version_of(cache), version_of(cache, "later")) == ("3000", None)
-    assert missed == [(JOB, "team", {LABEL_RUN: "demo"})]
+    assert missed == [(JOB, "team", "later", {LABEL_RUN: "demo"})]
     assert cache.versions == {EVERYWHERE: int(version)}
 
 

@@ -79,13 +79,13 @@ class NotKept(Exception):
 class ObjectCache:
     """The watched objects. Safe for use from several threads.
 
-    `missed` is called with kind, namespace and labels of an object that a new list no longer contains: its deletion
-    happened while the watch was interrupted, so that no event will report it.
+    `missed` is called with kind, namespace, name and labels of an object that a new list no longer contains: its
+    deletion happened while the watch was interrupted, so that no event will report it.
     """
 
     kinds: frozenset[str]
     """The kinds that are watched."""
-    missed: Callable[[str, str, Mapping[str, str]], None] = lambda _kind, _namespace, _labels: None
+    missed: Callable[[str, str, str, Mapping[str, str]], None] = lambda *_: None
     _objects: dict[tuple[str, str], dict[str, CachedObject]] = field(default_factory=dict)
     """(Kind, namespace) → name → object."""
     _labelled: dict[tuple[str, str, int, str], dict[str, None]] = field(default_factory=dict)
@@ -129,8 +129,8 @@ class ObjectCache:
             listing = self._listing.pop(scope)
             dropped = self._drop_unlisted(scope, listing)
             self._versions[scope] = listing.version
-        for namespace, labels in dropped:
-            self.missed(scope[0], namespace, labels)
+        for namespace, name, found in dropped:
+            self.missed(scope[0], namespace, name, _labels_of(found))
 
     def watch_event(self, scope: Scope, event: str, raw: Mapping[str, Any]) -> None:
         """Take one event: ADDED, MODIFIED, DELETED or BOOKMARK."""
@@ -255,7 +255,7 @@ class ObjectCache:
                 if not others:
                     del self._labelled[kind, namespace, index, value]
 
-    def _drop_unlisted(self, scope: Scope, listing: _Listing) -> list[tuple[str, Mapping[str, str]]]:
+    def _drop_unlisted(self, scope: Scope, listing: _Listing) -> list[tuple[str, str, CachedObject]]:
         kind, only = scope
         unlisted = [
             (namespace, name, found)
@@ -265,7 +265,7 @@ class ObjectCache:
         for namespace, name, found in unlisted:
             self._remember_gone(found.uid)
             self._drop(kind, namespace, name, found.version)
-        return [(namespace, _labels_of(found)) for namespace, _, found in unlisted]
+        return unlisted
 
     def _remember_gone(self, uid: str) -> None:
         self._gone[uid] = None
