@@ -155,6 +155,23 @@ def test_a_list_of_one_namespace_leaves_the_others_alone() -> None:
     assert (version_of(cache), list(cache.versions)) == (None, [(JOB, "other")])
 
 
+def test_nothing_exists_in_a_deleted_namespace_until_it_is_listed_again() -> None:
+    scope: Scope = (JOB, "team")
+    cache = ObjectCache(frozenset({JOB, POD}))
+    fill(cache, job(), version="5", scope=scope)
+    assert not cache.ready("team")
+    cache.forget_namespaces({"team"})
+    cache.watch_event(scope, "MODIFIED", job(version=6))
+    assert cache.ready("team"), "otherwise its queued names would be tried again forever"
+    assert (version_of(cache), cache.versions) == (None, {}), "the event is late"
+    cache.list_begun(scope, "9")
+    assert not cache.ready("team"), "it was created again"
+    cache.forget_namespaces({"team"})
+    cache.listed(scope, job(version=8))
+    cache.list_ended(scope)
+    assert (version_of(cache), cache.ready("team")) == (None, True), "it was deleted again during the list"
+
+
 @given(
     st.lists(
         st.tuples(

@@ -180,7 +180,7 @@ async def test_a_deletion_that_only_a_list_shows_queues_what_its_event_would(
     build_registry(handlers, cache, harness.liveness)
     raw = listed(key)
     raw["metadata"]["labels"] = labels
-    cache.watch_event((key.kind, None), "ADDED", raw)
+    cache.wrote(raw)
     cache.list_begun((key.kind, None), "9")
     cache.list_ended((key.kind, None))
     assert found == queued
@@ -242,13 +242,13 @@ def watch(harness: ResyncHarness, namespace: str) -> None:
 
 def test_with_patterns_the_namespaces_that_exist_are_expected() -> None:
     harness = ResyncHarness("team-*")
-    for namespace in ("team-a", "team-b"):
+    for namespace in ("team-a", "team-b", "team-d"):
         watch(harness, namespace)
     harness.server.namespaces = ("default", "team-b", "team-c")
     harness.server.terminating = ("team-d",)
     expected = {(kind, namespace) for kind in (RUN, CAMPAIGN) for namespace in ("team-b", "team-c")}
     assert set(harness.resync.stored_versions()) == expected
-    assert list(harness.cache.versions) == [(RUN, "team-b")], "the other one does not exist any more"
+    assert list(harness.cache.versions) == [(RUN, "team-b"), (RUN, "team-d")], "team-a does not exist any more"
 
 
 def test_a_namespace_that_is_created_during_the_list_of_namespaces_is_not_forgotten() -> None:

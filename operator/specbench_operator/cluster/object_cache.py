@@ -93,6 +93,8 @@ class ObjectCache:
     _versions: dict[Scope, int] = field(default_factory=dict)
     """The resourceVersion up to which each watch has delivered everything."""
     _listing: dict[Scope, _Listing] = field(default_factory=dict)
+    _started: bool = False
+    """Whether a list has begun since the start."""
     _packed_bytes: int = 0
     _gone: OrderedDict[str, None] = field(default_factory=OrderedDict)
     """UIDs of deleted objects."""
@@ -108,13 +110,16 @@ class ObjectCache:
             # lost either: the watch that follows it begins at its version and delivers everything newer again.
             restored = int(version) < self._versions.get(scope, 0)
             self._listing[scope] = _Listing(int(version), restored)
+            self._started = True
 
     def listed(self, scope: Scope, raw: Mapping[str, Any]) -> None:
         """Take one object of a list."""
         meta, kind = raw["metadata"], scope[0]
         namespace, name = meta["namespace"], meta["name"]
         with self._lock:
-            listing = self._listing[scope]
+            listing = self._listing.get(scope)
+            if listing is None:
+                return  # the namespace was deleted meanwhile
             listing.names.add((namespace, name))
             known = self._objects.get((kind, namespace), {}).get(name)
             # An own write after the list is newer than it and is kept. A restore of etcd may also raise the revision:
@@ -126,7 +131,9 @@ class ObjectCache:
     def list_ended(self, scope: Scope) -> None:
         """The list is complete: drop the objects that it did not contain."""
         with self._lock:
-            listing = self._listing.pop(scope)
+            listing = self._listing.pop(scope, None)
+            if listing is None:
+                return  # the namespace was deleted meanwhile
             dropped = self._drop_unlisted(scope, listing)
             self._versions[scope] = listing.version
         for namespace, name, found in dropped:
@@ -136,12 +143,14 @@ class ObjectCache:
         """Take one event: ADDED, MODIFIED, DELETED or BOOKMARK."""
         meta, version = raw["metadata"], int(raw["metadata"]["resourceVersion"])
         with self._lock:
+            if scope not in self._versions:
+                return  # the namespace was deleted meanwhile: only a new list can show what is in it
             if event == "DELETED":
                 self._remember_gone(meta["uid"])
                 self._drop(scope[0], meta["namespace"], meta["name"], version)
             elif event != "BOOKMARK":
                 self._put(scope[0], raw)
-            self._versions[scope] = max(version, self._versions.get(scope, 0))
+            self._versions[scope] = max(version, self._versions[scope])
 
     # ---- filled by the operator's own writes
 
@@ -168,8 +177,11 @@ class ObjectCache:
             return dict(self._versions)
 
     def ready(self, namespace: str) -> bool:
-        """Whether all watched kinds of a namespace have been listed, so that what is missing does not exist."""
+        """Whether what is missing does not exist: all watched kinds of the namespace were listed, or it was deleted."""
         with self._lock:
+            scopes = [(kind, each) for kind in self.kinds for each in (namespace, None)]
+            if not any(scope in self._versions or scope in self._listing for scope in scopes):
+                return self._started  # names are queued only of listed objects, so the namespace was deleted since
             return all(
                 (kind, namespace) in self._versions or (kind, None) in self._versions
                 for kind in self.kinds
@@ -179,8 +191,9 @@ class ObjectCache:
     def forget_namespaces(self, gone: Collection[str]) -> None:
         """Forget the watches and the objects of these namespaces."""
         with self._lock:
-            for kind, namespace in [scope for scope in self._versions if scope[1] in gone]:
-                del self._versions[kind, namespace]
+            for kind, namespace in [scope for scope in {**self._versions, **self._listing} if scope[1] in gone]:
+                self._versions.pop((kind, namespace), None)
+                self._listing.pop((kind, namespace), None)
                 for name, found in list(self._objects.get((kind, namespace or ""), {}).items()):
                     self._drop(kind, namespace or "", name, found.version)
 

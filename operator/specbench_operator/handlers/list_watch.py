@@ -272,9 +272,10 @@ class Resync:
         if not self.settings.namespace_patterns:
             return _fixed_namespaces(self.settings)
         known = {namespace for _, namespace in self.cache.versions if namespace}
-        found = [raw["metadata"] for raw in self.api.each(NAMESPACE, None, bare=True)]
-        existing = {meta["name"] for meta in found if "deletionTimestamp" not in meta}
-        # Only those known before the list: another one may have been created, and watched, since.
-        self.cache.forget_namespaces(known - existing)
+        found = {raw["metadata"]["name"]: raw["metadata"] for raw in self.api.each(NAMESPACE, None, bare=True)}
+        # Only those known before the list: another one may have been created, and watched, since. One that is being
+        # deleted still has objects, and events of them.
+        self.cache.forget_namespaces(known - found.keys())
+        staying = sorted(name for name, meta in found.items() if "deletionTimestamp" not in meta)
         patterns = self.settings.namespaces
-        return [name for name in sorted(existing) if any(fnmatchcase(name, pattern) for pattern in patterns)]
+        return [name for name in staying if any(fnmatchcase(name, pattern) for pattern in patterns)]
