@@ -105,6 +105,17 @@ def test_a_late_answer_does_not_bring_a_deleted_object_back() -> None:
     assert version_of(cache) == "8"
 
 
+@pytest.mark.parametrize("event", ["ADDED", "MODIFIED"])
+def test_a_late_event_does_not_bring_back_what_the_operator_deleted(event: str) -> None:
+    cache = cache_of(job(version=5))
+    cache.deleted(JOB, "team", "engine", "uid-engine")
+    cache.watch_event(EVERYWHERE, event, job(version=6))
+    assert version_of(cache) is None
+    fill(cache, job(version=4), version="4")
+    cache.watch_event(EVERYWHERE, event, job(version=5))
+    assert version_of(cache) == "5", "etcd was restored, and the deleted object with it"
+
+
 def test_a_deletion_removes_only_the_object_with_this_uid() -> None:
     cache = cache_of(job(version=5, uid="new"))
     cache.deleted(JOB, "team", "engine", "old")

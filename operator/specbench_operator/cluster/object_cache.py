@@ -31,7 +31,7 @@ OBJECT_BYTES_MAX = 256 * 1024
 PACKED_BYTES_MAX = 128 * 1024 * 1024
 """Size of all compressed objects. Those that do not fit are read when they are needed. A run needs about 1 kB."""
 GONE_MAX = 10_000
-"""How many deleted objects are remembered, so that a late answer to a write does not bring them back."""
+"""How many deleted objects are remembered, so that a late event or answer does not bring them back."""
 INDEXED_LABELS = (LABEL_RUN, LABEL_CAMPAIGN_UID, LABEL_CAMPAIGN)
 Scope = tuple[str, str | None]
 """Kind and namespace of one watch; without a namespace: of the whole cluster."""
@@ -126,6 +126,7 @@ class ObjectCache:
             # then the list is newer than everything cached, and an object of it may still be older.
             if known is not None and known.version > int(meta["resourceVersion"]) and listing.replaces(known):
                 self._drop(kind, namespace, name, known.version)
+            self._gone.pop(meta["uid"], None)  # a restore brings deleted objects back
             self._put(kind, raw)
 
     def list_ended(self, scope: Scope) -> None:
@@ -148,7 +149,7 @@ class ObjectCache:
             if event == "DELETED":
                 self._remember_gone(meta["uid"])
                 self._drop(scope[0], meta["namespace"], meta["name"], version)
-            elif event != "BOOKMARK":
+            elif event != "BOOKMARK" and meta["uid"] not in self._gone:
                 self._put(scope[0], raw)
             self._versions[scope] = max(version, self._versions[scope])
 
