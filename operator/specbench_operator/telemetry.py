@@ -28,6 +28,9 @@ RECONCILED_KINDS = ("SpecBenchRun", "SpecBenchCampaign")
 SUCCESS, CONFLICT, BUG = "Success", "Conflict", "Bug"
 RESULTS = (SUCCESS, CONFLICT, Retry.kind, Stop.kind, BUG)
 """How a reconciliation can end. Conflict: somebody else changed the object, and it is reconciled again at once."""
+_LOWER_BOUND = (
+    "May be too low: a change of status is not counted if its write got no answer or the operator stopped then."
+)
 
 Raw = Mapping[str, Any]
 
@@ -64,9 +67,11 @@ class Telemetry:
         self._runs_per_namespace = runs_per_namespace
         self._runs = self._gauge("specbench_runs", "Runs by phase.", "phase")
         self._campaigns = self._gauge("specbench_campaigns", "Campaigns by phase.", "phase")
-        self._points = self._counter("specbench_points_measured_total", "Points that were measured completely.")
+        self._points = self._counter(
+            "specbench_points_measured_total", f"Points that were measured completely. {_LOWER_BOUND}"
+        )
         self._gpu_seconds = self._counter(
-            "specbench_gpu_held_seconds_total", "GPUs times seconds that engine pods held them."
+            "specbench_gpu_held_seconds_total", f"GPUs times seconds that engine pods held them. {_LOWER_BOUND}"
         )
         self._campaign_gpu_seconds = self._gauge(
             "specbench_campaign_gpu_held_seconds",

@@ -183,6 +183,10 @@ def test_the_model_reads_the_charts_values() -> None:
         ("b", ["a|b"], False),
         ("b", ["a", "b"], True),
         ("a\n", ["a"], False),
+        ("a/mode=b=true", ["a/*=true"], False),
+        ("a/mode=true", ["a/*=true"], True),
+        ("a/mode=b=true", ["a/*=b*"], True),
+        ("a/mode=b=true", ["a/*"], True),
     ],
 )
 def test_a_pattern_is_literal_except_for_asterisks(text: str, patterns: list[str], expected: bool) -> None:

@@ -61,6 +61,8 @@ CONFLICTS: list[tuple[dict[str, Any], str, str]] = [
             "app.kubernetes.io/name",
             "kubernetes.io/x",
             "leaderworkerset.sigs.k8s.io/name",
+            "kueue.x-k8s.io/queue-name",
+            "x-k8s.io/y",
             "job-name",
             "controller-uid",
         )

@@ -222,6 +222,19 @@ def test_failed_runs_do_not_block_others_and_are_named_at_the_end(world: Campaig
     assert world.events.count("RunFailed") == 2
 
 
+def test_each_failure_of_a_repeated_run_has_one_event() -> None:
+    world = CampaignWorld({"spec.parallelism": 6})
+    name = world.planned[0]
+    for failures, reason in enumerate(("EngineCrashed", "OOMKilled"), 1):
+        world.settle()
+        world.fail(name, reason)
+        world.settle()
+        world.lose_status()  # as for an operator that stopped before it wrote the status
+        world.settle()
+        assert world.events.count("RunFailed") == failures
+        world.delete(name)
+
+
 def test_a_campaign_without_results_is_stalled(world: CampaignWorld) -> None:
     for name in world.planned:
         world.settle()

@@ -15,6 +15,7 @@ from specbench_api.campaign.names import LABEL_CAMPAIGN_UID
 from specbench_api.plan.names import LABEL_MANAGED, LABEL_RUN, MANAGER
 from specbench_operator.cluster.api import CONFIG_MAP, JOB, POD, RUN, SECRET, Raw, path_of, resource_of, scope_of
 from specbench_operator.cluster.object_cache import (
+    ANSWERS_BYTES_MAX,
     OBJECT_BYTES_MAX,
     UNWATCHED_KEPT_S,
     CacheReader,
@@ -54,10 +55,10 @@ def cache_of(*items: Raw, version: str = "10", kinds: frozenset[str] = frozenset
 
 def fill(cache: ObjectCache, *items: Raw, version: str, scope: Scope = EVERYWHERE) -> None:
     """Give the cache a complete list."""
-    cache.list_begun(scope)
+    cache.list_begun(scope, version)
     for item in items:
         cache.listed(scope, item)
-    cache.list_ended(scope, version)
+    cache.list_ended(scope)
 
 
 def version_of(cache: ObjectCache, name: str = "engine") -> str | None:
@@ -70,9 +71,9 @@ def test_nothing_is_ready_before_every_kind_was_listed() -> None:
     assert not cache.ready("team")
     fill(cache, version="3")
     assert not cache.ready("team")
-    cache.list_begun((POD, "team"))
+    cache.list_begun((POD, "team"), "4")
     assert not cache.ready("team")
-    cache.list_ended((POD, "team"), "4")
+    cache.list_ended((POD, "team"))
     assert cache.ready("team")
     assert not cache.ready("other"), "its pods were not listed"
 
@@ -104,6 +105,17 @@ def test_a_late_answer_does_not_bring_a_deleted_object_back() -> None:
     assert version_of(cache) == "8"
 
 
+@pytest.mark.parametrize("event", ["ADDED", "MODIFIED"])
+def test_a_late_event_does_not_bring_back_what_the_operator_deleted(event: str) -> None:
+    cache = cache_of(job(version=5))
+    cache.deleted(JOB, "team", "engine", "uid-engine")
+    cache.watch_event(EVERYWHERE, event, job(version=6))
+    assert version_of(cache) is None
+    fill(cache, job(version=4), version="4")
+    cache.watch_event(EVERYWHERE, event, job(version=5))
+    assert version_of(cache) == "5", "etcd was restored, and the deleted object with it"
+
+
 def test_a_deletion_removes_only_the_object_with_this_uid() -> None:
     cache = cache_of(job(version=5, uid="new"))
     cache.deleted(JOB, "team", "engine", "old")
@@ -114,21 +126,32 @@ def test_a_deletion_removes_only_the_object_with_this_uid() -> None:
 
 
 def test_a_deletion_that_no_event_reported_is_found_by_the_next_list() -> None:
-    missed: list[tuple[str, str, Mapping[str, str]]] = []
+    missed: list[tuple[str, str, str, Mapping[str, str]]] = []
     cache = cache_of(job(), job("client"))
     cache.missed = lambda *row: missed.append(row)
-    cache.list_begun(EVERYWHERE)
+    cache.list_begun(EVERYWHERE, "20")
     cache.listed(EVERYWHERE, job("client"))
     assert version_of(cache), "the list is not complete yet"
     cache.wrote(job("report", version=25))
-    cache.list_ended(EVERYWHERE, "20")
+    cache.list_ended(EVERYWHERE)
     assert (version_of(cache), version_of(cache, "client"), version_of(cache, "report")) == (None, "1", "25")
-    assert missed == [(JOB, "team", {LABEL_RUN: "demo"})]
+    assert missed == [(JOB, "team", "engine", {LABEL_RUN: "demo"})]
+
+
+@pytest.mark.parametrize("version", ["3001", "1000003000"], ids=["etcd restored", "restored with a bumped revision"])
+def test_a_list_of_a_restored_cluster_replaces_what_is_cached(version: str) -> None:
+    missed: list[tuple[str, str, str, Mapping[str, str]]] = []
+    cache = cache_of(job(version=5000), job("later", version=5001), version="5001")
+    cache.missed = lambda *row: missed.append(row)
+    fill(cache, job(version=3000), version=version)
+    assert (version_of(cache), version_of(cache, "later")) == ("3000", None)
+    assert missed == [(JOB, "team", "later", {LABEL_RUN: "demo"})]
+    assert cache.versions == {EVERYWHERE: int(version)}
 
 
 def test_a_list_that_was_interrupted_does_not_count() -> None:
     cache = cache_of(job())
-    cache.list_begun(EVERYWHERE)
+    cache.list_begun(EVERYWHERE, "15")
     cache.listed(EVERYWHERE, job())
     fill(cache, version="20")
     assert version_of(cache) is None
@@ -141,6 +164,23 @@ def test_a_list_of_one_namespace_leaves_the_others_alone() -> None:
     assert version_of(cache) == "1"
     cache.forget_namespaces({"team"})
     assert (version_of(cache), list(cache.versions)) == (None, [(JOB, "other")])
+
+
+def test_nothing_exists_in_a_deleted_namespace_until_it_is_listed_again() -> None:
+    scope: Scope = (JOB, "team")
+    cache = ObjectCache(frozenset({JOB, POD}))
+    fill(cache, job(), version="5", scope=scope)
+    assert not cache.ready("team")
+    cache.forget_namespaces({"team"})
+    cache.watch_event(scope, "MODIFIED", job(version=6))
+    assert cache.ready("team"), "otherwise its queued names would be tried again forever"
+    assert (version_of(cache), cache.versions) == (None, {}), "the event is late"
+    cache.list_begun(scope, "9")
+    assert not cache.ready("team"), "it was created again"
+    cache.forget_namespaces({"team"})
+    cache.listed(scope, job(version=8))
+    cache.list_ended(scope)
+    assert (version_of(cache), cache.ready("team")) == (None, True), "it was deleted again during the list"
 
 
 @given(
@@ -236,6 +276,44 @@ def test_answers_about_unwatched_objects_are_kept_for_a_while() -> None:
     now[0] = UNWATCHED_KEPT_S
     reader.get(SECRET, "team", "s3", bare=True)
     assert server.asked == 3
+
+
+class LargeSecrets(NoServer):
+    """An API server with Secrets of 300 kB, most of it in this key."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__()
+        self.key = key
+
+    def get(self, kind: str, namespace: str | None, name: str, *, bare: bool = False) -> Raw | None:
+        super().get(kind, namespace, name, bare=bare)
+        data = {"AWS_ACCESS_KEY_ID": "aWQ=", self.key: random.Random(name).randbytes(150_000).hex()}
+        return {"metadata": {"name": name}, "data": data}
+
+
+@pytest.mark.parametrize(
+    ("key", "pause_s", "limit_bytes"),
+    [
+        ("AWS_SECRET_ACCESS_KEY", UNWATCHED_KEPT_S, 2**20),  # all others have expired
+        ("AWS_SECRET_ACCESS_KEY", 0.0, ANSWERS_BYTES_MAX + 2**20),
+        ("tls.key", 0.0, 2**20),  # is not read
+    ],
+    ids=["expired", "many at once", "other data"],
+)
+def test_secrets_do_not_fill_the_memory(key: str, pause_s: float, limit_bytes: int) -> None:
+    now, server = [0.0], LargeSecrets(key)
+    reader = CacheReader(cache_of(), server, lambda: now[0])
+    tracemalloc.start()
+    try:
+        for number in range(80):
+            now[0] += pause_s
+            reader.get(SECRET, "team", f"secret-{number}")
+        used = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert used < limit_bytes
+    assert reader.get(SECRET, "team", "secret-79") == reader.get(SECRET, "team", "secret-79")
+    assert server.asked == 80, "the last answer is kept"
 
 
 POD_RAW: Raw = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from specbench_api.campaign.names import LABEL_CAMPAIGN
+from specbench_api.plan.names import LABEL_RUN
 from specbench_operator.cluster.api import CAMPAIGN, JOB, POD, RUN, NotFound, Raw
 from specbench_operator.cluster.object_cache import ObjectCache, Scope
 from specbench_operator.errors import Retry
@@ -18,6 +19,7 @@ from specbench_operator.handlers.list_watch import (
     PROGRESS_DELAY_S,
     Resync,
     WatchHandlers,
+    build_registry,
     watched_kinds,
 )
 from specbench_operator.handlers.liveness import Liveness
@@ -28,6 +30,7 @@ from specbench_operator.telemetry import Telemetry
 from specbench_testing.operator_builders import SETTINGS
 
 DEMO, NIGHTLY = ResourceKey(RUN, "team", "demo"), ResourceKey(CAMPAIGN, "team", "nightly")
+OF_NIGHTLY = {LABEL_CAMPAIGN: NIGHTLY.name}
 
 
 def listed(key: ResourceKey, version: int = 1, phase: str = "Pending") -> Raw:
@@ -145,12 +148,46 @@ async def test_a_campaign_waits_longer_after_events_that_do_not_change_the_phase
     assert delays == [soon, later, soon, later, soon, soon]
 
 
-async def send(handlers: WatchHandlers, event: str, raw: Raw) -> None:
+async def send(handlers: WatchHandlers, event: str, raw: Raw, labels: Mapping[str, str] = OF_NIGHTLY) -> None:
     """Call the handler of runs as kopf does."""
     body: Any = raw
     raw_event: Any = {"type": event, "object": raw}
-    meta, labels = raw["metadata"], {LABEL_CAMPAIGN: NIGHTLY.name}
+    meta = raw["metadata"]
     await handlers.on_run(meta["name"], meta["namespace"], body, labels, raw_event)
+
+
+CELL = ResourceKey(RUN, "team", "nightly-abcdefgh")
+
+
+@pytest.mark.parametrize(
+    ("key", "labels", "queued"),
+    [
+        (CELL, OF_NIGHTLY, {CELL, NIGHTLY}),
+        (CELL, {}, {CELL, NIGHTLY}),  # of somebody else, but the campaign needs the name
+        (DEMO, {}, {DEMO}),
+        (NIGHTLY, {}, {NIGHTLY}),
+        (ResourceKey(JOB, "team", "engine"), {LABEL_RUN: DEMO.name}, {DEMO}),
+    ],
+    ids=["run of a campaign", "run with its name", "run", "campaign", "child"],
+)
+async def test_a_deletion_that_only_a_list_shows_queues_what_its_event_would(
+    harness: ResyncHarness, key: ResourceKey, labels: dict[str, str], queued: set[ResourceKey]
+) -> None:
+    found: set[ResourceKey] = set()
+    queue: Any = SimpleNamespace(add=found.add, add_after=lambda key, _delay_s: found.add(key))
+    handlers = WatchHandlers(queue, harness.telemetry, harness.workers)
+    cache = ObjectCache(frozenset({RUN, CAMPAIGN, JOB}))
+    build_registry(handlers, cache, harness.liveness)
+    raw = listed(key)
+    raw["metadata"]["labels"] = labels
+    cache.wrote(raw)
+    cache.list_begun((key.kind, None), "9")
+    cache.list_ended((key.kind, None))
+    assert found == queued
+    if key.kind == RUN:
+        found.clear()
+        await send(handlers, "DELETED", raw, labels)
+        assert found == queued
 
 
 async def test_it_continues_while_the_api_server_is_unavailable(
@@ -185,8 +222,8 @@ def test_a_missing_campaign_crd_is_logged_once(harness: ResyncHarness, caplog: p
 
 def test_a_crd_that_is_installed_later_restarts_the_operator(harness: ResyncHarness) -> None:
     """kopf does not watch it before: the watch never reaches the version of the collection."""
-    harness.cache.list_begun((RUN, None))
-    harness.cache.list_ended((RUN, None), "7")
+    harness.cache.list_begun((RUN, None), "7")
+    harness.cache.list_ended((RUN, None))
     harness.liveness.stored(harness.resync.stored_versions())
     harness.now = SETTINGS.watch_silence_s + 1
     harness.liveness.beat()
@@ -199,19 +236,19 @@ def test_fixed_namespaces_are_expected_whether_their_watches_began_or_not() -> N
 
 
 def watch(harness: ResyncHarness, namespace: str) -> None:
-    harness.cache.list_begun((RUN, namespace))
-    harness.cache.list_ended((RUN, namespace), "5")
+    harness.cache.list_begun((RUN, namespace), "5")
+    harness.cache.list_ended((RUN, namespace))
 
 
 def test_with_patterns_the_namespaces_that_exist_are_expected() -> None:
     harness = ResyncHarness("team-*")
-    for namespace in ("team-a", "team-b"):
+    for namespace in ("team-a", "team-b", "team-d"):
         watch(harness, namespace)
     harness.server.namespaces = ("default", "team-b", "team-c")
     harness.server.terminating = ("team-d",)
     expected = {(kind, namespace) for kind in (RUN, CAMPAIGN) for namespace in ("team-b", "team-c")}
     assert set(harness.resync.stored_versions()) == expected
-    assert list(harness.cache.versions) == [(RUN, "team-b")], "the other one does not exist any more"
+    assert list(harness.cache.versions) == [(RUN, "team-b"), (RUN, "team-d")], "team-a does not exist any more"
 
 
 def test_a_namespace_that_is_created_during_the_list_of_namespaces_is_not_forgotten() -> None:

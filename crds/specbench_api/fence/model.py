@@ -71,7 +71,10 @@ class Limits(ApiModel):
 
 
 class Fence(ApiModel):
-    """What runs may use. Patterns are globs in which only `*` is special; a list without entries allows nothing."""
+    """What runs may use. Patterns are globs in which only `*` is special; a list without entries allows nothing.
+
+    In KEY=VALUE, key and value are compared separately; a pattern without `=` is compared with both as one text.
+    """
 
     enabled: bool = True
     secrets_opt_in: bool = True
@@ -103,5 +106,13 @@ class Fence(ApiModel):
 
 def matches(text: str, patterns: Iterable[str], suffix: str = "") -> bool:
     """Return whether the text matches a glob. `suffix`: a regular expression of what may follow the globs' text."""
-    alternatives = [re.escape(pattern).replace(r"\*", ".*") for pattern in patterns]
+    alternatives = [_expression_of(pattern) for pattern in patterns]
     return bool(alternatives) and re.fullmatch(f"(?:{'|'.join(alternatives)}){suffix}", text, re.DOTALL) is not None
+
+
+def _expression_of(pattern: str) -> str:
+    """Return a glob as a regular expression, like the chart's template specbench.globs."""
+    key, equals, value = pattern.partition("=")
+    # In KEY=VALUE, an asterisk of the key must not match a part of the value.
+    any_text = "[^=]*" if equals else ".*"
+    return re.escape(key).replace(r"\*", any_text) + equals + re.escape(value).replace(r"\*", ".*")

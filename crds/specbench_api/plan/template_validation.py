@@ -59,7 +59,7 @@ JOB_LABELS = ("controller-uid", "job-name")
 
 _TEMPLATE = "spec.placement.template"
 _CONTAINER = f"{_TEMPLATE}.spec.containers[0]"
-_RESERVED = re.compile(rf"^(?:.*\.)?(?:{re.escape(GROUP)}|kubernetes\.io|k8s\.io)/")
+_RESERVED = re.compile(rf"^(?:.*\.)?(?:{re.escape(GROUP)}|kubernetes\.io|(?:x-)?k8s\.io)/")
 _FACTORS = {"m": Decimal("0.001"), "": Decimal(1)} | {
     f"{letter}{kind}": Decimal(base) ** power
     for kind, base in (("", 1000), ("i", 1024))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -18,7 +18,7 @@ from specbench_operator.campaign.campaign_view import build_campaign_view, read_
 from specbench_operator.campaign.conditions import CampaignState, campaign_state_of, tool_conditions
 from specbench_operator.campaign.schedule import Firing, current_round, due_firing, next_round
 from specbench_operator.errors import OperatorError, Stop
-from specbench_operator.state.campaign import CampaignDecision, CampaignObservation
+from specbench_operator.state.campaign import CampaignDecision, CampaignObservation, ObservedRun
 from specbench_operator.state.conditions import (
     UNFINISHED,
     find_condition,
@@ -34,12 +34,14 @@ from specbench_operator.state.run import NORMAL, WARNING, KubernetesEvent
 from specbench_operator.state.timestamps import earliest, format_timestamp, parse_timestamp
 
 
-def campaign_events(before: CampaignStatus, after: CampaignStatus) -> tuple[KubernetesEvent, ...]:
+def campaign_events(
+    before: CampaignStatus, after: CampaignStatus, runs: Sequence[ObservedRun]
+) -> tuple[KubernetesEvent, ...]:
     """The events that a change of status causes, in the order in which the changes happen."""
     return (
         *_admission_events(before, after),
         *_round_events(before, after),
-        *_run_row_events(before, after),
+        *_run_row_events(before, after, {run.name: run.ref.uid for run in runs}),
         *_end_events(before, after),
     )
 
@@ -61,7 +63,9 @@ def _round_events(before: CampaignStatus, after: CampaignStatus) -> Iterator[Kub
         yield KubernetesEvent(NORMAL, "RoundStarted", join_sentences((name, fired or token)), name)
 
 
-def _run_row_events(before: CampaignStatus, after: CampaignStatus) -> Iterator[KubernetesEvent]:
+def _run_row_events(
+    before: CampaignStatus, after: CampaignStatus, uids: Mapping[str, str]
+) -> Iterator[KubernetesEvent]:
     number = after.round.number if after.round else 0
     same = before.round and after.round and before.round.number == number
     old = {row.name: row for row in before.runs} if same else {}
@@ -72,7 +76,8 @@ def _run_row_events(before: CampaignStatus, after: CampaignStatus) -> Iterator[K
             yield KubernetesEvent(WARNING, "NameTaken", message)
         if row.phase in ("Failed", "Invalid") and (known is None or known.phase != row.phase):
             message = join_sentences((f"{row.name} ({row.cell})", row.reason))
-            yield KubernetesEvent(WARNING, "RunFailed", message, f"round {number}: {row.name}")
+            # The UID, because a run that was deleted and created again in the same round may fail again.
+            yield KubernetesEvent(WARNING, "RunFailed", message, f"{row.name}: {uids.get(row.name, '')}")
 
 
 def _end_events(before: CampaignStatus, after: CampaignStatus) -> Iterator[KubernetesEvent]:
@@ -110,7 +115,7 @@ def decide_invalid_campaign(
     conditions = with_transition_times(CampaignCondition, values, previous, generation, now)
     update = {"observed_generation": generation, "phase": CampaignPhase.INVALID, "conditions": conditions}
     status = previous.model_copy(update={**update, "next_schedule_time": None})
-    return CampaignDecision(status, events=campaign_events(previous, status))
+    return CampaignDecision(status, events=campaign_events(previous, status, ()))
 
 
 def campaign_status_after_error(resource: Mapping[str, Any], error: OperatorError, now: datetime) -> CampaignStatus:
@@ -163,7 +168,7 @@ def _decide_valid_campaign(
         patch=patches(view),
         delete=deletions(view),
         create=creations(view),
-        events=(*_firing_events(firing), *campaign_events(previous, status)),
+        events=(*_firing_events(firing), *campaign_events(previous, status, observed.runs)),
         requeue_after_s=earliest(view.spending.requeue_after_s, _until_next_firing_s(status, now)),
     )
 

@@ -22,15 +22,16 @@ from pydantic_core import from_json, to_json
 
 from specbench_api.campaign.names import LABEL_CAMPAIGN, LABEL_CAMPAIGN_UID
 from specbench_api.plan.names import LABEL_MANAGED, LABEL_RUN, MANAGER
-from specbench_operator.cluster.api import CAMPAIGN, RUN, Raw, Reader
+from specbench_operator.cluster.api import CAMPAIGN, RUN, SECRET, Raw, Reader
 from specbench_operator.cluster.parsing import kept_fields
+from specbench_operator.cluster.s3 import KEYS
 
 OBJECT_BYTES_MAX = 256 * 1024
 """Size up to which an object is kept. A larger one, which only a person can make, is read when it is needed."""
 PACKED_BYTES_MAX = 128 * 1024 * 1024
 """Size of all compressed objects. Those that do not fit are read when they are needed. A run needs about 1 kB."""
 GONE_MAX = 10_000
-"""How many deleted objects are remembered, so that a late answer to a write does not bring them back."""
+"""How many deleted objects are remembered, so that a late event or answer does not bring them back."""
 INDEXED_LABELS = (LABEL_RUN, LABEL_CAMPAIGN_UID, LABEL_CAMPAIGN)
 Scope = tuple[str, str | None]
 """Kind and namespace of one watch; without a namespace: of the whole cluster."""
@@ -55,6 +56,21 @@ class CachedObject:
     """Empty if it is too large to be kept."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Listing:
+    """An unfinished list."""
+
+    version: int
+    restored: bool
+    """Whether the watch has delivered newer objects than the list can contain."""
+    names: set[tuple[str, str]] = field(default_factory=set)
+    """Namespace and name of its objects so far."""
+
+    def replaces(self, known: CachedObject) -> bool:
+        """Whether a cached object must be as in the list: it is not an own write after the list."""
+        return self.restored or known.version <= self.version
+
+
 class NotKept(Exception):
     """The cache has no current copy of a watched object: it must be read from the API server."""
 
@@ -63,21 +79,22 @@ class NotKept(Exception):
 class ObjectCache:
     """The watched objects. Safe for use from several threads.
 
-    `missed` is called with kind, namespace and labels of an object that a new list no longer contains: its deletion
-    happened while the watch was interrupted, so that no event will report it.
+    `missed` is called with kind, namespace, name and labels of an object that a new list no longer contains: its
+    deletion happened while the watch was interrupted, so that no event will report it.
     """
 
     kinds: frozenset[str]
     """The kinds that are watched."""
-    missed: Callable[[str, str, Mapping[str, str]], None] = lambda _kind, _namespace, _labels: None
+    missed: Callable[[str, str, str, Mapping[str, str]], None] = lambda *_: None
     _objects: dict[tuple[str, str], dict[str, CachedObject]] = field(default_factory=dict)
     """(Kind, namespace) → name → object."""
     _labelled: dict[tuple[str, str, int, str], dict[str, None]] = field(default_factory=dict)
     """(Kind, namespace, index of the label, value) → names."""
     _versions: dict[Scope, int] = field(default_factory=dict)
     """The resourceVersion up to which each watch has delivered everything."""
-    _listing: dict[Scope, set[tuple[str, str]]] = field(default_factory=dict)
-    """Namespace and name of the objects of an unfinished list."""
+    _listing: dict[Scope, _Listing] = field(default_factory=dict)
+    _started: bool = False
+    """Whether a list has begun since the start."""
     _packed_bytes: int = 0
     _gone: OrderedDict[str, None] = field(default_factory=OrderedDict)
     """UIDs of deleted objects."""
@@ -85,36 +102,56 @@ class ObjectCache:
 
     # ---- filled by the watches
 
-    def list_begun(self, scope: Scope) -> None:
-        """A list begins; an earlier one that was interrupted is forgotten."""
+    def list_begun(self, scope: Scope, version: str) -> None:
+        """A list begins, in this resourceVersion; an earlier one that was interrupted is forgotten."""
         with self._lock:
-            self._listing[scope] = set()
+            # kopf lists without a resourceVersion, so the API server answers with the current state. Only after a
+            # restore of etcd is it older than what the watch has delivered. If another list were, nothing would be
+            # lost either: the watch that follows it begins at its version and delivers everything newer again.
+            restored = int(version) < self._versions.get(scope, 0)
+            self._listing[scope] = _Listing(int(version), restored)
+            self._started = True
 
     def listed(self, scope: Scope, raw: Mapping[str, Any]) -> None:
         """Take one object of a list."""
+        meta, kind = raw["metadata"], scope[0]
+        namespace, name = meta["namespace"], meta["name"]
         with self._lock:
-            meta = raw["metadata"]
-            self._listing[scope].add((meta["namespace"], meta["name"]))
-            self._put(scope[0], raw)
+            listing = self._listing.get(scope)
+            if listing is None:
+                return  # the namespace was deleted meanwhile
+            listing.names.add((namespace, name))
+            known = self._objects.get((kind, namespace), {}).get(name)
+            # An own write after the list is newer than it and is kept. A restore of etcd may also raise the revision:
+            # then the list is newer than everything cached, and an object of it may still be older.
+            if known is not None and known.version > int(meta["resourceVersion"]) and listing.replaces(known):
+                self._drop(kind, namespace, name, known.version)
+            self._gone.pop(meta["uid"], None)  # a restore brings deleted objects back
+            self._put(kind, raw)
 
-    def list_ended(self, scope: Scope, version: str) -> None:
-        """The list is complete, in this resourceVersion: drop the objects that it did not contain."""
+    def list_ended(self, scope: Scope) -> None:
+        """The list is complete: drop the objects that it did not contain."""
         with self._lock:
-            dropped = self._drop_unlisted(scope, self._listing.pop(scope), int(version))
-            self._versions[scope] = int(version)
-        for namespace, labels in dropped:
-            self.missed(scope[0], namespace, labels)
+            listing = self._listing.pop(scope, None)
+            if listing is None:
+                return  # the namespace was deleted meanwhile
+            dropped = self._drop_unlisted(scope, listing)
+            self._versions[scope] = listing.version
+        for namespace, name, found in dropped:
+            self.missed(scope[0], namespace, name, _labels_of(found))
 
     def watch_event(self, scope: Scope, event: str, raw: Mapping[str, Any]) -> None:
         """Take one event: ADDED, MODIFIED, DELETED or BOOKMARK."""
         meta, version = raw["metadata"], int(raw["metadata"]["resourceVersion"])
         with self._lock:
+            if scope not in self._versions:
+                return  # the namespace was deleted meanwhile: only a new list can show what is in it
             if event == "DELETED":
                 self._remember_gone(meta["uid"])
                 self._drop(scope[0], meta["namespace"], meta["name"], version)
-            elif event != "BOOKMARK":
+            elif event != "BOOKMARK" and meta["uid"] not in self._gone:
                 self._put(scope[0], raw)
-            self._versions[scope] = max(version, self._versions.get(scope, 0))
+            self._versions[scope] = max(version, self._versions[scope])
 
     # ---- filled by the operator's own writes
 
@@ -141,8 +178,11 @@ class ObjectCache:
             return dict(self._versions)
 
     def ready(self, namespace: str) -> bool:
-        """Whether all watched kinds of a namespace have been listed, so that what is missing does not exist."""
+        """Whether what is missing does not exist: all watched kinds of the namespace were listed, or it was deleted."""
         with self._lock:
+            scopes = [(kind, each) for kind in self.kinds for each in (namespace, None)]
+            if not any(scope in self._versions or scope in self._listing for scope in scopes):
+                return self._started  # names are queued only of listed objects, so the namespace was deleted since
             return all(
                 (kind, namespace) in self._versions or (kind, None) in self._versions
                 for kind in self.kinds
@@ -152,8 +192,9 @@ class ObjectCache:
     def forget_namespaces(self, gone: Collection[str]) -> None:
         """Forget the watches and the objects of these namespaces."""
         with self._lock:
-            for kind, namespace in [scope for scope in self._versions if scope[1] in gone]:
-                del self._versions[kind, namespace]
+            for kind, namespace in [scope for scope in {**self._versions, **self._listing} if scope[1] in gone]:
+                self._versions.pop((kind, namespace), None)
+                self._listing.pop((kind, namespace), None)
                 for name, found in list(self._objects.get((kind, namespace or ""), {}).items()):
                     self._drop(kind, namespace or "", name, found.version)
 
@@ -228,19 +269,17 @@ class ObjectCache:
                 if not others:
                     del self._labelled[kind, namespace, index, value]
 
-    def _drop_unlisted(
-        self, scope: Scope, listed: set[tuple[str, str]], version: int
-    ) -> list[tuple[str, Mapping[str, str]]]:
+    def _drop_unlisted(self, scope: Scope, listing: _Listing) -> list[tuple[str, str, CachedObject]]:
         kind, only = scope
         unlisted = [
             (namespace, name, found)
             for namespace, name, found in self.overview(kind)
-            if only in (None, namespace) and (namespace, name) not in listed and found.version <= version
+            if only in (None, namespace) and (namespace, name) not in listing.names and listing.replaces(found)
         ]
         for namespace, name, found in unlisted:
             self._remember_gone(found.uid)
             self._drop(kind, namespace, name, found.version)
-        return [(namespace, _labels_of(found)) for namespace, _, found in unlisted]
+        return unlisted
 
     def _remember_gone(self, uid: str) -> None:
         self._gone[uid] = None
@@ -250,7 +289,8 @@ class ObjectCache:
 
 UNWATCHED_KEPT_S = 30.0
 """How long an answer about an object that is not watched is used, in seconds."""
-ANSWERS_MAX = 10_000
+ANSWERS_BYTES_MAX = 8 * 1024 * 1024
+"""Size of all these answers, compressed. Without a limit, a tenant with many large Secrets could fill the memory."""
 
 
 @dataclass
@@ -263,8 +303,9 @@ class CacheReader:
     cache: ObjectCache
     api: Reader
     clock: Callable[[], float] = time.monotonic
-    _answers: OrderedDict[tuple[Hashable, ...], tuple[float, Any]] = field(default_factory=OrderedDict)
-    """Request → until when its answer is used, and the answer."""
+    _answers: OrderedDict[tuple[Hashable, ...], tuple[float, bytes]] = field(default_factory=OrderedDict)
+    """Request → until when its answer is used, and the answer as compressed JSON; the oldest first."""
+    _answers_bytes: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def get(self, kind: str, namespace: str | None, name: str, *, bare: bool = False) -> Raw | None:
@@ -275,7 +316,8 @@ class CacheReader:
             except NotKept:
                 return self.api.get(kind, namespace, name)
         found: Raw | None = self._kept(
-            ("get", kind, namespace, name, bare), lambda: self.api.get(kind, namespace, name, bare=bare)
+            ("get", kind, namespace, name, bare),
+            lambda: _without_other_data(kind, self.api.get(kind, namespace, name, bare=bare)),
         )
         return found
 
@@ -318,16 +360,36 @@ class CacheReader:
 
     def _kept(self, request: tuple[Hashable, ...], ask: Callable[[], Any]) -> Any:
         with self._lock:
-            until, answer = self._answers.get(request, (0.0, None))
-        if self.clock() < until:
-            return answer
+            self._drop_answers()
+            _, packed = self._answers.get(request, (0.0, b""))
+        if packed:
+            return from_json(zlib.decompress(packed))
         answer = ask()
-        with self._lock:
-            self._answers[request] = (self.clock() + UNWATCHED_KEPT_S, answer)
-            self._answers.move_to_end(request)
-            while len(self._answers) > ANSWERS_MAX:
-                self._answers.popitem(last=False)
+        packed = zlib.compress(to_json(answer), 1)
+        if len(packed) <= OBJECT_BYTES_MAX:
+            with self._lock:
+                _, replaced = self._answers.pop(request, (0.0, b""))
+                self._answers[request] = (self.clock() + UNWATCHED_KEPT_S, packed)
+                self._answers_bytes += len(packed) - len(replaced)
+                self._drop_answers()
         return answer
+
+    def _drop_answers(self) -> None:
+        """Drop the answers that have expired, and the oldest ones beyond the limit. The lock is held."""
+        now = self.clock()
+        while self._answers:
+            request, (until, packed) = next(iter(self._answers.items()))
+            if now < until and self._answers_bytes <= ANSWERS_BYTES_MAX:
+                return
+            del self._answers[request]
+            self._answers_bytes -= len(packed)
+
+
+def _without_other_data(kind: str, raw: Raw | None) -> Raw | None:
+    """A Secret with only the keys for S3, because nothing else of its data is read; other objects unchanged."""
+    if kind != SECRET or raw is None or "data" not in raw:
+        return raw
+    return {**raw, "data": {key: text for key, text in (raw["data"] or {}).items() if key in KEYS}}
 
 
 def _cached(kind: str, raw: Mapping[str, Any], version: int) -> CachedObject:

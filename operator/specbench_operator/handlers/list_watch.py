@@ -113,9 +113,20 @@ class WatchHandlers:
     async def on_child(self, namespace: str | None, labels: kopf.Labels, **_: Any) -> None:
         """Queue the run that the child belongs to."""
         self.telemetry.watched(time.time())
-        self.queue_owner(namespace or "", labels)
+        self._queue_owner(namespace or "", labels)
 
-    def queue_owner(self, namespace: str, labels: Mapping[str, str]) -> None:
+    def on_missed(self, kind: str, namespace: str, name: str, labels: Mapping[str, str]) -> None:
+        """Queue what the deletion of an object concerns that only a list has shown."""
+        key = ResourceKey(kind, namespace, name)
+        self._phases.pop(key, None)
+        if kind in (RUN, CAMPAIGN):
+            self.queue.add(key)
+        if kind == RUN:
+            self._queue_campaign(namespace, labels, name, CAMPAIGN_DELAY_S)
+        else:
+            self._queue_owner(namespace, labels)
+
+    def _queue_owner(self, namespace: str, labels: Mapping[str, str]) -> None:
         """Queue the run or the campaign that an object with these labels belongs to."""
         if LABEL_RUN in labels:
             self.queue.add(ResourceKey(RUN, namespace, labels[LABEL_RUN]))
@@ -142,7 +153,7 @@ def build_registry(handlers: WatchHandlers, cache: ObjectCache, liveness: Livene
     for kind in sorted(cache.kinds - {RUN, CAMPAIGN}):
         ours = {LABEL_MANAGED: MANAGER}
         kopf.on.event(*resource_of(kind), labels=ours, registry=registry, id=f"on_{kind}")(handlers.on_child)
-    cache.missed = lambda _kind, namespace, labels: handlers.queue_owner(namespace, labels)
+    cache.missed = handlers.on_missed
     _add_activities(registry, handlers.queue, cache, liveness)
     return registry
 
@@ -261,9 +272,10 @@ class Resync:
         if not self.settings.namespace_patterns:
             return _fixed_namespaces(self.settings)
         known = {namespace for _, namespace in self.cache.versions if namespace}
-        found = [raw["metadata"] for raw in self.api.each(NAMESPACE, None, bare=True)]
-        existing = {meta["name"] for meta in found if "deletionTimestamp" not in meta}
-        # Only those known before the list: another one may have been created, and watched, since.
-        self.cache.forget_namespaces(known - existing)
+        found = {raw["metadata"]["name"]: raw["metadata"] for raw in self.api.each(NAMESPACE, None, bare=True)}
+        # Only those known before the list: another one may have been created, and watched, since. One that is being
+        # deleted still has objects, and events of them.
+        self.cache.forget_namespaces(known - found.keys())
+        staying = sorted(name for name, meta in found.items() if "deletionTimestamp" not in meta)
         patterns = self.settings.namespaces
-        return [name for name in sorted(existing) if any(fnmatchcase(name, pattern) for pattern in patterns)]
+        return [name for name in staying if any(fnmatchcase(name, pattern) for pattern in patterns)]

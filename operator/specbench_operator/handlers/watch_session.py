@@ -78,13 +78,13 @@ class _CachingResponse(aiohttp.ClientResponse):
             raise json.JSONDecodeError(str(error), "", 0) from error
         meta = head["metadata"]
         if "continue" not in self.url.query:
-            self._object_cache.list_begun(scope)
+            self._object_cache.list_begun(scope, meta["resourceVersion"])
         kept = []
         for raw in items:
             self._object_cache.listed(scope, raw)
             kept.append(reduced(raw))
         if not meta.get("continue"):
-            self._object_cache.list_ended(scope, meta["resourceVersion"])
+            self._object_cache.list_ended(scope)
         return {**head, "items": kept}
 
     async def start(self, connection: Any) -> aiohttp.ClientResponse:

@@ -26,7 +26,7 @@ FENCE: dict[str, Any] = {
     "queues": ["team-*"],
     "queuePriorityClasses": [],
     "podLabels": ["sidecar.istio.io/inject=false", "team=*"],
-    "podAnnotations": ["k8s.v1.cni.cncf.io/networks=rdma-net", "example.com/*"],
+    "podAnnotations": ["k8s.v1.cni.cncf.io/networks=rdma-net", "example.com/*", "example.net/*=true"],
     "configMaps": ["nccl-*"],
     "extendedResources": ["rdma/hca"],
     "capabilities": [],
@@ -153,6 +153,7 @@ ALLOWED: list[Edits] = [
     {"spec.placement": {"gpus": 0, "gpuResourceName": "google.com/tpu"}},
     *_of("placement.queueName", "team-a"),
     _template(labels={_INJECT: "false", "team": "a"}, annotations={_NETWORKS: "rdma-net", "example.com/a": "b\nc=d"}),
+    _template(annotations={"example.net/a": "true"}),
     _template(env=[_variable("VLLM_KEY", "secretKeyRef", name="any", key="k")]),
     _template(env=[_variable("VLLM_TOPO", "configMapKeyRef", name="nccl-topo", key="k")]),
     _template(env=[_variable("VLLM_HOST_IP", "fieldRef", fieldPath="status.podIP")]),
@@ -292,7 +293,12 @@ REFUSED: list[tuple[Edits, str]] = [
     ),
     *(
         (_template(annotations={key: value}), f"placement.template.metadata.annotations[{key}]")
-        for key, value in ((_NETWORKS, "prod/net"), (_NETWORKS, "rdma-net,prod/net"), ("example.org/a", "b"))
+        for key, value in (
+            (_NETWORKS, "prod/net"),
+            (_NETWORKS, "rdma-net,prod/net"),
+            ("example.org/a", "b"),
+            ("example.net/a", "b=true"),
+        )
     ),
     (_template(env=[_variable("PYTHONPATH", "fieldRef", fieldPath="spec.nodeName")]), f"{_ENGINE}.env[0].name"),
     (
