@@ -39,6 +39,16 @@ def test_drafter_that_never_drafts_is_found() -> None:
     assert check_names(findings_of(corruptions)) == [("NeverDrafted", INVALID)]
 
 
+@pytest.mark.parametrize("counted", ["drafted_tokens", "draft_steps"])
+def test_baseline_that_drafts_is_found(counted: str) -> None:
+    """For example a target in speculators format, with which vLLM starts the drafter that it names."""
+    corruptions = Corruptions(counters=lambda _, counters: counters.model_copy(update={counted: 7}))
+    found = findings_of(corruptions, arm="none")
+    assert ("BaselineDrafted", INVALID) in check_names(found)
+    (finding,) = [each for each in found if each.check == "BaselineDrafted"]
+    assert (finding.arm, finding.value, finding.threshold) == ("none", 7, 0)
+
+
 def test_drafter_that_never_drafts_is_found_from_counters_alone() -> None:
     hidden = replace_columns(drafted_tokens=None, accepted_tokens=None, step_accepted=None)
     corruptions = Corruptions(

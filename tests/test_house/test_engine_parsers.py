@@ -59,7 +59,7 @@ def test_the_parser_of_the_default_vllm_release_is_used() -> None:
 def test_every_method_with_a_draft_model_has_a_tiny_model() -> None:
     has = {
         method
-        for method in NEEDS_MODEL
+        for method in (*NEEDS_MODEL, Method.DSPARK)
         if any(support_of(kind, method, DEFAULT_RELEASES.get(kind)).supported for kind in ENVIRONMENTS)
     }
     assert has == set(DRAFTERS)

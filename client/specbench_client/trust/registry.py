@@ -8,6 +8,7 @@ from specbench_client.trust.evidence import CellEvidence, PointEvidence, RunEvid
 
 POINT_CHECKS: tuple[Check[PointEvidence], ...] = (
     acceptance.NEVER_DRAFTED,
+    acceptance.BASELINE_DRAFTED,
     acceptance.STEPS_WITHOUT_DRAFTS,
     acceptance.IMPOSSIBLE_ACCEPTANCE,
     tokens.IMPOSSIBLE_RECORDS,

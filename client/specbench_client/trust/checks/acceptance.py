@@ -80,6 +80,33 @@ NEVER_DRAFTED: Check[PointEvidence] = Check(
 )
 
 
+def _baseline_drafted(evidence: PointEvidence) -> CheckResults:
+    """An arm without a drafter whose engine drafted: a target with its own drafter, or a flag that enables one."""
+    if evidence.arm.drafter is not None or evidence.plan.engine.kind is EngineKind.EXTERNAL:
+        return []
+    drafted = max(_reported_drafting(evidence), default=0)
+    if not drafted:
+        return []
+    message = (
+        f"the engine reports drafts ({drafted:.0f}) although this arm has no drafter: speed-ups over it are too small"
+    )
+    return [CheckResult(Severity.INVALID, message, value=drafted, threshold=0)]
+
+
+BASELINE_DRAFTED: Check[PointEvidence] = Check(
+    name="BaselineDrafted",
+    severities=(Severity.INVALID,),
+    description="The engine of an arm without a drafter reports drafts.",
+    threshold="any draft token, draft step or accepted token in records or counters",
+    rationale="A baseline that drafts is a second drafter: a speed-up over it is not one over decoding without drafts.",
+    remedy=(
+        "Look for a drafter that the target's checkpoint configures (speculators format), or for an argument or"
+        " variable of the engine or its image that enables one, and remove it."
+    ),
+    evaluate=_baseline_drafted,
+)
+
+
 UNDRAFTED_SHARE = 0.05
 LAST_STEP = 1
 ALWAYS = (
