@@ -52,6 +52,11 @@ def problems(template: dict[str, Any], **edits: Any) -> list[tuple[str, str]]:
     return []
 
 
+def test_a_placement_annotation_of_a_queueing_system_is_accepted() -> None:
+    """Kueue reads it from the pods; a label of the same domain would hand the pods over to it."""
+    assert problems(annotated("kueue.x-k8s.io/podset-preferred-topology")) == []
+
+
 CONFLICTS: list[tuple[dict[str, Any], str, str]] = [
     *(
         (labelled(key), f"{T}.metadata.labels[{key}]", "remove it")

@@ -59,7 +59,9 @@ JOB_LABELS = ("controller-uid", "job-name")
 
 _TEMPLATE = "spec.placement.template"
 _CONTAINER = f"{_TEMPLATE}.spec.containers[0]"
-_RESERVED = re.compile(rf"^(?:.*\.)?(?:{re.escape(GROUP)}|kubernetes\.io|(?:x-)?k8s\.io)/")
+_RESERVED = re.compile(rf"^(?:.*\.)?(?:{re.escape(GROUP)}|kubernetes\.io|k8s\.io)/")
+_QUEUES = re.compile(r"^(?:.*\.)?x-k8s\.io/")
+"""Labels of queueing systems, which hand a pod over to them. Their annotations only place it (`podset-…topology`)."""
 _FACTORS = {"m": Decimal("0.001"), "": Decimal(1)} | {
     f"{letter}{kind}": Decimal(base) ** power
     for kind, base in (("", 1000), ("i", 1024))
@@ -92,7 +94,7 @@ def _of_metadata(where: str, metadata: PodTemplateMetadata) -> Iterator[Problem]
             path = f"{where}.metadata.{field}[{key}]"
             if not is_label_key(key):
                 yield Problem(path, f"{key!r} is not a valid key", "write a key like team or example.com/team")
-            elif key in names or _RESERVED.match(key):
+            elif key in names or _RESERVED.match(key) or (field == "labels" and _QUEUES.match(key)):
                 yield Problem(path, "is set by Kubernetes or specbench", "remove it")
 
 
