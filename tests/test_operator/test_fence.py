@@ -209,7 +209,7 @@ def test_forced_values_do_not_change_points() -> None:
     ("edits", "path"),
     [
         ({"spec.placement.pinNode": "Require"}, "spec.placement.pinNode"),
-        ({"spec.placement.nodes": 2, "spec.engine": {"kind": "vllm"}}, "spec.placement.nodes"),
+        ({"spec.placement.nodes": 2, "spec.engine": {"kind": "vllm", "tensorParallelSize": 2}}, "spec.placement.nodes"),
     ],
 )
 def test_what_a_forced_queue_does_not_support_is_refused(edits: Edits, path: str) -> None:
