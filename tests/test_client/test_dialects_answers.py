@@ -357,6 +357,13 @@ def test_identity_is_read_from_the_engine_and_missing_without_an_answer() -> Non
         assert dialect.identity({}) == EngineIdentity()
 
 
+@pytest.mark.parametrize(("adaptive", "counts"), [(True, False), (False, True), (None, True)])
+def test_sglang_with_adaptive_draft_lengths_does_not_count_drafts(adaptive: bool | None, counts: bool) -> None:
+    """It reports the verifications times the length that it was started with."""
+    info = {"version": "0.5.23", "speculative_adaptive": adaptive}
+    assert SGLANG.identity({"/server_info": info}).counts_drafts is counts
+
+
 def whole(dialect: Dialect) -> dict[str, Any]:
     """Return the same answer unstreamed: the last chunk's figures and the whole text."""
     *_, before, last = chunks_of(dialect)

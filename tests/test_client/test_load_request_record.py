@@ -52,6 +52,11 @@ async def test_record_contains_the_answer_with_times_from_the_points_start() -> 
     )  # fmt: skip
 
 
+async def test_drafts_that_the_engine_does_not_count_are_not_recorded() -> None:
+    record = (await context(CannedTransport(exchange()), counts_drafts=False).take_turn(turn())).record
+    assert (record.drafted_tokens, record.draft_steps, record.accepted_tokens) == (None, 1, 2)
+
+
 @pytest.mark.parametrize(("pieces_per_read", "coalesced"), [(1, False), (2, True), (3, True)])
 async def test_last_chunk_read_together_with_the_end_is_marked_coalesced(pieces_per_read: int, coalesced: bool) -> None:
     """The last pieces are the last chunk with content, the usage, and [DONE]."""

@@ -158,7 +158,7 @@ def test_baseline_that_drafts_has_no_acceptance_length() -> None:
     corruptions = replace_counters(draft_steps=500, drafted_tokens=1500, accepted_tokens=900)
     baseline = next(point for point in WORLD.plan.points if point.arm == "none")
     summary, _ = point_of(WORLD, baseline, corruptions)
-    assert check_names(summary.findings) == [("AcceptanceCounterMismatch", INVALID)]
+    assert check_names(summary.findings) == [("BaselineDrafted", INVALID), ("AcceptanceCounterMismatch", INVALID)]
     assert summary.figures[EMITTED].value is None
     assert findings_of(replace_counters(draft_steps=0, drafted_tokens=0, accepted_tokens=0), arm="none") == []
 

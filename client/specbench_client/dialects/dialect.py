@@ -65,6 +65,8 @@ class EngineIdentity:
 
     model: str | None = None
     version: str | None = None
+    counts_drafts: bool = True
+    """Whether the draft tokens that it reports, if any, are a count."""
 
 
 class Dialect(Protocol):

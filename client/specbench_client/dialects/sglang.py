@@ -11,8 +11,8 @@ There is no list of steps. If every chunk is one verification, the chunks give t
 many chunks as the histogram has verifications, except for the last one, which may be delivered in part.
 
 `spec_num_proposed_drafts` is not a count: it is the verifications times the draft length that the server was started
-with. It is left out if the answer contradicts it. Two cases remain undetected: under `--speculative-adaptive` other
-lengths were drafted, and for a tree it counts all nodes, of which one path can be accepted.
+with. It is left out if the answer contradicts it, and under `--speculative-adaptive`, which drafts other lengths. For a
+tree it counts all nodes, of which one path can be accepted.
 """
 
 from __future__ import annotations
@@ -171,10 +171,11 @@ class SglangDialect(OpenAiDialect):
 
     def identity(self, documents: Mapping[str, Any]) -> EngineIdentity:
         """See `Dialect.identity`."""
-        model = first_model(documents.get("/v1/models"))
+        model, info = first_model(documents.get("/v1/models")), documents.get("/server_info")
         return EngineIdentity(
             model=model or text_in(documents.get("/model_info"), "model_path"),
-            version=text_in(documents.get("/server_info"), "version"),
+            version=text_in(info, "version"),
+            counts_drafts=not (isinstance(info, dict) and info.get("speculative_adaptive")),
         )
 
     def speculating(self, state: Any, metrics: str) -> bool | None:  # noqa: ARG002 -- the gauges exist in any case

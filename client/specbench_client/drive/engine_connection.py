@@ -137,6 +137,7 @@ class EngineConnection:
             request_prefix=request_prefix,
             headers=self.headers,
             extra_body=workload.extra_body,
+            counts_drafts=self.identity.counts_drafts,
             keep_text=keep_text,
             template=self.templates.get(point.workload),
         )

@@ -37,6 +37,8 @@ class RequestConfig:
     """Prefix of the point's request ids, `PREFIX-INDEX-TURN`, which makes them unique."""
     headers: Mapping[str, str] = field(default_factory=dict)
     extra_body: Mapping[str, Any] = field(default_factory=dict)
+    counts_drafts: bool = True
+    """See `EngineIdentity`. False: the records have no draft tokens."""
     keep_text: bool = False
     template: AppliedTemplate | None = None
     """The chat template that the client applies to send token ids; None: messages are sent, the engine applies it."""

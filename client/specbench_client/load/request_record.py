@@ -136,7 +136,7 @@ def _with_answer(record: Record, answer: EngineAnswer, exchange: HttpExchange, r
         output_tokens_client=answer.output_tokens_client,
         steps=acceptance.steps,
         draft_steps=acceptance.draft_steps,
-        drafted_tokens=acceptance.drafted_tokens,
+        drafted_tokens=acceptance.drafted_tokens if request_config.counts_drafts else None,
         accepted_tokens=acceptance.accepted_tokens,
         step_accepted=None if acceptance.step_accepted is None else list(acceptance.step_accepted),
         step_drafted=None if acceptance.step_drafted is None else list(acceptance.step_drafted),

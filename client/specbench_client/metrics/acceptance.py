@@ -103,7 +103,7 @@ ACCEPTANCE_RATE = RatioMetric(
     "acceptance_rate",
     "ratio",
     "Acceptance rate: Σ accepted / Σ drafted tokens",
-    "nothing was drafted, or the engine does not report it",
+    "nothing was drafted, or the engine does not report it (SGLang: not if it adapts its draft length)",
     FigureOrigin.ACCEPTANCE,
     _rate,
     highest=1.0,

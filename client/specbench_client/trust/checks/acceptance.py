@@ -135,6 +135,11 @@ def _steps_without_drafts(evidence: PointEvidence) -> CheckResults:
         f"{without / made:.0%} of {made:.0f} steps had no drafts, although {drafter.method} drafts at every step:"
         " the engine disabled its drafter at times, or counted tokens that no step generated"
     )
+    if evidence.plan.engine.kind is EngineKind.LLAMA_CPP:
+        message += (
+            "; llama.cpp also decodes without drafts after a rejection if the target's memory cannot roll back (hybrid"
+            " and recurrent models)"
+        )
     return [CheckResult(Severity.WARNING, message, value=without / made, threshold=UNDRAFTED_SHARE)]
 
 
