@@ -88,8 +88,8 @@ VLLM_CELLS: EngineSupport = {
     Method.NONE: Support(True, "no --speculative-config", _VLLM_RUN, evidence=SupportEvidence.RUN),
     Method.NGRAM: _vllm(
         '"method":"ngram"',
-        "lookup length 5 by default. Every step drafts k tokens even if it finds no match, which lowers the"
-        " acceptance rate but does not change the text",
+        "lookup length 5 by default; promptLookupMin or promptLookupMax alone is the only length. Every step drafts k"
+        " tokens even if it finds no match, which lowers the acceptance rate but does not change the text",
         _VLLM_RUN,
         SupportEvidence.RUN,
     ),
@@ -117,7 +117,10 @@ VLLM_CELLS: EngineSupport = {
     ),
     Method.PARD: _vllm('"method":"draft_model","model":…,"parallel_drafting":true', _OLD_RUNNER),
     Method.DFLASH: _vllm('"method":"dflash","model":…'),
-    Method.DSPARK: _vllm('"method":"dspark","model":…', "on the newer model runner only"),
+    Method.DSPARK: _vllm(
+        '"method":"dspark","model":…',
+        "on the newer model runner only; without model, the target's own checkpoint has it",
+    ),
     Method.CUSTOM: _vllm(
         '"method":ALGORITHM', "ngram_gpu, custom_class (model: my_module.MyProposer), model-specific names of MTP"
     ),
@@ -144,7 +147,9 @@ def _not_sglang(why: str, instead: str) -> Support:
 
 SGLANG_CELLS: EngineSupport = {
     Method.NONE: _sglang("no --speculative-algorithm"),
-    Method.NGRAM: _sglang("--speculative-algorithm NGRAM"),
+    Method.NGRAM: _sglang(
+        "--speculative-algorithm NGRAM; a tree of breadth 10 by default, over n-grams of all requests' texts"
+    ),
     Method.DRAFT_MODEL: _sglang("--speculative-algorithm STANDALONE"),
     Method.EAGLE: _sglang("--speculative-algorithm EAGLE"),
     Method.EAGLE3: _sglang("--speculative-algorithm EAGLE3"),
@@ -154,7 +159,7 @@ SGLANG_CELLS: EngineSupport = {
     Method.SUFFIX: _not_sglang("SGLang has no suffix decoding; its n-grams also use text of other requests", "ngram"),
     Method.PARD: _not_sglang("SGLang has no parallel drafting with a PARD model", "draft_model or dflash"),
     Method.DFLASH: _sglang("--speculative-algorithm DFLASH"),
-    Method.DSPARK: _sglang("--speculative-algorithm DSPARK"),
+    Method.DSPARK: _sglang("--speculative-algorithm DSPARK; without model, the folder dspark of the target"),
     Method.CUSTOM: _sglang("--speculative-algorithm ALGORITHM"),
 }
 

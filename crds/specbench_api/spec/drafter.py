@@ -115,7 +115,8 @@ class Drafter(RuledModel):
     draft_lengths: Annotated[list[DraftLength], Field(max_length=16), KeyedBy("batch_size")] = []
     """Draft tokens per step by batch size (dynamic draft length). Empty: numSpeculativeTokens at every batch size."""
     prompt_lookup_min: Annotated[int, Field(ge=1, le=64)] | None = None
-    """Method ngram: shortest suffix to look up, in tokens. Without it: the engine's default."""
+    """Method ngram: shortest suffix to look up, in tokens. Without it: the engine's default; vLLM then looks up only
+    suffixes of promptLookupMax tokens."""
     prompt_lookup_max: Annotated[int, Field(ge=1, le=64)] | None = None
     """Method ngram: longest suffix to look up, in tokens. Without it: the engine's default."""
     eagle_topk: Annotated[int, Field(ge=1, le=64)] | None = None
