@@ -185,6 +185,35 @@ def test_a_new_client_does_not_wait_for_a_pod_on_a_lost_node(world: ClusterWorld
     assert world.client() in world.jobs
 
 
+def test_a_client_on_a_dead_node_ends_its_launch_after_a_while(world: ClusterWorld) -> None:
+    """Its Job creates no other pod while this one exists, and the engine would hold its GPUs for hours."""
+    world.serve()
+    world.change_pod(world.client(), deleted_at=world.now, node="gone")
+    decision = world.reconcile()
+    assert decision.requeue_after_s == world.settings.gone_after_s
+    assert world.launched == [world.engine()]
+    world.pass_time(world.settings.gone_after_s)
+    world.settle()
+    world.reap()
+    world.settle()
+    assert world.launched == [world.engine(), world.engine(0, 1)]
+    assert [event.message for event in world.events if "does not answer" in event.message]
+    world.measure(0, 1)
+    finish_other_arm(world)
+    assert world.status.phase is Phase.SUCCEEDED
+
+
+def test_a_client_that_is_drained_is_replaced_by_its_job(world: ClusterWorld) -> None:
+    world.serve()
+    world.change_pod(world.client(), deleted_at=world.now, disrupted="drained")
+    world.reconcile()
+    world.end_pod(world.client(), Exit.INTERRUPTED)
+    world.start_pod(world.client(), ready=True)
+    world.pass_time(world.settings.gone_after_s)
+    world.reconcile()
+    assert world.launched == [world.engine()]
+
+
 def test_a_client_failure_without_a_reason_fails_its_group() -> None:
     world = ClusterWorld(operator_run({"spec.baseline": "Skip"}))
     world.settle()

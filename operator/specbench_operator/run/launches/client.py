@@ -37,12 +37,31 @@ def judge_client(
     ended = judge_ended_client(client, pods, settings, deadlines.now) if client else None
     if ended:
         return ended
+    if leaving := _on_dead_node(pods, settings, deadlines.now):
+        return leaving
     delay = start_delay(client, pods) if client else _missing_job_reason(deadlines)
     return (
         LaunchState(LaunchStage.SERVING, EngineReason.SERVING)
         if delay is None
         else _idle_engine(delay, pods, settings, deadlines)
     )
+
+
+def _on_dead_node(pods: Iterable[Pod], settings: OperatorSettings, now: datetime) -> LaunchState | None:
+    """The state of a launch whose client's pod is being deleted; None if none is.
+
+    A pod that exists long after its deletion time is on a node that no longer answers. Its Job creates no other one
+    before it is gone, which may be never, so the launch ends, and another one measures the missing points.
+    """
+    leaving = [(pod.deleted_at, pod) for pod in _newest_of_clients(pods) if pod.alive and pod.deleted_at is not None]
+    if not leaving:
+        return None
+    deleted_at, pod = min(leaving, key=lambda row: row[0])
+    remaining_s = (deleted_at + timedelta(seconds=settings.gone_after_s) - now).total_seconds()
+    if remaining_s > 0:
+        return LaunchState(LaunchStage.SERVING, EngineReason.SERVING, requeue_after_s=remaining_s)
+    message = f"the client's pod {pod.ref.name} was deleted, but still exists: its node {pod.node} does not answer"
+    return failed(FailureScope.LAUNCH, CLIENT_LOST, message)
 
 
 _MORE_MEMORY = "raise spec.placement.client.resources.limits.memory"
