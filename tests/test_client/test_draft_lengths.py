@@ -190,7 +190,7 @@ def test_vllm_and_sglang_schedules_use_the_engines_formats() -> None:
 def test_settings_an_engine_silently_drops_are_reported() -> None:
     plan = plan_of("sglang", name="ngram", method="ngram", numSpeculativeTokens=6)
     proposal = engine_schedule(EngineKind.SGLANG, plan, plan.arms[-1], ranges((1, 8, 3), (9, 64, 1)))
-    assert any("only for EAGLE and EAGLE-3 chains" in problem for problem in proposal.problems)
+    assert any("only for chains of eagle, eagle3 and mtp" in problem for problem in proposal.problems)
     assert proposal.run is None
 
 
