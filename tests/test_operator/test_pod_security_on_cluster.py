@@ -50,7 +50,10 @@ RESEARCH = "registry.example/specbench:research"
 ENGINES: Mapping[str, dict[str, Any]] = {
     "simulator": {"spec.engine": {"kind": "simulator"}},
     "vllm": {"spec.engine": {"kind": "vllm"}},
-    "vllm, two nodes": {"spec.engine": {"kind": "vllm"}, "spec.placement": {"gpus": 1, "nodes": 2}},
+    "vllm, two nodes": {
+        "spec.engine": {"kind": "vllm", "tensorParallelSize": 2},
+        "spec.placement": {"gpus": 1, "nodes": 2},
+    },
     "sglang": {"spec.engine": {"kind": "sglang"}},
     "tensorrt-llm": {"spec.engine": {"kind": "tensorrt-llm"}},
     "llama-cpp": {"spec.engine": {"kind": "llama-cpp"}},
