@@ -6,9 +6,10 @@ import uuid
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
-from botocore.exceptions import IncompleteReadError
+from botocore.exceptions import ClientError, IncompleteReadError
 from botocore.parsers import ResponseParserError
 
 from specbench_api.outcome.layout import manifest_key, point_root
@@ -135,6 +136,24 @@ def test_unreadable_s3_response_is_a_store_error(error: Exception, reason: str) 
     with pytest.raises(NotDurable) as caught, translate_s3_errors("bench", "http://s3"):
         raise error
 
+    assert caught.value.reason == reason
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "reason"),
+    [
+        (409, "ConditionalRequestConflict", "S3Away"),
+        (409, "OperationAborted", "S3Away"),
+        (429, "SlowDown", "S3Away"),
+        (500, "InternalError", "S3Away"),
+        (400, "InvalidRequest", "StoreRefused"),
+    ],
+)
+def test_an_error_that_goes_away_by_itself_is_retryable(status: int, code: str, reason: str) -> None:
+    """S3 answers 409 to a plain PUT or DELETE while another operation on the object is in progress."""
+    answer: Any = {"Error": {"Code": code, "Message": ""}, "ResponseMetadata": {"HTTPStatusCode": status}}
+    with pytest.raises(NotDurable) as caught, translate_s3_errors("bench", "http://s3"):
+        raise ClientError(answer, "PutObject")
     assert caught.value.reason == reason
 
 

@@ -50,9 +50,11 @@ _STORAGE_FULL_CODES = frozenset(
     {"XMinioStorageFull", "InsufficientStorage", "QuotaExceeded", "XAmzQuotaExceeded", "507"}
 )
 _CLOCK_SKEW_CODES = frozenset({"RequestTimeTooSkewed", "RequestExpired"})
-_RETRYABLE_CODES = frozenset(
-    {"SlowDown", "Throttling", "RequestTimeout", "RequestTimeoutException", "TooManyRequests", "429"}
-)
+_RETRYABLE_CODES = frozenset({
+    "SlowDown", "Throttling", "RequestTimeout", "RequestTimeoutException", "TooManyRequests", "429",
+    "OperationAborted", "ConditionalRequestConflict",
+})  # fmt: skip
+"""With the last two, S3 answers 409: another operation on the object is in progress, also for a plain PUT or DELETE."""
 _CREDENTIAL_ERRORS = (NoCredentialsError, PartialCredentialsError, CredentialRetrievalError, TokenRetrievalError)
 _CONNECTION_ERRORS = (UnreachableError, HTTPClientError, ResponseStreamingError, IncompleteReadError)
 
