@@ -20,7 +20,7 @@ from typing import Any
 import kopf
 
 from specbench_operator.cluster.api import CAMPAIGN, RUN, KubernetesApi, connect
-from specbench_operator.cluster.campaigns import CampaignObserver, CampaignWriter, ParsedRuns
+from specbench_operator.cluster.campaigns import CampaignObserver, CampaignWriter
 from specbench_operator.cluster.leader_election import (
     REQUEST_TIMEOUT_S,
     LeaderElection,
@@ -100,7 +100,7 @@ async def operate(
     cached = CacheReader(cache, api)
     secrets = SecretReader(cached, opt_in=settings.secrets_opt_in)
     results = ResultsReader(secrets, settings.s3_timeout_s, settings.s3_look_deadline_s, settings.fence)
-    looks = StoreLooks(queue.adder_for_threads())
+    looks = StoreLooks(queue.adder_for_threads(), is_routine=queue.is_routine)
     telemetry.follow_waiting_looks(lambda: looks.waiting)
     observe_runs = partial(
         RunObserver,
@@ -111,14 +111,12 @@ async def operate(
         limits=settings.limits,
     )
     live_runs = observe_runs(api, secrets=SecretReader(api, opt_in=settings.secrets_opt_in))
-    parsed_runs: ParsedRuns = {}
     reconcilers: dict[str, ReconcilerProtocol] = {
         RUN: RunReconciler(
             live_runs, observe_runs(cached, secrets=secrets), RunWriter(api), settings, telemetry, looks
         ),
         CAMPAIGN: CampaignReconciler(
-            CampaignObserver(api, cached, parsed_runs),
-            CampaignObserver(cached, parsed=parsed_runs),
+            CampaignObserver(cached),
             CampaignWriter(api),
             RunWriter(api),
             telemetry,

@@ -11,7 +11,12 @@ from specbench_operator.cluster.campaigns import CampaignObserver, parse_observe
 from specbench_operator.state.objects import ObjectRef
 from specbench_testing.fake_api_store import FakeApiStore, Raw
 
-META = {"name": "nightly-abcdefgh", "uid": "u", "creationTimestamp": "2026-01-02T12:00:00Z"}
+META = {
+    "name": "nightly-abcdefgh",
+    "uid": "u",
+    "resourceVersion": "7",
+    "creationTimestamp": "2026-01-02T12:00:00Z",
+}
 
 
 def raw(**parts: object) -> Raw:

@@ -110,7 +110,7 @@ def test_the_status_of_the_largest_campaign_is_below_100_kilobytes() -> None:
     ]
     world = CampaignWorld({"spec.axes": axes})
     seen = [
-        ObservedRun(ObjectRef("SpecBenchRun", name, name), 1, NOON, phase="Analyzing", conditions=STALLED,
+        ObservedRun(ObjectRef("SpecBenchRun", name, name), "1", 1, NOON, phase="Analyzing", conditions=STALLED,
                 progress="9" * 12, trust="Untrustworthy", best="b" * 64, gpu_seconds=1234567.8)
         for name in plan_round(world.resource, 1).names
     ]  # fmt: skip

@@ -105,6 +105,14 @@ def test_a_late_answer_does_not_bring_a_deleted_object_back() -> None:
     assert version_of(cache) == "8"
 
 
+def test_objects_are_selected_by_the_begin_of_their_names() -> None:
+    cache = cache_of(*(job(name, version=5) for name in ("b-2", "a", "b-1", "b", "c", "b-10")))
+    cache.wrote(job("b-1", version=6))
+    cache.watch_event(EVERYWHERE, "DELETED", job("b-2", version=7))
+    assert [name for name, _ in cache.select(JOB, "default", "", "b-")] == ["b-1", "b-10"]
+    assert [name for name, _ in cache.select(JOB, "default", "")] == ["a", "b", "b-1", "b-10", "c"]
+
+
 @pytest.mark.parametrize("event", ["ADDED", "MODIFIED"])
 def test_a_late_event_does_not_bring_back_what_the_operator_deleted(event: str) -> None:
     cache = cache_of(job(version=5))

@@ -136,15 +136,17 @@ async def test_a_run_that_did_not_change_at_rest_is_not_queued_when_it_is_listed
 async def test_a_campaign_waits_longer_after_events_that_do_not_change_the_phase_of_its_run(
     harness: ResyncHarness,
 ) -> None:
-    delays: list[float] = []
-    queue: Any = SimpleNamespace(add=lambda _key: None, add_after=lambda _key, delay_s: delays.append(delay_s))
+    delays: list[tuple[float, bool]] = []
+    queue: Any = SimpleNamespace(
+        add=lambda _key, **_: None, add_after=lambda _key, delay_s, *, routine: delays.append((delay_s, routine))
+    )
     handlers = WatchHandlers(queue, harness.telemetry, harness.workers)
     for version, (event, phase) in enumerate(
         [("ADDED", "Running"), ("MODIFIED", "Running"), ("MODIFIED", "Succeeded"), ("MODIFIED", "Succeeded"),
          ("DELETED", "Succeeded"), ("ADDED", "Succeeded")]
     ):  # fmt: skip
         await send(handlers, event, listed(DEMO, version, phase))
-    soon, later = CAMPAIGN_DELAY_S, PROGRESS_DELAY_S
+    soon, later = (CAMPAIGN_DELAY_S, False), (PROGRESS_DELAY_S, True)
     assert delays == [soon, later, soon, later, soon, soon]
 
 
@@ -154,6 +156,22 @@ async def send(handlers: WatchHandlers, event: str, raw: Raw, labels: Mapping[st
     raw_event: Any = {"type": event, "object": raw}
     meta = raw["metadata"]
     await handlers.on_run(meta["name"], meta["namespace"], body, labels, raw_event)
+
+
+@pytest.mark.parametrize(
+    ("event", "first"),
+    [("MODIFIED", NIGHTLY), ("ADDED", NIGHTLY), ("DELETED", NIGHTLY), (None, DEMO)],
+    ids=["modified", "added", "deleted", "listed"],
+)
+async def test_an_event_goes_before_the_resync_and_an_object_of_a_list_does_not(
+    harness: ResyncHarness, event: str | None, first: ResourceKey
+) -> None:
+    handlers = WatchHandlers(harness.queue, harness.telemetry, harness.workers)
+    harness.cache.wrote(listed(DEMO))
+    harness.resync.queue_all()
+    raw_event: Any = {"type": event, "object": listed(NIGHTLY)}
+    await handlers.on_campaign(NIGHTLY.name, NIGHTLY.namespace, event=raw_event)
+    assert await harness.queue.get() == first
 
 
 CELL = ResourceKey(RUN, "team", "nightly-abcdefgh")
@@ -174,7 +192,9 @@ async def test_a_deletion_that_only_a_list_shows_queues_what_its_event_would(
     harness: ResyncHarness, key: ResourceKey, labels: dict[str, str], queued: set[ResourceKey]
 ) -> None:
     found: set[ResourceKey] = set()
-    queue: Any = SimpleNamespace(add=found.add, add_after=lambda key, _delay_s: found.add(key))
+    queue: Any = SimpleNamespace(
+        add=lambda key, **_: found.add(key), add_after=lambda key, _delay_s, **_: found.add(key)
+    )
     handlers = WatchHandlers(queue, harness.telemetry, harness.workers)
     cache = ObjectCache(frozenset({RUN, CAMPAIGN, JOB}))
     build_registry(handlers, cache, harness.liveness)

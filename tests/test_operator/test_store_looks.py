@@ -40,10 +40,17 @@ class LooksHarness:
     threads: dict[str, Callable[[], None]] = field(default_factory=dict)
     """The looks that take place, by the name of their run."""
     answered: list[str] = field(default_factory=list)
+    routine: set[str] = field(default_factory=set)
+    """The runs that no event has queued."""
     ages: list[float] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.looks = StoreLooks(lambda key: self.answered.append(key.name), lambda: self.now, spawn=self._spawn)
+        self.looks = StoreLooks(
+            lambda key: self.answered.append(key.name),
+            lambda: self.now,
+            spawn=self._spawn,
+            is_routine=lambda key: key.name in self.routine,
+        )
 
     def _spawn(self, function: Callable[[], None], name: str) -> None:
         self.threads[name.removeprefix("store of ")] = function
@@ -198,6 +205,22 @@ def test_a_run_that_waits_too_long_is_decided_with_a_failure(harness: LooksHarne
     assert harness.looks.waiting == 0
     harness.end(list(harness.threads))
     assert harness.threads == {}
+
+
+@pytest.mark.parametrize("event_meanwhile", [False, True])
+def test_a_run_with_an_event_goes_before_polled_runs(harness: LooksHarness, *, event_meanwhile: bool) -> None:
+    harness.prove(("a", "s3"))
+    polled = [f"polled-{number}" for number in range(NAMESPACE_MAX + 2)]
+    harness.routine = {*polled, "last"}
+    for name in (*polled, "last"):
+        harness.start(name)
+    if event_meanwhile:
+        harness.routine.remove("last")
+        harness.looks.take(key_of("last"))
+    else:
+        harness.start("edited")
+    harness.end(polled[:1])
+    assert ("last" if event_meanwhile else "edited") in harness.threads
 
 
 def test_a_new_run_goes_before_those_whose_stores_have_failed(harness: LooksHarness) -> None:

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from specbench_operator.handlers.work_queue import Backoff, ResourceKey, WorkQueue
+from specbench_operator.handlers.work_queue import ROUTINE_TURN, Backoff, ResourceKey, WorkQueue
 
 A, B = ResourceKey("SpecBenchRun", "default", "a"), ResourceKey("SpecBenchRun", "default", "b")
 
@@ -157,3 +157,57 @@ async def test_longest_s_is_the_age_of_the_oldest_work_in_progress(queue: WorkQu
     assert queue.longest_s() == 10
     queue.done(A)
     assert queue.longest_s() == 3
+
+
+async def test_keys_of_events_go_before_routine_ones(queue: WorkQueue) -> None:
+    queue.add(A, routine=True)
+    queue.add(B)
+    assert [await queue.get(), await queue.get()] == [B, A]
+    assert (queue.is_routine(A), queue.is_routine(B)) == (True, False)
+
+
+async def test_an_event_moves_a_routine_key_forward_and_the_resync_does_not_move_it_back(queue: WorkQueue) -> None:
+    queue.add(A, routine=True)
+    queue.add(B, routine=True)
+    queue.add(B)
+    queue.add(B, routine=True)
+    assert queue.depth == 2
+    assert await queue.get() == B
+
+
+async def test_an_event_during_a_routine_reconciliation_is_processed_as_an_event(queue: WorkQueue) -> None:
+    queue.add(A, routine=True)
+    await queue.get()
+    queue.add(A)
+    queue.add(A, routine=True)
+    queue.add(B, routine=True)
+    queue.done(A)
+    assert await queue.get() == A
+    assert not queue.is_routine(A)
+
+
+async def test_polls_are_routine_and_what_happened_during_a_look_is_not(queue: WorkQueue, clock: Clock) -> None:
+    for key, wait_s in ((A, 5.0), (B, 0.0)):
+        queue.add(key)
+        await queue.get()
+        queue.done(key, requeue_after_s=wait_s)
+    clock.now += 5
+    assert [await queue.get(), await queue.get()] == [B, A]
+    assert (queue.is_routine(A), queue.is_routine(B)) == (True, False)
+
+
+async def test_a_delayed_event_stays_one_beside_a_poll(queue: WorkQueue, clock: Clock) -> None:
+    queue.add_after(A, 1)
+    queue.add_after(A, 5, routine=False)
+    clock.now += 1
+    await queue.get()
+    assert not queue.is_routine(A)
+
+
+async def test_events_do_not_stop_the_resync(queue: WorkQueue) -> None:
+    events = [A._replace(name=f"event-{number}") for number in range(2 * ROUTINE_TURN)]
+    queue.add(A, routine=True)
+    for key in events:
+        queue.add(key)
+    taken = [await queue.get() for _ in range(ROUTINE_TURN)]
+    assert taken == [*events[: ROUTINE_TURN - 1], A]

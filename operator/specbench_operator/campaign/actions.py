@@ -11,8 +11,7 @@ from typing import Any
 
 from specbench_operator.campaign.campaign_view import CampaignView
 from specbench_operator.campaign.round_plan import PROPAGATED, RequiredRun, run_manifest
-from specbench_operator.state.campaign import ANNOTATION_SUSPEND_REASON, ObservedRun, RunPatch
-from specbench_operator.state.objects import ObjectRef
+from specbench_operator.state.campaign import ANNOTATION_SUSPEND_REASON, ObservedRun, RunDeletion, RunPatch
 
 
 def gate_baselines(view: CampaignView) -> frozenset[str]:
@@ -39,7 +38,11 @@ def patches(view: CampaignView) -> tuple[RunPatch, ...]:
     resumed = set(_runs_to_resume(view))
     planned = {run.name: run for run in view.plan.runs}
     changes = (
-        RunPatch(run.ref, _merge_changes(_spec_change(run, planned[run.name]), _suspend_change(view, run, resumed)))
+        RunPatch(
+            run.ref,
+            run.version,
+            _merge_changes(_spec_change(run, planned[run.name]), _suspend_change(view, run, resumed)),
+        )
         for run in view.existing
         if not run.deleting
     )
@@ -50,17 +53,18 @@ def _adoptions(view: CampaignView, planned: Mapping[str, RequiredRun]) -> Iterat
     """Set the owner, labels and annotations of orphans. Their spec is left as their author wrote it."""
     for run in view.adopted:
         meta = run_manifest(view.plan, planned[run.name], view.round.token, view.round.fire_time)["metadata"]
-        yield RunPatch(run.ref, {"metadata": {key: meta[key] for key in ("labels", "annotations", "ownerReferences")}})
+        change = {key: meta[key] for key in ("labels", "annotations", "ownerReferences")}
+        yield RunPatch(run.ref, run.version, {"metadata": change})
 
 
-def deletions(view: CampaignView) -> tuple[ObjectRef, ...]:
+def deletions(view: CampaignView) -> tuple[RunDeletion, ...]:
     """Unfinished runs that are not in the plan any more, and runs of rounds beyond `runHistoryLimit`.
 
     Baselines of this round's gates are kept beyond that limit.
     """
     oldest_kept, baselines = view.round.number - view.spec.run_history_limit + 1, gate_baselines(view)
     return tuple(
-        run.ref
+        RunDeletion(run.ref, run.version)
         for run in view.unplanned
         if not run.deleting and run.name not in baselines
         if not run.ended or (run.number is not None and run.number < oldest_kept)

@@ -173,17 +173,6 @@ def _decide_valid_campaign(
     )
 
 
-def only_reports_campaign_progress(previous: CampaignStatus, decision: CampaignDecision) -> bool:
-    """Whether a decision does nothing but update counts and texts in the status."""
-    acts = decision.patch or decision.delete or decision.create or decision.events
-    return not acts and _stage(previous) == _stage(decision.status)
-
-
-def _stage(status: CampaignStatus) -> tuple[object, ...]:
-    conditions = frozenset((row.type, row.status, row.reason) for row in status.conditions)
-    return (status.observed_generation, status.phase, status.round, conditions)
-
-
 def _firing_events(firing: Firing | None) -> Iterator[KubernetesEvent]:
     if firing and firing.missed:
         message = f"the scheduled round of {format_timestamp(firing.at)} was skipped: {firing.missed}"

@@ -284,12 +284,15 @@ class KubernetesApi:
         found = self._unless_missing("patch", path, **options)
         return None if found is None else self._wrote(found)
 
-    def delete(self, kind: str, namespace: str, name: str, uid: str) -> None:
-        """Delete the object with this UID and, in the background, what it owns. No error if it is already gone."""
+    def delete(self, kind: str, namespace: str, name: str, uid: str, version: str | None = None) -> None:
+        """Delete the object with this UID and, in the background, what it owns. No error if it is already gone.
+
+        With `version`, raises Changed if it has another resourceVersion.
+        """
         options = {
             "apiVersion": "v1",
             "kind": "DeleteOptions",
-            "preconditions": {"uid": uid},
+            "preconditions": {"uid": uid, **({"resourceVersion": version} if version else {})},
             "propagationPolicy": "Background",
         }
         try:

@@ -13,8 +13,9 @@ from __future__ import annotations
 import threading
 import time
 import zlib
+from bisect import bisect_left, insort
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -90,6 +91,8 @@ class ObjectCache:
     """(Kind, namespace) → name → object."""
     _labelled: dict[tuple[str, str, int, str], dict[str, None]] = field(default_factory=dict)
     """(Kind, namespace, index of the label, value) → names."""
+    _sorted: dict[tuple[str, str], list[str]] = field(default_factory=dict)
+    """(Kind, namespace) → names, sorted."""
     _versions: dict[Scope, int] = field(default_factory=dict)
     """The resourceVersion up to which each watch has delivered everything."""
     _listing: dict[Scope, _Listing] = field(default_factory=dict)
@@ -219,19 +222,17 @@ class ObjectCache:
 
         `prefix`: the begin of their names.
         """
-        wanted = [_requirement(part) for part in labels.split(",") if part]
+        wanted = [row for part in labels.split(",") if part and (row := _requirement(part))]
+        equal_to = next(((index, value) for index, value, equal in wanted if equal), None)
         with self._lock:
-            names = self._objects.get((kind, namespace), {})
-            indexed = next((row for row in wanted if row and row[2]), None)
-            if indexed is None:
-                found = list(names.items())
+            objects = self._objects.get((kind, namespace), {})
+            names: Iterable[str]
+            if equal_to is not None:
+                names = self._labelled.get((kind, namespace, *equal_to), {})
             else:
-                index, value, _ = indexed
-                found = [(name, names[name]) for name in self._labelled.get((kind, namespace, index, value), {})]
-        tests = [row for row in wanted if row and row is not indexed]
-        if prefix:
-            found = [row for row in found if row[0].startswith(prefix)]
-        return [row for row in found if all((row[1].labels[i] == value) is equal for i, value, equal in tests)]
+                names = _with_prefix(self._sorted.get((kind, namespace), []), prefix)
+            found = [(name, objects[name]) for name in names if name.startswith(prefix)]
+        return [row for row in found if all((row[1].labels[i] == value) is equal for i, value, equal in wanted)]
 
     # ---- below, the lock is held
 
@@ -248,6 +249,7 @@ class ObjectCache:
             made = replace(made, packed=b"")
         self._packed_bytes += len(made.packed)
         self._objects.setdefault((kind, namespace), {})[name] = made
+        insort(self._sorted.setdefault((kind, namespace), []), name)
         for index, value in enumerate(made.labels):
             if value is not None:
                 self._labelled.setdefault((kind, namespace, index, value), {})[name] = None
@@ -259,9 +261,11 @@ class ObjectCache:
         if known is None or known.version > version:
             return
         del names[name]
+        del self._sorted[kind, namespace][bisect_left(self._sorted[kind, namespace], name)]
         self._packed_bytes -= len(known.packed)
         if not names:
             del self._objects[kind, namespace]
+            del self._sorted[kind, namespace]
         for index, value in enumerate(known.labels):
             if value is not None:
                 others = self._labelled[kind, namespace, index, value]
@@ -426,6 +430,11 @@ def _bare(namespace: str, name: str, found: CachedObject) -> Raw:
     version = str(found.version)
     meta = {"namespace": namespace, "name": name, "uid": found.uid, "resourceVersion": version}
     return {"metadata": {**meta, "labels": _labels_of(found), "ownerReferences": owners}}
+
+
+def _with_prefix(names: Sequence[str], prefix: str) -> Sequence[str]:
+    """The names that begin with this prefix. `names`: sorted."""
+    return names[bisect_left(names, prefix) : bisect_left(names, f"{prefix}\U0010ffff")]
 
 
 def _labels_of(found: CachedObject) -> dict[str, str]:

@@ -29,7 +29,6 @@ from specbench_api.plan.names import (
 )
 from specbench_api.spec.conditions import IN_PROGRESS_PHASES, Phase
 from specbench_api.spec.gate import Gate
-from specbench_api.spec.parsing import parse_run
 from specbench_api.spec.placement import PinNode
 from specbench_api.spec.results import S3
 from specbench_api.spec.run import SpecBenchRun
@@ -64,6 +63,7 @@ from specbench_operator.cluster.parsing import (
 from specbench_operator.cluster.results import ResultsReader, adopts_latest, known_results_uid, with_adopted_uid
 from specbench_operator.cluster.secrets import SecretReader
 from specbench_operator.state.objects import ChildKey, Job, Node, Pod, UnreadableNode
+from specbench_operator.state.parsed_run import parsed_run
 from specbench_operator.state.run import EarlierRun, NamespaceRun, RunObservation, StoredResults, StoreFailure
 
 CHILD_SELECTOR = f"{LABEL_MANAGED}={MANAGER}"
@@ -158,7 +158,7 @@ class RunObserver:
         if not self._secrets.opt_in or (finished and _run_with_pending_gate(resource) is None):
             return None
         try:
-            run = parse_run(resource)
+            run = parsed_run(resource)
         except InvalidSpec:
             return None
         return self._secrets.uses(run.metadata.namespace, (row.name for row in secret_references(run.spec)))
@@ -255,7 +255,7 @@ class RunObserver:
             return resource, None
         found: str | StoreFailure | None = known_results_uid(resource, plan_json)
         if found is None:
-            found = self._results.latest(parse_run(resource))
+            found = self._results.latest(parsed_run(resource))
         if isinstance(found, StoreFailure):
             return resource, found
         return with_adopted_uid(resource, found or resource["metadata"]["uid"]), None
@@ -264,7 +264,7 @@ class RunObserver:
         """The results in S3; None if the run has ended, because then no decision needs them."""
         if (resource.get("status") or {}).get("completionTime"):
             return None
-        run = parse_run(resource)
+        run = parsed_run(resource)
         unknown, placement = not (resource.get("status") or {}).get("engineNodes"), run.spec.placement
         one_pod = placement.nodes == 1  # a stored launch contains only the first node
         return self._results.read(run, last_launch=unknown and one_pod and placement.pin_node is not PinNode.NONE)
@@ -279,7 +279,7 @@ def store_of(observed: RunObservation) -> S3 | None:
     if resource["metadata"].get("deletionTimestamp") or isinstance(uses, StoreFailure):
         return None
     try:
-        run = parse_run(resource)
+        run = parsed_run(resource)
     except InvalidSpec:
         return None
     if uses is not None and _lacks_secrets(resource, uses):
@@ -316,7 +316,7 @@ def _run_with_pending_gate(resource: Mapping[str, Any]) -> tuple[SpecBenchRun, G
     if not status.get("completionTime") or status.get("phase") != Phase.SUCCEEDED:
         return None
     try:
-        run = parse_run(resource)
+        run = parsed_run(resource)
     except InvalidSpec:
         return None
     gate = run.spec.gate
@@ -328,7 +328,7 @@ def _run_with_pending_gate(resource: Mapping[str, Any]) -> tuple[SpecBenchRun, G
 def _lacks_secrets(resource: Mapping[str, Any], uses: Mapping[str, str] | StoreFailure) -> bool:
     finished = bool((resource.get("status") or {}).get("completionTime"))
     only = GATE_USES if finished else None
-    return not isinstance(uses, StoreFailure) and bool(unusable_secrets(parse_run(resource).spec, uses, only))
+    return not isinstance(uses, StoreFailure) and bool(unusable_secrets(parsed_run(resource).spec, uses, only))
 
 
 def _client_key(engine: Job) -> ChildKey:

@@ -100,20 +100,20 @@ class WatchHandlers:
         delay_s = CAMPAIGN_DELAY_S if self._has_new_phase(key, body, deleted=deleted) else PROGRESS_DELAY_S
         if not deleted and self.workers.rests(key, body["metadata"]["resourceVersion"]):
             return
-        self.queue.add(key)
+        self.queue.add(key, routine=_is_listed(event))
         for waiter in self.workers.gate_waiters.waiters_of(key, body):
             self.queue.add(waiter)
         self._queue_campaign(key.namespace, labels, name, delay_s)
 
-    async def on_campaign(self, name: str, namespace: str | None, **_: Any) -> None:
+    async def on_campaign(self, name: str, namespace: str | None, event: kopf.RawEvent, **_: Any) -> None:
         """Queue the campaign."""
         self.telemetry.watched(time.time())
-        self.queue.add(ResourceKey(CAMPAIGN, namespace or "", name))
+        self.queue.add(ResourceKey(CAMPAIGN, namespace or "", name), routine=_is_listed(event))
 
-    async def on_child(self, namespace: str | None, labels: kopf.Labels, **_: Any) -> None:
+    async def on_child(self, namespace: str | None, labels: kopf.Labels, event: kopf.RawEvent, **_: Any) -> None:
         """Queue the run that the child belongs to."""
         self.telemetry.watched(time.time())
-        self._queue_owner(namespace or "", labels)
+        self._queue_owner(namespace or "", labels, routine=_is_listed(event))
 
     def on_missed(self, kind: str, namespace: str, name: str, labels: Mapping[str, str]) -> None:
         """Queue what the deletion of an object concerns that only a list has shown."""
@@ -126,16 +126,17 @@ class WatchHandlers:
         else:
             self._queue_owner(namespace, labels)
 
-    def _queue_owner(self, namespace: str, labels: Mapping[str, str]) -> None:
+    def _queue_owner(self, namespace: str, labels: Mapping[str, str], *, routine: bool = False) -> None:
         """Queue the run or the campaign that an object with these labels belongs to."""
         if LABEL_RUN in labels:
-            self.queue.add(ResourceKey(RUN, namespace, labels[LABEL_RUN]))
+            self.queue.add(ResourceKey(RUN, namespace, labels[LABEL_RUN]), routine=routine)
         self._queue_campaign(namespace, labels, "", CAMPAIGN_DELAY_S)
 
     def _queue_campaign(self, namespace: str, labels: Mapping[str, str], run: str, delay_s: float) -> None:
         # A run may have a name that a campaign needs, whoever created it.
         if campaign := labels.get(LABEL_CAMPAIGN) or campaign_in_name(run):
-            self.queue.add_after(ResourceKey(CAMPAIGN, namespace, campaign), delay_s)
+            key = ResourceKey(CAMPAIGN, namespace, campaign)
+            self.queue.add_after(key, delay_s, routine=delay_s >= PROGRESS_DELAY_S)
 
     def _has_new_phase(self, key: ResourceKey, body: Mapping[str, Any], *, deleted: bool) -> bool:
         known = self._phases.pop(key, None)
@@ -143,6 +144,11 @@ class WatchHandlers:
             return True
         self._phases[key] = str((body.get("status") or {}).get("phase", ""))
         return self._phases[key] != known
+
+
+def _is_listed(event: kopf.RawEvent) -> bool:
+    """Whether an event is an object of a list, which need not have changed."""
+    return event["type"] is None
 
 
 def build_registry(handlers: WatchHandlers, cache: ObjectCache, liveness: Liveness) -> kopf.OperatorRegistry:
@@ -239,7 +245,7 @@ class Resync:
             for namespace, name, found in objects:
                 key = ResourceKey(kind, namespace, name)
                 if not self.workers.rests(key, str(found.version)):
-                    self.queue.add(key)
+                    self.queue.add(key, routine=True)
 
     def _campaigns(self) -> list[Mapping[str, Any]]:
         found = [self._kept(CAMPAIGN, namespace, name) for namespace, name, _ in self.cache.overview(CAMPAIGN)]

@@ -1,8 +1,9 @@
 """Reconciliation of one object: observe, decide, act, write status; and how each error is handled.
 
-An object is looked at in the cache first. If there is anything to do beyond reporting progress, it is observed again,
-now from the API server, and only that observation is decided and acted on. So the cache can delay a decision, but never
-make a wrong one, and a look that finds nothing to do sends no request.
+A run is looked at in the cache first. If there is anything to do beyond reporting progress, it is observed again, now
+from the API server, and only that observation is decided and acted on. So the cache can delay a decision, but never
+make a wrong one, and a look that finds nothing to do sends no request. A campaign is decided from the cache alone,
+because each of its writes is refused if the cache is outdated.
 
 A run whose decision needs its store is reconciled in two steps: the first observes the cluster and starts a look at the
 store, the second decides when the store has answered. See `store_looks`.
@@ -34,7 +35,6 @@ from specbench_operator.campaign.decide import (
     campaign_status_after_error,
     decide_campaign,
     has_round_finished,
-    only_reports_campaign_progress,
 )
 from specbench_operator.cluster.api import RUN, Forbidden
 from specbench_operator.cluster.campaigns import CampaignObserver, CampaignWriter
@@ -174,13 +174,12 @@ class RunReconciler:
 
 @dataclass(frozen=True)
 class CampaignReconciler:
-    """Reconciles SpecBenchCampaigns. `observer` reads from the API server, `cached` from the cache.
+    """Reconciles SpecBenchCampaigns, observed in the cache.
 
     A campaign is at rest after a reconciliation that wrote nothing, because events of its runs queue it.
     """
 
     observer: CampaignObserver
-    cached: CampaignObserver
     writer: CampaignWriter
     status_writer: RunWriter
     telemetry: Telemetry
@@ -190,17 +189,12 @@ class CampaignReconciler:
     def reconcile(self, key: ResourceKey) -> ReconcileResult:
         """Reconcile a campaign once. Raises OperatorError after reporting it in the status."""
         with self.telemetry.timed(key.kind):
-            return self._observe(key, self.cached)
+            observed = self.observer.observe(key.namespace, key.name)
+            return ReconcileResult() if observed is None else self._decide(observed)
 
-    def _observe(self, key: ResourceKey, observer: CampaignObserver) -> ReconcileResult:
-        observed = observer.observe(key.namespace, key.name)
-        return ReconcileResult() if observed is None else self._decide(key, observed)
-
-    def _decide(self, key: ResourceKey, observed: CampaignObservation) -> ReconcileResult:
+    def _decide(self, observed: CampaignObservation) -> ReconcileResult:
         now, resource = self.now(), observed.resource
         decision, previous = decide_campaign(observed, now, self.fence), read_campaign_status(resource)
-        if not (observed.live or only_reports_campaign_progress(previous, decision)):
-            return self._observe(key, self.observer)
         with _errors_reported(
             self.status_writer,
             resource,

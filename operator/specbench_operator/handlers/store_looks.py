@@ -8,7 +8,8 @@ A store that is slow or hostile delays only its own runs as far as possible:
 
 - a namespace has at most `NAMESPACE_MAX` looks at a time, and free threads go to the namespaces in turn;
 - stores that have not answered properly yet, or no longer do, have at most `UNPROVEN_MAX` of these looks;
-- of the runs of a namespace, those whose looks have failed the fewest times go first;
+- of the runs of a namespace, those whose looks have failed the fewest times go first, and of these, those that an event
+  has queued;
 - after a failed look the next one of that run waits, longer each time, and its decisions use the last failure;
 - a look that waits too long for a thread ends with a failure, so that decisions which need no store are still made.
 """
@@ -78,6 +79,8 @@ class _Look:
     observe: Callable[[float], RunObservation | None]
     """Returns the complete observation, given the age of the observation that the look started with."""
     asked_at: float
+    routine: bool = False
+    """No event requires it, so that others go first."""
     again: bool = False
     """Something happened since the observation, so the run is reconciled once more after it."""
     started: bool = False
@@ -113,6 +116,8 @@ class StoreLooks:
     backoff: Backoff = BACKOFF
     spawn: Callable[[Callable[[], None], str], None] = _spawn
     """Runs a function in a thread of this name."""
+    is_routine: Callable[[ResourceKey], bool] = lambda _key: False
+    """Whether the key that is being processed was queued without an event."""
     _lock: threading.RLock = field(default_factory=threading.RLock)
     _looks: dict[ResourceKey, _Look] = field(default_factory=dict)
     _waiting: OrderedDict[str, deque[_Look]] = field(default_factory=OrderedDict)
@@ -139,6 +144,7 @@ class StoreLooks:
             if look.answered_at is None:
                 if look.started or self.clock() - look.asked_at < WAIT_MAX_S:
                     look.again = True
+                    look.routine = look.routine and self.is_routine(key)
                     return Answer(in_progress=True)
                 self._waiting[key.namespace].remove(look)
                 self._remember_failure(look, BUSY)
@@ -157,7 +163,7 @@ class StoreLooks:
     def start(self, key: ResourceKey, store: StoreKey, observe: Callable[[float], RunObservation | None]) -> None:
         """Start a look, or let it wait for its turn. There must be none of this key."""
         with self._lock:
-            look = _Look(key, store, observe, self.clock())
+            look = _Look(key, store, observe, self.clock(), self.is_routine(key))
             self._looks[key] = look
             self._waiting.setdefault(key.namespace, deque()).append(look)
             self._start_waiting()
@@ -182,13 +188,13 @@ class StoreLooks:
             self._start_waiting()
 
     def _next(self, namespace: str, looks: deque[_Look]) -> _Look | None:
-        """The look of the namespace that may start now: of those that have failed the fewest times, the first."""
+        """The look of the namespace that may start now."""
         running = [look for look in self._running.values() if look.key.namespace == namespace]
         if len(running) >= NAMESPACE_MAX:
             return None
         unproven_full = sum(look.store not in self._proven for look in running) >= UNPROVEN_MAX
         allowed = (look for look in looks if look.store in self._proven or not unproven_full)
-        return min(allowed, key=self._failures_by_store, default=None)
+        return min(allowed, key=lambda look: (self._failures_by_store(look), look.routine), default=None)
 
     def _failures_by_store(self, look: _Look) -> int:
         last = self._failed.get(look.key)

@@ -1,10 +1,13 @@
 """The work queue of runs and campaigns: a key is queued at most once, and processed by one worker at a time.
 
 The queue is level-triggered: it stores that an object changed, not what happened, and the worker reads the object
-again. Namespaces take turns, so that one with thousands of keys does not delay the others. A key that is added while it
-is being processed is processed again afterwards. After an error the key waits,
+again. A key that is added while it is being processed is processed again afterwards. After an error the key waits,
 longer each time up to a limit; events that arrive meanwhile do not shorten the wait, otherwise new events would defeat
 the back-off.
+
+Namespaces take turns, so that one with thousands of keys does not delay the others. Keys that an event has queued go
+first, and routine keys (of the resync, of lists and of polls) after them: a resync of thousands of runs does not delay
+the reaction to a user. Every `ROUTINE_TURN`th key is a routine one, so that events never stop the polls.
 """
 
 from __future__ import annotations
@@ -40,37 +43,80 @@ class Backoff:
         return min(self.first_s * 2.0 ** min(failures - 1, 30), self.cap_s)
 
 
+ROUTINE_TURN = 8
+"""Of this many keys at least one is routine, if one waits."""
+
+
+class _WaitingKeys:
+    """The keys that wait for a worker; namespaces take turns."""
+
+    def __init__(self) -> None:
+        self._by_namespace: OrderedDict[str, dict[ResourceKey, None]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return sum(map(len, self._by_namespace.values()))
+
+    def add(self, key: ResourceKey) -> None:
+        self._by_namespace.setdefault(key.namespace, {})[key] = None
+
+    def discard(self, key: ResourceKey) -> None:
+        keys = self._by_namespace.get(key.namespace, {})
+        keys.pop(key, None)
+        if not keys:
+            self._by_namespace.pop(key.namespace, None)
+
+    def __contains__(self, key: ResourceKey) -> bool:
+        return key in self._by_namespace.get(key.namespace, ())
+
+    def take(self) -> ResourceKey:
+        """Remove and return the next key. There must be one."""
+        namespace, keys = self._by_namespace.popitem(last=False)
+        key = next(iter(keys))
+        del keys[key]
+        if keys:
+            self._by_namespace[namespace] = keys  # at the end: the next turn is another namespace's
+        return key
+
+
 class WorkQueue:
     """The queue, for use in one event loop. Every `get` must be followed by one `done`, `failed` or `defer`."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, backoff: Backoff | None = None) -> None:
         self._clock = clock
         self._backoff = backoff or Backoff()
-        self._ready: OrderedDict[str, dict[ResourceKey, None]] = OrderedDict()
-        """By namespace, in the order of their turns."""
-        self._due: dict[ResourceKey, float] = {}
+        self._urgent, self._routine = _WaitingKeys(), _WaitingKeys()
+        self._urgent_in_a_row = 0
+        self._due: dict[ResourceKey, tuple[float, bool]] = {}
+        """When keys are queued, and whether as routine."""
         self._by_due: list[tuple[float, ResourceKey]] = []
         """A heap of `_due`; it also contains entries that are no longer in `_due`."""
         self._running: dict[ResourceKey, float] = {}
-        self._again: set[ResourceKey] = set()
+        self._running_routine: set[ResourceKey] = set()
+        """The keys of `_running` that were routine."""
+        self._again: dict[ResourceKey, bool] = {}
+        """Keys that were added while they were being processed, and whether they were routine."""
         self._failures: dict[ResourceKey, int] = {}
         self._changed = asyncio.Event()
 
     @property
     def depth(self) -> int:
         """How many keys wait for a worker now."""
-        return sum(map(len, self._ready.values()))
+        return len(self._urgent) + len(self._routine)
 
     def longest_s(self) -> float:
         """For how long the oldest unfinished reconciliation has been running, in seconds."""
         return max((self._clock() - began for began in self._running.values()), default=0.0)
 
-    def add(self, key: ResourceKey) -> None:
-        """Queue a key, unless it waits after an error."""
+    def is_routine(self, key: ResourceKey) -> bool:
+        """Whether a key that is being processed was routine. Safe for use from other threads."""
+        return key in self._running_routine
+
+    def add(self, key: ResourceKey, *, routine: bool = False) -> None:
+        """Queue a key, unless it waits after an error. `routine`: no event requires it."""
         if key in self._running:
-            self._again.add(key)
+            self._again[key] = routine and self._again.get(key, True)
         elif not (self._failures.get(key) and key in self._due):
-            self._set_ready(key)
+            self._set_ready(key, routine=routine)
             self._changed.set()
 
     def adder_for_threads(self) -> Callable[[ResourceKey], None]:
@@ -84,11 +130,12 @@ class WorkQueue:
 
         return add_soon
 
-    def add_after(self, key: ResourceKey, delay_s: float) -> None:
+    def add_after(self, key: ResourceKey, delay_s: float, *, routine: bool = True) -> None:
         """Queue a key after this delay; an earlier due time is kept."""
         due = self._clock() + delay_s
-        if due < self._due.get(key, math.inf):
-            self._due[key] = due
+        known, was_routine = self._due.get(key, (math.inf, True))
+        self._due[key] = (min(due, known), routine and was_routine)
+        if due < known:
             heapq.heappush(self._by_due, (due, key))
             self._changed.set()
 
@@ -97,7 +144,7 @@ class WorkQueue:
         while True:
             self._changed.clear()
             self._queue_due()
-            if self._ready:
+            if self.depth:
                 key = self._take_ready()
                 self._due.pop(key, None)
                 self._running[key] = self._clock()
@@ -108,7 +155,9 @@ class WorkQueue:
         """The key was processed without an error."""
         self._failures.pop(key, None)
         self._finish(key)
-        if requeue_after_s is not None:
+        if requeue_after_s == 0:
+            self.add(key)
+        elif requeue_after_s is not None:
             self.add_after(key, requeue_after_s)
 
     def defer(self, key: ResourceKey) -> None:
@@ -119,40 +168,44 @@ class WorkQueue:
         """Processing the key failed; returns the wait until it is tried again, in seconds."""
         self._failures[key] = self._failures.get(key, 0) + 1
         wait_s = self._backoff.after(self._failures[key])
-        self._again.discard(key)
+        self._again.pop(key, None)
         self._finish(key)
         self.add_after(key, wait_s)
         return wait_s
 
     def _finish(self, key: ResourceKey) -> None:
         del self._running[key]
+        self._running_routine.discard(key)
         if key in self._again:
-            self._again.discard(key)
-            self.add(key)
+            self.add(key, routine=self._again.pop(key))
 
-    def _set_ready(self, key: ResourceKey) -> None:
-        self._ready.setdefault(key.namespace, {})[key] = None
+    def _set_ready(self, key: ResourceKey, *, routine: bool) -> None:
+        if not routine:
+            self._routine.discard(key)
+            self._urgent.add(key)
+        elif key not in self._urgent:
+            self._routine.add(key)
 
     def _take_ready(self) -> ResourceKey:
-        namespace, keys = self._ready.popitem(last=False)
-        key = next(iter(keys))
-        del keys[key]
-        if keys:
-            self._ready[namespace] = keys  # at the end: the next turn is another namespace's
+        routine = not self._urgent or (self._routine and self._urgent_in_a_row >= ROUTINE_TURN - 1)
+        self._urgent_in_a_row = 0 if routine else self._urgent_in_a_row + 1
+        key = (self._routine if routine else self._urgent).take()
+        if routine:
+            self._running_routine.add(key)
         return key
 
     def _queue_due(self) -> None:
         now = self._clock()
         while (due := self._next_due()) is not None and due <= now:
             key = heapq.heappop(self._by_due)[1]
-            del self._due[key]
+            _, routine = self._due.pop(key)
             if key in self._running:
-                self._again.add(key)
+                self._again[key] = routine and self._again.get(key, True)
             else:
-                self._set_ready(key)
+                self._set_ready(key, routine=routine)
 
     def _next_due(self) -> float | None:
-        while self._by_due and self._due.get(self._by_due[0][1]) != self._by_due[0][0]:
+        while self._by_due and self._due.get(self._by_due[0][1], (None,))[0] != self._by_due[0][0]:
             heapq.heappop(self._by_due)  # added again with an earlier time, or processed since
         return self._by_due[0][0] if self._by_due else None
 

@@ -13,7 +13,6 @@ from specbench_api.plan.canonical import differing_fields
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.client_files import unreadable_files
 from specbench_api.spec.conditions import ConditionStatus, ConditionType, GateWait, Phase
-from specbench_api.spec.parsing import parse_run
 from specbench_api.spec.run import RunSpec, SpecBenchRun
 from specbench_api.spec.status import Condition, GroupStatus, RunStatus
 from specbench_operator.errors import OperatorError, Stop
@@ -40,6 +39,7 @@ from specbench_operator.state.conditions import (
     with_transition_times,
 )
 from specbench_operator.state.objects import ChildObject, Job
+from specbench_operator.state.parsed_run import parsed_run
 from specbench_operator.state.run import RunDecision, RunObservation
 from specbench_operator.state.timestamps import earliest, parse_timestamp
 
@@ -240,7 +240,7 @@ def _decide(observed: RunObservation, settings: OperatorSettings, now: datetime)
             decide_finished_run(resource, previous, children, settings, now), observed, children, settings, now
         )
     try:
-        run = parse_run(resource)
+        run = parsed_run(resource)
         if problems := secret_problems(run.spec, observed, settings):
             problems = [*settings.refusals(run.spec, run.metadata.namespace), *problems]
             decision = decide_invalid_run(resource, NotAllowed(problems), children, previous, now)

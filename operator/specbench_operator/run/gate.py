@@ -21,7 +21,6 @@ from specbench_api.plan.canonical import digest_of_gate
 from specbench_api.plan.names import gate_name
 from specbench_api.spec.conditions import ConditionType, GateWait, Phase
 from specbench_api.spec.gate import BaselineRef, Gate
-from specbench_api.spec.parsing import parse_run
 from specbench_api.spec.run import SpecBenchRun
 from specbench_api.spec.secrets import GATE_USES
 from specbench_api.spec.status import Condition, GateStatus, RunStatus
@@ -34,6 +33,7 @@ from specbench_operator.run.status.events import gate_events
 from specbench_operator.settings import OperatorSettings
 from specbench_operator.state.conditions import ConditionValue, join_sentences, no, unknown, with_transition_times, yes
 from specbench_operator.state.objects import Job, ObjectRef
+from specbench_operator.state.parsed_run import parsed_run
 from specbench_operator.state.run import EarlierRun, RunDecision, RunObservation, StoreFailure
 from specbench_operator.state.timestamps import earliest, parse_timestamp
 
@@ -178,7 +178,7 @@ def with_gate(
 ) -> RunDecision:
     """Add the gate to the decision about a run that has ended."""
     try:
-        run = parse_run(observed.resource)
+        run = parsed_run(observed.resource)
     except InvalidSpec:
         return decision  # this version rejects a spec that an older version ran; its final status is kept
     if run.spec.gate is None:

@@ -38,6 +38,8 @@ class ObservedRun:
     """A SpecBenchRun that has the campaign's UID as a label and is owned by it."""
 
     ref: ObjectRef
+    version: str
+    """Its resourceVersion."""
     number: int | None
     """Number of its round, from its label; None if the label is not a number."""
     created_at: datetime
@@ -136,16 +138,23 @@ class CampaignObservation:
     """Name → owner of all other runs of the namespace, because a run whose name is taken cannot be created."""
     orphans: tuple[ObservedRun, ...] = ()
     """The other runs without an owner whose name may be one of this campaign's runs."""
-    live: bool = True
-    """Read from the API server. If not, it is from the cache, and only tells whether there is anything to do."""
 
 
 @dataclass(frozen=True)
 class RunPatch:
-    """A merge patch of a run, with its UID as a precondition."""
+    """A merge patch of a run, with its UID and the observed resourceVersion as preconditions."""
 
     ref: ObjectRef
+    version: str
     change: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class RunDeletion:
+    """The deletion of a run, with its UID and the observed resourceVersion as preconditions."""
+
+    ref: ObjectRef
+    version: str
 
 
 @dataclass(frozen=True)
@@ -154,7 +163,7 @@ class CampaignDecision:
 
     status: CampaignStatus
     patch: tuple[RunPatch, ...] = ()
-    delete: tuple[ObjectRef, ...] = ()
+    delete: tuple[RunDeletion, ...] = ()
     create: tuple[Mapping[str, Any], ...] = ()
     events: tuple[KubernetesEvent, ...] = ()
     requeue_after_s: float | None = None

@@ -1,7 +1,8 @@
 """The model of one campaign of three runs, of which two may be active: the operator decides with `decide_campaign`.
 
 A run is reduced to what its campaign depends on: its phase, and who suspended it. Runs and campaign may lag behind in
-the operator's cache, but after a write of its own the operator sees that kind up to this write.
+the operator's cache, but after a write of its own the operator sees that kind up to this write. Patching or deleting a
+run that is not as it was observed is refused.
 """
 
 from __future__ import annotations
@@ -62,7 +63,8 @@ class CampaignWrite(NamedTuple):
 
     verb: str
     name: str
-    uid: str = ""
+    seen: CampaignRun | None = None
+    """The run as it was observed, of a patch or a deletion."""
     value: Any = None
 
 
@@ -141,10 +143,13 @@ class CampaignModel:
         resource["spec"] |= {"rerun": settings.rerun} if settings.rerun else {}
         resource["status"] = json.loads(settings.status)
         decision = decide.decide_campaign(CampaignObservation(resource, tuple(map(to_observed, runs))), NOON)
-        status = status_text(decision.status)
+        status, seen = status_text(decision.status), {run.uid: run for run in runs}
         writes = (
-            *(CampaignWrite("patch", row.ref.name, row.ref.uid, json.dumps(row.change)) for row in decision.patch),
-            *(CampaignWrite("delete", ref.name, ref.uid) for ref in decision.delete),
+            *(
+                CampaignWrite("patch", row.ref.name, seen[row.ref.uid], json.dumps(row.change))
+                for row in decision.patch
+            ),
+            *(CampaignWrite("delete", row.ref.name, seen[row.ref.uid]) for row in decision.delete),
             *(CampaignWrite("create", raw["metadata"]["name"], value=json.dumps(raw)) for raw in decision.create),
             *((CampaignWrite("status", "", value=status),) if status != settings.status else ()),
         )
@@ -167,9 +172,10 @@ class CampaignModel:
             uid = next(uid for n in range(100) if f"'{(uid := f'{write.name}#{n}')}'" not in repr(state))
             created = CampaignRun(write.name, uid, write.value)
             return Step(action, after._replace(runs=tuple(sorted((*state.runs, created))), seen_runs=None))
-        if run is None or run.uid != write.uid:
-            outdated = run is not None and write.verb == "patch"
-            return Step(action, after._replace(current=False) if outdated else after)
+        if run is None or write.seen is None or (write.verb == "delete" and run.uid != write.seen.uid):
+            return Step(action, after)
+        if run != write.seen:
+            return Step(action, after._replace(current=False))
         if write.verb == "delete":
             return Step(action, after._replace(runs=without(state.runs, run), seen_runs=None))
         changed, broken = patched(run, json.loads(write.value))
@@ -266,7 +272,7 @@ def patched(run: CampaignRun, change: Mapping[str, Any]) -> tuple[CampaignRun, s
 def to_observed(run: CampaignRun) -> ObservedRun:
     """The run as the operator observes it."""
     raw = json.loads(run.text)
-    raw["metadata"] |= {"uid": run.uid, "creationTimestamp": format_timestamp(NOON)}
+    raw["metadata"] |= {"uid": run.uid, "creationTimestamp": format_timestamp(NOON), "resourceVersion": "1"}
     raw["spec"]["suspend"] = run.suspend
     if run.reason:
         raw["metadata"]["annotations"][ANNOTATION_SUSPEND_REASON] = run.reason
@@ -297,7 +303,8 @@ def broken_decision(settings: CampaignSettings, runs: Runs, decision: CampaignDe
     if twice := [raw["metadata"]["name"] for raw in decision.create if raw["metadata"]["name"] in by_name]:
         return f"{twice[0]} is created twice"
     round_number = decision.status.round.number if decision.status.round else 0
-    current = [ref.name for ref in decision.delete if to_observed(by_name[ref.name]).number == round_number]
+    deleted = [row.ref.name for row in decision.delete]
+    current = [name for name in deleted if to_observed(by_name[name]).number == round_number]
     return f"{current[0]} belongs to the round and is deleted" if current else ""
 
 

@@ -104,6 +104,8 @@ class FakeApiStore:
         meta = dict(patch.get("metadata", {}))
         if meta.pop("uid", raw["metadata"]["uid"]) != raw["metadata"]["uid"]:
             raise Changed("Replaced", name)
+        if meta.pop("resourceVersion", raw["metadata"]["resourceVersion"]) != raw["metadata"]["resourceVersion"]:
+            raise Changed("Conflict", name)
         before = copy.deepcopy(raw["spec"])
         _merge(raw, {**patch, "metadata": meta})
         if raw["spec"] != before:
@@ -111,11 +113,14 @@ class FakeApiStore:
         self.touch(raw)
         return copy.deepcopy(raw)
 
-    def delete(self, kind: str, namespace: str, name: str, uid: str) -> None:
+    def delete(self, kind: str, namespace: str, name: str, uid: str, version: str | None = None) -> None:
         self._count_write()
         raw = self.objects.get((kind, name))
-        if raw is not None and raw["metadata"]["uid"] == uid:
-            del self.objects[kind, name]
+        if raw is None or raw["metadata"]["uid"] != uid:
+            return
+        if version not in (None, raw["metadata"]["resourceVersion"]):
+            raise Changed("Conflict", name)
+        del self.objects[kind, name]
 
     def apply(self, manifest: Mapping[str, Any], subresource: str = "") -> Raw:
         self._count_write()

@@ -155,8 +155,8 @@ class ModelOperator:
             return self._parsed(run.uid, run.suspend)
 
         replaced: list[tuple[ModuleType, str, Any]] = [
-            (decide, "parse_run", parsed),
-            (gate, "parse_run", parsed),
+            (decide, "parsed_run", parsed),
+            (gate, "parsed_run", parsed),
             (decide, "read_run_status", lambda _: status_of(run.status)),
             (decide, "fit_to_size", lambda status: status),
             (run_view, "select_plan", lambda *_: self._plans[run.uid]),
