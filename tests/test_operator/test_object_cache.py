@@ -109,8 +109,8 @@ def test_objects_are_selected_by_the_begin_of_their_names() -> None:
     cache = cache_of(*(job(name, version=5) for name in ("b-2", "a", "b-1", "b", "c", "b-10")))
     cache.wrote(job("b-1", version=6))
     cache.watch_event(EVERYWHERE, "DELETED", job("b-2", version=7))
-    assert [name for name, _ in cache.select(JOB, "default", "", "b-")] == ["b-1", "b-10"]
-    assert [name for name, _ in cache.select(JOB, "default", "")] == ["a", "b", "b-1", "b-10", "c"]
+    assert [name for name, _ in cache.select(JOB, "team", "", "b-")] == ["b-1", "b-10"]
+    assert [name for name, _ in cache.select(JOB, "team", "")] == ["a", "b", "b-1", "b-10", "c"]
 
 
 @pytest.mark.parametrize("event", ["ADDED", "MODIFIED"])

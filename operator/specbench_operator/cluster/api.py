@@ -3,7 +3,8 @@
 Every write is fenced, so that it never changes an object that the operator has not observed:
 
 - Children are created, and creating one whose name is taken is refused, so that a child is never changed by a creation.
-- Patches and deletions carry the observed UID, so that a new object of the same name is not affected.
+- Patches and deletions carry the observed UID, so that a new object of the same name is not affected; those of a
+  campaign's runs also the observed resourceVersion.
 - Status carries the observed resourceVersion, so that a status computed from outdated data is rejected.
 
 Only the leader writes: every write checks `Leadership` when its connection is open, right before the request is sent.
