@@ -20,7 +20,7 @@ from typing import Any
 import kopf
 
 from specbench_operator.cluster.api import CAMPAIGN, RUN, KubernetesApi, connect
-from specbench_operator.cluster.campaigns import CampaignObserver, CampaignWriter
+from specbench_operator.cluster.campaigns import CampaignObserver, CampaignWriter, ParsedRuns
 from specbench_operator.cluster.leader_election import (
     REQUEST_TIMEOUT_S,
     LeaderElection,
@@ -111,12 +111,14 @@ async def operate(
         limits=settings.limits,
     )
     live_runs = observe_runs(api, secrets=SecretReader(api, opt_in=settings.secrets_opt_in))
+    parsed_runs: ParsedRuns = {}
     reconcilers: dict[str, ReconcilerProtocol] = {
         RUN: RunReconciler(
             live_runs, observe_runs(cached, secrets=secrets), RunWriter(api), settings, telemetry, looks
         ),
         CAMPAIGN: CampaignReconciler(
-            CampaignObserver(cached),
+            CampaignObserver(api, cached, parsed_runs),
+            CampaignObserver(cached, parsed=parsed_runs),
             CampaignWriter(api),
             RunWriter(api),
             telemetry,

@@ -80,6 +80,19 @@ def test_a_uid_mismatch_prevents_delete_and_merge(site: OperatorSite, api: Kuber
     assert api.get("ConfigMap", site.namespace, "thing") is None
 
 
+def test_a_version_mismatch_prevents_delete_and_merge(site: OperatorSite, api: KubernetesApi) -> None:
+    made = api.apply(config_map(site, key="first"))["metadata"]
+    changed = api.apply(config_map(site, key="second"))["metadata"]
+    outdated = {"uid": made["uid"], "resourceVersion": made["resourceVersion"]}
+    with pytest.raises(Changed, match="modified"):
+        api.merge("ConfigMap", site.namespace, "thing", {"metadata": outdated, "data": {"key": "third"}})
+    with pytest.raises(Changed):
+        api.delete("ConfigMap", site.namespace, "thing", made["uid"], made["resourceVersion"])
+    assert (api.get("ConfigMap", site.namespace, "thing") or {})["data"] == {"key": "second"}
+    api.delete("ConfigMap", site.namespace, "thing", changed["uid"], changed["resourceVersion"])
+    assert api.get("ConfigMap", site.namespace, "thing") is None
+
+
 def test_an_object_that_the_server_rejects_raises_stop_with_the_reason(site: OperatorSite, api: KubernetesApi) -> None:
     broken = config_map(site)
     broken["metadata"]["labels"] = {"x": "not a label!"}

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import re
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -12,8 +15,13 @@ from specbench_api.spec.conditions import ConditionStatus
 from specbench_api.spec.gate import Gate
 from specbench_api.spec.parsing import parse_run
 from specbench_api.spec.run import NOTHING_CHANGES, RunSpec
+from specbench_operator.campaign.decide import decide_campaign
 from specbench_operator.campaign.round_plan import PROPAGATED
+from specbench_operator.cluster.campaigns import CampaignObserver
+from specbench_operator.errors import Changed, Stop
+from specbench_operator.state.campaign import CampaignObservation, RunDeletion, RunPatch
 from specbench_testing.campaign_world import CampaignWorld
+from specbench_testing.fake_api_store import FakeApiStore
 
 TEMPERATURES = "spec.axes[1].values"
 
@@ -153,3 +161,74 @@ def test_a_manually_edited_deadline_is_reset_to_the_template(world: CampaignWorl
     world.store.touch(run)
     world.settle()
     assert world.runs[world.planned[0]]["spec"]["activeDeadlineSeconds"] == 14_400
+
+
+class OutdatedCache(CampaignObserver):
+    """A cache that does not change any more."""
+
+    def __init__(self, store: FakeApiStore) -> None:
+        copied: Any = copy.deepcopy(store)
+        super().__init__(copied)
+
+    def observe(self, namespace: str, name: str) -> CampaignObservation | None:
+        observed = super().observe(namespace, name)
+        return replace(observed, live=False) if observed else None
+
+
+@pytest.fixture
+def outdated(world: CampaignWorld) -> CampaignWorld:
+    """A campaign whose cache does not change any more, with two active runs."""
+    world.settle()
+    world.reconciler = replace(world.reconciler, cached=OutdatedCache(world.store))
+    return world
+
+
+def test_a_drifted_field_is_reset_without_asking_the_api_server(outdated: CampaignWorld) -> None:
+    name = outdated.planned[0]
+    outdated.runs[name]["spec"]["activeDeadlineSeconds"] = 77
+    outdated.store.touch(outdated.runs[name])
+    unreachable: Any = None
+    outdated.reconciler = replace(outdated.reconciler, observer=unreachable, cached=OutdatedCache(outdated.store))
+    outdated.reconcile()
+    assert outdated.runs[name]["spec"].get("activeDeadlineSeconds") != 77
+
+
+def test_a_run_that_changed_since_it_was_observed_is_not_changed(outdated: CampaignWorld) -> None:
+    name = outdated.planned[0]
+    seen = outdated.reconciler.cached.observe("default", "nightly")
+    assert seen is not None
+    outdated.suspend_by_hand(name)
+    run = next(run for run in seen.runs if run.name == name)
+    decision = decide_campaign(seen, outdated.now)
+    patch = RunPatch(run.ref, run.version, {"spec": {"suspend": False}})
+    with pytest.raises(Changed):
+        outdated.reconciler.writer.act(outdated.resource, replace(decision, patch=(patch,)))
+    deletion = RunDeletion(run.ref, run.version)
+    with pytest.raises(Changed):
+        outdated.reconciler.writer.act(outdated.resource, replace(decision, delete=(deletion,)))
+    assert outdated.runs[name]["spec"]["suspend"] is True
+
+
+def test_nothing_begins_because_of_an_outdated_cache(outdated: CampaignWorld) -> None:
+    first = outdated.planned[0]
+    outdated.finish(first)
+    outdated.reconciler = replace(outdated.reconciler, cached=OutdatedCache(outdated.store))
+    outdated.edit("spec.suspend", value=True)
+    before = set(outdated.runs)
+    outdated.reconcile()
+    assert set(outdated.runs) == before, "the cache shows a free place, and not that the campaign was suspended"
+
+
+def test_an_error_is_reported_although_another_write_met_a_conflict(outdated: CampaignWorld) -> None:
+    observed = outdated.reconciler.observer.observe("default", "nightly")
+    assert observed is not None
+    run = observed.runs[0]
+    outdated.store.refuse["new"] = Stop("Forbidden", "the quota is exceeded")
+    manifest = {"kind": "SpecBenchRun", "metadata": {"name": "new", "namespace": "default"}}
+    decision = replace(
+        decide_campaign(observed, outdated.now),
+        patch=(RunPatch(run.ref, "0", {"spec": {"suspend": True}}),),
+        create=(manifest,),
+    )
+    with pytest.raises(Stop, match="quota"):
+        outdated.reconciler.writer.act(outdated.resource, decision)

@@ -34,6 +34,8 @@ from specbench_operator.state.objects import (
     PriorLaunches,
     Relaunch,
 )
+from specbench_operator.state.parsed_run import REMEMBERED_BYTES_MAX, parsed_run
+from specbench_testing.operator_builders import operator_run
 
 AT = "2026-01-02T12:00:00Z"
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
@@ -263,3 +265,19 @@ def test_a_restarted_container_reports_its_last_termination() -> None:
 
 def test_a_set_without_an_owner_is_ignored() -> None:
     assert leader_worker_set_owners([{"metadata": {"name": "x", "uid": "y"}}]) == {}
+
+
+def test_a_run_is_parsed_once_until_it_changes() -> None:
+    resource = operator_run()
+    run = parsed_run(resource)
+    assert parsed_run({**resource, "status": {"phase": "Running"}}) is run
+    edited = {**resource, "spec": {**resource["spec"], "suspend": True}}
+    assert (parsed_run(edited).spec.suspend, run.spec.suspend) == (True, False)
+    labelled = {**resource, "metadata": {**resource["metadata"], "labels": {"team": "a"}}}
+    assert parsed_run(labelled).metadata.labels == {"team": "a"}
+
+
+def test_a_large_run_is_not_kept_in_memory() -> None:
+    resource = operator_run()
+    resource["metadata"]["labels"] = {"large": "x" * REMEMBERED_BYTES_MAX}
+    assert parsed_run(resource) is not parsed_run(resource)

@@ -107,7 +107,11 @@ class ReconcilerHarness:
         cluster: Any = self.cluster
         self.cached: Any = CachedCluster(self.cluster)
         cached: Any = self.cached
-        self.looks = StoreLooks(self.queue.add, clock=lambda: 0.0, spawn=lambda function, _name: function())
+        self.looks = StoreLooks(
+            lambda key, routine: self.queue.add(key, routine=routine),
+            clock=lambda: 0.0,
+            spawn=lambda function, _name: function(),
+        )
         self.reconciler = RunReconciler(
             cluster, cached, cluster, SETTINGS, self.telemetry, self.looks, lambda: self.cluster.world.now
         )
@@ -314,7 +318,7 @@ def test_an_error_after_the_end_is_an_event_and_leaves_the_status_unchanged(harn
     assert world.jobs == {}
 
 
-async def test_a_conflict_is_not_an_error_and_is_retried_immediately(harness: ReconcilerHarness) -> None:
+async def test_a_conflict_is_not_an_error_and_is_retried_soon(harness: ReconcilerHarness) -> None:
     harness.cluster.refuse_status = raising(Changed("Conflict", "the object has been modified"))
     harness.queue.add(KEY)
     await harness.work()

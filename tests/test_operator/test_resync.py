@@ -82,14 +82,19 @@ class ResyncHarness:
     """The resync with a cache that the test fills."""
 
     def __init__(self, *namespaces: str) -> None:
-        self.server, self.telemetry, self.queue = FakeServer(), Telemetry(1), WorkQueue()
+        self.now = 0.0
+        self.server, self.telemetry, self.queue = FakeServer(), Telemetry(1), WorkQueue(lambda: self.now)
         self.cache = ObjectCache(frozenset({RUN, CAMPAIGN}))
         self.settings = replace(SETTINGS, namespaces=namespaces)
         self.workers = Workers(self.queue, {RUN: AtRest()}, lambda _namespace: True)
-        self.now = 0.0
         self.liveness = Liveness(self.settings, lambda: 0.0, lambda: self.cache.versions, lambda: self.now)
         server: Any = self.server
         self.resync = Resync(server, self.cache, self.queue, self.workers, self.liveness, self.telemetry, self.settings)
+
+    def resync_all(self) -> None:
+        """Queue what is not at rest, and wait for one period."""
+        self.resync.queue_all()
+        self.now += self.settings.resync_s
 
     def metric(self, name: str, **labels: str) -> float:
         return self.telemetry.registry.get_sample_value(name, labels) or 0
@@ -104,17 +109,19 @@ async def test_everything_that_is_not_at_rest_is_queued_and_counted(harness: Res
     harness.cache.wrote(listed(DEMO, phase="Succeeded"))
     harness.cache.wrote(listed(NIGHTLY, phase="Running"))
     harness.resync.queue_all()
-    assert {await harness.queue.get(), await harness.queue.get()} == {DEMO, NIGHTLY}
+    first = await harness.queue.get()
+    harness.now += harness.settings.resync_s / 2
+    assert {first, await harness.queue.get()} == {DEMO, NIGHTLY}, "they are spread over the period"
     assert harness.metric("specbench_runs", phase="Succeeded") == 1
     assert harness.metric("specbench_campaigns", phase="Running") == 1
     for key in (DEMO, NIGHTLY):
         harness.queue.done(key)
     harness.queue.add(DEMO)
     await harness.workers.work_once()
-    harness.resync.queue_all()
+    harness.resync_all()
     assert await harness.queue.get() == NIGHTLY, "the run is at rest"
     harness.cache.wrote(listed(DEMO, version=2))
-    harness.resync.queue_all()
+    harness.resync_all()
     assert await harness.queue.get() == DEMO, "the run was modified"
 
 
@@ -150,7 +157,7 @@ async def test_a_campaign_waits_longer_after_events_that_do_not_change_the_phase
     assert delays == [soon, later, soon, later, soon, soon]
 
 
-async def send(handlers: WatchHandlers, event: str, raw: Raw, labels: Mapping[str, str] = OF_NIGHTLY) -> None:
+async def send(handlers: WatchHandlers, event: str | None, raw: Raw, labels: Mapping[str, str] = OF_NIGHTLY) -> None:
     """Call the handler of runs as kopf does."""
     body: Any = raw
     raw_event: Any = {"type": event, "object": raw}
@@ -160,18 +167,36 @@ async def send(handlers: WatchHandlers, event: str, raw: Raw, labels: Mapping[st
 
 @pytest.mark.parametrize(
     ("event", "first"),
-    [("MODIFIED", NIGHTLY), ("ADDED", NIGHTLY), ("DELETED", NIGHTLY), (None, DEMO)],
+    [("MODIFIED", True), ("ADDED", True), ("DELETED", True), (None, False)],
     ids=["modified", "added", "deleted", "listed"],
 )
+@pytest.mark.parametrize("kind", [RUN, CAMPAIGN, JOB])
 async def test_an_event_goes_before_the_resync_and_an_object_of_a_list_does_not(
-    harness: ResyncHarness, event: str | None, first: ResourceKey
+    harness: ResyncHarness, kind: str, event: str | None, *, first: bool
 ) -> None:
     handlers = WatchHandlers(harness.queue, harness.telemetry, harness.workers)
-    harness.cache.wrote(listed(DEMO))
-    harness.resync.queue_all()
-    raw_event: Any = {"type": event, "object": listed(NIGHTLY)}
-    await handlers.on_campaign(NIGHTLY.name, NIGHTLY.namespace, event=raw_event)
-    assert await harness.queue.get() == first
+    polled, edited = DEMO._replace(name="polled"), NIGHTLY if kind == CAMPAIGN else DEMO
+    harness.queue.add(polled, routine=True)
+    raw_event: Any = {"type": event, "object": listed(edited)}
+    if kind == RUN:
+        await send(handlers, event, listed(edited))
+    elif kind == CAMPAIGN:
+        await handlers.on_campaign(edited.name, edited.namespace, event=raw_event)
+    else:
+        labels: Any = {LABEL_RUN: edited.name}
+        await handlers.on_child(edited.namespace, labels, event=raw_event)
+    assert await harness.queue.get() == (edited if first else polled)
+
+
+async def test_the_last_event_of_a_run_at_rest_queues_its_campaign(harness: ResyncHarness) -> None:
+    """The run rests as soon as its own last write is in the cache, which may be before the event of that write."""
+    handlers = WatchHandlers(harness.queue, harness.telemetry, harness.workers)
+    await send(handlers, "MODIFIED", listed(DEMO, 1, "Analyzing"))
+    await harness.workers.work_once()
+    await send(handlers, "MODIFIED", listed(DEMO, 1, "Succeeded"))
+    harness.now += CAMPAIGN_DELAY_S
+    assert await harness.queue.get() == NIGHTLY
+    assert harness.queue.depth == 0
 
 
 CELL = ResourceKey(RUN, "team", "nightly-abcdefgh")

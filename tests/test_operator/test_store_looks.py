@@ -21,7 +21,7 @@ from specbench_operator.handlers.store_looks import (
     StoreKey,
     StoreLooks,
 )
-from specbench_operator.handlers.work_queue import ResourceKey
+from specbench_operator.handlers.work_queue import ROUTINE_TURN, ResourceKey
 from specbench_operator.state.run import RunObservation, StoredResults, StoreFailure
 from specbench_testing.cluster_world import AWAY, NO_BUCKET
 
@@ -46,7 +46,7 @@ class LooksHarness:
 
     def __post_init__(self) -> None:
         self.looks = StoreLooks(
-            lambda key: self.answered.append(key.name),
+            lambda key, _routine: self.answered.append(key.name),
             lambda: self.now,
             spawn=self._spawn,
             is_routine=lambda key: key.name in self.routine,
@@ -223,6 +223,27 @@ def test_a_run_with_an_event_goes_before_polled_runs(harness: LooksHarness, *, e
     assert ("last" if event_meanwhile else "edited") in harness.threads
 
 
+def test_every_eighth_look_is_the_oldest_so_that_events_do_not_stop_the_polls(harness: LooksHarness) -> None:
+    harness.prove(("a", "s3"))
+    harness.routine = {"polled"}
+    for number in range(NAMESPACE_MAX):
+        harness.start(f"first-{number}")
+    for name in ("polled", *(f"edited-{number}" for number in range(ROUTINE_TURN))):
+        harness.start(name)
+    for _ in range(ROUTINE_TURN):
+        harness.end(list(harness.threads)[:1])
+    assert "edited-0" not in harness.threads
+    assert "polled" in [*harness.threads, *harness.answered]
+
+
+def test_a_poll_during_a_look_does_not_repeat_it(harness: LooksHarness) -> None:
+    harness.routine = {"run"}
+    harness.start("run")
+    harness.looks.take(key_of("run"))
+    harness.end(["run"])
+    assert not harness.looks.take(key_of("run")).again
+
+
 def test_a_new_run_goes_before_those_whose_stores_have_failed(harness: LooksHarness) -> None:
     slow = RunObservation({}, stored=StoreFailure("S3Slow", "slow", refused=False))
     names = [f"hostile-{number}" for number in range(10)]
@@ -245,7 +266,7 @@ def test_a_new_run_goes_before_those_whose_stores_have_failed(harness: LooksHarn
 _ENDS = """
 import threading
 from specbench_operator.handlers.store_looks import THREADS_MAX, StoreKey, StoreLooks
-from specbench_operator.handlers.work_queue import ResourceKey
+from specbench_operator.handlers.work_queue import ROUTINE_TURN, ResourceKey
 started = threading.Semaphore(0)
 def hang(_age):
     started.release()

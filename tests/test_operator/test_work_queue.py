@@ -204,6 +204,44 @@ async def test_a_delayed_event_stays_one_beside_a_poll(queue: WorkQueue, clock: 
     assert not queue.is_routine(A)
 
 
+async def test_what_an_event_has_queued_stays_so_after_errors(queue: WorkQueue, clock: Clock) -> None:
+    for key, routine in ((A, True), (B, False)):
+        queue.add(key, routine=routine)
+        await queue.get()
+        queue.failed(key)
+    clock.now += 1
+    assert [await queue.get(), await queue.get()] == [B, A]
+    assert (queue.is_routine(A), queue.is_routine(B)) == (True, False)
+    queue.failed(A)
+    queue.add(A)
+    clock.now += 2
+    assert await queue.get() == A
+    assert not queue.is_routine(A)
+
+
+async def test_a_delayed_event_does_not_shorten_the_back_off(queue: WorkQueue, clock: Clock) -> None:
+    for _ in range(3):
+        queue.add(A)
+        clock.now += 100
+        await queue.get()
+        queue.failed(A)
+    queue.add_after(A, 0.5)
+    clock.now += 1
+    queue.add(B)
+    assert await queue.get() == B
+    assert queue.depth == 0
+    clock.now += 3
+    assert await queue.get() == A
+
+
+async def test_a_namespace_with_many_events_leaves_every_other_turn_to_the_polls_of_another(queue: WorkQueue) -> None:
+    for number in range(4):
+        queue.add(A._replace(name=f"event-{number}"))
+        queue.add(B._replace(namespace="other", name=f"polled-{number}"), routine=True)
+    taken = [await queue.get() for _ in range(4)]
+    assert [key.namespace for key in taken] == ["default", "other"] * 2
+
+
 async def test_events_do_not_stop_the_resync(queue: WorkQueue) -> None:
     events = [A._replace(name=f"event-{number}") for number in range(2 * ROUTINE_TURN)]
     queue.add(A, routine=True)

@@ -173,6 +173,21 @@ def _decide_valid_campaign(
     )
 
 
+def is_safe_if_outdated(previous: CampaignStatus, decision: CampaignDecision) -> bool:
+    """Whether a decision may be carried out although it is based on an outdated observation.
+
+    That is so if it updates counts and texts in the status, and changes runs without resuming one: a run that is not as
+    it was observed is not changed.
+    """
+    begins = decision.create or any(row.change.get("spec", {}).get("suspend") is False for row in decision.patch)
+    return not (begins or decision.delete or decision.events) and _stage(previous) == _stage(decision.status)
+
+
+def _stage(status: CampaignStatus) -> tuple[object, ...]:
+    conditions = frozenset((row.type, row.status, row.reason) for row in status.conditions)
+    return (status.observed_generation, status.phase, status.round, conditions)
+
+
 def _firing_events(firing: Firing | None) -> Iterator[KubernetesEvent]:
     if firing and firing.missed:
         message = f"the scheduled round of {format_timestamp(firing.at)} was skipped: {firing.missed}"

@@ -99,6 +99,9 @@ MERGE = "application/merge-patch+json"
 METADATA_ONLY = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 METADATA_OF_LIST_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 PAGE = 500
+PAGE_OF_METADATA = 100
+"""Objects of a page if only their metadata is read. With `managedFields`, each has some 4 kB, and a page of less than
+1 MiB is parsed as a whole, ten times faster."""
 PAGE_OF_WATCHED = 32
 """Objects of a page of those that the operator watches. Anybody may store 1.5 MiB in each. A page is kept in memory as
 text, and its objects are parsed one at a time."""
@@ -237,7 +240,7 @@ class KubernetesApi:
         self, kind: str, namespace: str | None, labels: str, fields: str, *, bare: bool
     ) -> Iterator[tuple[Iterator[Raw], int]]:
         """Yield the objects of each page, and the size of the page in bytes. A page that is too large is divided."""
-        limit = PAGE
+        limit = PAGE_OF_METADATA if bare else PAGE
         next_page: str | None = None
         while next_page is None or next_page:
             try:

@@ -12,8 +12,9 @@ from typing import Any
 
 from specbench_api.campaign.names import ANNOTATION_CELL, LABEL_CAMPAIGN_UID, LABEL_ROUND, campaign_in_name
 from specbench_operator.cluster.api import CAMPAIGN, RUN, UNREACHABLE, KubernetesApi, Raw, Reader
+from specbench_operator.cluster.object_cache import CacheReader
 from specbench_operator.cluster.parsing import controller_uid, whole_number
-from specbench_operator.errors import OperatorError
+from specbench_operator.errors import Changed, OperatorError
 from specbench_operator.state.campaign import (
     ANNOTATION_FIRE_TIME,
     ANNOTATION_RERUN,
@@ -87,18 +88,24 @@ def _speedup(arms: list[RawObject]) -> float | None:
     return max((float(row["value"]) for row in intervals if row["low"] > 1), default=None)
 
 
-class CampaignObserver:
-    """Reads campaigns and their runs from the cache of the watches.
+SINGLE_READS_MAX = 16
+"""Up to this many runs that changed are read one by one; otherwise all runs of the campaign are listed."""
+ParsedRuns = dict[tuple[str, str], dict[str, tuple[str, ObservedRun]]]
+"""Namespace and name of a campaign → UID of a run → its resourceVersion, and the run."""
 
-    Its decisions are carried out without asking the API server again, because every write is refused if what it
-    changes is not as it was observed, or if what it creates exists. See docs/concepts/watches-and-cache.md.
+
+class CampaignObserver:
+    """Reads campaigns and their runs. `others`: the reader of all other runs of the namespace, if it is not `api`.
+
+    `parsed`: the runs as they were last read, by this observer or another. Only runs with another resourceVersion are
+    read and parsed again, because a campaign has 256 of them and most events concern one.
     """
 
-    def __init__(self, api: Reader) -> None:
+    def __init__(self, api: Reader, others: Reader | None = None, parsed: ParsedRuns | None = None) -> None:
         self._api = api
-        self._parsed: dict[tuple[str, str], dict[str, ObservedRun]] = {}
-        """Namespace and name of a campaign → UID of a run → the run as it was last read. Only runs with another
-        resourceVersion are parsed again, because a campaign has 256 of them and most events concern one."""
+        self._others = others or api
+        self._live = not isinstance(api, CacheReader)
+        self._parsed: ParsedRuns = {} if parsed is None else parsed
 
     def observe(self, namespace: str, name: str) -> CampaignObservation | None:
         """Read one campaign, its runs, and the others that may have their names; None if it does not exist.
@@ -108,40 +115,50 @@ class CampaignObserver:
         resource = self._api.get(CAMPAIGN, namespace, name)
         if resource is None or resource["metadata"].get("deletionTimestamp"):
             self._parsed.pop((namespace, name), None)
-            return CampaignObservation(resource) if resource else None
+            return CampaignObservation(resource, live=self._live) if resource else None
         uid = resource["metadata"]["uid"]
         marked = self._api.list(RUN, namespace, labels=f"{LABEL_CAMPAIGN_UID}={uid}", bare=True)
-        others = self._api.list(RUN, namespace, labels=f"{LABEL_CAMPAIGN_UID}!={uid}", prefix=f"{name}-", bare=True)
+        others = self._others.list(RUN, namespace, labels=f"{LABEL_CAMPAIGN_UID}!={uid}", prefix=f"{name}-", bare=True)
         other_runs = [raw for raw in marked if controller_uid(raw) != uid] + others
         return CampaignObservation(
             resource=resource,
             runs=tuple(self._runs(resource, [raw["metadata"] for raw in marked if controller_uid(raw) == uid])),
             other_runs={raw["metadata"]["name"]: other_run_kind(raw, name) for raw in other_runs},
             orphans=tuple(self._orphans(namespace, name, other_runs)),
+            live=self._live,
         )
 
     def _runs(self, campaign: Raw, found: list[Mapping[str, Any]]) -> list[ObservedRun]:
         """The campaign's runs, given their metadata. A run that was deleted since is left out."""
         meta = campaign["metadata"]
         known = self._parsed.get((meta["namespace"], meta["name"]), {})
-        parsed: dict[str, ObservedRun] = {}
-        for each in found:
-            run = known.get(each["uid"])
-            if run is None or run.version != each["resourceVersion"]:
-                raw = self._api.get(RUN, each["namespace"], each["name"])
-                owned = raw is not None and raw["metadata"]["uid"] == each["uid"] and controller_uid(raw) == meta["uid"]
-                run = parse_observed_run(raw) if raw is not None and owned else None
-            if run is not None:
-                parsed[each["uid"]] = run
+        parsed = {
+            each["uid"]: known[each["uid"]]
+            for each in found
+            if each["uid"] in known and known[each["uid"]][0] == each["resourceVersion"]
+        }
+        changed = [each for each in found if each["uid"] not in parsed]
+        for raw in self._read(meta, changed):
+            if controller_uid(raw) == meta["uid"]:
+                parsed[raw["metadata"]["uid"]] = (raw["metadata"]["resourceVersion"], parse_observed_run(raw))
         self._parsed[meta["namespace"], meta["name"]] = parsed
-        return list(parsed.values())
+        return [parsed[each["uid"]][1] for each in found if each["uid"] in parsed]
+
+    def _read(self, campaign: Mapping[str, Any], changed: list[Mapping[str, Any]]) -> Iterator[Raw]:
+        if self._live and len(changed) > SINGLE_READS_MAX:
+            yield from self._api.each(RUN, campaign["namespace"], labels=f"{LABEL_CAMPAIGN_UID}={campaign['uid']}")
+            return
+        for each in changed:
+            raw = self._api.get(RUN, each["namespace"], each["name"])
+            if raw is not None and raw["metadata"]["uid"] == each["uid"]:
+                yield raw
 
     def _orphans(self, namespace: str, campaign: str, other_runs: list[Raw]) -> Iterator[ObservedRun]:
         for bare in other_runs:
             meta = bare["metadata"]
             if not meta.get("ownerReferences") and campaign_in_name(meta["name"]) == campaign:
                 raw = self._api.get(RUN, namespace, meta["name"])
-                if raw is not None and raw["metadata"]["uid"] == meta["uid"]:
+                if raw is not None and raw["metadata"]["uid"] == meta["uid"] and not controller_uid(raw):
                     yield parse_observed_run(raw)
 
 
@@ -154,8 +171,8 @@ class CampaignWriter:
     def act(self, resource: Mapping[str, Any], decision: CampaignDecision) -> None:
         """Carry out everything except status and events.
 
-        A rejected write does not prevent the others. The first error is raised afterwards: Changed if a name was taken
-        meanwhile, else Retry or Stop.
+        A rejected write does not prevent the others. The first Retry or Stop is raised afterwards; if there is none,
+        Changed if a name was taken meanwhile, or a run is not as it was observed.
         """
         namespace = resource["metadata"]["namespace"]
         writes: list[Callable[[], object]] = [
@@ -173,7 +190,7 @@ class CampaignWriter:
             if errors and errors[-1].reason == UNREACHABLE:
                 break  # each further request would run into the same timeout
         if errors:
-            raise errors[0]
+            raise next((error for error in errors if not isinstance(error, Changed)), errors[0])
 
     def _patch(self, namespace: str, patch: RunPatch) -> None:
         meta = {"uid": patch.ref.uid, "resourceVersion": patch.version, **patch.change.get("metadata", {})}

@@ -98,12 +98,14 @@ class WatchHandlers:
         self.telemetry.watched(time.time())
         key, deleted = ResourceKey(RUN, namespace or "", name), event["type"] == "DELETED"
         delay_s = CAMPAIGN_DELAY_S if self._has_new_phase(key, body, deleted=deleted) else PROGRESS_DELAY_S
-        if not deleted and self.workers.rests(key, body["metadata"]["resourceVersion"]):
+        listed = _is_listed(event)
+        if deleted or not self.workers.rests(key, body["metadata"]["resourceVersion"]):
+            self.queue.add(key, routine=listed)
+        elif listed:
             return
-        self.queue.add(key, routine=_is_listed(event))
         for waiter in self.workers.gate_waiters.waiters_of(key, body):
             self.queue.add(waiter)
-        self._queue_campaign(key.namespace, labels, name, delay_s)
+        self._queue_campaign(key.namespace, labels, name, delay_s, routine=listed)
 
     async def on_campaign(self, name: str, namespace: str | None, event: kopf.RawEvent, **_: Any) -> None:
         """Queue the campaign."""
@@ -130,13 +132,15 @@ class WatchHandlers:
         """Queue the run or the campaign that an object with these labels belongs to."""
         if LABEL_RUN in labels:
             self.queue.add(ResourceKey(RUN, namespace, labels[LABEL_RUN]), routine=routine)
-        self._queue_campaign(namespace, labels, "", CAMPAIGN_DELAY_S)
+        self._queue_campaign(namespace, labels, "", CAMPAIGN_DELAY_S, routine=routine)
 
-    def _queue_campaign(self, namespace: str, labels: Mapping[str, str], run: str, delay_s: float) -> None:
+    def _queue_campaign(
+        self, namespace: str, labels: Mapping[str, str], run: str, delay_s: float, *, routine: bool = False
+    ) -> None:
         # A run may have a name that a campaign needs, whoever created it.
         if campaign := labels.get(LABEL_CAMPAIGN) or campaign_in_name(run):
             key = ResourceKey(CAMPAIGN, namespace, campaign)
-            self.queue.add_after(key, delay_s, routine=delay_s >= PROGRESS_DELAY_S)
+            self.queue.add_after(key, delay_s, routine=routine or delay_s >= PROGRESS_DELAY_S)
 
     def _has_new_phase(self, key: ResourceKey, body: Mapping[str, Any], *, deleted: bool) -> bool:
         known = self._phases.pop(key, None)
@@ -236,16 +240,20 @@ class Resync:
             await asyncio.sleep(self.settings.resync_s)
 
     def queue_all(self) -> None:
-        """Queue every object that is not at rest, and count all of them."""
+        """Queue every object that is not at rest, spread over the period, and count all objects."""
         runs, campaigns = self.cache.overview(RUN), self.cache.overview(CAMPAIGN)
         rows = [RunRow(namespace, name, found.phase or "Pending", found.since) for namespace, name, found in runs]
         self.telemetry.counted_runs(rows, partial(self._kept, RUN))
         self.telemetry.counted_campaigns(self._campaigns())
-        for kind, objects in ((RUN, runs), (CAMPAIGN, campaigns)):
-            for namespace, name, found in objects:
-                key = ResourceKey(kind, namespace, name)
-                if not self.workers.rests(key, str(found.version)):
-                    self.queue.add(key, routine=True)
+        keys = [
+            key
+            for kind, objects in ((RUN, runs), (CAMPAIGN, campaigns))
+            for namespace, name, found in objects
+            if not self.workers.rests(key := ResourceKey(kind, namespace, name), str(found.version))
+        ]
+        # Spread over the period: hundreds of runs at once would keep all threads busy for seconds.
+        for number, key in enumerate(keys):
+            self.queue.add_after(key, self.settings.resync_s * number / len(keys))
 
     def _campaigns(self) -> list[Mapping[str, Any]]:
         found = [self._kept(CAMPAIGN, namespace, name) for namespace, name, _ in self.cache.overview(CAMPAIGN)]

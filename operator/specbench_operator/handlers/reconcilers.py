@@ -1,14 +1,14 @@
 """Reconciliation of one object: observe, decide, act, write status; and how each error is handled.
 
-A run is looked at in the cache first. If there is anything to do beyond reporting progress, it is observed again, now
-from the API server, and only that observation is decided and acted on. So the cache can delay a decision, but never
-make a wrong one, and a look that finds nothing to do sends no request. A campaign is decided from the cache alone,
-because each of its writes is refused if the cache is outdated.
+An object is looked at in the cache first. If there is anything to do beyond reporting progress, it is observed again,
+now from the API server, and only that observation is decided and acted on. So the cache can delay a decision, but never
+make a wrong one, and a look that finds nothing to do sends no request. Changes of a campaign's runs that start nothing
+are made without the second look, because the API server refuses them if a run is not as it was observed.
 
 A run whose decision needs its store is reconciled in two steps: the first observes the cluster and starts a look at the
 store, the second decides when the store has answered. See `store_looks`.
 
-Changed     somebody else wrote the object: reconcile again at once; not counted as an error
+Changed     somebody else wrote the object: reconcile again soon; not counted as an error
 Retry       reported in status; reconciled again with back-off
 Stop        reported in status as Stalled; reconciled again with back-off
 other       a bug: logged with its traceback, counted, reconciled again with back-off
@@ -35,6 +35,7 @@ from specbench_operator.campaign.decide import (
     campaign_status_after_error,
     decide_campaign,
     has_round_finished,
+    is_safe_if_outdated,
 )
 from specbench_operator.cluster.api import RUN, Forbidden
 from specbench_operator.cluster.campaigns import CampaignObserver, CampaignWriter
@@ -43,7 +44,7 @@ from specbench_operator.cluster.writer import RunWriter
 from specbench_operator.errors import Changed, OperatorError
 from specbench_operator.handlers.begun_runs import BegunRuns
 from specbench_operator.handlers.store_looks import FRESH_S, StoreKey, StoreLooks
-from specbench_operator.handlers.work_queue import ResourceKey, WorkQueue
+from specbench_operator.handlers.work_queue import Backoff, ResourceKey, WorkQueue
 from specbench_operator.run.decide import decide_run, has_finished, only_reports_progress, status_after_error
 from specbench_operator.run.run_view import read_run_status
 from specbench_operator.settings import OperatorSettings
@@ -51,7 +52,8 @@ from specbench_operator.state.campaign import CampaignObservation
 from specbench_operator.state.run import WARNING, KubernetesEvent, RunObservation
 from specbench_operator.telemetry import Telemetry
 
-CONFLICT_RETRY_S = 0.1
+CONFLICT_BACKOFF = Backoff(first_s=0.1, cap_s=2.0)
+"""A conflict is over once the watch has delivered what changed; until then each try would send the same requests."""
 NOT_LISTED_RETRY_S = 0.5
 _log = logging.getLogger(__name__)
 
@@ -174,12 +176,13 @@ class RunReconciler:
 
 @dataclass(frozen=True)
 class CampaignReconciler:
-    """Reconciles SpecBenchCampaigns, observed in the cache.
+    """Reconciles SpecBenchCampaigns. `observer` reads from the API server, `cached` from the cache.
 
     A campaign is at rest after a reconciliation that wrote nothing, because events of its runs queue it.
     """
 
     observer: CampaignObserver
+    cached: CampaignObserver
     writer: CampaignWriter
     status_writer: RunWriter
     telemetry: Telemetry
@@ -189,12 +192,17 @@ class CampaignReconciler:
     def reconcile(self, key: ResourceKey) -> ReconcileResult:
         """Reconcile a campaign once. Raises OperatorError after reporting it in the status."""
         with self.telemetry.timed(key.kind):
-            observed = self.observer.observe(key.namespace, key.name)
-            return ReconcileResult() if observed is None else self._decide(observed)
+            return self._observe(key, self.cached)
 
-    def _decide(self, observed: CampaignObservation) -> ReconcileResult:
+    def _observe(self, key: ResourceKey, observer: CampaignObserver) -> ReconcileResult:
+        observed = observer.observe(key.namespace, key.name)
+        return ReconcileResult() if observed is None else self._decide(key, observed)
+
+    def _decide(self, key: ResourceKey, observed: CampaignObservation) -> ReconcileResult:
         now, resource = self.now(), observed.resource
         decision, previous = decide_campaign(observed, now, self.fence), read_campaign_status(resource)
+        if not (observed.live or is_safe_if_outdated(previous, decision)):
+            return self._observe(key, self.observer)
         with _errors_reported(
             self.status_writer,
             resource,
@@ -291,7 +299,7 @@ class Workers:
         try:
             outcome = await self._reconcile(key)
         except Changed:
-            self._queue.done(key, CONFLICT_RETRY_S)
+            self._queue.failed(key, CONFLICT_BACKOFF)
         except OperatorError as error:
             self._failed(key, error.kind, error)
         except Exception as error:  # noqa: BLE001 - a bug must not end the operator: it is logged, counted and retried

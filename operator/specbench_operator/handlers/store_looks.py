@@ -9,7 +9,7 @@ A store that is slow or hostile delays only its own runs as far as possible:
 - a namespace has at most `NAMESPACE_MAX` looks at a time, and free threads go to the namespaces in turn;
 - stores that have not answered properly yet, or no longer do, have at most `UNPROVEN_MAX` of these looks;
 - of the runs of a namespace, those whose looks have failed the fewest times go first, and of these, those that an event
-  has queued;
+  has queued, except that every `ROUTINE_TURN`th look is the oldest one;
 - after a failed look the next one of that run waits, longer each time, and its decisions use the last failure;
 - a look that waits too long for a thread ends with a failure, so that decisions which need no store are still made.
 """
@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
 
-from specbench_operator.handlers.work_queue import Backoff, ResourceKey
+from specbench_operator.handlers.work_queue import ROUTINE_TURN, Backoff, ResourceKey
 from specbench_operator.state.run import RunObservation, StoreFailure
 
 THREADS_MAX = 16
@@ -108,10 +108,10 @@ def _spawn(function: Callable[[], None], name: str) -> None:
 class StoreLooks:
     """Starts looks and keeps their answers. Safe for use from several threads.
 
-    `answered` is called with the key of a look that has an answer, from the look's thread.
+    `answered` is called with the key of a look that has an answer, and whether it was routine, from the look's thread.
     """
 
-    answered: Callable[[ResourceKey], None]
+    answered: Callable[[ResourceKey, bool], None]
     clock: Callable[[], float] = time.monotonic
     backoff: Backoff = BACKOFF
     spawn: Callable[[Callable[[], None], str], None] = _spawn
@@ -123,6 +123,8 @@ class StoreLooks:
     _waiting: OrderedDict[str, deque[_Look]] = field(default_factory=OrderedDict)
     """By namespace, in the order of their turns."""
     _running: dict[ResourceKey, _Look] = field(default_factory=dict)
+    _starts: int = 0
+    """How many looks were started."""
     _proven: OrderedDict[StoreKey, None] = field(default_factory=OrderedDict)
     _failed: OrderedDict[ResourceKey, _Failed] = field(default_factory=OrderedDict)
 
@@ -143,8 +145,8 @@ class StoreLooks:
                 return Answer()
             if look.answered_at is None:
                 if look.started or self.clock() - look.asked_at < WAIT_MAX_S:
-                    look.again = True
-                    look.routine = look.routine and self.is_routine(key)
+                    routine = self.is_routine(key)
+                    look.again, look.routine = look.again or not routine, look.routine and routine
                     return Answer(in_progress=True)
                 self._waiting[key.namespace].remove(look)
                 self._remember_failure(look, BUSY)
@@ -194,7 +196,10 @@ class StoreLooks:
             return None
         unproven_full = sum(look.store not in self._proven for look in running) >= UNPROVEN_MAX
         allowed = (look for look in looks if look.store in self._proven or not unproven_full)
-        return min(allowed, key=lambda look: (self._failures_by_store(look), look.routine), default=None)
+        events_first = (self._starts + 1) % ROUTINE_TURN != 0
+        return min(
+            allowed, key=lambda look: (self._failures_by_store(look), look.routine and events_first), default=None
+        )
 
     def _failures_by_store(self, look: _Look) -> int:
         last = self._failed.get(look.key)
@@ -202,6 +207,7 @@ class StoreLooks:
 
     def _run(self, look: _Look) -> None:
         look.started = True
+        self._starts += 1
         self._running[look.key] = look
         self.spawn(partial(self._look, look), f"store of {look.key.name}")
 
@@ -220,7 +226,7 @@ class StoreLooks:
                 self._failed.pop(look.key, None)
                 _remember(self._proven, look.store, None)
             self._start_waiting()
-        self.answered(look.key)
+        self.answered(look.key, look.routine)
 
     def _remember_failure(self, look: _Look, failure: StoreFailure) -> None:
         last = self._failed.get(look.key)

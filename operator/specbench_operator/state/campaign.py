@@ -138,6 +138,8 @@ class CampaignObservation:
     """Name → owner of all other runs of the namespace, because a run whose name is taken cannot be created."""
     orphans: tuple[ObservedRun, ...] = ()
     """The other runs without an owner whose name may be one of this campaign's runs."""
+    live: bool = True
+    """Read from the API server. If not, it is from the cache, and may be outdated."""
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,10 @@ from pydantic_core import from_json, to_json
 from specbench_api.spec.parsing import parse_run
 from specbench_api.spec.run import Metadata, SpecBenchRun
 
-REMEMBERED_MAX = 256
+REMEMBERED_MAX = 64
+"""More than are reconciled at a time."""
+REMEMBERED_BYTES_MAX = 16 * 1024
+"""Size up to which a run is remembered: a parsed one takes up to thirteen times its text. Most have 2 to 3 kB."""
 _METADATA = tuple(Metadata.model_fields)
 
 
@@ -20,9 +23,10 @@ def parsed_run(resource: Mapping[str, Any]) -> SpecBenchRun:
     meta = resource["metadata"]
     read = {**resource, "metadata": {name: meta[name] for name in _METADATA if name in meta}}
     read.pop("status", None)
-    return _parsed(to_json(read))
+    text = to_json(read)
+    return _remembered(text) if len(text) <= REMEMBERED_BYTES_MAX else parse_run(read)
 
 
 @lru_cache(maxsize=REMEMBERED_MAX)
-def _parsed(text: bytes) -> SpecBenchRun:
+def _remembered(text: bytes) -> SpecBenchRun:
     return parse_run(from_json(text))

@@ -42,8 +42,9 @@ class CampaignWorld:
     def __post_init__(self) -> None:
         self.telemetry = Telemetry()
         api: Any = self.store
+        observer = CampaignObserver(api)
         self.reconciler = CampaignReconciler(
-            CampaignObserver(api), CampaignWriter(api), RunWriter(api), self.telemetry, lambda: self.now
+            observer, observer, CampaignWriter(api), RunWriter(api), self.telemetry, lambda: self.now
         )
         self.store.put(campaign({"spec.template.spec.placement": {"gpus": GPUS}, **self.edits}, name=NAME))
         self.held: dict[str, float] = {}
