@@ -38,7 +38,9 @@ def test_every_supported_method_has_a_parser_case(kind: EngineKind, tmp_path: Pa
     has = [method for method in Method if support_of(kind, method, DEFAULT_RELEASES.get(kind)).supported]
     case_names = {case.name for case in cases_of(kind, tmp_path)}
     assert {str(method) for method in has if method is not Method.CUSTOM} - case_names == set()
-    parser_methods = [method for method in Method if SUPPORT_MATRIX[kind, method].evidence is SupportEvidence.PARSER]
+    parser_methods = [
+        method for method in Method if SUPPORT_MATRIX[kind, method].evidence.grade is SupportEvidence.PARSER
+    ]
     assert [method for method in parser_methods if SUPPORT_MATRIX[kind, method].supported and method not in has] == []
 
 
