@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from engine_parsers.models import DRAFTERS, TARGETS
+from engine_parsers.models import DRAFTERS, FURTHER_HEADS, MODELS, TARGETS
 from specbench_api.launch.launcher import LEADER, RANK, LaunchRequest, with_config_folder
 from specbench_api.launch.registry import LAUNCHERS, launch_problems
 from specbench_api.launch.support_matrix import DEFAULT_RELEASES, support_of
@@ -31,13 +31,27 @@ FURTHER: dict[EngineKind, tuple[tuple[str, dict[str, Any]], ...]] = {
             "draft_model, further keys",
             {"method": "draft_model", "speculativeConfig": {"draft-sample-method": "greedy"}},
         ),
+        ("eagle3, block verification", {"method": "eagle3", "speculativeConfig": {"rejection_sample_method": "block"}}),
+        ("eagle3, in parallel", {"method": "eagle3", "speculativeConfig": {"parallel_drafting": True}}),
+        (
+            "draft_model, vocabularies",
+            {"method": "draft_model", "speculativeConfig": {"use_heterogeneous_vocab": True}},
+        ),
+        ("dflash, XPress", {"method": "dflash", "model": "xpress-head", "speculativeConfig": {"xpress_topc": 256}}),
+        ("dflash, DFlash2", {"method": "dflash", "model": "dflash2-head"}),
+        ("dflash, LiLiCorr", {"method": "dflash", "model": "lilicorr-head"}),
     ),
-    EngineKind.SGLANG: (("eagle3, a tree", {"method": "eagle3", "eagleTopk": 4, "numDraftTokens": 8}),),
+    EngineKind.SGLANG: (
+        ("eagle3, a tree", {"method": "eagle3", "eagleTopk": 4, "numDraftTokens": 8}),
+        ("eagle3, block verification", {"method": "eagle3", "args": ["--speculative-use-block-verification"]}),
+        ("dflash, Domino", {"method": "dflash", "args": ["--speculative-domino-candidate-pool-size=0"]}),
+        ("dspark, adaptive", {"method": "dspark", "args": ["--speculative-dspark-sps-table-path=/table.json"]}),
+    ),
 }
 """Additional settings to check, besides every method with its defaults."""
 NODES = 2
 """Number of nodes of a multi-node engine."""
-DSPARK_RUNNER = {"VLLM_USE_V2_MODEL_RUNNER": "1"}
+NEWER_RUNNER = {"VLLM_USE_V2_MODEL_RUNNER": "1"}
 """Values that vLLM would choose itself on a GPU."""
 
 
@@ -75,10 +89,10 @@ def _cells(kind: EngineKind) -> list[tuple[Method, dict[str, str]]]:
 
 
 def _case(name: str, engine: Engine, knobs: dict[str, Any], models: Path) -> Case:
-    own = DRAFTERS.get(Method(knobs["method"]))
-    model = {"model": str(models / own)} if own else {}
-    drafter = Drafter.model_validate({"name": "d", **model, **knobs})
-    env = DSPARK_RUNNER if drafter.method is Method.DSPARK else {}
+    own = knobs.get("model", DRAFTERS.get(Method(knobs["method"])))
+    model = {"model": str(models / own) if own in MODELS else own} if own else {}
+    drafter = Drafter.model_validate({"name": "d", **knobs, **model})
+    env = NEWER_RUNNER if drafter.method is Method.DSPARK or own in FURTHER_HEADS else {}
     return Case(name, _argv(engine, drafter, models), env)
 
 

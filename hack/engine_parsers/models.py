@@ -22,15 +22,22 @@ _DEEPSEEK = {
     "moe_intermediate_size": 32, "first_k_dense_replace": 1, "scoring_func": "sigmoid", "topk_method": "noaux_tc",
 }  # fmt: skip
 
+_DFLASH: dict[str, Any] = {
+    **_QWEN, "architectures": ["DFlashDraftModel"], "block_size": 8, "num_target_layers": 2,
+    "dflash_config": {"mask_token_id": 3, "target_layer_ids": [0, 1]},
+}  # fmt: skip
+
 MODELS: dict[str, dict[str, Any]] = {
     "llama": _LLAMA,
     "qwen": {**_QWEN, "architectures": ["Qwen3ForCausalLM"]},
     "deepseek": _DEEPSEEK,
     "eagle-head": {**_LLAMA, "num_hidden_layers": 1},
     "eagle3-head": {**_LLAMA, "architectures": ["LlamaForCausalLMEagle3"], "num_hidden_layers": 1},
-    "dflash-head": {
-        **_QWEN, "architectures": ["DFlashDraftModel"], "block_size": 8, "num_target_layers": 2,
-        "dflash_config": {"mask_token_id": 3, "target_layer_ids": [0, 1]},
+    "dflash-head": _DFLASH,
+    "xpress-head": {**_DFLASH, "architectures": ["Qwen3XPressModel"]},
+    "dflash2-head": {**_DFLASH, "architectures": ["DFlash2DraftModel"]},
+    "lilicorr-head": {
+        **_DFLASH, "architectures": ["LiLiCorrDraftModel"], "lilicorr_hidden_size": 16, "lilicorr_candidate_topk": 4,
     },
     "dspark-head": {
         **_QWEN, "architectures": ["Qwen3DSparkModel"], "block_size": 8, "target_layer_ids": [0, 1],
@@ -47,6 +54,10 @@ DRAFTERS = {
     Method.DFLASH: "dflash-head",
     Method.DSPARK: "dspark-head",
 }
+
+
+FURTHER_HEADS = ("xpress-head", "dflash2-head", "lilicorr-head")
+"""Drafters of method dflash, whose architecture selects another algorithm."""
 
 
 def write_models(folder: Path) -> None:

@@ -269,6 +269,7 @@ def render_metrics_page() -> str:
             [*(_speedup_row(name) for name in speedups.SPEEDUPS), *map(_whole_row, speedups.END_TO_END_DEFINITIONS)]
         ),
         "\nCrossover load and break-even acceptance length: [curves](../research/curve.md).",
+        "Engines' own acceptance lengths: [engines](engines.md#acceptance-length-the-engines-figure-and-ours).",
         "\n## Sums and means\n",
         _table([*_tps_rows(), *(_ratio_row(ratio) for ratio in RATIOS)]),
         "\n## By position of the draft\n",

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import subprocess
 import sys
+from dataclasses import replace
+from datetime import date
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType
@@ -15,7 +18,9 @@ import yaml
 from generators import api_reference as reference
 from generators import engines_page as engines
 from generators.custom_resources import RUN, support_rules
-from specbench_api.launch.support_matrix import SUPPORT_MATRIX
+from specbench_api.launch.support_matrix import SUPPORT_BY_ENGINE, SUPPORT_MATRIX, Evidence, SupportEvidence
+from specbench_api.spec.drafter import Method
+from specbench_api.spec.engine import EngineKind
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -94,6 +99,36 @@ def test_the_api_reference_lists_fields_with_types_defaults_and_bounds() -> None
     assert "| `nodeSelector` | map of string | `{}` |" in page
     assert '| `endpoint` | string | `""` |' in page
     assert "### `status.arms[].speedup`" in page
+
+
+def test_the_engines_page_names_the_evidence_of_each_row_and_its_day() -> None:
+    page = engines.render()
+    rows = re.findall(r"^\| `(\w+)` \| .+ \| [^|]* \| (run|parser|source|docs), (\S+) \((\d)\) \|$", page, re.MULTILINE)
+    tables = [kind for kind in EngineKind if kind not in (EngineKind.SIMULATOR, EngineKind.EXTERNAL)]
+    assert [row[0] for row in rows] == [*Method] * len(tables)
+    assert all(date(2026, 11, 21) <= date.fromisoformat(row[2]) for row in rows)
+    sections = dict(re.findall(r"^## (\S+)$(.*?)(?=^## )", page, re.MULTILINE | re.DOTALL))
+    for kind in tables:
+        notes = set(re.findall(r"^(\d)\. \S", sections[kind], re.MULTILINE))
+        assert notes == set(re.findall(r" \((\d)\) \|$", sections[kind], re.MULTILINE))
+
+
+def test_the_engines_page_names_engines_that_were_never_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert engines.never_run() == (
+        "**No engine has run on a GPU by us.** Never started by us: `sglang`, `tensorrt-llm`."
+    )
+    assert "## tensorrt-llm\n\nTensorRT-LLM has never been started by us." in engines.render()
+    cell = SUPPORT_MATRIX[EngineKind.TENSORRT_LLM, Method.NONE]
+    run = replace(cell, evidence=Evidence(SupportEvidence.RUN, "2027-01-01", "one H100", on_gpu=True))
+    cells = {**SUPPORT_BY_ENGINE[EngineKind.TENSORRT_LLM], Method.NONE: run}
+    monkeypatch.setitem(SUPPORT_BY_ENGINE, EngineKind.TENSORRT_LLM, cells)
+    assert engines.never_run() == "**Run on a GPU by us: only `tensorrt-llm`.** Never started by us: `sglang`."
+    assert "TensorRT-LLM has never been started" not in engines.render()
+
+
+def test_tables_of_the_engines_page_have_whole_rows() -> None:
+    lines = [line for line in engines.render().splitlines() if line.startswith("|")]
+    assert {line.count("|") for line in lines} == {5, len(EngineKind) + 2}
 
 
 def test_the_engines_page_lists_alternatives() -> None:

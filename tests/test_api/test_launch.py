@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from generators.engines_page import RELATED_METHODS
 from specbench_api.errors import InvalidSpec
 from specbench_api.launch.arguments import contradictions, flag_of
 from specbench_api.launch.launcher import LaunchSpec
@@ -43,6 +44,51 @@ def problems(edits: dict[str, Any]) -> list[str]:
 
 
 LAUNCHED = [kind for kind in EngineKind if kind is not EngineKind.EXTERNAL]
+XPRESS = {"speculativeConfig": {"xpress_topc": 256}}
+ADAPTIVE = {"speculativeConfig": {"enable_adaptive_verification": True}}
+BLOCK = {"speculativeConfig": {"rejection_sample_method": "block"}}
+OTHER_VOCABULARY = {"speculativeConfig": {"use_heterogeneous_vocab": True}}
+AUTOMATON = {"speculativeConfig": {"sa_config": {"threshold": 4}}}
+POOL, TABLE = "--speculative-domino-candidate-pool-size=0", "--speculative-dspark-sps-table-path"
+RELATED: tuple[tuple[str, EngineKind, dict[str, Any], str], ...] = (
+    ("XPress", EngineKind.VLLM, {"method": "dflash", **XPRESS}, '"xpress_topc":256'),
+    ("DFlash2", EngineKind.VLLM, {"method": "dflash"}, '"method":"dflash"'),
+    ("DFlash2", EngineKind.SGLANG, {"method": "dflash"}, "--speculative-algorithm DFLASH"),
+    ("LiLiCorr", EngineKind.VLLM, {"method": "dflash"}, '"method":"dflash"'),
+    ("LiLiCorr", EngineKind.SGLANG, {"method": "dflash"}, "--speculative-algorithm DFLASH"),
+    ("Domino", EngineKind.SGLANG, {"method": "dflash", "args": [POOL]}, POOL),
+    ("Adaptive verification", EngineKind.VLLM, {"method": "dspark", **ADAPTIVE}, '"enable_adaptive_verification":true'),
+    ("Adaptive verification", EngineKind.SGLANG, {"method": "dspark", "args": [TABLE, "/t.json"]}, f"{TABLE} /t.json"),
+    ("Block verification", EngineKind.VLLM, {"method": "eagle3", **BLOCK}, '"rejection_sample_method":"block"'),
+    (
+        "Block verification",
+        EngineKind.SGLANG,
+        {"method": "eagle3", "args": ["--speculative-use-block-verification"]},
+        "--speculative-use-block-verification",
+    ),
+    (
+        "P-EAGLE",
+        EngineKind.VLLM,
+        {"method": "eagle3", "speculativeConfig": {"parallel_drafting": True}},
+        '"parallel_drafting":true',
+    ),
+    (
+        "A drafter with another vocabulary (TLI)",
+        EngineKind.VLLM,
+        {"method": "draft_model", **OTHER_VOCABULARY},
+        '"use_heterogeneous_vocab":true',
+    ),
+    *(
+        (
+            "Suffix automaton beside a drafter",
+            EngineKind.TENSORRT_LLM,
+            {"method": method, **AUTOMATON, **({"model": None} if method == "mtp" else {})},
+            "sa_config:\n    threshold: 4",
+        )
+        for method in ("eagle3", "mtp", "pard")
+    ),
+)
+"""Settings of the table of related methods on the engines page: row, engine, drafter, what it renders."""
 
 
 @pytest.mark.parametrize("kind", EngineKind)
@@ -63,7 +109,7 @@ def test_every_launcher_names_the_flag_of_its_context_length(kind: EngineKind) -
 def test_every_pair_of_engine_and_method_has_a_support_cell(kind: EngineKind, method: Method) -> None:
     found = support_of(kind, method)
     assert found.how
-    assert found.source
+    assert found.evidence.source
     assert found.supported or found.instead
 
 
@@ -97,6 +143,31 @@ def test_a_pair_is_launched_exactly_if_the_matrix_supports_it(kind: EngineKind, 
         assert problems(edits) == [
             f"spec.drafters[0].method: {kind} does not support {method}: {found.how} (use {found.instead})"
         ]
+
+
+@pytest.mark.parametrize(("row", "kind", "drafter", "expected"), RELATED)
+def test_settings_of_related_methods_are_rendered(
+    row: str, kind: EngineKind, drafter: dict[str, Any], expected: str
+) -> None:
+    version = {"version": "1.3.0"} if kind is EngineKind.TENSORRT_LLM else {}
+    variables = [{"name": "SGLANG_RAGGED_VERIFY_MODE", "value": "compact"}] if TABLE in expected else []
+    edits = {
+        "spec.engine": {"kind": str(kind), **version, "env": variables},
+        "spec.drafters[0]": {"name": "d", "numSpeculativeTokens": 8, "model": "acme/draft", **drafter},
+    }
+    launch = launch_of(edits, "d")
+    assert expected in " ".join((*launch.args, *launch.configs.values()))
+    assert {each["name"]: launch.env.get(each["name"]) for each in variables} == {
+        each["name"]: each["value"] for each in variables
+    }
+    (found,) = [each for each in RELATED_METHODS if each.name == row]
+    settings = [*drafter.get("speculativeConfig", {}), *drafter.get("args", ())[:1]]
+    assert [setting for setting in settings if setting not in found.how] == []
+
+
+def test_every_related_method_whose_settings_are_named_is_tested() -> None:
+    names = [row.name for row in RELATED_METHODS]
+    assert set(names[names.index("XPress") :]) == {row for row, *_ in RELATED}
 
 
 @pytest.mark.parametrize("kind", LAUNCHED)

@@ -134,6 +134,13 @@ NEWER: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         },
     ),
     "mtp": ({"method": "mtp"}, {"decoding_type": "MTP", "max_draft_len": 3}),
+    "mtp-with-a-tree": (
+        {"method": "mtp", "eagleTopk": 4, "numDraftTokens": 13},
+        {
+            "decoding_type": "MTP", "max_draft_len": 3,
+            "use_dynamic_tree": True, "dynamic_tree_max_topK": 4, "max_total_draft_tokens": 12,
+        },
+    ),
     "suffix": ({"method": "suffix"}, {"decoding_type": "SA", "max_draft_len": 3}),
     **{
         method: (
@@ -183,6 +190,21 @@ def test_from_1_3_on_a_draft_model_runs_with_the_overlap_scheduler() -> None:
 def test_a_tree_with_an_impossible_size_is_rejected(fields: dict[str, Any], expected: str) -> None:
     (problem,) = rejected({"method": "eagle3", **HEAD, **fields}, version="1.3.0")
     assert problem.startswith(f"spec.drafters[0].numDraftTokens: {expected}")
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "reason"),
+    [
+        ("AUTO", "chooses n-grams of its own and ignores numSpeculativeTokens"),
+        ("SaveState", "only stores hidden states and drafts nothing"),
+        ("UserProvided", "needs a Python object, which no configuration file can contain"),
+        ("User_Provided", "needs a Python object, which no configuration file can contain"),
+    ],
+)
+@pytest.mark.parametrize("version", ["1.2.1", "1.3.0"])
+def test_types_that_cannot_be_measured_as_a_drafter_are_rejected(algorithm: str, reason: str, version: str) -> None:
+    (problem,) = rejected({"method": "custom", "algorithm": algorithm}, version=version)
+    assert problem.startswith(f"spec.drafters[0].algorithm: {algorithm} {reason} (")
 
 
 def test_forced_acceptance_is_rejected() -> None:
@@ -347,7 +369,7 @@ def test_rejects_an_argument_that_contradicts_a_managed_flag_with_its_field(argu
     assert problem.endswith(f" ({expected})")
 
 
-TREES = "TensorRT-LLM drafts trees only with eagle3, from 1.3 on"
+TREES = "TensorRT-LLM drafts trees only with eagle3 and mtp, from 1.3 on"
 FIRST_LENGTH = (
     "draftLengths: TensorRT-LLM starts with numSpeculativeTokens (3) and never drafts more"
     " (set tokens of the smallest batchSize to 3, and of no other to more)"
@@ -374,7 +396,7 @@ REJECTED: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "eagle-topk": (
         {**EAGLE3, "eagleTopk": 2},
-        f"eagleTopk: {TREES} (remove it, or use eagle3 and engine.version 1.3 or later)",
+        f"eagleTopk: {TREES} (remove it, or use one of these methods and engine.version 1.3 or later)",
     ),
     "num-draft-tokens": (
         {**EAGLE3, "numDraftTokens": 9},

@@ -11,7 +11,7 @@ import pytest
 from engine_parsers.cases import Case, cases_of
 from engine_parsers.environments import ENVIRONMENTS
 from engine_parsers.judge_process import WORDS_MAX, Verdict, ask
-from engine_parsers.models import DRAFTERS, MODELS, TARGETS, write_models
+from engine_parsers.models import DRAFTERS, FURTHER_HEADS, MODELS, TARGETS, write_models
 from specbench_api.launch.support_matrix import DEFAULT_RELEASES, SUPPORT_MATRIX, SupportEvidence, support_of
 from specbench_api.spec.drafter import NEEDS_MODEL, Method
 from specbench_api.spec.engine import EngineKind
@@ -38,7 +38,9 @@ def test_every_supported_method_has_a_parser_case(kind: EngineKind, tmp_path: Pa
     has = [method for method in Method if support_of(kind, method, DEFAULT_RELEASES.get(kind)).supported]
     case_names = {case.name for case in cases_of(kind, tmp_path)}
     assert {str(method) for method in has if method is not Method.CUSTOM} - case_names == set()
-    parser_methods = [method for method in Method if SUPPORT_MATRIX[kind, method].evidence is SupportEvidence.PARSER]
+    parser_methods = [
+        method for method in Method if SUPPORT_MATRIX[kind, method].evidence.grade is SupportEvidence.PARSER
+    ]
     assert [method for method in parser_methods if SUPPORT_MATRIX[kind, method].supported and method not in has] == []
 
 
@@ -63,7 +65,7 @@ def test_every_method_with_a_draft_model_has_a_tiny_model() -> None:
         if any(support_of(kind, method, DEFAULT_RELEASES.get(kind)).supported for kind in ENVIRONMENTS)
     }
     assert has == set(DRAFTERS)
-    assert {*TARGETS.values(), *DRAFTERS.values(), "llama"} == set(MODELS)
+    assert {*TARGETS.values(), *DRAFTERS.values(), *FURTHER_HEADS, "llama"} == set(MODELS)
 
 
 def script(folder: Path, text: str) -> list[str]:

@@ -52,13 +52,21 @@ NEWER_DECODING_TYPES = {
     Method.DSPARK: "DSpark",
 }
 """From 1.3 on."""
+TREE_METHODS = (Method.EAGLE3, Method.MTP)
+"""Methods that may draft dynamic trees, from 1.3 on."""
+NOT_DRAFTERS = {
+    "auto": ("chooses n-grams of its own and ignores numSpeculativeTokens", "set method: ngram"),
+    "savestate": ("only stores hidden states and drafts nothing", "remove this drafter"),
+    "userprovided": ("needs a Python object, which no configuration file can contain", "use another method"),
+}
+"""Decoding types that cannot be measured, in lower case and without `_`: why not, and what to do."""
 SCHEDULED_METHODS = (Method.NGRAM, Method.DRAFT_MODEL)
 """Methods whose draft length 1.2 can change with the batch size."""
 ONE_MODEL_KEYS = ("eagle3_one_model", "mtp_eagle_one_model")
 OVERLAP = "disable_overlap_scheduler"
 NEWER = SpecifierSet(">=1.3.dev0", prereleases=True)
-"""From 1.3 on, methods have other names, a draft model runs inside the target's engine, heads of EAGLE-3 may draft
-trees, and the batch sizes of `draft_len_schedule` are upper bounds: larger batches draft nothing."""
+"""From 1.3 on, methods have other names, a draft model runs inside the target's engine, heads may draft trees, and the
+batch sizes of `draft_len_schedule` are upper bounds: larger batches draft nothing."""
 SWITCHES_OFF = (
     "acceptance_window", "acceptance_length_threshold", "acceptance_rate_window_size", "acceptance_rate_threshold",
 )  # fmt: skip
@@ -273,12 +281,18 @@ def _drafter_problems(drafter: Drafter, engine: Engine, path: str) -> Iterator[P
 
 
 def _name_problems(drafter: Drafter, engine: Engine, path: str) -> Iterator[Problem]:
-    """Reject algorithms that are also a method, so that the method's checks apply. Eagle3 is the new name of Eagle."""
+    """Reject algorithms that are also a method, so that the method's checks apply, and those that are no drafter.
+
+    Eagle3 is the new name of Eagle.
+    """
     types = NEWER_DECODING_TYPES if _is_newer(engine) else DECODING_TYPES
     names = {name.lower(): method for method, name in types.items()}
     method = (names | {"eagle": Method.EAGLE3, "eagle3": Method.EAGLE3}).get((drafter.algorithm or "").lower())
     if method:
         yield Problem(f"{path}.algorithm", f"{drafter.algorithm} is method {method}", f"set method: {method}")
+    refused = NOT_DRAFTERS.get((drafter.algorithm or "").lower().replace("_", ""))
+    if refused:
+        yield Problem(f"{path}.algorithm", f"{drafter.algorithm} {refused[0]}", refused[1])
 
 
 def _tree_problems(drafter: Drafter, engine: Engine, path: str) -> Iterator[Problem]:
@@ -287,9 +301,10 @@ def _tree_problems(drafter: Drafter, engine: Engine, path: str) -> Iterator[Prob
         if nodes not in (None, steps + 1):
             message = f"for a chain of {steps} drafts TensorRT-LLM always verifies {steps + 1} tokens"
             yield Problem(f"{path}.numDraftTokens", message, "remove it, or set eagleTopk for a tree")
-    elif drafter.method is not Method.EAGLE3 or not _is_newer(engine):
-        message = "TensorRT-LLM drafts trees only with eagle3, from 1.3 on"
-        yield Problem(f"{path}.eagleTopk", message, "remove it, or use eagle3 and engine.version 1.3 or later")
+    elif drafter.method not in TREE_METHODS or not _is_newer(engine):
+        message = "TensorRT-LLM drafts trees only with eagle3 and mtp, from 1.3 on"
+        remedy = "remove it, or use one of these methods and engine.version 1.3 or later"
+        yield Problem(f"{path}.eagleTopk", message, remedy)
     elif nodes is not None and not steps < nodes <= topk * steps + 1:
         message = (
             f"a dynamic tree of depth {steps} and eagleTopk {topk} verifies {steps + 1} to {topk * steps + 1} tokens"

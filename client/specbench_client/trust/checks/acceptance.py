@@ -137,8 +137,8 @@ def _steps_without_drafts(evidence: PointEvidence) -> CheckResults:
     )
     if evidence.plan.engine.kind is EngineKind.LLAMA_CPP:
         message += (
-            "; llama.cpp also decodes without drafts after a rejection if the target's memory cannot roll back (hybrid"
-            " and recurrent models)"
+            "; llama.cpp also verifies the accepted drafts again after a rejection if the target's memory cannot roll"
+            " back (hybrid and recurrent models), a step without new drafts"
         )
     return [CheckResult(Severity.WARNING, message, value=without / made, threshold=UNDRAFTED_SHARE)]
 

@@ -93,7 +93,7 @@ def _missing_method(kind: EngineKind, method: Method, version: str) -> tuple[str
         return f"{kind} {version} does not have {method}: {first.version} is the first that does", first.source
     here, ever = support_of(kind, method, version), support_of(kind, method)
     return (
-        (f"{kind} {version} does not have {method}: {here.how}", here.source)
+        (f"{kind} {version} does not have {method}: {here.how}", here.evidence.source)
         if ever.versions and not here.supported
         else None
     )
