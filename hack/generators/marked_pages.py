@@ -5,22 +5,45 @@ Each generated part is replaced between its marks; text outside the marks is kep
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 from click.testing import CliRunner
 
 from generators.attacks_page import summary_table
+from specbench_api.launch.registry import LAUNCHERS
+from specbench_api.launch.support_matrix import SUPPORT_MATRIX
+from specbench_api.launch.verification import Verification
+from specbench_api.spec.drafter import Drafter, Method
+from specbench_api.spec.engine import Engine, EngineKind
 from specbench_client.analysis.audit.report import RULES
 from specbench_client.cli import cli
 from specbench_client.workload.sources.registry import render_sources
 
 ROOT = Path(__file__).resolve().parents[2]
+_DRAFTS_HEAD = "| engine | methods | drafts | accepted by | from |\n|---|---|---|---|---|"
 _AUDIT_HEAD = "| rule | what must hold | why, and when it need not | tolerance |\n|---|---|---|---|"
 
 
 def workloads_page() -> str:
-    """Return docs/reference/workloads.md with the table of prompt sources."""
-    return _replaced("docs/reference/workloads.md", {"sources": render_sources()})
+    """Return docs/reference/workloads.md with the table of prompt sources, and that of the sampling of drafts."""
+    parts = {"sources": render_sources(), "drafts": "\n".join([_DRAFTS_HEAD, *_draft_rows()])}
+    return _replaced("docs/reference/workloads.md", parts)
+
+
+def _draft_rows() -> Iterator[str]:
+    """Yield how each engine draws and accepts drafts without further options: one row for methods that are alike."""
+    for kind in EngineKind:
+        if kind in (EngineKind.SIMULATOR, EngineKind.EXTERNAL):
+            continue
+        methods: dict[Verification, list[str]] = {}
+        for method in Method:
+            if method not in (Method.NONE, Method.CUSTOM) and SUPPORT_MATRIX[kind, method].supported:
+                drafter = Drafter.model_construct(name="arm", method=method)
+                methods.setdefault(LAUNCHERS[kind].verification(Engine(kind=kind), drafter), []).append(f"`{method}`")
+        for found, names in methods.items():
+            drafts, acceptance = found.drafts.name or "not known", found.acceptance.name or "not known"
+            yield f"| `{kind}` | {', '.join(names)} | {drafts} | {acceptance} | {found.drafts.source} |"
 
 
 def audit_page() -> str:
