@@ -97,6 +97,10 @@ def test_tensorrt_llm_defaults_are_not_observed() -> None:
             "llama-cpp", {**GGUF, "args": ["--spec-draft-sampling=probabilistic"]}, {},
             "probabilistic", "rejection sampling", ("--spec-draft-sampling",) * 2,
         ),
+        (
+            "llama-cpp", {**GGUF, "args": ["--spec_draft_sampling", "greedy"]}, {},
+            "greedy", "token match", ("--spec-draft-sampling",) * 2,
+        ),
     ],
 )  # fmt: skip
 def test_options_are_the_source_of_what_they_set(  # noqa: PLR0917 -- the columns of the table

@@ -168,9 +168,10 @@ class LlamaCppLauncher:
     def verification(self, engine: Engine, drafter: Drafter) -> Verification:
         """Return the methods that `--spec-draft-sampling` sets, or llama.cpp's defaults."""
         drawn = value_of((*engine.args, *drafter.args), _SAMPLING_FLAG, spelled)
-        if drawn == PROBABILISTIC and drafter.method in _SAMPLED_METHODS:
-            return Verification(DerivedMethod(PROBABILISTIC, _SAMPLING_FLAG), DerivedMethod(REJECTION, _SAMPLING_FLAG))
-        return default_verification(GREEDY, TOKEN_MATCH, _RELEASE_READ)
+        if drawn is None or drafter.method not in _SAMPLED_METHODS:
+            return default_verification(GREEDY, TOKEN_MATCH, _RELEASE_READ)
+        drafts, rule = (PROBABILISTIC, REJECTION) if drawn == PROBABILISTIC else (GREEDY, TOKEN_MATCH)
+        return Verification(DerivedMethod(drafts, _SAMPLING_FLAG), DerivedMethod(rule, _SAMPLING_FLAG))
 
 
 def spelled(flag: str) -> str:
