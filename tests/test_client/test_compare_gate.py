@@ -299,6 +299,12 @@ def test_other_differences_are_listed_with_both_values() -> None:
     assert str(found[0]) == "Model acme/tiny@main → acme/tiny@v2"
 
 
+def test_other_sampling_of_drafts_is_a_difference() -> None:
+    old = replace(before(), launches=(observed_launch("ngram", draft_sampling="greedy"),))
+    new = replace(before(), launches=(observed_launch("ngram", draft_sampling="probabilistic"),))
+    assert [str(each) for each in differences(old, new)] == ["Draft sampling greedy → probabilistic"]
+
+
 def test_unknown_hardware_on_one_side_is_reported() -> None:
     known = replace(before(), launches=(observed_launch(gpu="H100"),))
     assert [str(each) for each in differences(before(), known)] == ["Hardware not known → recorded"]

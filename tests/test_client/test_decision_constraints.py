@@ -86,6 +86,16 @@ def test_baseline_is_recommended_with_a_reason_when_no_drafter_is_left() -> None
     assert found.sentence.startswith("For throughput, without spare memory: no drafter pays")
 
 
+def test_arm_with_lossy_verification_is_ruled_out_and_named() -> None:
+    fly = {**ARMS[0], "speculativeConfig": {"rejection_sample_method": "fly"}}
+    plan = plan_of(drafters=[fly, *ARMS[1:]], engine={"kind": "vllm"}, placement={"gpus": 1})
+    found = recommend(plan, summary_of(*CELLS), RecommendationRequest())
+    (choice,) = found.choices
+    assert (choice.answer, choice.arm) == (RecommendationAnswer.DRAFTER, "mtp")
+    assert found.ruled_out == {"eagle3": "lossy verification: speculativeConfig.rejection_sample_method: fly"}
+    assert found.sentence.startswith("For throughput, without eagle3 (lossy verification): use mtp at ")
+
+
 def test_constraint_without_a_baseline_gives_no_recommendation() -> None:
     found = decide(NO_TRAINING, Given("eagle3", gain=2.0), Given("ngram", gain=1.5))
     assert found.choices[0].answer is RecommendationAnswer.CANNOT_TELL

@@ -155,12 +155,33 @@ def test_llama_server_cache_is_the_sum_of_its_slots() -> None:
 
 
 @pytest.mark.parametrize(
-    ("build_info", "version"), [("b0-unknown", None), ("", None), ("b6789-0a1b2c3", "b6789-0a1b2c3")]
+    ("build_info", "tags", "version"),
+    [
+        ("b6789-0a1b2c3", [], "b6789-0a1b2c3"),
+        ("b0-unknown", ["xllamacpp-2026.10.11549"], "xllamacpp-2026.10.11549"),
+        ("b6789-0a1b2c3", ["xllamacpp-2026.10.11549"], "b6789-0a1b2c3"),
+        ("b0-unknown", [], None),
+        ("b0-unknown", ["chat"], None),
+        ("b0-unknown", {"xllamacpp-1": 2}, None),
+        ("", None, None),
+    ],
 )
-def test_llama_server_built_without_git_has_no_version(build_info: str, version: str | None) -> None:
-    pages = {"/props": {**PROPS, "build_info": build_info}, "/v1/models": GGUF_MODELS}
+def test_llama_server_built_without_git_is_identified_by_its_wheel(
+    build_info: str, tags: Any, version: str | None
+) -> None:
+    models = {"data": [{**GGUF_MODELS["data"][0], "tags": tags}]}  # type: ignore[dict-item]
+    pages = {"/props": {**PROPS, "build_info": build_info}, "/v1/models": models}
     assert values(read(EngineKind.LLAMA_CPP, pages)).get("engine_version") == version
     assert DIALECTS[EngineKind.LLAMA_CPP].identity(pages).version == version
+
+
+def test_reason_of_a_missing_llama_server_version_names_both_places() -> None:
+    fact = read(EngineKind.LLAMA_CPP, {"/props": PROPS, "/v1/models": GGUF_MODELS})[FactName.ENGINE_VERSION]
+    assert fact.value is None
+    assert fact.reason == (
+        "GET /props: build_info has no usable value: this server was built without Git history;"
+        " GET /v1/models: data.0.tags is missing"
+    )
 
 
 def test_tensorrt_llm_reports_its_version_and_its_metrics_are_not_read() -> None:

@@ -88,6 +88,22 @@ async def test_every_simulated_dialect_reports_its_engines_facts(
     assert set(seen.facts) == set(FACTS)
 
 
+async def test_sampling_of_drafts_follows_from_the_options(tmp_path: Path, store: FolderStore) -> None:
+    options = {"draft_sample_method": "probabilistic"}
+    drafter = {"name": "draft", "method": "draft_model", "model": "m", "numSpeculativeTokens": 3}
+    edits = {"spec.engine": {"kind": "vllm"}, "spec.drafters": [{**drafter, "speculativeConfig": options}]}
+    plan = plan_of(write_prompts(tmp_path / "p.jsonl"), {**edits, "spec.model": {"name": "simulated"}})
+
+    await drive(tmp_path, plan, store, group=1)
+    await drive(tmp_path, plan, store, group=0)
+
+    drafting, baseline = seen_of(store, 1).facts, seen_of(store, 0).facts
+    source = "speculativeConfig.draft_sample_method"
+    assert drafting[FactName.DRAFT_SAMPLING] == Fact.observed("probabilistic", source)
+    assert drafting[FactName.DRAFT_VERIFICATION] == Fact.observed("rejection sampling", "default of vllm 0.33.0")
+    assert baseline[FactName.DRAFT_SAMPLING] == Fact.unknown("the baseline has no drafter")
+
+
 async def test_unknown_facts_have_a_reason(tmp_path: Path, store: FolderStore) -> None:
     await drive(tmp_path, plan_of(write_prompts(tmp_path / "p.jsonl")), store)
 

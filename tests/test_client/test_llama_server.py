@@ -19,6 +19,8 @@ from typing import Any
 import aiohttp
 import pytest
 
+from specbench_api.spec.engine import EngineKind
+from specbench_client.dialects.registry import DIALECTS
 from specbench_client.local import llama_server
 
 ROOT = Path(__file__).parents[2]
@@ -85,6 +87,8 @@ def test_each_kind_of_lookup_has_its_own_flags(kind: str) -> None:
         (["--spec-draft-n-max", "4"], "--spec-draft-n-max needs --spec-type draft-simple"),
         (["--spec-ngram-simple-size-n", "4"], "--spec-ngram-simple-size-n needs --spec-type ngram-simple"),
         (["--spec-synth-len", "2.5"], "--spec-synth-len needs --spec-type"),
+        (["--spec-draft-sampling", "warm"], "--spec-draft-sampling warm: is not greedy or probabilistic"),
+        (["--spec-draft-sampling", "greedy"], "--spec-draft-sampling needs --spec-type draft-simple"),
         (["--spec-type", "ngram-simple", "--spec-ngram-simple-size-m", "8"], "size-m (8) is below size-n (12)"),
     ],
 )
@@ -219,7 +223,13 @@ def text_of(chunks: list[dict[str, Any]]) -> str:
 @pytest.mark.engine
 def test_every_flag_sets_a_field_of_the_wheel() -> None:
     library = pytest.importorskip("xllamacpp")
-    samples = {"--alias": "a", "--spec-type": "ngram-mod", "--flash-attn": "on", "--spec-synth-len": "2.5"}
+    samples = {
+        "--alias": "a",
+        "--spec-type": "ngram-mod",
+        "--flash-attn": "on",
+        "--spec-synth-len": "2.5",
+        "--spec-draft-sampling": "probabilistic",
+    }
     for flag in llama_server.FLAGS:
         name = flag.names[1] if len(flag.names) > 1 else flag.names[0]
         params = library.CommonParams()
@@ -246,6 +256,32 @@ async def test_drafters_draft_and_do_not_change_the_text(models: dict[str, str])
     assert texts[0] == texts[1] == texts[2] != ""
     assert drafted[0] == (0, 0)
     assert all(0 < accepted <= proposed for proposed, accepted in drafted[1:])
+
+
+@pytest.mark.engine
+async def test_wheel_is_reported_as_the_version(models: dict[str, str]) -> None:
+    library, dialect = pytest.importorskip("xllamacpp"), DIALECTS[EngineKind.LLAMA_CPP]
+    async with serving("-m", models["target"]) as (_, session):
+        pages = {}
+        for path in dialect.identity_paths:
+            async with session.get(path) as page:
+                pages[path] = await page.json()
+    assert pages["/props"]["build_info"] == "b0-unknown", "the wheel identifies its build: read it from there"
+    assert dialect.identity(pages).version == f"xllamacpp-{library.__version__}"
+
+
+@pytest.mark.engine
+async def test_drawn_drafts_are_accepted_more_often_at_temperature_1(models: dict[str, str]) -> None:
+    drafter = ["--spec-type", "draft-simple", "-md", models["drafter"], "--spec-draft-n-max", "4"]
+    rates = {}
+    for how in ("greedy", "probabilistic"):
+        async with serving("-m", models["target"], *drafter, "--spec-draft-sampling", how) as (_, session):
+            sampled = {"temperature": 1, "top_k": 0, "top_p": 1, "min_p": 0}
+            requests = (streamed(session, **sampled, seed=seed, timings_per_token=True) for seed in range(4))
+            answers = await asyncio.gather(*requests)
+        ends = [answer[-1]["timings"] for answer in answers]
+        rates[how] = sum(end["draft_n_accepted"] for end in ends) / sum(end["draft_n"] for end in ends)
+    assert rates["probabilistic"] > rates["greedy"] + 0.1
 
 
 @pytest.mark.engine

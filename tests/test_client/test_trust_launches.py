@@ -59,9 +59,18 @@ def test_facts_that_a_drafter_changes_are_not_reported() -> None:
     assert list(pair(taken, dict.fromkeys(taken, 2))) == []
 
 
-def test_different_node_is_info() -> None:
-    (finding,) = pair({"node": "gpu-1"}, {"node": "gpu-2"})
+@pytest.mark.parametrize(
+    ("name", "one", "other"),
+    [
+        ("node", "gpu-1", "gpu-2"),
+        ("draft_sampling", "greedy", "probabilistic"),
+        ("draft_verification", "token match", "acceptance thresholds (lossy)"),
+    ],
+)
+def test_different_node_or_sampling_of_drafts_is_info(name: str, one: str, other: str) -> None:
+    (finding,) = pair({name: one}, {name: other})
     assert finding.severity is Severity.INFO
+    assert finding.message == f'{name} is not the same in all launches: "{one}" on none, "{other}" on ngram'
 
 
 def test_launches_of_one_arm_are_compared_too() -> None:

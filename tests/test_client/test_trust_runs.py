@@ -127,6 +127,21 @@ def test_arguments_of_one_arm_are_info() -> None:
     assert "--seed=7" in seen[0].message
 
 
+def test_lossy_verification_is_info_and_not_recommended() -> None:
+    options = {"spec.drafters[0].speculativeConfig": {"rejection_sample_method": "fly"}}
+    summary = run_of_world(small(**{"spec.engine": {"kind": "vllm"}, **options}), Corruptions())
+    (finding,) = summary.findings
+    assert (finding.check, finding.severity, finding.arm) == ("LossyVerification", INFO, "ngram")
+    assert "speculativeConfig.rejection_sample_method: fly" in finding.message
+    assert summary.recommendation is not None
+    (choice,) = summary.recommendation.choices
+    assert choice.arm != "ngram"
+    assert summary.headline.startswith("ngram is faster than the baseline: ")
+    assert summary.headline.endswith(
+        " Its verification is lossy (speculativeConfig.rejection_sample_method: fly), so ngram is not recommended."
+    )
+
+
 def test_simulated_run_is_info_and_stays_trustworthy() -> None:
     summary = run_of_world(small(), Corruptions(simulated=True))
     assert [finding.check for finding in summary.findings] == ["Simulated"]

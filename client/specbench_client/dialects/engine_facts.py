@@ -76,12 +76,16 @@ def bytes_from_gib(value: Any) -> JsonValue:
 
 @dataclass(frozen=True, slots=True)
 class FactReading:
-    """A fact on a page. `keys`: the path in its JSON, or a series of a Prometheus page and one of its labels."""
+    """A fact on a page. `keys`: the path in its JSON, or a series of a Prometheus page and one of its labels.
+
+    `unusable`: why the page may have no usable value, for the reason of a missing fact.
+    """
 
     fact: FactName
     page: str
     keys: tuple[str | int, ...]
     convert: Convert = as_scalar
+    unusable: str = ""
 
     @property
     def source(self) -> str:
@@ -125,9 +129,10 @@ def _read_fact(reading: FactReading, document: Any) -> Fact:
     if raw is _ABSENT:
         return Fact.unknown(f"{reading.source} is missing")
     value = reading.convert(raw)
-    return (
-        Fact.unknown(f"{reading.source} has no usable value") if value is None else Fact.observed(value, reading.source)
-    )
+    if value is not None:
+        return Fact.observed(value, reading.source)
+    why = f": {reading.unusable}" if reading.unusable else ""
+    return Fact.unknown(f"{reading.source} has no usable value{why}")
 
 
 def _both_missing(first: Fact, second: Fact) -> Fact:

@@ -20,7 +20,7 @@ from specbench_api.outcome.record import AcceptanceSource
 from specbench_api.spec.engine import EngineKind
 from specbench_client.dialects.dialect import CompletionRequest, EngineCounters, EngineIdentity
 from specbench_client.dialects.engine_answer import AnswerChunk, BadAnswer, EngineAnswer, RequestAcceptance
-from specbench_client.dialects.engine_facts import MAX_FACT_CHARS, FactReading, as_count, of_object
+from specbench_client.dialects.engine_facts import MAX_FACT_CHARS, FactReading, as_count, of_object, read_facts
 from specbench_client.dialects.openai import OpenAiDialect, shared_fields
 from specbench_client.dialects.openai_stream import (
     ChatStream,
@@ -54,8 +54,20 @@ def _known_build(build_info: Any) -> str | None:
     return known if isinstance(known, str) and 0 < len(known) <= MAX_FACT_CHARS else None
 
 
+def _wheel_of_tags(tags: Any) -> str | None:
+    """Return the wheel of the prebuilt server, `xllamacpp-2026.10.11549`, which its tags contain."""
+    wheels = (
+        [tag for tag in tags if isinstance(tag, str) and tag.startswith(WHEEL_TAG)] if isinstance(tags, list) else []
+    )
+    return wheels[0] if len(wheels) == 1 and len(wheels[0]) <= MAX_FACT_CHARS else None
+
+
+WHEEL_TAG = "xllamacpp-"
+"""Beginning of the tag with which our server of the prebuilt wheel identifies its build."""
+_NO_GIT = "this server was built without Git history"
 LLAMA_CPP_FACTS: tuple[FactReading, ...] = (
-    FactReading(FactName.ENGINE_VERSION, PROPS_PAGE, ("build_info",), _known_build),
+    FactReading(FactName.ENGINE_VERSION, PROPS_PAGE, ("build_info",), _known_build, _NO_GIT),
+    FactReading(FactName.ENGINE_VERSION, "/v1/models", ("data", 0, "tags"), _wheel_of_tags, "no tag names a wheel"),
     FactReading(FactName.MODEL, PROPS_PAGE, ("model_path",)),
     FactReading(FactName.QUANTIZATION, PROPS_PAGE, ("model_ftype",)),
     FactReading(FactName.MAX_MODEL_LEN, PROPS_PAGE, (_SETTINGS, "n_ctx"), as_count),
@@ -119,10 +131,10 @@ class LlamaCppDialect(OpenAiDialect):
 
     def identity(self, documents: Mapping[str, Any]) -> EngineIdentity:
         """See `Dialect.identity`."""
-        props = documents.get("/props")
+        facts = read_facts([one for one in self.readings if one.fact is FactName.ENGINE_VERSION], documents)
+        version = facts[FactName.ENGINE_VERSION].value
         return EngineIdentity(
-            model=first_model(documents.get("/v1/models")),
-            version=_known_build(props.get("build_info")) if isinstance(props, dict) else None,
+            model=first_model(documents.get("/v1/models")), version=version if isinstance(version, str) else None
         )
 
     def speculating(self, state: Any, metrics: str) -> bool | None:  # noqa: ARG002 -- the counters exist in any case

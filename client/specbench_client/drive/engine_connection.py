@@ -13,7 +13,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from specbench_api.launch.registry import LAUNCHERS
+from specbench_api.launch.registry import LAUNCHERS, NOT_STARTED
+from specbench_api.launch.verification import DerivedMethod
 from specbench_api.outcome.provenance import Fact, FactName, HostFacts, LaunchRecord, merge_facts
 from specbench_api.outcome.record import RecordPhase
 from specbench_api.plan.expansion import launch_order
@@ -233,6 +234,7 @@ async def observe_launch(
     answers = {page: await _fetch_page(engine.control, page) for page in dict.fromkeys(page for page in paths if page)}
     documents = {page: _facts_document(page, answer) for page, answer in answers.items()}
     facts = read_facts(dialect.readings, documents) | _drafter_fact(dialect, answers)
+    facts |= _verification_facts(engine.plan.engine, engine.arm)
     unreported = f"{engine.plan.engine.kind} does not report it over HTTP"
     return LaunchRecord(
         launch=name,
@@ -242,6 +244,22 @@ async def observe_launch(
         queried_at=queried_at,
         facts={name: fact_without_secrets(fact) for name, fact in merge_facts(facts, place, unreported).items()},
     )
+
+
+def _verification_facts(engine: Engine, arm: Arm) -> dict[FactName, Fact]:
+    """Return how this arm's drafts are chosen and accepted, as far as it follows from the command."""
+    if arm.drafter is None:
+        why = NOT_STARTED if engine.kind is EngineKind.EXTERNAL else "the baseline has no drafter"
+        return dict.fromkeys((FactName.DRAFT_SAMPLING, FactName.DRAFT_VERIFICATION), Fact.unknown(why))
+    found = LAUNCHERS[engine.kind].verification(engine, arm.drafter)
+    return {
+        FactName.DRAFT_SAMPLING: _derived_fact(found.drafts),
+        FactName.DRAFT_VERIFICATION: _derived_fact(found.acceptance),
+    }
+
+
+def _derived_fact(method: DerivedMethod) -> Fact:
+    return Fact.unknown(method.source) if method.name is None else Fact.observed(method.name, method.source)
 
 
 async def _fetch_page(control: ControlClient, page: str) -> Any:

@@ -82,6 +82,13 @@ def list_of(known: Collection[str]) -> Callable[[str], list[str]]:
     return read
 
 
+def drawn_drafts(value: str) -> bool:
+    """Parse how draft tokens are chosen; return whether they are drawn from the drafter's distribution."""
+    if value not in ("greedy", "probabilistic"):
+        raise ValueError("is not greedy or probabilistic")
+    return value == "probabilistic"
+
+
 @dataclass(frozen=True)
 class ServerFlag:
     """One flag of llama-server: its spellings, the field of `CommonParams` that it sets, and how its value is read.
@@ -141,6 +148,12 @@ FLAGS: Final = (
     ),
     ServerFlag(("--spec-draft-n-max",), "speculative.draft.n_max", whole_number(0), "most tokens a draft (3)"),
     ServerFlag(("--spec-draft-n-min",), "speculative.draft.n_min", whole_number(0), "fewest tokens a draft (0)"),
+    ServerFlag(
+        ("--spec-draft-sampling",),
+        "speculative.draft.probabilistic",
+        drawn_drafts,
+        "greedy, or probabilistic: draw drafts and verify them by rejection sampling (greedy)",
+    ),
     ServerFlag(
         ("--spec-synth-len",), "speculative.synth_len", float, "accept at random to this mean length: no valid text"
     ),
@@ -269,6 +282,8 @@ def serve(values: Mapping[str, FlagValue], library: Any) -> int:
     """Start the server and run until a signal; returns only if it could not start."""
     params = library.CommonParams()
     configure(params, values, library)
+    # /props reports the build b0-unknown, since the wheel was built without Git history. The tag identifies the build.
+    params.model_tags = {f"xllamacpp-{library.__version__}"}
     if os.getpid() == 1:
         # The kernel drops signals to process 1 that have no handler. The handler runs after the model is loaded: the
         # library blocks the interpreter until then. Other processes are ended at once by the default action.
@@ -308,7 +323,7 @@ def main(argv: Sequence[str]) -> int:
             return 0
         if "--version" in argv:
             library = load_library()
-            click.echo(f"xllamacpp {library.__version__} (llama.cpp {library.BUILD_INFO})")
+            click.echo(f"xllamacpp {library.__version__}")
             return 0
         values = parse_flags(argv)
         reject_ineffective_flags(values, os.environ)

@@ -58,6 +58,7 @@ RUN_CHECKS: tuple[Check[RunEvidence], ...] = (
     answers.SHORT_ANSWERS,
     load.SINGLE_STREAM_ONLY,
     acceptance.ACCEPTANCE_WITHOUT_BASELINE,
+    acceptance.LOSSY_VERIFICATION,
     engine.KV_CACHE_REDUCED,
     prompts.SAMPLING_DIFFERS_FROM_LOG,
     comparison.TOO_FEW_REPEATS,

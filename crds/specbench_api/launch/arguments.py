@@ -73,14 +73,19 @@ def variable_problem(kind: EngineKind, name: str, path: str) -> Problem | None:
     return why and Problem(path, f"{name} {why[0]}", why[1])
 
 
-def size_of(args: Sequence[str], flag: str, aliases: Aliases) -> int:
-    """Return the number that the arguments give for a flag, such as a parallel size; 1 if it is absent or no number."""
+def value_of(args: Sequence[str], flag: str, aliases: Aliases) -> str | None:
+    """Return the value that the arguments give for a flag, or the argument after one without value; None if absent."""
     for index, argument in enumerate(args):
         if _canonical(argument, aliases) == flag:
             _, equals, value = argument.partition("=")
-            value = value if equals else "".join(args[index + 1 : index + 2])
-            return int(value) if value.isdecimal() else 1
-    return 1
+            return value if equals else "".join(args[index + 1 : index + 2])
+    return None
+
+
+def size_of(args: Sequence[str], flag: str, aliases: Aliases) -> int:
+    """Return the number that the arguments give for a flag, such as a parallel size; 1 if it is absent or no number."""
+    value = value_of(args, flag, aliases) or ""
+    return int(value) if value.isdecimal() else 1
 
 
 def node_problems(order: LaunchRequest, sizes: Sequence[str], aliases: Aliases) -> list[Problem]:

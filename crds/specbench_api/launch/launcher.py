@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import Protocol
 
 from specbench_api.errors import Problem
+from specbench_api.launch.verification import Verification
 from specbench_api.spec.drafter import Drafter, DraftLength
 from specbench_api.spec.engine import Engine, EngineKind
 from specbench_api.spec.model import Target
@@ -116,6 +117,10 @@ class Launcher(Protocol):
 
     def problems(self, order: LaunchRequest) -> Sequence[Problem]:
         """Return what this engine does not support, and arguments that contradict managed flags."""
+        ...
+
+    def verification(self, engine: Engine, drafter: Drafter) -> Verification:
+        """Return how the engine draws and accepts this drafter's tokens above temperature 0."""
         ...
 
 

@@ -22,6 +22,7 @@ from specbench_api.launch.arguments import (
     argument_problems,
     flag_of,
     unsupported_fields,
+    value_of,
 )
 from specbench_api.launch.launcher import (
     ContextRules,
@@ -33,8 +34,17 @@ from specbench_api.launch.launcher import (
     target_path,
     uri_problems,
 )
+from specbench_api.launch.verification import (
+    GREEDY,
+    PROBABILISTIC,
+    REJECTION,
+    TOKEN_MATCH,
+    DerivedMethod,
+    Verification,
+    default_verification,
+)
 from specbench_api.spec.drafter import Drafter, Method
-from specbench_api.spec.engine import EngineKind
+from specbench_api.spec.engine import Engine, EngineKind
 from specbench_api.spec.model import Target
 
 PORT = 8080
@@ -64,6 +74,11 @@ _NGRAM_OPTIONS = "--spec-ngram-"
 _MOD_LEAST = "--spec-ngram-mod-n-min"
 DEFAULT_MOD_LEAST = 48
 """llama.cpp's default for the shortest draft of ngram-mod: with fewer draft tokens per step, it drafts nothing."""
+_SAMPLING_FLAG = "--spec-draft-sampling"
+_SAMPLED_METHODS = (Method.DRAFT_MODEL, Method.MTP)
+"""Methods whose drafts llama.cpp can draw; with others it ignores the flag."""
+_RELEASE_READ = "llama.cpp b11368 and later"
+"""The builds that have the flag; earlier ones always draft greedily."""
 
 _MANAGED = (
     "--model", "--hf-repo", "--alias", "--host", "--port", "--parallel", "--metrics", "--slots", "--spec-type",
@@ -149,6 +164,14 @@ class LlamaCppLauncher:
             remedy = "remove it, or download that revision and set spec.model.path"
             found.append(Problem("spec.model.revision", message, remedy))
         return found + (_drafter_problems(drafter, order.drafter_path) if drafter else [])
+
+    def verification(self, engine: Engine, drafter: Drafter) -> Verification:
+        """Return the methods that `--spec-draft-sampling` sets, or llama.cpp's defaults."""
+        drawn = value_of((*engine.args, *drafter.args), _SAMPLING_FLAG, spelled)
+        if drawn is None or drafter.method not in _SAMPLED_METHODS:
+            return default_verification(GREEDY, TOKEN_MATCH, _RELEASE_READ)
+        drafts, rule = (PROBABILISTIC, REJECTION) if drawn == PROBABILISTIC else (GREEDY, TOKEN_MATCH)
+        return Verification(DerivedMethod(drafts, _SAMPLING_FLAG), DerivedMethod(rule, _SAMPLING_FLAG))
 
 
 def spelled(flag: str) -> str:

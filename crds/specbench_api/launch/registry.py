@@ -13,6 +13,7 @@ from specbench_api.launch.simulator import SimulatorLauncher
 from specbench_api.launch.support_matrix import DEFAULT_RELEASES, support_of
 from specbench_api.launch.tensorrt_llm import TensorrtLlmLauncher, without_overlap
 from specbench_api.launch.transformers import TransformersLauncher
+from specbench_api.launch.verification import Verification, unknown_verification
 from specbench_api.launch.vllm import VllmLauncher
 from specbench_api.spec.drafter import Drafter
 from specbench_api.spec.engine import Engine, EngineKind
@@ -38,7 +39,12 @@ class ExternalLauncher:
         message = "external is not supported in a SpecBenchRun, which launches its engines itself"
         return [Problem("spec.engine.kind", message, f"run {remedy}")]
 
+    def verification(self, engine: Engine, drafter: Drafter) -> Verification:  # noqa: ARG002 -- the same for all
+        """Return unknown methods."""
+        return unknown_verification(NOT_STARTED)
 
+
+NOT_STARTED = "the endpoint was not started by specbench, so its options are unknown"
 LAUNCHERS: dict[EngineKind, Launcher] = {
     EngineKind.SIMULATOR: SimulatorLauncher(),
     EngineKind.VLLM: VllmLauncher(),

@@ -16,7 +16,7 @@ import json
 from collections.abc import Sequence
 
 from specbench_api.errors import Problem
-from specbench_api.launch.arguments import EngineFlags, argument_problems, node_problems
+from specbench_api.launch.arguments import EngineFlags, argument_problems, node_problems, value_of
 from specbench_api.launch.launcher import (
     CONFIG_FOLDER,
     LEADER,
@@ -32,8 +32,20 @@ from specbench_api.launch.launcher import (
     uri_problems,
 )
 from specbench_api.launch.support_matrix import SGLANG_RELEASE
+from specbench_api.launch.verification import (
+    BLOCK,
+    GREEDY,
+    LOSSY,
+    PROBABILISTIC,
+    REJECTION,
+    TOKEN_MATCH,
+    DerivedMethod,
+    Verification,
+    default_verification,
+    unknown_verification,
+)
 from specbench_api.spec.drafter import Drafter, DraftLength, Method
-from specbench_api.spec.engine import EngineKind, EqualizeArms
+from specbench_api.spec.engine import Engine, EngineKind, EqualizeArms
 from specbench_api.spec.model import Target
 
 PORT = 30000
@@ -50,6 +62,8 @@ ALGORITHMS = {
     Method.DSPARK: "DSPARK",
 }
 """SGLang's name of each method."""
+_SAMPLED_ON_ROCM = (Method.EAGLE, Method.MTP)
+"""Methods whose chains SGLang draws by default on ROCm, which the command line does not show."""
 ADAPTIVE_METHODS = (Method.EAGLE, Method.EAGLE3, Method.MTP)
 """Methods whose draft length SGLang can change at run time."""
 
@@ -72,6 +86,10 @@ _ALIASES = {
     "--attention-context-parallel-size": "--attn-cp-size", "--moe-data-parallel-size": "--moe-dp-size",
     "--enable-hicache": "--enable-hierarchical-cache", "--nccl-init-addr": "--dist-init-addr",
 }  # fmt: skip
+_REJECTION_FLAG, _BLOCK_FLAG = "--speculative-use-rejection-sampling", "--speculative-use-block-verification"
+_THRESHOLDS = ("--speculative-accept-threshold-single", "--speculative-accept-threshold-acc")
+"""Below 1, draft tokens are accepted more often than the target would draw them."""
+_GREEDY_DSPARK = "SGLANG_DSPARK_USE_GREEDY_DRAFT"
 _REMEDIES = {
     "--model-path": "set spec.model",
     "--revision": "set spec.model.revision",
@@ -129,15 +147,58 @@ class SglangLauncher:
         found += [*uri_problems(order.target, "SGLang"), *node_problems(order, ("--pp-size",), spelled)]
         return [*found, *(_drafter_problems(drafter, order.drafter_path) if drafter else ())]
 
+    def verification(self, engine: Engine, drafter: Drafter) -> Verification:
+        """Return the methods that the arguments set, or SGLang's defaults for the drafter's method."""
+        args = (*engine.args, *drafter.args)
+        if drafter.method is Method.DSPARK:
+            return _dspark_verification(engine, args)
+        lossy = _lossy_thresholds(args)
+        if drafter.method is Method.DFLASH:
+            why = "SGLang draws DFlash drafts only if the checkpoint has a candidate selector or LiLiCorr"
+            return unknown_verification(why, lossy)
+        if drafter.method is Method.CUSTOM:
+            return unknown_verification(f"algorithm {drafter.algorithm} may draw its drafts in any way", lossy)
+        for flag, rule in ((_BLOCK_FLAG, BLOCK), (_REJECTION_FLAG, REJECTION)):
+            if value_of(args, flag, spelled) is not None:
+                return Verification(DerivedMethod(PROBABILISTIC, flag), DerivedMethod(rule, flag))
+        except_for = ", except on ROCm, where it draws chains" if drafter.method in _SAMPLED_ON_ROCM else ""
+        found = default_verification(GREEDY, TOKEN_MATCH, f"sglang {SGLANG_RELEASE}{except_for}")
+        relaxed = DerivedMethod(f"acceptance thresholds{LOSSY}", "; ".join(lossy))
+        return Verification(found.drafts, relaxed, lossy) if lossy else found
+
 
 def spelled(flag: str) -> str:
     """Return the flag that SGLang understands by a spelling: its parser accepts any unambiguous prefix.
 
     For an ambiguous prefix, which SGLang rejects, one of the flags is returned.
     """
-    known = (*_MANAGED, *_EQUALIZED, *_SPREAD, *_ALIASES)
+    known = (*_MANAGED, *_EQUALIZED, *_SPREAD, *_ALIASES, *_THRESHOLDS, _REJECTION_FLAG, _BLOCK_FLAG)
     full = flag if flag in known else next((each for each in known if flag[2:] and each.startswith(flag)), flag)
     return _ALIASES.get(full, full)
+
+
+def _dspark_verification(engine: Engine, args: Sequence[str]) -> Verification:
+    """Return how DSpark's drafts are drawn and accepted; it has no acceptance thresholds."""
+    found = default_verification(PROBABILISTIC, REJECTION, f"sglang {SGLANG_RELEASE}")
+    drafts, acceptance = found.drafts, found.acceptance
+    if engine.environment.get(_GREEDY_DSPARK, "").lower() in ("true", "1", "yes", "y"):
+        drafts = DerivedMethod(GREEDY, _GREEDY_DSPARK)
+    if value_of(args, _BLOCK_FLAG, spelled) is not None:
+        acceptance = DerivedMethod(BLOCK, _BLOCK_FLAG)
+    return Verification(drafts, acceptance)
+
+
+def _lossy_thresholds(args: Sequence[str]) -> tuple[str, ...]:
+    """Return the acceptance thresholds other than 1, with their values."""
+    given = {flag: value for flag in _THRESHOLDS if (value := value_of(args, flag, spelled)) is not None}
+    return tuple(f"{flag} {value}" for flag, value in given.items() if not _is_one(value))
+
+
+def _is_one(value: str) -> bool:
+    try:
+        return float(value) == 1
+    except ValueError:
+        return False
 
 
 def _alike(order: LaunchRequest) -> tuple[str, ...]:

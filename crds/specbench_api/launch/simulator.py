@@ -8,6 +8,7 @@ from difflib import get_close_matches
 from specbench_api.errors import Problem
 from specbench_api.launch.arguments import EngineFlags, argument_problems, flag_of
 from specbench_api.launch.launcher import LEADER, ContextRules, LaunchRequest, LaunchSpec
+from specbench_api.launch.verification import Verification, unknown_verification
 from specbench_api.spec.drafter import Drafter
 from specbench_api.spec.engine import DialectName, Engine, EngineKind
 
@@ -55,6 +56,10 @@ class SimulatorLauncher:
         found = argument_problems(order, _FLAGS, _dialect(engine), _drafting(drafter))
         found += _unknown(engine, engine.args, "spec.engine.args")
         return found + (_unknown(engine, drafter.args, f"{order.drafter_path}.args") if drafter else [])
+
+    def verification(self, engine: Engine, drafter: Drafter) -> Verification:  # noqa: ARG002 -- the same for all
+        """Return unknown methods: the simulator has no distributions."""
+        return unknown_verification("the simulator accepts drafts at random, with configured probabilities")
 
 
 def _unknown(engine: Engine, args: Sequence[str], path: str) -> list[Problem]:

@@ -31,6 +31,16 @@ from specbench_api.launch.launcher import (
     uri_problems,
 )
 from specbench_api.launch.support_matrix import TENSORRT_LLM_RELEASE
+from specbench_api.launch.verification import (
+    GREEDY,
+    LOSSY,
+    REJECTION,
+    TOKEN_MATCH,
+    DerivedMethod,
+    Verification,
+    default_verification,
+    unknown_verification,
+)
 from specbench_api.spec.drafter import Drafter, DraftLength, Method
 from specbench_api.spec.engine import Engine, EngineKind, EqualizeArms
 from specbench_api.spec.model import Target
@@ -70,6 +80,12 @@ batch sizes of `draft_len_schedule` are upper bounds: larger batches draft nothi
 SWITCHES_OFF = (
     "acceptance_window", "acceptance_length_threshold", "acceptance_rate_window_size", "acceptance_rate_threshold",
 )  # fmt: skip
+_LOSSY_KEYS = {
+    "use_relaxed_acceptance_for_thinking": (False, f"relaxed acceptance{LOSSY}"),
+    "greedy_sampling": (True, f"typical acceptance{LOSSY}"),
+    "posterior_threshold": (None, f"typical acceptance{LOSSY}"),
+}
+"""Keys by which draft tokens are accepted that the target would not have chosen: their exact value, and the rule."""
 
 _MANAGED = (
     "--tp_size", "--host", "--port", "--extra_llm_api_options", "--tokenizer", "--revision", "--served_model_name",
@@ -126,6 +142,10 @@ class TensorrtLlmLauncher:
         engine, drafter, path = order.engine, order.drafter, order.drafter_path
         found = [*argument_problems(order, _FLAGS, _alike(order)), *_engine_problems(order)]
         return [*found, *(_drafter_problems(drafter, engine, path) if drafter else ())]
+
+    def verification(self, engine: Engine, drafter: Drafter) -> Verification:  # noqa: ARG002 -- the drafter sets it
+        """Return the methods that the drafter's `speculativeConfig` sets, or TensorRT-LLM's defaults."""
+        return _verification(drafter)
 
 
 def without_overlap(engine: Engine, drafters: Sequence[Drafter]) -> Engine:
@@ -209,6 +229,27 @@ def _speculative_keys(drafter: Drafter, engine: Engine) -> Config:
         **({"is_public_pool": False} if is_ngram and equalized else {}),
         **({"draft_len_schedule": _schedule(drafter.draft_lengths)} if drafter.draft_lengths else {}),
     }
+
+
+_REJECTION_KEY = "use_rejection_sampling"
+_RULES_READ = "TensorRT-LLM 1.2 to 1.3 by its llm_args.py, not observed"
+
+
+def _verification(drafter: Drafter) -> Verification:
+    config = drafter.speculative_config
+    rules = {key: rule for key, (exact, rule) in _LOSSY_KEYS.items() if config.get(key, exact) != exact}
+    lossy = tuple(f"speculativeConfig.{key}: {_as_json(config[key])}" for key in rules)
+    if drafter.method is Method.CUSTOM:
+        return unknown_verification(f"algorithm {drafter.algorithm} may draw its drafts in any way", lossy)
+    found = default_verification(GREEDY, TOKEN_MATCH, _RULES_READ)
+    if rules:
+        acceptance = DerivedMethod(next(iter(rules.values())), "; ".join(lossy))
+        return Verification(found.drafts, acceptance, lossy)
+    if config.get(_REJECTION_KEY) is not True or config.get("sa_config") is not None:
+        return found
+    source = f"speculativeConfig.{_REJECTION_KEY}"
+    why = f"TensorRT-LLM does not document how drafts are drawn with {_REJECTION_KEY}"
+    return Verification(DerivedMethod(None, why), DerivedMethod(REJECTION, source))
 
 
 def _tree(drafter: Drafter) -> Config:

@@ -20,8 +20,16 @@ from specbench_api.launch.launcher import (
     target_path,
     uri_problems,
 )
-from specbench_api.spec.drafter import Drafter
-from specbench_api.spec.engine import EngineKind
+from specbench_api.launch.verification import (
+    GREEDY,
+    PROBABILISTIC,
+    REJECTION,
+    TOKEN_MATCH,
+    Verification,
+    default_verification,
+)
+from specbench_api.spec.drafter import Drafter, Method
+from specbench_api.spec.engine import Engine, EngineKind
 from specbench_api.spec.model import Target
 
 PORT = 8000
@@ -82,6 +90,12 @@ class TransformersLauncher:
                 drafter, order.drafter_path, _UNSUPPORTED_FIELDS, "the research runtime", "remove it"
             )
         return found
+
+    def verification(self, engine: Engine, drafter: Drafter) -> Verification:  # noqa: ARG002 -- no option sets it
+        """Return the methods of `generate`; those of Medusa heads are our own."""
+        is_drawn = drafter.method is Method.DRAFT_MODEL
+        methods = (PROBABILISTIC, REJECTION) if is_drawn else (GREEDY, TOKEN_MATCH)
+        return default_verification(*methods, "transformers 5.19.0")
 
 
 def _target(target: Target) -> tuple[str, ...]:

@@ -39,6 +39,16 @@ from specbench_api.launch.launcher import (
     target_path,
 )
 from specbench_api.launch.support_matrix import VLLM_ALGORITHMS, VLLM_RELEASE
+from specbench_api.launch.verification import (
+    BLOCK,
+    GREEDY,
+    LOSSY,
+    REJECTION,
+    DerivedMethod,
+    Verification,
+    default_verification,
+    unknown_verification,
+)
 from specbench_api.spec.drafter import TEXT_ONLY, Drafter, DraftLength, Method
 from specbench_api.spec.engine import Engine, EngineKind, EqualizeArms
 from specbench_api.spec.model import Target
@@ -68,6 +78,9 @@ _DETECTED_NAMES = {
     "eagle-": Method.EAGLE, "eagle3": Method.EAGLE3, "dflash": Method.DFLASH, "dspark": Method.DSPARK,
 }  # fmt: skip
 _SYNTHETIC = ("synthetic_acceptance_rates", "synthetic_acceptance_length")
+_DRAFTS_FROM_TEXT = ("ngram", "ngram_gpu", "suffix")
+_RULES = {"standard": REJECTION, "block": BLOCK, "fly": f"FLy{LOSSY}"}
+"""vLLM's verification methods. FLy accepts some of the target's unlikely tokens, also at temperature 0."""
 _SGLANG_HAS = "remove it, or use engine.kind sglang, which supports it"
 
 
@@ -101,7 +114,7 @@ def _config(drafter: Drafter, target: Target) -> dict[str, Any]:
     # vLLM loads heads of the target's checkpoint by the target's name, at this revision and not at the target's.
     revision = pinned_revision(target) if _has_heads_in_target(drafter) else drafter.revision
     given = {
-        "method": drafter.algorithm or _METHODS.get(drafter.method, str(drafter.method)),
+        "method": _config_method(drafter),
         "model": drafter.model,
         "revision": revision,
         "num_speculative_tokens": drafter.num_speculative_tokens,
@@ -113,6 +126,10 @@ def _config(drafter: Drafter, target: Target) -> dict[str, Any]:
         "parallel_drafting": True if drafter.method is Method.PARD else None,
     }
     return {key: value for key, value in given.items() if value is not None}
+
+
+def _config_method(drafter: Drafter) -> str:
+    return drafter.algorithm or _METHODS.get(drafter.method, str(drafter.method))
 
 
 def _further(drafter: Drafter) -> dict[str, Any]:
@@ -206,6 +223,22 @@ def _key_problems(drafter: Drafter, target: Target, path: str) -> list[Problem]:
     return found
 
 
+def _verification(drafter: Drafter) -> Verification:
+    """Return how vLLM draws and accepts the drafter's tokens."""
+    config = _further(drafter)
+    rule, drawn = config.get("rejection_sample_method"), config.get("draft_sample_method")
+    lossy = ("speculativeConfig.rejection_sample_method: fly",) if rule == "fly" else ()
+    if drafter.algorithm == CUSTOM_CLASS:
+        return unknown_verification("a custom class may draw its drafts in any way", lossy)
+    found = default_verification(GREEDY, REJECTION, f"vllm {VLLM_RELEASE}")
+    drafts, acceptance = found.drafts, found.acceptance
+    if drawn is not None and _config_method(drafter) not in _DRAFTS_FROM_TEXT:
+        drafts = DerivedMethod(str(drawn), "speculativeConfig.draft_sample_method")
+    if rule is not None:
+        acceptance = DerivedMethod(_RULES.get(rule, str(rule)), "speculativeConfig.rejection_sample_method")
+    return Verification(drafts, acceptance, lossy)
+
+
 def _owned(name: str, drafter: Drafter, ours: Mapping[str, Any]) -> bool:
     """Return whether specbench sets the key. The lookup keys are only reserved for method ngram."""
     free = name.startswith("prompt_lookup") and drafter.method is not Method.NGRAM
@@ -292,6 +325,10 @@ class VllmLauncher:
             found += [*_too_old(order.engine), *speculation_problems(order), *_dynamic(order)]
         sizes = ("--pipeline-parallel-size", "--data-parallel-size", "--prefill-context-parallel-size")
         return [*found, *_unreachable(order.target), *node_problems(order, sizes, spelled)]
+
+    def verification(self, engine: Engine, drafter: Drafter) -> Verification:  # noqa: ARG002 -- the drafter sets it
+        """Return the methods that the drafter's `speculativeConfig` sets, or vLLM's defaults."""
+        return _verification(drafter)
 
 
 def spelled(flag: str) -> str:

@@ -42,6 +42,8 @@ class FactName(Names):
     GPU_MEMORY_USED_BYTES = "gpu_memory_used_bytes"
     STEP_SPLIT_MS = "step_split_ms"
     DRAFT_TO_TARGET_RATIO = "draft_to_target_ratio"
+    DRAFT_SAMPLING = "draft_sampling"
+    DRAFT_VERIFICATION = "draft_verification"
     COMMAND = "command"
     IMAGE = "image"
     IMAGE_DIGEST = "image_digest"
@@ -66,7 +68,7 @@ class FactComparability(StrEnum):
     MUST = "must"
     """More than the drafter differs: the comparison is not trustworthy."""
     NOTED = "noted"
-    """The difference is reported only: two nodes of the same kind differ in it, too."""
+    """The difference is reported only: two nodes of the same kind, or two drafters, may differ in it."""
     BY_KEY = "by key"
     """Each key is compared and reported, except those of speculation and of the process itself."""
     FREE = "free"
@@ -172,6 +174,16 @@ FACTS: dict[FactName, FactDefinition] = {
     ),
     FactName.DRAFT_TO_TARGET_RATIO: FactDefinition(
         FactSource.ENGINE, FactComparability.FREE, "Time of a drafter's forward pass divided by the target's.", "ratio"
+    ),
+    FactName.DRAFT_SAMPLING: FactDefinition(
+        FactSource.HOST,
+        FactComparability.NOTED,
+        "How draft tokens are chosen above temperature 0, by an option or the default of the release in its source.",
+    ),
+    FactName.DRAFT_VERIFICATION: FactDefinition(
+        FactSource.HOST,
+        FactComparability.NOTED,
+        "The rule by which draft tokens are accepted above temperature 0, like `draft_sampling`.",
     ),
     FactName.COMMAND: FactDefinition(
         FactSource.HOST, FactComparability.FREE, "Program and arguments that the engine was started with."

@@ -71,7 +71,7 @@ class RecommendationAnswer(StrEnum):
     DRAFTER = "DrafterPays"
     """One drafter is shown to be better than the baseline, and no simpler one is as good."""
     NO_DRAFTER = "NoDrafterPays"
-    """Use the baseline: every drafter is shown to gain too little, or is ruled out by the constraints."""
+    """Use the baseline: every drafter is shown to gain too little, or is ruled out."""
     CANNOT_TELL = "CannotTell"
     """Neither is shown."""
     NOTHING_MEETS = "NothingMeetsTheTargets"
@@ -239,7 +239,7 @@ class Recommendation(ApiModel):
     constraints: list[str] = []
     """The user's constraints: no training, limited spare memory."""
     ruled_out: dict[str, str] = {}
-    """Arms that the constraints exclude, each with the reason."""
+    """Arms that lossy verification or the constraints exclude, each with the reason."""
     upkeep: list[str] = []
     """How each drafter was trained, and when it must be retrained, according to the price list."""
     limits: list[str]

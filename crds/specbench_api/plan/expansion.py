@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from specbench_api.errors import InvalidSpec, Problem
 from specbench_api.launch.launcher import LaunchRequest
-from specbench_api.launch.registry import equalized
+from specbench_api.launch.registry import LAUNCHERS, equalized
 from specbench_api.plan.canonical import PointHashes, same_points
 from specbench_api.plan.plan import Arm, EngineGroup, Plan, Point
 from specbench_api.plan.validation import engine_problems, placement_problems, plan_problems, too_long
@@ -82,6 +82,13 @@ def launch_order(plan: Plan, arm: Arm) -> LaunchRequest:
     return LaunchRequest(
         plan.engine, plan.target, arm.drafter, plan.slots, plan.placement.engine_devices, row, plan.placement.nodes
     )
+
+
+def lossy_arms(plan: Plan) -> dict[str, tuple[str, ...]]:
+    """Return the arms whose answers lose the target's distribution, each with the options that cause it."""
+    launcher = LAUNCHERS[plan.engine.kind]
+    found = {arm.name: launcher.verification(plan.engine, arm.drafter).lossy for arm in plan.arms if arm.drafter}
+    return {arm: options for arm, options in found.items() if options}
 
 
 def _raise_if_any(problems: list[Problem]) -> None:

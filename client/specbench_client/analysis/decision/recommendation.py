@@ -18,6 +18,7 @@ from specbench_api.outcome.recommendation import (
     WorkloadChoice,
 )
 from specbench_api.outcome.summary import RunSummary
+from specbench_api.plan.expansion import lossy_arms
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_client.analysis.decision.candidates import (
@@ -64,8 +65,13 @@ SIMULATED = "Simulated: these results are not a measurement of any engine."
 _UNIT = {Objective.THROUGHPUT: "throughput", Objective.LATENCY: "token rate", Objective.COST: "tokens for the money"}
 
 
-def sentence_of(summary: RunSummary, request: RecommendationRequest, choices: Sequence[WorkloadChoice]) -> str:
-    """Return the answer as a sentence: first whether it is simulated, last whether it is untrustworthy."""
+def sentence_of(
+    summary: RunSummary, request: RecommendationRequest, choices: Sequence[WorkloadChoice], lossy: Sequence[str]
+) -> str:
+    """Return the answer as a sentence: first whether it is simulated, last whether it is untrustworthy.
+
+    `lossy`: arms that are ruled out because their verification is lossy.
+    """
     head = "Simulated, not a measurement: for" if summary.simulated else "For"
     where = f" with {' and '.join(target.words for target in request.targets)}" if request.targets else ""
     several = len(choices) > 1
@@ -75,7 +81,8 @@ def sentence_of(summary: RunSummary, request: RecommendationRequest, choices: Se
         for each in choices
     ]
     trust = "" if summary.trustworthy else " (the run is not trustworthy)"
-    held = "".join(f", {each}" for each in words_of(request.constraints))
+    omitted = [f"without {' and '.join(lossy)} (lossy verification)"] if lossy else []
+    held = "".join(f", {each}" for each in (*words_of(request.constraints), *omitted))
     return f"{head} {in_words(request.objective)}{where}{held}: {'; '.join(answers) or 'nothing was measured'}{trust}"
 
 
@@ -154,7 +161,7 @@ class _Inputs:
     simplest: Sequence[str]
     entries: Sequence[CandidateCell]
     barred: Mapping[str, str] = field(default_factory=dict)
-    """Arms that the constraints rule out, with the reasons."""
+    """Arms that are ruled out, with the reasons."""
 
 
 def recommend(plan: Plan, summary: RunSummary, request: RecommendationRequest) -> Recommendation:
@@ -172,7 +179,7 @@ def recommend(plan: Plan, summary: RunSummary, request: RecommendationRequest) -
         worth=request.worth,
         simulated=summary.simulated,
         trustworthy=summary.trustworthy,
-        sentence=sentence_of(summary, request, choices),
+        sentence=sentence_of(summary, request, choices, list(lossy_arms(plan))),
         choices=choices,
         candidates=[entry.candidate for entry in question.entries],
         prices="; ".join(dict.fromkeys(bill.words for bill in costs.values())),
@@ -234,7 +241,7 @@ def _at_each_load(name: str, mine: Sequence[CandidateCell], question: _Inputs) -
 
 
 def _chosen(entrants: Sequence[ArmEntrant], question: _Inputs) -> ArmChoice:
-    """Choose among the arms that the constraints leave; if no drafter is left, the answer is no drafter."""
+    """Choose among the arms that are not ruled out; if no drafter is left, the answer is no drafter."""
     choice = choose(entrants, question.simplest, question.request.worth)
     if not question.barred:
         return choice

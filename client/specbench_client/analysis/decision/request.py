@@ -8,6 +8,7 @@ from typing import Literal
 from specbench_api.outcome.provenance import FactName
 from specbench_api.outcome.recommendation import Objective, SloTarget
 from specbench_api.outcome.summary import Cell, RunSummary
+from specbench_api.plan.expansion import lossy_arms
 from specbench_api.plan.plan import Arm, Plan
 from specbench_api.spec.drafter import TEXT_ONLY, Drafter, Method
 from specbench_api.spec.slo import Slo
@@ -74,9 +75,14 @@ def words_of(constraints: Constraints) -> list[str]:
 
 
 def ruled_out(plan: Plan, summary: RunSummary, request: RecommendationRequest) -> dict[str, str]:
-    """Return the arms that the constraints rule out, with the reasons."""
-    weights = _weights_gb(summary)
-    found = {arm.name: _why(arm, request, weights.get(arm.name)) for arm in plan.arms}
+    """Return the arms that lossy verification or the constraints rule out, with the reasons."""
+    weights, lossy = _weights_gb(summary), lossy_arms(plan)
+    found = {
+        arm.name: f"lossy verification: {'; '.join(lossy[arm.name])}"
+        if arm.name in lossy
+        else _why(arm, request, weights.get(arm.name))
+        for arm in plan.arms
+    }
     return {name: why for name, why in found.items() if why}
 
 

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from specbench_api.outcome.finding import Finding, Severity
 from specbench_api.outcome.summary import Cell, SpeedupConclusion
+from specbench_api.plan.expansion import lossy_arms
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_api.spec.engine import EngineKind
@@ -39,6 +41,11 @@ class HeadlineFacts:
     """(workload, load) → the arm that the run's recommendation chose there, which settles ties."""
     tied: Mapping[tuple[str, str], Sequence[str]] = field(default_factory=dict)
     """(workload, load) → arms that are indistinguishable from the recommended one, which is simpler to run."""
+
+    @cached_property
+    def lossy(self) -> Mapping[str, Sequence[str]]:
+        """Arm → the options that make its verification lossy; it is never the arm to use."""
+        return lossy_arms(self.plan)
 
 
 @dataclass(frozen=True)
@@ -110,12 +117,13 @@ def _advice(facts: HeadlineFacts) -> list[str]:
     if BASELINE_NAME not in {arm.name for arm in facts.plan.arms}:
         return ["No speed-up can be stated: this run has no baseline."]
     several = len({each.cell.workload for each in found}) > 1
-    winners = _winners(found, facts.recommended)
+    winners = _winners([each for each in found if each.cell.arm not in facts.lossy], facts.recommended)
     faster_ties = _faster_ties(found, winners, facts.tied)
     arms = list(dict.fromkeys(each.cell.arm for each in found))
     arms.sort(key=lambda arm: (arm not in winners.values(), -max(each.value for each in found if each.cell.arm == arm)))
     sentences = [
         _arm_sentence(arm, [each for each in found if each.cell.arm == arm], winners, faster_ties, several=several)
+        + _lossy_note(arm, facts.lossy)
         for arm in arms[:MAX_ARMS]
     ]
     more = [f"{len(arms) - MAX_ARMS} more arms are in the table."] if len(arms) > MAX_ARMS else []
@@ -169,6 +177,11 @@ def _arm_sentence(
     return f"{'; '.join(clauses)}."
 
 
+def _lossy_note(arm: str, lossy: Mapping[str, Sequence[str]]) -> str:
+    options = lossy.get(arm)
+    return f" Its verification is lossy ({'; '.join(options)}), so {arm} is not recommended." if options else ""
+
+
 def _groups(
     arm: str, mine: Sequence[_Comparison], winners: Mapping[tuple[str, str], str]
 ) -> Iterator[tuple[SpeedupConclusion, bool, list[_Comparison]]]:
@@ -178,7 +191,7 @@ def _groups(
     """
     for conclusion in SpeedupConclusion:
         group = [each for each in mine if each.conclusion is conclusion]
-        wins = [conclusion is SpeedupConclusion.FASTER and winners[each.place] == arm for each in group]
+        wins = [conclusion is SpeedupConclusion.FASTER and winners.get(each.place) == arm for each in group]
         for recommended, inconclusive in ((True, False), (False, False), (False, True)):
             those = [
                 each

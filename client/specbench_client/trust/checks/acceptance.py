@@ -11,6 +11,7 @@ import pandas as pd
 from specbench_api.outcome.finding import Severity
 from specbench_api.outcome.record import AcceptanceSource
 from specbench_api.outcome.summary import PointSummary
+from specbench_api.plan.expansion import lossy_arms
 from specbench_api.spec.drafter import Method
 from specbench_api.spec.engine import EngineKind
 from specbench_client.metrics.acceptance import EMITTED_POOLED
@@ -437,4 +438,33 @@ DRAFTER_CARRYOVER: Check[RunEvidence] = Check(
         " disable the memory (vLLM: suffix_decoding_max_cached_requests 0) if your traffic does not repeat itself."
     ),
     evaluate=_drafter_carryover,
+)
+
+
+def _lossy_verification(evidence: RunEvidence) -> CheckResults:
+    """Options by which draft tokens are accepted that the target would not have generated as often."""
+    return [
+        CheckResult(
+            Severity.INFO,
+            f"the verification of arm {arm!r} is lossy ({'; '.join(options)}): its answers do not have the target's"
+            " distribution, so it is not recommended",
+            value=len(options),
+            threshold=1,
+            arm=arm,
+        )
+        for arm, options in lossy_arms(evidence.plan).items()
+    ]
+
+
+LOSSY_VERIFICATION: Check[RunEvidence] = Check(
+    name="LossyVerification",
+    severities=(Severity.INFO,),
+    description="An arm's options make the engine accept draft tokens that the target would not have generated.",
+    threshold="1 option of FLy (vLLM), acceptance thresholds (SGLang), relaxed or typical acceptance (TensorRT-LLM)",
+    rationale=(
+        "Part of such an arm's gain comes from other text, as with a smaller model. Its figures are correct, so the"
+        " severity is Info, but headline and recommendation do not advise its use."
+    ),
+    remedy="Evaluate the quality of its answers on your task before you use it, or remove the option.",
+    evaluate=_lossy_verification,
 )

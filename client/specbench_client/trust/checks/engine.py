@@ -209,7 +209,10 @@ ARM_ENVIRONMENTS_DIFFER: Check[RunEvidence] = Check(
     name="ArmEnvironmentsDiffer",
     severities=(Severity.WARNING, Severity.INFO),
     description="The recorded environment of the launches differs in more than the drafter.",
-    threshold="two values of a fact that must be equal (Warning), or of the node, the kernel or an argument (Info)",
+    threshold=(
+        "two values of a fact that must be equal (Warning), or of the node, the kernel, the sampling of drafts or an"
+        " argument (Info)"
+    ),
     rationale=(
         "An engine may change its limits, kernels or graphs because a drafter is configured, and a cluster may"
         " choose another node or image: the speed-up then measures both. What only the drafter changes, such as the"
