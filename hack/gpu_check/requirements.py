@@ -27,13 +27,15 @@ NOT_NEEDED = frozenset({"datasets", "tiktoken"})
 ENGINE_DEPENDENCIES = frozenset({"aiohttp", "click", "pydantic", "packaging", "pyyaml"})
 """Dependencies of the project that the research runtime imports."""
 _IN_TORCH_IMAGES = """
-aiohappyeyeballs aiohttp aiosignal attrs certifi charset-normalizer contourpy cycler filelock fonttools frozenlist
-fsspec hf-xet huggingface-hub idna jinja2 kiwisolver markupsafe matplotlib mpmath multidict networkx numpy packaging
-pandas pillow propcache pyarrow pyparsing python-dateutil pyyaml regex requests safetensors scipy setuptools six
-sympy tokenizers torch tqdm triton typing-extensions urllib3 xxhash yarl
+aiohappyeyeballs aiohttp aiosignal attrs contourpy cycler fonttools frozenlist hf-xet huggingface-hub kiwisolver
+matplotlib mpmath multidict networkx numpy pandas pillow propcache pyarrow pyparsing safetensors scipy setuptools sympy
+tokenizers torch triton xxhash yarl
 """
 IN_TORCH_IMAGES = frozenset(_IN_TORCH_IMAGES.split())
-"""Packages that images with torch, transformers and a scientific stack contain; also every nvidia-… and cuda-…"""
+"""Large packages of images with torch and a scientific stack, and what they need; also every nvidia-… and cuda-…
+
+Small packages are taken along, because the versions there are unknown.
+"""
 GLIBC = range(17, 40)
 """manylinux_2_N tags that pip is asked for: it compares N exactly."""
 _PIN = re.compile(r"^[A-Za-z0-9]")
