@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.real, pytest.mark.timeout(3600)]
 ROOT = Path(__file__).parents[2]
 SAMPLER = """\
 #!/bin/sh
@@ -48,7 +48,7 @@ def test_the_whole_check_measures_every_drafter_and_writes_the_page(
 ) -> None:
     out = tmp_path / "out"
     done = subprocess.run(
-        command(out, engine_python, "--budget", "700", "--llama-cpp", "prebuilt"),
+        command(out, engine_python, "--budget", "3000", "--llama-cpp", "prebuilt"),
         env=environment,
         capture_output=True,
         text=True,
