@@ -34,8 +34,16 @@ from specbench_operator.cluster.results import ResultsReader
 from specbench_operator.cluster.secrets import SecretReader
 from specbench_operator.cluster.writer import RunWriter
 from specbench_operator.errors import OperatorError, Stop
-from specbench_operator.handlers.list_watch import Resync, WatchHandlers, build_registry, kopf_settings, watched_kinds
+from specbench_operator.handlers.list_watch import (
+    Resync,
+    WatchHandlers,
+    build_registry,
+    kopf_settings,
+    unlisted,
+    watched_kinds,
+)
 from specbench_operator.handlers.liveness import Liveness
+from specbench_operator.handlers.probes import Check, serve_probes
 from specbench_operator.handlers.reconcilers import CampaignReconciler, ReconcilerProtocol, RunReconciler, Workers
 from specbench_operator.handlers.store_looks import StoreLooks
 from specbench_operator.handlers.work_queue import WorkQueue
@@ -131,9 +139,11 @@ async def operate(
     # These tasks are created before kopf's, because kopf cancels all tasks that were created after it when it ends.
     tasks = [asyncio.create_task(election.run())]
     tasks += [asyncio.create_task(resync.keep_going()), asyncio.create_task(liveness.keep_beating())]
+    probes: dict[str, Check] = {"/healthz": liveness.problem, "/readyz": partial(unlisted, cache, settings)}
+    tasks += [asyncio.create_task(serve_probes(settings.liveness_port, probes))]
     tasks += [asyncio.create_task(_work_while_leading(workers, leadership)) for _ in range(settings.workers)]
     await asyncio.sleep(0)
-    registry = build_registry(WatchHandlers(queue, telemetry, workers), cache, liveness)
+    registry = build_registry(WatchHandlers(queue, telemetry, workers), cache)
     watches = asyncio.create_task(_watch(settings, cache.kinds, registry, stop))
     try:
         await _until_one_ends([watches, *tasks])
@@ -168,7 +178,6 @@ def _watch(
         standalone=True,
         clusterwide=not settings.namespaces,
         namespaces=settings.namespaces,
-        liveness_endpoint=f"http://0.0.0.0:{settings.liveness_port}/healthz",
         stop_flag=stop,
     )
 

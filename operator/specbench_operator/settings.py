@@ -142,7 +142,7 @@ class OperatorSettings:
     s3_look_deadline_s: float = 20
     """Deadline of one read of a run's results in S3, with all of its requests, in seconds."""
     liveness_port: int = 8080
-    """TCP port of /healthz."""
+    """TCP port of /healthz and /readyz."""
     metrics_port: int = 9090
     """TCP port of /metrics."""
     metrics_runs_per_namespace: int = 20

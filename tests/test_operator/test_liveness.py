@@ -1,12 +1,21 @@
-"""The liveness check: broken watches, stuck workers and a late event loop, but not a quiet cluster."""
+"""The probes. Liveness: broken watches, stuck workers and a late event loop, but not a quiet cluster."""
 
 from __future__ import annotations
 
+import asyncio
+from dataclasses import replace
+from functools import partial
+
+import aiohttp
 import pytest
 
-from specbench_operator.cluster.object_cache import Scope
+from specbench_operator.cluster.api import CAMPAIGN, JOB, RUN
+from specbench_operator.cluster.object_cache import ObjectCache, Scope
+from specbench_operator.handlers.list_watch import unlisted
 from specbench_operator.handlers.liveness import Liveness
+from specbench_operator.handlers.probes import serve_probes
 from specbench_testing.operator_builders import SETTINGS
+from specbench_testing.ports import free_port
 
 PODS: Scope = ("Pod", None)
 RUNS: Scope = ("SpecBenchRun", "team")
@@ -92,3 +101,51 @@ def test_a_late_event_loop_is_a_problem(harness: LivenessHarness) -> None:
     assert "event loop" in (harness.liveness.problem() or "")
     harness.liveness.beat()
     assert harness.liveness.problem() is None
+
+
+async def test_each_probe_answers_with_its_problem_or_success() -> None:
+    problems: dict[str, str | None] = {"/healthz": None, "/readyz": "not listed yet: team"}
+    port = free_port()
+    checks = {path: partial(problems.__getitem__, path) for path in problems}
+    serving = asyncio.create_task(serve_probes(port, checks))
+    async with aiohttp.ClientSession(f"http://127.0.0.1:{port}") as client:
+
+        async def answer(path: str) -> tuple[int, str]:
+            async with client.get(path) as response:
+                return response.status, await response.text()
+
+        while not serving.done():
+            try:
+                assert await answer("/healthz") == (200, "ok")
+                break
+            except aiohttp.ClientConnectorError:
+                await asyncio.sleep(0)
+        assert await answer("/readyz") == (503, "not listed yet: team")
+        problems["/readyz"] = None
+        assert await answer("/readyz") == (200, "ok")
+        serving.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await serving
+
+
+@pytest.mark.parametrize(
+    ("namespaces", "watched", "at_start"),
+    [
+        (("a", "b"), ["a", "b"], "not listed yet: a, b"),
+        ((), [None], "not listed yet: all namespaces"),
+        (("team-*",), ["team-1"], None),
+    ],
+    ids=["named", "all", "patterns"],
+)
+def test_the_operator_is_ready_when_every_watched_kind_was_listed_once(
+    namespaces: tuple[str, ...], watched: list[str | None], at_start: str | None
+) -> None:
+    cache = ObjectCache(frozenset({RUN, JOB, CAMPAIGN}))
+    settings = replace(SETTINGS, namespaces=namespaces)
+    assert unlisted(cache, settings) == at_start
+    for namespace in watched:
+        for kind in (RUN, JOB):  # the definition of campaigns may not be installed
+            cache.list_begun((kind, namespace), "5")
+            assert unlisted(cache, settings)
+            cache.list_ended((kind, namespace))
+    assert unlisted(cache, settings) is None

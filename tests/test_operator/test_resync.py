@@ -222,7 +222,7 @@ async def test_a_deletion_that_only_a_list_shows_queues_what_its_event_would(
     )
     handlers = WatchHandlers(queue, harness.telemetry, harness.workers)
     cache = ObjectCache(frozenset({RUN, CAMPAIGN, JOB}))
-    build_registry(handlers, cache, harness.liveness)
+    build_registry(handlers, cache)
     raw = listed(key)
     raw["metadata"]["labels"] = labels
     cache.wrote(raw)

@@ -192,6 +192,12 @@ class ObjectCache:
                 if kind != CAMPAIGN  # its definition may not be installed
             )
 
+    def unlisted(self, namespaces: Collection[str] | None) -> list[str]:
+        """Those of these namespaces that are not `ready`; with None, of the namespaces in which a list has begun."""
+        with self._lock:
+            begun = {namespace or "" for _, namespace in {**self._versions, **self._listing}}
+        return sorted(each for each in (begun if namespaces is None else namespaces) if not self.ready(each))
+
     def forget_namespaces(self, gone: Collection[str]) -> None:
         """Forget the watches and the objects of these namespaces."""
         with self._lock:

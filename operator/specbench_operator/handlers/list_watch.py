@@ -73,6 +73,13 @@ def watched_kinds(api: KubernetesApi, settings: OperatorSettings) -> frozenset[s
     )
 
 
+def unlisted(cache: ObjectCache, settings: OperatorSettings) -> str | None:
+    """Which namespaces have not been listed once, so that nothing is decided in them yet; None if all have."""
+    fixed = None if settings.namespace_patterns else [each or "" for each in _fixed_namespaces(settings)]
+    found = cache.unlisted(fixed)
+    return f"not listed yet: {', '.join(each or 'all namespaces' for each in found)}" if found else None
+
+
 def _fixed_namespaces(settings: OperatorSettings) -> tuple[str | None, ...]:
     """The namespaces whose watches do not depend on which namespaces exist; None: the whole cluster."""
     return (None,) if settings.namespace_patterns or not settings.namespaces else settings.namespaces
@@ -155,7 +162,7 @@ def _is_listed(event: kopf.RawEvent) -> bool:
     return event["type"] is None
 
 
-def build_registry(handlers: WatchHandlers, cache: ObjectCache, liveness: Liveness) -> kopf.OperatorRegistry:
+def build_registry(handlers: WatchHandlers, cache: ObjectCache) -> kopf.OperatorRegistry:
     """The watch handlers in a separate registry, so that importing this module registers nothing."""
     registry = kopf.OperatorRegistry()
     kopf.on.event(*resource_of(RUN), registry=registry)(handlers.on_run)
@@ -164,25 +171,13 @@ def build_registry(handlers: WatchHandlers, cache: ObjectCache, liveness: Livene
         ours = {LABEL_MANAGED: MANAGER}
         kopf.on.event(*resource_of(kind), labels=ours, registry=registry, id=f"on_{kind}")(handlers.on_child)
     cache.missed = handlers.on_missed
-    _add_activities(registry, handlers.queue, cache, liveness)
-    return registry
-
-
-def _add_activities(registry: kopf.OperatorRegistry, queue: WorkQueue, cache: ObjectCache, liveness: Liveness) -> None:
-    """Add the liveness probe, and how kopf authenticates to the API server."""
-
-    async def on_probe(**_: Any) -> dict[str, int]:
-        problem = liveness.problem()
-        if problem:
-            raise kopf.PermanentError(problem)
-        return {"queued": queue.depth}
 
     async def on_login(**kwargs: Any) -> kopf.AiohttpSession | None:
         info = await asyncio.to_thread(kopf.login_via_client, **kwargs)
         return None if info is None else open_session(info, cache)
 
-    kopf.on.probe(id="specbench", registry=registry)(on_probe)
     kopf.on.login(registry=registry)(on_login)
+    return registry
 
 
 def kopf_settings(settings: OperatorSettings, kinds: frozenset[str]) -> kopf.OperatorSettings:

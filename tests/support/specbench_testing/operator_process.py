@@ -291,9 +291,16 @@ class OperatorProcess:
         return self.process.poll() if self.process else None
 
     def healthy(self) -> bool:
-        """Whether the liveness endpoint reports success."""
+        """Whether the liveness probe succeeds."""
+        return self._probe("healthz")
+
+    def ready(self) -> bool:
+        """Whether the readiness probe succeeds: the operator has listed everything that it watches."""
+        return self._probe("readyz")
+
+    def _probe(self, path: str) -> bool:
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.liveness}/healthz", timeout=5) as answer:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.liveness}/{path}", timeout=5) as answer:
                 return bool(answer.status == 200)
         except (urllib.error.URLError, OSError):
             return False

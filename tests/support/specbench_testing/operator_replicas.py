@@ -106,7 +106,7 @@ def hand_over(replicas: Replicas, fault: Fault, during: Callable[[], object]) ->
     arrives late must do no harm, which the caller checks.
     """
     leader, standby = replicas.roles()
-    eventually(standby.process.healthy, f"{standby.name} does not become healthy")
+    eventually(standby.process.ready, f"{standby.name} does not become ready")
     assert standby.proxy.writes() == [], "a standby wrote"
     fault.cause(leader)
     began = time.monotonic()
