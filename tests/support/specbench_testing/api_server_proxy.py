@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import re
+import selectors
 import socket
 import ssl
 import threading
@@ -52,7 +53,7 @@ class ApiServerProxy:
         self._tls = ssl.create_default_context(cadata=authority)
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._lock = threading.Lock()
-        self._sockets: set[socket.socket] = set()
+        self._clients: set[socket.socket] = set()
         self._flowing = threading.Event()
         self._flowing.set()
         self._refusing = False
@@ -69,12 +70,16 @@ class ApiServerProxy:
 
     def cut(self) -> None:
         """Close all connections and refuse new ones."""
-        self._refusing = True
-        self._close_all()
+        with self._lock:
+            self._refusing = True
+            for client in self._clients:
+                _shut_down(client)  # its thread closes it, and the connection to the API server
+            self._clients.clear()
 
     def hold(self) -> None:
         """Forward nothing more, in either direction, and keep all connections and what was sent."""
-        self._flowing.clear()
+        with self._lock:
+            self._flowing.clear()
 
     def heal(self) -> None:
         """Accept connections again, and deliver what was held, also from connections that the operator has given up."""
@@ -82,7 +87,7 @@ class ApiServerProxy:
         self._flowing.set()
 
     def __enter__(self) -> Self:
-        _start(self._accept)
+        self._accepting = _start(self._accept)
         return self
 
     def __exit__(
@@ -90,6 +95,8 @@ class ApiServerProxy:
     ) -> None:
         self.cut()
         self._flowing.set()
+        _shut_down(self._listener)
+        self._accepting.join()
         self._listener.close()
 
     def _accept(self) -> None:
@@ -98,45 +105,82 @@ class ApiServerProxy:
                 client, _ = self._listener.accept()
             except OSError:
                 return
-            if self._refusing:
-                client.close()
-            else:
-                _start(partial(self._serve, client))
+            with self._lock:
+                if self._refusing:
+                    client.close()
+                else:
+                    self._clients.add(client)
+                    _start(partial(self._serve, client))
 
     def _serve(self, client: socket.socket) -> None:
-        self._flowing.wait()
-        with client, suppress(OSError):  # either side may close the connection at any time
-            connected = socket.create_connection(self._server)
-            with self._tls.wrap_socket(connected, server_hostname=self._server[0]) as server:
-                with self._lock:
-                    self._sockets |= {client, server}
-                answers = _start(partial(self._pump, server, client))
-                self._pump(client, server, record=True)
-                answers.join()
-                with self._lock:
-                    self._sockets -= {client, server}
+        with client:
+            self._flowing.wait()
+            with (
+                suppress(OSError),  # either side may close the connection at any time
+                socket.create_connection(self._server) as connected,
+                self._tls.wrap_socket(connected, server_hostname=self._server[0]) as server,
+            ):
+                with suppress(OSError):
+                    self._forward(client, server)
+                server.shutdown(socket.SHUT_WR)  # ends TLS too: what follows is not decrypted
+                while server.recv(_CHUNK):
+                    """If it were closed with something unread, the server could lose the last request."""
+            with self._lock:
+                self._clients.discard(client)
 
-    def _pump(self, source: socket.socket, sink: socket.socket, *, record: bool = False) -> None:
-        with suppress(OSError):
-            while data := source.recv(_CHUNK):
+    def _forward(self, client: socket.socket, server: ssl.SSLSocket) -> None:
+        """Forward in both directions until either side closes its connection, or until it is cut.
+
+        One thread does both, because the TLS connection must not be used by two threads at once: the first request
+        would be lost if it were sent while the server's session tickets are received. While nothing may be forwarded,
+        nothing is received either, so the operating system keeps what was sent.
+        """
+        with selectors.DefaultSelector() as sides:
+            sides.register(client, selectors.EVENT_READ)
+            sides.register(server, selectors.EVENT_READ)
+            while True:
                 self._flowing.wait()
-                if record and (request := _REQUEST.match(data)):
-                    method, path = (part.decode() for part in request.groups())
-                    self.forwarded.append(ForwardedRequest(time.monotonic(), method, path))
-                sink.sendall(data)
-        self._flowing.wait()
-        _shut_down(source, sink)
+                ready = [key.fileobj for key, _ in sides.select()]
+                with self._lock:
+                    if client not in self._clients:
+                        return
+                    if not self._flowing.is_set():
+                        continue
+                    requests = client.recv(_CHUNK) if client in ready else None
+                    answers = _receive(server) if server in ready else None
+                    self._record(requests or b"")
+                if requests:
+                    server.sendall(requests)
+                if answers:
+                    with suppress(OSError):  # further requests may have been sent before it was closed
+                        client.sendall(answers)
+                if b"" in (requests, answers):
+                    return
 
-    def _close_all(self) -> None:
-        with self._lock:
-            _shut_down(*self._sockets)
+    def _record(self, requests: bytes) -> None:
+        if request := _REQUEST.match(requests):
+            method, path = (part.decode() for part in request.groups())
+            self.forwarded.append(ForwardedRequest(time.monotonic(), method, path))
 
 
-def _shut_down(*sockets: socket.socket) -> None:
-    """End the connections. The threads that use them close them."""
-    for each in sockets:
-        with suppress(OSError):
-            each.shutdown(socket.SHUT_RDWR)
+def _receive(server: ssl.SSLSocket) -> bytes | None:
+    """What the server sent, empty at the end; None if it was part of a record, or TLS's own, such as a session ticket.
+
+    A record is smaller than _CHUNK, so nothing decrypted is left behind, which the selector would not report.
+    """
+    server.setblocking(False)
+    try:
+        return server.recv(_CHUNK)
+    except ssl.SSLWantReadError:
+        return None
+    finally:
+        server.setblocking(True)
+
+
+def _shut_down(connection: socket.socket) -> None:
+    """Wake the thread that uses a socket, and end its connection."""
+    with suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)
 
 
 def _start(work: Callable[[], None]) -> threading.Thread:
