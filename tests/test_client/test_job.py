@@ -11,9 +11,12 @@ from typing import Any, NoReturn
 
 import pytest
 
-from specbench_api.outcome.layout import manifest_key, run_root
+from specbench_api.outcome.gate_report import GateRequest
+from specbench_api.outcome.layout import GATE, manifest_key, run_root
 from specbench_api.outcome.summary import RunSummary
+from specbench_api.plan.canonical import digest_of_gate
 from specbench_api.plan.plan import Plan
+from specbench_api.spec.gate import Gate
 from specbench_api.spec.slo import SLO_VARIABLE, Slo
 from specbench_client.drive.options import DriveOptions
 from specbench_client.drive.progress import ProgressTracker
@@ -24,7 +27,8 @@ from specbench_client.job.entrypoint import run_program
 from specbench_client.job.termination import TerminationWriter
 from specbench_client.store.folder import FolderStore
 from specbench_client.store.store import StoreErrorReason
-from specbench_testing.faulty_stores import HangingStore
+from specbench_client.stored_runs.write_results import conclude
+from specbench_testing.faulty_stores import HangingStore, RejectingStore
 from specbench_testing.local_results import store_results
 from specbench_testing.s3 import S3Access
 from specbench_testing.simulated_groups import UID, plan_of, write_prompts
@@ -236,6 +240,22 @@ def test_termination_message_counts_points_stored_by_other_clients(
 
     assert run_program(drive_args(tmp_path)) == 5
     assert (termination_message(tmp_path)["reason"], termination_message(tmp_path)["measured"]) == ("Conflict", 1)
+
+
+def test_a_gate_is_written_although_its_store_is_away_for_a_moment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = store_results(SyntheticRun(prompts=4, repeats=1), tmp_path / "results", UID)
+    root = root_of(plan, tmp_path)
+    conclude(plan, FolderStore(root))
+    gate = Gate.model_validate({"baselineRef": {"run": "main"}})
+    request = GateRequest(gate_digest=digest_of_gate(gate), gate=gate, baseline=str(root))
+    store = RejectingStore(FolderStore(root), [(GATE, StoreErrorReason.AWAY)])
+    monkeypatch.setattr(commands, "open_store", lambda _: store)
+    arguments = ["gate", "--results", str(root), "--request", request.to_line()]
+
+    assert run_program([*arguments, "--termination-log", str(tmp_path / "ended")]) == 0
+    assert (store.refusals, (root / GATE).exists()) == ([], True)
 
 
 def test_report_that_finds_damage_counts_the_stored_points(half_measured: Plan, tmp_path: Path) -> None:

@@ -31,6 +31,7 @@ from specbench_client.errors import BadInput, NotDurable
 from specbench_client.job.termination import TERMINATION_LOG, StopRequested, TerminationWriter
 from specbench_client.store.locations import open_baseline, open_store
 from specbench_client.store.points import PointStore
+from specbench_client.store.retrying import RetryingStore, RetryPolicy
 from specbench_client.store.scratch import scratch_folder
 from specbench_client.store.store import Store
 
@@ -234,8 +235,11 @@ def gate(context: CommandContext, /, results: str, request: str) -> Termination:
     """  # noqa: D301 -- \b is click's, and must be the real character
     from specbench_client.stored_runs.results import gate_stores, write_gate_report  # noqa: PLC0415 -- as above
 
-    gate_request, store = _parse_document(GateRequest, request, "--request: not a gate"), open_store(results)
-    gate_report = gate_stores(gate_request, open_baseline(gate_request.baseline), store)
+    gate_request = _parse_document(GateRequest, request, "--request: not a gate")
+    before, store = (
+        RetryingStore(each, RetryPolicy()) for each in (open_baseline(gate_request.baseline), open_store(results))
+    )
+    gate_report = gate_stores(gate_request, before, store)
     write_gate_report(gate_report, store)
     return Termination(code=Exit.OK, reason=str(gate_report.reason), message=gate_report.message)
 

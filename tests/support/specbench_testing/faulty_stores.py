@@ -38,7 +38,7 @@ class DelegatingStore:
 
 
 class RejectingStore(DelegatingStore):
-    """A store that refuses to create the listed keys, once each."""
+    """A store that refuses to write the listed keys, once each."""
 
     def __init__(self, store: Store, refusals: list[tuple[str, StoreErrorReason]]) -> None:
         super().__init__(store)
@@ -46,12 +46,19 @@ class RejectingStore(DelegatingStore):
         self.stored = threading.Event()
 
     def put(self, key: str, data: bytes) -> None:
+        self._refuse(key)
+        super().put(key, data)
+        self.stored.set()
+
+    def replace(self, key: str, data: bytes) -> None:
+        self._refuse(key)
+        super().replace(key, data)
+
+    def _refuse(self, key: str) -> None:
         for index, (part, reason) in enumerate(self.refusals):
             if part in key:
                 del self.refusals[index]
                 raise NotDurable(f"{key} refused", reason)
-        super().put(key, data)
-        self.stored.set()
 
 
 class InterferingStore(DelegatingStore):
