@@ -92,6 +92,7 @@ def test_transcript_gives_its_figures() -> None:
         accepted_tokens=4,
         step_accepted=(3, 0, 1),
         source=AcceptanceSource.PER_REQUEST,
+        cut_tokens=1,
     )
 
 
@@ -116,6 +117,7 @@ def test_every_step_is_derived_from_single_chunks(decoded: DecodedAnswer) -> Non
         accepted_tokens=sum(decoded.delivered),
         step_accepted=decoded.delivered,
         source=AcceptanceSource.PER_REQUEST,
+        cut_tokens=decoded.cut,
     )
     assert answer.output_tokens == answer.output_tokens_client == decoded.output_tokens
 

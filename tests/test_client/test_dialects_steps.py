@@ -36,6 +36,7 @@ def truth(decoded: DecodedAnswer, source: AcceptanceSource = AcceptanceSource.PE
         step_accepted=decoded.delivered,
         step_drafted=tuple(step.drafted for step in decoded.drafting),
         source=source,
+        cut_tokens=decoded.cut,
     )
 
 
@@ -133,7 +134,7 @@ def test_drafter_without_drafts_has_draft_counts_of_0() -> None:
     decoded = DecodedAnswer((StreamStep(), StreamStep()))
     for dialect, chunks in ((VLLM, vllm(decoded)), (LLAMA, llama(decoded))):
         acceptance = run_to_completion(dialect.read(as_events(chunks), drafting=True)).acceptance
-        assert acceptance == RequestAcceptance(2, 0, 0, 0, (), (), AcceptanceSource.PER_STEP)
+        assert acceptance == RequestAcceptance(2, 0, 0, 0, (), (), AcceptanceSource.PER_STEP, 0)
 
 
 def test_drafting_in_a_baseline_is_reported() -> None:

@@ -85,6 +85,7 @@ def test_each_kind_of_lookup_has_its_own_flags(kind: str) -> None:
         (["--spec-type", "draft-simple"], "--spec-type draft-simple without -md FILE"),
         (["--spec-type", "draft-eagle3,ngram-mod"], "--spec-type draft-eagle3 without -md FILE"),
         (["--spec-draft-n-max", "4"], "--spec-draft-n-max needs --spec-type draft-simple"),
+        (["--spec-draft-p-min", "0.5"], "--spec-draft-p-min needs --spec-type draft-simple"),
         (["--spec-ngram-simple-size-n", "4"], "--spec-ngram-simple-size-n needs --spec-type ngram-simple"),
         (["--spec-synth-len", "2.5"], "--spec-synth-len needs --spec-type"),
         (["--spec-draft-sampling", "warm"], "--spec-draft-sampling warm: is not greedy or probabilistic"),

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -29,7 +32,17 @@ from specbench_client.local.engine_process import EngineProcess
 from specbench_client.transport.control_client import ControlClient
 from specbench_client.transport.kernel_transport import KernelTransport
 from specbench_testing.conversation_turns import context, row
+from specbench_testing.engine_witness import (
+    Exchange,
+    WitnessedLaunch,
+    WitnessedStep,
+    conditional_rate,
+    joint_rate,
+    steps_reaching,
+    witnessed_command,
+)
 from specbench_testing.load_loops import LoopDriver
+from specbench_testing.real_engine_run import RealRun, launches_by_arm, run_here
 
 pytestmark = pytest.mark.engine
 ROOT = Path(__file__).parents[2]
@@ -168,3 +181,106 @@ async def test_rejected_completion_fails_with_the_engines_message(models: dict[s
     async with serving(models, "none", tmp_path) as site:
         with pytest.raises(EngineFailed, match=r"http_4xx.*context"):
             await first_completion(site.context, [ChatMessage("user", "word " * 9000)])
+
+
+# -- a whole run, against what the server itself answered --------------------------------------------------------------
+
+WITNESSED_K = {"draft": 4, "ngram-mod": 8}
+WITNESSED_PROMPTS = (
+    "Repeat this exactly: one two three four five six seven eight nine ten eleven twelve thirteen fourteen.",
+    "Write a short story about a lighthouse.",
+    "Name five colours.",
+    "Count from one to thirty in words.",
+)
+
+
+@dataclass
+class WitnessedRun:
+    """A run, and the launch of each arm's engine."""
+
+    run: RealRun
+    launches: dict[str, WitnessedLaunch]
+
+
+@pytest.fixture(scope="module")
+def witnessed(models: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> WitnessedRun:
+    """A run with drafters whose drafts vary in length."""
+    folder = tmp_path_factory.mktemp("witnessed")
+    server = [sys.executable, "-m", "specbench_client.local.llama_server"]
+    common = {name: {"name": name, "numSpeculativeTokens": k} for name, k in WITNESSED_K.items()}
+    draft = {"method": "draft_model", "model": models["drafter"], "args": ["--spec-draft-p-min", "0.3"]}
+    lookup = {"method": "custom", "algorithm": "ngram-mod", "args": CUSTOM["ngram-mod"]}
+    spec = {
+        "model": {"name": "smol", "path": models["target"]},
+        "engine": {
+            "kind": "llama-cpp",
+            "command": witnessed_command(folder / "witness", server),
+            "args": ["--threads", "1", "--ctx-size", "4096"],
+        },
+        "drafters": [{**common["draft"], **draft}, {**common["ngram-mod"], **lookup}],
+        "workloads": [
+            {
+                "name": "mixed",
+                "dataset": {"source": "jsonl", "uri": "prompts.jsonl"},
+                "output": {"maxTokens": 48},
+            }
+        ],
+        "load": {"concurrency": [2], "repeats": 1, "warmupRequests": 1},
+        "startupDeadlineSeconds": 240,
+    }
+    run = run_here(folder, spec, WITNESSED_PROMPTS, timeout_s=1200)
+    return WitnessedRun(run, launches_by_arm(run, folder / "witness"))
+
+
+def steps_in(answer: Exchange) -> list[WitnessedStep]:
+    """The steps of an answer that verified drafts: the totals of drafts grow at the first token of each."""
+    timings = [{"draft_n": 0, "draft_n_accepted": 0}, *(one["timings"] for one in answer.chunks if "timings" in one)]
+    totals = [(one.get("draft_n", 0), one.get("draft_n_accepted", 0), one.get("predicted_n")) for one in timings]
+    found = [(now[0] - last[0], now[1] - last[1], now[2]) for last, now in pairwise(totals) if now[0] > last[0]]
+    steps = [WitnessedStep(drafted, accepted) for drafted, accepted, _ in found]
+    if found:
+        drafted, accepted, first_token = found[-1]
+        steps[-1] = WitnessedStep(drafted, accepted, max(0, accepted - (totals[-1][2] - first_token)))
+    return steps
+
+
+@pytest.mark.timeout(1300)
+@pytest.mark.parametrize("arm", WITNESSED_K)
+def test_steps_of_all_answers_equal_the_engines_counters_and_log(witnessed: WitnessedRun, arm: str) -> None:
+    launch = witnessed.launches[arm]
+    by_answer = [steps_in(answer) for answer in launch.answers]
+    steps = [step for each in by_answer for step in each]
+    assert launch.counted("llamacpp:spec_decode_num_drafts_total") == len(steps)
+    assert launch.counted("llamacpp:spec_decode_num_draft_tokens_total") == sum(step.drafted for step in steps)
+    assert launch.counted("llamacpp:spec_decode_num_accepted_tokens_total") == sum(step.accepted for step in steps)
+    name = "llamacpp:spec_decode_num_accepted_tokens_per_pos_total"
+    for position in range(1, WITNESSED_K[arm] + 1):
+        assert launch.counted(name, f'position="{position - 1}"') == steps_reaching(steps, position)
+    pattern = r"draft acceptance = \S+ \( *(\d+) accepted / *(\d+) generated\), mean len = *(\S+)"
+    logged, expected = Counter(re.findall(pattern, launch.log)), Counter(_logged(each) for each in by_answer if each)
+    assert expected <= logged
+    assert (logged - expected).total() <= 1, "only the request before the first page of counters is left"
+
+
+def _logged(steps: list[WitnessedStep]) -> tuple[str, str, str]:
+    accepted, drafted = sum(step.accepted for step in steps), sum(step.drafted for step in steps)
+    return str(accepted), str(drafted), f"{1 + accepted / len(steps):.2f}"
+
+
+@pytest.mark.timeout(1300)
+@pytest.mark.parametrize("arm", WITNESSED_K)
+def test_reported_acceptance_by_position_equals_the_engines_own_steps(witnessed: WitnessedRun, arm: str) -> None:
+    (point,) = witnessed.run.points[arm]
+    answers = witnessed.launches[arm].answers_to(point.records.request_id[point.records.phase == "steady"])
+    steps = [step for answer in answers for step in steps_in(answer)]
+    assert len({step.drafted for step in steps}) > 1, "the drafts vary in length"
+    assert 0 < sum(step.accepted for step in steps) < sum(step.drafted for step in steps)
+    (cell,) = [cell for cell in witnessed.run.answer["cells"] if cell["arm"] == arm]
+    figures = cell["figures"]
+    delivered = [step.delivered for step in steps]
+    rate = sum(step.accepted for step in delivered) / sum(step.drafted for step in steps)
+    assert figures["acceptance_rate"]["value"] == pytest.approx(rate)
+    for position in range(1, WITNESSED_K[arm] + 1):
+        joint, conditional = joint_rate(delivered, position), conditional_rate(steps, position)
+        assert figures[f"position_acceptance_rate_{position}"]["value"] == pytest.approx(joint)
+        assert figures[f"conditional_position_acceptance_rate_{position}"].get("value") == pytest.approx(conditional)

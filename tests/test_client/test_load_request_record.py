@@ -48,7 +48,7 @@ async def test_record_contains_the_answer_with_times_from_the_points_start() -> 
         chunk_coalesced=[False, False, False], timestamp_source="kernel", input_tokens=7, output_tokens=5,
         output_tokens_client=5, steps=2, draft_steps=1, drafted_tokens=3, accepted_tokens=2, step_accepted=[2],
         step_drafted=[3], acceptance_source="per_step", cached_tokens=0, finish_reason="length", error_class=None,
-        error=None, output_sha256=hashlib.sha256(text.encode()).hexdigest(), reasoning_tokens=0,
+        error=None, output_sha256=hashlib.sha256(text.encode()).hexdigest(), reasoning_tokens=0, cut_tokens=0,
     )  # fmt: skip
 
 

@@ -223,6 +223,13 @@ def test_a_position_that_was_not_drafted_does_not_count_as_rejected(
     assert [position_acceptance(at).value(rows) for at in (1, 2, 3)] == pytest.approx([3 / 4, 2 / 4, 1 / 4])
 
 
+def test_an_accepted_draft_that_was_cut_off_at_the_end_does_not_count_as_rejected() -> None:
+    cut = record(step_accepted=[3, 1], step_drafted=[3, 4], cut_tokens=2)
+    rows = tidy([frame_of([cut, record(step_accepted=[0], step_drafted=[3])])])
+    assert [conditional_acceptance(at).value(rows) for at in (1, 2, 3, 4)] == pytest.approx([2 / 3, 1.0, 1.0, 0.0])
+    assert [position_acceptance(at).value(rows) for at in (1, 2, 3)] == pytest.approx([2 / 3, 1 / 3, 1 / 3])
+
+
 def test_no_steps_give_no_positions() -> None:
     assert acceptance_by_position(rows_of(record()), 3) == ()
     assert len(acceptance_by_position(rows_of(record(step_accepted=[1])), 3)) == 6

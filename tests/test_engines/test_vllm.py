@@ -22,14 +22,23 @@ from specbench_client.dialects.dialect import counter_difference
 from specbench_client.dialects.registry import DIALECTS
 from specbench_client.local.engine_process import EngineProcess
 from specbench_client.sliced_tasks import run_to_completion
-from specbench_testing.real_engine_run import RealRun, run_here
+from specbench_testing.engine_witness import (
+    Exchange,
+    WitnessedLaunch,
+    WitnessedStep,
+    conditional_rate,
+    joint_rate,
+    steps_reaching,
+    witnessed_command,
+)
+from specbench_testing.real_engine_run import RealRun, launches_by_arm, run_here
 from specbench_testing.transcripts import record_transcript
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.real, pytest.mark.timeout(3000)]
 ROOT = Path(__file__).parents[2]
 VERSION = "0.32.0"
 START_S = 600
-K = {"ngram": 4, "draft": 3}
+K = {"ngram": 4, "draft": 3, "scheduled": 3}
 PROMPTS = (
     'Write the sentence "The quick brown fox jumps over the lazy dog." again and again.',
     "Repeat this exactly: one two three four five six seven eight nine ten eleven twelve thirteen fourteen.",
@@ -68,15 +77,24 @@ def drafters_of(models: dict[str, str]) -> list[dict[str, Any]]:
         {"name": "ngram", "method": "ngram", "numSpeculativeTokens": K["ngram"], "promptLookupMin": 2,
          "promptLookupMax": 5},
         {"name": "draft", "method": "draft_model", "numSpeculativeTokens": K["draft"], "model": models["noisy"]},
+        {"name": "scheduled", "method": "draft_model", "numSpeculativeTokens": K["scheduled"], "model": models["noisy"],
+         "draftLengths": [{"batchSize": 1, "tokens": 3}, {"batchSize": 2, "tokens": 1}]},
     ]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
-def run(models: dict[str, str], engine_python: str, tmp_path_factory: pytest.TempPathFactory) -> RealRun:
-    """One run over all arms, with two requests at a time."""
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the run."""
+    return tmp_path_factory.mktemp("vllm")
+
+
+@pytest.fixture(scope="module")
+def run(models: dict[str, str], engine_python: str, folder: Path) -> RealRun:
+    """One run over all arms, with two requests at a time. Its engines' answers are recorded."""
+    engine = engine_of(engine_python)
     spec = {
         "model": {"name": "smol", "path": models["target"]},
-        "engine": engine_of(engine_python),
+        "engine": {**engine, "command": witnessed_command(folder / "witness", engine["command"])},
         "drafters": drafters_of(models),
         "workloads": [
             {
@@ -88,7 +106,13 @@ def run(models: dict[str, str], engine_python: str, tmp_path_factory: pytest.Tem
         "load": {"concurrency": [2], "repeats": 1, "warmupRequests": 1},
         "startupDeadlineSeconds": START_S,
     }
-    return run_here(tmp_path_factory.mktemp("vllm"), spec, PROMPTS, timeout_s=1700)
+    return run_here(folder, spec, PROMPTS, timeout_s=2900)
+
+
+@pytest.fixture(scope="module")
+def launches(run: RealRun, folder: Path) -> dict[str, WitnessedLaunch]:
+    """What the engine of each arm answered itself."""
+    return launches_by_arm(run, folder / "witness")
 
 
 @pytest.mark.parametrize("arm", ["none", *K])
@@ -117,6 +141,55 @@ def test_the_reported_acceptance_rate_matches_the_records(run: RealRun, arm: str
     assert 0 < rate < 1
 
 
+def steps_in(answer: Exchange) -> list[WitnessedStep]:
+    """The steps of an answer that verified drafts, as the engine lists them."""
+    block = answer.chunks[-1]["metrics"]["speculative_decoding"]
+    pairs = zip(block.get("per_step_drafted", []), block.get("per_step_accepted", []), strict=True)
+    return [WitnessedStep(drafted, accepted) for drafted, accepted in pairs]
+
+
+def with_end(answer: Exchange, steps: list[WitnessedStep]) -> list[WitnessedStep]:
+    """The steps with the accepted drafts that came after the end of an answer whose steps all verified drafts."""
+    beyond = 1 + sum(step.accepted + 1 for step in steps) - answer.chunks[-1]["usage"]["completion_tokens"]
+    assert 0 <= beyond <= steps[-1].accepted
+    return [*steps[:-1], WitnessedStep(steps[-1].drafted, steps[-1].accepted, beyond)]
+
+
+@pytest.mark.parametrize("arm", K)
+def test_listed_steps_of_all_answers_equal_the_engines_counters(launches: dict[str, WitnessedLaunch], arm: str) -> None:
+    launch = launches[arm]
+    steps = [step for answer in launch.answers for step in steps_in(answer)]
+    assert launch.counted("vllm:spec_decode_num_drafts_total") == len(steps) > 0
+    assert launch.counted("vllm:spec_decode_num_draft_tokens_total") == sum(step.drafted for step in steps)
+    assert launch.counted("vllm:spec_decode_num_accepted_tokens_total") == sum(step.accepted for step in steps)
+    for position in range(1, K[arm] + 1):
+        name, label = "vllm:spec_decode_num_accepted_tokens_per_pos_total", f'position="{position - 1}"'
+        assert launch.counted(name, label) == steps_reaching(steps, position)
+
+
+@pytest.mark.parametrize("arm", K)
+def test_reported_acceptance_by_position_equals_the_engines_own_steps(
+    run: RealRun, launches: dict[str, WitnessedLaunch], arm: str
+) -> None:
+    (point,) = run.points[arm]
+    answers = launches[arm].answers_to(point.records.request_id[point.records.phase == "steady"])
+    steps = [step for answer in answers for step in steps_in(answer)]
+    assert {step.drafted for step in steps} == ({1, 3} if arm == "scheduled" else {K[arm]})
+    (cell,) = [cell for cell in run.answer["cells"] if cell["arm"] == arm]
+    figures = cell["figures"]
+    for position in range(1, K[arm] + 1):
+        reported = figures[f"conditional_position_acceptance_rate_{position}"]["value"]
+        assert reported == pytest.approx(conditional_rate(steps, position))
+    if arm == "ngram":
+        return  # Nothing lists its steps without drafts, so the end of an answer is not known from its steps.
+    delivered = [step.delivered for answer in answers for step in with_end(answer, steps_in(answer))]
+    if arm == "draft":
+        assert delivered != steps, "an answer ends within the accepted drafts of its last step"
+    for position in range(1, K[arm] + 1):
+        reported = figures[f"position_acceptance_rate_{position}"]["value"]
+        assert reported == pytest.approx(joint_rate(delivered, position))
+
+
 def test_drafters_do_not_change_the_text(run: RealRun) -> None:
     texts = {
         arm: point.records.drop_duplicates("prompt_id").set_index("prompt_id").output_sha256
@@ -134,7 +207,7 @@ def test_no_finding_makes_the_run_invalid(run: RealRun) -> None:
     assert "AcceptanceCounterMismatch" not in run.checks
 
 
-@pytest.mark.parametrize("arm", ["none", *K])
+@pytest.mark.parametrize("arm", ["none", "ngram", "draft"])
 async def test_the_draft_counts_of_a_request_equal_the_counter_differences(
     models: dict[str, str], engine_python: str, arm: str, tmp_path: Path
 ) -> None:

@@ -34,7 +34,8 @@ class RequestAcceptance:
     """Acceptance of one request, corrected so that tokens that were not delivered do not count.
 
     steps = draft_steps + (output_tokens - 1 - Σ(accepted + 1)): all decode steps of the target, including those without
-    drafts. Without a drafter only `steps` is set.
+    drafts. Without a drafter only `steps` is set. `cut_tokens`: accepted tokens of the last draft step that were not
+    delivered, which are in no other count.
     """
 
     steps: int | None = None
@@ -44,6 +45,7 @@ class RequestAcceptance:
     step_accepted: tuple[int, ...] | None = None
     step_drafted: tuple[int, ...] | None = None
     source: AcceptanceSource | None = None
+    cut_tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -207,6 +207,7 @@ def _acceptance(stream: ChatStream, output_tokens: int, *, drafting: bool) -> Re
         step_accepted=accepted,
         step_drafted=drafted,
         source=AcceptanceSource.PER_REQUEST if accepted is None else AcceptanceSource.PER_STEP,
+        cut_tokens=None if accepted is None else end.accepted - total,
     )
 
 

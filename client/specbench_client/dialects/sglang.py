@@ -231,13 +231,15 @@ def _acceptance(counts: _SpecCounts, content: Sequence[AnswerChunk], output_toke
     steps = counts.verified + undrafted_less_trim + trim
     most = counts.correct if counts.by_correct is None else _deepest(counts.by_correct)
     explained = output_tokens > 0 and trim <= most
+    listed = shown.delivered if shown is not None and explained and steps == counts.verified else None
     return RequestAcceptance(
         steps=steps if explained else None,
         draft_steps=counts.verified,
         drafted_tokens=_drafted(counts),
         accepted_tokens=counts.correct - trim if explained else counts.correct,
-        step_accepted=shown.delivered if shown is not None and explained and steps == counts.verified else None,
+        step_accepted=listed,
         source=AcceptanceSource.PER_REQUEST,
+        cut_tokens=None if listed is None else trim,
     )
 
 

@@ -167,14 +167,16 @@ def _acceptance(
     trim = _trim(content, per_step, undrafted_less_trim)
     most = per_step[-1] if per_step else accepted
     explained = trim <= most and output_tokens > 0
+    cut = trim if explained else 0
     return RequestAcceptance(
         steps=draft_steps + undrafted_less_trim + trim if explained else None,
         draft_steps=draft_steps,
         drafted_tokens=drafted,
-        accepted_tokens=accepted - trim if explained else accepted,
-        step_accepted=(*per_step[:-1], per_step[-1] - trim) if per_step and explained else per_step,
+        accepted_tokens=accepted - cut,
+        step_accepted=(*per_step[:-1], per_step[-1] - cut) if per_step else per_step,
         step_drafted=None if per_step is None else _drafted_by_step(block, per_step, drafted),
         source=AcceptanceSource.PER_REQUEST if per_step is None else AcceptanceSource.PER_STEP,
+        cut_tokens=None if per_step is None else cut,
     )
 
 

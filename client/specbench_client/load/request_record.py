@@ -140,6 +140,7 @@ def _with_answer(record: Record, answer: EngineAnswer, exchange: HttpExchange, r
         accepted_tokens=acceptance.accepted_tokens,
         step_accepted=None if acceptance.step_accepted is None else list(acceptance.step_accepted),
         step_drafted=None if acceptance.step_drafted is None else list(acceptance.step_drafted),
+        cut_tokens=acceptance.cut_tokens,
         acceptance_source=None if acceptance.source is None else str(acceptance.source),
         cached_tokens=answer.cached_tokens,
         finish_reason=answer.finish_reason,

@@ -149,6 +149,9 @@ FLAGS: Final = (
     ServerFlag(("--spec-draft-n-max",), "speculative.draft.n_max", whole_number(0), "most tokens a draft (3)"),
     ServerFlag(("--spec-draft-n-min",), "speculative.draft.n_min", whole_number(0), "fewest tokens a draft (0)"),
     ServerFlag(
+        ("--spec-draft-p-min",), "speculative.draft.p_min", float, "end a draft before a less probable token (0)"
+    ),
+    ServerFlag(
         ("--spec-draft-sampling",),
         "speculative.draft.probabilistic",
         drawn_drafts,

@@ -167,7 +167,8 @@ def limit_to_drafts(ratios: Sequence[RatioMetric], drafts: int) -> list[RatioMet
 #
 # Available only from engines that report every step. In the joint rates, a step that drafted fewer than k tokens counts
 # as not accepted beyond its end. The conditional rates leave it out there, if the engine reports the drafts of each
-# step; otherwise a drafter with variable k gets conditional rates that are too low.
+# step; otherwise a drafter with variable k gets conditional rates that are too low. Accepted drafts that were cut off
+# at the end of the answer count only in the conditional rates, where they would otherwise count as rejected.
 
 
 def _share_of_steps(name: str, definition: str, parts: Callable[[Columns], tuple[Values, Values]]) -> RatioMetric:
@@ -196,7 +197,10 @@ def conditional_acceptance(position: int) -> RatioMetric:
     return _share_of_steps(
         f"conditional_position_acceptance_rate_{position}",
         f"Share of draft steps that accepted draft {position}, of those that drafted it and accepted all before it",
-        lambda rows: (_steps_reaching(rows, position), _steps_reaching(rows, position, "decided_of_steps")),
+        lambda rows: (
+            _steps_reaching(rows, position, "verified_of_steps"),
+            _steps_reaching(rows, position, "decided_of_steps"),
+        ),
     )
 
 

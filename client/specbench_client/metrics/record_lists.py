@@ -53,6 +53,7 @@ def condense_lists(records: pd.DataFrame, rows: pd.DataFrame, edges: Mask) -> di
     - `coalesced`: tally of the tokens that arrived at one time, counted once per chunk that arrived with a later one.
     - `burst_chunks`, `burst_tokens`: size of the largest group of chunks within `BURST_NS` of one another.
     - `accepted_of_steps`: tally of accepted drafts per step.
+    - `verified_of_steps`: the same with accepted drafts that were cut off at the end of the answer, if they are known.
     - `decided_of_steps`: tally of the drafts per step that were accepted, or rejected after all before them were
       accepted. Where the drafts of a step are not known, one was rejected after the accepted ones.
     - `walk`: positions of the steps, for steady rows, see `locate_steps`.
@@ -63,6 +64,7 @@ def condense_lists(records: pd.DataFrame, rows: pd.DataFrame, edges: Mask) -> di
     at, chunk_tokens, accepted, drafted = (
         _to_arrays(records[name]) for name in ("chunk_ns", "chunk_tokens", "step_accepted", "step_drafted")
     )
+    verified = _with_cut(accepted, rows["cut_tokens"].to_numpy(np.float64))
     arrivals = _FlatLists.of(at)
     weights = _weights(at, chunk_tokens, rows["tokens"].to_numpy(np.float64))
     bursts = arrivals.arrival_groups(weights, apart_ns=BURST_NS).largest()
@@ -74,7 +76,8 @@ def condense_lists(records: pd.DataFrame, rows: pd.DataFrame, edges: Mask) -> di
         "burst_chunks": pd.Series(bursts[0]),
         "burst_tokens": pd.Series(bursts[1]),
         "accepted_of_steps": _FlatLists.of(accepted).tallies(),
-        "decided_of_steps": _FlatLists.of(_decided(accepted, drafted)).tallies(),
+        "verified_of_steps": _FlatLists.of(verified).tallies(),
+        "decided_of_steps": _FlatLists.of(_decided(verified, drafted)).tallies(),
         "walk": to_ragged(
             [compact_walk(one) for one in locate_steps(_select_steps(accepted, chunk_tokens, rows))], np.int32
         ),
@@ -83,6 +86,14 @@ def condense_lists(records: pd.DataFrame, rows: pd.DataFrame, edges: Mask) -> di
             [one if edge else None for one, edge in zip(chunk_tokens, edges, strict=True)], np.float64
         ),
     }
+
+
+def _with_cut(accepted: Sequence[Values | None], cut: Values) -> list[Values | None]:
+    """Return the accepted drafts of each step with those that were cut off; `cut`: shape (rows,), NaN if unknown."""
+    return [
+        kept if kept is None or not kept.size or not beyond > 0 else np.append(kept[:-1], kept[-1] + beyond)
+        for kept, beyond in zip(accepted, cut, strict=True)
+    ]
 
 
 def _decided(accepted: Sequence[Values | None], drafted: Sequence[Values | None]) -> list[Values | None]:

@@ -119,3 +119,6 @@ class Record:
     reasoning_tokens: int | None = None
     """Tokens of the reasoning before the answer, as marked by the engine; 0 if no token is marked. Null: chunks report
     no tokens, or the request failed."""
+    cut_tokens: int | None = None
+    """Accepted draft tokens of the last draft step that were cut off at the end of the answer. The engine's counters
+    include them; accepted_tokens and step_accepted do not. Null if unknown, and on the baseline."""

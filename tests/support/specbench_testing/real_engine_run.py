@@ -14,6 +14,7 @@ import pandas as pd
 import yaml
 
 from specbench_api.outcome.summary import CounterDeltas, PointSummary
+from specbench_testing.engine_witness import WitnessedLaunch, witnessed_launches
 
 FINISHED = (0, 3)
 
@@ -68,6 +69,15 @@ def run_here(folder: Path, spec: Mapping[str, Any], prompts: Sequence[str], time
         point = _point(path)
         points.setdefault(point.summary.arm, []).append(point)
     return RealRun(json.loads(done.stdout), points)
+
+
+def launches_by_arm(run: RealRun, folder: Path) -> dict[str, WitnessedLaunch]:
+    """The recorded launch of each arm, found by the ids of its requests."""
+    found = witnessed_launches(folder)
+    return {
+        arm: next(one for one in found if {each.request_id for each in one.exchanges} >= set(point.records.request_id))
+        for arm, (point,) in run.points.items()
+    }
 
 
 def _point(path: Path) -> Point:
