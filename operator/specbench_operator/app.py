@@ -205,6 +205,6 @@ def set_up_logs(settings: OperatorSettings) -> None:
     for library in _LOG_CONTENTS:
         logging.getLogger(library).setLevel(max(logging.INFO, logging.getLogger().level))
     if settings.log_level != "DEBUG":
-        # These log every event and every liveness probe of the kubelet.
-        for noisy in ("kopf.objects", "kopf.activities", "aiohttp.access"):
+        # These log every event and every login.
+        for noisy in ("kopf.objects", "kopf.activities"):
             logging.getLogger(noisy).setLevel(logging.WARNING)

@@ -111,7 +111,7 @@ class WorkQueue:
     def add(self, key: ResourceKey, *, routine: bool = False) -> None:
         """Queue a key; if it waits after an error, when that wait is over. `routine`: no event requires it."""
         if key in self._running:
-            self._again[key] = routine and self._again.get(key, True)
+            self._note_again(key, routine=routine)
         elif self._waits_after_error(key):
             self._note_event(key, routine=routine)
         else:
@@ -183,6 +183,9 @@ class WorkQueue:
     def _waits_after_error(self, key: ResourceKey) -> bool:
         return bool(self._failures.get(key)) and key in self._due
 
+    def _note_again(self, key: ResourceKey, *, routine: bool) -> None:
+        self._again[key] = routine and self._again.get(key, True)
+
     def _note_event(self, key: ResourceKey, *, routine: bool) -> None:
         due, known_routine = self._due[key]
         self._due[key] = (due, known_routine and routine)
@@ -211,7 +214,7 @@ class WorkQueue:
             key = heapq.heappop(self._by_due)[1]
             _, routine = self._due.pop(key)
             if key in self._running:
-                self._again[key] = routine and self._again.get(key, True)
+                self._note_again(key, routine=routine)
             else:
                 self._set_ready(key, routine=routine)
 
