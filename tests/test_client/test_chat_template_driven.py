@@ -14,7 +14,7 @@ import pytest
 from specbench_api.outcome.layout import manifest_key
 from specbench_api.outcome.manifest import Manifest
 from specbench_api.plan.plan import Plan
-from specbench_api.spec.engine import DialectName, Engine, EngineKind
+from specbench_api.spec.engine import DialectName, Endpoint, Engine, EngineKind
 from specbench_client.chat import ChatMessage
 from specbench_client.drive.group import drive_group
 from specbench_client.drive.options import ClientOptions, DriveOptions
@@ -104,7 +104,11 @@ def test_rendered_prompts_keep_the_fingerprint_of_the_dataset(tmp_path: Path) ->
 
 
 def test_second_turns_are_rejected_if_the_endpoint_drops_reasoning_markers(tmp_path: Path) -> None:
-    engine = Engine(kind=EngineKind.EXTERNAL, endpoint="http://127.0.0.1:1", dialect=DialectName.OPENAI)
+    engine = Engine(
+        kind=EngineKind.EXTERNAL,
+        endpoints=[Endpoint(name="endpoint", url="http://127.0.0.1:1")],
+        dialect=DialectName.OPENAI,
+    )
     one, two = (
         plan_with(tmp_path / str(turns), turns=turns, shape="harmony").model_copy(update={"engine": engine})
         for turns in (1, 2)

@@ -139,8 +139,8 @@ def test_password_in_an_endpoint_is_rejected_and_not_printed(rejected: Rejected)
 
 def test_endpoint_is_accepted_with_and_without_v1() -> None:
     for given in ("http://h:1", "http://h:1/", "http://h:1/v1", "http://h:1/v1/"):
-        assert base_url(given) == "http://h:1"
-    assert base_url("https://[::1]:443/proxy") == "https://[::1]:443/proxy"
+        assert base_url("--endpoint", given) == "http://h:1"
+    assert base_url("--endpoint", "https://[::1]:443/proxy") == "https://[::1]:443/proxy"
 
 
 @pytest.mark.parametrize(("workers", "rejected_count"), [(500, True), (5, True), (4, False), (None, False)])

@@ -12,7 +12,7 @@ import pytest
 
 from specbench_api.outcome.termination import Exit
 from specbench_api.plan.plan import Arm, Point
-from specbench_api.spec.engine import Engine, EngineKind
+from specbench_api.spec.engine import DialectName
 from specbench_client.cli import exit_code
 from specbench_client.documents.what_if import DraftPolicy, OracleReport
 from specbench_client.errors import BadInput
@@ -20,6 +20,7 @@ from specbench_client.store.folder import FolderStore
 from specbench_client.stored_runs.records import StoredRun
 from specbench_client.stored_runs.what_if_inputs import OracleRequest, read_oracle_subject
 from specbench_testing.local_results import store_results
+from specbench_testing.resources import external_engine
 from specbench_testing.synthetic_records import SyntheticRun
 
 UID = "0190a000-0000-7000-8000-000000000000"
@@ -174,7 +175,7 @@ def test_missing_run_data_is_reported_with_a_remedy(
 
 def test_endpoint_without_a_declared_drafter_is_rejected_as_such() -> None:
     """Its engine may draft, as with EAGLE-3 behind `specbench measure`: only its draft length is missing."""
-    engine = Engine(kind=EngineKind.EXTERNAL, endpoint="http://127.0.0.1:1", dialect="vllm")
+    engine = external_engine(DialectName.VLLM)
     endpoint, baseline = {"engine": engine, "arms": [Arm(name="endpoint")]}, {"arms": [Arm(name="none")]}
     for changes, expected in ((endpoint, "the run measured an endpoint"), (baseline, "the run has the baseline alone")):
         run = StoredRun(WORLD.plan.model_copy(update=changes), FolderStore(Path("unused")), "chat", "1")

@@ -20,6 +20,7 @@ from specbench_client.sliced_tasks import CHUNKS_PER_SLICE, run_to_completion
 from specbench_client.transport.exchange import ErrorClass
 from specbench_client.transport.sse import SseEvent
 from specbench_testing.engine_streams import DecodedAnswer, StreamStep, as_events, llama, sglang, tensorrt_llm, vllm
+from specbench_testing.resources import external_engine
 
 VLLM = DIALECTS[EngineKind.SIMULATOR]
 LLAMA = DIALECTS[EngineKind.LLAMA_CPP]
@@ -54,7 +55,7 @@ def test_every_engine_kind_has_a_dialect_of_its_kind() -> None:
 
 @pytest.mark.parametrize("name", list(DialectName))
 def test_external_endpoint_uses_its_configured_dialect(name: DialectName) -> None:
-    engine = Engine(kind=EngineKind.EXTERNAL, endpoint="http://127.0.0.1:1", dialect=name)
+    engine = external_engine(name)
     own = {DialectName.OPENAI: EngineKind.EXTERNAL}.get(name) or EngineKind(str(name))
     assert type(dialect_of(engine)) is type(DIALECTS[own])
     assert dialect_of(engine).kind is EngineKind.EXTERNAL

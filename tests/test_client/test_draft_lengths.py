@@ -20,7 +20,7 @@ from specbench_api.outcome.summary import RunSummary
 from specbench_api.outcome.termination import Exit
 from specbench_api.plan.plan import Arm
 from specbench_api.spec.drafter import Drafter
-from specbench_api.spec.engine import Engine, EngineKind
+from specbench_api.spec.engine import DialectName, EngineKind
 from specbench_client.analysis.stepcost.model import fit_step_cost
 from specbench_client.analysis.stepcost.surfaces import StepTimeSurface, surfaces
 from specbench_client.analysis.what_if.draft_lengths import (
@@ -39,6 +39,7 @@ from specbench_client.documents.what_if import DraftSchedule, EmittedTokens, Tok
 from specbench_client.errors import BadInput
 from specbench_client.store.folder import FolderStore
 from specbench_testing.local_results import store_results
+from specbench_testing.resources import external_engine
 from specbench_testing.summary_variants import invalid
 from specbench_testing.synthetic_records import run_of_world
 from specbench_testing.virtual_engine import VirtualEngine, VirtualWorld
@@ -372,7 +373,7 @@ def test_recompute_is_not_suggested_for_a_run_of_invalid_cells(
     assert "--recompute" not in message
 
 
-ENDPOINT = Engine(kind=EngineKind.EXTERNAL, endpoint="http://127.0.0.1:1", dialect="vllm")
+ENDPOINT = external_engine(DialectName.VLLM)
 
 
 @pytest.mark.parametrize(

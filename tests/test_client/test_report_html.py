@@ -11,7 +11,7 @@ import pytest
 
 from specbench_api.outcome.finding import Finding, Severity
 from specbench_api.outcome.summary import RunSummary
-from specbench_api.spec.engine import DialectName, Engine, EngineKind
+from specbench_api.spec.engine import DialectName, Endpoint, Engine, EngineKind
 from specbench_api.spec.load import Load
 from specbench_client.report import html
 from specbench_client.report.html import breakable, coded, load_text, render_html
@@ -123,7 +123,11 @@ def test_page_lists_the_steady_window_of_every_point() -> None:
 
 @pytest.mark.usefixtures("undrawn")
 def test_external_endpoint_is_shown_by_address_with_an_unknown_drafter() -> None:
-    engine = Engine(kind=EngineKind.EXTERNAL, endpoint="http://engine:8000", dialect=DialectName.VLLM)
+    engine = Engine(
+        kind=EngineKind.EXTERNAL,
+        endpoints=[Endpoint(name="endpoint", url="http://engine:8000")],
+        dialect=DialectName.VLLM,
+    )
     world = SyntheticRun(prompts=20, drafters=(), repeats=1)
     text = render_html(world.plan.model_copy(update={"engine": engine}), run_of_world(world))
     assert "<code>http://engine:8000</code>, which was already running, used as vllm" in text

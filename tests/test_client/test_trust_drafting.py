@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from specbench_api.outcome.finding import Severity
 from specbench_api.outcome.summary import Cell, ClientHealth, CounterDeltas
 from specbench_api.plan.plan import Point
-from specbench_api.spec.engine import DialectName, Engine, EngineKind
+from specbench_api.spec.engine import DialectName, Endpoint, Engine, EngineKind
 from specbench_client.analysis.summary.point import summarise_point
 from specbench_testing.corrupted_records import (
     WORLD,
@@ -127,7 +127,11 @@ def test_acceptance_length_contradicted_by_counters_is_not_reported() -> None:
 
 def test_stream_interval_of_an_endpoint_without_drafter_is_only_info() -> None:
     """Its counters report no drafts and acceptance was only inferred from chunks, so the finding is Info."""
-    engine = Engine(kind=EngineKind.EXTERNAL, endpoint="http://127.0.0.1:1", dialect=DialectName.VLLM)
+    engine = Engine(
+        kind=EngineKind.EXTERNAL,
+        endpoints=[Endpoint(name="endpoint", url="http://127.0.0.1:1")],
+        dialect=DialectName.VLLM,
+    )
     arm = WIDE.plan.arm("ngram").model_copy(update={"drafter": None})
     plan = WIDE.plan.model_copy(update={"engine": engine, "arms": [WIDE.plan.arm("none"), arm]})
     point = next(each for each in plan.points if each.arm == "ngram")

@@ -13,7 +13,13 @@ import click
 from specbench_api.spec.engine import DialectName
 from specbench_api.spec.load import Arrival, ArrivalProcess, Load
 from specbench_api.spec.workload import Output, Sampling
-from specbench_client.cli.measure_plan import MeasureOptions, plan_for_endpoint, with_flag_names
+from specbench_client.cli.measure_plan import (
+    REPEATS_MAX,
+    REPEATS_TO_COMPARE,
+    MeasureOptions,
+    plan_for_endpoints,
+    with_flag_names,
+)
 from specbench_client.cli.options import (
     KEEP_TEXT,
     NEW,
@@ -94,7 +100,14 @@ class FlagHintCommand(click.Command):
 
 
 @click.command(cls=FlagHintCommand)
-@click.option("--endpoint", required=True, metavar="URL", help="URL of the engine: http://127.0.0.1:8000")
+@click.option(
+    "--endpoint",
+    required=True,
+    multiple=True,
+    metavar="[NAME=]URL",
+    help="URL of the engine: http://127.0.0.1:8000. With --baseline repeatable; NAME is shown in tables.",
+)
+@click.option("--baseline", metavar="URL", help="Server to compare with; the endpoints are measured in turns with it.")
 @click.option("--model", required=True, metavar="NAME", help="Name of the model in its requests.")
 @click.option(
     "--dataset",
@@ -203,10 +216,14 @@ class FlagHintCommand(click.Command):
 @click.option(
     "--repeats",
     type=SchemaNumber(Load, "repeats"),
-    default=1,
-    show_default=True,
     metavar="N",
-    help="How often to measure each load. `gate`, and any claim of a difference, need 3 or more.",
+    help="How often to measure each load. `gate`, and any claim of a difference, need 3 or more.  [default: 1; with"
+    f" --baseline {REPEATS_TO_COMPARE}; with --until-sure at most {REPEATS_MAX}]",
+)
+@click.option(
+    "--until-sure",
+    is_flag=True,
+    help="With --baseline: repeat until the interval of every speed-up decides, and no longer.",
 )
 @click.option(
     "--dialect",
@@ -228,10 +245,13 @@ class FlagHintCommand(click.Command):
 @slo_options
 @OUTPUT
 def measure(**options: Any) -> int:
-    """Measure an endpoint that is already running, with real prompts; every request is recorded.
+    """Measure a running server, or compare running servers, with real prompts; every request is recorded.
 
     \b
       specbench simulate --port 8000 &          an engine to try it with: model `simulated`, dialect vllm
+      specbench simulate --port 8001 --drafter none &        and a second one without a drafter
+      specbench measure --endpoint http://127.0.0.1:8000 --baseline http://127.0.0.1:8001 --model simulated \\
+        --dialect vllm --dataset examples/prompts.jsonl --concurrency 8        the speed-up of one over the other
       specbench measure --endpoint http://127.0.0.1:8000 --model simulated --dialect vllm \\
         --dataset examples/prompts.jsonl --concurrency 1,8
       specbench measure … --rate 2,4 --duration 60                        open loop, instead of --concurrency
@@ -242,13 +262,20 @@ def measure(**options: Any) -> int:
     If a run was interrupted, the same command continues it; a finished run is measured again as a new run. The API key
     is read from OPENAI_API_KEY.
 
-    To compare drafters, use `specbench run`: it launches every arm in the same way, interleaved with its baseline. To
-    compare two running endpoints, measure each with its own --results, then: specbench compare WITHOUT WITH
+    With --baseline, the servers take turns (ABBA) with the same prompts and load, so that a drift of the machine
+    cancels. Without --requests and --duration, a turn has as many requests as take about ten seconds. A server with a
+    prompt cache needs prompts that it has not seen: each turn takes the next ones of the dataset.
+
+    `specbench run` launches engines itself, each with and without drafters.
     """
     given = MeasureOptions(**options)
     _check_workers(given.workers, usable_cores())
-    plan = plan_for_endpoint(given)
+    plan = plan_for_endpoints(given)
     headers = request_headers(given.headers)
+    if given.baseline is not None and given.requests is None and given.duration is None:
+        from specbench_client.cli.measure_blocks import with_block_size  # noqa: PLC0415
+
+        plan = with_block_size(given, plan, headers)
     # Imported late, because pandas takes seconds to import and an invalid argument should be reported at once.
     from specbench_client.cli.run_execution import RunOptions, run_and_print  # noqa: PLC0415
     from specbench_client.drive.options import ClientOptions  # noqa: PLC0415

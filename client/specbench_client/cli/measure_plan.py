@@ -1,4 +1,4 @@
-"""The options of `specbench measure` as the plan of a run with one arm.
+"""The options of `specbench measure` as the plan of a run with one arm per endpoint.
 
 Options are checked by the schema of a SpecBenchRun. Users of `measure` never see its fields, so messages name the
 flag, the given value, and what to give instead.
@@ -15,8 +15,9 @@ from specbench_api.errors import InvalidSpec
 from specbench_api.plan.expansion import lay_out
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.chat_template import AppliedBy
+from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_api.spec.engine import SECRET, EngineKind, flaw_of
-from specbench_api.spec.load import ArrivalProcess
+from specbench_api.spec.load import ArmOrder, ArrivalProcess
 from specbench_api.spec.parsing import parse_run
 from specbench_api.spec.run import NAME, NAME_MAX
 from specbench_client.bounded_json import parse_json
@@ -28,7 +29,7 @@ FLAG_OF_FIELD = {
     "spec.": "",
     "metadata.name": "--name",
     "model.name": "--model",
-    "engine.endpoint": "--endpoint",
+    "engine.endpoints": "--endpoint",
     "engine.dialect": "--dialect",
     "dataset.uri": "--dataset",
     "sampling.temperature": "--temperature",
@@ -69,13 +70,13 @@ def levels(flag: str, given: tuple[tuple[float, ...], ...]) -> list[float]:
     return found
 
 
-def base_url(endpoint: str) -> str:
+def base_url(flag: str, endpoint: str) -> str:
     """Return the endpoint without the /v1 that OpenAI clients need. Raises BadInput."""
     flaw = flaw_of(endpoint)
     if flaw is not None:
         shown = re.sub("//[^/]*@", "//…@", endpoint)
         problem = f"{flaw.problem}: give it with --header 'Authorization: …'" if flaw is SECRET else flaw
-        raise BadInput(f"--endpoint {shown!r} {problem}")
+        raise BadInput(f"{flag} {shown!r} {problem}")
     return endpoint.rstrip("/").removesuffix("/v1")
 
 
@@ -87,7 +88,8 @@ UNUSED_SLOTS = 8
 class MeasureOptions:
     """The command line, with the names of its options."""
 
-    endpoint: str
+    endpoint: tuple[str, ...]
+    baseline: str | None
     model: str
     dataset: str
     concurrency: tuple[tuple[float, ...], ...]
@@ -107,7 +109,8 @@ class MeasureOptions:
     extra_body: str | None
     headers: tuple[str, ...]
     warmup: int
-    repeats: int
+    repeats: int | None
+    until_sure: bool
     dialect: str
     workers: int | None
     results: str
@@ -120,14 +123,42 @@ class MeasureOptions:
     output: str
 
 
-def plan_for_endpoint(options: MeasureOptions) -> Plan:
-    """Return a plan with one arm, the endpoint, at every load. Raises BadInput with the names of flags."""
+REPEATS_TO_COMPARE = 4
+"""Repeats of a comparison: enough for an interval, and even, so that a linear drift cancels (ABBA)."""
+REPEATS_MAX = 32
+"""Repeats after which `--until-sure` gives up: the maximum of a run."""
+
+
+def plan_for_endpoints(options: MeasureOptions) -> Plan:
+    """Return a plan with one arm per endpoint at every load. Raises BadInput with the names of flags."""
     for problem in _contradictions(options):
         raise BadInput(problem)
     try:
-        return lay_out(parse_run(_resource(options)))
+        plan = lay_out(parse_run(_resource(options)))
     except InvalidSpec as error:
         raise BadInput("\n".join(with_flag_names(str(problem)) for problem in error.problems)) from error
+    return plan.model_copy(update={"stop": "WhenDecided"}) if options.until_sure else plan
+
+
+_NAMED = re.compile(r"([a-z0-9]([a-z0-9-]*[a-z0-9])?)=(https?://.*)")
+ENDPOINT_NAME = "endpoint"
+"""Name of the arm of an endpoint without a name."""
+
+
+def _endpoints(options: MeasureOptions) -> list[dict[str, str]]:
+    """Return the servers with the names of their arms. Raises BadInput if two have the same name or address."""
+    baseline = {} if options.baseline is None else {BASELINE_NAME: base_url("--baseline", options.baseline)}
+    named = dict(baseline)
+    for number, text in enumerate(options.endpoint, start=1):
+        found = _NAMED.fullmatch(text)
+        name = found[1] if found else ENDPOINT_NAME if len(options.endpoint) == 1 else f"{ENDPOINT_NAME}-{number}"
+        url = base_url("--endpoint", found[3] if found else text)
+        if name in named:
+            raise BadInput(f"--endpoint {text}: the name {name} is taken: give another NAME=URL")
+        if url in named.values():
+            raise BadInput(f"--endpoint {text}: the same server is given twice: give the URL of another one")
+        named[name] = url
+    return [{"name": name, "url": url} for name, url in named.items()]
 
 
 def _resource(options: MeasureOptions) -> dict[str, Any]:
@@ -135,7 +166,7 @@ def _resource(options: MeasureOptions) -> dict[str, Any]:
         "model": {"name": options.model},
         "engine": {
             "kind": str(EngineKind.EXTERNAL),
-            "endpoint": base_url(options.endpoint),
+            "endpoints": _endpoints(options),
             "dialect": options.dialect,
         },
         "workloads": [
@@ -174,6 +205,21 @@ def _checked_name(name: str) -> str:
 
 def _contradictions(options: MeasureOptions) -> Iterator[str]:
     """Yield flags that exclude each other, naming both."""
+    yield from _contradictory_loads(options)
+    if options.requests is not None and options.duration is not None:
+        yield "--requests and --duration both end a point: give one of them"
+    if options.baseline is not None:
+        if options.until_sure and options.repeats is not None and options.repeats < REPEATS_TO_COMPARE:
+            least = REPEATS_TO_COMPARE
+            yield f"--repeats {options.repeats} with --until-sure is the maximum: give {least} or more, or leave it out"
+        return
+    if len(options.endpoint) > 1:
+        yield "several --endpoint have nothing to be compared with: add --baseline URL, or measure one of them"
+    if options.until_sure:
+        yield "--until-sure stops when a comparison is decided: add --baseline URL, or leave it out"
+
+
+def _contradictory_loads(options: MeasureOptions) -> Iterator[str]:
     closed, trace = bool(options.concurrency), options.arrival == ArrivalProcess.TRACE
     arrival = {"--arrival": options.arrival, "--burstiness": options.burstiness, "--trace": options.trace}
     if closed and options.rate:
@@ -189,8 +235,6 @@ def _contradictions(options: MeasureOptions) -> Iterator[str]:
         yield "--arrival Trace needs the recording: add --trace FILE"
     if options.trace is not None and not trace:
         yield f"--trace {options.trace} applies to --arrival Trace only: add that, or leave out --trace"
-    if options.requests is not None and options.duration is not None:
-        yield "--requests and --duration both end a point: give one of them"
 
 
 def _load(options: MeasureOptions) -> Mapping[str, Any]:
@@ -201,9 +245,15 @@ def _load(options: MeasureOptions) -> Mapping[str, Any]:
         **({"concurrency": closed} if closed else open_loop),
         **_without_none({"rate": rates or None, "requests": options.requests, "durationSeconds": options.duration}),
         "warmupRequests": options.warmup,
-        "repeats": options.repeats,
-        "order": "Sequential",
+        "repeats": options.repeats or _default_repeats(options),
+        "order": str(ArmOrder.INTERLEAVED if options.baseline else ArmOrder.SEQUENTIAL),
     }
+
+
+def _default_repeats(options: MeasureOptions) -> int:
+    if options.until_sure:
+        return REPEATS_MAX
+    return 1 if options.baseline is None else REPEATS_TO_COMPARE
 
 
 def _template(tokenizer: str | None) -> dict[str, Any]:

@@ -72,7 +72,7 @@ _EXECUTED = (
     "spec.engine.args",
     "spec.engine.config",
     "spec.engine.env",
-    "spec.engine.endpoint",
+    "spec.engine.endpoints",
     "spec.model.uri",
     "spec.model.pvc",
     "spec.placement",

@@ -240,7 +240,7 @@ def print_run_summary(plan: Plan, summary: RunSummary, output: str, uri: str, *,
 
 def _is_plain_openai(plan: Plan) -> bool:
     """Return whether the run measured a server whose extensions of the OpenAI API were not used."""
-    plain = plan.engine.dialect in (None, DialectName.OPENAI)
+    plain = all(plan.engine_of(arm).dialect in (None, DialectName.OPENAI) for arm in plan.arms)
     return plan.engine.kind is EngineKind.EXTERNAL and plain
 
 
@@ -255,4 +255,6 @@ def _result_notes(plan: Plan, summary: RunSummary) -> list[str]:
         return []
     crossovers = [f"Note: {line}" for line in crossover_lines(summary)]
     decision = [] if summary.recommendation is None else [f"Recommendation: {summary.recommendation.sentence}"]
-    return [*crossovers, *decision, f"These results apply to {applicability_line(plan, summary)}"]
+    ended = summary.decided_after
+    early = [] if ended is None else [f"Note: ended after {ended} repeats, when every speed-up was decided"]
+    return [*early, *crossovers, *decision, f"These results apply to {applicability_line(plan, summary)}"]

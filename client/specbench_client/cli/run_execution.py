@@ -48,7 +48,7 @@ from specbench_client.report.text.text_table import TextTable
 from specbench_client.store.points import read_manifests
 from specbench_client.store.scratch import scratch_folder
 from specbench_client.store.store import Store
-from specbench_client.stored_runs.write_results import conclude
+from specbench_client.stored_runs.write_results import conclude, is_decided
 
 
 @dataclass(frozen=True)
@@ -168,6 +168,7 @@ def _measure(run: LocalRun, options: RunOptions) -> dict[str, EngineFailed]:
             on_group=live.group,
             on_progress=live.progress,
             client=options.client,
+            is_decided=lambda run: is_decided(run.plan, run.store),
         )
         failed = asyncio.run(_until_signalled(run, local_options))
         for arm, error in failed.items():

@@ -128,7 +128,7 @@ class EngineConnection:
         workload = self.plan.workload(point.workload)
         return RequestConfig(
             endpoint=self.endpoint,
-            engine=self.plan.engine,
+            engine=self.plan.engine_of(self.arm),
             model=self.model,
             sampling=workload.sampling,
             output=workload.output,
@@ -163,6 +163,8 @@ class EngineConnection:
 
 def served_model(plan: Plan, arm: Arm) -> str:
     """Return the name under which the arm's engine serves the model."""
+    if arm.endpoint is not None:
+        return arm.endpoint.model or plan.target.name
     return LAUNCHERS[plan.engine.kind].launch(launch_order(plan, arm)).served_model or plan.target.name
 
 
@@ -194,7 +196,7 @@ async def check_first_completion(engine: EngineConnection, clock: Callable[[], i
     async with open_transport(engine.endpoint) as transport:
         request_config = RequestConfig(
             endpoint=engine.endpoint,
-            engine=engine.plan.engine,
+            engine=engine.plan.engine_of(engine.arm),
             model=engine.model,
             sampling=Sampling(),
             output=Output(),

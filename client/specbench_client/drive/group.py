@@ -119,7 +119,9 @@ class _GroupDriver:
                         rest = point.model_dump_json(exclude={"hash"})
                         _log.info("measuring points/%s: %s", point.hash, rest)  # redaction keeps a hash in a path
                         prompts, provenance = inputs.prompts[point.workload].prompts, observed.get(point.workload)
-                        await measurement.measure(point, prompts, provenance, warm_up=point is todo[0])
+                        await measurement.measure(
+                            point, prompts, provenance, warm_up=self.options.warm_up and point is todo[0]
+                        )
                         await publisher.show(stored=False)
                 progress.phase = "done"
         return GroupResult(tuple(point.hash for point in todo), tuple(sorted(found)))
@@ -152,7 +154,7 @@ class _GroupDriver:
         )
         observed = {name: self._observed(engine, inputs, name) for name in inputs.prompts}
         manifests = await asyncio.to_thread(points.manifests, [point.hash for point in self.plan.points])
-        reject_changed_inputs(self.plan, manifests, observed)
+        reject_changed_inputs(self.plan, manifests, observed, self.group.arm)
         await self._store_launch_facts(engine, points.store)
         return observed
 
@@ -198,11 +200,13 @@ class _GroupDriver:
 
     @asynccontextmanager
     async def _connected(self, inputs: _GroupInputs) -> AsyncIterator[EngineConnection]:
-        arm, dialect = self.plan.arm(self.group.arm), dialect_of(self.plan.engine)
+        arm = self.plan.arm(self.group.arm)
+        engine = self.plan.engine_of(arm)
+        dialect = dialect_of(engine)
         templates = {name: one.template for name, one in inputs.prompts.items()}
         async with ControlClient(self.endpoint, headers=self.options.client.headers) as control:
             await control.wait_healthy(
-                dialect.health_path, self.options.healthy_within_s, missing_health_route_hint(self.plan.engine)
+                dialect.health_path, self.options.healthy_within_s, missing_health_route_hint(engine)
             )
             identity, model = await identify_engine(control, dialect), served_model(self.plan, arm)
             endpoint, headers = self.endpoint.rstrip("/"), self.options.client.headers

@@ -70,6 +70,8 @@ class DriveOptions:
     """The clocks that are compared with those of the other clients."""
     place: HostFacts = field(default_factory=HostFacts)
     """Facts of the machine of the engine, from whoever started it."""
+    warm_up: bool = True
+    """Whether to warm up before the first point, if the load has a warm-up; not needed for a server in use."""
     clock: SystemClock = field(default_factory=SystemClock)
     fetch: Fetch = read_object
     """Reads prompts from s3://."""

@@ -25,6 +25,7 @@ from specbench_client.drive.failure_budget import FailureCounter
 from specbench_client.drive.load_planning import LoadPlanner
 from specbench_client.drive.options import DriveOptions
 from specbench_client.drive.progress import ProgressTracker
+from specbench_client.drive.prompts import prompts_of_point
 from specbench_client.errors import EngineFailed
 from specbench_client.load.client_monitor import RecordTally, WarmupResult, summarize_client_health
 from specbench_client.load.client_results import ClientResult, clock_error_ms, clock_skew_ms, combined_warm_up
@@ -61,6 +62,7 @@ class PointMeasurement:
 
         `observed`: the conditions, at client 0, which commits the point.
         """
+        prompts = prompts_of_point(self.engine.plan, point, prompts)
         clock, load = self.options.clock, self.loads.of(point, len(prompts.rows))
         await self.clients.align_clocks()
         started_ns, started_wall = await self.clients.agree(clock.monotonic_ns()), clock.wall_text()

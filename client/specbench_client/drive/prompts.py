@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from specbench_api.launch.registry import LAUNCHERS
-from specbench_api.plan.plan import Plan
+from specbench_api.plan.plan import Plan, Point
 from specbench_api.spec.workload import Workload
 from specbench_client.dialects.registry import dialect_of
 from specbench_client.drive.context_length import declared_context
@@ -24,6 +24,7 @@ from specbench_client.workload.chat_template.template import AppliedTemplate, re
 from specbench_client.workload.prompt_lengths import LoadEncoding, cached_encoding, measure_lengths
 from specbench_client.workload.prompts import Fetch, Prompts, load_prompts
 from specbench_client.workload.row_parsing import Prompt
+from specbench_client.workload.selection import round_robin
 
 
 @dataclass(frozen=True)
@@ -63,14 +64,29 @@ def _load_one(plan: Plan, workload: Workload, base_dir: Path, fetch: Fetch | Non
 
 def _reject_unsplittable(plan: Plan, prompts: Prompts, template: AppliedTemplate) -> None:
     """Raise BadInput if reasoning could not be separated from answers, and would get into the next turn's history."""
-    dialect = dialect_of(plan.engine)
-    if template.special_markers and not dialect.keeps_special_tokens and prompts.turns > len(prompts.rows):
+    keeps = all(dialect_of(plan.engine_of(arm)).keeps_special_tokens for arm in plan.arms)
+    if template.special_markers and not keeps and prompts.turns > len(prompts.rows):
         marks = " ".join(template.special_markers)
         raise BadInput(
             f"the model marks its reasoning with special tokens ({marks}), and the dialect openai has no option to keep"
             " them in the answer: give the dialect of the engine behind the endpoint, set"
             " chatTemplate.appliedBy: Engine, or give prompts of one turn"
         )
+
+
+def prompts_of_point(plan: Plan, point: Point, prompts: Prompts) -> Prompts:
+    """Return the prompts in the order in which the point sends them; every arm has the same in each repeat.
+
+    A point of an endpoint that sends only some of them takes the next ones, one of each category in turn: the server
+    keeps running, and would have the earlier ones in its prompt cache.
+    """
+    requests, count = plan.load.requests or 0, len(prompts.rows)
+    if not plan.repeats_continue or requests >= count:
+        return prompts
+    earlier = point.repeat * len(plan.load.levels) + plan.load.levels.index(point.level)
+    order = list(round_robin(prompts.rows, plan.workload(point.workload).sampling.seed))
+    start = earlier * requests % count
+    return replace(prompts, rows=tuple(prompts.rows[place] for place in order[start:] + order[:start]))
 
 
 _MAX_SHOWN = 5

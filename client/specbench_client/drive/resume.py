@@ -7,7 +7,7 @@ name.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 
 from pydantic import ValidationError
 
@@ -19,10 +19,13 @@ from specbench_client.errors import BadInput, NotDurable
 from specbench_client.store.store import Store, StoreErrorReason
 from specbench_client.workload.prompts import Prompts
 
-_OBSERVED_FIELDS = {
+_OF_THE_ENGINE = {
     "engine_version": "engine's version",
     "engine_model": "model that the engine serves",
     "image_digest": "engine's image",
+}
+_OBSERVED_FIELDS = {
+    **_OF_THE_ENGINE,
     "trace_fingerprint": "trace of arrivals",
     "chat_template_sha256": "chat template",
     "tokenizer_sha256": "tokenizer that the chat template is applied with",
@@ -54,14 +57,21 @@ def _stored_plan(store: Store) -> Plan:
         raise BadInput(f"{store.uri(PLAN)} cannot be read as a plan: {remedy}: {error}", "OtherPlan") from error
 
 
-def reject_changed_inputs(plan: Plan, manifests: Mapping[str, Manifest], now: Mapping[str, PointProvenance]) -> None:
-    """Compare the observed values, by workload, with those in the manifests. Raises BadInput(ObservedChanged)."""
-    workloads = {point.hash: point.workload for point in plan.points}
+def reject_changed_inputs(
+    plan: Plan, manifests: Mapping[str, Manifest], now: Mapping[str, PointProvenance], arm: str | None = None
+) -> None:
+    """Compare the observed values, by workload, with those in the manifests. Raises BadInput(ObservedChanged).
+
+    `arm`: whose engine was observed. Endpoints are compared with themselves only, because they may differ in anything.
+    """
+    points = {point.hash: point for point in plan.points}
     for point, manifest in manifests.items():
-        then, seen = manifest.observed, now.get(workloads[point])
+        workload = points[point].workload
+        then, seen = manifest.observed, now.get(workload)
         if seen is None:
             continue
-        differences = _differences(then, seen, workloads[point])
+        other = plan.engine.endpoints is not None and points[point].arm != arm
+        differences = _differences(then, seen, workload, _OF_THE_ENGINE if other else ())
         if differences:
             what, remedy = "; ".join(differences), "these results cannot be continued"
             how = (
@@ -78,7 +88,7 @@ def reject_changed_prompts(plan: Plan, manifests: Mapping[str, Manifest], worklo
     reject_changed_inputs(plan, manifests, {workload: now})
 
 
-def _differences(then: PointProvenance, now: PointProvenance, workload: str) -> Sequence[str]:
+def _differences(then: PointProvenance, now: PointProvenance, workload: str, left_out: Container[str]) -> Sequence[str]:
     found = []
     if then.dataset_fingerprint != now.dataset_fingerprint:
         before = f"{then.dataset_fingerprint[:12]} ({then.prompts} prompts)"
@@ -86,6 +96,6 @@ def _differences(then: PointProvenance, now: PointProvenance, workload: str) -> 
         found.append(f"the prompts of the workload {workload!r} changed from {before} to {after}")
     for field, name in _OBSERVED_FIELDS.items():
         before, after = getattr(then, field), getattr(now, field)
-        if None not in (before, after) and before != after:
+        if field not in left_out and None not in (before, after) and before != after:
             found.append(f"the {name} changed from {before!r} to {after!r}")
     return found

@@ -48,6 +48,9 @@ class LocalOptions:
     on_group: Callable[[EngineGroup], None] = lambda _: None
     on_progress: Callable[[Progress], None] | None = None
     client: ClientOptions = field(default_factory=ClientOptions)
+    warm_up: bool = True
+    is_decided: Callable[[LocalRun], bool] = lambda _: False
+    """Whether a run with a stop rule may end; asked after each group. Blocks."""
 
 
 async def execute_locally(run: LocalRun, local_options: LocalOptions) -> dict[str, EngineFailed]:
@@ -56,14 +59,19 @@ async def execute_locally(run: LocalRun, local_options: LocalOptions) -> dict[st
     Call `validate_inputs` before.
     """
     failures: dict[str, EngineFailed] = {}
+    warm: set[str] = set()
     for group in run.plan.groups:
         done = all(point.hash in run.measured for point in group.points)
         if done or group.arm in failures:
             continue
         local_options.on_group(group)
-        failure = await _launch_with_retries(run, group, local_options)
+        failure = await _launch_with_retries(run, group, replace(local_options, warm_up=group.arm not in warm))
         if failure:
             failures[group.arm] = failure
+        if run.plan.engine.endpoints is not None:
+            warm.add(group.arm)  # the server keeps running between its groups
+        if run.plan.stop and not failures and await asyncio.to_thread(local_options.is_decided, run):
+            break
     return failures
 
 
@@ -100,7 +108,7 @@ def _validate_unfinished(plan: Plan, base_dir: Path) -> None:
     arrivals = load_arrival_plan(plan, base_dir, read_object)
     for point in plan.points:
         arrivals.times(point, len(prompts[point.workload].prompts.rows))
-    launches = [_launch_of(plan, arm.name) for arm in plan.arms] if plan.engine.endpoint is None else []
+    launches = [_launch_of(plan, arm.name) for arm in plan.arms if arm.endpoint is None]
     for launch in launches:
         local_command(launch, port=0)
     missing = [line for launch in launches for line in missing_prerequisites(launch, base_dir)]
@@ -115,7 +123,7 @@ def _launch_of(plan: Plan, arm: str) -> LaunchSpec:
 async def _launch_with_retries(run: LocalRun, group: EngineGroup, local_options: LocalOptions) -> EngineFailed | None:
     failure: EngineFailed | None = None
     for _ in range(
-        LAUNCHES_MAX if run.plan.engine.endpoint is None else 1
+        LAUNCHES_MAX if run.plan.engine.endpoints is None else 1
     ):  # An external engine is not ours to restart.
         try:
             await _launch_and_drive(run, group, local_options)
@@ -131,13 +139,14 @@ async def _launch_with_retries(run: LocalRun, group: EngineGroup, local_options:
 async def _launch_and_drive(run: LocalRun, group: EngineGroup, local_options: LocalOptions) -> None:
     plan = run.plan
     attempt = uuid.uuid4().hex[:8]
-    runs_already = plan.engine.endpoint is not None
+    runs_already = plan.engine.endpoints is not None
     options = DriveOptions(
         attempt=attempt,
         spool=local_options.work_dir / "spool",
         base_dir=local_options.base_dir,
         on_progress=local_options.on_progress,
         client=local_options.client,
+        warm_up=local_options.warm_up,
         healthy_within_s=CONNECT_WITHIN_S if runs_already else DriveOptions.healthy_within_s,
     )
     started = options.clock.wall_text()
@@ -155,7 +164,7 @@ async def _launch_and_drive(run: LocalRun, group: EngineGroup, local_options: Lo
 def _engine(
     plan: Plan, group: EngineGroup, local_options: LocalOptions, attempt: str
 ) -> EngineProcess | ExternalEngine:
-    if plan.engine.endpoint is not None:
-        return ExternalEngine(plan.engine.endpoint)
+    if (endpoint := plan.arm(group.arm).endpoint) is not None:
+        return ExternalEngine(endpoint.url)
     log = local_options.work_dir / "logs" / f"{group.index:03d}-{group.arm}-{attempt}.log"
     return EngineProcess(_launch_of(plan, group.arm), local_options.base_dir, log)

@@ -15,7 +15,10 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
-from specbench_api.outcome.layout import PLAN, run_root
+from pydantic import ValidationError
+
+from specbench_api.outcome.layout import OVERVIEW, PLAN, run_root
+from specbench_api.outcome.summary import RunSummary
 from specbench_api.plan.plan import Plan
 from specbench_client.store.folder import FolderStore, exclusive_lock
 from specbench_client.store.locations import open_store
@@ -31,11 +34,13 @@ class LocalRun:
     plan: Plan
     store: Store
     measured: set[str]
+    decided: bool = False
+    """Whether the run has ended before its last repeat, because it was decided."""
 
     @property
     def finished(self) -> bool:
-        """Whether all points are measured."""
-        return all(point.hash in self.measured for point in self.plan.points)
+        """Whether nothing is left to measure."""
+        return self.decided or all(point.hash in self.measured for point in self.plan.points)
 
 
 def open_results(location: str) -> Store:
@@ -54,8 +59,19 @@ def find_local_run(results: Store, plan: Plan) -> LocalRun:
         candidate = plan.model_copy(update={"uid": uid})
         store = results.below(run_root(plan.namespace, plan.name, uid))
         if store.get(PLAN) == candidate.to_json().encode():
-            return LocalRun(candidate, store, set(read_manifests(store, [point.hash for point in plan.points])))
+            measured = set(read_manifests(store, [point.hash for point in plan.points]))
+            return LocalRun(candidate, store, measured, is_decided(plan, store))
     return new_local_run(results, plan)
+
+
+def is_decided(plan: Plan, store: Store) -> bool:
+    """Return whether the stored summary states that the run ended because it was decided."""
+    if plan.stop is None:
+        return False
+    try:
+        return RunSummary.from_json(store.get(OVERVIEW) or b"").decided_after is not None
+    except ValidationError:  # the run has not ended, or its overview is damaged and is written again
+        return False
 
 
 def exclusive_run(results: Store, plan: Plan, who: str) -> AbstractContextManager[None]:

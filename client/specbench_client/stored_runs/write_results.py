@@ -31,7 +31,7 @@ from specbench_api.outcome.summary import Cell, RunSummary, overview_of
 from specbench_api.plan.plan import Plan, Point
 from specbench_api.spec.slo import Slo
 from specbench_client.analysis.breakdown.acceptance_map import COLUMNS, build_acceptance_map
-from specbench_client.analysis.summary.run import summarise_run
+from specbench_client.analysis.summary.run import decided_after, ends_a_round, evaluate_cells, summarise_run
 from specbench_client.drive.options import SystemClock
 from specbench_client.drive.resume import claim_store
 from specbench_client.report.html import render_html
@@ -86,6 +86,17 @@ def summarize_stored(plan: Plan, store: Store, slo: Slo | None, power: DevicePow
     """Return a summary with other targets or power samples, without storing it. Raises NotDurable."""
     points = PointStore(store, Path())
     return _build_report(plan, points, SystemClock(), slo, power, failures=_stored_failures(points)).summary
+
+
+def is_decided(plan: Plan, store: Store) -> bool:
+    """Return whether a run with a stop rule may end after the points that are stored now. Blocks. Raises NotDurable."""
+    points = PointStore(store, Path())
+    manifests = points.manifests([point.hash for point in plan.points])
+    if not ends_a_round(plan, manifests):
+        return False
+    summaries = [points.read_summary(manifest) for manifest in manifests.values()]
+    judged = evaluate_cells(plan, summaries, StoredRecords(points, manifests), shelves=DiskColumnStore)
+    return decided_after(plan, manifests, judged) is not None
 
 
 def _stored_failures(points: PointStore) -> Mapping[str, str]:

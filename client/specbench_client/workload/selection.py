@@ -24,9 +24,7 @@ from specbench_client.workload.row_parsing import Prompt
 def select_subset(prompts: Sequence[Prompt], selection: Selection) -> list[Prompt]:
     """Return as many prompts as `count` or `turns` requests, in file order; all if neither is set. Raises BadInput."""
     if selection.count is not None:
-        return _in_file_order(
-            prompts, islice(_round_robin(prompts, selection.seed), _checked_count(prompts, selection))
-        )
+        return _in_file_order(prompts, islice(round_robin(prompts, selection.seed), _checked_count(prompts, selection)))
     if selection.turns is not None:
         return _in_file_order(prompts, _fill_turns(prompts, selection.turns, selection))
     return list(prompts)
@@ -45,7 +43,7 @@ def _fill_turns(prompts: Sequence[Prompt], turns: int, selection: Selection) -> 
     chosen: list[int] = []
     skipped: list[int] = []
     left = turns
-    for place in _round_robin(prompts, selection.seed):
+    for place in round_robin(prompts, selection.seed):
         fits = len(prompts[place].turns) <= left
         (chosen if fits else skipped).append(place)
         left -= len(prompts[place].turns) if fits else 0
@@ -70,7 +68,7 @@ def _swap_for_longer(prompts: Sequence[Prompt], chosen: list[int], skipped: list
     return False
 
 
-def _round_robin(prompts: Sequence[Prompt], seed: int | None) -> Iterable[int]:
+def round_robin(prompts: Sequence[Prompt], seed: int | None) -> Iterable[int]:
     """Yield the indices of prompts, one of each category in turn."""
     by_category: dict[str | None, list[int]] = defaultdict(list)
     for place, prompt in enumerate(prompts):

@@ -20,11 +20,7 @@ from specbench_api.spec.engine import Engine, EngineKind
 
 
 class ExternalLauncher:
-    """An external endpoint: nothing is launched, so only its responses are known.
-
-    `specbench measure` measures one. A SpecBenchRun compares engines that it launches itself, which differ only in
-    their drafter; two external endpoints could differ in anything.
-    """
+    """An external endpoint: nothing is launched, so only its responses are known."""
 
     kind = EngineKind.EXTERNAL
     context = ContextRules((), needs_answer_space=False)
@@ -35,7 +31,8 @@ class ExternalLauncher:
 
     def problems(self, order: LaunchRequest) -> Sequence[Problem]:
         """Return the problem, with the command to use instead."""
-        remedy = f"specbench measure --endpoint {order.engine.endpoint} --model {order.target.name}"
+        url = order.engine.endpoints[-1].url if order.engine.endpoints else "URL"
+        remedy = f"specbench measure --endpoint {url} --model {order.target.name}"
         message = "external is not supported in a SpecBenchRun, which launches its engines itself"
         return [Problem("spec.engine.kind", message, f"run {remedy}")]
 

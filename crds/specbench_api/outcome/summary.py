@@ -355,6 +355,8 @@ class RunSummary(ApiModel):
     """Number of measured points that a check invalidated."""
     missing: list[str] = []
     """Hashes of the points without a manifest."""
+    decided_after: int | None = None
+    """Number of repeats after which every speed-up was decided and the run ended; None without such a rule."""
     cells: list[Cell]
     """Results by arm, workload and load."""
     arm_environments: list[ArmEnvironment] = []

@@ -41,6 +41,7 @@ def canonical_point(spec: RunSpec, arm: Arm, workload: Workload, level: Level, r
         "workload": _workload(workload.to_dict()),
         "load": _load(spec.load, level),
         "repeat": repeat,
+        **_endpoint(arm),
     }
 
 
@@ -60,6 +61,7 @@ class PointHashes:
             "workload": self._once("workload", workload.name, lambda: _workload(workload.to_dict())),
             "load": self._once("load", level.label, lambda: _load(self._load, level)),
             "repeat": canonical_json(repeat),
+            **{name: canonical_json(part) for name, part in _endpoint(arm).items()},
         }
         text = ",".join(f'"{name}":{parts[name]}' for name in sorted(parts))
         return hashlib.sha256(f"{{{text}}}".encode()).hexdigest()
@@ -74,13 +76,18 @@ def _shared_by_points(spec: RunSpec) -> dict[str, Any]:
     return {
         "schemaVersion": POINT_SCHEMA,
         "model": _without(spec.model.to_dict(), "tokenSecretRef"),
-        "engine": spec.engine.to_dict(),
+        "engine": _without(spec.engine.to_dict(), "endpoints"),
         "hardware": hardware_of(spec.placement),
     }
 
 
 def _drafter(arm: Arm) -> dict[str, Any] | None:
     return _without(arm.drafter.to_dict(), "name") if arm.drafter else None
+
+
+def _endpoint(arm: Arm) -> dict[str, Any]:
+    """Return the arm's endpoint as a part of a point; empty for an engine that specbench starts."""
+    return {"endpoint": _without(arm.endpoint.to_dict(), "name")} if arm.endpoint else {}
 
 
 def _workload(fields: dict[str, Any]) -> dict[str, Any]:

@@ -19,14 +19,10 @@ from specbench_api.plan.canonical import PointHashes, same_points
 from specbench_api.plan.plan import Arm, EngineGroup, Plan, Point
 from specbench_api.plan.validation import engine_problems, placement_problems, plan_problems, too_long
 from specbench_api.spec.drafter import BASELINE_NAME
-from specbench_api.spec.engine import EngineKind
 from specbench_api.spec.load import ArmOrder
 from specbench_api.spec.parsing import problems_in
 from specbench_api.spec.results import S3, Results
 from specbench_api.spec.run import Metadata, RunSpec, SpecBenchRun
-
-ENDPOINT_NAME = "endpoint"
-"""Name of the only arm of an external endpoint. Its drafter is unknown, so it is not a baseline."""
 
 
 def expand(run: SpecBenchRun) -> Plan:
@@ -69,9 +65,10 @@ def _plan(run: SpecBenchRun, arms: list[Arm]) -> Plan:
 
 
 def arms_of(spec: RunSpec) -> list[Arm]:
-    """Return the baseline (unless skipped) and the drafters in the order of the spec."""
-    if spec.engine.kind is EngineKind.EXTERNAL:
-        return [Arm(name=ENDPOINT_NAME)]
+    """Return the baseline (unless skipped), then the drafters or endpoints in the order of the spec."""
+    if spec.engine.endpoints is not None:
+        running = [Arm(name=each.name, endpoint=each) for each in spec.engine.endpoints]
+        return sorted(running, key=lambda arm: not arm.is_baseline)
     baseline = [] if spec.baseline == "Skip" else [Arm(name=BASELINE_NAME)]
     return [*baseline, *(Arm(name=drafter.name, drafter=drafter) for drafter in spec.drafters)]
 
@@ -101,7 +98,12 @@ def _groups(spec: RunSpec, arms: list[Arm]) -> list[EngineGroup]:
     if spec.load.order is ArmOrder.SEQUENTIAL:
         passes.sort(key=lambda each: arms.index(each[0]))
     hashes = PointHashes(spec)
-    launches = [list(group) for _, group in groupby(passes, key=lambda each: each[0].name)]
+    alone = spec.engine.endpoints is not None  # nothing is launched, so no launch is saved
+    launches = (
+        [[each] for each in passes]
+        if alone
+        else [list(group) for _, group in groupby(passes, key=lambda each: each[0].name)]
+    )
     return [
         EngineGroup(
             index=index,
@@ -180,4 +182,4 @@ def may_adopt(own: Plan, stored: Plan) -> bool:
 
 
 def _has_reference(plan: Plan) -> bool:
-    return any(arm.is_baseline or arm.name == ENDPOINT_NAME for arm in plan.arms)
+    return any(arm.is_baseline or arm.endpoint for arm in plan.arms)

@@ -9,7 +9,7 @@ from pydantic import model_validator
 from specbench_api.api_model import ApiModel
 from specbench_api.outcome.layout import StorageName
 from specbench_api.spec.drafter import BASELINE_NAME, Drafter
-from specbench_api.spec.engine import Engine
+from specbench_api.spec.engine import Endpoint, Engine
 from specbench_api.spec.load import Level, Load
 from specbench_api.spec.model import Target
 from specbench_api.spec.placement import Placement
@@ -23,9 +23,11 @@ class Arm(ApiModel):
     """One engine configuration with one drafter; the one without a drafter is the baseline."""
 
     name: str
-    """Name of the drafter; `none` for the baseline."""
+    """Name of the drafter or endpoint; `none` for the baseline."""
     drafter: Drafter | None = None
-    """How drafts are made; None for the baseline."""
+    """How drafts are made; None for the baseline and for an endpoint, whose drafter is not known."""
+    endpoint: Endpoint | None = None
+    """The running server; None if specbench starts the engine."""
 
     @property
     def is_baseline(self) -> bool:
@@ -91,6 +93,9 @@ class Plan(ApiModel):
     """Nodes, GPUs and other resources of the pods."""
     groups: list[EngineGroup]
     """Engine groups, in the order of their launches."""
+    stop: Literal["WhenDecided"] | None = None
+    """WhenDecided: the run ends after fewer repeats once every speed-up is decided. Never on a cluster, where engines
+    are launched without looking at results."""
 
     @model_validator(mode="after")
     def _check_references(self) -> Self:
@@ -116,6 +121,17 @@ class Plan(ApiModel):
     def slots(self) -> int:
         """Number of requests that every arm's engine must be able to serve at once."""
         return self.load.engine_slots
+
+    @property
+    def repeats_continue(self) -> bool:
+        """Whether each repeat goes on through the prompts: an endpoint keeps running, and would have cached them."""
+        return self.engine.endpoints is not None and self.load.requests is not None
+
+    def engine_of(self, arm: Arm) -> Engine:
+        """Return the engine of an arm; that of an endpoint has the endpoint's dialect."""
+        if arm.endpoint is None or arm.endpoint.dialect is None:
+            return self.engine
+        return self.engine.model_copy(update={"dialect": arm.endpoint.dialect})
 
     def arm(self, name: str) -> Arm:
         """Return the arm of this name. Raises KeyError."""

@@ -126,13 +126,38 @@ Argument = Annotated[str, Field(min_length=1, max_length=1024)]
 Image = Annotated[str, Field(min_length=1, max_length=512, pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/@+-]*$")]
 
 
+EndpointName = Annotated[str, Field(min_length=1, max_length=32, pattern=r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$")]
+
+
+class Endpoint(ApiModel):
+    """A server that is already running: one arm of a run of kind external."""
+
+    name: EndpointName
+    """Name of the arm in tables and status. The endpoint named none is the baseline of the others."""
+    url: Annotated[str, Field(max_length=512, pattern=ADDRESS)]
+    """URL of the server, without /v1: `http://engine:8000`."""
+    dialect: DialectName | None = None
+    """API dialect. Without it: engine.dialect."""
+    model: Annotated[str, Field(min_length=1, max_length=1024)] | None = None
+    """Name of the model in requests, if this server uses another one than model.name."""
+
+    @field_validator("url", mode="before")
+    @classmethod
+    def _address(cls, given: Any) -> Any:
+        """Report an invalid address in words instead of the pattern. The value may contain a password."""
+        flaw = flaw_of(given) if isinstance(given, str) else None
+        if flaw is not None:
+            raise ValueError(str(flaw))
+        return given
+
+
 class Engine(RuledModel):
     """One inference engine. Every arm uses the same configuration except for its drafter."""
 
     rules: ClassVar = (
         ValidationRule(
-            "self.kind == 'external' || !has(self.endpoint)",
-            "engine.endpoint is only valid with engine.kind external: remove it, or set kind: external",
+            "self.kind == 'external' || !has(self.endpoints)",
+            "engine.endpoints is only valid with engine.kind external: remove it, or set kind: external",
         ),
         ValidationRule(
             "self.kind in ['external', 'simulator'] || !has(self.dialect)",
@@ -140,8 +165,8 @@ class Engine(RuledModel):
             " own",
         ),
         ValidationRule(
-            "self.kind != 'external' || has(self.endpoint)",
-            "engine.kind external needs engine.endpoint: set it to the engine's URL",
+            "self.kind != 'external' || has(self.endpoints)",
+            "engine.kind external needs engine.endpoints: give the name and URL of each server",
         ),
         ValidationRule(
             "self.kind != 'simulator' || !has(self.dialect) || self.dialect in ['vllm', 'sglang', 'tensorrt-llm']",
@@ -150,13 +175,13 @@ class Engine(RuledModel):
     )
 
     kind: EngineKind
-    """The engine. simulator: built in, with known true values. transformers: a research runtime. external: an endpoint
-    that is already running (`specbench measure`)."""
-    endpoint: Annotated[str, Field(max_length=512, pattern=ADDRESS)] | None = None
-    """Kind external: URL of the server, without /v1: `http://engine:8000`."""
+    """The engine. simulator: built in, with known true values. transformers: a research runtime. external: servers
+    that are already running (`specbench measure`)."""
+    endpoints: Annotated[list[Endpoint], Field(min_length=1, max_length=16), KeyedBy("name")] | None = None
+    """Kind external: the servers, one per arm."""
     dialect: DialectName | None = None
-    """API dialect. Kind external: the engine's own; without it, openai. Kind simulator: the engine to imitate; without
-    it, vllm."""
+    """API dialect. Kind external: of the endpoints that set none; without it, openai. Kind simulator: the engine to
+    imitate; without it, vllm."""
     version: Annotated[str, Field(min_length=1, max_length=64)] | None = None
     """Version of the engine: `0.11.0`. It selects the default image and is part of every point's identity. Without it:
     the version that this release of specbench was tested with."""
@@ -184,21 +209,12 @@ class Engine(RuledModel):
         """The environment variables: name → value."""
         return {variable.name: variable.value for variable in self.env}
 
-    @field_validator("endpoint", mode="before")
-    @classmethod
-    def _address(cls, given: Any) -> Any:
-        """Report an invalid address in words instead of the pattern. The value may contain a password."""
-        flaw = flaw_of(given) if isinstance(given, str) else None
-        if flaw is not None:
-            raise ValueError(str(flaw))
-        return given
-
     def _rules_hold(self) -> Sequence[bool]:
         external, simulated = self.kind is EngineKind.EXTERNAL, self.kind is EngineKind.SIMULATOR
-        has_endpoint, has_dialect = self.endpoint is not None, self.dialect is not None
+        has_endpoints, has_dialect = self.endpoints is not None, self.dialect is not None
         return (
-            external or not has_endpoint,
+            external or not has_endpoints,
             external or simulated or not has_dialect,
-            has_endpoint or not external,
+            has_endpoints or not external,
             not (simulated and has_dialect) or self.dialect in SIMULATED_DIALECTS,
         )

@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 from specbench_api import API_VERSION
 from specbench_api.api_model import ApiModel, KeyedBy, ValidationRule
 from specbench_api.spec.drafter import Drafter
-from specbench_api.spec.engine import Engine
+from specbench_api.spec.engine import Engine, EngineKind
 from specbench_api.spec.gate import Gate
 from specbench_api.spec.load import Load
 from specbench_api.spec.model import Target
@@ -39,6 +39,11 @@ NOTHING_CHANGES = ValidationRule(
     "what is measured cannot be changed in an existing run: create a new SpecBenchRun"
     " (only suspend, gate, slo, the deadlines and ttlSecondsAfterFinished may change)",
 )
+DRAFTERS_OF_ENDPOINTS = ValidationRule(
+    "self.engine.kind != 'external' || size(self.drafters) == 0",
+    "drafters is only valid with engines that specbench starts: a running endpoint has its own: remove it, and give"
+    " each server in engine.endpoints",
+)
 SPLIT_TOO_FAR = ValidationRule(
     "self.engine.tensorParallelSize <= 1 || self.placement.gpus + self.placement.claimedGpus == 0"
     " || self.engine.tensorParallelSize <= (self.placement.gpus + self.placement.claimedGpus) * self.placement.nodes",
@@ -50,7 +55,12 @@ SPLIT_TOO_FAR = ValidationRule(
 class RunSpec(ApiModel):
     """The desired state of a run: what to measure, where, and how long it may take."""
 
-    rules: ClassVar[tuple[ValidationRule, ...]] = (NOTHING_TO_MEASURE, NOTHING_CHANGES, SPLIT_TOO_FAR)
+    rules: ClassVar[tuple[ValidationRule, ...]] = (
+        NOTHING_TO_MEASURE,
+        NOTHING_CHANGES,
+        DRAFTERS_OF_ENDPOINTS,
+        SPLIT_TOO_FAR,
+    )
 
     model: Target
     """The target model."""
@@ -93,6 +103,8 @@ class RunSpec(ApiModel):
     def _coherent(self) -> RunSpec:
         if self.baseline == "Skip" and not self.drafters:
             raise ValueError(NOTHING_TO_MEASURE.message)
+        if self.engine.kind is EngineKind.EXTERNAL and self.drafters:
+            raise ValueError(DRAFTERS_OF_ENDPOINTS.message)
         if 0 < self.placement.engine_devices < self.engine.tensor_parallel_size:
             raise ValueError(SPLIT_TOO_FAR.message)
         return self

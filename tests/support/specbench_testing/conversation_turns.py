@@ -16,6 +16,7 @@ from specbench_client.load.turn_client import HttpTurnClient
 from specbench_client.sliced_tasks import run_to_completion
 from specbench_client.transport.aiohttp_transport import AiohttpTransport
 from specbench_client.transport.exchange import ErrorClass, HttpExchange, HttpRequest, Transport
+from specbench_testing.resources import external_engine
 
 NOT_RECORDED = HttpExchange(None, (), None, {}, 0)
 
@@ -55,7 +56,7 @@ def context(
     """A client whose clock starts at 0; `changed` are fields of its request_config."""
     request_config = RequestConfig(
         endpoint=endpoint,
-        engine=Engine(kind=kind, endpoint=endpoint if kind is EngineKind.EXTERNAL else None),
+        engine=external_engine(url=endpoint) if kind is EngineKind.EXTERNAL else Engine(kind=kind),
         model="simulated",
         sampling=Sampling(),
         output=Output(max_tokens=16),

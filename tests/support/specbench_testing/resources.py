@@ -7,10 +7,16 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from specbench_api.spec.engine import DialectName, Endpoint, Engine, EngineKind
 from specbench_api.spec.parsing import parse_run
 from specbench_api.spec.run import SpecBenchRun
 
 Resource = dict[str, Any]
+
+
+def external_engine(dialect: DialectName | None = None, url: str = "http://127.0.0.1:1") -> Engine:
+    """One running endpoint."""
+    return Engine(kind=EngineKind.EXTERNAL, endpoints=[Endpoint(name="endpoint", url=url)], dialect=dialect)
 
 
 class _Missing:

@@ -92,14 +92,21 @@ class PairedSpeedup:
         return int(self.ratio.repeats.size) if self.ratio else 0
 
 
-def paired_speedup(name: str, pairs: Pairs, seed: int) -> PairedSpeedup:
-    """Compute a speed-up over the pairs; without any pair the figure has no value."""
+def paired_speedup(name: str, pairs: Pairs, seed: int, *, anytime: bool = False) -> PairedSpeedup:
+    """Compute a speed-up over the pairs; without any pair the figure has no value.
+
+    `anytime`: whether the measurement may have stopped because of it (`Plan.stop`).
+    """
     quotient = SPEEDUPS[name]
     sums = sum_pairs(pairs, len(_SIGNS), lambda arm, baseline: [*quotient.parts(arm), *quotient.parts(baseline)])
     ratio = log_ratio(sums, _SIGNS, seed)
     if ratio is None:
         return PairedSpeedup(missing_speedup(name))
+    if anytime:
+        ratio = ratio.at_any_time()
     definition = f"{quotient.definition}; {sums.counts.sum()} pairs"
+    if anytime:
+        definition += "; geometric mean over repeats"
     if pairs.unpaired_later:
         definition += f", {pairs.unpaired_later} later turns unpaired because earlier replies differ"
     return PairedSpeedup(ratio.figure(definition), ratio)
@@ -183,9 +190,9 @@ END_TO_END_MISSING = {
 }
 
 
-def end_to_end(pairs: Pairs, streams: int | None, seed: int) -> EndToEnd:
+def end_to_end(pairs: Pairs, streams: int | None, seed: int, *, anytime: bool = False) -> EndToEnd:
     """Compare whole requests; `streams` is the concurrency of a closed loop, None in an open loop."""
-    means = paired_speedup(E2E_SPEEDUP, pairs, seed).figure
+    means = paired_speedup(E2E_SPEEDUP, pairs, seed, anytime=anytime).figure
     return EndToEnd(
         speedup=means,
         median_speedup=_median_speedup(pairs, seed),

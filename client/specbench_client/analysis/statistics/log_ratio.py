@@ -8,7 +8,7 @@ noise.) A t interval over the repeats' own logs is used if it is wider.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -16,6 +16,7 @@ import numpy as np
 from specbench_api.outcome.figure import Figure, FigureInterval
 from specbench_api.outcome.summary import MIN_REPEATS_TO_COMPARE
 from specbench_client.analysis.statistics.bootstrap import LEVEL, ChosenInterval
+from specbench_client.analysis.statistics.confidence_sequence import anytime_p_value, confidence_sequence
 from specbench_client.analysis.statistics.intervals import ResampledFigure, resample_sums, two_level_interval
 from specbench_client.analysis.statistics.p_values import interval_p_value
 from specbench_client.analysis.statistics.row_layout import CellSums, RowLayout
@@ -37,6 +38,12 @@ class LogRatio:
     """The log ratio in each single repeat, shape (repeats,)."""
     chosen: ChosenInterval | None
     """The reported interval, on the log scale; None if there is none."""
+    anytime: bool = False
+    """Whether the interval is valid although the measurement stopped because of it."""
+
+    def at_any_time(self) -> LogRatio:
+        """Return the mean log ratio of the repeats, with the confidence sequence over them as its interval."""
+        return replace(self, value=float(self.runs.mean()), chosen=confidence_sequence(self.runs), anytime=True)
 
     @property
     def supports_claim(self) -> bool:
@@ -48,6 +55,8 @@ class LogRatio:
         """Two-sided p-value of "the ratio is 1" that matches the interval; None if no claim is possible."""
         if self.chosen is None or not self.supports_claim:
             return None
+        if self.anytime:
+            return anytime_p_value(self.runs)
         return interval_p_value(self.value, self.chosen.bounds, self.chosen.freedom)
 
     def figure(self, definition: str, unit: str = "ratio", scale: float = 1.0) -> Figure:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
@@ -11,7 +11,7 @@ from specbench_api.outcome.figure import Figure
 from specbench_api.outcome.finding import Finding, Severity
 from specbench_api.outcome.prompt_coverage import PromptCoverage
 from specbench_api.outcome.provenance import Fact, FactName, LaunchRecord
-from specbench_api.outcome.summary import ArmEnvironment, Cell, PointSummary, RunSummary
+from specbench_api.outcome.summary import ArmEnvironment, Cell, PointSummary, RunSummary, SpeedupConclusion
 from specbench_api.plan.plan import Arm, Plan
 from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_api.spec.load import Level
@@ -20,7 +20,7 @@ from specbench_api.spec.workload import Workload
 from specbench_client.analysis.curves.axes import CONCURRENCY, RATE
 from specbench_client.analysis.curves.crossover import MeasuredPlace, find_crossover
 from specbench_client.analysis.decision.recommendation import recommend
-from specbench_client.analysis.decision.request import RecommendationRequest, targets_of
+from specbench_client.analysis.decision.request import WORTH, RecommendationRequest, targets_of
 from specbench_client.analysis.estimates.energy import PowerTrace, with_energy
 from specbench_client.analysis.estimates.point_rows import RecordParts, load_stored_rows
 from specbench_client.analysis.explanation.factors import with_batch_occupancy
@@ -208,10 +208,12 @@ def summarise_cells(
     """Summarise a run from its evaluated cells; parameters as of `summarise_run`."""
     measured = _in_order(plan, summaries)
     there = {summary.hash for summary in measured}
-    missing = [point.hash for point in plan.points if point.hash not in there]
+    ended = decided_after(plan, there, judged)
+    planned = [point for point in plan.points if ended is None or point.repeat < ended]
+    missing = [point.hash for point in planned if point.hash not in there]
     costs = step_costs((plan.arm(each.cell.arm), each.observation) for each in judged if each.observation)
     cells = with_batch_occupancy([each.cell for each in judged], costs)
-    incomplete = {point.arm for point in plan.points if point.hash not in there}
+    incomplete = {point.arm for point in planned if point.hash not in there}
     causes = {arm: cause for arm, cause in (failures or {}).items() if arm in incomplete}
     simulated = any(summary.simulated for summary in measured)
     on_points = [finding for summary in measured for finding in summary.findings]
@@ -233,10 +235,11 @@ def summarise_cells(
         uid=plan.uid,
         simulated=simulated,
         created=created,
-        points_total=len(plan.points),
+        points_total=len(planned),
         points_measured=len(measured),
         points_invalid=len(_invalid(judged, on_points)),
         missing=missing,
+        decided_after=ended,
         cells=with_energy(cells, measured, power) if power else cells,
         arm_environments=environments,
         coverage=dict(coverage or {}),
@@ -254,6 +257,42 @@ def summarise_cells(
     tied = {(each.workload, each.load): each.tied for each in at_each_load}
     facts = HeadlineFacts(plan, judged, findings, trustworthy, simulated, causes, chosen, tied)
     return summary.model_copy(update={"recommendation": recommendation, "headline": headline_of(facts)})
+
+
+DECIDED_FROM = 4
+"""Repeats of a decision: an even number, so that a linear drift cancels (ABBA), and enough for a standard deviation."""
+
+
+def decided_after(plan: Plan, measured: Container[str], judged: Sequence[EvaluatedCell]) -> int | None:
+    """Return after how many repeats a run that stops when it is decided has ended; None for another or a later end.
+
+    A speed-up is decided if it is found to be above or below 1, or if its interval excludes every difference that would
+    matter (`WORTH`). An invalid cell does not become valid by more repeats, so it does not keep the run going.
+    """
+    if not ends_a_round(plan, measured):
+        return None
+    complete = _complete_repeats(plan, measured)
+    compared = [each.cell for each in judged if each.cell.arm != BASELINE_NAME]
+    return complete if compared and all(map(_is_decided, compared)) else None
+
+
+def ends_a_round(plan: Plan, measured: Container[str]) -> bool:
+    """Return whether a run with a stop rule may be decided after these points: the last repeat is complete and even."""
+    complete = _complete_repeats(plan, measured)
+    begun = any(point.repeat >= complete and point.hash in measured for point in plan.points)
+    return plan.stop is not None and not begun and complete >= DECIDED_FROM and complete % 2 == 0
+
+
+def _complete_repeats(plan: Plan, measured: Container[str]) -> int:
+    unfinished = {point.repeat for point in plan.points if point.hash not in measured}
+    return min(unfinished, default=plan.load.repeats)
+
+
+def _is_decided(cell: Cell) -> bool:
+    if not cell.valid or (cell.claims and cell.claims.overall in (SpeedupConclusion.FASTER, SpeedupConclusion.SLOWER)):
+        return True
+    bounds = cell.speedup.interval if cell.speedup else None
+    return bounds is not None and bounds.low >= 1 / WORTH and bounds.high <= WORTH
 
 
 def _in_order(plan: Plan, summaries: Sequence[PointSummary]) -> list[PointSummary]:

@@ -148,14 +148,14 @@ def _noisy_baseline(evidence: CellEvidence) -> CheckResults:
     effect = abs(float(np.log(speedup.value)))
     if not evidence.is_speedup_claimed or spread <= effect:
         return []
-    alike = evidence.greedy and evidence.level.concurrency is not None
+    alike = evidence.greedy and evidence.level.concurrency is not None and not evidence.plan.repeats_continue
     severity = Severity.WARNING if alike else Severity.INFO
     message = (
         f"the baseline's own speed varies by {spread:.0%} between repeats ({SPREADS:g} standard deviations), more"
         f" than the claimed effect of {effect:.0%}"
     )
     if severity is Severity.INFO:
-        message += "; here repeats differ by design (sampled texts, arrivals), equally for both arms"
+        message += "; here repeats differ by design (sampled texts, arrivals, other prompts), equally for both arms"
     return [CheckResult(severity, message, value=spread, threshold=effect)]
 
 

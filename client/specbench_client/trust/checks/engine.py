@@ -137,7 +137,8 @@ _SEVERITIES = {FactComparability.MUST: Severity.WARNING, FactComparability.NOTED
 def _arm_environments_differ(evidence: RunEvidence) -> CheckResults:
     """Launches that differ in more than the drafter, according to what the engines and their nodes reported."""
     facts = [result for name in FACTS if (result := _fact(name, evidence.launches))]
-    return [*facts, *_arguments(evidence.launches, dialect_of(evidence.plan.engine))]
+    plan = evidence.plan
+    return [*facts, *_arguments(evidence.launches, [dialect_of(plan.engine_of(arm)) for arm in plan.arms])]
 
 
 def _fact(name: FactName, launches: Sequence[LaunchRecord]) -> CheckResult | None:
@@ -152,7 +153,7 @@ def _fact(name: FactName, launches: Sequence[LaunchRecord]) -> CheckResult | Non
     )
 
 
-def _arguments(launches: Sequence[LaunchRecord], dialect: Dialect) -> CheckResults:
+def _arguments(launches: Sequence[LaunchRecord], dialects: Iterable[Dialect]) -> CheckResults:
     """Compare all other arguments in one Info finding, because many of them follow from the drafter.
 
     Which of them do is left to the reader.
@@ -162,7 +163,7 @@ def _arguments(launches: Sequence[LaunchRecord], dialect: Dialect) -> CheckResul
         for launch in launches
         if isinstance(arguments := launch.value(FactName.ARGUMENTS), dict)
     ]
-    compared = _compared(dialect)
+    compared = {key for dialect in dialects for key in _compared(dialect)}
     keys = dict.fromkeys(
         key for _, arguments in reported for key in arguments if not _OWN.search(key) and key not in compared
     )

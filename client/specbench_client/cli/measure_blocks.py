@@ -1,0 +1,51 @@
+"""Chooses the requests of a block for `specbench measure --baseline`; loads pandas, so it is imported late."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from specbench_api.plan.plan import Plan
+from specbench_client.cli.measure_plan import REPEATS_TO_COMPARE, MeasureOptions, plan_for_endpoints
+from specbench_client.cli.streams import echo
+from specbench_client.drive.block_size import SIZES, block_size, probe_request_s
+from specbench_client.local.local_runs import find_local_run, open_results
+from specbench_client.store.locations import read_object
+from specbench_client.workload.prompts import load_prompts
+
+
+def with_block_size(options: MeasureOptions, plan: Plan, headers: Mapping[str, str]) -> Plan:
+    """Return the plan with the requests of a block: those of an interrupted run, else from how long requests take.
+
+    Raises BadInput, EngineFailed.
+    """
+    interrupted = None if options.new else _interrupted(options)
+    if interrupted is not None:
+        return interrupted
+    prompts = load_prompts(plan.workloads[0].dataset, Path.cwd(), read_object)
+    request_s = asyncio.run(probe_request_s(plan, prompts, headers))
+    blocks = min(plan.load.repeats, 2 * REPEATS_TO_COMPARE)
+    size = block_size(plan, request_s, len(prompts.rows), blocks)
+    echo(f"a request takes about {request_s:.2g} s: {size.requests} requests in each turn (--requests)", err=True)
+    if size.repeats_prompts:
+        needed = size.requests * blocks * len(plan.load.levels)
+        echo(
+            f"warning: the dataset has {len(prompts.rows)} prompts, and {needed} would be needed to send none twice: a"
+            " server with a prompt cache answers the later turns from it, which PromptCacheHit reports: give more"
+            " prompts, or switch the cache off",
+            err=True,
+        )
+    return plan_for_endpoints(replace(options, requests=size.requests))
+
+
+def _interrupted(options: MeasureOptions) -> Plan | None:
+    """Return the plan of the interrupted run of the same command, whose block size was chosen earlier."""
+    results = open_results(options.results)
+    for size in SIZES:
+        plan = plan_for_endpoints(replace(options, requests=size))
+        found = find_local_run(results, plan)
+        if found.measured and not found.finished:
+            return plan
+    return None
