@@ -181,7 +181,8 @@ def test_arms_differ_only_in_their_drafter(kind: EngineKind) -> None:
 
 
 def test_planning_an_external_endpoint_suggests_specbench_measure() -> None:
-    edits = {"spec.engine": {"kind": "external", "endpoint": ENDPOINT}}
+    endpoints = [{"name": "endpoint", "url": ENDPOINT}]
+    edits = {"spec.engine": {"kind": "external", "endpoints": endpoints}, "spec.drafters": []}
     problem = "spec.engine.kind: external is not supported in a SpecBenchRun, which launches its engines itself"
     assert problems(edits) == [f"{problem} (run specbench measure --endpoint {ENDPOINT} --model acme/tiny)"]
 

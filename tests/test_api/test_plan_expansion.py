@@ -200,8 +200,33 @@ def test_a_plan_too_large_for_a_config_map_is_rejected() -> None:
     assert expand(run_of({"spec.workloads": long[:14], "spec.drafters": []})).points
 
 
+def test_endpoints_take_turns_and_differ_in_nothing_but_their_address() -> None:
+    """ABBA: no two passes are joined, because nothing is launched; the endpoint named none is the baseline."""
+    endpoints = [{"name": name, "url": f"http://{name}:1"} for name in ("eagle3", "none")]
+    engine = {"kind": "external", "dialect": "vllm", "endpoints": endpoints}
+    plan = lay_out(run_of({"spec.engine": engine, "spec.drafters": [], "spec.load.repeats": 4}))
+    assert [arm.name for arm in plan.arms] == ["none", "eagle3"]
+    assert [group.arm for group in plan.groups] == ["none", "eagle3", "eagle3", "none"] * 2
+    assert len({point.hash for point in plan.points}) == 8
+    renamed = {**engine, "endpoints": [{**endpoints[0], "name": "other"}, endpoints[1]]}
+    other = lay_out(run_of({"spec.engine": renamed, "spec.drafters": [], "spec.load.repeats": 4}))
+    assert [point.hash for point in plan.points] == [point.hash for point in other.points]
+
+
+def test_an_endpoint_has_its_own_dialect_or_that_of_the_engine() -> None:
+    endpoints = [{"name": "a", "url": "http://a:1", "dialect": "sglang"}, {"name": "b", "url": "http://b:1"}]
+    engine = {"kind": "external", "dialect": "vllm", "endpoints": endpoints}
+    plan = lay_out(run_of({"spec.engine": engine, "spec.drafters": []}))
+    assert [plan.engine_of(arm).dialect for arm in plan.arms] == ["sglang", "vllm"]
+
+
+def test_drafters_of_endpoints_are_rejected() -> None:
+    with pytest.raises(InvalidSpec, match="a running endpoint has its own"):
+        run_of({"spec.engine": {"kind": "external", "endpoints": [{"name": "a", "url": "http://a:1"}]}})
+
+
 def test_lay_out_accepts_an_external_endpoint_and_expand_rejects_it() -> None:
-    engine = {"kind": "external", "endpoint": "http://127.0.0.1:8000"}
+    engine = {"kind": "external", "endpoints": [{"name": "endpoint", "url": "http://127.0.0.1:8000"}]}
     edits: dict[str, Any] = {"spec.engine": engine, "spec.drafters": []}
     assert [arm.name for arm in lay_out(run_of(edits)).arms] == ["endpoint"]
     with pytest.raises(InvalidSpec, match="a SpecBenchRun, which launches its engines itself"):

@@ -289,9 +289,11 @@ def test_a_run_round_trips_through_json() -> None:
 )
 def test_an_invalid_endpoint_is_rejected_without_repeating_it(endpoint: str, words: str) -> None:
     with pytest.raises(InvalidSpec) as rejected:
-        run_of({"spec.engine": {"kind": "external", "endpoint": endpoint}})
+        run_of({
+            "spec.engine": {"kind": "external", "endpoints": [{"name": "a", "url": endpoint}]}, "spec.drafters": [],
+        })  # fmt: skip
     (problem,) = rejected.value.problems
-    assert problem.path == "spec.engine.endpoint"
+    assert problem.path == "spec.engine.endpoints[0].url"
     assert words in problem.message
     assert "secret" not in str(problem)
 

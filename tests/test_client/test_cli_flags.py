@@ -98,6 +98,15 @@ CONTRADICTIONS = [
     (("-c", "1", "--extra-body", '{"max_tokens": 3}'), ("--extra-body", "set --max-tokens")),
     (("-c", "1", "--extra-body", '{"model": "x"}'), ("--extra-body", "it is --model")),
     (("-c", "1", "--header", "x"), ("--header 'x'", "NAME: VALUE")),
+    (("-c", "1", "--until-sure"), ("--until-sure", "--baseline")),
+    (("-c", "1", "--baseline", ENGINE), ("the same server", "another")),
+    (("-c", "1", "--baseline", "host:1"), ("--baseline 'host:1'", "http://")),
+    (("-c", "1", "--endpoint", "http://a:1", "--endpoint", "http://b:1"), ("several --endpoint", "--baseline")),
+    (("-c", "1", "--endpoint", "none=http://a:1", "--baseline", "http://b:1"), ("none", "NAME=URL")),
+    (
+        ("-c", "1", "--baseline", "http://b:1", "--until-sure", "--repeats", "3"),
+        ("--repeats 3", "--until-sure", "4 or more"),
+    ),
 ]
 
 

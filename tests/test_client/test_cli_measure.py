@@ -5,19 +5,24 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
+import signal
 import socket
 import socketserver
 import ssl
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
+from itertools import takewhile
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
+from specbench_api.outcome.summary import RunSummary
 from specbench_api.spec.chat_template import AppliedBy, ChatTemplate
 from specbench_api.spec.model import Target
 from specbench_client.chat import ChatMessage
@@ -37,23 +42,30 @@ SPECBENCH = str(Path(sys.executable).with_name("specbench"))
 CONFIG = SimulatorConfig(drafter=make_drafter(SimulatedMethod.EAGLE3, 3), time_scale=0.2, output_mean_tokens=24)
 
 
-def measure(cwd: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def command_of(cwd: Path, *arguments: str, program: Sequence[str] = (SPECBENCH,)) -> list[str]:
+    """Return the command line of `measure`, and write its prompts."""
     prompts = cwd / "prompts.jsonl"
     prompts.write_text("".join(json.dumps({"prompt": f"What is the number {n}?"}) + "\n" for n in range(12)))
     fixed = ("--model", "simulated", "--dataset", str(prompts), "--max-tokens", "32")
-    command = [SPECBENCH, "measure", *fixed, *arguments]
+    return [*program, "measure", *fixed, *arguments]
+
+
+def measure(
+    cwd: Path, *arguments: str, program: Sequence[str] = (SPECBENCH,), **environment: str
+) -> subprocess.CompletedProcess[str]:
+    command = command_of(cwd, *arguments, program=program)
     return subprocess.run(
         command, cwd=cwd, capture_output=True, text=True, timeout=280, check=False, env={**os.environ, **environment}
     )
 
 
 @contextmanager
-def serving(truth: Path, tls: ssl.SSLContext | None = None) -> Iterator[str]:
+def serving(truth: Path, tls: ssl.SSLContext | None = None, config: SimulatorConfig = CONFIG) -> Iterator[str]:
     """Run a simulated engine in its own thread and yield its address."""
     loop, up, address = asyncio.new_event_loop(), threading.Event(), []
 
     async def start() -> ClosingTestServer:
-        app = SimulatorServer(SimulatedEngine(CONFIG), choose_dialect("vllm", CONFIG), TruthFile(truth)).application()
+        app = SimulatorServer(SimulatedEngine(config), choose_dialect("vllm", config), TruthFile(truth)).application()
         server = ClosingTestServer(app)
         await server.start_server(ssl=tls, shutdown_timeout=0.1)
         address.append(server.port)
@@ -94,8 +106,8 @@ def tls(certificate: tuple[Path, Path]) -> ssl.SSLContext:
     return context
 
 
-def records(cwd: Path) -> pd.DataFrame:
-    return measured_rows(pd.concat(pd.read_parquet(part) for part in cwd.rglob("records/arm=*/*/*.parquet")))
+def records(cwd: Path, arm: str = "*") -> pd.DataFrame:
+    return measured_rows(pd.concat(pd.read_parquet(part) for part in cwd.rglob(f"records/arm={arm}/*/*.parquet")))
 
 
 def assert_equals_truth(measured: pd.DataFrame, truth_file: Path) -> None:
@@ -256,3 +268,65 @@ def test_tokenizer_option_sends_client_rendered_token_ids(tmp_path: Path) -> Non
     assert rejected.returncode == 2
     assert "has no chat template: set chatTemplate.template to a template of your own" in rejected.stderr
     assert "or leave --tokenizer out" in rejected.stderr
+
+
+BASELINE = replace(CONFIG, drafter=make_drafter(SimulatedMethod.NONE, 0))
+
+
+@contextmanager
+def two_servers(folder: Path) -> Iterator[tuple[str, ...]]:
+    """Serve an engine with a drafter and one without; yield the flags that compare them."""
+    with (
+        serving(folder / "drafting.jsonl") as drafting,
+        serving(folder / "baseline.jsonl", config=BASELINE) as baseline,
+    ):
+        yield "--endpoint", f"eagle3={drafting}", "--baseline", baseline, "--dialect", "vllm", "-c", "2"
+
+
+def test_two_servers_are_measured_in_turns_until_the_speedup_is_decided(tmp_path: Path) -> None:
+    with two_servers(tmp_path) as flags:
+        done = measure(tmp_path, *flags, "--requests", "10", "--until-sure", "--output", "json")
+    assert done.returncode in (0, 3), done.stderr
+    turns = re.findall(r"^turn (\d+)/64: (\w+)$", done.stderr, re.MULTILINE)
+    arms = [arm for _, arm in turns]
+    assert arms == (["none", "eagle3", "eagle3", "none"] * 16)[: len(arms)]
+    summary = RunSummary.from_json(done.stdout)
+    assert summary.decided_after == len(turns) / 2
+    (cell,) = (cell for cell in summary.cells if cell.arm == "eagle3")
+    assert cell.speedup is not None
+    assert cell.speedup.interval is not None
+    assert "confidence sequence" in cell.speedup.interval.method
+    blocks = {arm: records(tmp_path, arm).groupby("repeat").prompt_id.agg(set) for arm in ("none", "eagle3")}
+    assert blocks["none"].equals(blocks["eagle3"])
+    assert len({frozenset(block) for block in blocks["none"]}) > 1
+    for arm, truth in (("eagle3", "drafting"), ("none", "baseline")):
+        assert_equals_truth(records(tmp_path, arm), tmp_path / f"{truth}.jsonl")
+
+
+SHORT_BLOCKS = (
+    sys.executable,
+    "-c",
+    "from specbench_client import cli; from specbench_client.drive import block_size as b; b.BLOCK_S = 0.2; cli.main()",
+)
+"""The command with turns of a fifth of a second."""
+
+
+def test_an_interrupted_comparison_continues_with_the_blocks_that_it_began(tmp_path: Path) -> None:
+    """The size of a block is chosen from the duration of a request, which is never the same twice."""
+    with two_servers(tmp_path) as flags:
+        command = command_of(tmp_path, *flags, program=SHORT_BLOCKS)
+        with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as first:
+            assert first.stderr is not None
+            said = list(takewhile(lambda line: not line.startswith("turn 3/8"), first.stderr))
+            first.send_signal(signal.SIGINT)
+            first.stderr.read()
+        assert any("requests in each turn" in line for line in said)
+        assert first.returncode == 130
+        before = {path.parent.name for path in tmp_path.rglob("manifest.json")}
+        done = measure(tmp_path, *flags, program=SHORT_BLOCKS)
+    assert done.returncode in (0, 3), done.stderr
+    assert "requests in each turn" not in done.stderr
+    assert "turn 1/8" not in done.stderr
+    assert len(before) >= 2
+    assert len(list(tmp_path.glob("specbench-results/runs/local/simulated/*/"))) == 1
+    assert len({path.parent.name for path in tmp_path.rglob("manifest.json")}) == 8

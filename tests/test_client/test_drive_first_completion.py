@@ -22,7 +22,7 @@ from specbench_client.transport.control_client import ControlClient
 from specbench_client.transport.exchange import ErrorClass, HttpExchange, HttpRequest
 from specbench_testing.conversation_turns import CannedTransport, context
 from specbench_testing.engine_streams import DecodedAnswer, StreamStep, arrivals, sse, vllm
-from specbench_testing.resources import MISSING, run_of
+from specbench_testing.resources import MISSING, external_engine, run_of
 
 HI = [ChatMessage("user", "hi")]
 WHOLE = HttpExchange(1, arrivals(sse(vllm(DecodedAnswer((StreamStep(),))))), 200, {}, 9)
@@ -116,7 +116,7 @@ async def test_answer_without_a_token_is_a_failure() -> None:
     ids=str,
 )
 async def test_failure_names_the_models_that_the_endpoint_serves(served: list[str], hint: str) -> None:
-    plan = lay_out(run_of({"spec.engine": {"kind": "external", "endpoint": "http://h:1"}, "spec.drafters": MISSING}))
+    plan = lay_out(run_of({"spec.engine": external_engine(url="http://h:1").to_dict(), "spec.drafters": MISSING}))
     async with ControlClient("http://h:1") as control:
         engine = EngineConnection(plan, plan.arms[0], "http://h:1", "m", OpenAiDialect(), control, EngineIdentity())
         assert other_models_hint(engine, served).startswith(hint)

@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 from specbench_api.outcome.record import Record
 from specbench_api.plan.expansion import lay_out
 from specbench_api.plan.plan import Plan
-from specbench_api.spec.engine import EngineKind
+from specbench_api.spec.engine import DialectName, EngineKind
 from specbench_api.spec.workload import Output
 from specbench_client.dialects.dialect import counter_difference
 from specbench_client.dialects.registry import DIALECTS
@@ -41,7 +41,7 @@ from specbench_client.transport.kernel_transport import KernelTransport
 from specbench_testing.closing_servers import ClosingTestServer
 from specbench_testing.conversation_turns import context, row
 from specbench_testing.load_loops import LoopDriver
-from specbench_testing.resources import run_of
+from specbench_testing.resources import external_engine, run_of
 from specbench_testing.simulated_groups import write_prompts
 
 DIALECT = DIALECTS[EngineKind.TRANSFORMERS]
@@ -174,7 +174,7 @@ async def test_run_against_the_endpoint_is_labelled_as_a_research_runtime(dialec
 def _endpoint_plan(url: str, dialect: str, prompts: Path) -> Plan:
     """Return the plan that `specbench measure` would make."""
     run = run_of({
-        "spec.engine": {"kind": "external", "endpoint": url, "dialect": dialect},
+        "spec.engine": external_engine(DialectName(dialect), url).to_dict(),
         "spec.model": {"name": "parrot"},
         "spec.drafters": [],
         "spec.workloads[0].dataset.uri": str(prompts),
