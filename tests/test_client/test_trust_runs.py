@@ -11,9 +11,12 @@ import pandas as pd
 import pytest
 
 from specbench_api.outcome.finding import Finding, Severity
-from specbench_api.plan.plan import Point
+from specbench_api.plan.plan import Arm, Point
+from specbench_api.spec.engine import Endpoint
 from specbench_client.trust import checks
 from specbench_client.trust.check import Check
+from specbench_client.trust.checks.engine import ENDPOINTS_SHARE_A_HOST
+from specbench_client.trust.evidence import RunEvidence
 from specbench_client.trust.registry import CELL_CHECKS, POINT_CHECKS, REMEDIES, RUN_CHECKS
 from specbench_testing.observed_launches import observed_launch
 from specbench_testing.synthetic_records import ONE, Corruptions, SyntheticRun, run_of_world
@@ -152,6 +155,22 @@ def test_simulated_run_is_info_and_stays_trustworthy() -> None:
 def test_research_runtime_is_info_and_stays_trustworthy() -> None:
     seen = findings(small(**{"spec.engine": {"kind": "transformers"}}))
     assert [(each.check, each.severity) for each in seen] == [("ResearchRuntime", INFO)]
+
+
+@pytest.mark.parametrize(
+    ("urls", "expected"),
+    [
+        (("http://gpu-1:8000", "http://gpu-1:8001/v1"), ["EndpointsShareHost"]),
+        (("http://gpu-1:8000", "http://gpu-2:8000"), []),
+    ],
+)
+def test_endpoints_at_one_host_are_info(urls: tuple[str, str], expected: list[str]) -> None:
+    endpoints = [Endpoint(name=name, url=url) for name, url in zip(("none", "ngram"), urls, strict=True)]
+    arms = [Arm(name=each.name, endpoint=each) for each in endpoints]
+    plan = small().plan.model_copy(update={"arms": arms})
+    found = ENDPOINTS_SHARE_A_HOST.evaluate(RunEvidence(plan, [], [], {}, simulated=False))
+    assert [each.severity for each in found] == [INFO] * len(expected)
+    assert all("none and ngram answer at the same host, gpu-1" in each.message for each in found) or not found
 
 
 @pytest.mark.parametrize(

@@ -70,6 +70,7 @@ RUN_CHECKS: tuple[Check[RunEvidence], ...] = (
     client.USER_SPACE_TIMESTAMPS,
     engine.SIMULATED,
     engine.RUNS_ON_RESEARCH_RUNTIME,
+    engine.ENDPOINTS_SHARE_A_HOST,
 )
 
 BASELINE_INVALID = "BaselineInvalid"

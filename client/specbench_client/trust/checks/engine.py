@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
+from urllib.parse import urlsplit
 
 from pydantic import JsonValue
 
@@ -271,4 +273,36 @@ RUNS_ON_RESEARCH_RUNTIME: Check[RunEvidence] = Check(
     ),
     remedy="Use its acceptance, and measure the speed-up on the engine that you will deploy.",
     evaluate=_research_runtime,
+)
+
+
+def _endpoints_share_a_host(evidence: RunEvidence) -> CheckResults:
+    """Servers at one address: they may share a GPU, so that each has less memory and disturbs the others."""
+    hosts = [(urlsplit(arm.endpoint.url).hostname or "", arm.name) for arm in evidence.plan.arms if arm.endpoint]
+    together = {host: [arm for _, arm in each] for host, each in groupby(sorted(hosts), key=lambda each: each[0])}
+    return [
+        CheckResult(
+            Severity.INFO,
+            f"{' and '.join(arms)} answer at the same host, {host}: if they share a GPU, each has less KV cache than it"
+            " would have alone, and any other traffic to one of them slows the others",
+            value=len(arms),
+            threshold=2,
+        )
+        for host, arms in together.items()
+        if len(arms) > 1
+    ]
+
+
+ENDPOINTS_SHARE_A_HOST: Check[RunEvidence] = Check(
+    name="EndpointsShareHost",
+    severities=(Severity.INFO,),
+    description="Running servers that are compared have the same host in their URLs.",
+    threshold="2 endpoints",
+    rationale=(
+        "Only the server whose turn it is gets requests from this run, so two servers on one GPU do not compete for it"
+        " here; but they divide its memory, and a server that is in use elsewhere takes its time. Whether they share"
+        " one cannot be seen from outside."
+    ),
+    remedy="Give each server a GPU of its own (CUDA_VISIBLE_DEVICES), and send no other traffic to either of them.",
+    evaluate=_endpoints_share_a_host,
 )
