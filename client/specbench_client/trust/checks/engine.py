@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import groupby
 from urllib.parse import urlsplit
 
 from pydantic import JsonValue
@@ -278,8 +277,10 @@ RUNS_ON_RESEARCH_RUNTIME: Check[RunEvidence] = Check(
 
 def _endpoints_share_a_host(evidence: RunEvidence) -> CheckResults:
     """Servers at one address: they may share a GPU, so that each has less memory and disturbs the others."""
-    hosts = [(urlsplit(arm.endpoint.url).hostname or "", arm.name) for arm in evidence.plan.arms if arm.endpoint]
-    together = {host: [arm for _, arm in each] for host, each in groupby(sorted(hosts), key=lambda each: each[0])}
+    together: dict[str, list[str]] = {}
+    for arm in evidence.plan.arms:
+        if arm.endpoint:
+            together.setdefault(urlsplit(arm.endpoint.url).hostname or "", []).append(arm.name)
     return [
         CheckResult(
             Severity.INFO,
