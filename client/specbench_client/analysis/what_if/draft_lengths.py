@@ -10,11 +10,11 @@ from itertools import groupby
 from typing import Any
 
 import numpy as np
-import yaml
 
 from specbench_api.errors import InvalidSpec
 from specbench_api.launch.launcher import LaunchSpec
 from specbench_api.launch.registry import LAUNCHERS, launch_problems
+from specbench_api.launch.sglang import ADAPTIVE
 from specbench_api.outcome.figure import Figure
 from specbench_api.outcome.step_cost import StepCost, StepObservation
 from specbench_api.outcome.summary import Cell, RunSummary
@@ -380,14 +380,13 @@ def engine_schedule(kind: EngineKind, plan: Plan, longest: Arm, schedule: DraftS
     order = launch_order(plan.model_copy(update={"engine": engine, "arms": [arm]}), arm)
     problems = [f"{each.message} ({each.remedy})" if each.remedy else each.message for each in launch_problems(order)]
     launch = LAUNCHERS[kind].launch(order)
-    plain = launch_order(plan.model_copy(update={"engine": engine, "arms": [Arm(name="none")]}), Arm(name="none"))
     run, run_problems = (
         _verifying_run(plan, arm.drafter, schedule) if own and arm.drafter and not problems else (None, [])
     )
     return EngineDraftSchedule(
         engine=str(kind),
         config=_config(kind, launch),
-        arguments=_added_arguments(launch.args, LAUNCHERS[kind].launch(plain).args),
+        arguments=list(launch.drafting),
         problems=[*problems, *run_problems],
         run=run,
     )
@@ -398,18 +397,9 @@ def _config(kind: EngineKind, launch: LaunchSpec) -> Any:
     if kind is EngineKind.VLLM:
         index = launch.args.index("--speculative-config") + 1
         return json.loads(launch.args[index])["num_speculative_tokens_per_batch_size"]
-    (text,) = launch.configs.values()
     if kind is EngineKind.SGLANG:
-        return json.loads(text)
-    return yaml.safe_load(text)["speculative_config"]
-
-
-def _added_arguments(longer: Sequence[str], shorter: Sequence[str]) -> list[str]:
-    """Return the arguments that the longer list has between the beginning and the end that both share."""
-    begin = 0
-    while begin < len(shorter) and longer[begin] == shorter[begin]:
-        begin += 1
-    return list(longer[begin : len(longer) - (len(shorter) - begin)])
+        return json.loads(launch.configs[ADAPTIVE])
+    return launch.drafting_config["speculative_config"]
 
 
 def _verifying_run(plan: Plan, drafter: Drafter, schedule: DraftSchedule) -> tuple[dict[str, Any] | None, list[str]]:
