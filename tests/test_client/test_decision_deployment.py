@@ -23,7 +23,7 @@ from specbench_client.analysis.decision.deployment import FORMAT_ENGINES, Deploy
 from specbench_client.analysis.decision.recommendation import recommend
 from specbench_client.analysis.decision.request import RecommendationRequest
 from specbench_client.cli import exit_code
-from specbench_client.errors import BadInput, EvidenceInsufficient
+from specbench_client.errors import BadInput, ClientError, EvidenceInsufficient
 from specbench_client.local import llama_server
 from specbench_client.report.text.deployment import CHECKS, USES, deployment_text
 from specbench_client.store.folder import FolderStore
@@ -53,9 +53,9 @@ RENDERED: dict[str, tuple[DeploymentFormat, EngineKind, dict[str, Any]]] = {
     "llama-cpp": (DeploymentFormat.LLAMA_CPP, EngineKind.LLAMA_CPP, DRAFT_FILE),
     "kserve": (DeploymentFormat.KSERVE, EngineKind.VLLM, EAGLE3),
     "kserve-sglang": (DeploymentFormat.KSERVE, EngineKind.SGLANG, TREE),
-    "llm-d": (DeploymentFormat.LLM_D, EngineKind.VLLM, EAGLE3),
-    "dynamo": (DeploymentFormat.DYNAMO, EngineKind.SGLANG, TREE),
-    "dynamo-vllm": (DeploymentFormat.DYNAMO, EngineKind.VLLM, EAGLE3),
+    "llm-d": (DeploymentFormat.LLM_D, EngineKind.VLLM, NGRAM),
+    "dynamo": (DeploymentFormat.DYNAMO, EngineKind.SGLANG, EAGLE3),
+    "dynamo-vllm": (DeploymentFormat.DYNAMO, EngineKind.VLLM, EAGLE3 | {"numSpeculativeTokens": 5}),
     "helm-values": (DeploymentFormat.HELM_VALUES, EngineKind.LLAMA_CPP, NGRAM),
 }
 """By golden file: the format, the engine and the drafter."""
@@ -159,7 +159,7 @@ VLLM = DeploymentFormat.VLLM
 BOTH = [EAGLE3, NGRAM]
 WORKLOADS = [{"name": name, "dataset": {"source": "jsonl", "uri": f"{name}.jsonl"}} for name in ("chat", "code")]
 EXTERNAL = {"kind": "external", "endpoint": "http://engine:8000"}
-REFUSED: dict[str, tuple[DeploymentFormat, str, RunSummary, type[Exception], str, str]] = {
+REFUSED: dict[str, tuple[DeploymentFormat, str, RunSummary, type[ClientError], str, str]] = {
     "simulated": (VLLM, "vllm", paying(simulated=True), EvidenceInsufficient, "Simulated", "measure a real engine"),
     "simulator": (VLLM, "simulator", paying(), EvidenceInsufficient, "Simulated", "measure a real engine"),
     "endpoint": (VLLM, "external", paying(), EvidenceInsufficient, "DrafterUnknown", "options are unknown"),
