@@ -156,6 +156,7 @@ def choose_schedule(
     return DraftSchedule(
         arms=list(arms),
         workload=workload,
+        context_tokens=None if surface.context is None else round(surface.context),
         basis=surface.cost.basis,
         batches=(first, last),
         emitted=list(emitted),
@@ -306,22 +307,32 @@ def step_cost_profiles(sources: Sequence[RunSource]) -> list[StepCost]:
     return step_costs(pair for source in sources for pair in source.observed)
 
 
-def propose_schedules(sources: Sequence[RunSource], only: Sequence[int] = ()) -> list[ProposedSchedule]:
-    """Propose a schedule for each drafter and workload. `only`: draft lengths to choose from; empty for all."""
+def propose_schedules(
+    sources: Sequence[RunSource], only: Sequence[int] = (), contexts: Sequence[int] = (), workload: str | None = None
+) -> list[ProposedSchedule]:
+    """Propose a schedule for each drafter and workload.
+
+    `only`: draft lengths to choose from; empty for all. `contexts`: tokens in the cache of a request, with a schedule
+    for each; empty for the workload's mean. Raises BadInput for a context without a known cost.
+    """
     cells = [pair for source in sources for pair in source.cells]
     observed = [pair for source in sources for pair in source.observed]
     families = dict.fromkeys(family for arm, _ in observed if (family := drafter_family(arm)) is not None)
     found = []
     for cost, family in zip(step_cost_profiles(sources), families, strict=True):
         mine = [(arm, cell) for arm, cell in cells if drafter_family(arm) == family]
-        for workload, surface in surfaces(cost).items():
-            emitted = emitted_by_length([(arm, cell) for arm, cell in mine if cell.workload == workload])
+        for name, surface in surfaces(cost).items():
+            if workload not in (None, name):
+                continue
+            emitted = emitted_by_length([(arm, cell) for arm, cell in mine if cell.workload == name])
             known = [each for each in emitted if not only or each.draft_tokens in only]
-            arms = sorted({arm.name for arm, cell in mine if cell.workload == workload})
-            notes = [*_bound_notes(known), *_left_out(sources, family, workload)]
-            made = choose_schedule(arms, workload, surface, known, notes)
-            if made is not None:
-                found.append(ProposedSchedule(made, max((arm for arm, _ in mine), key=draft_tokens_of), cost))
+            arms = sorted({arm.name for arm, cell in mine if cell.workload == name})
+            notes = [*_bound_notes(known), *_left_out(sources, family, name)]
+            notes += [f"tokens per step are those of {name} at every context"] if contexts else []
+            for there in [surface.at_context(tokens) for tokens in contexts] or [surface]:
+                made = choose_schedule(arms, name, there, known, notes)
+                if made is not None:
+                    found.append(ProposedSchedule(made, max((arm for arm, _ in mine), key=draft_tokens_of), cost))
     return found
 
 
