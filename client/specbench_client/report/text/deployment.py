@@ -40,6 +40,7 @@ USES: Mapping[DeploymentFormat, str] = {
     DeploymentFormat.HELM_VALUES: f"Values of a chart that passes `args` to the engine. {_LISTS}",
 }
 """What the output is, and how to apply it."""
+_ARGUMENTS_ONLY = "The engine's own parser accepts such arguments (make engine-parsers)."
 CHECKS: Mapping[DeploymentFormat, str] = {
     DeploymentFormat.VLLM: "vLLM 0.33.0's own parser accepts this form (make engine-parsers).",
     DeploymentFormat.SGLANG: "SGLang 0.5.23's own parser accepts this form (make engine-parsers).",
@@ -56,11 +57,11 @@ CHECKS: Mapping[DeploymentFormat, str] = {
         " with KServe did."
     ),
     DeploymentFormat.LLM_D: (
-        "This form is not checked: it is written from values.yaml of"
+        f"{_ARGUMENTS_ONLY} The values are not checked: they are written from values.yaml of"
         " llm-d-incubation/llm-d-modelservice, commit 024c0f2."
     ),
     DeploymentFormat.DYNAMO: (
-        "This form is not checked: it is written from"
+        f"{_ARGUMENTS_ONLY} The resource is not checked: it is written from"
         " examples/backends/{vllm,sglang}/deploy/v1beta1/agg.yaml of ai-dynamo/dynamo, commit 04521f4."
     ),
     DeploymentFormat.HELM_VALUES: "This form is not checked: the names of values are the chart's own.",
