@@ -12,6 +12,7 @@ import yaml
 
 from specbench_api.api_model import in_words
 from specbench_api.launch.launcher import target_path
+from specbench_api.launch.support_matrix import SGLANG_RELEASE, VLLM_RELEASE
 from specbench_api.outcome.comparison import ChangeConclusion
 from specbench_api.outcome.recommendation import Candidate
 from specbench_api.spec.engine import EngineKind
@@ -42,8 +43,8 @@ USES: Mapping[DeploymentFormat, str] = {
 """What the output is, and how to apply it."""
 _ARGUMENTS_ONLY = "The engine's own parser accepts such arguments (make engine-parsers)."
 CHECKS: Mapping[DeploymentFormat, str] = {
-    DeploymentFormat.VLLM: "vLLM 0.33.0's own parser accepts this form (make engine-parsers).",
-    DeploymentFormat.SGLANG: "SGLang 0.5.23's own parser accepts this form (make engine-parsers).",
+    DeploymentFormat.VLLM: f"vLLM {VLLM_RELEASE}'s own parser accepts this form (make engine-parsers).",
+    DeploymentFormat.SGLANG: f"SGLang {SGLANG_RELEASE}'s own parser accepts this form (make engine-parsers).",
     DeploymentFormat.TENSORRT_LLM: (
         "This form is not checked: TensorRT-LLM's parser is not available without a GPU. It is written from the"
         " documentation of TensorRT-LLM 1.2 (Speculative Decoding)."
