@@ -4,6 +4,7 @@
     ├── InvalidSpec                    bad input, exit 2 (api)
     └── ClientError
         ├── BadInput                   exit 2: unreadable prompts, a results folder of another plan
+        ├── EvidenceInsufficient           exit 3: stored results do not allow what was asked for
         ├── EngineFailed               exit 4: it did not start, failed a completion, died or was lost
         ├── NotDurable                 exit 5: S3 or the disk failed
         └── Interrupted                exit 130: SIGINT, SIGTERM
@@ -34,6 +35,12 @@ class BadInput(ClientError):
     """The input cannot be measured; nothing was started."""
 
     exit = Exit.BAD_INPUT
+
+
+class EvidenceInsufficient(ClientError):
+    """The stored results do not allow what was asked for, although the request itself is valid."""
+
+    exit = Exit.UNTRUSTWORTHY
 
 
 class EngineFailed(ClientError):

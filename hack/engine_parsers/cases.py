@@ -1,14 +1,21 @@
-"""Command lines to check: every method in the support table, as the launcher renders it for a pod."""
+"""What is checked: every method in the support table, as the launcher renders it for a pod, and `decide --emit`."""
 
 from __future__ import annotations
 
+import json
+import re
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
+import yaml
+
+from engine_parsers.environments import HACK
 from engine_parsers.models import DRAFTERS, FURTHER_HEADS, MODELS, TARGETS
-from specbench_api.launch.launcher import LEADER, RANK, LaunchRequest, with_config_folder
+from specbench_api.launch.launcher import CONFIG_FOLDER, LEADER, RANK, LaunchRequest, with_config_folder
 from specbench_api.launch.registry import LAUNCHERS, launch_problems
 from specbench_api.launch.support_matrix import DEFAULT_RELEASES, support_of
 from specbench_api.spec.drafter import Drafter, Method
@@ -79,7 +86,85 @@ def cases_of(kind: EngineKind, models: Path) -> list[Case]:
             for rank in range(NODES)
         ),
         *(_case(name, equalized, knobs, models) for name, knobs in (*plain, *FURTHER[kind])),
+        *_emitted_cases(kind, models),
     ]
+
+
+# What `specbench decide --emit` prints, from its golden files: flags go to the engine's parser, patches to KServe's
+# models.
+
+EMITTED = HACK.parent / "tests" / "test_client" / "golden"
+EMITTED_FOR = {
+    EngineKind.VLLM: ("vllm", "llm-d", "kserve", "dynamo-vllm"),
+    EngineKind.SGLANG: ("sglang", "kserve-sglang", "dynamo"),
+}
+"""The golden files with arguments of each engine."""
+EMITTED_FOR_KSERVE = ("kserve", "kserve-sglang")
+_HEAD = "acme/eagle3-head"
+_SERVICE = {
+    "apiVersion": "serving.kserve.io/v1beta1",
+    "kind": "InferenceService",
+    "metadata": {"name": "llama"},
+    "spec": {
+        "predictor": {
+            "model": {
+                "modelFormat": {"name": "huggingface"},
+                "args": ["--model_name=llama"],
+                "storageUri": "hf://acme/tiny",
+            }
+        }
+    },
+}
+
+
+def kserve_cases() -> list[Case]:
+    """Return the patches that are printed, each with an InferenceService to apply it to."""
+    return [Case(name, (json.dumps(_SERVICE), json.dumps(_emitted(name)))) for name in EMITTED_FOR_KSERVE]
+
+
+def emitted_arguments(name: str) -> list[str]:
+    """Return the engine's arguments in a golden file, in any format."""
+    found = _emitted(name)
+    if isinstance(found, str):
+        return shlex.split(found)
+    if isinstance(found, list):
+        return [each["value"] for each in found]
+    if "decode" in found:
+        (container,) = found["decode"]["containers"]
+    else:
+        (component,) = found["spec"]["components"]
+        (container,) = component["podTemplate"]["spec"]["containers"]
+    return list(container["args"])
+
+
+def _emitted(name: str) -> Any:
+    return yaml.safe_load(_emitted_text(name))
+
+
+def _emitted_text(name: str) -> str:
+    return (EMITTED / f"emit-{name}.txt").read_text()
+
+
+def _emitted_cases(kind: EngineKind, models: Path) -> list[Case]:
+    target = LAUNCHERS[kind].launch(
+        LaunchRequest(Engine(kind=kind), Target(name="acme/tiny", path=str(models / "llama")), None, slots=4)
+    )
+    here = {_HEAD: str(models / DRAFTERS[Method.EAGLE3]), CONFIG_FOLDER: str(_configs_folder(models))}
+    found = []
+    for name in EMITTED_FOR[kind]:
+        for file, text in re.findall(
+            r"^# Content of (\S+), for the path below: (.+)$", _emitted_text(name), re.MULTILINE
+        ):
+            (_configs_folder(models) / file).write_text(text)
+        own = (reduce(lambda text, old: text.replace(old, here[old]), here, each) for each in emitted_arguments(name))
+        found.append(Case(f"emitted: {name}", (*target.args, *own)))
+    return found
+
+
+def _configs_folder(models: Path) -> Path:
+    folder = models / "configs"
+    folder.mkdir(exist_ok=True)
+    return folder
 
 
 def _cells(kind: EngineKind) -> list[tuple[Method, dict[str, str]]]:
@@ -104,8 +189,7 @@ def _argv(engine: Engine, drafter: Drafter | None, models: Path, *, nodes: int =
     if found := launch_problems(order):
         raise ValueError("; ".join(map(str, found)))
     launch = LAUNCHERS[engine.kind].launch(order)
-    configs = models / "configs"
-    configs.mkdir(exist_ok=True)
+    configs = _configs_folder(models)
     for name, text in launch.configs.items():
         (configs / name).write_text(text)
     network = (launch.host_flag, "127.0.0.1", launch.port_flag, str(launch.port))

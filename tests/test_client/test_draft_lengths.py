@@ -37,6 +37,7 @@ from specbench_client.analysis.what_if.draft_lengths import (
 from specbench_client.cli import exit_code
 from specbench_client.documents.what_if import DraftSchedule, EmittedTokens, TokensEvidence
 from specbench_client.errors import BadInput
+from specbench_client.report.text.what_if import context_tables
 from specbench_client.store.folder import FolderStore
 from specbench_testing.local_results import store_results
 from specbench_testing.resources import external_engine
@@ -117,6 +118,75 @@ def test_ranges_start_at_one_and_have_no_gap(alpha: float, verified: float) -> N
     assert found.ranges[-1].last == 64
     assert all(one.last + 1 == two.first for one, two in itertools.pairwise(found.ranges))
     assert all(one.draft_tokens != two.draft_tokens for one, two in itertools.pairwise(found.ranges))
+
+
+CONTEXT_COST = 0.004
+"""Milliseconds per token in the cache."""
+CONTEXTS = (200, 4000)
+
+
+def with_contexts(
+    costs: tuple[float, float, float], contexts: tuple[int, ...] = CONTEXTS
+) -> dict[str, StepTimeSurface]:
+    """Surfaces of a workload for each context; the fit is of all of them."""
+    cells = [
+        each.model_copy(update={
+            "workload": f"w{context}", "context_tokens": each.batch * context,
+            "step_ms": each.step_ms + CONTEXT_COST * each.batch * context,
+        })
+        for context in contexts
+        for each in surface_of(costs).cells
+    ]  # fmt: skip
+    return surfaces(fit_step_cost(["none", "e"], cells))
+
+
+@pytest.mark.parametrize("context", [200, 1000, 4000])
+def test_schedule_for_a_context_maximises_the_goodput_there(context: int) -> None:
+    costs, alpha = (5.0, 0.05, 0.6), 0.7
+    found = choose_schedule(["e"], "w", with_contexts(costs)["w200"].at_context(context), lengths_of(alpha))
+    assert found is not None
+    assert found.context_tokens == context
+    for batch in (1, 4, 16, 64):
+        cache = CONTEXT_COST * batch * context
+        goodput = {
+            each.draft_tokens: each.tokens / (true_ms(batch, each.draft_tokens, costs) + cache)
+            for each in lengths_of(alpha)
+        }
+        assert goodput[at(found, batch)] >= max(goodput.values()) * (1 - 1e-6)
+
+
+def test_longer_contexts_favour_longer_drafts() -> None:
+    """Reading the cache costs the same for any draft length, so a long draft shares it among more tokens."""
+    surface = with_contexts((5.0, 0.05, 0.6))["w200"]
+    short, long = (choose_schedule(["e"], "w", surface.at_context(each), lengths_of(0.7)) for each in CONTEXTS)
+    assert short is not None
+    assert long is not None
+    assert [(at(short, batch), at(long, batch)) for batch in (1, 16, 64)] == [(4, 6), (5, 6), (5, 6)]
+    table = context_tables([short, long])[0]
+    assert table.columns == ["Batch", "200 tokens", "4,000 tokens"]
+    assert [row[1:] for row in table.rows if row[0] == "64"] == [["5", "6"]]
+
+
+@pytest.mark.parametrize(
+    ("contexts", "tokens", "reason"),
+    [
+        (CONTEXTS, 4300, "ContextNotMeasured"),
+        (CONTEXTS, 150, "ContextNotMeasured"),
+        ((200,), 400, "ContextNotMeasured"),
+    ],
+)
+def test_contexts_outside_the_measured_ones_are_refused(contexts: tuple[int, ...], tokens: int, reason: str) -> None:
+    with pytest.raises(BadInput) as raised:
+        with_contexts((5.0, 0.05, 0.3), contexts)["w200"].at_context(tokens)
+    assert raised.value.reason == reason
+
+
+def test_context_is_refused_without_a_fitted_cost_of_context() -> None:
+    surface = surface_of((5.0, 0.05, 0.3), (4, 64))
+    few = fit_step_cost(["none", "e"], [each for each in surface.cells if each.configured_draft_tokens in (0, 3)])
+    with pytest.raises(BadInput, match="measure workloads whose prompts differ in length") as raised:
+        surfaces(few)["w"].at_context(100)
+    assert raised.value.reason == "NoContextCost"
 
 
 def test_no_drafts_is_chosen_when_steps_are_expensive() -> None:
@@ -323,6 +393,25 @@ def test_json_output_is_one_document_for_the_requested_engine(
     assert [each["engine"] for each in found["engines"]] == ["sglang"]
     assert {each["draftTokens"] for each in found["schedule"]["emitted"]} == {0, 5}
     assert found["stepCost"]["basis"] == "Fit"
+
+
+def test_command_prints_lengths_by_context_and_that_no_engine_has_a_form_for_them(
+    results: Path, summary: RunSummary, capsys: pytest.CaptureFixture[str]
+) -> None:
+    contexts = [each.context_tokens / each.batch for each in summary.step_costs[0].observations]
+    low, high = round(min(contexts)), round(max(contexts))
+    command = ["analyze", "draft-lengths", str(results), "--context-tokens", f"{low},{high}"]
+    assert exit_code(command) == Exit.OK
+    printed = " ".join(capsys.readouterr().out.split())
+    for words in (f"{low} tokens", f"{high} tokens", "have no setting by context length", f", {low} tokens of context"):
+        assert words in printed
+    assert exit_code([*command, "--output", "json"]) == Exit.OK
+    proposals = json.loads(capsys.readouterr().out)["proposals"]
+    assert [each["schedule"]["contextTokens"] for each in proposals] == [low, high]
+    assert exit_code([*command, "--output", "yaml"]) == Exit.BAD_INPUT
+    assert "remove --context-tokens or --output yaml" in capsys.readouterr().err
+    assert exit_code([*command[:-1], "100000"]) == Exit.BAD_INPUT
+    assert "error: ContextNotMeasured: 100000 tokens of context are outside the measured" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("output", ["text", "json", "yaml"])

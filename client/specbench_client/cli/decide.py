@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 from pydantic import ValidationError
 
 from specbench_api.api_model import in_words
@@ -15,9 +17,11 @@ from specbench_api.outcome.recommendation import Objective, Recommendation, SloT
 from specbench_api.spec.bounded_yaml import TEXT_BYTES_MAX, yaml_documents
 from specbench_api.spec.parsing import problems_in
 from specbench_api.spec.percentiles import PERCENTILES
+from specbench_client.analysis.decision.deployment import DeploymentFormat, deployment_of
 from specbench_client.cli.options import LATEST, OUTPUT_MARKDOWN, POSITIVE, FiniteRange, prefixed, slo_options
 from specbench_client.cli.output import ResultConsole, print_output
 from specbench_client.cli.run_selection import select_run
+from specbench_client.cli.streams import echo
 from specbench_client.documents.prices import Prices
 
 _PRICES_EXAMPLE = "gpuHour: {NVIDIA-H100-80GB-HBM3: 2.5}"
@@ -149,9 +153,25 @@ _LATENCIES = ("ttft_ms", "tpot_ms", "e2e_ms")
     type=click.Choice(["often", "seldom"]),
     help="How often the target model changes; used by one of the rules of thumb.",
 )
+@click.option(
+    "--emit",
+    type=click.Choice([str(each) for each in DeploymentFormat]),
+    help="Print the recommended drafter's settings in this format, with the evidence as comments.",
+)
+@click.option(
+    "--workload", metavar="NAME", help="With --emit: deploy for this workload.  [default: all, if they agree]"
+)
 @OUTPUT_MARKDOWN
 @LATEST
-def decide(where: str, output: str, *, latest: bool, **options: Any) -> None:
+def decide(
+    where: str,
+    emit: str | None,
+    workload: str | None,
+    output: str,
+    *,
+    latest: bool,
+    **options: Any,
+) -> None:
     """Recommend an arm and a load from a stored run, with the evidence and its limits.
 
     \b
@@ -160,15 +180,18 @@ def decide(where: str, output: str, *, latest: bool, **options: Any) -> None:
       specbench decide specbench-results --latest --objective cost --gpu-price 2.50
       specbench decide specbench-results --latest --can-train no --spare-memory-gb 0
       specbench decide s3://bench/runs/team/llama/3f2c… --objective cost --prices prices.yaml --output markdown
+      specbench decide specbench-results --latest --emit vllm
 
-    "No drafter pays" and "the evidence is insufficient" are answers too, with exit code 0. specbench contains no
-    prices: give your own.
+    "No drafter pays" and "the evidence is insufficient" are answers too, with exit code 0; with --emit there is then
+    nothing to deploy, and the exit code is 3. specbench contains no prices: give your own.
     """
+    _check_usage(emit, workload)
     from specbench_client.analysis.decision.recommendation import recommend  # noqa: PLC0415
     from specbench_client.analysis.decision.request import Constraints, RecommendationRequest, targets_of  # noqa: PLC0415  scipy takes seconds to import
     from specbench_client.stored_runs.results import read_plan_and_summary  # noqa: PLC0415
 
-    plan, summary = read_plan_and_summary(select_run(where, latest=latest))
+    store = select_run(where, latest=latest)
+    plan, summary = read_plan_and_summary(store)
     prices = {
         "gpuHour": {"*": options["gpu_price"]} if options["gpu_price"] is not None else None,
         "machineHour": options["machine_price"],
@@ -187,7 +210,35 @@ def decide(where: str, output: str, *, latest: bool, **options: Any) -> None:
             target_changes=options["target_changes"],
         ),
     )
-    _print(recommend(plan, summary, request), output)
+    recommendation = recommend(plan, summary, request)
+    if emit is None:
+        _print(recommendation, output)
+        return
+    from specbench_client.report.text.deployment import deployment_text  # noqa: PLC0415
+
+    deployment = deployment_of(DeploymentFormat(emit), plan, summary, recommendation, workload)
+    echo(deployment_text(deployment, _command(store.uri())).rstrip("\n"))
+
+
+def _check_usage(emit: str | None, workload: str | None) -> None:
+    if emit is None and workload is not None:
+        raise click.UsageError("--workload chooses what is deployed: add --emit, or remove it")
+    if emit is not None and click.get_current_context().get_parameter_source("output") is ParameterSource.COMMANDLINE:
+        raise click.UsageError("--emit has its own format: remove --output")
+
+
+def _command(uri: str) -> str:
+    """Return the command line with the options that were given, and the run itself in place of --latest."""
+    context, words = click.get_current_context(), ["specbench", "decide", uri]
+    for option in context.command.params:
+        name = option.name or ""
+        given = context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+        if not given or isinstance(option, click.Argument) or name == "latest":
+            continue
+        value = context.params[name]
+        for each in value if option.multiple else [value]:
+            words += [option.opts[0], f"{each:g}" if isinstance(each, float) else str(each)]
+    return shlex.join(words)
 
 
 def _targets(options: dict[str, Any]) -> tuple[SloTarget, ...]:

@@ -22,7 +22,14 @@ from specbench_client.analysis.what_if.draft_lengths import (
     step_cost_profiles,
     without_repeats,
 )
-from specbench_client.cli.options import LATEST, ONLY_WORKLOAD, SchemaNumber, SchemaNumbers, output_option
+from specbench_client.cli.options import (
+    LATEST,
+    ONLY_WORKLOAD,
+    PositiveIntegers,
+    SchemaNumber,
+    SchemaNumbers,
+    output_option,
+)
 from specbench_client.cli.output import result_console
 from specbench_client.cli.run_selection import select_run
 from specbench_client.cli.streams import echo, echo_document, echo_json
@@ -30,10 +37,17 @@ from specbench_client.documents.what_if import EngineDraftSchedule
 from specbench_client.errors import BadInput
 from specbench_client.report.text.step_costs import profile_line, split_table, terms_table
 from specbench_client.report.text.text_table import SIMULATED
-from specbench_client.report.text.what_if import UNVERIFIED, engine_lines, schedule_tables
+from specbench_client.report.text.what_if import (
+    NO_CONTEXT_FORM,
+    UNVERIFIED,
+    context_tables,
+    engine_lines,
+    schedule_tables,
+)
 from specbench_client.stored_runs.results import read_result
 from specbench_client.visible_text import visible
 
+CONTEXT_TOKENS_MAX = 10_000_000
 NOTHING_PAYS = "No draft length pays at any measured batch size: leave drafting off."
 
 
@@ -52,15 +66,23 @@ NOTHING_PAYS = "No draft length pays at any measured batch size: leave drafting 
     metavar="K,…",
     help="Draft lengths, in tokens, to choose from.  [default: every measured length]",
 )
+@click.option(
+    "--context-tokens",
+    type=PositiveIntegers(most=CONTEXT_TOKENS_MAX),
+    default=(),
+    metavar="N,…",
+    help="Tokens of context of a request, prompt and answer, to choose lengths for.  [default: the workload's mean]",
+)
 @output_option("text", "json", "yaml", help_text="Output format; yaml: SpecBenchRuns that verify the proposal.")
 @LATEST
 def draft_lengths(
     where: tuple[str, ...],
     engine: str | None,
     workload: str | None,
-    draft_tokens: tuple[tuple[float, ...], ...],
-    output: str,
     *,
+    draft_tokens: tuple[tuple[float, ...], ...],
+    context_tokens: tuple[int, ...],
+    output: str,
     latest: bool,
 ) -> None:
     """Propose the number of draft tokens for each batch size, from stored runs.
@@ -68,6 +90,7 @@ def draft_lengths(
     \b
       specbench analyze draft-lengths specbench-results --latest
       specbench analyze draft-lengths results/k1 results/k3 results/k5 --engine vllm
+      specbench analyze draft-lengths results --latest --context-tokens 1000,8000
       specbench analyze draft-lengths results --latest --output yaml > verify.yaml && specbench plan verify.yaml
 
     Step times come from the cells of the baseline and of one drafter, at one or more draft lengths and several loads;
@@ -86,7 +109,11 @@ def draft_lengths(
     lengths = sorted({int(each) for group in draft_tokens for each in group})
     if lengths == [0]:
         raise BadInput("--draft-tokens 0: leaves nothing to choose from: give at least one length above 0")
-    found = [each for each in propose_schedules(sources, lengths) if workload in (None, each.schedule.workload)]
+    if context_tokens and output == "yaml":
+        raise click.UsageError(
+            "a run measures the contexts of its own prompts: remove --context-tokens or --output yaml"
+        )
+    found = propose_schedules(sources, lengths, context_tokens, workload)
     if not found:
         raise BadInput(_why_none(sources, workload), "NoSchedule")
     kinds = _kinds(engine, sources)
@@ -160,6 +187,9 @@ def _print_text(
     console = result_console()
     if simulated:
         console.print(SIMULATED)
+    by_context = context_tables([each.schedule for each in found])
+    if by_context:
+        console.print_tables(by_context, [NO_CONTEXT_FORM, ""])
     for each, engines in zip(found, rendered, strict=True):
         tables = schedule_tables(each.schedule)
         if each.cost.coefficients:

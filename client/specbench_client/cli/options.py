@@ -106,17 +106,20 @@ POSITIVE_INTEGER_MAX = 4096
 
 
 class PositiveIntegers(click.ParamType[tuple[int, ...]]):
-    """Comma-separated whole numbers from 1, such as `1,8,32`; sorted, without duplicates."""
+    """Comma-separated whole numbers from 1 to `most`, such as `1,8,32`; sorted, without duplicates."""
 
     name = "N[,N…]"
+
+    def __init__(self, most: int = POSITIVE_INTEGER_MAX) -> None:
+        self._most = most
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
         """Convert the numbers; the error states the accepted values."""
         if isinstance(value, tuple):
             return value
         words = [word.strip() for word in str(value).split(",")]
-        if not all(word.isascii() and word.isdigit() and 1 <= int(word) <= POSITIVE_INTEGER_MAX for word in words):
-            self.fail(f"{value!r}: give whole numbers from 1 to {POSITIVE_INTEGER_MAX}, such as 1,8,32", param, ctx)
+        if not all(word.isascii() and word.isdigit() and 1 <= int(word) <= self._most for word in words):
+            self.fail(f"{value!r}: give whole numbers from 1 to {self._most}, such as 1,8,32", param, ctx)
         return tuple(sorted({int(word) for word in words}))
 
 

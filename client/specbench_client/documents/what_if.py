@@ -334,6 +334,8 @@ class DraftSchedule(ApiModel):
     """Arms it was computed from."""
     workload: str
     """Name of the workload."""
+    context_tokens: int | None = None
+    """Tokens in the cache of each request for which it was computed; None: the workload's mean."""
     basis: StepCostBasis
     """How step times between the cells were obtained."""
     batches: tuple[int, int]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Protocol
+from typing import Any, Protocol
 
 from specbench_api.errors import Problem
 from specbench_api.launch.verification import Verification
@@ -48,6 +48,8 @@ class LaunchSpec:
     a pod; on this machine a free port is passed with `port_flag`. `files` and `hub` contain, by the path of the spec
     field, what the engine reads from its own disk and what it downloads from a model hub. For an engine on several
     nodes, `worker_args` follow the program on each node except the first; Kubernetes substitutes LEADER and RANK.
+    `drafting` and `drafting_config` are the part of `args` and of the configuration file that makes the engine draft,
+    without settings of the measurement: what a deployment of the arm needs.
     """
 
     image: str
@@ -66,6 +68,8 @@ class LaunchSpec:
     files: Mapping[str, str] = field(default_factory=dict)
     hub: Mapping[str, str] = field(default_factory=dict)
     worker_args: tuple[str, ...] | None = None
+    drafting: tuple[str, ...] = ()
+    drafting_config: Mapping[str, Any] = field(default_factory=dict)
 
 
 LEADER = "$(LWS_LEADER_ADDRESS)"

@@ -137,6 +137,7 @@ class LlamaCppLauncher:
     def launch(self, order: LaunchRequest) -> LaunchSpec:
         """Return the command line."""
         engine, (files, hub) = order.engine, model_sources(order, _is_file)
+        own = _split(order.drafter.args if order.drafter else ())
         return LaunchSpec(
             image=engine.image or _default_image(engine.version, order.gpus),
             command=tuple(engine.command) if engine.command else None,
@@ -145,13 +146,14 @@ class LlamaCppLauncher:
                 *_alike(order),
                 *_drafting(order.drafter),
                 *_split(engine.args),
-                *_split(order.drafter.args if order.drafter else ()),
+                *own,
             ),
             port=PORT,
             env=engine.environment,
             served_model=order.target.name,
             files=files,
             hub=hub,
+            drafting=(*_drafting(order.drafter), *own),
         )
 
     def problems(self, order: LaunchRequest) -> Sequence[Problem]:

@@ -122,7 +122,8 @@ class SglangLauncher:
     def launch(self, order: LaunchRequest) -> LaunchSpec:
         """Return the command line, and the schedule of draft lengths if there is one."""
         engine, drafter, (files, hub) = order.engine, order.drafter, model_sources(order)
-        args = (*_alike(order), *_drafting(drafter), *engine.args, *(drafter.args if drafter else ()))
+        own = tuple(drafter.args) if drafter else ()
+        args = (*_alike(order), *_drafting(drafter), *engine.args, *own)
         return LaunchSpec(
             image=engine.image or f"{IMAGE}:{release_tag(engine.version or SGLANG_RELEASE)}",
             command=tuple(engine.command) if engine.command else None,
@@ -136,6 +137,7 @@ class SglangLauncher:
             configs={ADAPTIVE: _schedule(drafter.draft_lengths)} if drafter and drafter.draft_lengths else {},
             files=files,
             hub=hub,
+            drafting=(*_drafting(drafter), *own),
         )
 
     def problems(self, order: LaunchRequest) -> Sequence[Problem]:

@@ -74,6 +74,7 @@ SCHEDULED_METHODS = (Method.NGRAM, Method.DRAFT_MODEL)
 """Methods whose draft length 1.2 can change with the batch size."""
 ONE_MODEL_KEYS = ("eagle3_one_model", "mtp_eagle_one_model")
 OVERLAP = "disable_overlap_scheduler"
+_DRAFTING_KEYS = ("speculative_config", OVERLAP)
 NEWER = SpecifierSet(">=1.3.dev0", prereleases=True)
 """From 1.3 on, methods have other names, a draft model runs inside the target's engine, heads may draft trees, and the
 batch sizes of `draft_len_schedule` are upper bounds: larger batches draft nothing."""
@@ -123,18 +124,21 @@ class TensorrtLlmLauncher:
     def launch(self, order: LaunchRequest) -> LaunchSpec:
         """Return the command line and the configuration file."""
         engine, drafter, (files, hub) = order.engine, order.drafter, model_sources(order)
+        own, config = tuple(drafter.args) if drafter else (), _config(order)
         return LaunchSpec(
             image=engine.image or f"{IMAGE}:{_tag(engine.version or TENSORRT_LLM_RELEASE)}",
             command=tuple(engine.command) if engine.command else None,
             image_program=("trtllm-serve",),
             local_programs=(("trtllm-serve",),),
-            args=(*_alike(order), *engine.args, *(drafter.args if drafter else ())),
+            args=(*_alike(order), *engine.args, *own),
             port=PORT,
             env=engine.environment,
             served_model=_served(order.target),
-            configs={CONFIG: yaml.safe_dump(_config(order), sort_keys=True, allow_unicode=True)},
+            configs={CONFIG: yaml.safe_dump(config, sort_keys=True, allow_unicode=True)},
             files=files,
             hub=hub,
+            drafting=own,
+            drafting_config={key: config[key] for key in _DRAFTING_KEYS if key in config} if drafter else {},
         )
 
     def problems(self, order: LaunchRequest) -> Sequence[Problem]:

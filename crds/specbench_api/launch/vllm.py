@@ -303,7 +303,8 @@ class VllmLauncher:
     def launch(self, order: LaunchRequest) -> LaunchSpec:
         """Return the command line."""
         engine, drafter, (files, hub) = order.engine, order.drafter, _models(order)
-        args = (*_alike(order), *_drafting(drafter, order.target), *engine.args, *(drafter.args if drafter else ()))
+        own = tuple(drafter.args) if drafter else ()
+        args = (*_alike(order), *_drafting(drafter, order.target), *engine.args, *own)
         return LaunchSpec(
             image=engine.image or f"{IMAGE}:{release_tag(engine.version or VLLM_RELEASE)}",
             command=tuple(engine.command) if engine.command else None,
@@ -315,6 +316,7 @@ class VllmLauncher:
             served_model=order.target.name,
             files=files,
             hub=hub,
+            drafting=(*_speculation(drafter, order.target), *own),
         )
 
     def problems(self, order: LaunchRequest) -> Sequence[Problem]:
@@ -389,9 +391,12 @@ def _target(target: Target) -> tuple[str, ...]:
 
 
 def _drafting(drafter: Drafter | None, target: Target) -> tuple[str, ...]:
-    if drafter is None:
-        return ()
-    return ("--speculative-config", rendered(drafter, target), "--per-request-spec-decode-metrics", "detailed")
+    found = _speculation(drafter, target)
+    return (*found, "--per-request-spec-decode-metrics", "detailed") if found else ()
+
+
+def _speculation(drafter: Drafter | None, target: Target) -> tuple[str, ...]:
+    return ("--speculative-config", rendered(drafter, target)) if drafter else ()
 
 
 def _models(order: LaunchRequest) -> tuple[dict[str, str], dict[str, str]]:

@@ -7,13 +7,14 @@ linear along the batch size within each draft length, then between the two neare
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
-from specbench_api.outcome.step_cost import StepCost, StepCostBasis, StepObservation
+from specbench_api.outcome.step_cost import Coefficient, StepCost, StepCostBasis, StepObservation
 from specbench_client.analysis.stepcost.model import FittedStepCost, fitted_model
+from specbench_client.errors import BadInput
 
 EDGE = 0.05
 """Relative tolerance of batch sizes at the ends: the same load makes slightly different batches with each arm."""
@@ -21,10 +22,31 @@ EDGE = 0.05
 
 @dataclass(frozen=True)
 class StepTimeSurface:
-    """Step times of one drafter for one workload's contexts. `cells`: its observations of that workload."""
+    """Step times of one drafter for one workload. `cells`: its observations of that workload.
+
+    `context`: tokens in the cache of one request; None: the workload's mean. See `at_context`.
+    """
 
     cost: StepCost
     cells: tuple[StepObservation, ...]
+    context: float | None = None
+
+    def at_context(self, tokens: float) -> StepTimeSurface:
+        """Return the step times for requests with these tokens in the cache. Raises BadInput where nothing is known.
+
+        Only the fitted model has a cost per token of context, and only contexts of the cells that it was fitted to, of
+        any workload, are answered.
+        """
+        if self._model is None or Coefficient.CONTEXT not in self.cost.coefficients:
+            why = "; ".join(self.cost.notes) or "no fitted cost per token of context"
+            message = f"{', '.join(self.cost.arms)}: the cost of context is not known ({why})"
+            raise BadInput(f"{message}: measure workloads whose prompts differ in length", "NoContextCost")
+        contexts = [each.context_tokens / each.batch for each in self.cost.observations]
+        low, high = min(contexts), max(contexts)
+        if not (1 - EDGE) * low <= tokens <= (1 + EDGE) * high:
+            message = f"{tokens:g} tokens of context are outside the measured {low:.0f} to {high:.0f}"
+            raise BadInput(f"{message}: measure a workload with such prompts", "ContextNotMeasured")
+        return replace(self, context=tokens)
 
     @property
     def batches(self) -> tuple[float, float]:
@@ -55,7 +77,9 @@ class StepTimeSurface:
 
     @cached_property
     def _context(self) -> float:
-        """Mean tokens in the cache of one request of this workload."""
+        """Tokens in the cache of one request: as requested, else the mean of this workload."""
+        if self.context is not None:
+            return self.context
         return float(np.mean([each.context_tokens / each.batch for each in self.cells]))
 
     @cached_property

@@ -10,11 +10,11 @@ from itertools import groupby
 from typing import Any
 
 import numpy as np
-import yaml
 
 from specbench_api.errors import InvalidSpec
 from specbench_api.launch.launcher import LaunchSpec
 from specbench_api.launch.registry import LAUNCHERS, launch_problems
+from specbench_api.launch.sglang import ADAPTIVE
 from specbench_api.outcome.figure import Figure
 from specbench_api.outcome.step_cost import StepCost, StepObservation
 from specbench_api.outcome.summary import Cell, RunSummary
@@ -156,6 +156,7 @@ def choose_schedule(
     return DraftSchedule(
         arms=list(arms),
         workload=workload,
+        context_tokens=None if surface.context is None else round(surface.context),
         basis=surface.cost.basis,
         batches=(first, last),
         emitted=list(emitted),
@@ -306,22 +307,32 @@ def step_cost_profiles(sources: Sequence[RunSource]) -> list[StepCost]:
     return step_costs(pair for source in sources for pair in source.observed)
 
 
-def propose_schedules(sources: Sequence[RunSource], only: Sequence[int] = ()) -> list[ProposedSchedule]:
-    """Propose a schedule for each drafter and workload. `only`: draft lengths to choose from; empty for all."""
+def propose_schedules(
+    sources: Sequence[RunSource], only: Sequence[int] = (), contexts: Sequence[int] = (), workload: str | None = None
+) -> list[ProposedSchedule]:
+    """Propose a schedule for each drafter and workload.
+
+    `only`: draft lengths to choose from; empty for all. `contexts`: tokens in the cache of a request, with a schedule
+    for each; empty for the workload's mean. Raises BadInput for a context without a known cost.
+    """
     cells = [pair for source in sources for pair in source.cells]
     observed = [pair for source in sources for pair in source.observed]
     families = dict.fromkeys(family for arm, _ in observed if (family := drafter_family(arm)) is not None)
     found = []
     for cost, family in zip(step_cost_profiles(sources), families, strict=True):
         mine = [(arm, cell) for arm, cell in cells if drafter_family(arm) == family]
-        for workload, surface in surfaces(cost).items():
-            emitted = emitted_by_length([(arm, cell) for arm, cell in mine if cell.workload == workload])
+        for name, surface in surfaces(cost).items():
+            if workload not in (None, name):
+                continue
+            emitted = emitted_by_length([(arm, cell) for arm, cell in mine if cell.workload == name])
             known = [each for each in emitted if not only or each.draft_tokens in only]
-            arms = sorted({arm.name for arm, cell in mine if cell.workload == workload})
-            notes = [*_bound_notes(known), *_left_out(sources, family, workload)]
-            made = choose_schedule(arms, workload, surface, known, notes)
-            if made is not None:
-                found.append(ProposedSchedule(made, max((arm for arm, _ in mine), key=draft_tokens_of), cost))
+            arms = sorted({arm.name for arm, cell in mine if cell.workload == name})
+            notes = [*_bound_notes(known), *_left_out(sources, family, name)]
+            notes += [f"tokens per step are those of {name} at every context"] if contexts else []
+            for there in [surface.at_context(tokens) for tokens in contexts] or [surface]:
+                made = choose_schedule(arms, name, there, known, notes)
+                if made is not None:
+                    found.append(ProposedSchedule(made, max((arm for arm, _ in mine), key=draft_tokens_of), cost))
     return found
 
 
@@ -380,14 +391,13 @@ def engine_schedule(kind: EngineKind, plan: Plan, longest: Arm, schedule: DraftS
     order = launch_order(plan.model_copy(update={"engine": engine, "arms": [arm]}), arm)
     problems = [f"{each.message} ({each.remedy})" if each.remedy else each.message for each in launch_problems(order)]
     launch = LAUNCHERS[kind].launch(order)
-    plain = launch_order(plan.model_copy(update={"engine": engine, "arms": [Arm(name="none")]}), Arm(name="none"))
     run, run_problems = (
         _verifying_run(plan, arm.drafter, schedule) if own and arm.drafter and not problems else (None, [])
     )
     return EngineDraftSchedule(
         engine=str(kind),
         config=_config(kind, launch),
-        arguments=_added_arguments(launch.args, LAUNCHERS[kind].launch(plain).args),
+        arguments=list(launch.drafting),
         problems=[*problems, *run_problems],
         run=run,
     )
@@ -398,18 +408,9 @@ def _config(kind: EngineKind, launch: LaunchSpec) -> Any:
     if kind is EngineKind.VLLM:
         index = launch.args.index("--speculative-config") + 1
         return json.loads(launch.args[index])["num_speculative_tokens_per_batch_size"]
-    (text,) = launch.configs.values()
     if kind is EngineKind.SGLANG:
-        return json.loads(text)
-    return yaml.safe_load(text)["speculative_config"]
-
-
-def _added_arguments(longer: Sequence[str], shorter: Sequence[str]) -> list[str]:
-    """Return the arguments that the longer list has between the beginning and the end that both share."""
-    begin = 0
-    while begin < len(shorter) and longer[begin] == shorter[begin]:
-        begin += 1
-    return list(longer[begin : len(longer) - (len(shorter) - begin)])
+        return json.loads(launch.configs[ADAPTIVE])
+    return launch.drafting_config["speculative_config"]
 
 
 def _verifying_run(plan: Plan, drafter: Drafter, schedule: DraftSchedule) -> tuple[dict[str, Any] | None, list[str]]:

@@ -222,11 +222,46 @@ def schedule_tables(schedule: DraftSchedule) -> list[TextTable]:
     """Return the ranges of the schedule, then the measured options at each batch size."""
     ranges = [_range(each, schedule) for each in schedule.ranges]
     options = [[str(batch), ", ".join(map(_option, found))] for batch, found in schedule.table.items()]
-    title = f"{', '.join(schedule.arms)} on {schedule.workload}"
+    context = "" if schedule.context_tokens is None else f", {schedule.context_tokens:,} tokens of context"
+    title = f"{', '.join(schedule.arms)} on {schedule.workload}{context}"
     return [
         TextTable(title, RANGE_TITLES, ranges, words=("Batch", "Note")),
         TextTable("", OPTION_TITLES, options, words=OPTION_TITLES),
     ]
+
+
+NO_CONTEXT_FORM = (
+    "vLLM, SGLang and TensorRT-LLM choose draft lengths by batch size only and have no setting by context length. Each"
+    " schedule below holds for its context: serve contexts that need different lengths by separate engines."
+)
+"""As read in vLLM 0.33.0 (config/speculative.py) and SGLang 0.5.23 (adaptive_spec_params.py), and in TensorRT-LLM's
+documentation of `draft_len_schedule`."""
+
+
+def context_tables(schedules: Sequence[DraftSchedule]) -> list[TextTable]:
+    """Return the best length by batch size and context, for each drafter and workload that has several contexts."""
+    groups: dict[tuple[str, str], list[DraftSchedule]] = {}
+    for each in schedules:
+        if each.context_tokens is not None:
+            groups.setdefault((", ".join(each.arms), each.workload), []).append(each)
+    return [_by_context(f"{arms} on {workload}", found) for (arms, workload), found in groups.items()]
+
+
+def _by_context(title: str, schedules: Sequence[DraftSchedule]) -> TextTable:
+    """Return a row for each measured batch size, with the lengths that are indistinguishable from the best."""
+    batches = sorted({batch for each in schedules for batch in each.table})
+    rows = [[str(batch), *(_best(each.table.get(batch, [])) for each in schedules)] for batch in batches]
+    columns = ["Batch", *(f"{each.context_tokens:,} tokens" for each in schedules)]
+    return TextTable(
+        f"Draft tokens by batch and context (≈ indistinguishable): {title}", columns, rows, words=("Batch",)
+    )
+
+
+def _best(options: Sequence[DraftLengthOption]) -> str:
+    if not options:
+        return DASH
+    tied = ", ".join(str(each.draft_tokens) for each in options if each.tied)
+    return f"{options[0].draft_tokens}{f' ≈ {tied}' if tied else ''}"
 
 
 def engine_lines(found: EngineDraftSchedule) -> list[str]:

@@ -1,0 +1,187 @@
+"""Renders the settings of a deployment in its target's format, with the evidence as comments."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import textwrap
+from collections.abc import Mapping
+from typing import Any
+
+import yaml
+
+from specbench_api.api_model import in_words
+from specbench_api.launch.launcher import target_path
+from specbench_api.launch.support_matrix import SGLANG_RELEASE, VLLM_RELEASE
+from specbench_api.outcome.comparison import ChangeConclusion
+from specbench_api.outcome.recommendation import Candidate
+from specbench_api.spec.engine import EngineKind
+from specbench_client.analysis.decision.deployment import Deployment, DeploymentFormat
+from specbench_client.report.text.text_table import with_interval
+from specbench_client.visible_text import visible
+
+WIDTH = 120
+_APPEND = "It adds arguments to those that you have; first remove other drafting flags from yours."
+_LISTS = "A merge replaces the whole list of arguments: add these to your own."
+
+USES: Mapping[DeploymentFormat, str] = {
+    DeploymentFormat.VLLM: "Flags of `vllm serve`.",
+    DeploymentFormat.SGLANG: "Flags of `python -m sglang.launch_server`.",
+    DeploymentFormat.TENSORRT_LLM: "YAML for `trtllm-serve --extra_llm_api_options FILE`.",
+    DeploymentFormat.LLAMA_CPP: "Flags of `llama-server`.",
+    DeploymentFormat.KSERVE: (
+        "JSON patch of an InferenceService (serving.kserve.io/v1beta1) that has spec.predictor.model.args:"
+        f" kubectl patch inferenceservice NAME --type json --patch-file FILE. {_APPEND}"
+    ),
+    DeploymentFormat.LLM_D: f"Values of the chart llm-d-modelservice. {_LISTS}",
+    DeploymentFormat.DYNAMO: (
+        "Part of a DynamoGraphDeployment (nvidia.com/v1beta1). Replace NAME, and WORKER by the component that decodes."
+        f" {_LISTS}"
+    ),
+    DeploymentFormat.HELM_VALUES: f"Values of a chart that passes `args` to the engine. {_LISTS}",
+}
+"""What the output is, and how to apply it."""
+_ARGUMENTS_ONLY = "The engine's own parser accepts such arguments (make engine-parsers)."
+CHECKS: Mapping[DeploymentFormat, str] = {
+    DeploymentFormat.VLLM: f"vLLM {VLLM_RELEASE}'s own parser accepts this form (make engine-parsers).",
+    DeploymentFormat.SGLANG: f"SGLang {SGLANG_RELEASE}'s own parser accepts this form (make engine-parsers).",
+    DeploymentFormat.TENSORRT_LLM: (
+        "This form is not checked: TensorRT-LLM's parser is not available without a GPU. It is written from the"
+        " documentation of TensorRT-LLM 1.2 (Speculative Decoding)."
+    ),
+    DeploymentFormat.LLAMA_CPP: (
+        "specbench's own parser of llama-server's flags accepts this form, and llama.cpp's library (xllamacpp) has the"
+        " parameters; llama-server's own parser did not check it."
+    ),
+    DeploymentFormat.KSERVE: (
+        "The models of the Python package kserve 0.21.0 accept the patched resource (make engine-parsers); no cluster"
+        " with KServe did."
+    ),
+    DeploymentFormat.LLM_D: (
+        f"{_ARGUMENTS_ONLY} The values are not checked: they are written from values.yaml of"
+        " llm-d-incubation/llm-d-modelservice, commit 024c0f2."
+    ),
+    DeploymentFormat.DYNAMO: (
+        f"{_ARGUMENTS_ONLY} The resource is not checked: it is written from"
+        " examples/backends/{vllm,sglang}/deploy/v1beta1/agg.yaml of ai-dynamo/dynamo, commit 04521f4."
+    ),
+    DeploymentFormat.HELM_VALUES: "This form is not checked: the names of values are the chart's own.",
+}
+"""What accepted the format in our tests, or what it was written from."""
+_SGLANG_LIMIT = "When it drafts, SGLang serves at most 48 requests at once unless --max-running-requests is set."
+_DYNAMO_MODULES = {EngineKind.VLLM: "dynamo.vllm", EngineKind.SGLANG: "dynamo.sglang"}
+
+
+def deployment_text(deployment: Deployment, command: str) -> str:
+    """Return comments and settings. `command`: the command line that prints the same again."""
+    comments = [*_evidence(deployment), *_conditions(deployment), f"Reproduce: {command}"]
+    lines = [line for comment in comments for line in _comment(comment)]
+    return "\n".join([*lines, _settings(deployment).rstrip("\n")]) + "\n"
+
+
+def _comment(text: str) -> list[str]:
+    """Return comment lines. Line breaks of names from elsewhere must not end the comment."""
+    plain = " ".join(visible(text).split())
+    return textwrap.wrap(
+        plain, WIDTH, initial_indent="# ", subsequent_indent="#   ", break_long_words=False, break_on_hyphens=False
+    )
+
+
+def _evidence(deployment: Deployment) -> list[str]:
+    plan, summary, recommendation = deployment.plan, deployment.summary, deployment.recommendation
+    drafter = deployment.arm.drafter
+    model = f", model {drafter.model}{_revision(drafter.revision)}" if drafter and drafter.model else ""
+    source = target_path(plan.target) or plan.target.uri
+    method = f": {drafter.algorithm or drafter.method}{model}" if drafter else ""
+    return [
+        f"Drafter {deployment.arm.name}{method}. {USES[deployment.form]}",
+        f"Run: {summary.namespace}/{summary.name}, uid {summary.uid}, summarised {summary.created}",
+        f"Model: {plan.target.name}{f', read from {source}' if source else _revision(plan.target.revision)}",
+        f"Engine: {plan.engine.kind} {deployment.engine_version}",
+        f"Answer: {recommendation.sentence}",
+        *(f"Gain on {each.workload} at {each.load}: {_gain(each)}" for each in deployment.candidates),
+        *(f"Constraint: {each}" for each in recommendation.constraints),
+    ]
+
+
+def _revision(revision: str | None) -> str:
+    return f" at revision {revision}" if revision else ""
+
+
+def _gain(each: Candidate) -> str:
+    """Return the gain over the baseline at the same load with its conclusion, or why there is none."""
+    if each.excluded:
+        return f"not usable: {each.excluded}"
+    conclusion = f", {in_words(each.conclusion)}" if each.conclusion else ""
+    doubts = f"; warnings: {', '.join(each.doubts)}" if each.doubts else ""
+    return f"{with_interval(each.gain)} times the baseline{conclusion}{doubts}"
+
+
+def _conditions(deployment: Deployment) -> list[str]:
+    """Return the conditions of the measurement, what the settings refer to, and the limits."""
+    baseline = deployment.baseline
+    paths = [path for field, path in deployment.launch.files.items() if not field.startswith("spec.model")]
+    sglang = deployment.plan.engine.kind is EngineKind.SGLANG
+    return [
+        f"The gain is known only for these settings, with which every arm ran: {shlex.join(baseline.args)}",
+        *_configs(deployment),
+        *([_SGLANG_LIMIT] if sglang else []),
+        *(f"Read from the engine's disk: {path}" for path in paths),
+        *_slower(deployment),
+        *(f"Limit: {each}" for each in deployment.recommendation.limits),
+        f"Check: {CHECKS[deployment.form]}",
+    ]
+
+
+def _slower(deployment: Deployment) -> list[str]:
+    found = [each for each in deployment.candidates if each.conclusion is ChangeConclusion.WORSE]
+    loads = ", ".join(f"{each.load} on {each.workload}" for each in found)
+    return [f"Limit: slower than without a drafter at load {loads}: do not deploy it for that load."] if found else []
+
+
+def _configs(deployment: Deployment) -> list[str]:
+    """Return the configuration files that the arguments refer to, or the configuration that every arm had."""
+    if deployment.launch.drafting_config:
+        common = {name: yaml.safe_load(text) for name, text in deployment.baseline.configs.items()}
+        return [f"{name} of every arm: {json.dumps(each)}" for name, each in common.items()]
+    # Without spaces, a wrapped comment keeps the document on one line, from which it can be copied.
+    files = {name: json.loads(text) for name, text in deployment.launch.configs.items()}
+    return [
+        f"Content of {name}, for the path below: {json.dumps(each, separators=(',', ':'))}"
+        for name, each in files.items()
+    ]
+
+
+def _settings(deployment: Deployment) -> str:
+    """Return the settings without comments."""
+    args = list(deployment.launch.drafting)
+    match deployment.form:
+        case DeploymentFormat.VLLM | DeploymentFormat.SGLANG | DeploymentFormat.LLAMA_CPP:
+            return shlex.join(args)
+        case DeploymentFormat.TENSORRT_LLM:
+            flags = _comment(f"Further flags of trtllm-serve: {shlex.join(args)}") if args else []
+            return "\n".join([*flags, _yaml(dict(deployment.launch.drafting_config))])
+        case DeploymentFormat.KSERVE:
+            return _yaml([{"op": "add", "path": "/spec/predictor/model/args/-", "value": each} for each in args])
+        case DeploymentFormat.LLM_D:
+            container = {"name": "vllm", "modelCommand": "vllmServe", "args": args}
+            return _yaml({"decode": {"containers": [container]}})
+        case DeploymentFormat.DYNAMO:
+            return _yaml(_dynamo(deployment.plan.engine.kind, args))
+        case DeploymentFormat.HELM_VALUES:
+            return _yaml({"args": args})
+
+
+def _dynamo(kind: EngineKind, args: list[str]) -> dict[str, Any]:
+    container = {"name": "main", "command": ["python3", "-m", _DYNAMO_MODULES[kind]], "args": args}
+    component = {"name": "WORKER", "type": "worker", "podTemplate": {"spec": {"containers": [container]}}}
+    return {
+        "apiVersion": "nvidia.com/v1beta1",
+        "kind": "DynamoGraphDeployment",
+        "metadata": {"name": "NAME"},
+        "spec": {"components": [component]},
+    }
+
+
+def _yaml(document: object) -> str:
+    return yaml.safe_dump(document, sort_keys=False, allow_unicode=False, width=10_000)

@@ -1,0 +1,278 @@
+"""`decide --emit`: every format in full, and what is refused.
+
+The golden files are also the cases of hack/engine-parsers. SPECBENCH_REWRITE_GOLDEN=1 rewrites them; the tests still
+fail then, so that the difference is reviewed first.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from specbench_api.outcome.layout import PLAN, SUMMARY, run_root
+from specbench_api.outcome.summary import Cell, RunSummary
+from specbench_api.outcome.termination import Exit
+from specbench_api.plan.plan import Plan
+from specbench_api.spec.engine import EngineKind
+from specbench_client.analysis.decision.deployment import FORMAT_ENGINES, DeploymentFormat, deployment_of
+from specbench_client.analysis.decision.recommendation import recommend
+from specbench_client.analysis.decision.request import RecommendationRequest
+from specbench_client.cli import exit_code
+from specbench_client.errors import BadInput, ClientError, EvidenceInsufficient
+from specbench_client.local import llama_server
+from specbench_client.report.text.deployment import CHECKS, USES, deployment_text
+from specbench_client.store.folder import FolderStore
+from specbench_testing.decision_summaries import Given, plan_of, summary_of
+
+pytestmark = pytest.mark.runs
+
+GOLDEN = Path(__file__).parent / "golden"
+UID = "0190a000-0000-7000-8000-000000000000"
+BASE = Given("none")
+EAGLE3 = {"name": "eagle3", "method": "eagle3", "model": "acme/eagle3-head", "numSpeculativeTokens": 3}
+SCHEDULED = EAGLE3 | {"draftLengths": [{"batchSize": 8, "tokens": 3}, {"batchSize": 64, "tokens": 1}]}
+TREE = EAGLE3 | {"eagleTopk": 4, "numDraftTokens": 8}
+NGRAM = {"name": "ngram", "method": "ngram", "numSpeculativeTokens": 4, "promptLookupMax": 3}
+SHORTER = NGRAM | {"draftLengths": [{"batchSize": 4, "tokens": 4}, {"batchSize": 32, "tokens": 2}]}
+DRAFT_FILE = {
+    "name": "draft",
+    "method": "draft_model",
+    "model": "/models/draft.gguf",
+    "args": ["--spec-draft-p-min=0.4"],
+}
+
+RENDERED: dict[str, tuple[DeploymentFormat, EngineKind, dict[str, Any]]] = {
+    "vllm": (DeploymentFormat.VLLM, EngineKind.VLLM, SCHEDULED),
+    "sglang": (DeploymentFormat.SGLANG, EngineKind.SGLANG, SCHEDULED),
+    "trtllm": (DeploymentFormat.TENSORRT_LLM, EngineKind.TENSORRT_LLM, SHORTER),
+    "llama-cpp": (DeploymentFormat.LLAMA_CPP, EngineKind.LLAMA_CPP, DRAFT_FILE),
+    "kserve": (DeploymentFormat.KSERVE, EngineKind.VLLM, EAGLE3),
+    "kserve-sglang": (DeploymentFormat.KSERVE, EngineKind.SGLANG, TREE),
+    "llm-d": (DeploymentFormat.LLM_D, EngineKind.VLLM, NGRAM),
+    "dynamo": (DeploymentFormat.DYNAMO, EngineKind.SGLANG, EAGLE3),
+    "dynamo-vllm": (DeploymentFormat.DYNAMO, EngineKind.VLLM, EAGLE3 | {"numSpeculativeTokens": 5}),
+    "helm-values": (DeploymentFormat.HELM_VALUES, EngineKind.LLAMA_CPP, NGRAM),
+}
+"""By golden file: the format, the engine and the drafter."""
+
+
+def measured(kind: EngineKind | str, drafter: dict[str, Any] = EAGLE3) -> Plan:
+    return plan_of([drafter], engine={"kind": str(kind)}, model={"name": "acme/tiny", "path": "/models/tiny"})
+
+
+def paying(arm: str = "eagle3", **options: Any) -> RunSummary:
+    """A run in which the arm pays at low load only."""
+    gains = ((1, 1.8), (8, 1.4), (32, 0.9))
+    cells = (Given(arm, load, gain=gain, tps=100 * gain) for load, gain in gains)
+    return summary_of(*(Given("none", load) for load, _ in gains), *cells, **options)
+
+
+def emitted(form: DeploymentFormat, plan: Plan, summary: RunSummary, workload: str | None = None) -> str:
+    recommendation = recommend(plan, summary, RecommendationRequest())
+    deployment = deployment_of(form, plan, summary, recommendation, workload)
+    return deployment_text(deployment, f"specbench decide s3://bench/runs/u --emit {form}")
+
+
+def settings_of(text: str) -> str:
+    return "\n".join(line for line in text.splitlines() if not line.startswith("#"))
+
+
+@pytest.mark.parametrize("name", RENDERED)
+def test_each_format_matches_its_golden_file(name: str) -> None:
+    form, kind, drafter = RENDERED[name]
+    file, text = GOLDEN / f"emit-{name}.txt", emitted(form, measured(kind, drafter), paying(drafter["name"]))
+    before = file.read_text() if file.exists() else ""
+    if os.environ.get("SPECBENCH_REWRITE_GOLDEN") == "1":
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(text)
+    assert text == before, f"{file.name} differs; SPECBENCH_REWRITE_GOLDEN=1 rewrites it"
+
+
+def test_every_format_has_a_golden_file_and_a_statement_of_its_check() -> None:
+    assert {form for form, _, _ in RENDERED.values()} == set(DeploymentFormat) == set(CHECKS) == set(USES)
+    assert {f"emit-{name}.txt" for name in RENDERED} == {file.name for file in GOLDEN.glob("emit-*")}
+    assert all(kind in FORMAT_ENGINES[form] for form, kind, _ in RENDERED.values())
+
+
+@pytest.mark.parametrize("name", RENDERED)
+def test_evidence_is_in_comments_and_settings_are_valid_in_their_syntax(name: str) -> None:
+    form, kind, drafter = RENDERED[name]
+    text = emitted(form, measured(kind, drafter), paying(drafter["name"]))
+    comments = " ".join(line.lstrip("# ") for line in text.splitlines() if line.startswith("#"))
+    for evidence in (
+        "Run: local/small, uid u, summarised 2026-01-01T00:00:00Z",
+        "Model: acme/tiny, read from /models/tiny",
+        f"Engine: {kind} ",
+        "1.80x [1.75, 1.85] the baseline's throughput",
+        "Gain on chat at 32: 0.90 [0.87, 0.93] times the baseline, worse",
+        "Limit: slower than without a drafter at load 32 on chat",
+        "Limit: Only measured loads are compared",
+        f"Reproduce: specbench decide s3://bench/runs/u --emit {form}",
+    ):
+        assert evidence in comments
+    assert max(len(line) for line in text.splitlines() if line.startswith("#")) <= 120
+    found = yaml.safe_load(settings_of(text))
+    assert isinstance(found, str if form in FLAGS else list if form is DeploymentFormat.KSERVE else dict)
+
+
+FLAGS = (DeploymentFormat.VLLM, DeploymentFormat.SGLANG, DeploymentFormat.LLAMA_CPP)
+
+
+def test_settings_of_the_measurement_are_not_deployed() -> None:
+    settings = settings_of(emitted(DeploymentFormat.VLLM, measured("vllm"), paying()))
+    (flag, _) = shlex.split(settings)
+    assert flag == "--speculative-config"
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize("drafter", [NGRAM, DRAFT_FILE], ids=["ngram", "draft model"])
+def test_llama_cpp_flags_set_parameters_of_the_library(drafter: dict[str, Any]) -> None:
+    """The wheel has llama.cpp's parameters, but not its parser: ours reads the flags."""
+    text = emitted(DeploymentFormat.LLAMA_CPP, measured("llama-cpp", drafter), paying(drafter["name"]))
+    values = llama_server.parse_flags(shlex.split(settings_of(text)))
+    llama_server.reject_ineffective_flags(values, {})
+    library = llama_server.load_library()
+    params = library.CommonParams()
+    llama_server.configure(params, values, library)
+    if drafter is NGRAM:
+        assert (params.speculative.ngram_simple.size_n, params.speculative.ngram_simple.size_m) == (3, 4)
+    else:
+        assert (params.speculative.draft.mparams.path, params.speculative.draft.n_max) == ("/models/draft.gguf", 3)
+
+
+def two_workloads(*gains: tuple[str, str, float]) -> RunSummary:
+    """Each workload with a baseline and one drafter with this gain."""
+    cells = [
+        each
+        for workload, arm, gain in gains
+        for each in (Given("none", workload=workload), Given(arm, gain=gain, tps=100 * gain, workload=workload))
+    ]
+    return summary_of(*cells)
+
+
+VLLM = DeploymentFormat.VLLM
+BOTH = [EAGLE3, NGRAM]
+WORKLOADS = [{"name": name, "dataset": {"source": "jsonl", "uri": f"{name}.jsonl"}} for name in ("chat", "code")]
+EXTERNAL = {"kind": "external", "endpoint": "http://engine:8000"}
+REFUSED: dict[str, tuple[DeploymentFormat, str, RunSummary, type[ClientError], str, str]] = {
+    "simulated": (VLLM, "vllm", paying(simulated=True), EvidenceInsufficient, "Simulated", "measure a real engine"),
+    "simulator": (VLLM, "simulator", paying(), EvidenceInsufficient, "Simulated", "measure a real engine"),
+    "endpoint": (VLLM, "external", paying(), EvidenceInsufficient, "DrafterUnknown", "options are unknown"),
+    "other engine": (
+        DeploymentFormat.SGLANG, "vllm", paying(), BadInput, "OtherEngine",
+        "measured vllm, and a speed-up on it does not hold on sglang: use --emit vllm or kserve or llm-d or dynamo",
+    ),
+    "no format": (VLLM, "transformers", paying("ngram"), BadInput, "OtherEngine", "no format has this engine"),
+    "untrustworthy": (
+        VLLM, "vllm", paying(doubts=["ClientSaturated"]), EvidenceInsufficient, "NotTrustworthy", "specbench report",
+    ),
+    "inconclusive": (
+        VLLM, "vllm", summary_of(BASE, Given("eagle3", gain=1.2, half=0.3)), EvidenceInsufficient, "CannotTell",
+        "chat: cannot tell: eagle3 is indistinguishable (1.20x [0.89, 1.62])",
+    ),
+    "too few repeats": (
+        VLLM, "vllm", summary_of(BASE, Given("eagle3", gain=2.0, repeats=2)), EvidenceInsufficient, "CannotTell",
+        "too few repeats",
+    ),
+    "invalid": (
+        VLLM, "vllm", summary_of(BASE, Given("eagle3", gain=2.0, valid=False)), EvidenceInsufficient, "CannotTell",
+        "cannot be chosen: invalid",
+    ),
+    "slower": (
+        VLLM, "vllm", summary_of(BASE, Given("eagle3", gain=0.8)), EvidenceInsufficient, "NoDrafterPays",
+        "deploy without a drafter",
+    ),
+    "workloads differ": (
+        VLLM, "vllm", two_workloads(("chat", "eagle3", 1.5), ("code", "ngram", 1.5)), EvidenceInsufficient,
+        "WorkloadsDiffer", "(chat: eagle3; code: ngram): give --workload chat or --workload code",
+    ),
+    "one workload": (
+        VLLM, "vllm", two_workloads(("chat", "eagle3", 1.5), ("code", "eagle3", 0.8)), EvidenceInsufficient,
+        "NoDrafterPays", "or give --workload chat",
+    ),
+    "nothing": (VLLM, "vllm", summary_of(), EvidenceInsufficient, "NothingMeasured", "nothing was measured"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_the_evidence_does_not_allow_is_refused(case: str) -> None:
+    form, kind, summary, error, reason, message = REFUSED[case]
+    plan = plan_of(BOTH, workloads=WORKLOADS)
+    engine = plan.engine.model_validate(EXTERNAL if kind == "external" else {"kind": kind})
+    with pytest.raises(error) as raised:
+        emitted(form, plan.model_copy(update={"engine": engine}), summary)
+    assert (raised.value.reason, type(raised.value)) == (reason, error)
+    assert message in str(raised.value)
+
+
+def test_one_workload_is_deployed_with_its_own_evidence() -> None:
+    plan = plan_of(BOTH, engine={"kind": "vllm"}, workloads=WORKLOADS)
+    summary = two_workloads(("chat", "eagle3", 1.5), ("code", "ngram", 1.5))
+    text = emitted(VLLM, plan, summary, "code")
+    assert '"method":"ngram"' in settings_of(text)
+    assert "Gain on code at 1: " in text
+    assert "Gain on chat" not in text
+    with pytest.raises(BadInput, match="no such workload: give one of chat, code"):
+        emitted(VLLM, plan, summary, "maths")
+
+
+def test_a_name_with_line_breaks_stays_in_its_comment() -> None:
+    plan = plan_of([EAGLE3 | {"model": "a\n--trust-remote-code"}], engine={"kind": "vllm"})
+    settings = settings_of(emitted(VLLM, plan, paying()))
+    assert len(settings.splitlines()) == 1
+    assert len(shlex.split(settings)) == 2
+
+
+def points_of(plan: Plan, cell: Cell) -> list[str]:
+    return [each.hash for each in plan.points if (each.arm, each.level) == (cell.arm, cell.level)]
+
+
+def stored(folder: Path, plan: Plan, summary: RunSummary) -> Path:
+    store = FolderStore(folder / run_root("local", "small", UID))
+    store.put(PLAN, plan.model_copy(update={"namespace": "local", "name": "small", "uid": UID}).to_json().encode())
+    cells = [cell.model_copy(update={"points": points_of(plan, cell)}) for cell in summary.cells]
+    store.put(SUMMARY, summary.model_copy(update={"uid": UID, "cells": cells}).to_json().encode())
+    return folder
+
+
+def test_command_prints_the_settings_and_the_command_that_prints_them_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = stored(tmp_path, measured("vllm"), paying())
+    options = ["--slo-tpot-ms", "35", "--load", "8", "--training-cost", "eagle3=5", "--machine-price", "1"]
+    options += ["--requests-until-retrain", "1000", "--emit", "vllm"]
+    assert exit_code(["decide", str(folder), "--latest", *options]) == Exit.OK
+    first = capsys.readouterr().out
+    (line,) = [line for line in " ".join(first.replace("\n#  ", "").splitlines()).split("# ") if "Reproduce" in line]
+    command = shlex.split(line.removeprefix("Reproduce: ").partition(" --speculative-config")[0])
+    assert command[:2] == ["specbench", "decide"]
+    assert "--latest" not in command
+    assert exit_code(command[1:]) == Exit.OK
+    again = capsys.readouterr().out
+    assert settings_of(again) == settings_of(first)
+    assert "TPOT p95" in again
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "message"),
+    [
+        (("--emit", "sglang"), Exit.BAD_INPUT, "error: OtherEngine: --emit sglang: the run measured vllm"),
+        (("--emit", "vllm", "--slo-tpot-ms", "1"), Exit.UNTRUSTWORTHY, "error: NothingMeetsTheTargets: "),
+        (("--emit", "vllm", "-o", "json"), Exit.BAD_INPUT, "--emit has its own format: remove --output"),
+        (("--workload", "chat"), Exit.BAD_INPUT, "add --emit"),
+        (("--emit", "yaml"), Exit.BAD_INPUT, "'yaml' is not one of"),
+    ],
+)
+def test_refusals_have_an_exit_code_and_print_no_settings(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], options: tuple[str, ...], code: Exit, message: str
+) -> None:
+    folder = stored(tmp_path, measured("vllm"), paying())
+    assert exit_code(["decide", str(folder), *options]) == code
+    printed = capsys.readouterr()
+    assert message in printed.err
+    assert "--speculative-config" not in printed.out
