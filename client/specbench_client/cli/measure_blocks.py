@@ -11,6 +11,7 @@ from specbench_api.plan.plan import Plan
 from specbench_client.cli.measure_plan import REPEATS_TO_COMPARE, MeasureOptions, plan_for_endpoints
 from specbench_client.cli.streams import echo
 from specbench_client.drive.block_size import SIZES, block_size, probe_request_s
+from specbench_client.errors import BadInput
 from specbench_client.local.local_runs import find_local_run, open_results
 from specbench_client.store.locations import read_object
 from specbench_client.workload.prompts import load_prompts
@@ -44,7 +45,10 @@ def _interrupted(options: MeasureOptions) -> Plan | None:
     """Return the plan of the interrupted run of the same command, whose block size was chosen earlier."""
     results = open_results(options.results)
     for size in SIZES:
-        plan = plan_for_endpoints(replace(options, requests=size))
+        try:
+            plan = plan_for_endpoints(replace(options, requests=size))
+        except BadInput:  # at a low rate, so many requests would take too long; more of them even more so
+            return None
         found = find_local_run(results, plan)
         if found.measured and not found.finished:
             return plan

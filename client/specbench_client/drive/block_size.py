@@ -28,7 +28,7 @@ PER_STREAM = 4
 """Least requests of a block for each stream, or for each request that a rate keeps in flight."""
 LEAST = 10
 """Least requests of a block: the prompts of one block must not decide about it."""
-SIZES = (10, 12, *(size for power in range(4, 20) for size in (2**power, 3 * 2 ** (power - 1))))
+SIZES = (10, 12, *(size for power in range(4, 15) for size in (2**power, 3 * 2 ** (power - 1))))
 """Sizes to choose from: the same command after an interruption should choose the same again."""
 PROBES = 2
 
