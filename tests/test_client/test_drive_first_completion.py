@@ -135,3 +135,5 @@ async def test_drafts_that_were_never_verified_are_not_counted(adaptive: bool) -
         for arm in plan.arms:
             engine = EngineConnection(plan, arm, "http://h:1", "m", dialect, control, EngineIdentity())
             assert engine.request_config(point, 0, "p").counts_drafts is (arm.is_baseline or not adaptive)
+            uncounted = replace(engine, identity=EngineIdentity(counts_drafts=False))
+            assert not uncounted.request_config(point, 0, "p").counts_drafts
