@@ -223,7 +223,7 @@ ACCEPTANCE_LENGTHS = (
         "drafts and accepted tokens of each step (`metrics.speculative_decoding`)",
         "Its figure leaves out steps without drafts (n-gram and suffix on the older runner, draft length 0) and "
         "counts accepted tokens that were cut off, so it is higher. Under adaptive verification, drafts that the "
-        "target never verified count as drafted: the lengths are right, but acceptance rates are too low.",
+        "target never verified count as drafted, so we leave its count of drafts out.",
     ),
     AcceptanceLength(
         "`sglang`",
@@ -232,7 +232,7 @@ ACCEPTANCE_LENGTHS = (
         "`spec_verify_ct`, `spec_num_correct_drafts` and their histogram (`return_spec_tokens_details`)",
         "The request's figure includes the first token, so it is 1 / verifications higher. The gauge keeps its last "
         "value, and includes steps of requests that had ended. `spec_accept_rate` divides by the draft length at the "
-        "start: a tree counts all its nodes; with adaptive lengths it is wrong, and we leave it out.",
+        "start: a tree counts all its nodes; with adaptive lengths or verification it is wrong, and we leave it out.",
     ),
     AcceptanceLength(
         "`tensorrt-llm`",
@@ -367,7 +367,7 @@ RELATED_METHODS = (
         "the target verifies only as many drafts as pay at the current load, those with the highest confidence first",
         "vllm: method dspark with `speculativeConfig: {enable_adaptive_verification: true}`. sglang: method dspark "
         "with `SGLANG_RAGGED_VERIFY_MODE: compact` in spec.engine.env, and `--speculative-dspark-sps-table-path` in "
-        "the drafter's args. Drafts that were not verified count as drafted, so acceptance rates are too low.",
+        "the drafter's args. Acceptance rates are missing, because drafts that were not verified count as drafted.",
         (_VLLM, _SGLANG_PARSED),
     ),
     RelatedMethod(

@@ -210,3 +210,18 @@ def test_a_pinned_revision_is_rejected_because_llama_server_would_ignore_it() ->
 def test_the_default_image_has_cuda_if_gpus_are_requested(gpus: int, version: dict[str, str], image: str) -> None:
     edits = {**LLAMA, "spec.engine": {"kind": "llama-cpp", **version}, "spec.placement": {"gpus": gpus}}
     assert launches_of(edits)["none"].image == f"ghcr.io/ggml-org/llama.cpp:{image}"
+
+
+@pytest.mark.parametrize(("resource", "image"), [("nvidia.com/mig-1g.10gb", "cuda"), ("amd.com/gpu", "rocm")])
+def test_the_default_image_is_for_the_vendor_of_the_gpus(resource: str, image: str) -> None:
+    place = {"gpus": 1, "gpuResourceName": resource}
+    edits = {**LLAMA, "spec.engine": {"kind": "llama-cpp", "version": "b11434"}, "spec.placement": place}
+    assert launches_of(edits)["none"].image == f"ghcr.io/ggml-org/llama.cpp:server-{image}-b11434"
+
+
+def test_gpus_without_a_known_image_need_one() -> None:
+    edits = {**LLAMA, "spec.placement": {"gpus": 1, "gpuResourceName": "gpu.intel.com/i915"}}
+    (problem,) = refusals_of(edits)
+    assert problem.startswith("spec.engine.image: no image of llama.cpp is known for gpu.intel.com/i915")
+    engine = {"kind": "llama-cpp", "image": "example.org/llama.cpp:sycl"}
+    assert launches_of({**edits, "spec.engine": engine})["none"].image == engine["image"]

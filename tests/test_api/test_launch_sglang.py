@@ -47,6 +47,17 @@ GOLDEN: dict[str, tuple[dict[str, Any], str]] = {
     "eagle3": ({"method": "eagle3", **HEAD}, f"--speculative-algorithm EAGLE3 {PATH} {CHAIN}"),
     "mtp": ({"method": "mtp"}, f"--speculative-algorithm NEXTN {CHAIN}"),
     "mtp-separate-model": ({"method": "mtp", **HEAD}, f"--speculative-algorithm NEXTN {PATH} {CHAIN}"),
+    "mtp-token-map": (
+        {"method": "mtp", "tokenMap": "acme/map"},
+        f"--speculative-algorithm NEXTN {CHAIN} --speculative-token-map acme/map",
+    ),
+    "mtp-draft-lengths": (
+        {"method": "mtp", "draftLengths": [{"batchSize": 4, "tokens": 3}]},
+        (
+            f"--speculative-algorithm NEXTN {CHAIN} --speculative-adaptive"
+            f" --speculative-adaptive-config {CONFIG_FOLDER}/adaptive.json"
+        ),
+    ),
     "dflash": (
         {"method": "dflash", **HEAD, "numSpeculativeTokens": 15},
         f"--speculative-algorithm DFLASH {PATH} --speculative-num-draft-tokens 16",
@@ -307,6 +318,11 @@ REJECTED: dict[str, tuple[dict[str, Any], str]] = {
 def test_settings_that_sglang_rejects_or_corrects_are_rejected(name: str) -> None:
     drafter, expected = REJECTED[name]
     assert rejected(drafter) == [f"spec.drafters[0].{expected}"]
+
+
+def test_a_token_map_is_rejected_for_eagle3_whose_head_contains_its_own() -> None:
+    (problem,) = rejected({**EAGLE3, "tokenMap": "acme/map"})
+    assert "a head of eagle3 contains its own" in problem
 
 
 def test_a_tree_of_the_maximum_size_is_accepted() -> None:

@@ -159,6 +159,20 @@ def test_from_1_3_on_methods_have_other_names(name: str, version: str) -> None:
     assert config(drafter, version=version)["speculative_config"] == expected
 
 
+@pytest.mark.parametrize(
+    ("version", "accepted"),
+    [("1.2.1", False), ("1.3.0rc5", False), ("1.3.0", True), ("v1.4.0rc1", True), ("nightly", True)],
+)
+def test_mtp_heads_may_be_a_separate_checkpoint_from_1_3_0_on(version: str, accepted: bool) -> None:
+    drafter = {"method": "mtp", **HEAD}
+    if accepted:
+        found = config(drafter, version=version)["speculative_config"]
+        assert found == {"decoding_type": "MTP", "max_draft_len": 3, "speculative_model_dir": "acme/head"}
+    else:
+        (problem,) = rejected(drafter, version=version)
+        assert problem.startswith("spec.drafters[0].model: TensorRT-LLM uses the heads in the target's own checkpoint")
+
+
 def test_every_supported_method_has_a_golden_configuration() -> None:
     supported = {method for method, cell in TENSORRT_LLM_CELLS.items() if cell.supported} - {Method.NONE}
     for golden, types, release in ((GOLDEN, DECODING_TYPES, "1.2.1"), (NEWER, NEWER_DECODING_TYPES, "1.3.0")):
@@ -407,7 +421,10 @@ REJECTED: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "mtp-with-a-model": (
         {"method": "mtp", **HEAD},
-        "model: TensorRT-LLM uses the heads in the target's own checkpoint (remove it)",
+        (
+            "model: TensorRT-LLM uses the heads in the target's own checkpoint"
+            " (remove it, or use engine.version 1.3.0 or later)"
+        ),
     ),
     "custom-algorithm-with-its-own-method": (
         {"method": "custom", "algorithm": "Eagle3", **HEAD},

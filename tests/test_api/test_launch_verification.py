@@ -186,3 +186,9 @@ def test_threshold_for_all_arms_is_lossy_only_where_drafts_are_verified() -> Non
 )
 def test_options_that_keep_the_distribution_are_not_lossy(kind: str, drafter: dict[str, Any]) -> None:
     assert lossy_arms(expand(run_of(edits(kind, drafter)))) == {}
+
+
+@pytest.mark.parametrize(("value", "partial"), [(True, True), (False, False), (None, False)])
+def test_adaptive_verification_leaves_drafts_out_that_vllm_counts(value: bool | None, partial: bool) -> None:
+    config = {} if value is None else {"speculativeConfig": {"enable-adaptive-verification": value}}
+    assert verification("vllm", {"method": "dspark", **HEAD, **config}).partial is partial

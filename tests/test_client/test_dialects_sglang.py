@@ -182,6 +182,8 @@ def block_of(chunks: list[dict[str, Any]]) -> dict[str, Any]:
         ({"spec_num_proposed_drafts": 2}, None),  # one verification has more correct drafts
         ({"spec_num_proposed_drafts": 0}, None),
         ({"spec_num_proposed_drafts": None}, None),
+        ({"spec_cap_lens_histogram": []}, 6),
+        ({"spec_cap_lens_histogram": [0, 0, 0, 1, 1]}, None),  # only some of the drafts were verified
     ],
 )
 def test_contradictory_proposed_draft_counts_are_dropped(change: dict[str, Any], expected: int | None) -> None:

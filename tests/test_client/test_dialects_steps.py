@@ -57,6 +57,22 @@ def test_vllm_steps_are_reconstructed_from_merged_chunks_with_all_steps_drafting
     assert answer.output_tokens_client == decoded.output_tokens
 
 
+@pytest.mark.parametrize(
+    ("steps", "cut"),
+    [
+        ((StreamStep(3, 2), StreamStep(), StreamStep(3, 1), StreamStep(3, 3)), 2),
+        ((StreamStep(3, 2), StreamStep(), StreamStep(3, 3)), 0),
+        ((StreamStep(3, 2), StreamStep(), StreamStep(3, 3), StreamStep()), 0),
+        ((StreamStep(3, 2), StreamStep(), StreamStep(3, 1), StreamStep(), StreamStep(3, 3)), 3),
+    ],
+)
+def test_vllm_cut_at_the_end_is_found_if_earlier_chunks_were_merged(steps: tuple[StreamStep, ...], cut: int) -> None:
+    decoded = DecodedAnswer(steps, cut)
+    chunks = vllm(decoded)
+    del chunks[2]  # Counts are totals, so the next chunk contains its tokens.
+    assert run_to_completion(VLLM.read(as_events(chunks), drafting=True)).acceptance == truth(decoded)
+
+
 @given(decodings(), st.integers(1, 5), st.booleans())
 def test_vllm_steps_and_accepted_tokens_add_up_to_the_output(
     decoded: DecodedAnswer, merge: int, continuous: bool

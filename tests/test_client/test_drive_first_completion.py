@@ -7,10 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from specbench_api.plan.expansion import lay_out
+from specbench_api.plan.expansion import expand, lay_out
+from specbench_api.spec.engine import EngineKind
 from specbench_client.chat import ChatMessage
 from specbench_client.dialects.dialect import EngineIdentity
 from specbench_client.dialects.openai import OpenAiDialect
+from specbench_client.dialects.registry import DIALECTS
 from specbench_client.drive.engine_connection import (
     FIRST_COMPLETION_PAUSE_S,
     EngineConnection,
@@ -121,3 +123,17 @@ async def test_failure_names_the_models_that_the_endpoint_serves(served: list[st
         engine = EngineConnection(plan, plan.arms[0], "http://h:1", "m", OpenAiDialect(), control, EngineIdentity())
         assert other_models_hint(engine, served).startswith(hint)
         assert bool(other_models_hint(engine, served)) == bool(hint)
+
+
+@pytest.mark.parametrize("adaptive", [True, False])
+async def test_drafts_that_were_never_verified_are_not_counted(adaptive: bool) -> None:
+    config = {"enable_adaptive_verification": adaptive}
+    drafter = {"name": "arm", "method": "dspark", "model": "acme/head", "speculativeConfig": config}
+    plan = expand(run_of({"spec.engine": {"kind": "vllm"}, "spec.drafters": [drafter]}))
+    point, dialect = plan.groups[0].points[0], DIALECTS[EngineKind.VLLM]
+    async with ControlClient("http://h:1") as control:
+        for arm in plan.arms:
+            engine = EngineConnection(plan, arm, "http://h:1", "m", dialect, control, EngineIdentity())
+            assert engine.request_config(point, 0, "p").counts_drafts is (arm.is_baseline or not adaptive)
+            uncounted = replace(engine, identity=EngineIdentity(counts_drafts=False))
+            assert not uncounted.request_config(point, 0, "p").counts_drafts

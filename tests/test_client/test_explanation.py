@@ -20,7 +20,7 @@ from specbench_client.analysis.explanation.factors import explain_speedup, with_
 from specbench_client.analysis.stepcost.model import FittedStepCost
 from specbench_client.metrics.pairing import ARM, BASELINE, STEPS, Pairs, pair_requests
 from specbench_client.metrics.tidy_frame import steady_rows, tidy
-from specbench_testing.synthetic_records import SyntheticRun, run_of_world
+from specbench_testing.synthetic_records import SyntheticRun, frame_of, record, run_of_world
 from specbench_testing.virtual_engine import VirtualEngine, VirtualWorld
 
 pytestmark = pytest.mark.runs
@@ -210,6 +210,16 @@ def test_constant_acceptance_fits_one_rate_and_reports_falling_rates() -> None:
     assert falling.measured.value == pytest.approx(1 + 0.9 + 0.54 + 0.162, rel=0.05)
 
 
+def test_constant_acceptance_counts_drafts_that_were_cut_off_at_the_end_as_accepted() -> None:
+    """Every draft is accepted; two tokens of each answer's last step are cut off."""
+    counts = {"output_tokens": 7, "steps": 2, "draft_steps": 2, "drafted_tokens": 6, "accepted_tokens": 4}
+    lists = {"step_accepted": [3, 1], "step_drafted": [3, 3], "cut_tokens": 2}
+    rows = tidy([frame_of([record(prompt_id=str(row), **counts, **lists) for row in range(8)])])
+    found = constant_acceptance(rows, 3)
+    assert found is not None
+    assert (found.alpha.value, found.measured.value, found.predicted.value) == (1.0, 4.0, 4.0)
+
+
 def test_constant_acceptance_skips_or_reports_unsuitable_data() -> None:
     engine = VirtualEngine(requests_per_stream=20)
     rows = rows_of(engine, 3)
@@ -217,7 +227,9 @@ def test_constant_acceptance_skips_or_reports_unsuitable_data() -> None:
     assert constant_acceptance(rows.assign(drafted_tokens=rows["drafted_tokens"] * 0.7), 3) is None, (
         "the draft length varied"
     )
-    without_step_counts = rows.assign(accepted_of_steps=pd.Series([None] * len(rows), dtype=object))
+    without_drafts = frame_of([record(step_accepted=[2, 1, 0], drafted_tokens=None)] * 8)
+    assert constant_acceptance(tidy([without_drafts]), 3) is None, "the draft length may have varied"
+    without_step_counts = rows.assign(decided_of_steps=pd.Series([None] * len(rows), dtype=object))
     assert constant_acceptance(without_step_counts, 3) is None
     single = constant_acceptance(rows_of(engine, 1), 1)
     assert single is not None

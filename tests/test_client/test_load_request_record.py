@@ -55,6 +55,7 @@ async def test_record_contains_the_answer_with_times_from_the_points_start() -> 
 async def test_drafts_that_the_engine_does_not_count_are_not_recorded() -> None:
     record = (await context(CannedTransport(exchange()), counts_drafts=False).take_turn(turn())).record
     assert (record.drafted_tokens, record.draft_steps, record.accepted_tokens) == (None, 1, 2)
+    assert (record.step_drafted, record.step_accepted) == (None, [2])
 
 
 @pytest.mark.parametrize(("pieces_per_read", "coalesced"), [(1, False), (2, True), (3, True)])

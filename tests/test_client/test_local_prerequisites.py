@@ -72,6 +72,30 @@ def test_run_rejects_a_missing_model_and_plan_and_validate_warn(
         assert f"warning: {expected}" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("kind", "variable", "why"),
+    [
+        ("sglang", "SGLANG_SIMULATE_ACC_LEN", "makes acceptance up"),
+        ("tensorrt-llm", "TLLM_SPEC_DECODE_FORCE_NUM_ACCEPTED_TOKENS", "makes acceptance up"),
+        ("llama-cpp", "LLAMA_ARG_SPEC_TYPE", "configures drafting on every arm, also the baseline"),
+    ],
+)
+def test_run_rejects_variables_that_an_engine_would_inherit(  # noqa: PLR0917 -- the columns of the table
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+    variable: str,
+    why: str,
+) -> None:
+    file = write_run(tmp_path, simulated_run(engine={"kind": kind, "command": ["serve"]}, drafters=[]))
+    monkeypatch.setenv(variable, "1")
+    assert exit_code(["run", str(file), "--results", str(tmp_path / "out")]) == Exit.BAD_INPUT
+    assert f"error: BadInput: environment of specbench: {variable} {why}" in capsys.readouterr().err
+    assert exit_code(["validate", str(file)]) == Exit.OK
+    assert f"warning: environment of specbench: {variable} {why}" in capsys.readouterr().err
+
+
 def test_model_path_is_not_checked_for_a_custom_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = llama_run(tmp_path, {"path": "/in/my/container.gguf"})
     run = yaml.safe_load(file.read_text())

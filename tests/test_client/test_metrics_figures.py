@@ -199,7 +199,8 @@ def test_drafter_that_drafted_nothing_has_no_acceptance_rate() -> None:
 
 
 def test_joint_and_conditional_acceptance_by_position() -> None:
-    rows = rows_of(record(step_accepted=[3, 1, 0]), record(step_accepted=[1]), record(step_accepted=None))
+    listed = [record(step_accepted=[3, 1, 0], drafted_tokens=9), record(step_accepted=[1], drafted_tokens=3)]
+    rows = rows_of(*listed, record(step_accepted=None))
     assert [position_acceptance(at).value(rows) for at in (1, 2, 3)] == pytest.approx([3 / 4, 1 / 4, 1 / 4])
     assert [conditional_acceptance(at).value(rows) for at in (1, 2, 3)] == pytest.approx([3 / 4, 1 / 3, 1.0])
     assert conditional_acceptance(5).value(rows) is None
@@ -218,14 +219,22 @@ def test_joint_and_conditional_acceptance_by_position() -> None:
 def test_a_position_that_was_not_drafted_does_not_count_as_rejected(
     drafted: list[int] | None, expected: list[float]
 ) -> None:
-    rows = tidy([frame_of([record(step_accepted=[3, 1, 0, 2], step_drafted=drafted)])])
+    rows = rows_of(record(step_accepted=[3, 1, 0, 2], step_drafted=drafted, drafted_tokens=12))
     assert [conditional_acceptance(at).value(rows) for at in (1, 2, 3)] == pytest.approx(expected)
     assert [position_acceptance(at).value(rows) for at in (1, 2, 3)] == pytest.approx([3 / 4, 2 / 4, 1 / 4])
 
 
+def test_conditional_acceptance_is_missing_where_drafts_of_unknown_length_may_have_ended() -> None:
+    unknown = record(step_accepted=[1, 1, 0], drafted_tokens=None, draft_steps=3, accepted_tokens=2)
+    known = record(step_accepted=[2], step_drafted=[2], drafted_tokens=2)
+    assert conditional_acceptance(1).value(rows_of(unknown)) is None
+    assert [conditional_acceptance(at).value(rows_of(unknown, known)) for at in (1, 2)] == [1.0, 1.0]
+    assert [position_acceptance(at).value(rows_of(unknown, known)) for at in (1, 2)] == pytest.approx([3 / 4, 1 / 4])
+
+
 def test_an_accepted_draft_that_was_cut_off_at_the_end_does_not_count_as_rejected() -> None:
-    cut = record(step_accepted=[3, 1], step_drafted=[3, 4], cut_tokens=2)
-    rows = tidy([frame_of([cut, record(step_accepted=[0], step_drafted=[3])])])
+    cut = record(step_accepted=[3, 1], step_drafted=[3, 4], drafted_tokens=7, cut_tokens=2)
+    rows = rows_of(cut, record(step_accepted=[0], step_drafted=[3], drafted_tokens=3))
     assert [conditional_acceptance(at).value(rows) for at in (1, 2, 3, 4)] == pytest.approx([2 / 3, 1.0, 1.0, 0.0])
     assert [position_acceptance(at).value(rows) for at in (1, 2, 3)] == pytest.approx([2 / 3, 1 / 3, 1 / 3])
 

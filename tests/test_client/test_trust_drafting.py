@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -217,6 +218,16 @@ def test_steps_without_drafts_are_a_warning_if_the_method_always_drafts() -> Non
     findings = findings_of(undrafted(3), world=drafting_always())
     assert check_names(findings) == [("StepsWithoutDrafts", WARNING)]
     assert "eagle3 drafts at every step" in findings[0].message
+
+
+@pytest.mark.parametrize(("kind", "explained"), [("llama-cpp", True), ("simulator", False)])
+def test_steps_without_drafts_on_llama_cpp_may_be_due_to_a_target_that_cannot_roll_back(
+    kind: str, explained: bool
+) -> None:
+    world = drafting_always()
+    model = {"spec.engine.kind": kind, "spec.model": {"name": "m", "path": "/models/m.gguf"}}
+    findings = findings_of(undrafted(3), world=replace(world, edits={**world.edits, **model}))
+    assert ("cannot roll back" in findings[0].message) is explained
 
 
 def test_last_steps_and_lookup_methods_may_have_no_drafts() -> None:

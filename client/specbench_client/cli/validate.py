@@ -29,7 +29,7 @@ from specbench_client.cli.options import FILE, OUTPUT, SET, read_spec_file
 from specbench_client.cli.streams import echo, echo_json
 from specbench_client.drive.context_length import slots_too_small
 from specbench_client.errors import BadInput
-from specbench_client.local.engine_process import missing_prerequisites
+from specbench_client.local.engine_process import missing_prerequisites, refused_variables
 from specbench_client.optional_dependencies import install_hint
 from specbench_client.workload.chat_template.loading import TokenizerStorage, load_template, tokenizer_location
 from specbench_client.workload.chat_template.template import AppliedTemplate
@@ -39,10 +39,15 @@ REMOTE_SCHEMES = ("s3://", "hf://")
 
 
 def missing_files(plan: Plan, base_dir: Path) -> list[str]:
-    """Return a line for each model, prompts file and chat template that is missing, with the path that was tried."""
+    """Return a line for each missing model, prompts file and chat template, and for each variable that is refused."""
     launches = [LAUNCHERS[plan.engine.kind].launch(launch_order(plan, arm)) for arm in plan.arms]
     models = [line for launch in launches for line in missing_prerequisites(launch, base_dir)]
-    return [*dict.fromkeys(models), *_prompts(plan, base_dir), *_templates(plan, base_dir)]
+    return [
+        *dict.fromkeys(models),
+        *refused_variables(plan.engine.kind),
+        *_prompts(plan, base_dir),
+        *_templates(plan, base_dir),
+    ]
 
 
 def print_warnings(warnings: list[str], missing: Sequence[str] = ()) -> None:

@@ -11,8 +11,9 @@ There is no list of steps. If every chunk is one verification, the chunks give t
 many chunks as the histogram has verifications, except for the last one, which may be delivered in part.
 
 `spec_num_proposed_drafts` is not a count: it is the verifications times the draft length that the server was started
-with. It is left out if the answer contradicts it, and under `--speculative-adaptive`, which drafts other lengths. For a
-tree it counts all nodes, of which one path can be accepted.
+with. It is left out if the answer contradicts it, under `--speculative-adaptive`, which drafts other lengths, and where
+DSpark verifies only some of its drafts (`spec_cap_lens_histogram`, empty otherwise). For a tree it counts all nodes, of
+which one path can be accepted.
 """
 
 from __future__ import annotations
@@ -206,7 +207,8 @@ def _spec_counts(stream: ChatStream) -> _SpecCounts | None:
     by_correct = counts_in(block, "spec_correct_drafts_histogram")
     if by_correct is not None and (sum(by_correct) != verified or _drafts(by_correct) != correct):
         by_correct = None  # The histogram contradicts the engine's own totals.
-    return _SpecCounts(verified, correct, by_correct, count_in(block, "spec_num_proposed_drafts"))
+    proposed = None if counts_in(block, "spec_cap_lens_histogram") else count_in(block, "spec_num_proposed_drafts")
+    return _SpecCounts(verified, correct, by_correct, proposed)
 
 
 def _drafts(by_correct: Sequence[int]) -> int:

@@ -192,13 +192,17 @@ def _trim(content: Sequence[AnswerChunk], per_step: Sequence[int] | None, undraf
     """Return how many accepted tokens of the last step were truncated at the answer's end.
 
     output = 1 + Σ(accepted + 1) + undrafted - trim has two unknowns. If every step drafted, undrafted is 0. Otherwise
-    the chunks show it, if none were merged: each is one step, and the last one shows how much of the last step was
-    delivered. If the chunks contradict this, the smallest trim that explains the count is used.
+    the last chunk shows how much of the last step was delivered, unless that step drafted nothing: then the last longer
+    chunk is the whole drafting step. Merged chunks are fewer than the steps. If the chunks contradict this, the
+    smallest trim that explains the count is used.
     """
     least = max(0, -undrafted_less_trim)
     sizes = chunk_sizes(content)
     if not per_step or len(sizes) < 2 or sizes[0] != 1:
         return least
-    by_chunks = len(sizes) - 1 - len(per_step) - undrafted_less_trim
-    shown = per_step[-1] + 1 - sizes[-1]
-    return by_chunks if by_chunks == shown and least <= by_chunks <= per_step[-1] else least
+    whole = per_step[-1] + 1
+    shown, by_chunks = whole - sizes[-1], len(sizes) - 1 - len(per_step) - undrafted_less_trim
+    ends_undrafted = sizes[-1] == 1 and next((size for size in reversed(sizes) if size > 1), 0) == whole
+    if ends_undrafted and by_chunks != shown:
+        return least
+    return shown if max(least, by_chunks) <= shown <= per_step[-1] else least

@@ -138,10 +138,16 @@ class EngineConnection:
             request_prefix=request_prefix,
             headers=self.headers,
             extra_body=workload.extra_body,
-            counts_drafts=self.identity.counts_drafts,
+            counts_drafts=self.identity.counts_drafts and not self._verifies_some,
             keep_text=keep_text,
             template=self.templates.get(point.workload),
         )
+
+    @property
+    def _verifies_some(self) -> bool:
+        """Whether the target verifies only some of the drafts that the engine counts."""
+        drafter = self.arm.drafter
+        return drafter is not None and LAUNCHERS[self.plan.engine.kind].verification(self.plan.engine, drafter).partial
 
     async def alive(self) -> bool:
         """Return whether the health route answers."""

@@ -38,7 +38,7 @@ class RequestConfig:
     headers: Mapping[str, str] = field(default_factory=dict)
     extra_body: Mapping[str, Any] = field(default_factory=dict)
     counts_drafts: bool = True
-    """See `EngineIdentity`. False: the records have no draft tokens."""
+    """False: the engine does not count the draft tokens that were verified, so the records have none."""
     keep_text: bool = False
     template: AppliedTemplate | None = None
     """The chat template that the client applies to send token ids; None: messages are sent, the engine applies it."""

@@ -123,6 +123,8 @@ def _with_answer(record: Record, answer: EngineAnswer, exchange: HttpExchange, r
     times = [chunk.ns - request_config.started_ns for chunk in answer.content]
     tokens = [chunk.tokens for chunk in answer.content if chunk.tokens is not None]
     acceptance = answer.acceptance
+    if not request_config.counts_drafts:
+        acceptance = replace(acceptance, drafted_tokens=None, step_drafted=None)
     output_text = answer.reasoning + answer.text
     return replace(
         record,
@@ -136,7 +138,7 @@ def _with_answer(record: Record, answer: EngineAnswer, exchange: HttpExchange, r
         output_tokens_client=answer.output_tokens_client,
         steps=acceptance.steps,
         draft_steps=acceptance.draft_steps,
-        drafted_tokens=acceptance.drafted_tokens if request_config.counts_drafts else None,
+        drafted_tokens=acceptance.drafted_tokens,
         accepted_tokens=acceptance.accepted_tokens,
         step_accepted=None if acceptance.step_accepted is None else list(acceptance.step_accepted),
         step_drafted=None if acceptance.step_drafted is None else list(acceptance.step_drafted),

@@ -21,8 +21,10 @@ from typing import Self
 
 import aiohttp
 
+from specbench_api.launch.arguments import variable_problem
 from specbench_api.launch.launcher import LaunchSpec, with_config_folder
 from specbench_api.spec.conditions import EngineReason
+from specbench_api.spec.engine import EngineKind
 from specbench_client.errors import BadInput, EngineFailed
 from specbench_client.known_secrets import without_secrets
 from specbench_client.optional_dependencies import install_hint
@@ -255,6 +257,12 @@ def missing_prerequisites(launch: LaunchSpec, base_dir: Path) -> list[str]:
             f" it: spec.engine.command: [PYTHON, -m, {_SGLANG_SERVER}]"
         )
     return missing
+
+
+def refused_variables(kind: EngineKind) -> list[str]:
+    """Return one line for each variable of this process that an engine of this kind may not inherit."""
+    problems = (variable_problem(kind, name, "environment of specbench") for name in sorted(os.environ))
+    return [str(problem) for problem in problems if problem]
 
 
 def _missing_file(field: str, path: str, base_dir: Path) -> str | None:

@@ -30,6 +30,7 @@ from specbench_client.local.engine_process import (
     ExternalEngine,
     local_command,
     missing_prerequisites,
+    refused_variables,
 )
 from specbench_client.local.host_facts import ENDPOINT_WHEREABOUTS, observe_machine
 from specbench_client.local.local_runs import LocalRun
@@ -112,6 +113,7 @@ def _validate_unfinished(plan: Plan, base_dir: Path) -> None:
     for launch in launches:
         local_command(launch, port=0)
     missing = [line for launch in launches for line in missing_prerequisites(launch, base_dir)]
+    missing += refused_variables(plan.engine.kind)
     if missing:
         raise BadInput("\n".join(dict.fromkeys(missing)))
 

@@ -103,7 +103,8 @@ ACCEPTANCE_RATE = RatioMetric(
     "acceptance_rate",
     "ratio",
     "Acceptance rate: Σ accepted / Σ drafted tokens",
-    "nothing was drafted, or the engine does not report it (SGLang: not if it adapts its draft length)",
+    "nothing was drafted, or the engine does not count the verified drafts (with adaptive verification, and on SGLang"
+    " with adaptive draft lengths)",
     FigureOrigin.ACCEPTANCE,
     _rate,
     highest=1.0,
@@ -167,8 +168,8 @@ def limit_to_drafts(ratios: Sequence[RatioMetric], drafts: int) -> list[RatioMet
 #
 # Available only from engines that report every step. In the joint rates, a step that drafted fewer than k tokens counts
 # as not accepted beyond its end. The conditional rates leave it out there, if the engine reports the drafts of each
-# step; otherwise a drafter with variable k gets conditional rates that are too low. Accepted drafts that were cut off
-# at the end of the answer count only in the conditional rates, where they would otherwise count as rejected.
+# step, and are missing if it does not count drafts, because their length may vary. Accepted drafts that were cut off at
+# the end of the answer count only in the conditional rates, where they would otherwise count as rejected.
 
 
 def _share_of_steps(name: str, definition: str, parts: Callable[[Columns], tuple[Values, Values]]) -> RatioMetric:

@@ -55,7 +55,8 @@ def condense_lists(records: pd.DataFrame, rows: pd.DataFrame, edges: Mask) -> di
     - `accepted_of_steps`: tally of accepted drafts per step.
     - `verified_of_steps`: the same with accepted drafts that were cut off at the end of the answer, if they are known.
     - `decided_of_steps`: tally of the drafts per step that were accepted, or rejected after all before them were
-      accepted. Where the drafts of a step are not known, one was rejected after the accepted ones.
+      accepted. Where only the total of an answer's drafts is known, one was rejected after the accepted ones; missing
+      where it is not, because then the length of drafts may vary.
     - `walk`: positions of the steps, for steady rows, see `locate_steps`.
     - `edge_ns`, `edge_tokens`: the chunks themselves, for the rows selected by `edges`.
 
@@ -77,7 +78,9 @@ def condense_lists(records: pd.DataFrame, rows: pd.DataFrame, edges: Mask) -> di
         "burst_tokens": pd.Series(bursts[1]),
         "accepted_of_steps": _FlatLists.of(accepted).tallies(),
         "verified_of_steps": _FlatLists.of(verified).tallies(),
-        "decided_of_steps": _FlatLists.of(_decided(verified, drafted)).tallies(),
+        "decided_of_steps": _FlatLists.of(
+            _decided(verified, drafted, rows["drafted_tokens"].to_numpy(np.float64))
+        ).tallies(),
         "walk": to_ragged(
             [compact_walk(one) for one in locate_steps(_select_steps(accepted, chunk_tokens, rows))], np.int32
         ),
@@ -96,13 +99,22 @@ def _with_cut(accepted: Sequence[Values | None], cut: Values) -> list[Values | N
     ]
 
 
-def _decided(accepted: Sequence[Values | None], drafted: Sequence[Values | None]) -> list[Values | None]:
-    """Return how many drafts of each step were accepted or rejected: those after the first rejection were neither."""
-    return [
-        None if kept is None else kept + 1 if proposed is None or proposed.size != kept.size
-        else np.minimum(kept + 1, proposed)
-        for kept, proposed in zip(accepted, drafted, strict=True)
-    ]  # fmt: skip
+def _decided(
+    accepted: Sequence[Values | None], drafted: Sequence[Values | None], totals: Values
+) -> list[Values | None]:
+    """Return how many drafts of each step were accepted or rejected: those after the first rejection were neither.
+
+    `totals`: drafts of each answer, shape (rows,), NaN if unknown.
+    """
+    return [_decided_in(*answer) for answer in zip(accepted, drafted, totals, strict=True)]
+
+
+def _decided_in(accepted: Values | None, drafted: Values | None, total: float) -> Values | None:
+    if accepted is None or np.isnan(total):
+        return None
+    if drafted is None or drafted.size != accepted.size:
+        return accepted + 1
+    return np.minimum(accepted + 1, drafted)
 
 
 def _select_steps(

@@ -22,7 +22,7 @@ class LaunchRequest:
     """The engine to start; the same for every arm except for `drafter`.
 
     `slots`: requests to serve at once. `gpus`: GPUs over all nodes. `row`: index in `spec.drafters`. `nodes`: number of
-    nodes of the engine.
+    nodes of the engine. `gpu_resource`: the GPUs' name in Kubernetes.
     """
 
     engine: Engine
@@ -32,6 +32,7 @@ class LaunchRequest:
     gpus: int = 0
     row: int = 0
     nodes: int = 1
+    gpu_resource: str = "nvidia.com/gpu"
 
     @property
     def drafter_path(self) -> str:

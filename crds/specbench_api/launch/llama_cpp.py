@@ -49,6 +49,8 @@ from specbench_api.spec.model import Target
 
 PORT = 8080
 DEFAULT_IMAGE = "ghcr.io/ggml-org/llama.cpp:server"
+GPU_IMAGES = {"nvidia.com/": "cuda", "amd.com/": "rocm"}
+"""Part of the image's tag, by the beginning of the GPUs' name in Kubernetes. Other images only use the CPU there."""
 DEFAULT_LOOKUP = 4
 """Suffix length. llama.cpp's default (12) only suits long repetitions; other engines look up shorter n-grams."""
 
@@ -139,7 +141,7 @@ class LlamaCppLauncher:
         engine, (files, hub) = order.engine, model_sources(order, _is_file)
         own = _split(order.drafter.args if order.drafter else ())
         return LaunchSpec(
-            image=engine.image or _default_image(engine.version, order.gpus),
+            image=engine.image or _default_image(order),
             command=tuple(engine.command) if engine.command else None,
             local_programs=(("llama-server",), ("python", "-m", "specbench_client.local.llama_server")),
             args=(
@@ -161,6 +163,9 @@ class LlamaCppLauncher:
         drafter, flags = order.drafter, EngineFlags(_MANAGED, spelled, _REMEDIES, _REPEATABLE)
         found = argument_problems(order, flags, _alike(order), _drafting(drafter))
         found += uri_problems(order.target, "llama-server")
+        if order.gpus and not order.engine.image and _gpu_image(order) is None:
+            message = f"no image of llama.cpp is known for {order.gpu_resource}, and the default one only uses the CPU"
+            found.append(Problem("spec.engine.image", message, "set it to an image for these GPUs"))
         if pinned_revision(order.target):
             message = "llama-server downloads models only at their default revision"
             remedy = "remove it, or download that revision and set spec.model.path"
@@ -240,8 +245,14 @@ def _split(args: Sequence[str]) -> list[str]:
     return [part for flag, equals, value in joined for part in ((flag, value) if equals else (flag,))]
 
 
-def _default_image(version: str | None, gpus: int) -> str:
-    return "-".join((DEFAULT_IMAGE, *(("cuda",) if gpus else ()), *((version,) if version else ())))
+def _default_image(order: LaunchRequest) -> str:
+    return "-".join(part for part in (DEFAULT_IMAGE, _gpu_image(order), order.engine.version) if part)
+
+
+def _gpu_image(order: LaunchRequest) -> str | None:
+    """Return the part of the image's tag for these GPUs; None without GPUs, or if no such image is known."""
+    known = (name for vendor, name in GPU_IMAGES.items() if order.gpu_resource.startswith(vendor))
+    return next(known, None) if order.gpus else None
 
 
 def _alike(order: LaunchRequest) -> tuple[str, ...]:

@@ -232,7 +232,11 @@ TENSORRT_LLM_CELLS: EngineSupport = {
     Method.EAGLE3: _tensorrt_llm(
         "decoding_type: Eagle; Eagle3 from 1.3 on, which also drafts dynamic trees", _TENSORRT_LLM_BOTH
     ),
-    Method.MTP: _tensorrt_llm("decoding_type: MTP; also drafts dynamic trees from 1.3 on", _TENSORRT_LLM_BOTH),
+    Method.MTP: _tensorrt_llm(
+        "decoding_type: MTP; also drafts dynamic trees from 1.3 on; set model if the heads are a separate checkpoint,"
+        " from 1.3.0 on",
+        _TENSORRT_LLM_BOTH,
+    ),
     Method.MEDUSA: _tensorrt_backend_only("Medusa", "eagle3"),
     Method.LOOKAHEAD: _tensorrt_backend_only("lookahead decoding", "ngram"),
     Method.SUFFIX: _newer_tensorrt_llm("SA", "ngram"),

@@ -78,6 +78,8 @@ _DRAFTING_KEYS = ("speculative_config", OVERLAP)
 NEWER = SpecifierSet(">=1.3.dev0", prereleases=True)
 """From 1.3 on, methods have other names, a draft model runs inside the target's engine, heads may draft trees, and the
 batch sizes of `draft_len_schedule` are upper bounds: larger batches draft nothing."""
+SEPARATE_HEADS = SpecifierSet(">=1.3.0", prereleases=True)
+"""Releases that can load MTP heads from another checkpoint; candidates of 1.3.0 until 2026-08 silently ignore it."""
 SWITCHES_OFF = (
     "acceptance_window", "acceptance_length_threshold", "acceptance_rate_window_size", "acceptance_rate_threshold",
 )  # fmt: skip
@@ -168,9 +170,14 @@ def _two_models(drafter: Drafter, engine: Engine) -> bool:
 
 
 def _is_newer(engine: Engine) -> bool:
-    """Return whether the engine is 1.3 or later. A tag that is not a version, like `nightly`, is later."""
+    """Return whether the engine is 1.3 or later."""
+    return _is_among(engine, NEWER)
+
+
+def _is_among(engine: Engine, releases: SpecifierSet) -> bool:
+    """Return whether the engine's release is one of these. A tag that is not a version, like `nightly`, is."""
     try:
-        return NEWER.contains(Version(engine.version or TENSORRT_LLM_RELEASE))
+        return releases.contains(Version(engine.version or TENSORRT_LLM_RELEASE))
     except InvalidVersion:
         return True
 
@@ -310,8 +317,8 @@ def _drafter_problems(drafter: Drafter, engine: Engine, path: str) -> Iterator[P
         ("promptLookupMin", drafter.prompt_lookup_min is not None, "looks up suffixes from one token on",
          "set only promptLookupMax"),
         ("tokenMap", drafter.token_map is not None, "does not support a token map", "remove it"),
-        ("model", drafter.method is Method.MTP and drafter.model is not None,
-         "uses the heads in the target's own checkpoint", "remove it"),
+        ("model", drafter.method is Method.MTP and drafter.model is not None and not _is_among(engine, SEPARATE_HEADS),
+         "uses the heads in the target's own checkpoint", "remove it, or use engine.version 1.3.0 or later"),
         ("model", drafter.method is Method.DSPARK and drafter.model is None,
          "needs the drafter's checkpoint", "set it"),
     )  # fmt: skip

@@ -35,11 +35,15 @@ class DerivedMethod:
 
 @dataclass(frozen=True)
 class Verification:
-    """How drafts are drawn and accepted. `lossy`: the options by which answers lose the target's distribution."""
+    """How drafts are drawn and accepted. `lossy`: the options by which answers lose the target's distribution.
+
+    `partial`: whether the target verifies only some of the drafts, although the engine counts all of them.
+    """
 
     drafts: DerivedMethod
     acceptance: DerivedMethod
     lossy: tuple[str, ...] = ()
+    partial: bool = False
 
 
 def unknown_verification(why: str, lossy: tuple[str, ...] = ()) -> Verification:

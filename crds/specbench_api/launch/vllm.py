@@ -236,7 +236,7 @@ def _verification(drafter: Drafter) -> Verification:
         drafts = DerivedMethod(str(drawn), "speculativeConfig.draft_sample_method")
     if rule is not None:
         acceptance = DerivedMethod(_RULES.get(rule, str(rule)), "speculativeConfig.rejection_sample_method")
-    return Verification(drafts, acceptance, lossy)
+    return Verification(drafts, acceptance, lossy, partial=config.get("enable_adaptive_verification") is True)
 
 
 def _owned(name: str, drafter: Drafter, ours: Mapping[str, Any]) -> bool:

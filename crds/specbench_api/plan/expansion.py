@@ -76,8 +76,16 @@ def arms_of(spec: RunSpec) -> list[Arm]:
 def launch_order(plan: Plan, arm: Arm) -> LaunchRequest:
     """Return the launch request for an arm of the plan."""
     row = [each.name for each in plan.arms if not each.is_baseline].index(arm.name) if arm.drafter else 0
+    place = plan.placement
     return LaunchRequest(
-        plan.engine, plan.target, arm.drafter, plan.slots, plan.placement.engine_devices, row, plan.placement.nodes
+        plan.engine,
+        plan.target,
+        arm.drafter,
+        plan.slots,
+        place.engine_devices,
+        row,
+        place.nodes,
+        place.gpu_resource_name,
     )
 
 

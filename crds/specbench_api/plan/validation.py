@@ -35,10 +35,12 @@ AFFINITY_BYTES_MAX = 16_384
 
 def engine_problems(spec: RunSpec, arms: list[Arm]) -> list[Problem]:
     """Return what the engine does not support, over all arms, and conflicts of the pod template with the launches."""
-    slots, gpus, nodes = spec.load.engine_slots, spec.placement.engine_devices, spec.placement.nodes
+    slots, place = spec.load.engine_slots, spec.placement
+    gpus, nodes, resource = place.engine_devices, place.nodes, place.gpu_resource_name
     rows = {drafter.name: row for row, drafter in enumerate(spec.drafters)}
     orders = [
-        LaunchRequest(spec.engine, spec.model, arm.drafter, slots, gpus, rows.get(arm.name, 0), nodes) for arm in arms
+        LaunchRequest(spec.engine, spec.model, arm.drafter, slots, gpus, rows.get(arm.name, 0), nodes, resource)
+        for arm in arms
     ]
     found = list(dict.fromkeys(problem for order in orders for problem in launch_problems(order)))
     launched = [] if found else [name for order in orders for name in LAUNCHERS[spec.engine.kind].launch(order).env]

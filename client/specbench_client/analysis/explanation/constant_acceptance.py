@@ -2,9 +2,10 @@
 
 With the same rate alpha at every position, a draft of k tokens gives (1 − alpha^(k+1)) / (1 − alpha) tokens per step
 (Leviathan et al. 2023). alpha is estimated as accepted ÷ (accepted + rejected); drafts after the first rejection are
-never verified and do not count. A test checks whether the conditional rates are equal over positions. Its unit is the
-prompt, because steps of one answer are alike and a test over steps would always find differences. The covariance of the
-rates is linearised over prompts, and Wald's statistic of their differences is compared with F in Hotelling's form,
+never verified and do not count, and drafts that were cut off at the end of an answer had been accepted. A test checks
+whether the conditional rates are equal over positions. Its unit is the prompt, because steps of one answer are alike
+and a test over steps would always find differences. The covariance of the rates is linearised over prompts, and Wald's
+statistic of their differences is compared with F in Hotelling's form,
 
     F = W · (C − q) / (q · (C − 1)),   q = positions − 1 and C − q degrees of freedom, C prompts.
 """
@@ -32,9 +33,9 @@ CLOSE = 0.02
 
 
 def constant_acceptance(rows: pd.DataFrame | Rows, drafts: int) -> ConstantAcceptance | None:
-    """Return the formula and the measurement for steady rows; None if steps are not reported, or k varied."""
+    """Return the formula and the measurement for steady rows; None if steps or drafts are not reported, or k varied."""
     known = select_rows(
-        rows, np.concatenate([each["accepted_of_steps"].notna().to_numpy(np.bool_) for each in iter_pieces(rows)])
+        rows, np.concatenate([each["decided_of_steps"].notna().to_numpy(np.bool_) for each in iter_pieces(rows)])
     )
     if drafts < 1 or not len(known) or _varied(known, drafts):
         return None
@@ -58,7 +59,11 @@ def constant_acceptance(rows: pd.DataFrame | Rows, drafts: int) -> ConstantAccep
             source=source,
         ),
         measured=Figure(
-            value=measured, unit="tokens/step", definition="1 + Σ accepted ÷ Σ draft steps", n=n, source=source
+            value=measured,
+            unit="tokens/step",
+            definition="1 + Σ accepted ÷ Σ draft steps, with drafts that were cut off at the end of an answer",
+            n=n,
+            source=source,
         ),
         test=test,
         conclusion=_conclusion(test, predicted / measured - 1, drafts),
@@ -75,7 +80,7 @@ def reached_by_prompt(rows: Columns, drafts: int) -> Values:
     names = distinct_texts(rows, "prompt_id")
     number_of, found = {name: number for number, name in enumerate(names)}, np.zeros((len(names), drafts + 1))
     for piece in iter_pieces(rows):
-        counts, prompts = tally(piece, "accepted_of_steps"), text_codes(piece, "prompt_id")
+        counts, prompts = tally(piece, "verified_of_steps"), text_codes(piece, "prompt_id")
         numbered = np.array([number_of.get(str(text), -1) for text in prompts.texts], dtype=np.int32)
         accepted, steps = counts.fields
         owners = numbered[prompts.codes[counts.owner]]
