@@ -71,7 +71,7 @@ async def execute_locally(run: LocalRun, local_options: LocalOptions) -> dict[st
             failures[group.arm] = failure
         if run.plan.engine.endpoints is not None:
             warm.add(group.arm)  # the server keeps running between its groups
-        if run.plan.stop and (failures or await asyncio.to_thread(local_options.is_decided, run)):
+        if run.plan.stop is not None and (failures or await asyncio.to_thread(local_options.is_decided, run)):
             break
     return failures
 
