@@ -88,7 +88,7 @@ def http_error_message(status: int, body: bytes, location: str | None = None) ->
     """
     message, remedy = engine_error_message(body[:MAX_ERROR_BODY_BYTES]), ""
     if is_redirect(status, location):
-        message, remedy = f"redirected to {without_secrets(location or '')}", f": {ADDRESS_REMEDY}"
+        message, remedy = f"redirected to {location}", f": {ADDRESS_REMEDY}"
     elif rejects_key(status):
         remedy = f": {_KEY_REMEDY}"
     start = f"HTTP {status}"
