@@ -29,6 +29,7 @@ from specbench_api.fence.fields import (
 from specbench_api.spec.pod_template import SECRETS_MAX
 from specbench_api.spec.secrets import SECRET_FIELDS, TEMPLATE_WORDS, SecretField
 from specbench_api.spec.store_endpoints import (
+    ENDPOINT,
     LOCAL_IPV4,
     LOCAL_NAME,
     METADATA_ADDRESSES,
@@ -240,6 +241,7 @@ def fence() -> str:
         _command(),
         *_store(),
         _address(),
+        *_endpoints(),
         *(_s3_address(path) for path in S3_ADDRESSES),
         *_limits(),
         *_forced_queue(),
@@ -374,23 +376,55 @@ def _store() -> Iterator[Row]:
 
 def _address() -> Row:
     """Hosts that need no resolution, and no parsing of IPv6: only the operator checks names and all spellings."""
-    metadata = "|".join(re.escape(f"[{each}]" if ":" in each else each) for each in METADATA_ADDRESSES)
-    local = f"{_is_host(f'{LOCAL_NAME}|{LOCAL_IPV4}')} && !variables.store.matches(variables.fence.literalStores)"
-    refused = f"{_is_host(metadata)} || ({local}) || ({_is_host(NUMERIC_HOST)} && !{_is_host(PLAIN_IPV4)})"
     return {
-        "expression": f"!({refused})",
+        "expression": f"!({_refused('variables.endpoint', 'variables.store.matches(variables.fence.literalStores)')})",
         "messageExpression": (
-            "variables.base + '.results.s3.endpoint: ' + variables.endpoint + ' is refused on this cluster: it is a"
-            " metadata service, a loopback, link-local or other special address, or an unusual spelling of an IP"
-            " address: use the address of an S3 server, or ask the administrator to list the endpoint in fence.stores'"
+            f"variables.base + '.results.s3.endpoint: ' + variables.endpoint + ' {_REFUSED}: use the address of an S3"
+            " server, or ask the administrator to list the endpoint in fence.stores'"
         ),
         "reason": "Forbidden",
     }
 
 
-def _is_host(pattern: str) -> str:
-    """CEL: whether the endpoint's host matches the pattern."""
-    return f"variables.endpoint.matches(r'(?i)^https?://(?:{pattern})[.]?(?::[0-9]*)?(?:/.*)?$')"
+_REFUSED = (
+    "is refused on this cluster: it is a metadata service, a loopback, link-local or other special address, or an"
+    " unusual spelling of an IP address"
+)
+
+
+def _refused(url: str, is_literal: str) -> str:
+    """CEL: whether the host of a URL is refused. `is_literal`: whether the fence lists the URL without a wildcard."""
+
+    def has_host(pattern: str) -> str:
+        return f"{url}.matches(r'(?i)^https?://(?:{pattern})[.]?(?::[0-9]*)?(?:/.*)?$')"
+
+    metadata = "|".join(re.escape(f"[{each}]" if ":" in each else each) for each in METADATA_ADDRESSES)
+    local = f"{has_host(f'{LOCAL_NAME}|{LOCAL_IPV4}')} && !{is_literal}"
+    return f"{has_host(metadata)} || ({local}) || ({has_host(NUMERIC_HOST)} && !{has_host(PLAIN_IPV4)})"
+
+
+def _endpoints() -> Iterator[Row]:
+    """The running servers of kind external. As for stores, only the operator checks all spellings of IPv6."""
+    rows = "variables.run.engine.endpoints"
+    allowed = f"each.url.matches(variables.fence.endpoints) && each.url.matches(r'{ENDPOINT}')"
+    refused = _refused("each.url", "each.url.matches(variables.fence.literalEndpoints)")
+    for test, message in (
+        (
+            allowed,
+            f"is not allowed on this cluster (allowed: ' + variables.allowed.endpoints + '): {_remedy('endpoints')}",
+        ),
+        (
+            f"!({refused})",
+            f"{_REFUSED}: use the address of an engine, or ask the administrator to list the URL in fence.endpoints",
+        ),
+    ):
+        yield {
+            "expression": f"!has({rows}) || {rows}.all(each, {test})",
+            "messageExpression": (
+                f"variables.base + '.engine.endpoints[].url: ' + {rows}.filter(each, !({test}))[0].url + ' {message}'"
+            ),
+            "reason": "Forbidden",
+        }
 
 
 def _s3_address(path: str) -> Row:

@@ -17,7 +17,8 @@ from specbench_api.launch.support_matrix import DEFAULT_RELEASES, SUPPORT_MATRIX
 from specbench_api.plan.expansion import expand, launch_order
 from specbench_api.spec.drafter import NEEDS_MODEL, Method
 from specbench_api.spec.engine import EngineKind
-from specbench_testing.resources import run_of
+from specbench_testing.planned_launches import refusals_of
+from specbench_testing.resources import endpoint_edits, run_of
 
 LLAMA = {
     "spec.engine.kind": "llama-cpp",
@@ -25,9 +26,6 @@ LLAMA = {
     "spec.drafters[0].numSpeculativeTokens": 6,
 }
 DRAFT = {"name": "small", "method": "draft_model", "model": "/m/small.gguf", "numSpeculativeTokens": 5}
-
-
-ENDPOINT = "http://127.0.0.1:8000"
 
 
 def launch_of(edits: dict[str, Any], arm: str) -> LaunchSpec:
@@ -180,11 +178,21 @@ def test_arms_differ_only_in_their_drafter(kind: EngineKind) -> None:
     assert alike[0] == alike[1]
 
 
-def test_planning_an_external_endpoint_suggests_specbench_measure() -> None:
-    endpoints = [{"name": "endpoint", "url": ENDPOINT}]
-    edits = {"spec.engine": {"kind": "external", "endpoints": endpoints}, "spec.drafters": []}
-    problem = "spec.engine.kind: external is not supported in a SpecBenchRun, which launches its engines itself"
-    assert problems(edits) == [f"{problem} (run specbench measure --endpoint {ENDPOINT} --model acme/tiny)"]
+def test_fields_about_starting_an_engine_are_refused_for_running_servers() -> None:
+    launched = {"image": "i:1", "args": ["--x"], "tensorParallelSize": 2, "env": [{"name": "A"}], "version": "1"}
+    edits = {**endpoint_edits("none", "b", **launched), "spec.placement": {"nodeSelector": {"a": "b"}, "client": {}}}
+    reason = "has no effect: the endpoints are already running, and specbench starts no engine (remove it)"
+    assert refusals_of(edits) == [
+        f"spec.{field}: {reason}"
+        for field in (
+            "engine.image",
+            "engine.tensorParallelSize",
+            "engine.args",
+            "engine.env",
+            "placement.nodeSelector",
+        )
+    ]
+    assert "is only valid with engine.kind tensorrt-llm" in str(refusals_of(endpoint_edits("b", config={"a": 1})))
 
 
 def test_the_simulator_command_has_the_drafter_its_length_and_the_arms_arguments() -> None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from generators.structural_schema import structural
 from specbench_api.errors import InvalidSpec
+from specbench_api.plan.canonical import canonical_run
 from specbench_api.plan.estimate import PlanEstimate, estimate
 from specbench_api.plan.expansion import arms_of, expand, launch_order, lay_out
 from specbench_api.plan.plan import Plan
@@ -21,7 +22,7 @@ from specbench_api.spec.load import Level
 from specbench_api.spec.parsing import parse_run
 from specbench_api.spec.run import SpecBenchRun
 from specbench_api.spec.status import RunStatus
-from specbench_testing.resources import Resource, resource, run_of
+from specbench_testing.resources import Resource, endpoint_edits, resource, run_of
 
 METHODS = [Method.NGRAM, Method.SUFFIX, Method.MTP]
 
@@ -225,12 +226,18 @@ def test_drafters_of_endpoints_are_rejected() -> None:
         run_of({"spec.engine": {"kind": "external", "endpoints": [{"name": "a", "url": "http://a:1"}]}})
 
 
-def test_lay_out_accepts_an_external_endpoint_and_expand_rejects_it() -> None:
-    engine = {"kind": "external", "endpoints": [{"name": "endpoint", "url": "http://127.0.0.1:8000"}]}
-    edits: dict[str, Any] = {"spec.engine": engine, "spec.drafters": []}
-    assert [arm.name for arm in lay_out(run_of(edits)).arms] == ["endpoint"]
-    with pytest.raises(InvalidSpec, match="a SpecBenchRun, which launches its engines itself"):
+def test_running_servers_are_measured_in_turns() -> None:
+    edits: dict[str, Any] = {**endpoint_edits("b", "none"), "spec.load": {"concurrency": [1], "repeats": 2}}
+    plan = expand(run_of(edits))
+    assert [group.arm for group in plan.groups] == ["none", "b", "b", "none"]
+    assert lay_out(run_of(edits)) == plan
+    key = {**edits, "spec.engine.apiKeySecretRef": {"name": "key"}}
+    assert expand(run_of(key)) == plan, "neither the plan nor the hashes contain the Secret"
+    assert canonical_run(run_of(key).spec) == canonical_run(run_of(edits).spec)
+    edits["spec.engine"]["endpoints"][1]["url"] = edits["spec.engine"]["endpoints"][0]["url"]
+    with pytest.raises(InvalidSpec, match=r"spec\.engine\.endpoints\[1\]: 'none' differs from 'b' only in its name"):
         expand(run_of(edits))
+    del edits["spec.engine"]["endpoints"][1]
     with pytest.raises(InvalidSpec, match=r"extraBody\.seed: is set by specbench itself"):
         lay_out(run_of({**edits, "spec.workloads[0].extraBody": {"seed": 1}}))
 

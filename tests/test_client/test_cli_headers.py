@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from specbench_client.cli.measure import KEY_VARIABLE, request_headers
+from specbench_api.spec.secret_refs import API_KEY_VARIABLE
+from specbench_client.cli.measure import request_headers
 from specbench_client.errors import BadInput
 from specbench_client.transport.exchange import RESERVED_HEADERS, HttpRequest
 from specbench_client.transport.kernel_transport import encode_request
@@ -12,7 +13,7 @@ from specbench_client.transport.kernel_transport import encode_request
 
 @pytest.fixture(autouse=True)
 def no_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(KEY_VARIABLE, raising=False)
+    monkeypatch.delenv(API_KEY_VARIABLE, raising=False)
 
 
 def test_headers_are_sent_as_written() -> None:
@@ -45,6 +46,6 @@ def test_repeated_header_is_rejected() -> None:
 
 
 def test_given_authorization_header_replaces_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(KEY_VARIABLE, "secret")
+    monkeypatch.setenv(API_KEY_VARIABLE, "secret")
     assert request_headers([]) == {"Authorization": "Bearer secret"}
     assert request_headers(["authorization: Basic x"]) == {"authorization": "Basic x"}

@@ -10,18 +10,20 @@ from collections.abc import Iterator
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from pydantic import JsonValue
 
 from specbench_api.outcome.provenance import Fact
+from specbench_api.spec.secret_refs import API_KEY_VARIABLE
 from specbench_client.drive.options import DriveOptions
 from specbench_client.errors import EngineFailed
 from specbench_client.job import commands
 from specbench_client.job.entrypoint import run_program, termination_of
 from specbench_client.known_secrets import SECRET_VARIABLES, fact_without_secrets, without_secrets
 from specbench_client.transport.error_messages import http_error_message
+from specbench_testing.resources import endpoint_edits
 from specbench_testing.simulated_groups import plan_of, write_prompts
 
 SECRETS = {name: f"plain words of {name.lower()}" for name in SECRET_VARIABLES}
@@ -52,7 +54,7 @@ def secrets_in(text: str) -> list[str]:
 class Echo(BaseHTTPRequestHandler):
     """A healthy engine that answers everything with the client's secrets."""
 
-    completes = False
+    authorization: ClassVar[list[str | None]] = []
 
     def do_GET(self) -> None:
         """Answer with identity pages full of secrets."""
@@ -62,6 +64,7 @@ class Echo(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         """Reject a completion with a message full of secrets."""
         self.rfile.read(int(self.headers["content-length"]))
+        self.authorization.append(self.headers["authorization"])
         self._answer(500, json.dumps({"error": {"message": TEXT}}))
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 -- the base class's name
@@ -84,11 +87,15 @@ def engine() -> Iterator[str]:
     server.server_close()
 
 
+@pytest.mark.parametrize("external", [False, True])
 def test_a_clients_message_log_and_results_contain_no_secret(
-    engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    external: bool, engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(commands, "DriveOptions", partial(DriveOptions, healthy_within_s=0.5))
-    (tmp_path / "plan.json").write_text(plan_of(write_prompts(tmp_path / "p.jsonl")).to_json())
+    monkeypatch.setattr(Echo, "authorization", [])
+    monkeypatch.setenv(API_KEY_VARIABLE, f"{SECRETS[API_KEY_VARIABLE]}\n")  # as in a Secret made from a file
+    edits = endpoint_edits("none", dialect="vllm") if external else {}
+    (tmp_path / "plan.json").write_text(plan_of(write_prompts(tmp_path / "p.jsonl"), edits).to_json())
     code = run_program(
         ["drive", "--plan", str(tmp_path / "plan.json"), "--group", "0", "--attempt", "0", "--endpoint", engine,
          "--results", str(tmp_path / "results"), "--termination-log", str(tmp_path / "ended")]
@@ -101,6 +108,8 @@ def test_a_clients_message_log_and_results_contain_no_secret(
     files = {str(file.relative_to(tmp_path)): file.read_bytes().decode(errors="replace") for file in tmp_path.rglob("*")
              if file.is_file()}  # fmt: skip
     assert {name: found for name, text in {**files, "log": log}.items() if (found := secrets_in(text))} == {}
+    key = f"Bearer {SECRETS[API_KEY_VARIABLE]}" if external else None
+    assert set(Echo.authorization) == {key}, "only servers that are already running get the key"
 
 
 def test_an_answer_is_redacted_before_it_is_cut() -> None:

@@ -28,6 +28,7 @@ EXAMPLES = {
 }
 """Examples for a cluster."""
 REFUSED = {
+    "cluster-endpoints.yaml": {"fence.endpoints", "fence.stores"},
     "cluster-llama-cpp.yaml": {"fence.images", "fence.stores"},
     "cluster-simulator.yaml": {"fence.stores"},
 }
@@ -59,4 +60,5 @@ def test_the_values_in_the_head_of_an_example_allow_it(name: str) -> None:
         field: re.findall(rf"--set 'fence\.stores\[0\]\.{field}=(\S+)'", heads)[0] for field in ("endpoint", "bucket")
     }
     images = [image for line in re.findall(r"--set 'fence\.images=\{(\S+)\}'", heads) for image in line.split(",")]
-    assert refusals(EXAMPLES[name], stores=[store], images=images) == []
+    endpoints = re.findall(r"--set 'fence\.endpoints=\{(\S+)\}'", heads)
+    assert refusals(EXAMPLES[name], stores=[store], images=images, endpoints=endpoints) == []

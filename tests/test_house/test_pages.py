@@ -107,7 +107,7 @@ SECRET_COMMANDS = [
 def test_a_secret_that_a_page_creates_gets_the_label_of_its_use(file: Path) -> None:
     text = read(file)
     for secret in re.findall(r"create secret generic (\S+)", text):
-        use = {"bench-s3": "s3", "hub": "hub"}[secret]
+        use = {"bench-s3": "s3", "hub": "hub", "endpoint-key": "endpoint"}[secret]
         assert f"label secret {secret} specbench.io/use={use}" in text
 
 

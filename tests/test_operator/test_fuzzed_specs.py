@@ -57,10 +57,10 @@ def render_all(run: SpecBenchRun, plan: Plan) -> None:
     report_job(run, SETTINGS)
     estimate(plan)
     for group in plan.groups[:4]:
+        client_job(run, plan, group, 1, SETTINGS, engine=HostFacts(), engine_pod="uid")
         if run.spec.engine.kind == "external":
             continue
         engine_service(run, plan, group, 1)
-        client_job(run, plan, group, 1, SETTINGS, engine=HostFacts(), engine_pod="uid")
         job = engine_job(run, plan, group, 1, SETTINGS)
         json.dumps(job, allow_nan=False)
         if run.spec.placement.nodes > 1:

@@ -46,7 +46,7 @@ def violation(model: Model[Any], states: int = 100_000, faults: int = 1) -> str:
 
 
 def without_pods(children: Any, settings: Any, now: Any) -> bool:
-    return any(job.deleting or not job.ended for job in children.engines)
+    return any(job.deleting or not job.ended for job in children.launch_jobs)
 
 
 def is_always_free(view: CampaignView) -> int:
@@ -57,6 +57,14 @@ def is_always_free(view: CampaignView) -> int:
 def test_the_checker_finds_a_decision_that_ignores_a_live_engine_pod(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_view, "holds_gpus", without_pods)
     assert "two engines may hold GPUs at once" in violation(RunModel())
+
+
+@pytest.mark.draws
+def test_the_checker_finds_a_decision_that_ignores_a_live_client_of_an_endpoint(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(run_view, "holds_gpus", without_pods)
+    assert "two clients may send load at once" in violation(RunModel(external=True))
 
 
 @pytest.mark.draws

@@ -41,11 +41,13 @@ PAGE = ROOT / "docs/how-to/restricted-namespaces-and-openshift.md"
 MARKS = "<!-- verdicts: asserted by tests/test_operator/test_pod_security_on_cluster.py -->", "<!-- end of verdicts -->"
 PROBED = replace(SETTINGS, probe_engines=True)
 NON_ROOT = EngineSecurityContext(run_as_non_root=True, run_as_user=2000, run_as_group=0, fs_group=2000)
-EXAMPLES = sorted(
+ALL_EXAMPLES = sorted(
     file
     for file in (ROOT / "examples").rglob("*.yaml")
     if re.search(r"^kind: SpecBench(Run|Campaign)$", file.read_text(encoding="utf-8"), re.MULTILINE)
 )
+EXAMPLES = [file for file in ALL_EXAMPLES if "kind: external" not in file.read_text(encoding="utf-8")]
+"""Examples with engines."""
 RESEARCH = "registry.example/specbench:research"
 ENGINES: Mapping[str, dict[str, Any]] = {
     "simulator": {"spec.engine": {"kind": "simulator"}},
@@ -164,6 +166,12 @@ def passing_without_user() -> list[str]:
     page = PAGE.read_text(encoding="utf-8")
     (names,) = re.findall(r"^Without a user, only the engines of (.+) pass\.$", page, re.MULTILINE)
     return re.findall(r"`([^`]+)`", names)
+
+
+@pytest.mark.parametrize("file", sorted({*ALL_EXAMPLES} - {*EXAMPLES}), ids=lambda file: file.name)
+def test_the_clients_of_running_servers_are_admitted(cluster: Cluster, restricted: str, file: Path) -> None:
+    for run in runs_of(file):
+        assert judged(cluster, restricted, list(own_pods(run).values())) == {""}
 
 
 def without_user(verdicts: set[str]) -> str:

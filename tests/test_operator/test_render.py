@@ -21,13 +21,14 @@ from specbench_api.outcome.gate_report import GateRequest
 from specbench_api.outcome.layout import PLAN
 from specbench_api.outcome.provenance import Fact, FactName, HostFacts
 from specbench_api.plan.expansion import expand
-from specbench_api.plan.names import ROLE_ENGINE, client_name, gate_name, nodes_name
+from specbench_api.plan.names import ROLE_ENGINE, client_name, clients_policy_name, gate_name, nodes_name
 from specbench_api.plan.plan import Plan
 from specbench_api.plan.validation import PLAN_BYTES_MAX
 from specbench_api.spec.gate import BaselineRef, Gate, GateMetric, Tolerance
 from specbench_api.spec.load import CLIENTS_MAX
 from specbench_api.spec.parsing import parse_run
 from specbench_api.spec.run import NAME_MAX, SpecBenchRun
+from specbench_api.spec.secret_refs import API_KEY_VARIABLE
 from specbench_operator.render.client_jobs import client_job, gate_job, plan_config_map, report_job
 from specbench_operator.render.engine_job import engine_job, engine_service, leader_worker_set, leader_worker_set_job
 from specbench_operator.render.network_policies import network_policies
@@ -232,6 +233,21 @@ def _clients_policy(edits: Mapping[str, Any]) -> Any:
     return list(network_policies(given(edits)[0], NETWORK))[-1]
 
 
+EXTERNAL: dict[str, Any] = {
+    "spec.engine": {
+        "kind": "external",
+        "dialect": "vllm",
+        "apiKeySecretRef": {"name": "endpoint-key"},
+        "endpoints": [
+            {"name": "none", "url": "http://plain.serving:8000"},
+            # Kubernetes must not replace the reference by the value of the variable.
+            {"name": "eagle3", "url": "https://gateway.example/$(HOME)", "dialect": "sglang"},
+        ],
+    },
+    "spec.drafters": [],
+    "spec.placement": {"client": {"nodeSelector": {"pool": "cpu"}}},
+    "spec.results.s3.credentialsSecretRef": {"name": "bench-s3"},
+}
 DOCUMENTED = {name: run.edits for name, run in documented_runs().items()}
 
 MANIFESTS: dict[str, tuple[Callable[[Mapping[str, Any]], Any], dict[str, Any]]] = {
@@ -254,6 +270,7 @@ MANIFESTS: dict[str, tuple[Callable[[Mapping[str, Any]], Any], dict[str, Any]]] 
     "client-small": (_client, SMALL),
     "client-full": (_client, FULL),
     "client-several": (_client, SEVERAL_CLIENTS),
+    "client-external": (_client, EXTERNAL),
     "report-small": (_report, SMALL),
     "report-full": (_report, FULL),
     "report-with-targets": (_report, {**SMALL, "spec.slo": {"ttftMs": 500, "tpotMs": 35}}),
@@ -276,6 +293,26 @@ def test_a_manifest_matches_its_golden_file(name: str) -> None:
         assert before == text, f"{file.name} was rewritten: read it, then run again without SPECBENCH_REWRITE_GOLDEN"
     assert yaml.safe_load(file.read_text()) == yaml.safe_load(text)
     assert file.read_text() == text
+
+
+def test_the_api_key_is_passed_by_reference_to_measuring_clients_only() -> None:
+    run, plan = given(EXTERNAL)
+    assert "endpoint-key" not in plan_config_map(run, plan)["data"][PLAN]
+    assert "endpoint-key" not in json.dumps([report_job(run, SETTINGS), _gate(EXTERNAL)])
+    (variable,) = [row for row in _container_of(_client(EXTERNAL))["env"] if row["name"] == API_KEY_VARIABLE]
+    reference = {"name": "endpoint-key", "key": "OPENAI_API_KEY"}
+    assert variable == {"name": "OPENAI_API_KEY", "valueFrom": {"secretKeyRef": reference}}
+    assert API_KEY_VARIABLE not in [row["name"] for row in _container_of(_client(SMALL))["env"]]
+
+
+def test_a_run_without_engines_has_a_network_policy_for_its_clients_alone() -> None:
+    (policy,) = network_policies(given(EXTERNAL)[0], NETWORK)
+    assert policy["metadata"]["name"] == clients_policy_name("demo")
+
+
+def _container_of(job: Any) -> Any:
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    return container
 
 
 def test_the_config_map_contains_the_plan_as_stored_in_s3() -> None:

@@ -23,6 +23,7 @@ from specbench_operator.state.run import RunObservation, StoreFailure
 from specbench_testing.cluster_world import ClusterWorld
 from specbench_testing.gate_reports import GATE
 from specbench_testing.operator_builders import fenced, operator_run
+from specbench_testing.resources import endpoint_edits
 
 NAMES = {
     "spec.results.s3.credentialsSecretRef": {"name": "bench-s3"},
@@ -46,6 +47,7 @@ USES = {
     "certs": "engine",
     "key": "engine",
 }
+NO_KEYS = {"bucket": "results"}
 OPT_IN = fenced()
 FORBIDDEN = StoreFailure("SecretForbidden", "the operator may not read Secrets", refused=True)
 
@@ -68,6 +70,7 @@ def test_every_secret_of_a_run_is_known() -> None:
     definition = SpecBenchRun.model_json_schema(by_alias=True)
     assert set(secret_fields(definition)) == {
         "tokenSecretRef", "imagePullSecrets", "credentialsSecretRef", "secret", "secretName", "secretKeyRef",
+        "apiKeySecretRef",
     }  # fmt: skip
     spec = parse_run(operator_run(NAMES)).spec
     assert {row.name: row.use for row in secret_references(spec)} == USES
@@ -274,5 +277,22 @@ def test_a_finished_run_reads_no_secret() -> None:
     assert api.observe(NoStore()).secret_uses is None
 
 
+def test_an_api_key_needs_a_label_of_its_own() -> None:
+    """A token of another use, such as that of the hub, would be sent to any server that the run names."""
+    run = operator_run(
+        {**endpoint_edits("none", apiKeySecretRef={"name": "key"}), "spec.placement": {}, "spec.results.s3": NO_KEYS}
+    )
+    for label, phase in (("hub", Phase.INVALID), ("endpoint", Phase.RUNNING)):
+        world = ClusterWorld(run=run, settings=OPT_IN, secret_uses={"key": label})
+        world.settle()
+        assert world.status.phase is phase
+    world.run["status"] = {}
+    world.secret_uses = {}
+    world.settle()
+    message = world.condition(ConditionType.VALIDATED).message
+    assert message.startswith("spec.engine.apiKeySecretRef.name: the Secret 'key' does not exist")
+    assert "kubectl label secret key specbench.io/use=endpoint" in message
+
+
 def test_uses_are_label_values() -> None:
-    assert [str(use) for use in SecretUse] == ["s3", "hub", "image-pull", "engine"]
+    assert [str(use) for use in SecretUse] == ["s3", "hub", "image-pull", "engine", "endpoint"]

@@ -219,3 +219,73 @@ def test_a_suspended_run_continues_and_a_lost_status_is_rebuilt(
     after = site.wait_for_phase("demo", "Succeeded")
     assert (after["arms"], after["trust"]) == (before["arms"], before["trust"])
     assert site.names("jobs") == jobs
+
+
+def serve_simulator(site: OperatorSite, name: str, image: str, *arguments: str) -> dict[str, str]:
+    """Start a simulator that belongs to no run, as a plain pod with a Service; returns its endpoint."""
+    security = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}, "readOnlyRootFilesystem": True}
+    container = {
+        "name": "server",
+        "image": image,
+        "imagePullPolicy": "IfNotPresent",
+        "command": ["specbench", "simulate", "--host", "0.0.0.0", "--port", "8000", *arguments],
+        "readinessProbe": {"httpGet": {"path": "/health", "port": 8000}, "periodSeconds": 1},
+        "securityContext": security,
+    }
+    pod_security = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+    metadata = {"name": name, "namespace": site.namespace, "labels": {"app": name}}
+    core = f"/api/v1/namespaces/{site.namespace}"
+    spec = {"containers": [container], "securityContext": pod_security, "automountServiceAccountToken": False}
+    site.cluster.call("POST", f"{core}/pods", {"metadata": metadata, "spec": spec})
+    ports = [{"port": 8000, "targetPort": 8000}]
+    service = {"metadata": metadata, "spec": {"selector": {"app": name}, "ports": ports}}
+    site.cluster.call("POST", f"{core}/services", service)
+
+    def is_ready() -> bool:
+        status = site.cluster.call("GET", f"{core}/pods/{name}")["status"]
+        return any(row["type"] == "Ready" and row["status"] == "True" for row in status.get("conditions", []))
+
+    eventually(is_ready, f"the simulator {name} is not ready", WITHIN_S)
+    return {"name": name, "url": f"http://{name}.{site.namespace}.svc:8000"}
+
+
+def test_running_servers_are_compared_without_an_engine(
+    site: OperatorSite, operator: OperatorProcess, make: Make, ground: Ground, image: str
+) -> None:
+    key = "plain words that are the key of both servers"
+    site.secret("endpoint-key", OPENAI_API_KEY=key)
+    plain = serve_simulator(site, "none", image, "--drafter", "none")
+    drafting = serve_simulator(site, "eagle3", image, "--drafter", "eagle3", "--num-speculative-tokens", "3")
+    engine = {
+        "kind": "external",
+        "dialect": "vllm",
+        "endpoints": [plain, drafting],
+        "apiKeySecretRef": {"name": "endpoint-key"},
+    }
+    load = {"concurrency": [2], "repeats": 2, "requests": 8, "warmupRequests": 1}
+    edits = {"spec.engine": engine, "spec.drafters": [], "spec.placement": {}, "spec.load": load}
+    run = make(edits)
+    most = 0
+
+    def has_ended() -> bool:
+        nonlocal most
+        alive = [pod for pod in site.items("pods", "client") if pod["status"]["phase"] in ("Pending", "Running")]
+        most = max(most, len(alive))
+        return site.phase("demo") in ("Succeeded", "Failed")
+
+    eventually(has_ended, "the run does not end", WITHIN_S)
+    status, objects = site.status("demo"), RunObjects(ground, run)
+    assert status["phase"] == "Succeeded", status
+    assert most == 1, "one client at a time"
+    assert site.names("jobs", "engine") == site.names("pods", "engine") == site.names("services", "engine") == []
+    assert [row["arm"] for row in status["groups"]] == ["none", "eagle3", "eagle3", "none"]
+    assert site.names("jobs", "client") == [f"demo-g{group}-0-client" for group in range(4)]
+    summary, provenance = objects.json("summary.json"), objects.json("provenance.json")
+    assert [row["arm"] for row in status["arms"]] == [cell["arm"] for cell in summary["cells"]] == ["none", "eagle3"]
+    assert summary["cells"][1]["speedup"]["value"] > 1
+    assert status.get("gpuSecondsHeld", 0) == 0
+    assert key not in json.dumps([status, summary, provenance, objects.json("plan.json")])
+    assert "endpoint-key" not in json.dumps(objects.json("plan.json"))
+    site.delete_run("demo")
+    eventually(lambda: not site.names("jobs"), "children exist after their run")
+    assert len(objects.manifests()) == 4

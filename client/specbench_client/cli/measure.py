@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -31,10 +30,10 @@ from specbench_client.cli.options import (
     slo_options,
 )
 from specbench_client.errors import BadInput
+from specbench_client.known_secrets import api_key_header
 from specbench_client.load.load_shares import max_workers, usable_cores
 from specbench_client.transport.exchange import reject_reserved_headers
 
-KEY_VARIABLE = "OPENAI_API_KEY"
 _HEADER = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ ]?([^\r\n\0]*)")
 
 
@@ -52,12 +51,7 @@ def request_headers(given: Sequence[str]) -> dict[str, str]:
             raise BadInput(f"--header {found[1]} is given twice: give it once")
         headers[found[1]] = found[2]
     reject_reserved_headers(headers)
-    return headers if "authorization" in map(str.lower, headers) else {**_authorization(), **headers}
-
-
-def _authorization() -> dict[str, str]:
-    key = os.environ.get(KEY_VARIABLE)
-    return {"Authorization": f"Bearer {key}"} if key else {}
+    return headers if "authorization" in map(str.lower, headers) else {**api_key_header(), **headers}
 
 
 EQUIVALENT_FLAGS = {

@@ -13,8 +13,7 @@ import click
 
 from specbench_api.campaign.expansion import PlannedRun, expand_campaign
 from specbench_api.campaign.matrix import cell_text, name_of
-from specbench_api.launch.launcher import CONFIG_FOLDER, LaunchSpec
-from specbench_api.launch.registry import LAUNCHERS
+from specbench_api.launch.launcher import CONFIG_FOLDER
 from specbench_api.outcome.prompt_coverage import PromptCoverage
 from specbench_api.plan.canonical import canonical_json
 from specbench_api.plan.estimate import (
@@ -26,7 +25,7 @@ from specbench_api.plan.estimate import (
     over_budget,
     total,
 )
-from specbench_api.plan.expansion import expand, launch_order
+from specbench_api.plan.expansion import expand, planned_launches
 from specbench_api.plan.plan import Plan
 from specbench_api.plan.template_validation import amount_of
 from specbench_api.spec.campaign import Budget, SpecBenchCampaign
@@ -141,8 +140,7 @@ def _campaign_document(
 
 def _commands(plan: Plan) -> dict[str, list[str]]:
     """Return the command line of each arm's engine, as `specbench run` would start it here."""
-    launcher = LAUNCHERS[plan.engine.kind]
-    return {arm.name: planned_command(launcher.launch(launch_order(plan, arm))) for arm in plan.arms}
+    return {arm: planned_command(launch) for arm, launch in planned_launches(plan).items()}
 
 
 def _estimate_document(cost: CampaignCost) -> dict[str, float]:
@@ -286,15 +284,11 @@ def _coverage(coverage: PromptCoverage) -> dict[str, object]:
     return {label: value for label, value in facts.items() if value}
 
 
-def _launches(plan: Plan) -> dict[str, LaunchSpec]:
-    return {arm.name: LAUNCHERS[plan.engine.kind].launch(launch_order(plan, arm)) for arm in plan.arms}
-
-
 def _document(plan: Plan, measured: set[str], size: PlanEstimate, cost: CampaignCost | None) -> dict[str, Any]:
-    launches = _launches(plan)
+    launches = planned_launches(plan)
     return {
         **plan.to_dict(),
-        "commands": {arm: planned_command(launch) for arm, launch in launches.items()},
+        "commands": _commands(plan),
         "configs": {arm: dict(launch.configs) for arm, launch in launches.items() if launch.configs},
         "measured": sorted(measured),
         "estimate": {
@@ -316,10 +310,12 @@ def _config_lines(name: str, text: str) -> list[str]:
 
 def _text(plan: Plan, measured: set[str], size: PlanEstimate, cost: CampaignCost | None) -> str:
     lines = [f"{plan.name}: {plan.target.name} on {plan.engine.kind}", "", "Arms"]
-    for arm, launch in _launches(plan).items():
+    for arm, launch in planned_launches(plan).items():
         lines.append(f"  {arm:<16} {shlex.join(planned_command(launch))}")
         lines += [line for name, text in launch.configs.items() for line in _config_lines(name, text)]
-    lines += ["", "Launches, in order, each with its points (workload, load, repeat)"]
+    lines += [f"  {arm.name:<16} {arm.endpoint.url}" for arm in plan.arms if arm.endpoint]
+    what = "Launches" if plan.engine.endpoints is None else "Turns"
+    lines += ["", f"{what}, in order, each with its points (workload, load, repeat)"]
     for group in plan.groups:
         lines.append(f"  {group.index:>3}  {group.arm}")
         lines += [
@@ -331,7 +327,8 @@ def _text(plan: Plan, measured: set[str], size: PlanEstimate, cost: CampaignCost
     tokens = f", at most {size.output_tokens_at_most} output tokens" if size.output_tokens_at_most is not None else ""
     seconds = f", {size.load_seconds:.0f} s of load" if size.load_seconds is not None else ""
     done = f"({len(measured)} measured already)"
-    lines += ["", f"{size.launches} launches, {size.points} points {done}{requests}{tokens}{seconds}{_clients(plan)}"]
+    counts = f"{size.launches} {what.lower()}, {size.points} points {done}"
+    lines += ["", f"{counts}{requests}{tokens}{seconds}{_clients(plan)}"]
     return "\n".join([*lines, *(_hours(plan, cost) if cost else [])])
 
 

@@ -12,6 +12,7 @@ from specbench_api.spec.campaign import SpecBenchCampaign
 from specbench_client.cli.options import FILE, KEEP_TEXT, NEW, OUTPUT, RESULTS, SET, read_spec_file
 from specbench_client.cli.validate import campaign_warnings, print_warnings
 from specbench_client.drive.context_length import slots_too_small
+from specbench_client.known_secrets import api_key_header
 
 
 @click.command()
@@ -40,9 +41,11 @@ def run(file: Path, settings: tuple[str, ...], output: str, results: str, *, new
     base_dir = file.resolve().parent
     if isinstance(resource, SpecBenchCampaign):
         planned = expand_campaign(resource)
+        plans = [each.plan for each in planned.runs]
         print_warnings(campaign_warnings(planned, base_dir)[0])
     else:
         plan = expand(resource)
+        plans = [plan]
         print_warnings(slots_too_small(plan))
     # Imported late, because pandas takes seconds to import and an invalid spec should be reported at once.
     from specbench_client.cli.run_execution import (  # noqa: PLC0415
@@ -58,7 +61,7 @@ def run(file: Path, settings: tuple[str, ...], output: str, results: str, *, new
         spec.startup_deadline_seconds,
         results,
         output,
-        client=ClientOptions(keep_text=keep_text),
+        client=ClientOptions(keep_text, api_key_header() if any(each.engine.endpoints for each in plans) else {}),
         new=new,
         slo=spec.slo,
     )

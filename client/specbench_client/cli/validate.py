@@ -18,8 +18,7 @@ from specbench_api.campaign.matrix import cell_text
 from specbench_api.errors import NotAllowed, Problem
 from specbench_api.fence.check import FenceCheck
 from specbench_api.fence.model import Fence
-from specbench_api.launch.registry import LAUNCHERS
-from specbench_api.plan.expansion import expand, launch_order
+from specbench_api.plan.expansion import expand, planned_launches
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.campaign import SpecBenchCampaign
 from specbench_api.spec.dataset import GENERATED_SOURCES, Dataset
@@ -40,8 +39,7 @@ REMOTE_SCHEMES = ("s3://", "hf://")
 
 def missing_files(plan: Plan, base_dir: Path) -> list[str]:
     """Return a line for each missing model, prompts file and chat template, and for each variable that is refused."""
-    launches = [LAUNCHERS[plan.engine.kind].launch(launch_order(plan, arm)) for arm in plan.arms]
-    models = [line for launch in launches for line in missing_prerequisites(launch, base_dir)]
+    models = [line for launch in planned_launches(plan).values() for line in missing_prerequisites(launch, base_dir)]
     return [
         *dict.fromkeys(models),
         *refused_variables(plan.engine.kind),

@@ -25,10 +25,11 @@ from specbench_api.outcome.termination import Exit, Termination
 from specbench_api.plan.plan import EngineGroup, Plan
 from specbench_api.spec.slo import SLO_VARIABLE, Slo
 from specbench_client.drive.group import drive_group
-from specbench_client.drive.options import DriveOptions
+from specbench_client.drive.options import ClientOptions, DriveOptions
 from specbench_client.drive.progress import Progress
 from specbench_client.errors import BadInput, NotDurable
 from specbench_client.job.termination import TERMINATION_LOG, StopRequested, TerminationWriter
+from specbench_client.known_secrets import api_key_header
 from specbench_client.store.locations import open_baseline, open_store
 from specbench_client.store.points import PointStore
 from specbench_client.store.retrying import RetryingStore, RetryPolicy
@@ -179,6 +180,7 @@ def drive(context: CommandContext, /, **given: Any) -> Termination:
             on_progress=context.point_count.note,
             place=place,
             client_index=call.client,
+            client=ClientOptions(headers=api_key_header() if plan.engine.endpoints else {}),
         )
         result = asyncio.run(_interruptible(drive_group(plan, group, endpoint, store, options), context.termination))
     measured, found = len(result.measured), len(result.found)

@@ -14,7 +14,8 @@ from pathlib import Path
 
 from specbench_api.launch.launcher import LaunchSpec
 from specbench_api.launch.registry import LAUNCHERS
-from specbench_api.plan.expansion import launch_order
+from specbench_api.outcome.provenance import ENDPOINT_WHEREABOUTS
+from specbench_api.plan.expansion import launch_order, planned_launches
 from specbench_api.plan.plan import LAUNCHES_MAX, EngineGroup, Plan
 from specbench_api.spec.conditions import EngineReason
 from specbench_client.drive.group import drive_group
@@ -32,7 +33,7 @@ from specbench_client.local.engine_process import (
     missing_prerequisites,
     refused_variables,
 )
-from specbench_client.local.host_facts import ENDPOINT_WHEREABOUTS, observe_machine
+from specbench_client.local.host_facts import observe_machine
 from specbench_client.local.local_runs import LocalRun
 from specbench_client.store.locations import read_object
 from specbench_client.store.points import read_manifests
@@ -109,7 +110,7 @@ def _validate_unfinished(plan: Plan, base_dir: Path) -> None:
     arrivals = load_arrival_plan(plan, base_dir, read_object)
     for point in plan.points:
         arrivals.times(point, len(prompts[point.workload].prompts.rows))
-    launches = [_launch_of(plan, arm.name) for arm in plan.arms if arm.endpoint is None]
+    launches = planned_launches(plan).values()
     for launch in launches:
         local_command(launch, port=0)
     missing = [line for launch in launches for line in missing_prerequisites(launch, base_dir)]

@@ -19,7 +19,6 @@ from specbench_api.outcome.provenance import Fact, FactName, HostFacts
 
 TIMEOUT_S = 20.0
 """Without the persistence daemon, nvidia-smi initialises every GPU first, which takes seconds each."""
-ENDPOINT_WHEREABOUTS = HostFacts(unknown_reason="the endpoint was not started by specbench, so its machine is unknown")
 _CPUINFO = Path("/proc/cpuinfo")
 _CPU = re.compile(r"^model name\s*:\s*(.+)$", re.MULTILINE)
 

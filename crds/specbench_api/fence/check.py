@@ -23,7 +23,7 @@ from specbench_api.spec.field_paths import values_at
 from specbench_api.spec.placement import PinNode, Placement
 from specbench_api.spec.results import S3
 from specbench_api.spec.run import RunSpec
-from specbench_api.spec.store_endpoints import refused_endpoint, store_access
+from specbench_api.spec.store_endpoints import address_rule, refused_endpoint, store_access
 
 
 def problems_of(spec: RunSpec, fence: Fence, *, own_images: Sequence[str] = ()) -> list[Problem]:
@@ -39,6 +39,7 @@ def problems_of(spec: RunSpec, fence: Fence, *, own_images: Sequence[str] = ()) 
         *_of_pod_affinity(data),
         *_of_command(spec, fence),
         *_of_store(spec.results.s3, fence),
+        *_of_endpoints(spec, fence),
         *_of_addresses(data, spec.results.s3, fence),
         *_of_limits(spec, fence),
         *_of_forced_queue(spec.placement, fence.force.queue_name),
@@ -127,6 +128,18 @@ def _of_store(s3: S3, fence: Fence) -> Iterator[Problem]:
         message = "is not set, and this store cannot be used with the operator's own identity"
         remedy = "set it, or ask the administrator to set operatorIdentity: true in fence.stores of the chart"
         yield Problem("spec.results.s3.credentialsSecretRef", message, remedy)
+
+
+def _of_endpoints(spec: RunSpec, fence: Fence) -> Iterator[Problem]:
+    """Report servers that clients must not send load to. Names are not resolved, because clients do that later."""
+    for row, endpoint in enumerate(spec.engine.endpoints or ()):
+        path = f"spec.engine.endpoints[{row}].url"
+        rule = address_rule(fence.endpoints, endpoint.url)
+        if rule is None:
+            yield _not_allowed(path, endpoint.url, "endpoints", fence.endpoints)
+        elif refusal := refused_endpoint(endpoint.url, rule):
+            remedy = "use the address of an engine, or ask the administrator to list the URL in fence.endpoints"
+            yield Problem(path, f"is refused on this cluster: {refusal}", remedy)
 
 
 def _bucket_not_allowed(path: str, bucket: str, s3: S3, fence: Fence) -> Problem:

@@ -100,6 +100,8 @@ class Fence(ApiModel):
     extended_resources: Patterns = ()
     capabilities: Patterns = ()
     stores: tuple[StoreRule, ...] = ()
+    endpoints: Patterns = ()
+    """URLs of running servers to which clients may send load, with the patterns of `StoreRule.endpoint`."""
     force: ForcedValues = ForcedValues()
     limits: Limits = Limits()
 

@@ -18,6 +18,10 @@ from specbench_api.launch.vllm import VllmLauncher
 from specbench_api.spec.drafter import Drafter
 from specbench_api.spec.engine import Engine, EngineKind
 
+ALREADY_RUNNING = "the endpoints are already running, and specbench starts no engine"
+_FIELDS_OF_RUNNING_SERVERS = ("kind", "endpoints", "dialect", "version", "apiKeySecretRef", "config")
+"""Fields of an engine that are allowed with kind external. `config` has a check of its own."""
+
 
 class ExternalLauncher:
     """An external endpoint: nothing is launched, so only its responses are known."""
@@ -30,11 +34,13 @@ class ExternalLauncher:
         return LaunchSpec(image="", args=(), port=0, served_model=order.target.name)
 
     def problems(self, order: LaunchRequest) -> Sequence[Problem]:
-        """Return the problem, with the command to use instead."""
-        url = order.engine.endpoints[-1].url if order.engine.endpoints else "URL"
-        remedy = f"specbench measure --endpoint {url} --model {order.target.name}"
-        message = "external is not supported in a SpecBenchRun, which launches its engines itself"
-        return [Problem("spec.engine.kind", message, f"run {remedy}")]
+        """Return the fields of the engine that would have no effect, because it is not started."""
+        given = order.engine.model_dump(by_alias=True, exclude_defaults=True)
+        return [
+            Problem(f"spec.engine.{name}", f"has no effect: {ALREADY_RUNNING}", "remove it")
+            for name in given
+            if name not in _FIELDS_OF_RUNNING_SERVERS
+        ]
 
     def verification(self, engine: Engine, drafter: Drafter) -> Verification:  # noqa: ARG002 -- the same for all
         """Return unknown methods."""

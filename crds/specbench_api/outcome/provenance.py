@@ -287,6 +287,9 @@ class HostFacts(ApiModel):
         return self.model_dump_json(by_alias=True).replace("$", "\\u0024")
 
 
+ENDPOINT_WHEREABOUTS = HostFacts(unknown_reason="the endpoint was not started by specbench, so its machine is unknown")
+
+
 class LaunchRecord(ApiModel):
     """The facts of one launch. Every fact has an entry, known or not."""
 

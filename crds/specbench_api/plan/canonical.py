@@ -76,7 +76,7 @@ def _shared_by_points(spec: RunSpec) -> dict[str, Any]:
     return {
         "schemaVersion": POINT_SCHEMA,
         "model": _without(spec.model.to_dict(), "tokenSecretRef"),
-        "engine": _without(spec.engine.to_dict(), "endpoints"),
+        "engine": _without(spec.engine.to_dict(), "endpoints", "apiKeySecretRef"),
         "hardware": hardware_of(spec.placement),
     }
 
@@ -131,6 +131,8 @@ def canonical_run(spec: RunSpec) -> dict[str, Any]:
         measured["workloads"] = [_workload(row) for row in fields["workloads"]]
     if "model" in fields:
         measured["model"] = _without(fields["model"], "tokenSecretRef")
+    if "engine" in fields:
+        measured["engine"] = _without(fields["engine"], "apiKeySecretRef")
     hardware = {field: placement[field] for field in HARDWARE if field in placement} | _later_hardware(placement)
     plain: dict[str, Any] = plain_numbers({"schemaVersion": RUN_SCHEMA, **measured, "hardware": hardware})
     return plain
@@ -177,8 +179,8 @@ def digest(data: Any) -> str:
     return hashlib.sha256(canonical_json(data).encode()).hexdigest()
 
 
-def _without(data: dict[str, Any], field: str) -> dict[str, Any]:
-    return {key: value for key, value in data.items() if key != field}
+def _without(data: dict[str, Any], *fields: str) -> dict[str, Any]:
+    return {key: value for key, value in data.items() if key not in fields}
 
 
 def digest_of_gate(gate: Gate) -> str:

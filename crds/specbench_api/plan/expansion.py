@@ -13,7 +13,7 @@ from itertools import groupby
 from pydantic import ValidationError
 
 from specbench_api.errors import InvalidSpec, Problem
-from specbench_api.launch.launcher import LaunchRequest
+from specbench_api.launch.launcher import LaunchRequest, LaunchSpec
 from specbench_api.launch.registry import LAUNCHERS, equalized
 from specbench_api.plan.canonical import PointHashes, same_points
 from specbench_api.plan.plan import Arm, EngineGroup, Plan, Point
@@ -55,7 +55,7 @@ def _plan(run: SpecBenchRun, arms: list[Arm]) -> Plan:
         name=run.metadata.name,
         uid=run.results_uid,
         target=spec.model.model_copy(update={"token_secret_ref": None}),
-        engine=spec.engine,
+        engine=spec.engine.model_copy(update={"api_key_secret_ref": None}),
         arms=arms,
         workloads=spec.workloads,
         load=spec.load,
@@ -87,6 +87,12 @@ def launch_order(plan: Plan, arm: Arm) -> LaunchRequest:
         place.nodes,
         place.gpu_resource_name,
     )
+
+
+def planned_launches(plan: Plan) -> dict[str, LaunchSpec]:
+    """Return the launch of each arm; none for a server that is already running."""
+    launcher = LAUNCHERS[plan.engine.kind]
+    return {arm.name: launcher.launch(launch_order(plan, arm)) for arm in plan.arms if arm.endpoint is None}
 
 
 def lossy_arms(plan: Plan) -> dict[str, tuple[str, ...]]:

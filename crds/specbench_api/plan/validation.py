@@ -7,11 +7,12 @@ from typing import Any
 
 from specbench_api.errors import Problem
 from specbench_api.launch.launcher import LaunchRequest
-from specbench_api.launch.registry import LAUNCHERS, launch_problems
+from specbench_api.launch.registry import ALREADY_RUNNING, LAUNCHERS, launch_problems
 from specbench_api.plan.canonical import PointHashes, canonical_json
 from specbench_api.plan.plan import Arm
 from specbench_api.plan.template_validation import CACHE_VARIABLES, TOKENS, template_problems
 from specbench_api.spec.chat_template import ENGINE_TEMPLATE_FIELDS, RESERVED_KWARGS
+from specbench_api.spec.engine import EngineKind
 from specbench_api.spec.load import ArmOrder
 from specbench_api.spec.patterns import is_label_key
 from specbench_api.spec.placement import Affinity, Placement
@@ -80,12 +81,15 @@ def _duplicates(spec: RunSpec, arms: list[Arm]) -> list[Problem]:
     """Report arms or workloads that differ only in their name, which is a label: they would be the same point."""
     first, level = spec.workloads[0], spec.load.levels[0]
     drafting = [Arm(name=drafter.name, drafter=drafter) for drafter in spec.drafters]
+    running = [Arm(name=endpoint.name, endpoint=endpoint) for endpoint in spec.engine.endpoints or []]
     hashes = PointHashes(spec)
-    by_arm = [(arm.name, hashes.hash(arm, first, level, 0)) for arm in drafting]
+    by_arm, by_endpoint = (
+        [(arm.name, hashes.hash(arm, first, level, 0)) for arm in rows] for rows in (drafting, running)
+    )
     by_workload = [(work.name, hashes.hash(arms[0], work, level, 0)) for work in spec.workloads]
     return [
         Problem(f"spec.{field}[{index}]", f"{name!r} differs from {other!r} only in its name", "remove one of them")
-        for field, rows in (("drafters", by_arm), ("workloads", by_workload))
+        for field, rows in (("drafters", by_arm), ("engine.endpoints", by_endpoint), ("workloads", by_workload))
         for index, (name, found) in enumerate(rows)
         for other, earlier in rows[:index]
         if found == earlier
@@ -128,11 +132,25 @@ def placement_problems(spec: RunSpec) -> list[Problem]:
     """Return all problems of a run's placement and environment."""
     placement = spec.placement
     return [
+        *_without_engine(spec),
         *_of_labels(placement),
         *_of_affinity("spec.placement.affinity", placement.affinity),
         *_of_affinity("spec.placement.client.affinity", placement.client.affinity),
         *_of_environment(spec),
     ]
+
+
+_FIELDS_OF_CLIENTS = ("client", "imagePullSecrets")
+"""Fields of a placement that are not about engines."""
+
+
+def _without_engine(spec: RunSpec) -> Iterator[Problem]:
+    """Report fields about the pods of engines, of which running endpoints have none."""
+    if spec.engine.kind is not EngineKind.EXTERNAL:
+        return
+    for name in spec.placement.model_dump(by_alias=True, exclude_defaults=True):
+        if name not in _FIELDS_OF_CLIENTS:
+            yield Problem(f"spec.placement.{name}", f"has no effect: {ALREADY_RUNNING}", "remove it")
 
 
 def _of_labels(placement: Placement) -> Iterator[Problem]:

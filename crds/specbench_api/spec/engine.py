@@ -12,6 +12,7 @@ from urllib.parse import SplitResult, urlsplit
 from pydantic import Field, field_validator
 
 from specbench_api.api_model import ApiModel, KeyedBy, Names, PreserveUnknown, RuledModel, ValidationRule
+from specbench_api.spec.secret_refs import ApiKeySecretRef
 
 # Validation of an external endpoint's address, for the spec and for the command line. The API server checks the
 # pattern; `flaw_of` is equally strict and names each fault. No message repeats the value, which may contain a password.
@@ -169,6 +170,11 @@ class Engine(RuledModel):
             "engine.kind external needs engine.endpoints: give the name and URL of each server",
         ),
         ValidationRule(
+            "self.kind == 'external' || !has(self.apiKeySecretRef)",
+            "engine.apiKeySecretRef is only valid with engine.kind external: remove it, engines that specbench starts"
+            " need no key",
+        ),
+        ValidationRule(
             "self.kind != 'simulator' || !has(self.dialect) || self.dialect in ['vllm', 'sglang', 'tensorrt-llm']",
             "engine.dialect of the simulator must be vllm, sglang or tensorrt-llm",
         ),
@@ -179,6 +185,10 @@ class Engine(RuledModel):
     that are already running (`specbench measure`)."""
     endpoints: Annotated[list[Endpoint], Field(min_length=1, max_length=16), KeyedBy("name")] | None = None
     """Kind external: the servers, one per arm."""
+    api_key_secret_ref: ApiKeySecretRef | None = None
+    """Kind external: Secret with the API key that every endpoint gets as `Authorization: Bearer …`. It is not written
+    to plan.json and not part of any point's identity. `specbench run` ignores it and sends OPENAI_API_KEY of the shell.
+    """
     dialect: DialectName | None = None
     """API dialect. Kind external: of the endpoints that set none; without it, openai. Kind simulator: the engine to
     imitate; without it, vllm."""
@@ -216,5 +226,6 @@ class Engine(RuledModel):
             external or not has_endpoints,
             external or simulated or not has_dialect,
             has_endpoints or not external,
+            external or self.api_key_secret_ref is None,
             not (simulated and has_dialect) or self.dialect in SIMULATED_DIALECTS,
         )

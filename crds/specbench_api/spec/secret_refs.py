@@ -18,3 +18,14 @@ class TokenSecretRef(SecretRef):
 
     key: SecretKey = "HF_TOKEN"
     """Key of the Secret that contains the token."""
+
+
+API_KEY_VARIABLE = "OPENAI_API_KEY"
+"""Environment variable in which a client finds the API key of running servers."""
+
+
+class ApiKeySecretRef(SecretRef):
+    """A key of a Secret in the run's namespace. It is passed by reference; only the kubelet reads its value."""
+
+    key: SecretKey = API_KEY_VARIABLE
+    """Key of the Secret that contains the API key."""

@@ -36,6 +36,9 @@ class SecretUse(StrEnum):
     ENGINE = "engine"
     """Variables and volumes of `spec.placement.template`, for engines. Whoever applies the run can read them there."""
 
+    ENDPOINT = "endpoint"
+    """The API key of `spec.engine`, which clients send to the run's endpoints."""
+
 
 GATE_USES = frozenset({SecretUse.S3, SecretUse.IMAGE_PULL})
 """What the gate of a run that has ended needs Secrets for."""
@@ -75,6 +78,7 @@ class SecretField:
 
 
 SECRET_FIELDS = (
+    SecretField(("engine", "apiKeySecretRef"), SecretUse.ENDPOINT),
     SecretField(("model", "tokenSecretRef"), SecretUse.HUB),
     SecretField(("placement", "imagePullSecrets"), SecretUse.IMAGE_PULL, names_max=8),
     SecretField(("results", "s3", "credentialsSecretRef"), SecretUse.S3),

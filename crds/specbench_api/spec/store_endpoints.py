@@ -71,12 +71,19 @@ def store_access(rows: Iterable[AllowedStore], endpoint: str, bucket: str) -> St
         for row in rows
         if _matches_endpoint(row.endpoint, endpoint) and _glob(row.bucket, BUCKET_CHARACTERS).fullmatch(bucket)
     ]
-    literal = any("*" not in row.endpoint for row in matching)
     return StoreAccess(
         allowed=bool(matching),
         operator_identity=any(row.operator_identity for row in matching),
-        addresses=AddressRule.NO_METADATA if literal else AddressRule.NO_LOCAL,
+        addresses=address_rule((row.endpoint for row in matching), endpoint) or AddressRule.NO_LOCAL,
     )
+
+
+def address_rule(patterns: Iterable[str], endpoint: str) -> AddressRule | None:
+    """Which addresses the endpoint may have if it matches one of these patterns; None if it matches none."""
+    matching = [pattern for pattern in patterns if _matches_endpoint(pattern, endpoint)]
+    if not matching or not re.fullmatch(ENDPOINT, endpoint):
+        return None
+    return AddressRule.NO_METADATA if any("*" not in pattern for pattern in matching) else AddressRule.NO_LOCAL
 
 
 def _matches_endpoint(pattern: str, endpoint: str) -> bool:

@@ -266,7 +266,8 @@ class RunObserver:
             return None
         run = parsed_run(resource)
         unknown, placement = not (resource.get("status") or {}).get("engineNodes"), run.spec.placement
-        one_pod = placement.nodes == 1  # a stored launch contains only the first node
+        # A stored launch contains only the first node, and of a running endpoint no node.
+        one_pod = placement.nodes == 1 and run.spec.engine.endpoints is None
         return self._results.read(run, last_launch=unknown and one_pod and placement.pin_node is not PinNode.NONE)
 
 

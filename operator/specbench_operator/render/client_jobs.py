@@ -49,6 +49,7 @@ from specbench_operator.render.job_annotations import ANNOTATION_ENGINE_POD
 from specbench_operator.render.shared_fields import (
     RESTRICTED_SECURITY,
     Manifest,
+    api_key,
     client_requirements,
     empty_dir,
     hub_token,
@@ -135,7 +136,10 @@ def away_from_engine(pod: Manifest, run: SpecBenchRun) -> Manifest:
     rules = pod.get("affinity", {})
     if "podAffinity" in rules or "podAntiAffinity" in rules:
         return pod
-    roles = (ROLE_ENGINE, ROLE_CLIENT) if run.spec.load.clients > 1 else (ROLE_ENGINE,)
+    engines = () if run.spec.engine.endpoints else (ROLE_ENGINE,)
+    roles = (*engines, ROLE_CLIENT) if run.spec.load.clients > 1 else engines
+    if not roles:
+        return pod
     preference = {
         PREFERRED: [{"weight": AFFINITY_WEIGHT, "podAffinityTerm": _pods_on_node(run, role)} for role in roles]
     }
@@ -196,7 +200,7 @@ def _s3_environment(s3: S3) -> list[Manifest]:
 
 
 def with_inputs(pod: Manifest, spec: RunSpec) -> Manifest:
-    """The PodSpec of a measuring client: with volumes of prompts and tokenizers, and a reference to the hub token.
+    """The PodSpec of a measuring client: with volumes of prompts and tokenizers, and references to its tokens.
 
     Report and gate Jobs do not get these, because they read none of them and should not wait for a volume.
     """
@@ -208,7 +212,7 @@ def with_inputs(pod: Manifest, spec: RunSpec) -> Manifest:
     (container,) = pod["containers"]
     with_mounts = {
         **container,
-        "env": [*container["env"], *hub_token(spec)],
+        "env": [*container["env"], *hub_token(spec), *api_key(spec)],
         "volumeMounts": [*container["volumeMounts"], *mounts],
     }
     return {**pod, "volumes": [*pod["volumes"], *volumes], "containers": [with_mounts]}
@@ -279,7 +283,7 @@ def client_job(
         *("--plan", f"{PLAN_DIR}/{PLAN}"),
         *("--group", str(group.index)),
         *("--attempt", str(attempt)),
-        *("--endpoint", endpoint(run, plan, group, attempt)),
+        *("--endpoint", literal(endpoint(run, plan, group, attempt))),
         *("--results", run.spec.results.s3.uri),
         *("--spool", SPOOL_DIR),
     )

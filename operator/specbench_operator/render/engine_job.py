@@ -183,6 +183,9 @@ def engine_service(run: SpecBenchRun, plan: Plan, group: EngineGroup, attempt: i
 
 
 def endpoint(run: SpecBenchRun, plan: Plan, group: EngineGroup, attempt: int) -> str:
-    """The URL of one launch's Service, for its client."""
+    """The URL of one launch's Service, for its client; of a server that is already running, its own URL."""
+    running = plan.arm(group.arm).endpoint
+    if running is not None:
+        return running.url
     name = engine_name(run.metadata.name, group.index, attempt)
     return f"http://{name}.{run.metadata.namespace}.svc:{engine_launch(plan, group.arm).port}"

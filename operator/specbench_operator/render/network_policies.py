@@ -32,17 +32,22 @@ DNS_PORT = 53
 
 def network_policies(run: SpecBenchRun, settings: NetworkPolicySettings) -> Iterator[Manifest]:
     """The policies of a run. They exist before its first pod and as long as its other children."""
-    ingress: list[Manifest] = [{"from": [{"podSelector": _of_role(run, ROLE_CLIENT)}]}]
-    if run.spec.placement.nodes > 1:
-        ingress.append({"from": [{"podSelector": _of_role(run, ROLE_ENGINE)}]})
-    if settings.engine_from:
-        ingress.append({"from": list(settings.engine_from)})
-    yield _policy(run, engines_policy_name(run.metadata.name), _of_role(run, ROLE_ENGINE), ingress, settings)
+    if run.spec.engine.endpoints is None:
+        yield _engines_policy(run, settings)
     clients = _of_role(run, ROLE_CLIENT, ROLE_REPORT, ROLE_GATE)
     peers: list[Manifest] = (
         [{"from": [{"podSelector": _of_role(run, ROLE_CLIENT)}]}] if run.spec.load.clients > 1 else []
     )
     yield _policy(run, clients_policy_name(run.metadata.name), clients, peers, settings)
+
+
+def _engines_policy(run: SpecBenchRun, settings: NetworkPolicySettings) -> Manifest:
+    ingress: list[Manifest] = [{"from": [{"podSelector": _of_role(run, ROLE_CLIENT)}]}]
+    if run.spec.placement.nodes > 1:
+        ingress.append({"from": [{"podSelector": _of_role(run, ROLE_ENGINE)}]})
+    if settings.engine_from:
+        ingress.append({"from": list(settings.engine_from)})
+    return _policy(run, engines_policy_name(run.metadata.name), _of_role(run, ROLE_ENGINE), ingress, settings)
 
 
 def _policy(

@@ -26,6 +26,7 @@ from specbench_api.plan.template_validation import DO_NOT_DISRUPT, HUB_TOKEN
 from specbench_api.spec.placement import EngineSecurityContext
 from specbench_api.spec.pod_template import CORE_RESOURCES, PodTemplateMetadata, ResourceRequirements
 from specbench_api.spec.run import RunSpec, SpecBenchRun
+from specbench_api.spec.secret_refs import API_KEY_VARIABLE
 from specbench_operator.settings import OperatorSettings
 from specbench_operator.state.objects import ChildKey
 
@@ -189,4 +190,14 @@ def literal(text: str) -> str:
 def hub_token(spec: RunSpec) -> list[Manifest]:
     """The variable with the hub token, as a reference to its Secret; empty if the run names no Secret."""
     token = spec.model.token_secret_ref
-    return [{"name": HUB_TOKEN, "valueFrom": {"secretKeyRef": {"name": token.name, "key": token.key}}}] if token else []
+    return [_from_secret(HUB_TOKEN, token.name, token.key)] if token else []
+
+
+def api_key(spec: RunSpec) -> list[Manifest]:
+    """The variable with the API key of running servers, as a reference to its Secret; empty if the run names none."""
+    secret = spec.engine.api_key_secret_ref
+    return [_from_secret(API_KEY_VARIABLE, secret.name, secret.key)] if secret else []
+
+
+def _from_secret(variable: str, name: str, key: str) -> Manifest:
+    return {"name": variable, "valueFrom": {"secretKeyRef": {"name": name, "key": key}}}

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from specbench_api.outcome.provenance import ENDPOINT_WHEREABOUTS
 from specbench_api.plan.names import ROLE_CLIENT
 from specbench_api.spec.conditions import GroupState
 from specbench_operator.render.client_jobs import client_job, plan_config_map, report_job
@@ -40,7 +41,7 @@ Manifests = tuple[Mapping[str, Any], ...]
 def relaunches(run_view: RunView) -> tuple[RelaunchJob, ...]:
     """The engine's Job that continues as another launch, because its queue removed its pod and will give it another."""
     view = run_view.active_group
-    engine = _last_engine(run_view.children, view) if view else None
+    engine = _last_launch_job(run_view.children, view) if view else None
     if view is None or engine is None or view.previous_pod is None:
         return ()
     preemptions = engine.relaunch.preemptions if engine.relaunch else 0
@@ -57,29 +58,30 @@ def stops(run_view: RunView) -> tuple[StopJob, ...]:
     failed_refs = {stop.ref for stop in failed}
     unrecorded = (
         stop_and_keep_job(job, run_view.now)
-        for job in run_view.children.engines
-        if not (_keeps_engine(run_view, job) or _may_delete(run_view, job) or job.suspended or job.deleting)
+        for job in run_view.children.launch_jobs
+        if not (_keeps_launch(run_view, job) or _may_delete(run_view, job) or job.suspended or job.deleting)
     )
     return (*failed, *(stop for stop in unrecorded if stop.ref not in failed_refs))
 
 
 def _failed(run_view: RunView) -> tuple[StopJob, ...]:
     return tuple(
-        StopJob(engine.ref, LaunchVerdict(state.scope, state.reason, state.message, run_view.now), engine.ended)
+        StopJob(job.ref, LaunchVerdict(state.scope, state.reason, state.message, run_view.now), job.ended)
         for view in run_view.groups
         if (state := view.launch_state) and state.stage is LaunchStage.FAILED and state.scope
         if view.previous_pod is None or view is not run_view.active_group
-        if (engine := _last_engine(run_view.children, view)) and not engine.verdict and not engine.deleting
-        if engine.ended or not engine.suspended
+        if (job := _last_launch_job(run_view.children, view)) and not job.verdict and not job.deleting
+        if job.ended or not job.suspended
     )
 
 
 def deletions(run_view: RunView) -> tuple[ObjectRef, ...]:
     """Children that are not needed any more. Jobs that have ended are kept as records; Jobs that could run are not."""
     stopped = {stop.ref for stop in stops(run_view)}
+    clients = () if run_view.children.running_already else run_view.children.clients
     obsolete: list[Job | ChildObject] = [
-        *(job for job in run_view.children.engines if job.ref not in stopped and _deletes_engine(run_view, job)),
-        *(job for job in run_view.children.clients if not _keeps_client(run_view, job)),
+        *(job for job in run_view.children.launch_jobs if job.ref not in stopped and _deletes_launch(run_view, job)),
+        *(job for job in clients if not _keeps_client(run_view, job)),
         *(child for child in run_view.children.services if not _belongs_to_live_launch(run_view, child)),
     ]
     # A report that was made before a point was measured again is out of date.
@@ -130,20 +132,26 @@ def _launch_objects(run_view: RunView) -> Iterator[Mapping[str, Any]]:
     attempt = run_view.launching
     if run_view.active_group and attempt is not None:
         group = run_view.active_group.group
+        prior = PriorLaunches(run_view.active_group.suspensions, run_view.active_group.preemptions)
+        if run_view.children.running_already:
+            facts = ENDPOINT_WHEREABOUTS
+            job = client_job(
+                run_view.run, run_view.plan, group, attempt, run_view.settings, engine=facts, engine_pod=""
+            )
+            yield with_prior_launches(job, prior)
+            return
         yield engine_service(run_view.run, run_view.plan, group, attempt)
         if run_view.run.spec.placement.nodes > 1:
             # The LeaderWorkerSet is created by the next reconciliation, because its owner is this Job.
             job = leader_worker_set_job(run_view.run, group, attempt, run_view.settings)
         else:
             job = engine_job(run_view.run, run_view.plan, group, attempt, run_view.settings, run_view.served_on)
-        yield with_prior_launches(
-            job, PriorLaunches(run_view.active_group.suspensions, run_view.active_group.preemptions)
-        )
+        yield with_prior_launches(job, prior)
 
 
 def _serving_objects(run_view: RunView) -> Iterator[Mapping[str, Any]]:
     view, attempt = run_view.active_group, run_view.live_launch(run_view.active_group)
-    if view is None or attempt is None or view.launch_state is None:
+    if view is None or attempt is None or view.launch_state is None or run_view.children.running_already:
         return
     engine = run_view.children.engine(view.group.index, attempt)
     yield engine_service(run_view.run, run_view.plan, view.group, attempt, engine.key.attempt if engine else None)
@@ -176,9 +184,9 @@ def _exists_as_wanted(children: Children, manifest: Mapping[str, Any]) -> bool:
     return any(isinstance(child, Job) or child.spec is None or fulfils(child.spec, manifest["spec"]) for child in found)
 
 
-def _last_engine(children: Children, view: GroupView) -> Job | None:
+def _last_launch_job(children: Children, view: GroupView) -> Job | None:
     attempts = children.attempts(view.group.index)
-    return children.engine(view.group.index, attempts[-1]) if attempts else None
+    return children.launch_job(view.group.index, attempts[-1]) if attempts else None
 
 
 def _belongs_to_live_launch(run_view: RunView, child: Job | ChildObject) -> bool:
@@ -187,14 +195,22 @@ def _belongs_to_live_launch(run_view: RunView, child: Job | ChildObject) -> bool
     return live_launch is not None and launch == live_launch
 
 
-def _keeps_engine(run_view: RunView, job: Job) -> bool:
+def _keeps_launch(run_view: RunView, job: Job) -> bool:
     relaunched = {row.ref for row in relaunches(run_view)}
-    return job.stopping_or_ended or _belongs_to_live_launch(run_view, job) or job.ref in relaunched
+    ends_soon = run_view.children.running_already and _ends_soon(run_view, job)
+    return ends_soon or job.stopping_or_ended or _belongs_to_live_launch(run_view, job) or job.ref in relaunched
 
 
-def _deletes_engine(run_view: RunView, job: Job) -> bool:
+def _ends_soon(run_view: RunView, client: Job) -> bool:
+    """Whether a client has measured everything and ends by itself: its pod is not being deleted, nor its node lost."""
+    leaving = any(pod.alive and pod.deleted_at for pod in run_view.children.pods_of(client))
+    view = _group_view(run_view, client)
+    return view is not None and view.state is GroupState.DONE and not leaving
+
+
+def _deletes_launch(run_view: RunView, job: Job) -> bool:
     """A Job whose launch is not in status yet is deleted by a later reconciliation, after status has been written."""
-    return not _keeps_engine(run_view, job) and _may_delete(run_view, job)
+    return not _keeps_launch(run_view, job) and _may_delete(run_view, job)
 
 
 def _may_delete(run_view: RunView, job: Job) -> bool:

@@ -78,7 +78,7 @@ def decide_invalid_run(
     )
     stop = tuple(
         stop_and_keep_job(job, now)
-        for job in children.engines
+        for job in children.launch_jobs
         if not (job.stopping_or_ended or job.deleting or job.suspended or is_recorded_in_status(previous.groups, job))
     )
     stopped = {each.ref for each in stop}

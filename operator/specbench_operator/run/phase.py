@@ -16,6 +16,15 @@ from specbench_operator.state.run import StoreFailure
 
 TERMINAL_PHASES = (Phase.SUCCEEDED, Phase.FAILED)
 STALLED_PHASES = (Phase.FAILED, Phase.INVALID)
+_NEXT_AFTER = {
+    False: "the next engine is launched when the last one has released its GPUs",
+    True: "the next client starts when the last one has ended",
+}
+_NOT_YET_ENDED = {
+    False: "the last engine has not released its GPUs yet",
+    True: "the last client has not ended yet",
+}
+"""Messages, by whether the run measures servers that are already running."""
 ACTIVE_PHASES = (Phase.PENDING, Phase.QUEUED, Phase.STARTING, Phase.RUNNING, Phase.ANALYZING)
 
 
@@ -70,9 +79,7 @@ def _measuring(run_view: RunView) -> RunState:
         reason = run_view.store_failure.reason if run_view.store_failure else "WaitingForS3"
         return RunState(phase, reason, join_sentences(("no engine is launched while S3 cannot be read", cause)))
     if view.next_launch is not None and run_view.holds_gpus:
-        return RunState(
-            phase, "WaitingForRelease", "the next engine is launched when the last one has released its GPUs"
-        )
+        return RunState(phase, "WaitingForRelease", _NEXT_AFTER[run_view.children.running_already])
     where = f"arm {view.group.arm}: group {view.group.index + 1} of {len(run_view.groups)}"
     if view.state is GroupState.QUEUED:
         return RunState(phase, view.reason, join_sentences((where, view.message)))
@@ -99,7 +106,7 @@ def _list_refs(refs: Sequence[ObjectRef]) -> str:
 
 def _analyzing(run_view: RunView) -> RunState:
     if run_view.holds_gpus:
-        return RunState(Phase.ANALYZING, "WaitingForRelease", "the last engine has not released its GPUs yet")
+        return RunState(Phase.ANALYZING, "WaitingForRelease", _NOT_YET_ENDED[run_view.children.running_already])
     if run_view.stored is None:
         failure = run_view.store_failure or StoreFailure("WaitingForS3", "", refused=False)
         return RunState(Phase.ANALYZING, failure.reason, failure.message)

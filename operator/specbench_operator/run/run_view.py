@@ -100,7 +100,7 @@ class RunView:
 
     @property
     def holds_gpus(self) -> bool:
-        """Whether an engine of this run holds GPUs or may still get some."""
+        """Whether an engine of this run holds GPUs or may still get some, or a client may still load an endpoint."""
         return holds_gpus(self.children, self.settings, self.now)
 
     @property
@@ -125,8 +125,8 @@ class RunView:
 
     @property
     def has_launched(self) -> bool:
-        """Whether this run has launched an engine. If not, everything in its results is of the run that it adopts."""
-        return self.previous.start_time is not None or bool(self.children.engines)
+        """Whether this run has launched anything. If not, everything in its results is of the run that it adopts."""
+        return self.previous.start_time is not None or bool(self.children.launch_jobs)
 
     @property
     def measured(self) -> int:
@@ -198,7 +198,7 @@ def build_run_view(
 
 def with_forced_values(run: SpecBenchRun, settings: OperatorSettings) -> SpecBenchRun:
     """The run with the values that the fence forces on every engine. The plan is that of the run without them."""
-    if settings.fence_check is None:
+    if settings.fence_check is None or run.spec.engine.endpoints is not None:
         return run
     placement = settings.fence_check.fence.force.applied_to(run.spec.placement)
     return run.model_copy(update={"spec": run.spec.model_copy(update={"placement": placement})})

@@ -12,6 +12,7 @@ from specbench_testing.run_model import RunModel
 MODELS: Mapping[str, Callable[[], Model[Any]]] = {
     "RunModel()": RunModel,
     "RunModel(queued=True)": lambda: RunModel(queued=True),
+    "RunModel(external=True)": lambda: RunModel(external=True),
     "RunModel(stale=True)": lambda: RunModel(stale=True),
     "CampaignModel()": CampaignModel,
     "CampaignModel(stop=True)": lambda: CampaignModel(stop=True),

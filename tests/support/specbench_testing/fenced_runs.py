@@ -37,6 +37,7 @@ FENCE: dict[str, Any] = {
         {"endpoint": "http://127.0.0.1:9001", "bucket": "*-lab", "operatorIdentity": False},
         {"endpoint": "http://169.254.169.254", "bucket": "*-lab", "operatorIdentity": False},
     ],
+    "endpoints": ["http://*.bench:8000", "https://gateway.example/team-*", "http://*:9000", "http://127.0.0.1:8001"],
     "limits": {
         "gpus": 8,
         "activeDeadlineSeconds": 86_400,
@@ -129,6 +130,12 @@ def reading(uri: str) -> dict[str, Edits]:
     }
 
 
+def _servers(*urls: str) -> Edits:
+    """A run that measures servers which are already running."""
+    endpoints = [{"name": f"e{row}", "url": url} for row, url in enumerate(urls)]
+    return {"spec.engine": {"kind": "external", "endpoints": endpoints}, "spec.drafters": []}
+
+
 ALLOWED: list[Edits] = [
     {},
     *_of("engine.image", "registry.example/team/engine:1", f"registry.example/team/a/b@{_DIGEST}"),
@@ -189,6 +196,8 @@ ALLOWED: list[Edits] = [
             "http://[2001:db8::1]:9000",
         )
     ),
+    _servers("http://a.bench:8000", "http://b.bench:8000"),
+    *map(_servers, ("https://gateway.example/team-a", "http://10.0.0.7:9000", "http://127.0.0.1:8001")),
 ]
 REFUSED: list[tuple[Edits, str]] = [
     *((edits, "engine.image") for edits in _of("engine.image", "registry.example/other/x", "registry.example/team")),
@@ -392,6 +401,24 @@ REFUSED: list[tuple[Edits, str]] = [
             "http://127.1:9000",
             "http://10.0.0.010:9000",
             "http://1.2.3.4.5:9000",
+        )
+    ),
+    (_servers("http://a.bench:8000", "http://other:8000"), "engine.endpoints[1].url"),
+    *(
+        (_servers(url), "engine.endpoints[0].url")
+        for url in (
+            "http://a.bench:80",
+            "http://a.bench:8000/",
+            "http://evil/.bench:8000",
+            "https://gateway.example/team-a/b",
+            "https://gateway.example/other",
+            "http://bénch:9000",
+            "http://①②⑦.0.0.1:9000",
+            "http://127.0.0.1:9000",
+            "http://localhost:9000",
+            "http://169.254.1.1:9000",
+            "http://169.254.169.254:9000",
+            "http://2130706433:9000",
         )
     ),
     *(

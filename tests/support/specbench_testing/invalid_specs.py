@@ -736,6 +736,12 @@ INVALID_SPECS = (
         "spec",
         "request as many GPUs as the model is split over",
     ),
+    InvalidSpecCase(
+        "an API key for an engine that specbench starts",
+        {"spec.engine.apiKeySecretRef": {"name": "key"}},
+        "spec.engine",
+        "engines that specbench starts need no key",
+    ),
     InvalidSpecCase("a name too long for its children", {"metadata.name": "n" * 41}, "metadata.name", "40 characters"),
     InvalidSpecCase(
         "a name that starts with a digit", {"metadata.name": "1st"}, "metadata.name", "start with a letter", "match"
@@ -976,6 +982,23 @@ VALID_SPECS: tuple[tuple[str, Mapping[str, Any]], ...] = (
             },
             "spec.engine.image": "Registry.example.com:5000/a_b/c:v1.0-x@sha256:0123",
             "spec.results.s3": {"bucket": "a.b-c", "prefix": "...a/.b", "endpoint": "https://s3.example.com/x"},
+        },
+    ),
+    (
+        "running servers in full",
+        {
+            "spec.engine": {
+                "kind": "external",
+                "dialect": "vllm",
+                "version": "0.33.0",
+                "apiKeySecretRef": {"name": "key", "key": "token"},
+                "endpoints": [
+                    {"name": "none", "url": "http://plain:8000"},
+                    {"name": "b-1", "url": "https://gateway.example/b", "dialect": "sglang", "model": "b"},
+                ],
+            },
+            "spec.drafters": [],
+            "spec.placement": {"client": {"nodeSelector": {"pool": "cpu"}}, "imagePullSecrets": [{"name": "registry"}]},
         },
     ),
     (

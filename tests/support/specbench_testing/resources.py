@@ -19,6 +19,12 @@ def external_engine(dialect: DialectName | None = None, url: str = "http://127.0
     return Engine(kind=EngineKind.EXTERNAL, endpoints=[Endpoint(name="endpoint", url=url)], dialect=dialect)
 
 
+def endpoint_edits(*names: str, **engine: Any) -> dict[str, Any]:
+    """Edits of a run that measures running servers with these names, on the ports from 8001 upwards."""
+    endpoints = [{"name": name, "url": f"http://engine-{name}:800{row}"} for row, name in enumerate(names, start=1)]
+    return {"spec.engine": {"kind": "external", "endpoints": endpoints, **engine}, "spec.drafters": []}
+
+
 class _Missing:
     """Has the same repr in every process: test ids contain it, and xdist workers compare them."""
 

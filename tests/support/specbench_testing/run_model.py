@@ -25,15 +25,19 @@ STARTUP_TICKS = 2
 class RunModel:
     """The model for `model_checker.explore`.
 
-    `queued`: the run names a queue, which admits and preempts its engines. `stale`: that a cache lags behind is no
-    fault, so that all orders of what is seen and what happens are explored first. `confirms`: the operator acts
-    only on what it has read from the API server after its caches gave a reason, as `RunReconciler` does.
+    `queued`: the run names a queue, which admits and preempts its engines. `external`: it measures two servers that are
+    already running, in four groups of one point, so that each of its launches is a client. `stale`: that a cache lags
+    behind is no fault, so that all orders of what is seen and what happens are explored first. `confirms`: the operator
+    acts only on what it has read from the API server after its caches gave a reason, as `RunReconciler` does.
     """
 
-    def __init__(self, *, queued: bool = False, stale: bool = False, confirms: bool = True) -> None:
+    def __init__(
+        self, *, queued: bool = False, external: bool = False, stale: bool = False, confirms: bool = True
+    ) -> None:
         self._stale = stale
-        self._operator = ModelOperator(queued=queued, confirms=confirms)
-        self._cluster = ModelCluster(self._operator.points, queued=queued)
+        self._launch_role = ROLE_CLIENT if external else ROLE_ENGINE
+        self._operator = ModelOperator(queued=queued, external=external, confirms=confirms)
+        self._cluster = ModelCluster(self._operator.points, queued=queued, external=external)
 
     def initial(self) -> RunWorld:
         """The run was just created."""
@@ -66,11 +70,16 @@ class RunModel:
 
     def broken(self, world: RunWorld) -> str:
         """The invariant that this state breaks; empty if it breaks none."""
-        holders = {job.uid for job in world.jobs if job.role == ROLE_ENGINE and not job.end}
-        holders |= {pod.job_uid for pod in world.pods if may_hold_gpus(pod)}
+        holders = {job.uid for job in world.jobs if job.role == self._launch_role and not job.end}
+        holders |= {pod.job_uid for pod in world.pods if self._may_hold(pod)}
         if len(holders) > 1:
-            return f"two engines may hold GPUs at once: {', '.join(sorted(holders))}"
-        clients = [pod for pod in world.pods if pod.role == ROLE_CLIENT and self._cluster.measures(world, pod)]
+            what = "engines may hold GPUs" if self._launch_role == ROLE_ENGINE else "clients may send load"
+            return f"two {what} at once: {', '.join(sorted(holders))}"
+        clients = [
+            pod
+            for pod in world.pods
+            if pod.role == ROLE_CLIENT and not is_given_up(pod) and self._cluster.measures(world, pod)
+        ]
         for first, second in combinations(clients, 2):
             if first.target == second.target:
                 return f"two clients load one engine at once: {first.name}, {second.name}"
@@ -80,15 +89,15 @@ class RunModel:
         """Whether the run has ended and holds no GPUs, or was deleted with everything that it owned."""
         if not world.run.uid:
             return not (world.jobs or world.objects or [pod for pod in world.pods if not pod.on_lost_node])
-        return status_of(world.run.status).completion_time is not None and not holds_any_gpus(world)
+        return status_of(world.run.status).completion_time is not None and not self._holds(world)
 
     def _overdue(self, world: RunWorld) -> str:
         """Why GPUs must not be held, although everybody waits; empty if they may be."""
         status = status_of(world.run.status)
         over = status.completion_time or status.phase in (Phase.SUSPENDED, Phase.INVALID, Phase.FAILED)
-        if over and holds_any_gpus(world):
+        if over and self._holds(world):
             return f"GPUs are held although the run is {status.phase}"
-        starting = {pod.job_uid for pod in world.pods if may_hold_gpus(pod) and pod.stage != "Running"}
+        starting = {pod.job_uid for pod in world.pods if self._may_hold(pod) and pod.stage != "Running"}
         late = [job.uid for job in world.jobs if job.uid in starting and (job.started or 0) >= STARTUP_TICKS]
         return f"{late[0]} is not ready, and its deadline has passed" if late else ""
 
@@ -99,13 +108,16 @@ class RunModel:
         due = self._operator.outcome(world).requeue_after_s
         return "" if due is not None and due <= TICK_S else "the next deadline does not wake the operator"
 
+    def _may_hold(self, pod: ModelPod) -> bool:
+        """Whether a launch's pod may hold GPUs or send load."""
+        return pod.role == self._launch_role and pod.stage != "Ended" and not is_given_up(pod)
 
-def may_hold_gpus(pod: ModelPod) -> bool:
-    """Whether an engine's pod may hold GPUs. After `gone_after_s`, its node counts as lost."""
-    return pod.role == ROLE_ENGINE and pod.stage != "Ended" and (pod.deleted is None or pod.deleted < 1)
+    def _holds(self, world: RunWorld) -> bool:
+        """Whether a launch holds GPUs or may still get some, or send load, apart from pods on lost nodes."""
+        startable = any(job.role == self._launch_role and not job.end for job in world.jobs)
+        return startable or any(self._may_hold(pod) and not pod.on_lost_node for pod in world.pods)
 
 
-def holds_any_gpus(world: RunWorld) -> bool:
-    """Whether an engine holds GPUs or may still get some, apart from pods on lost nodes."""
-    startable = any(job.role == ROLE_ENGINE and not job.end for job in world.jobs)
-    return startable or any(may_hold_gpus(pod) and not pod.on_lost_node for pod in world.pods)
+def is_given_up(pod: ModelPod) -> bool:
+    """Whether the pod exists so long after its deletion time that its node counts as lost: after `gone_after_s`."""
+    return pod.deleted is not None and pod.deleted >= 1

@@ -24,10 +24,10 @@ RunStep = Step[RunWorld]
 
 
 class ModelCluster:
-    """The cluster. `points`: by group, its points as numbers."""
+    """The cluster. `points`: by group, its points as numbers. `external`: the engines are already running."""
 
-    def __init__(self, points: Sequence[Sequence[int]], *, queued: bool) -> None:
-        self._points, self._queued = points, queued
+    def __init__(self, points: Sequence[Sequence[int]], *, queued: bool, external: bool) -> None:
+        self._points, self._queued, self._external = points, queued, external
 
     def nothing_stored(self) -> Stored:
         """Empty results."""
@@ -114,7 +114,7 @@ class ModelCluster:
             return
         group = pod.group or 0
         missing = [point for point in self._points[group] if not world.stored.measured[point]]
-        served = any(engine.name == pod.target and engine.stage == "Running" for engine in world.pods)
+        served = self._external or any(engine.name == pod.target and engine.stage == "Running" for engine in world.pods)
         if not missing:
             if job and not job.end and world.store_up:
                 yield Step(f"client {pod.name} completes", ended_client(world, pod, job, "Done", COMPLETE))
@@ -175,11 +175,15 @@ class ModelCluster:
         yield Step(f"user deletes {pod.name}", with_pod(world, pod, pod._replace(deleted=0)))
         job = next((job for job in world.jobs if job.uid == pod.job_uid and not job.end), None)
         if pod.role == ROLE_CLIENT:
-            for end in ("Killed", "BadInput", "NotStored") if job else ():
+            ends = ("Killed", "BadInput", "NotStored", *(("EngineLost",) if self._external else ()))
+            for end in ends if job else ():
                 assert job is not None
                 yield Step(
                     f"client {pod.name} fails: {end}", ended_client(world, pod, job, end, "BackoffLimitExceeded")
                 )
+            if self._external:
+                lost = pod._replace(deleted=0, on_lost_node=True)
+                yield Step(f"node of {pod.name} is lost", with_pod(world, pod, lost))
             return
         crashed = pod._replace(stage="Ended", end="Crashed")
         yield Step(f"{pod.name} crashes", with_pod(world, pod, crashed))

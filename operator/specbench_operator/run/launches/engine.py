@@ -156,7 +156,7 @@ class LaunchDeadlines:
 def judge_engine(engine: Job, pods: tuple[Pod, ...], deadlines: LaunchDeadlines, *, client: Job | None) -> LaunchState:
     """Judge a launch by its engine alone. If it has a client, the engine was ready before."""
     pod, served = current_pod(pods), client is not None
-    decided = _decided_by_job(engine, deadlines)
+    decided = decided_by_job(engine, deadlines)
     # Pods of an engine on several nodes belong to a LeaderWorkerSet and are replaced one by one.
     if decided is None and deadlines.nodes == 1:
         decided = preempted_by_queue(engine, pods, client, known_pod=deadlines.known_pod)
@@ -173,16 +173,16 @@ def judge_engine(engine: Job, pods: tuple[Pod, ...], deadlines: LaunchDeadlines,
     return _starting(engine, pod, deadlines)
 
 
-def _decided_by_job(engine: Job, deadlines: LaunchDeadlines) -> LaunchState | None:
+def decided_by_job(job: Job, deadlines: LaunchDeadlines) -> LaunchState | None:
     """The state that the Job alone determines, whatever the state of its pod."""
-    if engine.verdict:
-        state = failed(engine.verdict.scope, engine.verdict.reason, engine.verdict.message)
+    if job.verdict:
+        state = failed(job.verdict.scope, job.verdict.reason, job.verdict.message)
         return replace(state, recorded=True)
-    if engine.deleting:
+    if job.deleting:
         return lost("its Job is being deleted")
-    if engine.failure and engine.failure.reason == EngineReason.DEADLINE_EXCEEDED:
+    if job.failure and job.failure.reason == EngineReason.DEADLINE_EXCEEDED:
         message = (
-            f"the engine ran longer than spec.activeDeadlineSeconds ({deadlines.lifetime_s} s):"
+            f"it ran longer than spec.activeDeadlineSeconds ({deadlines.lifetime_s} s):"
             " raise it, or measure less per launch"
         )
         return failed(FailureScope.GROUP, EngineReason.DEADLINE_EXCEEDED, message)

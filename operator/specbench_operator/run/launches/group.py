@@ -22,6 +22,7 @@ from specbench_operator.run.launches.children import Children
 from specbench_operator.run.launches.client import judge_client
 from specbench_operator.run.launches.engine import (
     LaunchDeadlines,
+    decided_by_job,
     judge_engine,
     judge_further_nodes,
     preempted_node,
@@ -252,8 +253,8 @@ def is_recorded_in_status(rows: Sequence[GroupStatus], engine: Job) -> bool:
 
 
 def stop_and_keep_job(engine: Job, now: datetime) -> StopJob:
-    """Stop an engine's Job to free its GPUs, but keep it, because status does not contain its launch."""
-    message = "its GPUs were released; its Job is kept because status did not contain this launch"
+    """Stop the Job of a launch to free its GPUs, but keep it, because status does not contain its launch."""
+    message = "it was stopped; its Job is kept because status did not contain this launch"
     return StopJob(engine.ref, LaunchVerdict(FailureScope.LAUNCH, SUSPENDED, message, now), ended=False)
 
 
@@ -274,12 +275,15 @@ def judge_launch(
 ) -> LaunchState:
     """The state of a launch that has at least one Job.
 
-    The engine's own failure has precedence, because its client only observes a closed connection.
+    The engine's own failure has precedence, because its client only observes a closed connection. Of a server that is
+    already running, only the client is known.
     """
     engine, client = children.engine(group, attempt), children.client(group, attempt)
     by_client = judge_client(client, children.pods_of(client), settings, deadlines)
     if by_client.stage is LaunchStage.FINISHED:
         return by_client
+    if children.running_already and client is not None:
+        return decided_by_job(client, deadlines) or by_client
     if engine is None:
         return by_client if by_client.stage is LaunchStage.FAILED else lost("its Job was deleted")
     pods = children.pods_of(engine)

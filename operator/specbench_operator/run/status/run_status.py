@@ -212,10 +212,10 @@ def _waiting_group(view: GroupView) -> dict[str, Any]:
 
 
 def _start_time(run_view: RunView) -> str | None:
-    """When the first engine was created: from status, else from the oldest engine Job, else now if one is created."""
+    """When the first launch was created: from status, else from its oldest Job, else now if one is created."""
     if run_view.previous.start_time:
         return run_view.previous.start_time
-    oldest = min((job.created_at for job in run_view.children.engines), default=None)
+    oldest = min((job.created_at for job in run_view.children.launch_jobs), default=None)
     if oldest is None:
         return format_timestamp(run_view.now) if run_view.launching is not None else None
     return format_timestamp(oldest)
