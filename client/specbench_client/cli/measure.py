@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ import click
 from specbench_api.spec.engine import DialectName
 from specbench_api.spec.load import Arrival, ArrivalProcess, Load
 from specbench_api.spec.workload import Output, Sampling
-from specbench_client.cli.measure_plan import MeasureOptions, plan_for_endpoint, with_flag_names
+from specbench_client.cli.measure_plan import AUTO, MeasureOptions, plan_for_endpoint, with_flag_names
 from specbench_client.cli.options import (
     KEEP_TEXT,
     NEW,
@@ -24,6 +26,7 @@ from specbench_client.cli.options import (
     slo_from_options,
     slo_options,
 )
+from specbench_client.cli.streams import echo
 from specbench_client.errors import BadInput
 from specbench_client.load.load_shares import max_workers, usable_cores
 from specbench_client.transport.exchange import reject_reserved_headers
@@ -32,10 +35,11 @@ KEY_VARIABLE = "OPENAI_API_KEY"
 _HEADER = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ ]?([^\r\n\0]*)")
 
 
-def request_headers(given: Sequence[str]) -> dict[str, str]:
+def request_headers(given: Sequence[str], key_variable: str | None = None) -> dict[str, str]:
     """Return the headers of every request: the given ones, and the key from the environment unless they contain one.
 
-    Raises BadInput for a header that is malformed, repeated or reserved.
+    `key_variable`: the variable that the user named; it must be set. Raises BadInput for a header that is malformed,
+    repeated or reserved.
     """
     headers: dict[str, str] = {}
     for text in given:
@@ -46,11 +50,13 @@ def request_headers(given: Sequence[str]) -> dict[str, str]:
             raise BadInput(f"--header {found[1]} is given twice: give it once")
         headers[found[1]] = found[2]
     reject_reserved_headers(headers)
-    return headers if "authorization" in map(str.lower, headers) else {**_authorization(), **headers}
+    return headers if "authorization" in map(str.lower, headers) else {**_authorization(key_variable), **headers}
 
 
-def _authorization() -> dict[str, str]:
-    key = os.environ.get(KEY_VARIABLE)
+def _authorization(named: str | None) -> dict[str, str]:
+    key = os.environ.get(named or KEY_VARIABLE)
+    if named and not key:
+        raise BadInput(f"--api-key-env {named}: this environment variable is not set: export it with the key")
     return {"Authorization": f"Bearer {key}"} if key else {}
 
 
@@ -63,6 +69,7 @@ EQUIVALENT_FLAGS = {
     "--url": "--endpoint",
     "--target": "--endpoint",
     "--backend": "--dialect",
+    "--api-key": "--api-key-env",
     "--dataset-name": "--dataset",
     "--dataset-path": "--dataset",
     "--input-file": "--dataset",
@@ -95,7 +102,9 @@ class FlagHintCommand(click.Command):
 
 @click.command(cls=FlagHintCommand)
 @click.option("--endpoint", required=True, metavar="URL", help="URL of the engine: http://127.0.0.1:8000")
-@click.option("--model", required=True, metavar="NAME", help="Name of the model in its requests.")
+@click.option(
+    "--model", metavar="NAME", help="Name of the model in its requests.  [default: the only one that it serves]"
+)
 @click.option(
     "--dataset",
     required=True,
@@ -193,6 +202,9 @@ class FlagHintCommand(click.Command):
     help="Header of every request; never stored. Repeatable.",
 )
 @click.option(
+    "--api-key-env", metavar="NAME", help=f"Environment variable with the API key.  [default: {KEY_VARIABLE}, if set]"
+)
+@click.option(
     "--warmup",
     type=SchemaNumber(Load, "warmup_requests"),
     default=4,
@@ -210,10 +222,10 @@ class FlagHintCommand(click.Command):
 )
 @click.option(
     "--dialect",
-    type=click.Choice([str(name) for name in DialectName]),
-    default=str(DialectName.OPENAI),
+    type=click.Choice([AUTO, *(str(name) for name in DialectName)]),
+    default=AUTO,
     show_default=True,
-    help="The engine's dialect; all but openai report tokens per chunk and acceptance.",
+    help="The engine's dialect, detected from its pages; all but openai report tokens per chunk and acceptance.",
 )
 @click.option(
     "--workers",
@@ -231,24 +243,24 @@ def measure(**options: Any) -> int:
     """Measure an endpoint that is already running, with real prompts; every request is recorded.
 
     \b
-      specbench simulate --port 8000 &          an engine to try it with: model `simulated`, dialect vllm
-      specbench measure --endpoint http://127.0.0.1:8000 --model simulated --dialect vllm \\
-        --dataset examples/prompts.jsonl --concurrency 1,8
+      specbench simulate --port 8000 &                                    an engine to try it with
+      specbench measure --endpoint http://127.0.0.1:8000 --dataset examples/prompts.jsonl --concurrency 1,8
       specbench measure … --rate 2,4 --duration 60                        open loop, instead of --concurrency
       specbench measure … --rate 5 --arrival Gamma --burstiness 0.25      bursts: gaps with a CV of 2
       specbench measure … --arrival Trace --trace arrivals.csv            recorded arrival times
       specbench measure … --slo-ttft-ms 500 --slo-tpot-ms 35              with goodput: requests/s within these limits
 
     If a run was interrupted, the same command continues it; a finished run is measured again as a new run. The API key
-    is read from OPENAI_API_KEY.
+    is read from OPENAI_API_KEY, or from the variable that --api-key-env names.
 
     To compare drafters, use `specbench run`: it launches every arm in the same way, interleaved with its baseline. To
     compare two running endpoints, measure each with its own --results, then: specbench compare WITHOUT WITH
     """
     given = MeasureOptions(**options)
     _check_workers(given.workers, usable_cores())
-    plan = plan_for_endpoint(given)
-    headers = request_headers(given.headers)
+    plan_for_endpoint(given)  # Invalid options are reported before the endpoint is contacted.
+    headers = request_headers(given.headers, given.api_key_env)
+    plan = plan_for_endpoint(with_detected(given, headers))
     # Imported late, because pandas takes seconds to import and an invalid argument should be reported at once.
     from specbench_client.cli.run_execution import RunOptions, run_and_print  # noqa: PLC0415
     from specbench_client.drive.options import ClientOptions  # noqa: PLC0415
@@ -267,6 +279,30 @@ def measure(**options: Any) -> int:
         return run_and_print(plan, run_options)
     except BadInput as error:  # may name fields of the spec, for example for an impossible schedule
         raise BadInput(with_flag_names(str(error)), error.reason) from error
+
+
+def with_detected(options: MeasureOptions, headers: Mapping[str, str]) -> MeasureOptions:
+    """Return the options with the model and dialect of the endpoint, and print what was detected.
+
+    Raises EngineFailed if the endpoint cannot be measured, and BadInput if the user must choose.
+    """
+    if options.model is not None and options.dialect != AUTO:
+        return options
+    from specbench_client.drive.endpoint_detection import detect_endpoint  # noqa: PLC0415 -- imports aiohttp
+
+    detected = asyncio.run(
+        detect_endpoint(
+            options.endpoint,
+            headers,
+            options.model,
+            None if options.dialect == AUTO else DialectName(options.dialect),
+            key_variable=options.api_key_env or KEY_VARIABLE,
+        )
+    )
+    echo(f"detected: {detected.line()}", err=True)
+    for warning in detected.warnings:
+        echo(f"warning: {warning}", err=True)
+    return replace(options, endpoint=detected.url, model=detected.model, dialect=str(detected.dialect))
 
 
 def _check_workers(workers: int | None, cores: int) -> None:

@@ -15,11 +15,12 @@ from specbench_api.errors import InvalidSpec
 from specbench_api.plan.expansion import lay_out
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.chat_template import AppliedBy
-from specbench_api.spec.engine import SECRET, EngineKind, flaw_of
+from specbench_api.spec.engine import SECRET, DialectName, EngineKind, flaw_of
 from specbench_api.spec.load import ArrivalProcess
 from specbench_api.spec.parsing import parse_run
 from specbench_api.spec.run import NAME, NAME_MAX
 from specbench_client.bounded_json import parse_json
+from specbench_client.dialects.recognition import engine_url
 from specbench_client.errors import BadInput
 from specbench_client.workload.source_detection import guess_dataset
 
@@ -70,15 +71,17 @@ def levels(flag: str, given: tuple[tuple[float, ...], ...]) -> list[float]:
 
 
 def base_url(endpoint: str) -> str:
-    """Return the endpoint without the /v1 that OpenAI clients need. Raises BadInput."""
+    """Return the endpoint without the route that OpenAI clients need. Raises BadInput."""
     flaw = flaw_of(endpoint)
     if flaw is not None:
         shown = re.sub("//[^/]*@", "//…@", endpoint)
         problem = f"{flaw.problem}: give it with --header 'Authorization: …'" if flaw is SECRET else flaw
         raise BadInput(f"--endpoint {shown!r} {problem}")
-    return endpoint.rstrip("/").removesuffix("/v1")
+    return engine_url(endpoint)
 
 
+AUTO = "auto"
+"""The value of --dialect that detects it."""
 UNUSED_SLOTS = 8
 """A value for the field that the schema requires with a rate; a running endpoint has its own limit."""
 
@@ -88,7 +91,7 @@ class MeasureOptions:
     """The command line, with the names of its options."""
 
     endpoint: str
-    model: str
+    model: str | None
     dataset: str
     concurrency: tuple[tuple[float, ...], ...]
     rate: tuple[tuple[float, ...], ...]
@@ -109,6 +112,7 @@ class MeasureOptions:
     warmup: int
     repeats: int
     dialect: str
+    api_key_env: str | None
     workers: int | None
     results: str
     name: str | None
@@ -121,7 +125,10 @@ class MeasureOptions:
 
 
 def plan_for_endpoint(options: MeasureOptions) -> Plan:
-    """Return a plan with one arm, the endpoint, at every load. Raises BadInput with the names of flags."""
+    """Return a plan with one arm, the endpoint, at every load. Raises BadInput with the names of flags.
+
+    Without --model or --dialect, it only shows whether the other options are valid.
+    """
     for problem in _contradictions(options):
         raise BadInput(problem)
     try:
@@ -131,12 +138,13 @@ def plan_for_endpoint(options: MeasureOptions) -> Plan:
 
 
 def _resource(options: MeasureOptions) -> dict[str, Any]:
+    model = "undetected" if options.model is None else options.model
     spec = {
-        "model": {"name": options.model},
+        "model": {"name": model},
         "engine": {
             "kind": str(EngineKind.EXTERNAL),
             "endpoint": base_url(options.endpoint),
-            "dialect": options.dialect,
+            "dialect": str(DialectName.OPENAI) if options.dialect == AUTO else options.dialect,
         },
         "workloads": [
             {
@@ -155,7 +163,7 @@ def _resource(options: MeasureOptions) -> dict[str, Any]:
         "load": _load(options),
         "results": {"s3": {"bucket": "not-used-here"}},
     }
-    metadata = {"name": run_name(options.model) if options.name is None else _checked_name(options.name)}
+    metadata = {"name": run_name(model) if options.name is None else _checked_name(options.name)}
     return {"apiVersion": "specbench.io/v1alpha1", "kind": "SpecBenchRun", "metadata": metadata, "spec": spec}
 
 
