@@ -105,6 +105,7 @@ def test_measured_records_equal_the_simulators_truth(tmp_path: Path) -> None:
     assert len(measured) == 2 * 12
     assert sum(each["steps"] for each in slices["byPosition"]) == measured[measured.phase == "steady"].steps[:12].sum()
     assert set(measured.timestamp_source) == {"kernel"}
+    assert set(measured.connection) == {"new"}
     assert_equals_truth(measured, tmp_path / "truth.jsonl")
 
 
@@ -138,6 +139,7 @@ def test_records_over_tls_are_complete_with_user_space_timestamps(
     assert "UserSpaceTimestamps" in report
     measured = records(tmp_path)
     assert set(measured.timestamp_source) == {"user"}
+    assert set(measured.connection) == {"kept"}  # No TTFT contains a TLS handshake.
     assert_equals_truth(measured, tmp_path / "truth.jsonl")
 
 
