@@ -109,6 +109,19 @@ def test_measured_records_equal_the_simulators_truth(tmp_path: Path) -> None:
     assert_equals_truth(measured, tmp_path / "truth.jsonl")
 
 
+def test_model_and_dialect_are_detected(tmp_path: Path) -> None:
+    (tmp_path / "prompts.jsonl").write_text('{"prompt": "Hello"}\n')
+    with serving(tmp_path / "truth.jsonl") as endpoint:
+        command = [SPECBENCH, "measure", "--endpoint", f"{endpoint}/v1/chat/completions", "--dataset", "prompts.jsonl"]
+        done = subprocess.run(
+            [*command, "--concurrency", "1", "-n", "4"], cwd=tmp_path, capture_output=True, text=True, check=False
+        )
+    assert done.returncode in (0, 3), done.stderr
+    detected = "detected: vLLM API of specbench simulated-0.1.0, model simulated, drafter k=3"
+    assert done.stderr.splitlines()[0] == detected
+    assert_equals_truth(records(tmp_path), tmp_path / "truth.jsonl")
+
+
 def test_open_loop_sends_at_the_intended_times(tmp_path: Path) -> None:
     with serving(tmp_path / "truth.jsonl") as endpoint:
         done = measure(tmp_path, "--endpoint", endpoint, "--rate", "20", "-n", "30", "--arrival", "Constant")

@@ -44,6 +44,7 @@ class TlsServer:
     answer: Callable[[int], bytes | None] = lambda _: ANSWER
     """Number of the POST, from 0 → the answer; None: the connection is closed without one."""
     closes_after_answer: bool = False
+    answer_of_get: bytes = ANSWER
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.handshakes += 1
@@ -51,7 +52,7 @@ class TlsServer:
         while head := await _head(reader):
             if head.startswith(b"GET"):
                 self.gets += 1
-                writer.write(ANSWER)
+                writer.write(self.answer_of_get)
                 continue
             length = int(head.lower().partition(b"content-length:")[2].split()[0])
             self.bodies.append(await reader.readexactly(length))
@@ -226,6 +227,17 @@ async def test_spare_connections_are_opened_again_when_the_server_closes_them(se
         await until(lambda: server.gets == 4)
         await until(lambda: idle_connections(transport) == 2)
         assert uses([await send(transport, server)]) == [ConnectionUse.KEPT]
+
+
+async def test_server_that_keeps_no_connection_is_not_asked_again(
+    server: TlsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kept_connections, "SPARES_CHECK_S", 0.001)
+    server.answer_of_get = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+    async with opened(server, first=1, spare=2) as transport:
+        for _ in range(50):
+            assert (await send(transport, server)).error is None
+    assert server.gets == 3
 
 
 def idle_connections(transport: Transport) -> int:

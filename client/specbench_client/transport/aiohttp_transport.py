@@ -175,9 +175,19 @@ class AiohttpTransport:
             read_bufsize=_READ_BUFFER_BYTES,
         )
         if isinstance(connector, KeptConnections) and self._ahead is not None:
-            await open_ahead(self._session, self._ahead, self._ahead.first + self._ahead.spare)
-            self._opening = asyncio.create_task(keep_spares(self._session, connector, self._ahead))
+            await self._open_ahead(self._session, connector, self._ahead)
         return self
+
+    async def _open_ahead(
+        self, session: aiohttp.ClientSession, connector: KeptConnections, ahead: ConnectionsAhead
+    ) -> None:
+        try:
+            is_kept = await open_ahead(session, ahead, ahead.first + ahead.spare)
+        except BaseException:
+            await session.close()
+            raise
+        if is_kept:
+            self._opening = asyncio.create_task(keep_spares(session, connector, ahead))
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -26,6 +26,8 @@ from specbench_client.transport.exchange import ConnectionsAhead
 KEPT_IDLE_S = 300.0
 """How long an idle connection is kept; most servers close it earlier."""
 SPARES_CHECK_S = 0.25
+SPARES_REOPEN_S = 1.0
+"""Shortest time between two openings, so that a server which closes idle connections early is not flooded."""
 _OPEN_TIMEOUT_S = 5.0
 _TCP_INFO_BYTES = 128
 _BYTES_ACKED_AT = 120
@@ -109,20 +111,32 @@ def _bytes_acked(sock: socket.socket) -> int:
     return int(struct.unpack_from("=Q", info, _BYTES_ACKED_AT)[0])
 
 
-async def open_ahead(session: aiohttp.ClientSession, ahead: ConnectionsAhead, count: int) -> None:
-    """Open connections. A failure only means that requests open their own."""
-    await asyncio.gather(*(_open_one(session, ahead) for _ in range(count)))
+async def open_ahead(session: aiohttp.ClientSession, ahead: ConnectionsAhead, count: int) -> bool:
+    """Open connections, and return whether the server keeps them.
+
+    A failure only means that requests open their own.
+    """
+    return all(await asyncio.gather(*(_open_one(session, ahead) for _ in range(count))))
 
 
-async def _open_one(session: aiohttp.ClientSession, ahead: ConnectionsAhead) -> None:
+async def _open_one(session: aiohttp.ClientSession, ahead: ConnectionsAhead) -> bool:
+    """Open one connection, and return False if its answer announces that it is not kept."""
     with only_new_connections(), suppress(aiohttp.ClientError, OSError):
         timeout = aiohttp.ClientTimeout(total=_OPEN_TIMEOUT_S)
         async with session.get(ahead.url, headers=ahead.headers, timeout=timeout, allow_redirects=False) as response:
             await response.read()
+            is_kept = response.version == aiohttp.HttpVersion11
+            return is_kept and response.headers.get("Connection", "").lower() != "close"
+    return True
 
 
 async def keep_spares(session: aiohttp.ClientSession, connector: KeptConnections, ahead: ConnectionsAhead) -> None:
-    """Open connections whenever fewer than the spare ones are idle, for example because the server closed them."""
-    while True:
-        await asyncio.sleep(SPARES_CHECK_S)
-        await open_ahead(session, ahead, max(0, ahead.spare - connector.idle()))
+    """Open connections whenever fewer than the spare ones are idle, for example because the server closed them.
+
+    Returns if the server keeps none: opening more would only be load.
+    """
+    is_kept, missing = True, 0
+    while is_kept:
+        await asyncio.sleep(SPARES_REOPEN_S if missing else SPARES_CHECK_S)
+        missing = max(0, ahead.spare - connector.idle())
+        is_kept = await open_ahead(session, ahead, missing)
