@@ -29,7 +29,7 @@ def rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
         for name, text in (files or {}).items():
             (tmp_path / name).write_text(text)
         files_before = set(tmp_path.iterdir())
-        given = {"--endpoint": ENGINE, "--model": "m", "--dataset": "prompts.jsonl"}
+        given = {"--endpoint": ENGINE, "--model": "m", "--dialect": "openai", "--dataset": "prompts.jsonl"}
         fixed = [word for flag, value in given.items() if flag not in flags for word in (flag, value)]
         code = exit_code(["measure", *fixed, *flags])
         printed = capsys.readouterr()

@@ -49,3 +49,16 @@ def test_given_authorization_header_replaces_the_key(monkeypatch: pytest.MonkeyP
     monkeypatch.setenv(API_KEY_VARIABLE, "secret")
     assert request_headers([]) == {"Authorization": "Bearer secret"}
     assert request_headers(["authorization: Basic x"]) == {"authorization": "Basic x"}
+
+
+def test_key_comes_from_the_named_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(API_KEY_VARIABLE, "other")
+    monkeypatch.setenv("MY_KEY", "secret")
+    assert request_headers([], "MY_KEY") == {"Authorization": "Bearer secret"}
+
+
+@pytest.mark.parametrize("value", [None, ""])
+def test_named_variable_without_a_key_is_rejected(monkeypatch: pytest.MonkeyPatch, value: str | None) -> None:
+    monkeypatch.setenv("MY_KEY", "") if value == "" else monkeypatch.delenv("MY_KEY", raising=False)
+    with pytest.raises(BadInput, match="--api-key-env MY_KEY: this environment variable is not set"):
+        request_headers([], "MY_KEY")

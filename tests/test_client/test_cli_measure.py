@@ -88,24 +88,6 @@ def serving(truth: Path, tls: ssl.SSLContext | None = None, config: SimulatorCon
         loop.close()
 
 
-@pytest.fixture(scope="session")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """A self-signed certificate for localhost, and its key."""
-    folder = tmp_path_factory.mktemp("tls")
-    files = folder / "certificate.pem", folder / "key.pem"
-    subject = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"]
-    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", *subject]
-    subprocess.run([*command, "-out", str(files[0]), "-keyout", str(files[1])], check=True, capture_output=True)
-    return files
-
-
-@pytest.fixture
-def tls(certificate: tuple[Path, Path]) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(*certificate)
-    return context
-
-
 def records(cwd: Path, arm: str = "*") -> pd.DataFrame:
     return measured_rows(pd.concat(pd.read_parquet(part) for part in cwd.rglob(f"records/arm={arm}/*/*.parquet")))
 
@@ -135,7 +117,21 @@ def test_measured_records_equal_the_simulators_truth(tmp_path: Path) -> None:
     assert len(measured) == 2 * 12
     assert sum(each["steps"] for each in slices["byPosition"]) == measured[measured.phase == "steady"].steps[:12].sum()
     assert set(measured.timestamp_source) == {"kernel"}
+    assert set(measured.connection) == {"new"}
     assert_equals_truth(measured, tmp_path / "truth.jsonl")
+
+
+def test_model_and_dialect_are_detected(tmp_path: Path) -> None:
+    (tmp_path / "prompts.jsonl").write_text('{"prompt": "Hello"}\n')
+    with serving(tmp_path / "truth.jsonl") as endpoint:
+        command = [SPECBENCH, "measure", "--endpoint", f"{endpoint}/v1/chat/completions", "--dataset", "prompts.jsonl"]
+        done = subprocess.run(
+            [*command, "--concurrency", "1", "-n", "4"], cwd=tmp_path, capture_output=True, text=True, check=False
+        )
+    assert done.returncode in (0, 3), done.stderr
+    detected = "detected: vLLM API of specbench simulated-0.1.0, model simulated, drafter k=3"
+    assert done.stderr.splitlines()[0] == detected
+    assert_equals_truth(records(tmp_path), tmp_path / "truth.jsonl")
 
 
 def test_open_loop_sends_at_the_intended_times(tmp_path: Path) -> None:
@@ -168,6 +164,7 @@ def test_records_over_tls_are_complete_with_user_space_timestamps(
     assert "UserSpaceTimestamps" in report
     measured = records(tmp_path)
     assert set(measured.timestamp_source) == {"user"}
+    assert set(measured.connection) == {"kept"}  # No TTFT contains a TLS handshake.
     assert_equals_truth(measured, tmp_path / "truth.jsonl")
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +14,14 @@ import click
 
 from specbench_api.spec.engine import DialectName
 from specbench_api.spec.load import Arrival, ArrivalProcess, Load
+from specbench_api.spec.secret_refs import API_KEY_VARIABLE
 from specbench_api.spec.workload import Output, Sampling
 from specbench_client.cli.measure_plan import (
+    AUTO,
     REPEATS_MAX,
     REPEATS_TO_COMPARE,
     MeasureOptions,
+    endpoint_urls,
     plan_for_endpoints,
     with_flag_names,
 )
@@ -29,6 +35,7 @@ from specbench_client.cli.options import (
     slo_from_options,
     slo_options,
 )
+from specbench_client.cli.streams import echo
 from specbench_client.errors import BadInput
 from specbench_client.known_secrets import api_key_header
 from specbench_client.load.load_shares import max_workers, usable_cores
@@ -37,10 +44,11 @@ from specbench_client.transport.exchange import reject_reserved_headers
 _HEADER = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ ]?([^\r\n\0]*)")
 
 
-def request_headers(given: Sequence[str]) -> dict[str, str]:
+def request_headers(given: Sequence[str], key_variable: str | None = None) -> dict[str, str]:
     """Return the headers of every request: the given ones, and the key from the environment unless they contain one.
 
-    Raises BadInput for a header that is malformed, repeated or reserved.
+    `key_variable`: the variable that the user named; it must be set. Raises BadInput for a header that is malformed,
+    repeated or reserved.
     """
     headers: dict[str, str] = {}
     for text in given:
@@ -51,7 +59,16 @@ def request_headers(given: Sequence[str]) -> dict[str, str]:
             raise BadInput(f"--header {found[1]} is given twice: give it once")
         headers[found[1]] = found[2]
     reject_reserved_headers(headers)
-    return headers if "authorization" in map(str.lower, headers) else {**api_key_header(), **headers}
+    return headers if "authorization" in map(str.lower, headers) else {**_authorization(key_variable), **headers}
+
+
+def _authorization(named: str | None) -> dict[str, str]:
+    if named:
+        if not os.environ.get(named):
+            raise BadInput(f"--api-key-env {named}: this environment variable is not set: export it with the key")
+        # Also in the processes of the client, the key is removed from what servers report by this one name.
+        os.environ[API_KEY_VARIABLE] = os.environ[named]
+    return api_key_header()
 
 
 EQUIVALENT_FLAGS = {
@@ -63,6 +80,7 @@ EQUIVALENT_FLAGS = {
     "--url": "--endpoint",
     "--target": "--endpoint",
     "--backend": "--dialect",
+    "--api-key": "--api-key-env",
     "--dataset-name": "--dataset",
     "--dataset-path": "--dataset",
     "--input-file": "--dataset",
@@ -102,7 +120,9 @@ class FlagHintCommand(click.Command):
     help="URL of the engine: http://127.0.0.1:8000. With --baseline repeatable; NAME is shown in tables.",
 )
 @click.option("--baseline", metavar="URL", help="Server to compare with; the endpoints are measured in turns with it.")
-@click.option("--model", required=True, metavar="NAME", help="Name of the model in its requests.")
+@click.option(
+    "--model", metavar="NAME", help="Name of the model in its requests.  [default: the only one that it serves]"
+)
 @click.option(
     "--dataset",
     required=True,
@@ -200,6 +220,11 @@ class FlagHintCommand(click.Command):
     help="Header of every request; never stored. Repeatable.",
 )
 @click.option(
+    "--api-key-env",
+    metavar="NAME",
+    help=f"Environment variable with the API key.  [default: {API_KEY_VARIABLE}, if set]",
+)
+@click.option(
     "--warmup",
     type=SchemaNumber(Load, "warmup_requests"),
     default=4,
@@ -221,10 +246,10 @@ class FlagHintCommand(click.Command):
 )
 @click.option(
     "--dialect",
-    type=click.Choice([str(name) for name in DialectName]),
-    default=str(DialectName.OPENAI),
+    type=click.Choice([AUTO, *(str(name) for name in DialectName)]),
+    default=AUTO,
     show_default=True,
-    help="The engine's dialect; all but openai report tokens per chunk and acceptance.",
+    help="The engine's dialect, detected from its pages; all but openai report tokens per chunk and acceptance.",
 )
 @click.option(
     "--workers",
@@ -242,19 +267,18 @@ def measure(**options: Any) -> int:
     """Measure a running server, or compare running servers, with real prompts; every request is recorded.
 
     \b
-      specbench simulate --port 8000 &          an engine to try it with: model `simulated`, dialect vllm
-      specbench simulate --port 8001 --drafter none &        and a second one without a drafter
-      specbench measure --endpoint http://127.0.0.1:8000 --baseline http://127.0.0.1:8001 --model simulated \\
-        --dialect vllm --dataset examples/prompts.jsonl --concurrency 8        the speed-up of one over the other
-      specbench measure --endpoint http://127.0.0.1:8000 --model simulated --dialect vllm \\
-        --dataset examples/prompts.jsonl --concurrency 1,8
+      specbench simulate --port 8000 &                            an engine to try it with
+      specbench simulate --port 8001 --drafter none &             and a second one, without a drafter
+      specbench measure --endpoint http://127.0.0.1:8000 --baseline http://127.0.0.1:8001 \\
+        --dataset examples/prompts.jsonl --concurrency 8          the speed-up of one over the other
+      specbench measure --endpoint http://127.0.0.1:8000 --dataset examples/prompts.jsonl --concurrency 1,8
       specbench measure … --rate 2,4 --duration 60                        open loop, instead of --concurrency
       specbench measure … --rate 5 --arrival Gamma --burstiness 0.25      bursts: gaps with a CV of 2
       specbench measure … --arrival Trace --trace arrivals.csv            recorded arrival times
       specbench measure … --slo-ttft-ms 500 --slo-tpot-ms 35              with goodput: requests/s within these limits
 
     If a run was interrupted, the same command continues it; a finished run is measured again as a new run. The API key
-    is read from OPENAI_API_KEY.
+    is read from OPENAI_API_KEY, or from the variable that --api-key-env names.
 
     With --baseline, the servers take turns (ABBA) with the same prompts and load, so that a drift of the machine
     cancels. Without --requests and --duration, a turn has as many requests as take about ten seconds. A server with a
@@ -264,8 +288,10 @@ def measure(**options: Any) -> int:
     """
     given = MeasureOptions(**options)
     _check_workers(given.workers, usable_cores())
+    plan_for_endpoints(given)  # Invalid options are reported before an endpoint is contacted.
+    headers = request_headers(given.headers, given.api_key_env)
+    given = with_detected(given, headers)
     plan = plan_for_endpoints(given)
-    headers = request_headers(given.headers)
     if given.baseline is not None and given.requests is None and given.duration is None:
         from specbench_client.cli.measure_blocks import with_block_size  # noqa: PLC0415
 
@@ -288,6 +314,34 @@ def measure(**options: Any) -> int:
         return run_and_print(plan, run_options)
     except BadInput as error:  # may name fields of the spec, for example for an impossible schedule
         raise BadInput(with_flag_names(str(error)), error.reason) from error
+
+
+def with_detected(options: MeasureOptions, headers: Mapping[str, str]) -> MeasureOptions:
+    """Return the options with the models and dialects of the endpoints, and print what was detected.
+
+    Raises EngineFailed if an endpoint cannot be measured, and BadInput if the user must choose.
+    """
+    if options.model is not None and options.dialect != AUTO:
+        return options
+    from specbench_client.drive.endpoint_detection import detect_endpoint  # noqa: PLC0415 -- imports aiohttp
+
+    dialects, models, urls = dict[str, str](), dict[str, str](), endpoint_urls(options)
+    for name, url in urls.items():
+        detected = asyncio.run(
+            detect_endpoint(
+                url,
+                headers,
+                options.model,
+                None if options.dialect == AUTO else DialectName(options.dialect),
+                key_variable=options.api_key_env or API_KEY_VARIABLE,
+            )
+        )
+        shown = f"{name}: " if len(urls) > 1 else ""
+        echo(f"detected: {shown}{detected.line()}", err=True)
+        for warning in detected.warnings:
+            echo(f"warning: {shown}{warning}", err=True)
+        dialects[url], models[url] = str(detected.dialect), detected.model
+    return replace(options, dialects=dialects, models={} if options.model else models)
 
 
 def _check_workers(workers: int | None, cores: int) -> None:

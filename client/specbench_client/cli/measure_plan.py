@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from specbench_api.errors import InvalidSpec
@@ -21,6 +21,7 @@ from specbench_api.spec.load import ArmOrder, ArrivalProcess
 from specbench_api.spec.parsing import parse_run
 from specbench_api.spec.run import NAME, NAME_MAX
 from specbench_client.bounded_json import parse_json
+from specbench_client.dialects.recognition import engine_url
 from specbench_client.errors import BadInput
 from specbench_client.workload.source_detection import guess_dataset
 
@@ -71,15 +72,17 @@ def levels(flag: str, given: tuple[tuple[float, ...], ...]) -> list[float]:
 
 
 def base_url(flag: str, endpoint: str) -> str:
-    """Return the endpoint without the /v1 that OpenAI clients need. Raises BadInput."""
+    """Return the endpoint without the route that OpenAI clients need. Raises BadInput."""
     flaw = flaw_of(endpoint)
     if flaw is not None:
         shown = re.sub("//[^/]*@", "//…@", endpoint)
         problem = f"{flaw.problem}: give it with --header 'Authorization: …'" if flaw is SECRET else flaw
         raise BadInput(f"{flag} {shown!r} {problem}")
-    return endpoint.rstrip("/").removesuffix("/v1")
+    return engine_url(endpoint)
 
 
+AUTO = "auto"
+"""The value of --dialect that detects it."""
 UNUSED_SLOTS = 8
 """A value for the field that the schema requires with a rate; a running endpoint has its own limit."""
 
@@ -90,7 +93,7 @@ class MeasureOptions:
 
     endpoint: tuple[str, ...]
     baseline: str | None
-    model: str
+    model: str | None
     dataset: str
     concurrency: tuple[tuple[float, ...], ...]
     rate: tuple[tuple[float, ...], ...]
@@ -112,6 +115,7 @@ class MeasureOptions:
     repeats: int | None
     until_sure: bool
     dialect: str
+    api_key_env: str | None
     workers: int | None
     results: str
     name: str | None
@@ -121,6 +125,10 @@ class MeasureOptions:
     slo_tpot_ms: float | None
     slo_e2e_ms: float | None
     output: str
+    dialects: Mapping[str, str] = field(default_factory=dict)
+    """The detected dialects, by URL; empty if one was given."""
+    models: Mapping[str, str] = field(default_factory=dict)
+    """The models that the servers were found to serve, by URL; empty if one was given."""
 
 
 REPEATS_TO_COMPARE = 4
@@ -130,7 +138,10 @@ REPEATS_MAX = 32
 
 
 def plan_for_endpoints(options: MeasureOptions) -> Plan:
-    """Return a plan with one arm per endpoint at every load. Raises BadInput with the names of flags."""
+    """Return a plan with one arm per endpoint at every load. Raises BadInput with the names of flags.
+
+    Without a model or dialect, given or detected, it only shows whether the other options are valid.
+    """
     for problem in _contradictions(options):
         raise BadInput(problem)
     try:
@@ -145,8 +156,8 @@ ENDPOINT_NAME = "endpoint"
 """Name of the arm of an endpoint without a name."""
 
 
-def _endpoints(options: MeasureOptions) -> list[dict[str, str]]:
-    """Return the servers with the names of their arms. Raises BadInput if two have the same name or address."""
+def endpoint_urls(options: MeasureOptions) -> dict[str, str]:
+    """Return the servers by the names of their arms. Raises BadInput if two have the same name or address."""
     baseline = {} if options.baseline is None else {BASELINE_NAME: base_url("--baseline", options.baseline)}
     named = dict(baseline)
     for number, text in enumerate(options.endpoint, start=1):
@@ -158,16 +169,29 @@ def _endpoints(options: MeasureOptions) -> list[dict[str, str]]:
         if url in named.values():
             raise BadInput(f"--endpoint {text}: the same server is given twice: give the URL of another one")
         named[name] = url
-    return [{"name": name, "url": url} for name, url in named.items()]
+    return named
+
+
+def _endpoints(options: MeasureOptions) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": name,
+            "url": url,
+            **_without_none({"dialect": options.dialects.get(url), "model": options.models.get(url)}),
+        }
+        for name, url in endpoint_urls(options).items()
+    ]
 
 
 def _resource(options: MeasureOptions) -> dict[str, Any]:
+    detected = list(options.models.values())
+    model = options.model or (detected[-1] if detected else "undetected")
     spec = {
-        "model": {"name": options.model},
+        "model": {"name": model},
         "engine": {
             "kind": str(EngineKind.EXTERNAL),
             "endpoints": _endpoints(options),
-            "dialect": options.dialect,
+            **({} if options.dialect == AUTO else {"dialect": options.dialect}),
         },
         "workloads": [
             {
@@ -186,7 +210,7 @@ def _resource(options: MeasureOptions) -> dict[str, Any]:
         "load": _load(options),
         "results": {"s3": {"bucket": "not-used-here"}},
     }
-    metadata = {"name": run_name(options.model) if options.name is None else _checked_name(options.name)}
+    metadata = {"name": run_name(model) if options.name is None else _checked_name(options.name)}
     return {"apiVersion": "specbench.io/v1alpha1", "kind": "SpecBenchRun", "metadata": metadata, "spec": spec}
 
 

@@ -16,6 +16,7 @@ from specbench_api.spec.workload import Output, Sampling
 from specbench_client.chat import ChatMessage
 from specbench_client.dialects.engine_answer import EngineAnswer
 from specbench_client.dialects.engine_facts import FactReading
+from specbench_client.dialects.recognition import EngineSignature
 from specbench_client.sliced_tasks import CooperativeTask
 from specbench_client.transport.sse import SseEvent
 
@@ -87,6 +88,8 @@ class Dialect(Protocol):
     """The facts of a launch and the pages that contain them."""
     state_path: str | None
     """Path of the JSON document for `speculating`."""
+    signature: EngineSignature | None
+    """How the engine is recognised; None for plain OpenAI."""
 
     def body(self, request: CompletionRequest) -> dict[str, Any]:
         """Return the JSON body, with explicit sampling parameters and a request for usage and acceptance."""

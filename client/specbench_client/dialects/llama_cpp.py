@@ -30,6 +30,7 @@ from specbench_client.dialects.openai_stream import (
     first_model,
 )
 from specbench_client.dialects.prometheus import counter_value, totals_by_series
+from specbench_client.dialects.recognition import EngineSignature
 from specbench_client.transport.exchange import ErrorClass
 
 PROPS_PAGE = "/props"
@@ -77,6 +78,15 @@ LLAMA_CPP_FACTS: tuple[FactReading, ...] = (
 )
 
 
+LLAMA_CPP_SIGNATURE = EngineSignature(
+    engine="llama.cpp",
+    owner="llamacpp",
+    series=("llamacpp:",),
+    keys={PROPS_PAGE: "default_generation_settings"},
+    server="llama.cpp",
+)
+
+
 LONGEST_TAIL = 4
 """Maximum number of tokens without a chunk at the end: three of an incomplete character, and the end-of-text token."""
 _SPEC = "llamacpp:spec_decode_num"
@@ -103,6 +113,7 @@ class LlamaCppDialect(OpenAiDialect):
     identity_paths: tuple[str, ...] = ("/v1/models", "/props")
     readings = LLAMA_CPP_FACTS
     state_path: str | None = "/slots"
+    signature: EngineSignature | None = LLAMA_CPP_SIGNATURE
 
     def body(self, request: CompletionRequest) -> dict[str, Any]:
         """See `Dialect.body`. Overrides the defaults top_k 40, top_p 0.95, min_p 0.05 and the prompt cache."""

@@ -22,6 +22,7 @@ from specbench_client.dialects.openai_stream import (
     read_unstreamed,
     text_in,
 )
+from specbench_client.dialects.recognition import EngineSignature
 from specbench_client.sliced_tasks import CooperativeTask
 from specbench_client.transport.sse import SseEvent
 
@@ -40,6 +41,7 @@ class OpenAiDialect:
     identity_paths: tuple[str, ...] = ("/v1/models",)
     readings = OPENAI_FACTS
     state_path: str | None = None
+    signature: EngineSignature | None = None
 
     def __init__(self, kind: EngineKind = EngineKind.EXTERNAL) -> None:
         self.kind = kind

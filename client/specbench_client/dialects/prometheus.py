@@ -40,6 +40,13 @@ def labels_by_series(page: str) -> dict[str, dict[str, str]]:
     return labels
 
 
+def label_values(page: str, series: str, label: str) -> frozenset[str]:
+    """Return the values of a label of a series."""
+    return frozenset(
+        sample.labels[label] for sample in _samples(page) if sample.name == series and label in sample.labels
+    )
+
+
 def counter_value(totals: Mapping[str, float], name: str) -> int | None:
     """Return one counter as an integer; None where the page does not have it, or its value is not a valid count."""
     value = totals.get(name)

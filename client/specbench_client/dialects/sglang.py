@@ -54,6 +54,7 @@ from specbench_client.dialects.openai_stream import (
     text_in,
 )
 from specbench_client.dialects.prometheus import counter_value, totals_by_series
+from specbench_client.dialects.recognition import EndpointPages, EngineSignature
 
 # `/server_info` contains the effective arguments and the memory of the first rank. From the source of 0.5.23 and of the
 # releases around it; if a name changed between them, both are read.
@@ -112,6 +113,25 @@ SGLANG_FACTS: tuple[FactReading, ...] = (
 )
 
 
+def _drafter(pages: EndpointPages) -> str | None:
+    """Return the algorithm, and the longest path of drafts or, without a tree, the draft tokens."""
+    info = pages.documents.get(SERVER_INFO)
+    if not isinstance(info, dict) or not info.get("speculative_algorithm"):
+        return None
+    depth = info.get("speculative_num_steps") or info.get("speculative_num_draft_tokens")
+    return f"{info['speculative_algorithm']}" + (f" k={depth}" if depth else "")
+
+
+SGLANG_SIGNATURE = EngineSignature(
+    engine="SGLang",
+    owner="sglang",
+    series=("sglang:",),
+    keys={SERVER_INFO: "internal_states"},
+    drafter=_drafter,
+    report_acceptance="update SGLang to a release with return_spec_tokens_details, such as 0.5.23",
+)
+
+
 @dataclass(frozen=True, slots=True)
 class _SpecCounts:
     """A request's `spec_tokens_details`. `by_correct`: verifications by their number of correct drafts."""
@@ -141,6 +161,7 @@ class SglangDialect(OpenAiDialect):
     identity_paths: tuple[str, ...] = ("/v1/models", "/server_info", "/model_info")
     readings = SGLANG_FACTS
     state_path: str | None = "/server_info"
+    signature: EngineSignature | None = SGLANG_SIGNATURE
 
     def body(self, request: CompletionRequest) -> dict[str, Any]:
         """See `Dialect.body`. Defaults may come from the model, so all sampling fields are set.

@@ -36,10 +36,19 @@ from specbench_client.dialects.openai_stream import (
     count_in,
     steps_by_chunk,
 )
+from specbench_client.dialects.recognition import EngineSignature
 
 TENSORRT_LLM_FACTS: tuple[FactReading, ...] = (
     VERSION_FACT,
     FactReading(FactName.MODEL, "/v1/models", ("data", 0, "id")),
+)
+
+
+TENSORRT_LLM_SIGNATURE = EngineSignature(
+    engine="TensorRT-LLM",
+    owner="tensorrt_llm",
+    series=("trtllm_", "request_success_total{engine_type="),  # Releases differ in the prefix.
+    metrics_path="/prometheus/metrics",
 )
 
 
@@ -66,7 +75,8 @@ class TensorrtLlmDialect(OpenAiDialect):
 
     keeps_special_tokens = True
     health_path = "/health"
-    metrics_path = "/prometheus/metrics"  # Reading its /metrics clears the data there, which others may need.
+    metrics_path = TENSORRT_LLM_SIGNATURE.metrics_path  # Reading /metrics clears its data, which others may need.
+    signature: EngineSignature | None = TENSORRT_LLM_SIGNATURE
     identity_paths: tuple[str, ...] = ("/v1/models", "/version")
     readings = TENSORRT_LLM_FACTS
 

@@ -8,6 +8,7 @@ started with `--per-request-spec-decode-metrics`. It is counted before the answe
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -37,7 +38,8 @@ from specbench_client.dialects.openai_stream import (
     counts_in,
     steps_by_chunk,
 )
-from specbench_client.dialects.prometheus import counter_value, totals_by_series
+from specbench_client.dialects.prometheus import counter_value, label_values, totals_by_series
+from specbench_client.dialects.recognition import EndpointPages, EngineSignature
 
 # `cache_config_info` is from a recording of 0.32.0. Arguments, number formats and kernels are on `/server_info`, which
 # exists only in development mode, together with routes that nobody should be able to reach. Engines are not started in
@@ -101,6 +103,28 @@ TRANSFORMERS_FACTS: tuple[FactReading, ...] = (
 
 
 _SPEC = "vllm:spec_decode_num"
+_SERVER_INFO = "/server_info"
+_SPECULATIVE_CONFIG = re.compile(r"SpeculativeConfig\(method='([^']+)',.{0,1000}?num_spec_tokens=(\d+)\)", re.DOTALL)
+
+
+def _drafter(pages: EndpointPages) -> str | None:
+    """Return method and draft length from `/server_info`, or the length from the counters by position."""
+    info = pages.documents.get(_SERVER_INFO)
+    config = _SPECULATIVE_CONFIG.search(str(info.get("vllm_config"))) if isinstance(info, dict) else None
+    if config:
+        return f"{config[1]} k={config[2]}"
+    positions = label_values(pages.metrics.get("/metrics") or "", f"{_SPEC}_accepted_tokens_per_pos_total", "position")
+    return f"k={len(positions)}" if positions else None
+
+
+VLLM_SIGNATURE = EngineSignature(
+    engine="vLLM",
+    owner="vllm",
+    series=("vllm:",),
+    keys={_SERVER_INFO: "vllm_config"},  # In development mode only.
+    drafter=_drafter,
+    report_acceptance="start vLLM with --per-request-spec-decode-metrics detailed",
+)
 
 
 class VllmDialect(OpenAiDialect):
@@ -108,6 +132,7 @@ class VllmDialect(OpenAiDialect):
 
     health_path = "/health"
     identity_paths: tuple[str, ...] = ("/v1/models", "/version")
+    signature: EngineSignature | None = VLLM_SIGNATURE
 
     def __init__(self, kind: EngineKind) -> None:
         super().__init__(kind)

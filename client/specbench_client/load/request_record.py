@@ -77,6 +77,7 @@ def skipped_after(failed: TurnResult, turn: int) -> Record:
         connect_ns=None,
         sent_ns=None,
         first_byte_ns=None,
+        connection=None,
         error_class=str(ErrorClass.SKIPPED_AFTER_ERROR),
         error=f"turn {record.turn} failed: {record.error_class}",
     )
@@ -112,6 +113,7 @@ def _with_times(record: Record, exchange: HttpExchange, started_ns: int) -> Reco
         sent_ns=since(exchange.sent_ns),
         first_byte_ns=since(exchange.first_byte_ns),
         timestamp_source=exchange.timestamp_source,
+        connection=exchange.connection,
     )
 
 

@@ -41,7 +41,7 @@ from specbench_client.load.worker_messages import (
     WorkerFailed,
     WorkerReady,
 )
-from specbench_client.transport.exchange import raise_socket_limit
+from specbench_client.transport.exchange import ConnectionsAhead, raise_socket_limit
 from specbench_client.transport.kernel_transport import open_transport
 
 GC_THRESHOLD = 200_000
@@ -69,6 +69,23 @@ async def _serve(pipe: Connection[Any, Any], shared: SharedState) -> None:
     await _Worker(shared, inbox, PipeSender(pipe)).serve()
 
 
+SPARE_CONNECTIONS = 2
+"""Spare connections of a closed loop: one that replaces a lost one, and one more, see `transport.kept_connections`."""
+SPARE_CONNECTIONS_OPEN_LOOP = 8
+"""Spare connections of an open loop, for requests that arrive together."""
+
+
+def _connections_ahead(load: PrepareLoad) -> ConnectionsAhead:
+    """Return the connections to open before the load begins: one for each stream, and the spare ones.
+
+    The list of models is requested on them, since it changes nothing and every engine has it.
+    """
+    config = load.request_config
+    first = 0 if isinstance(load.share, OpenLoopShare) else len(load.share.streams)
+    spare = SPARE_CONNECTIONS_OPEN_LOOP if isinstance(load.share, OpenLoopShare) else SPARE_CONNECTIONS
+    return ConnectionsAhead(f"{config.endpoint}/v1/models", config.headers, first, spare)
+
+
 @dataclass(frozen=True)
 class _Worker:
     shared: SharedState
@@ -86,7 +103,9 @@ class _Worker:
 
     async def _run_load(self, load: PrepareLoad) -> None:
         async with (
-            open_transport(load.request_config.endpoint, held_bytes_of_worker(load.workers_here)) as transport,
+            open_transport(
+                load.request_config.endpoint, held_bytes_of_worker(load.workers_here), _connections_ahead(load)
+            ) as transport,
             PreciseTimer() as timer,
             RecordSender(self.sender.send) as record_sender,
             ParsingQueue(_unread_limit(load)) as parsing_queue,

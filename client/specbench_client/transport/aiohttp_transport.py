@@ -2,10 +2,10 @@
 
 Kernel timestamps do not apply to TLS: the bytes become readable only after decryption in this process.
 
-Each request has its own connection. llama.cpp's server announces keep-alive but closes the connection after a
-stream, so on reused connections every other request was observed to be reset, a failure that the engine never had.
-Retrying a POST would be worse. `connect_ns` is taken before the name is resolved, `sent_ns` when the connection is
-established and the head is handed to the socket; latency counts from the intended time, which precedes both.
+Connections to https:// are kept: with one for each request, TTFT would contain a TCP and a TLS handshake, which users
+of an OpenAI client do not have. `kept_connections` describes when a request is sent again. `connect_ns` is taken before
+the name is resolved, or when a kept connection is taken; `sent_ns` when the head is handed to the socket. Latency
+counts from the intended time, which precedes both.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ from specbench_client.transport.exchange import (
     READ_OVERHEAD_BYTES,
     TOTAL_TIMEOUT_S,
     AnswerBudget,
+    ConnectionsAhead,
+    ConnectionUse,
     ErrorClass,
     HttpExchange,
     HttpRequest,
@@ -39,9 +41,18 @@ from specbench_client.transport.exchange import (
     UnparsedExchange,
     out_of_sockets_error,
 )
+from specbench_client.transport.kept_connections import (
+    KeptConnections,
+    KeptSocket,
+    keep_spares,
+    only_new_connections,
+    open_ahead,
+)
 
 _READ_BUFFER_BYTES = 1024 * 1024
 _KEPT_BYTES = 64 * 1024
+_LOST = (ErrorClass.RESET, ErrorClass.REFUSED)
+"""How a request fails on a connection that the server has closed; refused, if it noticed before it was sent."""
 
 
 @dataclass
@@ -56,6 +67,8 @@ class _ExchangeState:
     arrivals: list[ReceivedBytes] = field(default_factory=list)
     held_bytes: int = 0
     """Memory of the arrivals, see READ_OVERHEAD_BYTES."""
+    kept: KeptSocket = field(default_factory=KeptSocket)
+    connection: ConnectionUse | None = None
     given_up: str | None = None
     """Why the rest of the answer is not read; None: it is read to its end."""
 
@@ -77,7 +90,16 @@ class _ExchangeState:
             first_byte_ns=self.first_byte_ns,
             error_class=error_class,
             error=None if error is None else truncate(error),
+            connection=self.connection,
         )
+
+    def must_be_sent_again(self) -> bool:
+        """Return whether the request failed on a kept connection without reaching the server."""
+        return self.connection is ConnectionUse.KEPT and self.first_byte_ns is None and self.kept.lost_unreceived()
+
+    def retried(self) -> _ExchangeState:
+        """Return the state for sending the request again: only when a connection was first requested is kept."""
+        return _ExchangeState(connect_ns=self.connect_ns, connection=ConnectionUse.REOPENED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +128,8 @@ class AiohttpTransport:
     """`async with AiohttpTransport(...) as transport: await transport.exchange(request)`.
 
     `idle_timeout_s`: longest silence, from sending to the first byte and between two reads. `limit`: maximum number
-    of connections; 0: no limit. `held_bytes_max`: see `AnswerBudget`.
+    of connections; 0: no limit. `held_bytes_max`: see `AnswerBudget`. `keep`: whether connections are kept. `ahead`:
+    connections to open ahead.
     """
 
     def __init__(
@@ -118,7 +141,12 @@ class AiohttpTransport:
         *,
         clock: Callable[[], int] = time.monotonic_ns,
         held_bytes_max: int = DEFAULT_HELD_BYTES_MAX,
+        keep: bool = False,
+        ahead: ConnectionsAhead | None = None,
     ) -> None:
+        self._keep = keep
+        self._ahead = ahead
+        self._opening: asyncio.Task[None] | None = None
         self._budget = AnswerBudget(held_bytes_max)
         self._clock = clock
         self._connect_timeout_s = connect_timeout_s
@@ -132,9 +160,13 @@ class AiohttpTransport:
     async def __aenter__(self) -> Self:
         trace = aiohttp.TraceConfig()
         trace.on_connection_create_start.append(self._note_connecting)
+        trace.on_connection_reuseconn.append(self._note_reusing)
         trace.on_request_headers_sent.append(self._note_sent)
+        connector = (
+            KeptConnections(self._limit) if self._keep else aiohttp.TCPConnector(limit=self._limit, force_close=True)
+        )
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=self._limit, force_close=True),
+            connector=connector,
             timeout=self._timeout,
             trace_configs=[trace],
             cookie_jar=aiohttp.DummyCookieJar(),
@@ -142,11 +174,27 @@ class AiohttpTransport:
             headers={"Accept-Encoding": "identity", "Accept": "text/event-stream"},
             read_bufsize=_READ_BUFFER_BYTES,
         )
+        if isinstance(connector, KeptConnections) and self._ahead is not None:
+            await self._open_ahead(self._session, connector, self._ahead)
         return self
+
+    async def _open_ahead(
+        self, session: aiohttp.ClientSession, connector: KeptConnections, ahead: ConnectionsAhead
+    ) -> None:
+        try:
+            is_kept = await open_ahead(session, ahead, ahead.first + ahead.spare)
+        except BaseException:
+            await session.close()
+            raise
+        if is_kept:
+            self._opening = asyncio.create_task(keep_spares(session, connector, ahead))
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._opening is not None:
+            self._opening.cancel()
+            await asyncio.gather(self._opening, return_exceptions=True)
         if self._session is not None:
             await self._session.close()
 
@@ -155,9 +203,16 @@ class AiohttpTransport:
         run = _ExchangeState()
         try:
             exchange = await self._exchange(request, run)
+            if exchange.error_class in _LOST and run.must_be_sent_again():
+                run.kept.release()
+                run = run.retried()
+                with only_new_connections():
+                    exchange = await self._exchange(request, run)
         except BaseException:
             self._budget.held -= run.held_bytes
             raise
+        finally:
+            run.kept.release()
         return _HeldExchange(exchange, run.held_bytes, self._budget)
 
     async def _exchange(self, request: HttpRequest, run: _ExchangeState) -> HttpExchange:
@@ -198,6 +253,7 @@ class AiohttpTransport:
     async def _perform(self, request: HttpRequest, run: _ExchangeState) -> None:
         assert self._session is not None, "the transport is used inside `async with`"
         headers = {"Content-Type": "application/json", **request.headers}
+        run.kept.watch()
         async with self._session.post(
             request.url, data=request.body, headers=headers, allow_redirects=False, trace_request_ctx=run
         ) as response:
@@ -233,13 +289,23 @@ class AiohttpTransport:
         _start: aiohttp.TraceConnectionCreateStartParams,
     ) -> None:
         run: Any = context.trace_request_ctx
-        run.connect_ns = self._clock()
+        if run is not None:  # None: a connection is opened ahead.
+            run.connect_ns = run.connect_ns or self._clock()
+            run.connection = run.connection if run.connection is ConnectionUse.REOPENED else ConnectionUse.NEW
+
+    async def _note_reusing(
+        self, _session: aiohttp.ClientSession, context: SimpleNamespace, _reuse: aiohttp.TraceConnectionReuseconnParams
+    ) -> None:
+        run: Any = context.trace_request_ctx
+        if run is not None:
+            run.connect_ns, run.connection = run.connect_ns or self._clock(), ConnectionUse.KEPT
 
     async def _note_sent(
         self, _session: aiohttp.ClientSession, context: SimpleNamespace, _sent: aiohttp.TraceRequestHeadersSentParams
     ) -> None:
         run: Any = context.trace_request_ctx
-        run.sent_ns = self._clock()
+        if run is not None:
+            run.sent_ns = self._clock()
 
 
 def _raise_if_local(error: Exception) -> None:

@@ -29,11 +29,22 @@ _UNCOMPRESSED = ("", "identity")
 
 
 class ControlError(ClientError):
-    """The request failed or was not answered with status 200; the message contains the reason."""
+    """The request failed or was not answered with status 200; the message contains the reason.
+
+    `status`, `location` and `body`: of the answer, if there was one.
+    """
+
+    def __init__(self, message: str, status: int | None = None, location: str | None = None, body: bytes = b"") -> None:
+        super().__init__(message)
+        self.status, self.location, self.body = status, location, body
 
 
 class RouteNotFound(ControlError):
     """The engine answered 404: it has no such route."""
+
+
+class EngineStarting(ControlError):
+    """The engine answered 503: it is loading its model."""
 
 
 class EngineUnreachable(ControlError):
@@ -62,6 +73,8 @@ class ControlClient:
         self._timeout = aiohttp.ClientTimeout(total=timeout_s)
         self._clock = clock
         self._session: aiohttp.ClientSession | None = None
+        self.server: str | None = None
+        """The header `Server` of the last answer."""
 
     async def __aenter__(self) -> Self:
         self._session = aiohttp.ClientSession(
@@ -124,22 +137,22 @@ class ControlClient:
             async with self._session.get(url, allow_redirects=False) as response:
                 body = await _read_limited(response, url)
                 status, location = response.status, response.headers.get("Location")
+                self.server = response.headers.get("Server")
         except aiohttp.ClientConnectorCertificateError as error:
             remedy = "set SSL_CERT_FILE to a file with the certificate of the authority that signed it"
             message = f"GET {url}: the server's certificate is not trusted: {error.certificate_error}: {remedy}"
             raise AccessRejected(message) from error
         except aiohttp.ClientConnectorError as error:
             raise EngineUnreachable(f"GET {url}: cannot connect: {truncate(str(error.os_error))}") from error
-        except (aiohttp.ClientError, OSError) as error:
+        except (aiohttp.ClientError, OSError) as error:  # TimeoutError is an OSError
             raise ControlError(f"GET {url}: {truncate(str(error) or type(error).__name__)}") from error
         if status == HTTPStatus.OK:
             return body
         message = f"GET {url}: {http_error_message(status, body, location)}"
-        if is_redirect(status, location) or rejects_key(status):
-            raise AccessRejected(message)
-        if status == HTTPStatus.NOT_FOUND:
-            raise RouteNotFound(message)
-        raise ControlError(message)
+        kind = _ERRORS_BY_STATUS.get(status, ControlError)
+        raise (AccessRejected if is_redirect(status, location) or rejects_key(status) else kind)(
+            message, status, location, body
+        )
 
     async def documents(self, paths: Sequence[str]) -> dict[str, Any]:
         """Return the JSON at each path; None for paths without, since engines of one kind differ in their routes.
@@ -153,6 +166,12 @@ class ControlClient:
             return parse_strict_json(await self._body(path))
         except (ControlError, ValueError):
             return None
+
+
+_ERRORS_BY_STATUS: dict[int, type[ControlError]] = {
+    HTTPStatus.NOT_FOUND: RouteNotFound,
+    HTTPStatus.SERVICE_UNAVAILABLE: EngineStarting,
+}
 
 
 async def _read_limited(response: aiohttp.ClientResponse, url: str) -> bytes:

@@ -56,6 +56,17 @@ class TimestampSource(StrEnum):
     """The client, when it read the bytes. The delay of its event loop is included."""
 
 
+class ConnectionUse(StrEnum):
+    """The connection on which a request was sent; the values of the record's column `connection`."""
+
+    NEW = "new"
+    """Opened for this request: `sent_ns` minus `connect_ns` is the time to connect, with TLS if any."""
+    KEPT = "kept"
+    """Opened before: kept from an earlier request, or opened ahead."""
+    REOPENED = "reopened"
+    """The server had closed the kept connection before the request reached it: it was sent again on a new one."""
+
+
 class ReceivedBytes(NamedTuple):
     """Bytes of the body from one read, and their arrival time `ns` (monotonic, absolute)."""
 
@@ -82,6 +93,8 @@ class HttpExchange:
     timestamp_source: str = TimestampSource.USER
     error_class: ErrorClass | None = None
     error: str | None = None
+    connection: str | None = None
+    """A `ConnectionUse`; None: no connection was requested."""
 
     def read(self) -> CooperativeTask[HttpExchange]:
         """Return itself: the exchange is parsed already."""
@@ -105,6 +118,20 @@ class UnparsedExchange(Protocol):
     def read(self) -> CooperativeTask[HttpExchange]:
         """Parse the HTTP framing. Never raises; call it at most once."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionsAhead:
+    """Connections that are opened before they are needed, where connecting takes long (https).
+
+    They are opened with a GET of `url`. `first`: so many at the start; `spare`: so many are always idle, also while all
+    others are in use.
+    """
+
+    url: str
+    headers: Mapping[str, str]
+    first: int
+    spare: int
 
 
 class Transport(Protocol):
@@ -181,7 +208,7 @@ def out_of_sockets_error(error: OSError) -> OutOfSockets:
 
 # Headers that the transport sets itself. A user's value would break the framing or the measured times.
 
-_OWN_CONNECTION = "each request has its own connection, which is closed after its answer"
+_OWN_CONNECTION = "it decides which connections are kept after an answer"
 _WHOLE_BODY = "a body is sent whole, with its length"
 RESERVED_HEADERS = {
     "host": "it is taken from the endpoint",

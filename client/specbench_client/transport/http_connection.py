@@ -31,6 +31,7 @@ from specbench_client.transport.exchange import (
     MAX_HEAD_BYTES,
     READ_OVERHEAD_BYTES,
     AnswerBudget,
+    ConnectionUse,
     ErrorClass,
     HttpExchange,
     ReceivedBytes,
@@ -433,6 +434,7 @@ class UnparsedResponse:
             timestamp_source=TimestampSource.KERNEL if is_kernel else TimestampSource.USER,
             error_class=error[0] if error else None,
             error=truncate(error[1]) if error else None,
+            connection=ConnectionUse.NEW,
         )
 
 

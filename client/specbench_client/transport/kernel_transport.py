@@ -1,7 +1,8 @@
 """Transport for http:// on plain sockets: the send time is that of the `send` call, arrival times are the kernel's.
 
-HTTP/1.1 with one connection for each request (see `aiohttp_transport` for the reason) and `Connection: close`, so that
-the server closes first and the client's ports are free again at once. `SocketPoller` reads the answers;
+HTTP/1.1 with one connection for each request and `Connection: close`, so that the server closes first and the client's
+ports are free again at once. Connections are not kept: without TLS a new one costs one round trip, and llama.cpp's
+server announces keep-alive but closes the connection after a stream. `SocketPoller` reads the answers;
 `UnparsedExchange.read` parses them afterwards. `open_transport` chooses between this transport and the one for https://.
 """
 
@@ -25,6 +26,8 @@ from specbench_client.transport.exchange import (
     MAX_ANSWER_BYTES,
     TOTAL_TIMEOUT_S,
     AnswerBudget,
+    ConnectionsAhead,
+    ConnectionUse,
     ErrorClass,
     HttpExchange,
     HttpRequest,
@@ -43,17 +46,17 @@ HTTP_PORT = 80
 
 
 def open_transport(
-    endpoint: str, held_bytes_max: int = DEFAULT_HELD_BYTES_MAX
+    endpoint: str, held_bytes_max: int = DEFAULT_HELD_BYTES_MAX, ahead: ConnectionsAhead | None = None
 ) -> AbstractAsyncContextManager[Transport]:
     """Return a transport with kernel timestamps for http://, and one with timestamps of this process for https://.
 
-    `held_bytes_max`: see `AnswerBudget`.
+    `held_bytes_max`: see `AnswerBudget`. `ahead`: connections to open ahead, for https:// only.
     """
     if not endpoint.startswith("https://"):
         return KernelTransport(held_bytes_max=held_bytes_max)
     from specbench_client.transport.aiohttp_transport import AiohttpTransport  # noqa: PLC0415 -- rarely needed
 
-    return AiohttpTransport(held_bytes_max=held_bytes_max)
+    return AiohttpTransport(held_bytes_max=held_bytes_max, keep=True, ahead=ahead)
 
 
 class SocketAddress(NamedTuple):
@@ -116,7 +119,10 @@ class KernelTransport:
                 raise out_of_sockets_error(error) from error
             text = truncate(f"{type(error).__name__}: {error}")
             now_ns = time.monotonic_ns()
-            return HttpExchange(None, (), None, {}, now_ns, connect_ns, error_class=ErrorClass.REFUSED, error=text)
+            used = None if connect_ns is None else ConnectionUse.NEW
+            return HttpExchange(
+                None, (), None, {}, now_ns, connect_ns, error_class=ErrorClass.REFUSED, error=text, connection=used
+            )
         loop = asyncio.get_running_loop()
         connection = HttpConnection(sock, message, loop.create_future(), connect_ns)
         self._poller.add(connection)

@@ -1,0 +1,334 @@
+"""Finds out what runs at an address: its dialect, model, version and drafter, or why it cannot be measured.
+
+Only pages are requested, and no page that changes the engine's state: reading /metrics of TensorRT-LLM clears data.
+An engine that reports a drafter takes one short completion, to see whether its answers report acceptance.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import ssl
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import urlsplit
+
+from specbench_api.outcome.record import AcceptanceSource
+from specbench_api.spec.conditions import EngineReason
+from specbench_api.spec.engine import DialectName, Endpoint, Engine, EngineKind
+from specbench_api.spec.workload import Output, Sampling
+from specbench_client.chat import ChatMessage
+from specbench_client.dialects.dialect import Dialect
+from specbench_client.dialects.openai_stream import all_models
+from specbench_client.dialects.recognition import (
+    MODELS_PAGE,
+    EndpointPages,
+    EngineSignature,
+    base_models,
+    candidates,
+    engine_url,
+    recognize,
+)
+from specbench_client.dialects.registry import DIALECTS_BY_NAME
+from specbench_client.drive.engine_connection import MODELS_SHOWN, first_completion
+from specbench_client.errors import BadInput, EngineFailed
+from specbench_client.load.request import RequestConfig
+from specbench_client.load.turn_client import HttpTurnClient
+from specbench_client.transport.control_client import (
+    AccessRejected,
+    ControlClient,
+    ControlError,
+    EngineStarting,
+    EngineUnreachable,
+    RouteNotFound,
+)
+from specbench_client.transport.engine_json import parse_strict_json
+from specbench_client.transport.error_messages import engine_error_message, is_redirect, rejects_key, truncate
+from specbench_client.transport.kernel_transport import open_transport
+
+SIGNATURES: dict[DialectName, EngineSignature] = {
+    name: dialect.signature for name, dialect in DIALECTS_BY_NAME.items() if dialect.signature is not None
+}
+PATIENCE_S = 5.0
+"""How long an engine that was just started may take to listen, as for a measurement."""
+_PAUSE_S = 0.2
+_TIMEOUT_S = 5.0
+_PROBE_TIMEOUT_S = 2.0
+_TITLE = re.compile(r"<title[^>]*>\s*([^<]{1,200})", re.IGNORECASE)
+_HTML = re.compile(r"\s*<(?:!doctype|html|head|body)", re.IGNORECASE)
+_PORTS = {"http": 80, "https": 443}
+_REPETITIVE = ChatMessage("user", "Repeat this ten times: one two three four.")
+
+
+@dataclass(frozen=True)
+class DetectedEndpoint:
+    """What runs at an address. `url`: the base URL; `drafter`: method and draft length, as far as they are reported.
+
+    `drafting`: None if it is not reported. `warnings`: with the remedy, for people.
+    """
+
+    url: str
+    dialect: DialectName
+    model: str
+    engine: str
+    version: str | None
+    drafting: bool | None
+    drafter: str | None
+    evidence: tuple[str, ...]
+    warnings: tuple[str, ...] = ()
+
+    def line(self) -> str:
+        """Return one line for people: `vLLM 0.33.0, model Qwen/Qwen3-8B, drafter ngram k=4`."""
+        drafter = {True: self.drafter or "of an unreported method", False: "none", None: "unknown"}[self.drafting]
+        return truncate(f"{self.engine} {self.version or '(unknown version)'}, model {self.model}, drafter {drafter}")
+
+
+async def detect_endpoint(
+    address: str,
+    headers: Mapping[str, str],
+    model: str | None = None,
+    dialect: DialectName | None = None,
+    *,
+    key_variable: str = "OPENAI_API_KEY",
+    patience_s: float = PATIENCE_S,
+) -> DetectedEndpoint:
+    """Return what runs at an address. `model` and `dialect`: if the user chose them; `key_variable`: for messages.
+
+    Raises EngineFailed if it cannot be reached or is not an engine, and BadInput if the user must choose.
+    """
+    url = engine_url(address)
+    async with ControlClient(url, _TIMEOUT_S, headers=headers) as control:
+        listed = await _list_of_models(control, url, headers, key_variable, patience_s)
+        pages = await _read_pages(control, listed, dialect)
+        name, evidence = _recognized(url, pages, dialect)
+        found = DIALECTS_BY_NAME[name]
+        metrics = pages.metrics.get(found.metrics_path) or ""
+        drafting = found.speculating(pages.documents.get(found.state_path or ""), metrics)
+        served = model or _only_model(url, listed)
+        return DetectedEndpoint(
+            url=url,
+            dialect=name,
+            model=served,
+            engine=_engine_name(found, pages),
+            version=found.identity(pages.documents).version,
+            drafting=drafting,
+            drafter=found.signature.drafter(pages) if found.signature and drafting else None,
+            evidence=tuple(evidence),
+            warnings=await _unreported_acceptance(url, name, served, headers) if drafting else (),
+        )
+
+
+async def _list_of_models(
+    control: ControlClient, url: str, headers: Mapping[str, str], key_variable: str, patience_s: float
+) -> Any:
+    """Return the list of models; wait for an engine that is starting. Raises EngineFailed with the remedy."""
+    give_up_ns = time.monotonic_ns() + int(patience_s * 1e9)
+    while True:
+        try:
+            text = await control.text(MODELS_PAGE)
+            break
+        except ControlError as error:
+            starting = isinstance(error, EngineUnreachable | EngineStarting)
+            if not starting or time.monotonic_ns() >= give_up_ns or await _speaks_other_scheme(url):
+                raise EngineFailed(
+                    await _describe_failure(error, url, headers, key_variable), EngineReason.NEVER_READY
+                ) from error
+        await asyncio.sleep(_PAUSE_S)
+    try:
+        listed = parse_strict_json(text.encode())
+    except ValueError as error:
+        raise EngineFailed(f"GET {url}{MODELS_PAGE}: {_not_json(text)}", EngineReason.NEVER_READY) from error
+    if isinstance(listed, dict) and isinstance(listed.get("data"), list):
+        return listed
+    what = "the answer is not a list of models in OpenAI's form"
+    raise EngineFailed(f"GET {url}{MODELS_PAGE}: {what}: {_other_address()}", EngineReason.NEVER_READY)
+
+
+def _not_json(text: str) -> str:
+    if not _HTML.match(text):
+        return f"the answer is not JSON: {truncate(text, 80)}: {_other_address()}"
+    title = _TITLE.search(text)
+    named = f" ({truncate(title[1].strip(), 80)})" if title else ""
+    return f"the answer is an HTML page{named}, of a proxy, a login or a web interface: {_other_address()}"
+
+
+def _other_address() -> str:
+    return "give the address of the engine itself, with its port and, behind a proxy, its path"
+
+
+async def _describe_failure(error: ControlError, url: str, headers: Mapping[str, str], key_variable: str) -> str:
+    """Return what is wrong at an address, and the remedy."""
+    if error.status is None or error.status == HTTPStatus.BAD_REQUEST:  # 400: servers with TLS answer http with it.
+        parts = urlsplit(url)
+        if await _speaks_other_scheme(url):
+            other = "https" if parts.scheme == "http" else "http"
+            return f"{parts.netloc} does not accept {parts.scheme}: give {other}://{parts.netloc}{parts.path}"
+    if error.status is not None:
+        return await _describe_status(error, error.status, url, headers, key_variable)
+    if isinstance(error, EngineUnreachable):
+        return f"{error}: start the engine, or correct the host and port of {url}"
+    return str(error) if isinstance(error, AccessRejected) else f"{error}: {_other_address()}"
+
+
+async def _describe_status(
+    error: ControlError, status: int, url: str, headers: Mapping[str, str], key_variable: str
+) -> str:
+    """Return what an answer with another status than 200 means, and the remedy."""
+    body = error.body.decode(errors="replace")
+    text = "" if _HTML.match(body) else truncate(engine_error_message(error.body), 200)
+    cause = f"GET {url}{MODELS_PAGE}: HTTP {status}" + (f": {text}" if text else "")
+    if rejects_key(status):
+        remedy = _key_remedy(headers, key_variable)
+    elif is_redirect(status, error.location):
+        location = truncate(str(error.location), 200)
+        remedy = f"redirected to {location}: give {engine_url(location)} if that is the engine"
+    elif isinstance(error, RouteNotFound):
+        remedy = await _address_with_models(url, headers)
+    elif isinstance(error, EngineStarting) and text:
+        remedy = "wait until the engine has loaded its model"
+    else:
+        remedy = _not_json(body) if _HTML.match(body) else _other_address()
+    return f"{cause}: {remedy}"
+
+
+def _key_remedy(headers: Mapping[str, str], key_variable: str) -> str:
+    if any(name.lower() == "authorization" for name in headers):
+        return f"it rejects the key that was sent: correct {key_variable}, or the header Authorization if you gave one"
+    other = "name the variable that contains the key with --api-key-env"
+    return f"no key was sent: set {key_variable}, {other}, or give --header 'Authorization: Bearer …'"
+
+
+async def _address_with_models(url: str, headers: Mapping[str, str]) -> str:
+    """Return the remedy for an address without a list of models: the root of the host if it has one."""
+    parts = urlsplit(url)
+    root = f"{parts.scheme}://{parts.netloc}"
+    if parts.path:
+        async with ControlClient(root, _PROBE_TIMEOUT_S, headers=headers) as control:
+            models = all_models((await control.documents([MODELS_PAGE]))[MODELS_PAGE])
+        if models:
+            return f"give {root}, which serves {_shown(models)}"
+    return f"{_other_address()}, or --model and --dialect for a server that does not list its models"
+
+
+async def _speaks_other_scheme(url: str) -> bool:
+    """Return whether the port accepts the other of http and https."""
+    parts = urlsplit(url)
+    host, port = parts.hostname or "", parts.port or _PORTS[parts.scheme]
+    with suppress(OSError, ssl.SSLError, asyncio.IncompleteReadError):
+        async with asyncio.timeout(_PROBE_TIMEOUT_S):
+            return await (_speaks_tls(host, port) if parts.scheme == "http" else _speaks_http(host, port))
+    return False
+
+
+async def _speaks_tls(host: str, port: int) -> bool:
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # Only the protocol matters here.
+    _, writer = await asyncio.open_connection(host, port, ssl=context)
+    writer.transport.abort()
+    return True
+
+
+async def _speaks_http(host: str, port: int) -> bool:
+    reader, writer = await asyncio.open_connection(host, port)
+    try:
+        writer.write(f"GET {MODELS_PAGE} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode())
+        return await reader.readexactly(5) == b"HTTP/"
+    finally:
+        writer.transport.abort()
+
+
+async def _read_pages(control: ControlClient, listed: Any, dialect: DialectName | None) -> EndpointPages:
+    """Request the pages that distinguish the engines which the list of models leaves possible."""
+    first = EndpointPages({MODELS_PAGE: listed}, server=control.server)
+    names = [dialect] if dialect else list(candidates(first.owners, SIGNATURES))
+    dialects = [DIALECTS_BY_NAME[name] for name in names]
+    paths = {path for one in dialects for path in (*one.identity_paths, one.state_path, *_keyed_pages(one)) if path}
+    documents = await control.documents(sorted(paths - {MODELS_PAGE}))
+    metrics: dict[str, str | None] = {}
+    # A page of only one engine comes first: if it identifies TensorRT-LLM, its /metrics is not read.
+    for path in sorted({one.metrics_path for one in dialects}, key=len, reverse=True):
+        pages = EndpointPages({MODELS_PAGE: listed, **documents}, metrics, first.server)
+        if metrics and recognize(pages, SIGNATURES):
+            break
+        metrics[path] = await _text(control, path)
+    return EndpointPages({MODELS_PAGE: listed, **documents}, metrics, first.server)
+
+
+def _keyed_pages(dialect: Dialect) -> Sequence[str]:
+    return tuple(dialect.signature.keys) if dialect.signature else ()
+
+
+async def _text(control: ControlClient, path: str) -> str | None:
+    try:
+        return await control.text(path)
+    except ControlError:
+        return None
+
+
+def _recognized(url: str, pages: EndpointPages, chosen: DialectName | None) -> tuple[DialectName, list[str]]:
+    """Return the dialect and its evidence. Raises BadInput if the evidence is contradictory."""
+    found = recognize(pages, SIGNATURES)
+    if chosen is not None:
+        return chosen, found.get(chosen, [])
+    if len(found) > 1:
+        reasons = "; ".join(f"{name} ({', '.join(evidence)})" for name, evidence in found.items())
+        raise BadInput(f"{url} looks like several engines: {reasons}: give the right one with --dialect")
+    return next(iter(found.items()), (DialectName.OPENAI, []))
+
+
+def _engine_name(dialect: Dialect, pages: EndpointPages) -> str:
+    """Return the engine's name; of another server with its API, the API's name and the owner of its models."""
+    owners = ", ".join(sorted(map(str, pages.owners))) or "an unknown server"
+    if dialect.signature is None:
+        return f"OpenAI API of {owners}"
+    is_engine = dialect.signature.owner in pages.owners
+    return dialect.signature.engine if is_engine else f"{dialect.signature.engine} API of {owners}"
+
+
+def _only_model(url: str, listed: Any) -> str:
+    """Return the model that is served. Raises BadInput unless there is exactly one."""
+    models = base_models(listed)
+    if len(models) == 1:
+        return models[0]
+    if not models:
+        raise BadInput(f"{url} lists no model: name it with --model")
+    raise BadInput(f"{url} serves {len(models)} models: choose one with --model: {_shown(models)}")
+
+
+def _shown(models: Sequence[str]) -> str:
+    more = f" and {len(models) - MODELS_SHOWN} more" if len(models) > MODELS_SHOWN else ""
+    return truncate(", ".join(models[:MODELS_SHOWN])) + more
+
+
+async def _unreported_acceptance(
+    url: str, name: DialectName, model: str, headers: Mapping[str, str]
+) -> tuple[str, ...]:
+    """Return the warning about an engine that drafts, but whose answers do not report acceptance."""
+    dialect = DIALECTS_BY_NAME[name]
+    if dialect.signature is None or not dialect.signature.report_acceptance:
+        return ()
+    config = RequestConfig(
+        endpoint=url,
+        engine=Engine(kind=EngineKind.EXTERNAL, endpoints=[Endpoint(name="endpoint", url=url)], dialect=name),
+        model=model,
+        sampling=Sampling(),
+        output=Output(),
+        repeat=0,
+        started_ns=time.monotonic_ns(),
+        drafting=True,
+        request_prefix="detect",
+        headers=headers,
+    )
+    async with open_transport(url) as transport:
+        try:
+            result = await first_completion(HttpTurnClient(transport, dialect, config), [_REPETITIVE])
+        except EngineFailed:  # The measurement reports it, after it has waited for the engine.
+            return ()
+    if result.record.acceptance_source in (AcceptanceSource.PER_STEP, AcceptanceSource.PER_REQUEST):
+        return ()
+    what = "the engine drafts, but its answers do not report acceptance, which is then inferred from counters or chunks"
+    return (f"{what}: {dialect.signature.report_acceptance}",)

@@ -1,0 +1,387 @@
+"""Auto-detection of engines, from answers of real engines, and the remedy of each fault, from real local servers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import ssl
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from specbench_api.spec.engine import DialectName
+from specbench_client.dialects.recognition import EndpointPages, base_models, engine_url, recognize
+from specbench_client.drive.endpoint_detection import SIGNATURES, DetectedEndpoint, detect_endpoint
+from specbench_client.errors import BadInput, EngineFailed
+from specbench_client.simulator.config import SimulatorConfig
+from specbench_client.simulator.engine import SimulatedEngine
+from specbench_client.simulator.server import SimulatorServer, choose_dialect
+from specbench_client.simulator.speculation import SimulatedMethod, make_drafter
+from specbench_testing.closing_servers import ClosingTestServer, end_connections, finish_accepting
+from specbench_testing.ports import free_port
+
+Pages = Mapping[str, Any]
+
+
+def models(owner: str, *rows: Mapping[str, Any], **more: Any) -> dict[str, Any]:
+    listed = [{"object": "model", "created": 1795707995, "owned_by": owner, **more, **row} for row in rows]
+    return {"object": "list", "data": listed}
+
+
+# vLLM: lists and /server_info as in the source of 0.33.0; metrics recorded from 0.32.0 with ngram, k=4.
+VLLM_METRICS = "".join(
+    f'vllm:spec_decode_num_accepted_tokens_per_pos_total{{engine="0",model_name="smol",position="{at}"}} 3.0\n'
+    for at in range(4)
+) + (
+    'vllm:spec_decode_num_drafts_total{engine="0",model_name="smol"} 2.0\n'
+    'vllm:generation_tokens_total{engine="0",model_name="smol"} 9.0\n'
+)
+VLLM = {
+    "/v1/models": models("vllm", {"id": "Qwen/Qwen3-8B"}, root="Qwen/Qwen3-8B", parent=None, max_model_len=40960),
+    "/version": {"version": "0.33.0"},
+    "/metrics": VLLM_METRICS,
+}
+VLLM_BASELINE = {**VLLM, "/metrics": 'vllm:generation_tokens_total{engine="0",model_name="smol"} 9.0\n'}
+VLLM_DEVELOPMENT = {
+    **VLLM,
+    "/server_info": {
+        "vllm_config": "speculative_config=SpeculativeConfig(method='ngram', model=None, num_spec_tokens=4)"
+    },
+}
+# SGLang: as in the source of 0.5.23.
+SGLANG = {
+    "/v1/models": models("sglang", {"id": "Qwen/Qwen3-8B"}, root="Qwen/Qwen3-8B", parent=None, max_model_len=40960),
+    "/server_info": {
+        "model_path": "Qwen/Qwen3-8B",
+        "speculative_algorithm": "EAGLE3",
+        "speculative_num_steps": 3,
+        "speculative_num_draft_tokens": 4,
+        "internal_states": [{}],
+        "version": "0.5.23",
+    },
+    "/metrics": "sglang:num_running_reqs 0.0\n",
+}
+# TensorRT-LLM: as in sources of 1.2.
+TENSORRT_LLM = {
+    "/v1/models": models("tensorrt_llm", {"id": "Qwen3-8B"}),
+    "/version": {"version": "1.2.1"},
+    "/prometheus/metrics": 'trtllm_request_success_total{model_name="m",engine_type="trtllm"} 1.0\n',
+}
+# llama.cpp: recorded from the server of xllamacpp 2026.10.11549 with --spec-type ngram-simple.
+LLAMA_CPP = {
+    "/v1/models": models("llamacpp", {"id": "smol", "aliases": ["smol"], "tags": ["xllamacpp-2026.10.11549"]}),
+    "/props": {"default_generation_settings": {"n_ctx": 1024}, "total_slots": 2, "build_info": "b0-unknown"},
+    "/slots": [{"id": 0, "n_ctx": 1024, "speculative": True, "is_processing": False}],
+    "/metrics": "llamacpp:prompt_tokens_total 0\n",
+}
+GATEWAY = {"/v1/models": models("openai", {"id": "gpt"})}
+
+
+@asynccontextmanager
+async def serving(pages: Pages, tls: ssl.SSLContext | None = None, **headers: str) -> AsyncIterator[str]:
+    """Serve these pages, each a JSON document, text, or a status with a text; everything else is answered with 404."""
+
+    async def answer(request: web.Request) -> web.Response:
+        page = pages.get(request.path, (404, '{"detail": "Not Found"}'))
+        status, body = page if isinstance(page, tuple) else (200, page)
+        text = body if isinstance(body, str) else json.dumps(body)
+        return web.Response(status=status, text=text, headers=headers)
+
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", answer)
+    server = ClosingTestServer(app)
+    await server.start_server(ssl=tls)
+    try:
+        yield f"{'https' if tls else 'http'}://localhost:{server.port}"
+    finally:
+        await server.close()
+
+
+@asynccontextmanager
+async def simulating(dialect: str, **settings: Any) -> AsyncIterator[str]:
+    config = SimulatorConfig(drafter=make_drafter(SimulatedMethod.NGRAM, 4), time_scale=0.01, **settings)
+    app = SimulatorServer(SimulatedEngine(config), choose_dialect(dialect, config)).application()
+    async with ClosingTestServer(app) as server:
+        yield str(server.make_url("")).rstrip("/")
+
+
+async def detect(url: str, headers: Mapping[str, str] | None = None, **options: Any) -> DetectedEndpoint:
+    return await detect_endpoint(url, headers or {}, patience_s=0, **options)
+
+
+@pytest.mark.parametrize(
+    ("pages", "dialect", "line"),
+    [
+        (VLLM, DialectName.VLLM, "vLLM 0.33.0, model Qwen/Qwen3-8B, drafter k=4"),
+        (VLLM_DEVELOPMENT, DialectName.VLLM, "vLLM 0.33.0, model Qwen/Qwen3-8B, drafter ngram k=4"),
+        (VLLM_BASELINE, DialectName.VLLM, "vLLM 0.33.0, model Qwen/Qwen3-8B, drafter none"),
+        (SGLANG, DialectName.SGLANG, "SGLang 0.5.23, model Qwen/Qwen3-8B, drafter EAGLE3 k=3"),
+        (TENSORRT_LLM, DialectName.TENSORRT_LLM, "TensorRT-LLM 1.2.1, model Qwen3-8B, drafter unknown"),
+        (
+            LLAMA_CPP,
+            DialectName.LLAMA_CPP,
+            "llama.cpp xllamacpp-2026.10.11549, model smol, drafter of an unreported method",
+        ),
+        (GATEWAY, DialectName.OPENAI, "OpenAI API of openai (unknown version), model gpt, drafter unknown"),
+        (
+            {**SGLANG, "/v1/models": models("a gateway", {"id": "m"})},
+            DialectName.SGLANG,
+            "SGLang API of a gateway 0.5.23, model m, drafter EAGLE3 k=3",
+        ),
+        (
+            {"/v1/models": models("vllm", {"id": "m"})},
+            DialectName.VLLM,
+            "vLLM (unknown version), model m, drafter unknown",
+        ),
+    ],
+)
+async def test_engine_is_recognised_from_its_pages(pages: Pages, dialect: DialectName, line: str) -> None:
+    async with serving(pages) as url:
+        found = await detect(url)
+    assert (found.dialect, found.line(), found.url) == (dialect, line, url)
+    assert bool(found.evidence) == (dialect is not DialectName.OPENAI)
+
+
+@pytest.mark.parametrize(
+    ("pages", "expected"),
+    [
+        (EndpointPages(server="llama.cpp"), DialectName.LLAMA_CPP),
+        (EndpointPages(metrics={"/metrics": "# HELP\nvllm:num_requests_running 0"}), DialectName.VLLM),
+        (EndpointPages(metrics={"/metrics": "sglang:num_running_reqs 0"}), DialectName.SGLANG),
+        (EndpointPages(metrics={"/metrics": "llamacpp:n_decode_total 0"}), DialectName.LLAMA_CPP),
+        (EndpointPages(metrics={"/prometheus/metrics": "trtllm_request_success_total 0"}), DialectName.TENSORRT_LLM),
+        (EndpointPages({"/props": {"default_generation_settings": {}}}), DialectName.LLAMA_CPP),
+        (EndpointPages({"/server_info": {"internal_states": []}}), DialectName.SGLANG),
+        (EndpointPages({"/server_info": {"vllm_config": ""}}), DialectName.VLLM),
+    ],
+)
+def test_each_fact_alone_identifies_its_engine(pages: EndpointPages, expected: DialectName) -> None:
+    assert list(recognize(pages, SIGNATURES)) == [expected]
+
+
+@pytest.mark.parametrize(
+    "pages",
+    [
+        EndpointPages(),
+        EndpointPages({"/v1/models": None, "/props": ["default_generation_settings"]}, {"/metrics": None}),
+        EndpointPages(
+            {"/v1/models": {"data": [7, {"id": "m", "owned_by": None}]}}, {"/metrics": "other_vllm:x 1"}, "nginx"
+        ),
+        EndpointPages({"/v1/models": {"data": [{"id": "m", "owned_by": ["vllm"]}]}}),
+    ],
+)
+def test_other_pages_identify_no_engine(pages: EndpointPages) -> None:
+    assert recognize(pages, SIGNATURES) == {}
+
+
+@pytest.mark.parametrize(
+    ("dialect", "expected"),
+    [
+        ("vllm", "vLLM API of specbench simulated-0.1.0, model simulated, drafter k=4"),
+        ("sglang", "SGLang API of specbench simulated-0.1.0, model simulated, drafter NGRAM k=4"),
+        ("tensorrt-llm", "TensorRT-LLM API of specbench simulated-0.1.0, model simulated, drafter unknown"),
+    ],
+)
+async def test_simulator_is_detected_as_the_engine_it_imitates(dialect: str, expected: str) -> None:
+    async with simulating(dialect) as url:
+        found = await detect(url)
+    assert (str(found.dialect), found.line(), found.warnings) == (dialect, expected, ())
+
+
+async def test_engine_that_drafts_without_reporting_it_is_flagged_with_the_flag_to_set() -> None:
+    async with simulating("vllm", spec_detail="none") as url:
+        (warning,) = (await detect(url)).warnings
+    assert warning.endswith("start vLLM with --per-request-spec-decode-metrics detailed")
+
+
+async def test_contradictory_pages_are_left_to_the_user() -> None:
+    pages = {**GATEWAY, "/metrics": "vllm:generation_tokens_total 1\nsglang:num_running_reqs 0\n"}
+    async with serving(pages) as url:
+        with pytest.raises(BadInput, match=r"several engines: vllm .* sglang .* give the right one with --dialect"):
+            await detect(url)
+        assert (await detect(url, dialect=DialectName.SGLANG)).dialect is DialectName.SGLANG
+
+
+async def test_metrics_of_tensorrt_llm_are_not_cleared() -> None:
+    requested: list[str] = []
+
+    async def answer(request: web.Request) -> web.Response:
+        requested.append(request.path)
+        page = {**TENSORRT_LLM, "/v1/models": models("a gateway", {"id": "m"})}.get(request.path)
+        return web.Response(status=200 if page else 404, text=page if isinstance(page, str) else json.dumps(page))
+
+    app = web.Application()
+    app.router.add_get("/{path:.*}", answer)
+    async with ClosingTestServer(app) as server:
+        found = await detect(str(server.make_url("")))
+    assert found.dialect is DialectName.TENSORRT_LLM
+    assert "/metrics" not in requested
+
+
+# Models.
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        ([], []),
+        ([{"id": "a"}], ["a"]),
+        ([{"id": "a"}, {"id": "b"}], ["a", "b"]),
+        ([{"id": "a", "root": "/m"}, {"id": "b", "root": "/m"}], ["a"]),
+        ([{"id": "a", "root": "a", "parent": None}, {"id": "lora", "root": "/lora", "parent": "a"}], ["a"]),
+    ],
+)
+def test_adapters_and_second_names_are_not_further_models(rows: list[dict[str, Any]], expected: list[str]) -> None:
+    assert base_models({"data": rows}) == expected
+
+
+async def test_user_chooses_among_several_models() -> None:
+    pages = {"/v1/models": models("vllm", *({"id": f"m{n}"} for n in range(7)))}
+    async with serving(pages) as url:
+        with pytest.raises(BadInput, match="serves 7 models: choose one with --model: m0, m1, m2, m3, m4 and 2 more"):
+            await detect(url)
+        assert (await detect(url, model="m5")).model == "m5"
+
+
+# Addresses.
+
+
+@pytest.mark.parametrize(
+    "path", ["", "/", "/v1", "/v1/", "//v1", "/v1/chat/completions", "/v1/completions", "/v1/models"]
+)
+@pytest.mark.parametrize("base", ["http://h:8000", "https://h/engines/a"])
+def test_routes_of_openai_clients_are_removed_from_an_address(base: str, path: str) -> None:
+    assert engine_url(base + path) == base
+
+
+@pytest.mark.parametrize("address", ["http://h:8000/v11", "http://h/av1", "http://v1", "http://h/v1/engine"])
+def test_other_paths_are_kept(address: str) -> None:
+    assert engine_url(address) == address
+
+
+# Faults: each is answered with what to do.
+
+
+async def failure_of(url: str, headers: Mapping[str, str] | None = None, **options: Any) -> str:
+    with pytest.raises(EngineFailed) as caught:
+        await detect(url, headers, **options)
+    return str(caught.value)
+
+
+async def test_closed_port() -> None:
+    url = f"http://localhost:{free_port()}"
+    assert (await failure_of(url)).endswith(f"start the engine, or correct the host and port of {url}")
+
+
+async def test_unknown_host() -> None:
+    message = await failure_of("http://engine.invalid:8000")
+    assert message.endswith("start the engine, or correct the host and port of http://engine.invalid:8000")
+
+
+async def test_https_to_a_port_that_speaks_http() -> None:
+    async with serving(VLLM) as url:
+        host = url.removeprefix("http://")
+        message = await failure_of(f"https://{host}/v1")
+    assert message == f"{host} does not accept https: give http://{host}"
+
+
+async def test_http_to_a_port_that_speaks_https(tls: ssl.SSLContext) -> None:
+    async with serving(VLLM, tls) as url:
+        host = url.removeprefix("https://")
+        message = await failure_of(f"http://{host}/engine/v1")
+    assert message == f"{host} does not accept http: give https://{host}/engine"
+
+
+async def test_http_that_a_tls_server_answers_with_400(tls: ssl.SSLContext) -> None:
+    """nginx and Go answer plain HTTP on a port with TLS."""
+    async with serving(VLLM, tls) as url:
+        port = int(url.rpartition(":")[2])
+
+        async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            first = await reader.read(1)
+            if first != b"\x16":  # not a TLS handshake
+                page = b"<html><head><title>400 The plain HTTP request was sent to HTTPS port</title></head></html>"
+                writer.write(b"HTTP/1.1 400 Bad Request\r\nContent-Length: %d\r\n\r\n%s" % (len(page), page))
+                writer.close()
+                return
+            answers, onward = await asyncio.open_connection("localhost", port)
+            writers.extend([onward, writer])
+            onward.write(first + await reader.read(65536))
+            writer.write(await answers.read(65536))
+            while data := await reader.read(65536):
+                onward.write(data)
+
+        writers: list[asyncio.StreamWriter] = []
+        server = await asyncio.start_server(relay, "localhost", 0)
+        port_of_relay = server.sockets[0].getsockname()[1]
+        message = await failure_of(f"http://localhost:{port_of_relay}")
+        await finish_accepting(server.sockets)
+        server.close()
+        await end_connections(writers)
+    assert "does not accept http: give https://localhost" in message
+
+
+async def test_untrusted_certificate(tls: ssl.SSLContext) -> None:
+    async with serving(VLLM, tls) as url:
+        assert "SSL_CERT_FILE" in await failure_of(url)
+
+
+@pytest.mark.parametrize("status", [401, 403])
+async def test_missing_and_rejected_key(status: int) -> None:
+    async with serving({"/v1/models": (status, '{"error": "Unauthorized"}')}) as url:
+        missing = await failure_of(url, key_variable="MY_KEY")
+        rejected = await failure_of(url, {"Authorization": "Bearer x"}, key_variable="MY_KEY")
+    assert missing == (
+        f"GET {url}/v1/models: HTTP {status}: Unauthorized: no key was sent: set MY_KEY, name the variable that"
+        " contains the key with --api-key-env, or give --header 'Authorization: Bearer …'"
+    )
+    assert "it rejects the key that was sent: correct MY_KEY" in rejected
+
+
+async def test_wrong_path_is_answered_with_the_address_that_serves_models() -> None:
+    async with serving(VLLM) as url:
+        message = await failure_of(f"{url}/api")
+    assert message == f"GET {url}/api/v1/models: HTTP 404: Not Found: give {url}, which serves Qwen/Qwen3-8B"
+
+
+async def test_server_without_a_list_of_models() -> None:
+    async with serving({}) as url:
+        assert (await failure_of(url)).endswith("or --model and --dialect for a server that does not list its models")
+
+
+HTML = "<!doctype html>\n<html><head><title>\nWelcome to nginx!\x1b</title></head></html>"
+
+
+@pytest.mark.parametrize("status", [200, 502, 503])
+async def test_html_of_a_proxy(status: int) -> None:
+    async with serving({"/v1/models": (status, HTML)}) as url:
+        message = await failure_of(url)
+    assert r"the answer is an HTML page (Welcome to nginx!\x1b), of a proxy" in message
+    assert message.endswith("give the address of the engine itself, with its port and, behind a proxy, its path")
+
+
+@pytest.mark.parametrize("body", ["ok", "[]", '{"status": "ok"}'])
+async def test_other_answers_are_no_list_of_models(body: str) -> None:
+    async with serving({"/v1/models": body}) as url:
+        assert (await failure_of(url)).endswith("with its port and, behind a proxy, its path")
+
+
+async def test_redirect_is_answered_with_its_target() -> None:
+    async with serving({"/v1/models": (308, "")}, Location="https://engine.example/v1/models") as url:
+        message = await failure_of(url)
+    assert message.endswith("give https://engine.example if that is the engine")
+
+
+async def test_engine_that_is_loading_is_awaited() -> None:
+    loading = {"/v1/models": (503, '{"error": {"message": "Loading model", "code": 503}}')}
+    async with serving(loading) as url:
+        assert (await failure_of(url)).endswith("Loading model: wait until the engine has loaded its model")
+    pages: dict[str, Any] = dict(loading)
+    async with serving(pages) as url:
+        found = asyncio.create_task(detect_endpoint(url, {}, patience_s=30))
+        await asyncio.sleep(0)
+        pages.update(VLLM_BASELINE)
+        assert (await found).model == "Qwen/Qwen3-8B"

@@ -1,0 +1,268 @@
+"""Connections to https:// are kept and opened ahead, against a TLS server that counts handshakes and requests."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import struct
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from specbench_client.sliced_tasks import run_to_completion
+from specbench_client.transport import kept_connections
+from specbench_client.transport.aiohttp_transport import AiohttpTransport
+from specbench_client.transport.exchange import (
+    ConnectionsAhead,
+    ConnectionUse,
+    ErrorClass,
+    HttpExchange,
+    HttpRequest,
+    Transport,
+)
+from specbench_client.transport.kept_connections import KeptConnections
+from specbench_client.transport.kernel_transport import open_transport
+from specbench_testing.closing_servers import end_connections, finish_accepting
+
+pytestmark = pytest.mark.process
+ANSWER = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n\r\n"
+
+
+@dataclass
+class TlsServer:
+    """Counts handshakes and requests."""
+
+    url: str = ""
+    handshakes: int = 0
+    bodies: list[bytes] = field(default_factory=list)
+    gets: int = 0
+    writers: list[asyncio.StreamWriter] = field(default_factory=list)
+    answer: Callable[[int], bytes | None] = lambda _: ANSWER
+    """Number of the POST, from 0 → the answer; None: the connection is closed without one."""
+    closes_after_answer: bool = False
+    answer_of_get: bytes = ANSWER
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.handshakes += 1
+        self.writers.append(writer)
+        while head := await _head(reader):
+            if head.startswith(b"GET"):
+                self.gets += 1
+                writer.write(self.answer_of_get)
+                continue
+            length = int(head.lower().partition(b"content-length:")[2].split()[0])
+            self.bodies.append(await reader.readexactly(length))
+            answer = self.answer(len(self.bodies) - 1)
+            if answer is not None:
+                writer.write(answer)
+            if answer is None or self.closes_after_answer:
+                break
+        writer.close()
+
+    def close_idle(self) -> None:
+        """Close all connections, as a server does whose idle timeout has passed."""
+        for writer in self.writers:
+            writer.close()
+
+
+async def _head(reader: asyncio.StreamReader) -> bytes:
+    try:
+        return await reader.readuntil(b"\r\n\r\n")
+    except (asyncio.IncompleteReadError, OSError):
+        return b""
+
+
+@pytest.fixture
+async def server(
+    tls: ssl.SSLContext, certificate: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[TlsServer]:
+    trusting = ssl.create_default_context(cafile=certificate[0])
+    monkeypatch.setattr("aiohttp.connector._SSL_CONTEXT_VERIFIED", trusting)  # It reads SSL_CERT_FILE when imported.
+    counted = TlsServer()
+    listening = await asyncio.start_server(counted.serve, "localhost", 0, ssl=tls)
+    counted.url = f"https://localhost:{listening.sockets[0].getsockname()[1]}"
+    yield counted
+    await finish_accepting(listening.sockets)
+    listening.close()
+    await end_connections(counted.writers)
+
+
+@asynccontextmanager
+async def opened(server: TlsServer, first: int = 0, spare: int = 0) -> AsyncIterator[Transport]:
+    ahead = ConnectionsAhead(f"{server.url}/v1/models", {}, first, spare)
+    async with open_transport(server.url, ahead=ahead) as transport:
+        assert isinstance(transport, AiohttpTransport)
+        yield transport
+
+
+async def send(transport: Transport, server: TlsServer, body: bytes = b"{}") -> HttpExchange:
+    return run_to_completion((await transport.exchange(HttpRequest(f"{server.url}/v1", body))).read())
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    while not condition():  # noqa: ASYNC110 -- the kernel has no event to wait for
+        await asyncio.sleep(0.005)
+
+
+def uses(exchanges: list[HttpExchange]) -> list[str | None]:
+    assert [one.error for one in exchanges if one.error] == []
+    return [one.connection for one in exchanges]
+
+
+async def test_one_handshake_serves_many_requests(server: TlsServer) -> None:
+    async with opened(server) as transport:
+        exchanges = [await send(transport, server) for _ in range(20)]
+    assert server.handshakes == 1
+    assert uses(exchanges) == [ConnectionUse.NEW, *[ConnectionUse.KEPT] * 19]
+
+
+async def test_no_request_waits_for_a_handshake_if_connections_are_opened_ahead(server: TlsServer) -> None:
+    async with opened(server, first=3, spare=2) as transport:
+        assert (server.handshakes, server.gets) == (5, 5)
+        for _ in range(10):
+            exchanges = await asyncio.gather(*(send(transport, server) for _ in range(3)))
+            assert uses(exchanges) == [ConnectionUse.KEPT] * 3
+    assert (server.handshakes, len(server.bodies)) == (5, 30)
+
+
+async def test_time_to_connect_is_between_connect_and_sent_of_a_new_connection_only(
+    server: TlsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connect = AiohttpTransport._note_connecting
+
+    async def slow(self: AiohttpTransport, *arguments: object) -> None:
+        await connect(self, *arguments)  # type: ignore[arg-type]
+        await asyncio.sleep(0.2)
+
+    monkeypatch.setattr(AiohttpTransport, "_note_connecting", slow)
+    async with opened(server) as transport:
+        new, kept = [await send(transport, server) for _ in range(2)]
+    assert connect_time_ns(new) > 200_000_000
+    assert connect_time_ns(kept) < 100_000_000
+
+
+def connect_time_ns(exchange: HttpExchange) -> int:
+    assert exchange.connect_ns is not None
+    assert exchange.sent_ns is not None
+    return exchange.sent_ns - exchange.connect_ns
+
+
+async def test_idle_connection_that_the_server_closed_is_replaced_before_sending(server: TlsServer) -> None:
+    async with opened(server) as transport:
+        await send(transport, server, b"1")
+        server.close_idle()
+        await asyncio.sleep(0.05)
+        assert uses([await send(transport, server, b"2")]) == [ConnectionUse.NEW]
+    assert server.bodies == [b"1", b"2"]
+
+
+async def test_close_that_the_event_loop_has_not_noticed_is_found_before_sending(server: TlsServer) -> None:
+    """Closing and sending in one pass of the event loop: only the kernel knows that the connection is closed."""
+    async with opened(server) as transport:
+        await send(transport, server, b"1")
+        close_in_kernel(server)
+        exchange = await send(transport, server, b"2")
+        assert uses([exchange]) == [ConnectionUse.NEW]
+    assert server.bodies == [b"1", b"2"]
+
+
+def close_in_kernel(server: TlsServer) -> None:
+    """End every connection so that the peer receives FIN at once; the server's event loop does not run meanwhile."""
+    for writer in server.writers:
+        writer.get_extra_info("socket").shutdown(1)
+
+
+async def test_request_that_never_reached_a_closed_connection_is_sent_again_once(
+    server: TlsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The close crosses the request on its way: the check before sending does not see it."""
+    monkeypatch.setattr(kept_connections, "_is_closed_by_peer", lambda _: False)
+    async with opened(server) as transport:
+        await send(transport, server, b"1")
+        reset_in_kernel(server)
+        exchange = await send(transport, server, b"2")
+        after = await send(transport, server, b"3")
+    assert uses([exchange, after]) == [ConnectionUse.REOPENED, ConnectionUse.KEPT]
+    assert server.bodies == [b"1", b"2", b"3"]
+    assert server.handshakes == 2
+
+
+def reset_in_kernel(server: TlsServer) -> None:
+    """Close the sockets themselves: whatever is sent to them afterwards is neither received nor acknowledged."""
+    for writer in server.writers:
+        sock = writer.get_extra_info("socket")
+        sock.setsockopt(1, 13, struct.pack("ii", 1, 0))  # SO_LINGER 0: RST
+        writer.transport.abort()
+
+
+async def test_request_that_the_server_received_is_never_sent_again(server: TlsServer) -> None:
+    server.answer = lambda number: None if number == 1 else ANSWER
+    async with opened(server) as transport:
+        await send(transport, server, b"1")
+        lost = await send(transport, server, b"2")
+        after = await send(transport, server, b"3")
+    assert (lost.error_class, lost.connection) == (ErrorClass.RESET, ConnectionUse.KEPT)
+    assert uses([after]) == [ConnectionUse.NEW]
+    assert server.bodies == [b"1", b"2", b"3"]
+
+
+@pytest.mark.parametrize("spare", [0, 2])
+async def test_server_that_closes_after_each_answer_fails_no_request(server: TlsServer, spare: int) -> None:
+    """As llama.cpp does after a stream, although it announces keep-alive."""
+    server.closes_after_answer = True
+    async with opened(server, spare=spare) as transport:
+        exchanges = [await send(transport, server, b"%d" % number) for number in range(20)]
+    assert [one.error for one in exchanges if one.error] == []
+    assert server.bodies == [b"%d" % number for number in range(20)]
+
+
+async def test_spare_connections_are_opened_again_when_the_server_closes_them(server: TlsServer) -> None:
+    async with opened(server, spare=2) as transport:
+        assert server.handshakes == 2
+        server.close_idle()
+        await until(lambda: server.gets == 4)
+        await until(lambda: idle_connections(transport) == 2)
+        assert uses([await send(transport, server)]) == [ConnectionUse.KEPT]
+
+
+async def test_server_that_keeps_no_connection_is_not_asked_again(
+    server: TlsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kept_connections, "SPARES_CHECK_S", 0.001)
+    server.answer_of_get = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+    async with opened(server, first=1, spare=2) as transport:
+        for _ in range(50):
+            assert (await send(transport, server)).error is None
+    assert server.gets == 3
+
+
+def idle_connections(transport: Transport) -> int:
+    assert isinstance(transport, AiohttpTransport)
+    assert transport._session is not None
+    assert isinstance(transport._session.connector, KeptConnections)
+    return transport._session.connector.idle()
+
+
+async def test_unreachable_server_fails_the_requests_and_not_the_opening(server: TlsServer) -> None:
+    server.url = "https://localhost:1"
+    async with opened(server, first=2, spare=1) as transport:
+        assert (await send(transport, server)).error_class is ErrorClass.REFUSED
+
+
+async def test_no_socket_is_left_open(server: TlsServer) -> None:
+    before = open_files()
+    async with opened(server, first=2, spare=1) as transport:
+        await asyncio.gather(*(send(transport, server) for _ in range(8)))
+    server.close_idle()
+    started = time.monotonic()
+    while open_files() > before and time.monotonic() - started < 10:  # noqa: ASYNC110 -- as above
+        await asyncio.sleep(0.01)
+    assert open_files() <= before
+
+
+def open_files() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
