@@ -341,7 +341,7 @@ def with_detected(options: MeasureOptions, headers: Mapping[str, str]) -> Measur
         for warning in detected.warnings:
             echo(f"warning: {shown}{warning}", err=True)
         dialects[url], models[url] = str(detected.dialect), detected.model
-    return replace(options, dialects=dialects, models={} if options.model else models)
+    return replace(options, dialects=dialects, models=models if options.model is None else {})
 
 
 def _check_workers(workers: int | None, cores: int) -> None:

@@ -184,8 +184,8 @@ def _endpoints(options: MeasureOptions) -> list[dict[str, Any]]:
 
 
 def _resource(options: MeasureOptions) -> dict[str, Any]:
-    detected = list(options.models.values())
-    model = options.model or (detected[-1] if detected else "undetected")
+    detected = next(reversed(options.models.values()), "undetected")
+    model = detected if options.model is None else options.model
     spec = {
         "model": {"name": model},
         "engine": {
