@@ -21,7 +21,7 @@ from specbench_client.analysis.statistics.bootstrap import LEVEL
 from specbench_client.analysis.summary.run import DECIDED_FROM, evaluate_cells, is_settled
 from specbench_client.metrics.pairing import pair_requests
 from specbench_client.metrics.rows import concat_frames
-from specbench_client.metrics.tidy_frame import tidy, without_point_columns
+from specbench_client.metrics.tidy_frame import iter_tidy, without_point_columns
 from specbench_client.simulator import (
     AcceptanceProbabilities,
     SimulatedDrafter,
@@ -148,12 +148,13 @@ class MeasuredRepeats:
 def measured_repeats(pair: EndpointPair) -> Iterator[MeasuredRepeats]:
     """Measure repeat by repeat, and yield what is there after each of them."""
     points: list[MeasuredPoint] = []
-    rows: dict[str, list[pd.DataFrame]] = {arm.name: [] for arm in pair.plan.arms}
+    rows_of: dict[str, list[pd.DataFrame]] = {arm.name: [] for arm in pair.plan.arms}
     for number, launch in enumerate(launches_of(pair), start=1):
         points += launch.measured
-        rows[launch.arm.name] += [without_point_columns(tidy(each.frames)) for each in launch.measured]
+        tidied = (rows for each in launch.measured for rows in iter_tidy(each.frames, each.point.hash))
+        rows_of[launch.arm.name] += map(without_point_columns, tidied)
         if number % len(pair.plan.arms) == 0:
-            yield MeasuredRepeats(pair.plan, list(points), {name: list(each) for name, each in rows.items()})
+            yield MeasuredRepeats(pair.plan, list(points), {name: list(each) for name, each in rows_of.items()})
 
 
 def true_speedup(pair: EndpointPair) -> float:
