@@ -275,10 +275,13 @@ def wider_interval(
         return None
     if runs is None or runs.high - runs.low <= prompts.high - prompts.low:
         return ChosenInterval(prompts, describe_bootstrap(layout), layout.freedom)
+    return interval_over_repeats(runs, layout, "wider than the bootstrap over prompts")
+
+
+def interval_over_repeats(runs: IntervalBounds, layout: ResamplingLayout, reason: str) -> ChosenInterval:
+    """Return the t interval over the values of single repeats, with the reason for its choice."""
     drift = ", without the drift between their two orders" if is_balanced(layout.turns) else ""
-    method = (
-        f"t, unit: repeat; over the values of {layout.repeats} repeats{drift}; wider than the bootstrap over prompts"
-    )
+    method = f"t, unit: repeat; over the values of {layout.repeats} repeats{drift}; {reason}"
     return ChosenInterval(runs, method, layout.runs_freedom, over_repeats=True)
 
 

@@ -14,6 +14,10 @@ is 4.3, it is too large (up to 98 % in the experiments of benchmarks/intervals.m
 the t interval over the repeats' own values if that is wider; together they cover 95 % to 96 %. With fewer than three
 repeats nothing is known about runs: repeats and prompts are both drawn, and the interval's method states what is
 missing.
+
+Running servers that take turns continue through the prompts. If no prompt occurs in two repeats, the repeats' values
+are independent and vary by prompts, too: their t interval is complete (95 % to 96 % in benchmarks/intervals.md, where
+the wider of both intervals covers 97 % to 98 %).
 """
 
 from __future__ import annotations
@@ -38,6 +42,8 @@ from specbench_client.analysis.statistics.bootstrap import (
     deviations,
     draw_and_sum,
     expanded_percentiles,
+    interval_over_repeats,
+    is_balanced,
     resampled_sums,
     t_bounds,
     t_quantile,
@@ -85,6 +91,8 @@ def two_level_interval(
     runs = t_bounds(figure.value, figure.repeats, layout.turns)
     if prompts is None or layout.repeats < MIN_REPEATS_TO_COMPARE:
         return wider_interval(prompts, runs, layout)
+    if runs is not None and is_balanced(layout.turns) and _has_own_prompts(figure.influence):
+        return interval_over_repeats(runs, layout, "each repeat has its own prompts")
     quantile = satterthwaite if layout.repeats < COCHRAN_FROM else cochran
     two_level = _two_level(
         figure, prompts, layout, quantile, "expanded percentiles" if prompts_interval is None else "bootstrap-t"
@@ -92,6 +100,11 @@ def two_level_interval(
     if runs is None or runs.high - runs.low <= two_level.bounds.high - two_level.bounds.low:
         return two_level
     return wider_interval(two_level.bounds, runs, layout)
+
+
+def _has_own_prompts(influence: Values) -> bool:
+    """Return whether no prompt occurs in two repeats: then the repeats' values vary by prompts, too."""
+    return bool((influence != 0).sum(axis=0).max() <= 1)
 
 
 def share_interval(figure: ResampledFigure, layout: ResamplingLayout) -> ChosenInterval | None:
