@@ -42,8 +42,8 @@ SEED = 0
 SHIFTS = {"code": 0.1, "chat": -0.1, "math": 0.05, "news": -0.05}
 """Acceptance probability of each category, relative to the server's own."""
 STEADY = Noise(run=0.0, step=0.0, hiccup_share=0.0)
-POPULATION = 20_000
-"""Prompts of a true value: its standard error is 0.1 %, a fortieth of the width of an interval over 40 prompts."""
+POPULATION = 4000
+"""Prompts of a true value: its standard error is 0.2 %, a hundredth of the width of an interval over 40 prompts."""
 UNTIL_SURE_DRIFT = 8
 """Repeats during which the drift of a test takes place whose length is not known before."""
 
@@ -159,7 +159,7 @@ def measured_repeats(pair: EndpointPair) -> Iterator[MeasuredRepeats]:
 
 def true_speedup(pair: EndpointPair) -> float:
     """Return the speed-up over very many prompts, without noise and drift."""
-    prompts = POPULATION // 50 if pair.drafted_acceptance is None else POPULATION  # without drafts all have one ratio
+    prompts = POPULATION // 10 if pair.drafted_acceptance is None else POPULATION  # without drafts all have one ratio
     many = replace(pair, prompts=prompts, requests=prompts, repeats=1, noise=STEADY, drift_per_s=0.0)
     (measured,) = measured_repeats(many)
     value = measured.speedup(anytime=False).figure.value
