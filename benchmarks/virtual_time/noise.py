@@ -23,17 +23,32 @@ class Noise:
     network_ms: float = 0.06
 
 
+@dataclass(frozen=True)
+class Drift:
+    """A machine that gets slower in proportion to the time since the run began. `since_s`: until this launch."""
+
+    per_s: float = 0.0
+    since_s: float = 0.0
+
+    def factor(self, engine_seconds: float) -> float:
+        """Return the factor on the duration of a step."""
+        return 1.0 + self.per_s * (self.since_s + engine_seconds)
+
+
 class Machine(Faults):
     """The faults of one launch, and the random speed of its machine."""
 
-    def __init__(self, values: Mapping[Fault, float], noise: Noise, rng: np.random.Generator) -> None:
+    def __init__(
+        self, values: Mapping[Fault, float], noise: Noise, rng: np.random.Generator, drift: Drift | None = None
+    ) -> None:
         super().__init__(values)
         pace = float(np.exp(rng.normal(0.0, noise.run)))
-        object.__setattr__(self, "_machine", (pace, noise, rng))
+        object.__setattr__(self, "_machine", (pace, noise, rng, drift or Drift()))
 
     def slowdown(self, engine_seconds: float) -> float:
-        """Slowdown of a step: by the fault, the machine's speed, and the noise of this step."""
-        pace, noise, rng = self._machine  # type: ignore[attr-defined]
+        """Slowdown of a step: by the fault, the machine's speed and its drift, and the noise of this step."""
+        pace, noise, rng, drift = self._machine  # type: ignore[attr-defined]
+        pace *= drift.factor(engine_seconds)
         hiccup = noise.hiccup if rng.random() < noise.hiccup_share else 1.0
         jitter = float(np.exp(rng.normal(0.0, noise.step)))
         return float(super().slowdown(engine_seconds) * pace * jitter * hiccup)

@@ -27,7 +27,7 @@ from specbench_client.simulator import (
 from specbench_client.simulator.generated_text import VOCABULARY
 from specbench_client.simulator.speculation import DRAFTER_PROFILES
 from specbench_client.workload.row_parsing import Prompt
-from virtual_time.noise import Machine, Noise
+from virtual_time.noise import Drift, Machine, Noise
 from virtual_time.response import TransportFaults
 
 WORKLOAD = "chat"
@@ -61,13 +61,15 @@ class World:
     limits: Mapping[str, int] = field(default_factory=dict)
     slower: Mapping[str, float] = field(default_factory=dict)
     """Factor on the step time of an arm's machine, by arm name."""
+    drift_per_s: float = 0.0
+    """By how much all machines get slower in each second of the run, as a share of their speed at its beginning."""
     foreign: bool = False
     """Whether another client also sends sequential requests to the engine."""
 
     @cached_property
     def plan(self) -> Plan:
         """Return the run's plan."""
-        return expand(parse_run(self._resource))
+        return expand(parse_run(self.resource))
 
     @cached_property
     def rows(self) -> tuple[Prompt, ...]:
@@ -85,28 +87,36 @@ class World:
         texts = {message.content: row.category or "" for row in self.rows for turn in row.turns for message in turn}
         return PromptCategories(texts)
 
-    def config(self, arm: Arm, launch: int) -> SimulatorConfig:
+    def config(self, arm: Arm, launch: int, since_s: float = 0.0) -> SimulatorConfig:
         """The engine configuration of one launch, with the arm's drafter and its machine's speed."""
-        running = _drafter(arm)
+        running, drift = self.drafter_of(arm), Drift(self.drift_per_s, since_s)
         slower = self.slower.get(arm.name, 1.0)
         per_draft_ms = DRAFTER_PROFILES[running.method].per_draft_ms * slower
         base, token, kv, _, prefill = (slower * value for value in astuple(self.cost))
         return SimulatorConfig(
             seed=self.seed,
             drafter=running,
-            acceptance=self._acceptance(running),
+            acceptance=self.acceptance_of(running),
             cost=SimulatedStepCost(base, token, kv, per_draft_ms, prefill),
-            faults=Machine(self.faults.get(arm.name, NO_FAULTS), self.noise, self.rng("machine", arm.name, launch)),
+            faults=Machine(
+                self.faults.get(arm.name, NO_FAULTS), self.noise, self.rng("machine", arm.name, launch), drift
+            ),
             max_model_len=self.limits.get(arm.name, 32768),
             output_mean_tokens=self.output_mean,
         )
+
+    def drafter_of(self, arm: Arm) -> SimulatedDrafter:
+        """Return the drafter of the arm's engine."""
+        if arm.drafter is None:
+            return make_drafter(SimulatedMethod.NONE, 0)
+        return make_drafter(SimulatedMethod(arm.drafter.method), arm.drafter.num_speculative_tokens)
 
     def rng(self, *purpose: object) -> np.random.Generator:
         """An independent random generator for each purpose."""
         digest = hashlib.sha256(repr((self.seed, *purpose)).encode()).digest()
         return np.random.default_rng(int.from_bytes(digest[:8], "little"))
 
-    def _acceptance(self, running: SimulatedDrafter) -> AcceptanceProbabilities:
+    def acceptance_of(self, running: SimulatedDrafter) -> AcceptanceProbabilities:
         """Acceptance probability by category, shifted slightly for each drafter."""
         rng = self.rng("acceptance", running.method)
         shifts = {name: float(rng.uniform(-0.15, 0.15)) for name in self.categories}
@@ -118,7 +128,8 @@ class World:
         return tuple((ChatMessage("user", " ".join(each)),) for each in words)
 
     @property
-    def _resource(self) -> dict[str, Any]:
+    def resource(self) -> dict[str, Any]:
+        """The run's resource, as a user writes it."""
         drafters = [
             {"name": method.replace("_", "-"), "method": method, "numSpeculativeTokens": self.drafts, **_needs(method)}
             for method in self.methods
@@ -139,12 +150,6 @@ class World:
         }
         names = {"name": f"world-{self.seed}", "namespace": "default"}
         return {"apiVersion": "specbench.io/v1alpha1", "kind": "SpecBenchRun", "metadata": names, "spec": spec}
-
-
-def _drafter(arm: Arm) -> SimulatedDrafter:
-    if arm.drafter is None:
-        return make_drafter(SimulatedMethod.NONE, 0)
-    return make_drafter(SimulatedMethod(arm.drafter.method), arm.drafter.num_speculative_tokens)
 
 
 def _needs(method: str) -> dict[str, Any]:

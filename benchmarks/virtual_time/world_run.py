@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any
 
@@ -14,13 +14,14 @@ import pandas as pd
 from specbench_api.outcome.provenance import HostFacts, LaunchRecord, merge_facts
 from specbench_api.outcome.record import Record, RecordPhase
 from specbench_api.outcome.summary import ClientHealth, CounterDeltas, PointSummary, RunSummary
-from specbench_api.plan.plan import EngineGroup, Point
+from specbench_api.plan.plan import EngineGroup, Plan, Point
 from specbench_client.analysis.summary.point import summarise_point
 from specbench_client.analysis.summary.run import summarise_run
 from specbench_client.dialects.dialect import EngineCounters, counter_difference
 from specbench_client.dialects.engine_facts import info_labels, is_metrics_page, pages_of, read_facts
 from specbench_client.dialects.registry import dialect_of
 from specbench_client.drive.load_planning import ArrivalPlan, LoadPlanner
+from specbench_client.drive.prompts import prompts_of_point
 from specbench_client.load.client_monitor import RecordTally, WarmupResult, summarize_client_health
 from specbench_client.load.request import RequestConfig
 from specbench_client.load.turn_client import HttpTurnClient
@@ -30,7 +31,8 @@ from specbench_client.metrics.tidy_frame import COLUMNS
 from specbench_client.simulator import SimulatedEngine, choose_dialect
 from specbench_client.simulator.requests import OpenAIRoute, SimulatedPrompt, SimulatedRequest
 from specbench_client.store.records import records_to_parquet, to_frame
-from virtual_time.clock import VirtualClock, in_virtual_time
+from specbench_client.workload.prompts import Prompts
+from virtual_time.clock import BEGINNING_NS, NS_PER_S, VirtualClock, in_virtual_time
 from virtual_time.noise import Network
 from virtual_time.response import TransportFaults
 from virtual_time.transport import VirtualTransport
@@ -53,21 +55,26 @@ class Interference:
 
 def run_of(world: World, meddling: Interference | None = None) -> RunSummary:
     """Measure and summarise the complete plan."""
-    parts: dict[str, bytes] = {}
     summaries: list[PointSummary] = []
+    records: dict[str, list[pd.DataFrame]] = {}
     seen: list[LaunchRecord] = []
-    for group in world.plan.groups:
-        launch = _Launch(world, group, meddling or Interference())
-        for point, summary, part in in_virtual_time(launch.serve):
-            summaries.append(summary)
-            parts[point.hash] = part
+    for launch in launches_of(world, meddling):
+        summaries += [each.summary(world.plan) for each in launch.measured]
+        records |= {each.point.hash: each.frames for each in launch.measured}
         seen.append(launch.seen())
-    records = {key: _frames(part) for key, part in parts.items()}
     return summarise_run(world.plan, summaries, records, CREATED, seen)
 
 
-def _frames(part: bytes) -> list[pd.DataFrame]:
-    return [to_frame(part, COLUMNS)]
+def launches_of(world: World, meddling: Interference | None = None) -> Iterator[Launch]:
+    """Measure one group of the plan after the other, without waiting between them."""
+    since_s, warm = 0.0, set[str]()
+    for group in world.plan.groups:
+        launch = Launch(world, group, meddling or Interference(), since_s, warm_up=group.arm not in warm)
+        in_virtual_time(launch.serve)
+        since_s += launch.duration_s
+        if launch.arm.endpoint is not None:
+            warm.add(group.arm)
+        yield launch
 
 
 async def _somebody_else(engine: SimulatedEngine) -> None:
@@ -81,27 +88,49 @@ async def _somebody_else(engine: SimulatedEngine) -> None:
             pass
 
 
-Measured = tuple[Point, PointSummary, bytes]
+@dataclass(frozen=True)
+class MeasuredPoint:
+    """What a client has of a point at its end."""
+
+    point: Point
+    part: bytes
+    """Its records as they are stored."""
+    watch: ClientHealth
+    counters: CounterDeltas | None
+
+    @property
+    def frames(self) -> list[pd.DataFrame]:
+        """Its records in parts, as `summarise_run` takes them."""
+        return [to_frame(self.part, COLUMNS)]
+
+    def summary(self, plan: Plan) -> PointSummary:
+        """Return its summary, which the client stores."""
+        return summarise_point(plan, self.point, self.frames, self.watch, self.counters, simulated=True)
 
 
 @dataclass
-class _Launch:
-    """One launch of an engine, with the client that measures it."""
+class Launch:
+    """One launch of an engine, or one turn of a running one, with the client that measures it."""
 
     world: World
     group: EngineGroup
     meddling: Interference
+    since_s: float
+    """Time since the beginning of the run."""
+    warm_up: bool
+    measured: list[MeasuredPoint] = field(default_factory=list)
+    duration_s: float = 0.0
 
     def __post_init__(self) -> None:
         plan = self.world.plan
         self.arm = plan.arm(self.group.arm)
-        self.reads = dialect_of(plan.engine)
-        self.config = self.world.config(self.arm, self.group.index)
+        self.reads = dialect_of(plan.engine_of(self.arm))
+        self.config = self.world.config(self.arm, self.group.index, self.since_s)
         self.writes = choose_dialect(self.world.dialect, self.config)
         self.loads = LoadPlanner(plan, ArrivalPlan(plan.load, None), cores=1, workers=1)
         self.engine: SimulatedEngine | None = None
 
-    async def serve(self, clock: VirtualClock) -> list[Measured]:
+    async def serve(self, clock: VirtualClock) -> None:
         """Measure the group's points in order."""
         self.engine = SimulatedEngine(self.config, self.world.known, clock)
         rng = self.world.rng("network", self.arm.name, self.group.index)
@@ -112,8 +141,10 @@ class _Launch:
         if self.world.foreign:
             running.append(asyncio.create_task(_somebody_else(self.engine)))
         try:
-            return [await self._point(point, transport, hand) for point in self.group.points]
+            for point in self.group.points:
+                self.measured.append(await self._point(point, transport, hand))
         finally:
+            self.duration_s = (clock() - BEGINNING_NS) / NS_PER_S
             for task in running:
                 task.cancel()
 
@@ -127,34 +158,28 @@ class _Launch:
             launch=name, group=self.group.index, arm=self.arm.name, simulated=True, queried_at=CREATED, facts=facts
         )
 
-    async def _point(self, point: Point, transport: VirtualTransport, hand: VirtualWorker) -> Measured:
+    async def _point(self, point: Point, transport: VirtualTransport, hand: VirtualWorker) -> MeasuredPoint:
         started_ns, records = hand.clock(), list[Record]()
         request_config = self._manner(point, started_ns)
         asker = HttpTurnClient(transport, self.reads, request_config)
-        warmed = await self._warm_up(point, asker, hand, records) if point is self.group.points[0] else None
-        load, tally = self.loads.of(point, len(self.world.rows)).filled(self.world.rows), RecordTally()
+        warming = self.warm_up and point is self.group.points[0]
+        warmed = await self._warm_up(point, asker, hand, records) if warming else None
+        rows = prompts_of_point(self.world.plan, point, Prompts(self.world.rows, "virtual")).rows
+        load, tally = self.loads.of(point, len(rows)).filled(rows), RecordTally()
         before = self._counters()
 
         def keep(record: Record) -> None:
             tally.add(record)
             records.append(record)
 
-        timeline = await hand.work(load, asker, self.world.rows, None, keep)
+        timeline = await hand.work(load, asker, rows, None, keep)
         after = self._counters()
         ended = WorkerDone(timeline.logs[0], LOOP_LAG_MS, CPU_SHARE)
         watch = summarize_client_health([ended], timeline, tally, is_open=load.is_open, warm_up=warmed)
         counted = counter_difference(before, after) if before is not None and after is not None else None
-        return self._summarised(point, records, watch, counted)
-
-    def _summarised(
-        self, point: Point, records: list[Record], watch: ClientHealth, counted: CounterDeltas | None
-    ) -> Measured:
         meddling = self.meddling
         part = records_to_parquet(meddling.records(point, records))
-        watch, counted = meddling.watch(point, watch), meddling.counters(point, counted)
-        plan = self.world.plan
-        summary = summarise_point(plan, point, _frames(part), watch, counted, simulated=True)
-        return point, summary, part
+        return MeasuredPoint(point, part, meddling.watch(point, watch), meddling.counters(point, counted))
 
     async def _warm_up(
         self, point: Point, asker: HttpTurnClient, hand: VirtualWorker, records: list[Record]
@@ -182,13 +207,13 @@ class _Launch:
         workload = plan.workload(WORKLOAD)
         return RequestConfig(
             endpoint="http://engine",
-            engine=plan.engine,
+            engine=plan.engine_of(self.arm),
             model="simulated",
             sampling=workload.sampling,
             output=workload.output,
             repeat=point.repeat,
             started_ns=started_ns,
-            drafting=self.arm.drafter is not None,
+            drafting=self.arm.drafter is not None or self.arm.endpoint is not None,
             request_prefix=point.hash[:12],
         )
 

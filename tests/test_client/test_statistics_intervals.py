@@ -15,7 +15,7 @@ from scipy import stats
 from known_truth.coverage import Coverage, truths
 from known_truth.experiment import Experiment
 from specbench_client.analysis.statistics import row_layout
-from specbench_client.analysis.statistics.bootstrap import IntervalBounds, ResamplingLayout
+from specbench_client.analysis.statistics.bootstrap import IntervalBounds, ResamplingLayout, t_bounds
 from specbench_client.analysis.statistics.intervals import (
     ResampledFigure,
     VariancePair,
@@ -75,6 +75,25 @@ def test_variances_of_prompts_and_repeats_are_added() -> None:
     of_prompts, of_runs = prompts.var(ddof=1) / 200, runs.var(ddof=1) / 12
     quantile = (of_prompts * stats.t.ppf(0.975, 199) + of_runs * stats.t.ppf(0.975, 11)) / (of_prompts + of_runs)
     assert found == pytest.approx(quantile * np.sqrt(of_prompts + of_runs), rel=0.04)
+
+
+def test_repeats_with_their_own_prompts_have_the_t_interval_over_repeats() -> None:
+    """Servers that take turns continue through the prompts. The wider of both intervals would cover 98 %."""
+    values, noise = np.zeros((REPEATS, PROMPTS)), np.random.default_rng(8).normal(10, 1, PROMPTS)
+    sent = np.arange(PROMPTS) % REPEATS == np.arange(REPEATS)[:, np.newaxis]
+    values[sent] = np.broadcast_to(noise, values.shape)[sent]
+    layout, influence = layout_of().taking_turns(), ratio_influence(values, sent.astype(float))
+    repeats = values.sum(axis=1) / sent.sum(axis=1)
+    sums = resample_sums([values, sent.astype(float)], layout, seed=1)
+    figure = ResampledFigure(float(values.sum() / sent.sum()), sums[:, 0] / sums[:, 1], influence, repeats)
+    for own, expected in ((figure, "own prompts"), (replace(figure, influence=influence + 1e-9), "bootstrap")):
+        chosen = two_level_interval(own, layout)
+        assert chosen is not None
+        assert expected in chosen.method
+    chosen = two_level_interval(figure, layout)
+    assert chosen is not None
+    assert chosen.bounds == t_bounds(figure.value, repeats, layout.turns)
+    assert chosen.freedom == REPEATS - 2
 
 
 @pytest.mark.parametrize(("quantile", "low", "high"), [(cochran, 0.945, 0.975), (satterthwaite, 0.925, 0.945)])

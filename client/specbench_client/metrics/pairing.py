@@ -199,6 +199,8 @@ class Pairs:
     """Steady requests of the arm."""
     unpaired_later: int
     """Candidates that are later turns whose earlier replies differ from the baseline's or are not known."""
+    alternating: bool = False
+    """Whether the arms change their order in every repeat (ABBA)."""
 
     @property
     def table(self) -> pd.DataFrame:
@@ -215,16 +217,19 @@ class Pairs:
     def among(self, mask: Mask) -> Pairs:
         """Return the pairs selected by a mask of shape (pairs,), without the counts of unpaired requests."""
         if isinstance(self.rows, JoinedRows):
-            return Pairs(self.rows.among(mask), int(mask.sum()), 0)
-        return Pairs(self.table[mask].reset_index(drop=True), int(mask.sum()), 0)
+            return Pairs(self.rows.among(mask), int(mask.sum()), 0, self.alternating)
+        return Pairs(self.table[mask].reset_index(drop=True), int(mask.sum()), 0, self.alternating)
 
     def of_category(self, name: str) -> Pairs:
         """Return the pairs of one category."""
         return self.among(has_text(self.rows, "category" + BASELINE, name))
 
 
-def pair_requests(arm: pd.DataFrame | Rows, baseline: pd.DataFrame | Rows) -> Pairs:
-    """Pair the tidy rows of an arm with those of the baseline, over all repeats of one cell."""
+def pair_requests(arm: pd.DataFrame | Rows, baseline: pd.DataFrame | Rows, *, alternating: bool = False) -> Pairs:
+    """Pair the tidy rows of an arm with those of the baseline, over all repeats of one cell.
+
+    `alternating`: whether the arms change their order in every repeat (`Plan.alternates`).
+    """
     found = [_match(arm, baseline, *row_indices) for row_indices in iter_by_prompt((arm, baseline))]
     counts = sum(one.candidates for one in found), sum(one.unpaired_later for one in found)
     columns = [list(each) for each in zip(*(one.columns for one in found), strict=True)]
@@ -232,7 +237,7 @@ def pair_requests(arm: pd.DataFrame | Rows, baseline: pd.DataFrame | Rows) -> Pa
     left, right, passes, history = (_concatenated(columns.pop(0)) for _ in range(len(columns)))
     order = np.argsort(left, kind="stable").astype(np.int32)
     left, right, passes = left[order], right[order], passes[order]
-    return Pairs(JoinedRows(arm, baseline, left, right, passes, _repeated(history[order])), *counts)
+    return Pairs(JoinedRows(arm, baseline, left, right, passes, _repeated(history[order])), *counts, alternating)
 
 
 def _concatenated(pieces: list[NDArray[Any]]) -> NDArray[Any]:

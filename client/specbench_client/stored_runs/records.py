@@ -98,7 +98,8 @@ def pairs_with_baseline(run: StoredRun) -> dict[str, Pairs]:
     if baseline is None:
         return {}
     measured = {arm: _point_rows(run, arm) for arm in arms}
-    return {arm: pair_requests(rows, baseline) for arm, rows in measured.items() if rows is not None}
+    turns = run.plan.alternates
+    return {arm: pair_requests(rows, baseline, alternating=turns) for arm, rows in measured.items() if rows is not None}
 
 
 def _point_rows(run: StoredRun, arm: str) -> pd.DataFrame | None:

@@ -10,7 +10,7 @@ from specbench_api.api_model import ApiModel
 from specbench_api.outcome.layout import StorageName
 from specbench_api.spec.drafter import BASELINE_NAME, Drafter
 from specbench_api.spec.engine import Endpoint, Engine
-from specbench_api.spec.load import Level, Load
+from specbench_api.spec.load import ArmOrder, Level, Load
 from specbench_api.spec.model import Target
 from specbench_api.spec.placement import Placement
 from specbench_api.spec.workload import Workload
@@ -126,6 +126,11 @@ class Plan(ApiModel):
     def repeats_continue(self) -> bool:
         """Whether each repeat goes on through the prompts: an endpoint keeps running, and would have cached them."""
         return self.engine.endpoints is not None and self.load.requests is not None
+
+    @property
+    def alternates(self) -> bool:
+        """Whether running servers are compared in turns whose order is reversed in every repeat (ABBA)."""
+        return self.engine.endpoints is not None and self.load.order is ArmOrder.INTERLEAVED
 
     def engine_of(self, arm: Arm) -> Engine:
         """Return the engine of an arm; that of an endpoint has the endpoint's dialect."""

@@ -73,7 +73,7 @@ def measured_samples(kind: AxisKind, groups: Sequence[CellGroup]) -> list[list[M
         for cell in cells:
             place = kind.place(cell.arm, cell.workload, cell.level)
             if place is not None:
-                pairs = pair_requests(_rows_of(cell, cell.key), baseline)
+                pairs = pair_requests(_rows_of(cell, cell.key), baseline, alternating=cell.result.plan.alternates)
                 found[id(cell)] = _measured(place, f"{place:g}", [cell], pairs)
     each = ([found[id(cell)] for cell in group.cells if id(cell) in found] for group in groups)
     return [sorted(samples, key=lambda sample: sample.place) for samples in each]

@@ -131,7 +131,8 @@ def sum_pairs(pairs: Pairs, parts: int, of: PairParts) -> CellSums:
 
 def pair_layout(pairs: Pairs) -> RowLayout:
     """Return the layout of the pairs; the category of a prompt is the baseline's."""
-    return layout_of(pairs.rows, "category" + BASELINE)
+    layout = layout_of(pairs.rows, "category" + BASELINE)
+    return layout.taking_turns() if pairs.alternating else layout
 
 
 def conclusion(figure: Figure | None, p_value: float | None, *, clear: bool) -> SpeedupConclusion:

@@ -282,7 +282,7 @@ def _pairs(result: StoredResult, cell: Cell) -> Pairs | None:
     if not all(sides):
         return None
     arm, baseline = (result.rows_of(points) for points in sides)
-    return pair_requests(arm, baseline)
+    return pair_requests(arm, baseline, alternating=result.plan.alternates)
 
 
 def _reject_missing(shares: Mapping[str, float], pairs: Pairs, cell: Cell) -> None:

@@ -142,6 +142,13 @@ class ResamplingLayout:
     prompts: int
     weight_of: Values | None = None
     """Weight of each prompt relative to how often it was sent, shape (prompts,), on any scale; None for equal."""
+    turns: Values | None = None
+    """+1 or −1 for the order of the arms in each repeat, shape (repeats,); None if it is not known or never changes."""
+
+    @property
+    def runs_freedom(self) -> int:
+        """Degrees of freedom of the variation between repeats."""
+        return self.repeats - (2 if is_balanced(self.turns) else 1)
 
     @property
     def freedom(self) -> float:
@@ -183,7 +190,7 @@ class ResamplingLayout:
         """Return the layout of the prompts selected by a mask, shape (prompts,), with the same number of repeats."""
         weights = None if self.weight_of is None else self.weight_of[prompts]
         strata = number_strata(self.stratum_of[prompts])
-        return ResamplingLayout(strata, self.repeats, int(prompts.sum()), weights)
+        return ResamplingLayout(strata, self.repeats, int(prompts.sum()), weights, self.turns)
 
 
 def number_strata(strata: Codes) -> Codes:
@@ -219,11 +226,31 @@ def expansion_factor(layout: ResamplingLayout) -> float:
     return t_quantile(layout.freedom) / Z * layout.inflation
 
 
-def t_bounds(value: float, repeats: Values) -> IntervalBounds | None:
+def is_balanced(turns: Values | None) -> bool:
+    """Return whether both orders of the arms are equally frequent, at least twice each (see `deviations`)."""
+    return turns is not None and turns.size >= 4 and not turns.sum()
+
+
+def deviations(repeats: Values, turns: Values | None) -> Values:
+    """Return how much each repeat's value deviates from their mean, shape (repeats,).
+
+    If the arms change their order between repeats (ABBA), a drift of the machine moves the values up and down in turn.
+    It cancels in the mean, but would look like noise. So it is estimated, which costs a degree of freedom, and removed:
+    the period effect of a crossover trial (Jones and Kenward 2014, "Design and Analysis of Cross-Over Trials").
+    """
+    found = repeats - repeats.mean()
+    if turns is None or not is_balanced(turns):
+        return np.asarray(found, dtype=np.float64)
+    return np.asarray(found - turns * (turns * found).mean(), dtype=np.float64)
+
+
+def t_bounds(value: float, repeats: Values, turns: Values | None = None) -> IntervalBounds | None:
     """Return value ± t × standard error over the values of single repeats, or None for fewer than three repeats."""
     if repeats.size < MIN_REPEATS_TO_COMPARE or not np.isfinite(repeats).all():
         return None
-    half = float(t_quantile(repeats.size - 1) * repeats.std(ddof=1) / np.sqrt(repeats.size))
+    freedom = repeats.size - (2 if is_balanced(turns) else 1)
+    variance = float((deviations(repeats, turns) ** 2).sum()) / freedom
+    half = float(t_quantile(freedom) * np.sqrt(variance / repeats.size))
     return IntervalBounds(value - half, value + half)
 
 
@@ -248,8 +275,14 @@ def wider_interval(
         return None
     if runs is None or runs.high - runs.low <= prompts.high - prompts.low:
         return ChosenInterval(prompts, describe_bootstrap(layout), layout.freedom)
-    method = f"t, unit: repeat; over the values of {layout.repeats} repeats; wider than the bootstrap over prompts"
-    return ChosenInterval(runs, method, layout.repeats - 1, over_repeats=True)
+    return interval_over_repeats(runs, layout, "wider than the bootstrap over prompts")
+
+
+def interval_over_repeats(runs: IntervalBounds, layout: ResamplingLayout, reason: str) -> ChosenInterval:
+    """Return the t interval over the values of single repeats, with the reason for its choice."""
+    drift = ", without the drift between their two orders" if is_balanced(layout.turns) else ""
+    method = f"t, unit: repeat; over the values of {layout.repeats} repeats{drift}; {reason}"
+    return ChosenInterval(runs, method, layout.runs_freedom, over_repeats=True)
 
 
 def describe_bootstrap(layout: ResamplingLayout) -> str:

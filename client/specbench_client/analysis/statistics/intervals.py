@@ -14,6 +14,10 @@ is 4.3, it is too large (up to 98 % in the experiments of benchmarks/intervals.m
 the t interval over the repeats' own values if that is wider; together they cover 95 % to 96 %. With fewer than three
 repeats nothing is known about runs: repeats and prompts are both drawn, and the interval's method states what is
 missing.
+
+Running servers that take turns continue through the prompts. If no prompt occurs in two repeats, the repeats' values
+are independent and vary by prompts, too: their t interval is complete (95 % to 96 % in benchmarks/intervals.md, where
+the wider of both intervals covers 97 % to 98 %).
 """
 
 from __future__ import annotations
@@ -35,8 +39,11 @@ from specbench_client.analysis.statistics.bootstrap import (
     ChosenInterval,
     IntervalBounds,
     ResamplingLayout,
+    deviations,
     draw_and_sum,
     expanded_percentiles,
+    interval_over_repeats,
+    is_balanced,
     resampled_sums,
     t_bounds,
     t_quantile,
@@ -81,9 +88,11 @@ def two_level_interval(
     `prompts_interval` is the interval for the variation of prompts, if it is not that of the resamples.
     """
     prompts = prompts_interval or expanded_percentiles(figure.value, figure.samples, layout)
-    runs = t_bounds(figure.value, figure.repeats)
+    runs = t_bounds(figure.value, figure.repeats, layout.turns)
     if prompts is None or layout.repeats < MIN_REPEATS_TO_COMPARE:
         return wider_interval(prompts, runs, layout)
+    if runs is not None and is_balanced(layout.turns) and _has_own_prompts(figure.influence):
+        return interval_over_repeats(runs, layout, "each repeat has its own prompts")
     quantile = satterthwaite if layout.repeats < COCHRAN_FROM else cochran
     two_level = _two_level(
         figure, prompts, layout, quantile, "expanded percentiles" if prompts_interval is None else "bootstrap-t"
@@ -91,6 +100,11 @@ def two_level_interval(
     if runs is None or runs.high - runs.low <= two_level.bounds.high - two_level.bounds.low:
         return two_level
     return wider_interval(two_level.bounds, runs, layout)
+
+
+def _has_own_prompts(influence: Values) -> bool:
+    """Return whether no prompt occurs in two repeats: then the repeats' values vary by prompts, too."""
+    return bool((influence != 0).sum(axis=0).max() <= 1)
 
 
 def share_interval(figure: ResampledFigure, layout: ResamplingLayout) -> ChosenInterval | None:
@@ -101,7 +115,7 @@ def share_interval(figure: ResampledFigure, layout: ResamplingLayout) -> ChosenI
     """
     prompts = expanded_percentiles(figure.value, figure.samples, layout)
     if prompts is None or layout.repeats < MIN_REPEATS_TO_COMPARE:
-        return wider_interval(prompts, t_bounds(figure.value, figure.repeats), layout)
+        return wider_interval(prompts, t_bounds(figure.value, figure.repeats, layout.turns), layout)
     return _two_level(figure, prompts, layout, satterthwaite)
 
 
@@ -123,10 +137,10 @@ def _two_level(
     `quantile` returns Student's quantile for these variances and their degrees of freedom; `how` names the method
     of the prompts' interval.
     """
-    freedoms = layout.freedom, float(layout.repeats - 1)
+    freedoms = layout.freedom, float(layout.runs_freedom)
     critical = t_quantile(freedoms[0])
     below, above = ((figure.value - prompts.low) / critical, (prompts.high - figure.value) / critical)
-    parts = ((below + above) / 2) ** 2, _runs_variance(figure.influence)
+    parts = ((below + above) / 2) ** 2, _runs_variance(figure.influence, layout)
     reach = quantile(parts, freedoms)
     runs = float(np.sqrt(parts[1]))
     low, high = figure.value - reach * np.hypot(below, runs), figure.value + reach * np.hypot(above, runs)
@@ -139,11 +153,11 @@ def _two_level(
     return ChosenInterval(IntervalBounds(float(low), float(high)), method, freedom, runs_error=runs)
 
 
-def _runs_variance(influence: Values) -> float:
+def _runs_variance(influence: Values, layout: ResamplingLayout) -> float:
     """Variance of the figure between whole repeats, without the contribution of single requests; never below 0."""
     repeats, prompts = (float(size) for size in influence.shape)
     whole = influence.sum(axis=1)
-    of_repeats = repeats / (repeats - 1) * float(((whole - whole.mean()) ** 2).sum())
+    of_repeats = repeats / layout.runs_freedom * float((deviations(whole, layout.turns) ** 2).sum())
     rest = influence - influence.mean(axis=0) - influence.mean(axis=1, keepdims=True) + influence.mean()
     of_requests = repeats / (repeats - 1) * prompts / (prompts - 1) * float((rest**2).sum())
     return max(0.0, float(of_repeats - of_requests))

@@ -38,12 +38,15 @@ class LogRatio:
     """The log ratio in each single repeat, shape (repeats,)."""
     chosen: ChosenInterval | None
     """The reported interval, on the log scale; None if there is none."""
+    turns: Values | None = None
+    """The order of the arms in each repeat, see `ResamplingLayout.turns`."""
     anytime: bool = False
     """Whether the interval is valid although the measurement stopped because of it."""
 
     def at_any_time(self) -> LogRatio:
         """Return the mean log ratio of the repeats, with the confidence sequence over them as its interval."""
-        return replace(self, value=float(self.runs.mean()), chosen=confidence_sequence(self.runs), anytime=True)
+        chosen = confidence_sequence(self.runs, self.turns)
+        return replace(self, value=float(self.runs.mean()), chosen=chosen, anytime=True)
 
     @property
     def supports_claim(self) -> bool:
@@ -56,7 +59,7 @@ class LogRatio:
         if self.chosen is None or not self.supports_claim:
             return None
         if self.anytime:
-            return anytime_p_value(self.runs)
+            return anytime_p_value(self.runs, self.turns)
         return interval_p_value(self.value, self.chosen.bounds, self.chosen.freedom)
 
     def figure(self, definition: str, unit: str = "ratio", scale: float = 1.0) -> Figure:
@@ -104,7 +107,7 @@ class LogRatioInputs:
         runs = log_of_product(np.stack([matrix.sum(axis=1) for matrix in matrices], axis=1), signed)
         chosen = two_level_interval(ResampledFigure(value, samples, _influence(matrices, signed), runs), self.layout)
         spread = value + (samples - value) * self.layout.inflation if chosen else samples
-        return LogRatio(value, self.layout.prompts, spread, self.layout.repeat_numbers, runs, chosen)
+        return LogRatio(value, self.layout.prompts, spread, self.layout.repeat_numbers, runs, chosen, self.layout.turns)
 
     @cached_property
     def _drawn(self) -> Mapping[str, Values]:

@@ -69,7 +69,12 @@ class RowLayout(ResamplingLayout):
         `counts`: their number, shape (repeats, prompts).
         """
         repeats, prompts = counts.any(axis=1), counts.any(axis=0)
-        return _layout(np.empty(0, np.int32), self.category_of[prompts], self.repeat_numbers[repeats])
+        found = _layout(np.empty(0, np.int32), self.category_of[prompts], self.repeat_numbers[repeats])
+        return found if self.turns is None else replace(found, turns=self.turns[repeats])
+
+    def taking_turns(self) -> RowLayout:
+        """Return the layout of arms that change their order in every repeat."""
+        return replace(self, turns=1.0 - 2.0 * (self.repeat_numbers % 2))
 
 
 class CellSums:

@@ -99,7 +99,8 @@ def evaluate_cell(
 
     `diverged`: how often its answers differ from the baseline's; None without one.
     """
-    pairs, anytime = pair_requests(measured.rows, baseline.rows) if baseline else None, measured.plan.stop is not None
+    turns, anytime = measured.plan.alternates, measured.plan.stop is not None
+    pairs = pair_requests(measured.rows, baseline.rows, alternating=turns) if baseline else None
     compared = paired_speedup(SPEEDUP, pairs, measured.seed, anytime=anytime) if pairs else None
     evidence = _evidence(measured, baseline, pairs, compared, diverged)
     found = _findings(measured, evidence)

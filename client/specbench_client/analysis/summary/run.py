@@ -289,9 +289,14 @@ def _complete_repeats(plan: Plan, measured: Container[str]) -> int:
 
 
 def _is_decided(cell: Cell) -> bool:
-    if not cell.valid or (cell.claims and cell.claims.overall in (SpeedupConclusion.FASTER, SpeedupConclusion.SLOWER)):
+    return not cell.valid or (cell.claims is not None and is_settled(cell.claims.overall, cell.speedup))
+
+
+def is_settled(claimed: SpeedupConclusion, speedup: Figure | None) -> bool:
+    """Return whether more repeats of a valid comparison would not change what it is good for."""
+    if claimed in (SpeedupConclusion.FASTER, SpeedupConclusion.SLOWER):
         return True
-    bounds = cell.speedup.interval if cell.speedup else None
+    bounds = speedup.interval if speedup else None
     return bounds is not None and bounds.low >= 1 / WORTH and bounds.high <= WORTH
 
 
