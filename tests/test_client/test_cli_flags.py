@@ -105,7 +105,7 @@ CONTRADICTIONS = [
     (("-c", "1", "--endpoint", "none=http://a:1", "--baseline", "http://b:1"), ("none", "NAME=URL")),
     (
         ("-c", "1", "--baseline", "http://b:1", "--until-sure", "--repeats", "3"),
-        ("--repeats 3", "--until-sure", "4 or more"),
+        ("--repeats 3", "--until-sure", "6 or more"),
     ),
 ]
 

@@ -314,7 +314,7 @@ def test_an_interrupted_comparison_continues_with_the_blocks_that_it_began(tmp_p
         command = command_of(tmp_path, *flags, program=SHORT_BLOCKS)
         with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as first:
             assert first.stderr is not None
-            said = list(takewhile(lambda line: not line.startswith("turn 3/8"), first.stderr))
+            said = list(takewhile(lambda line: not line.startswith("turn 3/12"), first.stderr))
             first.send_signal(signal.SIGINT)
             first.stderr.read()
         assert any("requests in each turn" in line for line in said)
@@ -323,7 +323,7 @@ def test_an_interrupted_comparison_continues_with_the_blocks_that_it_began(tmp_p
         done = measure(tmp_path, *flags, program=SHORT_BLOCKS)
     assert done.returncode in (0, 3), done.stderr
     assert "requests in each turn" not in done.stderr
-    assert "turn 1/8" not in done.stderr
+    assert "turn 1/12" not in done.stderr
     assert len(before) >= 2
     assert len(list(tmp_path.glob("specbench-results/runs/local/simulated/*/"))) == 1
-    assert len({path.parent.name for path in tmp_path.rglob("manifest.json")}) == 8
+    assert len({path.parent.name for path in tmp_path.rglob("manifest.json")}) == 12

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from specbench_api.outcome.summary import RunSummary, SpeedupConclusion
+from specbench_api.outcome.summary import REPEATS_IN_TURNS, RunSummary, SpeedupConclusion
 from specbench_api.plan.expansion import lay_out
 from specbench_api.plan.plan import Plan
-from specbench_client.analysis.summary.run import DECIDED_FROM, ends_a_round, summarise_run
+from specbench_client.analysis.summary.run import ends_a_round, summarise_run
 from specbench_client.drive.block_size import LEAST, PER_STREAM, SIZES, BlockSize, block_size
 from specbench_client.drive.prompts import prompts_of_point
 from specbench_client.workload.prompts import Prompts
@@ -61,12 +61,12 @@ def test_repeats_of_launched_engines_send_the_same_prompts() -> None:
 @pytest.mark.parametrize(
     ("load", "request_s", "wanted"),
     [
-        ({"concurrency": [1]}, 1.0, LEAST),  # 10 s of requests
+        ({"concurrency": [1]}, 1.0, LEAST),  # 8 s of requests
         ({"concurrency": [1]}, 20.0, LEAST),  # a request longer than the block: still some prompts
-        ({"concurrency": [1]}, 0.2, 64),  # 50, rounded up
-        ({"concurrency": [8]}, 1.0, 96),  # 80
+        ({"concurrency": [1]}, 0.2, 48),  # 40, rounded up
+        ({"concurrency": [8]}, 1.0, 64),
         ({"concurrency": [1, 64]}, 5.0, 256),  # at least PER_STREAM a stream at the highest load
-        ({"rate": [2.0], "slots": 8}, 1.0, 24),  # 10 s of arrivals
+        ({"rate": [2.0], "slots": 8}, 1.0, 16),  # 8 s of arrivals
         ({"rate": [2.0], "slots": 8}, 10.0, 96),  # long requests: as many as keep the server busy
     ],
 )
@@ -103,9 +103,9 @@ CLEAR = SyntheticRun(repeats=8, step_ms={"ngram": 12.0, "none": 20.0}, alpha={"n
 
 
 def test_a_clear_difference_ends_the_run_and_leaves_nothing_missing() -> None:
-    summary = concluded(CLEAR, DECIDED_FROM)
-    assert summary.decided_after == DECIDED_FROM
-    assert (summary.missing, summary.points_total, summary.points_measured) == ([], 8, 8)
+    summary = concluded(CLEAR, REPEATS_IN_TURNS)
+    assert summary.decided_after == REPEATS_IN_TURNS
+    assert (summary.missing, summary.points_total, summary.points_measured) == ([], 12, 12)
     (cell,) = (cell for cell in summary.cells if cell.arm == "ngram")
     assert cell.claims is not None
     assert cell.claims.overall is SpeedupConclusion.FASTER
@@ -115,9 +115,9 @@ def test_a_clear_difference_ends_the_run_and_leaves_nothing_missing() -> None:
     assert "MissingPoints" not in {finding.check for finding in summary.findings}
 
 
-@pytest.mark.parametrize("repeats", [2, 3, 5, 7])
-def test_a_run_ends_after_an_even_number_of_repeats_from_four_on(repeats: int) -> None:
-    """An odd number would leave a linear drift in the ratio (ABBA); two repeats hardly have a standard deviation."""
+@pytest.mark.parametrize("repeats", [2, 4, 5, 7])
+def test_a_run_ends_after_an_even_number_of_repeats_from_six_on(repeats: int) -> None:
+    """An odd number would leave a linear drift in the ratio (ABBA); few repeats have no useful interval."""
     summary = concluded(CLEAR, repeats)
     assert summary.decided_after is None
     assert len(summary.missing) == 2 * (8 - repeats)
@@ -125,8 +125,8 @@ def test_a_run_ends_after_an_even_number_of_repeats_from_four_on(repeats: int) -
 
 def test_an_undecided_run_goes_on() -> None:
     noisy = SyntheticRun(repeats=8, step_ms={"ngram": 20.0, "none": 20.0}, alpha={"ngram": 0.02}, run_noise=0.1)
-    summary = concluded(noisy, 4)
-    assert (summary.decided_after, len(summary.missing)) == (None, 8)
+    summary = concluded(noisy, 6)
+    assert (summary.decided_after, len(summary.missing)) == (None, 4)
 
 
 def test_no_difference_that_matters_ends_the_run_too() -> None:
@@ -140,9 +140,9 @@ def test_no_difference_that_matters_ends_the_run_too() -> None:
 
 def test_the_last_repeat_must_be_complete_on_every_arm() -> None:
     plan = CLEAR.plan.model_copy(update={"stop": "WhenDecided"})
-    four = {point.hash for point in plan.points if point.repeat < 4}
-    begun = next(point.hash for point in plan.points if point.repeat == 4)
-    assert ends_a_round(plan, four)
-    assert not ends_a_round(plan, four | {begun})
-    assert not ends_a_round(plan, four - {next(iter(four))})
-    assert not ends_a_round(CLEAR.plan, four)
+    first = {point.hash for point in plan.points if point.repeat < 6}
+    begun = next(point.hash for point in plan.points if point.repeat == 6)
+    assert ends_a_round(plan, first)
+    assert not ends_a_round(plan, first | {begun})
+    assert not ends_a_round(plan, first - {next(iter(first))})
+    assert not ends_a_round(CLEAR.plan, first)

@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 
+from specbench_api.outcome.summary import REPEATS_IN_TURNS
 from specbench_api.spec.engine import DialectName
 from specbench_api.spec.load import Arrival, ArrivalProcess, Load
 from specbench_api.spec.secret_refs import API_KEY_VARIABLE
@@ -19,7 +20,6 @@ from specbench_api.spec.workload import Output, Sampling
 from specbench_client.cli.measure_plan import (
     AUTO,
     REPEATS_MAX,
-    REPEATS_TO_COMPARE,
     MeasureOptions,
     endpoint_urls,
     plan_for_endpoints,
@@ -237,7 +237,7 @@ class FlagHintCommand(click.Command):
     type=SchemaNumber(Load, "repeats"),
     metavar="N",
     help="How often to measure each load. `gate`, and any claim of a difference, need 3 or more.  [default: 1; with"
-    f" --baseline {REPEATS_TO_COMPARE}; with --until-sure at most {REPEATS_MAX}]",
+    f" --baseline {REPEATS_IN_TURNS}; with --until-sure at most {REPEATS_MAX}]",
 )
 @click.option(
     "--until-sure",
@@ -281,7 +281,7 @@ def measure(**options: Any) -> int:
     is read from OPENAI_API_KEY, or from the variable that --api-key-env names.
 
     With --baseline, the servers take turns (ABBA) with the same prompts and load, so that a drift of the machine
-    cancels. Without --requests and --duration, a turn has as many requests as take about ten seconds. A server with a
+    cancels. Without --requests and --duration, a turn has as many requests as take about eight seconds. A server with a
     prompt cache needs prompts that it has not seen: each turn takes the next ones of the dataset.
 
     `specbench run` launches engines itself, each with and without drafters.

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from specbench_api.errors import InvalidSpec
+from specbench_api.outcome.summary import REPEATS_IN_TURNS
 from specbench_api.plan.expansion import lay_out
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.chat_template import AppliedBy
@@ -131,8 +132,6 @@ class MeasureOptions:
     """The models that the servers were found to serve, by URL; empty if one was given."""
 
 
-REPEATS_TO_COMPARE = 4
-"""Repeats of a comparison: enough for an interval, and even, so that a linear drift cancels (ABBA)."""
 REPEATS_MAX = 32
 """Repeats after which `--until-sure` gives up: the maximum of a run."""
 
@@ -184,8 +183,7 @@ def _endpoints(options: MeasureOptions) -> list[dict[str, Any]]:
 
 
 def _resource(options: MeasureOptions) -> dict[str, Any]:
-    detected = next(reversed(options.models.values()), "undetected")
-    model = detected if options.model is None else options.model
+    model = ["undetected", *options.models.values()][-1] if options.model is None else options.model
     spec = {
         "model": {"name": model},
         "engine": {
@@ -233,8 +231,8 @@ def _contradictions(options: MeasureOptions) -> Iterator[str]:
     if options.requests is not None and options.duration is not None:
         yield "--requests and --duration both end a point: give one of them"
     if options.baseline is not None:
-        if options.until_sure and options.repeats is not None and options.repeats < REPEATS_TO_COMPARE:
-            least = REPEATS_TO_COMPARE
+        if options.until_sure and options.repeats is not None and options.repeats < REPEATS_IN_TURNS:
+            least = REPEATS_IN_TURNS
             yield f"--repeats {options.repeats} with --until-sure is the maximum: give {least} or more, or leave it out"
         return
     if len(options.endpoint) > 1:
@@ -277,7 +275,7 @@ def _load(options: MeasureOptions) -> Mapping[str, Any]:
 def _default_repeats(options: MeasureOptions) -> int:
     if options.until_sure:
         return REPEATS_MAX
-    return 1 if options.baseline is None else REPEATS_TO_COMPARE
+    return 1 if options.baseline is None else REPEATS_IN_TURNS
 
 
 def _template(tokenizer: str | None) -> dict[str, Any]:

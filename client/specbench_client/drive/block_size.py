@@ -22,7 +22,7 @@ from specbench_client.load.turn_client import HttpTurnClient
 from specbench_client.transport.kernel_transport import open_transport
 from specbench_client.workload.prompts import Prompts
 
-BLOCK_S = 10.0
+BLOCK_S = 8.0
 """Duration of a block at the lightest load, if its requests are short."""
 PER_STREAM = 4
 """Least requests of a block for each stream, or for each request that a rate keeps in flight."""

@@ -95,6 +95,9 @@ class EndToEnd(ApiModel):
 
 MIN_REPEATS_TO_COMPARE = 3
 """With fewer repeats no interval includes run-to-run variation, so neither faster nor slower is claimed."""
+REPEATS_IN_TURNS = 6
+"""Repeats of a comparison of running servers, and of its first decision: even, so that a linear drift cancels (ABBA).
+Removing it costs a degree of freedom, so that four repeats would give an interval half as wide again."""
 
 
 CLOSED_LOOP: Final = "ClosedLoop"

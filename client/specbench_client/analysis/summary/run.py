@@ -11,7 +11,14 @@ from specbench_api.outcome.figure import Figure
 from specbench_api.outcome.finding import Finding, Severity
 from specbench_api.outcome.prompt_coverage import PromptCoverage
 from specbench_api.outcome.provenance import Fact, FactName, LaunchRecord
-from specbench_api.outcome.summary import ArmEnvironment, Cell, PointSummary, RunSummary, SpeedupConclusion
+from specbench_api.outcome.summary import (
+    REPEATS_IN_TURNS,
+    ArmEnvironment,
+    Cell,
+    PointSummary,
+    RunSummary,
+    SpeedupConclusion,
+)
 from specbench_api.plan.plan import Arm, Plan
 from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_api.spec.load import Level
@@ -259,10 +266,6 @@ def summarise_cells(
     return summary.model_copy(update={"recommendation": recommendation, "headline": headline_of(facts)})
 
 
-DECIDED_FROM = 4
-"""Repeats of a decision: an even number, so that a linear drift cancels (ABBA), and enough for a standard deviation."""
-
-
 def decided_after(plan: Plan, measured: Container[str], judged: Sequence[EvaluatedCell]) -> int | None:
     """Return after how many repeats a run that stops when it is decided has ended; None for another or a later end.
 
@@ -280,7 +283,7 @@ def ends_a_round(plan: Plan, measured: Container[str]) -> bool:
     """Return whether a run with a stop rule may be decided after these points: the last repeat is complete and even."""
     complete = _complete_repeats(plan, measured)
     begun = any(point.repeat >= complete and point.hash in measured for point in plan.points)
-    return plan.stop is not None and not begun and complete >= DECIDED_FROM and complete % 2 == 0
+    return plan.stop is not None and not begun and complete >= REPEATS_IN_TURNS and complete % 2 == 0
 
 
 def _complete_repeats(plan: Plan, measured: Container[str]) -> int:
