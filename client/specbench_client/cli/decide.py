@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from pydantic import ValidationError
@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from specbench_api.api_model import in_words
 from specbench_api.errors import InvalidSpec, NotYaml, Problem
 from specbench_api.outcome.recommendation import Objective, Recommendation, SloTarget
+from specbench_api.outcome.summary import RunSummary
 from specbench_api.spec.bounded_yaml import TEXT_BYTES_MAX, yaml_documents
 from specbench_api.spec.parsing import problems_in
 from specbench_api.spec.percentiles import PERCENTILES
@@ -19,6 +20,9 @@ from specbench_client.cli.options import LATEST, OUTPUT_MARKDOWN, POSITIVE, Fini
 from specbench_client.cli.output import ResultConsole, print_output
 from specbench_client.cli.run_selection import select_run
 from specbench_client.documents.prices import Prices
+
+if TYPE_CHECKING:
+    from specbench_client.analysis.decision.request import RecommendationRequest
 
 _PRICES_EXAMPLE = "gpuHour: {NVIDIA-H100-80GB-HBM3: 2.5}"
 
@@ -164,18 +168,24 @@ def decide(where: str, output: str, *, latest: bool, **options: Any) -> None:
     "No drafter pays" and "the evidence is insufficient" are answers too, with exit code 0. specbench contains no
     prices: give your own.
     """
-    from specbench_client.analysis.decision.recommendation import recommend  # noqa: PLC0415
-    from specbench_client.analysis.decision.request import Constraints, RecommendationRequest, targets_of  # noqa: PLC0415  scipy takes seconds to import
+    from specbench_client.analysis.decision.recommendation import recommend  # noqa: PLC0415  scipy takes seconds to import
     from specbench_client.stored_runs.results import read_plan_and_summary  # noqa: PLC0415
 
     plan, summary = read_plan_and_summary(select_run(where, latest=latest))
+    _print(recommend(plan, summary, request_from_options(summary, options)), output)
+
+
+def request_from_options(summary: RunSummary, options: Mapping[str, Any]) -> RecommendationRequest:
+    """Return what the options of the command ask about a run. Raises InvalidSpec."""
+    from specbench_client.analysis.decision.request import Constraints, RecommendationRequest, targets_of  # noqa: PLC0415
+
     prices = {
         "gpuHour": {"*": options["gpu_price"]} if options["gpu_price"] is not None else None,
         "machineHour": options["machine_price"],
         "gpus": options["gpus"],
         "requestsUntilRetrain": options["retrain"],
     }
-    request = RecommendationRequest(
+    return RecommendationRequest(
         objective=next(each for each in Objective if in_words(each) == options["objective"]),
         targets=_targets(options) or targets_of(summary.slo),
         prices=prices_from_options(options["file"], prices, options["training"], options["hours"]),
@@ -187,10 +197,9 @@ def decide(where: str, output: str, *, latest: bool, **options: Any) -> None:
             target_changes=options["target_changes"],
         ),
     )
-    _print(recommend(plan, summary, request), output)
 
 
-def _targets(options: dict[str, Any]) -> tuple[SloTarget, ...]:
+def _targets(options: Mapping[str, Any]) -> tuple[SloTarget, ...]:
     limits = {name: options[f"slo_{name}"] for name in _LATENCIES if options[f"slo_{name}"] is not None}
     return tuple(
         SloTarget.model_validate({"metric": name, "percentile": options["percentile"], "limit_ms": limit})

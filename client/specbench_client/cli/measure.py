@@ -6,10 +6,11 @@ import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from specbench_api.plan.plan import Plan
 from specbench_api.spec.engine import DialectName
 from specbench_api.spec.load import Arrival, ArrivalProcess, Load
 from specbench_api.spec.workload import Output, Sampling
@@ -27,6 +28,9 @@ from specbench_client.cli.options import (
 from specbench_client.errors import BadInput
 from specbench_client.load.load_shares import max_workers, usable_cores
 from specbench_client.transport.exchange import reject_reserved_headers
+
+if TYPE_CHECKING:
+    from specbench_client.cli.run_execution import RunOptions
 
 KEY_VARIABLE = "OPENAI_API_KEY"
 _HEADER = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ ]?([^\r\n\0]*)")
@@ -245,15 +249,25 @@ def measure(**options: Any) -> int:
     To compare drafters, use `specbench run`: it launches every arm in the same way, interleaved with its baseline. To
     compare two running endpoints, measure each with its own --results, then: specbench compare WITHOUT WITH
     """
-    given = MeasureOptions(**options)
+    plan, run_options = planned_measurement(MeasureOptions(**options))
+    from specbench_client.cli.run_execution import run_and_print  # noqa: PLC0415  see planned_measurement
+
+    try:
+        return run_and_print(plan, run_options)
+    except BadInput as error:  # may name fields of the spec, for example for an impossible schedule
+        raise BadInput(with_flag_names(str(error)), error.reason) from error
+
+
+def planned_measurement(given: MeasureOptions) -> tuple[Plan, RunOptions]:
+    """Return the plan, and the options of its execution. Raises BadInput."""
     _check_workers(given.workers, usable_cores())
     plan = plan_for_endpoint(given)
     headers = request_headers(given.headers)
     # Imported late, because pandas takes seconds to import and an invalid argument should be reported at once.
-    from specbench_client.cli.run_execution import RunOptions, run_and_print  # noqa: PLC0415
+    from specbench_client.cli.run_execution import RunOptions  # noqa: PLC0415
     from specbench_client.drive.options import ClientOptions  # noqa: PLC0415
 
-    run_options = RunOptions(
+    return plan, RunOptions(
         base_dir=Path.cwd(),
         startup_deadline_s=0.0,  # no engine is started
         results=given.results,
@@ -263,10 +277,6 @@ def measure(**options: Any) -> int:
         reuse_finished=False,
         slo=slo_from_options(given.slo_ttft_ms, given.slo_tpot_ms, given.slo_e2e_ms),
     )
-    try:
-        return run_and_print(plan, run_options)
-    except BadInput as error:  # may name fields of the spec, for example for an impossible schedule
-        raise BadInput(with_flag_names(str(error)), error.reason) from error
 
 
 def _check_workers(workers: int | None, cores: int) -> None:

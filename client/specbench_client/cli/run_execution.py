@@ -13,10 +13,13 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
@@ -169,22 +172,60 @@ def _measure(run: LocalRun, options: RunOptions) -> dict[str, EngineFailed]:
             on_progress=live.progress,
             client=options.client,
         )
-        failed = asyncio.run(_until_signalled(run, local_options))
+        failed = run_until_interrupted(execute_locally(run, local_options))
         for arm, error in failed.items():
             live.failed(arm, error.reason, str(error))
         return failed
 
 
-async def _until_signalled(run: LocalRun, options: LocalOptions) -> dict[str, EngineFailed]:
-    """Execute the run; SIGTERM and SIGINT stop the engines, keep finished points, and raise Interrupted."""
-    task = asyncio.ensure_future(execute_locally(run, options))
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
+T = TypeVar("T")
+
+
+def run_until_interrupted(work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine to its end. SIGTERM, SIGINT and KeyboardInterrupt cancel it, and raise Interrupted.
+
+    Signals are handled only if this is the main thread and has no event loop. In a notebook, whose thread has a running
+    event loop, the coroutine runs in a thread of its own.
+    """
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(_until_signalled(work))
+    return _run_in_thread(work)
+
+
+def _run_in_thread(work: Coroutine[Any, Any, T]) -> T:
+    cancel: Future[Callable[[], object]] = Future()
+
+    async def run() -> T:
+        task = asyncio.ensure_future(work)
+        cancel.set_result(partial(asyncio.get_running_loop().call_soon_threadsafe, task.cancel))
+        return await task
+
+    with ThreadPoolExecutor(1, "measurement") as thread:  # on exit, it waits until the coroutine has ended
+        ended = thread.submit(lambda: asyncio.run(run()))
+        try:
+            return ended.result()
+        except KeyboardInterrupt as interrupted:
+            cancel.result()()
+            raise Interrupted(RESUME) from interrupted
+
+
+async def _until_signalled(work: Coroutine[Any, Any, T]) -> T:
+    """Run the coroutine; in the main thread, SIGTERM and SIGINT cancel it, and raise Interrupted."""
+    task, loop = asyncio.ensure_future(work), asyncio.get_running_loop()
+    numbers = (signal.SIGTERM, signal.SIGINT) if threading.current_thread() is threading.main_thread() else ()
+    earlier = {number: signal.getsignal(number) for number in numbers}
+    for number in numbers:
         loop.add_signal_handler(number, task.cancel)
     try:
         return await task
     except asyncio.CancelledError as cancelled:
         raise Interrupted(RESUME) from cancelled
+    finally:
+        for number, handler in earlier.items():
+            loop.remove_signal_handler(number)
+            signal.signal(number, handler)
 
 
 # Campaigns.
