@@ -1,16 +1,20 @@
-"""Pages written by hand around generated parts: docs/reference/workloads.md, docs/research/audit.md and SECURITY.md.
+"""Pages written by hand around generated parts: workloads.md and python.md in docs/reference, audit.md, SECURITY.md.
 
 Each generated part is replaced between its marks; text outside the marks is kept.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import inspect
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 from click.testing import CliRunner
 
+import specbench
 from generators.attacks_page import summary_table
+from generators.records_page import documented
 from specbench_api.launch.registry import LAUNCHERS
 from specbench_api.launch.support_matrix import SUPPORT_MATRIX
 from specbench_api.launch.verification import Verification
@@ -90,6 +94,62 @@ def audit_page() -> str:
 def security_page() -> str:
     """Return SECURITY.md with the table of attacks."""
     return _replaced("SECURITY.md", {"attacks": summary_table()})
+
+
+def python_page() -> str:
+    """Return docs/reference/python.md with the signatures and docstrings of the package `specbench`."""
+    values = {name: getattr(specbench, name) for name in specbench.__all__}
+    errors = {name: value for name, value in values.items() if isinstance(value, type) and issubclass(value, Exception)}
+    functions = {name: value for name, value in values.items() if inspect.isfunction(value)}
+    classes = {name: value for name, value in values.items() if name not in functions and name not in errors}
+    lines = [line for name, value in functions.items() for line in _callable("##", name, value)]
+    lines += [line for name, value in classes.items() for line in _class(name, value)]
+    lines += ["## Errors", "", "| error | when |", "|---|---|"]
+    lines += [f"| `{name}` | {_paragraphs(error)[0]} |" for name, error in errors.items()]
+    return _replaced("docs/reference/python.md", {"python": "\n".join(lines)})
+
+
+SIGNATURE_MAX = 80
+"""Characters of the parameters in one line; more have a line each."""
+
+
+class _Annotation(str):
+    """An annotation that a signature shows without quotes."""
+
+    __slots__ = ()
+    __repr__ = str.__str__
+
+
+def _callable(level: str, name: str, value: Callable[..., Any]) -> Iterator[str]:
+    found = inspect.signature(value)
+    shown = [each.replace(annotation=_Annotation(each.annotation)) for each in found.parameters.values()]
+    parameters = [str(part) for part in shown if part.name != "self"]
+    if (first := next((at for at, each in enumerate(shown) if each.kind is each.KEYWORD_ONLY), None)) is not None:
+        parameters.insert(first, "*")
+    line = f"({', '.join(parameters)})"
+    if len(line) > SIGNATURE_MAX:
+        line = "(\n" + "".join(f"    {each},\n" for each in parameters) + ")"
+    code = f"{value.__name__}{line} -> {found.return_annotation}"
+    yield from [f"{level} `{name}`", "", "```python", code, "```", ""]
+    for paragraph in _paragraphs(value):
+        yield from [paragraph, ""]
+
+
+def _class(name: str, value: type) -> Iterator[str]:
+    public = {key: each for key, each in vars(value).items() if not key.startswith("_")}
+    attributes = {**documented(value), **{key: each for key, each in public.items() if not inspect.isfunction(each)}}
+    yield from [f"## `{name}`", "", *_paragraphs(value), "", "| attribute | contents |", "|---|---|"]
+    for key, each in attributes.items():
+        yield f"| `{key}` | {each if isinstance(each, str) else '<br>'.join(_paragraphs(each))} |"
+    yield ""
+    for key, each in public.items():
+        if inspect.isfunction(each):
+            yield from _callable("###", f"{name}.{key}", each)
+
+
+def _paragraphs(value: object) -> list[str]:
+    """Return the paragraphs of a docstring, one line each."""
+    return [" ".join(each.split()) for each in (inspect.getdoc(value) or "").split("\n\n")]
 
 
 def _replaced(page: str, parts: dict[str, str]) -> str:

@@ -48,7 +48,16 @@ the steady state that did not fail:
 {code}
 ```
 
-With DuckDB, over all runs of a folder that have a report ("No files found" means that none has):
+With DuckDB, over all runs of a folder that have a report ("No files found" means that none has), in one line:
+
+```sql
+{line}
+```
+
+Of an unfinished run, [Python](python.md) reads the measured points: `requests = specbench.read(FOLDER).requests`, then
+`duckdb.sql("FROM requests")`.
+
+By run, workload, load and arm:
 
 ```sql
 {duckdb}
@@ -89,6 +98,7 @@ run = max((summary.parent for summary in summaries), key=lambda root: root.name)
 records = pd.read_parquet(run / "records").query("phase == 'steady' and error_class.isna()")
 """
 
+DUCKDB_LINE = "FROM 'specbench-results/**/records/*/*/*.parquet';"
 DUCKDB = """SELECT regexp_extract(filename, 'runs/(.+)/records/', 1) AS run, workload, load, arm,
        count(*) AS requests, round(median(last_token_ns - intended_ns) / 1e6) AS e2e_ms
 FROM read_parquet('specbench-results/runs/*/*/*/records/*/*/*.parquet', hive_partitioning = true, filename = true)
@@ -165,7 +175,9 @@ def documented(cls: type) -> dict[str, str]:
 
 def _parts() -> Iterator[str]:
     tree = str(layout.__doc__).partition("\n\n")[2].strip()
-    yield _HEAD.format(tree=tree, code=READING.rstrip(), duckdb=DUCKDB.rstrip(), athena=athena_table().rstrip())
+    yield _HEAD.format(
+        tree=tree, code=READING.rstrip(), line=DUCKDB_LINE, duckdb=DUCKDB.rstrip(), athena=athena_table().rstrip()
+    )
     yield "## Columns\n\n| column | type | null | meaning |\n|---|---|---|---|"
     texts = documented(Record)
     for field in RECORD_SCHEMA:

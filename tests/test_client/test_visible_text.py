@@ -7,6 +7,7 @@ import io
 import json
 import re
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -53,11 +54,11 @@ def as_styled_text(console: ResultConsole | ProgressConsole) -> None:
 
 
 @pytest.mark.parametrize("write", [as_line, as_styled_text], ids=lambda write: write.__name__)
-@pytest.mark.parametrize("kind", [ResultConsole, ProgressConsole])
+@pytest.mark.parametrize("kind", [partial(ResultConsole, width=200, markup=False), ProgressConsole])
 def test_consoles_print_no_invisible_character(
-    write: Callable[[ResultConsole | ProgressConsole], None], kind: type[ResultConsole | ProgressConsole]
+    write: Callable[[ResultConsole | ProgressConsole], None], kind: Callable[..., ResultConsole | ProgressConsole]
 ) -> None:
-    console = kind(file=io.StringIO(), width=200, markup=False)
+    console = kind(file=io.StringIO())
     write(console)
     assert not set(console.file.getvalue()) & set(INVISIBLE)  # type: ignore[attr-defined]
 

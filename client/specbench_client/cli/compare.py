@@ -6,12 +6,14 @@ import json
 
 import click
 
+from specbench_api.outcome.comparison import Comparison
 from specbench_client.cli.options import LATEST, OUTPUT_MARKDOWN
 from specbench_client.cli.output import ResultConsole, print_output, result_console
 from specbench_client.cli.run_selection import select_run
 from specbench_client.cli.streams import echo_document, echo_json
 from specbench_client.documents.published import PublishedComparison, PublishedTable
 from specbench_client.errors import BadInput
+from specbench_client.store.store import Store
 
 LINES_MAX = 8
 """Cells that an error message lists."""
@@ -50,14 +52,8 @@ def compare(before: str | None, after: str | None, published: str | None, output
     if before is None or after is None:
         raise click.UsageError("give two results, BEFORE and AFTER; or one and --published NAME")
     from specbench_client.report.text.comparison import comparison_markdown, comparison_notes, comparison_table  # noqa: PLC0415  scipy takes seconds to import
-    from specbench_client.stored_runs.results import compare_stores  # noqa: PLC0415
 
-    stores = [select_run(where, latest=latest) for where in (before, after)]
-    found = compare_stores(stores[0], stores[1])
-    if not found.cells:
-        why = "; ".join(found.refused) or "no cell (arm × workload × load) could be compared"
-        differing = [f"{each.place}: {each.message}" for each in found.uncompared[:LINES_MAX]]
-        raise BadInput("\n".join([why, *differing, REMEDY]), "NotComparable")
+    found = compare_cells(*(select_run(where, latest=latest) for where in (before, after)))
     notes = [*comparison_notes(found.differences, found.uncompared), *found.limits]
     print_output(
         output,
@@ -65,6 +61,18 @@ def compare(before: str | None, after: str | None, published: str | None, output
         text=lambda console: console.print_tables([comparison_table(found)], notes),
         markdown=lambda: comparison_markdown(found),
     )
+
+
+def compare_cells(before: Store, after: Store) -> Comparison:
+    """Compare two stored results. Raises BadInput(NotComparable) if no cell can be compared, NotDurable."""
+    from specbench_client.stored_runs.results import compare_stores  # noqa: PLC0415  scipy takes seconds to import
+
+    found = compare_stores(before, after)
+    if not found.cells:
+        why = "; ".join(found.refused) or "no cell (arm × workload × load) could be compared"
+        differing = [f"{each.place}: {each.message}" for each in found.uncompared[:LINES_MAX]]
+        raise BadInput("\n".join([why, *differing, REMEDY]), "NotComparable")
+    return found
 
 
 def _compare_published(where: str | None, after: str | None, name: str, output: str, *, latest: bool) -> None:

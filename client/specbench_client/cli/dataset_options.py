@@ -68,7 +68,7 @@ def embed_with_progress(embedder: Embedder, entries: Sequence[PromptEntry]) -> V
 def progress_bar(label: str) -> Iterator[Callable[[int, int], None]]:
     """Show a progress bar on stderr if that is a terminal. Yields its update function of (done, total)."""
     columns = (TextColumn(label), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    console = ProgressConsole(stderr=True)
+    console = ProgressConsole()
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task(label, total=None)
         yield lambda done, total: progress.update(task, completed=done, total=total)

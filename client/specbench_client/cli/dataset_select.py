@@ -92,7 +92,7 @@ def dataset_select(
     entries = read_entries(file, source)
     vectors = embed_with_progress(embedder, entries)
     request = SelectionRequest(count, by, allow_fewer, seed, draws)
-    console = ProgressConsole(stderr=True)
+    console = ProgressConsole()
     with console.status("selecting") as status:
         selected, report = select_diverse(
             entries, vectors, request, embedder.name,

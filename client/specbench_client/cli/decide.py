@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from specbench_api.api_model import in_words
 from specbench_api.errors import InvalidSpec, NotYaml, Problem
 from specbench_api.outcome.recommendation import Objective, Recommendation, SloTarget
+from specbench_api.outcome.summary import RunSummary
 from specbench_api.spec.bounded_yaml import TEXT_BYTES_MAX, yaml_documents
 from specbench_api.spec.parsing import problems_in
 from specbench_api.spec.percentiles import PERCENTILES
@@ -23,6 +24,9 @@ from specbench_client.cli.output import ResultConsole, print_output
 from specbench_client.cli.run_selection import select_run
 from specbench_client.cli.streams import echo
 from specbench_client.documents.prices import Prices
+
+if TYPE_CHECKING:
+    from specbench_client.analysis.decision.request import RecommendationRequest
 
 _PRICES_EXAMPLE = "gpuHour: {NVIDIA-H100-80GB-HBM3: 2.5}"
 
@@ -186,19 +190,32 @@ def decide(
     nothing to deploy, and the exit code is 3. specbench contains no prices: give your own.
     """
     _check_usage(emit, workload)
-    from specbench_client.analysis.decision.recommendation import recommend  # noqa: PLC0415
-    from specbench_client.analysis.decision.request import Constraints, RecommendationRequest, targets_of  # noqa: PLC0415  scipy takes seconds to import
+    from specbench_client.analysis.decision.recommendation import recommend  # noqa: PLC0415  scipy takes seconds to import
     from specbench_client.stored_runs.results import read_plan_and_summary  # noqa: PLC0415
 
     store = select_run(where, latest=latest)
     plan, summary = read_plan_and_summary(store)
+    recommendation = recommend(plan, summary, request_from_options(summary, options))
+    if emit is None:
+        _print(recommendation, output)
+        return
+    from specbench_client.report.text.deployment import deployment_text  # noqa: PLC0415
+
+    deployment = deployment_of(DeploymentFormat(emit), plan, summary, recommendation, workload)
+    echo(deployment_text(deployment, _command(store.uri())).rstrip("\n"))
+
+
+def request_from_options(summary: RunSummary, options: Mapping[str, Any]) -> RecommendationRequest:
+    """Return what the options of the command ask about a run. Raises InvalidSpec."""
+    from specbench_client.analysis.decision.request import Constraints, RecommendationRequest, targets_of  # noqa: PLC0415
+
     prices = {
         "gpuHour": {"*": options["gpu_price"]} if options["gpu_price"] is not None else None,
         "machineHour": options["machine_price"],
         "gpus": options["gpus"],
         "requestsUntilRetrain": options["retrain"],
     }
-    request = RecommendationRequest(
+    return RecommendationRequest(
         objective=next(each for each in Objective if in_words(each) == options["objective"]),
         targets=_targets(options) or targets_of(summary.slo),
         prices=prices_from_options(options["file"], prices, options["training"], options["hours"]),
@@ -210,14 +227,6 @@ def decide(
             target_changes=options["target_changes"],
         ),
     )
-    recommendation = recommend(plan, summary, request)
-    if emit is None:
-        _print(recommendation, output)
-        return
-    from specbench_client.report.text.deployment import deployment_text  # noqa: PLC0415
-
-    deployment = deployment_of(DeploymentFormat(emit), plan, summary, recommendation, workload)
-    echo(deployment_text(deployment, _command(store.uri())).rstrip("\n"))
 
 
 def _check_usage(emit: str | None, workload: str | None) -> None:
@@ -241,7 +250,7 @@ def _command(uri: str) -> str:
     return shlex.join(words)
 
 
-def _targets(options: dict[str, Any]) -> tuple[SloTarget, ...]:
+def _targets(options: Mapping[str, Any]) -> tuple[SloTarget, ...]:
     limits = {name: options[f"slo_{name}"] for name in _LATENCIES if options[f"slo_{name}"] is not None}
     return tuple(
         SloTarget.model_validate({"metric": name, "percentile": options["percentile"], "limit_ms": limit})

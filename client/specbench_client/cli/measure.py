@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from specbench_api.outcome.summary import REPEATS_IN_TURNS
+from specbench_api.plan.plan import Plan
 from specbench_api.spec.engine import DialectName
 from specbench_api.spec.load import Arrival, ArrivalProcess, Load
 from specbench_api.spec.secret_refs import API_KEY_VARIABLE
 from specbench_api.spec.workload import Output, Sampling
+from specbench_client.cli.interruption import run_until_interrupted
 from specbench_client.cli.measure_plan import (
     AUTO,
     REPEATS_MAX,
@@ -40,6 +41,9 @@ from specbench_client.errors import BadInput
 from specbench_client.known_secrets import api_key_header
 from specbench_client.load.load_shares import max_workers, usable_cores
 from specbench_client.transport.exchange import reject_reserved_headers
+
+if TYPE_CHECKING:
+    from specbench_client.cli.run_execution import RunOptions
 
 _HEADER = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ ]?([^\r\n\0]*)")
 
@@ -286,7 +290,17 @@ def measure(**options: Any) -> int:
 
     `specbench run` launches engines itself, each with and without drafters.
     """
-    given = MeasureOptions(**options)
+    plan, run_options = planned_measurement(MeasureOptions(**options))
+    from specbench_client.cli.run_execution import run_and_print  # noqa: PLC0415  see planned_measurement
+
+    try:
+        return run_and_print(plan, run_options)
+    except BadInput as error:  # may name fields of the spec, for example for an impossible schedule
+        raise BadInput(with_flag_names(str(error)), error.reason) from error
+
+
+def planned_measurement(given: MeasureOptions) -> tuple[Plan, RunOptions]:
+    """Return the plan, and the options of its execution. Raises BadInput."""
     _check_workers(given.workers, usable_cores())
     plan_for_endpoints(given)  # Invalid options are reported before an endpoint is contacted.
     headers = request_headers(given.headers, given.api_key_env)
@@ -297,10 +311,10 @@ def measure(**options: Any) -> int:
 
         plan = with_block_size(given, plan, headers)
     # Imported late, because pandas takes seconds to import and an invalid argument should be reported at once.
-    from specbench_client.cli.run_execution import RunOptions, run_and_print  # noqa: PLC0415
+    from specbench_client.cli.run_execution import RunOptions  # noqa: PLC0415
     from specbench_client.drive.options import ClientOptions  # noqa: PLC0415
 
-    run_options = RunOptions(
+    return plan, RunOptions(
         base_dir=Path.cwd(),
         startup_deadline_s=0.0,  # no engine is started
         results=given.results,
@@ -310,10 +324,6 @@ def measure(**options: Any) -> int:
         reuse_finished=False,
         slo=slo_from_options(given.slo_ttft_ms, given.slo_tpot_ms, given.slo_e2e_ms),
     )
-    try:
-        return run_and_print(plan, run_options)
-    except BadInput as error:  # may name fields of the spec, for example for an impossible schedule
-        raise BadInput(with_flag_names(str(error)), error.reason) from error
 
 
 def with_detected(options: MeasureOptions, headers: Mapping[str, str]) -> MeasureOptions:
@@ -327,7 +337,7 @@ def with_detected(options: MeasureOptions, headers: Mapping[str, str]) -> Measur
 
     dialects, models, urls = dict[str, str](), dict[str, str](), endpoint_urls(options)
     for name, url in urls.items():
-        detected = asyncio.run(
+        detected = run_until_interrupted(
             detect_endpoint(
                 url,
                 headers,

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from specbench_api.outcome.summary import REPEATS_IN_TURNS
 from specbench_api.plan.plan import Plan
+from specbench_client.cli.interruption import run_until_interrupted
 from specbench_client.cli.measure_plan import MeasureOptions, plan_for_endpoints
 from specbench_client.cli.streams import echo
 from specbench_client.drive.block_size import SIZES, block_size, probe_request_s
@@ -27,7 +27,7 @@ def with_block_size(options: MeasureOptions, plan: Plan, headers: Mapping[str, s
     if interrupted is not None:
         return interrupted
     prompts = load_prompts(plan.workloads[0].dataset, Path.cwd(), read_object)
-    request_s = asyncio.run(probe_request_s(plan, prompts, headers))
+    request_s = run_until_interrupted(probe_request_s(plan, prompts, headers))
     blocks = min(plan.load.repeats, 2 * REPEATS_IN_TURNS)
     size = block_size(plan, request_s, len(prompts.rows), blocks)
     echo(f"a request takes about {request_s:.2g} s: {size.requests} requests in each turn (--requests)", err=True)

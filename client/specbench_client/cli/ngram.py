@@ -125,7 +125,7 @@ def ngram(
         pairs = pairs_with_baseline(run)
     if all(each.output.size < STEPPED_MIN for each in log.answers):
         raise BadInput(f"{where}: no answer has a step to replay: an answer needs at least {STEPPED_MIN} tokens")
-    console = ProgressConsole(stderr=True)
+    console = ProgressConsole()
     with console.status("replaying") as status:
         report = ngram_report(
             log,

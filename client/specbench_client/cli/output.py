@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 import click
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -95,7 +95,14 @@ def _least_important(table: TextTable) -> list[str]:
 
 
 class ProgressConsole(VisibleConsole):
-    """The console for progress. It falls silent when its reader is gone: progress is not a result."""
+    """The console for progress, on stderr. It falls silent when its reader is gone: progress is not a result.
+
+    In a notebook it prints lines, as to a pipe: a kernel's stderr reports that it is a terminal, but has no cursor.
+    """
+
+    def __init__(self, file: IO[str] | None = None) -> None:
+        notebook = Console().is_jupyter
+        super().__init__(file=file, stderr=True, force_jupyter=False, force_terminal=False if notebook else None)
 
     def on_broken_pipe(self) -> None:
         self.quiet = True

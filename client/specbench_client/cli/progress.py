@@ -19,7 +19,7 @@ class LiveProgress:
     """A context manager that shows progress; without a terminal it prints one line per launch, point and phase."""
 
     def __init__(self, plan: Plan, measured: int) -> None:
-        self._console = ProgressConsole(stderr=True)
+        self._console = ProgressConsole()
         self._bars = Bars(
             TextColumn("{task.description}", table_column=Column()),  # wraps on narrow terminals, the counts do not
             BarColumn(),

@@ -7,10 +7,8 @@ campaign's failurePolicy requires it; if results cannot be stored, no further ru
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
-import signal
 import socket
 import sys
 from collections.abc import Mapping, Sequence
@@ -29,12 +27,13 @@ from specbench_api.outcome.termination import Exit
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.campaign import SpecBenchCampaign
 from specbench_api.spec.slo import Slo
+from specbench_client.cli.interruption import run_until_interrupted
 from specbench_client.cli.output import result_console
 from specbench_client.cli.progress import LiveProgress
 from specbench_client.cli.report import print_run_summary
 from specbench_client.cli.streams import echo, echo_json
 from specbench_client.drive.options import ClientOptions, SystemClock
-from specbench_client.errors import RESUME, BadInput, EngineFailed, Interrupted, NotDurable
+from specbench_client.errors import BadInput, EngineFailed, Interrupted, NotDurable
 from specbench_client.local.executor import LocalOptions, execute_locally, validate_inputs
 from specbench_client.local.local_runs import (
     LocalRun,
@@ -170,22 +169,10 @@ def _measure(run: LocalRun, options: RunOptions) -> dict[str, EngineFailed]:
             client=options.client,
             is_decided=lambda run: is_decided(run.plan, run.store),
         )
-        failed = asyncio.run(_until_signalled(run, local_options))
+        failed = run_until_interrupted(execute_locally(run, local_options))
         for arm, error in failed.items():
             live.failed(arm, error.reason, str(error))
         return failed
-
-
-async def _until_signalled(run: LocalRun, options: LocalOptions) -> dict[str, EngineFailed]:
-    """Execute the run; SIGTERM and SIGINT stop the engines, keep finished points, and raise Interrupted."""
-    task = asyncio.ensure_future(execute_locally(run, options))
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, task.cancel)
-    try:
-        return await task
-    except asyncio.CancelledError as cancelled:
-        raise Interrupted(RESUME) from cancelled
 
 
 # Campaigns.

@@ -234,7 +234,7 @@ def csv(summary: RunSummary) -> str:
     A speed-up from too few repeats has no bounds: a spreadsheet would plot them as if they covered the variation
     between runs.
     """
-    return spreadsheet([_row(summary, cell) for cell in summary.cells])
+    return spreadsheet([cell_row(summary, cell) for cell in summary.cells])
 
 
 def _findings(plan: Plan, summary: RunSummary) -> list[str]:
@@ -249,7 +249,8 @@ def _findings(plan: Plan, summary: RunSummary) -> list[str]:
     return [*lines, "", measure_again(plan), ""]
 
 
-def _row(summary: RunSummary, cell: Cell) -> dict[str, object]:
+def cell_row(summary: RunSummary, cell: Cell) -> dict[str, object]:
+    """Return the fields of a cell by the names of the columns of results.csv."""
     counts = cell.counts.model_dump()
     row: dict[str, object] = {
         "namespace": summary.namespace,

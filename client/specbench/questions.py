@@ -1,0 +1,210 @@
+"""The commands `measure`, `compare` and `decide` as functions, with the options that the commands have."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import click
+import pandas as pd
+
+from specbench.runs import Run
+from specbench_api.outcome.comparison import Comparison
+from specbench_api.outcome.recommendation import Recommendation
+from specbench_client.analysis.decision.recommendation import recommend
+from specbench_client.cli import decide as decide_command
+from specbench_client.cli import measure as measure_command
+from specbench_client.cli.compare import compare_cells
+from specbench_client.cli.measure_plan import MeasureOptions, with_flag_names
+from specbench_client.cli.run_execution import execute_run
+from specbench_client.errors import BadInput
+from specbench_client.local.local_runs import open_results
+from specbench_client.report.text.comparison import comparison_markdown
+from specbench_client.report.text.decision import decision_markdown
+from specbench_client.report.text.text_table import csv_fields
+from specbench_client.stored_runs.frames import frame_of
+
+
+def measure(
+    endpoint: str | Sequence[str],
+    *,
+    dataset: str,
+    model: str | None = None,
+    baseline: str | None = None,
+    dialect: str | None = None,
+    concurrency: int | Sequence[int] | None = None,
+    rate: float | Sequence[float] | None = None,
+    requests: int | None = None,
+    duration: int | None = None,
+    max_tokens: int | None = None,
+    repeats: int | None = None,
+    results: str | None = None,
+    **options: Any,
+) -> Run:
+    """Measure a running server as `specbench measure` does, and return the stored run.
+
+    Every option of the command is a parameter: `--slo-tpot-ms 35` is `slo_tpot_ms=35`, `--extra-body` takes a mapping,
+    and a repeatable option takes a sequence. Omitted options have the command's defaults. Progress is printed on
+    stderr. It also works in a notebook; to interrupt it, interrupt the kernel.
+
+    Raises BadInput before anything is sent, EngineFailed, NotDurable, Interrupted; finished points stay stored, and the
+    same call continues after them.
+    """
+    given = {name: value for name, value in locals().items() if name != "options"} | options
+    with _parameter_names(measure_command.measure):
+        parsed = MeasureOptions(**_parsed(measure_command.measure, given))
+        plan, run_options = measure_command.planned_measurement(parsed)
+        outcome = execute_run(plan, run_options)
+    for error in outcome.failed.values():
+        raise error
+    return Run(open_results(outcome.uri), outcome.plan)
+
+
+def compare(before: Run, after: Run) -> RunComparison:
+    """Compare two runs cell by cell, as ratios after / before; requests are paired by prompt.
+
+    Raises BadInput if one of them has no summary or nothing can be compared, NotDurable.
+    """
+    return RunComparison(compare_cells(before.store, after.store))
+
+
+def decide(run: Run, **options: Any) -> Decision:
+    """Recommend an arm and a load, as `specbench decide` does.
+
+    Every option of the command is a parameter: `objective="latency"`, `slo_tpot_ms=35`,
+    `gpu_price=2.5`, `training_cost=["eagle3=100"]`. "No drafter pays" is an answer too.
+
+    Raises BadInput, InvalidSpec, NotDurable.
+    """
+    with _parameter_names(decide_command.decide):
+        parsed = _parsed(decide_command.decide, options, run.uri)
+        request = decide_command.request_from_options(run.summary, parsed)
+        return Decision(recommend(run.plan, run.summary, request))
+
+
+@dataclass(frozen=True, repr=False)
+class RunComparison:
+    """The comparison of two runs. A notebook displays it as a table."""
+
+    document: Comparison
+    """All of it, as `specbench compare --output json` prints it, with what differs and what was not compared."""
+
+    @cached_property
+    def changes(self) -> pd.DataFrame:
+        """One row per arm, workload, load and metric: both values, their ratio with its 95 % interval, conclusion."""
+        own = ("arm", "workload", "load", "metric", "unit", "before", "after")
+        rows = [
+            {name: getattr(each, name) for name in own}
+            | csv_fields("ratio", each.ratio)
+            | {"conclusion": str(each.conclusion)}
+            for each in self.document.cells
+        ]
+        return frame_of(rows)
+
+    def _repr_markdown_(self) -> str:
+        return comparison_markdown(self.document)
+
+    def __repr__(self) -> str:
+        before, after = self.document.before, self.document.after
+        return f"<specbench.RunComparison {before.name} → {after.name}: {len(self.document.cells)} figures>"
+
+
+@dataclass(frozen=True, repr=False)
+class Decision:
+    """A recommendation. A notebook displays it with its evidence and limits."""
+
+    document: Recommendation
+    """All of it, as `specbench decide --output json` prints it."""
+
+    @property
+    def sentence(self) -> str:
+        """The recommendation in a sentence."""
+        return self.document.sentence
+
+    @cached_property
+    def candidates(self) -> pd.DataFrame:
+        """The evidence: one row per arm, workload and load, with the figure to optimise and the gain over the baseline.
+
+        `excluded` is why the arm cannot be chosen there; empty if it can.
+        """
+        rows = [
+            {"arm": each.arm, "workload": each.workload, "load": each.load, "unit": each.value and each.value.unit}
+            | csv_fields("value", each.value)
+            | csv_fields("gain", each.gain)
+            | {
+                "conclusion": each.conclusion and str(each.conclusion),
+                "attainment": str(each.attainment),
+                "excluded": each.excluded,
+            }
+            for each in self.document.candidates
+        ]
+        return frame_of(rows)
+
+    def _repr_markdown_(self) -> str:
+        return decision_markdown(self.document)
+
+    def __repr__(self) -> str:
+        return f"<specbench.Decision {self.sentence}>"
+
+
+# Parameters are parsed by the commands themselves, so that types, bounds, defaults and messages are the same.
+
+
+def _parsed(command: click.Command, given: Mapping[str, Any], *arguments: str) -> dict[str, Any]:
+    """Return the values of all options of a command. Raises click's errors, BadInput for an unknown parameter."""
+    options = _parameters(command)
+    words: list[str] = []
+    for name, value in given.items():
+        if value is None:
+            continue
+        if name not in options:
+            known = ", ".join(sorted(options))
+            raise BadInput(f"{name}: `specbench {command.name}` has no such option: it has {known}")
+        words += _words(options[name], value)
+    return command.make_context(command.name, [*words, "--", *arguments]).params
+
+
+def _words(option: click.Option, value: Any) -> Iterator[str]:
+    """Yield a value as words of a command line."""
+    flag = option.opts[0]
+    if option.is_flag:
+        yield from [flag] if value else []
+        return
+    several = option.multiple and isinstance(value, Sequence) and not isinstance(value, str)
+    for each in value if several else [value]:
+        yield f"{flag}={json.dumps(each) if isinstance(each, Mapping) else each}"
+
+
+def _parameters(command: click.Command) -> dict[str, click.Option]:
+    """Return the options of a command by the names of parameters, without those that only a command line needs."""
+    options = {_python_name(each): each for each in command.params if isinstance(each, click.Option)}
+    return {name: option for name, option in options.items() if name not in ("output", "latest")}
+
+
+def _python_name(option: click.Option) -> str:
+    """Return the name of an option's first flag as Python spells it."""
+    return option.opts[0].removeprefix("--").replace("-", "_")
+
+
+_FLAG = re.compile(r"(?<![\w-])'?(--[a-z][a-z0-9-]*)'?(?: / '?-\w'?)?")
+
+
+@contextmanager
+def _parameter_names(command: click.Command) -> Iterator[None]:
+    """Raise errors of the command as BadInput, with the names of parameters in place of flags and fields."""
+    names = {option.opts[0]: name for name, option in _parameters(command).items()}
+
+    def renamed(text: str) -> str:
+        return _FLAG.sub(lambda found: names.get(found[1], found[0]), text)
+
+    try:
+        yield
+    except click.ClickException as error:
+        raise BadInput(renamed(error.format_message()), "Usage") from error
+    except BadInput as error:
+        raise BadInput(renamed(with_flag_names(str(error))), error.reason) from error

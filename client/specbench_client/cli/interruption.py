@@ -1,0 +1,62 @@
+"""Runs a coroutine to its end from a command or a notebook, and lets signals cancel it."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import threading
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from typing import Any, TypeVar
+
+from specbench_client.errors import RESUME, Interrupted
+
+T = TypeVar("T")
+
+
+def run_until_interrupted(work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine to its end. SIGTERM, SIGINT and KeyboardInterrupt cancel it, and raise Interrupted.
+
+    Signals are handled only if this is the main thread and has no event loop. In a notebook, whose thread has a running
+    event loop, the coroutine runs in a thread of its own.
+    """
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(_until_signalled(work))
+    return _run_in_thread(work)
+
+
+def _run_in_thread(work: Coroutine[Any, Any, T]) -> T:
+    cancel: Future[Callable[[], object]] = Future()
+
+    async def run() -> T:
+        task = asyncio.ensure_future(work)
+        cancel.set_result(partial(asyncio.get_running_loop().call_soon_threadsafe, task.cancel))
+        return await task
+
+    with ThreadPoolExecutor(1, "measurement") as thread:  # on exit, it waits until the coroutine has ended
+        ended = thread.submit(lambda: asyncio.run(run()))
+        try:
+            return ended.result()
+        except KeyboardInterrupt as interrupted:
+            cancel.result()()
+            raise Interrupted(RESUME) from interrupted
+
+
+async def _until_signalled(work: Coroutine[Any, Any, T]) -> T:
+    """Run the coroutine; in the main thread, SIGTERM and SIGINT cancel it, and raise Interrupted."""
+    task, loop = asyncio.ensure_future(work), asyncio.get_running_loop()
+    numbers = (signal.SIGTERM, signal.SIGINT) if threading.current_thread() is threading.main_thread() else ()
+    earlier = {number: signal.getsignal(number) for number in numbers}
+    for number in numbers:
+        loop.add_signal_handler(number, task.cancel)
+    try:
+        return await task
+    except asyncio.CancelledError as cancelled:
+        raise Interrupted(RESUME) from cancelled
+    finally:
+        for number, handler in earlier.items():
+            loop.remove_signal_handler(number)
+            signal.signal(number, handler)

@@ -1,0 +1,121 @@
+"""A stored run as data frames: its cells, points, findings and requests, with the figures of the report.
+
+Column names end with units as figures do (`ttft_ms_p95`, `output_tps`); a missing value is NaN. Nothing is computed
+here: cells have the columns of results.csv, points those of their stored summaries, and requests the per-request
+figures of `metrics.catalog`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+
+import pandas as pd
+import pyarrow as pa
+
+from specbench_api.outcome.finding import Finding
+from specbench_api.outcome.manifest import Manifest
+from specbench_api.outcome.record import Record, RecordPhase
+from specbench_api.outcome.summary import PointSummary, RunSummary
+from specbench_api.plan.plan import Plan
+from specbench_api.spec.drafter import BASELINE_NAME
+from specbench_client.metrics.catalog import MEASURES
+from specbench_client.metrics.tidy_frame import tidy
+from specbench_client.report.text.cells import cell_row
+from specbench_client.store.points import PointStore
+from specbench_client.store.records import RECORD_SCHEMA, table_to_frame
+from specbench_client.store.store import Store
+from specbench_client.stored_runs.records import LEADING_COLUMNS
+from specbench_client.trust.registry import REMEDIES
+
+SPEEDUP_COLUMNS = ("arm", "workload", "load", "speedup", "speedup_low", "speedup_high", "claim", "valid")
+"""Columns of `speedups_frame`, which `cells_frame` has too."""
+TIDY_COLUMNS = ("tokens", "steady")
+"""Columns of tidy rows that a frame of requests has, besides the record's own and the figures."""
+
+
+def cells_frame(summary: RunSummary) -> pd.DataFrame:
+    """Return one row per arm, workload and load, with the columns of results.csv."""
+    return frame_of([cell_row(summary, cell) for cell in summary.cells])
+
+
+def speedups_frame(summary: RunSummary) -> pd.DataFrame:
+    """Return the speed-up over the paired baseline of each cell of another arm, with its 95 % interval."""
+    rows = [cell_row(summary, cell) for cell in summary.cells if cell.arm != BASELINE_NAME]
+    return frame_of([{name: row[name] for name in SPEEDUP_COLUMNS} for row in rows], SPEEDUP_COLUMNS)
+
+
+def findings_frame(findings: Sequence[Finding]) -> pd.DataFrame:
+    """Return one row per finding, with the remedy of its check."""
+    rows = [{**finding.model_dump(mode="json"), "remedy": REMEDIES.get(finding.check)} for finding in findings]
+    return frame_of(rows, [*Finding.model_fields, "remedy"])
+
+
+def points_frame(plan: Plan, store: Store) -> pd.DataFrame:
+    """Return one row per measured point, in the plan's order. Blocks. Raises NotDurable."""
+    points, manifests = _measured(plan, store)
+    return frame_of([_point_row(points.read_summary(manifest), manifest) for manifest in manifests.values()])
+
+
+def _point_row(point: PointSummary, manifest: Manifest) -> dict[str, object]:
+    return {
+        "point": point.hash,
+        "arm": point.arm,
+        "workload": point.workload,
+        "load": point.level.label,
+        "concurrency": point.level.concurrency,
+        "rate": point.level.rate,
+        "repeat": point.repeat,
+        "started": pd.Timestamp(manifest.started_wall),
+        "ended": pd.Timestamp(manifest.ended_wall),
+        **point.counts.model_dump(),
+        **point.client_health.model_dump(),
+        **{name: figure.value for name, figure in point.figures.items()},
+    }
+
+
+def requests_frame(plan: Plan, store: Store) -> pd.DataFrame:
+    """Return one row per measured request without the warm-up, point by point in the plan's order.
+
+    The columns are arm, workload, load and repeat, the columns of a record that are no lists, the figures of a request,
+    the number of output tokens, and whether figures use the request (`steady`). Blocks. Raises NotDurable.
+    """
+    points, manifests = _measured(plan, store)
+    parts = [
+        _request_rows(table, point.hash).assign(arm=point.arm, workload=point.workload, load=point.level.label)
+        for point in plan.points
+        if point.hash in manifests
+        for table in points.read_tables(manifests[point.hash])
+    ]
+    names = [*LEADING_COLUMNS, *(name for name in _scalars() if name not in LEADING_COLUMNS), *_added_columns()]
+    return pd.concat(parts, ignore_index=True)[names] if parts else pd.DataFrame(columns=names)
+
+
+def _request_rows(table: pa.Table, point: str) -> pd.DataFrame:
+    records = table_to_frame(table)
+    rows = tidy([records], point)
+    measured = records[(records["phase"] != RecordPhase.WARMUP.value).to_numpy(bool)]
+    added = {measure.name: pd.Series(measure.values(rows)) for measure in MEASURES}
+    added |= {name: rows[name] for name in TIDY_COLUMNS}
+    return measured[list(_scalars())].reset_index(drop=True).assign(**added)
+
+
+def _scalars() -> Iterator[str]:
+    return (field.name for field in fields(Record) if not pa.types.is_list(RECORD_SCHEMA.field(field.name).type))
+
+
+def _added_columns() -> list[str]:
+    return [*(measure.name for measure in MEASURES), *TIDY_COLUMNS]
+
+
+def _measured(plan: Plan, store: Store) -> tuple[PointStore, dict[str, Manifest]]:
+    points = PointStore(store, Path())
+    return points, points.manifests([point.hash for point in plan.points])
+
+
+def frame_of(rows: Sequence[Mapping[str, object]], columns: Iterable[str] | None = None) -> pd.DataFrame:
+    """Return a data frame of rows in which missing values are None; a column without any value has type float."""
+    frame = pd.DataFrame([dict(row) for row in rows], columns=None if columns is None else list(columns))
+    missing = [name for name in frame if len(frame) and frame[name].isna().all()]
+    return frame.astype(dict.fromkeys(missing, float))

@@ -1,0 +1,265 @@
+"""The Python package `specbench`: stored runs as data frames, and commands as functions."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+import signal
+import subprocess
+import sys
+import threading
+from io import StringIO
+from pathlib import Path
+
+import click
+import duckdb
+import pandas as pd
+import pytest
+
+import specbench
+from generators.records_page import DUCKDB_LINE
+from specbench_api.outcome.layout import run_root
+from specbench_api.spec.drafter import BASELINE_NAME
+from specbench_client.cli import exit_code
+from specbench_client.cli.interruption import run_until_interrupted
+from specbench_client.cli.measure import measure as measure_command
+from specbench_client.store.folder import FolderStore
+from specbench_client.store.s3 import S3Store
+from specbench_client.stored_runs.write_results import conclude
+from specbench_testing.local_results import store_results
+from specbench_testing.synthetic_records import SyntheticRun
+
+pytestmark = pytest.mark.runs
+
+FINISHED, UNFINISHED = "0190a000-0000-7000-8000-000000000000", "0190b000-0000-7000-8000-000000000000"
+PROMPTS = str(Path(__file__).resolve().parents[2] / "examples/prompts.jsonl")
+WORLD = SyntheticRun(prompts=12, concurrency=(1, 2), drafters=("ngram", "slow"), step_ms={"slow": 40.0})
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a finished run, and with a newer one that has no summary and one of its points."""
+    folder = tmp_path_factory.mktemp("api") / "out"
+    plan = store_results(WORLD, folder, FINISHED, rows=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("specbench_client.report.html.svgs", lambda _: [])
+        conclude(plan, FolderStore(folder / run_root(plan.namespace, plan.name, FINISHED)))
+    store_results(WORLD, folder, UNFINISHED, points=1, rows=True)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run(results: Path) -> specbench.Run:
+    return specbench.read(results / run_root("local", WORLD.plan.name, FINISHED))
+
+
+def test_importing_the_package_imports_no_library() -> None:
+    script = (
+        "import sys, specbench; print(*sorted({'pandas', 'numpy', 'pydantic', 'click', 'rich'} & set(sys.modules)))"
+    )
+    assert subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True).stdout == "\n"
+
+
+def test_every_public_name_is_documented_and_others_are_rejected() -> None:
+    assert [name for name in specbench.__all__ if not inspect.getdoc(getattr(specbench, name))] == []
+    assert set(specbench.__all__) <= set(dir(specbench))
+    with pytest.raises(AttributeError, match="no attribute 'opened': it has read, Run"):
+        specbench.opened  # noqa: B018
+
+
+def test_several_runs_need_latest(results: Path) -> None:
+    with pytest.raises(specbench.BadInput, match="contains 2 runs: give one of them, or add latest=True"):
+        specbench.read(results)
+    assert specbench.read(results, latest=True).plan.uid == UNFINISHED
+    with pytest.raises(specbench.BadInput, match="no such file or folder"):
+        specbench.read(results / "nothing")
+
+
+def test_speedups_are_those_of_the_summary(run: specbench.Run) -> None:
+    expected = {
+        (cell.arm, cell.level.label): (cell.speedup.value, cell.speedup.interval and cell.speedup.interval.low)
+        for cell in run.summary.cells
+        if cell.speedup is not None
+    }
+    found = run.speedups.set_index(["arm", "load"])[["speedup", "speedup_low"]]
+    assert {index: tuple(row) for index, row in zip(found.index, found.to_numpy(), strict=True)} == expected
+    assert BASELINE_NAME not in set(run.speedups.arm)
+
+
+def test_cells_equal_results_csv(run: specbench.Run) -> None:
+    stored = pd.read_csv(Path(run.uri) / "results.csv")
+    pd.testing.assert_frame_equal(pd.read_csv(StringIO(run.cells.to_csv(index=False))), stored)
+    assert "ttft_ms_p95_low" in run.cells
+
+
+def test_figures_of_cells_follow_from_the_steady_requests(run: specbench.Run) -> None:
+    by_cell = run.requests.query("steady").groupby(["arm", "load"])
+    cells = run.cells.set_index(["arm", "load"]).sort_index()
+    for figure in ("ttft_ms", "tpot_ms", "e2e_ms", "step_ms"):
+        median = by_cell[figure].median()
+        pd.testing.assert_series_equal(median, cells[f"{figure}_p50"], check_names=False)
+    assert by_cell.size().tolist() == cells.steady_requests.tolist()
+    assert run.requests.groupby(["arm", "load"]).size().tolist() == cells.requests.tolist()
+
+
+def test_each_point_is_a_row_with_its_figures(run: specbench.Run) -> None:
+    assert list(run.points.point) == [point.hash for point in run.plan.points]
+    requests = run.requests.query("steady").groupby(["arm", "load", "repeat"]).tpot_ms.median()
+    points = run.points.set_index(["arm", "load", "repeat"]).sort_index()
+    pd.testing.assert_series_equal(requests, points.tpot_ms_p50, check_names=False)
+
+
+def test_findings_have_their_remedies(run: specbench.Run) -> None:
+    assert list(run.findings.check) == [finding.check for finding in run.summary.findings]
+    assert run.findings.remedy.notna().all()
+    assert run.trustworthy == run.summary.trustworthy
+
+
+def test_an_unfinished_run_has_its_measured_points_and_is_not_changed(results: Path) -> None:
+    def files() -> set[Path]:
+        return {file for file in results.rglob("*") if file.is_file()}
+
+    before, run = files(), specbench.read(results, latest=True)
+    assert len(run.points) == 1
+    assert set(run.requests.arm) == {run.plan.points[0].arm}
+    assert "MissingPoints" in set(run.findings.check)
+    assert files() == before
+
+
+def test_a_run_in_s3_has_the_same_results(results: Path, run: specbench.Run, s3_store: S3Store) -> None:
+    folder = FolderStore(results)
+    for key in folder.keys("runs/"):
+        s3_store.put(key, folder.get(key) or b"")
+    found = specbench.read(s3_store.uri(run_root("local", run.name, FINISHED)))
+    pd.testing.assert_frame_equal(found.speedups, run.speedups)
+    pd.testing.assert_frame_equal(found.requests, run.requests)
+
+
+def test_plots_are_displayed_and_saved(run: specbench.Run, tmp_path: Path) -> None:
+    assert run.plot()._repr_png_().startswith(b"\x89PNG")
+    run.plot("TOKENS a second").save(tmp_path / "plot.svg")
+    assert "Output tokens a second" in (tmp_path / "plot.svg").read_text(encoding="utf-8")
+    with pytest.raises(
+        specbench.BadInput, match="no plot has this title: give a part of one of these:\n  Speed-up over"
+    ):
+        run.plot("latency of everything")
+    with pytest.raises(specbench.BadInput, match=r"suffix is not \.png or \.svg"):
+        run.plot().save(tmp_path / "plot.gif")
+
+
+def test_a_notebook_displays_the_report(run: specbench.Run) -> None:
+    assert run.headline in repr(run)
+    assert run._repr_markdown_().startswith(f"# {run.name}\n")
+
+
+def test_decide_has_the_options_of_the_command(run: specbench.Run) -> None:
+    decision = specbench.decide(run, objective="latency", slo_tpot_ms=11, slo_percentile="p50", worth=10)
+    assert [each.words for each in decision.document.targets] == ["TPOT p50 ≤ 11 ms"]
+    assert decision.document.worth == 1.1
+    assert len(decision.candidates) == len(run.cells)
+    assert decision.sentence in repr(decision)
+    assert decision._repr_markdown_().startswith("# For latency")
+    with pytest.raises(specbench.BadInput, match="Invalid value for objective: 'fast' is not one of"):
+        specbench.decide(run, objective="fast")
+    with pytest.raises(specbench.BadInput, match="output: `specbench decide` has no such option: it has can_train, "):
+        specbench.decide(run, output="json")
+
+
+def test_compare_returns_ratios_with_intervals(run: specbench.Run, results: Path) -> None:
+    comparison = specbench.compare(run, run)
+    assert set(comparison.changes.ratio) == {1.0}
+    assert (comparison.changes.ratio_low <= 1).all()
+    assert "### specbench" in comparison._repr_markdown_()
+    with pytest.raises(specbench.BadInput, match="no summary yet"):
+        specbench.compare(run, specbench.read(results, latest=True))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"concurrency": 0}, "Invalid value for concurrency: '0': give a whole number from 1 to 4096"),
+        ({"concurrency": 1, "rate": [2.5]}, "concurrency is a closed loop and rate an open one: give one of them"),
+        ({}, r"no load: give concurrency N \(closed loop\), rate R"),
+        ({"concurrency": [1, 8], "burst": 1}, "burst: `specbench measure` has no such option"),
+        ({"concurrency": 1, "extra_body": [1]}, "extra_body is not a JSON object"),
+    ],
+)
+def test_wrong_parameters_of_measure_are_named_as_given(wrong: dict[str, object], message: str) -> None:
+    with pytest.raises(specbench.BadInput, match=message):
+        specbench.measure("http://127.0.0.1:9", dataset=PROMPTS, model="m", **wrong)  # type: ignore[arg-type]
+
+
+def test_parameters_of_measure_are_options_of_the_command() -> None:
+    options = {each.opts[0] for each in measure_command.params if isinstance(each, click.Option)}
+    named = [f"--{name.replace('_', '-')}" for name in inspect.signature(specbench.measure).parameters]
+    assert set(named) - options == {"--options", "--baseline"} - options
+
+
+class TestInterruption:
+    """`run_until_interrupted` in the main thread, in other threads, and below a running event loop."""
+
+    @staticmethod
+    async def until_cancelled(log: list[str], *, signalled: bool) -> str:
+        try:
+            if signalled:
+                os.kill(os.getpid(), signal.SIGINT)
+            await asyncio.sleep(60 if signalled else 0)
+        finally:
+            log.append("ended")
+        return "result"
+
+    async def test_a_running_event_loop_is_no_obstacle(self) -> None:
+        assert run_until_interrupted(self.until_cancelled([], signalled=False)) == "result"
+
+    async def test_keyboard_interrupt_cancels_below_a_running_loop(self) -> None:
+        log: list[str] = []
+        earlier = signal.signal(signal.SIGINT, signal.default_int_handler)  # a kernel's; pytest's runner has its own
+        try:
+            with pytest.raises(specbench.Interrupted, match="finished points are kept"):
+                run_until_interrupted(self.until_cancelled(log, signalled=True))
+        finally:
+            signal.signal(signal.SIGINT, earlier)
+        assert log == ["ended"]
+
+    def test_handlers_of_the_main_thread_are_restored(self) -> None:
+        earlier = signal.signal(signal.SIGTERM, lambda *_: None)
+        own = signal.getsignal(signal.SIGTERM)
+        try:
+            with pytest.raises(specbench.Interrupted):
+                run_until_interrupted(self.until_cancelled([], signalled=True))
+            assert signal.getsignal(signal.SIGTERM) is own
+        finally:
+            signal.signal(signal.SIGTERM, earlier)
+
+    def test_another_thread_installs_no_handler(self) -> None:
+        found: list[str] = []
+        before = signal.getsignal(signal.SIGTERM)
+        thread = threading.Thread(
+            target=lambda: found.append(run_until_interrupted(self.until_cancelled([], signalled=False)))
+        )
+        thread.start()
+        thread.join()
+        assert found == ["result"]
+        assert signal.getsignal(signal.SIGTERM) is before
+
+
+def line_for(folder: Path) -> str:
+    """Return the documented line for a folder."""
+    return DUCKDB_LINE.replace("specbench-results", str(folder)).rstrip(";")
+
+
+def test_one_line_of_duckdb_opens_a_folder(results: Path, run: specbench.Run, tmp_path: Path) -> None:
+    """Finished runs directly; an unfinished one through `requests`, or after `specbench report`."""
+    finished = duckdb.sql(line_for(results)).df()
+    assert len(finished[finished.phase != "warmup"]) == len(run.requests)
+    assert {"arm", "workload", "load", "repeat"} <= set(finished.columns)
+
+    plan = store_results(WORLD, tmp_path, UNFINISHED, points=2)
+    with pytest.raises(duckdb.IOException, match="No files found"):
+        duckdb.sql(line_for(tmp_path))
+    requests = specbench.read(tmp_path).requests
+    ((count, arms),) = duckdb.sql("SELECT count(*), count(DISTINCT arm) FROM requests").fetchall()
+    assert (count, arms) == (len(requests), len({point.arm for point in plan.points[:2]}))
+    exit_code(["report", str(tmp_path), "--output", "json"])
+    assert len(duckdb.sql(line_for(tmp_path)).df().query("phase != 'warmup'")) == count
