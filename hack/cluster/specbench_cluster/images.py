@@ -133,7 +133,11 @@ class Images:
         self._buildah("bud", *fixed, *volumes, *arguments, *named, log=log)
 
     def _forget_old(self) -> None:
-        """Remove the oldest unnamed images; each change of a Dockerfile leaves one."""
+        """Remove the oldest unnamed images; each change of a Dockerfile leaves one.
+
+        A build that was killed leaves a container, which would keep its image in use for ever.
+        """
+        self._buildah("rm", "--all")
         output = self._buildah("images", "--all", "--filter", "dangling=true", "--json")
         unnamed = sorted(json.loads(output) or [], key=lambda image: str(image["createdatraw"]))
         old = [str(image["id"]) for image in unnamed[:-_KEPT_CHAINS]]
