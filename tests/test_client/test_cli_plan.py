@@ -127,6 +127,17 @@ def test_assumptions_come_from_flags_and_files(tmp_path: Path, capsys: pytest.Ca
     assert exact["engineHours"] > 2 * 20 / 2 * 48 * 10 / 1.4 / 3600
 
 
+def test_a_launch_that_would_outlast_its_deadline_is_a_warning(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    closed = {"concurrency": [2], "requests": 900, "repeats": 1}
+    file = str(write_run(tmp_path, simulated_run(load=closed, placement={"gpus": 1}, activeDeadlineSeconds=600)))
+    assert exit_code(["plan", file, "--assume", "streamTokensPerSecond=1"]) == Exit.OK
+    assert "more than activeDeadlineSeconds (600): on a cluster, raise" in capsys.readouterr().err
+    assert exit_code(["plan", file, "--assume", "streamTokensPerSecond=1000"]) == Exit.OK
+    assert "activeDeadlineSeconds" not in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [

@@ -41,6 +41,7 @@ from specbench_client.cli.plan_hours import (
     PlannedHours,
     hours_document,
     hours_text,
+    hours_warnings,
     range_text,
     read_assumptions,
     sizes_of,
@@ -91,6 +92,8 @@ def print_campaign_plan(
         warnings.append(
             f"over budget by {over:.1f} GPU-hours: {cost.gpu_hours:.1f} needed, budget.gpuHours is {budget.gpu_hours:g}"
         )
+    for each in costed:
+        warnings += hours_warnings(each.hours, f"a launch of {each.run.name}")
     if output == "json":
         echo_json(json.dumps(_campaign_document(campaign, costed, cost, [*warnings, *missing]), indent=2))
     else:
@@ -237,12 +240,12 @@ def plan(file: Path, settings: tuple[str, ...], output: str, results: str | None
         return
     expanded = expand(resource)
     measured = find_local_run(store, expanded).measured if store is not None else set()
-    warnings, missing = slots_too_small(expanded), missing_files(expanded, base_dir)
     prompts = _prompts(expanded, base_dir)
     sizes = {name: sizes_of(rows) for name, rows in prompts.items()}
     size = estimate(expanded, {name: each.turns for name, each in sizes.items()})
     deadline_s = resource.spec.active_deadline_seconds
     hours = HoursEstimator(inputs, store).of(expanded, deadline_s, sizes, measured, Budget())
+    warnings, missing = [*slots_too_small(expanded), *hours_warnings(hours)], missing_files(expanded, base_dir)
     described = {name: _described(rows) | _rendered(expanded, name, rows, base_dir) for name, rows in prompts.items()}
     if output == "json":
         extra = {"prompts": described, "warnings": [*warnings, *missing]}

@@ -175,7 +175,7 @@ def _number(value: float, digits: int) -> str:
 
 def hours_text(hours: PlannedHours) -> list[str]:
     """Return the estimate of a run in lines."""
-    found, plan = hours.estimate, hours.plan
+    found = hours.estimate
     gpus = f"{found.gpus} GPU{'s' * (found.gpus != 1)}"
     engine, gpu = range_text(found.engine_hours), range_text(found.gpu_hours)
     lines = [
@@ -190,14 +190,33 @@ def hours_text(hours: PlannedHours) -> list[str]:
             f"limit on a cluster: {_number(hours.limit_gpu_hours, 2)} GPU-hours, if each launch runs once to its"
             f" activeDeadlineSeconds of {hours.deadline_s}"
         )
-    at_once = parallel_arms(plan, found, hours.node_gpus)
-    if at_once is not None:
-        lines.append(
-            f"arms are measured one after another: of a node's {at_once.node_gpus} GPUs, {at_once.idle_gpus} are not"
-            f" used. {at_once.arms_at_once} arms at once would take {_number(at_once.engine_hours, 2)} hours for the"
-            " same GPU-hours; specbench does not do it, because engines on one node share power, PCIe and CPU"
-        )
+    lines += _parallel([hours])
     return lines
+
+
+def _parallel(runs: Sequence[PlannedHours]) -> list[str]:
+    """Return what happens to the GPUs of a node that an engine does not need; nothing if it needs all."""
+    found = [would for each in runs if (would := parallel_arms(each.plan, each.estimate, each.node_gpus))]
+    if not found:
+        return []
+    idle = " or ".join(str(count) for count in sorted({each.idle_gpus for each in found}))
+    at_once = " or ".join(str(count) for count in sorted({each.arms_at_once for each in found}))
+    hours = _number(sum(each.engine_hours for each in found), 2)
+    unused = f"of a node's {found[0].node_gpus} GPUs, {idle} are not used"
+    saved = f"{at_once} arms at once would take {hours} hours for the same GPU-hours"
+    why = "specbench does not do it, because engines on one node share power, PCIe and CPU"
+    return [f"arms are measured one after another: {unused}. {saved}; {why}"]
+
+
+def hours_warnings(hours: PlannedHours | None, what: str = "a launch") -> list[str]:
+    """Return a warning if Kubernetes would end the launches before they are expected to be done."""
+    if hours is None or not hours.estimate.launches:
+        return []
+    each = hours.estimate.engine_seconds.expected / hours.estimate.launches
+    if each <= hours.deadline_s:
+        return []
+    remedy = "on a cluster, raise spec.activeDeadlineSeconds, or measure fewer requests"
+    return [f"{what} is expected to take {each:.0f} s, more than activeDeadlineSeconds ({hours.deadline_s}): {remedy}"]
 
 
 def total_document(runs: Sequence[PlannedHours]) -> dict[str, Any]:
@@ -221,6 +240,7 @@ def total_text(runs: Sequence[PlannedHours]) -> list[str]:
         f"estimate of what remains: {range_text(engine)} engine hours, {range_text(gpu)} GPU-hours",
         *sorted({f"  {_prior(each.speed)}" for each in runs if each.speed is not None}),
         f"limit: {_number(limit, 2)} GPU-hours, if each launch runs once to its activeDeadlineSeconds",
+        *_parallel(runs),
     ]
 
 

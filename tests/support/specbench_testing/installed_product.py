@@ -35,7 +35,6 @@ def small_run(name: str, edits: Mapping[str, Any] | None = None) -> Resource:
         "uri": "/usr/share/specbench/prompts.jsonl",
         "categories": ["coding", "rag", "math", "conversation"],  # the last has two turns
         "count": PROMPTS,
-        "inputTokens": {"max": 100_000},  # selects all, and fails if the image does not contain o200k_base
     }
     given = {
         "spec.model.name": "simulated",
