@@ -176,10 +176,10 @@ def _number(value: float, digits: int) -> str:
 def hours_text(hours: PlannedHours) -> list[str]:
     """Return the estimate of a run in lines."""
     found = hours.estimate
-    gpus = f"{found.gpus} GPU{'s' * (found.gpus != 1)}"
-    engine, gpu = range_text(found.engine_hours), range_text(found.gpu_hours)
+    gpus, engine = f"{found.gpus} GPU{'s' * (found.gpus != 1)}", range_text(found.engine_hours)
+    held = f", {range_text(found.gpu_hours)} GPU-hours on {gpus} an engine" if found.gpus else ""
     lines = [
-        f"estimate of what remains: {engine} engine hours, {gpu} GPU-hours on {gpus} an engine",
+        f"estimate of what remains: {engine} engine hours{held}",
         f"  {found.launches} launches of {range_text(found.launch_seconds, 3)} s, and their warm-up",
         *(f"  {count} points from {basis}" for basis, count in found.bases.items()),
     ]

@@ -173,12 +173,13 @@ def decode_speed(model: str, arguments: str, product: str | None, gpus: int, ass
     if active.expected < every.expected:  # a small batch reads only its experts
         weights = Span(weights.low * active.expected / every.expected, weights.expected, weights.high)
     fixed, each = weights + STEP_OVERHEAD_S, token
-    if assumed.stream_tokens_per_second is not None:
-        fixed = Span.of(assumed.stream_tokens_per_second).inverse()
-    if assumed.engine_tokens_per_second is not None:
-        each = Span.of(assumed.engine_tokens_per_second).inverse()
     known = hardware.name if hardware else "an unknown GPU (give --assume gpu=H100)"
     sized = "a model of unknown size (give --assume modelParametersB=8)"
     if size or assumed.model_parameters_b:
         sized = f"{every.expected:.3g}B parameters"
-    return DecodeSpeed(fixed, each, token, f"{sized} at {width:g} bytes each on {gpus} x {known}")
+    words = f"{sized} at {width:g} bytes each on {gpus} x {known}"
+    if assumed.stream_tokens_per_second is not None:
+        fixed, words = Span.of(assumed.stream_tokens_per_second).inverse(), "the assumed streamTokensPerSecond"
+    if assumed.engine_tokens_per_second is not None:
+        each = Span.of(assumed.engine_tokens_per_second).inverse()
+    return DecodeSpeed(fixed, each, token, words)
