@@ -29,7 +29,7 @@ from specbench_client.analysis.decision.gpu_hours import (
     parallel_arms,
 )
 from specbench_client.documents.assumptions import AssumedRange, Assumptions
-from specbench_testing.resources import run_of
+from specbench_testing.resources import external_engine, run_of
 
 BUDGET = Budget(launch_seconds=100, point_seconds=10)
 EXACT = Assumptions(
@@ -86,6 +86,12 @@ def test_a_points_seconds_follow_from_its_load_or_are_assumed(load: dict[str, An
     assert found.bases == {basis: len(planned.points)}
     points = found.engine_seconds.low - found.launches * found.launch_seconds.low
     assert points == pytest.approx(len(planned.points) * (60 if basis is DurationBasis.LOAD else 0.2 * 10))
+
+
+def test_a_running_endpoint_is_not_launched() -> None:
+    served = plan(COUNTED).model_copy(update={"engine": external_engine()})
+    points = estimated(plan(COUNTED)).engine_seconds.expected - len(plan(COUNTED).groups) * 100
+    assert estimated(served).engine_seconds.expected == pytest.approx(points)
 
 
 def test_an_overloaded_engine_takes_longer_than_its_arrivals() -> None:
