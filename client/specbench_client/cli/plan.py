@@ -29,10 +29,24 @@ from specbench_api.plan.expansion import expand, planned_launches
 from specbench_api.plan.plan import Plan
 from specbench_api.plan.template_validation import amount_of
 from specbench_api.spec.campaign import Budget, SpecBenchCampaign
-from specbench_api.spec.engine import EngineKind
 from specbench_api.spec.placement import CLIENT_DEFAULTS
 from specbench_api.spec.workload import Workload
+from specbench_client.analysis.decision.gpu_hours import PromptSizes
 from specbench_client.cli.options import FILE, OUTPUT, SET, read_spec_file
+from specbench_client.cli.plan_hours import (
+    ASSUME,
+    HoursEstimator,
+    HoursInputs,
+    PlannedHours,
+    hours_document,
+    hours_text,
+    hours_warnings,
+    range_text,
+    read_assumptions,
+    sizes_of,
+    total_document,
+    total_text,
+)
 from specbench_client.cli.streams import echo, echo_json
 from specbench_client.cli.validate import campaign_warnings, is_local, local_template, missing_files, print_warnings
 from specbench_client.drive.context_length import slots_too_small
@@ -49,21 +63,27 @@ from specbench_client.workload.prompts import Prompts, load_prompts
 
 @dataclass(frozen=True)
 class CostedRun:
-    """A run of a campaign, the hashes of its measured points, and the cost of the others."""
+    """A run of a campaign, the hashes of its measured points, and the cost of the others.
+
+    `cost`: as the operator counts it for the budget. `hours`: the estimate; None without GPUs and durations.
+    """
 
     run: PlannedRun
     measured: frozenset[str]
     cost: CampaignCost
+    hours: PlannedHours | None
 
 
-def print_campaign_plan(campaign: SpecBenchCampaign, base_dir: Path, results: Store | None, output: str) -> None:
+def print_campaign_plan(
+    campaign: SpecBenchCampaign, base_dir: Path, results: Store | None, inputs: HoursInputs, output: str
+) -> None:
     """Print the runs of a campaign, their measured points in `results`, and the estimated cost.
 
     Raises InvalidSpec; BadInput for prompts that cannot be read.
     """
     planned = expand_campaign(campaign)
-    turns = _TurnCounts(base_dir)
-    costed = [_costed(run, campaign.spec.budget, results, turns) for run in planned.runs]
+    sizes, estimator = _PromptSizes(base_dir), HoursEstimator(inputs, results)
+    costed = [_costed(run, campaign.spec.budget, results, sizes, estimator) for run in planned.runs]
     cost, budget = total(each.cost for each in costed), campaign.spec.budget
     warnings, missing = campaign_warnings(planned, base_dir)
     over = over_budget(cost, budget)
@@ -71,6 +91,8 @@ def print_campaign_plan(campaign: SpecBenchCampaign, base_dir: Path, results: St
         warnings.append(
             f"over budget by {over:.1f} GPU-hours: {cost.gpu_hours:.1f} needed, budget.gpuHours is {budget.gpu_hours:g}"
         )
+    for each in costed:
+        warnings += hours_warnings(each.hours, f"a launch of {each.run.name}")
     if output == "json":
         echo_json(json.dumps(_campaign_document(campaign, costed, cost, [*warnings, *missing]), indent=2))
     else:
@@ -79,29 +101,33 @@ def print_campaign_plan(campaign: SpecBenchCampaign, base_dir: Path, results: St
 
 
 @dataclass
-class _TurnCounts:
-    """The number of turns of each prompt, for files on this machine; each file is read once."""
+class _PromptSizes:
+    """Turns and tokens of the prompts, for files on this machine; each file is read once."""
 
     base_dir: Path
-    _cache: dict[str, Sequence[int]] = field(default_factory=dict)
+    _cache: dict[str, PromptSizes] = field(default_factory=dict)
 
-    def of(self, plan: Plan) -> dict[str, Sequence[int]]:
-        """Return the turns of each prompt by the workload's name."""
+    def of(self, plan: Plan) -> dict[str, PromptSizes]:
+        """Return the sizes by the workload's name."""
         local = [workload for workload in plan.workloads if is_local(workload.dataset, self.base_dir)]
         return {workload.name: self._read(workload) for workload in local}
 
-    def _read(self, workload: Workload) -> Sequence[int]:
+    def _read(self, workload: Workload) -> PromptSizes:
         by_client = workload.client_template is not None
         key = canonical_json({"dataset": workload.dataset.to_dict(), "byClient": by_client})
         if key not in self._cache:
-            prompts = load_prompts(workload.dataset, self.base_dir, with_tools=by_client)
-            self._cache[key] = [len(row.turns) for row in prompts.rows]
+            self._cache[key] = sizes_of(load_prompts(workload.dataset, self.base_dir, with_tools=by_client))
         return self._cache[key]
 
 
-def _costed(run: PlannedRun, budget: Budget, results: Store | None, turns: _TurnCounts) -> CostedRun:
+def _costed(
+    run: PlannedRun, budget: Budget, results: Store | None, prompts: _PromptSizes, estimator: HoursEstimator
+) -> CostedRun:
     measured = find_local_run(results, run.plan).measured if results is not None else set()
-    return CostedRun(run, frozenset(measured), cost_of_run(run.plan, budget, measured, turns.of(run.plan)))
+    sizes = prompts.of(run.plan)
+    cost = cost_of_run(run.plan, budget, measured, {name: each.turns for name, each in sizes.items()})
+    hours = estimator.of(run.plan, run.run.spec.active_deadline_seconds, sizes, measured, budget)
+    return CostedRun(run, frozenset(measured), cost, hours)
 
 
 def _campaign_document(
@@ -121,18 +147,19 @@ def _campaign_document(
                 ],
                 "commands": _commands(each.run.plan),
                 "measured": sorted(each.measured),
-                "estimate": _estimate_document(each.cost),
+                "estimate": _size_document(each.cost) | hours_document(each.hours),
+                "countedGpuHours": each.cost.gpu_hours,
             }
             for each in costed
         ],
-        "estimate": {
-            **_estimate_document(cost),
-            "assumed": {
-                "launchSeconds": campaign.spec.budget.launch_seconds,
-                "pointSeconds": campaign.spec.budget.point_seconds,
-            },
-            "budgetGpuHours": campaign.spec.budget.gpu_hours,
-            "overBudgetByGpuHours": over_budget(cost, campaign.spec.budget),
+        "estimate": _size_document(cost) | total_document(_estimated(costed)),
+        "budget": {
+            "gpuHours": campaign.spec.budget.gpu_hours,
+            "countedGpuHours": cost.gpu_hours,
+            "overByGpuHours": over_budget(cost, campaign.spec.budget),
+            "pointsAssumed": cost.points_assumed,
+            "launchSeconds": campaign.spec.budget.launch_seconds,
+            "pointSeconds": campaign.spec.budget.point_seconds,
         },
         "warnings": list(warnings),
     }
@@ -143,14 +170,12 @@ def _commands(plan: Plan) -> dict[str, list[str]]:
     return {arm: planned_command(launch) for arm, launch in planned_launches(plan).items()}
 
 
-def _estimate_document(cost: CampaignCost) -> dict[str, float]:
-    return {
-        "launches": cost.launches,
-        "points": cost.points,
-        "pointsAssumed": cost.points_assumed,
-        "engineHours": cost.engine_seconds / SECONDS_AN_HOUR,
-        "gpuHours": cost.gpu_hours,
-    }
+def _size_document(cost: CampaignCost) -> dict[str, float]:
+    return {"launches": cost.launches, "points": cost.points}
+
+
+def _estimated(costed: Sequence[CostedRun]) -> list[PlannedHours]:
+    return [each.hours for each in costed if each.hours is not None]
 
 
 def _campaign_text(campaign: SpecBenchCampaign, costed: Sequence[CostedRun], cost: CampaignCost) -> str:
@@ -158,7 +183,7 @@ def _campaign_text(campaign: SpecBenchCampaign, costed: Sequence[CostedRun], cos
     lines = [f"{campaign.metadata.name}: {axes}", "", "Runs, in order, each with its launches (arm, points)"]
     for each in costed:
         measured = f"  {len(each.measured)} measured" if each.measured else ""
-        hours = f"  {each.cost.gpu_hours:.2f} GPU-hours" if each.run.plan.placement.engine_devices else ""
+        hours = f"  {range_text(each.hours.estimate.gpu_hours)} GPU-hours" if each.hours is not None else ""
         lines.append(f"  {each.run.name}  {cell_text(each.run.cell)}{measured}{hours}")
         groups = each.run.plan.groups
         lines.append(f"    {'  '.join(f'{group.arm}:{len(group.points)}' for group in groups)}")
@@ -176,7 +201,8 @@ def _campaign_totals(campaign: SpecBenchCampaign, costed: Sequence[CostedRun], c
     hours = cost.engine_seconds / SECONDS_AN_HOUR
     return [
         f"{len(costed)} runs, {launches} launches, {points} points ({measured} measured already)",
-        f"remaining: {hours:.1f} engine hours, {cost.gpu_hours:.1f} GPU-hours{limit}",
+        *total_text(_estimated(costed)),
+        f"counted for the budget: {hours:.1f} engine hours, {cost.gpu_hours:.1f} GPU-hours{limit}",
         f"  assumed: {budget.launch_seconds} s (budget.launchSeconds) for each of {cost.launches} launches,",
         f"  {budget.point_seconds} s (budget.pointSeconds) for each of {cost.points_assumed} points{own};",
         "  GPU-hours: engine hours times the GPUs of each engine (placement.gpus or claimedGpus, on all nodes)",
@@ -187,51 +213,46 @@ def _campaign_totals(campaign: SpecBenchCampaign, costed: Sequence[CostedRun], c
 @FILE
 @SET
 @OUTPUT
-@click.option("--results", metavar="DIR-or-URI", help="Mark the points that are already measured in these results.")
-def plan(file: Path, settings: tuple[str, ...], output: str, results: str | None) -> None:
+@click.option(
+    "--results",
+    metavar="DIR-or-URI",
+    help="Mark the points that are already measured in these results, and estimate the others from their durations.",
+)
+@ASSUME
+def plan(file: Path, settings: tuple[str, ...], output: str, results: str | None, assumed: tuple[str, ...]) -> None:
     """Show what FILE would launch and measure, and for engines on GPUs the hours it would take; nothing is started.
 
     \b
       specbench plan examples/local-llama-cpp.yaml
-      specbench plan run.yaml --set spec.load.repeats=1 --output json
+      specbench plan run.yaml --set spec.load.repeats=1 --assume gpu=H100 --output json
       specbench plan examples/seeds/temperature.yaml --results s3://bench-results/seeds
 
     Shows the engine command line of each arm, the launches in order, and the points of each launch. For a campaign: its
-    runs by name, and the expected GPU-hours. No time is estimated for a run whose engines have no GPUs.
+    runs by name, and the expected GPU-hours. The estimate has a range. For engines without GPUs it needs durations in
+    --results, or --assume streamTokensPerSecond.
     """
-    resource, base_dir = read_spec_file(file, settings), file.resolve().parent
+    resource, base_dir, inputs = read_spec_file(file, settings), file.resolve().parent, read_assumptions(assumed)
     store = open_results(results) if results is not None else None
     if isinstance(resource, SpecBenchCampaign):
-        print_campaign_plan(resource, base_dir, store, output)
+        print_campaign_plan(resource, base_dir, store, inputs, output)
         return
     expanded = expand(resource)
     measured = find_local_run(store, expanded).measured if store is not None else set()
-    warnings, missing = slots_too_small(expanded), missing_files(expanded, base_dir)
     prompts = _prompts(expanded, base_dir)
-    turns = {name: [len(row.turns) for row in rows.rows] for name, rows in prompts.items()}
-    size = estimate(expanded, turns)
-    with_gpus = _with_gpus(expanded)
-    cost = cost_of_run(with_gpus, Budget(), measured, turns) if with_gpus.placement.engine_devices else None
+    sizes = {name: sizes_of(rows) for name, rows in prompts.items()}
+    size = estimate(expanded, {name: each.turns for name, each in sizes.items()})
+    deadline_s = resource.spec.active_deadline_seconds
+    hours = HoursEstimator(inputs, store).of(expanded, deadline_s, sizes, measured, Budget())
+    warnings, missing = [*slots_too_small(expanded), *hours_warnings(hours)], missing_files(expanded, base_dir)
     described = {name: _described(rows) | _rendered(expanded, name, rows, base_dir) for name, rows in prompts.items()}
     if output == "json":
         extra = {"prompts": described, "warnings": [*warnings, *missing]}
-        echo_json(json.dumps(_document(expanded, measured, size, cost) | extra, indent=2))
+        echo_json(json.dumps(_document(expanded, measured, size, hours) | extra, indent=2))
     else:
-        echo(_text(expanded, measured, size, cost))
+        echo(_text(expanded, measured, size, hours))
         for name, facts in described.items():
             echo(f"{name}: " + "; ".join(f"{label}: {value}" for label, value in facts.items()))
     print_warnings(warnings, missing)
-
-
-_ON_GPUS = (EngineKind.VLLM, EngineKind.SGLANG, EngineKind.TENSORRT_LLM)
-
-
-def _with_gpus(plan: Plan) -> Plan:
-    """Return the plan with the GPUs of `tensorParallelSize`, if the engine needs GPUs and `placement` has none."""
-    if plan.placement.engine_devices or plan.engine.kind not in _ON_GPUS:
-        return plan
-    placement = plan.placement.model_copy(update={"gpus": plan.engine.tensor_parallel_size})
-    return plan.model_copy(update={"placement": placement})
 
 
 def _prompts(plan: Plan, base_dir: Path) -> dict[str, Prompts]:
@@ -284,7 +305,7 @@ def _coverage(coverage: PromptCoverage) -> dict[str, object]:
     return {label: value for label, value in facts.items() if value}
 
 
-def _document(plan: Plan, measured: set[str], size: PlanEstimate, cost: CampaignCost | None) -> dict[str, Any]:
+def _document(plan: Plan, measured: set[str], size: PlanEstimate, hours: PlannedHours | None) -> dict[str, Any]:
     launches = planned_launches(plan)
     return {
         **plan.to_dict(),
@@ -298,9 +319,8 @@ def _document(plan: Plan, measured: set[str], size: PlanEstimate, cost: Campaign
             "requests": size.requests,
             "outputTokensAtMost": size.output_tokens_at_most,
             "loadSeconds": size.load_seconds,
-            "engineHours": cost and cost.engine_seconds / SECONDS_AN_HOUR,
-            "gpuHours": cost and cost.gpu_hours,
-        },
+        }
+        | hours_document(hours),
     }
 
 
@@ -308,7 +328,7 @@ def _config_lines(name: str, text: str) -> list[str]:
     return [f"{'':<18} {CONFIG_FOLDER}/{name}:", *(f"{'':<20} {line}" for line in text.splitlines())]
 
 
-def _text(plan: Plan, measured: set[str], size: PlanEstimate, cost: CampaignCost | None) -> str:
+def _text(plan: Plan, measured: set[str], size: PlanEstimate, hours: PlannedHours | None) -> str:
     lines = [f"{plan.name}: {plan.target.name} on {plan.engine.kind}", "", "Arms"]
     for arm, launch in planned_launches(plan).items():
         lines.append(f"  {arm:<16} {shlex.join(planned_command(launch))}")
@@ -329,7 +349,7 @@ def _text(plan: Plan, measured: set[str], size: PlanEstimate, cost: CampaignCost
     done = f"({len(measured)} measured already)"
     counts = f"{size.launches} {what.lower()}, {size.points} points {done}"
     lines += ["", f"{counts}{requests}{tokens}{seconds}{_clients(plan)}"]
-    return "\n".join([*lines, *(_hours(plan, cost) if cost else [])])
+    return "\n".join([*lines, *(hours_text(hours) if hours is not None else [])])
 
 
 def _clients(plan: Plan) -> str:
@@ -343,16 +363,3 @@ def _clients(plan: Plan) -> str:
     )
     total = f"{cpu.normalize():f} CPU cores and {float(memory) / 2**30:.3g}Gi"
     return f", {count} client pods for each launch with together {total}"
-
-
-def _hours(plan: Plan, cost: CampaignCost) -> list[str]:
-    """Return the cost of the remaining points, with a campaign's default durations."""
-    assumed, gpus = Budget(), plan.engine.tensor_parallel_size
-    declared = bool(plan.placement.engine_devices)
-    return [
-        f"remaining: {cost.engine_seconds / SECONDS_AN_HOUR:.1f} engine hours, {cost.gpu_hours:.1f} GPU-hours",
-        f"  assumed: {assumed.launch_seconds} s for each of {cost.launches} launches (model load, first completion),",
-        f"  {assumed.point_seconds} s for each of {cost.points_assumed} points whose load has no duration;",
-        *([] if declared else [f"  {gpus} GPU{'s' * (gpus > 1)} an engine (engine.tensorParallelSize);"]),
-        "  to assume others, use a SpecBenchCampaign with budget.launchSeconds and budget.pointSeconds",
-    ]

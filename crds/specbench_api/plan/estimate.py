@@ -46,7 +46,7 @@ class PlanEstimate:
 def estimate(plan: Plan, turns: Mapping[str, Sequence[int]] | None = None) -> PlanEstimate:
     """Return the size of a plan. `turns`: number of turns of each prompt by workload, if the prompts could be read."""
     known = turns or {}
-    requests = [_requests(plan.load, point.level, known.get(point.workload)) for point in plan.points]
+    requests = [point_requests(plan.load, point.level, known.get(point.workload)) for point in plan.points]
     longest = [plan.workload(point.workload).output.max_tokens for point in plan.points]
     seconds = [point_seconds(plan.load, point.level, known.get(point.workload)) for point in plan.points]
     counts = [count for count in requests if count is not None]
@@ -68,7 +68,8 @@ def requests_of(turns: Sequence[int], conversations: int) -> int:
     return laps * sum(turns) + sum(turns[:rest])
 
 
-def _requests(load: Load, level: Level, turns: Sequence[int] | None) -> int | None:
+def point_requests(load: Load, level: Level, turns: Sequence[int] | None) -> int | None:
+    """Return the number of requests of one point, or None if load and prompts do not determine it."""
     conversations = _conversations(load, level, turns)
     return None if turns is None or conversations is None else requests_of(turns, conversations)
 
