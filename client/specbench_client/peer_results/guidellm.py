@@ -89,6 +89,7 @@ def _figures(value: Any) -> list[Any]:
             figures.refuse(f"tpot_ms_{suffix}", "ms", f"{metric}.{suffix}", printed, BY_TOKEN)
         metric = "time_per_output_token_ms"
         figures.refuse(f"tpot_ms_{suffix}", "ms", f"{metric}.{suffix}", value(metric, path), WITH_TTFT)
+    figures.same("output_tokens_mean", "tokens", "output_token_count.mean", value("output_token_count", ("mean",)))
     metric = "iter_tokens_per_iteration"
     figures.refuse(
         "acceptance_length_emitted_pooled", "tokens/step", f"{metric}.mean", value(metric, ("mean",)), BY_CHUNK

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from specbench_api.spec.load import Level
 from specbench_client.documents.peer_results import PeerResult
 from specbench_client.peer_results.reading import (
     PER_CHUNK,
@@ -69,7 +70,7 @@ def read_lifecycle(data: Mapping[str, Any], name: str) -> list[PeerReading]:
     result = PeerResult(
         file=name,
         tool=INFERENCE_PERF,
-        level=level_of(inside(load, "concurrency"), inside(load, "requested_rate")),
+        level=_level(load),
         requests=whole(inside(data, "successes", "count")) or 0,
         figures=figures.figures,
         limits=["summary: import per_request_lifecycle_metrics.json (report.request_lifecycle.per_request) for requests"],
@@ -81,7 +82,7 @@ def read_lifecycle_rows(rows: Sequence[Any], name: str, stage: Any) -> list[Peer
     """Read the requests. `stage`: the report of the only stage in the same folder, for the load; None without one."""
     ordered = sorted(rows, key=lambda row: finite(row.get("start_time")) or 0.0)
     requests = [_request(row, index) for index, row in enumerate(ordered)]
-    level = level_of(inside(stage, "load_summary", "concurrency"), inside(stage, "load_summary", "requested_rate"))
+    level = _level(inside(stage, "load_summary"))
     result = PeerResult(
         file=name,
         tool=INFERENCE_PERF,
@@ -91,6 +92,11 @@ def read_lifecycle_rows(rows: Sequence[Any], name: str, stage: Any) -> list[Peer
         limits=[] if level else ["the file does not state its load: give --concurrency or --rate"],
     )
     return [PeerReading(result, requests)]
+
+
+def _level(load: Any) -> Level | None:
+    """Return the load; with a number of streams, the rate is only how it starts them."""
+    return level_of(inside(load, "concurrency")) or level_of(None, inside(load, "requested_rate"))
 
 
 def _request(row: Mapping[str, Any], index: int) -> PeerRequest:

@@ -73,6 +73,9 @@ def read_summary(data: Mapping[str, Any], name: str) -> list[PeerReading]:
     figures.refuse(
         "output_tps", "tokens/s", "total_token_throughput", inside(data, "total_token_throughput", "avg"), WITH_INPUT
     )
+    if counted:
+        where = "output_sequence_length"
+        figures.same("output_tokens_mean", "tokens", f"{where}.avg", inside(data, where, "avg"))
     answered = finite(inside(data, "request_count", "avg")) or 0.0
     _drafting(data, figures, answered)
     limits = [] if tool == GENAI_PERF else ["summary: import profile_export.jsonl of the same folder for its requests"]
@@ -202,6 +205,8 @@ def read_trtllm(data: Mapping[str, Any], name: str) -> list[PeerReading]:
         figures.same(f"e2e_from_send_ms_{suffix}", "ms", f"{where}.{statistic}", printed)
     for field, reason in (("system_output_throughput_tok_s", WHOLE_RUN), ("system_total_throughput_tok_s", WITH_INPUT)):
         figures.refuse("output_tps", "tokens/s", f"performance.{field}", inside(data, "performance", field), reason)
+    printed = inside(data, "request_info", "avg_output_length")
+    figures.same("output_tokens_mean", "tokens", "request_info.avg_output_length", printed)
     where = "decoding_stats.acceptance_length_percentiles.average"
     printed = inside(data, "decoding_stats", "acceptance_length_percentiles", "average")
     figures.refuse("acceptance_length_emitted_mean", "tokens/step", where, printed, WITH_FIRST_OF_MEAN)

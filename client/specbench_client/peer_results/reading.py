@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from specbench_api.outcome.summary import CounterDeltas
 from specbench_api.spec.load import Level
 from specbench_client.documents.peer_results import PeerFigure, PeerResult
 from specbench_client.errors import BadInput
@@ -46,6 +47,10 @@ class PeerReading:
 
     result: PeerResult
     requests: Sequence[PeerRequest] = ()
+    counters: CounterDeltas | None = None
+    """The server's counters over the run; None if the file does not have them."""
+    chunks_are_steps: bool = False
+    """Whether the server's count of steps shows that each chunk after the first is one step."""
 
 
 @dataclass

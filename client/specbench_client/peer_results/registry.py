@@ -46,12 +46,12 @@ FORMATS = (
 )
 
 
-def recognised(path: Path) -> bool:
-    """Return whether a file looks like a result of another benchmark, from a parsed document."""
+def recognised_file(path: Path) -> list[PeerReading]:
+    """Read a result file of another benchmark; empty if the file is something else."""
     try:
-        return bool(read_peer_file(path))
+        return read_peer_file(path)
     except BadInput:
-        return False
+        return []
 
 
 def read_peer_file(path: Path) -> list[PeerReading]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from itertools import accumulate
 from typing import Any
 
+from specbench_api.outcome.summary import CounterDeltas
 from specbench_client.documents.peer_results import PeerResult
 from specbench_client.peer_results.reading import (
     FROM_COUNTERS,
@@ -62,7 +64,20 @@ def read_vllm(data: Mapping[str, Any], name: str) -> list[PeerReading]:
         figures.convert(
             "acceptance_rate", "ratio", rate, None if printed is None else printed / 100, share, FROM_COUNTERS
         )
-    return [_reading(data, name, VLLM, figures, requests)]
+    reading = _reading(data, name, VLLM, figures, requests)
+    if not steps:
+        return [reading]
+    chunks = sum(len(request.chunk_ns) - 1 for request in requests if request.chunk_ns)
+    counters = CounterDeltas(
+        draft_steps=whole(steps),
+        drafted_tokens=whole(data.get("spec_decode_draft_tokens")),
+        accepted_tokens=whole(accepted),
+    )
+    return [replace(reading, counters=counters, chunks_are_steps=abs(chunks - steps) <= STEPS_TOLERANCE * steps)]
+
+
+STEPS_TOLERANCE = 0.005
+"""Share by which chunks may differ from the server's steps for each to count as one."""
 
 
 def read_sglang(lines: list[Any], name: str) -> list[PeerReading]:
@@ -90,6 +105,9 @@ def _summary(data: Mapping[str, Any]) -> FigureList:
     for statistic in _PERCENTILES:
         where = f"{statistic}_itl_ms"
         figures.refuse(where, "ms", where, data.get(where), PER_CHUNK)
+    tokens, answered = finite(data.get("total_output_tokens")), finite(data.get("completed"))
+    mean = tokens / answered if tokens is not None and answered else None
+    figures.same("output_tokens_mean", "tokens", "total_output_tokens / completed", mean)
     figures.refuse("output_tps", "tokens/s", "output_throughput", data.get("output_throughput"), WHOLE_RUN)
     for where in ("total_token_throughput", "total_throughput"):
         figures.refuse("output_tps", "tokens/s", where, data.get(where), WITH_INPUT)
@@ -127,6 +145,7 @@ def _requests(data: Mapping[str, Any], name: str) -> Iterator[PeerRequest]:
     columns = {key: data.get(key) for key in names} | {
         key: data[key] for key in ("start_times", "queue_times", "generated_texts") if key in data
     }
+    open_loop = finite(data.get("request_rate")) is not None
     for index in range(equal_columns(name, columns)):
         row = {key: column[index] for key, column in columns.items() if isinstance(column, list)}
         tokens, first_ns = whole(row["output_lens"]), ns_of(row["ttfts"])
@@ -140,7 +159,8 @@ def _requests(data: Mapping[str, Any], name: str) -> Iterator[PeerRequest]:
         yield PeerRequest(
             prompt,
             start_ns=start_ns,
-            waited_ns=ns_of(row.get("queue_times")) or 0,
+            # At a rate of inf all requests wait for a stream: that is the closed loop, not the client's delay.
+            waited_ns=(ns_of(row.get("queue_times")) or 0) if open_loop else 0,
             first_ns=first_ns,
             last_ns=chunk_ns[-1],
             chunk_ns=chunk_ns,
