@@ -1,7 +1,7 @@
 """`benchmarks/imports`: other benchmarks measure the simulator, and their imported figures are compared with the truth.
 
-The simulator drafts with a known acceptance and writes every step of every answer to its truth file. A figure that
-`specbench import` calls comparable must agree with it: acceptance length within 0.5 %, time per output token within 1 %.
+The simulator drafts with a known acceptance and writes every step of every answer to its truth file. A comparable
+figure of `specbench import` must agree with it: acceptance length within 0.5 %, time per output token within 1 %.
 """
 
 from __future__ import annotations
@@ -142,7 +142,10 @@ def _compare(name: str, case: Case, folder: Path, drafter: str) -> list[Deviatio
     answers = [json.loads(line) for line in (folder / "truth.jsonl").read_text().splitlines()]
     label = f"{name} {client.version()}"
     return [
-        row for file in files for reading in read_peer_file(folder / file) for row in _rows(label, file, reading, answers)
+        row
+        for file in files
+        for reading in read_peer_file(folder / file)
+        for row in _rows(label, file, reading, answers)
     ]
 
 

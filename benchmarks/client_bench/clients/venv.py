@@ -14,7 +14,8 @@ from client_bench.clients.client import CACHE
 class Venv:
     """An environment with the pinned `package` and `beside`; if `bare`, without the dependencies of `package`.
 
-    `interpreter`: the Python of the environment: a path, or a version for uv to find."""
+    `interpreter`: the Python of the environment: a path, or a version for uv to find.
+    """
 
     package: str
     pinned: str

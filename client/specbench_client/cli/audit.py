@@ -107,14 +107,14 @@ def _peer_rows(path: Path) -> list[dict[str, str]]:
     for reading in recognised_file(path):
         known = {figure.name: figure.value for figure in reading.result.figures if figure.value is not None}
         row = {
-            column: repr(known[found])
+            column.value: repr(known[found])
             for column, names in _PEER_COLUMNS.items()
             if (found := next((name for name in names if name in known), None))
         }
         level = reading.result.level
         if row and level is not None:
-            row |= {"load": level.label} if level.concurrency is None else {Quantity.CONCURRENCY: level.label}
-        rows.append({str(column): text for column, text in row.items()})
+            row["load" if level.concurrency is None else Quantity.CONCURRENCY.value] = level.label
+        rows.append(row)
     return [row for row in rows if row]
 
 

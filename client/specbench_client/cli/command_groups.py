@@ -15,8 +15,8 @@ class LazyGroup(click.Group):
     """A group that imports a command when it is called: pandas and matplotlib take seconds that `--help` need not wait.
 
     `headings`: heading → command name → one line of help, in the order shown. `module_prefix`: the command NAME is the
-    object in the module `module_prefix` + NAME that has the module's own name (with `_` for `-`, and `_` at the end of a
-    name that is a keyword of Python).
+    object in the module `module_prefix` + NAME that has the module's own name (with `_` for `-`, and `_` after a
+    keyword of Python).
     """
 
     def __init__(

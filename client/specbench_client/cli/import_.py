@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
 import click
 
 from specbench_api.spec.drafter import BASELINE_NAME
-from specbench_api.spec.load import Level, Load
+from specbench_api.spec.load import Level
 from specbench_api.spec.workload import Sampling
 from specbench_client.cli.measure_plan import run_name
 from specbench_client.cli.options import SchemaNumber, output_option
 from specbench_client.cli.output import ResultConsole, print_output
 from specbench_client.documents.peer_results import PeerResult, PeerResults
 from specbench_client.errors import BadInput
+from specbench_client.peer_results.reading import PeerReading
 from specbench_client.report.text.text_table import TextTable
 
 ARM = "imported"
@@ -48,6 +50,7 @@ _NO_LOAD = "does not state its load: give --concurrency N (streams) or --rate R 
 @output_option("text", "json")
 def import_(
     files: tuple[Path, ...],
+    *,
     baselines: tuple[Path, ...],
     arm: str,
     concurrency: float | None,
@@ -93,7 +96,9 @@ def import_(
         click.echo(f"Stored: {stored}\nNext: specbench report {stored}")
 
 
-def _store(readings: list, level: Level | None, temperature: float | None, results: str) -> str:
+def _store(
+    readings: Sequence[tuple[str, Path, PeerReading]], level: Level | None, temperature: float | None, results: str
+) -> str:
     """Store the measurements that have requests, and return the run's root. Raises BadInput."""
     from specbench_client.local.local_runs import find_local_run, open_results  # noqa: PLC0415
     from specbench_client.stored_runs.import_results import (  # noqa: PLC0415  pandas takes seconds to import

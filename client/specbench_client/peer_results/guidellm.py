@@ -24,15 +24,22 @@ from specbench_client.peer_results.reading import (
 )
 
 GUIDELLM = "guidellm"
-WITH_TTFT = "the whole latency / all tokens: it contains the time to the first token; its inter_token_latency is our TPOT"
-BY_TOKEN = "percentile over tokens, in which a long answer counts more often; ours is over requests"
+WITH_TTFT = (
+    "the whole latency / all tokens: it contains the time to the first token; its inter_token_latency is our TPOT"
+)
+OVER_TOKENS = "percentile over tokens, in which a long answer counts more often; ours is over requests"
 BY_CHUNK = "tokens per chunk after the first, weighted by tokens: chunks are steps only if nothing merges them"
 _FIGURES = (
     # its metric, our figure, our unit, its factor to our unit
     ("time_to_first_token_ms", "ttft_from_send_ms", "ms", 1.0),
     ("request_latency", "e2e_from_send_ms", "ms", 1e3),
 )
-_QUANTILES = {"mean": ("mean",), "p50": ("percentiles", "p50"), "p95": ("percentiles", "p95"), "p99": ("percentiles", "p99")}  # fmt: skip
+_QUANTILES = {
+    "mean": ("mean",),
+    "p50": ("percentiles", "p50"),
+    "p95": ("percentiles", "p95"),
+    "p99": ("percentiles", "p99"),
+}
 
 
 def is_guidellm(data: Any) -> bool:
@@ -78,7 +85,7 @@ def _figures(value: Any) -> list[Any]:
     figures = FigureList()
     for metric, ours, unit, factor in _FIGURES:
         for suffix, path in _QUANTILES.items():
-            figures.same(f"{ours}_{suffix}", unit, f"{metric}.{suffix}", value(metric, path), factor)
+            figures.same(f"{ours}_{suffix}", unit, f"{metric}.{suffix}", value(metric, path), factor=factor)
     for suffix, path in _QUANTILES.items():
         metric = "inter_token_latency_ms"
         printed = value(metric, path)
@@ -86,7 +93,7 @@ def _figures(value: Any) -> list[Any]:
             note = "its mean over tokens is our pooled figure"
             figures.same("tpot_ms_pooled", "ms", f"{metric}.mean", printed, note=note)
         else:
-            figures.refuse(f"tpot_ms_{suffix}", "ms", f"{metric}.{suffix}", printed, BY_TOKEN)
+            figures.refuse(f"tpot_ms_{suffix}", "ms", f"{metric}.{suffix}", printed, OVER_TOKENS)
         metric = "time_per_output_token_ms"
         figures.refuse(f"tpot_ms_{suffix}", "ms", f"{metric}.{suffix}", value(metric, path), WITH_TTFT)
     figures.same("output_tokens_mean", "tokens", "output_token_count.mean", value("output_token_count", ("mean",)))
@@ -145,7 +152,8 @@ def is_guidellm_csv(text: str) -> bool:
 def read_guidellm_csv(text: str, name: str) -> list[PeerReading]:
     """Read `benchmarks.csv`: group, metric and statistic in the three lines of the heading."""
     lines = list(csv.reader(io.StringIO(text)))
-    groups, metrics, statistics, rows = (*lines[:3], lines[3:]) if len(lines) > 3 else ([], [], [], [])
+    groups, metrics, statistics = lines[:3] if len(lines) > 3 else ([], [], [])
+    rows = lines[3:]
     columns = {
         (_words(group, metric), statistic.strip().lower()): at
         for at, (group, metric, statistic) in enumerate(zip(groups, metrics, statistics, strict=False))

@@ -55,14 +55,14 @@ def read_lifecycle(data: Mapping[str, Any], name: str) -> list[PeerReading]:
             where = f"successes.latency.{theirs}.{statistic}"
             printed = inside(data, "successes", "latency", theirs, statistic)
             if theirs in _LATENCIES:
-                figures.same(f"{_LATENCIES[theirs]}_{suffix}", "ms", where, printed, 1e3)
+                figures.same(f"{_LATENCIES[theirs]}_{suffix}", "ms", where, printed, factor=1e3)
             elif agree:
-                figures.same(f"tpot_ms_{suffix}", "ms", where, printed, 1e3)
+                figures.same(f"tpot_ms_{suffix}", "ms", where, printed, factor=1e3)
             else:
-                figures.refuse(f"tpot_ms_{suffix}", "ms", where, printed, OWN_TOKENS, 1e3)
+                figures.refuse(f"tpot_ms_{suffix}", "ms", where, printed, OWN_TOKENS, factor=1e3)
     for theirs, reason in (("inter_token_latency", PER_CHUNK), ("normalized_time_per_output_token", WITH_TTFT)):
         printed = inside(data, "successes", "latency", theirs, "mean")
-        figures.refuse(theirs, "ms", f"successes.latency.{theirs}.mean", printed, reason, 1e3)
+        figures.refuse(theirs, "ms", f"successes.latency.{theirs}.mean", printed, reason, factor=1e3)
     for theirs, reason in (("output_tokens_per_sec", WHOLE_RUN), ("total_tokens_per_sec", WITH_INPUT)):
         printed = inside(data, "successes", "throughput", theirs)
         figures.refuse("output_tps", "tokens/s", f"successes.throughput.{theirs}", printed, reason)
@@ -73,7 +73,9 @@ def read_lifecycle(data: Mapping[str, Any], name: str) -> list[PeerReading]:
         level=_level(load),
         requests=whole(inside(data, "successes", "count")) or 0,
         figures=figures.figures,
-        limits=["summary: import per_request_lifecycle_metrics.json (report.request_lifecycle.per_request) for requests"],
+        limits=[
+            "summary: import per_request_lifecycle_metrics.json (report.request_lifecycle.per_request) for requests"
+        ],
     )
     return [PeerReading(result)]
 
@@ -142,15 +144,15 @@ def read_llm_d(data: Mapping[str, Any], name: str) -> list[PeerReading]:
             where, printed = f"latency.{theirs}.{statistic}", inside(row, statistic)
             ours = f"{_LATENCIES.get(theirs, 'tpot_ms')}_{statistic}"
             if theirs in _LATENCIES or tool in _TPOT_IS_OURS:
-                figures.same(ours, "ms", where, printed, factor or 1.0)
+                figures.same(ours, "ms", where, printed, factor=factor or 1.0)
             else:
                 reason = WITH_TTFT if tool == "guidellm" else UNKNOWN_TPOT.format(tool=tool)
-                figures.refuse(ours, "ms", where, printed, reason, factor or 1.0)
+                figures.refuse(ours, "ms", where, printed, reason, factor=factor or 1.0)
     for theirs, reason in (("inter_token_latency", PER_CHUNK), ("normalized_time_per_output_token", WITH_TTFT)):
         row = inside(performance, "latency", theirs)
         factor = {"ms": 1.0, "s": 1e3}.get(str(inside(row, "units")).partition("/")[0])
         if factor:
-            figures.refuse(theirs, "ms", f"latency.{theirs}.mean", inside(row, "mean"), reason, factor)
+            figures.refuse(theirs, "ms", f"latency.{theirs}.mean", inside(row, "mean"), reason, factor=factor)
     for theirs, reason in (("output_token_rate", WHOLE_RUN), ("total_token_rate", WITH_INPUT)):
         row = inside(performance, "throughput", theirs)
         printed = inside(row, "mean") if isinstance(row, Mapping) else None

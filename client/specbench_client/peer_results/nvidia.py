@@ -62,11 +62,11 @@ def read_summary(data: Mapping[str, Any], name: str) -> list[PeerReading]:
         for statistic, suffix in _STATISTICS.items() if factor else ():
             where, printed = f"{theirs}.{statistic}", inside(row, statistic)
             if ours == "inter_chunk_latency":
-                figures.refuse(theirs, "ms", where, printed, PER_CHUNK, factor or 1.0)
+                figures.refuse(theirs, "ms", where, printed, PER_CHUNK, factor=factor or 1.0)
             elif ours == "tpot_ms" and not counted:
-                figures.refuse(f"{ours}_{suffix}", "ms", where, printed, CLIENT_TOKENS, factor or 1.0)
+                figures.refuse(f"{ours}_{suffix}", "ms", where, printed, CLIENT_TOKENS, factor=factor or 1.0)
             else:
-                figures.same(f"{ours}_{suffix}", "ms", where, printed, factor or 1.0)
+                figures.same(f"{ours}_{suffix}", "ms", where, printed, factor=factor or 1.0)
     figures.refuse(
         "output_tps", "tokens/s", "output_token_throughput", inside(data, "output_token_throughput", "avg"), WHOLE_RUN
     )
@@ -95,24 +95,26 @@ def read_summary(data: Mapping[str, Any], name: str) -> list[PeerReading]:
 def _drafting(data: Mapping[str, Any], figures: FigureList, answered: float) -> None:
     tokens, steps, accepted, drafted = (
         finite(inside(data, field, "avg"))
-        for field in ("total_output_tokens", "total_spec_decode_steps", "total_accepted_draft_tokens", "total_draft_tokens")  # fmt: skip
+        for field in (
+            "total_output_tokens",
+            "total_spec_decode_steps",
+            "total_accepted_draft_tokens",
+            "total_draft_tokens",
+        )
     )
     where = "spec_decode_token_weighted_acceptance_length"
     if tokens is not None and steps and answered:
         value = emitted_length(tokens, answered, steps, accepted)
         printed = inside(data, where, "avg")
-        figures.convert("acceptance_length_emitted_pooled", "tokens/step", where, printed, value, CUT_TOKENS)
+        figures.convert("acceptance_length_emitted_pooled", "tokens/step", where, printed, value=value, how=CUT_TOKENS)
         kept = None if accepted is None else min(accepted, max(tokens - answered - steps, 0.0))
         where = "spec_decode_overall_draft_acceptance_rate"
         percent = finite(inside(data, where, "avg"))
-        figures.convert(
-            "acceptance_rate", "ratio", where, None if percent is None else percent / 100,
-            kept / drafted if kept is not None and drafted else None, CUT_TOKENS,
-        )  # fmt: skip
+        share = kept / drafted if kept is not None and drafted else None
+        fraction = None if percent is None else percent / 100
+        figures.convert("acceptance_rate", "ratio", where, fraction, value=share, how=CUT_TOKENS)
     where = "spec_decode_acceptance_length"
-    figures.refuse(
-        "acceptance_length_verified_mean", "tokens/step", where, inside(data, where, "avg"), CUT_TOKENS_KEPT
-    )
+    figures.refuse("acceptance_length_verified_mean", "tokens/step", where, inside(data, where, "avg"), CUT_TOKENS_KEPT)
 
 
 def _model(data: Mapping[str, Any]) -> str | None:
@@ -248,13 +250,15 @@ def read_specdec(data: Sequence[Mapping[str, Any]], name: str) -> list[PeerReadi
             "acceptance_length_emitted_mean", "tokens/step", "Average_AL", entry.get("Average_AL"), SPECDEC_AL
         )
         for theirs, ours in (("TTFT Time", "ttft_from_send_ms"), ("E2E Request Time", "e2e_from_send_ms")):
-            figures.same(f"{ours}_mean", "ms", f"{theirs}.mean", inside(entry, theirs, "mean"), 1e3)
-            figures.same(f"{ours}_p50", "ms", f"{theirs}.quantiles.0.5", inside(entry, theirs, "quantiles", "0.5"), 1e3)
+            figures.same(f"{ours}_mean", "ms", f"{theirs}.mean", inside(entry, theirs, "mean"), factor=1e3)
+            figures.same(
+                f"{ours}_p50", "ms", f"{theirs}.quantiles.0.5", inside(entry, theirs, "quantiles", "0.5"), factor=1e3
+            )
         theirs = "Request Generation Tokens Per Second"
         figures.same("user_tps_mean", "tokens/s", f"{theirs}.mean", inside(entry, theirs, "mean"))
         figures.same("user_tps_p50", "tokens/s", f"{theirs}.quantiles.0.5", inside(entry, theirs, "quantiles", "0.5"))
         theirs = "Request Generation Step Time"
-        figures.refuse("step_ms_mean", "ms", f"{theirs}.mean", inside(entry, theirs, "mean"), SPECDEC_STEP, 1e3)
+        figures.refuse("step_ms_mean", "ms", f"{theirs}.mean", inside(entry, theirs, "mean"), SPECDEC_STEP, factor=1e3)
         figures.refuse("output_tps", "tokens/s", "Output TPS", entry.get("Output TPS"), WHOLE_RUN)
         answered = len(entry.get("Request_AL") or ())
         place = name if len(data) == 1 else f"{name}, entry {number}"

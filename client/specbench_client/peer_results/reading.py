@@ -59,25 +59,23 @@ class FigureList:
 
     figures: list[PeerFigure] = field(default_factory=list)
 
-    def same(self, name: str, unit: str, where: str, printed: Any, factor: float = 1.0, note: str = "") -> None:
+    def same(self, name: str, unit: str, where: str, printed: Any, *, factor: float = 1.0, note: str = "") -> None:
         """Add a figure whose definition is ours. `factor`: from the file's unit to `unit`."""
-        self._add(name, unit, where, printed, factor, note, comparable=True)
+        self._add(name, unit, where, printed, factor=factor, reason=note, comparable=True)
 
-    def refuse(self, name: str, unit: str, where: str, printed: Any, reason: str, factor: float = 1.0) -> None:
+    def refuse(self, name: str, unit: str, where: str, printed: Any, reason: str, *, factor: float = 1.0) -> None:
         """Add a figure that is not comparable, with the reason."""
-        self._add(name, unit, where, printed, factor, reason, comparable=False)
+        self._add(name, unit, where, printed, factor=factor, reason=reason, comparable=False)
 
-    def convert(self, name: str, unit: str, where: str, printed: Any, value: float | None, how: str) -> None:
+    def convert(self, name: str, unit: str, where: str, printed: Any, *, value: float | None, how: str) -> None:
         """Add a figure of another definition, with its value by ours."""
         number = finite(printed)
         if number is not None:
             known = finite(value)
-            self.figures.append(
-                PeerFigure(name=name, unit=unit, field=where, printed=number, value=known, reason=how)
-            )
+            self.figures.append(PeerFigure(name=name, unit=unit, field=where, printed=number, value=known, reason=how))
 
     def _add(
-        self, name: str, unit: str, where: str, printed: Any, factor: float, reason: str, *, comparable: bool
+        self, name: str, unit: str, where: str, printed: Any, *, factor: float, reason: str, comparable: bool
     ) -> None:
         number = finite(printed)
         if number is not None:

@@ -28,7 +28,12 @@ from specbench_client.peer_results.reading import (
 
 VLLM, SGLANG = "vllm bench serve", "SGLang bench_serving"
 _PERCENTILES = ("mean", "median", "p50", "p95", "p99")
-_LATENCIES = {"ttft": "ttft_from_send_ms", "tpot": "tpot_ms", "e2el": "e2e_from_send_ms", "e2e_latency": "e2e_from_send_ms"}  # fmt: skip
+_LATENCIES = {
+    "ttft": "ttft_from_send_ms",
+    "tpot": "tpot_ms",
+    "e2el": "e2e_from_send_ms",
+    "e2e_latency": "e2e_from_send_ms",
+}
 SERVER_AVERAGE = (
     "the server's own running average, which starts before the benchmark and whose definition depends on the version"
 )
@@ -55,15 +60,14 @@ def read_vllm(data: Mapping[str, Any], name: str) -> list[PeerReading]:
     if tokens is not None and answered is not None and steps:
         value = emitted_length(tokens, answered, steps, accepted)
         figures.convert(
-            "acceptance_length_emitted_pooled", "tokens/step", length, data.get(length), value, FROM_COUNTERS
+            "acceptance_length_emitted_pooled", "tokens/step", length, data.get(length), value=value, how=FROM_COUNTERS
         )
         rate, drafted = "spec_decode_acceptance_rate", finite(data.get("spec_decode_draft_tokens"))
         kept = None if accepted is None else min(accepted, max(tokens - answered - steps, 0.0))
         share = kept / drafted if kept is not None and drafted else None
         printed = finite(data.get(rate))
-        figures.convert(
-            "acceptance_rate", "ratio", rate, None if printed is None else printed / 100, share, FROM_COUNTERS
-        )
+        fraction = None if printed is None else printed / 100
+        figures.convert("acceptance_rate", "ratio", rate, fraction, value=share, how=FROM_COUNTERS)
     reading = _reading(data, name, VLLM, figures, requests)
     if not steps:
         return [reading]

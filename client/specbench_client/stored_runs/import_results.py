@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -26,6 +26,7 @@ from specbench_api.spec.model import Target
 from specbench_api.spec.placement import Placement
 from specbench_api.spec.workload import Output, Sampling, Workload
 from specbench_client.analysis.summary.point import summarise_rows
+from specbench_client.dialects.engine_answer import RequestAcceptance
 from specbench_client.errors import BadInput
 from specbench_client.load.phases import SteadyBounds
 from specbench_client.metrics.tidy_frame import COLUMNS, stored_columns, tidy
@@ -179,6 +180,7 @@ def _record(point: Point, request: PeerRequest, context: _Context, *, chunks_are
     start_ns = (request.start_ns or 0) - context.begin_ns if context.timed else 0
     ended_ns = (request.start_ns or 0) + (request.last_ns or 0)
     failed = request.error is not None
+    acceptance = _acceptance(point.arm, request, chunks_are_steps=chunks_are_steps)
     chunk_ns = None if request.chunk_ns is None or failed else [start_ns + each for each in request.chunk_ns]
     return Record(
         request_id=f"{point.hash[:12]}-{ATTEMPT}-{context.index}",
@@ -202,7 +204,11 @@ def _record(point: Point, request: PeerRequest, context: _Context, *, chunks_are
         input_tokens=request.input_tokens,
         output_tokens=request.output_tokens,
         output_tokens_client=None,
-        **_drafting(point, request, chunks_are_steps=chunks_are_steps),
+        steps=acceptance.steps,
+        draft_steps=acceptance.draft_steps,
+        drafted_tokens=acceptance.drafted_tokens,
+        accepted_tokens=acceptance.accepted_tokens,
+        acceptance_source=acceptance.source,
         step_accepted=None,
         cached_tokens=None,
         finish_reason=None,
@@ -213,30 +219,27 @@ def _record(point: Point, request: PeerRequest, context: _Context, *, chunks_are
     )
 
 
-def _drafting(point: Point, request: PeerRequest, *, chunks_are_steps: bool) -> Mapping[str, int | str | None]:
-    """Return the columns of steps and drafts. Accepted tokens that were cut off at the end are not counted."""
-    found: dict[str, int | str | None] = dict.fromkeys(
-        ("steps", "draft_steps", "drafted_tokens", "accepted_tokens", "acceptance_source")
-    )
+def _acceptance(arm: str, request: PeerRequest, *, chunks_are_steps: bool) -> RequestAcceptance:
+    """Return steps and drafts. Accepted tokens that were cut off at the end of the answer are not counted."""
     tokens, steps, accepted = request.output_tokens, request.draft_steps, request.accepted_tokens
     if request.error is not None or not tokens:
-        return found
-    if point.arm == BASELINE_NAME:
-        return {**found, "steps": tokens - 1}
+        return RequestAcceptance()
+    if arm == BASELINE_NAME:
+        return RequestAcceptance(steps=tokens - 1)
     if steps is not None and accepted is not None:
-        undrafted = max(tokens - 1 - steps - accepted, 0)
-        return {
-            "steps": steps + undrafted,
-            "draft_steps": steps,
-            "drafted_tokens": request.drafted_tokens,
-            "accepted_tokens": min(accepted, max(tokens - 1 - steps, 0)),
-            "acceptance_source": AcceptanceSource.PER_REQUEST.value,
-        }
+        return RequestAcceptance(
+            steps=steps + max(tokens - 1 - steps - accepted, 0),
+            draft_steps=steps,
+            drafted_tokens=request.drafted_tokens,
+            accepted_tokens=min(accepted, max(tokens - 1 - steps, 0)),
+            source=AcceptanceSource.PER_REQUEST,
+        )
     if chunks_are_steps and request.chunk_ns:
         steps = len(request.chunk_ns) - 1
-        source = AcceptanceSource.CHUNKS.value
-        return {**found, "steps": steps, "accepted_tokens": max(tokens - 1 - steps, 0), "acceptance_source": source}
-    return found
+        return RequestAcceptance(
+            steps=steps, accepted_tokens=max(tokens - 1 - steps, 0), source=AcceptanceSource.CHUNKS
+        )
+    return RequestAcceptance()
 
 
 def _bounds(level: Level, requests: Sequence[PeerRequest]) -> SteadyBounds:
