@@ -32,10 +32,11 @@ SUMMARIES = {
     "sglang-eagle3": "sglang-eagle3.jsonl",
     "aiperf-eagle3": "aiperf-eagle3/profile_export_aiperf.json",
     "guidellm-eagle3": "guidellm-eagle3.json",
+    "guidellm-csv": "guidellm-eagle3.csv",
     "inference-perf-eagle3": "inference-perf-eagle3/stage_0_lifecycle_metrics.json",
 }
 REQUESTS = {
-    **{name: file for name, file in SUMMARIES.items() if name.startswith(("vllm", "sglang", "guidellm"))},
+    **{name: file for name, file in SUMMARIES.items() if name.startswith(("vllm", "sglang", "guidellm-eagle3"))},
     "aiperf-eagle3": "aiperf-eagle3/profile_export.jsonl",
     "inference-perf-eagle3": "inference-perf-eagle3/per_request_lifecycle_metrics.json",
 }
@@ -99,6 +100,16 @@ def test_a_figure_of_another_definition_is_refused_with_the_reason(file: str, fi
     figure = next(each for each in _one(file).result.figures if each.field == field)
     assert figure.value is None
     assert reason in figure.reason
+
+
+def test_two_files_are_compared_by_their_comparable_figures(capsys: pytest.CaptureFixture[str]) -> None:
+    """The ratio of TPOT, without an interval; figures that one file refuses are not compared."""
+    files = [str(PEERS / SUMMARIES[name]) for name in ("vllm-none", "sglang-eagle3")]
+    assert exit_code(["compare", *files, "--output", "json"]) == Exit.OK
+    ratios = {row["name"]: row["ratio"] for row in json.loads(capsys.readouterr().out)["ratios"]}
+    assert ratios["tpot_ms_mean"] == pytest.approx(8.869 / 20.4455, rel=0.01)
+    assert "output_tps" not in ratios
+    assert exit_code(["compare", files[0], str(PEERS / SUMMARIES["guidellm-csv"]), "--output", "json"]) == Exit.OK
 
 
 def test_cut_tokens_are_removed_from_vllms_acceptance_length() -> None:

@@ -66,7 +66,8 @@ class ReportFormat(click.Choice[str]):
     "--output",
     "-o",
     type=ReportFormat(FORMATS),
-    help="Output format; parquet contains every record, llm-d is a llm-d benchmark report of each cell.  [default: the format of --to's suffix, else text]",
+    help="Output format; parquet: every record; llm-d: a benchmark report of llm-d for each cell."
+    "  [default: the format of --to's suffix, else text]",
 )
 @click.option(
     "--to",

@@ -8,6 +8,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from specbench_api.spec.load import Level
 from specbench_client.bounded_json import parse_json
 from specbench_client.documents.peer_results import PeerResult
 from specbench_client.peer_results.reading import (
@@ -74,7 +75,7 @@ def read_guidellm(data: Mapping[str, Any], name: str) -> list[PeerReading]:
     return found
 
 
-def _level(strategy: Any) -> Any:
+def _level(strategy: Any) -> Level | None:
     if inside(strategy, "type_") == "synchronous":
         return level_of(1)
     return level_of(inside(strategy, "streams"), inside(strategy, "rate"))
@@ -163,10 +164,29 @@ def read_guidellm_csv(text: str, name: str) -> list[PeerReading]:
         place = name if len(rows) == 1 else f"{name}, row {number}"
         figures = _figures(lambda metric, path, at=row: _cell(columns, at, metric, path[-1]))
         result = PeerResult(
-            file=place, tool=GUIDELLM, figures=figures, limits=["summary only: import benchmarks.json for its requests"]
+            file=place,
+            tool=GUIDELLM,
+            level=_csv_level(_field(columns, row, "benchmark strategy")),
+            requests=whole(_field(columns, row, "request counts successful")) or 0,
+            figures=figures,
+            limits=["summary only: import benchmarks.json for its requests"],
         )
         readings.append(PeerReading(result))
     return readings
+
+
+def _csv_level(strategy: str) -> Level | None:
+    """Return the load of a strategy such as `concurrent@4`, `constant@2.5` or `synchronous`."""
+    kind, _, number = strategy.partition("@")
+    if kind == "synchronous":
+        return level_of(1)
+    return level_of(number) if kind == "concurrent" else level_of(None, number)
+
+
+def _field(columns: Mapping[tuple[str, str], int], row: Sequence[str], words: str) -> str:
+    """Return the cell of a column without a statistic; empty if there is none."""
+    at = columns.get((words, ""))
+    return row[at] if at is not None and at < len(row) else ""
 
 
 def _words(group: str, metric: str) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 from specbench_api.errors import NotYaml
 from specbench_api.spec.bounded_yaml import yaml_documents
 from specbench_client.bounded_json import parse_json
+from specbench_client.documents.peer_results import PeerComparison, PeerRatio
 from specbench_client.errors import BadInput
 from specbench_client.peer_results import guidellm, llm_d, nvidia, served
 from specbench_client.peer_results.reading import NOT_PEER_FILE, PeerReading
@@ -70,6 +71,42 @@ def read_peer_file(path: Path) -> list[PeerReading]:
             NOT_PEER_FILE,
         )
     return readings
+
+
+SUMMARIES_ONLY = (
+    "Two summaries: no pairs, no repeats and no interval, so nothing is called faster. Import files with requests"
+    " (`specbench import`) for a comparison with intervals."
+)
+
+
+def compare_peer_files(before: Path, after: Path) -> PeerComparison:
+    """Compare the comparable figures that two files have at the same load. Raises BadInput if there are none."""
+    one, other = ({_key(reading): _known(reading) for reading in read_peer_file(path)} for path in (before, after))
+    ratios = [
+        PeerRatio(
+            load=load, name=name, unit=unit, before=value, after=there[name, unit], ratio=there[name, unit] / value
+        )
+        for load, figures in one.items()
+        if (there := other.get(load))
+        for (name, unit), value in figures.items()
+        if (name, unit) in there and value
+    ]
+    if not ratios:
+        loads = f"{', '.join(one)} and {', '.join(other)}"
+        raise BadInput(
+            f"{before}, {after}: have no comparable figure at the same load ({loads}): give two files of one load;"
+            " `specbench import FILE` shows which figures are comparable",
+            "NotComparable",
+        )
+    return PeerComparison(ratios=ratios, limits=[SUMMARIES_ONLY])
+
+
+def _key(reading: PeerReading) -> str:
+    return reading.result.level.words if reading.result.level else "unknown load"
+
+
+def _known(reading: PeerReading) -> dict[tuple[str, str], float]:
+    return {(each.name, each.unit): each.value for each in reading.result.figures if each.value is not None}
 
 
 def _text(path: Path) -> str:
