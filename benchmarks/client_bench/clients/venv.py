@@ -12,12 +12,16 @@ from client_bench.clients.client import CACHE
 
 @dataclass(frozen=True)
 class Venv:
-    """An environment with the pinned `package` and `beside`; if `bare`, without the dependencies of `package`."""
+    """An environment with the pinned `package` and `beside`; if `bare`, without the dependencies of `package`.
+
+    `interpreter`: the Python of the environment: a path, or a version for uv to find.
+    """
 
     package: str
     pinned: str
     beside: tuple[str, ...] = ()
     bare: bool = False
+    interpreter: str = sys.executable
 
     @property
     def folder(self) -> Path:
@@ -34,7 +38,7 @@ class Venv:
     def install(self) -> None:
         """Create it again. Raises CalledProcessError, with uv's output on stderr."""
         uv = [sys.executable, "-m", "uv"]
-        subprocess.run([*uv, "venv", "--quiet", "--clear", "--python", sys.executable, str(self.folder)], check=True)
+        subprocess.run([*uv, "venv", "--quiet", "--clear", "--python", self.interpreter, str(self.folder)], check=True)
         pip = [*uv, "pip", "install", "--quiet", "--python", str(self.python)]
         if self.beside:
             subprocess.run([*pip, *self.beside], check=True)

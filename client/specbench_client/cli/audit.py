@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import click
 
 from specbench_api.errors import InvalidSpec, Problem
 from specbench_api.outcome.termination import Exit
+from specbench_client.analysis.audit.columns import Quantity
 from specbench_client.cli.options import LATEST, OUTPUT_MARKDOWN
 from specbench_client.cli.output import print_output
 from specbench_client.cli.run_selection import select_run
@@ -39,7 +41,8 @@ def audit(table: str, facts: tuple[str, ...], output: str, *, latest: bool) -> i
       specbench analyze audit production-benchmark                   a published table with known errors
       specbench analyze audit specbench-results --latest             a stored run, checked by the same rules
 
-    TABLE is CSV, JSON or Markdown (`-` is stdin), a stored run, or the name of a published table that comes with
+    TABLE is CSV, JSON or Markdown (`-` is stdin), a result file of another benchmark (see `specbench import`), a stored
+    run, or the name of a published table that comes with
     specbench: production-benchmark, free-lunch. Columns have their usual names: method, k, concurrency, temperature,
     accept rate, AL, TPOT (ms), TTFT, E2E, speedup, tok/s, req/h, $/h, …
 
@@ -72,7 +75,9 @@ def _audited(table: str, facts: dict[str, str], *, latest: bool) -> AuditReport:
     if table == STDIN:
         return audit_document(read_document(sys.stdin.read(), "(stdin)", facts))
     if path.is_file():
-        return audit_document(read_document(_text(path), table, facts))
+        rows = _peer_rows(path)
+        text = json.dumps({"source": table, "tables": [{"name": table, "rows": rows}]}) if rows else _text(path)
+        return audit_document(read_document(text, f"{table}.json" if rows else table, facts))
     if table in published_names():
         return audit_document(read_document(published_text(table), f"{table}.json", facts))
     if not path.exists() and "://" not in table:
@@ -80,6 +85,37 @@ def _audited(table: str, facts: dict[str, str], *, latest: bool) -> AuditReport:
             f"{table}: no such file, run or published table: published tables are {', '.join(published_names())}"
         )
     return _of_run(table, latest=latest)
+
+
+_PEER_COLUMNS = {
+    Quantity.ACCEPTANCE_LENGTH: ("acceptance_length_emitted_pooled", "acceptance_length_emitted_mean"),
+    Quantity.ACCEPTANCE_RATE: ("acceptance_rate",),
+    Quantity.TPOT: ("tpot_ms_p50", "tpot_ms_mean", "tpot_ms_pooled"),
+    Quantity.TTFT: ("ttft_from_send_ms_p50", "ttft_from_send_ms_mean"),
+    Quantity.E2E: ("e2e_from_send_ms_p50",),
+    Quantity.E2E_MEAN: ("e2e_from_send_ms_mean",),
+    Quantity.OUTPUT_TOKENS: ("output_tokens_mean",),
+}
+"""Column of a table → the comparable figures that it may come from, the preferred one first."""
+
+
+def _peer_rows(path: Path) -> list[dict[str, str]]:
+    """Return the comparable figures of another benchmark's result file as rows of a table; empty for other files."""
+    from specbench_client.peer_results.registry import recognised_file  # noqa: PLC0415
+
+    rows = []
+    for reading in recognised_file(path):
+        known = {figure.name: figure.value for figure in reading.result.figures if figure.value is not None}
+        row = {
+            column.value: repr(known[found])
+            for column, names in _PEER_COLUMNS.items()
+            if (found := next((name for name in names if name in known), None))
+        }
+        level = reading.result.level
+        if row and level is not None:
+            row["load" if level.concurrency is None else Quantity.CONCURRENCY.value] = level.label
+        rows.append(row)
+    return [row for row in rows if row]
 
 
 def _of_run(where: str, *, latest: bool) -> AuditReport:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import importlib
 from collections.abc import Mapping
+from keyword import iskeyword
 from typing import Any
 
 import click
@@ -14,7 +15,8 @@ class LazyGroup(click.Group):
     """A group that imports a command when it is called: pandas and matplotlib take seconds that `--help` need not wait.
 
     `headings`: heading → command name → one line of help, in the order shown. `module_prefix`: the command NAME is the
-    object in the module `module_prefix` + NAME that has the module's own name (with `_` for `-`).
+    object in the module `module_prefix` + NAME that has the module's own name (with `_` for `-`, and `_` after a
+    keyword of Python).
     """
 
     def __init__(
@@ -32,7 +34,7 @@ class LazyGroup(click.Group):
         """Return the command, imported unless it was added to the group; None if there is none of this name."""
         if cmd_name in self.commands or cmd_name not in self.list_commands(ctx):
             return self.commands.get(cmd_name)
-        module = self._module_prefix + cmd_name.replace("-", "_")
+        module = self._module_prefix + cmd_name.replace("-", "_") + ("_" if iskeyword(cmd_name) else "")
         command = getattr(importlib.import_module(module), module.rpartition(".")[2])
         assert isinstance(command, click.Command)
         return command

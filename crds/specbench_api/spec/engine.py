@@ -38,6 +38,10 @@ SECRET = Flaw("contains a user name or password, which would be stored with the 
 """The flaw whose remedy depends on where the address was given."""
 
 
+IMPORTED = "http://imported.invalid"
+"""The endpoint of a run that another benchmark measured: its files do not state theirs reliably."""
+
+
 def flaw_of(address: str) -> Flaw | None:
     """Return the first flaw of an address, or None if it is valid."""
     return next(_flaws(address), None)
@@ -213,6 +217,11 @@ class Engine(RuledModel):
     changed. Off: the engine's own defaults."""
     env: Annotated[list[EnvVar], Field(max_length=64), KeyedBy("name")] = []
     """Environment variables of the engine, on every arm."""
+
+    @property
+    def is_imported(self) -> bool:
+        """Whether another benchmark measured the run, and `specbench import` stored it."""
+        return self.endpoint == IMPORTED
 
     @property
     def environment(self) -> dict[str, str]:

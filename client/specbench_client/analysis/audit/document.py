@@ -178,13 +178,15 @@ def _rows(plan: Plan, summary: RunSummary, workload: str) -> list[AuditRow]:
 
 
 def _row(plan: Plan, workload: str, number: int, cell: Cell) -> AuditRow:
-    drafter = plan.arm(cell.arm).drafter
+    arm = plan.arm(cell.arm)
+    drafter = arm.drafter
     settings: dict[str, str | float] = {
-        Quantity.METHOD: str(drafter.method) if drafter else "none",
+        Quantity.METHOD: str(drafter.method) if drafter else arm.name,
         "workload": workload,
         Quantity.TEMPERATURE: float(plan.workload(workload).sampling.temperature),
-        Quantity.DRAFT_LENGTH: float((drafter.num_speculative_tokens or 0) if drafter else 0),
     }
+    if drafter or arm.is_baseline:  # of other arms, endpoints and imported files, the drafter is unknown
+        settings[Quantity.DRAFT_LENGTH] = float((drafter.num_speculative_tokens or 0) if drafter else 0)
     if drafter:
         knobs = {key: value for key, value in drafter.to_dict().items() if key not in _APART}
         settings["drafter"] = json.dumps(knobs, sort_keys=True)

@@ -21,6 +21,7 @@ FOLLOWS = (BASELINE_INVALID,)
 _KEPT = "Stored points are reused. To measure again,"
 AGAIN_HERE = f"{_KEPT} repeat the same command with `--new`."
 AGAIN_ON_A_CLUSTER = f"{_KEPT} create the SpecBenchRun under another name, or delete it and create it again."
+AGAIN_ELSEWHERE = "To measure again, repeat the benchmark that wrote the files, and import all of them."
 AGAIN_AT_AN_ENDPOINT = "To measure again, repeat the same `specbench measure` command; earlier results are kept."
 
 
@@ -45,6 +46,8 @@ def measure_again(plan: Plan) -> str:
     """How to measure again, which depends on where and how this run was measured."""
     if not uid_created_ms(plan.uid):
         return AGAIN_ON_A_CLUSTER
+    if plan.engine.is_imported:
+        return AGAIN_ELSEWHERE
     return AGAIN_AT_AN_ENDPOINT if plan.engine.kind is EngineKind.EXTERNAL else AGAIN_HERE
 
 

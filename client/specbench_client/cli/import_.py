@@ -1,0 +1,146 @@
+"""`specbench import`: results of other benchmarks, by our definitions; their requests become a stored run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+import click
+
+from specbench_api.spec.drafter import BASELINE_NAME
+from specbench_api.spec.load import Level
+from specbench_api.spec.workload import Sampling
+from specbench_client.cli.measure_plan import run_name
+from specbench_client.cli.options import SchemaNumber, output_option
+from specbench_client.cli.output import ResultConsole, print_output
+from specbench_client.documents.peer_results import PeerResult, PeerResults
+from specbench_client.errors import BadInput
+from specbench_client.peer_results.reading import PeerReading
+from specbench_client.report.text.text_table import TextTable
+
+ARM = "imported"
+_NO_LOAD = "does not state its load: give --concurrency N (streams) or --rate R (requests per second)"
+
+
+@click.command(name="import")
+@click.argument("files", metavar="FILE…", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option(
+    "--baseline",
+    "baselines",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Result of the same load without speculative decoding, to compare with. Repeatable.",
+)
+@click.option("--arm", default=ARM, show_default=True, help="Name of the arm that the FILEs measured.")
+@click.option(
+    "--concurrency", type=SchemaNumber(Level, "concurrency"), help="Streams, for files that do not state their load."
+)
+@click.option("--rate", type=SchemaNumber(Level, "rate"), help="Requests per second, likewise.")
+@click.option(
+    "--temperature",
+    type=SchemaNumber(Sampling, "temperature"),
+    help="Sampling temperature of the run, which no file states. Without it, answers are not compared.",
+)
+@click.option(
+    "--results", default="specbench-results", show_default=True, metavar="DIR-or-URI", help="Where to store the run."
+)
+@output_option("text", "json")
+def import_(
+    files: tuple[Path, ...],
+    *,
+    baselines: tuple[Path, ...],
+    arm: str,
+    concurrency: float | None,
+    rate: float | None,
+    temperature: float | None,
+    results: str,
+    output: str,
+) -> None:
+    """Read result files of other benchmarks, and show each figure by our definition or why it is not comparable.
+
+    \b
+      specbench import vllm.json                                      figures, and its requests if it has any
+      specbench import eagle3.json --baseline none.json --arm eagle3  a run with a speed-up
+      specbench import a.json b.json c.json --baseline n1.json --baseline n2.json --baseline n3.json
+
+    Files of vllm bench serve, SGLang bench_serving, AIPerf, guidellm, inference-perf, genai-perf, trtllm-bench,
+    specdec_bench and llm-d are recognised by their content. Files of one arm and load are its repeats.
+
+    Requests (vLLM: --save-detailed, SGLang: --output-details, AIPerf: profile_export.jsonl) become a run in --results,
+    which `report`, `compare`, `analyze audit` and `decide` read like any other. Columns that a file lacks are missing.
+    Definitions: docs/how-to/import.md.
+    """
+    from specbench_client.peer_results.registry import read_peer_file  # noqa: PLC0415
+
+    if concurrency is not None and rate is not None:
+        raise BadInput("--concurrency and --rate both state the load: give one of them")
+    if not re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?", arm) or arm == BASELINE_NAME:
+        raise BadInput(f"--arm {arm!r}: give lower-case letters, digits and dashes; files of the baseline: --baseline")
+    level = None
+    if concurrency is not None or rate is not None:
+        level = Level(concurrency=None if concurrency is None else int(concurrency), rate=rate)
+    given = [(BASELINE_NAME, path) for path in baselines] + [(arm, path) for path in files]
+    readings = [(name, path, reading) for name, path in given for reading in read_peer_file(path)]
+    documents = [
+        reading.result if level is None else reading.result.model_copy(update={"level": level})
+        for _, _, reading in readings
+    ]
+    stored = None
+    if any(reading.requests for _, _, reading in readings):
+        stored = _store(readings, level, temperature, results)
+    print_output(output, PeerResults(results=documents, stored=stored), text=lambda console: _print(console, documents))
+    if output == "text" and stored:
+        click.echo(f"Stored: {stored}\nNext: specbench report {stored}")
+
+
+def _store(
+    readings: Sequence[tuple[str, Path, PeerReading]], level: Level | None, temperature: float | None, results: str
+) -> str:
+    """Store the measurements that have requests, and return the run's root. Raises BadInput."""
+    from specbench_client.local.local_runs import find_local_run, open_results  # noqa: PLC0415
+    from specbench_client.stored_runs.import_results import (  # noqa: PLC0415  pandas takes seconds to import
+        ImportedMeasurement,
+        import_plan,
+        write_import,
+    )
+    from specbench_client.stored_runs.write_results import conclude  # noqa: PLC0415
+
+    measurements = []
+    for arm, path, reading in readings:
+        load = level or reading.result.level
+        if reading.requests and load is None:
+            raise BadInput(f"{reading.result.file}: {_NO_LOAD}")
+        if reading.requests and load is not None:
+            ended = datetime.fromtimestamp(path.stat().st_mtime, UTC)
+            measurements.append(ImportedMeasurement(arm, load, reading, ended))
+    model = next((m.reading.result.model for m in measurements if m.reading.result.model), ARM)
+    plan = import_plan(run_name(model) or ARM, measurements, temperature)
+    run = find_local_run(open_results(results), plan)
+    write_import(run.plan, run.store, measurements, compare_answers=temperature is not None)
+    conclude(run.plan, run.store)
+    return run.store.uri()
+
+
+def _print(console: ResultConsole, documents: list[PeerResult]) -> None:
+    for result in documents:
+        load = result.level.words if result.level else "unknown load"
+        title = f"{result.file}: {result.tool}{f' {result.tool_version}' if result.tool_version else ''}, {load}"
+        rows = [
+            [
+                figure.name,
+                f"{figure.printed:.4g} {figure.unit}",
+                "not comparable" if figure.value is None else f"{figure.value:.4g} {figure.unit}",
+                figure.reason,
+            ]
+            for figure in result.figures
+        ]
+        columns = ["figure", "in the file", "by our definition", "reason"]
+        if rows:
+            console.print_table(TextTable(title=title, columns=columns, rows=rows, words=["figure", "reason"]))
+        else:
+            console.print_line(f"{title}: {result.requests_stored} requests, without a summary")
+        for limit in result.limits:
+            console.print_line(f"Note: {limit}")

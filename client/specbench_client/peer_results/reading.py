@@ -1,0 +1,170 @@
+"""What a reader returns, and how it takes figures and numbers from a file."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from specbench_api.outcome.summary import CounterDeltas
+from specbench_api.spec.load import Level
+from specbench_client.documents.peer_results import PeerFigure, PeerResult
+from specbench_client.errors import BadInput
+
+NOT_PEER_FILE = "NotAPeerResult"
+"""Reason of the error for a file of no known benchmark."""
+
+
+@dataclass(frozen=True, slots=True)
+class PeerRequest:
+    """One request. Times are ns from its own start, and missing values None.
+
+    `prompt`: what identifies the prompt in two files of the same prompts: its text, or its index and length.
+    `start_ns`: when it was sent, on any clock that all requests of the file share. `waited_ns`: the client's own delay
+    before that. Draft counts are the engine's, with accepted tokens that were cut off at the end of the answer.
+    """
+
+    prompt: str
+    start_ns: int | None = None
+    waited_ns: int = 0
+    first_ns: int | None = None
+    last_ns: int | None = None
+    chunk_ns: tuple[int, ...] | None = None
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    draft_steps: int | None = None
+    drafted_tokens: int | None = None
+    accepted_tokens: int | None = None
+    turn: int = 0
+    error: str | None = None
+    text: str | None = None
+
+
+@dataclass(frozen=True)
+class PeerReading:
+    """One measurement of a file, and its requests if it has them."""
+
+    result: PeerResult
+    requests: Sequence[PeerRequest] = ()
+    counters: CounterDeltas | None = None
+    """The server's counters over the run; None if the file does not have them."""
+    chunks_are_steps: bool = False
+    """Whether the server's count of steps shows that each chunk after the first is one step."""
+
+
+@dataclass
+class FigureList:
+    """Collects the figures of one measurement. A field that is missing or no number is left out."""
+
+    figures: list[PeerFigure] = field(default_factory=list)
+
+    def same(self, name: str, unit: str, where: str, printed: Any, *, factor: float = 1.0, note: str = "") -> None:
+        """Add a figure whose definition is ours. `factor`: from the file's unit to `unit`."""
+        self._add(name, unit, where, printed, factor=factor, reason=note, comparable=True)
+
+    def refuse(self, name: str, unit: str, where: str, printed: Any, reason: str, *, factor: float = 1.0) -> None:
+        """Add a figure that is not comparable, with the reason."""
+        self._add(name, unit, where, printed, factor=factor, reason=reason, comparable=False)
+
+    def convert(self, name: str, unit: str, where: str, printed: Any, *, value: float | None, how: str) -> None:
+        """Add a figure of another definition, with its value by ours."""
+        number = finite(printed)
+        if number is not None:
+            known = finite(value)
+            self.figures.append(PeerFigure(name=name, unit=unit, field=where, printed=number, value=known, reason=how))
+
+    def _add(
+        self, name: str, unit: str, where: str, printed: Any, *, factor: float, reason: str, comparable: bool
+    ) -> None:
+        number = finite(printed)
+        if number is not None:
+            scaled = number * factor
+            self.figures.append(
+                PeerFigure(
+                    name=name,
+                    unit=unit,
+                    field=where,
+                    printed=scaled,
+                    value=scaled if comparable else None,
+                    reason=reason,
+                )
+            )
+
+
+WHOLE_RUN = (
+    "all tokens / the whole duration, which includes the start and the end, where fewer requests are open; ours covers"
+    " the steady window"
+)
+"""Why a throughput of a summary is not ours."""
+WITH_INPUT = "counts prompt tokens too"
+PER_CHUNK = "time between chunks: a chunk has several tokens if the server speculates"
+FROM_COUNTERS = (
+    "from the server's counters over the run; accepted tokens that were cut off at the end of answers are removed by"
+    " the number of output tokens"
+)
+
+
+def emitted_length(tokens: float, requests: float, steps: float, accepted: float | None) -> float | None:
+    """Return the pooled acceptance length, emitted, from totals; None if nothing was drafted.
+
+    `steps`, `accepted`: as engines report them. Decode steps without drafts are not in `steps`: each emits one token
+    more than the drafts explain.
+    """
+    undrafted = 0.0 if accepted is None else max(tokens - requests - steps - accepted, 0.0)
+    return (tokens - requests) / (steps + undrafted) if steps > 0 else None
+
+
+def finite(value: Any) -> float | None:
+    """Return a finite number, also from text such as `0.1234`; None for anything else."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    try:
+        number = float(value)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+def whole(value: Any) -> int | None:
+    """Return a whole number from 0; None for anything else."""
+    number = finite(value)
+    return int(number) if number is not None and number >= 0 and number == int(number) else None
+
+
+def ns_of(seconds: Any) -> int | None:
+    """Return seconds as ns; None if they are not a number from 0."""
+    number = finite(seconds)
+    return None if number is None or number < 0 else round(number * 1e9)
+
+
+def inside(data: Any, *path: str | int) -> Any:
+    """Return the value at a path of keys and indices; None if a step is missing."""
+    for step in path:
+        if isinstance(step, str) and isinstance(data, Mapping):
+            data = data.get(step)
+        elif isinstance(step, int) and isinstance(data, list) and len(data) > step:
+            data = data[step]
+        else:
+            return None
+    return data
+
+
+def level_of(concurrency: Any, rate: Any = None) -> Level | None:
+    """Return the load: a finite rate if there is one, else the streams; None if the file has neither."""
+    per_second, streams = finite(rate), whole(concurrency)
+    if per_second is not None and 0 < per_second <= 100_000:
+        return Level(rate=per_second)
+    return Level(concurrency=streams) if streams is not None and 1 <= streams <= 4096 else None
+
+
+def equal_columns(name: str, columns: Mapping[str, Any]) -> int:
+    """Return the length of the lists. Raises BadInput if one is no list, or they have different lengths."""
+    sizes = {key: len(column) if isinstance(column, list) else None for key, column in columns.items()}
+    if None in sizes.values() or len(set(sizes.values())) != 1:
+        shown = ", ".join(f"{key}: {'no list' if size is None else size}" for key, size in sizes.items())
+        raise BadInput(
+            f"{name}: its lists of requests have different lengths ({shown}): the file is damaged; write it again",
+            NOT_PEER_FILE,
+        )
+    return next(iter(sizes.values())) or 0

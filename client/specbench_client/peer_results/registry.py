@@ -1,0 +1,172 @@
+"""Recognises a file by its content, not its name, and reads it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from specbench_api.errors import NotYaml
+from specbench_api.spec.bounded_yaml import yaml_documents
+from specbench_client.bounded_json import parse_json
+from specbench_client.documents.peer_results import PeerComparison, PeerRatio
+from specbench_client.errors import BadInput
+from specbench_client.peer_results import guidellm, llm_d, nvidia, served
+from specbench_client.peer_results.reading import NOT_PEER_FILE, PeerReading
+
+KNOWN = (
+    "vllm bench serve (--save-result), SGLang bench_serving (--output-file), AIPerf (profile_export.jsonl,"
+    " profile_export_aiperf.json), guidellm (benchmarks.json, .csv), inference-perf (*lifecycle_metrics.json),"
+    " genai-perf (profile_export_genai_perf.json), trtllm-bench (--report_json), specdec_bench (timing.json,"
+    " acceptance_rate.json), llm-d benchmark reports (JSON, YAML)"
+)
+MAX_BYTES = 2 * 1024**3
+"""Largest file that is read: details of a million requests."""
+
+
+@dataclass(frozen=True)
+class PeerFormat:
+    """A format: whether a parsed document has it, and its reader (document, name of the file)."""
+
+    recognise: Callable[[Any], bool]
+    read: Callable[[Any, str], list[PeerReading]]
+
+
+FORMATS = (
+    PeerFormat(served.is_sglang, lambda data, name: served.read_sglang([data], name)),
+    PeerFormat(served.is_vllm, served.read_vllm),
+    PeerFormat(guidellm.is_guidellm, guidellm.read_guidellm),
+    PeerFormat(llm_d.is_lifecycle, llm_d.read_lifecycle),
+    PeerFormat(llm_d.is_lifecycle_rows, lambda data, name: llm_d.read_lifecycle_rows(data, name, _stage(name))),
+    PeerFormat(llm_d.is_llm_d, llm_d.read_llm_d),
+    PeerFormat(nvidia.is_trtllm, nvidia.read_trtllm),
+    PeerFormat(nvidia.is_specdec, nvidia.read_specdec),
+    PeerFormat(nvidia.is_summary, nvidia.read_summary),
+)
+
+
+def recognised_file(path: Path) -> list[PeerReading]:
+    """Read a result file of another benchmark; empty if the file is something else."""
+    try:
+        return read_peer_file(path)
+    except BadInput:
+        return []
+
+
+def read_peer_file(path: Path) -> list[PeerReading]:
+    """Read a result file of another benchmark. Raises BadInput."""
+    name, text = str(path), _text(path)
+    if path.suffix == ".csv" or guidellm.is_guidellm_csv(text):
+        readings = guidellm.read_guidellm_csv(text, name) if guidellm.is_guidellm_csv(text) else []
+    else:
+        readings = _read_documents(_documents(text, name), name)
+    if not readings:
+        raise BadInput(f"{name}: is no result file that specbench knows: give a file of {KNOWN}", NOT_PEER_FILE)
+    if not any(reading.result.figures or reading.requests for reading in readings):
+        raise BadInput(
+            f"{name}: is a result of {readings[0].result.tool}, but has neither figures nor requests: was its run"
+            " interrupted? Run the benchmark again",
+            NOT_PEER_FILE,
+        )
+    return readings
+
+
+SUMMARIES_ONLY = (
+    "Two summaries: no pairs, no repeats and no interval, so nothing is called faster. Import files with requests"
+    " (`specbench import`) for a comparison with intervals."
+)
+
+
+def compare_peer_files(before: Path, after: Path) -> PeerComparison:
+    """Compare the comparable figures that two files have at the same load. Raises BadInput if there are none."""
+    one, other = ({_key(reading): _known(reading) for reading in read_peer_file(path)} for path in (before, after))
+    ratios = [
+        PeerRatio(
+            load=load, name=name, unit=unit, before=value, after=there[name, unit], ratio=there[name, unit] / value
+        )
+        for load, figures in one.items()
+        if (there := other.get(load))
+        for (name, unit), value in figures.items()
+        if (name, unit) in there and value
+    ]
+    if not ratios:
+        loads = f"{', '.join(one)} and {', '.join(other)}"
+        raise BadInput(
+            f"{before}, {after}: have no comparable figure at the same load ({loads}): give two files of one load;"
+            " `specbench import FILE` shows which figures are comparable",
+            "NotComparable",
+        )
+    return PeerComparison(ratios=ratios, limits=[SUMMARIES_ONLY])
+
+
+def _key(reading: PeerReading) -> str:
+    return reading.result.level.words if reading.result.level else "unknown load"
+
+
+def _known(reading: PeerReading) -> dict[tuple[str, str], float]:
+    return {(each.name, each.unit): each.value for each in reading.result.figures if each.value is not None}
+
+
+def _text(path: Path) -> str:
+    try:
+        if path.stat().st_size > MAX_BYTES:
+            raise BadInput(f"{path}: is larger than {MAX_BYTES // 1024**3} GiB: import the summary instead")
+        return path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise BadInput(f"{path}: cannot be read: {reason}: give a text file that exists") from error
+
+
+def _documents(text: str, name: str) -> list[Any]:
+    """Return the JSON document, the JSON lines, or the YAML document of a file."""
+    stripped = text.lstrip()
+    if stripped[:1] not in ("{", "["):
+        try:
+            return yaml_documents(text, name)
+        except NotYaml as error:
+            raise BadInput(f"{name}: is neither JSON nor YAML: give a file of {KNOWN}", NOT_PEER_FILE) from error
+    try:
+        return [parse_json(text)]
+    except ValueError:
+        lines = [line for line in text.splitlines() if line.strip()]
+    documents = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            documents.append(parse_json(line))
+        except json.JSONDecodeError as error:
+            place = f"{name}, line {number}" if len(lines) > 1 else name
+            raise BadInput(
+                f"{place}: is not valid JSON: {error}: was the benchmark stopped while it wrote? Remove the line, or"
+                " run it again",
+                NOT_PEER_FILE,
+            ) from error
+    return documents
+
+
+def _read_documents(documents: list[Any], name: str) -> list[PeerReading]:
+    if documents and all(map(nvidia.is_aiperf_row, documents)):
+        return nvidia.read_aiperf_rows(documents, name, _beside(name, "profile_export_aiperf.json"))
+    if len(documents) > 1 and all(map(served.is_sglang, documents)):
+        return served.read_sglang(documents, name)
+    readings = []
+    for document in documents:
+        found = next((form for form in FORMATS if form.recognise(document)), None)
+        readings += found.read(document, name) if found else []
+    return readings
+
+
+def _stage(name: str) -> Any:
+    """Return inference-perf's report of the only stage, from the folder of its requests."""
+    stages = list(Path(name).parent.glob("*stage_*_lifecycle_metrics.json"))
+    return _beside(name, stages[0].name) if len(stages) == 1 else None
+
+
+def _beside(name: str, other: str) -> Any:
+    """Return the document of another file in the same folder; None if there is none."""
+    path = Path(name).parent / other
+    try:
+        return parse_json(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None

@@ -1,0 +1,174 @@
+"""`vllm bench serve` (JSON) and SGLang's `bench_serving` (JSONL): one list per column of the requests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from itertools import accumulate
+from typing import Any
+
+from specbench_api.outcome.summary import CounterDeltas
+from specbench_client.documents.peer_results import PeerResult
+from specbench_client.peer_results.reading import (
+    FROM_COUNTERS,
+    PER_CHUNK,
+    WHOLE_RUN,
+    WITH_INPUT,
+    FigureList,
+    PeerReading,
+    PeerRequest,
+    emitted_length,
+    equal_columns,
+    finite,
+    inside,
+    level_of,
+    ns_of,
+    whole,
+)
+
+VLLM, SGLANG = "vllm bench serve", "SGLang bench_serving"
+_PERCENTILES = ("mean", "median", "p50", "p95", "p99")
+_LATENCIES = {
+    "ttft": "ttft_from_send_ms",
+    "tpot": "tpot_ms",
+    "e2el": "e2e_from_send_ms",
+    "e2e_latency": "e2e_from_send_ms",
+}
+SERVER_AVERAGE = (
+    "the server's own running average, which starts before the benchmark and whose definition depends on the version"
+)
+RETOKENIZED = "answers without a count by the server are counted again with the benchmark's tokenizer"
+
+
+def is_vllm(data: Any) -> bool:
+    """Return whether it is a result of `vllm bench serve`."""
+    return isinstance(data, Mapping) and {"mean_ttft_ms", "model_id", "total_output_tokens"} <= data.keys()
+
+
+def is_sglang(data: Any) -> bool:
+    """Return whether it is a line of SGLang's `bench_serving`."""
+    return isinstance(data, Mapping) and {"mean_ttft_ms", "accept_length", "dataset_name"} <= data.keys()
+
+
+def read_vllm(data: Mapping[str, Any], name: str) -> list[PeerReading]:
+    """Read a result of `vllm bench serve`, with or without `--save-detailed`."""
+    figures = _summary(data)
+    requests = list(_requests(data, name)) if "ttfts" in data and "output_lens" in data else []
+    tokens, answered = finite(data.get("total_output_tokens")), finite(data.get("completed"))
+    steps, accepted = finite(data.get("spec_decode_num_drafts")), finite(data.get("spec_decode_accepted_tokens"))
+    length = "spec_decode_acceptance_length"
+    if tokens is not None and answered is not None and steps:
+        value = emitted_length(tokens, answered, steps, accepted)
+        figures.convert(
+            "acceptance_length_emitted_pooled", "tokens/step", length, data.get(length), value=value, how=FROM_COUNTERS
+        )
+        rate, drafted = "spec_decode_acceptance_rate", finite(data.get("spec_decode_draft_tokens"))
+        kept = None if accepted is None else min(accepted, max(tokens - answered - steps, 0.0))
+        share = kept / drafted if kept is not None and drafted else None
+        printed = finite(data.get(rate))
+        fraction = None if printed is None else printed / 100
+        figures.convert("acceptance_rate", "ratio", rate, fraction, value=share, how=FROM_COUNTERS)
+    reading = _reading(data, name, VLLM, figures, requests)
+    if not steps:
+        return [reading]
+    chunks = sum(len(request.chunk_ns) - 1 for request in requests if request.chunk_ns)
+    counters = CounterDeltas(
+        draft_steps=whole(steps),
+        drafted_tokens=whole(data.get("spec_decode_draft_tokens")),
+        accepted_tokens=whole(accepted),
+    )
+    return [replace(reading, counters=counters, chunks_are_steps=abs(chunks - steps) <= STEPS_TOLERANCE * steps)]
+
+
+STEPS_TOLERANCE = 0.005
+"""Share by which chunks may differ from the server's steps for each to count as one."""
+
+
+def read_sglang(lines: list[Any], name: str) -> list[PeerReading]:
+    """Read the lines of SGLang's `bench_serving`, with or without `--output-details`."""
+    readings = []
+    for number, data in enumerate(lines, start=1):
+        place = name if len(lines) == 1 else f"{name}, line {number}"
+        figures = _summary(data)
+        figures.refuse(
+            "acceptance_length_emitted_pooled", "tokens/step", "accept_length", data.get("accept_length"),
+            SERVER_AVERAGE,
+        )  # fmt: skip
+        requests = list(_requests(data, place)) if "ttfts" in data else []
+        readings.append(_reading(data, place, SGLANG, figures, requests))
+    return readings
+
+
+def _summary(data: Mapping[str, Any]) -> FigureList:
+    figures = FigureList()
+    for theirs, ours in _LATENCIES.items():
+        for statistic in _PERCENTILES:
+            where = f"{statistic}_{theirs}_ms"
+            name = f"{ours}_{'p50' if statistic == 'median' else statistic}"
+            figures.same(name, "ms", where, data.get(where))
+    for statistic in _PERCENTILES:
+        where = f"{statistic}_itl_ms"
+        figures.refuse(where, "ms", where, data.get(where), PER_CHUNK)
+    tokens, answered = finite(data.get("total_output_tokens")), finite(data.get("completed"))
+    mean = tokens / answered if tokens is not None and answered else None
+    figures.same("output_tokens_mean", "tokens", "total_output_tokens / completed", mean)
+    figures.refuse("output_tps", "tokens/s", "output_throughput", data.get("output_throughput"), WHOLE_RUN)
+    for where in ("total_token_throughput", "total_throughput"):
+        figures.refuse("output_tps", "tokens/s", where, data.get(where), WITH_INPUT)
+    return figures
+
+
+def _reading(
+    data: Mapping[str, Any], name: str, tool: str, figures: FigureList, requests: list[PeerRequest]
+) -> PeerReading:
+    answered = whole(data.get("completed")) or 0
+    streams = data.get("max_concurrency") or (answered + (whole(data.get("failed")) or 0))
+    timed = bool(requests) and requests[0].start_ns is not None
+    limits = [RETOKENIZED]
+    if not requests:
+        flag = "--save-detailed" if tool == VLLM else "--output-details"
+        limits.append(f"summary only: run the benchmark with {flag} to import its requests")
+    elif not timed:
+        limits.append("it does not store when requests were sent: start and end of the load are in the figures")
+    result = PeerResult(
+        file=name,
+        tool=tool,
+        model=data.get("model_id") or inside(data, "server_info", "model_path"),
+        level=level_of(streams, data.get("request_rate")),
+        requests=answered,
+        requests_stored=len(requests),
+        figures=figures.figures,
+        limits=limits,
+    )
+    return PeerReading(result, requests)
+
+
+def _requests(data: Mapping[str, Any], name: str) -> Iterator[PeerRequest]:
+    """Yield the requests. Both tools start the latencies when the request is sent."""
+    names = ("input_lens", "output_lens", "ttfts", "itls", "errors")
+    columns = {key: data.get(key) for key in names} | {
+        key: data[key] for key in ("start_times", "queue_times", "generated_texts") if key in data
+    }
+    open_loop = finite(data.get("request_rate")) is not None
+    for index in range(equal_columns(name, columns)):
+        row = {key: column[index] for key, column in columns.items() if isinstance(column, list)}
+        tokens, first_ns = whole(row["output_lens"]), ns_of(row["ttfts"])
+        prompt = f"{index:06d}-{row['input_lens']}"
+        start_ns = ns_of(row.get("start_times"))
+        if row["errors"] or not tokens or not first_ns:
+            yield PeerRequest(prompt, start_ns=start_ns, error=str(row["errors"] or "the answer has no token"))
+            continue
+        gaps = [ns_of(gap) or 0 for gap in row["itls"]] if isinstance(row["itls"], list) else []
+        chunk_ns = tuple(accumulate(gaps, initial=first_ns))
+        yield PeerRequest(
+            prompt,
+            start_ns=start_ns,
+            # At a rate of inf all requests wait for a stream: that is the closed loop, not the client's delay.
+            waited_ns=(ns_of(row.get("queue_times")) or 0) if open_loop else 0,
+            first_ns=first_ns,
+            last_ns=chunk_ns[-1],
+            chunk_ns=chunk_ns,
+            input_tokens=whole(row["input_lens"]),
+            output_tokens=tokens,
+            text=row.get("generated_texts") or None,
+        )

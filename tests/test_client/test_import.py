@@ -1,0 +1,301 @@
+"""`specbench import`: figures of other benchmarks against the truth of the server that they measured.
+
+The files in `tests/recorded/peers` were written by these benchmarks against `specbench simulate`, whose truth is in
+`truth.json` (`benchmarks/imports` does it again). Bulky fields that no reader uses are removed. Formats of benchmarks
+that need a GPU are written here as their source writes them.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+from specbench_api.outcome.termination import Exit
+from specbench_client.cli import exit_code
+from specbench_client.documents.peer_results import PeerFigure
+from specbench_client.errors import BadInput
+from specbench_client.peer_results.reading import PeerReading, emitted_length
+from specbench_client.peer_results.registry import read_peer_file
+
+PEERS = Path(__file__).parents[1] / "recorded/peers"
+TRUTH = json.loads((PEERS / "truth.json").read_text())
+AL = "acceptance_length_emitted_pooled"
+SUMMARIES = {
+    "vllm-none": "vllm-none.json",
+    "vllm-eagle3": "vllm-eagle3.json",
+    "sglang-none": "sglang-none.jsonl",
+    "sglang-eagle3": "sglang-eagle3.jsonl",
+    "aiperf-eagle3": "aiperf-eagle3/profile_export_aiperf.json",
+    "guidellm-eagle3": "guidellm-eagle3.json",
+    "guidellm-csv": "guidellm-eagle3.csv",
+    "inference-perf-eagle3": "inference-perf-eagle3/stage_0_lifecycle_metrics.json",
+}
+REQUESTS = {
+    **{name: file for name, file in SUMMARIES.items() if name.startswith(("vllm", "sglang", "guidellm-eagle3"))},
+    "aiperf-eagle3": "aiperf-eagle3/profile_export.jsonl",
+    "inference-perf-eagle3": "inference-perf-eagle3/per_request_lifecycle_metrics.json",
+}
+
+
+def _one(file: str | Path) -> PeerReading:
+    (reading,) = read_peer_file(PEERS / file)
+    return reading
+
+
+def _figures(reading: PeerReading) -> dict[str, PeerFigure]:
+    """Return the figures by name, comparable ones before refused ones of the same name."""
+    ordered = sorted(reading.result.figures, key=lambda figure: figure.value is not None)
+    return {figure.name: figure for figure in ordered}
+
+
+@pytest.mark.parametrize("name", SUMMARIES)
+def test_a_comparable_figure_of_a_summary_agrees_with_the_truth(name: str) -> None:
+    """TPOT within 1 %, acceptance length within 0.5 %; each peer has at least one comparable TPOT."""
+    figures = [figure for figure in _one(SUMMARIES[name]).result.figures if figure.name in TRUTH[name]]
+    known = {figure.name: figure.value for figure in figures if figure.value is not None}
+    assert any(figure.startswith("tpot") for figure in known)
+    for figure, value in known.items():
+        assert value == pytest.approx(TRUTH[name][figure], rel=0.005 if figure == AL else 0.01), figure
+    assert all(figure.reason for figure in figures if figure.value is None)
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+def test_the_requests_of_a_file_agree_with_the_truth(name: str) -> None:
+    """Their time per output token, and their acceptance length where the file has drafts."""
+    requests = [each for each in _one(REQUESTS[name]).requests if each.error is None]
+    assert len(requests) == 24
+    spans = [(r.last_ns - r.first_ns) / (r.output_tokens - 1) / 1e6 for r in requests]  # type: ignore[operator]
+    assert sum(spans) / 24 == pytest.approx(TRUTH[name]["tpot_ms_mean"], rel=0.01)
+    if name in ("aiperf-eagle3", "guidellm-eagle3"):
+        tokens, steps, accepted = (
+            sum(getattr(each, field) for each in requests)
+            for field in ("output_tokens", "draft_steps", "accepted_tokens")
+        )
+        assert emitted_length(tokens, 24, steps, accepted) == pytest.approx(TRUTH[name][AL], rel=0.005)
+
+
+@pytest.mark.parametrize(
+    ("file", "field", "reason"),
+    [
+        ("guidellm-eagle3.json", "time_per_output_token_ms.mean", "contains the time to the first token"),
+        ("guidellm-eagle3.json", "inter_token_latency_ms.p50", "percentile over tokens"),
+        ("vllm-eagle3.json", "mean_itl_ms", "time between chunks"),
+        ("vllm-eagle3.json", "output_throughput", "the start and the end"),
+        ("vllm-eagle3.json", "total_token_throughput", "prompt tokens"),
+        ("aiperf-eagle3/profile_export_aiperf.json", "inter_chunk_latency.avg", "time between chunks"),
+        (
+            "inference-perf-eagle3/stage_0_lifecycle_metrics.json",
+            "successes.latency.inter_token_latency.mean",
+            "chunks",
+        ),
+    ],
+)
+def test_a_figure_of_another_definition_is_refused_with_the_reason(file: str, field: str, reason: str) -> None:
+    """It has no value, and the reason is in words."""
+    figure = next(each for each in _one(file).result.figures if each.field == field)
+    assert figure.value is None
+    assert reason in figure.reason
+
+
+def test_two_files_are_compared_by_their_comparable_figures(capsys: pytest.CaptureFixture[str]) -> None:
+    """The ratio of TPOT, without an interval; figures that one file refuses are not compared."""
+    files = [str(PEERS / SUMMARIES[name]) for name in ("vllm-none", "sglang-eagle3")]
+    assert exit_code(["compare", *files, "--output", "json"]) == Exit.OK
+    ratios = {row["name"]: row["ratio"] for row in json.loads(capsys.readouterr().out)["ratios"]}
+    assert ratios["tpot_ms_mean"] == pytest.approx(8.869 / 20.4455, rel=0.01)
+    assert "output_tps" not in ratios
+    assert exit_code(["compare", files[0], str(PEERS / SUMMARIES["guidellm-csv"]), "--output", "json"]) == Exit.OK
+
+
+def test_cut_tokens_are_removed_from_vllms_acceptance_length() -> None:
+    """vLLM prints 2.62; the answers had 2.558, because accepted tokens were cut off at the ends."""
+    figure = _figures(_one("vllm-eagle3.json"))[AL]
+    assert figure.printed == pytest.approx(2.6202, abs=1e-4)
+    assert figure.value == pytest.approx(TRUTH["vllm-eagle3"][AL], rel=1e-4)
+
+
+def test_steps_without_drafts_count_as_steps() -> None:
+    """Ten steps of which four drafted and accepted five tokens: 15 tokens after the first."""
+    assert emitted_length(16, 1, 4, 5) == pytest.approx(1.5)
+
+
+def _import(tmp_path: Path, *arguments: str) -> dict[str, Any]:
+    code = exit_code(["import", *arguments, "--results", str(tmp_path / "results")])
+    assert code == Exit.OK
+    runs = list((tmp_path / "results/runs").glob("local/*/*/summary.json"))
+    assert len(runs) == 1
+    found: dict[str, Any] = json.loads(runs[0].read_text())
+    return found
+
+
+def test_two_files_become_a_run_with_a_paired_speedup(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """`report`, `decide`, `compare`, `analyze audit` and the llm-d report read it; chunks are verified steps."""
+    arguments = [str(PEERS / "vllm-eagle3.json"), "--baseline", str(PEERS / "vllm-none.json"), "--arm", "eagle3"]
+    summary = _import(tmp_path, *arguments)
+    baseline, arm = summary["cells"]
+    assert (baseline["arm"], arm["arm"]) == ("none", "eagle3")
+    assert arm["figures"]["tpot_ms_mean"]["value"] == pytest.approx(TRUTH["vllm-eagle3"]["tpot_ms_mean"], rel=0.03)
+    assert arm["figures"][AL]["value"] == pytest.approx(TRUTH["vllm-eagle3"][AL], rel=0.03)  # the steady requests only
+    assert arm["tpotSpeedup"]["value"] == pytest.approx(2.3, rel=0.05)
+    assert arm["figures"]["ttft_ms_p50"]["value"] < 100  # waiting for a stream is not the client's delay
+    assert arm["valid"]
+    results = str(tmp_path / "results")
+    for command in (["report"], ["decide"], ["analyze", "audit"]):
+        assert exit_code([*command, results, "--latest"]) == Exit.OK, command
+    assert exit_code(["compare", results, results]) == Exit.OK
+    capfd.readouterr()
+    assert exit_code(["report", results, "--latest", "--output", "llm-d", "--to", str(tmp_path / "br.yaml")]) == Exit.OK
+    documents = list(yaml.safe_load_all((tmp_path / "br.yaml").read_text()))
+    assert [document["version"] for document in documents] == ["0.2.1", "0.2.1"]
+    (first, _) = read_peer_file(tmp_path / "br.yaml")
+    assert _figures(first)["ttft_from_send_ms_mean"].value == baseline["figures"]["ttft_ms_mean"]["value"]
+
+
+def test_the_llm_d_report_has_llm_ds_schema(tmp_path: Path) -> None:
+    """llm-d's own package accepts every document."""
+    llmd = pytest.importorskip("llmd_benchmark_report", reason="the extra dev is not installed")
+    _import(tmp_path, str(PEERS / "vllm-eagle3.json"), "--baseline", str(PEERS / "vllm-none.json"))
+    target = tmp_path / "br.yaml"
+    exit_code(["report", str(tmp_path / "results"), "--latest", "--output", "llm-d", "--to", str(target)])
+    documents = list(yaml.safe_load_all(target.read_text()))
+    assert len(documents) == 2
+    for document in documents:
+        assert llmd.load_benchmark_report(document).results.request_performance.aggregate.requests.failures == 0
+
+
+def test_importing_the_same_files_again_finds_the_same_run(tmp_path: Path) -> None:
+    """The second import writes nothing new."""
+    for _ in range(2):
+        _import(tmp_path, str(PEERS / "guidellm-eagle3.json"))
+
+
+def test_files_of_one_arm_and_load_are_repeats(tmp_path: Path) -> None:
+    """Two files, two repeats of one cell."""
+    file = str(PEERS / "aiperf-eagle3/profile_export.jsonl")
+    summary = _import(tmp_path, file, file)
+    assert [len(cell["points"]) for cell in summary["cells"]] == [2]
+
+
+def test_without_send_times_there_is_no_throughput(tmp_path: Path) -> None:
+    """SGLang stores none: latencies are there, the throughput is missing, and the records are valid."""
+    arguments = [str(PEERS / "sglang-eagle3.jsonl"), "--baseline", str(PEERS / "sglang-none.jsonl"), "--arm", "eagle3"]
+    _, arm = _import(tmp_path, *arguments)["cells"]
+    assert arm["valid"]
+    assert arm["figures"]["output_tps"].get("value") is None
+    assert arm["figures"][AL].get("value") is None  # the file has no steps
+    assert arm["figures"]["tpot_ms_mean"]["value"] == pytest.approx(TRUTH["sglang-eagle3"]["tpot_ms_mean"], rel=0.01)
+    records = [pq.read_table(part) for part in (tmp_path / "results").rglob("records/arm=*/*/*.parquet")]
+    assert sum(part.column("sent_ns").null_count for part in records) == 48
+
+
+def test_audit_reads_a_file_of_another_benchmark(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """A file without contradictions passes; one with an impossible acceptance length does not."""
+    file = PEERS / "aiperf-eagle3/profile_export_aiperf.json"
+    assert exit_code(["analyze", "audit", str(file)]) == Exit.OK
+    assert "0 findings in" in capsys.readouterr().out
+    data = json.loads(file.read_text())
+    data["request_latency"]["avg"] = 9000.0
+    data["request_latency"]["p50"] = 9000.0
+    changed = tmp_path / "changed.json"
+    changed.write_text(json.dumps(data))
+    assert exit_code(["analyze", "audit", str(changed)]) == Exit.UNTRUSTWORTHY
+
+
+def _write(tmp_path: Path, data: Any, name: str = "file.json") -> Path:
+    path = tmp_path / name
+    path.write_text(data if isinstance(data, str) else json.dumps(data))
+    return path
+
+
+def test_trtllm_benchs_acceptance_length_is_refused(tmp_path: Path) -> None:
+    """Its mean counts the prefill as a step. TPOT percentiles are ours."""
+    report = {
+        "engine": {"model": "m", "version": "1.2.1"},
+        "world_info": {"max_batch_size": 8},
+        "request_info": {"num_requests": 100, "avg_output_length": 200.0},
+        "performance": {"system_output_throughput_tok_s": 900.0, "request_latency_percentiles_ms": {"p50": 1500.0}},
+        "streaming_metrics": {"tpot_percentiles": {"average": 7.0, "p50": 6.9}, "ttft_percentiles": {"p50": 90.0}},
+        "decoding_stats": {"acceptance_length_percentiles": {"average": 2.4}},
+    }
+    figures = _figures(_one(_write(tmp_path, report)))
+    assert figures["tpot_ms_mean"].value == 7.0
+    assert figures["acceptance_length_emitted_mean"].value is None
+    assert "prefill" in figures["acceptance_length_emitted_mean"].reason
+
+
+def test_specdec_benchs_step_time_is_refused(tmp_path: Path) -> None:
+    """It contains the time to the first token. Its numbers are texts in seconds."""
+    timing = [
+        {
+            "Output TPS": 800.0,
+            "TTFT Time": {"mean": "0.0900", "quantiles": {"0.5": "0.0880"}},
+            "Request Generation Step Time": {"mean": "0.0200", "quantiles": {}},
+            "Request Generation Tokens Per Second": {"mean": "110.0", "quantiles": {"0.5": "111.0"}},
+        }
+    ]
+    figures = _figures(_one(_write(tmp_path, timing)))
+    assert figures["ttft_from_send_ms_mean"].value == pytest.approx(90)
+    assert figures["user_tps_mean"].value == 110
+    assert (figures["step_ms_mean"].value, figures["step_ms_mean"].printed) == (None, 20)
+
+
+def test_genai_perfs_tokens_are_not_the_servers(tmp_path: Path) -> None:
+    """It counts tokens with its own tokenizer, so its TPOT is refused; its times are ours."""
+    summary = {
+        "request_latency": {"unit": "ms", "avg": 900.0, "p50": 880.0},
+        "time_to_first_token": {"unit": "ms", "avg": 50.0},
+        "inter_token_latency": {"unit": "ms", "avg": 9.0},
+        "request_count": {"unit": "count", "avg": 20},
+        "input_config": {"model_names": ["m"], "perf_analyzer": {"stimulus": {"concurrency": 4}}},
+    }
+    reading = _one(_write(tmp_path, summary))
+    figures = _figures(reading)
+    assert reading.result.level is not None
+    assert reading.result.level.concurrency == 4
+    assert figures["ttft_from_send_ms_mean"].value == 50
+    assert figures["tpot_ms_mean"].value is None
+
+
+@pytest.mark.parametrize(("tool", "comparable"), [("vllm-benchmark", True), ("guidellm", False), ("own", False)])
+def test_the_harness_decides_what_tpot_means_in_a_llm_d_report(tool: str, comparable: bool, tmp_path: Path) -> None:
+    """guidellm's contains the time to the first token; that of an unknown harness is unknown."""
+    latency = {"time_per_output_token": {"units": "s/token", "mean": 0.009}}
+    report = {
+        "version": "0.2",
+        "scenario": {"load": {"standardized": {"tool": tool, "concurrency": 8}}},
+        "results": {"request_performance": {"aggregate": {"requests": {"total": 9}, "latency": latency}}},
+    }
+    figure = _figures(_one(_write(tmp_path, yaml.safe_dump(report), "br.yaml")))["tpot_ms_mean"]
+    assert figure.printed == pytest.approx(9)
+    assert (figure.value is not None) is comparable
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"a": 1}', "no result file that specbench knows"),
+        ("a: [", "neither JSON nor YAML"),
+        ('{"mean_ttft_ms": 1, "model_id": "m", "total_outpu', "is not valid JSON"),
+        ('{"mean_ttft_ms": 1, "model_id": "m", "total_output_tokens": 1, "ttfts": [1], "output_lens": []}', "damaged"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_named_with_the_remedy(text: str, message: str, tmp_path: Path) -> None:
+    """What is wrong, where, and what to do."""
+    path = _write(tmp_path, text, "bad.json")
+    with pytest.raises(BadInput, match=message) as raised:
+        read_peer_file(path)
+    assert str(path) in str(raised.value)
+
+
+def test_requests_without_a_load_ask_for_the_flag(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A copy of AIPerf's requests without the summary beside it; with the flag it is imported."""
+    path = _write(tmp_path, (PEERS / "aiperf-eagle3/profile_export.jsonl").read_text(), "rows.jsonl")
+    arguments = ["import", str(path), "--results", str(tmp_path / "results")]
+    assert exit_code(arguments) == Exit.BAD_INPUT
+    assert "--concurrency" in capsys.readouterr().err
+    assert exit_code([*arguments, "--concurrency", "4"]) == Exit.OK
