@@ -20,7 +20,7 @@ from specbench_api.plan.canonical import digest
 from specbench_api.plan.plan import Arm, EngineGroup, Plan, Point
 from specbench_api.spec.dataset import Dataset, Source
 from specbench_api.spec.drafter import BASELINE_NAME
-from specbench_api.spec.engine import IMPORTED, Engine, EngineKind
+from specbench_api.spec.engine import IMPORTED, Endpoint, Engine, EngineKind
 from specbench_api.spec.load import ArmOrder, Level, Load
 from specbench_api.spec.model import Target
 from specbench_api.spec.placement import Placement
@@ -61,13 +61,14 @@ def import_plan(name: str, measurements: Sequence[ImportedMeasurement], temperat
     models = {m.reading.result.model for m in measurements if m.reading.result.model}
     if len(models) > 1:
         raise BadInput(f"the files are of different models ({', '.join(sorted(models))}): import each on its own")
+    servers = [Endpoint(name=arm, url=IMPORTED) for arm in arms]
     return Plan(
         namespace="local",
         name=name,
         uid="",
         target=Target(name=next(iter(models), "unknown")),
-        engine=Engine(kind=EngineKind.EXTERNAL, endpoint=IMPORTED),
-        arms=[Arm(name=arm) for arm in arms],
+        engine=Engine(kind=EngineKind.EXTERNAL, endpoints=servers),
+        arms=[Arm(name=server.name, endpoint=server) for server in servers],
         workloads=[
             Workload(
                 name=WORKLOAD,

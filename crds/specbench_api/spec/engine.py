@@ -221,7 +221,7 @@ class Engine(RuledModel):
     @property
     def is_imported(self) -> bool:
         """Whether another benchmark measured the run, and `specbench import` stored it."""
-        return self.endpoint == IMPORTED
+        return self.endpoints is not None and all(each.url == IMPORTED for each in self.endpoints)
 
     @property
     def environment(self) -> dict[str, str]:

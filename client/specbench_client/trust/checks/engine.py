@@ -277,6 +277,8 @@ RUNS_ON_RESEARCH_RUNTIME: Check[RunEvidence] = Check(
 
 def _endpoints_share_a_host(evidence: RunEvidence) -> CheckResults:
     """Servers at one address: they may share a GPU, so that each has less memory and disturbs the others."""
+    if evidence.plan.engine.is_imported:
+        return []
     together: dict[str, list[str]] = {}
     for arm in evidence.plan.arms:
         if arm.endpoint:
