@@ -16,6 +16,7 @@ from specbench_api.campaign.matrix import cell_text, name_of
 from specbench_api.launch.launcher import CONFIG_FOLDER, LaunchSpec
 from specbench_api.launch.registry import LAUNCHERS
 from specbench_api.outcome.prompt_coverage import PromptCoverage
+from specbench_api.outcome.termination import Exit
 from specbench_api.plan.canonical import canonical_json
 from specbench_api.plan.estimate import (
     SECONDS_AN_HOUR,
@@ -33,7 +34,7 @@ from specbench_api.spec.campaign import Budget, SpecBenchCampaign
 from specbench_api.spec.engine import EngineKind
 from specbench_api.spec.placement import CLIENT_DEFAULTS
 from specbench_api.spec.workload import Workload
-from specbench_client.cli.options import FILE, OUTPUT, SET, read_spec_file
+from specbench_client.cli.options import FILE, OUTPUT, SET, FiniteRange, read_spec_file
 from specbench_client.cli.streams import echo, echo_json
 from specbench_client.cli.validate import campaign_warnings, is_local, local_template, missing_files, print_warnings
 from specbench_client.drive.context_length import slots_too_small
@@ -57,8 +58,10 @@ class CostedRun:
     cost: CampaignCost
 
 
-def print_campaign_plan(campaign: SpecBenchCampaign, base_dir: Path, results: Store | None, output: str) -> None:
-    """Print the runs of a campaign, their measured points in `results`, and the estimated cost.
+def print_campaign_plan(
+    campaign: SpecBenchCampaign, base_dir: Path, results: Store | None, output: str
+) -> CampaignCost:
+    """Print the runs of a campaign, their measured points in `results`, and the estimated cost; return the cost.
 
     Raises InvalidSpec; BadInput for prompts that cannot be read.
     """
@@ -77,6 +80,7 @@ def print_campaign_plan(campaign: SpecBenchCampaign, base_dir: Path, results: St
     else:
         echo(_campaign_text(campaign, costed, cost))
     print_warnings(warnings, missing)
+    return cost
 
 
 @dataclass
@@ -190,13 +194,20 @@ def _campaign_totals(campaign: SpecBenchCampaign, costed: Sequence[CostedRun], c
 @SET
 @OUTPUT
 @click.option("--results", metavar="DIR-or-URI", help="Mark the points that are already measured in these results.")
-def plan(file: Path, settings: tuple[str, ...], output: str, results: str | None) -> None:
+@click.option(
+    "--max-gpu-hours",
+    type=FiniteRange(min=0),
+    metavar="HOURS",
+    help="Exit with code 2 if the points that are not measured yet need more GPU-hours.",
+)
+def plan(file: Path, settings: tuple[str, ...], output: str, results: str | None, max_gpu_hours: float | None) -> int:
     """Show what FILE would launch and measure, and for engines on GPUs the hours it would take; nothing is started.
 
     \b
       specbench plan examples/local-llama-cpp.yaml
       specbench plan run.yaml --set spec.load.repeats=1 --output json
       specbench plan examples/seeds/temperature.yaml --results s3://bench-results/seeds
+      specbench plan run.yaml --max-gpu-hours 4
 
     Shows the engine command line of each arm, the launches in order, and the points of each launch. For a campaign: its
     runs by name, and the expected GPU-hours. No time is estimated for a run whose engines have no GPUs.
@@ -204,8 +215,7 @@ def plan(file: Path, settings: tuple[str, ...], output: str, results: str | None
     resource, base_dir = read_spec_file(file, settings), file.resolve().parent
     store = open_results(results) if results is not None else None
     if isinstance(resource, SpecBenchCampaign):
-        print_campaign_plan(resource, base_dir, store, output)
-        return
+        return _limit_exit(print_campaign_plan(resource, base_dir, store, output), max_gpu_hours)
     expanded = expand(resource)
     measured = find_local_run(store, expanded).measured if store is not None else set()
     warnings, missing = slots_too_small(expanded), missing_files(expanded, base_dir)
@@ -223,6 +233,20 @@ def plan(file: Path, settings: tuple[str, ...], output: str, results: str | None
         for name, facts in described.items():
             echo(f"{name}: " + "; ".join(f"{label}: {value}" for label, value in facts.items()))
     print_warnings(warnings, missing)
+    return _limit_exit(cost, max_gpu_hours)
+
+
+def _limit_exit(cost: CampaignCost | None, limit: float | None) -> int:
+    """Return the exit code of `--max-gpu-hours`, and print why if it is not 0. No cost: the run declares no GPUs."""
+    if limit is None:
+        return Exit.OK
+    if cost is None:
+        echo("warning: --max-gpu-hours was not checked: the run declares no GPUs (spec.placement.gpus)", err=True)
+    elif cost.gpu_hours > limit:
+        remedy = "measure fewer points (workloads, loads, repeats, drafters), or raise --max-gpu-hours"
+        echo(f"error: {cost.gpu_hours:.1f} GPU-hours needed, --max-gpu-hours is {limit:g}: {remedy}", err=True)
+        return Exit.BAD_INPUT
+    return Exit.OK
 
 
 _ON_GPUS = (EngineKind.VLLM, EngineKind.SGLANG, EngineKind.TENSORRT_LLM)
