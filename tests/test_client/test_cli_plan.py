@@ -92,7 +92,7 @@ def test_gpu_hours_are_printed_for_a_run_with_gpus(tmp_path: Path, capsys: pytes
     ("limit", "code", "message"),
     [
         ("0.6", Exit.OK, ""),
-        ("0.5", Exit.BAD_INPUT, "error: 0.5 GPU-hours needed, --max-gpu-hours is 0.5: measure fewer points"),
+        ("0.4", Exit.BAD_INPUT, "error: 0.47 GPU-hours needed, --max-gpu-hours is 0.4: measure fewer points"),
     ],
 )
 @pytest.mark.parametrize("output", ["text", "json"])

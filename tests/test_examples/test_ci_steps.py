@@ -96,7 +96,7 @@ def test_a_cost_above_the_limit_fails_before_anything_is_measured(ci: CiSystem, 
     write_run(tmp_path, simulated_run(placement={"gpus": 2}))
     done = ci.run(tmp_path, api_url, {"file": "run.yaml", "max-gpu-hours": "0.1"})
     assert done.code == 2
-    assert "0.5 GPU-hours needed, --max-gpu-hours is 0.1" in " ".join(done.shown.split())
+    assert "0.47 GPU-hours needed, --max-gpu-hours is 0.1" in " ".join(done.shown.split())
     assert not list(tmp_path.rglob("plan.json"))
 
 

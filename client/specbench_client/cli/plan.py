@@ -244,7 +244,7 @@ def _limit_exit(cost: CampaignCost | None, limit: float | None) -> int:
         echo("warning: --max-gpu-hours was not checked: the run declares no GPUs (spec.placement.gpus)", err=True)
     elif cost.gpu_hours > limit:
         remedy = "measure fewer points (workloads, loads, repeats, drafters), or raise --max-gpu-hours"
-        echo(f"error: {cost.gpu_hours:.1f} GPU-hours needed, --max-gpu-hours is {limit:g}: {remedy}", err=True)
+        echo(f"error: {cost.gpu_hours:.2f} GPU-hours needed, --max-gpu-hours is {limit:g}: {remedy}", err=True)
         return Exit.BAD_INPUT
     return Exit.OK
 
