@@ -192,6 +192,17 @@ def test_a_comment_that_is_refused_does_not_change_the_answer(
     assert "HTTP Error 403" in done.shown
 
 
+@pytest.mark.peers  # it needs the package index, and minutes
+@pytest.mark.timeout(900)
+def test_the_action_installs_its_own_version_with_pinned_dependencies(tmp_path: Path, api_url: str) -> None:
+    done = GitHub().run(tmp_path, api_url, {"install": "true", "results": "none"})
+    assert "none: contains no run" in done.shown
+    command = done.files / "specbench/command/specbench"
+    version = subprocess.run([command, "--version"], capture_output=True, text=True, check=True, env={})
+    assert version.stdout.split()[-1] == "9.8.7"  # the tag by which the workflow names the action
+    assert [each.name for each in command.parent.iterdir()] == ["specbench"]
+
+
 # The files, linted.
 
 
@@ -274,7 +285,7 @@ def test_actionlint_accepts_the_action_and_its_callers(tmp_path: Path) -> None:
     for name, workflow in {"steps": steps, "caller": caller}.items():
         (folder / f"{name}.yaml").write_text(yaml.safe_dump(workflow))
     subprocess.run(["git", "init", "--quiet", tmp_path], check=True)  # otherwise ./ is not resolved
-    lint = [PEERS["actionlint"].built(), "-shellcheck", tool("shellcheck")]
+    lint: list[str | Path] = [PEERS["actionlint"].built(), "-shellcheck", tool("shellcheck")]
     accepted([*lint, *sorted(folder.iterdir())])
     given["no-such-input"] = "x"
     (folder / "caller.yaml").write_text(yaml.safe_dump(caller))

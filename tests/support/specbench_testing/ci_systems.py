@@ -111,7 +111,8 @@ def _filled(text: str, contexts: Mapping[str, str]) -> str:
 
 def _variables(folder: Path) -> dict[str, str]:
     """Return the variables of every process: specbench and its libraries are found as in this test."""
-    here = {name: os.environ[name] for name in ("PYTHONPATH", "PYTHONDONTWRITEBYTECODE") if name in os.environ}
+    passed = ("PYTHONPATH", "PYTHONDONTWRITEBYTECODE", "PIP_")
+    here = {name: value for name, value in os.environ.items() if name.startswith(passed)}
     return {**here, "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin", "HOME": str(folder)}
 
 
@@ -120,7 +121,7 @@ def _executed(
 ) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [*shell, str(script)], cwd=cwd, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        timeout=280, check=False,
+        timeout=800, check=False,
     )  # fmt: skip
 
 
