@@ -136,7 +136,10 @@ class GitHub:
         given = {"install": "false", "token": token, "pull-request": str(PULL_REQUEST), **inputs}
         assert set(given) <= set(action["inputs"])
         contexts = {f"inputs.{name}": given.get(name, row.get("default")) for name, row in action["inputs"].items()}
-        contexts |= {"github.action_path": str(ROOT), "github.action_ref": "v9.8.7", "github.run_id": "1"}
+        tag = temp / "v9.8.7"  # GitHub's runner has the action in a folder OWNER/NAME/REF
+        if not tag.exists():
+            tag.symlink_to(ROOT)
+        contexts |= {"github.action_path": str(tag), "github.run_id": "1"}
         contexts |= {"github.server_url": "https://forge", "github.repository": "o/r"}
         env = {**_variables(folder), "RUNNER_TEMP": str(temp), "GITHUB_API_URL": api_url, "GITHUB_REPOSITORY": "o/r"}
         env |= {"GITHUB_WORKFLOW": "bench", "GITHUB_JOB": "gate"}
