@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import uuid
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +20,7 @@ import yaml
 from peers.registry import PEERS
 from specbench_api.outcome.layout import SUMMARY, run_root
 from specbench_client.store.folder import FolderStore
+from specbench_client.store.locations import open_store
 from specbench_client.stored_runs.write_results import conclude
 from specbench_testing.ci_systems import (
     ACTION,
@@ -33,6 +35,7 @@ from specbench_testing.ci_systems import (
     GitLab,
 )
 from specbench_testing.local_results import store_results
+from specbench_testing.s3 import S3Access
 from specbench_testing.specs import simulated_run, write_run
 from specbench_testing.synthetic_records import SyntheticRun
 
@@ -137,6 +140,20 @@ def test_the_gate_decides_about_results_that_exist(
     assert done.outputs.get("passed", "") in ("", str(words == "Gate passed").lower())
     (speedup,) = {done.outputs["speedup"]}
     assert (float(speedup) > 1) if change == "doubted" else speedup == ""
+
+
+@pytest.mark.process
+@SYSTEMS
+def test_results_that_a_cluster_left_in_s3_are_read_there(
+    ci: CiSystem, *, stored: Path, tmp_path: Path, api_url: str, s3_access: S3Access, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    s3_access.enter(monkeypatch)
+    root = f"s3://{s3_access.bucket}/{uuid.uuid4().hex}"
+    for name in ("main", "slow"):
+        for file in (file for file in (stored / name).rglob("*") if file.is_file()):
+            open_store(f"{root}/{name}").put(str(file.relative_to(stored / name)), file.read_bytes())
+    done = ci.run(tmp_path, api_url, {"results": f"{root}/slow", "baseline": f"{root}/main"})
+    assert (done.code, "Gate failed" in done.shown) == (3, True), done.shown
 
 
 @pytest.mark.process
