@@ -61,6 +61,8 @@ def test_estimate_lists_its_assumptions_and_warns_above_the_budget(
     assert "600 s (budget.launchSeconds) for each of 6 launches" in printed.out
     assert "60 s (budget.pointSeconds) for each of 6 points" in printed.out
     assert printed.err == "warning: over budget by 1.2 GPU-hours: 2.2 needed, budget.gpuHours is 1\n"
+    assert exit_code(["plan", file, *settings, "--max-gpu-hours", "0.01"]) == Exit.BAD_INPUT
+    assert "GPU-hours are expected, and --max-gpu-hours is 0.01: " in capsys.readouterr().err
     assert exit_code(["plan", file, *settings, "-o", "json"]) == Exit.OK
     document = json.loads(capsys.readouterr().out)
     assert document["budget"] == {

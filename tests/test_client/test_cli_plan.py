@@ -99,6 +99,32 @@ def test_gpu_hours_are_printed_for_a_run_with_gpus(tmp_path: Path, capsys: pytes
     assert planned_estimate(capsys, without, "--assume", "streamTokensPerSecond=50")["engineHours"] > loads
 
 
+@pytest.mark.parametrize(
+    ("limit", "code", "message"),
+    [
+        ("100", Exit.OK, ""),
+        ("0.01", Exit.BAD_INPUT, "GPU-hours are expected, and --max-gpu-hours is 0.01: measure fewer points"),
+    ],
+)
+@pytest.mark.parametrize("output", ["text", "json"])
+def test_a_plan_above_the_allowed_gpu_hours_is_printed_and_fails(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], *, limit: str, code: Exit, message: str, output: str
+) -> None:
+    file = str(write_run(tmp_path, simulated_run(load=OPEN, placement={"gpus": 2})))
+    assert exit_code(["plan", file, "--max-gpu-hours", limit, "--output", output]) == code
+    printed = capsys.readouterr()
+    assert message in printed.err
+    if output == "json":
+        assert json.loads(printed.out)["estimate"]["gpuHours"] > 0.01
+    else:
+        assert "GPU-hours on 2 GPUs an engine" in printed.out
+
+
+def test_a_run_without_declared_gpus_is_not_limited(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert plan_exit_code(tmp_path, OPEN, "--max-gpu-hours", "0") == Exit.OK
+    assert "warning: --max-gpu-hours was not checked: the run declares no GPUs" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(("size", "gpus"), [(1, "1 GPU"), (2, "2 GPUs")])
 def test_gpu_hours_of_a_local_engine_follow_its_tensor_parallel_size(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], size: int, gpus: str

@@ -25,8 +25,12 @@ from specbench_testing.resources import run_of
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = (".", "docs", "examples", "hack", "helm", "benchmarks")
 PAGES = sorted({page for folder in FOLDERS for page in (ROOT / folder).glob("*.md" if folder == "." else "**/*.md")})
-WORKFLOW = ROOT / "examples/gitops/.github/workflows/gate.yaml"
-"""Its steps contain specbench commands too."""
+STEPS = [
+    ROOT / "examples/github/action.yml",
+    ROOT / "examples/gitlab/specbench.gitlab-ci.yml",
+    ROOT / "examples/gitops/.github/workflows/gate.yaml",
+]
+"""Their scripts contain specbench commands too."""
 _FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _CODE = re.compile(r"`[^`\n]+`")
 _CALL = re.compile(r"(?:^ {4,}|[`$|(] ?|run: |kubectl )specbench ([a-z]+)\b([^`\n|]*)", re.MULTILINE)
@@ -81,7 +85,7 @@ def test_the_exit_codes_page_lists_every_code() -> None:
     assert [code for code in Exit if f"| {code.value} | `{code.name}` |" not in page] == []
 
 
-@pytest.mark.parametrize("page", [*PAGES, WORKFLOW], ids=name)
+@pytest.mark.parametrize("page", [*PAGES, *STEPS], ids=name)
 def test_specbench_commands_and_options_on_a_page_exist(page: Path) -> None:
     context = click.Context(cli)
     for word, rest in _CALL.findall(read(page)):

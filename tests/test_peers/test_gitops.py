@@ -139,7 +139,7 @@ def test_the_gate_measures_only_the_reviewed_commit_and_only_its_benchmark() -> 
     assert '[ "$head" = "$COMMIT" ]' in fetch
     assert not [script for script in scripts if "git fetch" in script or "git checkout" in script]
     with_secrets = [step["name"] for step in steps if "secrets." in str(step.get("env"))]
-    assert with_secrets == ["Compare with main"]
+    assert with_secrets == ["Compare with main, and report on the pull request"]
 
 
 @pytest.mark.peers

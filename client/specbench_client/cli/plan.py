@@ -15,6 +15,7 @@ from specbench_api.campaign.expansion import PlannedRun, expand_campaign
 from specbench_api.campaign.matrix import cell_text, name_of
 from specbench_api.launch.launcher import CONFIG_FOLDER
 from specbench_api.outcome.prompt_coverage import PromptCoverage
+from specbench_api.outcome.termination import Exit
 from specbench_api.plan.canonical import canonical_json
 from specbench_api.plan.estimate import (
     SECONDS_AN_HOUR,
@@ -32,7 +33,7 @@ from specbench_api.spec.campaign import Budget, SpecBenchCampaign
 from specbench_api.spec.placement import CLIENT_DEFAULTS
 from specbench_api.spec.workload import Workload
 from specbench_client.analysis.decision.gpu_hours import PromptSizes
-from specbench_client.cli.options import FILE, OUTPUT, SET, read_spec_file
+from specbench_client.cli.options import FILE, OUTPUT, SET, FiniteRange, read_spec_file
 from specbench_client.cli.plan_hours import (
     ASSUME,
     HoursEstimator,
@@ -76,8 +77,10 @@ class CostedRun:
 
 def print_campaign_plan(
     campaign: SpecBenchCampaign, base_dir: Path, results: Store | None, inputs: HoursInputs, output: str
-) -> None:
+) -> float | None:
     """Print the runs of a campaign, their measured points in `results`, and the estimated cost.
+
+    Returns the expected GPU-hours; None if they are not known.
 
     Raises InvalidSpec; BadInput for prompts that cannot be read.
     """
@@ -98,6 +101,8 @@ def print_campaign_plan(
     else:
         echo(_campaign_text(campaign, costed, cost))
     print_warnings(warnings, missing)
+    estimated = _estimated(costed)
+    return float(total_document(estimated)["gpuHours"]) if estimated else None
 
 
 @dataclass
@@ -219,23 +224,33 @@ def _campaign_totals(campaign: SpecBenchCampaign, costed: Sequence[CostedRun], c
     help="Mark the points that are already measured in these results, and estimate the others from their durations.",
 )
 @ASSUME
-def plan(file: Path, settings: tuple[str, ...], output: str, results: str | None, assumed: tuple[str, ...]) -> None:
+@click.option(
+    "--max-gpu-hours",
+    type=FiniteRange(min=0),
+    metavar="HOURS",
+    help="Exit with code 2 if the points that are not measured yet are expected to need more GPU-hours.",
+)
+def plan(file: Path, settings: tuple[str, ...], output: str, results: str | None, **options: Any) -> int:
     """Show what FILE would launch and measure, and for engines on GPUs the hours it would take; nothing is started.
 
     \b
       specbench plan examples/local-llama-cpp.yaml
       specbench plan run.yaml --set spec.load.repeats=1 --assume gpu=H100 --output json
       specbench plan examples/seeds/temperature.yaml --results s3://bench-results/seeds
+      specbench plan run.yaml --max-gpu-hours 4
 
     Shows the engine command line of each arm, the launches in order, and the points of each launch. For a campaign: its
     runs by name, and the expected GPU-hours. The estimate has a range. For engines without GPUs it needs durations in
     --results, or --assume streamTokensPerSecond.
     """
-    resource, base_dir, inputs = read_spec_file(file, settings), file.resolve().parent, read_assumptions(assumed)
+    resource, base_dir, inputs = (
+        read_spec_file(file, settings),
+        file.resolve().parent,
+        read_assumptions(options["assumed"]),
+    )
     store = open_results(results) if results is not None else None
     if isinstance(resource, SpecBenchCampaign):
-        print_campaign_plan(resource, base_dir, store, inputs, output)
-        return
+        return _limit_exit(print_campaign_plan(resource, base_dir, store, inputs, output), options["max_gpu_hours"])
     expanded = expand(resource)
     measured = find_local_run(store, expanded).measured if store is not None else set()
     prompts = _prompts(expanded, base_dir)
@@ -253,6 +268,20 @@ def plan(file: Path, settings: tuple[str, ...], output: str, results: str | None
         for name, facts in described.items():
             echo(f"{name}: " + "; ".join(f"{label}: {value}" for label, value in facts.items()))
     print_warnings(warnings, missing)
+    return _limit_exit(hours.estimate.gpu_hours.expected if hours is not None else None, options["max_gpu_hours"])
+
+
+def _limit_exit(gpu_hours: float | None, limit: float | None) -> int:
+    """Return the exit code of `--max-gpu-hours`, and print why if it is not 0. None: the run declares no GPUs."""
+    if limit is None:
+        return Exit.OK
+    if gpu_hours is None:
+        echo("warning: --max-gpu-hours was not checked: the run declares no GPUs (spec.placement.gpus)", err=True)
+    elif gpu_hours > limit:
+        remedy = "measure fewer points (workloads, loads, repeats, drafters), or raise --max-gpu-hours"
+        echo(f"error: {gpu_hours:.2f} GPU-hours are expected, and --max-gpu-hours is {limit:g}: {remedy}", err=True)
+        return Exit.BAD_INPUT
+    return Exit.OK
 
 
 def _prompts(plan: Plan, base_dir: Path) -> dict[str, Prompts]:
