@@ -24,12 +24,14 @@ from specbench_client.cli.options import (
     KEEP_TEXT,
     NEW,
     OUTPUT,
+    PERCENTILES,
     RESULTS,
     SchemaNumber,
     SchemaNumbers,
     slo_from_options,
     slo_options,
 )
+from specbench_client.cli.peer_translation import PeerFlagCommand
 from specbench_client.errors import BadInput
 from specbench_client.load.load_shares import max_workers, usable_cores
 from specbench_client.transport.exchange import reject_reserved_headers
@@ -60,46 +62,7 @@ def _authorization() -> dict[str, str]:
     return {"Authorization": f"Bearer {key}"} if key else {}
 
 
-EQUIVALENT_FLAGS = {
-    "--num-prompts": "--requests",
-    "--request-count": "--requests",
-    "--max-concurrency": "--concurrency",
-    "--request-rate": "--rate",
-    "--base-url": "--endpoint",
-    "--url": "--endpoint",
-    "--target": "--endpoint",
-    "--backend": "--dialect",
-    "--dataset-name": "--dataset",
-    "--dataset-path": "--dataset",
-    "--input-file": "--dataset",
-    "--data": "--dataset",
-    "--output-len": "--max-tokens",
-    "--max-seconds": "--duration",
-    "--benchmark-duration": "--duration",
-    "--num-warmups": "--warmup",
-    "--warmup-request-count": "--warmup",
-    "--goodput": "--slo-tpot-ms",
-    "--result-dir": "--results",
-    "--save-result": "--results",
-}
-"""Flag of `vllm bench serve`, SGLang's bench_serving, AIPerf or GuideLLM → the equivalent flag of `measure`."""
-
-
-class FlagHintCommand(click.Command):
-    """A command that suggests its own flag for a flag of another load generator."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse as click does; for a known flag of another tool, the error names the equivalent one."""
-        try:
-            return super().parse_args(ctx, args)
-        except click.NoSuchOption as error:
-            if error.option_name not in EQUIVALENT_FLAGS:
-                raise
-            message = f"No such option '{error.option_name}': use '{EQUIVALENT_FLAGS[error.option_name]}'."
-            raise click.NoSuchOption(error.option_name, message, ctx=ctx) from error
-
-
-@click.command(cls=FlagHintCommand)
+@click.command(cls=PeerFlagCommand)
 @click.option(
     "--endpoint",
     required=True,
@@ -113,8 +76,8 @@ class FlagHintCommand(click.Command):
     "--dataset",
     required=True,
     metavar="NAME-or-FILE",
-    help="Prompts: a JSONL, Parquet or CSV file, Spec-Bench's question.jsonl, SOURCE:FILE, or a source on the hub; see"
-    " `specbench dataset list`.",
+    help="Prompts: a JSONL, JSON, Parquet or CSV file, SOURCE:FILE, or a source on the hub; see `specbench dataset"
+    " list`. random:WORDS misleads and is flagged.",
 )
 @click.option(
     "--concurrency",
@@ -243,6 +206,7 @@ class FlagHintCommand(click.Command):
 @NEW
 @KEEP_TEXT
 @slo_options
+@PERCENTILES
 @OUTPUT
 def measure(**options: Any) -> int:
     """Measure a running server, or compare running servers, with real prompts; every request is recorded.
@@ -289,6 +253,7 @@ def measure(**options: Any) -> int:
         new=given.new,
         reuse_finished=False,
         slo=slo_from_options(given.slo_ttft_ms, given.slo_tpot_ms, given.slo_e2e_ms),
+        statistics=given.percentiles,
     )
     try:
         return run_and_print(plan, run_options)

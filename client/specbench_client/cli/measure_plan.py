@@ -15,6 +15,7 @@ from specbench_api.errors import InvalidSpec
 from specbench_api.plan.expansion import lay_out
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.chat_template import AppliedBy
+from specbench_api.spec.dataset import Source
 from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_api.spec.engine import SECRET, EngineKind, flaw_of
 from specbench_api.spec.load import ArmOrder, ArrivalProcess
@@ -32,6 +33,7 @@ FLAG_OF_FIELD = {
     "engine.endpoints": "--endpoint",
     "engine.dialect": "--dialect",
     "dataset.uri": "--dataset",
+    "dataset.words": "--dataset random:WORDS",
     "sampling.temperature": "--temperature",
     "sampling.topP": "--top-p",
     "sampling.seed": "--seed",
@@ -120,6 +122,7 @@ class MeasureOptions:
     slo_ttft_ms: float | None
     slo_tpot_ms: float | None
     slo_e2e_ms: float | None
+    percentiles: tuple[str, ...] | None
     output: str
 
 
@@ -172,7 +175,7 @@ def _resource(options: MeasureOptions) -> dict[str, Any]:
         "workloads": [
             {
                 "name": "measured",
-                "dataset": guess_dataset(options.dataset),
+                "dataset": _dataset(options),
                 "sampling": {"temperature": options.temperature, "topP": options.top_p, "seed": options.seed},
                 "output": {
                     "maxTokens": options.max_tokens,
@@ -188,6 +191,20 @@ def _resource(options: MeasureOptions) -> dict[str, Any]:
     }
     metadata = {"name": run_name(options.model) if options.name is None else _checked_name(options.name)}
     return {"apiVersion": "specbench.io/v1alpha1", "kind": "SpecBenchRun", "metadata": metadata, "spec": spec}
+
+
+_RANDOM = re.compile(r"random:(\d+)")
+RANDOM_PROMPTS = 1000
+"""Number of random prompts of a load that is limited by its duration."""
+
+
+def _dataset(options: MeasureOptions) -> dict[str, Any]:
+    """Return the dataset: random words for `random:WORDS`, else what the name or file is."""
+    found = _RANDOM.fullmatch(options.dataset)
+    if found is None:
+        return guess_dataset(options.dataset)
+    count = options.requests or RANDOM_PROMPTS
+    return {"source": str(Source.RANDOM), "allowRandom": True, "count": count, "words": int(found[1])}
 
 
 def run_name(model: str) -> str:
