@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from specbench_client.cli.peer_flags import GROUPS, PEER_FLAGS, Meaning, PeerFlag
 
@@ -26,7 +26,7 @@ def render() -> str:
     return "\n".join([_INTRODUCTION.format(**counts), *sections]).rstrip() + "\n"
 
 
-def _section(title: str, rows: tuple[PeerFlag, ...]) -> Iterator[str]:
+def _section(title: str, rows: Sequence[PeerFlag]) -> Iterator[str]:
     yield from (f"## {title}", "", "| flag | tool | `measure` | meaning | note |", "|---|---|---|---|---|")
     yield from (_row(row) for row in rows)
     yield ""

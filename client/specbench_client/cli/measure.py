@@ -18,6 +18,7 @@ from specbench_client.cli.measure_plan import (
     REPEATS_TO_COMPARE,
     MeasureOptions,
     plan_for_endpoints,
+    reject_contradictions,
     with_flag_names,
 )
 from specbench_client.cli.options import (
@@ -94,6 +95,11 @@ def _authorization() -> dict[str, str]:
     help="Open loop: conversations per second. Repeatable.",
 )
 @click.option(
+    "--sweep",
+    is_flag=True,
+    help="Closed loop: 1, 2, 4, … requests, until the throughput grows by less than 5 % or the goodput falls.",
+)
+@click.option(
     "--arrival",
     type=click.Choice([str(process) for process in ArrivalProcess], case_sensitive=False),
     metavar=f"[{'|'.join(ArrivalProcess)}]",  # click would show them in small letters
@@ -107,7 +113,7 @@ def _authorization() -> dict[str, str]:
 @click.option(
     "--trace",
     metavar="FILE",
-    help="With --arrival Trace: JSONL or CSV with a column `timestamp`; repeated if more arrivals are needed.",
+    help="With --arrival Trace: JSONL or CSV with a column `timestamp` (s; in Mooncake's: ms); repeated if needed.",
 )
 @click.option(
     "--requests",
@@ -234,8 +240,13 @@ def measure(**options: Any) -> int:
     """
     given = MeasureOptions(**options)
     _check_workers(given.workers, usable_cores())
-    plan = plan_for_endpoints(given)
     headers = request_headers(given.headers)
+    if given.sweep:
+        reject_contradictions(given)
+        from specbench_client.cli.measure_blocks import with_swept_loads  # noqa: PLC0415
+
+        given = with_swept_loads(given, headers)
+    plan = plan_for_endpoints(given)
     if given.baseline is not None and given.requests is None and given.duration is None:
         from specbench_client.cli.measure_blocks import with_block_size  # noqa: PLC0415
 

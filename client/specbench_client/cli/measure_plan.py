@@ -96,6 +96,7 @@ class MeasureOptions:
     dataset: str
     concurrency: tuple[tuple[float, ...], ...]
     rate: tuple[tuple[float, ...], ...]
+    sweep: bool
     arrival: str | None
     burstiness: float | None
     trace: str | None
@@ -134,13 +135,18 @@ REPEATS_MAX = 32
 
 def plan_for_endpoints(options: MeasureOptions) -> Plan:
     """Return a plan with one arm per endpoint at every load. Raises BadInput with the names of flags."""
-    for problem in _contradictions(options):
-        raise BadInput(problem)
+    reject_contradictions(options)
     try:
         plan = lay_out(parse_run(_resource(options)))
     except InvalidSpec as error:
         raise BadInput("\n".join(with_flag_names(str(problem)) for problem in error.problems)) from error
     return plan.model_copy(update={"stop": "WhenDecided"}) if options.until_sure else plan
+
+
+def reject_contradictions(options: MeasureOptions) -> None:
+    """Raise BadInput for the first flags that exclude each other."""
+    for problem in _contradictions(options):
+        raise BadInput(problem)
 
 
 _NAMED = re.compile(r"([a-z0-9]([a-z0-9-]*[a-z0-9])?)=(https?://.*)")
@@ -239,10 +245,14 @@ def _contradictions(options: MeasureOptions) -> Iterator[str]:
 def _contradictory_loads(options: MeasureOptions) -> Iterator[str]:
     closed, trace = bool(options.concurrency), options.arrival == ArrivalProcess.TRACE
     arrival = {"--arrival": options.arrival, "--burstiness": options.burstiness, "--trace": options.trace}
+    if options.sweep:
+        others = {"--concurrency": closed, "--rate": options.rate, "--arrival": options.arrival}
+        yield from (f"--sweep chooses the loads itself: leave out {flag}" for flag, given in others.items() if given)
+        closed = True
     if closed and options.rate:
         yield "--concurrency is a closed loop and --rate an open one: give one of them"
     if not closed and not options.rate and not trace:
-        yield "no load: give --concurrency N (closed loop), --rate R (open loop) or --arrival Trace"
+        yield "no load: give --concurrency N (closed loop), --rate R (open loop), --arrival Trace or --sweep"
     for flag, value in _without_none(arrival).items():
         if closed:
             yield f"{flag} {value} needs an open loop, --concurrency is a closed one: give --rate, or leave out {flag}"

@@ -120,9 +120,9 @@ _LOAD = (
     PeerFlag(
         ("--rate-type", "--profile"),
         GUIDELLM,
-        "--concurrency, --rate, --arrival",
+        "--concurrency, --rate, --arrival, --sweep",
         note="synchronous and concurrent are closed loops, constant and poisson are arrivals; `--rate` follows from it."
-        " sweep and throughput are errors that name the loads to give",
+        " sweep is `--sweep`, which doubles the concurrency instead of interpolating rates; throughput is an error",
         choices=PROFILES,
     ),
     PeerFlag(("--arrival-pattern", "--request-rate-mode"), AIPERF, "--arrival", note="constant, poisson, gamma"),
@@ -227,6 +227,8 @@ _PROMPTS = (
         " `specbench run`, or select them with `specbench dataset select`",
     ),
     _different(VLLM, "--hf-split", "dataset.uri", "each source has one split: give another one as a file"),
+    _different(VLLM, "--speed-bench-dataset-subset", "dataset.config", "name it in a file for `specbench run`"),
+    _refused(VLLM, "--no-oversample", "give at most as many --requests as there are prompts, or leave it out", 0),
     _different(VLLM, "--hf-subset", "dataset.config", "name it in a file for `specbench run`"),
     _refused(SGLANG, "--sharegpt-context-len", "select prompts by length first, with `specbench dataset select`"),
     _refused(SGLANG, "--tokenize-prompt", "rows with a column token_ids are sent as they are", 0),

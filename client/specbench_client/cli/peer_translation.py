@@ -286,11 +286,12 @@ def _profile(profile: str, own: list[str]) -> list[str]:
             del own[at : at + 2]
     if profile == "synchronous":
         return ["--concurrency", "1"]
-    if profile in ("sweep", "throughput"):
-        what = "finds loads by itself" if profile == "sweep" else "sends all requests at one moment"
+    if profile == "sweep":  # its --rate is the number of loads, of which ours ends the sweep itself
+        return ["--sweep"]
+    if profile == "throughput":
         raise click.UsageError(
-            f"--rate-type {profile} {what}, which measure does not: give the loads, such as --concurrency"
-            " 1,2,4,8,16,32; the throughput of each shows where it stops growing."
+            "--rate-type throughput sends all requests at one moment, and no part of such a burst is a steady state:"
+            " give --concurrency N, or --sweep."
         )
     if profile not in PROFILES or not rates:
         raise click.UsageError(f"--rate-type {profile} needs --rate: or give --concurrency N, or --rate R.")
@@ -337,6 +338,11 @@ def _prompts(found: Found, _: list[str]) -> list[str]:
         if name is not None and file is None:
             raise click.UsageError("--dataset-name custom: add --dataset-path FILE, or give --dataset FILE.")
         return ["--dataset", file] if file is not None else []
+    if name.startswith("mooncake") or name == "timed_trace":
+        raise click.UsageError(
+            f"--dataset-name {name}: a trace has lengths, not texts: replay its arrivals with --arrival Trace --trace"
+            " FILE, and give prompts as --dataset FILE."
+        )
     if name not in _NAMED_DATASETS:
         known = ", ".join((*_RANDOM[:1], *_NAMED_DATASETS, "custom", "hf"))
         raise click.UsageError(

@@ -79,7 +79,8 @@ class Arrival(RuledModel):
     uri: Annotated[str, Field(min_length=1, max_length=1024)] | None = None
     """Process Trace: the JSONL or CSV file, as a path or `s3://bucket/key`."""
     column: Annotated[str, Field(min_length=1, max_length=64)] = "timestamp"
-    """Process Trace: name of the column with timestamps, in seconds or RFC 3339."""
+    """Process Trace: name of the column with timestamps, in seconds or RFC 3339. A Mooncake trace is recognised by its
+    columns, and its timestamps are milliseconds."""
     seed: Annotated[int, Field(ge=0, le=2147483647)] = 0
     """Seed of the inter-arrival times."""
 
