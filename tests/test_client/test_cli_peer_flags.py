@@ -271,6 +271,7 @@ def test_at_least_twenty_command_lines_are_tried() -> None:
         ("--data prompt_tokens=100,output_tokens=7", "--dataset random:50 --max-tokens 7 --ignore-eos"),
         ("--extra-inputs ignore_eos:true top_k:20", "--ignore-eos --extra-body '{\"top_k\": 20}'"),
         ("--num-prompts -1 --seed 3", "--seed 3"),
+        ("--model folder --served-model-name m", "--model folder --model m"),
         ("--name --num-prompts --requests 3", "--name --num-prompts --requests 3"),
         ("--tokenizer folder --no-stream", "--tokenizer folder --no-stream"),
     ],
@@ -295,6 +296,8 @@ def test_flags_become_ours(line: str, expected: str) -> None:
         ("--data prompt_tokens=9,prompt_tokens_stdev=2", "only prompt_tokens and output_tokens"),
         ("--profile --num-prompts 4", "SGLang's profiler"),
         ("--host h", "--endpoint http://h:8000"),
+        ("--num-prompts 5 --requests 4", "--requests is given 2 times"),
+        ("--random-output-len 5 --osl 4 --output-len 3", "--max-tokens is given 3 times"),
     ],
 )
 def test_flag_with_another_meaning_is_answered(line: str, expected: str) -> None:

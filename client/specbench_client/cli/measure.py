@@ -224,6 +224,7 @@ def measure(**options: Any) -> int:
         --dialect vllm --dataset examples/prompts.jsonl --concurrency 8        the speed-up of one over the other
       specbench measure --endpoint http://127.0.0.1:8000 --model simulated --dialect vllm \\
         --dataset examples/prompts.jsonl --concurrency 1,8
+      specbench measure … --sweep                                         concurrency 1, 2, 4, … until saturation
       specbench measure … --rate 2,4 --duration 60                        open loop, instead of --concurrency
       specbench measure … --rate 5 --arrival Gamma --burstiness 0.25      bursts: gaps with a CV of 2
       specbench measure … --arrival Trace --trace arrivals.csv            recorded arrival times
@@ -235,6 +236,9 @@ def measure(**options: Any) -> int:
     With --baseline, the servers take turns (ABBA) with the same prompts and load, so that a drift of the machine
     cancels. Without --requests and --duration, a turn has as many requests as take about ten seconds. A server with a
     prompt cache needs prompts that it has not seen: each turn takes the next ones of the dataset.
+
+    Flags of vllm bench serve, SGLang's bench_serving, AIPerf, genai-perf and GuideLLM are accepted where they mean the
+    same: docs/reference/peer-flags.md.
 
     `specbench run` launches engines itself, each with and without drafters.
     """

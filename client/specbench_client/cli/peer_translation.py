@@ -40,8 +40,21 @@ def own_arguments(params: Sequence[click.Parameter], args: Sequence[str]) -> lis
     for row in rows:
         if row.meaning is not Meaning.SAME:
             raise click.UsageError(_answer(row))
-    joint = [argument for translate in _JOINT for argument in translate(found, own)]
-    return [*own, *joint, *(word for name, values in found.items() for word in _TRANSLATIONS[name](values))]
+    given = ", ".join(found)
+    arguments = [argument for translate in _JOINT for argument in translate(found, own)]
+    arguments += [word for name, values in found.items() for word in _TRANSLATIONS[name](values)]
+    _reject_twice(params, [*own, *arguments], given)
+    return [*own, *arguments]
+
+
+def _reject_twice(params: Sequence[click.Parameter], arguments: Sequence[str], given: str) -> None:
+    """Raise UsageError for a flag of ours that has two values, of which click would silently take the last."""
+    for param in params:
+        if param.multiple or getattr(param, "is_flag", False) or "--model" in param.opts:  # vLLM gives two names
+            continue
+        flag, times = param.opts[0], sum(arguments.count(flag) for flag in param.opts)
+        if times > 1:
+            raise click.UsageError(f"{flag} is given {times} times, by itself or by {given}: give it once.")
 
 
 def _answer(row: PeerFlag) -> str:
