@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -221,7 +222,7 @@ def test_every_field_set_by_a_flag_is_reported_as_the_flag() -> None:
 
 
 def test_random_words_are_as_many_prompts_as_requests() -> None:
-    options = dict.fromkeys(field.name for field in fields(MeasureOptions))
+    options: dict[str, Any] = dict.fromkeys(field.name for field in fields(MeasureOptions))
     given = MeasureOptions(
         **{
             **options,

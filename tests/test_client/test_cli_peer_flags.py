@@ -69,6 +69,11 @@ WORKING = [
         "--backend sglang --dataset-name sharegpt --dataset-path ./sharegpt.json --num-prompts 4 --request-rate 10"
         f" {MODEL} --host 127.0.0.1 --port {{port}}"
     ),
+    # SGLang, a rate with a maximum concurrency.
+    (
+        f"--backend sglang --host http://127.0.0.1:{{port}} {MODEL} --dataset-name sharegpt --num-prompts 4"
+        " --request-rate 10 --max-concurrency 2 --dataset-path sharegpt.json"
+    ),
     # AIPerf, chat completions with synthetic inputs.
     (
         f"{MODEL} --endpoint-type chat --endpoint /v1/chat/completions --streaming --synthetic-input-tokens-mean 100"
@@ -139,14 +144,6 @@ ANSWERED = [
     ),
     # vLLM, maximum throughput without a limit.
     (f"{MODEL} --dataset-name custom --dataset-path custom.jsonl --request-rate inf", "give --concurrency N"),
-    # SGLang, a rate with a maximum concurrency.
-    (
-        (
-            f"--backend sglang --host http://localhost:30000 {MODEL} --dataset-name sharegpt --num-prompts 1000"
-            " --request-rate 10 --max-concurrency 50"
-        ),
-        "Give --rate R, an open loop (latency counts from the scheduled time), or --concurrency N",
-    ),
     # SGLang, end-to-end example 1.
     (
         (
@@ -261,6 +258,8 @@ def test_at_least_twenty_command_lines_are_tried() -> None:
         ("--host http://h --port 1", "--endpoint http://h:1"),
         ("--request-rate 4 --burstiness 0.5", "--burstiness 0.5 --rate 4 --arrival Gamma"),
         ("--request-rate inf --max-concurrency 8", "--concurrency 8"),
+        ("--request-rate 4 --max-concurrency 8", "--rate 4 --max-in-flight 8"),
+        ("--request-rate 4 --concurrency=8", "--rate 4 --max-in-flight 8"),
         ("--arrival-pattern constant --request-rate 4", "--rate 4 --arrival Constant"),
         ("--rate-type poisson --rate=2,4", "--rate 2,4 --arrival Poisson"),
         ("--rate-type synchronous", "--concurrency 1"),

@@ -111,6 +111,12 @@ def _authorization() -> dict[str, str]:
     help="With --arrival Gamma: shape of the gaps; below 1 is burstier than Poisson.",
 )
 @click.option(
+    "--max-in-flight",
+    type=SchemaNumber(Arrival, "max_in_flight"),
+    metavar="N",
+    help="Open loop: most conversations at once; others wait, and their latency counts from the scheduled time.",
+)
+@click.option(
     "--trace",
     metavar="FILE",
     help="With --arrival Trace: JSONL or CSV with a column `timestamp` (s; in Mooncake's: ms); repeated if needed.",

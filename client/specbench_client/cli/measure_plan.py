@@ -52,6 +52,7 @@ FLAG_OF_FIELD = {
     "load.arrival.process": "--arrival",
     "load.arrival.burstiness": "--burstiness",
     "load.arrival.uri": "--trace",
+    "load.arrival.maxInFlight": "--max-in-flight",
     "load.arrival.seed": "--seed",
 }
 """Field of the spec → the flag that sets it; the first two are prefixes of other fields."""
@@ -99,6 +100,7 @@ class MeasureOptions:
     sweep: bool
     arrival: str | None
     burstiness: float | None
+    max_in_flight: int | None
     trace: str | None
     requests: int | None
     duration: int | None
@@ -244,7 +246,12 @@ def _contradictions(options: MeasureOptions) -> Iterator[str]:
 
 def _contradictory_loads(options: MeasureOptions) -> Iterator[str]:
     closed, trace = bool(options.concurrency), options.arrival == ArrivalProcess.TRACE
-    arrival = {"--arrival": options.arrival, "--burstiness": options.burstiness, "--trace": options.trace}
+    arrival = {
+        "--arrival": options.arrival,
+        "--burstiness": options.burstiness,
+        "--trace": options.trace,
+        "--max-in-flight": options.max_in_flight,
+    }
     if options.sweep:
         others = {"--concurrency": closed, "--rate": options.rate, "--arrival": options.arrival}
         yield from (f"--sweep chooses the loads itself: leave out {flag}" for flag, given in others.items() if given)
@@ -266,7 +273,12 @@ def _contradictory_loads(options: MeasureOptions) -> Iterator[str]:
 
 def _load(options: MeasureOptions) -> Mapping[str, Any]:
     closed, rates = levels("--concurrency", options.concurrency), levels("--rate", options.rate)
-    arrival = {"process": options.arrival, "burstiness": options.burstiness, "uri": options.trace}
+    arrival = {
+        "process": options.arrival,
+        "burstiness": options.burstiness,
+        "uri": options.trace,
+        "maxInFlight": options.max_in_flight,
+    }
     open_loop: dict[str, Any] = {"slots": UNUSED_SLOTS, "arrival": {**_without_none(arrival), "seed": options.seed}}
     return {
         **({"concurrency": closed} if closed else open_loop),

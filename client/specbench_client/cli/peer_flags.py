@@ -113,9 +113,9 @@ _LOAD = (
     PeerFlag(
         ("--max-concurrency",),
         _SERVING,
-        "--concurrency",
-        note="beside a finite `--request-rate` an error: requests that wait for a slot in the client would be a closed"
-        " loop for a part of the time",
+        "--concurrency, --max-in-flight",
+        note="alone, or with `--request-rate inf`, the streams of a closed loop; beside a finite rate its limit, and"
+        " latency counts from the scheduled time. AIPerf's `--concurrency` beside a rate as well",
     ),
     PeerFlag(
         ("--rate-type", "--profile"),

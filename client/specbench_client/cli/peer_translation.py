@@ -268,35 +268,36 @@ def _load(found: Found, own: list[str]) -> list[str]:
     if profile is not None:
         return _profile(profile, own)
     rate, most = _one(found, "--request-rate"), _one(found, "--max-concurrency")
-    closed = ["--concurrency", most] if most is not None else []
     if rate is None:
-        return closed
-    capped = most is not None or "--concurrency" in own or "-c" in own
-    if rate == "inf":
-        if not capped:
-            raise click.UsageError(
-                "--request-rate inf without a concurrency sends all requests at one moment, and no part of such a burst"
-                " is a steady state: give --concurrency N, a closed loop, or --rate R."
-            )
-        return closed
-    if capped:
+        return ["--concurrency", most] if most is not None else []
+    # AIPerf's name for the same limit is ours for the number of streams.
+    most = most or next(iter(_remove(own, "--concurrency", "-c")), None)
+    if rate == "inf" and most is None:
         raise click.UsageError(
-            f"--request-rate {rate} with a maximum concurrency is not supported: requests that wait for a slot in the"
-            " client would make it a closed loop for a part of the time. Give --rate R, an open loop (latency counts"
-            " from the scheduled time), or --concurrency N, a closed loop."
+            "--request-rate inf without a concurrency sends all requests at one moment, and no part of such a burst"
+            " is a steady state: give --concurrency N, a closed loop, or --rate R."
         )
+    if rate == "inf":
+        return ["--concurrency", str(most)]
     gamma = "--burstiness" in own and "--arrival" not in own and "--arrival-pattern" not in found
-    return ["--rate", rate, *(["--arrival", "Gamma"] if gamma else [])]
+    limit = ["--max-in-flight", most] if most is not None else []
+    return ["--rate", rate, *limit, *(["--arrival", "Gamma"] if gamma else [])]
+
+
+def _remove(own: list[str], *flags: str) -> list[str]:
+    """Remove our own flags, and return their values."""
+    values: list[str] = []
+    for flag in flags:
+        while flag in own:
+            at = own.index(flag)
+            values += own[at + 1 : at + 2]
+            del own[at : at + 2]
+    return values
 
 
 def _profile(profile: str, own: list[str]) -> list[str]:
     """Translate GuideLLM's --rate-type; it determines what its --rate means."""
-    rates: list[str] = []
-    for flag in ("--rate", "-r"):
-        while flag in own:
-            at = own.index(flag)
-            rates += own[at + 1 : at + 2]
-            del own[at : at + 2]
+    rates = _remove(own, "--rate", "-r")
     if profile == "synchronous":
         return ["--concurrency", "1"]
     if profile == "sweep":  # its --rate is the number of loads, of which ours ends the sweep itself

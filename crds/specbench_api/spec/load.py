@@ -83,6 +83,9 @@ class Arrival(RuledModel):
     columns, and its timestamps are milliseconds."""
     seed: Annotated[int, Field(ge=0, le=2147483647)] = 0
     """Seed of the inter-arrival times."""
+    max_in_flight: Annotated[int, Field(ge=1, le=4096)] | None = None
+    """At most this many conversations at once, as behind a gateway with a limit: others wait in the client, and their
+    latency counts from the scheduled time. Without it: no limit."""
 
     def _rules_hold(self) -> Sequence[bool]:
         return (
@@ -175,6 +178,12 @@ class Load(RuledModel):
             "load.clients is larger than the highest load.concurrency, so that some clients would send nothing: lower"
             " load.clients",
         ),
+        ValidationRule(
+            "!has(self.clients) || !has(self.arrival) || !has(self.arrival.maxInFlight)"
+            " || self.arrival.maxInFlight >= self.clients",
+            "load.clients is larger than load.arrival.maxInFlight, so that some clients would send nothing: lower"
+            " load.clients",
+        ),
     )
 
     concurrency: Annotated[list[Concurrency], Field(min_length=1, max_length=16), Distinct()] | None = None
@@ -227,4 +236,5 @@ class Load(RuledModel):
             duration_s is None or slowest * duration_s >= 1,
             slowest * LONGEST_S >= (self.requests or 1),
             not closed or self.clients <= max(self.concurrency or [0]),
+            self.arrival is None or self.clients <= (self.arrival.max_in_flight or self.clients),
         )
