@@ -247,6 +247,7 @@ def test_an_omitted_arrival_is_the_default_one() -> None:
         {"spec.load.durationSeconds": 61},
         {"spec.load.arrival": {"process": "Constant"}},
         {"spec.load.arrival": {"seed": 1}},
+        {"spec.load.arrival": {"maxInFlight": 8}},
         {"spec.load.arrival": {"process": "Gamma", "burstiness": 4}},
         {"spec.load.arrival": {"process": "Trace", "uri": "trace.csv"}},
     ],

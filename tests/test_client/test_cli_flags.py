@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from specbench_api.spec.load import Load
 from specbench_api.spec.workload import Sampling
 from specbench_client.cli import exit_code
-from specbench_client.cli.measure_plan import FLAG_OF_FIELD, base_url, with_flag_names
+from specbench_client.cli.measure_plan import (
+    FLAG_OF_FIELD,
+    MeasureOptions,
+    base_url,
+    plan_for_endpoints,
+    with_flag_names,
+)
 from specbench_client.cli.options import SchemaNumber
 
 Rejected = Callable[..., str]
@@ -211,3 +219,37 @@ def test_every_field_set_by_a_flag_is_reported_as_the_flag() -> None:
         if FLAG_OF_FIELD[field] and "." in field
     }
     assert reported == {field: f"{FLAG_OF_FIELD[field]}: is wrong" for field in reported}
+
+
+def test_random_words_are_as_many_prompts_as_requests() -> None:
+    options: dict[str, Any] = dict.fromkeys(field.name for field in fields(MeasureOptions))
+    given = MeasureOptions(
+        **{
+            **options,
+            "endpoint": (ENGINE,),
+            "model": "m",
+            "dataset": "random:50",
+            "concurrency": ((2,),),
+            "rate": (),
+            "requests": 7,
+            "max_tokens": 8,
+            "temperature": 0,
+            "top_p": 1,
+            "seed": 0,
+            "ignore_eos": False,
+            "no_stream": False,
+            "headers": (),
+            "warmup": 0,
+            "until_sure": False,
+            "dialect": "openai",
+        }
+    )
+    dataset = plan_for_endpoints(given).workloads[0].dataset
+    assert (dataset.source, dataset.count, dataset.words, dataset.allow_random) == ("random", 7, 50, True)
+    timed = plan_for_endpoints(replace(given, requests=None, duration=5)).workloads[0].dataset
+    assert timed.count == 1000
+
+
+def test_random_words_are_limited_by_the_schema(rejected: Rejected) -> None:
+    line = rejected("--dataset", "random:0", "--concurrency", "1")
+    assert "--dataset random:WORDS" in line

@@ -9,7 +9,6 @@ from click.testing import CliRunner
 from specbench_client.cli import HEADINGS, cli, exit_code
 from specbench_client.cli.analyze import analyze
 from specbench_client.cli.dataset import dataset
-from specbench_client.cli.measure import EQUIVALENT_FLAGS, measure
 from specbench_client.workload.sources.registry import LOADERS
 
 NAMES = [name for commands in HEADINGS.values() for name in commands]
@@ -67,23 +66,6 @@ def test_unknown_command_suggests_the_closest_one(
 ) -> None:
     assert exit_code(arguments) == 2
     assert message in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("foreign_flag", "flag"),
-    [("--num-prompts", "--requests"), ("--request-rate", "--rate"), ("--base-url", "--endpoint")],
-)
-def test_flag_of_another_load_generator_suggests_the_equivalent_one(
-    foreign_flag: str, flag: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert exit_code(["measure", foreign_flag, "4"]) == 2
-    assert f"No such option '{foreign_flag}': use '{flag}'." in " ".join(capsys.readouterr().err.split())
-
-
-def test_suggested_flags_exist_and_foreign_flags_do_not() -> None:
-    known = {flag for option in measure.params for flag in option.opts}
-    assert set(EQUIVALENT_FLAGS.values()) <= known
-    assert not set(EQUIVALENT_FLAGS) & known
 
 
 def test_dataset_list_contains_every_source() -> None:

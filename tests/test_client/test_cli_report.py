@@ -175,3 +175,14 @@ def test_unknown_acceptance_of_a_measured_server_is_explained(capsys: pytest.Cap
     print_run_summary(measured, summary, "text", "results")
     print_run_summary(WORLD.plan, unknown, "text", "results")
     assert "are unknown" not in capsys.readouterr().out
+
+
+def test_percentiles_select_the_latencies_of_the_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    store_results(WORLD, tmp_path / "out", EARLIER)
+    where = str(tmp_path / "out")
+    exit_code(["report", where, "--output", "markdown", "--percentiles", "mean,90"])
+    assert "| TTFT ms mean / p90 |" in capsys.readouterr().out
+    assert exit_code(["report", where, "--output", "csv", "--percentiles", "90"]) == Exit.BAD_INPUT
+    assert "csv has all of them: leave it out" in capsys.readouterr().err
+    assert exit_code(["report", where, "--percentiles", "75"]) == Exit.BAD_INPUT
+    assert "give some of mean, 50, 90, 95, 99" in " ".join(capsys.readouterr().err.split())

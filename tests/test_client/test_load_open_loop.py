@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import time
 
+import numpy as np
 import pytest
 
+from specbench_client.load.load_shares import OpenLoopShare, open_loop_load
 from specbench_client.load.request import Turn
 from specbench_client.load.request_record import TurnResult
 from specbench_client.sliced_tasks import CooperativeTask
@@ -27,6 +29,7 @@ class Engine:
         self.free = asyncio.Event()
         self.news = asyncio.Condition()
         self.failing: set[str] = set()
+        self.open = self.most_open = 0
         self.driver = LoopDriver(self)
 
     def build_request(self, turn: Turn) -> HttpRequest:
@@ -35,9 +38,13 @@ class Engine:
     async def exchange(self, request: HttpRequest) -> UnparsedExchange:
         self.sent_ns.append(time.monotonic_ns())
         self.sent.append(request.url)
+        self.open += 1
+        self.most_open = max(self.most_open, self.open)
         async with self.news:
             self.news.notify_all()
         await self.free.wait()
+        await asyncio.sleep(0)
+        self.open -= 1
         return failure(time.monotonic_ns(), ErrorClass.RESET if request.url in self.failing else None)
 
     async def has_sent(self, number: int) -> None:
@@ -75,6 +82,32 @@ async def test_overdue_conversation_is_sent_at_once_with_its_intended_time() -> 
     engine.free.set()
     timeline = await engine.driver.open(rows(3), [-50 * MS, -20 * MS, 0])
     assert [turn.intended_ns - timeline.started_ns for turn in engine.taken] == [-50 * MS, -20 * MS, 0]
+
+
+async def test_conversations_above_the_limit_wait_in_order_and_keep_their_intended_times() -> None:
+    engine = Engine()
+    offsets = [0, 0, 1 * MS, 2 * MS, 2 * MS]
+    task = asyncio.create_task(engine.driver.open(rows(5), offsets, slots=2))
+    await engine.has_sent(2)
+    await asyncio.sleep(0.05)  # all conversations are due
+    assert engine.sent == ["p0#0/0", "p1#0/0"]
+    engine.free.set()
+    timeline = await task
+    assert engine.sent == [f"p{index}#0/0" for index in range(5)]
+    assert [turn.intended_ns - timeline.started_ns for turn in engine.taken] == offsets
+    assert engine.most_open == 2
+
+
+@pytest.mark.parametrize(("slots", "workers", "expected"), [(5, 2, [3, 2]), (1, 4, [1]), (None, 2, [None, None])])
+def test_limit_is_divided_among_the_workers_like_the_arrivals(
+    slots: int | None, workers: int, expected: list[int | None]
+) -> None:
+    times = np.arange(6) * MS
+    load = open_loop_load(times, workers, slots=slots)
+    shares = [share for share in load.shares if isinstance(share, OpenLoopShare)]
+    assert [share.slots for share in shares] == expected
+    assert load.has_slots is (slots is not None)
+    assert sorted(offset for share in shares for offset in share.offsets_ns) == times.tolist()
 
 
 async def test_later_turn_is_intended_at_the_end_of_the_previous_answer() -> None:

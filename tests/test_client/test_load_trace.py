@@ -29,6 +29,21 @@ def test_utc_offsets_are_applied_and_default_to_utc() -> None:
     assert third - first == 4
 
 
+MOONCAKE = {"input_length": 600, "output_length": 20, "hash_ids": [0, 1]}
+
+
+def test_mooncake_traces_are_in_milliseconds() -> None:
+    rows = [{"timestamp": moment, **MOONCAKE} for moment in (0, 3052, 10_500)]
+    assert times("\n\n".join(map(json.dumps, rows))) == [0, 3.052, 10.5]
+    assert times('timestamp,input_length,output_length,hash_ids\n500,1,2,"[0]"\n', "t.csv") == [0.5]
+
+
+def test_other_traces_with_the_same_lengths_are_in_seconds() -> None:
+    assert times(json.dumps({"timestamp": 61.5, **MOONCAKE, "chat_id": 3})) == [61.5]
+    assert times(json.dumps({"timestamp": 1500, "input_length": 3, "output_length": 4})) == [1500]
+    assert times(json.dumps({"arrived": 2.5, "timestamp": 9, **MOONCAKE}), column="arrived") == [2.5]
+
+
 def test_csv_column_is_found_by_its_header() -> None:
     text = '﻿id, arrived ,"n"\r\na,0.5,3\r\n"b\nc",1.5,4\r\n'
     assert times(text, "T.CSV", "arrived") == [0.5, 1.5]

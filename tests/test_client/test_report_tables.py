@@ -12,7 +12,7 @@ from rich.console import Console
 
 from specbench_api.outcome.summary import RunSummary, SpeedupConclusion
 from specbench_api.spec.engine import EngineKind
-from specbench_client.report.text.cells import cells_table, csv, markdown, speedup_text
+from specbench_client.report.text.cells import cells_table, csv, markdown, speedup_text, terminal_columns
 from specbench_client.report.text.text_table import rich_table
 from specbench_testing.synthetic_records import Corruptions, SyntheticRun, run_of_world
 
@@ -264,3 +264,18 @@ def test_csv_has_the_steady_window_of_each_repeat() -> None:
     assert (row.steady_start_s, row.steady_end_s) == pytest.approx(bounds_s, abs=1e-3)
     assert row.steady_share == pytest.approx(window.share)
     assert [len(text.split(";")) for text in table(plain()).steady_start_s] == [3] * len(plain().cells)
+
+
+def test_latencies_are_shown_as_the_requested_statistics() -> None:
+    cell = plain().cells[0]
+    columns = {column.title: column.text(cell) for column in terminal_columns(plain(), ("mean", "p90"))}
+    shown = columns["TTFT ms\nmean/p90"].split("/")
+    expected = [cell.figures[name].value for name in ("ttft_ms_mean", "ttft_ms_p90")]
+    assert [float(text) for text in shown] == pytest.approx(expected, abs=0.5)
+    assert "TPOT ms mean / p90" in markdown(WORLD.plan, plain(), ("mean", "p90"))
+
+
+def test_narrow_terminal_leaves_out_columns_of_other_statistics_too() -> None:
+    wide = cells_table(plain(), ("mean", "p50", "p90", "p95", "p99"))
+    assert "E2E ms\nmean/p50/p90/p95/p99" in wide.optional
+    assert wide.optional[0] == "Acc."

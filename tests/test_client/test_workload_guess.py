@@ -5,14 +5,26 @@ from __future__ import annotations
 import gzip
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from specbench_api.spec.dataset import Dataset
 from specbench_client.errors import BadInput
+from specbench_client.workload.prompts import load_prompts
 from specbench_client.workload.source_detection import guess_dataset
 
 OURS = json.dumps({"id": "a", "prompt": "x"}).encode()
 HUMANEVAL = json.dumps({"task_id": "HumanEval/0", "prompt": "def f():", "entry_point": "f", "test": "x"}).encode()
+TALK = {"id": "t1", "conversations": [{"from": "human", "value": "Why?"}, {"from": "gpt", "value": "So."}]}
+BATCH = {
+    "custom_id": "r1",
+    "method": "POST",
+    "url": "/v1/chat/completions",
+    "body": {"model": "m", "messages": [{"role": "user", "content": "Why?"}]},
+}
+REQUEST = {"model": "m", "messages": [{"role": "user", "content": "Why?"}], "temperature": 0.5}
+MESSAGES = {"messages": [{"role": "user", "content": "Why?"}]}
 SPEC_BENCH = json.dumps({"question_id": 1, "turns": ["x"]}).encode()
 
 
@@ -62,3 +74,35 @@ def test_existing_file_takes_precedence_over_a_hub_dataset(tmp_path: Path, monke
     monkeypatch.chdir(tmp_path)
     Path("gsm8k").write_bytes(OURS)
     assert guess_dataset("gsm8k") == {"source": "jsonl", "uri": "gsm8k"}
+
+
+@pytest.mark.parametrize(
+    ("row", "source"),
+    [(TALK, "sharegpt"), (BATCH, "openai-logs"), (REQUEST, "openai-logs"), (MESSAGES, "jsonl")],
+)
+@pytest.mark.parametrize("form", ["lines.jsonl", "array.json", "array.jsonl", "indented.json"])
+def test_conversations_batches_and_messages_are_recognised_and_read(
+    row: dict[str, Any], source: str, form: str, tmp_path: Path
+) -> None:
+    file = tmp_path / form
+    lines = form.startswith("lines")
+    file.write_text(json.dumps(row) if lines else json.dumps([row], indent=2 if "indented" in form else None))
+    dataset = guess_dataset(str(file))
+    assert dataset == {"source": source, "uri": str(file)}
+    (prompt,) = load_prompts(Dataset.model_validate(dataset), tmp_path).rows
+    assert [message.content for message in prompt.turns[0]] == ["Why?"]
+
+
+@pytest.mark.parametrize("talk", [[], [{"role": "user", "content": "Why?"}], "text"])
+def test_other_conversations_are_not_sharegpt(talk: object, tmp_path: Path) -> None:
+    (tmp_path / "t.jsonl").write_text(json.dumps({"conversations": talk}))
+    assert guess_dataset(str(tmp_path / "t.jsonl"))["source"] == "jsonl"
+
+
+def test_mooncake_trace_is_refused_as_a_dataset_with_what_is_missing(tmp_path: Path) -> None:
+    (tmp_path / "t.jsonl").write_text(
+        json.dumps({"timestamp": 0, "input_length": 600, "output_length": 20, "hash_ids": [0, 1]})
+    )
+    with pytest.raises(BadInput, match="neither makes texts from hash_ids nor sends a limit of its own") as caught:
+        load_prompts(Dataset.model_validate(guess_dataset(str(tmp_path / "t.jsonl"))), tmp_path)
+    assert "--arrival Trace --trace FILE" in str(caught.value)

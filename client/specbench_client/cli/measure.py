@@ -24,18 +24,21 @@ from specbench_client.cli.measure_plan import (
     MeasureOptions,
     endpoint_urls,
     plan_for_endpoints,
+    reject_contradictions,
     with_flag_names,
 )
 from specbench_client.cli.options import (
     KEEP_TEXT,
     NEW,
     OUTPUT,
+    PERCENTILES,
     RESULTS,
     SchemaNumber,
     SchemaNumbers,
     slo_from_options,
     slo_options,
 )
+from specbench_client.cli.peer_translation import PeerFlagCommand
 from specbench_client.cli.streams import echo
 from specbench_client.errors import BadInput
 from specbench_client.known_secrets import api_key_header
@@ -75,47 +78,7 @@ def _authorization(named: str | None) -> dict[str, str]:
     return api_key_header()
 
 
-EQUIVALENT_FLAGS = {
-    "--num-prompts": "--requests",
-    "--request-count": "--requests",
-    "--max-concurrency": "--concurrency",
-    "--request-rate": "--rate",
-    "--base-url": "--endpoint",
-    "--url": "--endpoint",
-    "--target": "--endpoint",
-    "--backend": "--dialect",
-    "--api-key": "--api-key-env",
-    "--dataset-name": "--dataset",
-    "--dataset-path": "--dataset",
-    "--input-file": "--dataset",
-    "--data": "--dataset",
-    "--output-len": "--max-tokens",
-    "--max-seconds": "--duration",
-    "--benchmark-duration": "--duration",
-    "--num-warmups": "--warmup",
-    "--warmup-request-count": "--warmup",
-    "--goodput": "--slo-tpot-ms",
-    "--result-dir": "--results",
-    "--save-result": "--results",
-}
-"""Flag of `vllm bench serve`, SGLang's bench_serving, AIPerf or GuideLLM → the equivalent flag of `measure`."""
-
-
-class FlagHintCommand(click.Command):
-    """A command that suggests its own flag for a flag of another load generator."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse as click does; for a known flag of another tool, the error names the equivalent one."""
-        try:
-            return super().parse_args(ctx, args)
-        except click.NoSuchOption as error:
-            if error.option_name not in EQUIVALENT_FLAGS:
-                raise
-            message = f"No such option '{error.option_name}': use '{EQUIVALENT_FLAGS[error.option_name]}'."
-            raise click.NoSuchOption(error.option_name, message, ctx=ctx) from error
-
-
-@click.command(cls=FlagHintCommand)
+@click.command(cls=PeerFlagCommand)
 @click.option(
     "--endpoint",
     required=True,
@@ -131,8 +94,8 @@ class FlagHintCommand(click.Command):
     "--dataset",
     required=True,
     metavar="NAME-or-FILE",
-    help="Prompts: a JSONL, Parquet or CSV file, Spec-Bench's question.jsonl, SOURCE:FILE, or a source on the hub; see"
-    " `specbench dataset list`.",
+    help="Prompts: a JSONL, JSON, Parquet or CSV file, SOURCE:FILE, or a source on the hub; see `specbench dataset"
+    " list`. random:WORDS misleads and is flagged.",
 )
 @click.option(
     "--concurrency",
@@ -149,6 +112,11 @@ class FlagHintCommand(click.Command):
     help="Open loop: conversations per second. Repeatable.",
 )
 @click.option(
+    "--sweep",
+    is_flag=True,
+    help="Closed loop: 1, 2, 4, … requests, until the throughput grows by less than 5 % or the goodput falls.",
+)
+@click.option(
     "--arrival",
     type=click.Choice([str(process) for process in ArrivalProcess], case_sensitive=False),
     metavar=f"[{'|'.join(ArrivalProcess)}]",  # click would show them in small letters
@@ -160,9 +128,15 @@ class FlagHintCommand(click.Command):
     help="With --arrival Gamma: shape of the gaps; below 1 is burstier than Poisson.",
 )
 @click.option(
+    "--max-in-flight",
+    type=SchemaNumber(Arrival, "max_in_flight"),
+    metavar="N",
+    help="Open loop: most conversations at once; others wait, and their latency counts from the scheduled time.",
+)
+@click.option(
     "--trace",
     metavar="FILE",
-    help="With --arrival Trace: JSONL or CSV with a column `timestamp`; repeated if more arrivals are needed.",
+    help="With --arrival Trace: JSONL or CSV with a column `timestamp` (s; in Mooncake's: ms); repeated if needed.",
 )
 @click.option(
     "--requests",
@@ -266,6 +240,7 @@ class FlagHintCommand(click.Command):
 @NEW
 @KEEP_TEXT
 @slo_options
+@PERCENTILES
 @OUTPUT
 def measure(**options: Any) -> int:
     """Measure a running server, or compare running servers, with real prompts; every request is recorded.
@@ -276,6 +251,7 @@ def measure(**options: Any) -> int:
       specbench measure --endpoint http://127.0.0.1:8000 --baseline http://127.0.0.1:8001 \\
         --dataset examples/prompts.jsonl --concurrency 8          the speed-up of one over the other
       specbench measure --endpoint http://127.0.0.1:8000 --dataset examples/prompts.jsonl --concurrency 1,8
+      specbench measure … --sweep                                         concurrency 1, 2, 4, … until saturation
       specbench measure … --rate 2,4 --duration 60                        open loop, instead of --concurrency
       specbench measure … --rate 5 --arrival Gamma --burstiness 0.25      bursts: gaps with a CV of 2
       specbench measure … --arrival Trace --trace arrivals.csv            recorded arrival times
@@ -287,6 +263,9 @@ def measure(**options: Any) -> int:
     With --baseline, the servers take turns (ABBA) with the same prompts and load, so that a drift of the machine
     cancels. Without --requests and --duration, a turn has as many requests as take about eight seconds. A server with a
     prompt cache needs prompts that it has not seen: each turn takes the next ones of the dataset.
+
+    Flags of vllm bench serve, SGLang's bench_serving, AIPerf, genai-perf and GuideLLM are accepted where they mean the
+    same: docs/reference/peer-flags.md.
 
     `specbench run` launches engines itself, each with and without drafters.
     """
@@ -302,9 +281,16 @@ def measure(**options: Any) -> int:
 def planned_measurement(given: MeasureOptions) -> tuple[Plan, RunOptions]:
     """Return the plan, and the options of its execution. Raises BadInput."""
     _check_workers(given.workers, usable_cores())
-    plan_for_endpoints(given)  # Invalid options are reported before an endpoint is contacted.
+    if given.sweep:  # Invalid options are reported before an endpoint is contacted.
+        reject_contradictions(given)
+    else:
+        plan_for_endpoints(given)
     headers = request_headers(given.headers, given.api_key_env)
     given = with_detected(given, headers)
+    if given.sweep:
+        from specbench_client.cli.measure_blocks import with_swept_loads  # noqa: PLC0415
+
+        given = with_swept_loads(given, headers)
     plan = plan_for_endpoints(given)
     if given.baseline is not None and given.requests is None and given.duration is None:
         from specbench_client.cli.measure_blocks import with_block_size  # noqa: PLC0415
@@ -323,6 +309,7 @@ def planned_measurement(given: MeasureOptions) -> tuple[Plan, RunOptions]:
         new=given.new,
         reuse_finished=False,
         slo=slo_from_options(given.slo_ttft_ms, given.slo_tpot_ms, given.slo_e2e_ms),
+        statistics=given.percentiles,
     )
 
 

@@ -1,8 +1,11 @@
-"""Chooses the requests of a block for `specbench measure --baseline`; loads pandas, so it is imported late."""
+"""Chooses what `specbench measure` leaves open: the requests of a block with --baseline, the loads with --sweep.
+
+Loads pandas, so it is imported late.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,8 +13,10 @@ from specbench_api.outcome.summary import REPEATS_IN_TURNS
 from specbench_api.plan.plan import Plan
 from specbench_client.cli.interruption import run_until_interrupted
 from specbench_client.cli.measure_plan import MeasureOptions, plan_for_endpoints
+from specbench_client.cli.options import slo_from_options
 from specbench_client.cli.streams import echo
 from specbench_client.drive.block_size import SIZES, block_size, probe_request_s
+from specbench_client.drive.saturation import STREAMS_MAX, EndpointProbe, find_levels
 from specbench_client.errors import BadInput
 from specbench_client.local.local_runs import find_local_run, open_results
 from specbench_client.store.locations import read_object
@@ -23,9 +28,9 @@ def with_block_size(options: MeasureOptions, plan: Plan, headers: Mapping[str, s
 
     Raises BadInput, EngineFailed.
     """
-    interrupted = None if options.new else _interrupted(options)
+    interrupted = _interrupted(options, (replace(options, requests=size) for size in SIZES))
     if interrupted is not None:
-        return interrupted
+        return plan_for_endpoints(interrupted)
     prompts = load_prompts(plan.workloads[0].dataset, Path.cwd(), read_object)
     request_s = run_until_interrupted(probe_request_s(plan, prompts, headers))
     blocks = min(plan.load.repeats, 2 * REPEATS_IN_TURNS)
@@ -42,15 +47,35 @@ def with_block_size(options: MeasureOptions, plan: Plan, headers: Mapping[str, s
     return plan_for_endpoints(replace(options, requests=size.requests))
 
 
-def _interrupted(options: MeasureOptions) -> Plan | None:
-    """Return the plan of the interrupted run of the same command, whose block size was chosen earlier."""
+def with_swept_loads(options: MeasureOptions, headers: Mapping[str, str]) -> MeasureOptions:
+    """Return the options with the loads of a sweep: those of an interrupted run, else 1, 2, 4, … up to saturation.
+
+    Raises BadInput, EngineFailed.
+    """
+    levels = tuple(2**power for power in range(STREAMS_MAX.bit_length()))
+    fixed = replace(options, sweep=False)
+    prefixes = (replace(fixed, concurrency=(levels[:size],)) for size in range(1, len(levels) + 1))
+    interrupted = _interrupted(options, prefixes)
+    if interrupted is not None:
+        return interrupted
+    plan = plan_for_endpoints(replace(fixed, concurrency=((1,),)))
+    prompts = load_prompts(plan.workloads[0].dataset, Path.cwd(), read_object)
+    most = STREAMS_MAX if options.duration is not None else options.requests or len(prompts.rows)
+    slo = slo_from_options(options.slo_ttft_ms, options.slo_tpot_ms, options.slo_e2e_ms)
+    probe = EndpointProbe(plan, prompts, headers, slo)
+    found = run_until_interrupted(find_levels(probe, most, lambda line: echo(line, err=True)))
+    return replace(fixed, concurrency=(tuple(found),))
+
+
+def _interrupted(options: MeasureOptions, candidates: Iterable[MeasureOptions]) -> MeasureOptions | None:
+    """Return the first of the candidates with an interrupted run: its size or loads were chosen earlier."""
     results = open_results(options.results)
-    for size in SIZES:
+    for candidate in () if options.new else candidates:
         try:
-            plan = plan_for_endpoints(replace(options, requests=size))
+            plan = plan_for_endpoints(candidate)
         except BadInput:  # at a low rate, so many requests would take too long; more of them even more so
             return None
         found = find_local_run(results, plan)
         if found.measured and not found.finished:
-            return plan
+            return candidate
     return None

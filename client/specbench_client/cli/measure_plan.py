@@ -16,6 +16,7 @@ from specbench_api.outcome.summary import REPEATS_IN_TURNS
 from specbench_api.plan.expansion import lay_out
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.chat_template import AppliedBy
+from specbench_api.spec.dataset import Source
 from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_api.spec.engine import SECRET, EngineKind, flaw_of
 from specbench_api.spec.load import ArmOrder, ArrivalProcess
@@ -34,6 +35,7 @@ FLAG_OF_FIELD = {
     "engine.endpoints": "--endpoint",
     "engine.dialect": "--dialect",
     "dataset.uri": "--dataset",
+    "dataset.words": "--dataset random:WORDS",
     "sampling.temperature": "--temperature",
     "sampling.topP": "--top-p",
     "sampling.seed": "--seed",
@@ -52,6 +54,7 @@ FLAG_OF_FIELD = {
     "load.arrival.process": "--arrival",
     "load.arrival.burstiness": "--burstiness",
     "load.arrival.uri": "--trace",
+    "load.arrival.maxInFlight": "--max-in-flight",
     "load.arrival.seed": "--seed",
 }
 """Field of the spec → the flag that sets it; the first two are prefixes of other fields."""
@@ -98,8 +101,10 @@ class MeasureOptions:
     dataset: str
     concurrency: tuple[tuple[float, ...], ...]
     rate: tuple[tuple[float, ...], ...]
+    sweep: bool
     arrival: str | None
     burstiness: float | None
+    max_in_flight: int | None
     trace: str | None
     requests: int | None
     duration: int | None
@@ -125,6 +130,7 @@ class MeasureOptions:
     slo_ttft_ms: float | None
     slo_tpot_ms: float | None
     slo_e2e_ms: float | None
+    percentiles: tuple[str, ...] | None
     output: str
     dialects: Mapping[str, str] = field(default_factory=dict)
     """The detected dialects, by URL; empty if one was given."""
@@ -141,13 +147,18 @@ def plan_for_endpoints(options: MeasureOptions) -> Plan:
 
     Without a model or dialect, given or detected, it only shows whether the other options are valid.
     """
-    for problem in _contradictions(options):
-        raise BadInput(problem)
+    reject_contradictions(options)
     try:
         plan = lay_out(parse_run(_resource(options)))
     except InvalidSpec as error:
         raise BadInput("\n".join(with_flag_names(str(problem)) for problem in error.problems)) from error
     return plan.model_copy(update={"stop": "WhenDecided"}) if options.until_sure else plan
+
+
+def reject_contradictions(options: MeasureOptions) -> None:
+    """Raise BadInput for the first flags that exclude each other."""
+    for problem in _contradictions(options):
+        raise BadInput(problem)
 
 
 _NAMED = re.compile(r"([a-z0-9]([a-z0-9-]*[a-z0-9])?)=(https?://.*)")
@@ -194,7 +205,7 @@ def _resource(options: MeasureOptions) -> dict[str, Any]:
         "workloads": [
             {
                 "name": "measured",
-                "dataset": guess_dataset(options.dataset),
+                "dataset": _dataset(options),
                 "sampling": {"temperature": options.temperature, "topP": options.top_p, "seed": options.seed},
                 "output": {
                     "maxTokens": options.max_tokens,
@@ -210,6 +221,20 @@ def _resource(options: MeasureOptions) -> dict[str, Any]:
     }
     metadata = {"name": run_name(model) if options.name is None else _checked_name(options.name)}
     return {"apiVersion": "specbench.io/v1alpha1", "kind": "SpecBenchRun", "metadata": metadata, "spec": spec}
+
+
+_RANDOM = re.compile(r"random:(\d+)")
+RANDOM_PROMPTS = 1000
+"""Number of random prompts of a load that is limited by its duration."""
+
+
+def _dataset(options: MeasureOptions) -> dict[str, Any]:
+    """Return the dataset: random words for `random:WORDS`, else what the name or file is."""
+    found = _RANDOM.fullmatch(options.dataset)
+    if found is None:
+        return guess_dataset(options.dataset)
+    count = options.requests or RANDOM_PROMPTS
+    return {"source": str(Source.RANDOM), "allowRandom": True, "count": count, "words": int(found[1])}
 
 
 def run_name(model: str) -> str:
@@ -243,11 +268,20 @@ def _contradictions(options: MeasureOptions) -> Iterator[str]:
 
 def _contradictory_loads(options: MeasureOptions) -> Iterator[str]:
     closed, trace = bool(options.concurrency), options.arrival == ArrivalProcess.TRACE
-    arrival = {"--arrival": options.arrival, "--burstiness": options.burstiness, "--trace": options.trace}
+    arrival = {
+        "--arrival": options.arrival,
+        "--burstiness": options.burstiness,
+        "--trace": options.trace,
+        "--max-in-flight": options.max_in_flight,
+    }
+    if options.sweep:
+        others = {"--concurrency": closed, "--rate": options.rate, "--arrival": options.arrival}
+        yield from (f"--sweep chooses the loads itself: leave out {flag}" for flag, given in others.items() if given)
+        closed = True
     if closed and options.rate:
         yield "--concurrency is a closed loop and --rate an open one: give one of them"
     if not closed and not options.rate and not trace:
-        yield "no load: give --concurrency N (closed loop), --rate R (open loop) or --arrival Trace"
+        yield "no load: give --concurrency N (closed loop), --rate R (open loop), --arrival Trace or --sweep"
     for flag, value in _without_none(arrival).items():
         if closed:
             yield f"{flag} {value} needs an open loop, --concurrency is a closed one: give --rate, or leave out {flag}"
@@ -261,7 +295,12 @@ def _contradictory_loads(options: MeasureOptions) -> Iterator[str]:
 
 def _load(options: MeasureOptions) -> Mapping[str, Any]:
     closed, rates = levels("--concurrency", options.concurrency), levels("--rate", options.rate)
-    arrival = {"process": options.arrival, "burstiness": options.burstiness, "uri": options.trace}
+    arrival = {
+        "process": options.arrival,
+        "burstiness": options.burstiness,
+        "uri": options.trace,
+        "maxInFlight": options.max_in_flight,
+    }
     open_loop: dict[str, Any] = {"slots": UNUSED_SLOTS, "arrival": {**_without_none(arrival), "seed": options.seed}}
     return {
         **({"concurrency": closed} if closed else open_loop),

@@ -5,10 +5,10 @@ from __future__ import annotations
 import codecs
 import math
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import click
 from pydantic import ValidationError
@@ -19,6 +19,7 @@ from specbench_api.spec.bounded_yaml import TEXT_BYTES_MAX, too_large, yaml_docu
 from specbench_api.spec.campaign import SpecBenchCampaign
 from specbench_api.spec.field_paths import replaced, steps_of
 from specbench_api.spec.parsing import parse_resource, problems_in, read_yaml
+from specbench_api.spec.percentiles import REPORTED_PERCENTS
 from specbench_api.spec.run import SpecBenchRun
 from specbench_api.spec.slo import Slo
 from specbench_client.analysis.what_if.cost_models import PUBLISHED_COSTS
@@ -123,6 +124,25 @@ class PositiveIntegers(click.ParamType[tuple[int, ...]]):
         return tuple(sorted({int(word) for word in words}))
 
 
+class LatencyStatistics(click.ParamType[tuple[str, ...]]):
+    """Comma-separated statistics of latencies, such as `mean,50,90`: the suffixes of their figures, in this order."""
+
+    name = "P[,P…]"
+    known: ClassVar[Mapping[str, str]] = {
+        "mean": "mean",
+        **{str(percent): f"p{percent}" for percent in REPORTED_PERCENTS},
+    }
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, ...]:
+        """Convert the names; the error states the accepted values."""
+        if isinstance(value, tuple):
+            return value
+        words = [word.strip().removeprefix("p") for word in str(value).split(",")]
+        if not set(words) <= set(self.known):
+            self.fail(f"{value!r}: give some of {', '.join(self.known)}, such as mean,50,90", param, ctx)
+        return tuple(self.known[word] for word in dict.fromkeys(words))
+
+
 POSITIVE = FiniteRange(min=0, min_open=True)
 
 
@@ -145,6 +165,11 @@ RESULTS = click.option(
     show_default=True,
     metavar="DIR-or-URI",
     help="Where to store results: a folder, or s3://BUCKET/PREFIX.",
+)
+PERCENTILES = click.option(
+    "--percentiles",
+    type=LatencyStatistics(),
+    help="Latencies in the tables of text and Markdown: some of mean, 50, 90, 95, 99.  [default: 50,99 in text]",
 )
 LATEST = click.option("--latest", is_flag=True, help="Use the newest run if the location contains several.")
 ONLY_WORKLOAD = click.option("--workload", metavar="NAME", help="Use only this workload.  [default: all]")

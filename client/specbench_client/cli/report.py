@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -13,15 +14,16 @@ from specbench_api.outcome.layout import REPORT, SUMMARY
 from specbench_api.outcome.summary import RunSummary
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.engine import DialectName, EngineKind
+from specbench_api.spec.percentiles import PERCENTILES as PERCENTILE_NAMES
 from specbench_api.spec.slo import Slo
 from specbench_client.analysis.estimates.energy import JOULES
-from specbench_client.cli.options import LATEST, override_slo, slo_from_options, slo_options
+from specbench_client.cli.options import LATEST, PERCENTILES, override_slo, slo_from_options, slo_options
 from specbench_client.cli.output import result_console, write_output_file
 from specbench_client.cli.run_selection import select_run
 from specbench_client.cli.streams import echo, echo_document, echo_json
 from specbench_client.errors import BadInput
 from specbench_client.report.text.applicability import applicability_line
-from specbench_client.report.text.cells import cells_table, csv, figure_value, markdown
+from specbench_client.report.text.cells import TERMINAL_STATISTICS, cells_table, csv, figure_value, markdown
 from specbench_client.report.text.curves import crossover_lines
 from specbench_client.report.text.findings import FindingGroup, group_findings, next_step
 from specbench_client.store.store import Store
@@ -90,11 +92,13 @@ class ReportFormat(click.Choice[str]):
     metavar="FILE",
     help="Power samples of the measurement: nvidia-smi's CSV, a CSV of time and watts, or Prometheus' JSON.",
 )
+@PERCENTILES
 @slo_options
 def report(
     where: str,
     output: str | None,
     to: Path | None,
+    percentiles: Sequence[str] | None,
     *,
     show_all: bool,
     latest: bool,
@@ -123,6 +127,8 @@ def report(
     output = _format_of(output, to)
     if output in BINARY and to is None and sys.stdout.isatty():
         raise BadInput(f"--output {output} is a binary format: add --to FILE")
+    if percentiles is not None and output not in ("text", _MARKDOWN):
+        raise BadInput(f"--percentiles selects columns of text and Markdown, {output} has all of them: leave it out")
     store = select_run(where, latest=latest)
     plan = read_plan(store)
     if output == "parquet":
@@ -133,9 +139,9 @@ def report(
     if power is not None:
         _report_missing_energy(summary)
     if output in ("text", "json") and to is None:
-        print_run_summary(plan, summary, output, store.uri(), show_all=show_all)
+        print_run_summary(plan, summary, output, store.uri(), show_all=show_all, statistics=percentiles)
     else:
-        _write(_rendered(plan, summary, output), to)
+        _write(_rendered(plan, summary, output, percentiles or PERCENTILE_NAMES), to)
 
 
 def _format_of(output: str | None, to: Path | None) -> str:
@@ -192,7 +198,7 @@ def _records(plan: Plan, store: Store) -> bytes:
     return records_parquet(plan, store)
 
 
-def _rendered(plan: Plan, summary: RunSummary, output: str) -> bytes:
+def _rendered(plan: Plan, summary: RunSummary, output: str, statistics: Sequence[str]) -> bytes:
     if output == "png":
         from specbench_client.report.plots.page import png  # noqa: PLC0415  matplotlib takes seconds to import
 
@@ -209,11 +215,19 @@ def _rendered(plan: Plan, summary: RunSummary, output: str) -> bytes:
         from specbench_client.report.html import render_html  # noqa: PLC0415
 
         return render_html(plan, summary).encode()
-    return markdown(plan, summary).encode()
+    return markdown(plan, summary, statistics).encode()
 
 
-def print_run_summary(plan: Plan, summary: RunSummary, output: str, uri: str, *, show_all: bool = False) -> None:
-    """Print the answer: one JSON document, or text for people.
+def print_run_summary(
+    plan: Plan,
+    summary: RunSummary,
+    output: str,
+    uri: str,
+    *,
+    show_all: bool = False,
+    statistics: Sequence[str] | None = None,
+) -> None:
+    """Print the answer: one JSON document, or text for people. `statistics`: see `cell_columns`.
 
     Findings that invalidate something are always printed; of everything else `NOTES` lines, unless `show_all`.
     """
@@ -231,7 +245,7 @@ def print_run_summary(plan: Plan, summary: RunSummary, output: str, uri: str, *,
     shown = notes if show_all else notes[:NOTES]
     console.print_line(summary.headline)
     if summary.cells:
-        console.print_table(cells_table(summary))
+        console.print_table(cells_table(summary, statistics or TERMINAL_STATISTICS))
         if _is_plain_openai(plan) and all(figure_value(cell, _AL) is None for cell in summary.cells):
             console.print_line(_UNKNOWN_AL)
     for text in [*map(_finding_text, invalid), *shown]:

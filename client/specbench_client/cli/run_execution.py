@@ -65,6 +65,8 @@ class RunOptions:
     """Whether a finished run is shown again. False for an endpoint, which may serve something else by now."""
     slo: Slo | None = None
     """The latency limits of goodput."""
+    statistics: Sequence[str] | None = None
+    """Statistics of latencies in the table, such as `p90`; None: the usual ones."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +103,7 @@ def run_and_print(plan: Plan, options: RunOptions) -> int:
             f"nothing was measured: this run was already finished ({outcome.finished}); add --new to measure again",
             err=True,
         )
-    print_run_summary(outcome.plan, outcome.summary, options.output, outcome.uri)
+    print_run_summary(outcome.plan, outcome.summary, options.output, outcome.uri, statistics=options.statistics)
     for arm, error in outcome.failed.items():
         echo(f"error: {arm}: {error.reason}: {error}", err=True)
     return outcome.exit

@@ -7,16 +7,17 @@ compared with what else changes on the machine, which pairing then removes.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from specbench_api.outcome.record import RecordPhase
+from specbench_api.outcome.record import Record, RecordPhase
 from specbench_api.plan.plan import Arm, Plan
 from specbench_api.spec.conditions import EngineReason
 from specbench_client.dialects.registry import dialect_of
 from specbench_client.drive.engine_connection import served_model
 from specbench_client.errors import EngineFailed
-from specbench_client.load.conversations import FillerPlan, filler_conversation
+from specbench_client.load.conversations import Conversation, FillerPlan, filler_conversation
 from specbench_client.load.request import RequestConfig, Turn
 from specbench_client.load.turn_client import HttpTurnClient
 from specbench_client.transport.kernel_transport import open_transport
@@ -62,6 +63,23 @@ async def probe_request_s(plan: Plan, prompts: Prompts, headers: Mapping[str, st
 
 async def _probe(plan: Plan, arm: Arm, prompts: Prompts, headers: Mapping[str, str]) -> float:
     """Send fillers, whose texts no later request contains, so that no prompt cache is filled with the prompts."""
+    fill = FillerPlan(prompts.rows, PROBES, 0)
+    async with open_probe(plan, arm, headers) as send:
+        begun = time.monotonic()
+        for number in range(PROBES):
+            record = await send(filler_conversation(fill, number, 0))
+            if record.error_class is not None:
+                url = arm.endpoint.url if arm.endpoint else ""
+                message = f"{url} failed a first request ({record.error_class}): {record.error}"
+                raise EngineFailed(message, EngineReason.FIRST_REQUEST_FAILED)
+        return (time.monotonic() - begun) / PROBES
+
+
+@asynccontextmanager
+async def open_probe(
+    plan: Plan, arm: Arm, headers: Mapping[str, str]
+) -> AsyncIterator[Callable[[Conversation], Awaitable[Record]]]:
+    """Connect to an endpoint and yield a function that sends a conversation's first turn and returns its record."""
     assert arm.endpoint is not None
     workload, url, engine = plan.workloads[0], arm.endpoint.url.rstrip("/"), plan.engine_of(arm)
     config = RequestConfig(
@@ -77,25 +95,21 @@ async def _probe(plan: Plan, arm: Arm, prompts: Prompts, headers: Mapping[str, s
         headers=headers,
         extra_body=workload.extra_body,
     )
-    fill = FillerPlan(prompts.rows, PROBES, 0)
     async with open_transport(url) as transport:
         client = HttpTurnClient(transport, dialect_of(engine), config)
-        begun = time.monotonic()
-        for number in range(PROBES):
-            filler = filler_conversation(fill, number, 0)
+
+        async def send(conversation: Conversation) -> Record:
             turn = Turn(
-                conversation_index=filler.index,
-                conversation_id=filler.id,
-                prompt_id=filler.prompt_id,
+                conversation_index=conversation.index,
+                conversation_id=conversation.id,
+                prompt_id=conversation.prompt_id,
                 category=None,
                 turn=0,
-                messages=filler.turns[0],
+                messages=conversation.turns[0],
                 stream_index=0,
                 intended_ns=time.monotonic_ns(),
                 phase=RecordPhase.WARMUP,
             )
-            record = (await client.take_turn(turn)).record
-            if record.error_class is not None:
-                message = f"{url} failed a first request ({record.error_class}): {record.error}"
-                raise EngineFailed(message, EngineReason.FIRST_REQUEST_FAILED)
-        return (time.monotonic() - begun) / PROBES
+            return (await client.take_turn(turn)).record
+
+        yield send

@@ -101,7 +101,8 @@ class LoadPlanner:
         if times is not None:
             workers = self._workers(workers_for_rate(_rate(point, times), self.cores * self.clients))
             notice_ns = SCHEDULE_NOTICE_NS if self.clients == 1 else SCHEDULE_NOTICE_OF_CLIENTS_NS
-            return open_loop_load(times, workers, self.arrivals.around(point, times), notice_ns)
+            slots = (self.plan.load.arrival or Arrival()).max_in_flight
+            return open_loop_load(times, workers, self.arrivals.around(point, times), notice_ns, slots)
         load = self.plan.load
         conversations = None if load.duration_seconds is not None else load.requests or prompts
         return self._closed(point.level.concurrency or 1, conversations, load.duration_seconds)

@@ -80,6 +80,8 @@ class PointMeasurement:
             results = await self._results(attempt, observations, warmed)
             if observed is not None:
                 client = _client_health(results, observations.timeline, is_open=load.is_open)
+                if load.has_slots:  # a conversation that waits for a slot is not late
+                    client = client.model_copy(update={"send_lateness_p99_ms": None})
                 files = [*schedule, *(file for result in results for file in result.files)]
                 await asyncio.to_thread(attempt.commit, files, client, observations.counters, span, observed)
             await self.clients.gather("committed")

@@ -31,6 +31,7 @@ from specbench_api.spec.load import CONVERSATIONS_MAX, LONGEST_S, Arrival, Arriv
 from specbench_client.bounded_json import parse_json
 from specbench_client.errors import BadInput
 from specbench_client.file_roots import readable_path
+from specbench_client.workload.source_detection import is_mooncake_row
 
 ScheduledTimes = NDArray[np.int64]
 Offsets = NDArray[np.float64]
@@ -220,12 +221,14 @@ def _take_length(blocks: Iterator[Offsets], extent: ScheduleLength) -> Offsets:
 
 
 # A trace is one column of timestamps in a JSONL or CSV file. A row without a valid timestamp is an error: skipping it
-# would make the load lighter than the recording.
+# would make the load lighter than the recording. The numbers are seconds, except in Mooncake's traces, which are
+# recognised by their columns: https://github.com/kvcache-ai/Mooncake, FAST25-release/traces.
 
 _MAX_SHOWN_PROBLEMS = 5
 _NAMED = "rename the column of the timestamps to {!r}, or set arrival.column in the spec to its name"
 _BOM = b"\xef\xbb\xbf"
 _GZIP = b"\x1f\x8b"
+_MS_PER_S = 1000.0
 
 
 def load_trace(uri: str, column: str, base_dir: Path, fetch: Callable[[str], bytes] | None = None) -> Offsets:
@@ -248,7 +251,10 @@ def load_trace(uri: str, column: str, base_dir: Path, fetch: Callable[[str], byt
 
 
 def read_trace(data: bytes, name: str, column: str) -> Offsets:
-    """Return the timestamps in the file's order: CSV if the name ends in .csv, else JSON Lines. Raises BadInput."""
+    """Return a file's timestamps in seconds, in its order: CSV if the name ends in .csv, else JSON Lines.
+
+    Raises BadInput.
+    """
     if data.startswith(_GZIP):
         raise BadInput(f"{name}: is compressed: unpack it first (gunzip)")
     try:
@@ -271,7 +277,14 @@ def read_trace(data: bytes, name: str, column: str) -> Offsets:
         raise BadInput("\n".join([*problems[:_MAX_SHOWN_PROBLEMS], *rest]))
     if not times:
         raise BadInput(f"{name}: contains no rows: give one arrival per row")
-    return np.array(times)
+    return np.array(times) / (_MS_PER_S if column == "timestamp" and _is_mooncake_trace(text, name) else 1.0)
+
+
+def _is_mooncake_trace(text: str, name: str) -> bool:
+    """Return whether the first row has the columns of a Mooncake trace. Every row was read before."""
+    if name.lower().endswith(".csv"):
+        return is_mooncake_row(word.strip() for word in next(csv.reader(io.StringIO(text, newline=""))))
+    return is_mooncake_row(parse_json(next(line for line in text.split("\n") if line.strip())))
 
 
 class _InvalidTime(str):

@@ -171,6 +171,8 @@ class OpenLoopShare:
     """When the last conversation of all workers begins."""
     fillers: FillerShare | None = None
     """Fillers around the measured conversations; None: none."""
+    slots: int | None = None
+    """Its share of the conversations that may be in flight; None: no limit."""
 
     def phases(self, worker_table: WorkerTable, worker: int) -> OpenLoopPhases:
         """Return the tracker of a worker with this share."""
@@ -204,6 +206,11 @@ class WorkerLoad:
     @property
     def is_open(self) -> bool:
         return self.times is not None
+
+    @property
+    def has_slots(self) -> bool:
+        """Whether the number of conversations in flight of an open loop is limited."""
+        return any(isinstance(share, OpenLoopShare) and share.slots is not None for share in self.shares)
 
     @property
     def size(self) -> int | None:
@@ -265,13 +272,23 @@ def closed_loop_load(
 
 
 def open_loop_load(
-    times: ScheduledTimes, workers: int, around: FillerArrivals | None = None, notice_ns: int = SCHEDULE_NOTICE_NS
+    times: ScheduledTimes,
+    workers: int,
+    around: FillerArrivals | None = None,
+    notice_ns: int = SCHEDULE_NOTICE_NS,
+    slots: int | None = None,
 ) -> WorkerLoad:
-    """Divide conversations with these arrival times, at least one. `around`: arrivals of fillers."""
-    last_ns, used_workers = int(times[-1]), min(workers, times.size)
+    """Divide conversations with these arrival times, at least one. `around`: arrivals of fillers.
+
+    `slots`: conversations that may be in flight, which are divided as well; None: no limit.
+    """
+    last_ns, used_workers = int(times[-1]), min(workers, times.size, slots or workers)
     shares = (
         OpenLoopShare(
-            share_of(times.size, used_workers, worker), array("q", times[worker::used_workers].tolist()), last_ns
+            share_of(times.size, used_workers, worker),
+            array("q", times[worker::used_workers].tolist()),
+            last_ns,
+            slots=None if slots is None else len(share_of(slots, used_workers, worker)),
         )
         for worker in range(used_workers)
     )

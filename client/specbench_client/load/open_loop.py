@@ -4,6 +4,9 @@ A slow engine gets no relief: requests do not wait for it, and their latency cou
 client itself was late. The intended time of a later turn is the end of the previous answer, since a user reads an
 answer before the next question.
 
+With a limit of conversations in flight, a conversation waits for a slot in the order of arrival, and a filler too. Its
+intended time remains that of the schedule, so the wait counts as latency.
+
 Fillers arrive before and after the measured conversations, by the same arrival process (see `conversations`). The
 schedule starts when the load is steady, and fillers continue until the last measured conversation has ended.
 """
@@ -15,6 +18,7 @@ import ctypes
 import os
 import time
 from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field
 from itertools import count
 from types import TracebackType
@@ -113,6 +117,8 @@ class FillerSender:
     timer: PreciseTimer
     last_ns: int
     """When the last measured conversation of all workers begins, from the schedule's start."""
+    slots: AbstractAsyncContextManager[Any] = field(default_factory=nullcontext)
+    """See `OpenLoop`."""
     _numbers: count[int] = field(default_factory=count)
 
     async def lead(self, begin_ns: int, conversations: asyncio.TaskGroup) -> int:
@@ -152,7 +158,10 @@ class FillerSender:
     async def _fill(self, due_ns: int, phase: RecordPhase) -> None:
         conversation = filler_conversation(self.fillers.fill, self.fillers.worker, next(self._numbers))
         slot = StreamSlot(conversation.index, due_ns, phase=phase)
-        await self.runner.run(await self.runner.prepare(conversation), slot)
+        prepared = await self.runner.prepare(conversation)
+        async with self.slots:
+            if phase is not RecordPhase.DRAIN or not self._all_measured():  # it may have waited beyond the end
+                await self.runner.run(prepared, slot)
 
 
 @dataclass(frozen=True)
@@ -164,6 +173,8 @@ class OpenLoop:
     buffer: RequestBuffer
     timer: PreciseTimer
     filler_sender: FillerSender | None = None
+    slots: AbstractAsyncContextManager[Any] = field(default_factory=nullcontext)
+    """Entered for each conversation and filler: a semaphore of the conversations in flight, or no limit."""
 
     async def run(self, begin_ns: int) -> None:
         """Begin all conversations on time and wait for their ends. Cancelling abandons the open requests."""
@@ -183,6 +194,7 @@ class OpenLoop:
             filling.cancel()
 
     async def _run_conversation(self, prepared: PreparedConversation, intended_ns: int) -> None:
-        conversation_end = await self.runner.run(prepared, StreamSlot(prepared.conversation.index, intended_ns))
+        async with self.slots:
+            conversation_end = await self.runner.run(prepared, StreamSlot(prepared.conversation.index, intended_ns))
         if self.filler_sender:
             self.runner.recorder.phases.measured(conversation_end.ended_ns)

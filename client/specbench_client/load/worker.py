@@ -11,6 +11,7 @@ import asyncio
 import gc
 import os
 import traceback
+from contextlib import nullcontext
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
@@ -140,7 +141,12 @@ class _Worker:
                 prepare_conversations(runner.turn_client, load.prompts, share.conversations), REQUESTS_AHEAD
             )
             buffer.fill(REQUESTS_AHEAD)
-            return OpenLoop(share.offsets_ns, runner, buffer, timer, self._filler_sender(load, share, runner, timer))
+            slots = nullcontext() if share.slots is None else asyncio.Semaphore(share.slots)
+            fillers = None
+            if share.fillers is not None:
+                table = self.shared.worker_table(load.workers)
+                fillers = FillerSender(share.fillers, runner, table, timer, share.last_ns, slots)
+            return OpenLoop(share.offsets_ns, runner, buffer, timer, fillers, slots)
         ahead = REQUESTS_AHEAD if load.workers_here == 1 else shared_requests_ahead(len(share.streams))
         counter = self.shared.conversation_counter
         buffer = RequestBuffer(
@@ -148,13 +154,6 @@ class _Worker:
         )
         buffer.fill(len(share.streams))
         return ClosedLoop(share.streams, runner, buffer, share.duration_s, share.fill)
-
-    def _filler_sender(
-        self, load: PrepareLoad, share: OpenLoopShare, runner: ConversationRunner, timer: PreciseTimer
-    ) -> FillerSender | None:
-        if share.fillers is None:
-            return None
-        return FillerSender(share.fillers, runner, self.shared.worker_table(load.workers), timer, share.last_ns)
 
 
 def _unread_limit(load: PrepareLoad) -> int:

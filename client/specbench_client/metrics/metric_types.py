@@ -12,7 +12,7 @@ from enum import StrEnum
 
 import numpy as np
 
-from specbench_api.spec.percentiles import PERCENTS
+from specbench_api.spec.percentiles import REPORTED_PERCENTS
 from specbench_client.metrics.rows import Columns, iter_pieces
 from specbench_client.metrics.tidy_frame import Values
 
@@ -41,7 +41,7 @@ class RequestMetric:
     missing: str
     origin: FigureOrigin
     values: Callable[[Columns], Values]
-    percents: tuple[int, ...] = PERCENTS
+    percents: tuple[int, ...] = REPORTED_PERCENTS
     """Percentiles to report: upper ones if large values are bad, lower ones if small values are bad."""
     long_tailed: bool = False
     """Whether a few requests have many times the usual value, as latencies of whole answers do and speeds do not."""

@@ -256,7 +256,7 @@ def read_rows(path: Path, source: Source, line_bytes_max: int = LINE_BYTES_MAX) 
         rows = _parquet(path)
     elif file_format == "csv":
         rows = list(csv_rows(path, line_bytes_max))
-    elif file_format == "json" and is_json_array(path):
+    elif file_format in ("json", "jsonl") and is_json_array(path):
         rows = list(json_array_rows(path, line_bytes_max))
     else:
         rows = list(_lines(path, line_bytes_max))

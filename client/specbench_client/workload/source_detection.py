@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from specbench_api.spec.dataset import FILE_SOURCES, GENERATED_SOURCES, Source
 from specbench_client.bounded_json import parse_json
 from specbench_client.errors import BadInput
-from specbench_client.workload.prompt_files import open_decompressed
+from specbench_client.workload.prompt_files import is_json_array, json_array_rows, open_decompressed
 from specbench_client.workload.row_parsing import CONTENT_COLUMNS
 
 _SOURCE_COLUMNS: Mapping[Source, frozenset[str]] = {
@@ -26,6 +26,23 @@ _SOURCE_COLUMNS: Mapping[Source, frozenset[str]] = {
 """Columns that identify a source. Of datasets with the same columns, such as MATH-500 and AIME, only one is listed."""
 
 
+_MOONCAKE_COLUMNS = frozenset({"timestamp", "input_length", "output_length", "hash_ids"})
+_NO_PROMPTS = (
+    "a Mooncake trace has the lengths and prefix blocks of requests, not their texts, and specbench neither makes texts"
+    " from hash_ids nor sends a limit of its own with each request: replay its arrivals with --arrival Trace --trace"
+    " FILE (load.arrival in a spec), and give prompts of such lengths as the dataset"
+)
+
+
+def is_mooncake_row(columns: Iterable[str]) -> bool:
+    """Return whether a row with these columns is from a Mooncake trace, whose timestamps are milliseconds.
+
+    Traces with a chat_id (Alibaba's) have the same columns, and seconds.
+    """
+    names = set(columns)
+    return names >= _MOONCAKE_COLUMNS and "chat_id" not in names
+
+
 _OURS = (Source.JSONL, Source.PARQUET, Source.CSV)
 _RENAME_PROMPT = "rename the column that contains the prompt's text to `prompt`"
 
@@ -37,6 +54,8 @@ def shape_hint(source: Source, columns: Mapping[str, Any]) -> str:
         return ""
     if len(present) == 1 and ";" in "".join(present):
         return "the columns are separated by semicolons: save the CSV with commas"
+    if is_mooncake_row(present):
+        return _NO_PROMPTS
     match = next((each for each, needed in _SOURCE_COLUMNS.items() if needed <= present), None)
     if match is None:
         return _RENAME_PROMPT
@@ -59,7 +78,10 @@ def guess_dataset(text: str) -> dict[str, str]:
 
 
 def guess_source(uri: str) -> Source:
-    """Guess a file's source by its name, then by its first row. Remote files go by name only. Raises BadInput."""
+    """Guess a file's source by its name, then by its first row. Remote files go by name only. Raises BadInput.
+
+    A JSON array is read like JSON Lines.
+    """
     ending = uri.lower().removesuffix(".gz").rpartition(".")[2]
     if ending in (Source.PARQUET, Source.CSV):
         return Source(ending)
@@ -71,19 +93,45 @@ def guess_source(uri: str) -> Source:
         named = ", ".join(str(source) for source in Source if source not in (*GENERATED_SOURCES, *FILE_SOURCES))
         remedy = f"give a file of prompts (JSONL, Parquet, CSV), SOURCE:FILE, or a source of the hub ({named})"
         raise BadInput(f"{uri}: {reason}: {remedy}")
-    with open_decompressed(path) as file:
-        first = file.readline(_FIRST_BYTES)
+    row = _first_row(path)
+    return _source_of_row(row) if isinstance(row, dict) else Source.JSONL
+
+
+def _first_row(path: Path) -> Any:
+    """Return the first row of a JSON Lines file or a JSON array; None if it is damaged, which reading reports later."""
     try:
-        row = parse_json(first)
-    except ValueError:
-        return Source.JSONL  # reading the file will report what is wrong with the row
-    return _source_of_columns(set(row)) if isinstance(row, dict) else Source.JSONL
+        if is_json_array(path):
+            return next((row.columns for row in json_array_rows(path)), None)
+        with open_decompressed(path) as file:
+            return parse_json(file.readline(_FIRST_BYTES))
+    except (ValueError, BadInput):
+        return None
 
 
-def _source_of_columns(columns: set[str]) -> Source:
-    """Detect published datasets by their columns; a row with an `id` is from a user's own file."""
+def _source_of_row(row: Mapping[str, Any]) -> Source:
+    """Detect published datasets and request logs by their columns; other rows with an `id` are a user's own."""
+    columns = {name for name, value in row.items() if value is not None}
+    if _is_sharegpt(row):
+        return Source.SHAREGPT
+    if any(needed <= columns for needed in _LOG_COLUMNS):
+        return Source.OPENAI_LOGS
     if "id" in columns:
         return Source.JSONL
     if {"question_id", "turns"} <= columns:
         return Source.SPEC_BENCH
     return Source.HUMANEVAL if {"task_id", "prompt", "entry_point"} <= columns else Source.JSONL
+
+
+_LOG_COLUMNS = (
+    {"custom_id", "body"},
+    {"request", "response"},
+    {"request_body", "response_body"},
+    {"messages", "model"},
+)
+"""Columns of request logs: the batch API's input, a proxy's pairs, Helicone, and plain requests."""
+
+
+def _is_sharegpt(row: Mapping[str, Any]) -> bool:
+    messages = row.get("conversations")
+    first = messages[0] if isinstance(messages, list) and messages else None
+    return isinstance(first, dict) and {"from", "value"} <= set(first)

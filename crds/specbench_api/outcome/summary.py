@@ -113,6 +113,8 @@ class ArrivalPattern(ApiModel):
     """Gamma only: shape of the inter-arrival times, whose CV is 1 / sqrt(burstiness)."""
     trace: str | None = None
     """Trace only: location of the recording."""
+    max_in_flight: int | None = None
+    """Open loop: most conversations at once; None: no limit."""
 
     @classmethod
     def of(cls, load: Load) -> ArrivalPattern:
@@ -121,15 +123,16 @@ class ArrivalPattern(ApiModel):
             return cls(process=CLOSED_LOOP)
         arrival = load.arrival or Arrival()
         shape = arrival.burstiness if arrival.process is ArrivalProcess.GAMMA else None
-        return cls(process=arrival.process, burstiness=shape, trace=arrival.uri)
+        return cls(process=arrival.process, burstiness=shape, trace=arrival.uri, max_in_flight=arrival.max_in_flight)
 
     @property
     def words(self) -> str:
-        """Label for tables: `closed loop`, `Poisson`, `Gamma, burstiness 0.25`, `Trace arrivals.csv`."""
+        """Label for tables: `closed loop`, `Poisson, at most 50 at once`, `Gamma, burstiness 0.25`, `Trace a.csv`."""
         if self.process == CLOSED_LOOP:
             return "closed loop"
         shape = f", burstiness {self.burstiness:g}" if self.burstiness is not None else ""
-        return self.process + shape + (f" {self.trace}" if self.trace else "")
+        most = "" if self.max_in_flight is None else f", at most {self.max_in_flight} at once"
+        return self.process + shape + (f" {self.trace}" if self.trace else "") + most
 
 
 class SteadyWindow(ApiModel):

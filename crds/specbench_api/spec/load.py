@@ -79,9 +79,13 @@ class Arrival(RuledModel):
     uri: Annotated[str, Field(min_length=1, max_length=1024)] | None = None
     """Process Trace: the JSONL or CSV file, as a path or `s3://bucket/key`."""
     column: Annotated[str, Field(min_length=1, max_length=64)] = "timestamp"
-    """Process Trace: name of the column with timestamps, in seconds or RFC 3339."""
+    """Process Trace: name of the column with timestamps, in seconds or RFC 3339. A Mooncake trace is recognised by its
+    columns, and its timestamps are milliseconds."""
     seed: Annotated[int, Field(ge=0, le=2147483647)] = 0
     """Seed of the inter-arrival times."""
+    max_in_flight: Annotated[int, Field(ge=1, le=4096)] | None = None
+    """At most this many conversations at once, as behind a gateway with a limit: others wait in the client, and their
+    latency counts from the scheduled time. Without it: no limit."""
 
     def _rules_hold(self) -> Sequence[bool]:
         return (
@@ -174,6 +178,12 @@ class Load(RuledModel):
             "load.clients is larger than the highest load.concurrency, so that some clients would send nothing: lower"
             " load.clients",
         ),
+        ValidationRule(
+            "!has(self.clients) || !has(self.arrival) || !has(self.arrival.maxInFlight)"
+            " || self.arrival.maxInFlight >= self.clients",
+            "load.clients is larger than load.arrival.maxInFlight, so that some clients would send nothing: lower"
+            " load.clients",
+        ),
     )
 
     concurrency: Annotated[list[Concurrency], Field(min_length=1, max_length=16), Distinct()] | None = None
@@ -226,4 +236,5 @@ class Load(RuledModel):
             duration_s is None or slowest * duration_s >= 1,
             slowest * LONGEST_S >= (self.requests or 1),
             not closed or self.clients <= max(self.concurrency or [0]),
+            self.arrival is None or self.clients <= (self.arrival.max_in_flight or self.clients),
         )

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from multiprocessing import get_context
 
@@ -77,8 +79,10 @@ class LoopDriver:
         self.timeline = LoadTimeline([recorder.log], begin_ns, closed_loop_bounds(self.worker_table, measured))
         return self.timeline
 
-    async def open(self, prompts: Sequence[PromptLike], offsets_ns: Sequence[int]) -> LoadTimeline:
-        """One worker's open loop: one conversation at each offset."""
+    async def open(
+        self, prompts: Sequence[PromptLike], offsets_ns: Sequence[int], slots: int | None = None
+    ) -> LoadTimeline:
+        """One worker's open loop: one conversation at each offset, at most `slots` of them in flight."""
         self.worker_table.wipe()
         recorder = InFlightRecorder(OpenLoopPhases(self.worker_table, 0, None, offsets_ns[-1]))
         async with ParsingQueue() as parsing_queue, PreciseTimer() as timer:
@@ -89,7 +93,8 @@ class LoopDriver:
                 prepare_conversations(self.turn_client, prompts, range(len(offsets_ns))), REQUESTS_AHEAD
             )
             begin_ns = self.clock()
-            await OpenLoop(offsets_ns, runner, buffer, timer).run(begin_ns)
+            in_flight = nullcontext() if slots is None else asyncio.Semaphore(slots)
+            await OpenLoop(offsets_ns, runner, buffer, timer, slots=in_flight).run(begin_ns)
             await parsing_queue.drained()
         self.timeline = LoadTimeline(
             [recorder.log], begin_ns, open_loop_bounds(self.worker_table, begin_ns + offsets_ns[-1])

@@ -48,21 +48,27 @@ class CellColumn:
     numeric: bool = True
 
 
-def cell_columns(summary: RunSummary) -> list[CellColumn]:
-    """Return the columns; the workload's only where there are several."""
+TERMINAL_STATISTICS = ("p50", "p99")
+
+
+def cell_columns(summary: RunSummary, statistics: Sequence[str] = PERCENTILES) -> list[CellColumn]:
+    """Return the columns; the workload's only where there are several.
+
+    `statistics` of each latency: suffixes of figures, such as `p90` or `mean`.
+    """
     several = len({cell.workload for cell in summary.cells}) > 1
     workload = [CellColumn("Workload", lambda cell: cell.workload, numeric=False)] if several else []
-    *columns, findings = _COLUMNS
+    *columns, findings = _wide_columns(statistics)
     goodput = [_GOODPUT, _MET] if summary.slo else []
     energy = [_ENERGY] if any(JOULES in cell.figures for cell in summary.cells) else []
     return [CellColumn("Arm", lambda cell: cell.arm, numeric=False), *workload, *columns, *goodput, *energy, findings]
 
 
-def terminal_columns(summary: RunSummary) -> list[CellColumn]:
-    """Return fewer and narrower columns than the page has."""
+def terminal_columns(summary: RunSummary, statistics: Sequence[str] = TERMINAL_STATISTICS) -> list[CellColumn]:
+    """Return fewer and narrower columns than the page has. `statistics`: see `cell_columns`."""
     arm, *others = cell_columns(summary)
     workload = [column for column in others if column.title == "Workload"]
-    *narrow, findings = _NARROW
+    *narrow, findings = _narrow_columns(statistics)
     energy = [column for column in others if column is _ENERGY]
     return [arm, *workload, *narrow, *([_GOOD] if summary.slo else []), *energy, findings]
 
@@ -118,10 +124,10 @@ def _ms(value: float | None) -> str:
     return number(value, 0 if value is not None and value >= 100 else 1)
 
 
-def _percentiles(name: str) -> Callable[[Cell], str]:
+def _statistics(name: str, statistics: Sequence[str], separator: str) -> Callable[[Cell], str]:
     def text(cell: Cell) -> str:
-        found = [figure_value(cell, f"{name}_{percentile}") for percentile in PERCENTILES]
-        return DASH if found[0] is None else " / ".join(_ms(value) for value in found)
+        found = [figure_value(cell, f"{name}_{each}") for each in statistics]
+        return DASH if found[0] is None else separator.join(_ms(value) for value in found)
 
     return text
 
@@ -129,14 +135,6 @@ def _percentiles(name: str) -> Callable[[Cell], str]:
 def _acceptance(cell: Cell) -> str:
     rate = figure_value(cell, "acceptance_rate")
     return DASH if rate is None else f"{rate:.0%}"
-
-
-def _two(name: str) -> Callable[[Cell], str]:
-    def text(cell: Cell) -> str:
-        found = [figure_value(cell, f"{name}_p{percent}") for percent in (50, 99)]
-        return DASH if found[0] is None else "/".join(_ms(value) for value in found)
-
-    return text
 
 
 def _met(cell: Cell) -> str:
@@ -154,47 +152,52 @@ _GOOD = CellColumn(
 
 _ENERGY = CellColumn("J/token", lambda cell: number(figure_value(cell, JOULES), 3))
 
-_NARROW = (
-    CellColumn("Load", lambda cell: cell.level.label),
-    CellColumn("Speed-up [95 %]", lambda cell: speedup_text(cell, cell.speedup)),
-    CellColumn("AL", lambda cell: number(figure_value(cell, "acceptance_length_emitted_pooled"))),
-    CellColumn("Acc.", _acceptance),
-    CellColumn("TTFT ms\np50/p99", _two("ttft_ms")),
-    CellColumn("TPOT ms\np50/p99", _two("tpot_ms")),
-    CellColumn("E2E ms\np50/p99", _two("e2e_ms")),
-    CellColumn("tok/s", lambda cell: number(figure_value(cell, "output_tps"), 1)),
-    CellColumn("Findings", lambda cell: "\n".join(cell.findings) or DASH, numeric=False),
-)
-
-_PERCENTILE_NAMES = " / ".join(PERCENTILES)
-_COLUMNS = (
-    CellColumn("Load", lambda cell: cell.level.label),
-    CellColumn("Speed-up [95 %]", lambda cell: speedup_text(cell, cell.speedup)),
-    CellColumn("TPOT speed-up [95 %]", lambda cell: speedup_text(cell, cell.tpot_speedup)),
-    CellColumn("AL emitted", lambda cell: number(figure_value(cell, "acceptance_length_emitted_pooled"))),
-    CellColumn("AL verified", lambda cell: number(figure_value(cell, "acceptance_length_verified_pooled"))),
-    CellColumn("Accepted", _acceptance),
-    CellColumn(f"TTFT ms {_PERCENTILE_NAMES}", _percentiles("ttft_ms")),
-    CellColumn(f"TPOT ms {_PERCENTILE_NAMES}", _percentiles("tpot_ms")),
-    CellColumn(f"E2E ms {_PERCENTILE_NAMES}", _percentiles("e2e_ms")),
-    CellColumn("Output tok/s", lambda cell: number(figure_value(cell, "output_tps"), 1)),
-    CellColumn("Steady", _steady_text),
-    CellColumn("Findings", lambda cell: ", ".join(cell.findings) or DASH, numeric=False),
-)
+_LATENCIES = {"TTFT ms": "ttft_ms", "TPOT ms": "tpot_ms", "E2E ms": "e2e_ms"}
+"""Title of a latency → its figures without their suffix."""
 
 
-_OPTIONAL = ("Acc.", "E2E ms\np50/p99", "TTFT ms\np50/p99", "tok/s", "Findings", "TPOT ms\np50/p99", "J/token", "AL")
-"""Columns that a narrow terminal leaves out, the first one first; findings are listed below the table."""
+def _narrow_columns(statistics: Sequence[str]) -> list[CellColumn]:
+    names = "/".join(statistics)
+    return [
+        CellColumn("Load", lambda cell: cell.level.label),
+        CellColumn("Speed-up [95 %]", lambda cell: speedup_text(cell, cell.speedup)),
+        CellColumn("AL", lambda cell: number(figure_value(cell, "acceptance_length_emitted_pooled"))),
+        CellColumn("Acc.", _acceptance),
+        *(CellColumn(f"{title}\n{names}", _statistics(name, statistics, "/")) for title, name in _LATENCIES.items()),
+        CellColumn("tok/s", lambda cell: number(figure_value(cell, "output_tps"), 1)),
+        CellColumn("Findings", lambda cell: "\n".join(cell.findings) or DASH, numeric=False),
+    ]
+
+
+def _wide_columns(statistics: Sequence[str]) -> list[CellColumn]:
+    names = " / ".join(statistics)
+    return [
+        CellColumn("Load", lambda cell: cell.level.label),
+        CellColumn("Speed-up [95 %]", lambda cell: speedup_text(cell, cell.speedup)),
+        CellColumn("TPOT speed-up [95 %]", lambda cell: speedup_text(cell, cell.tpot_speedup)),
+        CellColumn("AL emitted", lambda cell: number(figure_value(cell, "acceptance_length_emitted_pooled"))),
+        CellColumn("AL verified", lambda cell: number(figure_value(cell, "acceptance_length_verified_pooled"))),
+        CellColumn("Accepted", _acceptance),
+        *(CellColumn(f"{title} {names}", _statistics(name, statistics, " / ")) for title, name in _LATENCIES.items()),
+        CellColumn("Output tok/s", lambda cell: number(figure_value(cell, "output_tps"), 1)),
+        CellColumn("Steady", _steady_text),
+        CellColumn("Findings", lambda cell: ", ".join(cell.findings) or DASH, numeric=False),
+    ]
+
+
+_OPTIONAL = ("Acc.", "E2E ms", "TTFT ms", "tok/s", "Findings", "TPOT ms", "J/token", "AL")
+"""Columns, by the first line of their title, that a narrow terminal leaves out, the first one first; findings are
+listed below the table."""
 
 _STYLES = {Severity.INVALID: "red", Severity.WARNING: "yellow", Severity.INFO: "dim"}
 
 
-def cells_table(summary: RunSummary) -> TextTable:
-    """Return the cells for a terminal, one line each."""
+def cells_table(summary: RunSummary, statistics: Sequence[str] = TERMINAL_STATISTICS) -> TextTable:
+    """Return the cells for a terminal, one line each. `statistics`: see `cell_columns`."""
     named = f"{summary.name} (simulated, not a measurement)" if summary.simulated else summary.name
     targets = f"in time: {summary.slo.words}" if summary.slo else ""
     title = ": ".join(part for part in (named, arrival_text(summary), targets) if part)
-    return _cells_table(title, terminal_columns(summary), summary)
+    return _cells_table(title, terminal_columns(summary, statistics), summary)
 
 
 def _cells_table(title: str, columns: Sequence[CellColumn], summary: RunSummary) -> TextTable:
@@ -204,16 +207,18 @@ def _cells_table(title: str, columns: Sequence[CellColumn], summary: RunSummary)
         [[column.text(cell) for column in columns] for cell in summary.cells],
         words=[column.title for column in columns if not column.numeric],
         styles=["" if cell.valid else _STYLES[Severity.INVALID] for cell in summary.cells],
-        optional=_OPTIONAL,
+        optional=[
+            column.title for first in _OPTIONAL for column in columns if column.title.partition("\n")[0] == first
+        ],
     )
 
 
-def markdown(plan: Plan, summary: RunSummary) -> str:
-    """Return headline, cells and findings as Markdown."""
+def markdown(plan: Plan, summary: RunSummary, statistics: Sequence[str] = PERCENTILES) -> str:
+    """Return headline, cells and findings as Markdown. `statistics`: see `cell_columns`."""
     lines = [f"# {escape_markdown(summary.name)}", ""]
     lines += [f"> **{SIMULATED}**", ""] if summary.simulated else []
     lines += [f"**{markdown_sentence(summary.headline)}**", ""]
-    lines += [*markdown_table(_cells_table("", cell_columns(summary), summary)), ""]
+    lines += [*markdown_table(_cells_table("", cell_columns(summary, statistics), summary)), ""]
     lines += [f"Load: {escape_markdown(arrival_text(summary))}.", ""] if arrival_text(summary) else []
     lines += crossover_markdown(summary)
     lines += [f"In time: {summary.slo.words}.", ""] if summary.slo else []

@@ -59,6 +59,11 @@ def _rate_not_reached(evidence: PointEvidence) -> CheckResults:
     if reached >= least:
         return []
     message = f"{reached:.3g} conversations per second started in the steady state, but the load requests {requested:g}"
+    if evidence.arrival.max_in_flight is not None:
+        message += (
+            f": at most {evidence.arrival.max_in_flight} at once (load.arrival.maxInFlight) are fewer than this rate"
+            " needs, so the others wait in the client, and the longer the point, the longer they wait"
+        )
     return [CheckResult(Severity.INVALID, message, value=reached, threshold=least)]
 
 
@@ -71,8 +76,9 @@ RATE_NOT_REACHED: Check[PointEvidence] = Check(
         " process (CV / √conversations). Not evaluated for traces, whose rate varies by design"
     ),
     rationale=(
-        "An open loop does not wait for answers, so only a client that cannot keep up, or that ran out of sockets,"
-        " starts fewer. Near the engine's limit, 5 % of the rate changes the waiting time by a multiple of that."
+        "An open loop does not wait for answers, so only a client that cannot keep up, that ran out of sockets, or that"
+        " is limited by load.arrival.maxInFlight starts fewer. Near the engine's limit, 5 % of the rate changes the"
+        " waiting time by a multiple of that."
     ),
     remedy=(
         "Give the client more CPU (placement.client.resources), or lower the rate; request more conversations per"

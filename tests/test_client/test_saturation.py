@@ -1,0 +1,79 @@
+"""The loads of `measure --sweep`: doubled until the throughput stops growing or the goodput falls."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from specbench_api.outcome.record import Record
+from specbench_api.spec.slo import Slo
+from specbench_client.cli import exit_code
+from specbench_client.drive.saturation import ProbedLoad, find_levels, probed_load
+from specbench_testing.synthetic_records import record
+
+Rates = Callable[[int], ProbedLoad]
+
+
+def levels_of(*endpoints: Rates, most: int = 4096) -> tuple[list[int], list[str]]:
+    said: list[str] = []
+
+    async def probe(streams: int) -> list[ProbedLoad]:
+        return [rates(streams) for rates in endpoints]
+
+    return asyncio.run(find_levels(probe, most, said.append)), said
+
+
+def saturating(at: int) -> Rates:
+    return lambda streams: ProbedLoad(streams, 100.0 * min(streams, at))
+
+
+def test_sweep_ends_at_the_first_load_without_gain() -> None:
+    levels, said = levels_of(saturating(8))
+    assert levels == [1, 2, 4, 8, 16]
+    assert said[-1] == "sweep: concurrency 16 gains nothing over 8: measuring 1 to 16"
+
+
+def test_growth_of_less_than_five_percent_is_no_gain() -> None:
+    assert levels_of(lambda streams: ProbedLoad(streams, 1.05 ** (streams - 1)))[0][:2] == [1, 2]
+    assert levels_of(lambda streams: ProbedLoad(streams, 1 + streams / 26))[0] == [1, 2]
+    assert levels_of(lambda streams: ProbedLoad(streams, 1 + streams / 18))[0][:3] == [1, 2, 4]
+
+
+def test_sweep_ends_when_the_goodput_falls_although_the_throughput_grows() -> None:
+    good = {1: 1.0, 2: 2.0, 4: 1.9, 8: 9.0}
+    assert levels_of(lambda streams: ProbedLoad(streams, 100.0 * streams, good[streams]))[0] == [1, 2, 4]
+
+
+def test_sweep_continues_while_any_endpoint_gains() -> None:
+    assert levels_of(saturating(2), saturating(8))[0] == [1, 2, 4, 8, 16]
+
+
+def test_sweep_has_no_load_above_the_number_of_requests() -> None:
+    levels, said = levels_of(saturating(10**9), most=6)
+    assert levels == [1, 2, 4]
+    assert "as many requests as the load has" in said[-1]
+    assert levels_of(saturating(10**9))[0][-1] == 4096
+
+
+def answered(begin_s: float, end_s: float, first_s: float, tokens: int) -> Record:
+    """An answer with these times after the probe's start."""
+    times = {"intended_ns": begin_s, "first_token_ns": first_s, "last_token_ns": end_s}
+    return record(output_tokens=tokens, **{name: int(seconds * 1e9) for name, seconds in times.items()})
+
+
+def test_rates_are_over_the_time_until_the_first_stream_ends() -> None:
+    quick = [answered(0, 1, 0.1, 10), answered(1, 2, 1.1, 10)]
+    slow = [answered(0, 1.5, 0.9, 30), answered(1.5, 2.5, 2.4, 20)]  # half of its last answer is after 2 s
+    load = probed_load([quick, slow], Slo(ttft_ms=500))
+    assert load.tokens_per_s == pytest.approx((10 + 10 + 30 + 10) / 2)
+    assert load.good_per_s == pytest.approx(2 / 2)
+    assert probed_load([quick, slow], None) == ProbedLoad(2, load.tokens_per_s)
+
+
+@pytest.mark.parametrize("flags", [("--concurrency", "4"), ("--rate", "2"), ("--arrival", "Constant")])
+def test_sweep_takes_no_loads(flags: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    fixed = ("--endpoint", "http://127.0.0.1:1", "--model", "m", "--dataset", "random:5", "--requests", "4")
+    assert exit_code(["measure", *fixed, "--sweep", *flags]) == 2
+    assert f"--sweep chooses the loads itself: leave out {flags[0]}" in capsys.readouterr().err
