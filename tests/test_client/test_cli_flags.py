@@ -242,6 +242,8 @@ def test_random_words_are_as_many_prompts_as_requests() -> None:
             "warmup": 0,
             "until_sure": False,
             "dialect": "openai",
+            "dialects": {},
+            "models": {},
         }
     )
     dataset = plan_for_endpoints(given).workloads[0].dataset

@@ -1,6 +1,6 @@
 """`specbench import`: figures of other benchmarks against the truth of the server that they measured.
 
-The files in `tests/recorded/peers` were written by these benchmarks against `specbench simulate`, whose truth is in
+The files in `peer_results` were written by these benchmarks against `specbench simulate`, whose truth is in
 `truth.json` (`benchmarks/imports` does it again). Bulky fields that no reader uses are removed. Formats of benchmarks
 that need a GPU are written here as their source writes them.
 """
@@ -22,7 +22,7 @@ from specbench_client.errors import BadInput
 from specbench_client.peer_results.reading import PeerReading, emitted_length
 from specbench_client.peer_results.registry import read_peer_file
 
-PEERS = Path(__file__).parents[1] / "recorded/peers"
+PEERS = Path(__file__).parent / "peer_results"
 TRUTH = json.loads((PEERS / "truth.json").read_text())
 AL = "acceptance_length_emitted_pooled"
 SUMMARIES = {

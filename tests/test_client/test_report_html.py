@@ -130,7 +130,7 @@ def test_external_endpoint_is_shown_by_address_with_an_unknown_drafter() -> None
     )
     world = SyntheticRun(prompts=20, drafters=(), repeats=1)
     text = render_html(world.plan.model_copy(update={"engine": engine}), run_of_world(world))
-    assert "<code>http://engine:8000</code>, which was already running, used as vllm" in text
+    assert "endpoint: <code>http://engine:8000</code>, used as vllm; already running" in text
     assert "not known: the engine was already running" in text
     assert "GPUs requested" not in text
     assert "1 repeat, " in text

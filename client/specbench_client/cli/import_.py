@@ -15,6 +15,7 @@ from specbench_api.spec.workload import Sampling
 from specbench_client.cli.measure_plan import run_name
 from specbench_client.cli.options import SchemaNumber, output_option
 from specbench_client.cli.output import ResultConsole, print_output
+from specbench_client.cli.streams import echo
 from specbench_client.documents.peer_results import PeerResult, PeerResults
 from specbench_client.errors import BadInput
 from specbench_client.peer_results.reading import PeerReading
@@ -93,7 +94,7 @@ def import_(
         stored = _store(readings, level, temperature, results)
     print_output(output, PeerResults(results=documents, stored=stored), text=lambda console: _print(console, documents))
     if output == "text" and stored:
-        click.echo(f"Stored: {stored}\nNext: specbench report {stored}")
+        echo(f"Stored: {stored}\nNext: specbench report {stored}")
 
 
 def _store(
