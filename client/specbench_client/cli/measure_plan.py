@@ -76,7 +76,7 @@ def base_url(flag: str, endpoint: str) -> str:
     """Return the endpoint without the route that OpenAI clients need. Raises BadInput."""
     flaw = flaw_of(endpoint)
     if flaw is not None:
-        shown = re.sub("//[^/]*@", "//…@", endpoint)
+        shown = re.sub("[?#].+", lambda found: f"{found[0][0]}…", re.sub("//[^/]*@", "//…@", endpoint))  # keys
         problem = f"{flaw.problem}: give it with --header 'Authorization: …'" if flaw is SECRET else flaw
         raise BadInput(f"{flag} {shown!r} {problem}")
     return engine_url(endpoint)
