@@ -14,8 +14,10 @@ from specbench_client.cli import exit_code
 DEEP = "[" * 100_000 + "]" * 100_000
 
 
-@pytest.mark.parametrize("text", [DEEP, '{"a":' * 50_000, DEEP.encode()], ids=["lists", "mappings", "bytes"])
-def test_json_that_is_nested_too_deeply_is_a_decode_error(text: str | bytes) -> None:
+@pytest.mark.parametrize(
+    "text", [DEEP, '{"a":' * 50_000, DEEP.encode(), "9" * 5000], ids=["lists", "mappings", "bytes", "digits"]
+)
+def test_json_with_too_much_nesting_or_too_many_digits_is_a_decode_error(text: str | bytes) -> None:
     with pytest.raises(json.JSONDecodeError):
         parse_json(text)
 

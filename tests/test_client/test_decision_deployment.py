@@ -158,7 +158,7 @@ def two_workloads(*gains: tuple[str, str, float]) -> RunSummary:
 VLLM = DeploymentFormat.VLLM
 BOTH = [EAGLE3, NGRAM]
 WORKLOADS = [{"name": name, "dataset": {"source": "jsonl", "uri": f"{name}.jsonl"}} for name in ("chat", "code")]
-EXTERNAL = {"kind": "external", "endpoint": "http://engine:8000"}
+EXTERNAL = {"kind": "external", "endpoints": [{"name": "eagle3", "url": "http://engine:8000"}]}
 REFUSED: dict[str, tuple[DeploymentFormat, str, RunSummary, type[ClientError], str, str]] = {
     "simulated": (VLLM, "vllm", paying(simulated=True), EvidenceInsufficient, "Simulated", "measure a real engine"),
     "simulator": (VLLM, "simulator", paying(), EvidenceInsufficient, "Simulated", "measure a real engine"),
@@ -219,6 +219,23 @@ def test_one_workload_is_deployed_with_its_own_evidence() -> None:
     assert "Gain on chat" not in text
     with pytest.raises(BadInput, match="no such workload: give one of chat, code"):
         emitted(VLLM, plan, summary, "maths")
+
+
+@pytest.mark.parametrize("form", [DeploymentFormat.KSERVE, DeploymentFormat.LLM_D, DeploymentFormat.HELM_VALUES])
+def test_kubernetes_expands_no_reference_in_an_argument(form: DeploymentFormat) -> None:
+    """The engine was measured with the literal text, and a token must not get into a command line."""
+    kind = "llama-cpp" if form is DeploymentFormat.HELM_VALUES else "vllm"
+    plan = measured(kind, NGRAM | {"args": ["--x=$(HF_TOKEN)", "--y=$$(A)$b"]})
+    settings = settings_of(emitted(form, plan, paying("ngram")))
+    assert "$$(HF_TOKEN)" in settings
+    assert "$$$$(A)$b" in settings
+
+
+@pytest.mark.parametrize("argument", ["--x=a\x1b[2Jb", "--x=a\u202eb", "--x=a\nb"])
+def test_an_argument_with_characters_that_cannot_be_shown_is_refused(argument: str) -> None:
+    """Shown as escapes, it would be another argument than the measured one."""
+    with pytest.raises(EvidenceInsufficient, match="cannot be shown"):
+        emitted(VLLM, measured("vllm", EAGLE3 | {"args": [argument]}), paying())
 
 
 def test_a_name_with_line_breaks_stays_in_its_comment() -> None:

@@ -8,6 +8,7 @@ that need a GPU are written here as their source writes them.
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -176,9 +177,30 @@ def test_importing_the_same_files_again_finds_the_same_run(tmp_path: Path) -> No
 
 def test_files_of_one_arm_and_load_are_repeats(tmp_path: Path) -> None:
     """Two files, two repeats of one cell."""
-    file = str(PEERS / "aiperf-eagle3/profile_export.jsonl")
-    summary = _import(tmp_path, file, file)
+    data = json.loads((PEERS / "vllm-eagle3.json").read_text())
+    second = _write(tmp_path, {**data, "ttfts": [seconds * 1.01 for seconds in data["ttfts"]]})
+    summary = _import(tmp_path, str(PEERS / "vllm-eagle3.json"), str(second))
     assert [len(cell["points"]) for cell in summary["cells"]] == [2]
+
+
+@pytest.mark.parametrize("of_baseline", [False, True])
+def test_a_copy_of_a_file_is_no_repeat(of_baseline: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Three copies would be three repeats without any spread: a confident speed-up from one measurement."""
+    copy = str(_write(tmp_path, (PEERS / "vllm-eagle3.json").read_text(), "copy.json"))
+    given = ["--baseline", copy] if of_baseline else [copy]
+    code = exit_code(["import", str(PEERS / "vllm-eagle3.json"), *given, "--results", str(tmp_path / "results")])
+    assert code == Exit.BAD_INPUT
+    message = capsys.readouterr().err
+    assert "same requests" in message
+    assert copy in message
+
+
+def test_a_baseline_whose_file_has_drafts_is_reported(tmp_path: Path) -> None:
+    """It does not decode one token per step, and what is faster than it is not faster than plain decoding."""
+    arguments = [str(PEERS / "vllm-none.json"), "--baseline", str(PEERS / "guidellm-eagle3.json")]
+    summary = _import(tmp_path, *arguments)
+    assert summary["cells"][0]["figures"][AL]["value"] == pytest.approx(TRUTH["guidellm-eagle3"][AL], rel=0.03)
+    assert "BaselineDrafted" in {finding["check"] for finding in summary["findings"]}
 
 
 def test_without_send_times_there_is_no_throughput(tmp_path: Path) -> None:
@@ -290,6 +312,42 @@ def test_a_file_that_cannot_be_read_is_named_with_the_remedy(text: str, message:
     with pytest.raises(BadInput, match=message) as raised:
         read_peer_file(path)
     assert str(path) in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("file", "path", "value"),
+    [
+        ("vllm-none.json", ("model_id",), True),
+        ("guidellm-eagle3.json", ("benchmarks", 0, "requests", "errored"), "x"),
+        ("guidellm-eagle3.json", ("benchmarks", 0, "requests", "successful", 0, "info", "timings"), "before"),
+        ("inference-perf-eagle3/per_request_lifecycle_metrics.json", (0,), True),
+        ("inference-perf-eagle3/per_request_lifecycle_metrics.json", (3, "start_time"), -1e308),
+        ("aiperf-eagle3/profile_export_aiperf.json", ("aiperf_version",), {}),
+    ],
+)
+def test_a_file_of_another_form_is_refused(file: str, path: tuple[str | int, ...], value: Any, tmp_path: Path) -> None:
+    """Also times that contradict one another: an answer before its request would be a negative latency."""
+    data = json.loads((PEERS / file).read_text())
+    holder = data
+    for step in path[:-1]:
+        holder = holder[step]
+    if value == "before":
+        value = {**holder[path[-1]], "request_start": holder[path[-1]]["first_token_iteration"] + 1}
+    holder[path[-1]] = value
+    changed = _write(tmp_path, data)
+    with pytest.raises(BadInput, match=re.escape(str(changed))):
+        read_peer_file(changed)
+
+
+@pytest.mark.parametrize("gap", [10**400, 1e308, "x", None])
+def test_a_gap_that_is_no_time_counts_as_none(gap: object, tmp_path: Path) -> None:
+    """Also an integer that no float can hold, and seconds that no clock reaches."""
+    data = json.loads((PEERS / "vllm-none.json").read_text())
+    length = len(data["itls"][0])
+    data["itls"][0] = [*data["itls"][0][1:], gap]
+    (reading,) = read_peer_file(_write(tmp_path, data))
+    assert reading.requests[0].chunk_ns is not None
+    assert len(reading.requests[0].chunk_ns) == length + 1
 
 
 def test_requests_without_a_load_ask_for_the_flag(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,6 +9,8 @@ import pytest
 
 from specbench_api.outcome.finding import Severity
 from specbench_api.outcome.provenance import FACTS, FactComparability, FactName, LaunchRecord
+from specbench_api.plan.plan import Arm
+from specbench_api.spec.engine import Endpoint
 from specbench_client.trust.check import CheckResult
 from specbench_client.trust.checks import engine
 from specbench_client.trust.evidence import RunEvidence
@@ -38,6 +40,19 @@ def test_run_whose_launches_differ_is_untrustworthy() -> None:
         ("ArmEnvironmentsDiffer", Severity.WARNING)
     ]
     assert not summary.trustworthy
+
+
+@pytest.mark.parametrize(("root", "expected"), [(None, [Severity.WARNING]), ("acme/tiny", [])])
+def test_endpoints_with_other_names_of_models_are_a_warning(root: str | None, expected: list[Severity]) -> None:
+    """A server that reports what it loaded may call it as it likes; of another, the name is all that is known."""
+    arms = [
+        Arm(name=name, endpoint=Endpoint(name=name, url=f"http://{name}:8000", model=model))
+        for name, model in (("none", "tiny"), ("ngram", "large"))
+    ]
+    launches = (observed_launch("none", 0, model=root), observed_launch("ngram", 1, model=root))
+    plan = WORLD.plan.model_copy(update={"arms": arms})
+    found = engine.ARM_ENVIRONMENTS_DIFFER.evaluate(RunEvidence(plan, [], [], {}, simulated=False, launches=launches))
+    assert [each.severity for each in found] == expected
 
 
 def test_equal_launches_are_not_reported() -> None:

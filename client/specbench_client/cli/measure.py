@@ -262,7 +262,7 @@ def measure(**options: Any) -> int:
 
     With --baseline, the servers take turns (ABBA) with the same prompts and load, so that a drift of the machine
     cancels. Without --requests and --duration, a turn has as many requests as take about eight seconds. A server with a
-    prompt cache needs prompts that it has not seen: each turn takes the next ones of the dataset.
+    prompt cache needs prompts that it has not seen: each turn takes the next ones, except with --duration.
 
     Flags of vllm bench serve, SGLang's bench_serving, AIPerf, genai-perf and GuideLLM are accepted where they mean the
     same: docs/reference/peer-flags.md.

@@ -34,7 +34,8 @@ def with_block_size(options: MeasureOptions, plan: Plan, headers: Mapping[str, s
     prompts = load_prompts(plan.workloads[0].dataset, Path.cwd(), read_object)
     request_s = run_until_interrupted(probe_request_s(plan, prompts, headers))
     blocks = min(plan.load.repeats, 2 * REPEATS_IN_TURNS)
-    size = block_size(plan, request_s, len(prompts.rows), blocks)
+    turns = prompts.turns / len(prompts.rows)
+    size = block_size(plan, request_s * turns, len(prompts.rows), blocks)
     echo(f"a request takes about {request_s:.2g} s: {size.requests} requests in each turn (--requests)", err=True)
     if size.repeats_prompts:
         needed = size.requests * blocks * len(plan.load.levels)

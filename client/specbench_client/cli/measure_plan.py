@@ -23,7 +23,7 @@ from specbench_api.spec.load import ArmOrder, ArrivalProcess
 from specbench_api.spec.parsing import parse_run
 from specbench_api.spec.run import NAME, NAME_MAX
 from specbench_client.bounded_json import parse_json
-from specbench_client.dialects.recognition import engine_url
+from specbench_client.dialects.recognition import engine_url, server_address
 from specbench_client.errors import BadInput
 from specbench_client.workload.source_detection import guess_dataset
 
@@ -79,7 +79,7 @@ def base_url(flag: str, endpoint: str) -> str:
     """Return the endpoint without the route that OpenAI clients need. Raises BadInput."""
     flaw = flaw_of(endpoint)
     if flaw is not None:
-        shown = re.sub("//[^/]*@", "//…@", endpoint)
+        shown = re.sub("[?#].+", lambda found: f"{found[0][0]}…", re.sub("//[^/]*@", "//…@", endpoint))  # keys
         problem = f"{flaw.problem}: give it with --header 'Authorization: …'" if flaw is SECRET else flaw
         raise BadInput(f"{flag} {shown!r} {problem}")
     return engine_url(endpoint)
@@ -176,7 +176,7 @@ def endpoint_urls(options: MeasureOptions) -> dict[str, str]:
         url = base_url("--endpoint", found[3] if found else text)
         if name in named:
             raise BadInput(f"--endpoint {text}: the name {name} is taken: give another NAME=URL")
-        if url in named.values():
+        if server_address(url) in map(server_address, named.values()):
             raise BadInput(f"--endpoint {text}: the same server is given twice: give the URL of another one")
         named[name] = url
     return named

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import urlsplit
 
 from specbench_api.spec.engine import DialectName
 from specbench_client.dialects.openai_stream import text_in
@@ -22,6 +23,17 @@ _ROUTES = re.compile(r"(?<![:/])/+(?:v1(?:/+(?:chat/+completions|completions|mod
 def engine_url(address: str) -> str:
     """Return an address without the route of an OpenAI client: /v1, /v1/chat/completions, and so on."""
     return _ROUTES.sub("", address)
+
+
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+_PORTS = {"http": 80, "https": 443}
+
+
+def server_address(url: str) -> tuple[str, int | None, str]:
+    """Return host, port and path, equal for different spellings of one server, such as localhost and 127.0.0.1."""
+    parts = urlsplit(url)
+    host = (parts.hostname or "").rstrip(".")
+    return "localhost" if host in _LOOPBACK else host, parts.port or _PORTS.get(parts.scheme), parts.path.rstrip("/")
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,7 +43,7 @@ class BlockSize:
 
 
 def block_size(plan: Plan, request_s: float, prompts: int, blocks: int) -> BlockSize:
-    """Return the size for requests of this duration on an idle server. `blocks`: of one arm at each load."""
+    """Return the size for conversations of this duration on an idle server. `blocks`: of one arm at each load."""
     levels = plan.load.levels
     if plan.load.concurrency is not None:
         lightest, most = levels[0].concurrency or 1, levels[-1].concurrency or 1

@@ -121,7 +121,7 @@ def finite(value: Any) -> float | None:
         return None
     try:
         number = float(value)
-    except ValueError:
+    except (ValueError, OverflowError):  # a text that is no number, an integer of 400 digits
         return None
     return number if math.isfinite(number) else None
 
@@ -132,10 +132,14 @@ def whole(value: Any) -> int | None:
     return int(number) if number is not None and number >= 0 and number == int(number) else None
 
 
+SECONDS_MAX = 4e9
+"""Largest time, which is later than any clock; the sum of two of them in ns fits into 64 bits."""
+
+
 def ns_of(seconds: Any) -> int | None:
-    """Return seconds as ns; None if they are not a number from 0."""
+    """Return seconds as ns; None if they are not a number from 0 to SECONDS_MAX."""
     number = finite(seconds)
-    return None if number is None or number < 0 else round(number * 1e9)
+    return None if number is None or not 0 <= number <= SECONDS_MAX else round(number * 1e9)
 
 
 def inside(data: Any, *path: str | int) -> Any:
@@ -156,6 +160,18 @@ def level_of(concurrency: Any, rate: Any = None) -> Level | None:
     if per_second is not None and 0 < per_second <= 100_000:
         return Level(rate=per_second)
     return Level(concurrency=streams) if streams is not None and 1 <= streams <= 4096 else None
+
+
+def reject_impossible_times(name: str, requests: Sequence[PeerRequest]) -> None:
+    """Raise BadInput if an answer has a token before its request was sent, or ends before its first token."""
+    for number, request in enumerate(requests, start=1):
+        times = [time for time in (0, request.first_ns, request.last_ns, SECONDS_MAX * 1e9) if time is not None]
+        if request.error is None and times != sorted(times):
+            raise BadInput(
+                f"{name}, request {number}: its times contradict one another (from the request to the first token"
+                f" {request.first_ns} ns, to the last {request.last_ns} ns): the file is damaged; write it again",
+                NOT_PEER_FILE,
+            )
 
 
 def equal_columns(name: str, columns: Mapping[str, Any]) -> int:

@@ -14,7 +14,8 @@ from specbench_client.bounded_json import parse_json
 from specbench_client.documents.peer_results import PeerComparison, PeerRatio
 from specbench_client.errors import BadInput
 from specbench_client.peer_results import guidellm, llm_d, nvidia, served
-from specbench_client.peer_results.reading import NOT_PEER_FILE, PeerReading
+from specbench_client.peer_results.reading import NOT_PEER_FILE, PeerReading, reject_impossible_times
+from specbench_client.visible_text import visible
 
 KNOWN = (
     "vllm bench serve (--save-result), SGLang bench_serving (--output-file), AIPerf (profile_export.jsonl,"
@@ -58,10 +59,16 @@ def recognised_file(path: Path) -> list[PeerReading]:
 def read_peer_file(path: Path) -> list[PeerReading]:
     """Read a result file of another benchmark. Raises BadInput."""
     name, text = str(path), _text(path)
-    if path.suffix == ".csv" or guidellm.is_guidellm_csv(text):
-        readings = guidellm.read_guidellm_csv(text, name) if guidellm.is_guidellm_csv(text) else []
-    else:
-        readings = _read_documents(_documents(text, name), name)
+    try:
+        readings = _readings(path, text)
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise BadInput(
+            f"{name}: does not have the form that its benchmark writes ({visible(str(error)).partition(chr(10))[0]}):"
+            " the file is damaged, or of a version that specbench does not know; write it again",
+            NOT_PEER_FILE,
+        ) from error
+    for reading in readings:
+        reject_impossible_times(reading.result.file, reading.requests)
     if not readings:
         raise BadInput(f"{name}: is no result file that specbench knows: give a file of {KNOWN}", NOT_PEER_FILE)
     if not any(reading.result.figures or reading.requests for reading in readings):
@@ -71,6 +78,13 @@ def read_peer_file(path: Path) -> list[PeerReading]:
             NOT_PEER_FILE,
         )
     return readings
+
+
+def _readings(path: Path, text: str) -> list[PeerReading]:
+    name = str(path)
+    if path.suffix == ".csv" or guidellm.is_guidellm_csv(text):
+        return guidellm.read_guidellm_csv(text, name) if guidellm.is_guidellm_csv(text) else []
+    return _read_documents(_documents(text, name), name)
 
 
 SUMMARIES_ONLY = (

@@ -54,6 +54,7 @@ def import_plan(name: str, measurements: Sequence[ImportedMeasurement], temperat
     """Return the plan of these measurements; those of one arm and load are its repeats. Raises BadInput."""
     if len({measurement.level.concurrency is None for measurement in measurements}) > 1:
         raise BadInput("the files have loads of both kinds (concurrency and rate): import each kind on its own")
+    _reject_copies(measurements)
     levels = sorted({m.level for m in measurements}, key=lambda level: level.order)
     arms = sorted(dict.fromkeys(m.arm for m in measurements), key=lambda arm: arm != BASELINE_NAME)
     points = {arm: list(_points(arm, measurements)) for arm in arms}
@@ -81,6 +82,19 @@ def import_plan(name: str, measurements: Sequence[ImportedMeasurement], temperat
         placement=Placement(),
         groups=[EngineGroup(index=index, arm=arm, points=of_arm) for index, (arm, of_arm) in enumerate(points.items())],
     )
+
+
+def _reject_copies(measurements: Sequence[ImportedMeasurement]) -> None:
+    """Raise BadInput if two measurements have the same requests: a copy is no repeat, and no baseline of itself."""
+    files = dict[str, str]()
+    for measurement in measurements:
+        file, content = measurement.reading.result.file, digest([repr(each) for each in measurement.reading.requests])
+        if content in files:
+            raise BadInput(
+                f"{file}: has the same requests as {files[content]}: give each measurement once; a repeat is a run of"
+                " its own, with its own file"
+            )
+        files[content] = file
 
 
 def _load(levels: Sequence[Level], repeats: int) -> Load:
@@ -225,7 +239,7 @@ def _acceptance(arm: str, request: PeerRequest, *, chunks_are_steps: bool) -> Re
     tokens, steps, accepted = request.output_tokens, request.draft_steps, request.accepted_tokens
     if request.error is not None or not tokens:
         return RequestAcceptance()
-    if arm == BASELINE_NAME:
+    if arm == BASELINE_NAME and not steps and not chunks_are_steps:  # A baseline whose file has drafts keeps them.
         return RequestAcceptance(steps=tokens - 1)
     if steps is not None and accepted is not None:
         return RequestAcceptance(

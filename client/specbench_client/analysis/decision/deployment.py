@@ -19,6 +19,7 @@ from specbench_api.plan.plan import Arm, Plan
 from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_api.spec.engine import EngineKind
 from specbench_client.errors import BadInput, ClientError, EvidenceInsufficient
+from specbench_client.visible_text import visible
 
 
 class DeploymentFormat(Names):
@@ -117,6 +118,10 @@ def deployment_of(
         message = f"this version of specbench cannot render {arm.name}: {problems}: measure the arm again"
         raise EvidenceInsufficient(message, "NotRenderable")
     launch = LAUNCHERS[plan.engine.kind].launch(order)
+    hidden = next((each for each in launch.drafting if visible(each) != each or "\n" in each), None)
+    if hidden is not None:
+        message = f"{arm.name}: its argument {hidden!a} has characters that cannot be shown: measure it without them"
+        raise EvidenceInsufficient(message, "NotRenderable")
     return Deployment(form, plan, summary, recommendation, tuple(choices), arm, launch)
 
 

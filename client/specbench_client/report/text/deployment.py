@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import textwrap
 from collections.abc import Mapping
@@ -69,6 +70,14 @@ CHECKS: Mapping[DeploymentFormat, str] = {
 }
 """What accepted the format in our tests, or what it was written from."""
 _SGLANG_LIMIT = "When it drafts, SGLang serves at most 48 requests at once unless --max-running-requests is set."
+_CONTAINER_ARGUMENTS = (
+    DeploymentFormat.KSERVE,
+    DeploymentFormat.LLM_D,
+    DeploymentFormat.DYNAMO,
+    DeploymentFormat.HELM_VALUES,
+)
+_KUBERNETES_REFERENCE = re.compile(r"\$(?=[$(])")
+"""A `$` with a meaning in a container's arguments: Kubernetes would put the value of `$(HF_TOKEN)` there."""
 _DYNAMO_MODULES = {EngineKind.VLLM: "dynamo.vllm", EngineKind.SGLANG: "dynamo.sglang"}
 
 
@@ -155,6 +164,8 @@ def _configs(deployment: Deployment) -> list[str]:
 def _settings(deployment: Deployment) -> str:
     """Return the settings without comments."""
     args = list(deployment.launch.drafting)
+    if deployment.form in _CONTAINER_ARGUMENTS:
+        args = [_KUBERNETES_REFERENCE.sub("$$", each) for each in args]
     match deployment.form:
         case DeploymentFormat.VLLM | DeploymentFormat.SGLANG | DeploymentFormat.LLAMA_CPP:
             return shlex.join(args)

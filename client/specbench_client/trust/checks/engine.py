@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from urllib.parse import urlsplit
 
 from pydantic import JsonValue
 
 from specbench_api.outcome.finding import Severity
 from specbench_api.outcome.provenance import FACTS, FactComparability, FactName, LaunchRecord
 from specbench_api.outcome.summary import ArmEnvironment, PointSummary
+from specbench_api.plan.plan import Plan
 from specbench_api.spec.engine import RESEARCH_RUNTIME, EngineKind
 from specbench_client.dialects.dialect import Dialect
+from specbench_client.dialects.recognition import server_address
 from specbench_client.dialects.registry import dialect_of
 from specbench_client.trust.check import Check, CheckResult, CheckResults, name_some
 from specbench_client.trust.evidence import PointEvidence, RunEvidence
@@ -139,6 +140,8 @@ def _arm_environments_differ(evidence: RunEvidence) -> CheckResults:
     """Launches that differ in more than the drafter, according to what the engines and their nodes reported."""
     facts = [result for name in FACTS if (result := _fact(name, evidence.launches))]
     plan = evidence.plan
+    if any(launch.value(FactName.MODEL) is None for launch in evidence.launches):
+        facts += _served_models(plan)
     return [*facts, *_arguments(evidence.launches, [dialect_of(plan.engine_of(arm)) for arm in plan.arms])]
 
 
@@ -152,6 +155,16 @@ def _fact(name: FactName, launches: Sequence[LaunchRecord]) -> CheckResult | Non
     return CheckResult(
         severity, f"{name} is not the same in all launches: {_format_values(values)}", value=len(values), threshold=2
     )
+
+
+def _served_models(plan: Plan) -> CheckResults:
+    """Compare the names under which endpoints serve their models, for servers that do not report what they loaded."""
+    served = [(arm.name, arm.endpoint.model or plan.target.name) for arm in plan.arms if arm.endpoint]
+    values = _by_value(served)
+    if len(values) < 2:
+        return []
+    message = f"the endpoints serve models of different names: {_format_values(values)}"
+    return [CheckResult(Severity.WARNING, message, value=len(values), threshold=2)]
 
 
 def _arguments(launches: Sequence[LaunchRecord], dialects: Iterable[Dialect]) -> CheckResults:
@@ -212,7 +225,8 @@ ARM_ENVIRONMENTS_DIFFER: Check[RunEvidence] = Check(
     severities=(Severity.WARNING, Severity.INFO),
     description="The recorded environment of the launches differs in more than the drafter.",
     threshold=(
-        "two values of a fact that must be equal (Warning), or of the node, the kernel, the sampling of drafts or an"
+        "two values of a fact that must be equal, or two names of the model at endpoints that do not report what they"
+        " loaded (Warning), or two values of the node, the kernel, the sampling of drafts or an"
         " argument (Info)"
     ),
     rationale=(
@@ -282,7 +296,7 @@ def _endpoints_share_a_host(evidence: RunEvidence) -> CheckResults:
     together: dict[str, list[str]] = {}
     for arm in evidence.plan.arms:
         if arm.endpoint:
-            together.setdefault(urlsplit(arm.endpoint.url).hostname or "", []).append(arm.name)
+            together.setdefault(server_address(arm.endpoint.url)[0], []).append(arm.name)
     return [
         CheckResult(
             Severity.INFO,
