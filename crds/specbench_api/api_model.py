@@ -245,7 +245,7 @@ def _require_finite(number: str) -> float:
     """Return a number of a JSON document; JSON has neither NaN nor infinity, but parsers accept them."""
     value = float(number)
     if not math.isfinite(value):
-        raise ValueError(f"{number} is no finite number")
+        raise ValueError(f"{number} is not a finite number")
     return value
 
 

@@ -322,9 +322,9 @@ def test_units_of_cells_and_headings_are_converted(table: str, name: Quantity, e
     ("table", "problem"),
     [
         ("method,TPOT\nnone,42.3 ms\neagle3,0.0198\n", "row 2, TPOT: has no unit"),
-        ("method,TPOT (ms)\nnone,42 k\n", "no unit of tpot_ms"),
-        ("method,speedup\neagle3,+89%\n", "no unit of speedup"),
-        ('method,TPOT (ms)\nnone,"42,3"\n', "'42,3' is no number"),
+        ("method,TPOT (ms)\nnone,42 k\n", "not a unit of tpot_ms"),
+        ("method,speedup\neagle3,+89%\n", "not a unit of speedup"),
+        ('method,TPOT (ms)\nnone,"42,3"\n', "'42,3' is not a number"),
         ("method,TPOT (ms)\nnone,0\n", "tpot_ms is never 0"),
         ("method,TPOT (ms)\nnone,-4\n", "tpot_ms is never negative"),
         ("method,k,AL\neagle3,2.5,2\n", "k is a whole number"),

@@ -300,7 +300,7 @@ def test_the_harness_decides_what_tpot_means_in_a_llm_d_report(tool: str, compar
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('{"a": 1}', "no result file that specbench knows"),
+        ('{"a": 1}', "not a result file that specbench recognises"),
         ("a: [", "neither JSON nor YAML"),
         ('{"mean_ttft_ms": 1, "model_id": "m", "total_outpu', "is not valid JSON"),
         ('{"mean_ttft_ms": 1, "model_id": "m", "total_output_tokens": 1, "ttfts": [1], "output_lens": []}', "damaged"),

@@ -109,7 +109,7 @@ async def test_answer_that_is_no_event_stream_is_reported_with_its_type_and_firs
     record = (await context(CannedTransport(page)).take_turn(turn())).record
     assert record.error_class == "malformed"
     assert record.error == (
-        r"the answer is no event stream (Content-Type: text/html): it begins with b'<html>\x1b[31m\n\n': "
+        r"the answer is not an event stream (Content-Type: text/html): it begins with b'<html>\x1b[31m\n\n': "
         "give the address of the engine itself"
     )
 

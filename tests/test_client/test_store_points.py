@@ -389,7 +389,7 @@ def damaged_part(kind: str) -> bytes:
     ("kind", "message"),
     [
         ("column of text", "its column output_tokens has type string, not int64; remove "),
-        ("no Parquet", "it is no readable Parquet file: "),
+        ("no Parquet", "it is not a readable Parquet file: "),
     ],
 )
 @pytest.mark.parametrize("read", [PointStore.read_frames, PointStore.read_tables])

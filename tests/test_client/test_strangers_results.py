@@ -161,7 +161,7 @@ def test_links_within_the_results_and_to_the_results_are_followed(tmp_path: Path
 
 def test_a_pipe_among_the_results_does_not_block_the_reader(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "plan.json")
-    with pytest.raises(NotDurable, match=r"plan\.json: is no regular file"):
+    with pytest.raises(NotDurable, match=r"plan\.json: is not a regular file"):
         FolderStore(tmp_path).get("plan.json")
 
 
@@ -206,8 +206,8 @@ def long_lists() -> bytes:
         (many_rows, f"describes {PART_ROWS_MAX + 1:,} rows; a part has at most {PART_ROWS_MAX:,}"),
         (one_text_in_every_row, f"its texts have {2000 * 2**20:,} bytes; a part has at most {PART_BYTES_MAX:,}"),
         (long_lists, "values; a part has at most"),
-        (lambda: b"PAR1" + b"\xff" * 100 + b"PAR1", "no readable Parquet file"),
-        (lambda: b"", "no readable Parquet file"),
+        (lambda: b"PAR1" + b"\xff" * 100 + b"PAR1", "not a readable Parquet file"),
+        (lambda: b"", "not a readable Parquet file"),
     ],
     ids=["rows", "texts", "lists", "footer", "empty"],
 )

@@ -220,7 +220,7 @@ def _authorization(named: str | None) -> dict[str, str]:
 @click.option(
     "--until-sure",
     is_flag=True,
-    help="With --baseline: repeat until the interval of every speed-up decides, and no longer.",
+    help=f"With --baseline: stop as soon as every speed-up is clear, after {REPEATS_IN_TURNS} repeats at the earliest.",
 )
 @click.option(
     "--dialect",
@@ -246,7 +246,7 @@ def measure(**options: Any) -> int:
     """Measure a running server, or compare running servers, with real prompts; every request is recorded.
 
     \b
-      specbench simulate --port 8000 &                            an engine to try it with
+      specbench simulate --port 8000 --drafter eagle3 &           an engine to try it with
       specbench simulate --port 8001 --drafter none &             and a second one, without a drafter
       specbench measure --endpoint http://127.0.0.1:8000 --baseline http://127.0.0.1:8001 \\
         --dataset examples/prompts.jsonl --concurrency 8          the speed-up of one over the other
@@ -261,8 +261,9 @@ def measure(**options: Any) -> int:
     is read from OPENAI_API_KEY, or from the variable that --api-key-env names.
 
     With --baseline, the servers take turns (ABBA) with the same prompts and load, so that a drift of the machine
-    cancels. Without --requests and --duration, a turn has as many requests as take about eight seconds. A server with a
-    prompt cache needs prompts that it has not seen: each turn takes the next ones, except with --duration.
+    cancels. Without --requests and --duration, a turn has as many requests as take about eight seconds, but at least
+    four per stream. A server with a prompt cache needs prompts that it has not seen: each turn takes the next ones of
+    the dataset, except with --duration.
 
     Flags of vllm bench serve, SGLang's bench_serving, AIPerf, genai-perf and GuideLLM are accepted where they mean the
     same: docs/reference/peer-flags.md.
@@ -333,7 +334,7 @@ def with_detected(options: MeasureOptions, headers: Mapping[str, str]) -> Measur
                 key_variable=options.api_key_env or API_KEY_VARIABLE,
             )
         )
-        shown = f"{name}: " if len(urls) > 1 else ""
+        shown = f"arm {name} at {url}: " if len(urls) > 1 else ""
         echo(f"detected: {shown}{detected.line()}", err=True)
         for warning in detected.warnings:
             echo(f"warning: {shown}{warning}", err=True)

@@ -36,12 +36,15 @@ def with_block_size(options: MeasureOptions, plan: Plan, headers: Mapping[str, s
     blocks = min(plan.load.repeats, 2 * REPEATS_IN_TURNS)
     turns = prompts.turns / len(prompts.rows)
     size = block_size(plan, request_s * turns, len(prompts.rows), blocks)
-    echo(f"a request takes about {request_s:.2g} s: {size.requests} requests in each turn (--requests)", err=True)
+    echo(
+        f"a request takes about {request_s:.2g} s, so each turn has {size.requests} requests (--requests changes this)",
+        err=True,
+    )
     if size.repeats_prompts:
         needed = size.requests * blocks * len(plan.load.levels)
         echo(
-            f"warning: the dataset has {len(prompts.rows)} prompts, and {needed} would be needed to send none twice: a"
-            " server with a prompt cache answers the later turns from it, which PromptCacheHit reports: give more"
+            f"warning: the dataset has {len(prompts.rows)} prompts, but {needed} are needed to send none twice. A"
+            " server with a prompt cache would read repeated prompts from it (finding PromptCacheHit): give more"
             " prompts, or switch the cache off",
             err=True,
         )

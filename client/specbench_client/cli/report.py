@@ -276,5 +276,6 @@ def _result_notes(plan: Plan, summary: RunSummary) -> list[str]:
     crossovers = [f"Note: {line}" for line in crossover_lines(summary)]
     decision = [] if summary.recommendation is None else [f"Recommendation: {summary.recommendation.sentence}"]
     ended = summary.decided_after
-    early = [] if ended is None else [f"Note: ended after {ended} repeats: more would not change the answer"]
+    more = "change the answer" if all(cell.valid for cell in summary.cells) else "make an invalid comparison valid"
+    early = [] if ended is None else [f"Note: ended after {ended} repeats: more would not {more}"]
     return [*early, *crossovers, *decision, f"These results apply to {applicability_line(plan, summary)}"]

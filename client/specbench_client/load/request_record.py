@@ -60,7 +60,7 @@ def _read_answer(config: RequestConfig, dialect: Dialect, exchange: HttpExchange
         events = yield from parse_events(exchange.arrivals)
     except NotAnEventStream as error:
         content_type = truncate(exchange.headers.get("content-type", "none"), _MAX_CONTENT_TYPE_CHARS)
-        message = f"the answer is no event stream (Content-Type: {content_type}): {error}: {ADDRESS_REMEDY}"
+        message = f"the answer is not an event stream (Content-Type: {content_type}): {error}: {ADDRESS_REMEDY}"
         raise BadAnswer(message, ErrorClass.MALFORMED) from error
     except MalformedStream as error:
         raise BadAnswer(str(error), ErrorClass.MALFORMED) from error

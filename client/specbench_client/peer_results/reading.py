@@ -97,7 +97,7 @@ WHOLE_RUN = (
     " the steady window"
 )
 """Why a throughput of a summary is not ours."""
-WITH_INPUT = "counts prompt tokens too"
+WITH_INPUT = "the total, which counts prompt tokens too"
 PER_CHUNK = "time between chunks: a chunk has several tokens if the server speculates"
 FROM_COUNTERS = (
     "from the server's counters over the run; accepted tokens that were cut off at the end of answers are removed by"

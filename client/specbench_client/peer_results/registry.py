@@ -70,7 +70,7 @@ def read_peer_file(path: Path) -> list[PeerReading]:
     for reading in readings:
         reject_impossible_times(reading.result.file, reading.requests)
     if not readings:
-        raise BadInput(f"{name}: is no result file that specbench knows: give a file of {KNOWN}", NOT_PEER_FILE)
+        raise BadInput(f"{name}: is not a result file that specbench recognises: give a file of {KNOWN}", NOT_PEER_FILE)
     if not any(reading.result.figures or reading.requests for reading in readings):
         raise BadInput(
             f"{name}: is a result of {readings[0].result.tool}, but has neither figures nor requests: was its run"

@@ -37,7 +37,7 @@ _LATENCIES = {
 SERVER_AVERAGE = (
     "the server's own running average, which starts before the benchmark and whose definition depends on the version"
 )
-RETOKENIZED = "answers without a count by the server are counted again with the benchmark's tokenizer"
+RETOKENIZED = "where the server reports no token count, the benchmark counts the answer again with its own tokenizer"
 
 
 def is_vllm(data: Any) -> bool:
@@ -127,7 +127,7 @@ def _reading(
     limits = [RETOKENIZED]
     if not requests:
         flag = "--save-detailed" if tool == VLLM else "--output-details"
-        limits.append(f"summary only: run the benchmark with {flag} to import its requests")
+        limits.append(f"summary only, so no run is stored: run the benchmark with {flag} to import its requests")
     elif not timed:
         limits.append("it does not store when requests were sent: start and end of the load are in the figures")
     result = PeerResult(

@@ -157,7 +157,7 @@ def _probabilities(numbers: str, text: str) -> tuple[float, ...]:
         return tuple(float(one) for one in numbers.split("/"))
     except ValueError as error:
         raise ConfigError(
-            f"acceptance {text!r}: {numbers!r} is no probability: write 0.7 or 0.8/0.6/0.4 or default=0.7,coding=0.85"
+            f"acceptance {text!r}: {numbers!r} is not a probability: write 0.7, 0.8/0.6/0.4 or default=0.7,coding=0.85"
         ) from error
 
 

@@ -93,7 +93,7 @@ class FolderStore:
     def _refusal(self, path: Path, found: os.stat_result) -> str | None:
         """Return why a file is not read, which a stranger's folder may lead to; None if it is read."""
         if not stat.S_ISREG(found.st_mode):
-            return "is no regular file: remove it from the results"
+            return "is not a regular file: remove it from the results"
         if not path.resolve().is_relative_to(self._root.resolve()):
             return "is a link to a file outside of the results: copy the file there instead"
         if found.st_size > OBJECT_BYTES_MAX:

@@ -138,7 +138,7 @@ def iter_tables(part: bytes, columns: Sequence[str] | None = None) -> Iterator[p
         if not file.num_row_groups:
             yield schema.empty_table()
     except (pa.ArrowException, OSError, MemoryError) as error:
-        raise UnreadablePart(f"it is no readable Parquet file: {error}") from error
+        raise UnreadablePart(f"it is not a readable Parquet file: {error}") from error
 
 
 def _with_schema(read: pa.Table, schema: pa.Schema) -> pa.Table:

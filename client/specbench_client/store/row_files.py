@@ -57,7 +57,7 @@ def rows_from_parquet(data: bytes, schema: pa.Schema) -> Iterator[pd.DataFrame]:
             require_decoded_size(table)
             yield _to_frame(table.cast(schema))
     except (pa.ArrowException, OSError, MemoryError) as error:
-        raise UnreadablePart(f"it is no readable Parquet file: {error}") from error
+        raise UnreadablePart(f"it is not a readable Parquet file: {error}") from error
 
 
 def _to_arrow(rows: pd.DataFrame) -> pa.Table:

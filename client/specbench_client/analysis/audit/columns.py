@@ -180,5 +180,5 @@ def unit_factor(name: Quantity, heading: str, cell: str) -> float:
     known = units_of(name)
     if cell and cell not in known:
         allowed = ", ".join(known) or "none"
-        raise ValueError(f"{cell!r} is no unit of {name} (its units: {allowed})")
+        raise ValueError(f"{cell!r} is not a unit of {name} (its units: {allowed})")
     return known[cell] if cell else known.get(heading, 1.0)

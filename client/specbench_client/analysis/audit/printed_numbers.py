@@ -76,7 +76,7 @@ def read_number(text: str) -> tuple[PrintedNumber, str] | None:
         return None
     found = _NUMBER.match(stripped)
     if found is None:
-        raise ValueError(f"{stripped!r} is no number")
+        raise ValueError(f"{stripped!r} is not a number")
     written = Decimal(found["number"].replace(",", ""))
     exponent = written.as_tuple().exponent
     assert isinstance(exponent, int)  # the pattern matches digits only, so it is neither infinite nor NaN

@@ -67,11 +67,11 @@ def _late_sends(evidence: PointEvidence) -> list[CheckResult]:
 
 
 def _advice(evidence: PointEvidence) -> str:
-    """Recommend more clients if the client is busy and its load can be divided further, and its own cores otherwise."""
+    """Recommend more clients if the client is busy and its load can be divided further; else the remedy is enough."""
     now, share = evidence.plan.load.clients, evidence.health.cpu_share or 0.0
     most = min(evidence.point.level.concurrency or CLIENTS_MAX, CLIENTS_MAX)
     if share <= TARGET_SHARE or now >= most:
-        return "; give the client its own cores, on a cluster with placement.client.resources"
+        return ""
     clients = min(math.ceil(now * share / TARGET_SHARE), most)
     return f"; on a cluster, divide the load among more clients with load.clients: {clients}"
 
@@ -108,9 +108,9 @@ CLIENT_SATURATED: Check[PointEvidence] = Check(
         " work waits four times its own length."
     ),
     remedy=(
-        "Give the client its own cores, away from the engine's CPU work: on a cluster with placement.client.resources,"
-        " for `specbench measure` with --workers. If they are used up, raise load.clients on a cluster, or lower the"
-        " load."
+        "Give the client its own cores, away from the engine's CPU work: on this machine stop other work, on a cluster"
+        " set placement.client.resources. If they are used up, raise load.clients on a cluster or --workers of"
+        " `specbench measure`, or lower the load."
     ),
     evaluate=_client_saturated,
 )
@@ -276,9 +276,9 @@ CHUNKS_COALESCED: Check[PointEvidence] = Check(
         f" a step in {TOGETHER_MS:g} ms, but the segments of one write arrive within that time."
     ),
     remedy=(
-        "If the client was late, give it more CPU (placement.client.resources), or lower the load. If it was not, let"
-        " no proxy buffer between client and engine (proxy_buffering off), and check that the engine flushes each"
-        " chunk."
+        "If the client was late, give it more CPU (on a cluster placement.client.resources), or lower the load. If it"
+        " was not, let no proxy buffer between client and engine (proxy_buffering off), and check that the engine"
+        " flushes each chunk."
     ),
     evaluate=_chunks_coalesced,
 )
