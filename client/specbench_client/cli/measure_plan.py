@@ -204,7 +204,7 @@ def _resource(options: MeasureOptions) -> dict[str, Any]:
         },
         "workloads": [
             {
-                "name": "measured",
+                "name": "prompts",
                 "dataset": _dataset(options),
                 "sampling": {"temperature": options.temperature, "topP": options.top_p, "seed": options.seed},
                 "output": {

@@ -34,7 +34,7 @@ from specbench_client.peer_results.reading import PeerReading, PeerRequest
 from specbench_client.store.points import MeasurementSpan, PointStore
 from specbench_client.store.store import Store
 
-WORKLOAD = "imported"
+WORKLOAD = "prompts"
 ATTEMPT = "import"
 UNREADABLE = "failed"
 """Error class of an imported request: other benchmarks have classes of their own."""
