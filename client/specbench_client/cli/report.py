@@ -148,6 +148,10 @@ def _format_of(output: str | None, to: Path | None) -> str:
     """Return the format: the requested one, else that of the file's suffix. Raises BadInput if they contradict."""
     of_suffix = _SUFFIXES.get(to.suffix.lower()) if to else None
     if output is None:
+        if to is not None and of_suffix is None and to.suffix.lower() not in ("", ".txt"):
+            raise BadInput(
+                f"--to {to}: no format has this suffix: give one of {' '.join(_SUFFIXES)}, or --output FORMAT"
+            )
         return of_suffix or "text"
     if of_suffix is not None and (_MARKDOWN if output == "text" else output) != of_suffix:
         raise BadInput(f"--output {output} contradicts --to {to}: leave out --output, or give --output {of_suffix}")
