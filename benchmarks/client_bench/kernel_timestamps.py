@@ -11,7 +11,8 @@ from collections.abc import Sequence
 SO_TIMESTAMPNS = 35
 """From asm-generic/socket.h; Python does not define it. The resulting control message has the same number."""
 _TIMESPEC = struct.Struct("=qq")
-_TRIES = 200
+_TRIES = 5_000
+"""On a loaded machine the kernel was still not ready after 0.2 s; this is at least 5 s."""
 _PAUSE_S = 0.001
 
 
