@@ -37,9 +37,8 @@ def _run_in_thread(work: Coroutine[Any, Any, T]) -> T:
         return await task
 
     with ThreadPoolExecutor(1, "measurement") as thread:  # on exit, it waits until the coroutine has ended
-        ended = thread.submit(lambda: asyncio.run(run()))
-        try:
-            return ended.result()
+        try:  # begins here, because the interrupt may arrive while the work is being submitted
+            return thread.submit(lambda: asyncio.run(run())).result()
         except KeyboardInterrupt as interrupted:
             cancel.result()()
             raise Interrupted(RESUME) from interrupted
