@@ -6,7 +6,7 @@ import asyncio
 import signal
 import threading
 from collections.abc import Callable, Coroutine
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from functools import partial
 from typing import Any, TypeVar
 
@@ -36,12 +36,21 @@ def _run_in_thread(work: Coroutine[Any, Any, T]) -> T:
         cancel.set_result(partial(asyncio.get_running_loop().call_soon_threadsafe, task.cancel))
         return await task
 
-    with ThreadPoolExecutor(1, "measurement") as thread:  # on exit, it waits until the coroutine has ended
-        try:  # begins here, because the interrupt may arrive while the work is being submitted
-            return thread.submit(lambda: asyncio.run(run())).result()
-        except KeyboardInterrupt as interrupted:
-            cancel.result()()
-            raise Interrupted(RESUME) from interrupted
+    outcome: Future[T] = Future()
+
+    def target() -> None:
+        try:
+            outcome.set_result(asyncio.run(run()))
+        except BaseException as error:  # noqa: BLE001 -- raised again in the thread that waits
+            outcome.set_exception(error)
+
+    try:  # begins before the start, during which the interrupt may arrive
+        threading.Thread(target=target, name="measurement").start()
+        return outcome.result()
+    except KeyboardInterrupt as interrupted:
+        cancel.result()()
+        outcome.exception()  # waits until the coroutine has ended
+        raise Interrupted(RESUME) from interrupted
 
 
 async def _until_signalled(work: Coroutine[Any, Any, T]) -> T:
