@@ -148,7 +148,7 @@ class ResamplingLayout:
     @property
     def runs_freedom(self) -> int:
         """Degrees of freedom of the variation between repeats."""
-        return self.repeats - (2 if is_balanced(self.turns) else 1)
+        return runs_freedom(self.repeats, self.turns)
 
     @property
     def freedom(self) -> float:
@@ -231,6 +231,21 @@ def is_balanced(turns: Values | None) -> bool:
     return turns is not None and turns.size >= 4 and not turns.sum()
 
 
+def runs_freedom(repeats: int, turns: Values | None) -> int:
+    """Return the degrees of freedom between repeats: the effect of their order (`deviations`) costs one."""
+    return repeats - (2 if is_balanced(turns) else 1)
+
+
+def runs_variance(repeats: Values, turns: Values | None) -> float:
+    """Return the variance of a single repeat's value; `repeats` has the shape (repeats,)."""
+    return float((deviations(repeats, turns) ** 2).sum()) / runs_freedom(repeats.size, turns)
+
+
+def order_note(turns: Values | None) -> str:
+    """Return what an interval's method says about the order of the arms; empty if its effect was not removed."""
+    return ", without the drift between their two orders" if is_balanced(turns) else ""
+
+
 def deviations(repeats: Values, turns: Values | None) -> Values:
     """Return how much each repeat's value deviates from their mean, shape (repeats,).
 
@@ -248,9 +263,8 @@ def t_bounds(value: float, repeats: Values, turns: Values | None = None) -> Inte
     """Return value ± t × standard error over the values of single repeats, or None for fewer than three repeats."""
     if repeats.size < MIN_REPEATS_TO_COMPARE or not np.isfinite(repeats).all():
         return None
-    freedom = repeats.size - (2 if is_balanced(turns) else 1)
-    variance = float((deviations(repeats, turns) ** 2).sum()) / freedom
-    half = float(t_quantile(freedom) * np.sqrt(variance / repeats.size))
+    quantile = t_quantile(runs_freedom(repeats.size, turns))
+    half = float(quantile * np.sqrt(runs_variance(repeats, turns) / repeats.size))
     return IntervalBounds(value - half, value + half)
 
 
@@ -280,8 +294,7 @@ def wider_interval(
 
 def interval_over_repeats(runs: IntervalBounds, layout: ResamplingLayout, reason: str) -> ChosenInterval:
     """Return the t interval over the values of single repeats, with the reason for its choice."""
-    drift = ", without the drift between their two orders" if is_balanced(layout.turns) else ""
-    method = f"t, unit: repeat; over the values of {layout.repeats} repeats{drift}; {reason}"
+    method = f"t, unit: repeat; over the values of {layout.repeats} repeats{order_note(layout.turns)}; {reason}"
     return ChosenInterval(runs, method, layout.runs_freedom, over_repeats=True)
 
 

@@ -24,8 +24,9 @@ from specbench_client.analysis.statistics.bootstrap import (
     LEVEL,
     ChosenInterval,
     IntervalBounds,
-    deviations,
-    is_balanced,
+    order_note,
+    runs_freedom,
+    runs_variance,
 )
 from specbench_client.metrics.tidy_frame import Values
 
@@ -40,30 +41,23 @@ def confidence_sequence(blocks: Values, turns: Values | None = None) -> ChosenIn
     """
     if blocks.size < 2 or not np.isfinite(blocks).all():
         return None
-    count, (freedom, variance) = blocks.size, _residual(blocks, turns)
+    count, freedom = blocks.size, runs_freedom(blocks.size, turns)
     growth = 1 + count * PRIOR_VARIANCE
     limit = (np.sqrt(growth) / (1 - LEVEL)) ** (2 / (freedom + 1))
     if limit >= growth:
         return None
     squared = freedom * (limit - 1) / (1 - limit / growth)
-    mean, half = float(blocks.mean()), float(np.sqrt(variance * squared / count))
-    drift = ", without the drift between their two orders" if is_balanced(turns) else ""
-    method = f"anytime-valid confidence sequence (mixture t) over {count} repeats{drift}, unit: repeat"
+    mean, half = float(blocks.mean()), float(np.sqrt(runs_variance(blocks, turns) * squared / count))
+    method = f"anytime-valid confidence sequence (mixture t) over {count} repeats{order_note(turns)}, unit: repeat"
     return ChosenInterval(IntervalBounds(mean - half, mean + half), method, float(freedom), over_repeats=True)
 
 
 def anytime_p_value(blocks: Values, turns: Values | None = None) -> float:
     """Return the p-value of "the mean is 0" that matches the sequence: 1 / E(0), at most 1."""
-    freedom, variance = _residual(blocks, turns) if blocks.size > 1 else (0, 0.0)
+    variance = runs_variance(blocks, turns) if blocks.size > 1 else 0.0
     if variance == 0.0:
         return 1.0
-    growth = 1 + blocks.size * PRIOR_VARIANCE
+    freedom, growth = runs_freedom(blocks.size, turns), 1 + blocks.size * PRIOR_VARIANCE
     squared = blocks.size * float(blocks.mean()) ** 2 / variance / freedom
     log_e = (freedom + 1) / 2 * (np.log1p(squared) - np.log1p(squared / growth)) - np.log(growth) / 2
     return float(min(1.0, np.exp(-log_e)))
-
-
-def _residual(blocks: Values, turns: Values | None) -> tuple[int, float]:
-    """Return the degrees of freedom and the variance of a block."""
-    freedom = blocks.size - (2 if is_balanced(turns) else 1)
-    return freedom, float((deviations(blocks, turns) ** 2).sum()) / freedom
