@@ -5,7 +5,7 @@ Loads pandas, so it is imported late.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from specbench_client.cli.streams import echo
 from specbench_client.drive.block_size import SIZES, block_size, probe_request_s
 from specbench_client.drive.saturation import STREAMS_MAX, EndpointProbe, find_levels
 from specbench_client.errors import BadInput
-from specbench_client.local.local_runs import find_local_run, open_results
+from specbench_client.local.local_runs import find_interrupted_plan, open_results
 from specbench_client.store.locations import read_object
 from specbench_client.workload.prompts import load_prompts
 
@@ -30,7 +30,7 @@ def with_block_size(options: MeasureOptions, plan: Plan, headers: Mapping[str, s
     """
     interrupted = _interrupted(options, (replace(options, requests=size) for size in SIZES))
     if interrupted is not None:
-        return plan_for_endpoints(interrupted)
+        return interrupted
     prompts = load_prompts(plan.workloads[0].dataset, Path.cwd(), read_object)
     request_s = run_until_interrupted(probe_request_s(plan, prompts, headers))
     blocks = min(plan.load.repeats, 2 * REPEATS_IN_TURNS)
@@ -61,7 +61,7 @@ def with_swept_loads(options: MeasureOptions, headers: Mapping[str, str]) -> Mea
     prefixes = (replace(fixed, concurrency=(levels[:size],)) for size in range(1, len(levels) + 1))
     interrupted = _interrupted(options, prefixes)
     if interrupted is not None:
-        return interrupted
+        return replace(fixed, concurrency=(tuple(interrupted.load.concurrency or ()),))
     plan = plan_for_endpoints(replace(fixed, concurrency=((1,),)))
     prompts = load_prompts(plan.workloads[0].dataset, Path.cwd(), read_object)
     most = STREAMS_MAX if options.duration is not None else options.requests or len(prompts.rows)
@@ -71,15 +71,18 @@ def with_swept_loads(options: MeasureOptions, headers: Mapping[str, str]) -> Mea
     return replace(fixed, concurrency=(tuple(found),))
 
 
-def _interrupted(options: MeasureOptions, candidates: Iterable[MeasureOptions]) -> MeasureOptions | None:
-    """Return the first of the candidates with an interrupted run: its size or loads were chosen earlier."""
-    results = open_results(options.results)
-    for candidate in () if options.new else candidates:
+def _interrupted(options: MeasureOptions, candidates: Iterable[MeasureOptions]) -> Plan | None:
+    """Return the plan of the first of the candidates with an interrupted run: its size or loads were chosen earlier."""
+    if options.new:
+        return None
+    return find_interrupted_plan(open_results(options.results), _valid_plans(candidates))
+
+
+def _valid_plans(candidates: Iterable[MeasureOptions]) -> Iterator[Plan]:
+    """Yield the plans up to the first invalid one: at a low rate, more requests would take even longer."""
+    for candidate in candidates:
         try:
             plan = plan_for_endpoints(candidate)
-        except BadInput:  # at a low rate, so many requests would take too long; more of them even more so
-            return None
-        found = find_local_run(results, plan)
-        if found.measured and not found.finished:
-            return candidate
-    return None
+        except BadInput:
+            return
+        yield plan

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,18 +53,43 @@ def find_local_run(results: Store, plan: Plan) -> LocalRun:
 
     Raises NotDurable(Damaged) if one of its manifests cannot be read.
     """
+    return _matching_run(results, plan, _stored_plans(results, plan)) or new_local_run(results, plan)
+
+
+def find_interrupted_plan(results: Store, plans: Iterable[Plan]) -> Plan | None:
+    """Return the first of these plans whose newest run was begun and is not finished. All have the same name.
+
+    The stored plans are read once. Raises as `find_local_run`.
+    """
+    stored: list[tuple[str, bytes | None]] | None = None
+    for plan in plans:
+        stored = list(_stored_plans(results, plan)) if stored is None else stored
+        found = _matching_run(results, plan, stored)
+        if found is not None and found.measured and not found.finished:
+            return plan
+    return None
+
+
+def _stored_plans(results: Store, plan: Plan) -> Iterator[tuple[str, bytes | None]]:
+    """Yield UID and plan.json of all runs of this name, the newest first."""
     family = run_root(plan.namespace, plan.name, "")
     uids = {key.removeprefix(family).split("/")[0] for key in results.keys(family)}
     for uid in newest_first(uids):
+        yield uid, results.get(f"{run_root(plan.namespace, plan.name, uid)}/{PLAN}")
+
+
+def _matching_run(results: Store, plan: Plan, stored: Iterable[tuple[str, bytes | None]]) -> LocalRun | None:
+    """Return the first stored run of this very plan."""
+    for uid, text in stored:
         candidate = plan.model_copy(update={"uid": uid})
-        store = results.below(run_root(plan.namespace, plan.name, uid))
-        if store.get(PLAN) == candidate.to_json().encode():
+        if text == candidate.to_json().encode():
+            store = results.below(run_root(plan.namespace, plan.name, uid))
             measured = set(read_manifests(store, [point.hash for point in plan.points]))
-            return LocalRun(candidate, store, measured, is_decided(plan, store))
-    return new_local_run(results, plan)
+            return LocalRun(candidate, store, measured, _ended_as_decided(plan, store))
+    return None
 
 
-def is_decided(plan: Plan, store: Store) -> bool:
+def _ended_as_decided(plan: Plan, store: Store) -> bool:
     """Return whether the stored summary states that the run ended because it was decided."""
     if plan.stop is None:
         return False
