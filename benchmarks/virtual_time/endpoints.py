@@ -19,6 +19,7 @@ from specbench_api.spec.parsing import parse_run
 from specbench_client.analysis.estimates.speedups import SPEEDUP, PairedSpeedup, conclusion, paired_speedup
 from specbench_client.analysis.statistics.bootstrap import LEVEL
 from specbench_client.analysis.summary.run import evaluate_cells, is_settled
+from specbench_client.drive.block_size import LEAST
 from specbench_client.metrics.pairing import pair_requests
 from specbench_client.metrics.rows import concat_frames
 from specbench_client.metrics.tidy_frame import iter_tidy, without_point_columns
@@ -58,7 +59,7 @@ class EndpointPair(World):
     drafted_acceptance: float | None = None
     turns_of_arms: str = ABBA
     stops: bool = False
-    requests: int = 10
+    requests: int = LEAST
     """Requests of a block."""
     load: Mapping[str, Any] = field(default_factory=lambda: {"concurrency": [2], "warmupRequests": 2})
     repeats: int = 4

@@ -61,12 +61,12 @@ def test_repeats_of_launched_engines_send_the_same_prompts() -> None:
 @pytest.mark.parametrize(
     ("load", "request_s", "wanted"),
     [
-        ({"concurrency": [1]}, 1.0, LEAST),  # 8 s of requests
+        ({"concurrency": [1]}, 1.0, LEAST),  # 6 s of requests
         ({"concurrency": [1]}, 20.0, LEAST),  # a request longer than the block: still some prompts
-        ({"concurrency": [1]}, 0.2, 48),  # 40, rounded up
-        ({"concurrency": [8]}, 1.0, 64),
+        ({"concurrency": [1]}, 0.2, 32),  # 30, rounded up
+        ({"concurrency": [8]}, 1.0, 48),
         ({"concurrency": [1, 64]}, 5.0, 256),  # at least PER_STREAM a stream at the highest load
-        ({"rate": [2.0], "slots": 8}, 1.0, 16),  # 8 s of arrivals
+        ({"rate": [2.0], "slots": 8}, 1.0, 12),  # 6 s of arrivals
         ({"rate": [2.0], "slots": 8}, 10.0, 96),  # long requests: as many as keep the server busy
     ],
 )
@@ -84,8 +84,8 @@ def test_sizes_are_few_so_that_the_same_command_chooses_the_same_again() -> None
 
 def test_too_few_prompts_are_noticed() -> None:
     load = {"concurrency": [1, 2]}
-    assert block_size(plan_of(load), 1.0, prompts=80, blocks=4) == BlockSize(10, repeats_prompts=False)
-    assert block_size(plan_of(load), 1.0, prompts=79, blocks=4) == BlockSize(10, repeats_prompts=True)
+    assert block_size(plan_of(load), 1.0, prompts=64, blocks=4) == BlockSize(8, repeats_prompts=False)
+    assert block_size(plan_of(load), 1.0, prompts=63, blocks=4) == BlockSize(8, repeats_prompts=True)
 
 
 # The end.

@@ -261,7 +261,7 @@ def measure(**options: Any) -> int:
     is read from OPENAI_API_KEY, or from the variable that --api-key-env names.
 
     With --baseline, the servers take turns (ABBA) with the same prompts and load, so that a drift of the machine
-    cancels. Without --requests and --duration, a turn has as many requests as take about eight seconds, but at least
+    cancels. Without --requests and --duration, a turn has as many requests as take about six seconds, but at least
     four per stream. A server with a prompt cache needs prompts that it has not seen: each turn takes the next ones of
     the dataset, except with --duration.
 

@@ -23,13 +23,13 @@ from specbench_client.load.turn_client import HttpTurnClient
 from specbench_client.transport.kernel_transport import open_transport
 from specbench_client.workload.prompts import Prompts
 
-BLOCK_S = 8.0
+BLOCK_S = 6.0
 """Duration of a block at the lightest load, if its requests are short."""
 PER_STREAM = 4
 """Least requests of a block for each stream, or for each request that a rate keeps in flight."""
-LEAST = 10
+LEAST = 8
 """Least requests of a block: the prompts of one block must not decide about it."""
-SIZES = (10, 12, *(size for power in range(4, 15) for size in (2**power, 3 * 2 ** (power - 1))))
+SIZES = (8, 10, 12, *(size for power in range(4, 15) for size in (2**power, 3 * 2 ** (power - 1))))
 """Sizes to choose from: the same command after an interruption should choose the same again."""
 PROBES = 2
 
