@@ -14,7 +14,7 @@ unexport PYTHONDONTWRITEBYTECODE
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-$(STAMP): pyproject.toml requirements/dev.txt
+$(STAMP): pyproject.toml requirements/client.txt requirements/dev.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --require-hashes -r requirements/dev.txt
 	$(BIN)/pip install --quiet --no-deps --no-build-isolation -e .

@@ -2,7 +2,8 @@
 
 `hack/generate --check` does not compare them, because the package index changes daily but pins must not. Existing pins
 are kept unless pyproject.toml no longer allows them; delete a file to resolve it again. All files are constrained by
-client.txt, and dev.txt also by operator.txt, so that what is tested is what the images contain.
+client.txt, and dev.txt also by operator.txt, so that what is tested is what the images contain. The files of EXTRAS
+include client.txt and have only what it lacks.
 """
 
 from __future__ import annotations
@@ -63,6 +64,17 @@ def operator_requirements(project: dict[str, Any]) -> list[str]:
     return [*shared, *project["optional-dependencies"]["operator"]]
 
 
+def beyond_first(text: str, first: str) -> str:
+    """A line that includes client.txt, and the pins that it (`first`) does not have with the same marker and hashes."""
+    known = set(_blocks(first))
+    return "".join(f"{block}\n" for block in (f"-r {FIRST}.txt", *_blocks(text)) if block not in known)
+
+
+def _blocks(text: str) -> list[str]:
+    """Each line with the indented lines that continue it."""
+    return re.split(r"\n(?=\S)", text.rstrip("\n"))
+
+
 def _write(root: Path, name: str, what: str, sources: list[str]) -> None:
     target = root / "requirements" / f"{name}.txt"
     # uv reads its own output file first, and keeps the versions pinned there.
@@ -71,5 +83,8 @@ def _write(root: Path, name: str, what: str, sources: list[str]) -> None:
         "--no-annotate", "--universal", "--python-version", "3.11", "--quiet", "--output-file", str(target), *sources,
     ]  # fmt: skip
     subprocess.run(command, cwd=root, check=True, stdout=subprocess.DEVNULL)
-    target.write_text(_HEADER.format(what=what) + target.read_text())
+    text = target.read_text()
+    if name in EXTRAS and name != FIRST:
+        text = beyond_first(text, (root / "requirements" / f"{FIRST}.txt").read_text())
+    target.write_text(_HEADER.format(what=what) + text)
     print(f"requirements/{name}.txt: written")

@@ -19,7 +19,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[2]
-PINS = ROOT / "requirements" / "research.txt"
+PINS = ("client", "research")
+"""Files of requirements/; the second one includes the first."""
 WHEELS_MAX_BYTES = 48 << 20
 """Maximum size of the wheels: a copy of this repository fits beside them into 64 MiB."""
 NOT_NEEDED = frozenset({"datasets", "tiktoken"})
@@ -88,6 +89,11 @@ def names_in(freeze: str) -> frozenset[str]:
     return frozenset(canonicalize_name(name) for name in lines if _PIN.match(name))
 
 
+def pinned() -> str:
+    """Return the text of all pins of the research runtime's image."""
+    return "".join((ROOT / f"requirements/{name}.txt").read_text() for name in PINS)
+
+
 def pins_for(python: str, present: Collection[str], text: str) -> list[str]:
     """Return the pins with their hashes, without markers, for a Python on Linux x86_64, except packages it has."""
     environment: dict[str, str] = {
@@ -125,7 +131,7 @@ def download(folder: Path, python: str, present: Collection[str]) -> int:
     for old in folder.glob("*.whl"):
         old.unlink()
     pins = folder / "requirements.txt"
-    pins.write_text("\n".join(pins_for(python, present, PINS.read_text())) + "\n")
+    pins.write_text("\n".join(pins_for(python, present, pinned())) + "\n")
     platforms = [f"--platform=manylinux_2_{number}_x86_64" for number in GLIBC]
     command = [
         sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:", "--require-hashes",

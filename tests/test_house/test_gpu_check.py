@@ -16,11 +16,11 @@ from gpu_check.llama_cpp import compile_commands, repack
 from gpu_check.page import render_page
 from gpu_check.requirements import (
     IN_TORCH_IMAGES,
-    PINS,
     BundleError,
     missing,
     names_in,
     needs,
+    pinned,
     pins_for,
     unpack,
 )
@@ -179,7 +179,7 @@ def test_client_and_engine_need_what_pyproject_lists() -> None:
 
 
 def test_the_wheels_are_the_images_pins_without_what_torch_images_have() -> None:
-    pins = pins_for("3.12", IN_TORCH_IMAGES, PINS.read_text())
+    pins = pins_for("3.12", IN_TORCH_IMAGES, pinned())
     names = {pin.partition("==")[0] for pin in pins}
     assert {"pydantic", "pydantic-core", "orjson", "httptools", "transformers", "boto3"} <= names
     assert not names & {"torch", "numpy", "pandas", "triton", "nvidia-cublas", "cuda-toolkit", "colorama", "datasets"}

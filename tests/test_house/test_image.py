@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from audit_report import AuditedFile, summarize
-from generators.requirements import EXTRAS, FIRST, OPERATOR, operator_requirements
+from generators.requirements import EXTRAS, FIRST, OPERATOR, beyond_first, operator_requirements
 from specbench_client.optional_dependencies import IMAGE_TARGETS
 
 ROOT = Path(__file__).parents[2]
@@ -29,9 +29,11 @@ TARGETS = {OPERATOR: OPERATOR, **{IMAGE_TARGETS[extra]: file for extra, file in 
 
 
 def pinned(file: str) -> dict[str, str]:
-    """Package → version, for packages without an environment marker."""
+    """Package → version, for packages without an environment marker, also those of an included file."""
     text = (ROOT / "requirements" / f"{file}.txt").read_text()
-    return dict(re.findall(r"^([a-z0-9._-]+)==(\S+)", text, flags=re.MULTILINE))
+    included = [pinned(name) for name in re.findall(r"^-r (\S+)\.txt$", text, flags=re.MULTILINE)]
+    own = dict(re.findall(r"^([a-z0-9._-]+)==(\S+)", text, flags=re.MULTILINE))
+    return {**dict(pair for pins in included for pair in pins.items()), **own}
 
 
 def names(requirements: list[str]) -> set[str]:
@@ -126,6 +128,14 @@ def test_the_operators_program_starts_in_its_image(operator_python: Path, tmp_pa
     done = subprocess.run([program], cwd=tmp_path, env={}, capture_output=True, text=True, check=False)
     assert (done.returncode, "Traceback" in done.stderr) == (2, False), done.stderr
     assert "SPECBENCH_CLIENT_IMAGE is not set" in done.stderr
+
+
+@pytest.mark.parametrize("file", [name for name in EXTRAS if name != FIRST])
+def test_a_file_that_includes_the_clients_repeats_none_of_it(file: str) -> None:
+    text, first = ((ROOT / "requirements" / f"{name}.txt").read_text() for name in (file, FIRST))
+    head, include, pins = text.split("\n", 2)
+    assert (head[0], include) == ("#", f"-r {FIRST}.txt")
+    assert beyond_first(f"{first}{pins}", first) == f"{include}\n{pins}", "run hack/generate --requirements"
 
 
 @pytest.mark.parametrize("file", [*EXTRAS, OPERATOR, "build", "encoding"])
