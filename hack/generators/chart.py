@@ -38,7 +38,7 @@ of the first; the operator's is expected beside it:
   it into a namespace of its own: runs in the operator's namespace could use its service account and Secrets, so the
   chart refuses to watch that namespace unless `fence.enabled` is false.
 - `fence` limits what runs may use, and `admissionPolicy` checks the rights of whoever applies them
-  ([shared clusters](DOCS/how-to/shared-clusters.md)). Both are enabled by default.
+  ([shared clusters](../../docs/how-to/shared-clusters.md)). Both are enabled by default.
 - The CustomResourceDefinitions (CRDs) of SpecBenchRun and SpecBenchCampaign are cluster-wide. `helm upgrade` upgrades
   them. `helm uninstall` keeps them (`crds.keep`). If GitOps or a platform team applies them, set `crds.install=false`
   and use `kubectl apply --server-side -f helm/specbench/files/crds/`.
@@ -80,21 +80,12 @@ Set them in `extraEnv`. The operator does not start with a variable `SPECBENCH_â
 
 
 def readme() -> str:
-    """helm/specbench/README.md."""
-    return _page("../../docs")
-
-
-def page() -> str:
-    """docs/reference/chart.md: the same, with links from there."""
-    return _page("..")
-
-
-def _page(docs: str) -> str:
+    """helm/specbench/README.md, which docs/reference/chart.md includes."""
     schema = json.loads((CHART / "values.schema.json").read_text())
     values = yaml.safe_load((CHART / "values.yaml").read_text())
     rights = "\n".join(_rights((CHART / "templates/rbac.yaml").read_text()))
     rows = "".join(f"{row}\n" for row in (*_rows(schema, values, ""), _SETTINGS, *_settings()))
-    return _INTRODUCTION.replace("DOCS", docs).replace("<!-- rights -->", f"{_RIGHTS_HEAD}\n{rights}\n") + rows
+    return _INTRODUCTION.replace("<!-- rights -->", f"{_RIGHTS_HEAD}\n{rights}\n") + rows
 
 
 _RIGHTS_HEAD = "| in | API group | resources | verbs | if |\n|---|---|---|---|---|"
