@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specbench_client.dataset.diversity import (
-    RandomDraws,
+    SelectionRequest,
     Vectors,
     mean_similarity,
     pair_sum,
     random_subset_similarity,
     refine_by_swaps,
-    select_diverse_groups,
+    select_diverse_group,
     select_greedily,
     unit_vectors,
 )
@@ -120,16 +120,14 @@ def test_first_of_identical_rows_is_taken() -> None:
 
 def test_each_group_has_its_own_selection_and_random_comparison() -> None:
     vectors = vectors_of(1, 80, dimensions=16)
-    groups = {"first": range(40), "second": range(40, 80)}
-    found = select_diverse_groups(vectors, groups, 10, RandomDraws(50, 3))
-    assert [group.group for group in found] == ["first", "second"]
-    assert all(set(group.rows) <= set(groups[group.group]) for group in found)
-    for group in found:
-        assert group.random is not None
-        assert group.greedy is not None
-        assert group.selected == pytest.approx(mean_similarity(vectors[list(group.rows)]))
-        assert (group.selected or 0) <= group.greedy < group.random.low
-    assert found == select_diverse_groups(vectors, groups, 10, RandomDraws(50, 3))
+    for group in {"first": range(40), "second": range(40, 80)}.items():
+        rows, found = select_diverse_group(vectors, group, SelectionRequest(10, seed=3, draws=50))
+        assert (found.category, found.selected, set(rows) <= set(group[1])) == (group[0], len(rows), True)
+        assert found.random is not None
+        assert found.greedy is not None
+        assert found.refined == pytest.approx(mean_similarity(vectors[rows]))
+        assert (found.refined or 0) <= found.greedy < found.random.low
+        assert (rows, found) == select_diverse_group(vectors, group, SelectionRequest(10, seed=3, draws=50))
 
 
 def test_single_prompt_has_no_similarity() -> None:

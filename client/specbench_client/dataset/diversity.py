@@ -6,7 +6,7 @@ Pure: the embeddings are unit vectors, which the caller provides.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -231,63 +231,6 @@ SelectionProgress = Callable[[str, int, int], None]
 """Called with the group, the sweep, and the swaps so far."""
 
 
-@dataclass(frozen=True, slots=True)
-class DiverseGroup:
-    """The selection of one group. `rows`: ascending row indices. Similarities need two or more rows."""
-
-    group: str
-    candidates: int
-    rows: tuple[int, ...]
-    random: RandomSimilarity | None
-    greedy: float | None
-    selected: float | None
-    swaps: int
-    settled: bool
-
-
-@dataclass(frozen=True, slots=True)
-class RandomDraws:
-    """The number of random subsets to compare with, and their seed."""
-
-    draws: int
-    seed: int
-
-
-def select_diverse_groups(
-    vectors: Vectors,
-    groups: Mapping[str, Sequence[int]],
-    count: int,
-    comparison: RandomDraws,
-    progress: SelectionProgress | None = None,
-) -> list[DiverseGroup]:
-    """Select `count` rows of each group, or all of a smaller one. `groups`: row indices in order of prompt ids."""
-    return [_select_group(vectors, (name, rows), count, comparison, progress) for name, rows in groups.items()]
-
-
-def _select_group(
-    vectors: Vectors,
-    group: tuple[str, Sequence[int]],
-    most: int,
-    comparison: RandomDraws,
-    progress: SelectionProgress | None,
-) -> DiverseGroup:
-    name, rows = group
-    count = min(most, len(rows))
-    own = _rows(vectors, rows)
-    first = select_greedily(own, count)
-    refined = refine_by_swaps(own, first, (lambda sweep, swaps: progress(name, sweep, swaps)) if progress else None)
-    return DiverseGroup(
-        group=name,
-        candidates=len(rows),
-        rows=tuple(int(rows[member]) for member in refined.members),
-        random=random_subset_similarity(own, count, comparison.draws, comparison.seed),
-        greedy=mean_similarity(own[first]),
-        selected=mean_similarity(own[list(refined.members)]),
-        swaps=refined.swaps,
-        settled=refined.settled,
-    )
-
-
 def _rows(vectors: Vectors, rows: Sequence[int]) -> Vectors:
     """Return these rows, without copying the matrix if they are all of it."""
     everything = len(rows) == len(vectors) and np.array_equal(rows, np.arange(len(vectors)))
@@ -360,6 +303,33 @@ class SelectionRequest:
     draws: int = 100
 
 
+def select_diverse_group(
+    vectors: Vectors,
+    group: tuple[str, Sequence[int]],
+    request: SelectionRequest,
+    progress: SelectionProgress | None = None,
+) -> tuple[list[int], GroupSelection]:
+    """Select `request.count` rows of a group, or all of a smaller one.
+
+    `group`: name, and row indices in order of prompt ids. Returns the selected row indices, ascending, and the report.
+    """
+    name, rows = group
+    count = min(request.count, len(rows))
+    own = _rows(vectors, rows)
+    first = select_greedily(own, count)
+    refined = refine_by_swaps(own, first, (lambda sweep, swaps: progress(name, sweep, swaps)) if progress else None)
+    return [int(rows[member]) for member in refined.members], GroupSelection(
+        category=name,
+        candidates=len(rows),
+        selected=count,
+        random=random_subset_similarity(own, count, request.draws, request.seed),
+        greedy=mean_similarity(own[first]),
+        refined=mean_similarity(own[list(refined.members)]),
+        swaps=refined.swaps,
+        settled=refined.settled,
+    )
+
+
 def select_diverse(
     entries: Sequence[PromptEntry],
     vectors: Vectors,
@@ -374,9 +344,9 @@ def select_diverse(
     order = sorted(range(len(entries)), key=lambda row: entries[row].id)
     by_id = vectors if order == list(range(len(entries))) else vectors[order]
     groups = _groups([entries[row] for row in order], request)
-    picked = select_diverse_groups(by_id, groups, request.count, RandomDraws(request.draws, request.seed), progress)
-    selected = sorted(row for group in picked for row in group.rows)
-    report = _report(by_id, picked, selected, request, embeddings)
+    picked = [select_diverse_group(by_id, group, request, progress) for group in groups.items()]
+    selected = sorted(row for rows, _ in picked for row in rows)
+    report = _report(by_id, [group for _, group in picked], selected, request, embeddings)
     return [entries[place] for place in sorted(order[row] for row in selected)], report
 
 
@@ -399,7 +369,7 @@ def _groups(entries: Sequence[PromptEntry], request: SelectionRequest) -> dict[s
 
 def _report(
     vectors: Vectors,
-    picked: Sequence[DiverseGroup],
+    groups: list[GroupSelection],
     selected: Sequence[int],
     request: SelectionRequest,
     embeddings: str,
@@ -412,10 +382,10 @@ def _report(
         seed=request.seed,
         candidates=len(vectors),
         selected=len(selected),
-        groups=[_group(group) for group in picked],
-        mean_random=_mean([group.random.mean if group.random else None for group in picked]),
-        mean_greedy=_mean([group.greedy for group in picked]),
-        mean_refined=_mean([group.selected for group in picked]),
+        groups=groups,
+        mean_random=_mean([group.random.mean if group.random else None for group in groups]),
+        mean_greedy=_mean([group.greedy for group in groups]),
+        mean_refined=_mean([group.refined for group in groups]),
         overall=mean_similarity(vectors[list(selected)]),
         overall_random=random_subset_similarity(vectors, len(selected), request.draws, request.seed),
     )
@@ -424,16 +394,3 @@ def _report(
 def _mean(values: Sequence[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return float(np.mean(known)) if known else None
-
-
-def _group(group: DiverseGroup) -> GroupSelection:
-    return GroupSelection(
-        category=group.group,
-        candidates=group.candidates,
-        selected=len(group.rows),
-        random=group.random,
-        greedy=group.greedy,
-        refined=group.selected,
-        swaps=group.swaps,
-        settled=group.settled,
-    )
