@@ -12,8 +12,15 @@ from hypothesis import strategies as st
 
 from specbench_api.outcome.termination import Exit
 from specbench_client.cli import exit_code
-from specbench_client.dataset.duplicates import LEAST_JACCARD, exact_groups, near_groups
-from specbench_client.dataset.inspection import bleu_4, copied_share, distribution, script_of
+from specbench_client.dataset.inspection import (
+    LEAST_JACCARD,
+    bleu_4,
+    copied_share,
+    distribution,
+    exact_groups,
+    near_groups,
+    script_of,
+)
 
 PLACEHOLDER = "FULL BENCHMARK DATA SHOULD BE FETCHED FROM THE SOURCE USING SPECDEC_BENCH"
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from specbench_api.fence.model import Fence
-from specbench_operator.handlers.begun_runs import BEGUN_S, BegunRuns
+from specbench_operator.handlers.reconcilers import BEGUN_S, BegunRuns
 from specbench_operator.run.decide import decide_run
 from specbench_operator.state.run import NamespaceRun, RunDecision
 from specbench_testing.cluster_world import ClusterWorld

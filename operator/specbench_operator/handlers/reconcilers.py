@@ -21,6 +21,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -30,6 +32,7 @@ from typing import Any, Protocol
 
 from specbench_api.api_model import ApiModel
 from specbench_api.fence.check import FenceCheck
+from specbench_api.spec.conditions import IN_PROGRESS_PHASES, Phase
 from specbench_operator.campaign.campaign_view import read_campaign_status
 from specbench_operator.campaign.decide import (
     campaign_status_after_error,
@@ -42,19 +45,20 @@ from specbench_operator.cluster.campaigns import CampaignObserver, CampaignWrite
 from specbench_operator.cluster.observer import RunObserver, store_of, with_store_failure
 from specbench_operator.cluster.writer import RunWriter
 from specbench_operator.errors import Changed, OperatorError
-from specbench_operator.handlers.begun_runs import BegunRuns
 from specbench_operator.handlers.store_looks import FRESH_S, StoreKey, StoreLooks
 from specbench_operator.handlers.work_queue import Backoff, ResourceKey, WorkQueue
 from specbench_operator.run.decide import decide_run, has_finished, only_reports_progress, status_after_error
 from specbench_operator.run.run_view import read_run_status
 from specbench_operator.settings import OperatorSettings
 from specbench_operator.state.campaign import CampaignObservation
-from specbench_operator.state.run import WARNING, KubernetesEvent, RunObservation
+from specbench_operator.state.run import WARNING, KubernetesEvent, RunDecision, RunObservation
 from specbench_operator.telemetry import Telemetry
 
 CONFLICT_BACKOFF = Backoff(first_s=0.1, cap_s=2.0)
 """A conflict is over once the watch has delivered what changed; until then each try would send the same requests."""
 NOT_LISTED_RETRY_S = 0.5
+BEGUN_S = 60.0
+"""How long a run is remembered, in seconds: longer than a list of its namespace is used."""
 _log = logging.getLogger(__name__)
 
 
@@ -82,6 +86,46 @@ class ReconcilerProtocol(Protocol):
     def reconcile(self, key: ResourceKey) -> ReconcileResult:
         """Reconcile one object once. Raises OperatorError after reporting it in the status."""
         ...
+
+
+@dataclass
+class BegunRuns:
+    """The runs that began a moment ago, which lists of their namespace do not show as in progress yet.
+
+    Without this memory, runs that are resumed together would all begin, whatever the limit of their namespace is. It is
+    safe to lose on restart: by then, status shows the runs as in progress. Safe for use from several threads; runs of
+    which one may begin are decided one at a time.
+    """
+
+    clock: Callable[[], float] = time.monotonic
+    _until: dict[str, float] = field(default_factory=dict)
+    """UID → until when the run counts as in progress."""
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @contextmanager
+    def deciding(self, observed: RunObservation) -> Iterator[RunObservation]:
+        """Yield the observation, in which the runs that just began are in progress."""
+        if not observed.namespace_runs:
+            yield observed
+            return
+        with self._lock:
+            now = self.clock()
+            self._until = {uid: until for uid, until in self._until.items() if now < until}
+            yield replace(
+                observed,
+                namespace_runs=tuple(
+                    replace(run, phase=Phase.STARTING) if self._counts(run.uid, run.phase) else run
+                    for run in observed.namespace_runs
+                ),
+            )
+
+    def note(self, observed: RunObservation, decision: RunDecision) -> None:
+        """Remember the run if it begins now. Call it within `deciding`."""
+        if observed.namespace_runs and decision.status.phase in IN_PROGRESS_PHASES:
+            self._until[observed.resource["metadata"]["uid"]] = self.clock() + BEGUN_S
+
+    def _counts(self, uid: str, phase: str) -> bool:
+        return uid in self._until and phase not in IN_PROGRESS_PHASES
 
 
 @dataclass(frozen=True)

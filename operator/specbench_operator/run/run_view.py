@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -11,9 +11,18 @@ from typing import Any
 from pydantic import ValidationError
 
 from specbench_api.errors import Problem
+from specbench_api.fence.model import Limits
+from specbench_api.plan.estimate import SECONDS_AN_HOUR
 from specbench_api.plan.expansion import expand, may_adopt
 from specbench_api.plan.plan import Plan
-from specbench_api.spec.conditions import IN_PROGRESS_PHASES, ConditionStatus, ConditionType, EngineReason, GroupState
+from specbench_api.spec.conditions import (
+    IN_PROGRESS_PHASES,
+    ConditionStatus,
+    ConditionType,
+    EngineReason,
+    GroupState,
+    Phase,
+)
 from specbench_api.spec.results import LATEST
 from specbench_api.spec.run import RunSpec, SpecBenchRun
 from specbench_api.spec.secrets import SecretUse, unusable_secrets
@@ -30,12 +39,69 @@ from specbench_operator.run.launches.group import (
     with_unused_number,
 )
 from specbench_operator.run.launches.launch_state import LaunchState
-from specbench_operator.run.namespace_limits import NamespaceWait, namespace_wait
 from specbench_operator.settings import OperatorSettings
 from specbench_operator.state.conditions import find_condition
 from specbench_operator.state.objects import Node, UnreadableNode
-from specbench_operator.state.run import RunObservation, StoredResults, StoreFailure
+from specbench_operator.state.run import NamespaceRun, RunObservation, StoredResults, StoreFailure
 from specbench_operator.state.timestamps import parse_timestamp
+
+# Limits of the fence that concern all runs of a namespace: a run that exceeds one waits until others end.
+#
+# Runs in progress are never stopped by a limit; it only decides which run may begin. Waiting runs begin in the order of
+# their creation. A run that could not begin anyway, because its store cannot be read for example, does not keep its
+# turn: otherwise one wrong name would stop its namespace. Runs that are resumed or corrected together do not observe
+# each other as in progress yet; `handlers.reconcilers` remembers those that just began.
+
+NAMED_MAX = 3
+"""Maximum number of runs that a message names."""
+_STARTABLE_PHASES = (Phase.PENDING, Phase.SUSPENDED, "")
+_WAITING_FOR_RUNS = "WaitingForRuns"
+_KEEPS_ITS_TURN = ("", str(Phase.PENDING), str(Phase.SUSPENDED), "WaitingForS3", _WAITING_FOR_RUNS)
+"""Reasons of a run that begins as soon as it may."""
+
+
+@dataclass(frozen=True)
+class NamespaceWait:
+    """Why a run must not begin yet. `awaits`: names of the runs of which one must end first."""
+
+    reason: str
+    message: str
+    awaits: frozenset[str]
+
+
+def _limit_wait(run: SpecBenchRun, created: str, runs: Iterable[NamespaceRun], limits: Limits) -> NamespaceWait | None:
+    """Why a run that is not in progress must wait; None if it may begin.
+
+    `created`: its creationTimestamp. `runs`: all runs of its namespace.
+    """
+    others = [other for other in runs if other.uid != run.metadata.uid]
+    used_hours = sum(each.gpu_seconds for each in runs) / SECONDS_AN_HOUR
+    if run.spec.placement.engine_devices and 0 < limits.gpu_hours <= used_hours:
+        message = (
+            f"the runs of this namespace have used {used_hours:.1f} GPU-hours, and this cluster allows"
+            f" {limits.gpu_hours:g}: delete finished runs (their results stay), or ask the administrator to raise"
+            " fence.limits.gpuHours"
+        )
+        return NamespaceWait("WaitingForGpuHours", message, frozenset())
+    ahead = sorted(other.name for other in others if _is_ahead(other, (created, run.metadata.name)))
+    if not 0 < limits.runs <= len(ahead):
+        return None
+    named = ", ".join(ahead[:NAMED_MAX]) + (f" and {len(ahead) - NAMED_MAX} more" if len(ahead) > NAMED_MAX else "")
+    message = (
+        f"this cluster allows {limits.runs} runs of a namespace at a time, and {named} come first: this run starts when"
+        " one of them ends or is suspended"
+    )
+    return NamespaceWait(_WAITING_FOR_RUNS, message, frozenset(ahead))
+
+
+def _is_ahead(other: NamespaceRun, own: tuple[str, str]) -> bool:
+    """Whether the other run is in progress, or waits for longer."""
+    if other.ended:
+        return False
+    if other.phase in IN_PROGRESS_PHASES:
+        return True
+    startable = other.phase in _STARTABLE_PHASES and other.reason in _KEEPS_ITS_TURN
+    return startable and not (other.suspended or other.deleting) and (other.created, other.name) < own
 
 
 def select_plan(run: SpecBenchRun, config_map: str | None, stored: str | None) -> Plan:
@@ -212,7 +278,7 @@ def _namespace_wait(
     if previous.phase in IN_PROGRESS_PHASES or any(not (job.stopping_or_ended or job.deleting) for job in jobs):
         return None
     created = str(observed.resource["metadata"].get("creationTimestamp", ""))
-    return namespace_wait(run, created, observed.namespace_runs, settings.limits)
+    return _limit_wait(run, created, observed.namespace_runs, settings.limits)
 
 
 def _launches(
