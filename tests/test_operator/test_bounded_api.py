@@ -20,7 +20,7 @@ from specbench_operator.cluster.api import ANSWER_BYTES_MAX, CONFIG_MAP, NAMESPA
 from specbench_operator.cluster.bounded_json import LEVELS_KEPT, LIST_BYTES_AT_ONCE, parse_json, parse_list
 from specbench_operator.cluster.object_cache import ObjectCache
 from specbench_operator.errors import Retry
-from specbench_operator.handlers.watch_session import open_session
+from specbench_operator.handlers.list_watch import open_session
 from specbench_testing.operator_builders import operator_run
 
 DEPTHS = [64, LEVELS_KEPT, 199, 200, 201, 1000, 9_990]

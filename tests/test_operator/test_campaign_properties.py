@@ -15,7 +15,7 @@ from specbench_api.spec.campaign_status import CampaignConditionType as Kind
 from specbench_api.spec.campaign_status import CampaignPhase
 from specbench_api.spec.conditions import ConditionStatus
 from specbench_api.spec.parsing import parse_campaign
-from specbench_operator.campaign.budget import FIGURE_AGE_MAX_S
+from specbench_operator.campaign.campaign_view import FIGURE_AGE_MAX_S
 from specbench_operator.errors import Changed
 from specbench_testing.campaign_world import GPUS, CampaignWorld, has_ended, holds_gpus
 from specbench_testing.fake_api_store import OperatorKilled

@@ -1,6 +1,6 @@
 """The cache of the watched objects, and the reader that answers from it.
 
-The cache is filled from two sources: what kopf's lists and watches receive (`handlers.watch_session`), and what the
+The cache is filled from two sources: what kopf's lists and watches receive (`handlers.list_watch`), and what the
 API server returns for the operator's own writes, so that a decision never misses a write of its own. Of two versions
 of an object, the newer one is kept: resourceVersions of one kind are comparable numbers.
 
