@@ -77,7 +77,7 @@ cluster-demo: $(STAMP) ## helm install, kubectl apply, verdict in status, GPUs f
 bench-client: $(STAMP) ## our client beside its peers against a server that records its send times
 	$(BIN)/python benchmarks/client
 
-generate: $(STAMP) ## every generated file: the chart's CRDs, reference pages, the map of the house
+generate: $(STAMP) ## every generated file: CRDs and the chart's copies, reference pages, the map of the house
 	$(BIN)/python hack/generate
 
 docs: $(STAMP) ## the documentation site in build/docs/html; every warning is an error, broken local links are warnings

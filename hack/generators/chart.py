@@ -41,7 +41,7 @@ of the first; the operator's is expected beside it:
   ([shared clusters](../../docs/how-to/shared-clusters.md)). Both are enabled by default.
 - The CustomResourceDefinitions (CRDs) of SpecBenchRun and SpecBenchCampaign are cluster-wide. `helm upgrade` upgrades
   them. `helm uninstall` keeps them (`crds.keep`). If GitOps or a platform team applies them, set `crds.install=false`
-  and use `kubectl apply --server-side -f helm/specbench/files/crds/`.
+  and use `kubectl apply --server-side -f crds/`.
 - Engines and clients have no service account token. All pods except engines meet the Pod Security level `restricted`;
   engines do if `placement.securityContext` sets a user that their image supports.
 - NetworkPolicies are created by default (`networkPolicy.enabled`). They have an effect only if the cluster's network

@@ -77,7 +77,7 @@ def test_a_failing_renderer_is_reported_and_does_not_prevent_others(
 def test_the_yaml_file_equals_the_definition() -> None:
     assert yaml.safe_load(RUN.render()) == RUN.definition()
     assert RUN.definition()["metadata"]["name"] == "specbenchruns.specbench.io"
-    assert (ROOT / "helm/specbench/files/crds" / RUN.file_name).read_text() == RUN.render()
+    assert (ROOT / "crds" / RUN.file_name).read_text() == RUN.render()
 
 
 def test_the_crd_has_a_rule_for_each_unsupported_pair() -> None:

@@ -139,7 +139,7 @@ def test_a_policy_contains_the_generated_rules_after_those_of_the_chart(helm: He
 
 @pytest.mark.parametrize("file", [RUN.file_name, CAMPAIGN.file_name])
 def test_the_chart_contains_the_generated_crds_with_the_keep_annotation(helm: Helm, file: str) -> None:
-    text, generated = helm.template().text, (CHART / "files/crds" / file).read_text()
+    text, generated = helm.template().text, (CHART.parents[1] / "crds" / file).read_text()
     keep = "  annotations:\n    helm.sh/resource-policy: keep\n"
     assert generated.replace("\nmetadata:\n", f"\nmetadata:\n{keep}", 1) in text
 

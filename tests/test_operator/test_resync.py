@@ -262,7 +262,7 @@ def test_a_missing_campaign_crd_is_logged_once(harness: ResyncHarness, caplog: p
     for _ in range(2):
         assert harness.resync.stored_versions() == {(RUN, None): 7}
     assert caplog.text.count("is not installed") == 1
-    assert "kubectl apply --server-side -f helm/specbench/files/crds/" in caplog.text
+    assert "kubectl apply --server-side -f crds/" in caplog.text
 
 
 def test_a_crd_that_is_installed_later_restarts_the_operator(harness: ResyncHarness) -> None:
