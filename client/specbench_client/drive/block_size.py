@@ -11,16 +11,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from specbench_api.outcome.record import Record, RecordPhase
+from specbench_api.outcome.record import Record
 from specbench_api.plan.plan import Arm, Plan
 from specbench_api.spec.conditions import EngineReason
-from specbench_client.dialects.registry import dialect_of
-from specbench_client.drive.engine_connection import served_model
+from specbench_client.drive.engine_connection import one_off_client, served_model, take_first_turn
 from specbench_client.errors import EngineFailed
 from specbench_client.load.conversations import Conversation, FillerPlan, filler_conversation
-from specbench_client.load.request import RequestConfig, Turn
-from specbench_client.load.turn_client import HttpTurnClient
-from specbench_client.transport.kernel_transport import open_transport
 from specbench_client.workload.prompts import Prompts
 
 BLOCK_S = 6.0
@@ -81,35 +77,12 @@ async def open_probe(
 ) -> AsyncIterator[Callable[[Conversation], Awaitable[Record]]]:
     """Connect to an endpoint and yield a function that sends a conversation's first turn and returns its record."""
     assert arm.endpoint is not None
-    workload, url, engine = plan.workloads[0], arm.endpoint.url.rstrip("/"), plan.engine_of(arm)
-    config = RequestConfig(
-        endpoint=url,
-        engine=engine,
-        model=served_model(plan, arm),
-        sampling=workload.sampling,
-        output=workload.output,
-        repeat=0,
-        started_ns=time.monotonic_ns(),
-        drafting=True,
-        request_prefix=f"probe-{time.monotonic_ns():x}",
-        headers=headers,
-        extra_body=workload.extra_body,
-    )
-    async with open_transport(url) as transport:
-        client = HttpTurnClient(transport, dialect_of(engine), config)
+    url, prefix = arm.endpoint.url.rstrip("/"), f"probe-{time.monotonic_ns():x}"
+    async with one_off_client(
+        plan.engine_of(arm), url, served_model(plan, arm), prefix, headers, workload=plan.workloads[0]
+    ) as turn_client:
 
         async def send(conversation: Conversation) -> Record:
-            turn = Turn(
-                conversation_index=conversation.index,
-                conversation_id=conversation.id,
-                prompt_id=conversation.prompt_id,
-                category=None,
-                turn=0,
-                messages=conversation.turns[0],
-                stream_index=0,
-                intended_ns=time.monotonic_ns(),
-                phase=RecordPhase.WARMUP,
-            )
-            return (await client.take_turn(turn)).record
+            return (await take_first_turn(turn_client, conversation)).record
 
         yield send

@@ -20,7 +20,6 @@ from urllib.parse import urlsplit
 from specbench_api.outcome.record import AcceptanceSource
 from specbench_api.spec.conditions import EngineReason
 from specbench_api.spec.engine import DialectName, Endpoint, Engine, EngineKind
-from specbench_api.spec.workload import Output, Sampling
 from specbench_client.chat import ChatMessage
 from specbench_client.dialects.dialect import Dialect
 from specbench_client.dialects.openai_stream import all_models
@@ -34,10 +33,8 @@ from specbench_client.dialects.recognition import (
     recognize,
 )
 from specbench_client.dialects.registry import DIALECTS_BY_NAME
-from specbench_client.drive.engine_connection import MODELS_SHOWN, first_completion
+from specbench_client.drive.engine_connection import first_completion, one_off_client, shown_models
 from specbench_client.errors import BadInput, EngineFailed
-from specbench_client.load.request import RequestConfig
-from specbench_client.load.turn_client import HttpTurnClient
 from specbench_client.transport.control_client import (
     AccessRejected,
     ControlClient,
@@ -48,7 +45,6 @@ from specbench_client.transport.control_client import (
 )
 from specbench_client.transport.engine_json import parse_strict_json
 from specbench_client.transport.error_messages import engine_error_message, is_redirect, rejects_key, truncate
-from specbench_client.transport.kernel_transport import open_transport
 
 SIGNATURES: dict[DialectName, EngineSignature] = {
     name: dialect.signature for name, dialect in DIALECTS_BY_NAME.items() if dialect.signature is not None
@@ -210,7 +206,7 @@ async def _address_with_models(url: str, headers: Mapping[str, str]) -> str:
         async with ControlClient(root, _PROBE_TIMEOUT_S, headers=headers) as control:
             models = all_models((await control.documents([MODELS_PAGE]))[MODELS_PAGE])
         if models:
-            return f"give {root}, which serves {_shown(models)}"
+            return f"give {root}, which serves {shown_models(models)}"
     return f"{_other_address()}, or --model and --dialect for a server that does not list its models"
 
 
@@ -296,12 +292,7 @@ def _only_model(url: str, listed: Any) -> str:
         return models[0]
     if not models:
         raise BadInput(f"{url} lists no model: name it with --model")
-    raise BadInput(f"{url} serves {len(models)} models: choose one with --model: {_shown(models)}")
-
-
-def _shown(models: Sequence[str]) -> str:
-    more = f" and {len(models) - MODELS_SHOWN} more" if len(models) > MODELS_SHOWN else ""
-    return truncate(", ".join(models[:MODELS_SHOWN])) + more
+    raise BadInput(f"{url} serves {len(models)} models: choose one with --model: {shown_models(models)}")
 
 
 async def _unreported_acceptance(
@@ -311,21 +302,10 @@ async def _unreported_acceptance(
     dialect = DIALECTS_BY_NAME[name]
     if dialect.signature is None or not dialect.signature.report_acceptance:
         return ()
-    config = RequestConfig(
-        endpoint=url,
-        engine=Engine(kind=EngineKind.EXTERNAL, endpoints=[Endpoint(name="endpoint", url=url)], dialect=name),
-        model=model,
-        sampling=Sampling(),
-        output=Output(),
-        repeat=0,
-        started_ns=time.monotonic_ns(),
-        drafting=True,
-        request_prefix="detect",
-        headers=headers,
-    )
-    async with open_transport(url) as transport:
+    engine = Engine(kind=EngineKind.EXTERNAL, endpoints=[Endpoint(name="endpoint", url=url)], dialect=name)
+    async with one_off_client(engine, url, model, "detect", headers) as turn_client:
         try:
-            result = await first_completion(HttpTurnClient(transport, dialect, config), [_REPETITIVE])
+            result = await first_completion(turn_client, [_REPETITIVE])
         except EngineFailed:  # The measurement reports it, after it has waited for the engine.
             return ()
     if result.record.acceptance_source in (AcceptanceSource.PER_STEP, AcceptanceSource.PER_REQUEST):
