@@ -42,8 +42,7 @@ from specbench_operator.handlers.list_watch import (
     unlisted,
     watched_kinds,
 )
-from specbench_operator.handlers.liveness import Liveness
-from specbench_operator.handlers.probes import Check, serve_probes
+from specbench_operator.handlers.liveness import Check, Liveness, serve_probes
 from specbench_operator.handlers.reconcilers import CampaignReconciler, ReconcilerProtocol, RunReconciler, Workers
 from specbench_operator.handlers.store_looks import StoreLooks
 from specbench_operator.handlers.work_queue import WorkQueue

@@ -12,8 +12,7 @@ import pytest
 from specbench_operator.cluster.api import CAMPAIGN, JOB, RUN
 from specbench_operator.cluster.object_cache import ObjectCache, Scope
 from specbench_operator.handlers.list_watch import unlisted
-from specbench_operator.handlers.liveness import Liveness
-from specbench_operator.handlers.probes import serve_probes
+from specbench_operator.handlers.liveness import Liveness, serve_probes
 from specbench_testing.operator_builders import SETTINGS
 from specbench_testing.ports import free_port
 

@@ -49,8 +49,8 @@ PROFILES = ("synchronous", "concurrent", "throughput", "constant", "async", "poi
 _ALWAYS = "(always)"
 
 
-def _no_effect(tools: str, *flags: str, ours: str = _ALWAYS, note: str = "", values: int | None = 0) -> PeerFlag:
-    return PeerFlag(flags, tools, ours, note=note, values=values)
+def _no_effect(tools: str, *flags: str, ours: str = _ALWAYS, note: str = "") -> PeerFlag:
+    return PeerFlag(flags, tools, ours, note=note, values=0)
 
 
 def _different(tools: str, flag: str, ours: str, note: str, values: int | None = 1) -> PeerFlag:

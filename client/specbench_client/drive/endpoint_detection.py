@@ -24,6 +24,7 @@ from specbench_client.chat import ChatMessage
 from specbench_client.dialects.dialect import Dialect
 from specbench_client.dialects.openai_stream import all_models
 from specbench_client.dialects.recognition import (
+    DEFAULT_PORTS,
     MODELS_PAGE,
     EndpointPages,
     EngineSignature,
@@ -56,7 +57,6 @@ _TIMEOUT_S = 5.0
 _PROBE_TIMEOUT_S = 2.0
 _TITLE = re.compile(r"<title[^>]*>\s*([^<]{1,200})", re.IGNORECASE)
 _HTML = re.compile(r"\s*<(?:!doctype|html|head|body)", re.IGNORECASE)
-_PORTS = {"http": 80, "https": 443}
 _REPETITIVE = ChatMessage("user", "Repeat this ten times: one two three four.")
 
 
@@ -213,7 +213,7 @@ async def _address_with_models(url: str, headers: Mapping[str, str]) -> str:
 async def _speaks_other_scheme(url: str) -> bool:
     """Return whether the port accepts the other of http and https."""
     parts = urlsplit(url)
-    host, port = parts.hostname or "", parts.port or _PORTS[parts.scheme]
+    host, port = parts.hostname or "", parts.port or DEFAULT_PORTS[parts.scheme]
     with suppress(OSError, ssl.SSLError, asyncio.IncompleteReadError):
         async with asyncio.timeout(_PROBE_TIMEOUT_S):
             return await (_speaks_tls(host, port) if parts.scheme == "http" else _speaks_http(host, port))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from types import TracebackType
 from typing import Any, Self
@@ -65,13 +65,11 @@ class ControlClient:
         self,
         endpoint: str,
         timeout_s: float = 10.0,
-        clock: Callable[[], int] = time.monotonic_ns,
         headers: Mapping[str, str] | None = None,
     ) -> None:
         self._endpoint = endpoint.rstrip("/")
         self._headers = dict(headers or {})
         self._timeout = aiohttp.ClientTimeout(total=timeout_s)
-        self._clock = clock
         self._session: aiohttp.ClientSession | None = None
         self.server: str | None = None
         """The header `Server` of the last answer."""
@@ -106,7 +104,7 @@ class ControlClient:
         Raises EngineFailed (NEVER_READY) with the last failure: after the deadline, or at once for AccessRejected.
         `if_absent`: the remedy if the engine answers but has no such route.
         """
-        give_up_ns = self._clock() + int(deadline_s * 1e9)
+        give_up_ns = time.monotonic_ns() + int(deadline_s * 1e9)
         pause_s = FIRST_PAUSE_S
         while True:
             try:
@@ -114,7 +112,7 @@ class ControlClient:
             except AccessRejected as rejected:
                 raise EngineFailed(str(rejected), EngineReason.NEVER_READY) from rejected
             except ControlError as error:
-                if self._clock() >= give_up_ns:
+                if time.monotonic_ns() >= give_up_ns:
                     message = f"the engine was not healthy within {deadline_s:g} s: {error}"
                     if isinstance(error, RouteNotFound) and if_absent:
                         message += f": it answers, but has no {path}: {if_absent}"

@@ -1,4 +1,4 @@
-"""The liveness check of the operator: watches, workers and event loop.
+"""The liveness check of the operator (watches, workers and event loop), and the HTTP server of the kubelet's probes.
 
 A broken watch delivers nothing, and neither does a watch of a quiet cluster. The resourceVersion of the collection
 distinguishes them: a working watch reaches every version of it, at the latest with its next bookmark, which the API
@@ -11,6 +11,9 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
+
+from aiohttp import web
 
 from specbench_operator.cluster.object_cache import Scope
 from specbench_operator.settings import OperatorSettings
@@ -84,3 +87,27 @@ class Liveness:
         if now - self._last_beat > settings.loop_lag_s:
             return f"the event loop is {now - self._last_beat:.0f} s late"
         return None
+
+
+Check = Callable[[], str | None]
+"""Returns the problem, or None if there is none."""
+
+
+async def serve_probes(port: int, checks: Mapping[str, Check]) -> None:
+    """Answer the checks' paths until cancelled: 200, or 503 with the problem. Raises OSError if the port is in use."""
+    app = web.Application()
+    for path, check in checks.items():
+        app.router.add_get(path, partial(_answer, check))
+    # A log line for each probe of the kubelet would hide the others.
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "0.0.0.0", port).start()  # noqa: S104 -- the kubelet connects to the pod's address
+        await asyncio.Event().wait()
+    finally:
+        await runner.cleanup()
+
+
+async def _answer(check: Check, _request: web.Request) -> web.Response:
+    problem = check()
+    return web.Response(text=problem or "ok", status=503 if problem else 200)
