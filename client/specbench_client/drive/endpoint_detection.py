@@ -62,19 +62,17 @@ _REPETITIVE = ChatMessage("user", "Repeat this ten times: one two three four.")
 
 @dataclass(frozen=True)
 class DetectedEndpoint:
-    """What runs at an address. `url`: the base URL; `drafter`: method and draft length, as far as they are reported.
+    """What runs at an address. `drafter`: method and draft length, as far as they are reported.
 
     `drafting`: None if it is not reported. `warnings`: with the remedy, for people.
     """
 
-    url: str
     dialect: DialectName
     model: str
     engine: str
     version: str | None
     drafting: bool | None
     drafter: str | None
-    evidence: tuple[str, ...]
     warnings: tuple[str, ...] = ()
 
     def line(self) -> str:
@@ -100,20 +98,18 @@ async def detect_endpoint(
     async with ControlClient(url, _TIMEOUT_S, headers=headers) as control:
         listed = await _list_of_models(control, url, headers, key_variable, patience_s)
         pages = await _read_pages(control, listed, dialect)
-        name, evidence = _recognized(url, pages, dialect)
+        name = _recognized(url, pages, dialect)
         found = DIALECTS_BY_NAME[name]
         metrics = pages.metrics.get(found.metrics_path) or ""
         drafting = found.speculating(pages.documents.get(found.state_path or ""), metrics)
         served = model or _only_model(url, listed)
         return DetectedEndpoint(
-            url=url,
             dialect=name,
             model=served,
             engine=_engine_name(found, pages),
             version=found.identity(pages.documents).version,
             drafting=drafting,
             drafter=found.signature.drafter(pages) if found.signature and drafting else None,
-            evidence=tuple(evidence),
             warnings=await _unreported_acceptance(url, name, served, headers) if drafting else (),
         )
 
@@ -250,7 +246,7 @@ async def _read_pages(control: ControlClient, listed: Any, dialect: DialectName 
         pages = EndpointPages({MODELS_PAGE: listed, **documents}, metrics, first.server)
         if metrics and recognize(pages, SIGNATURES):
             break
-        metrics[path] = await _text(control, path)
+        metrics[path] = await control.text_or_none(path)
     return EndpointPages({MODELS_PAGE: listed, **documents}, metrics, first.server)
 
 
@@ -258,22 +254,15 @@ def _keyed_pages(dialect: Dialect) -> Sequence[str]:
     return tuple(dialect.signature.keys) if dialect.signature else ()
 
 
-async def _text(control: ControlClient, path: str) -> str | None:
-    try:
-        return await control.text(path)
-    except ControlError:
-        return None
-
-
-def _recognized(url: str, pages: EndpointPages, chosen: DialectName | None) -> tuple[DialectName, list[str]]:
-    """Return the dialect and its evidence. Raises BadInput if the evidence is contradictory."""
-    found = recognize(pages, SIGNATURES)
+def _recognized(url: str, pages: EndpointPages, chosen: DialectName | None) -> DialectName:
+    """Return the chosen dialect, or that of the engine. Raises BadInput if the evidence is contradictory."""
     if chosen is not None:
-        return chosen, found.get(chosen, [])
+        return chosen
+    found = recognize(pages, SIGNATURES)
     if len(found) > 1:
         reasons = "; ".join(f"{name} ({', '.join(evidence)})" for name, evidence in found.items())
         raise BadInput(f"{url} looks like several engines: {reasons}: give the right one with --dialect")
-    return next(iter(found.items()), (DialectName.OPENAI, []))
+    return next(iter(found), DialectName.OPENAI)
 
 
 def _engine_name(dialect: Dialect, pages: EndpointPages) -> str:

@@ -300,12 +300,7 @@ def _derived_fact(method: DerivedMethod) -> Fact:
 
 async def _fetch_page(control: ControlClient, page: str) -> Any:
     """Return a page's JSON, or the text of a Prometheus page; None if it was not answered."""
-    if not is_metrics_page(page):
-        return (await control.documents([page]))[page]
-    try:
-        return await control.text(page)
-    except ControlError:
-        return None
+    return await control.text_or_none(page) if is_metrics_page(page) else (await control.documents([page]))[page]
 
 
 def _facts_document(page: str, answer: Any) -> Any:

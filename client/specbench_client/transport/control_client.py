@@ -92,11 +92,14 @@ class ControlClient:
 
     async def healthy(self, path: str) -> bool:
         """Return whether the path is answered with status 200."""
+        return await self.text_or_none(path) is not None
+
+    async def text_or_none(self, path: str) -> str | None:
+        """Return the body as text; None unless the path is answered with status 200."""
         try:
-            await self.text(path)
+            return await self.text(path)
         except ControlError:
-            return False
-        return True
+            return None
 
     async def wait_healthy(self, path: str, deadline_s: float, if_absent: str = "") -> None:
         """Wait until the path is answered with status 200.
