@@ -133,6 +133,7 @@ class AiohttpTransport:
 
     def __init__(
         self,
+        connect_timeout_s: float = CONNECT_TIMEOUT_S,
         idle_timeout_s: float = IDLE_TIMEOUT_S,
         total_timeout_s: float = TOTAL_TIMEOUT_S,
         *,
@@ -146,9 +147,10 @@ class AiohttpTransport:
         self._opening: asyncio.Task[None] | None = None
         self._budget = AnswerBudget(held_bytes_max)
         self._clock = clock
+        self._connect_timeout_s = connect_timeout_s
         self._idle_timeout_s = idle_timeout_s
         self._timeout = aiohttp.ClientTimeout(
-            total=total_timeout_s, sock_connect=CONNECT_TIMEOUT_S, sock_read=idle_timeout_s
+            total=total_timeout_s, sock_connect=connect_timeout_s, sock_read=idle_timeout_s
         )
         self._session: aiohttp.ClientSession | None = None
 
@@ -238,7 +240,7 @@ class AiohttpTransport:
 
         timer = loop.call_later(interval_s, extend)
         try:
-            async with asyncio.timeout(CONNECT_TIMEOUT_S + 2 * interval_s) as limit:
+            async with asyncio.timeout(self._connect_timeout_s + 2 * interval_s) as limit:
                 yield
         finally:
             timer.cancel()

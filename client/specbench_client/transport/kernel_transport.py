@@ -75,11 +75,13 @@ class KernelTransport:
 
     def __init__(
         self,
+        connect_timeout_s: float = CONNECT_TIMEOUT_S,
         idle_timeout_s: float = IDLE_TIMEOUT_S,
         total_timeout_s: float = TOTAL_TIMEOUT_S,
         held_bytes_max: int = DEFAULT_HELD_BYTES_MAX,
     ) -> None:
         self._budget = AnswerBudget(held_bytes_max)
+        self._connect_ns = int(connect_timeout_s * 1e9)
         self._idle_ns = int(idle_timeout_s * 1e9)
         self._total_ns = int(total_timeout_s * 1e9)
         self._addresses: dict[str, SocketAddress] = {}
@@ -172,8 +174,8 @@ class KernelTransport:
 
     def _overdue(self, connection: HttpConnection, now_ns: int) -> tuple[ErrorClass, str] | None:
         if connection.sent_ns is None:
-            is_late = now_ns - connection.started_ns > CONNECT_TIMEOUT_S * 1e9
-            return (ErrorClass.REFUSED, f"no connection within {CONNECT_TIMEOUT_S:g} s") if is_late else None
+            is_late = now_ns - connection.started_ns > self._connect_ns
+            return (ErrorClass.REFUSED, f"no connection within {self._connect_ns / 1e9:g} s") if is_late else None
         if now_ns - connection.last_ns > self._idle_ns:
             return ErrorClass.TIMEOUT, f"the engine sent nothing for {self._idle_ns / 1e9:g} s"
         if now_ns - connection.sent_ns > self._total_ns:
