@@ -58,9 +58,9 @@ class Experiment:
         sample = _PromptSample.drawn(rng, self.prompts, self.drafts)
         return self._rows(rng, sample, drafting=True), self._rows(rng, sample, drafting=False)
 
-    def population(self, seed: int = 0) -> tuple[pd.DataFrame, pd.DataFrame]:
+    def population(self) -> tuple[pd.DataFrame, pd.DataFrame]:
         """The same rows for very many prompts, each in its own run."""
-        rng = np.random.default_rng((seed, 0xA11))
+        rng = np.random.default_rng((0, 0xA11))
         parts = [_PromptSample.drawn(rng, POPULATION // 20, self.drafts) for _ in range(20)]
         sides = [
             [self._times(rng, sample, drafting=drafting, runs=self._factors(rng, sample.size)) for sample in parts]

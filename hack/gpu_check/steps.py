@@ -1,4 +1,7 @@
-"""Steps of the check in order of value, their estimated times, which of them fit a budget, and their runs. Pure."""
+"""Shapes of the models with random weights; steps in order of value, their times, which fit a budget, and their runs.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gpu_check.shapes import LLAMA_1B, LLAMA_8B, MEDIUM, SMALL, Shape
-
-BASELINE = "none"
 TRUNCATED = "truncated"
 DRAFTERS: dict[str, dict[str, Any]] = {
     "ngram": {"method": "ngram", "numSpeculativeTokens": 4, "promptLookupMax": 3},
@@ -27,6 +27,56 @@ SLOT_TOKENS = 1024
 """Context of each of llama.cpp's slots, which divide --ctx-size."""
 RUN_PREFIX = "gpu-check-"
 """Name of a run: this, and the step's name."""
+MEDUSA_HEADS = 3
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Dimensions of a Llama. `draft_layers`: the target's first layers, which are the truncated draft model."""
+
+    name: str
+    title: str
+    hidden: int
+    intermediate: int
+    layers: int
+    heads: int
+    kv_heads: int
+    vocabulary: int
+    tied: bool
+    draft_layers: int
+    build_s: float
+    """Estimated seconds to create and save the models."""
+
+    def parameters(self, layers: int | None = None) -> int:
+        """Return the number of parameters, with all layers or the first few."""
+        pairs = self.hidden // self.heads * self.kv_heads
+        attention = 2 * self.hidden * self.hidden + 2 * self.hidden * pairs
+        layer = attention + 3 * self.hidden * self.intermediate + 2 * self.hidden
+        embeddings = (1 if self.tied else 2) * self.vocabulary * self.hidden
+        return embeddings + (self.layers if layers is None else layers) * layer + self.hidden
+
+    @property
+    def medusa_parameters(self) -> int:
+        """Parameters of all heads: each has one residual layer and one output layer, as Medusa-1 has."""
+        return MEDUSA_HEADS * (self.hidden * self.hidden + self.hidden + self.vocabulary * self.hidden)
+
+
+LLAMA_1B = Shape(
+    "1b", "Llama 3.2 1B", hidden=2048, intermediate=8192, layers=16, heads=32, kv_heads=8, vocabulary=128_256,
+    tied=True, draft_layers=4, build_s=40,
+)  # fmt: skip
+LLAMA_8B = Shape(
+    "8b", "Llama 3.1 8B", hidden=4096, intermediate=14_336, layers=32, heads=32, kv_heads=8, vocabulary=128_256,
+    tied=False, draft_layers=4, build_s=90,
+)  # fmt: skip
+SMALL = Shape(
+    "small", "a small Llama", hidden=64, intermediate=128, layers=4, heads=4, kv_heads=2, vocabulary=512,
+    tied=True, draft_layers=1, build_s=12,
+)  # fmt: skip
+MEDIUM = Shape(
+    "medium", "a medium Llama", hidden=128, intermediate=384, layers=6, heads=8, kv_heads=2, vocabulary=1024,
+    tied=False, draft_layers=2, build_s=12,
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

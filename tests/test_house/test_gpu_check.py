@@ -25,9 +25,10 @@ from gpu_check.requirements import (
     unpack,
 )
 from gpu_check.results import arm_row, cell_row, complete_lines, memory_samples
-from gpu_check.shapes import LLAMA_1B, LLAMA_8B
 from gpu_check.steps import (
     DRAFTERS,
+    LLAMA_1B,
+    LLAMA_8B,
     RATIOS,
     EngineSetup,
     Step,

@@ -47,10 +47,21 @@ _SERVING = f"{VLLM}, {SGLANG}"
 _NVIDIA = f"{AIPERF}, {GENAI_PERF}"
 PROFILES = ("synchronous", "concurrent", "throughput", "constant", "async", "poisson", "sweep")
 _ALWAYS = "(always)"
+_TRACE, _TRACE_FILE = "--arrival Trace --trace FILE", "the arrivals are read from a file of their own"
+_ALL_CATEGORIES = (
+    "measure sends all categories: name some in a file for `specbench run`, or select them with `specbench dataset"
+    " select`"
+)
+_COMMON_PREFIX = "prompts with a common prefix are read from a file: --dataset FILE"
+_POEM = "sonnet shuffles the lines of one poem: give prompts with --dataset FILE"
+_IN_A_FILE = "name it in a file for `specbench run`"
+_ONE_MODEL = "one model is measured: give its name with --model"
+_OWN_RATES = "give the rates as --rate 1,2,4,8, each of which is measured on its own"
+_FOLDER = "it is a folder; `report --to FILE` writes one file"
 
 
-def _no_effect(tools: str, *flags: str, ours: str = _ALWAYS, note: str = "", values: int | None = 0) -> PeerFlag:
-    return PeerFlag(flags, tools, ours, note=note, values=values)
+def _no_effect(tools: str, *flags: str, ours: str = _ALWAYS, note: str = "") -> PeerFlag:
+    return PeerFlag(flags, tools, ours, note=note, values=0)
 
 
 def _different(tools: str, flag: str, ours: str, note: str, values: int | None = 1) -> PeerFlag:
@@ -134,28 +145,16 @@ _LOAD = (
         "a rate that changes all the time has no steady state to report: give the rates, such as --rate 1,2,4,8, each"
         " of which is measured on its own",
     ),
-    _refused(VLLM, "--ramp-up-start-rps", "give the rates as --rate 1,2,4,8, each of which is measured on its own"),
-    _refused(VLLM, "--ramp-up-end-rps", "give the rates as --rate 1,2,4,8, each of which is measured on its own"),
+    _refused(VLLM, "--ramp-up-start-rps", _OWN_RATES),
+    _refused(VLLM, "--ramp-up-end-rps", _OWN_RATES),
     _different(_NVIDIA, "--measurement-interval", "--duration", "it is in milliseconds, --duration in seconds"),
-    _different(
-        AIPERF, "--fixed-schedule", "--arrival Trace --trace FILE", "the arrivals are read from a file of their own", 0
-    ),
-    _different(
-        SGLANG,
-        "--use-trace-timestamps",
-        "--arrival Trace --trace FILE",
-        "the arrivals are read from a file of their own",
-        None,
-    ),
+    _different(AIPERF, "--fixed-schedule", _TRACE, _TRACE_FILE, 0),
+    _different(SGLANG, "--use-trace-timestamps", _TRACE, _TRACE_FILE, None),
     _refused(
         AIPERF, "--request-cancellation-rate", "every request is answered completely, so that all arms have the same"
     ),
     _refused(AIPERF, "--conversation-num", "give the number of conversations with --requests"),
-    _refused(
-        VLLM,
-        "--probe-request-rate",
-        "one point has one load: give several rates, such as --rate 1,2,4",
-    ),
+    _refused(VLLM, "--probe-request-rate", "one point has one load: give several rates, such as --rate 1,2,4"),
 )
 
 _PROMPTS = (
@@ -208,31 +207,19 @@ _PROMPTS = (
         "--dataset random:WORDS",
         "lengths are fixed (its value for that is 0 in vLLM and 1 in SGLang): leave it out",
     ),
-    _refused(VLLM, "--random-prefix-len", "prompts with a common prefix are read from a file: --dataset FILE"),
-    _refused(VLLM, "--sonnet-input-len", "sonnet shuffles the lines of one poem: give prompts with --dataset FILE"),
-    _refused(VLLM, "--sonnet-output-len", "sonnet shuffles the lines of one poem: give prompts with --dataset FILE"),
-    _refused(VLLM, "--sonnet-prefix-len", "sonnet shuffles the lines of one poem: give prompts with --dataset FILE"),
-    _different(
-        VLLM,
-        "--spec-bench-category",
-        "dataset.categories",
-        "measure sends all categories: name some in a file for"
-        " `specbench run`, or select them with `specbench dataset select`",
-    ),
-    _different(
-        VLLM,
-        "--speed-bench-category",
-        "dataset.categories",
-        "measure sends all categories: name some in a file for"
-        " `specbench run`, or select them with `specbench dataset select`",
-    ),
+    _refused(VLLM, "--random-prefix-len", _COMMON_PREFIX),
+    _refused(VLLM, "--sonnet-input-len", _POEM),
+    _refused(VLLM, "--sonnet-output-len", _POEM),
+    _refused(VLLM, "--sonnet-prefix-len", _POEM),
+    _different(VLLM, "--spec-bench-category", "dataset.categories", _ALL_CATEGORIES),
+    _different(VLLM, "--speed-bench-category", "dataset.categories", _ALL_CATEGORIES),
     _different(VLLM, "--hf-split", "dataset.uri", "each source has one split: give another one as a file"),
-    _different(VLLM, "--speed-bench-dataset-subset", "dataset.config", "name it in a file for `specbench run`"),
+    _different(VLLM, "--speed-bench-dataset-subset", "dataset.config", _IN_A_FILE),
     _refused(VLLM, "--no-oversample", "give at most as many --requests as there are prompts, or leave it out", 0),
-    _different(VLLM, "--hf-subset", "dataset.config", "name it in a file for `specbench run`"),
+    _different(VLLM, "--hf-subset", "dataset.config", _IN_A_FILE),
     _refused(SGLANG, "--sharegpt-context-len", "select prompts by length first, with `specbench dataset select`"),
     _refused(SGLANG, "--tokenize-prompt", "rows with a column token_ids are sent as they are", 0),
-    _refused(SGLANG, "--gsp-num-groups", "prompts with a common prefix are read from a file: --dataset FILE"),
+    _refused(SGLANG, "--gsp-num-groups", _COMMON_PREFIX),
     _refused(_NVIDIA, "--num-dataset-entries", "random:WORDS has one prompt for each of --requests"),
     _no_effect(_SERVING, "--disable-shuffle", note="prompts are sent in the order of the file"),
     _no_effect(SGLANG, "--apply-chat-template", note="the engine applies its own to every request"),
@@ -278,8 +265,8 @@ _REQUESTS = (
     _different(VLLM, "--top-k", "--extra-body", "give --extra-body '{\"top_k\": 20}'"),
     _different(VLLM, "--min-p", "--extra-body", "give --extra-body '{\"min_p\": 0.1}'"),
     _refused(VLLM, "--logprobs", "log probabilities change what the engine does in each step"),
-    _refused(_SERVING, "--lora-modules", "one model is measured: give its name with --model", None),
-    _refused(SGLANG, "--lora-name", "one model is measured: give its name with --model", None),
+    _refused(_SERVING, "--lora-modules", _ONE_MODEL, None),
+    _refused(SGLANG, "--lora-name", _ONE_MODEL, None),
 )
 
 _RESULTS = (
@@ -302,10 +289,10 @@ _RESULTS = (
     _no_effect(SGLANG, "--output-details", note="every request is a record"),
     _no_effect(VLLM, "--append-result", note="each run has its own folder"),
     PeerFlag(("--result-dir", "--artifact-dir", "--output-artifact-dir"), f"{VLLM}, {_NVIDIA}", "--results"),
-    _different(VLLM, "--result-filename", "--results", "it is a folder; `report --to FILE` writes one file"),
-    _different(SGLANG, "--output-file", "--results", "it is a folder; `report --to FILE` writes one file"),
-    _different(GUIDELLM, "--output-path", "--results", "it is a folder; `report --to FILE` writes one file"),
-    _different(_NVIDIA, "--profile-export-file", "--results", "it is a folder; `report --to FILE` writes one file"),
+    _different(VLLM, "--result-filename", "--results", _FOLDER),
+    _different(SGLANG, "--output-file", "--results", _FOLDER),
+    _different(GUIDELLM, "--output-path", "--results", _FOLDER),
+    _different(_NVIDIA, "--profile-export-file", "--results", _FOLDER),
     PeerFlag(("--label",), VLLM, "--name"),
     _no_effect(_SERVING, "--disable-tqdm", ours="(no effect)", note="the progress is shown on terminals only"),
     _no_effect(VLLM, "--trust-remote-code", ours="(no effect)", note="no model code is loaded"),

@@ -363,7 +363,7 @@ def _text(plan: Plan, measured: set[str], size: PlanEstimate, hours: PlannedHour
         lines.append(f"  {arm:<16} {shlex.join(planned_command(launch))}")
         lines += [line for name, text in launch.configs.items() for line in _config_lines(name, text)]
     lines += [f"  {arm.name:<16} {arm.endpoint.url}" for arm in plan.arms if arm.endpoint]
-    what = "Launches" if plan.engine.endpoints is None else "Turns"
+    what = "Turns" if plan.engine.is_external else "Launches"
     lines += ["", f"{what}, in order, each with its points (workload, load, repeat)"]
     for group in plan.groups:
         lines.append(f"  {group.index:>3}  {group.arm}")

@@ -52,7 +52,6 @@ class HoursInputs:
 
     assumed: Assumptions
     budget: Mapping[str, int]
-    speed_given: bool
 
 
 def read_assumptions(given: Sequence[str]) -> HoursInputs:
@@ -79,7 +78,7 @@ def read_assumptions(given: Sequence[str]) -> HoursInputs:
     except ValidationError as error:
         model = Budget if error.title == Budget.__name__ else Assumptions
         raise InvalidSpec(prefixed(problems_in(error, model), "--assume")) from error
-    return HoursInputs(assumed, budget, assumed.stream_tokens_per_second is not None)
+    return HoursInputs(assumed, budget)
 
 
 def with_gpus(plan: Plan) -> Plan:
@@ -135,7 +134,7 @@ class HoursEstimator:
     def _speed(self, plan: Plan) -> DecodeSpeed | None:
         """Return the prior speed; None for an engine without GPUs, unless its speed is given."""
         gpus = plan.placement.engine_devices
-        if not gpus and not self._inputs.speed_given:
+        if not gpus and self._inputs.assumed.stream_tokens_per_second is None:
             return None
         product = plan.placement.node_selector.get(GPU_LABEL)
         return decode_speed(plan.target.name, " ".join(plan.engine.args), product, max(gpus, 1), self._inputs.assumed)
@@ -147,16 +146,22 @@ def hours_document(hours: PlannedHours | None) -> dict[str, Any]:
         return {"engineHours": None, "gpuHours": None}
     found = hours.estimate
     return {
-        "engineHours": found.engine_hours.expected,
-        "gpuHours": found.gpu_hours.expected,
-        "engineHoursRange": _pair(found.engine_hours),
-        "gpuHoursRange": _pair(found.gpu_hours),
+        **_hours_fields(found.engine_hours, found.gpu_hours, hours.limit_gpu_hours),
         "remainingLaunches": found.launches,
         "remainingPoints": found.points,
         "launchSecondsRange": _pair(found.launch_seconds),
         "pointsByBasis": {basis.name.title().replace("_", ""): count for basis, count in found.bases.items()},
-        "limitGpuHours": hours.limit_gpu_hours,
         "activeDeadlineSeconds": hours.deadline_s,
+    }
+
+
+def _hours_fields(engine: Span, gpu: Span, limit: float) -> dict[str, Any]:
+    return {
+        "engineHours": engine.expected,
+        "gpuHours": gpu.expected,
+        "engineHoursRange": _pair(engine),
+        "gpuHoursRange": _pair(gpu),
+        "limitGpuHours": limit,
     }
 
 
@@ -221,14 +226,7 @@ def hours_warnings(hours: PlannedHours | None, what: str = "a launch") -> list[s
 
 def total_document(runs: Sequence[PlannedHours]) -> dict[str, Any]:
     """Return the sums over the runs of a campaign for JSON."""
-    engine, gpu, limit = _total(runs)
-    return {
-        "engineHours": engine.expected,
-        "gpuHours": gpu.expected,
-        "engineHoursRange": _pair(engine),
-        "gpuHoursRange": _pair(gpu),
-        "limitGpuHours": limit,
-    }
+    return _hours_fields(*_total(runs))
 
 
 def total_text(runs: Sequence[PlannedHours]) -> list[str]:

@@ -47,7 +47,7 @@ class LiveProgress:
 
     def group(self, group: EngineGroup) -> None:
         """Show that the launch of an engine, or the turn of an endpoint, begins."""
-        what = "launch" if self._plan.engine.endpoints is None else "turn"
+        what = "turn" if self._plan.engine.is_external else "launch"
         of = "/" if self._plan.stop is None else " of at most "
         line = f"{what} {group.index + 1}{of}{len(self._plan.groups)}: {group.arm}"
         self._bars.update(self._point, description=line, completed=0, total=None, note="")

@@ -13,7 +13,7 @@ from specbench_api.outcome.finding import Severity
 from specbench_api.outcome.layout import REPORT, SUMMARY
 from specbench_api.outcome.summary import RunSummary
 from specbench_api.plan.plan import Plan
-from specbench_api.spec.engine import DialectName, EngineKind
+from specbench_api.spec.engine import DialectName
 from specbench_api.spec.percentiles import PERCENTILES as PERCENTILE_NAMES
 from specbench_api.spec.slo import Slo
 from specbench_client.analysis.estimates.energy import JOULES
@@ -265,7 +265,7 @@ def print_run_summary(
 def _is_plain_openai(plan: Plan) -> bool:
     """Return whether the run measured a server whose extensions of the OpenAI API were not used."""
     plain = all(plan.engine_of(arm).dialect in (None, DialectName.OPENAI) for arm in plan.arms)
-    return plan.engine.kind is EngineKind.EXTERNAL and plain
+    return plan.engine.is_external and plain
 
 
 def _finding_text(group: FindingGroup) -> str:

@@ -61,7 +61,7 @@ def run(file: Path, settings: tuple[str, ...], output: str, results: str, *, new
         spec.startup_deadline_seconds,
         results,
         output,
-        client=ClientOptions(keep_text, api_key_header() if any(each.engine.endpoints for each in plans) else {}),
+        client=ClientOptions(keep_text, api_key_header() if any(each.engine.is_external for each in plans) else {}),
         new=new,
         slo=spec.slo,
     )

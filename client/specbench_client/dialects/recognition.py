@@ -26,14 +26,14 @@ def engine_url(address: str) -> str:
 
 
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
-_PORTS = {"http": 80, "https": 443}
+DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 def server_address(url: str) -> tuple[str, int | None, str]:
     """Return host, port and path, equal for different spellings of one server, such as localhost and 127.0.0.1."""
     parts = urlsplit(url)
-    host = (parts.hostname or "").rstrip(".")
-    return "localhost" if host in _LOOPBACK else host, parts.port or _PORTS.get(parts.scheme), parts.path.rstrip("/")
+    host, port = (parts.hostname or "").rstrip("."), parts.port or DEFAULT_PORTS.get(parts.scheme)
+    return "localhost" if host in _LOOPBACK else host, port, parts.path.rstrip("/")
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,20 +7,16 @@ compared with what else changes on the machine, which pairing then removes.
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 
-from specbench_api.outcome.record import Record, RecordPhase
 from specbench_api.plan.plan import Arm, Plan
 from specbench_api.spec.conditions import EngineReason
-from specbench_client.dialects.registry import dialect_of
-from specbench_client.drive.engine_connection import served_model
+from specbench_client.drive.engine_connection import one_off_client, served_model, take_first_turn
 from specbench_client.errors import EngineFailed
-from specbench_client.load.conversations import Conversation, FillerPlan, filler_conversation
-from specbench_client.load.request import RequestConfig, Turn
+from specbench_client.load.conversations import FillerPlan, filler_conversation
 from specbench_client.load.turn_client import HttpTurnClient
-from specbench_client.transport.kernel_transport import open_transport
 from specbench_client.workload.prompts import Prompts
 
 BLOCK_S = 6.0
@@ -64,10 +60,10 @@ async def probe_request_s(plan: Plan, prompts: Prompts, headers: Mapping[str, st
 async def _probe(plan: Plan, arm: Arm, prompts: Prompts, headers: Mapping[str, str]) -> float:
     """Send fillers, whose texts no later request contains, so that no prompt cache is filled with the prompts."""
     fill = FillerPlan(prompts.rows, PROBES, 0)
-    async with open_probe(plan, arm, headers) as send:
+    async with probe_client(plan, arm, headers) as client:
         begun = time.monotonic()
         for number in range(PROBES):
-            record = await send(filler_conversation(fill, number, 0))
+            record = (await take_first_turn(client, filler_conversation(fill, number, 0))).record
             if record.error_class is not None:
                 url = arm.endpoint.url if arm.endpoint else ""
                 message = f"{url} failed a first request ({record.error_class}): {record.error}"
@@ -75,41 +71,9 @@ async def _probe(plan: Plan, arm: Arm, prompts: Prompts, headers: Mapping[str, s
         return (time.monotonic() - begun) / PROBES
 
 
-@asynccontextmanager
-async def open_probe(
-    plan: Plan, arm: Arm, headers: Mapping[str, str]
-) -> AsyncIterator[Callable[[Conversation], Awaitable[Record]]]:
-    """Connect to an endpoint and yield a function that sends a conversation's first turn and returns its record."""
+def probe_client(plan: Plan, arm: Arm, headers: Mapping[str, str]) -> AbstractAsyncContextManager[HttpTurnClient]:
+    """Connect to an endpoint, to send requests with the settings of the run's first workload."""
     assert arm.endpoint is not None
-    workload, url, engine = plan.workloads[0], arm.endpoint.url.rstrip("/"), plan.engine_of(arm)
-    config = RequestConfig(
-        endpoint=url,
-        engine=engine,
-        model=served_model(plan, arm),
-        sampling=workload.sampling,
-        output=workload.output,
-        repeat=0,
-        started_ns=time.monotonic_ns(),
-        drafting=True,
-        request_prefix=f"probe-{time.monotonic_ns():x}",
-        headers=headers,
-        extra_body=workload.extra_body,
-    )
-    async with open_transport(url) as transport:
-        client = HttpTurnClient(transport, dialect_of(engine), config)
-
-        async def send(conversation: Conversation) -> Record:
-            turn = Turn(
-                conversation_index=conversation.index,
-                conversation_id=conversation.id,
-                prompt_id=conversation.prompt_id,
-                category=None,
-                turn=0,
-                messages=conversation.turns[0],
-                stream_index=0,
-                intended_ns=time.monotonic_ns(),
-                phase=RecordPhase.WARMUP,
-            )
-            return (await client.take_turn(turn)).record
-
-        yield send
+    url, prefix = arm.endpoint.url.rstrip("/"), f"probe-{time.monotonic_ns():x}"
+    model, engine = served_model(plan, arm), plan.engine_of(arm)
+    return one_off_client(engine, url, model, prefix, headers, workload=plan.workloads[0])

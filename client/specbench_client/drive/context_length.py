@@ -32,7 +32,7 @@ def declared_context(plan: Plan, arm: Arm) -> DeclaredContext | None:
     None if they declare none (the engine then takes the model's, which is not known here), or if all slots share it. Of
     several flags the last one counts.
     """
-    if plan.engine.endpoints is not None:
+    if plan.engine.is_external:
         return None
     launcher = LAUNCHERS[plan.engine.kind]
     args, rules = launcher.launch(launch_order(plan, arm)).args, launcher.context

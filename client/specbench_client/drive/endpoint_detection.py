@@ -20,11 +20,11 @@ from urllib.parse import urlsplit
 from specbench_api.outcome.record import AcceptanceSource
 from specbench_api.spec.conditions import EngineReason
 from specbench_api.spec.engine import DialectName, Endpoint, Engine, EngineKind
-from specbench_api.spec.workload import Output, Sampling
 from specbench_client.chat import ChatMessage
 from specbench_client.dialects.dialect import Dialect
 from specbench_client.dialects.openai_stream import all_models
 from specbench_client.dialects.recognition import (
+    DEFAULT_PORTS,
     MODELS_PAGE,
     EndpointPages,
     EngineSignature,
@@ -34,10 +34,8 @@ from specbench_client.dialects.recognition import (
     recognize,
 )
 from specbench_client.dialects.registry import DIALECTS_BY_NAME
-from specbench_client.drive.engine_connection import MODELS_SHOWN, first_completion
+from specbench_client.drive.engine_connection import first_completion, one_off_client, shown_models
 from specbench_client.errors import BadInput, EngineFailed
-from specbench_client.load.request import RequestConfig
-from specbench_client.load.turn_client import HttpTurnClient
 from specbench_client.transport.control_client import (
     AccessRejected,
     ControlClient,
@@ -48,7 +46,6 @@ from specbench_client.transport.control_client import (
 )
 from specbench_client.transport.engine_json import parse_strict_json
 from specbench_client.transport.error_messages import engine_error_message, is_redirect, rejects_key, truncate
-from specbench_client.transport.kernel_transport import open_transport
 
 SIGNATURES: dict[DialectName, EngineSignature] = {
     name: dialect.signature for name, dialect in DIALECTS_BY_NAME.items() if dialect.signature is not None
@@ -60,25 +57,22 @@ _TIMEOUT_S = 5.0
 _PROBE_TIMEOUT_S = 2.0
 _TITLE = re.compile(r"<title[^>]*>\s*([^<]{1,200})", re.IGNORECASE)
 _HTML = re.compile(r"\s*<(?:!doctype|html|head|body)", re.IGNORECASE)
-_PORTS = {"http": 80, "https": 443}
 _REPETITIVE = ChatMessage("user", "Repeat this ten times: one two three four.")
 
 
 @dataclass(frozen=True)
 class DetectedEndpoint:
-    """What runs at an address. `url`: the base URL; `drafter`: method and draft length, as far as they are reported.
+    """What runs at an address. `drafter`: method and draft length, as far as they are reported.
 
     `drafting`: None if it is not reported. `warnings`: with the remedy, for people.
     """
 
-    url: str
     dialect: DialectName
     model: str
     engine: str
     version: str | None
     drafting: bool | None
     drafter: str | None
-    evidence: tuple[str, ...]
     warnings: tuple[str, ...] = ()
 
     def line(self) -> str:
@@ -104,20 +98,18 @@ async def detect_endpoint(
     async with ControlClient(url, _TIMEOUT_S, headers=headers) as control:
         listed = await _list_of_models(control, url, headers, key_variable, patience_s)
         pages = await _read_pages(control, listed, dialect)
-        name, evidence = _recognized(url, pages, dialect)
+        name = _recognized(url, pages, dialect)
         found = DIALECTS_BY_NAME[name]
         metrics = pages.metrics.get(found.metrics_path) or ""
         drafting = found.speculating(pages.documents.get(found.state_path or ""), metrics)
         served = model or _only_model(url, listed)
         return DetectedEndpoint(
-            url=url,
             dialect=name,
             model=served,
             engine=_engine_name(found, pages),
             version=found.identity(pages.documents).version,
             drafting=drafting,
             drafter=found.signature.drafter(pages) if found.signature and drafting else None,
-            evidence=tuple(evidence),
             warnings=await _unreported_acceptance(url, name, served, headers) if drafting else (),
         )
 
@@ -210,14 +202,14 @@ async def _address_with_models(url: str, headers: Mapping[str, str]) -> str:
         async with ControlClient(root, _PROBE_TIMEOUT_S, headers=headers) as control:
             models = all_models((await control.documents([MODELS_PAGE]))[MODELS_PAGE])
         if models:
-            return f"give {root}, which serves {_shown(models)}"
+            return f"give {root}, which serves {shown_models(models)}"
     return f"{_other_address()}, or --model and --dialect for a server that does not list its models"
 
 
 async def _speaks_other_scheme(url: str) -> bool:
     """Return whether the port accepts the other of http and https."""
     parts = urlsplit(url)
-    host, port = parts.hostname or "", parts.port or _PORTS[parts.scheme]
+    host, port = parts.hostname or "", parts.port or DEFAULT_PORTS[parts.scheme]
     with suppress(OSError, ssl.SSLError, asyncio.IncompleteReadError):
         async with asyncio.timeout(_PROBE_TIMEOUT_S):
             return await (_speaks_tls(host, port) if parts.scheme == "http" else _speaks_http(host, port))
@@ -254,7 +246,7 @@ async def _read_pages(control: ControlClient, listed: Any, dialect: DialectName 
         pages = EndpointPages({MODELS_PAGE: listed, **documents}, metrics, first.server)
         if metrics and recognize(pages, SIGNATURES):
             break
-        metrics[path] = await _text(control, path)
+        metrics[path] = await control.text_or_none(path)
     return EndpointPages({MODELS_PAGE: listed, **documents}, metrics, first.server)
 
 
@@ -262,22 +254,15 @@ def _keyed_pages(dialect: Dialect) -> Sequence[str]:
     return tuple(dialect.signature.keys) if dialect.signature else ()
 
 
-async def _text(control: ControlClient, path: str) -> str | None:
-    try:
-        return await control.text(path)
-    except ControlError:
-        return None
-
-
-def _recognized(url: str, pages: EndpointPages, chosen: DialectName | None) -> tuple[DialectName, list[str]]:
-    """Return the dialect and its evidence. Raises BadInput if the evidence is contradictory."""
-    found = recognize(pages, SIGNATURES)
+def _recognized(url: str, pages: EndpointPages, chosen: DialectName | None) -> DialectName:
+    """Return the chosen dialect, or that of the engine. Raises BadInput if the evidence is contradictory."""
     if chosen is not None:
-        return chosen, found.get(chosen, [])
+        return chosen
+    found = recognize(pages, SIGNATURES)
     if len(found) > 1:
         reasons = "; ".join(f"{name} ({', '.join(evidence)})" for name, evidence in found.items())
         raise BadInput(f"{url} looks like several engines: {reasons}: give the right one with --dialect")
-    return next(iter(found.items()), (DialectName.OPENAI, []))
+    return next(iter(found), DialectName.OPENAI)
 
 
 def _engine_name(dialect: Dialect, pages: EndpointPages) -> str:
@@ -296,12 +281,7 @@ def _only_model(url: str, listed: Any) -> str:
         return models[0]
     if not models:
         raise BadInput(f"{url} lists no model: name it with --model")
-    raise BadInput(f"{url} serves {len(models)} models: choose one with --model: {_shown(models)}")
-
-
-def _shown(models: Sequence[str]) -> str:
-    more = f" and {len(models) - MODELS_SHOWN} more" if len(models) > MODELS_SHOWN else ""
-    return truncate(", ".join(models[:MODELS_SHOWN])) + more
+    raise BadInput(f"{url} serves {len(models)} models: choose one with --model: {shown_models(models)}")
 
 
 async def _unreported_acceptance(
@@ -311,21 +291,10 @@ async def _unreported_acceptance(
     dialect = DIALECTS_BY_NAME[name]
     if dialect.signature is None or not dialect.signature.report_acceptance:
         return ()
-    config = RequestConfig(
-        endpoint=url,
-        engine=Engine(kind=EngineKind.EXTERNAL, endpoints=[Endpoint(name="endpoint", url=url)], dialect=name),
-        model=model,
-        sampling=Sampling(),
-        output=Output(),
-        repeat=0,
-        started_ns=time.monotonic_ns(),
-        drafting=True,
-        request_prefix="detect",
-        headers=headers,
-    )
-    async with open_transport(url) as transport:
+    engine = Engine(kind=EngineKind.EXTERNAL, endpoints=[Endpoint(name="endpoint", url=url)], dialect=name)
+    async with one_off_client(engine, url, model, "detect", headers) as turn_client:
         try:
-            result = await first_completion(HttpTurnClient(transport, dialect, config), [_REPETITIVE])
+            result = await first_completion(turn_client, [_REPETITIVE])
         except EngineFailed:  # The measurement reports it, after it has waited for the engine.
             return ()
     if result.record.acceptance_source in (AcceptanceSource.PER_STEP, AcceptanceSource.PER_REQUEST):

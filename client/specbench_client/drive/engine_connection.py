@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -21,17 +22,22 @@ from specbench_api.plan.expansion import launch_order
 from specbench_api.plan.plan import Arm, EngineGroup, Plan, Point
 from specbench_api.spec.conditions import EngineReason
 from specbench_api.spec.engine import DialectName, Engine, EngineKind
-from specbench_api.spec.workload import Output, Sampling
+from specbench_api.spec.workload import Output, Sampling, Workload
 from specbench_client.chat import ChatMessage
 from specbench_client.dialects.dialect import Dialect, EngineCounters, EngineIdentity
 from specbench_client.dialects.engine_facts import info_labels, is_metrics_page, pages_of, read_facts
 from specbench_client.dialects.openai_stream import all_models
+from specbench_client.dialects.recognition import MODELS_PAGE
+from specbench_client.dialects.registry import dialect_of
 from specbench_client.errors import EngineFailed
 from specbench_client.known_secrets import fact_without_secrets
-from specbench_client.load.request import RequestConfig, Turn
+from specbench_client.load.conversation_runner import unsent_turn
+from specbench_client.load.conversations import Conversation
+from specbench_client.load.request import RequestConfig
 from specbench_client.load.request_record import TurnResult
 from specbench_client.load.turn_client import HttpTurnClient
 from specbench_client.transport.control_client import ControlClient, ControlError
+from specbench_client.transport.error_messages import truncate
 from specbench_client.transport.exchange import ErrorClass
 from specbench_client.transport.kernel_transport import open_transport
 from specbench_client.workload.chat_template.template import AppliedTemplate
@@ -49,19 +55,55 @@ RETRYABLE_ERRORS = (ErrorClass.HTTP_5XX, ErrorClass.RESET, ErrorClass.REFUSED)
 waited long enough."""
 
 
+@asynccontextmanager
+async def one_off_client(
+    engine: Engine,
+    url: str,
+    model: str,
+    request_prefix: str,
+    headers: Mapping[str, str],
+    *,
+    drafting: bool = True,
+    workload: Workload | None = None,
+    template: AppliedTemplate | None = None,
+) -> AsyncIterator[HttpTurnClient]:
+    """Connect to a server for requests outside of any point. `workload`: whose settings they have; None: defaults."""
+    config = RequestConfig(
+        endpoint=url,
+        engine=engine,
+        model=model,
+        sampling=workload.sampling if workload else Sampling(),
+        output=workload.output if workload else Output(),
+        repeat=0,
+        started_ns=time.monotonic_ns(),
+        drafting=drafting,
+        request_prefix=request_prefix,
+        headers=headers,
+        extra_body=workload.extra_body if workload else {},
+        template=template,
+    )
+    async with open_transport(url) as transport:
+        yield HttpTurnClient(transport, dialect_of(engine), config)
+
+
+async def take_first_turn(turn_client: HttpTurnClient, conversation: Conversation) -> TurnResult:
+    """Take a conversation's first turn now, as warm-up. Never raises for a failure of the engine or the network."""
+    turn = unsent_turn(conversation, 0, conversation.turns[0])
+    return await turn_client.take_turn(replace(turn, intended_ns=time.monotonic_ns(), phase=RecordPhase.WARMUP))
+
+
 async def first_completion(
     turn_client: HttpTurnClient,
     messages: Sequence[ChatMessage],
-    clock: Callable[[], int] = time.monotonic_ns,
     pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> TurnResult:
     """Take one short turn; retry temporary failures. Raises EngineFailed with its message."""
     tries = 1
-    result = await _try_completion(turn_client, messages, clock, tries)
+    result = await _try_completion(turn_client, messages, tries)
     while result.record.error_class in RETRYABLE_ERRORS and tries < FIRST_COMPLETION_TRIES:
         await pause(FIRST_COMPLETION_PAUSE_S)
         tries += 1
-        result = await _try_completion(turn_client, messages, clock, tries)
+        result = await _try_completion(turn_client, messages, tries)
     record = result.record
     if record.error_class is not None:
         times = f", {tries} times" if tries > 1 else ""
@@ -72,28 +114,15 @@ async def first_completion(
     return result
 
 
-async def _try_completion(
-    turn_client: HttpTurnClient, messages: Sequence[ChatMessage], clock: Callable[[], int], number: int
-) -> TurnResult:
+async def _try_completion(turn_client: HttpTurnClient, messages: Sequence[ChatMessage], number: int) -> TurnResult:
     """Take the turn once, with its own request id."""
     config = turn_client.request_config
     tokens, prefix = min(FIRST_COMPLETION_TOKENS, config.output.max_tokens), f"{config.request_prefix}-first-{number}"
     short = replace(config, output=Output(max_tokens=tokens), request_prefix=prefix, keep_text=True)
-    turn = Turn(
-        conversation_index=0,
-        conversation_id=FIRST_COMPLETION_ID,
-        prompt_id=FIRST_COMPLETION_ID,
-        category=None,
-        turn=0,
-        messages=tuple(messages),
-        stream_index=0,
-        intended_ns=clock(),
-        phase=RecordPhase.WARMUP,
-    )
-    return await replace(turn_client, request_config=short).take_turn(turn)
+    conversation = Conversation(0, FIRST_COMPLETION_ID, FIRST_COMPLETION_ID, None, (tuple(messages),))
+    return await take_first_turn(replace(turn_client, request_config=short), conversation)
 
 
-MODELS_PATH = "/v1/models"
 MODELS_SHOWN = 5
 FIRST_MESSAGE = ChatMessage("user", "Say one word.")
 _SIMULATED = "simulated"
@@ -156,7 +185,7 @@ class EngineConnection:
     @property
     def drafting(self) -> bool:
         """Whether the arm has a drafter. An external endpoint may have one, so it counts as drafting."""
-        return self.arm.drafter is not None or self.plan.engine.kind is EngineKind.EXTERNAL
+        return self.arm.drafter is not None or self.plan.engine.is_external
 
     async def counters(self) -> EngineCounters | None:
         """Return the engine's current counters; None if they cannot be read, which only leaves figures out."""
@@ -176,7 +205,7 @@ def served_model(plan: Plan, arm: Arm) -> str:
 
 def missing_health_route_hint(engine: Engine) -> str:
     """Return the remedy for an endpoint without the health route of its dialect; empty for engines that we start."""
-    if engine.kind is not EngineKind.EXTERNAL:
+    if not engine.is_external:
         return ""
     named = engine.dialect or DialectName.OPENAI
     others = ", ".join(name for name in DialectName if name is not named)
@@ -194,39 +223,38 @@ def common_template(templates: Mapping[str, AppliedTemplate | None]) -> AppliedT
     return values[0] if values and None not in values else None
 
 
-async def check_first_completion(engine: EngineConnection, clock: Callable[[], int], request_prefix: str) -> None:
+async def check_first_completion(engine: EngineConnection, request_prefix: str) -> None:
     """Take one real completion over the measured path. Raises EngineFailed (FirstRequestFailed).
 
     An engine whose workloads are all token ids may have no chat route, so the completion uses token ids too.
     """
-    async with open_transport(engine.endpoint) as transport:
-        request_config = RequestConfig(
-            endpoint=engine.endpoint,
-            engine=engine.plan.engine_of(engine.arm),
-            model=engine.model,
-            sampling=Sampling(),
-            output=Output(),
-            repeat=0,
-            started_ns=clock(),
-            drafting=engine.drafting,
-            request_prefix=request_prefix,
-            headers=engine.headers,
-            template=common_template(engine.templates),
-        )
+    async with one_off_client(
+        engine.plan.engine_of(engine.arm),
+        engine.endpoint,
+        engine.model,
+        request_prefix,
+        engine.headers,
+        drafting=engine.drafting,
+        template=common_template(engine.templates),
+    ) as turn_client:
         try:
-            await first_completion(HttpTurnClient(transport, engine.dialect, request_config), [FIRST_MESSAGE], clock)
+            await first_completion(turn_client, [FIRST_MESSAGE])
         except EngineFailed as error:
-            hint = other_models_hint(engine, all_models((await engine.control.documents([MODELS_PATH]))[MODELS_PATH]))
+            hint = other_models_hint(engine, all_models((await engine.control.documents([MODELS_PAGE]))[MODELS_PAGE]))
             raise EngineFailed(f"{error}{hint}", error.reason) from error
 
 
 def other_models_hint(engine: EngineConnection, served: Sequence[str]) -> str:
     """Return the remedy for an endpoint that lists models, but not the requested one; empty otherwise."""
-    if engine.plan.engine.kind is not EngineKind.EXTERNAL or not served or engine.model in served:
+    if not engine.plan.engine.is_external or not served or engine.model in served:
         return ""
-    more = f" and {len(served) - MODELS_SHOWN} more" if len(served) > MODELS_SHOWN else ""
-    offered = f"{', '.join(served[:MODELS_SHOWN])}{more}"
-    return f": {engine.endpoint} serves {offered}, but not {engine.model}: correct --model"
+    return f": {engine.endpoint} serves {shown_models(served)}, but not {engine.model}: correct --model"
+
+
+def shown_models(models: Sequence[str]) -> str:
+    """Return the names of served models for a message: the first few, and the number of the others."""
+    more = f" and {len(models) - MODELS_SHOWN} more" if len(models) > MODELS_SHOWN else ""
+    return truncate(", ".join(models[:MODELS_SHOWN])) + more
 
 
 async def observe_launch(
@@ -257,7 +285,7 @@ async def observe_launch(
 def _verification_facts(engine: Engine, arm: Arm) -> dict[FactName, Fact]:
     """Return how this arm's drafts are chosen and accepted, as far as it follows from the command."""
     if arm.drafter is None:
-        why = NOT_STARTED if engine.kind is EngineKind.EXTERNAL else "the baseline has no drafter"
+        why = NOT_STARTED if engine.is_external else "the baseline has no drafter"
         return dict.fromkeys((FactName.DRAFT_SAMPLING, FactName.DRAFT_VERIFICATION), Fact.unknown(why))
     found = LAUNCHERS[engine.kind].verification(engine, arm.drafter)
     return {
@@ -272,12 +300,7 @@ def _derived_fact(method: DerivedMethod) -> Fact:
 
 async def _fetch_page(control: ControlClient, page: str) -> Any:
     """Return a page's JSON, or the text of a Prometheus page; None if it was not answered."""
-    if not is_metrics_page(page):
-        return (await control.documents([page]))[page]
-    try:
-        return await control.text(page)
-    except ControlError:
-        return None
+    return await control.text_or_none(page) if is_metrics_page(page) else (await control.documents([page]))[page]
 
 
 def _facts_document(page: str, answer: Any) -> Any:

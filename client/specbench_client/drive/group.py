@@ -149,9 +149,7 @@ class _GroupDriver:
         self, engine: EngineConnection, points: PointStore, inputs: _GroupInputs
     ) -> dict[str, PointProvenance]:
         """Take a first completion and return the provenance by workload, compared with that of earlier points."""
-        await check_first_completion(
-            engine, self.options.clock.monotonic_ns, f"g{self.group.index}-{self.options.attempt}"
-        )
+        await check_first_completion(engine, f"g{self.group.index}-{self.options.attempt}")
         observed = {name: self._observed(engine, inputs, name) for name in inputs.prompts}
         manifests = await asyncio.to_thread(points.manifests, [point.hash for point in self.plan.points])
         reject_changed_inputs(self.plan, manifests, observed, self.group.arm)

@@ -70,7 +70,7 @@ def reject_changed_inputs(
         then, seen = manifest.observed, now.get(workload)
         if seen is None:
             continue
-        other = plan.engine.endpoints is not None and points[point].arm != arm
+        other = plan.engine.is_external and points[point].arm != arm
         differences = _differences(then, seen, workload, _OF_THE_ENGINE if other else ())
         if differences:
             what, remedy = "; ".join(differences), "these results cannot be continued"

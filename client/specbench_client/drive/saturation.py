@@ -19,7 +19,8 @@ from specbench_api.outcome.record import Record
 from specbench_api.plan.plan import Arm, Plan
 from specbench_api.spec.conditions import EngineReason
 from specbench_api.spec.slo import Slo
-from specbench_client.drive.block_size import open_probe
+from specbench_client.drive.block_size import probe_client
+from specbench_client.drive.engine_connection import take_first_turn
 from specbench_client.errors import EngineFailed
 from specbench_client.load.arrivals import NS_PER_S
 from specbench_client.load.conversations import FillerPlan, filler_conversation
@@ -89,10 +90,11 @@ class EndpointProbe:
 
     async def _probe_arm(self, arm: Arm, streams: int) -> ProbedLoad:
         fill = FillerPlan(self.prompts.rows, 1, 0)
-        async with open_probe(self.plan, arm, self.headers) as send:
+        async with probe_client(self.plan, arm, self.headers) as client:
 
             async def stream() -> list[Record]:
-                return [await send(filler_conversation(fill, 0, next(self._numbers))) for _ in range(REQUESTS_EACH)]
+                fillers = (filler_conversation(fill, 0, next(self._numbers)) for _ in range(REQUESTS_EACH))
+                return [(await take_first_turn(client, filler)).record for filler in fillers]
 
             records = await asyncio.gather(*(stream() for _ in range(streams)))
         failed = next((record for each in records for record in each if record.error_class is not None), None)

@@ -180,7 +180,7 @@ def drive(context: CommandContext, /, **given: Any) -> Termination:
             on_progress=context.point_count.note,
             place=place,
             client_index=call.client,
-            client=ClientOptions(headers=api_key_header() if plan.engine.endpoints else {}),
+            client=ClientOptions(headers=api_key_header() if plan.engine.is_external else {}),
         )
         result = asyncio.run(_interruptible(drive_group(plan, group, endpoint, store, options), context.termination))
     measured, found = len(result.measured), len(result.found)

@@ -50,7 +50,7 @@ def prepare_conversations(
 
 def _prepare_conversation(turn_client: TurnClient, conversation: Conversation) -> PreparedConversation:
     """Return a conversation with its first request."""
-    turn = _unsent_turn(conversation, 0, conversation.turns[0])
+    turn = unsent_turn(conversation, 0, conversation.turns[0])
     return PreparedConversation(conversation, turn, turn_client.build_request(turn))
 
 
@@ -151,7 +151,7 @@ class ConversationRunner:
 
     async def prepare(self, conversation: Conversation) -> PreparedConversation:
         """Return a conversation with its first request, with the chat template applied in a thread."""
-        turn = await self._rendered(_unsent_turn(conversation, 0, conversation.turns[0]))
+        turn = await self._rendered(unsent_turn(conversation, 0, conversation.turns[0]))
         return PreparedConversation(conversation, turn, self.turn_client.build_request(turn))
 
     async def run(self, prepared: PreparedConversation, slot: StreamSlot) -> ConversationEnd:
@@ -173,7 +173,7 @@ class ConversationRunner:
                 return conversation_end
             reply = self._reply(turn, result.reply_text)
             history = (*turn.messages, reply, *conversation.turns[turn.turn + 1])
-            turn = await self._rendered(_unsent_turn(conversation, turn.turn + 1, history))
+            turn = await self._rendered(unsent_turn(conversation, turn.turn + 1, history))
             request = self.turn_client.build_request(turn)
             slot = StreamSlot(slot.stream, result.ended_ns)
 
@@ -200,7 +200,7 @@ class ConversationRunner:
         self.on_record(result.record)
 
 
-def _unsent_turn(conversation: Conversation, number: int, messages: tuple[ChatMessage, ...]) -> Turn:
+def unsent_turn(conversation: Conversation, number: int, messages: tuple[ChatMessage, ...]) -> Turn:
     """Return a turn before it is sent: stream, time and phase are placeholders."""
     return Turn(
         conversation_index=conversation.index,

@@ -70,7 +70,7 @@ async def execute_locally(run: LocalRun, local_options: LocalOptions) -> dict[st
         failure = await _launch_with_retries(run, group, replace(local_options, warm_up=group.arm not in warm))
         if failure:
             failures[group.arm] = failure
-        if run.plan.engine.endpoints is not None:
+        if run.plan.engine.is_external:
             warm.add(group.arm)  # the server keeps running between its groups
         if run.plan.stop is not None and (failures or await asyncio.to_thread(local_options.is_decided, run)):
             break
@@ -125,9 +125,7 @@ def _launch_of(plan: Plan, arm: str) -> LaunchSpec:
 
 async def _launch_with_retries(run: LocalRun, group: EngineGroup, local_options: LocalOptions) -> EngineFailed | None:
     failure: EngineFailed | None = None
-    for _ in range(
-        LAUNCHES_MAX if run.plan.engine.endpoints is None else 1
-    ):  # An external engine is not ours to restart.
+    for _ in range(1 if run.plan.engine.is_external else LAUNCHES_MAX):  # An external engine is not ours to restart.
         try:
             await _launch_and_drive(run, group, local_options)
         except EngineFailed as error:
@@ -142,7 +140,6 @@ async def _launch_with_retries(run: LocalRun, group: EngineGroup, local_options:
 async def _launch_and_drive(run: LocalRun, group: EngineGroup, local_options: LocalOptions) -> None:
     plan = run.plan
     attempt = uuid.uuid4().hex[:8]
-    runs_already = plan.engine.endpoints is not None
     options = DriveOptions(
         attempt=attempt,
         spool=local_options.work_dir / "spool",
@@ -150,13 +147,15 @@ async def _launch_and_drive(run: LocalRun, group: EngineGroup, local_options: Lo
         on_progress=local_options.on_progress,
         client=local_options.client,
         warm_up=local_options.warm_up,
-        healthy_within_s=CONNECT_WITHIN_S if runs_already else DriveOptions.healthy_within_s,
+        healthy_within_s=CONNECT_WITHIN_S if plan.engine.is_external else DriveOptions.healthy_within_s,
     )
     started = options.clock.wall_text()
     async with _engine(plan, group, local_options, attempt) as engine:
         await engine.wait_ready(local_options.startup_deadline_s)
         place = (
-            ENDPOINT_WHEREABOUTS if runs_already else await asyncio.to_thread(observe_machine, engine.command, started)
+            ENDPOINT_WHEREABOUTS
+            if plan.engine.is_external
+            else await asyncio.to_thread(observe_machine, engine.command, started)
         )
         try:
             await drive_group(plan, group, engine.url, run.store, replace(options, place=place))

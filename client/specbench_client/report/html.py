@@ -350,7 +350,7 @@ def _arms(plan: Plan) -> list[ArmRow]:
     for arm in plan.arms:
         launch = LAUNCHERS[plan.engine.kind].launch(launch_order(plan, arm))
         drafter = arm.drafter
-        none = "none" if plan.engine.endpoints is None else "not known: the engine was already running"
+        none = "not known: the engine was already running" if plan.engine.is_external else "none"
         how = none if drafter is None else f"{drafter.method}, up to {drafter.num_speculative_tokens} tokens a step"
         rows.append(ArmRow(arm.name, how, " ".join((*(launch.command or ()), *launch.args))))
     return rows

@@ -66,18 +66,18 @@ def read_result(store: Store) -> StoredResult:
     )
 
 
-def compare_stores(before: Store, after: Store, clock: SystemClock | None = None) -> Comparison:
+def compare_stores(before: Store, after: Store) -> Comparison:
     """Compare two stored results. Blocks. Raises BadInput, NotDurable."""
-    return comparison(read_result(before), read_result(after), (clock or SystemClock()).wall_text())
+    return comparison(read_result(before), read_result(after), SystemClock().wall_text())
 
 
-def gate_stores(request: GateRequest, before: Store, after: Store, clock: SystemClock | None = None) -> GateReport:
+def gate_stores(request: GateRequest, before: Store, after: Store) -> GateReport:
     """Evaluate a gate over two stored results. Blocks. Raises BadInput, NotDurable."""
     try:
         baseline = read_result(before)
     except BadInput as error:
         raise BadInput(str(error), _BASELINE_REASONS.get(error.reason, error.reason)) from error
-    return judge_gate(request, baseline, read_result(after), (clock or SystemClock()).wall_text())
+    return judge_gate(request, baseline, read_result(after), SystemClock().wall_text())
 
 
 def write_gate_report(report: GateReport, after: Store) -> None:
@@ -85,9 +85,7 @@ def write_gate_report(report: GateReport, after: Store) -> None:
     after.replace(GATE, report.to_json().encode())
 
 
-def curves_over_stores(
-    stores: Sequence[Store], by: str, at: Sequence[float] = (), clock: SystemClock | None = None
-) -> Curves:
+def curves_over_stores(stores: Sequence[Store], by: str, at: Sequence[float] = ()) -> Curves:
     """Draw curves over every run below these roots, each the root of a run or of several. Blocks.
 
     Runs without a summary and damaged runs are left out with the reason. Raises BadInput if there is no run below a
@@ -103,7 +101,7 @@ def curves_over_stores(
             if isinstance(error, NotDurable) and error.reason != StoreErrorReason.DAMAGED:
                 raise
             left_out.append(CurveExclusion(what=uri, reason=str(error).removeprefix(f"{uri}: ")))
-    return build_curves(by, results, left_out, (clock or SystemClock()).wall_text(), at)
+    return build_curves(by, results, left_out, SystemClock().wall_text(), at)
 
 
 def _runs_below(store: Store) -> list[Store]:

@@ -13,7 +13,6 @@ import pandas as pd
 
 from specbench_api.plan.plan import Arm
 from specbench_api.spec.drafter import BASELINE_NAME
-from specbench_api.spec.engine import EngineKind
 from specbench_client.analysis.what_if.answers import (
     REQUEST_FAILED,
     STEPS_NOT_REPORTED,
@@ -268,7 +267,7 @@ def _drafting_arms(run: StoredRun) -> list[Arm]:
     drafting = [each for each in run.plan.arms if each.drafter is not None]
     if drafting:
         return drafting
-    if run.plan.engine.kind is EngineKind.EXTERNAL:
+    if run.plan.engine.is_external:
         # `specbench measure` sees an endpoint's accepted tokens, but not how many it drafted at most in a step.
         raise BadInput(
             f"{run.words}: the run measured an endpoint, so its plan declares no drafter and no draft length, which an"

@@ -127,9 +127,8 @@ class _HeldExchange:
 class AiohttpTransport:
     """`async with AiohttpTransport(...) as transport: await transport.exchange(request)`.
 
-    `idle_timeout_s`: longest silence, from sending to the first byte and between two reads. `limit`: maximum number
-    of connections; 0: no limit. `held_bytes_max`: see `AnswerBudget`. `keep`: whether connections are kept. `ahead`:
-    connections to open ahead.
+    `idle_timeout_s`: longest silence, from sending to the first byte and between two reads. `held_bytes_max`: see
+    `AnswerBudget`. `keep`: whether connections are kept. `ahead`: connections to open ahead.
     """
 
     def __init__(
@@ -137,7 +136,6 @@ class AiohttpTransport:
         connect_timeout_s: float = CONNECT_TIMEOUT_S,
         idle_timeout_s: float = IDLE_TIMEOUT_S,
         total_timeout_s: float = TOTAL_TIMEOUT_S,
-        limit: int = 0,
         *,
         clock: Callable[[], int] = time.monotonic_ns,
         held_bytes_max: int = DEFAULT_HELD_BYTES_MAX,
@@ -151,7 +149,6 @@ class AiohttpTransport:
         self._clock = clock
         self._connect_timeout_s = connect_timeout_s
         self._idle_timeout_s = idle_timeout_s
-        self._limit = limit
         self._timeout = aiohttp.ClientTimeout(
             total=total_timeout_s, sock_connect=connect_timeout_s, sock_read=idle_timeout_s
         )
@@ -162,9 +159,7 @@ class AiohttpTransport:
         trace.on_connection_create_start.append(self._note_connecting)
         trace.on_connection_reuseconn.append(self._note_reusing)
         trace.on_request_headers_sent.append(self._note_sent)
-        connector = (
-            KeptConnections(self._limit) if self._keep else aiohttp.TCPConnector(limit=self._limit, force_close=True)
-        )
+        connector = KeptConnections() if self._keep else aiohttp.TCPConnector(limit=0, force_close=True)
         self._session = aiohttp.ClientSession(
             connector=connector,
             timeout=self._timeout,

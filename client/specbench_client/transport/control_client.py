@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from types import TracebackType
 from typing import Any, Self
@@ -65,13 +65,11 @@ class ControlClient:
         self,
         endpoint: str,
         timeout_s: float = 10.0,
-        clock: Callable[[], int] = time.monotonic_ns,
         headers: Mapping[str, str] | None = None,
     ) -> None:
         self._endpoint = endpoint.rstrip("/")
         self._headers = dict(headers or {})
         self._timeout = aiohttp.ClientTimeout(total=timeout_s)
-        self._clock = clock
         self._session: aiohttp.ClientSession | None = None
         self.server: str | None = None
         """The header `Server` of the last answer."""
@@ -94,11 +92,14 @@ class ControlClient:
 
     async def healthy(self, path: str) -> bool:
         """Return whether the path is answered with status 200."""
+        return await self.text_or_none(path) is not None
+
+    async def text_or_none(self, path: str) -> str | None:
+        """Return the body as text; None unless the path is answered with status 200."""
         try:
-            await self.text(path)
+            return await self.text(path)
         except ControlError:
-            return False
-        return True
+            return None
 
     async def wait_healthy(self, path: str, deadline_s: float, if_absent: str = "") -> None:
         """Wait until the path is answered with status 200.
@@ -106,7 +107,7 @@ class ControlClient:
         Raises EngineFailed (NEVER_READY) with the last failure: after the deadline, or at once for AccessRejected.
         `if_absent`: the remedy if the engine answers but has no such route.
         """
-        give_up_ns = self._clock() + int(deadline_s * 1e9)
+        give_up_ns = time.monotonic_ns() + int(deadline_s * 1e9)
         pause_s = FIRST_PAUSE_S
         while True:
             try:
@@ -114,7 +115,7 @@ class ControlClient:
             except AccessRejected as rejected:
                 raise EngineFailed(str(rejected), EngineReason.NEVER_READY) from rejected
             except ControlError as error:
-                if self._clock() >= give_up_ns:
+                if time.monotonic_ns() >= give_up_ns:
                     message = f"the engine was not healthy within {deadline_s:g} s: {error}"
                     if isinstance(error, RouteNotFound) and if_absent:
                         message += f": it answers, but has no {path}: {if_absent}"

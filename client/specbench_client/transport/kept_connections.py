@@ -79,8 +79,8 @@ def only_new_connections() -> Iterator[None]:
 class KeptConnections(aiohttp.TCPConnector):
     """A connector that keeps connections, and returns none that the server has closed already."""
 
-    def __init__(self, limit: int) -> None:
-        super().__init__(limit=limit, keepalive_timeout=KEPT_IDLE_S)
+    def __init__(self) -> None:
+        super().__init__(limit=0, keepalive_timeout=KEPT_IDLE_S)
 
     def idle(self) -> int:
         """Return the number of usable idle connections."""

@@ -20,7 +20,6 @@ from specbench_api.outcome.prompt_coverage import PromptCoverage
 from specbench_api.outcome.provenance import LaunchRecord
 from specbench_api.outcome.summary import ArmEnvironment, ClientHealth, CounterDeltas, PointSummary
 from specbench_api.plan.plan import Arm, Plan, Point
-from specbench_api.spec.engine import EngineKind
 from specbench_api.spec.load import Arrival, ArrivalProcess, Level
 from specbench_api.spec.workload import Workload
 from specbench_client.metrics.divergence import Divergence
@@ -86,7 +85,7 @@ class PointEvidence:
         For an external endpoint, which somebody else started, it is taken from the answers, and is None if they
         do not report it.
         """
-        if self.plan.engine.kind is EngineKind.EXTERNAL:
+        if self.plan.engine.is_external:
             drafted, steps = numbers(self.answered, "drafted_tokens"), numbers(self.answered, "draft_steps")
             a_step = drafted[steps > 0] / steps[steps > 0]
             known = a_step[np.isfinite(a_step)]

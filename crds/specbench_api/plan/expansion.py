@@ -66,8 +66,8 @@ def _plan(run: SpecBenchRun, arms: list[Arm]) -> Plan:
 
 def arms_of(spec: RunSpec) -> list[Arm]:
     """Return the baseline (unless skipped), then the drafters or endpoints in the order of the spec."""
-    if spec.engine.endpoints is not None:
-        running = [Arm(name=each.name, endpoint=each) for each in spec.engine.endpoints]
+    if spec.engine.is_external:
+        running = [Arm(name=each.name, endpoint=each) for each in spec.engine.endpoints or []]
         return sorted(running, key=lambda arm: not arm.is_baseline)
     baseline = [] if spec.baseline == "Skip" else [Arm(name=BASELINE_NAME)]
     return [*baseline, *(Arm(name=drafter.name, drafter=drafter) for drafter in spec.drafters)]
@@ -112,7 +112,7 @@ def _groups(spec: RunSpec, arms: list[Arm]) -> list[EngineGroup]:
     if spec.load.order is ArmOrder.SEQUENTIAL:
         passes.sort(key=lambda each: arms.index(each[0]))
     hashes = PointHashes(spec)
-    alone = spec.engine.endpoints is not None  # nothing is launched, so no launch is saved
+    alone = spec.engine.is_external  # nothing is launched, so no launch is saved
     launches = (
         [[each] for each in passes]
         if alone

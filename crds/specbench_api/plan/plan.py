@@ -125,12 +125,12 @@ class Plan(ApiModel):
     @property
     def repeats_continue(self) -> bool:
         """Whether each repeat goes on through the prompts: an endpoint keeps running, and would have cached them."""
-        return self.engine.endpoints is not None and self.load.requests is not None
+        return self.engine.is_external and self.load.requests is not None
 
     @property
     def alternates(self) -> bool:
         """Whether running servers are compared in turns whose order is reversed in every repeat (ABBA)."""
-        return self.engine.endpoints is not None and self.load.order is ArmOrder.INTERLEAVED
+        return self.engine.is_external and self.load.order is ArmOrder.INTERLEAVED
 
     def engine_of(self, arm: Arm) -> Engine:
         """Return the engine of an arm; that of an endpoint has the endpoint's dialect."""

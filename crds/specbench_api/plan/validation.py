@@ -12,7 +12,6 @@ from specbench_api.plan.canonical import PointHashes, canonical_json
 from specbench_api.plan.plan import Arm
 from specbench_api.plan.template_validation import CACHE_VARIABLES, TOKENS, template_problems
 from specbench_api.spec.chat_template import ENGINE_TEMPLATE_FIELDS, RESERVED_KWARGS
-from specbench_api.spec.engine import EngineKind
 from specbench_api.spec.load import ArmOrder
 from specbench_api.spec.patterns import is_label_key
 from specbench_api.spec.placement import Affinity, Placement
@@ -146,7 +145,7 @@ _FIELDS_OF_CLIENTS = ("client", "imagePullSecrets")
 
 def _without_engine(spec: RunSpec) -> Iterator[Problem]:
     """Report fields about the pods of engines, of which running endpoints have none."""
-    if spec.engine.kind is not EngineKind.EXTERNAL:
+    if not spec.engine.is_external:
         return
     for name in spec.placement.model_dump(by_alias=True, exclude_defaults=True):
         if name not in _FIELDS_OF_CLIENTS:

@@ -219,9 +219,14 @@ class Engine(RuledModel):
     """Environment variables of the engine, on every arm."""
 
     @property
+    def is_external(self) -> bool:
+        """Whether the servers in `endpoints` are already running, so that specbench launches no engine."""
+        return self.kind is EngineKind.EXTERNAL
+
+    @property
     def is_imported(self) -> bool:
         """Whether another benchmark measured the run, and `specbench import` stored it."""
-        return self.endpoints is not None and all(each.url == IMPORTED for each in self.endpoints)
+        return self.is_external and all(each.url == IMPORTED for each in self.endpoints or [])
 
     @property
     def environment(self) -> dict[str, str]:
@@ -229,7 +234,7 @@ class Engine(RuledModel):
         return {variable.name: variable.value for variable in self.env}
 
     def _rules_hold(self) -> Sequence[bool]:
-        external, simulated = self.kind is EngineKind.EXTERNAL, self.kind is EngineKind.SIMULATOR
+        external, simulated = self.is_external, self.kind is EngineKind.SIMULATOR
         has_endpoints, has_dialect = self.endpoints is not None, self.dialect is not None
         return (
             external or not has_endpoints,

@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 from specbench_api import API_VERSION
 from specbench_api.api_model import ApiModel, KeyedBy, ValidationRule
 from specbench_api.spec.drafter import Drafter
-from specbench_api.spec.engine import Engine, EngineKind
+from specbench_api.spec.engine import Engine
 from specbench_api.spec.gate import Gate
 from specbench_api.spec.load import Load
 from specbench_api.spec.model import Target
@@ -103,7 +103,7 @@ class RunSpec(ApiModel):
     def _coherent(self) -> RunSpec:
         if self.baseline == "Skip" and not self.drafters:
             raise ValueError(NOTHING_TO_MEASURE.message)
-        if self.engine.kind is EngineKind.EXTERNAL and self.drafters:
+        if self.engine.is_external and self.drafters:
             raise ValueError(DRAFTERS_OF_ENDPOINTS.message)
         if 0 < self.placement.engine_devices < self.engine.tensor_parallel_size:
             raise ValueError(SPLIT_TOO_FAR.message)

@@ -267,7 +267,7 @@ class RunObserver:
         run = parsed_run(resource)
         unknown, placement = not (resource.get("status") or {}).get("engineNodes"), run.spec.placement
         # A stored launch contains only the first node, and of a running endpoint no node.
-        one_pod = placement.nodes == 1 and run.spec.engine.endpoints is None
+        one_pod = placement.nodes == 1 and not run.spec.engine.is_external
         return self._results.read(run, last_launch=unknown and one_pod and placement.pin_node is not PinNode.NONE)
 
 

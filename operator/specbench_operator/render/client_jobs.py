@@ -136,7 +136,7 @@ def away_from_engine(pod: Manifest, run: SpecBenchRun) -> Manifest:
     rules = pod.get("affinity", {})
     if "podAffinity" in rules or "podAntiAffinity" in rules:
         return pod
-    engines = () if run.spec.engine.endpoints else (ROLE_ENGINE,)
+    engines = () if run.spec.engine.is_external else (ROLE_ENGINE,)
     roles = (*engines, ROLE_CLIENT) if run.spec.load.clients > 1 else engines
     if not roles:
         return pod

@@ -32,7 +32,7 @@ DNS_PORT = 53
 
 def network_policies(run: SpecBenchRun, settings: NetworkPolicySettings) -> Iterator[Manifest]:
     """The policies of a run. They exist before its first pod and as long as its other children."""
-    if run.spec.engine.endpoints is None:
+    if not run.spec.engine.is_external:
         yield _engines_policy(run, settings)
     clients = _of_role(run, ROLE_CLIENT, ROLE_REPORT, ROLE_GATE)
     peers: list[Manifest] = (

@@ -264,7 +264,7 @@ def build_run_view(
 
 def with_forced_values(run: SpecBenchRun, settings: OperatorSettings) -> SpecBenchRun:
     """The run with the values that the fence forces on every engine. The plan is that of the run without them."""
-    if settings.fence_check is None or run.spec.engine.endpoints is not None:
+    if settings.fence_check is None or run.spec.engine.is_external:
         return run
     placement = settings.fence_check.fence.force.applied_to(run.spec.placement)
     return run.model_copy(update={"spec": run.spec.model_copy(update={"placement": placement})})

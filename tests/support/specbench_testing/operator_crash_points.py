@@ -42,8 +42,9 @@ from specbench_testing.fault_proxy import (
     WriteKey,
     Writer,
 )
-from specbench_testing.kwok_nodes import KwokNodes
+from specbench_testing.kwok_nodes import KwokNodes, placement
 from specbench_testing.operator_process import eventually
+from specbench_testing.resources import endpoint_edits
 from specbench_testing.retries import retry_until_available
 from specbench_testing.simulated_site import SimulatedSite, simulated_site
 
@@ -156,6 +157,7 @@ LIVES = (
     Life("resumed", {**ONE_LOAD, "spec.suspend": True}, _resume),
     Life("engine fails", {**ONE_LOAD, "spec.drafters[0].args": [OUT_OF_MEMORY]}),
     Life("engine deleted", ONE_LOAD, _delete_engine),
+    Life("endpoints", {**ONE_LOAD, **endpoint_edits("none", "b"), "spec.placement": {"client": placement()["client"]}}),
 )
 """Together they have every kind of write of a run."""
 

@@ -110,7 +110,8 @@ class _Player:
             stand_in = StandInClient(plan, store, Path(spool), name, self.stage.log)
             if call.command == "report":
                 return stand_in.report()
-            around = Surroundings(self.interrupted, self._engine_serves, self._pod_exists)
+            serves = (lambda: True) if plan.engine.is_external else self._engine_serves
+            around = Surroundings(self.interrupted, serves, self._pod_exists)
             return stand_in.drive(plan.groups[int(call.options["--group"])], _place(self.pod), around)
 
     def _engine_serves(self) -> bool:

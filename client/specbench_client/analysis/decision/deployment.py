@@ -131,7 +131,7 @@ def _run_refusal(form: DeploymentFormat, plan: Plan, summary: RunSummary) -> Cli
     if summary.simulated or kind is EngineKind.SIMULATOR:
         message = f"{option}: the run was simulated, so it is no evidence for an engine: measure a real engine"
         return EvidenceInsufficient(message, "Simulated")
-    if kind is EngineKind.EXTERNAL:
+    if plan.engine.is_external:
         message = (
             f"{option}: the run measured an endpoint that specbench did not start, so its drafter's options are"
             " unknown: copy them from its own deployment, or measure the arm with `specbench run`"

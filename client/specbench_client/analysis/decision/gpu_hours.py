@@ -142,7 +142,7 @@ class _Estimator:
 
     def launch(self) -> Span:
         """Return the seconds of one launch, without warm-up unless it is in the measured seconds."""
-        if self.plan.engine.endpoints is not None:  # it runs already
+        if self.plan.engine.is_external:  # it runs already
             return Span.exactly(0)
         seen = self.measured.launches
         if seen:

@@ -246,7 +246,7 @@ class RunSource:
 def missing_step_times(plan: Plan, summary: RunSummary, uri: str) -> str:
     """Return why a summary has no step-cost profile, and what to do about it. `uri`: as the user gave it."""
     drafted = [cell for cell in summary.cells if cell.arm != BASELINE_NAME]
-    if plan.engine.kind is EngineKind.EXTERNAL:
+    if plan.engine.is_external:
         return "the run measured an endpoint, whose draft length is not declared: measure it with `specbench run`"
     if not any(arm.drafter for arm in plan.arms):
         return "the run has the baseline alone: add drafters at two or more draft lengths and measure them"

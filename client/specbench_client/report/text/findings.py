@@ -9,7 +9,6 @@ from itertools import groupby
 from specbench_api.outcome.finding import Finding, Severity
 from specbench_api.outcome.summary import RunSummary
 from specbench_api.plan.plan import Plan
-from specbench_api.spec.engine import EngineKind
 from specbench_client.store.run_uids import uid_created_ms
 from specbench_client.trust.checks.comparison import MISSING_POINTS
 from specbench_client.trust.checks.engine import SIMULATED
@@ -48,14 +47,14 @@ def measure_again(plan: Plan) -> str:
         return AGAIN_ON_A_CLUSTER
     if plan.engine.is_imported:
         return AGAIN_ELSEWHERE
-    return AGAIN_AT_AN_ENDPOINT if plan.engine.kind is EngineKind.EXTERNAL else AGAIN_HERE
+    return AGAIN_AT_AN_ENDPOINT if plan.engine.is_external else AGAIN_HERE
 
 
 def _continue(plan: Plan) -> str:
     """How to measure only the missing points."""
     if not uid_created_ms(plan.uid):
         return AGAIN_ON_A_CLUSTER
-    command = "`specbench measure` command" if plan.engine.kind is EngineKind.EXTERNAL else "command"
+    command = "`specbench measure` command" if plan.engine.is_external else "command"
     return f"Then repeat the {command}: measured points are reused, and only the missing ones are measured."
 
 

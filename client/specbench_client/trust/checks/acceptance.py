@@ -236,7 +236,7 @@ def _acceptance_counter_mismatch(evidence: PointEvidence) -> CheckResults:
     )
     if (evidence.answered["acceptance_source"] == AcceptanceSource.CHUNKS.value).any():
         message += "; acceptance inferred from chunks alone is dropped, because a chunk is not one step here"
-    only_our_inference = evidence.plan.engine.kind is EngineKind.EXTERNAL and bool(is_inferred(evidence.answered).all())
+    only_our_inference = evidence.plan.engine.is_external and bool(is_inferred(evidence.answered).all())
     return [
         CheckResult(
             Severity.INFO if only_our_inference else Severity.INVALID, message, value=value, threshold=TOLERATED_SHARE
