@@ -74,18 +74,23 @@ def _reject_unsplittable(plan: Plan, prompts: Prompts, template: AppliedTemplate
         )
 
 
+GOLDEN_RATIO = (5**0.5 - 1) / 2
+
+
 def prompts_of_point(plan: Plan, point: Point, prompts: Prompts) -> Prompts:
     """Return the prompts in the order in which the point sends them; every arm has the same in each repeat.
 
     A point of an endpoint that sends only some of them takes the next ones, one of each category in turn: the server
-    keeps running, and would have the earlier ones in its prompt cache.
+    keeps running, and would have the earlier ones in its prompt cache. With a duration it is unknown how many a point
+    sends, and with --until-sure how many points there are. Steps of the golden ratio keep the beginnings of any number
+    of points apart.
     """
-    requests, count = plan.load.requests or 0, len(prompts.rows)
-    if not plan.repeats_continue or requests >= count:
+    requests, count = plan.load.requests, len(prompts.rows)
+    if not plan.repeats_continue or (requests is not None and requests >= count):
         return prompts
     earlier = point.repeat * len(plan.load.levels) + plan.load.levels.index(point.level)
     order = list(round_robin(prompts.rows, plan.workload(point.workload).sampling.seed))
-    start = earlier * requests % count
+    start = (round(earlier * GOLDEN_RATIO * count) if requests is None else earlier * requests) % count
     return replace(prompts, rows=tuple(prompts.rows[place] for place in order[start:] + order[:start]))
 
 
