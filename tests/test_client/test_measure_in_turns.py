@@ -21,9 +21,9 @@ from specbench_testing.synthetic_records import SyntheticRun
 ENDPOINTS = [{"name": "none", "url": "http://a:1"}, {"name": "eagle3", "url": "http://b:1"}]
 
 
-def plan_of(load: dict[str, Any]) -> Plan:
+def plan_of(load: dict[str, Any], edits: dict[str, Any] | None = None) -> Plan:
     spec = {"spec.engine": {"kind": "external", "endpoints": ENDPOINTS}, "spec.drafters": [], "spec.load": load}
-    return lay_out(run_of(spec))
+    return lay_out(run_of(spec | (edits or {})))
 
 
 # Prompts of a block.
@@ -42,6 +42,15 @@ def test_every_arm_of_a_repeat_sends_the_same_prompts_and_no_block_sends_those_o
     assert len({name for block in blocks for name in block}) == 40
     categories = {row.id: row.category for row in PROMPTS.rows}
     assert all(2 <= [categories[name] for name in block].count("a") <= 3 for block in blocks)
+
+
+def test_rows_of_a_trace_keep_their_order() -> None:
+    trace = {"source": "mooncake", "uri": "t.jsonl"}
+    plan = plan_of({"concurrency": [1], "requests": 5, "repeats": 2}, {"spec.workloads[0].dataset": trace})
+    names = [row.id for row in PROMPTS.rows]
+    for point in plan.points:
+        start = 5 * point.repeat
+        assert [row.id for row in prompts_of_point(plan, point, PROMPTS).rows] == names[start:] + names[:start]
 
 
 def test_turns_of_a_duration_begin_at_prompts_far_from_those_of_earlier_turns() -> None:

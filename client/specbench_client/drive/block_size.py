@@ -109,6 +109,7 @@ async def open_probe(
                 stream_index=0,
                 intended_ns=time.monotonic_ns(),
                 phase=RecordPhase.WARMUP,
+                output_tokens=conversation.output_tokens,
             )
             return (await client.take_turn(turn)).record
 
