@@ -171,8 +171,8 @@ RANDOM_PROMPTS: Check[RunEvidence] = Check(
     threshold=(
         "any workload or member of a mix with source random or mooncake. Also a file, or one of its categories: of the"
         " distinct pairs of neighbouring words, a share occurs more than once, and shuffling the words changes this"
-        f" share by less than {100 * MOVED_MIN:.1f} percentage points. Needs 4,000 pairs (of words, token ids or Chinese"
-        " characters), without text that prompts share word by word"
+        f" share by less than {100 * MOVED_MIN:.1f} percentage points. Needs 4,000 pairs (of words, token ids or"
+        " Chinese characters), without text that prompts share word by word"
     ),
     rationale=(
         "A model answers random text with something trivial, or repeats one of its words: SPEED-Bench's authors"
