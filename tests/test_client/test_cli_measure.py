@@ -134,6 +134,29 @@ def test_model_and_dialect_are_detected(tmp_path: Path) -> None:
     assert_equals_truth(records(tmp_path), tmp_path / "truth.jsonl")
 
 
+def test_mooncake_trace_gives_lengths_prefixes_and_times(tmp_path: Path) -> None:
+    lengths = [(600, 20, [1, 2]), (1030, 3, [1, 3, 4]), (512, 31, [5]), (4, 1, [6])] * 2
+    rows = [
+        {"timestamp": 1000 + 40 * number, "input_length": tokens, "output_length": answer, "hash_ids": ids}
+        for number, (tokens, answer, ids) in enumerate(lengths)
+    ]
+    (tmp_path / "trace.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    trace = ("--dataset", "trace.jsonl", "--arrival", "Trace", "--trace", "trace.jsonl", "--output", "json")
+    with serving(tmp_path / "truth.jsonl") as endpoint:
+        refused = measure(tmp_path, "--endpoint", endpoint, *trace, "--max-tokens", "30")
+        done = measure(tmp_path, "--endpoint", endpoint, *trace, "-n", str(len(rows)))
+    message = "2 of 8 answers are to be longer than --max-tokens 30, the first in line-3: set --max-tokens to 31"
+    assert message in refused.stderr
+    assert done.returncode in (0, 3), done.stderr
+    assert "RandomPrompts" in {each["check"] for each in json.loads(done.stdout)["findings"]}
+    measured = records(tmp_path).sort_values("conversation_id")
+    assert measured.prompt_id.tolist() == [f"line-{number}" for number in range(1, 9)]
+    assert measured.input_tokens.tolist() == [row["input_length"] for row in rows]
+    assert measured.output_tokens.tolist() == [row["output_length"] for row in rows]
+    gaps_ns = measured.intended_ns - measured.intended_ns.iloc[0]
+    assert gaps_ns.tolist() == [40_000_000 * number for number in range(8)]
+
+
 def test_open_loop_sends_at_the_intended_times(tmp_path: Path) -> None:
     with serving(tmp_path / "truth.jsonl") as endpoint:
         done = measure(tmp_path, "--endpoint", endpoint, "--rate", "20", "-n", "30", "--arrival", "Constant")

@@ -21,9 +21,9 @@ from specbench_testing.synthetic_records import SyntheticRun
 ENDPOINTS = [{"name": "none", "url": "http://a:1"}, {"name": "eagle3", "url": "http://b:1"}]
 
 
-def plan_of(load: dict[str, Any]) -> Plan:
+def plan_of(load: dict[str, Any], edits: dict[str, Any] | None = None) -> Plan:
     spec = {"spec.engine": {"kind": "external", "endpoints": ENDPOINTS}, "spec.drafters": [], "spec.load": load}
-    return lay_out(run_of(spec))
+    return lay_out(run_of(spec | (edits or {})))
 
 
 # Prompts of a block.
@@ -44,7 +44,32 @@ def test_every_arm_of_a_repeat_sends_the_same_prompts_and_no_block_sends_those_o
     assert all(2 <= [categories[name] for name in block].count("a") <= 3 for block in blocks)
 
 
-@pytest.mark.parametrize("load", [{"requests": 40}, {"requests": 80}, {"durationSeconds": 9}, {}])
+def test_rows_of_a_trace_keep_their_order() -> None:
+    trace = {"source": "mooncake", "uri": "t.jsonl"}
+    plan = plan_of({"concurrency": [1], "requests": 5, "repeats": 2}, {"spec.workloads[0].dataset": trace})
+    names = [row.id for row in PROMPTS.rows]
+    for point in plan.points:
+        start = 5 * point.repeat
+        assert [row.id for row in prompts_of_point(plan, point, PROMPTS).rows] == names[start:] + names[:start]
+
+
+def test_turns_of_a_duration_begin_at_prompts_far_from_those_of_earlier_turns() -> None:
+    plan = plan_of({"concurrency": [1, 2], "durationSeconds": 9, "repeats": 4})
+    orders = {
+        (point.arm, point.level.label, point.repeat): [row.id for row in prompts_of_point(plan, point, PROMPTS).rows]
+        for point in plan.points
+    }
+    turns = [orders["none", load, repeat] for repeat in range(4) for load in ("1", "2")]
+    assert turns == [orders["eagle3", load, repeat] for repeat in range(4) for load in ("1", "2")]
+    starts = [turns[0].index(turn[0]) for turn in turns]
+    assert all(turn == turns[0][start:] + turns[0][:start] for turn, start in zip(turns, starts, strict=True))
+    for count in (2, 4, 8):  # However many turns there are, each has a similar share of the prompts before the next.
+        begun = sorted(starts[:count])
+        gaps = [after - before for before, after in pairwise([*begun, begun[0] + 40])]
+        assert min(gaps) >= 40 / count / 2
+
+
+@pytest.mark.parametrize("load", [{"requests": 40}, {"requests": 80}, {}])
 def test_blocks_of_all_prompts_send_them_in_file_order(load: dict[str, Any]) -> None:
     plan = plan_of({"concurrency": [1], "repeats": 2, **load})
     assert all(prompts_of_point(plan, point, PROMPTS) is PROMPTS for point in plan.points)

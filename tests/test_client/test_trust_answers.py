@@ -43,6 +43,13 @@ def test_answers_of_the_requested_length_are_not_reported() -> None:
     assert findings_of(replace_columns(finish_reason=None)) == []
 
 
+def test_limit_of_a_prompt_of_its_own_is_not_the_engines() -> None:
+    own = replace_columns(finish_reason="length", max_tokens=lambda _, row: row["output_tokens"])
+    assert findings_of(own) == []
+    shorter = replace_columns(finish_reason="length", max_tokens=lambda _, row: row["output_tokens"] + 2)
+    assert check_names(findings_of(shorter)) == [("PrematureLengthStop", INVALID)]
+
+
 def test_one_long_prompt_among_hundreds_is_info() -> None:
     many = SyntheticRun(prompts=150, concurrency=(1,), repeats=1, tokens=(5, 9))
 

@@ -68,6 +68,15 @@ def test_random_words_make_a_run_untrustworthy() -> None:
     assert "Not trustworthy: RandomPrompts (see findings)." in summary.headline
 
 
+def test_texts_of_a_trace_are_random_words_past_the_end_of_answers() -> None:
+    summary = run_of_world(world({"source": "mooncake", "uri": "t.jsonl"}))
+
+    assert [(each.check, each.severity) for each in summary.findings] == [
+        ("RandomPrompts", WARNING),
+        ("IgnoreEos", INFO),
+    ]
+
+
 def test_mix_with_random_words_is_reported_with_their_share() -> None:
     members = [
         {"name": "code", "weight": 3, "source": "gsm8k"},

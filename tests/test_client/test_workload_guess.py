@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from specbench_api.spec.dataset import Dataset
+from specbench_api.spec.dataset import Dataset, Source
 from specbench_client.errors import BadInput
 from specbench_client.workload.prompts import load_prompts
 from specbench_client.workload.source_detection import guess_dataset
@@ -99,10 +99,18 @@ def test_other_conversations_are_not_sharegpt(talk: object, tmp_path: Path) -> N
     assert guess_dataset(str(tmp_path / "t.jsonl"))["source"] == "jsonl"
 
 
-def test_mooncake_trace_is_refused_as_a_dataset_with_what_is_missing(tmp_path: Path) -> None:
-    (tmp_path / "t.jsonl").write_text(
-        json.dumps({"timestamp": 0, "input_length": 600, "output_length": 20, "hash_ids": [0, 1]})
-    )
-    with pytest.raises(BadInput, match="neither makes texts from hash_ids nor sends a limit of its own") as caught:
-        load_prompts(Dataset.model_validate(guess_dataset(str(tmp_path / "t.jsonl"))), tmp_path)
-    assert "--arrival Trace --trace FILE" in str(caught.value)
+MOONCAKE = {"timestamp": 0, "input_length": 600, "output_length": 20, "hash_ids": [0, 1]}
+
+
+def test_mooncake_traces_are_recognised_and_others_with_their_columns_are_not(tmp_path: Path) -> None:
+    file = tmp_path / "t.jsonl"
+    file.write_text(json.dumps(MOONCAKE))
+    assert guess_dataset(str(file)) == {"source": "mooncake", "uri": str(file)}
+    file.write_text(json.dumps({**MOONCAKE, "chat_id": 3}))
+    assert guess_dataset(str(file)) == {"source": "jsonl", "uri": str(file)}
+
+
+def test_mooncake_trace_as_another_source_is_answered_with_the_source(tmp_path: Path) -> None:
+    (tmp_path / "t.jsonl").write_text(json.dumps(MOONCAKE))
+    with pytest.raises(BadInput, match="mooncake:FILE for `specbench measure`"):
+        load_prompts(Dataset(source=Source.JSONL, uri="t.jsonl"), tmp_path)

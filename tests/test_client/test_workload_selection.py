@@ -27,7 +27,7 @@ GOLDEN = {
     "turns 12, seed 3": "1b09951b4118cea61dc43a39bac51a574fce67a321b2819ea51c1fb1b145ceb3",
     "gpqa, seed 5": "50b77b9fcce27ff89c8a03c6ca0cfa13388bf854861a330d13f9b6681c4c719d",
     "mix": "d88ccb5562ea1ffc91d3fc783f72d1252a7a5b7b275c25717cac90ad3c694187",
-    "random": "c2a19a5c43add5d380f1c72c0578c36b09227e8cb43b07d156662c5557f7af1d",
+    "random": "b60e7e1144ea6da68050de8d931fddf6ff696d00f38b741bb7b9880d4683dc5d",
 }
 """SHA-256 of selected prompts; every machine, Python version and row order must select the same."""
 

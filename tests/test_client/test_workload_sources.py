@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import itertools
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,10 +14,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from specbench_api.spec.dataset import CONFIGS, GENERATED_SOURCES, Dataset, Source
+from specbench_client.dataset.tokenizers import load_reference_tokenizer
 from specbench_client.errors import BadInput
 from specbench_client.workload.prompts import Prompts, load_prompts
+from specbench_client.workload.sources.random_words import WORDS, random_text
 from specbench_client.workload.sources.registry import LOADERS
 from specbench_client.workload.sources.tasks import order_of_choices
+from specbench_testing.reference_tokenizers import o200k_table
 
 Row = dict[str, Any]
 GPQA = {
@@ -56,6 +60,7 @@ PUBLISHED_ROWS: dict[Source, Row] = {
     Source.INSTRUCTCODER: {"input": "x = {1}", "instruction": "Use {input}.", "output": "…"},
     Source.EDIT: {"code": "x = {code}", "change_request": "Use {change_request}.", "norm_distance": 0.2},
     Source.OPENAI_LOGS: {"messages": [{"role": "user", "content": "Hi"}], "temperature": 0.7},
+    Source.MOONCAKE: {"timestamp": 27482, "input_length": 4, "output_length": 52, "hash_ids": [46]},
 }
 EXPECTED: dict[Source, tuple[str, str | None, list[str]]] = {
     Source.SPEC_BENCH: ("81", "writing", ["a", "b"]),
@@ -117,6 +122,7 @@ EXPECTED: dict[Source, tuple[str, str | None, list[str]]] = {
         ],
     ),
     Source.OPENAI_LOGS: ("line-1", None, ["Hi"]),
+    Source.MOONCAKE: ("line-1", None, ["local office right common"]),
 }
 
 
@@ -185,6 +191,10 @@ def test_row_of_another_format_is_rejected_with_its_line(source: Source, tmp_pat
         (Source.SHAREGPT, {"conversations": ["x", "y"]}, "conversations[0] is not a message"),
         (Source.EDIT, {"change_request": ""}, "change_request is empty"),
         (Source.OPENAI_LOGS, {"messages": None}, "contains no request"),
+        (Source.MOONCAKE, {"input_length": 513}, "is 2 blocks of 512 tokens, but hash_ids has 1 ids"),
+        (Source.MOONCAKE, {"input_length": 0}, "input_length is 0: give a number of tokens, 1 or more"),
+        (Source.MOONCAKE, {"output_length": "9"}, "output_length is '9': give a number of tokens"),
+        (Source.MOONCAKE, {"hash_ids": ["a"]}, "not a list of whole numbers"),
         (Source.OPENAI_LOGS, {"messages": ["x"]}, "messages is not a list of objects"),
     ],
 )
@@ -291,3 +301,50 @@ def test_original_dataset_files_are_read_completely(source: Source, tmp_path: Pa
     found = load_prompts(Dataset(source=source, uri=str(file)), tmp_path)
 
     assert (len(found.rows), found.turns) == (count, turns)
+
+
+# Mooncake's traces.
+
+TRACE: list[Row] = [
+    {"timestamp": 0, "input_length": 1300, "output_length": 500, "hash_ids": [7, 8, 9]},
+    {"timestamp": 0, "input_length": 1536, "output_length": 1, "hash_ids": [7, 8, 10]},
+    {"timestamp": 3052, "input_length": 1400, "output_length": 9, "hash_ids": [7, 8, 9]},
+    {"timestamp": 3052, "input_length": 512, "output_length": 9, "hash_ids": [11]},
+]
+
+
+def test_rows_of_a_trace_have_its_lengths_and_share_the_prefixes_of_equal_ids(tmp_path: Path) -> None:
+    found = load(tmp_path, Source.MOONCAKE, TRACE).rows
+    words = [prompt.turns[0][0].content.split(" ") for prompt in found]
+
+    assert [len(each) for each in words] == [row["input_length"] for row in TRACE]
+    assert [prompt.output_tokens for prompt in found] == [500, 1, 9, 9]
+    shared = {
+        (one, other): next((at for at, pair in enumerate(zip(*pick, strict=False)) if pair[0] != pair[1]), None)
+        for one, other in itertools.combinations(range(4), 2)
+        for pick in [(words[one], words[other])]
+    }
+    assert shared == {(0, 1): 1024, (0, 2): None, (1, 2): 1024, (0, 3): 0, (1, 3): 0, (2, 3): 0}
+
+
+def test_texts_of_a_trace_depend_on_the_seed_alone(tmp_path: Path) -> None:
+    first, again, other = (load(tmp_path, Source.MOONCAKE, TRACE, seed=seed) for seed in (0, 0, 1))
+    assert first == again == load(tmp_path, Source.MOONCAKE, TRACE)
+    assert {text for each in texts(first) for text in each}.isdisjoint(text for each in texts(other) for text in each)
+
+
+def test_output_length_is_part_of_the_fingerprint(tmp_path: Path) -> None:
+    found = {load(tmp_path, Source.MOONCAKE, [{**TRACE[3], "output_length": length}]).fingerprint for length in (1, 2)}
+    assert len(found) == 2
+
+
+def test_a_word_of_random_text_is_a_token() -> None:
+    encoding = load_reference_tokenizer(o200k_table())
+    assert len(encoding.encode_ordinary(random_text("any", 512))) == 512
+    assert len(set(WORDS)) == 256
+    assert {len(encoding.encode_ordinary(f"{before}{word}")) for word in WORDS for before in ("", " ")} == {1}
+
+
+def test_a_user_file_with_a_column_output_length_has_no_limits(tmp_path: Path) -> None:
+    (prompt,) = load(tmp_path, Source.JSONL, [{"prompt": "Hi", "output_length": 5}]).rows
+    assert prompt.output_tokens is None

@@ -263,7 +263,7 @@ def measure(**options: Any) -> int:
     With --baseline, the servers take turns (ABBA) with the same prompts and load, so that a drift of the machine
     cancels. Without --requests and --duration, a turn has as many requests as take about six seconds, but at least
     four per stream. A server with a prompt cache needs prompts that it has not seen: each turn takes the next ones of
-    the dataset, except with --duration.
+    the dataset; with --duration, turns begin at places far from each other.
 
     Flags of vllm bench serve, SGLang's bench_serving, AIPerf, genai-perf and GuideLLM are accepted where they mean the
     same: docs/reference/peer-flags.md.

@@ -10,8 +10,6 @@ import click
 from specbench_client.bounded_json import parse_json
 from specbench_client.cli.peer_flags import BY_FLAG, PROFILES, Meaning, PeerFlag
 
-TOKENS_PER_WORD = 2
-"""Tokens of a generated random word in a vocabulary of 50,000 (measured: 2.004)."""
 DEFAULT_PORT = "8000"
 CHAT_PATH = "/v1/chat/completions"
 
@@ -354,8 +352,8 @@ def _prompts(found: Found, _: list[str]) -> list[str]:
         return ["--dataset", file] if file is not None else []
     if name.startswith("mooncake") or name == "timed_trace":
         raise click.UsageError(
-            f"--dataset-name {name}: a trace has lengths, not texts: replay its arrivals with --arrival Trace --trace"
-            " FILE, and give prompts as --dataset FILE."
+            f"--dataset-name {name}: replay the lengths and prefixes of a Mooncake trace with --dataset FILE, and its"
+            " times with --arrival Trace --trace FILE."
         )
     if name not in _NAMED_DATASETS:
         known = ", ".join((*_RANDOM[:1], *_NAMED_DATASETS, "custom", "hf"))
@@ -370,7 +368,7 @@ def _prompts(found: Found, _: list[str]) -> list[str]:
 def _random(tokens: str) -> str:
     if not tokens.isascii() or not tokens.isdigit() or not int(tokens):
         raise click.UsageError(f"{tokens!r} is not a number of input tokens: give --dataset random:WORDS.")
-    return f"random:{max(1, round(int(tokens) / TOKENS_PER_WORD))}"
+    return f"random:{int(tokens)}"
 
 
 def _hub(name: str | None) -> str:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from specbench_api.launch.registry import LAUNCHERS
 from specbench_api.plan.plan import Plan, Point
+from specbench_api.spec.dataset import Source
 from specbench_api.spec.workload import Workload
 from specbench_client.dialects.registry import dialect_of
 from specbench_client.drive.context_length import declared_context
@@ -50,6 +51,7 @@ def load_workload_prompts(
 def _load_one(plan: Plan, workload: Workload, base_dir: Path, fetch: Fetch | None) -> WorkloadPrompts:
     declared = workload.client_template
     prompts = load_prompts(workload.dataset, base_dir, fetch, with_tools=declared is not None)
+    _reject_too_long_answers(workload, prompts.rows)
     if declared is None:
         return WorkloadPrompts(prompts)
     try:
@@ -60,6 +62,18 @@ def _load_one(plan: Plan, workload: Workload, base_dir: Path, fetch: Fetch | Non
     except BadInput as error:
         raise BadInput(f"workload {workload.name!r}: {error}", error.reason) from error
     return WorkloadPrompts(replace(prompts, rows=rendered.rows), template, rendered.tokens)
+
+
+def _reject_too_long_answers(workload: Workload, rows: Sequence[Prompt]) -> None:
+    """Raise BadInput if prompts have longer answers than the workload allows, which plan and checks rely on."""
+    allowed = workload.output.max_tokens
+    long = {row.id: row.output_tokens for row in rows if row.output_tokens is not None and row.output_tokens > allowed}
+    if long:
+        first, longest = next(iter(long)), max(long.values())
+        raise BadInput(
+            f"workload {workload.name!r}: {len(long)} of {len(rows)} answers are to be longer than output.maxTokens"
+            f" {allowed}, the first in {first}: set output.maxTokens to {longest}"
+        )
 
 
 def _reject_unsplittable(plan: Plan, prompts: Prompts, template: AppliedTemplate) -> None:
@@ -74,18 +88,25 @@ def _reject_unsplittable(plan: Plan, prompts: Prompts, template: AppliedTemplate
         )
 
 
+GOLDEN_RATIO = (5**0.5 - 1) / 2
+
+
 def prompts_of_point(plan: Plan, point: Point, prompts: Prompts) -> Prompts:
     """Return the prompts in the order in which the point sends them; every arm has the same in each repeat.
 
     A point of an endpoint that sends only some of them takes the next ones, one of each category in turn: the server
-    keeps running, and would have the earlier ones in its prompt cache.
+    keeps running, and would have the earlier ones in its prompt cache. With a duration it is unknown how many a point
+    sends, and with --until-sure how many points there are. Steps of the golden ratio keep the beginnings of any number
+    of points apart.
     """
-    requests, count = plan.load.requests or 0, len(prompts.rows)
-    if not plan.repeats_continue or requests >= count:
+    requests, count = plan.load.requests, len(prompts.rows)
+    if not plan.repeats_continue or (requests is not None and requests >= count):
         return prompts
     earlier = point.repeat * len(plan.load.levels) + plan.load.levels.index(point.level)
-    order = list(round_robin(prompts.rows, plan.workload(point.workload).sampling.seed))
-    start = earlier * requests % count
+    workload = plan.workload(point.workload)
+    in_file_order = workload.dataset.source is Source.MOONCAKE  # which decides what a prefix cache still contains
+    order = list(range(count) if in_file_order else round_robin(prompts.rows, workload.sampling.seed))
+    start = (round(earlier * GOLDEN_RATIO * count) if requests is None else earlier * requests) % count
     return replace(prompts, rows=tuple(prompts.rows[place] for place in order[start:] + order[:start]))
 
 

@@ -212,4 +212,5 @@ def unsent_turn(conversation: Conversation, number: int, messages: tuple[ChatMes
         stream_index=0,
         intended_ns=0,
         phase=RecordPhase.STEADY,
+        output_tokens=conversation.output_tokens,
     )

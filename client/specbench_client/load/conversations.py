@@ -25,6 +25,8 @@ class PromptLike(Protocol):
     def category(self) -> str | None: ...
     @property
     def turns(self) -> tuple[tuple[ChatMessage, ...], ...]: ...
+    @property
+    def output_tokens(self) -> int | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +38,15 @@ class Conversation:
     prompt_id: str
     category: str | None
     turns: tuple[tuple[ChatMessage, ...], ...]
+    output_tokens: int | None = None
+    """Length of each answer; None: as the workload declares."""
 
 
 def conversation_at(prompts: Sequence[PromptLike], index: int) -> Conversation:
     """Return the conversation of this index: the prompts in order, repeated when all are used."""
     lap, row = divmod(index, len(prompts))
     prompt = prompts[row]
-    return Conversation(index, f"{prompt.id}#{lap}", prompt.id, prompt.category, prompt.turns)
+    return Conversation(index, f"{prompt.id}#{lap}", prompt.id, prompt.category, prompt.turns, prompt.output_tokens)
 
 
 def request_seed(seed: int, repeat: int, conversation_id: str, turn: int) -> int:
@@ -83,7 +87,7 @@ def filler_conversation(fill: FillerPlan, stream: int, lap: int) -> Conversation
     prompt = fill.prompts[number % len(fill.prompts)]
     name = f"{_FILLER_PREFIX}{number}"
     turn = tuple(message.reversed(number) for message in prompt.turns[0])
-    return Conversation(FIRST_FILLER_INDEX + number, name, name, None, (turn,))
+    return Conversation(FIRST_FILLER_INDEX + number, name, name, None, (turn,), prompt.output_tokens)
 
 
 def is_filler(prompt_id: str) -> bool:

@@ -65,13 +65,18 @@ class Turn:
     stream_index: int
     intended_ns: int
     phase: str
+    output_tokens: int | None = None
+    """Length of the answer, generated past its natural end; None: as the workload declares."""
 
 
 def build_request(config: RequestConfig, dialect: Dialect, turn: Turn) -> HttpRequest:
     """Return the encoded request of a turn. It does not depend on the time of sending."""
     seed = request_seed(config.sampling.seed, config.repeat, turn.conversation_id, turn.turn)
     messages = turn.messages if config.template is None else config.template.with_token_ids(turn.messages)
-    completion = CompletionRequest(config.model, messages, config.sampling, config.output, seed, config.markers)
+    output = config.output
+    if turn.output_tokens is not None:
+        output = output.model_copy(update={"max_tokens": turn.output_tokens, "ignore_eos": True})
+    completion = CompletionRequest(config.model, messages, config.sampling, output, seed, config.markers)
     path = dialect.path if completion.token_ids is None else dialect.tokens_path
     return HttpRequest(
         url=f"{config.endpoint.rstrip('/')}{path}",

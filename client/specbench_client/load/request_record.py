@@ -20,7 +20,7 @@ from specbench_client.transport.sse import MalformedStream, NotAnEventStream, pa
 
 _FIELDS_KNOWN_BEFORE = frozenset({
     "request_id", "prompt_id", "category", "conversation_id", "turn", "repeat", "phase", "stream_index", "intended_ns",
-    "timestamp_source",
+    "timestamp_source", "max_tokens",
 })  # fmt: skip
 _MAX_CONTENT_TYPE_CHARS = 80
 _RESULT_FIELDS = tuple(one.name for one in fields(Record) if one.name not in _FIELDS_KNOWN_BEFORE)
@@ -98,6 +98,7 @@ def _blank_record(request_config: RequestConfig, turn: Turn) -> Record:
         intended_ns=turn.intended_ns - request_config.started_ns,
         timestamp_source="user",
         **figures,
+        max_tokens=turn.output_tokens,
     )
 
 

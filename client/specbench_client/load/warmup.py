@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from bisect import insort
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 
 from specbench_api.outcome.record import Record
@@ -97,4 +97,4 @@ def warmup_prompts(prompts: Sequence[Prompt], count: int) -> list[Prompt]:
 
 
 def _reversed_prompt(prompt: Prompt, name: str) -> Prompt:
-    return Prompt(name, prompt.category, (tuple(message.reversed() for message in prompt.turns[0]),))
+    return replace(prompt, id=name, turns=(tuple(message.reversed() for message in prompt.turns[0]),))

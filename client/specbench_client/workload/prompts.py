@@ -115,7 +115,8 @@ def _canonical_prompt(prompt: Prompt) -> dict[str, Any]:
         [{"role": one.role, "content": one.content, "token_ids": one.token_ids, **_tool_fields(one)} for one in turn]
         for turn in prompt.turns
     ]
-    return {"id": prompt.id, "category": prompt.category, "turns": turns}
+    limit = {} if prompt.output_tokens is None else {"output_tokens": prompt.output_tokens}
+    return {"id": prompt.id, "category": prompt.category, "turns": turns, **limit}
 
 
 def _tool_fields(message: ChatMessage) -> dict[str, str]:

@@ -40,6 +40,8 @@ class Prompt:
     id: str
     category: str | None
     turns: tuple[tuple[ChatMessage, ...], ...]
+    output_tokens: int | None = None
+    """Length of each answer, generated past its natural end; None: as the workload declares."""
 
     @property
     def with_tools(self) -> bool:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from specbench_api.spec.dataset import Selection, Source
 from specbench_client.errors import BadInput
@@ -103,7 +103,8 @@ def check_prompts(
             )
             continue
         places[prompt.id] = row.place
-        prompts.append(prompt)
+        limit = row.columns["output_length"] if selection.source is Source.MOONCAKE else None
+        prompts.append(replace(prompt, output_tokens=limit))
         if isinstance(row.columns.get("logged"), LoggedRequest):
             logged[prompt.id] = row.columns["logged"]
     _raise_if_invalid(problems, len(rows) + len(converted.problems), selection, rows)

@@ -22,16 +22,9 @@ _SOURCE_COLUMNS: Mapping[Source, frozenset[str]] = {
     Source.INSTRUCTCODER: frozenset({"instruction", "input"}),
     Source.EDIT: frozenset({"code", "change_request"}),
     Source.OPENAI_LOGS: frozenset({"request", "response"}),
+    Source.MOONCAKE: frozenset({"timestamp", "input_length", "output_length", "hash_ids"}),
 }
 """Columns that identify a source. Of datasets with the same columns, such as MATH-500 and AIME, only one is listed."""
-
-
-_MOONCAKE_COLUMNS = frozenset({"timestamp", "input_length", "output_length", "hash_ids"})
-_NO_PROMPTS = (
-    "a Mooncake trace has the lengths and prefix blocks of requests, not their texts, and specbench neither makes texts"
-    " from hash_ids nor sends a limit of its own with each request: replay its arrivals with --arrival Trace --trace"
-    " FILE (load.arrival in a spec), and give prompts of such lengths as the dataset"
-)
 
 
 def is_mooncake_row(columns: Iterable[str]) -> bool:
@@ -40,7 +33,7 @@ def is_mooncake_row(columns: Iterable[str]) -> bool:
     Traces with a chat_id (Alibaba's) have the same columns, and seconds.
     """
     names = set(columns)
-    return names >= _MOONCAKE_COLUMNS and "chat_id" not in names
+    return names >= _SOURCE_COLUMNS[Source.MOONCAKE] and "chat_id" not in names
 
 
 _OURS = (Source.JSONL, Source.PARQUET, Source.CSV)
@@ -54,8 +47,6 @@ def shape_hint(source: Source, columns: Mapping[str, Any]) -> str:
         return ""
     if len(present) == 1 and ";" in "".join(present):
         return "the columns are separated by semicolons: save the CSV with commas"
-    if is_mooncake_row(present):
-        return _NO_PROMPTS
     match = next((each for each, needed in _SOURCE_COLUMNS.items() if needed <= present), None)
     if match is None:
         return _RENAME_PROMPT
@@ -115,6 +106,8 @@ def _source_of_row(row: Mapping[str, Any]) -> Source:
         return Source.SHAREGPT
     if any(needed <= columns for needed in _LOG_COLUMNS):
         return Source.OPENAI_LOGS
+    if is_mooncake_row(columns):
+        return Source.MOONCAKE
     if "id" in columns:
         return Source.JSONL
     if {"question_id", "turns"} <= columns:

@@ -122,6 +122,8 @@ class Record:
     cut_tokens: int | None = None
     """Accepted draft tokens of the last draft step that were cut off at the end of the answer. The engine's counters
     include them; accepted_tokens and step_accepted do not. Null if unknown, and on the baseline."""
+    max_tokens: int | None = None
+    """Limit of the answer's tokens, if the prompt has one of its own; null: `output.maxTokens` of the workload."""
     connection: str | None = None
     """`new`: opened for this request, in sent_ns - connect_ns. `kept`: opened before (https only). `reopened`: the
     server had closed a kept connection before the request reached it, which was sent again on a new one. Null: none was

@@ -125,7 +125,8 @@ class Plan(ApiModel):
     @property
     def repeats_continue(self) -> bool:
         """Whether each repeat goes on through the prompts: an endpoint keeps running, and would have cached them."""
-        return self.engine.is_external and self.load.requests is not None
+        limits = (self.load.requests, self.load.duration_seconds)
+        return self.engine.is_external and any(limit is not None for limit in limits)
 
     @property
     def alternates(self) -> bool:

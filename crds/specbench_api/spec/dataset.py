@@ -36,6 +36,7 @@ class Source(Names):
     INSTRUCTCODER = "instructcoder"
     EDIT = "edit"
     OPENAI_LOGS = "openai-logs"
+    MOONCAKE = "mooncake"
     MIX = "mix"
     RANDOM = "random"
 
@@ -48,7 +49,7 @@ class Entropy(StrEnum):
     HIGH = "High"
 
 
-FILE_SOURCES = (Source.JSONL, Source.PARQUET, Source.CSV, Source.SPEC_BENCH, Source.OPENAI_LOGS)
+FILE_SOURCES = (Source.JSONL, Source.PARQUET, Source.CSV, Source.SPEC_BENCH, Source.OPENAI_LOGS, Source.MOONCAKE)
 """Sources without a public hub: they need `uri` or `pvc`."""
 GENERATED_SOURCES = (Source.MIX, Source.RANDOM)
 """Sources that are generated rather than read from a file: they take neither `uri` nor `pvc`."""
@@ -199,8 +200,8 @@ class Selection(RuledModel):
     """Instead of count: select prompts with exactly this many turns in total, spread over the categories in the same
     way. One turn is one request."""
     seed: Annotated[int, Field(ge=0, le=2147483647)] | None = None
-    """Seed for drawing the prompts that count or turns selects, and for shuffling the choices of gpqa. Without it: the
-    first prompts are taken (gpqa: seed 0)."""
+    """Seed for drawing the prompts that count or turns selects, for shuffling the choices of gpqa, and for the words of
+    mooncake. Without it: the first prompts are taken (gpqa and mooncake: seed 0)."""
     allow_missing: bool | None = None
     """true: skip rows whose text is missing (SPEED-Bench's placeholders, log lines that cannot be sent again) and
     report their number with every result. Without it, one such row is an error."""
@@ -276,6 +277,13 @@ class Dataset(Selection):
 
     members: Annotated[list[Member], Field(min_length=1, max_length=16), KeyedBy("name")] | None = None
     """Source mix: its components."""
+
+    def share_of(self, *sources: Source) -> float:
+        """Return the share of the conversations that are from these sources."""
+        if self.members is None:
+            return float(self.source in sources)
+        whole = sum(member.weight for member in self.members)
+        return sum(member.weight for member in self.members if member.source in sources) / whole
 
     def _rules_hold(self) -> Sequence[bool]:
         mixed = self.source is Source.MIX

@@ -28,6 +28,7 @@ class Row:
     id: str
     category: str | None = None
     turns: tuple[tuple[ChatMessage, ...], ...] = ((ChatMessage("user", "hi"),),)
+    output_tokens: int | None = None
 
 
 def row(name: str, *texts: str, category: str | None = None) -> Row:

@@ -10,6 +10,7 @@ from scipy import special
 
 from specbench_api.outcome.finding import Severity
 from specbench_api.outcome.summary import PointSummary
+from specbench_api.spec.dataset import Source
 from specbench_client.metrics.pairing import ARM, BASELINE, Pairs, iter_by_prompt, with_pass_number
 from specbench_client.metrics.rows import Columns, Rows, iter_pieces, read_columns
 from specbench_client.metrics.tidy_frame import Mask, Values, numbers, steady_rows, sums_by_text
@@ -369,7 +370,7 @@ def _ignore_eos(evidence: RunEvidence) -> CheckResults:
             workload=workload.name,
         )
         for workload in evidence.plan.workloads
-        if workload.output.ignore_eos
+        if workload.output.ignore_eos or workload.dataset.share_of(Source.MOONCAKE)
     ]
 
 
@@ -377,7 +378,7 @@ IGNORE_EOS: Check[RunEvidence] = Check(
     name="IgnoreEos",
     severities=(Severity.INFO,),
     description="A workload requests text past the natural end of the answer.",
-    threshold="ignoreEos: true",
+    threshold="ignoreEos: true, or source mooncake",
     rationale="Past its end a model repeats itself, so acceptance there is not the acceptance on your traffic.",
     remedy="Use it only to measure the maximum throughput, never to choose a drafter.",
     evaluate=_ignore_eos,

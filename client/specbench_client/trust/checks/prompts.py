@@ -8,7 +8,7 @@ import numpy as np
 
 from specbench_api.outcome.finding import Severity
 from specbench_api.outcome.prompt_coverage import PromptCoverage, RequestLogStats, WordOrderTest
-from specbench_api.spec.dataset import Dataset, Source
+from specbench_api.spec.dataset import Source
 from specbench_api.spec.workload import Workload
 from specbench_client.metrics.tidy_frame import Values, numbers, steady_rows
 from specbench_client.trust.check import Check, CheckResult, CheckResults, name_some
@@ -130,21 +130,13 @@ def _random_prompts(evidence: RunEvidence) -> CheckResults:
 
 
 def _of_workload(workload: Workload, coverage: PromptCoverage | None) -> CheckResult | None:
-    if share := _declared(workload.dataset):
+    if share := workload.dataset.share_of(Source.RANDOM, Source.MOONCAKE):
         message = (
             f"{share:.0%} of the prompts of workload {workload.name!r} are random words: its figures represent no"
             " real traffic"
         )
         return CheckResult(Severity.WARNING, message, value=share, threshold=0.0, workload=workload.name)
     return _from_word_order(workload.name, coverage) if coverage is not None else None
-
-
-def _declared(dataset: Dataset) -> float:
-    """Share of the prompts that are random because the dataset's source is random."""
-    if dataset.members is None:
-        return float(dataset.source is Source.RANDOM)
-    whole = sum(member.weight for member in dataset.members)
-    return sum(member.weight for member in dataset.members if member.source is Source.RANDOM) / whole
 
 
 def _from_word_order(workload: str, coverage: PromptCoverage) -> CheckResult | None:
@@ -177,10 +169,10 @@ RANDOM_PROMPTS: Check[RunEvidence] = Check(
     severities=(Severity.WARNING,),
     description="The prompts of a workload are random words or tokens.",
     threshold=(
-        "any workload or member of a mix with source random. Also a file, or one of its categories: of the distinct"
-        " pairs of neighbouring words, a share occurs more than once, and shuffling the words changes this share by"
-        f" less than {100 * MOVED_MIN:.1f} percentage points. Needs 4,000 pairs (of words, token ids or Chinese"
-        " characters), without text that prompts share word by word"
+        "any workload or member of a mix with source random or mooncake. Also a file, or one of its categories: of the"
+        " distinct pairs of neighbouring words, a share occurs more than once, and shuffling the words changes this"
+        f" share by less than {100 * MOVED_MIN:.1f} percentage points. Needs 4,000 pairs (of words, token ids or"
+        " Chinese characters), without text that prompts share word by word"
     ),
     rationale=(
         "A model answers random text with something trivial, or repeats one of its words: SPEED-Bench's authors"
@@ -255,11 +247,15 @@ def _prompt_cache_hit(evidence: PointEvidence) -> CheckResults:
     share = _share(evidence)
     if share is None or share <= CACHED_SHARE:
         return []
-    message = (
-        f"{share:.1%} of the prompt tokens of first turns came from the engine's prompt cache: TTFT and E2E latency"
-        " are too short"
+    shares_prefixes = evidence.workload.dataset.source is Source.MOONCAKE
+    message = f"{share:.1%} of the prompt tokens of first turns came from the engine's prompt cache: " + (
+        "the rows of a trace share prefixes, but if the engine had the same rows before, TTFT and E2E latency are"
+        " too short"
+        if shares_prefixes
+        else "TTFT and E2E latency are too short"
     )
-    return [CheckResult(Severity.INVALID, message, value=share, threshold=CACHED_SHARE)]
+    severity = Severity.INFO if shares_prefixes else Severity.INVALID
+    return [CheckResult(severity, message, value=share, threshold=CACHED_SHARE)]
 
 
 def _share(evidence: PointEvidence) -> float | None:
@@ -282,9 +278,12 @@ def _quotient(over: Values, under: Values) -> float | None:
 
 PROMPT_CACHE_HIT: Check[PointEvidence] = Check(
     name="PromptCacheHit",
-    severities=(Severity.INVALID,),
+    severities=(Severity.INVALID, Severity.INFO),
     description="Prompt tokens of first turns came from a prompt cache.",
-    threshold=f"more than {CACHED_SHARE:.0%} of the prompt tokens of first turns",
+    threshold=(
+        f"more than {CACHED_SHARE:.0%} of the prompt tokens of first turns; Info for source mooncake, whose rows share"
+        " prefixes"
+    ),
     rationale=(
         "The launch disables the cache, so any hit means that the setting had no effect; 1 % allows for a start"
         " token that some engines cache. Later turns of a conversation share their own history and are not checked."

@@ -200,15 +200,17 @@ def _premature_length_stop(evidence: PointEvidence) -> CheckResults:
     started with a smaller one. If both arms are cut equally, no comparison shows it, but the measured workload is a
     different one, with shorter answers.
     """
-    rows, allowed = evidence.answered, evidence.workload.output.max_tokens
-    tokens = numbers(rows, "tokens")
+    rows, tokens = evidence.answered, numbers(evidence.answered, "tokens")
+    own = numbers(rows, "max_tokens")
+    allowed = np.where(np.isnan(own), evidence.workload.output.max_tokens, own)
     cut = (rows["finish_reason"] == LENGTH).to_numpy(np.bool_) & (tokens < allowed - OFF_BY)
     if not cut.any():
         return []
     share = float(cut.mean())
     message = (
         f"{int(cut.sum())} of {len(rows)} answers ended with finish_reason {LENGTH!r} after a median of"
-        f" {np.median(tokens[cut]):.0f} tokens, although {allowed} were allowed: the engine has its own limit"
+        f" {np.median(tokens[cut]):.0f} tokens, although {np.median(allowed[cut]):.0f} were allowed: the engine has"
+        " its own limit"
     )
     return [
         CheckResult(

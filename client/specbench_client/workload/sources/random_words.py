@@ -1,30 +1,51 @@
 """Prompts of random words, which SPEED-Bench's authors show to be misleading; provided for comparisons only.
 
-Every word is derived from the seed by SHA-256, so it is the same on every machine. A model answers such text briefly or
+Every word is derived from the seed by SHA-3, so it is the same on every machine. A model answers such text briefly or
 repeats one word, so acceptance and speed resemble no real traffic. Every result with such prompts is marked.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
-from itertools import islice
 
 from specbench_api.outcome.prompt_coverage import CategoryCoverage, PromptCoverage
 from specbench_api.spec.dataset import Selection
 from specbench_client.chat import ChatMessage
 from specbench_client.workload.row_parsing import Prompt
 
-WORDS = 256
-_SYLLABLES = [a + b for a in "bdfgklmnprstvz" for b in "aeiou"]
+PROMPT_WORDS = 256
 CATEGORY = "random"
+_WORDS_TEXT = (
+    "action activity age air area arm art baby back basic better blue body book boy bread brown building business"
+    " car case center change child city class clear close cold college common community company computer control"
+    " cost country court current dark data day decision deep director doctor door early easy effect end event eye"
+    " face fact family fast father field figure film final fine foot force foreign form free friend full game"
+    " general girl glass gold great green ground group hair hand hard head health heart heavy high history home hot"
+    " hour house human idea image industry interest issue job kind known land large late law leader legal level"
+    " light line little local long look lot love low main major man market matter medical member metal mind minute"
+    " moment money month mother movie music name nation national natural need news night north number office"
+    " official old open others paper parent part party past patient people person phone picture piece place plan"
+    " player point policy popular position positive possible power practice price private problem product program"
+    " project public question quick rate ready real reason recent record red report research result rich right river"
+    " road role room safe school season sense service short show side similar simple site small social son source"
+    " space special spring star state step stone story street strong student study summer support system table tax"
+    " teacher team test thing time total town tree truth type use value view voice wall warm water way week whole"
+    " wife window winter woman word work worker world year young"
+)
+WORDS = _WORDS_TEXT.split()
+"""One word for each byte. Each is one token in o200k_base and in a vocabulary of 50,000."""
+
+
+def random_text(key: str, words: int) -> str:
+    """Return this many words. A longer text of the same key begins with the shorter one."""
+    return " ".join(map(WORDS.__getitem__, hashlib.shake_256(key.encode()).digest(words)))
 
 
 def random_prompts(selection: Selection) -> list[Prompt]:
     """Return `count` prompts of `words` words each."""
-    seed, words = selection.seed or 0, selection.words or WORDS
+    seed, words = selection.seed or 0, selection.words or PROMPT_WORDS
     return [
-        Prompt(f"random-{number}", CATEGORY, ((ChatMessage("user", " ".join(islice(_words(seed, number), words))),),))
+        Prompt(f"random-{number}", CATEGORY, ((ChatMessage("user", random_text(f"{seed}/{number}", words)),),))
         for number in range(selection.count or 0)
     ]
 
@@ -36,13 +57,3 @@ def random_coverage(selection: Selection) -> PromptCoverage:
     return PromptCoverage(
         source=str(selection.source), rows=count, requested=count, used=count, turns=count, by_category=[known]
     )
-
-
-def _words(seed: int, number: int) -> Iterator[str]:
-    block = 0
-    while True:
-        digest = hashlib.sha256(f"{seed}\0{number}\0{block}".encode()).digest()
-        for start in range(0, len(digest), 4):
-            length = 1 + digest[start] % 3
-            yield "".join(_SYLLABLES[byte % len(_SYLLABLES)] for byte in digest[start : start + length])
-        block += 1

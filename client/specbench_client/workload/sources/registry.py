@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from specbench_api.spec.dataset import CONFIGS, Source
-from specbench_client.workload.sources import conversations, openai_logs, own, tasks
+from specbench_client.workload.sources import conversations, mooncake, openai_logs, own, tasks
 from specbench_client.workload.sources.loader import HubDataset, SourceLoader
 
 LOADERS: dict[Source, SourceLoader] = {
@@ -24,6 +24,7 @@ LOADERS: dict[Source, SourceLoader] = {
     Source.INSTRUCTCODER: tasks.INSTRUCTCODER,
     Source.EDIT: tasks.EDIT,
     Source.OPENAI_LOGS: openai_logs.LOADER,
+    Source.MOONCAKE: mooncake.LOADER,
 }
 
 _UNPINNED = (
