@@ -2,21 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import pytest
 
+from specbench_api.outcome.figure import Figure
 from specbench_api.outcome.summary import REPEATS_IN_TURNS, RunSummary, SpeedupConclusion
 from specbench_api.plan.expansion import lay_out
 from specbench_api.plan.plan import Plan
+from specbench_api.spec.gate import GateMetric
+from specbench_client.analysis.compare.comparison import comparison
+from specbench_client.analysis.compare.stored_result import StoredResult
+from specbench_client.analysis.curves.build import build_curves
+from specbench_client.analysis.explanation.traffic_mix import TrafficMix, predict_mix
 from specbench_client.analysis.summary.run import ends_a_round, summarise_run
+from specbench_client.analysis.what_if.prompt_overlap import OVERLAP_MEASURES, AnswerOverlaps, with_arm_speedups
+from specbench_client.documents.what_if import OverlapBin
 from specbench_client.drive.block_size import LEAST, PER_STREAM, SIZES, BlockSize, block_size
 from specbench_client.drive.prompts import prompts_of_point
+from specbench_client.metrics.pairing import pair_requests
 from specbench_client.workload.prompts import Prompts
 from specbench_client.workload.row_parsing import Prompt
 from specbench_testing.resources import run_of
-from specbench_testing.synthetic_records import SyntheticRun
+from specbench_testing.result_pairs import result_of
+from specbench_testing.synthetic_records import CREATED, SyntheticRun
 
 ENDPOINTS = [{"name": "none", "url": "http://a:1"}, {"name": "eagle3", "url": "http://b:1"}]
 
@@ -96,7 +109,7 @@ def concluded(world: SyntheticRun, repeats: int) -> RunSummary:
     plan = world.plan.model_copy(update={"stop": "WhenDecided"})
     measured = [point for point in plan.points if point.repeat < repeats]
     records = {point.hash: [world.records(point)] for point in measured}
-    return summarise_run(plan, [world.honest(point) for point in measured], records, "2026-01-01T00:00:00Z")
+    return summarise_run(plan, [world.honest(point) for point in measured], records, CREATED)
 
 
 CLEAR = SyntheticRun(repeats=8, step_ms={"ngram": 12.0, "none": 20.0}, alpha={"ngram": 0.6})
@@ -146,3 +159,70 @@ def test_the_last_repeat_must_be_complete_on_every_arm() -> None:
     assert not ends_a_round(plan, first | {begun})
     assert not ends_a_round(plan, first - {next(iter(first))})
     assert not ends_a_round(CLEAR.plan, first)
+
+
+# The interval of a run that stops because of it.
+
+
+def stopped_run() -> StoredResult:
+    plan = CLEAR.plan.model_copy(update={"stop": "WhenDecided"})
+    return replace(result_of(CLEAR), plan=plan, summary=concluded(CLEAR, CLEAR.repeats))
+
+
+@pytest.fixture(scope="module")
+def stopped_speedups() -> dict[str, Figure]:
+    return dict(speedups_of_a_stopped_run())
+
+
+def speedups_of_a_stopped_run() -> Iterator[tuple[str, Figure]]:
+    """Yield every figure that is a speed-up of the stored run, with the analysis that computes it."""
+    run = stopped_run()
+    (cell,) = (cell for cell in run.summary.cells if cell.arm == "ngram")
+    assert cell.speedup is not None
+    assert cell.tpot_speedup is not None
+    assert cell.end_to_end is not None
+    assert cell.prediction is not None
+    yield "cell", cell.speedup
+    yield "category", cell.by_category["code"]["speedup"]
+    yield "per output token", cell.tpot_speedup
+    yield "whole requests", cell.end_to_end.speedup
+    yield "median", cell.end_to_end.median_speedup
+    yield "cost saved", cell.end_to_end.cost_saved
+    yield "factors", cell.prediction.measured
+    yield "break-even", run.summary.crossover.break_even[0].margin
+    for axis in ("draft-tokens", "output-tokens"):
+        (curve,) = build_curves(axis, [run], [], CREATED, ()).curves
+        yield f"curve over {axis}", curve.points[0].speedup
+    (mix,) = predict_mix(run, [cell], TrafficMix({"code": 1.0, "chat": 2.0}))
+    yield "mix", mix.speedup
+    arm, baseline = (run.rows_of(run.points_of((name, cell.workload, cell.level.label))) for name in ("ngram", "none"))
+    names = [f"p{each}" for each in range(CLEAR.prompts)]
+    overlaps = AnswerOverlaps(names, dict.fromkeys(OVERLAP_MEASURES, np.full(len(names), 0.9)))
+    bins = [OverlapBin(by="bleu4", low=0.8, high=1.0, answers=len(names))]
+    (overlap,) = with_arm_speedups(bins, {"ngram": pair_requests(arm, baseline, run.plan)}, overlaps)
+    yield "prompt overlap", overlap.speedups["ngram"]
+    yield (
+        "compare",
+        next(each.ratio for each in comparison(run, run, CREATED).cells if each.metric == GateMetric.SPEEDUP),
+    )
+
+
+@pytest.mark.runs
+def test_every_speedup_of_a_stopped_run_has_an_interval_that_is_valid_at_any_time(
+    stopped_speedups: dict[str, Figure],
+) -> None:
+    methods = {name: each.interval.method for name, each in stopped_speedups.items() if each.interval}
+    assert list(methods) == list(stopped_speedups)
+    assert [name for name, method in methods.items() if "confidence sequence" not in method] == []
+
+
+@pytest.mark.runs
+@pytest.mark.parametrize("analysis", ["factors", "curve over draft-tokens"])
+def test_the_same_speedup_of_a_stopped_run_is_the_same_in_every_analysis(
+    analysis: str, stopped_speedups: dict[str, Figure]
+) -> None:
+    again, cell = stopped_speedups[analysis], stopped_speedups["cell"]
+    assert again.value == pytest.approx(cell.value)
+    assert again.interval is not None
+    assert cell.interval is not None
+    assert (again.interval.low, again.interval.high) == pytest.approx((cell.interval.low, cell.interval.high))

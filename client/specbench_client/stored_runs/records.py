@@ -98,8 +98,7 @@ def pairs_with_baseline(run: StoredRun) -> dict[str, Pairs]:
     if baseline is None:
         return {}
     measured = {arm: _point_rows(run, arm) for arm in arms}
-    turns = run.plan.alternates
-    return {arm: pair_requests(rows, baseline, alternating=turns) for arm, rows in measured.items() if rows is not None}
+    return {arm: pair_requests(rows, baseline, run.plan) for arm, rows in measured.items() if rows is not None}
 
 
 def _point_rows(run: StoredRun, arm: str) -> pd.DataFrame | None:

@@ -8,7 +8,7 @@ noise.) A t interval over the repeats' own logs is used if it is wider.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -16,8 +16,8 @@ import numpy as np
 from specbench_api.outcome.figure import Figure, FigureInterval
 from specbench_api.outcome.summary import MIN_REPEATS_TO_COMPARE
 from specbench_client.analysis.statistics.bootstrap import LEVEL, ChosenInterval
-from specbench_client.analysis.statistics.confidence_sequence import anytime_p_value, confidence_sequence
-from specbench_client.analysis.statistics.intervals import ResampledFigure, resample_sums, two_level_interval
+from specbench_client.analysis.statistics.confidence_sequence import anytime_p_value
+from specbench_client.analysis.statistics.intervals import ResampledFigure, resample_sums, value_and_interval
 from specbench_client.analysis.statistics.p_values import interval_p_value
 from specbench_client.analysis.statistics.row_layout import CellSums, RowLayout
 from specbench_client.metrics.tidy_frame import Values
@@ -43,11 +43,6 @@ class LogRatio:
     anytime: bool = False
     """Whether the interval is valid although the measurement stopped because of it."""
 
-    def at_any_time(self) -> LogRatio:
-        """Return the mean log ratio of the repeats, with the confidence sequence over them as its interval."""
-        chosen = confidence_sequence(self.runs, self.turns)
-        return replace(self, value=float(self.runs.mean()), chosen=chosen, anytime=True)
-
     @property
     def supports_claim(self) -> bool:
         """Whether the interval includes the variation between runs, so that a claim is possible."""
@@ -67,7 +62,7 @@ class LogRatio:
         return Figure(
             value=float(np.exp(self.value)) * scale,
             unit=unit,
-            definition=definition,
+            definition=f"{definition}; geometric mean over repeats" if self.anytime else definition,
             n=self.prompts,
             interval=exponentiated_interval(self.chosen, scale) if self.chosen else None,
             source="both",
@@ -105,9 +100,11 @@ class LogRatioInputs:
         value = float(log_of_product(sums, signed))
         samples = log_of_product(np.stack([self._drawn[name] for name in signs], axis=1), signed)
         runs = log_of_product(np.stack([matrix.sum(axis=1) for matrix in matrices], axis=1), signed)
-        chosen = two_level_interval(ResampledFigure(value, samples, _influence(matrices, signed), runs), self.layout)
-        spread = value + (samples - value) * self.layout.inflation if chosen else samples
-        return LogRatio(value, self.layout.prompts, spread, self.layout.repeat_numbers, runs, chosen, self.layout.turns)
+        figure, layout = ResampledFigure(value, samples, _influence(matrices, signed), runs), self.layout
+        reported, chosen = value_and_interval(figure, layout)
+        spread = reported + (samples - value) * layout.inflation if chosen else samples
+        numbers = layout.repeat_numbers
+        return LogRatio(reported, layout.prompts, spread, numbers, runs, chosen, layout.turns, layout.anytime)
 
     @cached_property
     def _drawn(self) -> Mapping[str, Values]:
