@@ -88,6 +88,8 @@ class EvaluatedCell:
     """The log ratio of the speed-up with its resamples; None where nothing was compared."""
     break_even: BreakEven | None = None
     """None where nothing was compared."""
+    may_become_valid: bool = False
+    """Whether only single turns of a run with a stop rule made it invalid, so that more repeats may make it valid."""
     observation: StepObservation | None = None
     """Its observation of step times; None if the cell itself is invalid."""
 
