@@ -136,8 +136,8 @@ class MeasuredRepeats:
     def speedup(self, *, anytime: bool) -> PairedSpeedup:
         """Return the speed-up as in a cell. `anytime`: as if the measurement stopped when it is decided."""
         endpoint, baseline = (concat_frames(list(self.rows[arm])) for arm in (ENDPOINT, BASELINE_NAME))
-        pairs = pair_requests(endpoint, baseline, alternating=self.plan.alternates)
-        return paired_speedup(SPEEDUP, pairs, SEED, anytime=anytime)
+        pairs = replace(pair_requests(endpoint, baseline, self.plan), anytime=anytime)
+        return paired_speedup(SPEEDUP, pairs, SEED)
 
     def cell(self) -> Cell:
         """Return the cell of the endpoint with every check, as in the summary of the run."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -18,6 +19,8 @@ from specbench_client.analysis.curves.crossover import (
     nearest_falling,
     zero_crossings,
 )
+from specbench_client.analysis.statistics.confidence_sequence import confidence_sequence
+from specbench_client.analysis.statistics.log_ratio import LogRatio
 from specbench_testing.speedup_experiment import SpeedupExperiment
 
 TRUTH = 20.0
@@ -204,14 +207,28 @@ def test_same_seed_gives_an_identical_result() -> None:
 def test_replicates_have_the_spread_of_each_places_interval(seed: int, repeats: int, over_repeats: set[bool]) -> None:
     """From four repeats on, an interval's quantile combines both levels, and none is over repeats only."""
     rungs = SpeedupExperiment(straight(), run_noise=0.05, repeats=repeats).measured_places(seed)
-    drawn = joint_replicates([rung.ratio for rung in rungs], seed=0)
     assert {rung.ratio.chosen.over_repeats for rung in rungs if rung.ratio.chosen} == over_repeats
-    for column, rung in zip(drawn.T, rungs, strict=True):
-        assert rung.ratio.chosen is not None
+    assert_spread_is_that_of_the_intervals([rung.ratio for rung in rungs])
+
+
+def test_replicates_of_a_stopped_run_have_the_spread_of_its_confidence_sequence() -> None:
+    rungs = SpeedupExperiment(straight(), run_noise=0.05, repeats=6).measured_places(seed=1)
+    runs = [rung.ratio.runs for rung in rungs]
+    assert_spread_is_that_of_the_intervals(
+        [
+            replace(rung.ratio, value=float(each.mean()), chosen=confidence_sequence(each))
+            for rung, each in zip(rungs, runs, strict=True)
+        ]
+    )
+
+
+def assert_spread_is_that_of_the_intervals(ratios: list[LogRatio]) -> None:
+    for column, ratio in zip(joint_replicates(ratios, seed=0).T, ratios, strict=True):
+        assert ratio.chosen is not None
         low, high = np.quantile(column, [0.025, 0.975])
-        width = rung.ratio.chosen.bounds.high - rung.ratio.chosen.bounds.low
-        assert low == pytest.approx(rung.ratio.chosen.bounds.low, abs=0.1 * width)
-        assert high == pytest.approx(rung.ratio.chosen.bounds.high, abs=0.1 * width)
+        width = ratio.chosen.bounds.high - ratio.chosen.bounds.low
+        assert low == pytest.approx(ratio.chosen.bounds.low, abs=0.1 * width)
+        assert high == pytest.approx(ratio.chosen.bounds.high, abs=0.1 * width)
 
 
 curves = st.lists(st.floats(-1, 1).filter(lambda value: abs(value) > 1e-6), min_size=2, max_size=8)

@@ -279,7 +279,7 @@ def test_run_at_one_load_reports_why_it_has_no_step_cost_model() -> None:
 def test_pairs_of_a_virtual_engine_contain_steps() -> None:
     engine = VirtualEngine(requests_per_stream=6)
     arm, baseline = (tidy([engine.records(2, drafts)], str(drafts)) for drafts in (3, 0))
-    assert explain_speedup(pair_requests(arm, baseline), 3, 1) is not None
+    assert explain_speedup(pair_requests(arm, baseline, None), 3, 1) is not None
 
 
 def test_older_summary_without_predictions_is_readable() -> None:

@@ -2,21 +2,47 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Container, Iterator
+from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import pytest
 
-from specbench_api.outcome.summary import REPEATS_IN_TURNS, RunSummary, SpeedupConclusion
+from specbench_api.outcome.figure import Figure
+from specbench_api.outcome.finding import Severity
+from specbench_api.outcome.summary import REPEATS_IN_TURNS, Cell, PointSummary, RunSummary, SpeedupConclusion
 from specbench_api.plan.expansion import lay_out
-from specbench_api.plan.plan import Plan
+from specbench_api.plan.plan import EngineGroup, Plan, Point
+from specbench_api.spec.gate import GateMetric
+from specbench_client.analysis.compare.comparison import comparison
+from specbench_client.analysis.compare.stored_result import StoredResult
+from specbench_client.analysis.curves.build import build_curves
+from specbench_client.analysis.explanation.traffic_mix import TrafficMix, predict_mix
 from specbench_client.analysis.summary.run import ends_a_round, summarise_run
+from specbench_client.analysis.what_if.prompt_overlap import OVERLAP_MEASURES, AnswerOverlaps, with_arm_speedups
+from specbench_client.cli.report import print_run_summary
+from specbench_client.documents.what_if import OverlapBin
 from specbench_client.drive.block_size import LEAST, PER_STREAM, SIZES, BlockSize, block_size
 from specbench_client.drive.prompts import prompts_of_point
+from specbench_client.local import executor
+from specbench_client.local.executor import LocalOptions, execute_locally
+from specbench_client.local.local_runs import LocalRun
+from specbench_client.metrics.pairing import pair_requests
+from specbench_client.store.folder import FolderStore
+from specbench_client.store.points import PointStore
+from specbench_client.stored_runs.records import StoredRun, pairs_with_baseline
+from specbench_client.stored_runs.write_results import conclude, is_decided
 from specbench_client.workload.prompts import Prompts
 from specbench_client.workload.row_parsing import Prompt
+from specbench_testing.local_results import store_point
 from specbench_testing.resources import run_of
-from specbench_testing.synthetic_records import SyntheticRun
+from specbench_testing.result_pairs import result_of
+from specbench_testing.synthetic_records import CREATED, Corruptions, SyntheticRun, counters_of, point_of, watch_of
 
 ENDPOINTS = [{"name": "none", "url": "http://a:1"}, {"name": "eagle3", "url": "http://b:1"}]
 
@@ -116,12 +142,20 @@ def test_too_few_prompts_are_noticed() -> None:
 # The end.
 
 
-def concluded(world: SyntheticRun, repeats: int) -> RunSummary:
-    """The summary of a run that stops when it is decided, after so many repeats."""
+def concluded(world: SyntheticRun, repeats: int, busy: Container[tuple[str, int]] = ()) -> RunSummary:
+    """The summary of a run that stops when it is decided, after so many repeats.
+
+    `busy`: arm and repeat of the turns in which the client was busy with something else.
+    """
     plan = world.plan.model_copy(update={"stop": "WhenDecided"})
     measured = [point for point in plan.points if point.repeat < repeats]
-    records = {point.hash: [world.records(point)] for point in measured}
-    return summarise_run(plan, [world.honest(point) for point in measured], records, "2026-01-01T00:00:00Z")
+    summaries = [_busy(world, each) if (each.arm, each.repeat) in busy else world.honest(each) for each in measured]
+    return summarise_run(plan, summaries, {point.hash: [world.records(point)] for point in measured}, CREATED)
+
+
+def _busy(world: SyntheticRun, point: Point) -> PointSummary:
+    watch = watch_of(point).model_copy(update={"loop_lag_p99_ms": 500.0})
+    return world.summary_with(point, watch, counters_of(world.records(point)), simulated=False)
 
 
 CLEAR = SyntheticRun(repeats=8, step_ms={"ngram": 12.0, "none": 20.0}, alpha={"ngram": 0.6})
@@ -171,3 +205,176 @@ def test_the_last_repeat_must_be_complete_on_every_arm() -> None:
     assert not ends_a_round(plan, first | {begun})
     assert not ends_a_round(plan, first - {next(iter(first))})
     assert not ends_a_round(CLEAR.plan, first)
+
+
+@pytest.mark.runs
+@pytest.mark.parametrize("arm", ["ngram", "none"])
+def test_an_invalid_turn_costs_its_round_and_not_the_answer(arm: str) -> None:
+    """Its round is left out on both sides, which leaves four repeats of six: the run goes on."""
+    busy = {(arm, 3)}
+    assert concluded(CLEAR, 6, busy).decided_after is None
+    summary = concluded(CLEAR, 8, busy)
+    assert (summary.decided_after, summary.points_invalid) == (8, 1)
+    assert doubts(summary) == doubts(concluded(CLEAR, 8))
+    cell = drafting(summary)
+    assert (cell.valid, cell.compared_repeats) == (True, 6)
+    assert cell.claims is not None
+    assert cell.claims.overall is SpeedupConclusion.FASTER
+    (finding,) = (each for each in summary.findings if each.check == "ClientSaturated")
+    assert finding.severity is Severity.INFO
+    assert "repeats 3 and 4 are left out on both sides" in finding.message
+
+
+@pytest.mark.runs
+def test_a_round_is_left_out_because_of_its_finding_and_not_of_its_speedup() -> None:
+    """The figures are those of the other rounds, to the last digit."""
+    left_out, others = drafting(concluded(CLEAR, 8, {("none", 6)})), drafting(concluded(CLEAR, 6))
+    assert left_out.speedup == others.speedup
+    assert left_out.points == others.points
+
+
+@pytest.mark.runs
+def test_invalid_turns_in_more_than_a_third_of_the_rounds_are_not_left_out() -> None:
+    """Two rounds of three: the run goes on as long as they may become a third. All rounds: it ends at once."""
+    two, all_rounds = {("ngram", 0), ("none", 3)}, {("ngram", each) for each in range(8)}
+    long = replace(CLEAR, repeats=12)
+    assert not drafting(concluded(long, 6, two)).valid
+    assert concluded(long, 6, two).decided_after is None
+    assert not drafting(concluded(long, 8, two)).valid
+    assert drafting(concluded(long, 12, two)).valid
+    assert concluded(CLEAR, 6, two).decided_after == 6, "two of the plan's four rounds are more than a third"
+    ended = concluded(long, 6, all_rounds)
+    assert ended.decided_after == 6
+    assert Severity.INVALID in {each.severity for each in ended.findings if each.check == "ClientSaturated"}
+
+
+def test_an_invalid_turn_of_a_run_with_a_fixed_number_of_repeats_invalidates_its_cell() -> None:
+    point = next(point for point in CLEAR.plan.points if (point.arm, point.repeat) == ("ngram", 3))
+    summaries = [_busy(CLEAR, each) if each == point else CLEAR.honest(each) for each in CLEAR.plan.points]
+    records = {each.hash: [CLEAR.records(each)] for each in CLEAR.plan.points}
+    assert not drafting(summarise_run(CLEAR.plan, summaries, records, CREATED)).valid
+
+
+def doubts(summary: RunSummary) -> set[str]:
+    return {finding.check for finding in summary.findings if finding.severity is not Severity.INFO}
+
+
+def drafting(summary: RunSummary) -> Cell:
+    (cell,) = (cell for cell in summary.cells if cell.arm != "none")
+    return cell
+
+
+SERVERS = SyntheticRun(
+    repeats=12,
+    drafters=(),
+    step_ms={"eagle3": 12.0, "none": 20.0},
+    edits={"spec.engine": {"kind": "external", "endpoints": ENDPOINTS}, "spec.drafters": []},
+)
+
+
+@pytest.mark.runs
+def test_failed_requests_in_one_turn_do_not_end_the_measurement(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The executor measures two repeats more than without them. Turns are stored without servers."""
+    plan = SERVERS.plan.model_copy(update={"stop": "WhenDecided", "namespace": "local", "uid": "u"})
+    store, corruptions = FolderStore(tmp_path / "run"), Corruptions(records=failing_in_a_turn)
+
+    async def measure(run: LocalRun, group: EngineGroup, _: LocalOptions) -> None:
+        (point,) = group.points
+        store_point(PointStore(run.store, tmp_path), *point_of(SERVERS, point, corruptions))
+
+    monkeypatch.setattr(executor, "_launch_with_retries", measure)
+    turns: list[EngineGroup] = []
+    options = LocalOptions(
+        tmp_path, tmp_path, 1.0, on_group=turns.append, is_decided=lambda run: is_decided(run.plan, run.store)
+    )
+    assert asyncio.run(execute_locally(LocalRun(plan, store, set()), options)) == {}
+    assert len(turns) == 2 * 8
+    summary = conclude(plan, store)
+    assert (summary.decided_after, drafting(summary).compared_repeats, summary.points_invalid) == (8, 6, 1)
+    assert "RequestsFailed" not in doubts(summary)
+    print_run_summary(plan, summary, "text", "results", show_all=True)
+    assert "2 of 8 repeats are left out because a turn in them is invalid" in " ".join(capsys.readouterr().out.split())
+    stored = StoredRun(plan, store, plan.workloads[0].name, plan.load.levels[0].label)
+    assert set(pairs_with_baseline(stored)["eagle3"].rows["repeat"]) == {0, 1, 4, 5, 6, 7}
+
+
+def failing_in_a_turn(point: Point, frame: pd.DataFrame) -> pd.DataFrame:
+    """A quarter of the requests of the baseline's third turn failed."""
+    if (point.arm, point.repeat) != ("none", 2):
+        return frame
+    failed = np.arange(len(frame)) % 4 == 3
+    times = ["first_token_ns", "last_token_ns", "chunk_ns", "chunk_tokens", "output_tokens", "output_sha256"]
+    edited = {
+        name: pd.Series([None if bad else value for bad, value in zip(failed, frame[name], strict=True)], dtype=object)
+        for name in times
+    }
+    return frame.assign(**edited, error_class=pd.Series(["reset" if bad else None for bad in failed], dtype=object))
+
+
+# The interval of a run that stops because of it.
+
+
+def stopped_run() -> StoredResult:
+    plan = CLEAR.plan.model_copy(update={"stop": "WhenDecided"})
+    return replace(result_of(CLEAR), plan=plan, summary=concluded(CLEAR, CLEAR.repeats))
+
+
+@pytest.fixture(scope="module")
+def stopped_speedups() -> dict[str, Figure]:
+    return dict(speedups_of_a_stopped_run())
+
+
+def speedups_of_a_stopped_run() -> Iterator[tuple[str, Figure]]:
+    """Yield every figure that is a speed-up of the stored run, with the analysis that computes it."""
+    run = stopped_run()
+    (cell,) = (cell for cell in run.summary.cells if cell.arm == "ngram")
+    assert cell.speedup is not None
+    assert cell.tpot_speedup is not None
+    assert cell.end_to_end is not None
+    assert cell.prediction is not None
+    yield "cell", cell.speedup
+    yield "category", cell.by_category["code"]["speedup"]
+    yield "per output token", cell.tpot_speedup
+    yield "whole requests", cell.end_to_end.speedup
+    yield "median", cell.end_to_end.median_speedup
+    yield "cost saved", cell.end_to_end.cost_saved
+    yield "factors", cell.prediction.measured
+    yield "break-even", run.summary.crossover.break_even[0].margin
+    for axis in ("draft-tokens", "output-tokens"):
+        (curve,) = build_curves(axis, [run], [], CREATED, ()).curves
+        yield f"curve over {axis}", curve.points[0].speedup
+    (mix,) = predict_mix(run, [cell], TrafficMix({"code": 1.0, "chat": 2.0}))
+    yield "mix", mix.speedup
+    arm, baseline = (run.rows_of(run.points_of((name, cell.workload, cell.level.label))) for name in ("ngram", "none"))
+    names = [f"p{each}" for each in range(CLEAR.prompts)]
+    overlaps = AnswerOverlaps(names, dict.fromkeys(OVERLAP_MEASURES, np.full(len(names), 0.9)))
+    bins = [OverlapBin(by="bleu4", low=0.8, high=1.0, answers=len(names))]
+    (overlap,) = with_arm_speedups(bins, {"ngram": pair_requests(arm, baseline, run.plan)}, overlaps)
+    yield "prompt overlap", overlap.speedups["ngram"]
+    yield (
+        "compare",
+        next(each.ratio for each in comparison(run, run, CREATED).cells if each.metric == GateMetric.SPEEDUP),
+    )
+
+
+@pytest.mark.runs
+def test_every_speedup_of_a_stopped_run_has_an_interval_that_is_valid_at_any_time(
+    stopped_speedups: dict[str, Figure],
+) -> None:
+    methods = {name: each.interval.method for name, each in stopped_speedups.items() if each.interval}
+    assert list(methods) == list(stopped_speedups)
+    assert [name for name, method in methods.items() if "confidence sequence" not in method] == []
+
+
+@pytest.mark.runs
+@pytest.mark.parametrize("analysis", ["factors", "curve over draft-tokens"])
+def test_the_same_speedup_of_a_stopped_run_is_the_same_in_every_analysis(
+    analysis: str, stopped_speedups: dict[str, Figure]
+) -> None:
+    again, cell = stopped_speedups[analysis], stopped_speedups["cell"]
+    assert again.value == pytest.approx(cell.value)
+    assert again.interval is not None
+    assert cell.interval is not None
+    assert (again.interval.low, again.interval.high) == pytest.approx((cell.interval.low, cell.interval.high))

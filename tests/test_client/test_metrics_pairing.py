@@ -29,50 +29,50 @@ def keys(pairs: Pairs) -> list[tuple[int, str, int, int]]:
 def test_pairs_stay_within_their_repeat() -> None:
     arm = rows_of(record(repeat=0), record(repeat=1))
     baseline = rows_of(record(repeat=1), record(repeat=2))
-    assert keys(pair_requests(arm, baseline)) == [(1, "p", 0, 0)]
+    assert keys(pair_requests(arm, baseline, None)) == [(1, "p", 0, 0)]
 
 
 def test_repeated_prompts_are_paired_by_pass() -> None:
     again = [record(conversation_id=f"c{lap}", intended_ns=lap * 10**9) for lap in range(3)]
     arm, baseline = rows_of(*again), rows_of(*again[:2])
-    assert keys(pair_requests(arm, baseline)) == [(0, "p", 0, 0), (0, "p", 1, 0)]
+    assert keys(pair_requests(arm, baseline, None)) == [(0, "p", 0, 0), (0, "p", 1, 0)]
     assert with_pass_number(arm)["pass"].tolist() == [0, 1, 2]
 
 
 def test_failed_or_draining_requests_of_one_side_are_left_out_on_both() -> None:
     arm = rows_of(record(prompt_id="a"), record(prompt_id="b", error_class="reset"), record(prompt_id="c"))
     baseline = rows_of(record(prompt_id="a"), record(prompt_id="b"), record(prompt_id="c", phase="drain"))
-    assert keys(pair_requests(arm, baseline)) == [(0, "a", 0, 0)]
-    assert pair_requests(arm, baseline).candidates == 2
+    assert keys(pair_requests(arm, baseline, None)) == [(0, "a", 0, 0)]
+    assert pair_requests(arm, baseline, None).candidates == 2
 
 
 def test_later_turns_are_paired_only_after_identical_replies() -> None:
     arm = rows_of(turn(0, "same"), turn(1, "other"), turn(2, "same"))
     baseline = rows_of(turn(0, "same"), turn(1, "this"), turn(2, "same"))
-    found = pair_requests(arm, baseline)
+    found = pair_requests(arm, baseline, None)
     assert keys(found) == [(0, "p", 0, 0), (0, "p", 0, 1)]
     assert found.unpaired_later == 1
 
 
 def test_unknown_reply_leaves_later_turns_unpaired() -> None:
     arm, baseline = rows_of(turn(0, None), turn(1, "x")), rows_of(turn(0, None), turn(1, "x"))
-    assert keys(pair_requests(arm, baseline)) == [(0, "p", 0, 0)]
-    assert pair_requests(arm, baseline).unpaired_later == 1
+    assert keys(pair_requests(arm, baseline, None)) == [(0, "p", 0, 0)]
+    assert pair_requests(arm, baseline, None).unpaired_later == 1
 
 
 def test_history_includes_replies_from_the_ramp() -> None:
     arm = rows_of(turn(0, "a", phase="ramp"), turn(1, "b"))
-    assert keys(pair_requests(arm, arm)) == [(0, "p", 0, 1)]
+    assert keys(pair_requests(arm, arm, None)) == [(0, "p", 0, 1)]
 
 
 def test_both_sides_have_their_own_times() -> None:
-    found = pair_requests(rows_of(record()), rows_of(record(last_token_ns=10**9)))
+    found = pair_requests(rows_of(record()), rows_of(record(last_token_ns=10**9)), None)
     assert found.side(ARM)["last_token_ns"].tolist() == [150e6]
     assert found.side(BASELINE)["last_token_ns"].tolist() == [1e9]
 
 
 def test_sides_without_common_prompts_have_no_pairs() -> None:
-    found = pair_requests(rows_of(record(prompt_id="a")), rows_of(record(prompt_id="b")))
+    found = pair_requests(rows_of(record(prompt_id="a")), rows_of(record(prompt_id="b")), None)
     assert len(found.rows) == 0
     assert found.candidates == 1
-    assert len(pair_requests(rows_of(), rows_of(record())).rows) == 0
+    assert len(pair_requests(rows_of(), rows_of(record()), None).rows) == 0

@@ -10,7 +10,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from specbench_client.analysis.statistics.bootstrap import LEVEL, IntervalBounds, deviations, t_bounds
-from specbench_client.analysis.statistics.log_ratio import anytime_p_value, confidence_sequence
+from specbench_client.analysis.statistics.confidence_sequence import anytime_p_value, confidence_sequence
 from specbench_client.metrics.tidy_frame import Values
 
 ABBA = np.tile([1.0, -1.0], 50)

@@ -282,4 +282,8 @@ def _result_notes(plan: Plan, summary: RunSummary) -> list[str]:
     ended = summary.decided_after
     more = "change the answer" if all(cell.valid for cell in summary.cells) else "make an invalid comparison valid"
     early = [] if ended is None else [f"Note: ended after {ended} repeats: more would not {more}"]
+    repeats = ended or plan.load.repeats
+    left_out = 0 if plan.stop is None or summary.missing else repeats - min(len(cell.points) for cell in summary.cells)
+    if left_out:
+        early.append(f"Note: {left_out} of {repeats} repeats are left out because a turn in them is invalid")
     return [*early, *crossovers, *decision, f"These results apply to {applicability_line(plan, summary)}"]

@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from specbench_api.plan.plan import Plan
 from specbench_client.metrics.rows import (
     Columns,
     Rows,
@@ -201,6 +202,8 @@ class Pairs:
     """Candidates that are later turns whose earlier replies differ from the baseline's or are not known."""
     alternating: bool = False
     """Whether the arms change their order in every repeat (ABBA)."""
+    anytime: bool = False
+    """Whether the measurement stops when its speed-up is decided, so that intervals must be valid at any time."""
 
     @property
     def table(self) -> pd.DataFrame:
@@ -217,18 +220,20 @@ class Pairs:
     def among(self, mask: Mask) -> Pairs:
         """Return the pairs selected by a mask of shape (pairs,), without the counts of unpaired requests."""
         if isinstance(self.rows, JoinedRows):
-            return Pairs(self.rows.among(mask), int(mask.sum()), 0, self.alternating)
-        return Pairs(self.table[mask].reset_index(drop=True), int(mask.sum()), 0, self.alternating)
+            return replace(self, rows=self.rows.among(mask), candidates=int(mask.sum()), unpaired_later=0)
+        rows = self.table[mask].reset_index(drop=True)
+        return replace(self, rows=rows, candidates=int(mask.sum()), unpaired_later=0)
 
     def of_category(self, name: str) -> Pairs:
         """Return the pairs of one category."""
         return self.among(has_text(self.rows, "category" + BASELINE, name))
 
 
-def pair_requests(arm: pd.DataFrame | Rows, baseline: pd.DataFrame | Rows, *, alternating: bool = False) -> Pairs:
+def pair_requests(arm: pd.DataFrame | Rows, baseline: pd.DataFrame | Rows, plan: Plan | None) -> Pairs:
     """Pair the tidy rows of an arm with those of the baseline, over all repeats of one cell.
 
-    `alternating`: whether the arms change their order in every repeat (`Plan.alternates`).
+    `plan`: of the run that both belong to; None for rows without one, whose arms have a fixed order and number of
+    repeats.
     """
     found = [_match(arm, baseline, *row_indices) for row_indices in iter_by_prompt((arm, baseline))]
     counts = sum(one.candidates for one in found), sum(one.unpaired_later for one in found)
@@ -237,7 +242,8 @@ def pair_requests(arm: pd.DataFrame | Rows, baseline: pd.DataFrame | Rows, *, al
     left, right, passes, history = (_concatenated(columns.pop(0)) for _ in range(len(columns)))
     order = np.argsort(left, kind="stable").astype(np.int32)
     left, right, passes = left[order], right[order], passes[order]
-    return Pairs(JoinedRows(arm, baseline, left, right, passes, _repeated(history[order])), *counts, alternating)
+    rows = JoinedRows(arm, baseline, left, right, passes, _repeated(history[order]))
+    return Pairs(rows, *counts) if plan is None else Pairs(rows, *counts, plan.alternates, plan.stop is not None)
 
 
 def _concatenated(pieces: list[NDArray[Any]]) -> NDArray[Any]:

@@ -11,10 +11,11 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from specbench_api.outcome.summary import PointSummary
 from specbench_api.plan.plan import Plan, Point
 from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_api.spec.engine import EngineKind
-from specbench_client.analysis.estimates.point_rows import load_rows
+from specbench_client.analysis.estimates.point_rows import RoundsLeftOut, load_rows
 from specbench_client.analysis.what_if.answers import COLUMNS, measured_answers
 from specbench_client.errors import BadInput
 from specbench_client.metrics.pairing import Pairs, pair_requests
@@ -93,22 +94,20 @@ def _one_of(flag: str, requested: str | None, available: Sequence[str]) -> str:
 
 def pairs_with_baseline(run: StoredRun) -> dict[str, Pairs]:
     """Return the cell's pairs of each measured arm with a measured baseline. Blocks. Raises NotDurable."""
-    arms = [arm.name for arm in run.plan.arms if not arm.is_baseline]
-    baseline = _point_rows(run, BASELINE_NAME)
-    if baseline is None:
-        return {}
-    measured = {arm: _point_rows(run, arm) for arm in arms}
-    turns = run.plan.alternates
-    return {arm: pair_requests(rows, baseline, alternating=turns) for arm, rows in measured.items() if rows is not None}
-
-
-def _point_rows(run: StoredRun, arm: str) -> pd.DataFrame | None:
     points = PointStore(run.store, Path())
-    manifests = points.manifests([point.hash for point in run.points(arm)])
-    if not manifests:
-        return None
-    summaries = [points.read_summary(manifest) for manifest in manifests.values()]
-    return load_rows(run.plan, summaries, StoredRecords(points, manifests))
+    manifests = {arm.name: points.manifests([each.hash for each in run.points(arm.name)]) for arm in run.plan.arms}
+    measured = {arm: [points.read_summary(each) for each in of.values()] for arm, of in manifests.items() if of}
+    theirs = measured.pop(BASELINE_NAME, [])
+
+    def rows_of(arm: str, compared: list[PointSummary]) -> pd.DataFrame:
+        return load_rows(run.plan, compared, StoredRecords(points, manifests[arm]))
+
+    baseline = rows_of(BASELINE_NAME, theirs) if theirs and measured else pd.DataFrame()
+    return {
+        arm: pair_requests(rows_of(arm, RoundsLeftOut.of(run.plan, [*theirs, *mine]).kept(mine)), baseline, run.plan)
+        for arm, mine in measured.items()
+        if theirs
+    }
 
 
 # The arm, workload and load of a record are only in the plan, to keep the stored parts small. A table with all records

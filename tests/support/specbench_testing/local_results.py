@@ -10,6 +10,7 @@ import pandas as pd
 from specbench_api.outcome.layout import PLAN, run_root
 from specbench_api.outcome.manifest import PointProvenance
 from specbench_api.outcome.record import Record
+from specbench_api.outcome.summary import PointSummary
 from specbench_api.plan.plan import Plan, Point
 from specbench_client.metrics.tidy_frame import COLUMNS, stored_columns, tidy
 from specbench_client.store.folder import FolderStore
@@ -42,13 +43,25 @@ def store_results(
     kept = PointStore(store, results.parent / "spool")
     for point in plan.points[:points]:
         summary, frame = point_of(world, point)
-        writer = kept.open(point.hash, "a")
-        for row in edit(point, frame).to_dict("records"):
-            writer.add(Record(**{str(name): value for name, value in row.items()}))
-        files = writer.flush()
-        if rows:
-            tidied = tidy(writer.frames(COLUMNS), point.hash)
-            files += kept.put_rows(point.hash, "a", stored_columns(tidied))
-        kept.commit(summary, "a", files, SPAN, observed)
-        writer.discard_spool()
+        store_point(kept, summary, edit(point, frame), observed, rows=rows)
     return plan
+
+
+def store_point(
+    points: PointStore,
+    summary: PointSummary,
+    records: pd.DataFrame,
+    observed: PointProvenance = OBSERVED,
+    *,
+    rows: bool = False,
+) -> None:
+    """Store the records, the summary and the manifest of a point."""
+    writer = points.open(summary.hash, "a")
+    for row in records.to_dict("records"):
+        writer.add(Record(**{str(name): value for name, value in row.items()}))
+    files = writer.flush()
+    if rows:
+        tidied = tidy(writer.frames(COLUMNS), summary.hash)
+        files += points.put_rows(summary.hash, "a", stored_columns(tidied))
+    points.commit(summary, "a", files, SPAN, observed)
+    writer.discard_spool()

@@ -60,7 +60,7 @@ def measured_of(prompt: np.ndarray, repeat: np.ndarray, pace_ms: dict[str, np.nd
         pd.DataFrame({**columns, "first_token_ns": ms * 1e6, "last_token_ns": ms * 1e6 * TOKENS})
         for ms in (pace_ms[ARM], pace_ms[BASELINE])
     )
-    return MeasuredArm(arm, pair_requests(arm, baseline))
+    return MeasuredArm(arm, pair_requests(arm, baseline, None))
 
 
 def result_of(world: SyntheticRun, corruptions: Corruptions = UNCORRUPTED, **observed: Any) -> StoredResult:

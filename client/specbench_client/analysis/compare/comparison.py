@@ -182,8 +182,7 @@ class _Side:
         """Return the arm's rows and pairs; None if its records are not stored."""
         rows = self._rows_of(arm)
         baseline = self._rows_of(BASELINE_NAME) if arm != BASELINE_NAME else None
-        turns = self.result.plan.alternates
-        pairs = None if rows is None or baseline is None else pair_requests(rows, baseline, alternating=turns)
+        pairs = None if rows is None or baseline is None else pair_requests(rows, baseline, self.result.plan)
         return None if rows is None else MeasuredArm(rows, pairs)
 
     def _rows_of(self, arm: str) -> Rows | None:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from specbench_client.analysis.compare.log_ratio_estimate import (
     LogRatioEstimate,
+    estimate_of_stopped_runs,
     estimate_over_prompts,
     estimate_over_repeats,
     wider_estimate,
@@ -270,7 +271,11 @@ def _of_sums(
     of_repeats = [
         log_of_product(np.stack([matrix.sum(axis=1) for matrix in side], axis=1), signs) for side in (before, after)
     ]
-    estimate = _estimate(layout, repeats, value, np.concatenate(samples), (of_repeats[0], of_repeats[1]))
+    if (layout.anytime or other.anytime) and np.isfinite(np.concatenate(of_repeats)).all():
+        logs = [each.mean() for each in of_repeats]
+        estimate = estimate_of_stopped_runs((of_repeats[0], of_repeats[1]), (layout.turns, other.turns))
+    else:
+        estimate = _estimate(layout, repeats, value, np.concatenate(samples), (of_repeats[0], of_repeats[1]))
     return FigureOnBothSides(float(np.exp(logs[0])), float(np.exp(logs[1])), estimate, repeats, layout.prompts)
 
 

@@ -7,18 +7,23 @@ Two standard errors are computed and the larger one is used, as for the speed-up
 - over repeats: Welch's, sqrt(s1² / n1 + s2² / n2) of the repeats' own logs, with Welch-Satterthwaite's degrees of
   freedom. It includes the variation between whole runs, which prompts alone understate.
 
+If a run stops when its speed-up is decided, neither is valid for its speed-up: the confidence sequences of both sides
+are combined instead (`estimate_of_stopped_runs`).
+
 A bound at any one-sided level is value ± t × standard error, and p-values invert the same formula, so a test rejects
 exactly if the bound does.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy import special
 
 from specbench_client.analysis.statistics.bootstrap import TAIL, ResamplingLayout, expanded_percentiles, t_quantile
+from specbench_client.analysis.statistics.confidence_sequence import confidence_sequence
 from specbench_client.metrics.tidy_frame import Values
 
 NORMAL_FREEDOM = 1e6
@@ -90,6 +95,25 @@ def estimate_over_repeats(value: float, before: Values, after: Values) -> LogRat
     error = float(np.sqrt(sum(parts)))
     method = f"Welch's t, unit: repeat; {before.size} repeats before and {after.size} after"
     return LogRatioEstimate(value, error, error, _freedom(parts, (before.size, after.size)), method, sum(variances))
+
+
+def estimate_of_stopped_runs(
+    sides: tuple[Values, Values], turns: tuple[Values | None, Values | None]
+) -> LogRatioEstimate | None:
+    """Estimate from the repeats' own logs of both sides, at least one of which stopped when it was decided.
+
+    The interval at `LEVEL` is MOVER (`analysis.estimates.figure_ratios`) from two confidence sequences; other levels
+    scale it by Student's t. None as long as a sequence is unbounded. `turns`: `ResamplingLayout.turns` of each side.
+    """
+    before, after = (confidence_sequence(each, order) for each, order in zip(sides, turns, strict=True))
+    if before is None or after is None:
+        return None
+    widths = [each.bounds.high - each.bounds.low for each in (before, after)]
+    freedom, value = before.freedom + after.freedom, float(sides[1].mean() - sides[0].mean())
+    error = math.hypot(*widths) / 2 / t_quantile(freedom)
+    counts = f"{sides[0].size} repeats before and {sides[1].size} after"
+    method = f"MOVER from two anytime-valid confidence sequences (mixture t), unit: repeat; {counts}"
+    return LogRatioEstimate(value, error, error, freedom, method)
 
 
 def wider_estimate(prompts: LogRatioEstimate | None, repeats: LogRatioEstimate | None) -> LogRatioEstimate | None:

@@ -56,9 +56,9 @@ class StoredResult:
         return {(cell.arm, cell.workload, cell.level.label): cell for cell in self.summary.cells}
 
     def points_of(self, key: CellKey) -> list[PointSummary]:
-        """Return the points of a cell whose records are stored, in the plan's order."""
-        planned = [point for point in self.plan.points if (point.arm, point.workload, point.level.label) == key]
-        return [self.points[point.hash] for point in planned if point.hash in self.points]
+        """Return the points of a cell's figures whose records are stored, in the plan's order."""
+        cell = self.cells.get(key)
+        return [self.points[point] for point in (cell.points if cell else ()) if point in self.points]
 
     def rows_of(self, points: Sequence[PointSummary]) -> Rows:
         """Return the tidy rows of points of one cell, of which at most one block is in memory."""

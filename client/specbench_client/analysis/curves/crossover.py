@@ -23,7 +23,7 @@ from specbench_api.outcome.crossover import Crossing, Crossover, CrossoverInterv
 from specbench_api.outcome.figure import Figure, FigureInterval
 from specbench_client.analysis.curves.axes import CurveAxis
 from specbench_client.analysis.statistics import bootstrap
-from specbench_client.analysis.statistics.bootstrap import LEVEL, TAIL
+from specbench_client.analysis.statistics.bootstrap import LEVEL, TAIL, deviations, t_quantile
 from specbench_client.analysis.statistics.intervals import percentile_interval
 from specbench_client.analysis.statistics.log_ratio import LogRatio
 from specbench_client.metrics.tidy_frame import Values
@@ -219,15 +219,13 @@ def _of(ratio: LogRatio, normals: Values, uniform: Values) -> Values:
     the resampled prompts.
     """
     assert ratio.chosen is not None
-    deviations = ratio.runs - ratio.runs.mean()
-    length = float(np.linalg.norm(deviations))
-    whole = normals @ (deviations / length) if length else np.zeros(len(normals))
+    moved, freedom = deviations(ratio.runs, ratio.turns), ratio.chosen.freedom
+    length = float(np.linalg.norm(moved))
+    whole = normals @ (moved / length) if length else np.zeros(len(normals))
     if ratio.chosen.over_repeats:
-        count = ratio.runs.size
-        spread = whole * length / np.sqrt(count * (count - 1))
+        spread = whole * (ratio.chosen.bounds.high - ratio.chosen.bounds.low) / 2 / t_quantile(freedom)
     else:
         spread = whole * ratio.chosen.runs_error + ratio.samples - ratio.value
-    freedom = ratio.chosen.freedom
     shrunk = np.sqrt(special.chdtri(freedom, uniform) / freedom)
     return np.asarray(ratio.value + spread / shrunk, dtype=np.float64)
 

@@ -73,7 +73,7 @@ def measured_samples(kind: AxisKind, groups: Sequence[CellGroup]) -> list[list[M
         for cell in cells:
             place = kind.place(cell.arm, cell.workload, cell.level)
             if place is not None:
-                pairs = pair_requests(_rows_of(cell, cell.key), baseline, alternating=cell.result.plan.alternates)
+                pairs = pair_requests(_rows_of(cell, cell.key), baseline, cell.result.plan)
                 found[id(cell)] = _measured(place, f"{place:g}", [cell], pairs)
     each = ([found[id(cell)] for cell in group.cells if id(cell) in found] for group in groups)
     return [sorted(samples, key=lambda sample: sample.place) for samples in each]
@@ -96,7 +96,10 @@ def _length_parts(arm: PairSide, _: PairSide) -> list[Values]:
 
 
 def _by_class(kind: AxisKind, cells: Sequence[CurveCell]) -> Iterator[MeasuredSample]:
-    pairs = [pair_requests(_rows_of(cell, cell.key), _rows_of(cell, (BASELINE_NAME, *cell.key[1:]))) for cell in cells]
+    pairs = [
+        pair_requests(_rows_of(cell, cell.key), _rows_of(cell, (BASELINE_NAME, *cell.key[1:])), cell.result.plan)
+        for cell in cells
+    ]
     classes = [_classes(numbers(each.rows, kind.column + BASELINE)) for each in pairs]
     for number in np.unique(np.concatenate(classes)):
         if number >= 0:
@@ -104,7 +107,8 @@ def _by_class(kind: AxisKind, cells: Sequence[CurveCell]) -> Iterator[MeasuredSa
             sources = [(cell, each) for cell, each in zip(cells, inside, strict=True) if len(each.rows)]
             pooled = PooledPairs([(f"{dataset_of(cell)[:16]}/", each.rows) for cell, each in sources])
             place = float(np.exp(np.log(numbers(pooled, kind.column + BASELINE)).mean()))
-            together = Pairs(pooled, len(pooled), 0)
+            alternating, anytime = all(each.alternating for each in inside), any(each.anytime for each in inside)
+            together = Pairs(pooled, len(pooled), 0, alternating, anytime)
             yield _measured(place, f"about {2 ** int(number):,.0f}", [cell for cell, _ in sources], together)
 
 

@@ -1,13 +1,22 @@
-"""The rows of several points as one table, without acceptance that counters contradict."""
+"""The rows of several points as one table, without acceptance that counters contradict, and which points are compared.
+
+A run that stops when it is decided measures one repeat more rather than lose its answer to a single invalid turn. A
+round, two repeats in which every arm is first once (ABBA), is left out on both sides if a check of a single point
+invalidated one of its turns: whatever the speed-up in it, and as a whole, so that a linear drift still cancels. If that
+concerns more than a third of the rounds, the cause is not a single turn: then nothing is left out, and the comparison
+is invalid, as in every other run.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import Protocol, runtime_checkable
 
 import pandas as pd
 
+from specbench_api.outcome.finding import Severity
 from specbench_api.outcome.summary import PointSummary
 from specbench_api.plan.plan import Plan, Point
 from specbench_client.column_buffers import ColumnStore
@@ -15,6 +24,46 @@ from specbench_client.metrics.rows import RowBlock, Rows, TextVocabulary, concat
 from specbench_client.metrics.tidy_frame import iter_tidy, without_point_columns
 from specbench_client.trust.acceptance_counters import DRAFTING_COLUMNS, without_refuted_acceptance
 from specbench_client.trust.evidence import PointEvidence
+
+REPEATS_OF_ROUND = 2
+LEFT_OUT_SHARE = 1 / 3
+"""Share of the rounds that may be left out: with one invalid turn each, a twelfth of the turns of two servers."""
+
+
+@dataclass(frozen=True)
+class RoundsLeftOut:
+    """The rounds with an invalid turn, among those of a comparison."""
+
+    invalid: frozenset[int]
+    """The numbers of the rounds with an invalid turn."""
+    measured: int
+    """The number of rounds."""
+
+    @classmethod
+    def of(cls, plan: Plan, points: Sequence[PointSummary]) -> RoundsLeftOut:
+        """Return those of some points: of an arm and its baseline; none of a run without a stop rule."""
+        rounds = {point.repeat // REPEATS_OF_ROUND for point in points}
+        broken = {point.repeat // REPEATS_OF_ROUND for point in points if is_invalid(point)}
+        return cls(frozenset(broken if plan.stop is not None else ()), len(rounds))
+
+    @property
+    def few(self) -> bool:
+        """Whether so few are invalid that they are left out."""
+        return len(self.invalid) <= LEFT_OUT_SHARE * self.measured
+
+    def may_become_few(self, rounds: int) -> bool:
+        """Whether so few may still be invalid after this many rounds; not if every round was until now."""
+        return len(self.invalid) < self.measured and len(self.invalid) <= LEFT_OUT_SHARE * rounds
+
+    def kept(self, points: Sequence[PointSummary]) -> list[PointSummary]:
+        """Return the points that are compared."""
+        return [point for point in points if not (self.few and point.repeat // REPEATS_OF_ROUND in self.invalid)]
+
+
+def is_invalid(point: PointSummary) -> bool:
+    """Return whether a check of the point itself invalidated it."""
+    return any(finding.severity is Severity.INVALID for finding in point.findings)
+
 
 RecordParts = Iterable[pd.DataFrame]
 """The records of a point in any number of parts; read once."""

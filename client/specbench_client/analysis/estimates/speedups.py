@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from specbench_api.outcome.figure import Figure, FigureInterval
 from specbench_api.outcome.summary import EndToEnd, SpeedupConclusion
 from specbench_client.analysis.statistics.bootstrap import LEVEL
+from specbench_client.analysis.statistics.confidence_sequence import confidence_sequence
 from specbench_client.analysis.statistics.log_ratio import LogRatio, log_ratio
 from specbench_client.analysis.statistics.percentiles import percentile_intervals, percentiles_of
 from specbench_client.analysis.statistics.row_layout import CellSums, RowLayout, layout_of
@@ -92,21 +93,14 @@ class PairedSpeedup:
         return int(self.ratio.repeats.size) if self.ratio else 0
 
 
-def paired_speedup(name: str, pairs: Pairs, seed: int, *, anytime: bool = False) -> PairedSpeedup:
-    """Compute a speed-up over the pairs; without any pair the figure has no value.
-
-    `anytime`: whether the measurement may have stopped because of it (`Plan.stop`).
-    """
+def paired_speedup(name: str, pairs: Pairs, seed: int) -> PairedSpeedup:
+    """Compute a speed-up over the pairs; without any pair the figure has no value."""
     quotient = SPEEDUPS[name]
     sums = sum_pairs(pairs, len(_SIGNS), lambda arm, baseline: [*quotient.parts(arm), *quotient.parts(baseline)])
     ratio = log_ratio(sums, _SIGNS, seed)
     if ratio is None:
         return PairedSpeedup(missing_speedup(name))
-    if anytime:
-        ratio = ratio.at_any_time()
     definition = f"{quotient.definition}; {sums.counts.sum()} pairs"
-    if anytime:
-        definition += "; geometric mean over repeats"
     if pairs.unpaired_later:
         definition += f", {pairs.unpaired_later} later turns unpaired because earlier replies differ"
     return PairedSpeedup(ratio.figure(definition), ratio)
@@ -131,7 +125,7 @@ def sum_pairs(pairs: Pairs, parts: int, of: PairParts) -> CellSums:
 
 def pair_layout(pairs: Pairs) -> RowLayout:
     """Return the layout of the pairs; the category of a prompt is the baseline's."""
-    layout = layout_of(pairs.rows, "category" + BASELINE)
+    layout = replace(layout_of(pairs.rows, "category" + BASELINE), anytime=pairs.anytime)
     return layout.taking_turns() if pairs.alternating else layout
 
 
@@ -191,9 +185,9 @@ END_TO_END_MISSING = {
 }
 
 
-def end_to_end(pairs: Pairs, streams: int | None, seed: int, *, anytime: bool = False) -> EndToEnd:
+def end_to_end(pairs: Pairs, streams: int | None, seed: int) -> EndToEnd:
     """Compare whole requests; `streams` is the concurrency of a closed loop, None in an open loop."""
-    means = paired_speedup(E2E_SPEEDUP, pairs, seed, anytime=anytime).figure
+    means = paired_speedup(E2E_SPEEDUP, pairs, seed).figure
     return EndToEnd(
         speedup=means,
         median_speedup=_median_speedup(pairs, seed),
@@ -240,15 +234,21 @@ def _median_speedup(pairs: Pairs, seed: int) -> Figure:
         return _missing_end_to_end(E2E_SPEEDUP_MEDIAN)
     layout = pair_layout(pairs).of_rows(known)
     logs = logs if known.all() else logs[known]
-    (value,), (chosen,) = percentiles_of(logs, [50]), percentile_intervals(logs, layout, [50], seed)
-    interval = None
+    definition, interval = f"{END_TO_END_DEFINITIONS[E2E_SPEEDUP_MEDIAN]}; {logs.size} pairs", None
+    if layout.anytime:
+        repeat_of = layout.cell_of // layout.prompts
+        medians = np.array([np.median(logs[repeat_of == repeat]) for repeat in range(layout.repeats)])
+        value, chosen = float(medians.mean()), confidence_sequence(medians, layout.turns)
+        definition += "; geometric mean of the repeats' medians"
+    else:
+        (value,), (chosen,) = percentiles_of(logs, [50]), percentile_intervals(logs, layout, [50], seed)
     if chosen:
         low, high = float(np.exp(chosen.bounds.low)), float(np.exp(chosen.bounds.high))
         interval = FigureInterval(low=low, high=high, level=LEVEL, method=f"{chosen.method}, on the log ratio")
     return Figure(
         value=float(np.exp(value)),
         unit="ratio",
-        definition=f"{END_TO_END_DEFINITIONS[E2E_SPEEDUP_MEDIAN]}; {logs.size} pairs",
+        definition=definition,
         n=layout.prompts,
         interval=interval,
         source="both",

@@ -30,7 +30,7 @@ from specbench_client.analysis.compare.stored_result import StoredResult
 from specbench_client.analysis.estimates.speedups import missing_speedup as no_speedup
 from specbench_client.analysis.estimates.speedups import pair_layout
 from specbench_client.analysis.statistics.bootstrap import ResamplingLayout
-from specbench_client.analysis.statistics.intervals import ResampledFigure, resample_sums, two_level_interval
+from specbench_client.analysis.statistics.intervals import ResampledFigure, resample_sums, value_and_interval
 from specbench_client.analysis.statistics.log_ratio import exponentiated_interval
 from specbench_client.analysis.statistics.row_layout import CellSums
 from specbench_client.errors import BadInput
@@ -221,11 +221,11 @@ def _figure(definition: str, unit: str, sums: MixSums, powers: MixExponents, see
     levels = sums.levels(powers, seed)
     if levels is None:
         return Figure(unit=unit, definition=definition, n=0, source="both")
-    chosen = two_level_interval(levels, sums.layout)
+    value, chosen = value_and_interval(levels, sums.layout)
     return Figure(
-        value=float(np.exp(levels.value)),
+        value=float(np.exp(value)),
         unit=unit,
-        definition=definition,
+        definition=f"{definition}; geometric mean over repeats" if sums.layout.anytime else definition,
         n=sums.layout.prompts,
         interval=exponentiated_interval(chosen) if chosen else None,
         source="both",
@@ -282,7 +282,7 @@ def _pairs(result: StoredResult, cell: Cell) -> Pairs | None:
     if not all(sides):
         return None
     arm, baseline = (result.rows_of(points) for points in sides)
-    return pair_requests(arm, baseline, alternating=result.plan.alternates)
+    return pair_requests(arm, baseline, result.plan)
 
 
 def _reject_missing(shares: Mapping[str, float], pairs: Pairs, cell: Cell) -> None:

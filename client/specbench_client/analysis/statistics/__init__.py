@@ -2,7 +2,7 @@
 
 - `bootstrap`: resampling of prompts within repeats, and percentile intervals.
 - `intervals`: one interval for the variation of prompts and of whole runs; the bootstrap-t interval.
-- `log_ratio`: intervals of ratios of sums, on the log scale; intervals that are valid at any time.
+- `log_ratio`: intervals of ratios of sums, on the log scale.
 - `percentiles`: intervals of percentiles.
 - `p_values`: p-values that match intervals, and the correction for multiple comparisons.
 """

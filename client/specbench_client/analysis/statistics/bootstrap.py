@@ -144,6 +144,8 @@ class ResamplingLayout:
     """Weight of each prompt relative to how often it was sent, shape (prompts,), on any scale; None for equal."""
     turns: Values | None = None
     """+1 or −1 for the order of the arms in each repeat, shape (repeats,); None if it is not known or never changes."""
+    anytime: bool = False
+    """Whether the number of repeats may depend on their values, so that only a confidence sequence is valid."""
 
     @property
     def runs_freedom(self) -> int:
@@ -190,7 +192,7 @@ class ResamplingLayout:
         """Return the layout of the prompts selected by a mask, shape (prompts,), with the same number of repeats."""
         weights = None if self.weight_of is None else self.weight_of[prompts]
         strata = number_strata(self.stratum_of[prompts])
-        return ResamplingLayout(strata, self.repeats, int(prompts.sum()), weights, self.turns)
+        return ResamplingLayout(strata, self.repeats, int(prompts.sum()), weights, self.turns, self.anytime)
 
 
 def number_strata(strata: Codes) -> Codes:

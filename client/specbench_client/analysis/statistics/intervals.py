@@ -49,6 +49,7 @@ from specbench_client.analysis.statistics.bootstrap import (
     t_quantile,
     wider_interval,
 )
+from specbench_client.analysis.statistics.confidence_sequence import confidence_sequence
 from specbench_client.metrics.tidy_frame import Values
 
 COCHRAN_FROM = 4
@@ -78,6 +79,19 @@ def resample_sums(matrices: Sequence[Values], layout: ResamplingLayout, seed: in
     if layout.repeats < MIN_REPEATS_TO_COMPARE:
         return resampled_sums(matrices, layout, seed)
     return resampled_sums([matrix.sum(axis=0, keepdims=True) for matrix in matrices], replace(layout, repeats=1), seed)
+
+
+def value_and_interval(figure: ResampledFigure, layout: ResamplingLayout) -> tuple[float, ChosenInterval | None]:
+    """Return the value that is reported for a log ratio, and its interval.
+
+    If the measurement stops when it is decided, they are the mean over repeats and the confidence sequence; there is no
+    interval if a repeat has no value.
+    """
+    if not layout.anytime:
+        return figure.value, two_level_interval(figure, layout)
+    if not np.isfinite(figure.repeats).all():
+        return figure.value, None
+    return float(figure.repeats.mean()), confidence_sequence(figure.repeats, layout.turns)
 
 
 def two_level_interval(

@@ -8,22 +8,16 @@ noise.) A t interval over the repeats' own logs is used if it is wider.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
 from specbench_api.outcome.figure import Figure, FigureInterval
 from specbench_api.outcome.summary import MIN_REPEATS_TO_COMPARE
-from specbench_client.analysis.statistics.bootstrap import (
-    LEVEL,
-    ChosenInterval,
-    IntervalBounds,
-    order_note,
-    runs_freedom,
-    runs_variance,
-)
-from specbench_client.analysis.statistics.intervals import ResampledFigure, resample_sums, two_level_interval
+from specbench_client.analysis.statistics.bootstrap import LEVEL, ChosenInterval
+from specbench_client.analysis.statistics.confidence_sequence import anytime_p_value
+from specbench_client.analysis.statistics.intervals import ResampledFigure, resample_sums, value_and_interval
 from specbench_client.analysis.statistics.p_values import interval_p_value
 from specbench_client.analysis.statistics.row_layout import CellSums, RowLayout
 from specbench_client.metrics.tidy_frame import Values
@@ -49,11 +43,6 @@ class LogRatio:
     anytime: bool = False
     """Whether the interval is valid although the measurement stopped because of it."""
 
-    def at_any_time(self) -> LogRatio:
-        """Return the mean log ratio of the repeats, with the confidence sequence over them as its interval."""
-        chosen = confidence_sequence(self.runs, self.turns)
-        return replace(self, value=float(self.runs.mean()), chosen=chosen, anytime=True)
-
     @property
     def supports_claim(self) -> bool:
         """Whether the interval includes the variation between runs, so that a claim is possible."""
@@ -73,7 +62,7 @@ class LogRatio:
         return Figure(
             value=float(np.exp(self.value)) * scale,
             unit=unit,
-            definition=definition,
+            definition=f"{definition}; geometric mean over repeats" if self.anytime else definition,
             n=self.prompts,
             interval=exponentiated_interval(self.chosen, scale) if self.chosen else None,
             source="both",
@@ -111,9 +100,11 @@ class LogRatioInputs:
         value = float(log_of_product(sums, signed))
         samples = log_of_product(np.stack([self._drawn[name] for name in signs], axis=1), signed)
         runs = log_of_product(np.stack([matrix.sum(axis=1) for matrix in matrices], axis=1), signed)
-        chosen = two_level_interval(ResampledFigure(value, samples, _influence(matrices, signed), runs), self.layout)
-        spread = value + (samples - value) * self.layout.inflation if chosen else samples
-        return LogRatio(value, self.layout.prompts, spread, self.layout.repeat_numbers, runs, chosen, self.layout.turns)
+        figure, layout = ResampledFigure(value, samples, _influence(matrices, signed), runs), self.layout
+        reported, chosen = value_and_interval(figure, layout)
+        spread = reported + (samples - value) * layout.inflation if chosen else samples
+        numbers = layout.repeat_numbers
+        return LogRatio(reported, layout.prompts, spread, numbers, runs, chosen, layout.turns, layout.anytime)
 
     @cached_property
     def _drawn(self) -> Mapping[str, Values]:
@@ -140,53 +131,3 @@ def log_of_product(sums: Values, signs: Sequence[int]) -> Values:
     """Return Σ sign × log(sum) over the last axis."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.asarray((np.log(sums) * np.array(signs)).sum(axis=-1), dtype=np.float64)
-
-
-# A confidence sequence for the mean of blocks: intervals that all contain it at once, however often one looks.
-#
-# An ordinary 95 % interval is wrong more often if the measurement stops when it happens to exclude 1. The sequence here
-# may be looked at after every block. It contains every mean that the mixture t-test has not rejected: for n values with
-# mean m, standard deviation s and ν = n − 1,
-#
-#     E(μ) = (1 + n g)^(−1/2) × [(1 + t²/ν) / (1 + t²/(ν (1 + n g)))]^((ν + 1)/2),    t² = n (m − μ)² / s²
-#
-# is an e-process for normal values of unknown variance, so that it ever exceeds 1/α with a probability of at most α
-# (Ville 1939; Pérez-Ortiz, Lardy, de Heide and Grünwald 2024, "E-statistics, group invariance and anytime-valid
-# testing"). If servers take turns (ABBA), the effect of their order is removed from the values and ν = n − 2, as in
-# `bootstrap.deviations`; that is the same test in a linear model with this effect (Lindon, Ham, Tingley and Bojinov
-# 2022, "Anytime-Valid Linear Models and Regression Adjusted Causal Inference"). g is the prior variance of the effect
-# in units of s²: it decides how wide the interval is after few or many blocks, and never whether it is valid. Values
-# with heavy tails are excluded less often, and skewed ones more often: with a skewness of 1.8 (log-normal, σ = 0.5)
-# in 5 % to 7 %. Logarithms of speed-ups are nearly symmetric.
-
-PRIOR_VARIANCE = 10.0
-"""g: effects of about three standard deviations of a block are decided soonest."""
-
-
-def confidence_sequence(blocks: Values, turns: Values | None = None) -> ChosenInterval | None:
-    """Return the interval of the mean after these blocks; None as long as it is unbounded.
-
-    `blocks`: the same quantity in each block, shape (blocks,), in any order. `turns`: `ResamplingLayout.turns`.
-    """
-    if blocks.size < 2 or not np.isfinite(blocks).all():
-        return None
-    count, freedom = blocks.size, runs_freedom(blocks.size, turns)
-    growth = 1 + count * PRIOR_VARIANCE
-    limit = (np.sqrt(growth) / (1 - LEVEL)) ** (2 / (freedom + 1))
-    if limit >= growth:
-        return None
-    squared = freedom * (limit - 1) / (1 - limit / growth)
-    mean, half = float(blocks.mean()), float(np.sqrt(runs_variance(blocks, turns) * squared / count))
-    method = f"anytime-valid confidence sequence (mixture t) over {count} repeats{order_note(turns)}, unit: repeat"
-    return ChosenInterval(IntervalBounds(mean - half, mean + half), method, float(freedom), over_repeats=True)
-
-
-def anytime_p_value(blocks: Values, turns: Values | None = None) -> float:
-    """Return the p-value of "the mean is 0" that matches the sequence: 1 / E(0), at most 1."""
-    variance = runs_variance(blocks, turns) if blocks.size > 1 else 0.0
-    if variance == 0.0:
-        return 1.0
-    freedom, growth = runs_freedom(blocks.size, turns), 1 + blocks.size * PRIOR_VARIANCE
-    squared = blocks.size * float(blocks.mean()) ** 2 / variance / freedom
-    log_e = (freedom + 1) / 2 * (np.log1p(squared) - np.log1p(squared / growth)) - np.log(growth) / 2
-    return float(min(1.0, np.exp(-log_e)))

@@ -88,6 +88,8 @@ class EvaluatedCell:
     """The log ratio of the speed-up with its resamples; None where nothing was compared."""
     break_even: BreakEven | None = None
     """None where nothing was compared."""
+    may_become_valid: bool = False
+    """Whether only single turns of a run with a stop rule made it invalid, so that more repeats may make it valid."""
     observation: StepObservation | None = None
     """Its observation of step times; None if the cell itself is invalid."""
 
@@ -99,9 +101,8 @@ def evaluate_cell(
 
     `diverged`: how often its answers differ from the baseline's; None without one.
     """
-    turns, anytime = measured.plan.alternates, measured.plan.stop is not None
-    pairs = pair_requests(measured.rows, baseline.rows, alternating=turns) if baseline else None
-    compared = paired_speedup(SPEEDUP, pairs, measured.seed, anytime=anytime) if pairs else None
+    pairs = pair_requests(measured.rows, baseline.rows, measured.plan) if baseline else None
+    compared = paired_speedup(SPEEDUP, pairs, measured.seed) if pairs else None
     evidence = _evidence(measured, baseline, pairs, compared, diverged)
     found = _findings(measured, evidence)
     on_points = [finding for point in measured.points for finding in point.findings]
@@ -121,8 +122,8 @@ def evaluate_cell(
             measured.plan.placement.engine_devices,
         ),
         speedup=compared.figure if compared else None,
-        tpot_speedup=paired_speedup(TPOT_SPEEDUP, pairs, measured.seed, anytime=anytime).figure if pairs else None,
-        end_to_end=end_to_end(pairs, measured.level.concurrency, measured.seed, anytime=anytime) if pairs else None,
+        tpot_speedup=paired_speedup(TPOT_SPEEDUP, pairs, measured.seed).figure if pairs else None,
+        end_to_end=end_to_end(pairs, measured.level.concurrency, measured.seed) if pairs else None,
         compared_repeats=(compared.repeats or None) if compared else None,
         by_category={name: each.figures for name, each in by_category.items()},
         goodput=goodput_of(measured.rows, measured.slo, measured.seed) if measured.slo else None,
@@ -225,11 +226,10 @@ def _of_category(name: str, measured: MeasuredCell, rows: Rows, pairs: Pairs | N
     if pairs is None:
         return _CategoryFigures(figures, None, prompts)
     inside = pairs.of_category(name)
-    anytime = measured.plan.stop is not None
-    compared = paired_speedup(SPEEDUP, inside, seed, anytime=anytime)
-    tpot = paired_speedup(TPOT_SPEEDUP, inside, seed, anytime=anytime)
+    compared = paired_speedup(SPEEDUP, inside, seed)
+    tpot = paired_speedup(TPOT_SPEEDUP, inside, seed)
     figures |= {SPEEDUP: compared.figure, TPOT_SPEEDUP: tpot.figure}
-    figures |= figures_by_name(end_to_end(inside, measured.level.concurrency, seed, anytime=anytime))
+    figures |= figures_by_name(end_to_end(inside, measured.level.concurrency, seed))
     return _CategoryFigures(figures, compared.p_value, prompts)
 
 

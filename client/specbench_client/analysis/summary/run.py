@@ -29,7 +29,13 @@ from specbench_client.analysis.curves.crossover import MeasuredPlace, find_cross
 from specbench_client.analysis.decision.recommendation import recommend
 from specbench_client.analysis.decision.request import WORTH, RecommendationRequest, targets_of
 from specbench_client.analysis.estimates.energy import PowerTrace, with_energy
-from specbench_client.analysis.estimates.point_rows import RecordParts, load_stored_rows
+from specbench_client.analysis.estimates.point_rows import (
+    REPEATS_OF_ROUND,
+    RecordParts,
+    RoundsLeftOut,
+    is_invalid,
+    load_stored_rows,
+)
 from specbench_client.analysis.explanation.factors import with_batch_occupancy
 from specbench_client.analysis.lossless.losslessness import losslessness
 from specbench_client.analysis.stepcost.model import step_costs
@@ -223,7 +229,12 @@ def summarise_cells(
     incomplete = {point.arm for point in planned if point.hash not in there}
     causes = {arm: cause for arm, cause in (failures or {}).items() if arm in incomplete}
     simulated = any(summary.simulated for summary in measured)
-    on_points = [finding for summary in measured for finding in summary.findings]
+    compared = {point for each in judged for point in each.cell.points}
+    on_points = [
+        finding if summary.hash in compared else _left_out(finding, summary)
+        for summary in measured
+        for finding in summary.findings
+    ]
     on_cells = [finding for each in judged for finding in each.findings]
     counts = _prompts(plan, judged)
     by_category = {workload: _category_prompts(workload, judged) for workload in counts}
@@ -244,7 +255,7 @@ def summarise_cells(
         created=created,
         points_total=len(planned),
         points_measured=len(measured),
-        points_invalid=len(_invalid(judged, on_points)),
+        points_invalid=len(_invalid(judged, measured)),
         missing=missing,
         decided_after=ended,
         cells=with_energy(cells, measured, power) if power else cells,
@@ -270,12 +281,13 @@ def decided_after(plan: Plan, measured: Container[str], judged: Sequence[Evaluat
     """Return after how many repeats a run that stops when it is decided has ended; None for another or a later end.
 
     A speed-up is decided if it is found to be above or below 1, or if its interval excludes every difference that would
-    matter (`WORTH`). An invalid cell does not become valid by more repeats, so it does not keep the run going.
+    matter (`WORTH`). An invalid cell keeps the run going only while the rounds with invalid turns may still become few
+    enough to leave them out (`RoundsLeftOut`).
     """
     if not ends_a_round(plan, measured):
         return None
     complete = _complete_repeats(plan, measured)
-    compared = [each.cell for each in judged if each.cell.arm != BASELINE_NAME]
+    compared = [each for each in judged if each.cell.arm != BASELINE_NAME]
     return complete if compared and all(map(_is_decided, compared)) else None
 
 
@@ -291,8 +303,12 @@ def _complete_repeats(plan: Plan, measured: Container[str]) -> int:
     return min(unfinished, default=plan.load.repeats)
 
 
-def _is_decided(cell: Cell) -> bool:
-    return not cell.valid or (cell.claims is not None and is_settled(cell.claims.overall, cell.speedup))
+def _is_decided(judged: EvaluatedCell) -> bool:
+    cell = judged.cell
+    if not cell.valid:
+        return not judged.may_become_valid
+    enough = (cell.compared_repeats or 0) >= REPEATS_IN_TURNS
+    return enough and cell.claims is not None and is_settled(cell.claims.overall, cell.speedup)
 
 
 def is_settled(claimed: SpeedupConclusion, speedup: Figure | None) -> bool:
@@ -316,6 +332,10 @@ class _Slot:
     workload: Workload
     level: Level
     points: tuple[PointSummary, ...]
+
+    def without(self, rounds: RoundsLeftOut) -> _Slot:
+        """Return the slot with the points that are compared."""
+        return replace(self, points=tuple(rounds.kept(self.points)))
 
 
 def _slots(plan: Plan, measured: Sequence[PointSummary]) -> list[_Slot]:
@@ -343,11 +363,17 @@ def _evaluate_slot(plan: Plan, slot: _Slot, stored: RunRecords, slo: Slo | None)
     Rows of only one arm and the baseline are stored at a time, whatever the number of arms.
     """
     arms = sorted((arm for arm in plan.arms if _points_of(arm, slot)), key=lambda arm: not arm.is_baseline)
-    baseline = _measured(plan, arms[0], slot, stored, slo) if arms[0].is_baseline else None
+    theirs = _points_of(arms[0], slot) if arms[0].is_baseline else ()
+    own = RoundsLeftOut.of(plan, theirs)
+    baseline = _measured(plan, arms[0], slot.without(own), stored, slo) if theirs else None
     judged = [evaluate_cell(baseline, None)] if baseline else []
     for arm in arms[len(judged) :]:
-        measured = _measured(plan, arm, slot, stored, slo)
-        judged.append(_losslessness(measured, baseline, stored.records) if baseline else evaluate_cell(measured, None))
+        rounds = RoundsLeftOut.of(plan, [*theirs, *_points_of(arm, slot)])
+        measured = _measured(plan, arm, slot.without(rounds), stored, slo)
+        cell = _losslessness(measured, baseline, stored.records) if baseline else evaluate_cell(measured, None)
+        on_cell = any(finding.severity is Severity.INVALID for finding in cell.findings)
+        hopeful = not on_cell and rounds.may_become_few(plan.load.repeats // REPEATS_OF_ROUND)
+        judged.append(replace(cell, may_become_valid=hopeful))
     broken = any(each.cell.arm == BASELINE_NAME and not each.cell.valid for each in judged)
     return [_without_baseline(each) if broken and each.cell.arm != BASELINE_NAME else each for each in judged]
 
@@ -401,9 +427,18 @@ def _category_prompts(workload: str, judged: Sequence[EvaluatedCell]) -> dict[st
     return {name: min(count.get(name, 0) for count in counts) for name in names}
 
 
-def _invalid(judged: Sequence[EvaluatedCell], on_points: Sequence[Finding]) -> set[str]:
+def _left_out(finding: Finding, point: PointSummary) -> Finding:
+    """Return the finding of a point that is left out of its comparison, so that it affects no figure."""
+    if finding.severity is Severity.INFO:
+        return finding
+    first = point.repeat // REPEATS_OF_ROUND * REPEATS_OF_ROUND + 1
+    what = f"repeats {first} and {first + 1} are left out on both sides because a turn of them is invalid"
+    return finding.model_copy(update={"severity": Severity.INFO, "message": f"{finding.message}; {what}"})
+
+
+def _invalid(judged: Sequence[EvaluatedCell], measured: Sequence[PointSummary]) -> set[str]:
     """Return points that a check of their own or of their cell made invalid; the baseline's affect no other point."""
-    own = {str(finding.point) for finding in on_points if finding.severity is Severity.INVALID}
+    own = {point.hash for point in measured if is_invalid(point)}
     for each in judged:
         severities = {finding.severity for finding in each.findings if finding.check != BASELINE_INVALID}
         own |= set(each.cell.points) if Severity.INVALID in severities else set()
