@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -18,7 +18,7 @@ from specbench_client.analysis.explanation.traffic_mix import project_mix
 from specbench_client.metrics import acceptance, decode_speed
 from specbench_client.metrics.decode_speed import TPOT_MS
 from specbench_client.metrics.latency import E2E_MS, TTFT_MS
-from specbench_client.metrics.metric_types import PercentileMetric, mean_metric
+from specbench_client.metrics.metric_types import PercentileMetric, RequestMetric, mean_metric
 from specbench_client.metrics.pairing import ARM, BASELINE, PAIR_KEY, SIDE_COLUMNS, Pairs
 
 RATIOS = (
@@ -47,22 +47,26 @@ def truths(experiment: Experiment) -> dict[str, float]:
     return {name: value for name, value in found.items() if value is not None}
 
 
-def measured(experiment: Experiment, seed: int) -> dict[str, Figure]:
-    """Return the figures of one experiment with their intervals, as in a cell of a run."""
+def measured(experiment: Experiment, seed: int, names: Container[str]) -> dict[str, Figure]:
+    """Return these figures of one experiment with their intervals, as in a cell of a run."""
     arm, baseline = experiment.arms(seed)
     pairs = paired(arm, baseline)
     sample = SampleRows(arm, seed)
-    factors, mix = explain_speedup(pairs, experiment.drafts, seed), project_mix(pairs, MIX, seed)
-    assert factors is not None
-    assert mix is not None
-    return {
-        **{name: paired_speedup(name, pairs, seed).figure for name in SPEEDUPS},
-        **ratio_figures(sample, RATIOS),
-        **percentile_figures(sample, MEASURES),
-        **{name: getattr(factors, name) for name in FACTORS},
-        MIX_SPEEDUP: mix.speedup,
-        MIX_LENGTH: mix.acceptance_length,
+    measures = [each for each in MEASURES if any(_percentile(each, percent) in names for percent in PERCENTS)]
+    found = {
+        **{name: paired_speedup(name, pairs, seed).figure for name in SPEEDUPS if name in names},
+        **ratio_figures(sample, [ratio for ratio in RATIOS if ratio.name in names]),
+        **percentile_figures(sample, measures),
     }
+    if any(name in names for name in FACTORS):
+        factors = explain_speedup(pairs, experiment.drafts, seed)
+        assert factors is not None
+        found |= {name: getattr(factors, name) for name in FACTORS}
+    if MIX_SPEEDUP in names or MIX_LENGTH in names:
+        mix = project_mix(pairs, MIX, seed)
+        assert mix is not None
+        found |= {MIX_SPEEDUP: mix.speedup, MIX_LENGTH: mix.acceptance_length}
+    return found
 
 
 @dataclass
@@ -71,6 +75,7 @@ class Coverage:
 
     experiment: Experiment
     truth: Mapping[str, float]
+    """The true values of the figures that are computed and counted."""
     drawn: int = 0
     intervals: Counter[str] = field(default_factory=Counter)
     held: Counter[str] = field(default_factory=Counter)
@@ -82,7 +87,7 @@ class Coverage:
         """Simulate the experiment for each seed and count."""
         for seed in seeds:
             self.drawn += 1
-            for name, figure in measured(self.experiment, seed).items():
+            for name, figure in measured(self.experiment, seed, self.truth).items():
                 if name in self.truth and figure.interval is not None:
                     low, high = figure.interval.low, figure.interval.high
                     self.intervals[name] += 1
@@ -107,6 +112,10 @@ class Coverage:
                     "truth_below": round(self.below[name] / self.intervals[name], 4),
                     "width": round(self.widths[name] / self.intervals[name], 4),
                 }
+
+
+def _percentile(measure: RequestMetric, percent: int) -> str:
+    return PercentileMetric(measure, percent).name
 
 
 def _quotient(name: str, arm: pd.DataFrame, baseline: pd.DataFrame) -> float:

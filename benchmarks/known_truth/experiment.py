@@ -43,6 +43,7 @@ class Experiment:
     drafts: int = 3
     base_step_ms: float = 10.0
     arm_step_ms: float = 13.0
+    population_size: int = POPULATION
 
     @property
     def name(self) -> str:
@@ -61,7 +62,7 @@ class Experiment:
     def population(self) -> tuple[pd.DataFrame, pd.DataFrame]:
         """The same rows for very many prompts, each in its own run."""
         rng = np.random.default_rng((0, 0xA11))
-        parts = [_PromptSample.drawn(rng, POPULATION // 20, self.drafts) for _ in range(20)]
+        parts = [_PromptSample.drawn(rng, self.population_size // 20, self.drafts) for _ in range(20)]
         sides = [
             [self._times(rng, sample, drafting=drafting, runs=self._factors(rng, sample.size)) for sample in parts]
             for drafting in (True, False)

@@ -30,7 +30,7 @@ from specbench_client.stored_runs.drift_requests import requests_of_cell
 from specbench_testing.result_pairs import result_of
 from specbench_testing.synthetic_records import SyntheticRun
 
-FEW, MANY = 5_000, 30_000
+FEW, MANY = 4_000, 12_000
 """Requests of one arm."""
 PART = 1_000
 WORLD = SyntheticRun(prompts=40, concurrency=(3,), repeats=1)

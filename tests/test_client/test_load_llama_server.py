@@ -202,10 +202,8 @@ class WitnessedRun:
     launches: dict[str, WitnessedLaunch]
 
 
-@pytest.fixture(scope="module")
-def witnessed(models: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> WitnessedRun:
+def witnessed_run(models: dict[str, str], folder: Path) -> WitnessedRun:
     """A run with drafters whose drafts vary in length."""
-    folder = tmp_path_factory.mktemp("witnessed")
     server = [sys.executable, "-m", "specbench_client.local.llama_server"]
     common = {name: {"name": name, "numSpeculativeTokens": k} for name, k in WITNESSED_K.items()}
     draft = {"method": "draft_model", "model": models["drafter"], "args": ["--spec-draft-p-min", "0.3"]}
@@ -244,9 +242,7 @@ def steps_in(answer: Exchange) -> list[WitnessedStep]:
     return steps
 
 
-@pytest.mark.timeout(1300)
-@pytest.mark.parametrize("arm", WITNESSED_K)
-def test_steps_of_all_answers_equal_the_engines_counters_and_log(witnessed: WitnessedRun, arm: str) -> None:
+def compare_steps_with_counters_and_log(witnessed: WitnessedRun, arm: str) -> None:
     launch = witnessed.launches[arm]
     by_answer = [steps_in(answer) for answer in launch.answers]
     steps = [step for each in by_answer for step in each]
@@ -267,9 +263,7 @@ def _logged(steps: list[WitnessedStep]) -> tuple[str, str, str]:
     return str(accepted), str(drafted), f"{1 + accepted / len(steps):.2f}"
 
 
-@pytest.mark.timeout(1300)
-@pytest.mark.parametrize("arm", WITNESSED_K)
-def test_reported_acceptance_by_position_equals_the_engines_own_steps(witnessed: WitnessedRun, arm: str) -> None:
+def compare_reported_acceptance_with_steps(witnessed: WitnessedRun, arm: str) -> None:
     (point,) = witnessed.run.points[arm]
     answers = witnessed.launches[arm].answers_to(point.records.request_id[point.records.phase == "steady"])
     steps = [step for answer in answers for step in steps_in(answer)]
@@ -284,3 +278,14 @@ def test_reported_acceptance_by_position_equals_the_engines_own_steps(witnessed:
         joint, conditional = joint_rate(delivered, position), conditional_rate(steps, position)
         assert figures[f"position_acceptance_rate_{position}"]["value"] == pytest.approx(joint)
         assert figures[f"conditional_position_acceptance_rate_{position}"].get("value") == pytest.approx(conditional)
+
+
+@pytest.mark.timeout(1300)
+def test_steps_of_a_run_equal_the_engines_counters_its_log_and_the_reported_acceptance(
+    models: dict[str, str], tmp_path: Path
+) -> None:
+    """One test, because it needs a run of two minutes, which several workers would each measure."""
+    witnessed = witnessed_run(models, tmp_path)
+    for arm in WITNESSED_K:
+        compare_steps_with_counters_and_log(witnessed, arm)
+        compare_reported_acceptance_with_steps(witnessed, arm)

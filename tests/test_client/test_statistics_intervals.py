@@ -182,8 +182,9 @@ FIGURES = (
 @pytest.mark.parametrize(("prompts", "repeats"), [(20, 3), (80, 5)])
 def test_intervals_have_their_nominal_coverage(prompts: int, repeats: int) -> None:
     """150 experiments, minus three standard errors of a binomial; the documentation reports thousands."""
-    experiment = Experiment(prompts=prompts, repeats=repeats, run_noise=0.02)
-    coverage = Coverage(experiment, truths(experiment))
+    experiment = Experiment(prompts=prompts, repeats=repeats, run_noise=0.02, population_size=40_000)
+    true = truths(experiment)
+    coverage = Coverage(experiment, {name: true[name] for name in FIGURES})
     coverage.add(range(150))
     least = 0.95 - 3 * np.sqrt(0.95 * 0.05 / 150)
     assert {name: coverage.share(name) for name in FIGURES if (coverage.share(name) or 0) < least} == {}

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from specbench_api.plan.plan import Plan
 from specbench_client.metrics.rows import (
     Columns,
+    LazyColumns,
     Rows,
     TextCodes,
     fill,
@@ -100,7 +101,7 @@ _ROW = "row"
 
 
 @dataclass(frozen=True)
-class JoinedRows:
+class JoinedRows(LazyColumns):
     """Pairs as row indices on both sides, shape (pairs,); the columns are read from the sides on access."""
 
     arm: Columns
@@ -164,7 +165,7 @@ class JoinedRows:
 
 
 @dataclass(frozen=True)
-class PairSide:
+class PairSide(LazyColumns):
     """One side of the pairs, under its original column names."""
 
     rows: Columns

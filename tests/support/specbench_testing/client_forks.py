@@ -1,8 +1,10 @@
 """Client processes without their start-up time: a process that has imported the client forks one for each command.
 
 The forked process runs the same code with the same arguments as `specbench-client` in a pod, has its own process ID and
-can be killed. Protocol, one JSON document per line: a request with arguments, environment and log on stdin; then the
-child's pid, and after its end its exit code, on stdout.
+can be killed. Only its reports have few resamples and no plots: these take seconds of a life and are no writes.
+
+Protocol, one JSON document per line: a request with arguments, environment and log on stdin; then the child's pid, and
+after its end its exit code, on stdout.
 
     python -m specbench_testing.client_forks
 """
@@ -18,6 +20,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
+from unittest.mock import patch
 
 
 class ClientForks:
@@ -80,7 +83,11 @@ def main() -> None:
     """Fork until stdin ends."""
     import specbench_client.stored_runs.results
     import specbench_client.stored_runs.write_results  # noqa: F401 -- likewise
+    from specbench_client.analysis.statistics import bootstrap
     from specbench_client.job.entrypoint import run_program
+
+    bootstrap.RESAMPLES = 200
+    patch("specbench_client.report.html.svgs", lambda _: []).start()
 
     for line in sys.stdin:
         request = json.loads(line)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import pandas as pd
 from specbench_api.outcome.manifest import PointProvenance
 from specbench_client.analysis.compare.figures import MeasuredArm
 from specbench_client.analysis.compare.stored_result import StoredResult
-from specbench_client.metrics.pairing import ARM, BASELINE, pair_requests
+from specbench_client.metrics.pairing import ARM, BASELINE, JoinedRows, Pairs, pair_requests
 from specbench_testing.synthetic_records import UNCORRUPTED, Corruptions, SyntheticRun, point_of, run_of_world
 
 TOKENS = 50
@@ -52,15 +53,25 @@ class TwoResults:
 
 def measured_of(prompt: np.ndarray, repeat: np.ndarray, pace_ms: dict[str, np.ndarray]) -> MeasuredArm:
     """Pairs of one turn each; pace in ms per token."""
+    arm, baseline = (_requests(prompt, repeat, pace_ms[side]) for side in (ARM, BASELINE))
+    pairs = _pairs(tuple(prompt.tolist()), tuple(repeat.tolist()))
+    assert isinstance(pairs.rows, JoinedRows)
+    return MeasuredArm(arm, replace(pairs, rows=replace(pairs.rows, arm=arm, baseline=baseline)))
+
+
+def _requests(prompt: np.ndarray, repeat: np.ndarray, pace_ms: np.ndarray) -> pd.DataFrame:
     columns: dict[str, object] = {"repeat": repeat.astype(float), "prompt_id": [f"p{each}" for each in prompt]}
     columns |= {"turn": 0.0, "point": [f"h{each}" for each in repeat], "conversation_id": prompt, "category": "c"}
     columns |= {"input_tokens": 100.0, "tokens": float(TOKENS), "steps": float(TOKENS - 1), "intended_ns": 0.0}
     columns |= {"finish_reason": "stop", "output_sha256": 1.0, "steady": True}
-    arm, baseline = (
-        pd.DataFrame({**columns, "first_token_ns": ms * 1e6, "last_token_ns": ms * 1e6 * TOKENS})
-        for ms in (pace_ms[ARM], pace_ms[BASELINE])
-    )
-    return MeasuredArm(arm, pair_requests(arm, baseline, None))
+    return pd.DataFrame({**columns, "first_token_ns": pace_ms * 1e6, "last_token_ns": pace_ms * 1e6 * TOKENS})
+
+
+@cache
+def _pairs(prompt: tuple[int, ...], repeat: tuple[int, ...]) -> Pairs:
+    """The pairs of these requests. They do not depend on the pace, so thousands of results have the same."""
+    requests = _requests(np.array(prompt), np.array(repeat), np.ones(len(prompt)))
+    return pair_requests(requests, requests, None)
 
 
 def result_of(world: SyntheticRun, corruptions: Corruptions = UNCORRUPTED, **observed: Any) -> StoredResult:

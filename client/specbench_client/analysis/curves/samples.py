@@ -31,7 +31,7 @@ from specbench_client.analysis.estimates.speedups import (
 from specbench_client.analysis.statistics.log_ratio import LogRatio, log_ratio
 from specbench_client.metrics.decode_speed import later_tokens
 from specbench_client.metrics.pairing import BASELINE, Pairs, PairSide, pair_requests
-from specbench_client.metrics.rows import Columns, Rows, TextCodes, iter_pieces, text_codes
+from specbench_client.metrics.rows import Columns, LazyColumns, Rows, TextCodes, iter_pieces, text_codes
 from specbench_client.metrics.tidy_frame import Values, numbers
 
 LENGTH_DEFINITION = f"Acceptance length, emitted, pooled over steps: Σ(tokens − 1) / Σ steps of the arm, {OVER_PAIRS}"
@@ -119,7 +119,7 @@ def _classes(lengths: Values) -> NDArray[np.int8]:
 
 
 @dataclass(frozen=True)
-class PooledPairs:
+class PooledPairs(LazyColumns):
     """The pairs of several cells as one table. Prompts of different datasets are different prompts.
 
     `cells`: a prefix of the names of the prompts, and the pairs, of each cell.
