@@ -20,12 +20,13 @@ from specbench_client.analysis.decision.recommendation import recommend
 from specbench_client.cli import decide as decide_command
 from specbench_client.cli import measure as measure_command
 from specbench_client.cli.compare import compare_cells
-from specbench_client.cli.measure_plan import MeasureOptions, with_flag_names
+from specbench_client.cli.measure_plan import MeasureOptions
 from specbench_client.cli.run_execution import execute_run
 from specbench_client.errors import BadInput
 from specbench_client.local.local_runs import open_results
 from specbench_client.report.text.comparison import comparison_markdown
 from specbench_client.report.text.decision import decision_markdown
+from specbench_client.report.text.measure_flags import with_flag_names
 from specbench_client.report.text.text_table import csv_fields
 from specbench_client.stored_runs.frames import frame_of
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from specbench_api.outcome.layout import SUMMARY, run_root
-from specbench_api.outcome.recommendation import Objective, Recommendation
+from specbench_api.outcome.recommendation import Objective, Recommendation, RuleVerdict
 from specbench_api.outcome.termination import Exit
 from specbench_client.cli import exit_code
 from specbench_client.documents.published import PublishedComparison
@@ -52,6 +52,19 @@ def test_text_starts_with_the_recommendation(results: Path, capsys: pytest.Captu
     ):
         assert word in out
     assert "Cost/1M" not in out, "no price was given"
+
+
+def test_tables_show_only_rules_of_thumb_that_agree_or_contradict(
+    results: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "400")
+    rules = Recommendation.from_json(run(capsys, "decide", str(results), "-o", "json")[1]).rules_of_thumb
+    tested = {each.rule for each in rules if each.verdict in (RuleVerdict.AGREES, RuleVerdict.CONTRADICTS)}
+    assert {each.verdict for each in rules} > {RuleVerdict.NOT_APPLICABLE}
+    for output in ("text", "markdown"):
+        printed = run(capsys, "decide", str(results), "-o", output)[1]
+        assert {each.rule for each in rules if f" {each.rule} " in printed} == tested
+        assert "rules of thumb do not apply" not in printed
 
 
 def test_json_can_be_parsed_again(results: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
@@ -13,14 +14,12 @@ import pytest
 from specbench_api.spec.load import Load
 from specbench_api.spec.workload import Sampling
 from specbench_client.cli import exit_code
-from specbench_client.cli.measure_plan import (
-    FLAG_OF_FIELD,
-    MeasureOptions,
-    base_url,
-    plan_for_endpoints,
-    with_flag_names,
-)
+from specbench_client.cli.measure import measure
+from specbench_client.cli.measure_plan import MeasureOptions, base_url, plan_for_endpoints
 from specbench_client.cli.options import SchemaNumber
+from specbench_client.report.text.measure_flags import FLAG_OF_FIELD, with_flag_names
+from specbench_client.trust.checks.comparison import NOT_INTERLEAVED
+from specbench_client.trust.registry import REMEDIES
 
 Rejected = Callable[..., str]
 
@@ -221,12 +220,23 @@ def test_json_error_contains_the_same_message(capsys: pytest.CaptureFixture[str]
 
 
 def test_every_field_set_by_a_flag_is_reported_as_the_flag() -> None:
-    reported = {
-        field: with_flag_names(f"spec.{field}: is wrong")
-        for field in FLAG_OF_FIELD
-        if FLAG_OF_FIELD[field] and "." in field
-    }
+    reported = {field: with_flag_names(f"spec.{field}: is wrong") for field in FLAG_OF_FIELD}
     assert reported == {field: f"{FLAG_OF_FIELD[field]}: is wrong" for field in reported}
+    flags = {flag for option in measure.params for flag in option.opts}
+    assert {word for text in FLAG_OF_FIELD.values() for word in text.split() if word.startswith("--")} <= flags
+
+
+def test_fields_are_replaced_only_where_they_are_whole_words() -> None:
+    text = "download.rate, my/load.rate and load.rates are no fields, but workloads[0].output.maxTokens is"
+    assert with_flag_names(text) == "download.rate, my/load.rate and load.rates are no fields, but --max-tokens is"
+
+
+@pytest.mark.parametrize("check", sorted(REMEDIES))
+def test_remedies_for_users_of_measure_name_flags_instead_of_fields(check: str) -> None:
+    if check == NOT_INTERLEAVED.name:  # `measure` interleaves always
+        return
+    fields = r"\b(?:load|output|sampling|chatTemplate|dataset)\.[a-z]\w*|engine\.dialect|`load`"
+    assert re.findall(fields, with_flag_names(REMEDIES[check])) == []
 
 
 def test_random_words_are_as_many_prompts_as_requests() -> None:

@@ -266,7 +266,7 @@ def test_unknown_model_is_reported_with_the_servers_message(tmp_path: Path) -> N
     assert "http_4xx" in done.stderr
     assert "serves simulated, but not another: correct --model" in done.stderr.splitlines()[-1]
     printed = " ".join(done.stdout.split())
-    assert "Next: Correct why endpoint failed, as stated above. Then repeat the `specbench measure` command" in printed
+    assert "Next: Correct why endpoint failed, as stated above. Repeat the same `specbench measure` command" in printed
     assert "SingleStreamOnly" not in printed
 
 

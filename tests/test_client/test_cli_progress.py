@@ -6,14 +6,15 @@ import pytest
 
 from specbench_api.outcome.record import RecordPhase
 from specbench_client.cli.progress import LiveProgress
-from specbench_client.drive.progress import ProgressTracker
+from specbench_client.drive.progress import STORING, ProgressTracker
 from specbench_testing.synthetic_records import SyntheticRun, record
 
 
 @pytest.mark.parametrize(
-    ("world", "load"), [(SyntheticRun(concurrency=(8,)), "8"), (SyntheticRun(rate=(2.5,)), "2.5/s")]
+    ("world", "load", "words"),
+    [(SyntheticRun(concurrency=(8,)), "8", "concurrency 8"), (SyntheticRun(rate=(2.5,)), "2.5/s", "2.5/s")],
 )
-def test_current_point_is_shown_with_its_load(world: SyntheticRun, load: str) -> None:
+def test_current_point_is_shown_with_its_load(world: SyntheticRun, load: str, words: str) -> None:
     group = world.plan.groups[0]
     tracker = ProgressTracker(group, 0, lambda: 0)
     tracker.start_point(group.points[0], 24)
@@ -23,7 +24,7 @@ def test_current_point_is_shown_with_its_load(world: SyntheticRun, load: str) ->
     with LiveProgress(world.plan, 0) as live:
         live.progress(progress)
         _, point = live._bars.tasks
-    assert point.description == f"none chat at {load}, repeat 0: measuring"
+    assert point.description == f"none at {words}, repeat 0: measuring"
 
 
 def test_group_before_its_first_point_is_shown_by_its_arm() -> None:
@@ -66,23 +67,36 @@ def test_point_without_a_warm_up_has_no_warm_up_count() -> None:
     assert (tracker.current().warmup_done, tracker.current().warmup_most) == (None, None)
 
 
-def test_output_without_a_terminal_has_one_line_per_point_and_phase(
-    capsys: pytest.CaptureFixture[str],
+@pytest.mark.parametrize(
+    ("endpoints", "lines"),
+    [
+        (False, ["launch 1/4: none", "none at concurrency 1, repeat 0, AL 1.00, 1 failed"]),
+        (True, ["turn 1/4: none at concurrency 1, repeat 0, AL 1.00, 1 failed"]),
+    ],
+)
+def test_output_without_a_terminal_has_one_line_per_launch_and_measured_point(
+    capsys: pytest.CaptureFixture[str], *, endpoints: bool, lines: list[str]
 ) -> None:
     world = SyntheticRun()
+    measured = world.plan.engine.model_copy(update={"endpoints": []}) if endpoints else world.plan.engine
     tracker = tracker_in_warmup(world, 5)
-    with LiveProgress(world.plan, 0) as live:
-        for _ in range(2):
-            live.progress(tracker.current())
+    with LiveProgress(world.plan.model_copy(update={"engine": measured}), 0) as live:
+        live.group(world.plan.groups[0])
+        live.progress(tracker.current())
         tracker.start_load()
+        tracker.add(record(error_class="reset"))
+        live.progress(tracker.current())
+        tracker.phase = STORING
         for _ in range(2):
             live.progress(tracker.current())
-    begin = "none chat at 1, repeat 0: "
-    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith(begin) and "0/24" not in line]
-    assert [line.removeprefix(begin) for line in lines] == ["warmup", "measuring (after 5 requests of warm-up)"]
+    assert capsys.readouterr().err.splitlines() == lines
 
 
-def test_count_is_not_wrapped_on_a_narrow_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+def test_count_is_not_wrapped_on_a_narrow_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "80")
     world = SyntheticRun()
     tracker = ProgressTracker(world.plan.groups[0], 0, iter(range(0, 10**12, 10**9)).__next__)
     tracker.start_point(world.plan.groups[0].points[0], 1024)
@@ -91,6 +105,7 @@ def test_count_is_not_wrapped_on_a_narrow_terminal(capsys: pytest.CaptureFixture
         tracker.add(record())
     with LiveProgress(world.plan, 0) as live:
         live.progress(tracker.current())
+        live._bars.refresh()
     shown = capsys.readouterr().err
     assert "tok/s" in shown
     assert "1000/1024" in shown

@@ -12,7 +12,8 @@ from specbench_api.outcome.termination import Exit
 from specbench_api.spec.engine import EngineKind
 from specbench_client.cli import exit_code
 from specbench_client.cli.report import POINTS_STAND, print_run_summary
-from specbench_client.report.text.findings import group_findings, measure_again, next_step
+from specbench_client.local.local_runs import exclusive_run, open_results
+from specbench_client.report.text.findings import continue_run, group_findings, measure_again, next_step
 from specbench_client.trust.checks.comparison import MISSING_POINTS
 from specbench_testing.local_results import store_results
 from specbench_testing.synthetic_records import Corruptions, SyntheticRun, run_of_world
@@ -78,15 +79,15 @@ def test_terminal_shows_each_remedy_and_the_number_of_further_findings(
         records=lambda point, frame: frame.assign(error_class="reset") if point.arm == "ngram" else frame
     )
     summary = run_of_world(WORLD, failing)
-    groups = group_findings(summary.findings)
+    groups = group_findings(WORLD.plan, summary.findings)
     assert any(group.more for group in groups)
     print_run_summary(WORLD.plan, summary, "text", "results", show_all=True)
     printed = " ".join(capsys.readouterr().out.split())
     assert printed.startswith(" ".join(summary.headline.split()))
     for group in groups:
-        text = f"{group.severity}: {group.check}: {group.messages[0]}{group.more} What to do: {group.remedy}"
-        assert " ".join(text.split()) in printed
-    assert f"Next: {groups[0].remedy} {measure_again(WORLD.plan)}" in printed
+        assert " ".join(group.text.split()) in printed
+        assert printed.count(f"What to do: {group.remedy}") == 1
+    assert f"Next: Correct what {groups[0].check} reports. {measure_again(WORLD.plan)}" in printed
     assert summary.recommendation is not None
     assert f"Recommendation: {' '.join(summary.recommendation.sentence.split())}" in printed, (
         "the recommendation names arm and load"
@@ -96,8 +97,8 @@ def test_terminal_shows_each_remedy_and_the_number_of_further_findings(
 def test_missing_points_are_not_followed_by_advice_to_measure_everything_again() -> None:
     lost = Finding(check=MISSING_POINTS.name, severity=Severity.WARNING, message="1 of 8 points have no result")
     summary = run_of_world(WORLD).model_copy(update={"findings": [lost], "trustworthy": False})
-    advice = next_step(WORLD.plan, summary, group_findings(summary.findings), "results")
-    assert advice == MISSING_POINTS.remedy
+    advice = next_step(WORLD.plan, summary, group_findings(WORLD.plan, summary.findings), "results")
+    assert advice == continue_run(WORLD.plan)
 
 
 def test_terminal_prints_every_invalid_finding_and_at_most_three_others(
@@ -124,17 +125,104 @@ def test_next_step_after_a_failed_engine_is_to_correct_the_failure(capsys: pytes
     assert "Run again" not in printed
 
 
+MEASURED = WORLD.plan.model_copy(
+    update={"uid": EARLIER, "engine": WORLD.plan.engine.model_copy(update={"kind": EngineKind.EXTERNAL})}
+)
+"""The plan of a run of `specbench measure`."""
+
+
+def test_findings_name_settings_as_the_user_typed_them() -> None:
+    found = Finding(
+        check="ShortAnswers", severity=Severity.INFO, message="output.maxTokens is 8", arm="ngram", workload="chat"
+    )
+    (group,) = group_findings(MEASURED, [found])
+    assert group.text == "Info ShortAnswers, ngram: --max-tokens is 8"
+    assert "raise --max-tokens or" in group.remedy
+    (group,) = group_findings(WORLD.plan, [found])
+    assert group.text == "Info ShortAnswers, ngram: output.maxTokens is 8"
+    assert "raise output.maxTokens or" in group.remedy
+
+
+def test_trust_is_stated_below_the_headline(capsys: pytest.CaptureFixture[str]) -> None:
+    summary = run_of_world(WORLD)
+    for trustworthy, simulated in ((True, False), (False, False), (True, True)):
+        stated = summary.model_copy(update={"trustworthy": trustworthy, "simulated": simulated})
+        print_run_summary(WORLD.plan, stated, "text", "results")
+        second = capsys.readouterr().out.splitlines()[1]
+        assert second.startswith("Trustworthy: no check ") == (trustworthy and not simulated)
+
+
+def test_paths_are_short_where_they_are_unambiguous(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    summary = run_of_world(WORLD)
+    for uid in (EARLIER, LATER):
+        plan = store_results(WORLD, tmp_path / "my results", uid, points=0)
+        print_run_summary(plan, summary, "text", f"{tmp_path}/my results/runs/local/demo/{uid}")
+        printed = capsys.readouterr().out
+        assert "more note: specbench report 'my results' --latest --all" in printed
+        assert f"\nReport: my results/runs/local/demo/{uid}/report.html" in printed
+        assert str(tmp_path) not in printed
+    plan = plan.model_copy(update={"uid": EARLIER})
+    print_run_summary(plan, summary, "text", f"{tmp_path}/my results/runs/local/demo/{EARLIER}")
+    assert f"specbench report 'my results/runs/local/demo/{EARLIER}' --all" in capsys.readouterr().out
+    monkeypatch.chdir(tmp_path / "my results" / "runs")
+    print_run_summary(plan, summary, "text", f"{tmp_path}/my results/runs/local/demo/{EARLIER}")
+    assert f"specbench report local/demo/{EARLIER} --all" in capsys.readouterr().out
+
+
+def test_report_of_an_interrupted_run_is_preliminary(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plan = store_results(WORLD, tmp_path / "out", EARLIER, points=5)
+    assert exit_code(["report", str(tmp_path / "out")]) == Exit.OK
+    printed = " ".join(capsys.readouterr().out.split())
+    assert printed.startswith("Interrupted: 5 of 8 points are measured. The figures are preliminary.")
+    assert f"Next: {continue_run(plan)}" in printed
+    assert "MissingPoints" not in printed
+    assert "Report:" not in printed
+    assert not list(tmp_path.rglob("runs/*/*/*/summary.json")), "a stored summary would hide the points that follow"
+
+
+@pytest.mark.parametrize("points", [5, 8])
+def test_report_of_a_run_in_progress_names_its_process(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], points: int
+) -> None:
+    plan = store_results(WORLD, tmp_path / "out", EARLIER, points=points)
+    with exclusive_run(open_results(str(tmp_path / "out")), plan, "process 7 on here (specbench measure)"):
+        exit_code(["report", str(tmp_path / "out")])
+    printed = " ".join(capsys.readouterr().out.split())
+    progress = "In progress: 5 of 8 points are measured, by process 7 on here (specbench measure)."
+    assert printed.startswith(progress) == (points == 5)
+    assert ("Next: Repeat this command when the run has ended." in printed) == (points == 5)
+    exit_code(["report", str(tmp_path / "out")])
+    assert "In progress" not in capsys.readouterr().out
+
+
+def test_report_of_an_unfinished_run_of_a_cluster_asks_the_cluster(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store_results(WORLD, tmp_path / "out", "3f2c0000-0000-4000-8000-000000000000", points=5)
+    exit_code(["report", str(tmp_path / "out")])
+    printed = " ".join(capsys.readouterr().out.split())
+    assert printed.startswith("Not finished: 5 of 8 points are measured.")
+    assert "Next: `kubectl get sbr demo --namespace local` shows whether the run is in progress." in printed
+
+
 def test_consequential_findings_come_last() -> None:
     checks = [("BaselineInvalid", "Invalid"), ("ClientSaturated", "Invalid"), ("Chunky", "Warning")]
     found = [Finding(check=check, severity=Severity(severity), message="m") for check, severity in checks]
-    assert [group.check for group in group_findings(found)] == ["ClientSaturated", "BaselineInvalid", "Chunky"]
+    assert [group.check for group in group_findings(WORLD.plan, found)] == [
+        "ClientSaturated",
+        "BaselineInvalid",
+        "Chunky",
+    ]
 
 
 def test_unmeasured_run_shows_no_empty_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     store_results(WORLD, tmp_path / "out", EARLIER, points=0)
     assert exit_code(["report", str(tmp_path / "out")]) == Exit.OK
     printed = capsys.readouterr().out
-    assert "Nothing was measured." in printed
+    assert printed.startswith("Interrupted: 0 of 8 points are measured. ")
     assert "Speed-up" not in printed
 
 

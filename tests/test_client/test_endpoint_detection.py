@@ -112,20 +112,31 @@ async def detect(url: str, headers: Mapping[str, str] | None = None, **options: 
     return await detect_endpoint(url, headers or {}, patience_s=0, **options)
 
 
+UNKNOWN = "speculative decoding not reported"
+
+
 @pytest.mark.parametrize(
     ("pages", "dialect", "line"),
     [
         (VLLM, DialectName.VLLM, "vLLM 0.33.0, model Qwen/Qwen3-8B, drafter k=4"),
         (VLLM_DEVELOPMENT, DialectName.VLLM, "vLLM 0.33.0, model Qwen/Qwen3-8B, drafter ngram k=4"),
-        (VLLM_BASELINE, DialectName.VLLM, "vLLM 0.33.0, model Qwen/Qwen3-8B, drafter none"),
+        (VLLM_BASELINE, DialectName.VLLM, "vLLM 0.33.0, model Qwen/Qwen3-8B, no speculative decoding"),
         (SGLANG, DialectName.SGLANG, "SGLang 0.5.23, model Qwen/Qwen3-8B, drafter EAGLE3 k=3"),
-        (TENSORRT_LLM, DialectName.TENSORRT_LLM, "TensorRT-LLM 1.2.1, model Qwen3-8B, drafter unknown"),
+        (
+            TENSORRT_LLM,
+            DialectName.TENSORRT_LLM,
+            f"TensorRT-LLM 1.2.1, model Qwen3-8B, {UNKNOWN}",
+        ),
         (
             LLAMA_CPP,
             DialectName.LLAMA_CPP,
-            "llama.cpp xllamacpp-2026.10.11549, model smol, drafter of an unreported method",
+            "llama.cpp xllamacpp-2026.10.11549, model smol, speculative decoding on (method not reported)",
         ),
-        (GATEWAY, DialectName.OPENAI, "OpenAI API of openai (unknown version), model gpt, drafter unknown"),
+        (
+            GATEWAY,
+            DialectName.OPENAI,
+            f"OpenAI API of openai (unknown version), model gpt, {UNKNOWN}",
+        ),
         (
             {**SGLANG, "/v1/models": models("a gateway", {"id": "m"})},
             DialectName.SGLANG,
@@ -134,7 +145,7 @@ async def detect(url: str, headers: Mapping[str, str] | None = None, **options: 
         (
             {"/v1/models": models("vllm", {"id": "m"})},
             DialectName.VLLM,
-            "vLLM (unknown version), model m, drafter unknown",
+            f"vLLM (unknown version), model m, {UNKNOWN}",
         ),
     ],
 )
@@ -142,6 +153,15 @@ async def test_engine_is_recognised_from_its_pages(pages: Pages, dialect: Dialec
     async with serving(pages) as url:
         found = await detect(url)
     assert (found.dialect, found.line()) == (dialect, line)
+
+
+@pytest.mark.parametrize("folder", ["/models/org/", "~/models/", "./", "C:\\\\models\\\\"])
+async def test_model_listed_by_its_path_is_shown_by_its_file(folder: str) -> None:
+    model = f"{folder}SmolLM2.F16.gguf"
+    async with serving({**LLAMA_CPP, "/v1/models": models("llamacpp", {"id": model})}) as url:
+        found = await detect(url)
+    assert "model SmolLM2.F16.gguf, " in found.line()
+    assert found.model == model, "requests need the whole name"
 
 
 @pytest.mark.parametrize(
@@ -181,7 +201,10 @@ def test_other_pages_identify_no_engine(pages: EndpointPages) -> None:
     [
         ("vllm", "vLLM API of specbench simulated-0.1.0, model simulated, drafter k=4"),
         ("sglang", "SGLang API of specbench simulated-0.1.0, model simulated, drafter NGRAM k=4"),
-        ("tensorrt-llm", "TensorRT-LLM API of specbench simulated-0.1.0, model simulated, drafter unknown"),
+        (
+            "tensorrt-llm",
+            "TensorRT-LLM API of specbench simulated-0.1.0, model simulated, speculative decoding not reported",
+        ),
     ],
 )
 async def test_simulator_is_detected_as_the_engine_it_imitates(dialect: str, expected: str) -> None:

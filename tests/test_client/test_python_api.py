@@ -250,7 +250,7 @@ def line_for(folder: Path) -> str:
 
 
 def test_one_line_of_duckdb_opens_a_folder(results: Path, run: specbench.Run, tmp_path: Path) -> None:
-    """Finished runs directly; an unfinished one through `requests`, or after `specbench report`."""
+    """Finished runs directly; an unfinished one through `requests`, or after `specbench report --recompute`."""
     finished = duckdb.sql(line_for(results)).df()
     assert len(finished[finished.phase != "warmup"]) == len(run.requests)
     assert {"arm", "workload", "load", "repeat"} <= set(finished.columns)
@@ -261,5 +261,5 @@ def test_one_line_of_duckdb_opens_a_folder(results: Path, run: specbench.Run, tm
     requests = specbench.read(tmp_path).requests
     ((count, arms),) = duckdb.sql("SELECT count(*), count(DISTINCT arm) FROM requests").fetchall()
     assert (count, arms) == (len(requests), len({point.arm for point in plan.points[:2]}))
-    exit_code(["report", str(tmp_path), "--output", "json"])
+    exit_code(["report", str(tmp_path), "--recompute", "--output", "json"])
     assert len(duckdb.sql(line_for(tmp_path)).df().query("phase != 'warmup'")) == count

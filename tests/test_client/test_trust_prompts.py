@@ -311,11 +311,11 @@ def test_answers_outside_a_members_range_are_info(expected: dict[str, int], foun
         ({"temperatures": {"default": 10}}, []),
         (
             {"temperatures": {"0.7": 6, "0": 4}},
-            ["workload 'chat': 6 of 10 logged requests have a temperature other than 0, most often 0.7"],
+            ["6 of 10 logged requests have a temperature other than 0, most often 0.7"],
         ),
         (
             {"temperatures": {"0": 1}, "output_tokens_median": 300},
-            ["workload 'chat': the log's median answer has 300 tokens, but output.maxTokens is 80"],
+            ["the log's median answer has 300 tokens, but output.maxTokens is 80"],
         ),
     ],
 )

@@ -260,7 +260,6 @@ def _targets(options: Mapping[str, Any]) -> tuple[SloTarget, ...]:
 
 def _print(recommendation: Recommendation, output: str) -> None:
     from specbench_client.report.text.decision import (  # noqa: PLC0415
-        applicable_rows,
         decision_lines,
         decision_markdown,
         decision_tables,
@@ -268,8 +267,6 @@ def _print(recommendation: Recommendation, output: str) -> None:
 
     def print_text(console: ResultConsole) -> None:
         console.print_line(recommendation.sentence)
-        console.print_tables(
-            decision_tables(recommendation, applicable_rows(recommendation)), decision_lines(recommendation)
-        )
+        console.print_tables(decision_tables(recommendation), decision_lines(recommendation))
 
     print_output(output, recommendation, text=print_text, markdown=lambda: decision_markdown(recommendation))

@@ -25,7 +25,6 @@ from specbench_client.cli.measure_plan import (
     endpoint_urls,
     plan_for_endpoints,
     reject_contradictions,
-    with_flag_names,
 )
 from specbench_client.cli.options import (
     KEEP_TEXT,
@@ -43,6 +42,7 @@ from specbench_client.cli.streams import echo
 from specbench_client.errors import BadInput
 from specbench_client.known_secrets import api_key_header
 from specbench_client.load.load_shares import max_workers, usable_cores
+from specbench_client.report.text.measure_flags import with_flag_names
 from specbench_client.transport.exchange import reject_reserved_headers
 
 if TYPE_CHECKING:
@@ -334,10 +334,9 @@ def with_detected(options: MeasureOptions, headers: Mapping[str, str]) -> Measur
                 key_variable=options.api_key_env or API_KEY_VARIABLE,
             )
         )
-        shown = f"arm {name} at {url}: " if len(urls) > 1 else ""
-        echo(f"detected: {shown}{detected.line()}", err=True)
+        echo(f"detected: {f'{name} at {url} is ' if len(urls) > 1 else ''}{detected.line()}", err=True)
         for warning in detected.warnings:
-            echo(f"warning: {shown}{warning}", err=True)
+            echo(f"warning: {f'{name} at {url}: ' if len(urls) > 1 else ''}{warning}", err=True)
         dialects[url], models[url] = str(detected.dialect), detected.model
     return replace(options, dialects=dialects, models=models if options.model is None else {})
 

@@ -25,45 +25,8 @@ from specbench_api.spec.run import NAME, NAME_MAX
 from specbench_client.bounded_json import parse_json
 from specbench_client.dialects.recognition import engine_url, server_address
 from specbench_client.errors import BadInput
+from specbench_client.report.text.measure_flags import with_flag_names
 from specbench_client.workload.source_detection import guess_dataset
-
-FLAG_OF_FIELD = {
-    "spec.workloads[0].": "",
-    "spec.": "",
-    "metadata.name": "--name",
-    "model.name": "--model",
-    "engine.endpoints": "--endpoint",
-    "engine.dialect": "--dialect",
-    "dataset.uri": "--dataset",
-    "dataset.words": "--dataset random:WORDS",
-    "sampling.temperature": "--temperature",
-    "sampling.topP": "--top-p",
-    "sampling.seed": "--seed",
-    "output.maxTokens": "--max-tokens",
-    "output.ignoreEos": "--ignore-eos",
-    "output.stream": "--no-stream",
-    "chatTemplate.tokenizer": "--tokenizer",
-    "set chatTemplate.appliedBy: Engine": "leave --tokenizer out",
-    "extraBody": "--extra-body",
-    "load.concurrency": "--concurrency",
-    "load.rate": "--rate",
-    "load.requests": "--requests",
-    "load.durationSeconds": "--duration",
-    "load.warmupRequests": "--warmup",
-    "load.repeats": "--repeats",
-    "load.arrival.process": "--arrival",
-    "load.arrival.burstiness": "--burstiness",
-    "load.arrival.uri": "--trace",
-    "load.arrival.maxInFlight": "--max-in-flight",
-    "load.arrival.seed": "--seed",
-}
-"""Field of the spec → the flag that sets it; the first two are prefixes of other fields."""
-_FIELD = re.compile("|".join(re.escape(field) for field in sorted(FLAG_OF_FIELD, key=len, reverse=True)))
-
-
-def with_flag_names(text: str) -> str:
-    """Return a message about the spec with every field replaced by the flag that sets it."""
-    return _FIELD.sub(lambda found: FLAG_OF_FIELD[found[0]], text)
 
 
 def levels(flag: str, given: tuple[tuple[float, ...], ...]) -> list[float]:

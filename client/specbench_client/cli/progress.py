@@ -12,11 +12,11 @@ from rich.text import Text
 
 from specbench_api.plan.plan import EngineGroup, Plan
 from specbench_client.cli.output import ProgressConsole
-from specbench_client.drive.progress import MEASURING, WARMUP, Progress
+from specbench_client.drive.progress import STORING, WARMUP, Progress
 
 
 class LiveProgress:
-    """A context manager that shows progress; without a terminal it prints one line per launch, point and phase."""
+    """A context manager that shows progress; without a terminal it prints a line per launch and per measured point."""
 
     def __init__(self, plan: Plan, measured: int) -> None:
         self._console = ProgressConsole()
@@ -28,10 +28,15 @@ class LiveProgress:
             TimeRemainingColumn(table_column=Column(no_wrap=True)),
             TextColumn("{task.fields[note]}", table_column=Column()),
             console=self._console,
+            disable=not self._console.is_terminal,
         )
         self._plan = plan
-        self._printed: tuple[str | None, str] = (None, "")
-        self._whole = self._bars.add_task("points", total=len(plan.points), completed=measured, note="")
+        self._points = {point.hash: point for point in plan.points}
+        self._turn = ""
+        self._printed: str | None = None
+        self._whole = self._bars.add_task(
+            "points" if plan.stop is None else "points, at most", total=len(plan.points), completed=measured, note=""
+        )
         self._point = self._bars.add_task("point", total=None, note="")
 
     def __enter__(self) -> Self:
@@ -42,7 +47,8 @@ class LiveProgress:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Stop the display; its last state stays on the screen."""
+        """Stop the display; the number of points stays on the screen."""
+        self._bars.remove_task(self._point)
         self._bars.stop()
 
     def group(self, group: EngineGroup) -> None:
@@ -51,34 +57,41 @@ class LiveProgress:
         of = "/" if self._plan.stop is None else " of at most "
         line = f"{what} {group.index + 1}{of}{len(self._plan.groups)}: {group.arm}"
         self._bars.update(self._point, description=line, completed=0, total=None, note="")
-        if not self._console.is_terminal:
-            self._console.print(line)
+        if self._plan.engine.endpoints is None:  # an engine takes minutes to start
+            self._print(line)
+        else:
+            self._turn = f"{line.rpartition(':')[0]}: "
 
     def progress(self, progress: Progress) -> None:
         """Show the progress of the current engine group."""
         speed = f"{progress.output_tokens_per_s:.0f} tok/s" if progress.output_tokens_per_s is not None else ""
         length = f"AL {progress.acceptance_length:.2f}" if progress.acceptance_length is not None else ""
         failed = f"{progress.requests_failed} failed" if progress.requests_failed else ""
-        point = f"{progress.workload} at {progress.load}, repeat {progress.repeat}: " if progress.point else ""
-        description = f"{progress.arm} {point}{progress.phase}"
+        place = self._place(progress)
+        description = f"{place}: {progress.phase}" if progress.point else f"{place} {progress.phase}"
         done, total, bound = progress.requests_done, progress.requests_total, ""
         if progress.phase == WARMUP and progress.warmup_done is not None:
             done, total, bound = progress.warmup_done, progress.warmup_most, "at most, until step times are steady"
         note = "  ".join(part for part in (bound, speed, length, failed) if part)
         self._bars.update(self._point, description=description, completed=done, total=total or None, note=note)
-        self._print_line(progress, description)
+        if progress.phase == STORING and progress.point not in (None, self._printed):
+            self._printed = progress.point
+            self._print(", ".join(part for part in (f"{self._turn}{place}", length, failed) if part))
         before = sum(len(group.points) for group in self._plan.groups[: progress.group])
         self._bars.update(self._whole, completed=before + progress.points_done)
 
-    def _print_line(self, progress: Progress, description: str) -> None:
-        """Without a terminal, print a line for each point and phase, and the length of a finished warm-up."""
-        now = (progress.point, progress.phase)
-        if self._console.is_terminal or progress.point is None or now == self._printed:
-            return
-        self._printed = now
-        warmed = progress.phase == MEASURING and progress.warmup_done is not None
-        tail = f" (after {progress.warmup_done} requests of warm-up)" if warmed else ""
-        self._console.print(f"{description}{tail}", highlight=False, markup=False, soft_wrap=True)
+    def _place(self, progress: Progress) -> str:
+        """Return `ngram at concurrency 8, repeat 0`, with the workload if there are several."""
+        if progress.point is None:
+            return progress.arm
+        workload = f" {progress.workload}" if len(self._plan.workloads) > 1 else ""
+        repeat = f", repeat {progress.repeat}" if self._plan.load.repeats > 1 else ""
+        return f"{progress.arm}{workload} at {self._points[progress.point].level.words}{repeat}"
+
+    def _print(self, line: str) -> None:
+        """Print a line without a terminal, where there are no bars."""
+        if not self._console.is_terminal:
+            self._console.print(line, highlight=False, markup=False, soft_wrap=True)
 
     def failed(self, arm: str, reason: str, message: str) -> None:
         """Show that an arm has failed."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
 from pydantic import ValidationError
 
 from specbench_api.outcome.finding import Severity
-from specbench_api.outcome.layout import REPORT, SUMMARY
+from specbench_api.outcome.layout import REPORT, SUMMARY, measured_among
 from specbench_api.outcome.summary import RunSummary
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.engine import DialectName
@@ -19,15 +20,18 @@ from specbench_api.spec.slo import Slo
 from specbench_client.analysis.estimates.energy import JOULES
 from specbench_client.cli.options import LATEST, PERCENTILES, override_slo, slo_from_options, slo_options
 from specbench_client.cli.output import result_console, write_output_file
-from specbench_client.cli.run_selection import select_run
+from specbench_client.cli.run_selection import run_arguments, select_run, shown_path
 from specbench_client.cli.streams import echo, echo_document, echo_json
 from specbench_client.errors import BadInput
+from specbench_client.local.local_runs import measuring_process
 from specbench_client.report.text.applicability import applicability_line
 from specbench_client.report.text.cells import TERMINAL_STATISTICS, cells_table, csv, figure_value, markdown
 from specbench_client.report.text.curves import crossover_lines
-from specbench_client.report.text.findings import FindingGroup, group_findings, next_step
+from specbench_client.report.text.findings import FindingGroup, continue_run, group_findings, next_step
+from specbench_client.store.run_uids import uid_created_ms
 from specbench_client.store.store import Store
 from specbench_client.stored_runs.stored_documents import read_plan, read_summary
+from specbench_client.trust.checks.comparison import MISSING_POINTS
 from specbench_client.trust.checks.engine import SIMULATED
 
 LLM_D = "llm-d"
@@ -117,7 +121,8 @@ def report(
 
     DIR-or-URI is the root of a run, or a results root; several runs are listed. With --slo-…, the records are analyzed
     again and goodput is judged by these limits. With --power, the energy per output token is added (file formats:
-    docs/reference/metrics.md, Energy). Neither is stored unless you add --recompute.
+    docs/reference/metrics.md, Energy). Neither is stored unless you add --recompute, nor is the result of a run that
+    has not ended.
 
     Definitions of the figures: docs/reference/metrics.md; columns of the records: docs/reference/records.md.
 
@@ -135,11 +140,14 @@ def report(
         _write(_records(plan, store), to)
         return
     given = slo_from_options(slo["slo_ttft_ms"], slo["slo_tpot_ms"], slo["slo_e2e_ms"])
-    summary = _summary(plan, store, given, power, recompute=recompute)
+    unfinished = _unfinished(plan, store)
+    summary = _summary(plan, store, given, power, recompute=recompute, ended=unfinished is None)
     if power is not None:
         _report_missing_energy(summary)
     if output in ("text", "json") and to is None:
-        print_run_summary(plan, summary, output, store.uri(), show_all=show_all, statistics=percentiles)
+        print_run_summary(
+            plan, summary, output, store.uri(), show_all=show_all, statistics=percentiles, unfinished=unfinished
+        )
     else:
         _write(_rendered(plan, summary, output, percentiles or PERCENTILE_NAMES), to)
 
@@ -172,17 +180,45 @@ def _write(data: bytes, to: Path | None) -> None:
         echo_document(data)
 
 
-def _summary(plan: Plan, store: Store, given: Slo | None, power: Path | None, *, recompute: bool) -> RunSummary:
-    """Return the stored summary, or compute it; a computed one is stored if requested or if there was none."""
+@dataclass(frozen=True)
+class UnfinishedRun:
+    """A run with points that are not measured yet: its state in a sentence, and what to do next."""
+
+    state: str
+    next_step: str
+
+
+def _unfinished(plan: Plan, store: Store) -> UnfinishedRun | None:
+    """Return the state of a run that has not ended; None if it has, even if points are missing."""
+    process = measuring_process(store, plan)
+    if process is None and store.get(SUMMARY) is not None:
+        return None
+    measured = len(measured_among(store.keys("points/"), (point.hash for point in plan.points)))
+    if measured == len(plan.points):
+        return None
+    most = "" if plan.stop is None else "at most "
+    count = f"{measured} of {most}{len(plan.points)} points are measured"
+    if process is not None:
+        return UnfinishedRun(f"In progress: {count}, by {process}.", "Repeat this command when the run has ended.")
+    if not uid_created_ms(plan.uid):
+        command = f"`kubectl get sbr {plan.name} --namespace {plan.namespace}`"
+        return UnfinishedRun(f"Not finished: {count}.", f"{command} shows whether the run is in progress.")
+    return UnfinishedRun(f"Interrupted: {count}.", continue_run(plan))
+
+
+def _summary(
+    plan: Plan, store: Store, given: Slo | None, power: Path | None, *, recompute: bool, ended: bool
+) -> RunSummary:
+    """Return the stored summary, or compute it; that of a run that has ended is stored if there was none."""
     stored = store.get(SUMMARY) is not None
-    if stored and not recompute and given is None and power is None:
+    if stored and ended and not recompute and given is None and power is None:
         return read_summary(store, plan, "add --recompute, or run the same spec again")
     from specbench_client.stored_runs.power_samples import read_power  # noqa: PLC0415
     from specbench_client.stored_runs.write_results import conclude, summarize_stored  # noqa: PLC0415  pandas takes seconds to import
 
     slo = override_slo(_stored_slo(store), given)
     samples = read_power(power) if power else None
-    keep = recompute or not stored
+    keep = recompute or (ended and not stored)
     if recompute:
         echo(POINTS_STAND, err=True)
     return conclude(plan, store, slo=slo, power=samples) if keep else summarize_stored(plan, store, slo, samples)
@@ -230,36 +266,44 @@ def print_run_summary(
     *,
     show_all: bool = False,
     statistics: Sequence[str] | None = None,
+    unfinished: UnfinishedRun | None = None,
 ) -> None:
     """Print the answer: one JSON document, or text for people. `statistics`: see `cell_columns`.
 
+    A run that has not ended has figures, but no conclusion and no report.
     Findings that invalidate something are always printed; of everything else `NOTES` lines, unless `show_all`.
     """
     if output == "json":
         echo_json(summary.to_json())
         return
     console = result_console()
-    groups = group_findings(summary.findings)
+    found = [each for each in summary.findings if unfinished is None or each.check != MISSING_POINTS.name]
+    groups = group_findings(plan, found)
     invalid = [group for group in groups if group.severity is Severity.INVALID]
     others = [group for group in groups if group.severity is not Severity.INVALID]
     if not show_all:
         # The headline already reports that a run was simulated.
         others = [group for group in others if group.check != SIMULATED.name]
-    notes = [*map(_finding_text, others), *_result_notes(plan, summary)]
+    explained = {group.check for group in invalid}
+    warnings = [_finding_text(group, remedy=group.check not in explained) for group in others]
+    notes = [*warnings, *_result_notes(plan, summary)]
     shown = notes if show_all else notes[:NOTES]
-    console.print_line(summary.headline)
+    console.print_line(f"{unfinished.state} The figures are preliminary." if unfinished else summary.headline)
+    if summary.trustworthy and not summary.simulated:
+        console.print_line("Trustworthy: no check found a reason to doubt these figures.")
     if summary.cells:
         console.print_table(cells_table(summary, statistics or TERMINAL_STATISTICS))
         if _is_plain_openai(plan) and all(figure_value(cell, _AL) is None for cell in summary.cells):
             console.print_line(_UNKNOWN_AL)
     for text in [*map(_finding_text, invalid), *shown]:
         console.print_line(text)
-    where = uri.rstrip("/")
+    where = run_arguments(plan, uri)
     more = len(notes) - len(shown)
     if more:
         console.print(f"{more} more note{'s' if more > 1 else ''}: specbench report {where} --all", soft_wrap=True)
-    console.print_line(f"Next: {next_step(plan, summary, groups, where)}")
-    console.print(f"Report: {where}/{REPORT}", soft_wrap=True)
+    console.print_line(f"Next: {unfinished.next_step if unfinished else next_step(plan, summary, groups, where)}")
+    if unfinished is None:
+        console.print(f"Report: {shown_path(uri)}/{REPORT}", soft_wrap=True)
 
 
 def _is_plain_openai(plan: Plan) -> bool:
@@ -268,9 +312,9 @@ def _is_plain_openai(plan: Plan) -> bool:
     return plan.engine.is_external and plain
 
 
-def _finding_text(group: FindingGroup) -> str:
-    fix = f"\n  What to do: {group.remedy}" if group.remedy else ""
-    return f"{group.severity}: {group.check}: {group.messages[0]}{group.more}{fix}"
+def _finding_text(group: FindingGroup, *, remedy: bool = True) -> str:
+    fix = f"\n  What to do: {group.remedy}" if remedy and group.remedy else ""
+    return f"{group.text}{fix}"
 
 
 def _result_notes(plan: Plan, summary: RunSummary) -> list[str]:
@@ -281,7 +325,7 @@ def _result_notes(plan: Plan, summary: RunSummary) -> list[str]:
     decision = [] if summary.recommendation is None else [f"Recommendation: {summary.recommendation.sentence}"]
     ended = summary.decided_after
     more = "change the answer" if all(cell.valid for cell in summary.cells) else "make an invalid comparison valid"
-    early = [] if ended is None else [f"Note: ended after {ended} repeats: more would not {more}"]
+    early = [] if ended is None else [f"Note: ended after {ended} repeats, because more would not {more}"]
     repeats = ended or plan.load.repeats
     left_out = 0 if plan.stop is None or summary.missing else repeats - min(len(cell.points) for cell in summary.cells)
     if left_out:

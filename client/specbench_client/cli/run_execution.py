@@ -31,6 +31,7 @@ from specbench_client.cli.interruption import run_until_interrupted
 from specbench_client.cli.output import result_console
 from specbench_client.cli.progress import LiveProgress
 from specbench_client.cli.report import print_run_summary
+from specbench_client.cli.run_selection import shown_path
 from specbench_client.cli.streams import echo, echo_json
 from specbench_client.drive.options import ClientOptions, SystemClock
 from specbench_client.errors import BadInput, EngineFailed, Interrupted, NotDurable
@@ -118,7 +119,7 @@ def execute_run(plan: Plan, options: RunOptions) -> RunOutcome:
     with exclusive_run(results, plan, process_label()):
         run = _local_run(results, plan, options)
         validate_inputs(run, options.base_dir)
-        echo(f"results: {run.store.uri()}", err=True)
+        echo(f"results: {shown_path(run.store.uri())}", err=True)
         finished = _ended(run) if run.finished else ""
         stored = _stored_summary(run, options.slo) if run.finished else None
         if stored is not None:
@@ -298,7 +299,7 @@ def _print_campaign_table(
     console.print_table(table)
     for each in ended:
         if each.outcome is not None:
-            console.print(f"{each.run.name}: {each.outcome.report}", soft_wrap=True)
+            console.print(f"{each.run.name}: {shown_path(each.outcome.report)}", soft_wrap=True)
 
 
 def _campaign_row(ended: CampaignRunResult) -> tuple[str, ...]:

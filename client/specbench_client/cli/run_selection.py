@@ -1,14 +1,15 @@
-"""Finding the stored run that the user means; if several are possible, they are listed, the newest first."""
+"""Finding the stored run that the user means, and naming a run so that another command finds it."""
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from pydantic import ValidationError
 
-from specbench_api.outcome.layout import PLAN, SUMMARY, measured_among
+from specbench_api.outcome.layout import PLAN, SUMMARY, measured_among, run_root
 from specbench_api.outcome.provenance import LaunchRecord
 from specbench_api.outcome.summary import RunSummary
 from specbench_api.plan.plan import Plan
@@ -46,7 +47,8 @@ def select_run(where: str, *, latest: bool) -> Store:
         # A run whose engine could not be reached stores its plan and nothing else: an older run with results is meant.
         return store.below(next((run for run in found if run.engine_answered), found[0]).root)
     lines = [
-        f"  {run.when or 'time unknown'}  {run.progress}  {run.headline}\n    {store.uri(run.root)}" for run in found
+        f"  {run.when or 'time unknown'}  {run.progress}  {run.headline}\n    {shown_path(store.uri(run.root))}"
+        for run in found
     ]
     raise BadInput("\n".join([f"{where}: contains {len(found)} runs: give one of them, or add --latest:", *lines]))
 
@@ -56,6 +58,24 @@ def run_at(where: str, *, latest: bool) -> Store:
     if "://" not in where and not Path(where).exists():
         raise BadInput(f"{where}: no such file or folder: give one that exists, or s3://BUCKET/PREFIX")
     return select_run(where, latest=latest)
+
+
+def shown_path(uri: str) -> str:
+    """Return a path relative to the working directory if it is below, else as it is; also a URI."""
+    path, here = Path(uri), Path.cwd()
+    return str(path.relative_to(here)) if path.is_relative_to(here) else uri.rstrip("/")
+
+
+def run_arguments(plan: Plan, uri: str) -> str:
+    """Return the shortest arguments with which other commands find the run at a folder or URI.
+
+    That is the folder of all results and --latest, if the run is the newest there.
+    """
+    results = uri.rstrip("/").removesuffix(f"/{run_root(plan.namespace, plan.name, plan.uid)}")
+    uids = [file.parent.name for file in Path(results).glob(run_root("*", "*", f"*/{PLAN}"))]
+    # UIDs of a cluster contain no time.
+    newest = plan.uid in uids and all(map(uid_created_ms, uids)) and max(uids, key=uid_created_ms) == plan.uid
+    return f"{shlex.quote(shown_path(results))} --latest" if newest else shlex.quote(shown_path(uri))
 
 
 def _describe_run(store: Store, root: str) -> ListedRun:

@@ -57,6 +57,8 @@ _TIMEOUT_S = 5.0
 _PROBE_TIMEOUT_S = 2.0
 _TITLE = re.compile(r"<title[^>]*>\s*([^<]{1,200})", re.IGNORECASE)
 _HTML = re.compile(r"\s*<(?:!doctype|html|head|body)", re.IGNORECASE)
+_PATH = re.compile(r"[/\\~.]|[A-Za-z]:[/\\]")
+"""The beginning of a model's name that is a path."""
 _REPETITIVE = ChatMessage("user", "Repeat this ten times: one two three four.")
 
 
@@ -76,9 +78,17 @@ class DetectedEndpoint:
     warnings: tuple[str, ...] = ()
 
     def line(self) -> str:
-        """Return one line for people: `vLLM 0.33.0, model Qwen/Qwen3-8B, drafter ngram k=4`."""
-        drafter = {True: self.drafter or "of an unreported method", False: "none", None: "unknown"}[self.drafting]
-        return truncate(f"{self.engine} {self.version or '(unknown version)'}, model {self.model}, drafter {drafter}")
+        """Return one line for people: `vLLM 0.33.0, model Qwen/Qwen3-8B, drafter ngram k=4`.
+
+        A model that the server lists by its path is shown as the name of that file or folder.
+        """
+        drafting = {
+            True: f"drafter {self.drafter}" if self.drafter else "speculative decoding on (method not reported)",
+            False: "no speculative decoding",
+            None: "speculative decoding not reported",
+        }[self.drafting]
+        model = re.split(r"[/\\]", self.model.rstrip("/\\"))[-1] if _PATH.match(self.model) else self.model
+        return truncate(f"{self.engine} {self.version or '(unknown version)'}, model {model}, {drafting}")
 
 
 async def detect_endpoint(

@@ -24,7 +24,7 @@ from specbench_client.drive.engine_connection import EngineConnection
 from specbench_client.drive.failure_budget import FailureCounter
 from specbench_client.drive.load_planning import LoadPlanner
 from specbench_client.drive.options import DriveOptions
-from specbench_client.drive.progress import ProgressTracker
+from specbench_client.drive.progress import STORING, ProgressTracker
 from specbench_client.drive.prompts import prompts_of_point
 from specbench_client.errors import EngineFailed
 from specbench_client.load.client_monitor import RecordTally, WarmupResult, summarize_client_health
@@ -73,7 +73,7 @@ class PointMeasurement:
             warmed = await attempt.warm_up(prompts) if warm_up else None
             schedule = await asyncio.to_thread(attempt.store_schedule, load)
             observations = await attempt.drive(load, prompts)
-            self.progress.phase = "storing"
+            self.progress.phase = STORING
             span = MeasurementSpan(
                 started_ns, started_wall, clock.wall_text(), observations.timeline.begins_ns - started_ns
             )

@@ -16,6 +16,7 @@ PROGRESS = "progress.json"
 SCHEMA_VERSION = "specbench.io/progress/v1"
 WARMUP = "warmup"
 MEASURING = "measuring"
+STORING = "storing"
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from pydantic import ValidationError
 from specbench_api.outcome.layout import OVERVIEW, PLAN, run_root
 from specbench_api.outcome.summary import RunSummary
 from specbench_api.plan.plan import Plan
-from specbench_client.store.folder import FolderStore, exclusive_lock
+from specbench_client.store.folder import FolderStore, exclusive_lock, lock_holder
 from specbench_client.store.locations import open_store
 from specbench_client.store.points import read_manifests
 from specbench_client.store.run_uids import new_run_uid, uid_created_ms
@@ -104,9 +104,17 @@ def exclusive_run(results: Store, plan: Plan, who: str) -> AbstractContextManage
 
     Raises BadInput(AlreadyRunning) with the description of the other process, NotDurable.
     """
+    return _lock_in_folder(results, f"{run_root(plan.namespace, plan.name, '')}/{_lock_name(plan)}", who)
+
+
+def measuring_process(run: Store, plan: Plan) -> str | None:
+    """Return the description of the process that measures this plan now; None if none does, or in S3."""
+    return lock_holder(Path(run.uri()).parent / _lock_name(plan)) if isinstance(run, FolderStore) else None
+
+
+def _lock_name(plan: Plan) -> str:
     without_uid = plan.model_copy(update={"uid": ""}).to_json()  # Two processes that start together have no UID yet.
-    name = hashlib.sha256(without_uid.encode()).hexdigest()[:16]
-    return _lock_in_folder(results, f"{run_root(plan.namespace, plan.name, '')}/.{name}.lock", who)
+    return f".{hashlib.sha256(without_uid.encode()).hexdigest()[:16]}.lock"
 
 
 def exclusive_campaign(results: Store, namespace: str, name: str, who: str) -> AbstractContextManager[None]:

@@ -70,11 +70,10 @@ def _decision(recommendation: Recommendation | None) -> PageTopic:
     name, title, page = "decision", "Recommendation by load", "docs/how-to/decide.md"
     if recommendation is None:
         return PageTopic(name, title, page, ())
-    rules = decision.rules_table(decision.applicable_rows(recommendation))
     tables = [
         decision.answers_table(recommendation),
         decision.sustained_table(recommendation),
-        rules,
+        decision.rules_table(decision.tested_rules(recommendation)),
     ]
     return PageTopic(name, title, page, _non_empty(tables), [recommendation.sentence, *recommendation.limits])
 
@@ -180,7 +179,7 @@ def render_html(plan: Plan, summary: RunSummary) -> str:
     """Return the whole page."""
     plots = _marked(svgs(summary))
     lead = [each for each in plots if each[0].title.startswith(SECTIONS[0].title)]
-    groups = group_findings(summary.findings)
+    groups = group_findings(plan, summary.findings)
     return (
         _environment()
         .get_template(TEMPLATE)

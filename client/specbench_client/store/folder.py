@@ -214,6 +214,19 @@ def exclusive_lock(path: Path, who: str) -> Iterator[None]:
                 folder.rmdir()
 
 
+def lock_holder(path: Path) -> str | None:
+    """Return the description of the process that holds the lock; None if there is none, or it cannot be known."""
+    try:
+        with path.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        with suppress(OSError):
+            return path.read_text(errors="replace")
+    except OSError:  # no file, or a file system without locks
+        pass
+    return None
+
+
 def _open_locked(path: Path) -> int:
     """Open and lock the file. Retries, because a previous holder may remove file and folder between any two steps."""
     for _ in range(LOCK_ATTEMPTS - 1):

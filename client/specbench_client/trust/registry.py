@@ -80,6 +80,5 @@ REMEDIES: dict[str, str] = {
     **{check.name: check.remedy for check in POINT_CHECKS},
     **{check.name: check.remedy for check in CELL_CHECKS},
     **{check.name: check.remedy for check in RUN_CHECKS},
-    BASELINE_INVALID: "Fix what the baseline's own findings report, then measure the arm and the baseline together"
-    " again: use `specbench run --new`, or on a cluster create a run with a new name.",
+    BASELINE_INVALID: "Fix what the baseline's own findings report, then measure the arm and the baseline together.",
 }

@@ -128,7 +128,7 @@ def _workload_clause(choice: WorkloadChoice, request: RecommendationRequest, wor
         case RecommendationAnswer.NOTHING_MEETS:
             return "no measured arm and load meet the targets"
         case RecommendationAnswer.CANNOT_TELL:
-            return f"no clear answer: {choice.reason}"
+            return f"no clear answer, because {choice.reason}"
 
 
 def _other_load_note(choice: WorkloadChoice) -> str:

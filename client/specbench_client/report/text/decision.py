@@ -56,23 +56,6 @@ def candidate_rows(recommendation: Recommendation) -> list[Row]:
     return [_candidate(each, targets=targets, latency=latency) for each in recommendation.candidates]
 
 
-def rule_rows(recommendation: Recommendation) -> list[Row]:
-    """Return the rules of thumb compared with the measurements, those that apply first."""
-    others = [each for each in recommendation.rules_of_thumb if each.verdict is RuleVerdict.NOT_APPLICABLE]
-    return [*applicable_rows(recommendation), *(rule_row(each) for each in others)]
-
-
-def rule_row(each: RuleReading) -> Row:
-    """Return one rule compared with the measurements."""
-    return [each.rule, each.statement, _cases(each), in_words(each.verdict), each.source]
-
-
-def applicable_rows(recommendation: Recommendation) -> list[Row]:
-    """Return the rules of thumb that apply."""
-    rules = recommendation.rules_of_thumb
-    return [rule_row(each) for each in rules if each.verdict is not RuleVerdict.NOT_APPLICABLE]
-
-
 def answers_table(recommendation: Recommendation) -> TextTable:
     """Return for each workload the answer over all loads, then at each load."""
     rows = list[Row]()
@@ -109,18 +92,25 @@ def sustained_table(recommendation: Recommendation) -> TextTable:
     return TextTable("Highest load that meets the targets", SUSTAINED, rows, words=("Arm", "Workload", "Reason"))
 
 
-def rules_table(rows: Sequence[Row]) -> TextTable:
+def tested_rules(recommendation: Recommendation) -> list[RuleReading]:
+    """Return the rules of thumb with which the measurements agree, or which they contradict; no reader needs others."""
+    tested = (RuleVerdict.AGREES, RuleVerdict.CONTRADICTS)
+    return [each for each in recommendation.rules_of_thumb if each.verdict in tested]
+
+
+def rules_table(rules: Sequence[RuleReading]) -> TextTable:
     """Return a table of these rules of thumb."""
+    rows = [(each.rule, each.statement, _cases(each), in_words(each.verdict), each.source) for each in rules]
     return TextTable("Rules of thumb compared with the measurements", RULES, rows, words=RULES)
 
 
-def decision_tables(recommendation: Recommendation, rules: Sequence[Row]) -> list[TextTable]:
-    """Return all tables that have rows, with these rules of thumb."""
+def decision_tables(recommendation: Recommendation) -> list[TextTable]:
+    """Return all tables that have rows."""
     found = [
         answers_table(recommendation),
         evidence_table(recommendation),
         sustained_table(recommendation),
-        rules_table(rules),
+        rules_table(tested_rules(recommendation)),
     ]
     return [table for table in found if table.rows]
 
@@ -128,17 +118,15 @@ def decision_tables(recommendation: Recommendation, rules: Sequence[Row]) -> lis
 def decision_lines(recommendation: Recommendation) -> list[str]:
     """Return the lines below the tables: prices, upkeep and limits."""
     prices = [f"prices: {recommendation.prices}"] if recommendation.prices else []
-    others = len(recommendation.rules_of_thumb) - len(applicable_rows(recommendation))
-    rules = [f"{others} more rules of thumb do not apply here: --output json or markdown shows why"] if others else []
-    kept = [*(f"upkeep: {each}" for each in recommendation.upkeep)]
-    return [*prices, *kept, *(f"limit: {each}" for each in recommendation.limits), *rules]
+    kept = [f"upkeep: {each}" for each in recommendation.upkeep]
+    return [*prices, *kept, *(f"limit: {each}" for each in recommendation.limits)]
 
 
 def decision_markdown(recommendation: Recommendation) -> str:
     """Return the recommendation as Markdown."""
     lines = [f"# {escape_markdown(recommendation.sentence)}", ""]
     lines += [f"> **{SIMULATED}**", ""] if recommendation.simulated else []
-    for table in decision_tables(recommendation, rule_rows(recommendation)):
+    for table in decision_tables(recommendation):
         lines += [f"## {escape_markdown(table.title)}", "", *markdown_table(table), ""]
     prices = [f"- Prices: {escape_markdown(recommendation.prices)}"] if recommendation.prices else []
     prices += [f"- Upkeep: {escape_markdown(each)}" for each in recommendation.upkeep]

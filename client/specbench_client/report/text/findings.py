@@ -9,6 +9,7 @@ from itertools import groupby
 from specbench_api.outcome.finding import Finding, Severity
 from specbench_api.outcome.summary import RunSummary
 from specbench_api.plan.plan import Plan
+from specbench_client.report.text.measure_flags import with_flag_names
 from specbench_client.store.run_uids import uid_created_ms
 from specbench_client.trust.checks.comparison import MISSING_POINTS
 from specbench_client.trust.checks.engine import SIMULATED
@@ -30,7 +31,10 @@ class FindingGroup:
 
     check: str
     severity: Severity
+    location: str
+    """Where the first one is: arm, workload and load, as far as it names them; else empty."""
     messages: tuple[str, ...]
+    """Each after its location."""
     hidden: int
     remedy: str
 
@@ -40,6 +44,11 @@ class FindingGroup:
         others = len(self.messages) - 1 + self.hidden
         return f" (and {others} more)" if others else ""
 
+    @property
+    def text(self) -> str:
+        """The check with its first message."""
+        return f"{self.severity} {self.check}{', ' if self.location else ': '}{self.messages[0]}{self.more}"
+
 
 def measure_again(plan: Plan) -> str:
     """How to measure again, which depends on where and how this run was measured."""
@@ -47,49 +56,84 @@ def measure_again(plan: Plan) -> str:
         return AGAIN_ON_A_CLUSTER
     if plan.engine.is_imported:
         return AGAIN_ELSEWHERE
-    return AGAIN_AT_AN_ENDPOINT if plan.engine.is_external else AGAIN_HERE
+    return AGAIN_AT_AN_ENDPOINT if _is_of_measure(plan) else AGAIN_HERE
 
 
-def _continue(plan: Plan) -> str:
+def continue_run(plan: Plan) -> str:
     """How to measure only the missing points."""
     if not uid_created_ms(plan.uid):
         return AGAIN_ON_A_CLUSTER
-    command = "`specbench measure` command" if plan.engine.is_external else "command"
-    return f"Then repeat the {command}: measured points are reused, and only the missing ones are measured."
+    command = "`specbench measure` command" if _is_of_measure(plan) else "command"
+    return f"Repeat the same {command}: measured points are reused, and only the missing ones are measured."
 
 
-def group_findings(findings: Sequence[Finding]) -> list[FindingGroup]:
-    """Group by severity and check, the worst first; findings that only follow from others come after them."""
+def _is_of_measure(plan: Plan) -> bool:
+    """Return whether the run was measured with the flags of `specbench measure`, not with fields of a spec."""
+    return bool(uid_created_ms(plan.uid)) and plan.engine.is_external and not plan.engine.is_imported
+
+
+def group_findings(plan: Plan, findings: Sequence[Finding]) -> list[FindingGroup]:
+    """Group by severity and check, the worst first; findings that only follow from others come after them.
+
+    Settings are named as the user typed them: flags of `specbench measure`, or fields of the spec.
+    """
     order = list(Severity)
     ranked = sorted(
         findings, key=lambda finding: (order.index(finding.severity), finding.check in FOLLOWS, finding.check)
     )
-    return [_group(list(each)) for _, each in groupby(ranked, key=lambda finding: (finding.severity, finding.check))]
+    return [
+        _group(plan, list(each)) for _, each in groupby(ranked, key=lambda finding: (finding.severity, finding.check))
+    ]
 
 
-def _group(findings: list[Finding]) -> FindingGroup:
+def _group(plan: Plan, findings: list[Finding]) -> FindingGroup:
     first = findings[0]
-    messages = list(dict.fromkeys(f"{finding_location(finding)}{finding.message}" for finding in findings))
-    remedy = REMEDIES.get(first.check, "")
-    return FindingGroup(first.check, first.severity, tuple(messages[:SHOWN]), max(0, len(messages) - SHOWN), remedy)
+    texts = [
+        ": ".join(filter(None, (_location(plan, finding), _with_settings(plan, finding.message))))
+        for finding in findings
+    ]
+    messages = list(dict.fromkeys(texts))
+    return FindingGroup(
+        first.check,
+        first.severity,
+        _location(plan, first),
+        tuple(messages[:SHOWN]),
+        max(0, len(messages) - SHOWN),
+        remedy_of(plan, first.check),
+    )
 
 
-def finding_location(finding: Finding) -> str:
-    """Return `arm workload at load: `, without the parts that the finding does not name."""
-    parts = [finding.arm, finding.workload, f"at {finding.load}" if finding.load else None]
-    place = " ".join(part for part in parts if part)
-    return f"{place}: " if place else ""
+def remedy_of(plan: Plan, check: str) -> str:
+    """Return what to do about findings of a check; empty for a check that this version does not have."""
+    return _with_settings(plan, REMEDIES.get(check, ""))
 
 
-def next_step(plan: Plan, summary: RunSummary, groups: Sequence[FindingGroup], uri: str) -> str:
-    """The one thing to do now: fix the worst finding, else use the results. `uri`: where they are stored."""
+def _with_settings(plan: Plan, text: str) -> str:
+    """Return the text with settings named as the user typed them."""
+    return with_flag_names(text) if _is_of_measure(plan) else text
+
+
+def _location(plan: Plan, finding: Finding) -> str:
+    """Return `arm workload at load`, without the parts that the finding does not name, and without an only workload."""
+    workload = finding.workload if len(plan.workloads) > 1 else None
+    parts = [finding.arm, workload, f"at {finding.load}" if finding.load else None]
+    return " ".join(part for part in parts if part)
+
+
+def next_step(plan: Plan, summary: RunSummary, groups: Sequence[FindingGroup], where: str) -> str:
+    """The one thing to do now: correct the worst finding, else use the results.
+
+    `where`: the arguments of a command that reads them.
+    """
     if not summary.trustworthy:
         if summary.failures:
-            return f"Correct why {' and '.join(summary.failures)} failed, as stated above. {_continue(plan)}"
+            return f"Correct why {' and '.join(summary.failures)} failed, as stated above. {continue_run(plan)}"
         worst = next((group for group in groups if group.severity is not Severity.INFO and group.remedy), None)
-        if worst and worst.check == MISSING_POINTS.name:
-            return worst.remedy  # How to measure everything again would contradict it.
-        return f"{worst.remedy} {measure_again(plan)}" if worst else measure_again(plan)
+        if worst is None:
+            return measure_again(plan)
+        if worst.check == MISSING_POINTS.name:
+            return continue_run(plan)  # How to measure everything again would contradict it.
+        return f"Correct what {worst.check} reports. {measure_again(plan)}"
     if summary.simulated:
         return SIMULATED.remedy
-    return f"`specbench decide {uri}` adds targets, prices and constraints of your own."
+    return f"`specbench decide {where}` recommends an arm for latency targets, prices and constraints of your own."

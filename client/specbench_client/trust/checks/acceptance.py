@@ -377,7 +377,7 @@ ACCEPTANCE_WITHOUT_BASELINE: Check[RunEvidence] = Check(
         " accepts 96 % of its drafts and is half as fast. The acceptance itself is correct, so the severity is Info."
     ),
     remedy=(
-        "Measure the same endpoint again with drafting off and use `specbench compare` on the two results, or let"
+        "Start a second server with drafting off and measure both (`specbench measure --baseline URL`), or let"
         " specbench launch both arms (`specbench run`)."
     ),
     evaluate=_acceptance_without_baseline,

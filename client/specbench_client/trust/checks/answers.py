@@ -328,8 +328,7 @@ def _of_workload(workload: str, points: Sequence[PointSummary]) -> CheckResult |
     first, whole = _mean(points, _FIRST), _mean(points, _WHOLE)
     share = f", and {first / whole:.0%} of their time is TTFT" if first and whole else ""
     message = (
-        f"the answers of workload {workload!r} have {tokens:.0f} tokens on average{share}: its figures are valid"
-        " only for such short answers"
+        f"the answers have {tokens:.0f} tokens on average{share}: the figures are valid only for such short answers"
     )
     return CheckResult(Severity.INFO, message, value=tokens, threshold=TOKENS, workload=workload)
 

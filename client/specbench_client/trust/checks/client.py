@@ -109,8 +109,7 @@ CLIENT_SATURATED: Check[PointEvidence] = Check(
     ),
     remedy=(
         "Give the client its own cores, away from the engine's CPU work: on this machine stop other work, on a cluster"
-        " set placement.client.resources. If they are used up, raise load.clients on a cluster or --workers of"
-        " `specbench measure`, or lower the load."
+        " set placement.client.resources. If they are used up, use more of them (load.clients), or lower the load."
     ),
     evaluate=_client_saturated,
 )

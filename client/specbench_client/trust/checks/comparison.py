@@ -131,7 +131,7 @@ TOO_FEW_REPEATS: Check[RunEvidence] = Check(
         " run-to-run noise of 3 % and no real difference, an interval from one repeat excludes 1 in 64 % of the"
         " runs, from two in 30 %, from three or more in 5 % to 7 %."
     ),
-    remedy="Set load.repeats (`specbench measure`: --repeats) to 3 or more; use 5 for a claim.",
+    remedy="Set load.repeats to 3 or more; use 5 for a claim.",
     evaluate=_too_few_repeats,
 )
 

@@ -95,7 +95,10 @@ KV_CACHE_REDUCED: Check[RunEvidence] = Check(
         " a 0.6B draft model next to an 8B target makes the cache per token 1.77 times as large, which loses 44 %. A"
         " cache that is not full costs nothing, so the severity is Info."
     ),
-    remedy="Add your service's load to `load`, with long prompts too: the speed-up there includes the loss.",
+    remedy=(
+        "Add your service's load (load.concurrency or load.rate), with long prompts too: the speed-up there includes"
+        " the loss."
+    ),
     evaluate=_kv_cache_reduced,
 )
 
@@ -253,7 +256,7 @@ SIMULATED: Check[RunEvidence] = Check(
     description="The engine was the simulator.",
     threshold="any simulated point",
     rationale="Simulated times and acceptances are configured, not measured.",
-    remedy="Run the same spec with a real engine.",
+    remedy="Measure a real engine in the same way.",
     evaluate=_simulated,
 )
 

@@ -81,8 +81,8 @@ RATE_NOT_REACHED: Check[PointEvidence] = Check(
         " waiting time by a multiple of that."
     ),
     remedy=(
-        "Give the client more CPU (placement.client.resources), or lower the rate; request more conversations per"
-        " point."
+        "Give the client more CPU (on a cluster placement.client.resources), or lower the rate; request more"
+        " conversations per point (load.requests)."
     ),
     evaluate=_rate_not_reached,
 )
@@ -220,8 +220,8 @@ SINGLE_STREAM_ONLY: Check[RunEvidence] = Check(
         " one user at a time may be intended, so the severity is Info."
     ),
     remedy=(
-        "Add your service's concurrency or rate to `load`; `specbench analyze curve` shows the load at which the"
-        " gain ends."
+        "Add your service's load (load.concurrency or load.rate); `specbench analyze curve` shows the load at which"
+        " the gain ends."
     ),
     evaluate=_single_stream_only,
 )
@@ -331,9 +331,7 @@ WARMUP_NOT_STEADY: Check[PointEvidence] = Check(
         "Compilation, graph capture for new batch sizes, clocks and caches slow the first requests down; if the"
         " last warm-up requests were still getting faster, so were the first measured ones."
     ),
-    remedy=(
-        "Raise load.warmupRequests (`specbench measure`: --warmup); on a noisy machine, find out what else runs on it."
-    ),
+    remedy="Raise load.warmupRequests; on a noisy machine, find out what else runs on it.",
     evaluate=_warmup_not_steady,
 )
 

@@ -157,8 +157,8 @@ def _is_random(order: WordOrderTest | None) -> bool:
 def _random_prompts_result(workload: str, whose: str, order: WordOrderTest | None) -> CheckResult:
     assert order is not None
     message = (
-        f"workload {workload!r}: the words of {whose} are in random order: {order.repeated:.1%} of the pairs of"
-        f" neighbouring words occur again, and {order.shuffled:.1%} after shuffling: its figures represent no real"
+        f"the words of {whose} are in random order: {order.repeated:.1%} of the pairs of"
+        f" neighbouring words occur again, and {order.shuffled:.1%} after shuffling, so the figures represent no real"
         " traffic"
     )
     return CheckResult(Severity.WARNING, message, value=order.moved, threshold=MOVED_MIN, workload=workload)
@@ -303,7 +303,7 @@ def _sampling_differs_from_log(evidence: RunEvidence) -> CheckResults:
     return [
         CheckResult(
             Severity.INFO,
-            f"workload {name!r}: {difference}",
+            difference,
             value=value,
             threshold=SAMPLING_SHARE,
             workload=name,

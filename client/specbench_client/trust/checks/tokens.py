@@ -120,7 +120,7 @@ TOKEN_COUNT_MISMATCH: Check[PointEvidence] = Check(
         " answers the error is larger."
     ),
     remedy=(
-        "Check that the dialect (`specbench measure`: --dialect) is the engine's, and that no proxy or reasoning parser"
+        "Check that the dialect (engine.dialect) is the engine's, and that no proxy or reasoning parser"
         " changes the stream. Then compare one answer by hand with the engine's tokenizer: if the engine counts"
         " wrongly, report its bug, and do not use the numbers."
     ),
