@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -144,6 +145,11 @@ def test_prompt_cache_hits_are_found_in_records_and_in_counters() -> None:
         records=hidden.records, counters=lambda _, counted: counted.model_copy(update={"cached_tokens": 2000})
     )
     assert check_names(findings_of(corruptions)) == [("PromptCacheHit", INVALID)]
+
+
+def test_prompt_cache_hits_that_are_as_served_are_not_reported() -> None:
+    served = replace(WORLD, edits={"spec.promptCache": "AsServed"})
+    assert findings_of(replace_columns(cached_tokens=90), world=served) == []
 
 
 def test_cached_start_tokens_and_history_are_not_reported() -> None:
