@@ -80,7 +80,7 @@ def launches_of(world: World, meddling: Interference | None = None) -> Iterator[
 async def _somebody_else(engine: SimulatedEngine) -> None:
     """Send sequential requests to the engine from another client."""
     for number in count():
-        prompt = SimulatedPrompt(f"foreign-{number}", (), tokens=50)
+        prompt = SimulatedPrompt(f"foreign-{number}", (), ("foreign",) * 50)
         ask = SimulatedRequest(
             f"foreign-{number}", engine.clock(), OpenAIRoute.CHAT, "simulated", prompt, max_tokens=64
         )

@@ -175,21 +175,24 @@ PROPER_NAMES: Mapping[EngineKind, str] = {
 NOTES: Mapping[EngineKind, str] = {
     EngineKind.VLLM: """\
 Every arm, including the baseline, has `--stream-interval 1` and `--enable-prompt-tokens-details`, which the client
-needs. With `spec.engine.equalizeArms: On` also `--no-enable-prefix-caching`, because a repeated prompt would skip its
-prefill, and `--generation-config vllm`, because a model may have its own sampling defaults.""",
+needs, and `--no-enable-prefix-caching` unless `spec.promptCache` is `AsServed`; then `VLLM_SERVER_DEV_MODE=1` enables
+`POST /reset_prefix_cache`, which empties the cache before each point. With `spec.engine.equalizeArms: On` also
+`--generation-config vllm`, because a model may have its own sampling defaults.""",
     EngineKind.SGLANG: """\
 Every arm, including the baseline, has `--enable-metrics` for the counters that checks compare with the records, and
-`--enable-cache-report`, which shows whether the prompt cache is used. Neither changes what the engine computes. With
-`spec.engine.equalizeArms: On` also `--max-running-requests` (speculation otherwise sets it to 48, and the baseline has
-no limit), `--disable-radix-cache`, `--sampling-defaults openai` and `--stream-interval 1`.""",
+`--enable-cache-report`, which shows whether the prompt cache is used; neither changes what the engine computes. Unless
+`spec.promptCache` is `AsServed` also `--disable-radix-cache`; with it, `POST /flush_cache` empties the cache before
+each point. With `spec.engine.equalizeArms: On` also `--max-running-requests` (speculation otherwise sets it to 48, and
+the baseline has no limit), `--sampling-defaults openai` and `--stream-interval 1`.""",
     EngineKind.TENSORRT_LLM: """\
-Every arm, including the baseline, has `enable_iter_perf_stats` and `return_perf_metrics`, which the client needs. With
-`spec.engine.equalizeArms: On` also `kv_cache_config: {enable_block_reuse: false}`, `stream_interval: 1`, an n-gram pool
-per request (`is_public_pool: false`), and no overlap scheduler if any arm's drafter runs without it.""",
+Every arm, including the baseline, has `enable_iter_perf_stats` and `return_perf_metrics`, which the client needs.
+Unless `spec.promptCache` is `AsServed` also `kv_cache_config: {enable_block_reuse: false}`; with it, each point has a
+launch of its own, because no route empties the cache. With `spec.engine.equalizeArms: On` also `stream_interval: 1`, an
+n-gram pool per request (`is_public_pool: false`), and no overlap scheduler if any arm's drafter runs without it.""",
     EngineKind.LLAMA_CPP: """\
 Every arm, including the baseline, has `--parallel` with one slot per request, `--metrics` for its counters, and
-`--slots`, which shows whether speculation is active. Each request disables the prompt cache
-(`cache_prompt: false`).""",
+`--slots`, which shows whether speculation is active. Each request disables the prompt cache (`cache_prompt: false`)
+unless `spec.promptCache` is `AsServed`; then each point has a launch of its own, because no route empties it.""",
     EngineKind.TRANSFORMERS: """\
 A research runtime: every result is labelled as such. The default image contains neither torch nor transformers. The
 same Dockerfile builds one that does:

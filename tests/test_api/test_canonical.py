@@ -27,7 +27,7 @@ FULL = {
     "spec.load": {"concurrency": [1, 8], "requests": 16, "warmupRequests": 2, "repeats": 2},
     "spec.placement": {"gpus": 1, "nodeSelector": {"pool": "a"}, "template": ENGINE_8_CPUS},
 }
-PINNED = "def24d0fc618a5961b6aea6b1c3b10714408df512c5f25d200bc0edc625e4c44"
+PINNED = "64da994061f6e681ade4cb33ff72de33df1196765594f3850b88ef2d02afe081"
 """A change invalidates every stored result: it needs a new POINT_SCHEMA and an entry in the change log."""
 
 
@@ -39,7 +39,7 @@ def hashes(edits: dict[str, Any]) -> list[str]:
 def test_the_hash_of_a_pinned_point_stays_the_same() -> None:
     spec = run_of(FULL).spec
     point = canonical_point(spec, arms_of(spec)[1], spec.workloads[0], Level(concurrency=8), 1)
-    assert point["schemaVersion"] == POINT_SCHEMA == "specbench.io/point/v4"
+    assert point["schemaVersion"] == POINT_SCHEMA == "specbench.io/point/v5"
     assert digest(point) == PINNED
 
 
@@ -58,7 +58,7 @@ def test_the_hash_of_every_point_is_the_digest_of_its_canonical_form(load: dict[
 def test_a_canonical_point_contains_exactly_the_specified_fields() -> None:
     spec = run_of(FULL).spec
     assert canonical_point(spec, arms_of(spec)[1], spec.workloads[0], Level(concurrency=8), 1) == {
-        "schemaVersion": "specbench.io/point/v4",
+        "schemaVersion": "specbench.io/point/v5",
         "model": {"name": "acme/tiny", "revision": "v1", "path": "/models/tiny"},
         "engine": {
             "kind": "simulator",
@@ -97,6 +97,7 @@ def test_a_canonical_point_contains_exactly_the_specified_fields() -> None:
             "nodeSelector": {"pool": "a"},
             "template": ENGINE_8_CPUS,
         },
+        "promptCache": "Off",
     }
 
 

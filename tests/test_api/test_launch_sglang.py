@@ -22,7 +22,7 @@ from specbench_testing.planned_launches import launches_of, refusals_of
 
 COMMON = (
     "--model-path acme/tiny --served-model-name acme/tiny --tp-size 1 --enable-metrics --enable-cache-report"
-    " --max-running-requests 8 --disable-radix-cache --sampling-defaults openai --stream-interval 1"
+    " --disable-radix-cache --max-running-requests 8 --sampling-defaults openai --stream-interval 1"
 )
 HEAD = {"model": "acme/head"}
 PATH = "--speculative-draft-model-path acme/head"
@@ -136,9 +136,15 @@ def test_the_engine_notes_mention_every_common_flag() -> None:
     assert {flag for flag in flags if flag not in NOTES[EngineKind.SGLANG]} == set()
 
 
+def test_the_prefix_cache_is_off_unless_it_is_measured_as_served() -> None:
+    assert "--disable-radix-cache" in launch().args
+    served = launches_of({**sglang(), "spec.promptCache": "AsServed"})["none"]
+    assert "--disable-radix-cache" not in served.args
+
+
 def test_without_equalizing_sglang_keeps_its_defaults_and_metrics() -> None:
     model = "--model-path acme/tiny --served-model-name acme/tiny --tp-size 4"
-    expected = f"{model} --enable-metrics --enable-cache-report --stream-interval=2"
+    expected = f"{model} --enable-metrics --enable-cache-report --disable-radix-cache --stream-interval=2"
     assert " ".join(launch(tensorParallelSize=4, equalizeArms="Off", args=["--stream-interval=2"]).args) == expected
 
 
@@ -214,7 +220,7 @@ def test_each_batch_size_uses_the_draft_length_of_the_smallest_row_that_covers_i
         (["--speculative-adaptive"], "set drafters[].draftLengths"),
         (["--max-running-requests=1"], "it is spec.load.slots, or else the highest of spec.load.concurrency"),
         (["--max-running", "1"], "it is spec.load.slots, or else the highest of spec.load.concurrency"),
-        (["--disable-radix-cache"], "or set spec.engine.equalizeArms: Off"),
+        (["--disable-radix-cache"], "it follows from spec.promptCache"),
         (["--sampling-defaults=model"], "or set spec.engine.equalizeArms: Off"),
         (["--stream-interval=8"], "or set spec.engine.equalizeArms: Off"),
         (["--enable-metrics"], "remove it: specbench sets it for every arm"),

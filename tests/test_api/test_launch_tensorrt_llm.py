@@ -277,8 +277,14 @@ def test_nested_keys_of_engine_config_are_merged() -> None:
     }
 
 
+def test_kv_blocks_are_reused_only_if_they_are_measured_as_served() -> None:
+    served = launches_of({**tensorrt(), "spec.promptCache": "AsServed"})["none"]
+    assert config()["kv_cache_config"] == {"enable_block_reuse": False}
+    assert "kv_cache_config" not in yaml.safe_load(served.configs["config.yaml"])
+
+
 def test_without_equalizing_tensorrt_llm_keeps_its_defaults_and_statistics() -> None:
-    user_config = {"stream_interval": 4, "kv_cache_config": {"enable_block_reuse": True}}
+    user_config = {"stream_interval": 4, "kv_cache_config": {"enable_block_reuse": False}}
     assert config({"method": "ngram"}, equalizeArms="Off", config=user_config) == {
         "enable_iter_perf_stats": True,
         "return_perf_metrics": True,

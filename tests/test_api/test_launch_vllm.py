@@ -104,7 +104,17 @@ def test_a_drafter_adds_one_line_of_json_to_the_common_arguments(method: str) ->
 
 def test_without_equalizing_only_flags_that_the_client_needs_are_set() -> None:
     engine = {"kind": "vllm", "equalizeArms": "Off", "args": ["--enable-prefix-caching"]}
-    assert launch_of({"spec.engine": engine}).args == (*COMMON[:8], "--enable-prefix-caching")
+    launch = launch_of({"spec.engine": engine, "spec.promptCache": "AsServed"})
+    assert launch.args == (*COMMON[:8], "--enable-prefix-caching")
+    assert launch.env == {"VLLM_SERVER_DEV_MODE": "1"}
+
+
+def test_the_prefix_cache_is_off_unless_it_is_measured_as_served() -> None:
+    flag = "--no-enable-prefix-caching"
+    for equalize in ("On", "Off"):
+        engine = {"kind": "vllm", "equalizeArms": equalize}
+        assert flag in launch_of({"spec.engine": engine}).args
+        assert flag not in launch_of({"spec.engine": engine, "spec.promptCache": "AsServed"}).args
 
 
 def test_equalizing_does_not_set_cuda_graphs_batching_or_chunked_prefill() -> None:
@@ -220,14 +230,15 @@ def test_the_version_selects_the_image_unless_an_image_is_set(engine: dict[str, 
 
 
 NOT_EQUALIZED = "or set spec.engine.equalizeArms: Off"
+AS_SERVED = "or set spec.promptCache: AsServed"
 
 
 @pytest.mark.parametrize(
     ("args", "managed", "expected"),
     [
-        (["--no-enable_prefix_caching"], "--no-enable-prefix-caching", NOT_EQUALIZED),
-        (["--disable-prefix-caching"], "--no-enable-prefix-caching", NOT_EQUALIZED),
-        (["--enable-prefix-cach"], "--no-enable-prefix-caching", NOT_EQUALIZED),
+        (["--no-enable_prefix_caching"], "--no-enable-prefix-caching", AS_SERVED),
+        (["--disable-prefix-caching"], "--no-enable-prefix-caching", AS_SERVED),
+        (["--enable-prefix-cach"], "--no-enable-prefix-caching", AS_SERVED),
         (["--generation_config", "auto"], "--generation-config vllm", NOT_EQUALIZED),
         (["-tp", "2"], "--tensor-parallel-size 1", "set spec.engine.tensorParallelSize"),
         (["-tp=2"], "--tensor-parallel-size 1", "set spec.engine.tensorParallelSize"),

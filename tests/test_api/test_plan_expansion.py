@@ -18,6 +18,7 @@ from specbench_api.plan.expansion import arms_of, expand, launch_order, lay_out
 from specbench_api.plan.plan import Plan
 from specbench_api.plan.validation import CELLS_MAX, GROUPS_MAX
 from specbench_api.spec.drafter import Method
+from specbench_api.spec.engine import PromptCache
 from specbench_api.spec.load import Level
 from specbench_api.spec.parsing import parse_run
 from specbench_api.spec.run import SpecBenchRun
@@ -113,6 +114,29 @@ def test_three_interleaved_repeats_of_three_arms_need_seven_launches() -> None:
     assert [group.arm for group in expand(run).groups] == [
         "none", "ngram", "suffix", "ngram", "none", "ngram", "suffix",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("dialect", "launches"), [("vllm", 3), ("sglang", 3), ("tensorrt-llm", 8)])
+def test_points_that_are_measured_as_served_begin_with_an_empty_cache(dialect: str, launches: int) -> None:
+    """The client empties it where the engine has a route; otherwise each point has a launch of its own."""
+    edits = {
+        "spec.promptCache": "AsServed",
+        "spec.engine": {"kind": "simulator", "dialect": dialect},
+        "spec.load": {"concurrency": [1, 8], "repeats": 2},
+    }
+    plan = expand(run_of(edits))
+    assert (len(plan.groups), len(plan.points), plan.empties_cache) == (launches, 8, True)
+    assert [group.index for group in plan.groups] == list(range(launches))
+    off = expand(run_of({**edits, "spec.promptCache": "Off"}))
+    assert (len(off.groups), off.empties_cache) == (3, False)
+    assert not {point.hash for point in plan.points} & {point.hash for point in off.points}
+
+
+def test_the_cache_of_a_running_endpoint_is_as_served_and_never_emptied() -> None:
+    plan = expand(run_of(endpoint_edits("b", "none")))
+    assert (plan.prompt_cache, plan.empties_cache) == (PromptCache.AS_SERVED, False)
+    off = expand(run_of({**endpoint_edits("b", "none"), "spec.promptCache": "Off"}))
+    assert off.prompt_cache is PromptCache.OFF
 
 
 def test_the_baseline_comes_first_and_can_be_skipped() -> None:

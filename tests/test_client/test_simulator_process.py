@@ -25,7 +25,7 @@ from specbench_client.simulator import (
 )
 from specbench_client.simulator.batch import ContinuousBatch, ScheduledRequest
 from specbench_client.simulator.config import StepLoad
-from specbench_client.simulator.generated_text import VOCABULARY, TextRequest, count_tokens, generate_text, render
+from specbench_client.simulator.generated_text import VOCABULARY, TextRequest, generate_text, render, split_tokens
 from specbench_client.simulator.requests import SimulatedPrompt
 from specbench_client.simulator.speculation import DraftVerifyProcess, StepOutcome, count_accepted
 
@@ -228,7 +228,7 @@ def test_natural_lengths_have_the_configured_mean() -> None:
 def test_each_word_is_one_token() -> None:
     """The vocabulary has no duplicates; prompts count words and have at least one token."""
     assert len(set(VOCABULARY)) == len(VOCABULARY)
-    assert (count_tokens("one two  three\nfour"), count_tokens("")) == (4, 1)
+    assert (split_tokens("one two  three\nfour"), split_tokens("")) == (("one", "two", "three", "four"), ("",))
 
 
 def test_acceptance_is_parsed_by_category_and_position() -> None:
@@ -299,11 +299,12 @@ def test_category_is_found_by_prompt_turns_or_messages(tmp_path: Path) -> None:
     )
     known = read_categories(file)
     found = [
-        known.of(SimulatedPrompt("", (text,), 1)) for text in ("sort", "hello", "and then", "1+1", "bare", "s", "?")
+        known.of(SimulatedPrompt("", (text,), ("w",)))
+        for text in ("sort", "hello", "and then", "1+1", "bare", "s", "?")
     ]
     assert found == ["coding", "chat", "chat", "math", "default", "default", "default"]
-    assert known.of(SimulatedPrompt("", ("sort", "hello"), 2)) == "chat"
-    assert PromptCategories().of(SimulatedPrompt("", (), 1)) == "default"
+    assert known.of(SimulatedPrompt("", ("sort", "hello"), ("w", "w"))) == "chat"
+    assert PromptCategories().of(SimulatedPrompt("", (), ("w",))) == "default"
 
 
 @pytest.mark.parametrize("line", ["{", "[]", '{"id": 1}'])

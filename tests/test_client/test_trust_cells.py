@@ -194,3 +194,32 @@ def test_extra_token_for_the_same_text_is_found_if_it_changes_the_speedup() -> N
 
 def test_extra_token_with_a_small_effect_is_not_reported() -> None:
     assert found(count_extra_tokens(1), SyntheticRun(categories=ONE, tokens=(400, 500))) == []
+
+
+SERVED = replace(WORLD, edits={"spec.promptCache": "AsServed"})
+RUNNING = {
+    "spec.engine": {"kind": "external", "dialect": "vllm", "endpoints": [{"name": "none", "url": "http://a:1"}]},
+    "spec.drafters": [],
+}
+
+
+def cache_from_repeat(first: int, share: float = 0.8) -> Corruptions:
+    """The engine reads this share of each prompt from its cache, from this repeat on."""
+
+    def edit(point: Point, rows: pd.DataFrame) -> pd.DataFrame:
+        cached = (rows["input_tokens"] * share).astype(int) if point.repeat >= first else 0
+        return rows.assign(cached_tokens=cached)
+
+    return Corruptions(records=edit)
+
+
+def test_a_cache_that_is_emptied_before_each_point_has_seen_no_prompt_twice() -> None:
+    assert "PromptsSentAgain" not in dict(names(found(cache_from_repeat(0), SERVED)))
+
+
+def test_prompts_that_a_running_server_gets_again_in_later_repeats_are_a_warning() -> None:
+    world = replace(WORLD, edits=RUNNING)
+    again = [finding for finding in found(cache_from_repeat(1), world) if finding.check == "PromptsSentAgain"]
+    assert [(each.severity, each.arm) for each in again] == [(WARNING, "none")]
+    assert again[0].value == pytest.approx(0.8 * 2 / 3, abs=0.02), "two of three repeats"
+    assert "PromptsSentAgain" not in dict(names(found(cache_from_repeat(3), world)))

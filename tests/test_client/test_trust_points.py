@@ -147,10 +147,9 @@ def test_prompt_cache_hits_are_found_in_records_and_in_counters() -> None:
     assert check_names(findings_of(corruptions)) == [("PromptCacheHit", INVALID)]
 
 
-def test_prompt_cache_hits_of_a_trace_are_info_because_its_rows_share_prefixes() -> None:
-    dataset = {"source": "mooncake", "uri": "t.jsonl"}
-    trace = replace(WORLD, edits={"spec.workloads[0].dataset": dataset})
-    assert check_names(findings_of(replace_columns(cached_tokens=90), world=trace)) == [("PromptCacheHit", INFO)]
+def test_prompt_cache_hits_that_are_as_served_are_not_reported() -> None:
+    served = replace(WORLD, edits={"spec.promptCache": "AsServed"})
+    assert findings_of(replace_columns(cached_tokens=90), world=served) == []
 
 
 def test_cached_start_tokens_and_history_are_not_reported() -> None:

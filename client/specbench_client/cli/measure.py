@@ -20,6 +20,7 @@ from specbench_api.spec.workload import Output, Sampling
 from specbench_client.cli.interruption import run_until_interrupted
 from specbench_client.cli.measure_plan import (
     AUTO,
+    PROMPT_CACHES,
     REPEATS_MAX,
     MeasureOptions,
     endpoint_urls,
@@ -183,6 +184,14 @@ def _authorization(named: str | None) -> dict[str, str]:
 @click.option("--ignore-eos", is_flag=True, help="Generate past the end of the answer, up to --max-tokens.")
 @click.option(
     "--no-stream", is_flag=True, help="Request whole answers; measures latency and tokens, but no TTFT and no TPOT."
+)
+@click.option(
+    "--prompt-cache",
+    type=click.Choice(list(PROMPT_CACHES)),
+    default="as-served",
+    show_default=True,
+    help="as-served: servers may reuse earlier prompts, as for your users. off: they must not, which compares drafting"
+    " alone; llama.cpp is told so in each request, other servers must have been started without a prefix cache.",
 )
 @click.option(
     "--tokenizer",

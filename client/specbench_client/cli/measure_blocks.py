@@ -44,8 +44,8 @@ def with_block_size(options: MeasureOptions, plan: Plan, headers: Mapping[str, s
         needed = size.requests * blocks * len(plan.load.levels)
         echo(
             f"warning: the dataset has {len(prompts.rows)} prompts, but {needed} are needed to send none twice. A"
-            " server with a prompt cache would read repeated prompts from it (finding PromptCacheHit): give more"
-            " prompts, or switch the cache off",
+            " server with a prompt cache reads repeated prompts from it (finding PromptsSentAgain): give more prompts,"
+            " or --prompt-cache off",
             err=True,
         )
     return plan_for_endpoints(replace(options, requests=size.requests))

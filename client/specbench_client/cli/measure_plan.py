@@ -18,7 +18,7 @@ from specbench_api.plan.plan import Plan
 from specbench_api.spec.chat_template import AppliedBy
 from specbench_api.spec.dataset import Source
 from specbench_api.spec.drafter import BASELINE_NAME
-from specbench_api.spec.engine import SECRET, EngineKind, flaw_of
+from specbench_api.spec.engine import SECRET, EngineKind, PromptCache, flaw_of
 from specbench_api.spec.load import ArmOrder, ArrivalProcess
 from specbench_api.spec.parsing import parse_run
 from specbench_api.spec.run import NAME, NAME_MAX
@@ -48,6 +48,7 @@ def base_url(flag: str, endpoint: str) -> str:
     return engine_url(endpoint)
 
 
+PROMPT_CACHES = {"as-served": PromptCache.AS_SERVED, "off": PromptCache.OFF}
 AUTO = "auto"
 """The value of --dialect that detects it."""
 UNUSED_SLOTS = 8
@@ -77,6 +78,7 @@ class MeasureOptions:
     seed: int
     ignore_eos: bool
     no_stream: bool
+    prompt_cache: str
     tokenizer: str | None
     extra_body: str | None
     headers: tuple[str, ...]
@@ -179,6 +181,7 @@ def _resource(options: MeasureOptions) -> dict[str, Any]:
                 **_template(options.tokenizer),
             }
         ],
+        "promptCache": str(PROMPT_CACHES[options.prompt_cache]),
         "load": _load(options),
         "results": {"s3": {"bucket": "not-used-here"}},
     }

@@ -48,6 +48,8 @@ class SimulateOptions(TypedDict):
     output_mean: float
     max_num_seqs: int
     max_model_len: int
+    enable_prefix_caching: bool
+    prefix_cache_tokens: int
     base_ms: float
     per_token_ms: float
     per_kv_ms: float
@@ -151,6 +153,10 @@ Faults (--fault NAME or NAME=VALUE, repeatable; the value shown is the default):
 @click.option("--output-mean", default=128.0, show_default=True, help="Mean length of an answer, in tokens.")
 @click.option("--max-num-seqs", default=256, show_default=True, help="Maximum requests in one step; others wait.")
 @click.option("--max-model-len", default=32768, show_default=True, help="Maximum of prompt and output tokens together.")
+@click.option("--enable-prefix-caching", is_flag=True, help="Reuse the tokens that a prompt shares with earlier ones.")
+@click.option(
+    "--prefix-cache-tokens", default=1_000_000, show_default=True, help="Tokens that the prefix cache can keep."
+)
 @click.option("--base-ms", default=_COST.base_ms, show_default=True, help="Step cost in ms: fixed part.")
 @click.option(
     "--per-token-ms", default=_COST.per_token_ms, show_default=True, help="Step cost in ms: per verified token."
@@ -211,6 +217,7 @@ def simulator_config(options: SimulateOptions) -> SimulatorConfig:
         faults=parse_faults(options["fault"]),
         max_num_seqs=options["max_num_seqs"],
         max_model_len=options["max_model_len"],
+        prefix_cache_tokens=options["prefix_cache_tokens"] if options["enable_prefix_caching"] else 0,
         output_mean_tokens=options["output_mean"],
         time_scale=options["time_scale"],
         spec_detail=options["per_request_spec_decode_metrics"],

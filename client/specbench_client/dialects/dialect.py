@@ -32,6 +32,8 @@ class CompletionRequest:
     seed: int
     markers: tuple[str, ...] = ()
     """Special tokens that mark the model's reasoning, which the answer's text must contain."""
+    may_reuse: bool = False
+    """Whether the engine may reuse the KV cache of an earlier prompt, for engines where each request decides."""
 
     @property
     def token_ids(self) -> Sequence[int] | None:

@@ -116,14 +116,14 @@ class LlamaCppDialect(OpenAiDialect):
     signature: EngineSignature | None = LLAMA_CPP_SIGNATURE
 
     def body(self, request: CompletionRequest) -> dict[str, Any]:
-        """See `Dialect.body`. Overrides the defaults top_k 40, top_p 0.95, min_p 0.05 and the prompt cache."""
+        """See `Dialect.body`. Overrides the defaults top_k 40, top_p 0.95 and min_p 0.05."""
         return {
             **shared_fields(request),
             "top_k": 0,
             "min_p": 0.0,
             "repeat_penalty": 1.0,
             "ignore_eos": request.output.ignore_eos,
-            "cache_prompt": False,
+            **({} if request.may_reuse else {"cache_prompt": False}),
             **({"preserved_tokens": list(request.markers)} if request.markers else {}),
             **(_STREAMED if request.output.stream else {"stream": False}),
         }

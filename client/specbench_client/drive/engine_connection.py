@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from specbench_api.launch.registry import LAUNCHERS, NOT_STARTED
+from specbench_api.launch.registry import LAUNCHERS, NOT_STARTED, cache_reset_route
 from specbench_api.launch.verification import DerivedMethod
 from specbench_api.outcome.provenance import Fact, FactName, HostFacts, LaunchRecord, merge_facts
 from specbench_api.outcome.record import RecordPhase
@@ -169,8 +169,20 @@ class EngineConnection:
             extra_body=workload.extra_body,
             counts_drafts=self.identity.counts_drafts and not self._verifies_some,
             keep_text=keep_text,
+            prompt_cache=self.plan.prompt_cache,
             template=self.templates.get(point.workload),
         )
+
+    async def empty_cache(self) -> None:
+        """Empty the prompt cache, where the plan demands it and the engine has a route. Raises EngineFailed."""
+        route = cache_reset_route(self.plan.engine)
+        if route is None or not self.plan.empties_cache:
+            return
+        try:
+            await self.control.command(route)
+        except ControlError as error:
+            message = f"the prompt cache cannot be emptied before a point (promptCache is AsServed): {error}"
+            raise EngineFailed(message, EngineReason.FIRST_REQUEST_FAILED) from error
 
     @property
     def _verifies_some(self) -> bool:

@@ -71,6 +71,10 @@ class PointMeasurement:
         attempt = _PointAttempt(self, point, started_ns, writer)
         try:
             warmed = await attempt.warm_up(prompts) if warm_up else None
+            if self.engine.plan.empties_cache:
+                if not self.clients.index:
+                    await self.engine.empty_cache()
+                await self.clients.gather("cache emptied")
             schedule = await asyncio.to_thread(attempt.store_schedule, load)
             observations = await attempt.drive(load, prompts)
             self.progress.phase = STORING

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from specbench_api.spec.engine import Engine
+from specbench_api.spec.engine import Engine, PromptCache
 from specbench_api.spec.workload import Output, Sampling
 from specbench_client.chat import ChatMessage
 from specbench_client.dialects.dialect import CompletionRequest, Dialect
@@ -40,6 +40,7 @@ class RequestConfig:
     counts_drafts: bool = True
     """False: the engine does not count the draft tokens that were verified, so the records have none."""
     keep_text: bool = False
+    prompt_cache: PromptCache = PromptCache.OFF
     template: AppliedTemplate | None = None
     """The chat template that the client applies to send token ids; None: messages are sent, the engine applies it."""
 
@@ -76,7 +77,8 @@ def build_request(config: RequestConfig, dialect: Dialect, turn: Turn) -> HttpRe
     output = config.output
     if turn.output_tokens is not None:
         output = output.model_copy(update={"max_tokens": turn.output_tokens, "ignore_eos": True})
-    completion = CompletionRequest(config.model, messages, config.sampling, output, seed, config.markers)
+    may_reuse = config.prompt_cache is PromptCache.AS_SERVED
+    completion = CompletionRequest(config.model, messages, config.sampling, output, seed, config.markers, may_reuse)
     path = dialect.path if completion.token_ids is None else dialect.tokens_path
     return HttpRequest(
         url=f"{config.endpoint.rstrip('/')}{path}",

@@ -69,6 +69,8 @@ class SimulatorConfig:
     faults: Faults = field(default_factory=Faults)
     max_num_seqs: int = 256
     max_model_len: int = 32768
+    prefix_cache_tokens: int = 0
+    """Capacity of the prefix cache; 0: none."""
     output_mean_tokens: float = 128.0
     time_scale: float = 1.0
     spec_detail: str = "detailed"

@@ -18,8 +18,9 @@ from random import Random
 from specbench_client.simulator.batch import BatchStep, ContinuousBatch, ScheduledRequest
 from specbench_client.simulator.config import SimulatorConfig
 from specbench_client.simulator.errors import SimulatorBadRequest
-from specbench_client.simulator.generated_text import GeneratedText, TextRequest, generate_text
+from specbench_client.simulator.generated_text import GeneratedText, TextRequest, generate_text, message_words
 from specbench_client.simulator.metrics import IterationStatsBuffer, SimulatorCounters
+from specbench_client.simulator.prefix_cache import PrefixCache
 from specbench_client.simulator.prompt_categories import PromptCategories
 from specbench_client.simulator.requests import RequestTiming, SimulatedRequest
 from specbench_client.simulator.speculation import DraftVerifyProcess, StepOutcome
@@ -79,6 +80,7 @@ class SimulatedEngine:
         self._work = asyncio.Event()
         self._arrived = 0
         self._answered: set[str] = set()
+        self.prefix_cache = PrefixCache(config.prefix_cache_tokens)
         self.counters = self._fresh_counters()
         self.iterations = IterationStatsBuffer()
 
@@ -107,6 +109,7 @@ class SimulatedEngine:
         rng = Random(f"accept:{answer.identity}:{self.drafter.method}")  # noqa: S311 -- a simulation
         generation = DraftVerifyProcess(len(answer.words), self.drafter, conditional, rng)
         cached = self.config.faults.cached_tokens(ask.prompt.tokens)
+        cached = cached or self.prefix_cache.cached_tokens(ask.prompt.words)
         sequence = ScheduledRequest(ask.prompt.tokens, ask.prompt.tokens - cached, generation)
         stream = TokenStream(ask, answer, category, sequence)
         self._streams[sequence] = stream
@@ -204,6 +207,7 @@ class SimulatedEngine:
         self.counters.stepped(outcome)
         timing = stream.timing
         if timing.last_ns is None:
+            self.prefix_cache.add(stream.ask.prompt.words)
             self.counters.first_token_s.observe((now_ns - timing.received_ns) / 1e9)
             stream.timing = replace(timing, first_ns=now_ns, last_ns=now_ns)
         else:
@@ -212,6 +216,7 @@ class SimulatedEngine:
 
     def _count_finished(self, stream: TokenStream) -> None:
         timing, tokens = stream.timing, len(stream.answer.words)
+        self.prefix_cache.add((*stream.ask.prompt.words, *message_words("assistant", " ".join(stream.answer.words))))
         first_ns, last_ns = timing.first_ns or 0, timing.last_ns or 0
         self.counters.finished[stream.answer.finish_reason] += 1
         self.counters.request_s.observe((last_ns - timing.received_ns) / 1e9)

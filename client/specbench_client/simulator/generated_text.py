@@ -72,9 +72,15 @@ def render(words: tuple[str, ...], *, first: bool) -> str:
     return joined if first or not words else f" {joined}"
 
 
-def count_tokens(text: str) -> int:
-    """Return the number of tokens of a text: its words, at least 1."""
-    return max(1, len(text.split()))
+def split_tokens(text: str) -> tuple[str, ...]:
+    """Return the tokens of a text: its words, at least one."""
+    return tuple(text.split()) or ("",)
+
+
+def message_words(role: str, text: str) -> tuple[str, ...]:
+    """Return the tokens of a chat message; the first one contains the role, which costs no token of its own."""
+    first, *rest = split_tokens(text)
+    return (f"{role}\0{first}", *rest)
 
 
 def _natural_length(identity: str, mean_tokens: float) -> int:

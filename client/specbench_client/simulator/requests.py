@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from specbench_client.openai_server_routes import COMPLETION_MAX_TOKENS, MessageBody, StreamOptionsBody
 from specbench_client.simulator.config import MODEL_NAME
 from specbench_client.simulator.errors import InvalidRequestBody, SimulatorBadRequest
-from specbench_client.simulator.generated_text import count_tokens
+from specbench_client.simulator.generated_text import message_words, split_tokens
 from specbench_client.simulator.speculation import StepOutcome
 
 
@@ -26,11 +26,18 @@ class OpenAIRoute(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SimulatedPrompt:
-    """A prompt: its identity (determines the answer), its texts (to look up a category), and its tokens."""
+    """A prompt: its identity (determines the answer), its texts (to look up a category), and its tokens.
+
+    ``words``: one per token; those of a chat's messages begin with the role.
+    """
 
     identity: str
     texts: tuple[str, ...]
-    tokens: int
+    words: tuple[str, ...]
+
+    @property
+    def tokens(self) -> int:
+        return len(self.words)
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,14 +208,15 @@ def _prompt(parsed: AnyRequestBody) -> SimulatedPrompt:
     if isinstance(parsed, ChatRequestBody):
         turns = [(one.role, one.text) for one in parsed.messages]
         users = tuple(text for role, text in turns if role == "user")
-        return SimulatedPrompt(json.dumps(turns), users, sum(count_tokens(text) for _, text in turns))
+        words = tuple(word for role, text in turns for word in message_words(role, text))
+        return SimulatedPrompt(json.dumps(turns), users, words)
     prompt: Any = parsed.prompt
     if isinstance(prompt, list) and prompt and not isinstance(prompt[0], int):
         if len(prompt) > 1:
             raise SimulatorBadRequest("The simulator accepts one prompt per request.", param="prompt")
         prompt = prompt[0]
     if isinstance(prompt, str) and prompt:
-        return SimulatedPrompt(prompt, (prompt,), count_tokens(prompt))
+        return SimulatedPrompt(prompt, (prompt,), split_tokens(prompt))
     if not prompt:
         raise SimulatorBadRequest("Either prompt or prompt_embeds must be provided and non-empty.", param="prompt")
-    return SimulatedPrompt(json.dumps(prompt), (), len(prompt))
+    return SimulatedPrompt(json.dumps(prompt), (), tuple(map(str, prompt)))

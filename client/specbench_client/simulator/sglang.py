@@ -345,9 +345,10 @@ class SglangServerDialect:
         return {"detail": reason}
 
     def _flush(self, engine: SimulatedEngine) -> HttpPage:
-        """Restart the average; fails while requests are running or waiting."""
+        """Empty the prefix cache and restart the average; fails while requests are running or waiting."""
         if engine.running or engine.waiting:
             return HttpPage(b"Flush cache failed.\n", status=HTTPStatus.BAD_REQUEST)
+        engine.prefix_cache.empty()
         counted = engine.counters
         self._counted = counted
         self._flushed = SimulatorCounters(created_s=0.0, drafts=counted.drafts, accepted=counted.accepted)
@@ -368,7 +369,7 @@ class SglangServerDialect:
                 "context_length": engine.config.max_model_len,
                 "max_running_requests": engine.config.max_num_seqs,
                 "max_total_num_tokens": engine.config.max_num_seqs * engine.config.max_model_len,
-                "disable_radix_cache": True,
+                "disable_radix_cache": not engine.config.prefix_cache_tokens,
                 "random_seed": engine.config.seed,
                 "speculative_algorithm": _algorithm(drafter.method),
                 "speculative_num_steps": depth,

@@ -28,6 +28,7 @@ from specbench_client.simulator.engine import SimulatedEngine
 from specbench_client.simulator.errors import SimulatorBadRequest, SimulatorRequestError, SimulatorUnknownModel
 from specbench_client.simulator.generated_text import render
 from specbench_client.simulator.metrics import MetricSamples, PrometheusExposition, SimulatorCounters, exposition_page
+from specbench_client.simulator.prefix_cache import BLOCK_TOKENS
 from specbench_client.simulator.requests import (
     OpenAIRoute,
     ReceivedRequest,
@@ -61,7 +62,6 @@ def read_body(config: SimulatorConfig, arrival: ReceivedRequest) -> SimulatedReq
 # The Prometheus page has vLLM's names, labels and ``_created`` gauges for the figures that the simulator has. Counters
 # of speculation exist only with a drafter; they stay at 0 if it never drafts.
 
-BLOCK_TOKENS = 16
 FINISH_REASONS = ("stop", "length", "abort", "error", "repetition")
 
 
@@ -94,12 +94,12 @@ def _gauges(page: PrometheusExposition, engine: SimulatedEngine) -> Iterator[str
 
 
 def _cache_config(engine: SimulatedEngine) -> Iterator[str]:
-    """The cache that the simulator claims to have, without prefix caching."""
+    """The cache that the simulator claims to have."""
     room = engine.config.kv_room_tokens
     cache = {
         "block_size": str(BLOCK_TOKENS),
         "cache_dtype": "auto",
-        "enable_prefix_caching": "False",
+        "enable_prefix_caching": str(engine.config.prefix_cache_tokens > 0),
         "kv_cache_memory_bytes": "None",
         "kv_cache_size_tokens": str(room),
         "num_gpu_blocks": str(room // BLOCK_TOKENS),
@@ -298,7 +298,7 @@ class VllmServerDialect:
 
     paths = OPENAI_PATHS
 
-    commands: Mapping[str, PageRenderer] = {}
+    commands: Mapping[str, PageRenderer]
 
     def __init__(self, config: SimulatorConfig) -> None:
         self._config = config
@@ -308,6 +308,7 @@ class VllmServerDialect:
             "/version": lambda _engine: json_page({"version": VERSION}),
             "/metrics": lambda engine: HttpPage(render_metrics(engine), PROMETHEUS),
         }
+        self.commands = {"/reset_prefix_cache": _reset_prefix_cache}
 
     def read(self, arrival: ReceivedRequest) -> SimulatedRequest:
         return read_body(self._config, arrival)
@@ -320,6 +321,13 @@ class VllmServerDialect:
 
     def lost(self, status: int, reason: str) -> dict[str, Any]:
         return error_object(reason, reason, status)
+
+
+def _reset_prefix_cache(engine: SimulatedEngine) -> HttpPage:
+    """Empty the prefix cache. vLLM also answers 200 if it could not, while requests hold blocks."""
+    if not engine.running and not engine.waiting:
+        engine.prefix_cache.empty()
+    return HttpPage()
 
 
 def _models(engine: SimulatedEngine) -> HttpPage:

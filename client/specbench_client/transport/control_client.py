@@ -131,25 +131,29 @@ class ControlClient:
         """Return the body of a GET as text. Raises ControlError, also its subclasses."""
         return (await self._body(path)).decode(errors="replace")
 
-    async def _body(self, path: str) -> bytes:
+    async def command(self, path: str) -> None:
+        """POST without a body to a route that changes the engine's state. Raises ControlError."""
+        await self._body(path, method="POST")
+
+    async def _body(self, path: str, method: str = "GET") -> bytes:
         assert self._session is not None, "the client is used inside `async with`"
         url = f"{self._endpoint}{path}"
         try:
-            async with self._session.get(url, allow_redirects=False) as response:
+            async with self._session.request(method, url, allow_redirects=False) as response:
                 body = await _read_limited(response, url)
                 status, location = response.status, response.headers.get("Location")
                 self.server = response.headers.get("Server")
         except aiohttp.ClientConnectorCertificateError as error:
             remedy = "set SSL_CERT_FILE to a file with the certificate of the authority that signed it"
-            message = f"GET {url}: the server's certificate is not trusted: {error.certificate_error}: {remedy}"
+            message = f"{method} {url}: the server's certificate is not trusted: {error.certificate_error}: {remedy}"
             raise AccessRejected(message) from error
         except aiohttp.ClientConnectorError as error:
-            raise EngineUnreachable(f"GET {url}: cannot connect: {truncate(str(error.os_error))}") from error
+            raise EngineUnreachable(f"{method} {url}: cannot connect: {truncate(str(error.os_error))}") from error
         except (aiohttp.ClientError, OSError) as error:  # TimeoutError is an OSError
-            raise ControlError(f"GET {url}: {truncate(str(error) or type(error).__name__)}") from error
+            raise ControlError(f"{method} {url}: {truncate(str(error) or type(error).__name__)}") from error
         if status == HTTPStatus.OK:
             return body
-        message = f"GET {url}: {http_error_message(status, body, location)}"
+        message = f"{method} {url}: {http_error_message(status, body, location)}"
         kind = _ERRORS_BY_STATUS.get(status, ControlError)
         raise (AccessRejected if is_redirect(status, location) or rejects_key(status) else kind)(
             message, status, location, body

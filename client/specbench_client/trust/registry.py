@@ -48,6 +48,7 @@ CELL_CHECKS: tuple[Check[CellEvidence], ...] = (
     comparison.TTFT_BELOW_BASELINE,
     comparison.THROUGHPUT_CONTRADICTS_SPEEDUP,
     answers.UNEXPECTED_OUTPUT_LENGTHS,
+    prompts.PROMPTS_SENT_AGAIN,
 )
 
 RUN_CHECKS: tuple[Check[RunEvidence], ...] = (

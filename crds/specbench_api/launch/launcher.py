@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from specbench_api.errors import Problem
 from specbench_api.launch.verification import Verification
 from specbench_api.spec.drafter import Drafter, DraftLength
-from specbench_api.spec.engine import Engine, EngineKind
+from specbench_api.spec.engine import Engine, EngineKind, PromptCache
 from specbench_api.spec.model import Target
 
 CONFIG_FOLDER = "/etc/specbench/engine"
@@ -33,6 +33,12 @@ class LaunchRequest:
     row: int = 0
     nodes: int = 1
     gpu_resource: str = "nvidia.com/gpu"
+    prompt_cache: PromptCache = PromptCache.OFF
+
+    @property
+    def caches(self) -> bool:
+        """Whether the engine may reuse the KV cache of earlier prompts."""
+        return self.prompt_cache is PromptCache.AS_SERVED
 
     @property
     def drafter_path(self) -> str:

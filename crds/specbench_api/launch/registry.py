@@ -16,7 +16,7 @@ from specbench_api.launch.transformers import TransformersLauncher
 from specbench_api.launch.verification import Verification, unknown_verification
 from specbench_api.launch.vllm import VllmLauncher
 from specbench_api.spec.drafter import Drafter
-from specbench_api.spec.engine import Engine, EngineKind
+from specbench_api.spec.engine import DialectName, Engine, EngineKind
 
 ALREADY_RUNNING = "the endpoints are already running, and specbench starts no engine"
 _FIELDS_OF_RUNNING_SERVERS = ("kind", "endpoints", "dialect", "version", "apiKeySecretRef", "config")
@@ -65,6 +65,30 @@ def equalized(engine: Engine, drafters: Sequence[Drafter]) -> Engine:
     This is decided when planning, so that the plan contains it: the setting is part of what is measured.
     """
     return without_overlap(engine, drafters) if engine.kind is EngineKind.TENSORRT_LLM else engine
+
+
+_CACHE_RESETS: dict[str, str | None] = {
+    EngineKind.VLLM: "/reset_prefix_cache",
+    EngineKind.SGLANG: "/flush_cache",
+    EngineKind.TENSORRT_LLM: None,
+    EngineKind.LLAMA_CPP: None,
+}
+"""The engines with a prompt cache, and the route (POST) that empties it; None: only a restart does."""
+
+
+def cache_reset_route(engine: Engine) -> str | None:
+    """Return the route (POST) that empties the engine's prompt cache; None if it has no such route."""
+    return _CACHE_RESETS.get(_imitated(engine))
+
+
+def restarts_to_empty_cache(engine: Engine) -> bool:
+    """Return whether the engine has a prompt cache that only a restart empties."""
+    return _imitated(engine) in _CACHE_RESETS and cache_reset_route(engine) is None
+
+
+def _imitated(engine: Engine) -> str:
+    simulated = engine.kind is EngineKind.SIMULATOR
+    return (engine.dialect or DialectName.VLLM) if simulated else engine.kind
 
 
 def release_of(engine: Engine) -> str | None:

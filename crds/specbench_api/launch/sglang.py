@@ -1,9 +1,10 @@
 """SGLang: `sglang.launch_server`.
 
 With equalizeArms, every arm serves as many requests at once as the load has (any speculation otherwise resets the limit
-to 48, but the baseline has none), without prefix cache, with one chunk per step, and with SGLang's own sampling
-defaults instead of the model's. Metrics are always enabled because the client needs them. So is the report of cached
-tokens in each answer's usage, without which hits of a prompt cache that should be off would go unnoticed.
+to 48, but the baseline has none), with one chunk per step, and with SGLang's own sampling defaults instead of the
+model's. Unless promptCache is AsServed, every arm runs without prefix cache. Metrics are always enabled because the
+client needs them. So is the report of cached tokens in each answer's usage, without which hits of a prompt cache that
+should be off would go unnoticed.
 
 SGLang counts the root of a draft as a token: a chain of k drafts is verified as k + 1 tokens. Unsupported settings that
 SGLang would correct with only a log message are rejected here. Its health route, which generates a token when the
@@ -76,7 +77,8 @@ _MANAGED = (
 )  # fmt: skip
 _SPREAD = ("--nnodes", "--node-rank", "--dist-init-addr")
 RENDEZVOUS_PORT = 20000
-_EQUALIZED = ("--max-running-requests", "--disable-radix-cache", "--sampling-defaults", "--stream-interval")
+_CACHE = ("--disable-radix-cache",)
+_EQUALIZED = ("--max-running-requests", "--sampling-defaults", "--stream-interval")
 _ALIASES = {
     "--model": "--model-path", "--tensor-parallel-size": "--tp-size", "--tp": "--tp-size",
     "--speculative-draft-model": "--speculative-draft-model-path",
@@ -110,6 +112,7 @@ _REMEDIES = {
     "--speculative-adaptive-config": "set drafters[].draftLengths",
     "--max-running-requests": "it is spec.load.slots, or else the highest of spec.load.concurrency",
     **dict.fromkeys(_EQUALIZED[1:], "or set spec.engine.equalizeArms: Off"),
+    "--disable-radix-cache": "it follows from spec.promptCache",
 }
 
 
@@ -143,7 +146,7 @@ class SglangLauncher:
     def problems(self, order: LaunchRequest) -> Sequence[Problem]:
         """Return contradicting and repeated arguments, and settings that SGLang rejects or corrects."""
         engine, drafter = order.engine, order.drafter
-        managed = (*_MANAGED, *_SPREAD, *(_EQUALIZED if engine.equalize_arms is EqualizeArms.ON else ()))
+        managed = (*_MANAGED, *_SPREAD, *_CACHE, *(_EQUALIZED if engine.equalize_arms is EqualizeArms.ON else ()))
         flags = EngineFlags(managed, spelled, _REMEDIES)
         found = argument_problems(order, flags, _alike(order), _drafting(drafter))
         found += [*uri_problems(order.target, "SGLang"), *node_problems(order, ("--pp-size",), spelled)]
@@ -174,7 +177,7 @@ def spelled(flag: str) -> str:
 
     For an ambiguous prefix, which SGLang rejects, one of the flags is returned.
     """
-    known = (*_MANAGED, *_EQUALIZED, *_SPREAD, *_ALIASES, *_THRESHOLDS, _REJECTION_FLAG, _BLOCK_FLAG)
+    known = (*_MANAGED, *_CACHE, *_EQUALIZED, *_SPREAD, *_ALIASES, *_THRESHOLDS, _REJECTION_FLAG, _BLOCK_FLAG)
     full = flag if flag in known else next((each for each in known if flag[2:] and each.startswith(flag)), flag)
     return _ALIASES.get(full, full)
 
@@ -207,7 +210,6 @@ def _alike(order: LaunchRequest) -> tuple[str, ...]:
     """Return the arguments of every arm."""
     equalized = (
         *("--max-running-requests", str(order.slots)),
-        "--disable-radix-cache",
         *("--sampling-defaults", "openai"),
         *("--stream-interval", "1"),
     )
@@ -215,6 +217,7 @@ def _alike(order: LaunchRequest) -> tuple[str, ...]:
         *_target(order.target),
         *("--tp-size", str(order.engine.tensor_parallel_size)),
         *("--enable-metrics", "--enable-cache-report"),
+        *(() if order.caches else _CACHE),
         *(equalized if order.engine.equalize_arms is EqualizeArms.ON else ()),
         *(_spread(order.nodes) if order.nodes > 1 else ()),
     )

@@ -12,17 +12,21 @@ from specbench_api.launch.verification import Verification, unknown_verification
 from specbench_api.spec.drafter import Drafter
 from specbench_api.spec.engine import DialectName, Engine, EngineKind
 
-_MANAGED = ("--follow", "--dialect", "--host", "--port", "--port-file", "--drafter", "--num-speculative-tokens")
+_MANAGED = (
+    "--follow", "--dialect", "--host", "--port", "--port-file", "--drafter", "--num-speculative-tokens",
+    "--enable-prefix-caching",
+)  # fmt: skip
 OPTIONS = (
     *_MANAGED, "--match-probability", "--acceptance", "--prompts", "--truth", "--fault", "--seed", "--output-mean",
-    "--max-num-seqs", "--max-model-len", "--base-ms", "--per-token-ms", "--per-kv-ms", "--per-draft-ms",
-    "--per-prefill-ms", "--time-scale", "--served-model-name", "--per-request-spec-decode-metrics",
+    "--max-num-seqs", "--max-model-len", "--prefix-cache-tokens", "--base-ms", "--per-token-ms", "--per-kv-ms",
+    "--per-draft-ms", "--per-prefill-ms", "--time-scale", "--served-model-name", "--per-request-spec-decode-metrics",
 )  # fmt: skip
 """All options of `specbench simulate`, so that an unknown one is reported before every arm crashes on it."""
 _REMEDIES = {
     "--dialect": "set spec.engine.dialect",
     "--drafter": "set drafters[].method",
     "--num-speculative-tokens": "set drafters[].numSpeculativeTokens",
+    "--enable-prefix-caching": "set spec.promptCache",
 }
 ALIASES = {"-k": "--num-speculative-tokens"}
 _FLAGS = EngineFlags(_MANAGED, ALIASES, _REMEDIES, repeatable=("--fault", "--served-model-name"))
@@ -43,7 +47,7 @@ class SimulatorLauncher:
             image=order.engine.image or "",  # empty: the installation's own image
             command=tuple(order.engine.command) if order.engine.command else ("specbench",),
             local_programs=(("specbench",),),
-            args=("simulate", *_dialect(order.engine), *drafting, *order.engine.args),
+            args=("simulate", *_alike(order), *drafting, *order.engine.args),
             port=PORT,
             worker_args=("simulate", "--follow", f"http://{LEADER}:{PORT}") if order.nodes > 1 else None,
             env=order.engine.environment,
@@ -53,7 +57,7 @@ class SimulatorLauncher:
     def problems(self, order: LaunchRequest) -> Sequence[Problem]:
         """Return contradicting, repeated and unknown arguments."""
         engine, drafter = order.engine, order.drafter
-        found = argument_problems(order, _FLAGS, _dialect(engine), _drafting(drafter))
+        found = argument_problems(order, _FLAGS, _alike(order), _drafting(drafter))
         found += _unknown(engine, engine.args, "spec.engine.args")
         return found + (_unknown(engine, drafter.args, f"{order.drafter_path}.args") if drafter else [])
 
@@ -79,8 +83,10 @@ def _nearest(flag: str) -> str:
     return f"did you mean {near[0]}?" if near else "see specbench simulate --help"
 
 
-def _dialect(engine: Engine) -> tuple[str, str]:
-    return ("--dialect", str(engine.dialect or DialectName.VLLM))
+def _alike(order: LaunchRequest) -> tuple[str, ...]:
+    """Return the arguments of every arm."""
+    cache = ("--enable-prefix-caching",) if order.caches else ()
+    return ("--dialect", str(order.engine.dialect or DialectName.VLLM), *cache)
 
 
 def _drafting(drafter: Drafter | None) -> tuple[str, ...]:

@@ -1,9 +1,9 @@
 """TensorRT-LLM: `trtllm-serve` on its PyTorch backend, with a configuration file for settings that have no flag.
 
-With equalizeArms, every arm runs without reuse of KV blocks, with one chunk per iteration and with an n-gram pool per
-request, and without the overlap scheduler if any arm's drafter runs without it (`without_overlap`). Statistics are
-always enabled because the client needs them. The user's keys are merged into the file; a key that contradicts one of
-specbench's is reported with both values.
+Unless promptCache is AsServed, every arm runs without reuse of KV blocks. With equalizeArms, every arm runs with one
+chunk per iteration and with an n-gram pool per request, and without the overlap scheduler if any arm's drafter runs
+without it (`without_overlap`). Statistics are always enabled because the client needs them. The user's keys are merged
+into the file; a key that contradicts one of specbench's is reported with both values.
 """
 
 from __future__ import annotations
@@ -212,11 +212,12 @@ def _config(order: LaunchRequest) -> Config:
 
 def _managed_keys(order: LaunchRequest) -> Config:
     revision = pinned_revision(order.target)
-    equalized = {"kv_cache_config": {"enable_block_reuse": False}, "stream_interval": 1}
+    equalized = {"stream_interval": 1}
     return {
         "enable_iter_perf_stats": True,
         "return_perf_metrics": True,
         **(equalized if order.engine.equalize_arms is EqualizeArms.ON else {}),
+        **({} if order.caches else {"kv_cache_config": {"enable_block_reuse": False}}),
         **({"revision": revision} if revision else {}),
     }
 

@@ -1,9 +1,10 @@
 """vLLM: `vllm serve`.
 
-With equalizeArms, every arm runs without prefix cache and with vLLM's own sampling defaults instead of the model's.
-(With the cache, a repeated prompt skips its prefill, and a request that hits it completely is counted as a draft step
-that did not happen.) The client always needs one chunk per step and the number of cached prompt tokens. Acceptance per
-request is only requested on arms that speculate, because vLLM does not start with that flag otherwise.
+With equalizeArms, every arm runs with vLLM's own sampling defaults instead of the model's. Unless promptCache is
+AsServed, every arm runs without prefix cache. (With the cache, a repeated prompt skips its prefill, and a request that
+hits it completely is counted as a draft step that did not happen.) The client always needs one chunk per step and the
+number of cached prompt tokens. Acceptance per request is only requested on arms that speculate, because vLLM does not
+start with that flag otherwise.
 
 Remaining differences between arms are vLLM's own and part of the drafter's cost: suffix decoding, custom classes and
 parallel draft models run on its older model runner, some of them without asynchronous scheduling.
@@ -265,7 +266,8 @@ _MANAGED = (
     "--enable-log-stats", "--config",
 )  # fmt: skip
 _SPREAD = ("--nnodes", "--node-rank", "--master-addr", "--headless")
-_EQUALIZED = ("--enable-prefix-caching", "--generation-config")
+_CACHE = ("--enable-prefix-caching",)
+_EQUALIZED = ("--generation-config",)
 _FETCHED = ("--load-format",)
 _ALIASES = {
     "--spec-method": "--speculative-config", "--spec-model": "--speculative-config",
@@ -285,13 +287,17 @@ _REMEDIES = {
     "--speculative-config": "set drafters[].method and its fields, and further keys in drafters[].speculativeConfig",
     "--per-request-spec-decode-metrics": "remove it: specbench sets it on every arm that speculates",
     "--enable-log-stats": "remove it: acceptance is checked against these counters",
-    "--enable-prefix-caching": "or set spec.engine.equalizeArms: Off",
+    "--enable-prefix-caching": "or set spec.promptCache: AsServed",
     "--generation-config": "or set spec.engine.equalizeArms: Off",
     "--nnodes": "set spec.placement.nodes",
     "--load-format": "spec.model.uri sets it",
     "--config": "put its arguments into args, so that they can be checked against those of specbench",
 }
 _REPEATABLE = ("--middleware", "--lora-modules")
+
+
+_RESET = {"VLLM_SERVER_DEV_MODE": "1"}
+"""Enables the route that empties the prefix cache."""
 
 
 class VllmLauncher:
@@ -312,7 +318,7 @@ class VllmLauncher:
             args=args,
             worker_args=(*args, "--headless") if order.nodes > 1 else None,
             port=PORT,
-            env=engine.environment,
+            env={**(_RESET if order.caches else {}), **engine.environment},
             served_model=order.target.name,
             files=files,
             hub=hub,
@@ -345,7 +351,7 @@ def spelled(flag: str) -> str:
     name = name.replace("_", "-")
     name = f"--{name.removeprefix('--no-')}" if name.startswith("--no-") else name
     name = f"--enable-{name.removeprefix('--disable-')}" if name.startswith("--disable-") else name
-    known = (*_MANAGED, *_EQUALIZED, *_FETCHED, *_SPREAD, *_ALIASES)
+    known = (*_MANAGED, *_CACHE, *_EQUALIZED, *_FETCHED, *_SPREAD, *_ALIASES)
     full = name if name in known else next((each for each in known if each.startswith(name) and name != "--"), name)
     return _ALIASES.get(full, full)
 
@@ -358,17 +364,18 @@ def with_key(flag: str) -> str:
 
 def _managed(order: LaunchRequest) -> tuple[str, ...]:
     equalized = _EQUALIZED if order.engine.equalize_arms is EqualizeArms.ON else ()
-    return (*_MANAGED, *_SPREAD, *equalized, *(_FETCHED if order.target.uri else ()))
+    return (*_MANAGED, *_SPREAD, *(() if order.caches else _CACHE), *equalized, *(_FETCHED if order.target.uri else ()))
 
 
 def _alike(order: LaunchRequest) -> tuple[str, ...]:
     """Return the arguments of every arm. The model comes first, without a flag."""
-    equalized = ("--no-enable-prefix-caching", "--generation-config", "vllm")
+    equalized = ("--generation-config", "vllm")
     return (
         *_target(order.target),
         *("--tensor-parallel-size", str(order.engine.tensor_parallel_size)),
         *("--stream-interval", "1"),
         "--enable-prompt-tokens-details",
+        *(() if order.caches else ("--no-enable-prefix-caching",)),
         *(equalized if order.engine.equalize_arms is EqualizeArms.ON else ()),
         *(_spread(order.nodes) if order.nodes > 1 else ()),
     )

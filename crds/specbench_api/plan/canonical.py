@@ -20,7 +20,7 @@ from specbench_api.spec.placement import Placement
 from specbench_api.spec.run import RunSpec
 from specbench_api.spec.workload import Workload
 
-POINT_SCHEMA = "specbench.io/point/v4"
+POINT_SCHEMA = "specbench.io/point/v5"
 RUN_SCHEMA = "specbench.io/run/v1"
 HARDWARE = ("gpus", "gpuResourceName", "nodeSelector")
 """Fields of placement that are part of what is measured; the others only decide where it queues and who runs it."""
@@ -78,6 +78,7 @@ def _shared_by_points(spec: RunSpec) -> dict[str, Any]:
         "model": _without(spec.model.to_dict(), "tokenSecretRef"),
         "engine": _without(spec.engine.to_dict(), "endpoints", "apiKeySecretRef"),
         "hardware": hardware_of(spec.placement),
+        "promptCache": spec.cache_policy,
     }
 
 
@@ -131,6 +132,8 @@ def canonical_run(spec: RunSpec) -> dict[str, Any]:
         measured["workloads"] = [_workload(row) for row in fields["workloads"]]
     if "model" in fields:
         measured["model"] = _without(fields["model"], "tokenSecretRef")
+    if spec.cache_policy == spec.default_cache_policy:
+        measured.pop("promptCache", None)
     if "engine" in fields:
         measured["engine"] = _without(fields["engine"], "apiKeySecretRef")
     hardware = {field: placement[field] for field in HARDWARE if field in placement} | _later_hardware(placement)

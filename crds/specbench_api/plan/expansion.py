@@ -2,13 +2,16 @@
 
 Interleaved (ABBA): even repeats run the arms forwards, odd ones backwards, so that slow drift (heat, clocks, other pods
 on the node) affects all arms equally. If the last arm of a repeat is the first of the next, one launch serves both.
-Order within a launch: repeat, then workload, then ascending load.
+Order within a launch: repeat, then workload, then ascending load. Each point has a launch of its own if its engine must
+be restarted to empty the prompt cache.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import groupby
+from operator import itemgetter
 
 from pydantic import ValidationError
 
@@ -17,7 +20,13 @@ from specbench_api.launch.launcher import LaunchRequest, LaunchSpec
 from specbench_api.launch.registry import LAUNCHERS, equalized
 from specbench_api.plan.canonical import PointHashes, same_points
 from specbench_api.plan.plan import Arm, EngineGroup, Plan, Point
-from specbench_api.plan.validation import engine_problems, placement_problems, plan_problems, too_long
+from specbench_api.plan.validation import (
+    engine_problems,
+    launches_each_point,
+    placement_problems,
+    plan_problems,
+    too_long,
+)
 from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_api.spec.load import ArmOrder
 from specbench_api.spec.parsing import problems_in
@@ -56,6 +65,7 @@ def _plan(run: SpecBenchRun, arms: list[Arm]) -> Plan:
         uid=run.results_uid,
         target=spec.model.model_copy(update={"token_secret_ref": None}),
         engine=spec.engine.model_copy(update={"api_key_secret_ref": None}),
+        prompt_cache=spec.cache_policy,
         arms=arms,
         workloads=spec.workloads,
         load=spec.load,
@@ -86,6 +96,7 @@ def launch_order(plan: Plan, arm: Arm) -> LaunchRequest:
         row,
         place.nodes,
         place.gpu_resource_name,
+        plan.prompt_cache,
     )
 
 
@@ -112,20 +123,22 @@ def _groups(spec: RunSpec, arms: list[Arm]) -> list[EngineGroup]:
     if spec.load.order is ArmOrder.SEQUENTIAL:
         passes.sort(key=lambda each: arms.index(each[0]))
     hashes = PointHashes(spec)
-    alone = spec.engine.is_external  # nothing is launched, so no launch is saved
-    launches = (
-        [[each] for each in passes]
-        if alone
-        else [list(group) for _, group in groupby(passes, key=lambda each: each[0].name)]
-    )
+    measured = [(arm.name, _points(spec, hashes, arm, repeat)) for arm, repeat in passes]
     return [
-        EngineGroup(
-            index=index,
-            arm=group[0][0].name,
-            points=[point for arm, repeat in group for point in _points(spec, hashes, arm, repeat)],
-        )
-        for index, group in enumerate(launches)
+        EngineGroup(index=index, arm=arm, points=points)
+        for index, (arm, points) in enumerate(_launches(spec, measured))
     ]
+
+
+def _launches(spec: RunSpec, passes: list[tuple[str, list[Point]]]) -> Iterator[tuple[str, list[Point]]]:
+    """Yield the points of each launch, with their arm."""
+    if spec.engine.is_external:  # nothing is launched, so no launch is saved
+        yield from passes
+    elif launches_each_point(spec):
+        yield from ((arm, [point]) for arm, points in passes for point in points)
+    else:
+        for arm, adjacent in groupby(passes, key=itemgetter(0)):
+            yield arm, [point for _, points in adjacent for point in points]
 
 
 def _in_order(spec: RunSpec, arms: list[Arm], repeat: int) -> list[Arm]:
@@ -163,6 +176,7 @@ def restore(plan: Plan, s3: S3) -> SpecBenchRun:
                 model=plan.target,
                 engine=plan.engine,
                 drafters=[arm.drafter for arm in plan.arms if arm.drafter],
+                prompt_cache=plan.prompt_cache,
                 baseline="Measure" if _has_reference(plan) else "Skip",
                 workloads=plan.workloads,
                 load=plan.load,

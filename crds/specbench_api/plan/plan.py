@@ -9,7 +9,7 @@ from pydantic import model_validator
 from specbench_api.api_model import ApiModel
 from specbench_api.outcome.layout import StorageName
 from specbench_api.spec.drafter import BASELINE_NAME, Drafter
-from specbench_api.spec.engine import Endpoint, Engine
+from specbench_api.spec.engine import Endpoint, Engine, PromptCache
 from specbench_api.spec.load import ArmOrder, Level, Load
 from specbench_api.spec.model import Target
 from specbench_api.spec.placement import Placement
@@ -83,6 +83,8 @@ class Plan(ApiModel):
     """The target model."""
     engine: Engine
     """The inference engine."""
+    prompt_cache: PromptCache
+    """Whether engines may reuse the KV cache of earlier prompts."""
     arms: list[Arm]
     """All arms, the baseline first."""
     workloads: list[Workload]
@@ -127,6 +129,11 @@ class Plan(ApiModel):
         """Whether each repeat goes on through the prompts: an endpoint keeps running, and would have cached them."""
         limits = (self.load.requests, self.load.duration_seconds)
         return self.engine.is_external and any(limit is not None for limit in limits)
+
+    @property
+    def empties_cache(self) -> bool:
+        """Whether the prompt cache is emptied before each point; that of a running endpoint never is."""
+        return not self.engine.is_external and self.prompt_cache is PromptCache.AS_SERVED
 
     @property
     def alternates(self) -> bool:

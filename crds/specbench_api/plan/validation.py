@@ -7,11 +7,12 @@ from typing import Any
 
 from specbench_api.errors import Problem
 from specbench_api.launch.launcher import LaunchRequest
-from specbench_api.launch.registry import ALREADY_RUNNING, LAUNCHERS, launch_problems
+from specbench_api.launch.registry import ALREADY_RUNNING, LAUNCHERS, launch_problems, restarts_to_empty_cache
 from specbench_api.plan.canonical import PointHashes, canonical_json
 from specbench_api.plan.plan import Arm
 from specbench_api.plan.template_validation import CACHE_VARIABLES, TOKENS, template_problems
 from specbench_api.spec.chat_template import ENGINE_TEMPLATE_FIELDS, RESERVED_KWARGS
+from specbench_api.spec.engine import PromptCache
 from specbench_api.spec.load import ArmOrder
 from specbench_api.spec.patterns import is_label_key
 from specbench_api.spec.placement import Affinity, Placement
@@ -35,11 +36,11 @@ AFFINITY_BYTES_MAX = 16_384
 
 def engine_problems(spec: RunSpec, arms: list[Arm]) -> list[Problem]:
     """Return what the engine does not support, over all arms, and conflicts of the pod template with the launches."""
-    slots, place = spec.load.engine_slots, spec.placement
+    slots, place, cache = spec.load.engine_slots, spec.placement, spec.cache_policy
     gpus, nodes, resource = place.engine_devices, place.nodes, place.gpu_resource_name
     rows = {drafter.name: row for row, drafter in enumerate(spec.drafters)}
     orders = [
-        LaunchRequest(spec.engine, spec.model, arm.drafter, slots, gpus, rows.get(arm.name, 0), nodes, resource)
+        LaunchRequest(spec.engine, spec.model, arm.drafter, slots, gpus, rows.get(arm.name, 0), nodes, resource, cache)
         for arm in arms
     ]
     found = list(dict.fromkeys(problem for order in orders for problem in launch_problems(order)))
@@ -60,10 +61,18 @@ def plan_problems(spec: RunSpec, arms: list[Arm]) -> list[Problem]:
     return [*_too_large(spec, len(arms)), *_duplicates(spec, arms), *_claimed_fields(spec), *_of_templates(spec)]
 
 
+def launches_each_point(spec: RunSpec) -> bool:
+    """Return whether every point has a launch of its own, because only a restart empties the prompt cache."""
+    served = not spec.engine.is_external and spec.cache_policy is PromptCache.AS_SERVED
+    return served and restarts_to_empty_cache(spec.engine)
+
+
 def _too_large(spec: RunSpec, arms: int) -> list[Problem]:
     """Check the limits of the custom resource by counting, before the plan is expanded."""
     repeats, cells = spec.load.repeats, arms * len(spec.workloads) * len(spec.load.levels)
     launches = arms if spec.load.order is ArmOrder.SEQUENTIAL else repeats * (arms - 1) + 1
+    if launches_each_point(spec):
+        launches = cells * repeats
     fewer = "use fewer drafters, workloads, load levels or repeats"
     return [
         Problem("spec", f"{count} {counted} exceed the maximum of one run ({most})", remedy)

@@ -108,6 +108,13 @@ SIMULATED_DIALECTS = (DialectName.VLLM, DialectName.SGLANG, DialectName.TENSORRT
 """The dialects that the simulator can imitate."""
 
 
+class PromptCache(StrEnum):
+    """Whether engines may reuse the KV cache of earlier prompts."""
+
+    OFF = "Off"
+    AS_SERVED = "AsServed"
+
+
 class EqualizeArms(StrEnum):
     """Whether engine settings that would otherwise differ between arms are set to the same value on every arm."""
 

@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 from specbench_api import API_VERSION
 from specbench_api.api_model import ApiModel, KeyedBy, ValidationRule
 from specbench_api.spec.drafter import Drafter
-from specbench_api.spec.engine import Engine
+from specbench_api.spec.engine import Engine, PromptCache
 from specbench_api.spec.gate import Gate
 from specbench_api.spec.load import Load
 from specbench_api.spec.model import Target
@@ -35,7 +35,9 @@ NOTHING_TO_MEASURE = ValidationRule(
 NOTHING_CHANGES = ValidationRule(
     "self.model == oldSelf.model && self.engine == oldSelf.engine && self.drafters == oldSelf.drafters"
     " && self.baseline == oldSelf.baseline && self.workloads == oldSelf.workloads && self.load == oldSelf.load"
-    " && self.placement == oldSelf.placement && self.results == oldSelf.results",
+    " && self.placement == oldSelf.placement && self.results == oldSelf.results"
+    " && has(self.promptCache) == has(oldSelf.promptCache)"
+    " && (!has(self.promptCache) || self.promptCache == oldSelf.promptCache)",
     "what is measured cannot be changed in an existing run: create a new SpecBenchRun"
     " (only suspend, gate, slo, the deadlines and ttlSecondsAfterFinished may change)",
 )
@@ -70,6 +72,10 @@ class RunSpec(ApiModel):
     """The arms to compare with the baseline, one per drafter. Empty: the baseline only."""
     baseline: Literal["Measure", "Skip"] = "Measure"
     """Measure: also measure the arm without a drafter. Skip: do not; the result then has no speed-ups."""
+    prompt_cache: PromptCache | None = None
+    """Off: no arm reuses the KV cache of earlier prompts, which compares drafting alone. AsServed: engines reuse it as
+    in production, which compares what users get; it is emptied before each point. Without it: Off; for running
+    endpoints AsServed, but their cache is never emptied."""
     workloads: Annotated[list[Workload], Field(min_length=1, max_length=16), KeyedBy("name")]
     """The prompts, with their sampling parameters and output limits."""
     load: Load
@@ -98,6 +104,16 @@ class RunSpec(ApiModel):
     ttl_seconds_after_finished: Annotated[int, Field(ge=0, le=31_536_000)] = 86_400
     """Seconds after the end of the run until its Jobs and Services are deleted. The SpecBenchRun and its results stay.
     """
+
+    @property
+    def cache_policy(self) -> PromptCache:
+        """The prompt cache policy with its default."""
+        return self.prompt_cache or self.default_cache_policy
+
+    @property
+    def default_cache_policy(self) -> PromptCache:
+        """The policy of a spec without one: specbench cannot switch off the cache of a running endpoint."""
+        return PromptCache.AS_SERVED if self.engine.is_external else PromptCache.OFF
 
     @model_validator(mode="after")
     def _coherent(self) -> RunSpec:

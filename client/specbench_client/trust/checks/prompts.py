@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
+import pandas as pd
 
 from specbench_api.outcome.finding import Severity
 from specbench_api.outcome.prompt_coverage import PromptCoverage, RequestLogStats, WordOrderTest
 from specbench_api.spec.dataset import Source
+from specbench_api.spec.engine import PromptCache
 from specbench_api.spec.workload import Workload
-from specbench_client.metrics.tidy_frame import Values, numbers, steady_rows
+from specbench_client.metrics.rows import Columns, text_codes
+from specbench_client.metrics.tidy_frame import Mask, Values, numbers, steady_rows
 from specbench_client.trust.check import Check, CheckResult, CheckResults, name_some
-from specbench_client.trust.evidence import PointEvidence, RunEvidence
+from specbench_client.trust.evidence import CellEvidence, PointEvidence, RunEvidence
 
 DUPLICATE_SHARE = 0.2
 TOKENS_MIN = 16
@@ -243,19 +246,17 @@ CACHED_SHARE = 0.01
 
 
 def _prompt_cache_hit(evidence: PointEvidence) -> CheckResults:
-    """Prompt tokens served from a cache, which hides their prefill from TTFT."""
+    """Prompt tokens served from a cache that should be off, which hides their prefill from TTFT."""
+    if evidence.plan.prompt_cache is PromptCache.AS_SERVED:
+        return []
     share = _share(evidence)
     if share is None or share <= CACHED_SHARE:
         return []
-    shares_prefixes = evidence.workload.dataset.source is Source.MOONCAKE
-    message = f"{share:.1%} of the prompt tokens of first turns came from the engine's prompt cache: " + (
-        "the rows of a trace share prefixes, but if the engine had the same rows before, TTFT and E2E latency are"
-        " too short"
-        if shares_prefixes
-        else "TTFT and E2E latency are too short"
+    message = (
+        f"{share:.1%} of the prompt tokens of first turns came from the engine's prompt cache: TTFT and E2E latency"
+        " are too short"
     )
-    severity = Severity.INFO if shares_prefixes else Severity.INVALID
-    return [CheckResult(severity, message, value=share, threshold=CACHED_SHARE)]
+    return [CheckResult(Severity.INVALID, message, value=share, threshold=CACHED_SHARE)]
 
 
 def _share(evidence: PointEvidence) -> float | None:
@@ -278,20 +279,60 @@ def _quotient(over: Values, under: Values) -> float | None:
 
 PROMPT_CACHE_HIT: Check[PointEvidence] = Check(
     name="PromptCacheHit",
-    severities=(Severity.INVALID, Severity.INFO),
+    severities=(Severity.INVALID,),
     description="Prompt tokens of first turns came from a prompt cache.",
-    threshold=(
-        f"more than {CACHED_SHARE:.0%} of the prompt tokens of first turns; Info for source mooncake, whose rows share"
-        " prefixes"
-    ),
+    threshold=f"more than {CACHED_SHARE:.0%} of the prompt tokens of first turns; not with promptCache: AsServed",
     rationale=(
         "The launch disables the cache, so any hit means that the setting had no effect; 1 % allows for a start"
         " token that some engines cache. Later turns of a conversation share their own history and are not checked."
     ),
-    remedy=(
-        "Disable prefix caching on every arm, or do not send the same prompts twice to an engine that caches them."
-    ),
+    remedy=("Disable prefix caching on every arm, or set promptCache: AsServed to measure what users get with it."),
     evaluate=_prompt_cache_hit,
+)
+
+
+def _prompts_sent_again(evidence: CellEvidence) -> CheckResults:
+    """Hits of prompts that the measurement itself had sent to the engine before."""
+    plan, rows = evidence.plan, evidence.rows
+    cached, prompt = numbers(rows, "cached_tokens"), numbers(rows, "input_tokens")
+    known = (numbers(rows, "turn") == 0) & ~np.isnan(cached) & ~np.isnan(prompt)
+    if plan.prompt_cache is PromptCache.OFF or not known.any():
+        return []
+    since_emptied = numbers(rows, "repeat") if plan.empties_cache else np.zeros(len(rows))
+    again = _seen_before(since_emptied, numbers(rows, "repeat"), numbers(rows, "intended_ns"), rows)
+    share = float(cached[known & again].sum() / max(prompt[known].sum(), 1.0))
+    if share <= CACHED_SHARE:
+        return []
+    message = (
+        f"{share:.0%} of the prompt tokens of first turns were read from the prompt cache because the same prompt had"
+        f" been sent before, as {float(again[known].mean()):.0%} of them had: their TTFT is too short"
+    )
+    return [CheckResult(Severity.WARNING, message, value=share, threshold=CACHED_SHARE)]
+
+
+def _seen_before(period: Values, repeat: Values, sent_ns: Values, rows: Columns) -> Mask:
+    """Return whether each row's prompt has an earlier first turn in the same period, shape (rows,)."""
+    order = np.lexsort((sent_ns, repeat))
+    first = numbers(rows, "turn")[order] == 0
+    frame = pd.DataFrame({"period": period[order], "prompt": text_codes(rows, "prompt_id").codes[order]})
+    seen = np.zeros(len(rows), dtype=bool)
+    seen[order[first]] = frame[first].duplicated().to_numpy()
+    return seen
+
+
+PROMPTS_SENT_AGAIN: Check[CellEvidence] = Check(
+    name="PromptsSentAgain",
+    severities=(Severity.WARNING,),
+    description="With promptCache: AsServed, prompts were in the cache because the measurement had sent them before.",
+    threshold=f"more than {CACHED_SHARE:.0%} of the prompt tokens of first turns",
+    rationale=(
+        "Users seldom send the same whole prompt twice. A prompt that is sent again skips its whole prefill, so TTFT is"
+        " shorter than in production, on every arm. Shared beginnings, such as a system prompt, are not counted."
+    ),
+    remedy=(
+        "Give more prompts, so that none is sent twice, or declare promptCache: Off and switch the engines' caches off."
+    ),
+    evaluate=_prompts_sent_again,
 )
 
 
