@@ -30,13 +30,13 @@ def test_repeats_continue_through_the_prompts_and_both_servers_get_the_same() ->
     }
     assert asked[ENDPOINT][0] == asked[BASELINE_NAME][0]
     for arm in asked.values():
-        assert sum(map(len, arm)) == len(frozenset.union(*arm)) == 40
+        assert sum(map(len, arm)) == len(frozenset.union(*arm)) == 32
 
 
 def test_a_drift_cancels_in_abba_and_not_if_the_baseline_is_always_first() -> None:
     """Blocks are an eighth of the test apart: the later server is 2.3 % slower in each repeat."""
     biases = {order: np.log(value_of(last("equal", noise=STEADY, turns_of_arms=order))) for order in (ABBA, ABAB)}
-    assert abs(biases[ABBA]) < 0.004
+    assert abs(biases[ABBA]) < 0.006
     assert biases[ABAB] == pytest.approx(-0.023, abs=0.004)
 
 
@@ -60,7 +60,7 @@ def test_intervals_under_a_drift_contain_the_truth() -> None:
     pair = PAIRS["equal"].drifting(DRIFT, 4)
     ends = [Outcome.of(list(measured_repeats(replace(pair, seed=seed)))[-1], anytime=False) for seed in range(5)]
     assert sum(end.holds(1.0) for end in ends) >= 4
-    assert np.mean([end.width for end in ends]) < 0.11
+    assert np.mean([end.width for end in ends]) < 0.12
 
 
 @pytest.mark.parametrize("seed", [0, 1])
