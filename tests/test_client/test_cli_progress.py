@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from specbench_api.outcome.record import RecordPhase
+from specbench_api.spec.engine import EngineKind
 from specbench_client.cli.progress import LiveProgress
 from specbench_client.drive.progress import STORING, ProgressTracker
 from specbench_testing.synthetic_records import SyntheticRun, record
@@ -78,7 +79,7 @@ def test_output_without_a_terminal_has_one_line_per_launch_and_measured_point(
     capsys: pytest.CaptureFixture[str], *, endpoints: bool, lines: list[str]
 ) -> None:
     world = SyntheticRun()
-    measured = world.plan.engine.model_copy(update={"endpoints": []}) if endpoints else world.plan.engine
+    measured = world.plan.engine.model_copy(update={"kind": EngineKind.EXTERNAL}) if endpoints else world.plan.engine
     tracker = tracker_in_warmup(world, 5)
     with LiveProgress(world.plan.model_copy(update={"engine": measured}), 0) as live:
         live.group(world.plan.groups[0])

@@ -78,7 +78,7 @@ class MeasureOptions:
     seed: int
     ignore_eos: bool
     no_stream: bool
-    prompt_cache: str
+    prompt_cache: str | None
     tokenizer: str | None
     extra_body: str | None
     headers: tuple[str, ...]
@@ -181,7 +181,7 @@ def _resource(options: MeasureOptions) -> dict[str, Any]:
                 **_template(options.tokenizer),
             }
         ],
-        "promptCache": str(PROMPT_CACHES[options.prompt_cache]),
+        **({} if options.prompt_cache is None else {"promptCache": str(PROMPT_CACHES[options.prompt_cache])}),
         "load": _load(options),
         "results": {"s3": {"bucket": "not-used-here"}},
     }

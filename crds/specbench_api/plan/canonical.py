@@ -17,7 +17,7 @@ from specbench_api.spec.chat_template import AppliedBy
 from specbench_api.spec.gate import Gate
 from specbench_api.spec.load import Arrival, Level, Load
 from specbench_api.spec.placement import Placement
-from specbench_api.spec.run import RunSpec
+from specbench_api.spec.run import RunSpec, default_cache_policy
 from specbench_api.spec.workload import Workload
 
 POINT_SCHEMA = "specbench.io/point/v5"
@@ -132,7 +132,7 @@ def canonical_run(spec: RunSpec) -> dict[str, Any]:
         measured["workloads"] = [_workload(row) for row in fields["workloads"]]
     if "model" in fields:
         measured["model"] = _without(fields["model"], "tokenSecretRef")
-    if spec.cache_policy == spec.default_cache_policy:
+    if spec.cache_policy is default_cache_policy(spec.engine):
         measured.pop("promptCache", None)
     if "engine" in fields:
         measured["engine"] = _without(fields["engine"], "apiKeySecretRef")

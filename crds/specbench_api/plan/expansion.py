@@ -31,7 +31,7 @@ from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_api.spec.load import ArmOrder
 from specbench_api.spec.parsing import problems_in
 from specbench_api.spec.results import S3, Results
-from specbench_api.spec.run import Metadata, RunSpec, SpecBenchRun
+from specbench_api.spec.run import Metadata, RunSpec, SpecBenchRun, default_cache_policy
 
 
 def expand(run: SpecBenchRun) -> Plan:
@@ -176,7 +176,7 @@ def restore(plan: Plan, s3: S3) -> SpecBenchRun:
                 model=plan.target,
                 engine=plan.engine,
                 drafters=[arm.drafter for arm in plan.arms if arm.drafter],
-                prompt_cache=plan.prompt_cache,
+                prompt_cache=None if plan.prompt_cache is default_cache_policy(plan.engine) else plan.prompt_cache,
                 baseline="Measure" if _has_reference(plan) else "Skip",
                 workloads=plan.workloads,
                 load=plan.load,

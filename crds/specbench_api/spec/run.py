@@ -54,6 +54,11 @@ SPLIT_TOO_FAR = ValidationRule(
 )
 
 
+def default_cache_policy(engine: Engine) -> PromptCache:
+    """Return the policy of a run that declares none: specbench cannot switch off the cache of a running endpoint."""
+    return PromptCache.AS_SERVED if engine.is_external else PromptCache.OFF
+
+
 class RunSpec(ApiModel):
     """The desired state of a run: what to measure, where, and how long it may take."""
 
@@ -108,12 +113,7 @@ class RunSpec(ApiModel):
     @property
     def cache_policy(self) -> PromptCache:
         """The prompt cache policy with its default."""
-        return self.prompt_cache or self.default_cache_policy
-
-    @property
-    def default_cache_policy(self) -> PromptCache:
-        """The policy of a spec without one: specbench cannot switch off the cache of a running endpoint."""
-        return PromptCache.AS_SERVED if self.engine.is_external else PromptCache.OFF
+        return self.prompt_cache or default_cache_policy(self.engine)
 
     @model_validator(mode="after")
     def _coherent(self) -> RunSpec:
