@@ -115,7 +115,7 @@ class Run:
     @cached_property
     def findings(self) -> pd.DataFrame:
         """One row per finding of a check: severity, message, place and remedy."""
-        return findings_frame(self.summary.findings)
+        return findings_frame(self.plan, self.summary.findings)
 
     def plot(self, title: str = "") -> RunPlot:
         """Return a plot of the report: the first whose title contains `title`; the speed-up by load without one.

@@ -78,7 +78,7 @@ def test_terminal_shows_each_remedy_and_the_number_of_further_findings(
         records=lambda point, frame: frame.assign(error_class="reset") if point.arm == "ngram" else frame
     )
     summary = run_of_world(WORLD, failing)
-    groups = group_findings(summary.findings)
+    groups = group_findings(WORLD.plan, summary.findings)
     assert any(group.more for group in groups)
     print_run_summary(WORLD.plan, summary, "text", "results", show_all=True)
     printed = " ".join(capsys.readouterr().out.split())
@@ -96,7 +96,7 @@ def test_terminal_shows_each_remedy_and_the_number_of_further_findings(
 def test_missing_points_are_not_followed_by_advice_to_measure_everything_again() -> None:
     lost = Finding(check=MISSING_POINTS.name, severity=Severity.WARNING, message="1 of 8 points have no result")
     summary = run_of_world(WORLD).model_copy(update={"findings": [lost], "trustworthy": False})
-    advice = next_step(WORLD.plan, summary, group_findings(summary.findings), "results")
+    advice = next_step(WORLD.plan, summary, group_findings(WORLD.plan, summary.findings), "results")
     assert advice == MISSING_POINTS.remedy
 
 
@@ -127,7 +127,8 @@ def test_next_step_after_a_failed_engine_is_to_correct_the_failure(capsys: pytes
 def test_consequential_findings_come_last() -> None:
     checks = [("BaselineInvalid", "Invalid"), ("ClientSaturated", "Invalid"), ("Chunky", "Warning")]
     found = [Finding(check=check, severity=Severity(severity), message="m") for check, severity in checks]
-    assert [group.check for group in group_findings(found)] == ["ClientSaturated", "BaselineInvalid", "Chunky"]
+    groups = group_findings(WORLD.plan, found)
+    assert [group.check for group in groups] == ["ClientSaturated", "BaselineInvalid", "Chunky"]
 
 
 def test_unmeasured_run_shows_no_empty_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -44,6 +44,10 @@ _UNKNOWN_AL = (
     " If the server is vLLM, SGLang, TensorRT-LLM or llama.cpp, measure again with its --dialect (vllm, sglang,"
     " tensorrt-llm, llama-cpp)"
 )
+_AL_NOT_IMPORTED = (
+    "Note: where acceptance length (AL) and acceptance rate are missing, the imported file does not have the engine's"
+    " steps of each request"
+)
 POINTS_STAND = (
     "analyzed again: figures, comparisons, and the checks of cells and of the run. Figures and findings of single"
     " points are unchanged (points/HASH/summary.json), because the records do not contain what the client observed"
@@ -239,7 +243,7 @@ def print_run_summary(
         echo_json(summary.to_json())
         return
     console = result_console()
-    groups = group_findings(summary.findings)
+    groups = group_findings(plan, summary.findings)
     invalid = [group for group in groups if group.severity is Severity.INVALID]
     others = [group for group in groups if group.severity is not Severity.INVALID]
     if not show_all:
@@ -250,7 +254,10 @@ def print_run_summary(
     console.print_line(summary.headline)
     if summary.cells:
         console.print_table(cells_table(summary, statistics or TERMINAL_STATISTICS))
-        if _is_plain_openai(plan) and all(figure_value(cell, _AL) is None for cell in summary.cells):
+        if plan.engine.is_imported:
+            if any(figure_value(cell, _AL) is None for cell in summary.cells):
+                console.print_line(_AL_NOT_IMPORTED)
+        elif _is_plain_openai(plan) and all(figure_value(cell, _AL) is None for cell in summary.cells):
             console.print_line(_UNKNOWN_AL)
     for text in [*map(_finding_text, invalid), *shown]:
         console.print_line(text)

@@ -72,6 +72,8 @@ class FigureList:
         number = finite(printed)
         if number is not None:
             known = finite(value)
+            if number < 0 or (known is not None and known < 0):
+                known, how = None, BELOW_ZERO
             self.figures.append(PeerFigure(name=name, unit=unit, field=where, printed=number, value=known, reason=how))
 
     def _add(
@@ -80,6 +82,8 @@ class FigureList:
         number = finite(printed)
         if number is not None:
             scaled = number * factor
+            if scaled < 0:
+                comparable, reason = False, BELOW_ZERO
             self.figures.append(
                 PeerFigure(
                     name=name,
@@ -92,6 +96,7 @@ class FigureList:
             )
 
 
+BELOW_ZERO = "it is below 0, which no measurement gives: the file is damaged"
 WHOLE_RUN = (
     "all tokens / the whole duration, which includes the start and the end, where fewer requests are open; ours covers"
     " the steady window"

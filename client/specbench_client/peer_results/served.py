@@ -38,6 +38,13 @@ SERVER_AVERAGE = (
     "the server's own running average, which starts before the benchmark and whose definition depends on the version"
 )
 RETOKENIZED = "where the server reports no token count, the benchmark counts the answer again with its own tokenizer"
+REQUESTED = "where the server reports no token count, the benchmark takes the requested length for the answer's"
+TOO_MANY_TOKENS = (
+    "its token counts are higher than its own tokenizer's count of the answers (total_output_tokens_retokenized): it"
+    " took the requested lengths. Run it without --disable-ignore-eos, or with a backend that reports token counts"
+)
+TOKENS_TOLERANCE = 0.01
+"""Share by which the tokens may exceed the tokenizer's count, besides one token that ends each answer."""
 
 
 def is_vllm(data: Any) -> bool:
@@ -89,29 +96,51 @@ def read_sglang(lines: list[Any], name: str) -> list[PeerReading]:
     readings = []
     for number, data in enumerate(lines, start=1):
         place = name if len(lines) == 1 else f"{name}, line {number}"
-        figures = _summary(data)
+        doubtful = _counts_requested_tokens(data)
+        figures = _summary(data, TOO_MANY_TOKENS if doubtful else "")
         figures.refuse(
             "acceptance_length_emitted_pooled", "tokens/step", "accept_length", data.get("accept_length"),
             SERVER_AVERAGE,
         )  # fmt: skip
         requests = list(_requests(data, place)) if "ttfts" in data else []
+        if doubtful:
+            requests = [replace(request, output_tokens=None) for request in requests]
         readings.append(_reading(data, place, SGLANG, figures, requests))
     return readings
 
 
-def _summary(data: Mapping[str, Any]) -> FigureList:
+def _counts_requested_tokens(data: Mapping[str, Any]) -> bool:
+    """Return whether an SGLang result has the requested lengths instead of the answers' tokens."""
+    tokens, counted = finite(data.get("total_output_tokens")), finite(data.get("total_output_tokens_retokenized"))
+    if tokens is None or counted is None:
+        return False
+    return tokens - counted > TOKENS_TOLERANCE * tokens + (finite(data.get("completed")) or 0.0)
+
+
+def _summary(data: Mapping[str, Any], doubt: str = "") -> FigureList:
+    """Return the figures. `doubt`: why the file's token counts are wrong; empty if they are not."""
     figures = FigureList()
+
+    def add(name: str, unit: str, where: str, printed: Any) -> None:
+        if doubt:
+            figures.refuse(name, unit, where, printed, doubt)
+        else:
+            figures.same(name, unit, where, printed)
+
     for theirs, ours in _LATENCIES.items():
         for statistic in _PERCENTILES:
             where = f"{statistic}_{theirs}_ms"
             name = f"{ours}_{'p50' if statistic == 'median' else statistic}"
-            figures.same(name, "ms", where, data.get(where))
+            if theirs == "tpot":
+                add(name, "ms", where, data.get(where))
+            else:
+                figures.same(name, "ms", where, data.get(where))
     for statistic in _PERCENTILES:
         where = f"{statistic}_itl_ms"
         figures.refuse(where, "ms", where, data.get(where), PER_CHUNK)
     tokens, answered = finite(data.get("total_output_tokens")), finite(data.get("completed"))
     mean = tokens / answered if tokens is not None and answered else None
-    figures.same("output_tokens_mean", "tokens", "total_output_tokens / completed", mean)
+    add("output_tokens_mean", "tokens", "total_output_tokens / completed", mean)
     figures.refuse("output_tps", "tokens/s", "output_throughput", data.get("output_throughput"), WHOLE_RUN)
     for where in ("total_token_throughput", "total_throughput"):
         figures.refuse("output_tps", "tokens/s", where, data.get(where), WITH_INPUT)
@@ -124,7 +153,7 @@ def _reading(
     answered = whole(data.get("completed")) or 0
     streams = data.get("max_concurrency") or (answered + (whole(data.get("failed")) or 0))
     timed = bool(requests) and requests[0].start_ns is not None
-    limits = [RETOKENIZED]
+    limits = [RETOKENIZED if tool == VLLM else REQUESTED]
     if not requests:
         flag = "--save-detailed" if tool == VLLM else "--output-details"
         limits.append(f"summary only, so no run is stored: run the benchmark with {flag} to import its requests")

@@ -180,7 +180,7 @@ def render_html(plan: Plan, summary: RunSummary) -> str:
     """Return the whole page."""
     plots = _marked(svgs(summary))
     lead = [each for each in plots if each[0].title.startswith(SECTIONS[0].title)]
-    groups = group_findings(summary.findings)
+    groups = group_findings(plan, summary.findings)
     return (
         _environment()
         .get_template(TEMPLATE)

@@ -27,7 +27,7 @@ from specbench_client.store.points import PointStore
 from specbench_client.store.records import RECORD_SCHEMA, table_to_frame
 from specbench_client.store.store import Store
 from specbench_client.stored_runs.records import LEADING_COLUMNS
-from specbench_client.trust.registry import REMEDIES
+from specbench_client.trust.registry import remedy_of
 
 SPEEDUP_COLUMNS = ("arm", "workload", "load", "speedup", "speedup_low", "speedup_high", "claim", "valid")
 """Columns of `speedups_frame`, which `cells_frame` has too."""
@@ -46,9 +46,11 @@ def speedups_frame(summary: RunSummary) -> pd.DataFrame:
     return frame_of([{name: row[name] for name in SPEEDUP_COLUMNS} for row in rows], SPEEDUP_COLUMNS)
 
 
-def findings_frame(findings: Sequence[Finding]) -> pd.DataFrame:
+def findings_frame(plan: Plan, findings: Sequence[Finding]) -> pd.DataFrame:
     """Return one row per finding, with the remedy of its check."""
-    rows = [{**finding.model_dump(mode="json"), "remedy": REMEDIES.get(finding.check)} for finding in findings]
+    imported = plan.engine.is_imported
+    remedies = {finding.check: remedy_of(finding.check, imported=imported) or None for finding in findings}
+    rows = [{**finding.model_dump(mode="json"), "remedy": remedies[finding.check]} for finding in findings]
     return frame_of(rows, [*Finding.model_fields, "remedy"])
 
 

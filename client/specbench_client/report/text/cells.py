@@ -243,7 +243,7 @@ def csv(summary: RunSummary) -> str:
 
 
 def _findings(plan: Plan, summary: RunSummary) -> list[str]:
-    groups = group_findings(summary.findings)
+    groups = group_findings(plan, summary.findings)
     if not groups:
         return []
     lines = ["## Findings", ""]

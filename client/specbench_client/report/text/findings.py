@@ -13,7 +13,7 @@ from specbench_api.spec.engine import EngineKind
 from specbench_client.store.run_uids import uid_created_ms
 from specbench_client.trust.checks.comparison import MISSING_POINTS
 from specbench_client.trust.checks.engine import SIMULATED
-from specbench_client.trust.registry import BASELINE_INVALID, REMEDIES
+from specbench_client.trust.registry import BASELINE_INVALID, remedy_of
 
 SHOWN = 4
 FOLLOWS = (BASELINE_INVALID,)
@@ -59,19 +59,21 @@ def _continue(plan: Plan) -> str:
     return f"Then repeat the {command}: measured points are reused, and only the missing ones are measured."
 
 
-def group_findings(findings: Sequence[Finding]) -> list[FindingGroup]:
+def group_findings(plan: Plan, findings: Sequence[Finding]) -> list[FindingGroup]:
     """Group by severity and check, the worst first; findings that only follow from others come after them."""
+    imported = plan.engine.is_imported
     order = list(Severity)
     ranked = sorted(
         findings, key=lambda finding: (order.index(finding.severity), finding.check in FOLLOWS, finding.check)
     )
-    return [_group(list(each)) for _, each in groupby(ranked, key=lambda finding: (finding.severity, finding.check))]
+    by_check = groupby(ranked, key=lambda finding: (finding.severity, finding.check))
+    return [_group(list(each), imported=imported) for _, each in by_check]
 
 
-def _group(findings: list[Finding]) -> FindingGroup:
+def _group(findings: list[Finding], *, imported: bool) -> FindingGroup:
     first = findings[0]
     messages = list(dict.fromkeys(f"{finding_location(finding)}{finding.message}" for finding in findings))
-    remedy = REMEDIES.get(first.check, "")
+    remedy = remedy_of(first.check, imported=imported)
     return FindingGroup(first.check, first.severity, tuple(messages[:SHOWN]), max(0, len(messages) - SHOWN), remedy)
 
 
