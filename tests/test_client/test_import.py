@@ -407,6 +407,7 @@ def test_a_file_that_cannot_be_read_is_named_with_the_remedy(text: str, message:
         ("inference-perf-eagle3/per_request_lifecycle_metrics.json", (0,), True),
         ("inference-perf-eagle3/per_request_lifecycle_metrics.json", (3, "start_time"), -1e308),
         ("aiperf-eagle3/profile_export_aiperf.json", ("aiperf_version",), {}),
+        ("guidellm-eagle3.json", ("benchmarks", 0, "requests", "successful", 0, "output_tokens"), 10**30),
     ],
 )
 def test_a_file_of_another_form_is_refused(file: str, path: tuple[str | int, ...], value: Any, tmp_path: Path) -> None:
@@ -423,15 +424,36 @@ def test_a_file_of_another_form_is_refused(file: str, path: tuple[str | int, ...
         read_peer_file(changed)
 
 
-@pytest.mark.parametrize("gap", [10**400, 1e308, "x", None])
-def test_a_gap_that_is_no_time_counts_as_none(gap: object, tmp_path: Path) -> None:
-    """Also an integer that no float can hold, and seconds that no clock reaches."""
+@pytest.mark.parametrize("gap", [10**400, 1e308, "x", None, -0.01])
+def test_a_gap_that_is_no_time_is_refused(gap: object, tmp_path: Path) -> None:
+    """Also an integer that no float can hold, and seconds that no clock reaches: without it, TPOT would be too low."""
     data = json.loads((PEERS / "vllm-none.json").read_text())
-    length = len(data["itls"][0])
     data["itls"][0] = [*data["itls"][0][1:], gap]
-    (reading,) = read_peer_file(_write(tmp_path, data))
-    assert reading.requests[0].chunk_ns is not None
-    assert len(reading.requests[0].chunk_ns) == length + 1
+    with pytest.raises(BadInput, match=r"request 1: a gap between its chunks \(itls\) is no time"):
+        read_peer_file(_write(tmp_path, data))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda data: data["output_lens"].__setitem__(0, 10**30), "request 1: has a count above 16 million"),
+        (lambda data: data["ttfts"].__setitem__(0, -1.0), "request 1: its time to the first token"),
+        (lambda data: data.update(completed=25), "has 24 requests, but 25 were answered"),
+    ],
+)
+def test_requests_that_cannot_be_are_refused(change: Any, message: str, tmp_path: Path) -> None:
+    """A huge count overflowed, a negative time counted as a failed request, and lost requests were not noticed."""
+    data = json.loads((PEERS / "vllm-eagle3.json").read_text())
+    change(data)
+    with pytest.raises(BadInput, match=message):
+        read_peer_file(_write(tmp_path, data))
+
+
+def test_a_result_without_answers_has_no_acceptance_length(tmp_path: Path) -> None:
+    """It is unknown, not 0."""
+    data = json.loads((PEERS / "vllm-eagle3.json").read_text())
+    figures = _figures(_one(_write(tmp_path, {**data, "completed": 0, "total_output_tokens": 0})))
+    assert figures[AL].value is None
 
 
 def test_requests_without_a_load_ask_for_the_flag(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

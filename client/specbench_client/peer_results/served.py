@@ -9,8 +9,10 @@ from typing import Any
 
 from specbench_api.outcome.summary import CounterDeltas
 from specbench_client.documents.peer_results import PeerResult
+from specbench_client.errors import BadInput
 from specbench_client.peer_results.reading import (
     FROM_COUNTERS,
+    NOT_PEER_FILE,
     PER_CHUNK,
     WHOLE_RUN,
     WITH_INPUT,
@@ -151,6 +153,8 @@ def _reading(
     data: Mapping[str, Any], name: str, tool: str, figures: FigureList, requests: list[PeerRequest]
 ) -> PeerReading:
     answered = whole(data.get("completed")) or 0
+    if requests and len(requests) < answered:
+        raise _damaged(f"{name}: has {len(requests)} requests, but {answered} were answered (completed)")
     streams = data.get("max_concurrency") or (answered + (whole(data.get("failed")) or 0))
     timed = bool(requests) and requests[0].start_ns is not None
     limits = [RETOKENIZED if tool == VLLM else REQUESTED]
@@ -172,6 +176,10 @@ def _reading(
     return PeerReading(result, requests)
 
 
+def _damaged(what: str) -> BadInput:
+    return BadInput(f"{what}: the file is damaged; write it again", NOT_PEER_FILE)
+
+
 def _requests(data: Mapping[str, Any], name: str) -> Iterator[PeerRequest]:
     """Yield the requests. Both tools start the latencies when the request is sent."""
     names = ("input_lens", "output_lens", "ttfts", "itls", "errors")
@@ -184,11 +192,16 @@ def _requests(data: Mapping[str, Any], name: str) -> Iterator[PeerRequest]:
         tokens, first_ns = whole(row["output_lens"]), ns_of(row["ttfts"])
         prompt = f"{index:06d}-{row['input_lens']}"
         start_ns = ns_of(row.get("start_times"))
+        if tokens and first_ns is None and not row["errors"]:
+            raise _damaged(f"{name}, request {index + 1}: its time to the first token (ttfts) is no time")
         if row["errors"] or not tokens or not first_ns:
             yield PeerRequest(prompt, start_ns=start_ns, error=str(row["errors"] or "the answer has no token"))
             continue
-        gaps = [ns_of(gap) or 0 for gap in row["itls"]] if isinstance(row["itls"], list) else []
-        chunk_ns = tuple(accumulate(gaps, initial=first_ns))
+        gaps = [ns_of(gap) for gap in row["itls"]] if isinstance(row["itls"], list) else [None]
+        known = [gap for gap in gaps if gap is not None]
+        if len(known) < len(gaps):
+            raise _damaged(f"{name}, request {index + 1}: a gap between its chunks (itls) is no time")
+        chunk_ns = tuple(accumulate(known, initial=first_ns))
         yield PeerRequest(
             prompt,
             start_ns=start_ns,
