@@ -22,6 +22,7 @@ from specbench_client.documents.peer_results import PeerFigure
 from specbench_client.errors import BadInput
 from specbench_client.peer_results.reading import PeerReading, emitted_length
 from specbench_client.peer_results.registry import read_peer_file
+from specbench_client.trust.registry import REMEDIES, check_remedy
 
 PEERS = Path(__file__).parent / "peer_results"
 TRUTH = json.loads((PEERS / "truth.json").read_text())
@@ -215,6 +216,89 @@ def test_without_send_times_there_is_no_throughput(tmp_path: Path) -> None:
     assert sum(part.column("sent_ns").null_count for part in records) == 48
 
 
+def test_requested_lengths_are_not_taken_for_the_answers_tokens(tmp_path: Path) -> None:
+    """SGLang stores the requested length of an answer that ended early if the server reports no count."""
+    (line,) = (PEERS / "sglang-eagle3.jsonl").read_text().splitlines()
+    data = json.loads(line)
+    tokens = data["total_output_tokens"]
+    honest, early = (
+        _one(_write(tmp_path, {**data, "total_output_tokens_retokenized": counted}, f"{counted}.jsonl"))
+        for counted in (tokens - data["completed"], tokens // 2)
+    )
+    assert _figures(honest)["tpot_ms_mean"].value is not None
+    assert {request.output_tokens for request in honest.requests} == {64}
+    for name in ("tpot_ms_mean", "tpot_ms_p99", "output_tokens_mean"):
+        assert _figures(early)[name].value is None
+        assert "requested lengths" in _figures(early)[name].reason
+    assert _figures(early)["e2e_from_send_ms_mean"].value is not None
+    assert {request.output_tokens for request in early.requests} == {None}
+    (cell,) = _import(tmp_path, str(tmp_path / f"{tokens // 2}.jsonl"))["cells"]
+    assert cell["figures"]["tpot_ms_mean"].get("value") is None
+    assert cell["figures"]["ttft_ms_p50"]["value"] == pytest.approx(44.4, rel=0.01)
+
+
+@pytest.mark.parametrize("field", ["mean_tpot_ms", "total_output_tokens", "spec_decode_acceptance_length"])
+def test_a_figure_below_zero_is_refused(field: str, tmp_path: Path) -> None:
+    """No measurement gives it."""
+    data = json.loads((PEERS / "vllm-eagle3.json").read_text())
+    figures = _one(_write(tmp_path, {**data, field: -abs(data[field])})).result.figures
+    refused = [figure for figure in figures if figure.reason.endswith("the file is damaged")]
+    assert refused
+    assert all(figure.value is None or figure.value >= 0 for figure in figures)
+
+
+SUMMARY = str(PEERS / "aiperf-eagle3/profile_export_aiperf.json")
+
+
+@pytest.mark.parametrize("file", [str(PEERS / "guidellm-eagle3.csv"), str(PEERS / "vllm-eagle3.json")])
+def test_a_summary_as_baseline_refers_to_compare(file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A speed-up needs the requests of both; the other command compares figures."""
+    assert exit_code(["import", file, "--baseline", SUMMARY, "--results", str(tmp_path / "results")]) == Exit.OK
+    message = capsys.readouterr().err
+    assert "a summary has no requests to pair" in message
+    assert f"`specbench compare {SUMMARY} {file}`" in message
+    assert exit_code(["compare", SUMMARY, file]) == Exit.OK
+
+
+def test_messages_about_an_imported_run_name_no_field_of_a_spec(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """There is no spec to change, and no command of ours that measured it."""
+    for name in ("aiperf-eagle3/profile_export.jsonl", "sglang-eagle3.jsonl"):
+        _import(tmp_path / name, str(PEERS / name))
+        root = str(tmp_path / name / "results")
+        for arguments in (["report", root, "--latest", "--all"], ["report", root, "--latest", "-o", "markdown"]):
+            assert exit_code(arguments) == Exit.OK
+        assert exit_code(["decide", root, "--latest"]) == Exit.OK
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "Run the benchmark three times or more" in printed
+    assert "baseline; warnings" not in printed, "the only arm is not the baseline"
+    for internal in (
+        "load.repeats",
+        "output.maxTokens",
+        "placement.",
+        "specbench measure",
+        "specbench run",
+        "--dialect",
+    ):
+        assert internal not in printed
+
+
+def test_every_remedy_of_an_imported_run_is_free_of_our_fields() -> None:
+    """Except remedies of checks whose data no import has: our client's health, launches, facts and specs."""
+    unreachable = {
+        "TokenCountMismatch", "PrematureLengthStop", "ClientSaturated", "ClientClocksDiffer", "UnexpectedOutputLengths",
+        "DatasetRowsMissing", "KvCacheReduced", "SamplingDiffersFromLog", "DrafterCarryover", "ArmSpecificArguments",
+        "ArmEnvironmentsDiffer", "MissingPoints",
+    }  # fmt: skip
+    ours = re.compile(
+        r"load\.[a-z]|`load`|placement|output\.|sampling\.|engine\.args|specbench (measure|run)|--(?!baseline)|json`"
+    )
+    found = {check for check in REMEDIES if ours.search(check_remedy(check, imported=True))}
+    assert found <= unreachable
+    assert check_remedy("TooFewRepeats", imported=False) == REMEDIES["TooFewRepeats"]
+
+
 def test_audit_reads_a_file_of_another_benchmark(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """A file without contradictions passes; one with an impossible acceptance length does not."""
     file = PEERS / "aiperf-eagle3/profile_export_aiperf.json"
@@ -323,6 +407,7 @@ def test_a_file_that_cannot_be_read_is_named_with_the_remedy(text: str, message:
         ("inference-perf-eagle3/per_request_lifecycle_metrics.json", (0,), True),
         ("inference-perf-eagle3/per_request_lifecycle_metrics.json", (3, "start_time"), -1e308),
         ("aiperf-eagle3/profile_export_aiperf.json", ("aiperf_version",), {}),
+        ("guidellm-eagle3.json", ("benchmarks", 0, "requests", "successful", 0, "output_tokens"), 10**30),
     ],
 )
 def test_a_file_of_another_form_is_refused(file: str, path: tuple[str | int, ...], value: Any, tmp_path: Path) -> None:
@@ -339,15 +424,36 @@ def test_a_file_of_another_form_is_refused(file: str, path: tuple[str | int, ...
         read_peer_file(changed)
 
 
-@pytest.mark.parametrize("gap", [10**400, 1e308, "x", None])
-def test_a_gap_that_is_no_time_counts_as_none(gap: object, tmp_path: Path) -> None:
-    """Also an integer that no float can hold, and seconds that no clock reaches."""
+@pytest.mark.parametrize("gap", [10**400, 1e308, "x", None, -0.01])
+def test_a_gap_that_is_no_time_is_refused(gap: object, tmp_path: Path) -> None:
+    """Also an integer that no float can hold, and seconds that no clock reaches: without it, TPOT would be too low."""
     data = json.loads((PEERS / "vllm-none.json").read_text())
-    length = len(data["itls"][0])
     data["itls"][0] = [*data["itls"][0][1:], gap]
-    (reading,) = read_peer_file(_write(tmp_path, data))
-    assert reading.requests[0].chunk_ns is not None
-    assert len(reading.requests[0].chunk_ns) == length + 1
+    with pytest.raises(BadInput, match=r"request 1: a gap between its chunks \(itls\) is no time"):
+        read_peer_file(_write(tmp_path, data))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda data: data["output_lens"].__setitem__(0, 10**30), "request 1: has a count above 16 million"),
+        (lambda data: data["ttfts"].__setitem__(0, -1.0), "request 1: its time to the first token"),
+        (lambda data: data.update(completed=25), "has 24 requests, but 25 were answered"),
+    ],
+)
+def test_requests_that_cannot_be_are_refused(change: Any, message: str, tmp_path: Path) -> None:
+    """A huge count overflowed, a negative time counted as a failed request, and lost requests were not noticed."""
+    data = json.loads((PEERS / "vllm-eagle3.json").read_text())
+    change(data)
+    with pytest.raises(BadInput, match=message):
+        read_peer_file(_write(tmp_path, data))
+
+
+def test_a_result_without_answers_has_no_acceptance_length(tmp_path: Path) -> None:
+    """It is unknown, not 0."""
+    data = json.loads((PEERS / "vllm-eagle3.json").read_text())
+    figures = _figures(_one(_write(tmp_path, {**data, "completed": 0, "total_output_tokens": 0})))
+    assert figures[AL].value is None
 
 
 def test_requests_without_a_load_ask_for_the_flag(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,6 +10,7 @@ import pytest
 from specbench_api.outcome.finding import Severity
 from specbench_api.outcome.record import RecordPhase
 from specbench_api.plan.plan import Point
+from specbench_api.spec.engine import Engine
 from specbench_testing.corrupted_records import check_names, findings_of, replace_columns, without_counters
 from specbench_testing.synthetic_records import Corruptions
 
@@ -39,6 +40,12 @@ def test_one_duplicate_record_is_found() -> None:
     assert "1 of 25 records are duplicates" in message
 
 
+def without_one_send_time(rows: pd.DataFrame) -> pd.DataFrame:
+    """Remove the send time of one record; the others keep theirs."""
+    return rows.assign(sent_ns=rows["sent_ns"].where(rows.index != rows.index[5]))
+
+
+@pytest.mark.parametrize("imported", [False, True])
 @pytest.mark.parametrize(
     ("edit", "words"),
     [
@@ -52,13 +59,26 @@ def test_one_duplicate_record_is_found() -> None:
         (lambda rows: rows.assign(intended_ns=-(2**63) + 1), "begin before their point"),
         (lambda rows: rows.assign(last_token_ns=2**63 - 1), "have a time later than 104 days"),
         (lambda rows: rows.assign(output_tokens=2**63 - 1), "a count above 16 million"),
-        (lambda rows: rows.assign(sent_ns=None), "were answered but never sent"),
+        (without_one_send_time, "1 of 24 records were answered but never sent"),
         (lambda rows: rows.assign(repeat=3), "a repeat other than 0"),
     ],
 )
-def test_impossible_times_and_counts_are_named(edit: Edit, words: str) -> None:
+def test_impossible_times_and_counts_are_named(
+    edit: Edit, words: str, imported: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also in runs that other benchmarks measured."""
+    monkeypatch.setattr(Engine, "is_imported", property(lambda _: imported))
     (message,) = impossible_record_messages(edit)
     assert words in message
+
+
+@pytest.mark.parametrize("imported", [False, True])
+def test_only_an_imported_run_may_have_no_send_times(imported: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SGLang's benchmark stores none at all; our client stores one for each request."""
+    monkeypatch.setattr(Engine, "is_imported", property(lambda _: imported))
+    messages = impossible_record_messages(lambda rows: rows.assign(sent_ns=None))
+    assert bool(messages) is not imported
+    assert all("were answered but never sent" in message for message in messages)
 
 
 def test_small_difference_between_two_clocks_is_not_reported() -> None:

@@ -47,7 +47,7 @@ class SglangBench:
             "--sharegpt-output-len", str(job.case.max_tokens),
             "--num-prompts", str(job.case.requests), "--max-concurrency", str(job.case.streams),
             "--worker-threads", "1", "--output-file", str(job.folder / "sglang.jsonl"), "--output-details",
-            "--disable-tqdm",
+            "--disable-ignore-eos", "--disable-tqdm",
         ]  # fmt: skip
         return Command(argv)
 

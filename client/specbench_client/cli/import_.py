@@ -93,6 +93,12 @@ def import_(
     if any(reading.requests for _, _, reading in readings):
         stored = _store(readings, level, temperature, results)
     print_output(output, PeerResults(results=documents, stored=stored), text=lambda console: _print(console, documents))
+    if baselines and (unpaired := [str(path) for _, path, reading in readings if not reading.requests]):
+        echo(
+            f"Note: no speed-up with {', '.join(dict.fromkeys(unpaired))}: a summary has no requests to pair."
+            f" `specbench compare {baselines[0]} {files[0]}` compares the figures that both files have.",
+            err=True,
+        )
     if output == "text" and stored:
         echo(f"Stored: {stored}\nNext: specbench report {stored}")
 

@@ -48,6 +48,10 @@ _UNKNOWN_AL = (
     " If the server is vLLM, SGLang, TensorRT-LLM or llama.cpp, measure again with its --dialect (vllm, sglang,"
     " tensorrt-llm, llama-cpp)"
 )
+_AL_NOT_IMPORTED = (
+    "Note: where acceptance length (AL) and acceptance rate are missing, the imported file does not have the engine's"
+    " steps of each request"
+)
 POINTS_STAND = (
     "analyzed again: figures, comparisons, and the checks of cells and of the run. Figures and findings of single"
     " points are unchanged (points/HASH/summary.json), because the records do not contain what the client observed"
@@ -293,9 +297,7 @@ def print_run_summary(
         console.print_line("Trustworthy: no check found a reason to doubt these figures.")
     if summary.cells:
         console.print_table(cells_table(summary, statistics or TERMINAL_STATISTICS))
-        if _is_plain_openai(plan) and all(figure_value(cell, _AL) is None for cell in summary.cells):
-            console.print_line(_UNKNOWN_AL)
-    for text in [*map(_finding_text, invalid), *shown]:
+    for text in [*_why_no_acceptance(plan, summary), *map(_finding_text, invalid), *shown]:
         console.print_line(text)
     where = run_arguments(plan, uri)
     more = len(notes) - len(shown)
@@ -306,10 +308,13 @@ def print_run_summary(
         console.print(f"Report: {shown_path(uri)}/{REPORT}", soft_wrap=True)
 
 
-def _is_plain_openai(plan: Plan) -> bool:
-    """Return whether the run measured a server whose extensions of the OpenAI API were not used."""
+def _why_no_acceptance(plan: Plan, summary: RunSummary) -> list[str]:
+    """Return the reason for missing acceptance lengths, if it is known."""
+    missing = [figure_value(cell, _AL) is None for cell in summary.cells]
+    if plan.engine.is_imported:
+        return [_AL_NOT_IMPORTED] if any(missing) else []
     plain = all(plan.engine_of(arm).dialect in (None, DialectName.OPENAI) for arm in plan.arms)
-    return plan.engine.is_external and plain
+    return [_UNKNOWN_AL] if plan.engine.is_external and plain and missing and all(missing) else []
 
 
 def _finding_text(group: FindingGroup, *, remedy: bool = True) -> str:

@@ -72,6 +72,8 @@ class FigureList:
         number = finite(printed)
         if number is not None:
             known = finite(value)
+            if number < 0 or (known is not None and known < 0):
+                known, how = None, BELOW_ZERO
             self.figures.append(PeerFigure(name=name, unit=unit, field=where, printed=number, value=known, reason=how))
 
     def _add(
@@ -80,6 +82,8 @@ class FigureList:
         number = finite(printed)
         if number is not None:
             scaled = number * factor
+            if scaled < 0:
+                comparable, reason = False, BELOW_ZERO
             self.figures.append(
                 PeerFigure(
                     name=name,
@@ -92,6 +96,7 @@ class FigureList:
             )
 
 
+BELOW_ZERO = "it is below 0, which no measurement gives: the file is damaged"
 WHOLE_RUN = (
     "all tokens / the whole duration, which includes the start and the end, where fewer requests are open; ours covers"
     " the steady window"
@@ -111,6 +116,8 @@ def emitted_length(tokens: float, requests: float, steps: float, accepted: float
     `steps`, `accepted`: as engines report them. Decode steps without drafts are not in `steps`: each emits one token
     more than the drafts explain.
     """
+    if tokens <= requests:  # no answer has a token after its first one: nothing is known about steps
+        return None
     undrafted = 0.0 if accepted is None else max(tokens - requests - steps - accepted, 0.0)
     return (tokens - requests) / (steps + undrafted) if steps > 0 else None
 
@@ -162,11 +169,22 @@ def level_of(concurrency: Any, rate: Any = None) -> Level | None:
     return Level(concurrency=streams) if streams is not None and 1 <= streams <= 4096 else None
 
 
-def reject_impossible_times(name: str, requests: Sequence[PeerRequest]) -> None:
-    """Raise BadInput if an answer has a token before its request was sent, or ends before its first token."""
+MOST_TOKENS = 2**24
+"""Largest count of tokens or steps in a request."""
+
+
+def reject_impossible_requests(name: str, requests: Sequence[PeerRequest]) -> None:
+    """Raise BadInput if the times of a request are out of order, or if a count is larger than any model allows."""
     for number, request in enumerate(requests, start=1):
         times = [time for time in (0, request.first_ns, request.last_ns, SECONDS_MAX * 1e9) if time is not None]
-        if request.error is None and times != sorted(times):
+        counts = (request.input_tokens, request.output_tokens, request.draft_steps)
+        if max(count or 0 for count in (*counts, request.drafted_tokens, request.accepted_tokens)) > MOST_TOKENS:
+            raise BadInput(
+                f"{name}, request {number}: has a count above 16 million: the file is damaged; write it again",
+                NOT_PEER_FILE,
+            )
+        chunks, is_late = list(request.chunk_ns or ()), (request.start_ns or 0) > SECONDS_MAX * 1e9
+        if is_late or (request.error is None and (times != sorted(times) or chunks != sorted(chunks))):
             raise BadInput(
                 f"{name}, request {number}: its times contradict one another (from the request to the first token"
                 f" {request.first_ns} ns, to the last {request.last_ns} ns): the file is damaged; write it again",

@@ -14,7 +14,7 @@ from specbench_client.bounded_json import parse_json
 from specbench_client.documents.peer_results import PeerComparison, PeerRatio
 from specbench_client.errors import BadInput
 from specbench_client.peer_results import guidellm, llm_d, nvidia, served
-from specbench_client.peer_results.reading import NOT_PEER_FILE, PeerReading, reject_impossible_times
+from specbench_client.peer_results.reading import NOT_PEER_FILE, PeerReading, reject_impossible_requests
 from specbench_client.visible_text import visible
 
 KNOWN = (
@@ -68,7 +68,7 @@ def read_peer_file(path: Path) -> list[PeerReading]:
             NOT_PEER_FILE,
         ) from error
     for reading in readings:
-        reject_impossible_times(reading.result.file, reading.requests)
+        reject_impossible_requests(reading.result.file, reading.requests)
     if not readings:
         raise BadInput(f"{name}: is not a result file that specbench recognises: give a file of {KNOWN}", NOT_PEER_FILE)
     if not any(reading.result.figures or reading.requests for reading in readings):

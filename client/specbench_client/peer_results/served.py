@@ -9,8 +9,10 @@ from typing import Any
 
 from specbench_api.outcome.summary import CounterDeltas
 from specbench_client.documents.peer_results import PeerResult
+from specbench_client.errors import BadInput
 from specbench_client.peer_results.reading import (
     FROM_COUNTERS,
+    NOT_PEER_FILE,
     PER_CHUNK,
     WHOLE_RUN,
     WITH_INPUT,
@@ -38,6 +40,13 @@ SERVER_AVERAGE = (
     "the server's own running average, which starts before the benchmark and whose definition depends on the version"
 )
 RETOKENIZED = "where the server reports no token count, the benchmark counts the answer again with its own tokenizer"
+REQUESTED = "where the server reports no token count, the benchmark takes the requested length for the answer's"
+TOO_MANY_TOKENS = (
+    "its token counts are higher than its own tokenizer's count of the answers (total_output_tokens_retokenized): it"
+    " took the requested lengths. Run it without --disable-ignore-eos, or with a backend that reports token counts"
+)
+TOKENS_TOLERANCE = 0.01
+"""Share by which the tokens may exceed the tokenizer's count, besides one token that ends each answer."""
 
 
 def is_vllm(data: Any) -> bool:
@@ -89,29 +98,51 @@ def read_sglang(lines: list[Any], name: str) -> list[PeerReading]:
     readings = []
     for number, data in enumerate(lines, start=1):
         place = name if len(lines) == 1 else f"{name}, line {number}"
-        figures = _summary(data)
+        doubtful = _counts_requested_tokens(data)
+        figures = _summary(data, TOO_MANY_TOKENS if doubtful else "")
         figures.refuse(
             "acceptance_length_emitted_pooled", "tokens/step", "accept_length", data.get("accept_length"),
             SERVER_AVERAGE,
         )  # fmt: skip
         requests = list(_requests(data, place)) if "ttfts" in data else []
+        if doubtful:
+            requests = [replace(request, output_tokens=None) for request in requests]
         readings.append(_reading(data, place, SGLANG, figures, requests))
     return readings
 
 
-def _summary(data: Mapping[str, Any]) -> FigureList:
+def _counts_requested_tokens(data: Mapping[str, Any]) -> bool:
+    """Return whether an SGLang result has the requested lengths instead of the answers' tokens."""
+    tokens, counted = finite(data.get("total_output_tokens")), finite(data.get("total_output_tokens_retokenized"))
+    if tokens is None or counted is None:
+        return False
+    return tokens - counted > TOKENS_TOLERANCE * tokens + (finite(data.get("completed")) or 0.0)
+
+
+def _summary(data: Mapping[str, Any], doubt: str = "") -> FigureList:
+    """Return the figures. `doubt`: why the file's token counts are wrong; empty if they are not."""
     figures = FigureList()
+
+    def add(name: str, unit: str, where: str, printed: Any) -> None:
+        if doubt:
+            figures.refuse(name, unit, where, printed, doubt)
+        else:
+            figures.same(name, unit, where, printed)
+
     for theirs, ours in _LATENCIES.items():
         for statistic in _PERCENTILES:
             where = f"{statistic}_{theirs}_ms"
             name = f"{ours}_{'p50' if statistic == 'median' else statistic}"
-            figures.same(name, "ms", where, data.get(where))
+            if theirs == "tpot":
+                add(name, "ms", where, data.get(where))
+            else:
+                figures.same(name, "ms", where, data.get(where))
     for statistic in _PERCENTILES:
         where = f"{statistic}_itl_ms"
         figures.refuse(where, "ms", where, data.get(where), PER_CHUNK)
     tokens, answered = finite(data.get("total_output_tokens")), finite(data.get("completed"))
     mean = tokens / answered if tokens is not None and answered else None
-    figures.same("output_tokens_mean", "tokens", "total_output_tokens / completed", mean)
+    add("output_tokens_mean", "tokens", "total_output_tokens / completed", mean)
     figures.refuse("output_tps", "tokens/s", "output_throughput", data.get("output_throughput"), WHOLE_RUN)
     for where in ("total_token_throughput", "total_throughput"):
         figures.refuse("output_tps", "tokens/s", where, data.get(where), WITH_INPUT)
@@ -122,9 +153,11 @@ def _reading(
     data: Mapping[str, Any], name: str, tool: str, figures: FigureList, requests: list[PeerRequest]
 ) -> PeerReading:
     answered = whole(data.get("completed")) or 0
+    if requests and len(requests) < answered:
+        raise _damaged(f"{name}: has {len(requests)} requests, but {answered} were answered (completed)")
     streams = data.get("max_concurrency") or (answered + (whole(data.get("failed")) or 0))
     timed = bool(requests) and requests[0].start_ns is not None
-    limits = [RETOKENIZED]
+    limits = [RETOKENIZED if tool == VLLM else REQUESTED]
     if not requests:
         flag = "--save-detailed" if tool == VLLM else "--output-details"
         limits.append(f"summary only, so no run is stored: run the benchmark with {flag} to import its requests")
@@ -143,6 +176,10 @@ def _reading(
     return PeerReading(result, requests)
 
 
+def _damaged(what: str) -> BadInput:
+    return BadInput(f"{what}: the file is damaged; write it again", NOT_PEER_FILE)
+
+
 def _requests(data: Mapping[str, Any], name: str) -> Iterator[PeerRequest]:
     """Yield the requests. Both tools start the latencies when the request is sent."""
     names = ("input_lens", "output_lens", "ttfts", "itls", "errors")
@@ -155,11 +192,16 @@ def _requests(data: Mapping[str, Any], name: str) -> Iterator[PeerRequest]:
         tokens, first_ns = whole(row["output_lens"]), ns_of(row["ttfts"])
         prompt = f"{index:06d}-{row['input_lens']}"
         start_ns = ns_of(row.get("start_times"))
+        if tokens and first_ns is None and not row["errors"]:
+            raise _damaged(f"{name}, request {index + 1}: its time to the first token (ttfts) is no time")
         if row["errors"] or not tokens or not first_ns:
             yield PeerRequest(prompt, start_ns=start_ns, error=str(row["errors"] or "the answer has no token"))
             continue
-        gaps = [ns_of(gap) or 0 for gap in row["itls"]] if isinstance(row["itls"], list) else []
-        chunk_ns = tuple(accumulate(gaps, initial=first_ns))
+        gaps = [ns_of(gap) for gap in row["itls"]] if isinstance(row["itls"], list) else [None]
+        known = [gap for gap in gaps if gap is not None]
+        if len(known) < len(gaps):
+            raise _damaged(f"{name}, request {index + 1}: a gap between its chunks (itls) is no time")
+        chunk_ns = tuple(accumulate(known, initial=first_ns))
         yield PeerRequest(
             prompt,
             start_ns=start_ns,

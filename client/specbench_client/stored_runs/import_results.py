@@ -20,7 +20,7 @@ from specbench_api.plan.canonical import digest
 from specbench_api.plan.plan import Arm, EngineGroup, Plan, Point
 from specbench_api.spec.dataset import Dataset, Source
 from specbench_api.spec.drafter import BASELINE_NAME
-from specbench_api.spec.engine import IMPORTED, Endpoint, Engine, EngineKind
+from specbench_api.spec.engine import IMPORTED, Endpoint, Engine, EngineKind, PromptCache
 from specbench_api.spec.load import ArmOrder, Level, Load
 from specbench_api.spec.model import Target
 from specbench_api.spec.placement import Placement
@@ -69,6 +69,7 @@ def import_plan(name: str, measurements: Sequence[ImportedMeasurement], temperat
         uid="",
         target=Target(name=next(iter(models), "unknown")),
         engine=Engine(kind=EngineKind.EXTERNAL, endpoints=servers),
+        prompt_cache=PromptCache.AS_SERVED,
         arms=[Arm(name=server.name, endpoint=server) for server in servers],
         workloads=[
             Workload(

@@ -174,7 +174,8 @@ def _memory(summary: RunSummary) -> str:
 def _engine(plan: Plan, summary: RunSummary) -> str:
     versions = _joined(row.engine for row in arm_environment_rows(summary) if row.engine != DASH)
     version = versions if versions != DASH else plan.engine.version or ""
-    return f"{plan.engine.kind} {version}".strip()
+    kind = "an engine of unknown version" if plan.engine.is_imported else plan.engine.kind
+    return f"{kind} {version}".strip()
 
 
 def _languages(plan: Plan) -> str:

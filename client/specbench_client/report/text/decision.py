@@ -16,6 +16,7 @@ from specbench_api.outcome.recommendation import (
     RuleVerdict,
     Sustained,
 )
+from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_client.report.text.text_table import (
     DASH,
     SIMULATED,
@@ -135,7 +136,7 @@ def decision_markdown(recommendation: Recommendation) -> str:
 
 
 def _candidate(each: Candidate, *, targets: bool, latency: bool) -> Row:
-    unjudged = "baseline" if each.gain is None else DASH
+    unjudged = "baseline" if each.arm == BASELINE_NAME else DASH
     conclusion = each.excluded or (in_words(each.conclusion) if each.conclusion else unjudged)
     doubts = f"; warnings: {', '.join(each.doubts)}" if each.doubts and not each.excluded else ""
     attained = in_words(each.attainment) if targets or each.attainment is not Attainment.MET else DASH

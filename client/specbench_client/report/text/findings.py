@@ -13,7 +13,7 @@ from specbench_client.report.text.measure_flags import with_flag_names
 from specbench_client.store.run_uids import uid_created_ms
 from specbench_client.trust.checks.comparison import MISSING_POINTS
 from specbench_client.trust.checks.engine import SIMULATED
-from specbench_client.trust.registry import BASELINE_INVALID, REMEDIES
+from specbench_client.trust.registry import BASELINE_INVALID, check_remedy
 
 SHOWN = 4
 FOLLOWS = (BASELINE_INVALID,)
@@ -105,7 +105,7 @@ def _group(plan: Plan, findings: list[Finding]) -> FindingGroup:
 
 def remedy_of(plan: Plan, check: str) -> str:
     """Return what to do about findings of a check; empty for a check that this version does not have."""
-    return _with_settings(plan, REMEDIES.get(check, ""))
+    return _with_settings(plan, check_remedy(check, imported=plan.engine.is_imported))
 
 
 def _with_settings(plan: Plan, text: str) -> str:

@@ -88,6 +88,8 @@ def _not_interleaved(evidence: RunEvidence) -> CheckResults:
         "arms were measured one after the other: if the machine drifts (heat, clocks, neighbours), it favours one"
         " of them"
     )
+    if evidence.plan.engine.is_imported:
+        message = f"the files do not state whether the runs of the arms alternated. If {message}"
     return [CheckResult(Severity.INFO, message)]
 
 
@@ -112,7 +114,7 @@ def _too_few_repeats(evidence: RunEvidence) -> CheckResults:
         return []
     compared = BASELINE_NAME in arms and len(arms) > 1
     times = "once" if repeats == 1 else "twice"
-    message = f"the plan measures each point {times}: the intervals do not cover the variation between runs"
+    message = f"each load was measured {times}: the intervals do not cover the variation between runs"
     message += ", so no arm can be called faster or slower" if compared else ""
     return [
         CheckResult(

@@ -158,8 +158,9 @@ def _kinds(evidence: PointEvidence) -> Iterator[tuple[str, Mask]]:
     yield "begin before their point", times[0] < -BACKWARDS_NS
     yield "have a time later than 104 days", np.any([each > LATEST_NS for each in times], axis=0)
     yield "have no duration", flags(rows, "ok") & (times[-1] <= times[0])
-    if not evidence.plan.engine.is_imported:  # some benchmarks do not store when they sent a request
-        yield "were answered but never sent", flags(rows, "ok") & np.isnan(numbers(rows, "sent_ns"))
+    unsent = np.isnan(numbers(rows, "sent_ns"))
+    if not (evidence.plan.engine.is_imported and unsent.all()):  # some benchmarks store no send time of any request
+        yield "were answered but never sent", flags(rows, "ok") & unsent
     counts = [numbers(rows, name) for name in _COUNTS]
     yield "have a count below 0", np.any([each < 0 for each in counts], axis=0)
     yield "have a count above 16 million", np.any([each > MOST_TOKENS for each in counts], axis=0)
