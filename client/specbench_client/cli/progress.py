@@ -53,11 +53,12 @@ class LiveProgress:
 
     def group(self, group: EngineGroup) -> None:
         """Show that the launch of an engine, or the turn of an endpoint, begins."""
-        what = "turn" if self._plan.engine.is_external else "launch"
+        running = self._plan.engine.is_external
+        what = "turn" if running else "launch"
         of = "/" if self._plan.stop is None else " of at most "
         line = f"{what} {group.index + 1}{of}{len(self._plan.groups)}: {group.arm}"
         self._bars.update(self._point, description=line, completed=0, total=None, note="")
-        if self._plan.engine.endpoints is None:  # an engine takes minutes to start
+        if not running:  # an engine takes minutes to start
             self._print(line)
         else:
             self._turn = f"{line.rpartition(':')[0]}: "
