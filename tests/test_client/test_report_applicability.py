@@ -22,7 +22,7 @@ SEEN = (
     observed_launch("ngram", 1, engine_version="0.33.0", gpu="H100", gpu_count=4, dtype="bfloat16", quantization="fp8"),
 )
 CHECKLIST = ["Workload", "Batch", "Output length", "Acceptance", "Memory", "Engine"]
-TRANSFER = ["Language", "Sampling", "Model", "Quantisation", "Hardware"]
+TRANSFER = ["Prompt cache", "Language", "Sampling", "Model", "Quantisation", "Hardware"]
 
 
 def applicability_values(world: SyntheticRun, corruptions: Corruptions) -> dict[str, str]:
@@ -38,6 +38,7 @@ def test_table_lists_six_checklist_rows_and_then_transfer_conditions() -> None:
 def test_known_conditions_are_shown() -> None:
     values = applicability_values(WORLD, Corruptions(launches=SEEN))
     assert values["Batch"] == "concurrency 1, 2"
+    assert values["Prompt cache"] == "off"
     assert (values["Language"], values["Quantisation"], values["Hardware"]) == ("de, ko", "bfloat16, fp8", "4 × H100")
     assert values["Engine"].endswith(" 0.33.0")
     assert values["Acceptance"].startswith("ngram ")

@@ -122,6 +122,8 @@ def test_equal_weights_keep_all_degrees_of_freedom(sizes: list[int], scale: floa
     alone = replace(plain, weight_of=np.where(strata == 0, scale, 0.0))
     assert alone.freedom == pytest.approx(sizes[0] - 1, rel=0.05)
     assert alone.inflation == pytest.approx(np.sqrt(sizes[0] / (sizes[0] - 1)))
+    singles = ResamplingLayout(np.arange(len(sizes)), 1, len(sizes))
+    assert singles.inflation == 1, "how prompts vary is unknown"
 
 
 def test_zero_variance_gives_the_quantile_of_prompts() -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from specbench_api.outcome.summary import REPEATS_IN_TURNS
 from specbench_api.plan.plan import Plan
+from specbench_api.spec.engine import PromptCache
 from specbench_client.cli.interruption import run_until_interrupted
 from specbench_client.cli.measure_plan import MeasureOptions, plan_for_endpoints
 from specbench_client.cli.options import slo_from_options
@@ -40,7 +41,7 @@ def with_block_size(options: MeasureOptions, plan: Plan, headers: Mapping[str, s
         f"a request takes about {request_s:.2g} s, so each turn has {size.requests} requests (--requests changes this)",
         err=True,
     )
-    if size.repeats_prompts:
+    if size.repeats_prompts and plan.prompt_cache is PromptCache.AS_SERVED:
         needed = size.requests * blocks * len(plan.load.levels)
         echo(
             f"warning: the dataset has {len(prompts.rows)} prompts, but {needed} are needed to send none twice. A"

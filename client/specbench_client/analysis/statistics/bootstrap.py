@@ -166,11 +166,14 @@ class ResamplingLayout:
 
     @property
     def inflation(self) -> float:
-        """Factor that corrects the resamples' standard deviation, since resampling fixes each stratum's mean."""
+        """Factor that corrects the resamples' standard deviation, since resampling fixes each stratum's mean.
+
+        1 if every stratum has a single prompt: how prompts vary is then unknown.
+        """
         squares = np.ones(self.prompts) if self.weight_of is None else self.weight_of**2
         sizes = self._sizes
         known = np.bincount(self.stratum_of, squares) * (sizes - 1) / sizes
-        return float(np.sqrt(squares.sum() / known.sum()))
+        return float(np.sqrt(squares.sum() / known.sum())) if known.any() else 1.0
 
     @property
     def _sizes(self) -> Values:

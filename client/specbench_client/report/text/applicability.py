@@ -1,8 +1,8 @@
 """Conditions under which a run's results apply, with their values in this run.
 
 The first six are the literature's checklist (workload, batch, output length, acceptance, memory, framework); the others
-are what its authors report as not transferable: language, sampling, model, number format, hardware. Unknown values are
-dashes, never guesses.
+are the prompt cache, and what its authors report as not transferable: language, sampling, model, number format,
+hardware. Unknown values are dashes, never guesses.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from specbench_api.outcome.provenance import Fact, FactName
 from specbench_api.outcome.summary import ArmEnvironment, Cell, RunSummary
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.drafter import BASELINE_NAME
+from specbench_api.spec.engine import PromptCache
 from specbench_api.spec.workload import Workload
 from specbench_client.report.text.prompt_coverage import dataset_text
 from specbench_client.report.text.text_table import DASH, TextTable, number
@@ -82,6 +83,7 @@ def _mebibytes(facts: Mapping[FactName, Fact], name: FactName) -> str:
     return f"{value / _MIB:,.0f} MiB" if isinstance(value, int | float) else DASH
 
 
+PROMPT_CACHE_WORDS = {PromptCache.OFF: "off", PromptCache.AS_SERVED: "as served"}
 APPLICABILITY_TITLE = "When these results apply"
 APPLICABILITY_COLUMNS = ("Look at", "In this run", "Elsewhere")
 _LENGTH, _ACCEPTED = "output_tokens_mean", "acceptance_length_emitted_pooled"
@@ -96,7 +98,8 @@ def applicability_line(plan: Plan, summary: RunSummary) -> str:
     """The same as one phrase, for a terminal; what is not known is left out."""
     format_ = _formats(summary)
     model = f"{plan.target.name} ({format_})" if format_ != DASH else f"{plan.target.name} (quantisation unknown)"
-    where = [model, _engine(plan, summary), _machines(summary), _loads(plan)]
+    cache = f"prompt cache {PROMPT_CACHE_WORDS[plan.prompt_cache]}"
+    where = [model, _engine(plan, summary), _machines(summary), _loads(plan), cache]
     known = ", ".join(part for part in where if part != DASH)
     return f"these prompts and their language, {known}; the report lists what may differ elsewhere"
 
@@ -117,6 +120,11 @@ def _rows(plan: Plan, summary: RunSummary) -> list[Sequence[str]]:
             "where the KV cache is full, the drafter's share of it reduces concurrent requests",
         ),
         ("Engine", _engine(plan, summary), "the cost of a step differs between versions and kernels"),
+        (
+            "Prompt cache",
+            PROMPT_CACHE_WORDS[plan.prompt_cache],
+            "reused prompts have a shorter prefill; a drafter can lower the share that is reused",
+        ),
         ("Language", _languages(plan), "drafters are trained more on some languages than on others"),
         ("Sampling", _sampling(plan), "acceptance falls with temperature"),
         (
