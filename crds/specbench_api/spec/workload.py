@@ -54,7 +54,7 @@ RESERVED_BODY_FIELDS = {
     "temperature": "set sampling.temperature",
     "top_p": "set sampling.topP",
     "seed": "set sampling.seed: each request derives its own from it",
-    "cache_prompt": "it is always off: no arm caches prompts between requests",
+    "cache_prompt": "it follows from promptCache",
     "timings_per_token": "it is always on: llama.cpp reports its draft counts in it",
     "return_spec_tokens_details": "it is always on: SGLang reports its draft counts in it",
 }
