@@ -18,6 +18,7 @@ from specbench_api.outcome.finding import Severity
 from specbench_api.outcome.summary import REPEATS_IN_TURNS, Cell, PointSummary, RunSummary, SpeedupConclusion
 from specbench_api.plan.expansion import lay_out
 from specbench_api.plan.plan import EngineGroup, Plan, Point
+from specbench_api.spec.engine import PromptCache
 from specbench_api.spec.gate import GateMetric
 from specbench_client.analysis.compare.comparison import comparison
 from specbench_client.analysis.compare.stored_result import StoredResult
@@ -25,9 +26,10 @@ from specbench_client.analysis.curves.build import build_curves
 from specbench_client.analysis.explanation.traffic_mix import TrafficMix, predict_mix
 from specbench_client.analysis.summary.run import ends_a_round, summarise_run
 from specbench_client.analysis.what_if.prompt_overlap import OVERLAP_MEASURES, AnswerOverlaps, with_arm_speedups
+from specbench_client.cli.measure_blocks import warn_of_repeated_prompts
 from specbench_client.cli.report import print_run_summary
 from specbench_client.documents.what_if import OverlapBin
-from specbench_client.drive.block_size import LEAST, PER_STREAM, SIZES, BlockSize, block_size
+from specbench_client.drive.block_size import LEAST, PER_STREAM, SIZES, block_size
 from specbench_client.drive.prompts import prompts_of_point
 from specbench_client.local import executor
 from specbench_client.local.executor import LocalOptions, execute_locally
@@ -124,7 +126,7 @@ def test_repeats_of_launched_engines_send_the_same_prompts() -> None:
 def test_a_block_is_long_for_a_request_and_short_for_the_machine(
     load: dict[str, Any], request_s: float, wanted: int
 ) -> None:
-    assert block_size(plan_of(load), request_s, prompts=10**6, blocks=4) == BlockSize(wanted, repeats_prompts=False)
+    assert block_size(plan_of(load), request_s) == wanted
 
 
 def test_sizes_are_few_so_that_the_same_command_chooses_the_same_again() -> None:
@@ -133,10 +135,19 @@ def test_sizes_are_few_so_that_the_same_command_chooses_the_same_again() -> None
     assert SIZES[-1] >= PER_STREAM * 4096
 
 
-def test_too_few_prompts_are_noticed() -> None:
-    load = {"concurrency": [1, 2]}
-    assert block_size(plan_of(load), 1.0, prompts=64, blocks=4) == BlockSize(8, repeats_prompts=False)
-    assert block_size(plan_of(load), 1.0, prompts=63, blocks=4) == BlockSize(8, repeats_prompts=True)
+def test_too_few_prompts_are_noticed_before_the_first_turn(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "prompts.jsonl").write_text("".join(f'{{"id": "{n}", "prompt": "p {n}"}}\n' for n in range(64)))
+    plan = plan_of({"concurrency": [1, 2], "requests": 8, "repeats": 4})
+    warn_of_repeated_prompts(plan)
+    assert capsys.readouterr().err == ""
+    more = plan.model_copy(update={"load": plan.load.model_copy(update={"requests": 9})})
+    warn_of_repeated_prompts(more)
+    assert "has 64 prompts, but 72 are needed" in capsys.readouterr().err
+    warn_of_repeated_prompts(more.model_copy(update={"prompt_cache": PromptCache.OFF}))
+    assert capsys.readouterr().err == ""
 
 
 # The end.

@@ -144,7 +144,7 @@ def _authorization(named: str | None) -> dict[str, str]:
     "-n",
     type=SchemaNumber(Load, "requests"),
     metavar="N",
-    help="Conversations per point.  [default: every prompt once]",
+    help="Conversations per point.  [default: every prompt once; with --baseline, about six seconds]",
 )
 @click.option(
     "--duration",
@@ -302,10 +302,12 @@ def planned_measurement(given: MeasureOptions) -> tuple[Plan, RunOptions]:
 
         given = with_swept_loads(given, headers)
     plan = plan_for_endpoints(given)
-    if given.baseline is not None and given.requests is None and given.duration is None:
-        from specbench_client.cli.measure_blocks import with_block_size  # noqa: PLC0415
+    if given.baseline is not None:
+        from specbench_client.cli.measure_blocks import warn_of_repeated_prompts, with_block_size  # noqa: PLC0415
 
-        plan = with_block_size(given, plan, headers)
+        if given.requests is None and given.duration is None:
+            plan = with_block_size(given, plan, headers)
+        warn_of_repeated_prompts(plan)
     # Imported late, because pandas takes seconds to import and an invalid argument should be reported at once.
     from specbench_client.cli.run_execution import RunOptions  # noqa: PLC0415
     from specbench_client.drive.options import ClientOptions  # noqa: PLC0415

@@ -34,22 +34,43 @@ def with_block_size(options: MeasureOptions, plan: Plan, headers: Mapping[str, s
         return interrupted
     prompts = load_prompts(plan.workloads[0].dataset, Path.cwd(), read_object)
     request_s = run_until_interrupted(probe_request_s(plan, prompts, headers))
-    blocks = min(plan.load.repeats, 2 * REPEATS_IN_TURNS)
-    turns = prompts.turns / len(prompts.rows)
-    size = block_size(plan, request_s * turns, len(prompts.rows), blocks)
+    conversation_s = request_s * prompts.turns / len(prompts.rows)
+    size = block_size(plan, conversation_s)
+    turns_s = _turns_s(plan, size, conversation_s)
     echo(
-        f"a request takes about {request_s:.2g} s, so each turn has {size.requests} requests (--requests changes this)",
+        f"a request takes about {request_s:.2g} s, so each turn has {size} requests (--requests changes this);"
+        f" {REPEATS_IN_TURNS * len(plan.arms)} turns take about {max(turns_s / 60, 1):.0f} min",
         err=True,
     )
-    if size.repeats_prompts and plan.prompt_cache is PromptCache.AS_SERVED:
-        needed = size.requests * blocks * len(plan.load.levels)
+    return plan_for_endpoints(replace(options, requests=size))
+
+
+def warn_of_repeated_prompts(plan: Plan) -> None:
+    """Warn if turns of this many requests send prompts again that the servers may have in their caches."""
+    requests, rows = plan.load.requests, load_prompts(plan.workloads[0].dataset, Path.cwd(), read_object).rows
+    if requests is None or plan.prompt_cache is PromptCache.OFF:
+        return
+    needed = requests * min(plan.load.repeats, 2 * REPEATS_IN_TURNS) * len(plan.load.levels)
+    if needed > len(rows):
         echo(
-            f"warning: the dataset has {len(prompts.rows)} prompts, but {needed} are needed to send none twice. A"
-            " server with a prompt cache reads repeated prompts from it (finding PromptsSentAgain): give more prompts,"
-            " or --prompt-cache off",
+            f"warning: the dataset has {len(rows)} prompts, but {needed} are needed to send none twice. A server with a"
+            " prompt cache reads repeated prompts from it (finding PromptsSentAgain): give more prompts, or"
+            " --prompt-cache off",
             err=True,
         )
-    return plan_for_endpoints(replace(options, requests=size.requests))
+
+
+TURN_OVERHEAD_S = 1.0
+"""Seconds for the first completion and the start of the client's processes."""
+
+
+def _turns_s(plan: Plan, requests: int, request_s: float) -> float:
+    """Return roughly how long the fewest turns take, if requests take as long under load as alone."""
+    levels = [
+        requests * request_s / level.concurrency if level.concurrency else requests / (level.rate or 1.0)
+        for level in plan.load.levels
+    ]
+    return REPEATS_IN_TURNS * len(plan.arms) * (sum(levels) + TURN_OVERHEAD_S)
 
 
 def with_swept_loads(options: MeasureOptions, headers: Mapping[str, str]) -> MeasureOptions:

@@ -127,20 +127,27 @@ def reject_contradictions(options: MeasureOptions) -> None:
 
 
 _NAMED = re.compile(r"([a-z0-9]([a-z0-9-]*[a-z0-9])?)=(https?://.*)")
+_PREFIXED = re.compile(r"([^/]*)=https?://")
 ENDPOINT_NAME = "endpoint"
 """Name of the arm of an endpoint without a name."""
 
 
 def endpoint_urls(options: MeasureOptions) -> dict[str, str]:
     """Return the servers by the names of their arms. Raises BadInput if two have the same name or address."""
+    if options.baseline is not None and _PREFIXED.match(options.baseline):
+        raise BadInput(f"--baseline {options.baseline}: give the URL alone: its arm is always called {BASELINE_NAME}")
     baseline = {} if options.baseline is None else {BASELINE_NAME: base_url("--baseline", options.baseline)}
     named = dict(baseline)
     for number, text in enumerate(options.endpoint, start=1):
         found = _NAMED.fullmatch(text)
+        prefix = _PREFIXED.match(text)
+        if prefix and not found:
+            raise BadInput(f"--endpoint {text}: the name {prefix[1]!r} may only have lower-case letters, digits and -")
         name = found[1] if found else ENDPOINT_NAME if len(options.endpoint) == 1 else f"{ENDPOINT_NAME}-{number}"
         url = base_url("--endpoint", found[3] if found else text)
         if name in named:
-            raise BadInput(f"--endpoint {text}: the name {name} is taken: give another NAME=URL")
+            owner = " by the baseline" if name == BASELINE_NAME else ""
+            raise BadInput(f"--endpoint {text}: the name {name} is taken{owner}: give another NAME=URL")
         if server_address(url) in map(server_address, named.values()):
             raise BadInput(f"--endpoint {text}: the same server is given twice: give the URL of another one")
         named[name] = url

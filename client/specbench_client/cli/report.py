@@ -295,6 +295,8 @@ def print_run_summary(
     console.print_line(f"{unfinished.state} The figures are preliminary." if unfinished else summary.headline)
     if summary.trustworthy and not summary.simulated:
         console.print_line("Trustworthy: no check found a reason to doubt these figures.")
+    if summary.decided_after is not None:
+        console.print_line(_why_stopped(plan, summary))
     if summary.cells:
         console.print_table(cells_table(summary, statistics or TERMINAL_STATISTICS))
     for text in [*_why_no_acceptance(plan, summary), *map(_finding_text, invalid), *shown]:
@@ -306,6 +308,13 @@ def print_run_summary(
     console.print_line(f"Next: {unfinished.next_step if unfinished else next_step(plan, summary, groups, where)}")
     if unfinished is None:
         console.print(f"Report: {shown_path(uri)}/{REPORT}", soft_wrap=True)
+
+
+def _why_stopped(plan: Plan, summary: RunSummary) -> str:
+    """Return why a run with a stop rule ended early."""
+    clear = all(cell.valid for cell in summary.cells)
+    why = "every speed-up is clear" if clear else "more repeats would not make an invalid comparison valid"
+    return f"Stopped after {summary.decided_after} of at most {plan.load.repeats} repeats: {why}."
 
 
 def _why_no_acceptance(plan: Plan, summary: RunSummary) -> list[str]:
@@ -328,10 +337,7 @@ def _result_notes(plan: Plan, summary: RunSummary) -> list[str]:
         return []
     crossovers = [f"Note: {line}" for line in crossover_lines(summary)]
     decision = [] if summary.recommendation is None else [f"Recommendation: {summary.recommendation.sentence}"]
-    ended = summary.decided_after
-    more = "change the answer" if all(cell.valid for cell in summary.cells) else "make an invalid comparison valid"
-    early = [] if ended is None else [f"Note: ended after {ended} repeats, because more would not {more}"]
-    repeats = ended or plan.load.repeats
+    early, repeats = list[str](), summary.decided_after or plan.load.repeats
     left_out = 0 if plan.stop is None or summary.missing else repeats - min(len(cell.points) for cell in summary.cells)
     if left_out:
         early.append(f"Note: {left_out} of {repeats} repeats are left out because a turn in them is invalid")

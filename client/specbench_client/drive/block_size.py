@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
 
 from specbench_api.plan.plan import Arm, Plan
 from specbench_api.spec.conditions import EngineReason
@@ -30,16 +29,8 @@ SIZES = (8, 10, 12, *(size for power in range(4, 15) for size in (2**power, 3 * 
 PROBES = 2
 
 
-@dataclass(frozen=True)
-class BlockSize:
-    """The requests of a block, and whether some prompts are sent more than once because there are too few."""
-
-    requests: int
-    repeats_prompts: bool
-
-
-def block_size(plan: Plan, request_s: float, prompts: int, blocks: int) -> BlockSize:
-    """Return the size for conversations of this duration on an idle server. `blocks`: of one arm at each load."""
+def block_size(plan: Plan, request_s: float) -> int:
+    """Return the requests of a block, for conversations that take `request_s` on an idle server."""
     levels = plan.load.levels
     if plan.load.concurrency is not None:
         lightest, most = levels[0].concurrency or 1, levels[-1].concurrency or 1
@@ -47,9 +38,7 @@ def block_size(plan: Plan, request_s: float, prompts: int, blocks: int) -> Block
     else:
         rate = max((level.rate or 1.0) for level in levels)
         wanted = max(max(BLOCK_S, PER_STREAM * request_s) * rate, LEAST)
-    size = next(size for size in SIZES if size >= min(wanted, SIZES[-1]))
-    sent = size * blocks * len(levels)
-    return BlockSize(size, repeats_prompts=sent > prompts)
+    return int(next(size for size in SIZES if size >= min(wanted, SIZES[-1])))
 
 
 async def probe_request_s(plan: Plan, prompts: Prompts, headers: Mapping[str, str]) -> float:

@@ -130,8 +130,11 @@ def contradictions(  # noqa: PLR0917 -- the rule is six
         flag = _canonical(argument, aliases)
         if flag in owned:
             remedy = remedies.get(flag, "remove it: specbench sets it for every arm")
+            given = _with_value(args, index)
             other = f"{ours[flag]!r}, which specbench sets" if flag in ours else "a flag that specbench manages"
-            message = f"{_with_value(args, index)!r} contradicts {other}"
+            message = f"{given!r} contradicts {other}"
+            if ours.get(flag) == given:
+                message, remedy = f"{given!r} is already set by specbench", "remove it"
             problems.append(Problem(f"{path}[{index}]", message, remedy))
     return problems
 

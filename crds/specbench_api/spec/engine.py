@@ -233,7 +233,7 @@ class Engine(RuledModel):
     @property
     def is_imported(self) -> bool:
         """Whether another benchmark measured the run, and `specbench import` stored it."""
-        return self.is_external and all(each.url == IMPORTED for each in self.endpoints or [])
+        return bool(self.endpoints) and all(each.url == IMPORTED for each in self.endpoints or [])
 
     @property
     def environment(self) -> dict[str, str]:

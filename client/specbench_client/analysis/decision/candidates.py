@@ -33,6 +33,7 @@ from specbench_client.analysis.estimates.figure_ratios import degrees_of_freedom
 from specbench_client.analysis.statistics.bootstrap import LEVEL
 from specbench_client.analysis.statistics.p_values import holm_rejections
 from specbench_client.analysis.statistics.percentiles import prompts_needed
+from specbench_client.metrics.decode_speed import STREAM_TPS
 
 # Each latency target is judged by its own percentile over requests, and by the interval of that figure.
 
@@ -147,7 +148,7 @@ def _candidate(
     value = (
         figures.get(COST_PER_MILLION)
         if request.objective is Objective.COST
-        else cell.figures.get(OBJECTIVE_FIGURES[request.objective])
+        else _objective_value(cell, request.objective)
     )
     compared = None if cell.arm == BASELINE_NAME or baseline is None or not baseline.valid else baseline
     gain = None
@@ -166,6 +167,15 @@ def _candidate(
         doubts=list(cell.findings),
         figures=figures,
     )
+
+
+def _objective_value(cell: Cell, objective: Objective) -> Figure | None:
+    """Return the figure to rank by. Where nobody recorded when requests were sent, streams stand for throughput."""
+    value = cell.figures.get(OBJECTIVE_FIGURES[objective])
+    unknown = value is None or value.value is None
+    if objective is Objective.THROUGHPUT and unknown and cell.level.concurrency is not None:
+        return cell.figures.get(STREAM_TPS.name)
+    return value
 
 
 def _excluded(cell: Cell, value: Figure | None, request: RecommendationRequest) -> str:

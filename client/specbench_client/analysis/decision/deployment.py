@@ -132,8 +132,9 @@ def _run_refusal(form: DeploymentFormat, plan: Plan, summary: RunSummary) -> Cli
         message = f"{option}: the run was simulated, so it is no evidence for an engine: measure a real engine"
         return EvidenceInsufficient(message, "Simulated")
     if plan.engine.is_external:
+        origin = "was imported" if plan.engine.is_imported else "measured an endpoint that specbench did not start"
         message = (
-            f"{option}: the run measured an endpoint that specbench did not start, so its drafter's options are"
+            f"{option}: the run {origin}, so its drafter's options are"
             " unknown: copy them from its own deployment, or measure the arm with `specbench run`"
         )
         return EvidenceInsufficient(message, "DrafterUnknown")

@@ -98,7 +98,7 @@ def applicability_line(plan: Plan, summary: RunSummary) -> str:
     """The same as one phrase, for a terminal; what is not known is left out."""
     format_ = _formats(summary)
     model = f"{plan.target.name} ({format_})" if format_ != DASH else f"{plan.target.name} (quantisation unknown)"
-    cache = f"prompt cache {PROMPT_CACHE_WORDS[plan.prompt_cache]}"
+    cache = DASH if _prompt_cache(plan) == DASH else f"prompt cache {_prompt_cache(plan)}"
     where = [model, _engine(plan, summary), _machines(summary), _loads(plan), cache]
     known = ", ".join(part for part in where if part != DASH)
     return f"these prompts and their language, {known}; the report lists what may differ elsewhere"
@@ -122,7 +122,7 @@ def _rows(plan: Plan, summary: RunSummary) -> list[Sequence[str]]:
         ("Engine", _engine(plan, summary), "the cost of a step differs between versions and kernels"),
         (
             "Prompt cache",
-            PROMPT_CACHE_WORDS[plan.prompt_cache],
+            _prompt_cache(plan),
             "reused prompts have a shorter prefill; a drafter can lower the share that is reused",
         ),
         ("Language", _languages(plan), "drafters are trained more on some languages than on others"),
@@ -139,6 +139,11 @@ def _rows(plan: Plan, summary: RunSummary) -> list[Sequence[str]]:
         ),
         ("Hardware", _machines(summary), "the cost of a wider step depends on the ratio of bandwidth to compute"),
     ]
+
+
+def _prompt_cache(plan: Plan) -> str:
+    """Return the policy; it is unknown if another benchmark measured the run."""
+    return DASH if plan.engine.is_imported else PROMPT_CACHE_WORDS[plan.prompt_cache]
 
 
 def _prompts(plan: Plan, summary: RunSummary) -> str:

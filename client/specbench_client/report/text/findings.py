@@ -11,10 +11,13 @@ from specbench_api.outcome.summary import RunSummary
 from specbench_api.plan.plan import Plan
 from specbench_client.report.text.measure_flags import with_flag_names
 from specbench_client.store.run_uids import uid_created_ms
-from specbench_client.trust.checks.comparison import MISSING_POINTS
+from specbench_client.trust.checks.client import CLIENT_SATURATED
+from specbench_client.trust.checks.comparison import MISSING_POINTS, UNPAIRED_REQUESTS
 from specbench_client.trust.checks.engine import SIMULATED
 from specbench_client.trust.registry import BASELINE_INVALID, check_remedy
 
+_CAUSES = (CLIENT_SATURATED.name, UNPAIRED_REQUESTS.name)
+"""Checks that explain others of the same severity."""
 SHOWN = 4
 FOLLOWS = (BASELINE_INVALID,)
 """Checks that only pass on what others found: fixing those fixes these."""
@@ -128,7 +131,11 @@ def next_step(plan: Plan, summary: RunSummary, groups: Sequence[FindingGroup], w
     if not summary.trustworthy:
         if summary.failures:
             return f"Correct why {' and '.join(summary.failures)} failed, as stated above. {continue_run(plan)}"
-        worst = next((group for group in groups if group.severity is not Severity.INFO and group.remedy), None)
+        doubts = [group for group in groups if group.severity is not Severity.INFO and group.remedy]
+        severities = list(Severity)
+        worst = min(
+            doubts, key=lambda group: (severities.index(group.severity), group.check not in _CAUSES), default=None
+        )
         if worst is None:
             return measure_again(plan)
         if worst.check == MISSING_POINTS.name:

@@ -72,9 +72,13 @@ UNPAIRED_REQUESTS: Check[CellEvidence] = Check(
     threshold=f"Info above {SHARE:.0%}; Warning if no request has a partner",
     rationale=(
         "Requests in the drain of one side and not of the other are a few per stream. More unpaired requests mean"
-        " failures, or conversations whose replies diverged; the speed-up then covers only the rest."
+        " failures, a time limit in which the faster arm answers more, or conversations whose replies diverged; the"
+        " speed-up then covers only the rest."
     ),
-    remedy="Request more per point; for conversations, read the speed-up as one of their first turns.",
+    remedy=(
+        "Request more per point, by load.requests instead of load.durationSeconds, in which the faster arm answers"
+        " more; for conversations, read the speed-up as one of their first turns."
+    ),
     evaluate=_unpaired_requests,
 )
 
