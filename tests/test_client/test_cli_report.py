@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 from specbench_api.outcome.finding import Finding, Severity
+from specbench_api.outcome.summary import RunSummary
 from specbench_api.outcome.termination import Exit
 from specbench_api.spec.engine import EngineKind
 from specbench_client.cli import exit_code
@@ -181,6 +182,23 @@ def test_report_of_an_interrupted_run_is_preliminary(tmp_path: Path, capsys: pyt
     assert "MissingPoints" not in printed
     assert "Report:" not in printed
     assert not list(tmp_path.rglob("runs/*/*/*/summary.json")), "a stored summary would hide the points that follow"
+
+
+@pytest.mark.parametrize("points", [5, 8])
+def test_a_summary_from_before_the_last_points_is_not_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], points: int
+) -> None:
+    """An engine failed, so a summary was stored; the run was continued, and killed before the next summary."""
+    plan = store_results(WORLD, tmp_path / "out", EARLIER, points=4)
+    exit_code(["report", str(tmp_path / "out"), "--recompute"])
+    store_results(WORLD, tmp_path / "out", EARLIER, points=points)
+    capsys.readouterr()
+    exit_code(["report", str(tmp_path / "out"), "--all"])
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "of 8 points have no result" not in printed
+    assert printed.startswith("Interrupted: 5 of 8 points are measured.") == (points == 5)
+    (summary,) = tmp_path.rglob("runs/*/*/*/summary.json")
+    assert RunSummary.from_json(summary.read_bytes()).points_measured == (4 if points == 5 else len(plan.points))
 
 
 @pytest.mark.parametrize("points", [5, 8])

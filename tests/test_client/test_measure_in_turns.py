@@ -311,6 +311,22 @@ def test_failed_requests_in_one_turn_do_not_end_the_measurement(
     assert set(pairs_with_baseline(stored)["eagle3"].rows["repeat"]) == {0, 1, 4, 5, 6, 7}
 
 
+@pytest.mark.runs
+def test_a_run_that_was_killed_after_its_deciding_turn_measures_no_further_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ends after the same repeats as without the interruption."""
+    plan = SERVERS.plan.model_copy(update={"stop": "WhenDecided", "namespace": "local", "uid": "u"})
+    store = FolderStore(tmp_path / "run")
+    measured = [point for point in plan.points if point.repeat < REPEATS_IN_TURNS]
+    for point in measured:
+        store_point(PointStore(store, tmp_path), *point_of(SERVERS, point))
+    monkeypatch.setattr(executor, "_launch_with_retries", None)
+    options = LocalOptions(tmp_path, tmp_path, 1.0, is_decided=lambda run: is_decided(run.plan, run.store))
+    assert asyncio.run(execute_locally(LocalRun(plan, store, {point.hash for point in measured}), options)) == {}
+    assert conclude(plan, store).decided_after == REPEATS_IN_TURNS
+
+
 def failing_in_a_turn(point: Point, frame: pd.DataFrame) -> pd.DataFrame:
     """A quarter of the requests of the baseline's third turn failed."""
     if (point.arm, point.repeat) != ("none", 2):

@@ -217,6 +217,14 @@ def test_a_cache_that_is_emptied_before_each_point_has_seen_no_prompt_twice() ->
     assert "PromptsSentAgain" not in dict(names(found(cache_from_repeat(0), SERVED)))
 
 
+@pytest.mark.parametrize("world", [SERVED, replace(WORLD, edits=RUNNING, repeats=1)])
+def test_whole_prompts_in_the_cache_were_sent_by_another_load_or_run(world: SyntheticRun) -> None:
+    """A cache that was not emptied, or a server that got the same prompts from the same command before."""
+    again = [each for each in found(cache_from_repeat(0, 0.99), world) if each.check == "PromptsSentAgain"]
+    assert {each.severity for each in again} == {WARNING}
+    assert [each.value for each in again] == pytest.approx([0.99] * len(again), abs=0.01)
+
+
 def test_prompts_that_a_running_server_gets_again_in_later_repeats_are_a_warning() -> None:
     world = replace(WORLD, edits=RUNNING)
     again = [finding for finding in found(cache_from_repeat(1), world) if finding.check == "PromptsSentAgain"]

@@ -194,10 +194,9 @@ class UnfinishedRun:
 
 def _unfinished(plan: Plan, store: Store) -> UnfinishedRun | None:
     """Return the state of a run that has not ended; None if it has, even if points are missing."""
-    process = measuring_process(store, plan)
-    if process is None and store.get(SUMMARY) is not None:
+    process, measured = measuring_process(store, plan), _measured(plan, store)
+    if process is None and _has_current_summary(store, measured):
         return None
-    measured = len(measured_among(store.keys("points/"), (point.hash for point in plan.points)))
     if measured == len(plan.points):
         return None
     most = "" if plan.stop is None else "at most "
@@ -210,11 +209,27 @@ def _unfinished(plan: Plan, store: Store) -> UnfinishedRun | None:
     return UnfinishedRun(f"Interrupted: {count}.", continue_run(plan))
 
 
+def _measured(plan: Plan, store: Store) -> int:
+    return len(measured_among(store.keys("points/"), (point.hash for point in plan.points)))
+
+
+def _has_current_summary(store: Store, measured: int) -> bool:
+    """Return whether there is a summary with all measured points, or a damaged one, which is reported when it is read.
+
+    It lacks points if the run was continued after it, because an engine had failed, and was interrupted.
+    """
+    data = store.get(SUMMARY)
+    try:
+        return data is not None and RunSummary.from_json(data).points_measured >= measured
+    except ValidationError:
+        return True
+
+
 def _summary(
     plan: Plan, store: Store, given: Slo | None, power: Path | None, *, recompute: bool, ended: bool
 ) -> RunSummary:
     """Return the stored summary, or compute it; that of a run that has ended is stored if there was none."""
-    stored = store.get(SUMMARY) is not None
+    stored = _has_current_summary(store, _measured(plan, store))
     if stored and ended and not recompute and given is None and power is None:
         return read_summary(store, plan, "add --recompute, or run the same spec again")
     from specbench_client.stored_runs.power_samples import read_power  # noqa: PLC0415

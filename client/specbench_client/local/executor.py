@@ -62,6 +62,9 @@ async def execute_locally(run: LocalRun, local_options: LocalOptions) -> dict[st
     """
     failures: dict[str, EngineFailed] = {}
     warm: set[str] = set()
+    # It may have been interrupted between its last turn and the decision.
+    if run.plan.stop is not None and run.measured and await asyncio.to_thread(local_options.is_decided, run):
+        return failures
     for group in run.plan.groups:
         done = all(point.hash in run.measured for point in group.points)
         if done or group.arm in failures:

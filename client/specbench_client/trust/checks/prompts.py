@@ -243,6 +243,9 @@ DATASET_ROWS_MISSING: Check[RunEvidence] = Check(
 
 
 CACHED_SHARE = 0.01
+WHOLE_SHARE = 0.9
+WHOLE_REST = 32
+"""A prompt was sent before if so much of it is in the cache, all but the tokens of two blocks of vLLM's cache."""
 
 
 def _prompt_cache_hit(evidence: PointEvidence) -> CheckResults:
@@ -292,7 +295,11 @@ PROMPT_CACHE_HIT: Check[PointEvidence] = Check(
 
 
 def _prompts_sent_again(evidence: CellEvidence) -> CheckResults:
-    """Hits of prompts that the measurement itself had sent to the engine before."""
+    """Hits of prompts that had been sent before.
+
+    The cell's rows show which ones it repeats. Of another load, an earlier or interrupted run, or a cache that was not
+    emptied, only the hits show it: the whole prompt is in the cache.
+    """
     plan, rows = evidence.plan, evidence.rows
     cached, prompt = numbers(rows, "cached_tokens"), numbers(rows, "input_tokens")
     known = (numbers(rows, "turn") == 0) & ~np.isnan(cached) & ~np.isnan(prompt)
@@ -300,6 +307,7 @@ def _prompts_sent_again(evidence: CellEvidence) -> CheckResults:
         return []
     since_emptied = numbers(rows, "repeat") if plan.empties_cache else np.zeros(len(rows))
     again = _seen_before(since_emptied, numbers(rows, "repeat"), numbers(rows, "intended_ns"), rows)
+    again |= known & (cached >= WHOLE_SHARE * prompt) & (prompt - cached <= WHOLE_REST)
     share = float(cached[known & again].sum() / max(prompt[known].sum(), 1.0))
     if share <= CACHED_SHARE:
         return []
@@ -323,14 +331,18 @@ def _seen_before(period: Values, repeat: Values, sent_ns: Values, rows: Columns)
 PROMPTS_SENT_AGAIN: Check[CellEvidence] = Check(
     name="PromptsSentAgain",
     severities=(Severity.WARNING,),
-    description="With promptCache: AsServed, prompts were in the cache because the measurement had sent them before.",
-    threshold=f"more than {CACHED_SHARE:.0%} of the prompt tokens of first turns",
+    description="With promptCache: AsServed, prompts were in the cache because they had been sent before.",
+    threshold=(
+        f"more than {CACHED_SHARE:.0%} of the prompt tokens of first turns, in prompts that the cell repeats, or of"
+        f" which at least {WHOLE_SHARE:.0%} and all but {WHOLE_REST} tokens are in the cache"
+    ),
     rationale=(
         "Users seldom send the same whole prompt twice. A prompt that is sent again skips its whole prefill, so TTFT is"
         " shorter than in production, on every arm. Shared beginnings, such as a system prompt, are not counted."
     ),
     remedy=(
-        "Give more prompts, so that none is sent twice, or declare promptCache: Off and switch the engines' caches off."
+        "Give more prompts, so that none is sent twice; restart running servers, or empty their caches, before you send"
+        " the same prompts again; or declare promptCache: Off and switch the engines' caches off."
     ),
     evaluate=_prompts_sent_again,
 )
