@@ -15,7 +15,14 @@ import pytest
 
 from specbench_api.outcome.figure import Figure
 from specbench_api.outcome.finding import Severity
-from specbench_api.outcome.summary import REPEATS_IN_TURNS, Cell, PointSummary, RunSummary, SpeedupConclusion
+from specbench_api.outcome.summary import (
+    REPEATS_IN_TURNS,
+    Cell,
+    ClientHealth,
+    PointSummary,
+    RunSummary,
+    SpeedupConclusion,
+)
 from specbench_api.plan.expansion import lay_out
 from specbench_api.plan.plan import EngineGroup, Plan, Point
 from specbench_api.spec.engine import PromptCache
@@ -283,32 +290,57 @@ SERVERS = SyntheticRun(
 )
 
 
-@pytest.mark.runs
-def test_failed_requests_in_one_turn_do_not_end_the_measurement(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The executor measures two repeats more than without them. Turns are stored without servers."""
+def busy_in_a_turn(point: Point, honest: ClientHealth) -> ClientHealth:
+    """The client was busy in the baseline's third turn."""
+    return honest.model_copy(update={"cpu_share": 0.95}) if (point.arm, point.repeat) == ("none", 2) else honest
+
+
+def executed(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, corruptions: Corruptions
+) -> tuple[FolderStore, Plan, list[EngineGroup]]:
+    """The store, the plan and the turns of a run that stops when it is decided. Turns are stored without servers."""
     plan = SERVERS.plan.model_copy(update={"stop": "WhenDecided", "namespace": "local", "uid": "u"})
-    store, corruptions = FolderStore(tmp_path / "run"), Corruptions(records=failing_in_a_turn)
+    store = FolderStore(folder / "run")
 
     async def measure(run: LocalRun, group: EngineGroup, _: LocalOptions) -> None:
         (point,) = group.points
-        store_point(PointStore(run.store, tmp_path), *point_of(SERVERS, point, corruptions))
+        store_point(PointStore(run.store, folder), *point_of(SERVERS, point, corruptions))
 
     monkeypatch.setattr(executor, "_launch_with_retries", measure)
     turns: list[EngineGroup] = []
     options = LocalOptions(
-        tmp_path, tmp_path, 1.0, on_group=turns.append, is_decided=lambda run: is_decided(run.plan, run.store)
+        folder, folder, 1.0, on_group=turns.append, is_decided=lambda run: is_decided(run.plan, run.store)
     )
     assert asyncio.run(execute_locally(LocalRun(plan, store, set()), options)) == {}
+    return store, plan, turns
+
+
+@pytest.mark.runs
+def test_a_busy_client_in_one_turn_does_not_end_the_measurement(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The executor measures two repeats more than without it."""
+    store, plan, turns = executed(tmp_path, monkeypatch, Corruptions(watch=busy_in_a_turn))
     assert len(turns) == 2 * 8
     summary = conclude(plan, store)
     assert (summary.decided_after, drafting(summary).compared_repeats, summary.points_invalid) == (8, 6, 1)
-    assert "RequestsFailed" not in doubts(summary)
+    assert "ClientSaturated" not in doubts(summary)
     print_run_summary(plan, summary, "text", "results", show_all=True)
     assert "2 of 8 repeats are left out because a turn in them is invalid" in " ".join(capsys.readouterr().out.split())
     stored = StoredRun(plan, store, plan.workloads[0].name, plan.load.levels[0].label)
     assert set(pairs_with_baseline(stored)["eagle3"].rows["repeat"]) == {0, 1, 4, 5, 6, 7}
+
+
+@pytest.mark.runs
+def test_a_turn_that_its_own_server_made_invalid_is_not_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server fails where it is slow: without such turns it would look faster than it is."""
+    store, plan, turns = executed(tmp_path, monkeypatch, Corruptions(records=failing_in_a_turn))
+    assert len(turns) == 2 * 6
+    summary = conclude(plan, store)
+    assert not drafting(summary).valid
+    assert "RequestsFailed" in doubts(summary)
 
 
 @pytest.mark.runs

@@ -23,6 +23,8 @@ from specbench_client.column_buffers import ColumnStore
 from specbench_client.metrics.rows import RowBlock, Rows, TextVocabulary, concat_frames, replace_columns, store_rows
 from specbench_client.metrics.tidy_frame import iter_tidy, without_point_columns
 from specbench_client.trust.acceptance_counters import DRAFTING_COLUMNS, without_refuted_acceptance
+from specbench_client.trust.checks.client import CLIENT_CLOCKS_DIFFER, CLIENT_SATURATED
+from specbench_client.trust.checks.load import FOREIGN_TRAFFIC
 from specbench_client.trust.evidence import PointEvidence
 
 REPEATS_OF_ROUND = 2
@@ -32,19 +34,26 @@ LEFT_OUT_SHARE = 1 / 3
 
 @dataclass(frozen=True)
 class RoundsLeftOut:
-    """The rounds with an invalid turn, among those of a comparison."""
+    """The rounds with a turn that something outside of the servers spoiled, among those of a comparison.
+
+    A turn that its own server made invalid, for example because requests failed, is never left out: such turns are
+    often slow, and without them the server would look faster than it is.
+    """
 
     invalid: frozenset[int]
-    """The numbers of the rounds with an invalid turn."""
+    """The numbers of the rounds with a spoiled turn."""
     measured: int
     """The number of rounds."""
+    broken: bool = False
+    """Whether a server made one of its turns invalid, so that the comparison stays invalid."""
 
     @classmethod
     def of(cls, plan: Plan, points: Sequence[PointSummary]) -> RoundsLeftOut:
         """Return those of some points: of an arm and its baseline; none of a run without a stop rule."""
         rounds = {point.repeat // REPEATS_OF_ROUND for point in points}
-        broken = {point.repeat // REPEATS_OF_ROUND for point in points if is_invalid(point)}
-        return cls(frozenset(broken if plan.stop is not None else ()), len(rounds))
+        spoiled = {point.repeat // REPEATS_OF_ROUND for point in points if _is_spoiled(point)}
+        is_broken = any(is_invalid(point) and not _is_spoiled(point) for point in points)
+        return cls(frozenset(spoiled if plan.stop is not None else ()), len(rounds), is_broken)
 
     @property
     def few(self) -> bool:
@@ -53,7 +62,8 @@ class RoundsLeftOut:
 
     def may_become_few(self, rounds: int) -> bool:
         """Whether so few may still be invalid after this many rounds; not if every round was until now."""
-        return len(self.invalid) < self.measured and len(self.invalid) <= LEFT_OUT_SHARE * rounds
+        spoiled = len(self.invalid)
+        return not self.broken and spoiled < self.measured and spoiled <= LEFT_OUT_SHARE * rounds
 
     def kept(self, points: Sequence[PointSummary]) -> list[PointSummary]:
         """Return the points that are compared."""
@@ -63,6 +73,16 @@ class RoundsLeftOut:
 def is_invalid(point: PointSummary) -> bool:
     """Return whether a check of the point itself invalidated it."""
     return any(finding.severity is Severity.INVALID for finding in point.findings)
+
+
+SPOILED_FROM_OUTSIDE = frozenset({CLIENT_SATURATED.name, CLIENT_CLOCKS_DIFFER.name, FOREIGN_TRAFFIC.name})
+"""Checks whose cause is not the measured server."""
+
+
+def _is_spoiled(point: PointSummary) -> bool:
+    """Return whether only something outside of the server invalidated the point."""
+    invalid = {finding.check for finding in point.findings if finding.severity is Severity.INVALID}
+    return bool(invalid) and invalid <= SPOILED_FROM_OUTSIDE
 
 
 RecordParts = Iterable[pd.DataFrame]

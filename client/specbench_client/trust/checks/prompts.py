@@ -244,8 +244,8 @@ DATASET_ROWS_MISSING: Check[RunEvidence] = Check(
 
 CACHED_SHARE = 0.01
 WHOLE_SHARE = 0.9
-WHOLE_REST = 32
-"""A prompt was sent before if so much of it is in the cache, all but the tokens of two blocks of vLLM's cache."""
+WHOLE_REST = 16
+"""A prompt was sent before if so much of it is in the cache: all but the tokens of a block of vLLM's cache."""
 
 
 def _prompt_cache_hit(evidence: PointEvidence) -> CheckResults:
