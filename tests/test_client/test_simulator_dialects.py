@@ -26,6 +26,7 @@ from specbench_client.simulator import (
     FAULTS,
     SimulatedEngine,
     SimulatedMethod,
+    SimulatedStepCost,
     SimulatorConfig,
     SimulatorServer,
     TruthFile,
@@ -303,6 +304,47 @@ async def test_drafter_that_never_drafts_has_no_accepted_tokens(name: DialectNam
     assert counted.draft_steps == (0 if name is VLLM else None)
     source = {VLLM: AcceptanceSource.PER_STEP, SGLANG: AcceptanceSource.CHUNKS}.get(name, AcceptanceSource.PER_REQUEST)
     assert {record.acceptance_source for record in records} == {str(source)}
+
+
+SYSTEM = " ".join(f"rule{number}" for number in range(64))
+SHARED = [row(f"s{number}", f"{SYSTEM} Tell me about {number}") for number in range(3)]
+CACHING = replace(FAST, drafter=EAGLE, prefix_cache_tokens=10_000)
+
+
+@ALL
+@pytest.mark.parametrize(("faults", "reused"), [((), 64), (("reuse-last-block",), 48), (("reuse-lost=0.5",), 32)])
+async def test_lost_reuse_is_recorded_as_fewer_cached_tokens(
+    name: DialectName, faults: tuple[str, ...], reused: int, tmp_path: Path
+) -> None:
+    """Without a drafter nothing is lost."""
+    async with (
+        simulated(tmp_path, name, CACHING, *faults) as site,
+        simulated(tmp_path, name, replace(CACHING, drafter=FAST.drafter), *faults) as baseline,
+    ):
+        records = await site.drive(SHARED, concurrency=1)
+        undrafted = await baseline.drive(SHARED, concurrency=1)
+        truth = site.truth
+    assert [record.cached_tokens or 0 for record in records] == [0, reused, reused]
+    assert [truth[record.request_id]["cached_tokens"] for record in records] == [0, reused, reused]
+    assert [record.cached_tokens or 0 for record in undrafted] == [0, 64, 64]
+
+
+@ALL
+@pytest.mark.parametrize(
+    ("fault", "caches", "decays"),
+    [("acceptance-decay=1", False, True), ("acceptance-decay-cached=1", True, True),
+     ("acceptance-decay-cached=1", False, False)],
+)  # fmt: skip
+async def test_acceptance_decays_in_twelve_hours_of_engine_time(
+    name: DialectName, fault: str, caches: bool, decays: bool, tmp_path: Path
+) -> None:
+    hour_long_steps = SimulatedStepCost(base_ms=3.6e6)
+    config = replace(CACHING if caches else FAST, drafter=EAGLE, cost=hour_long_steps)
+    async with simulated(tmp_path, name, config, fault) as site:
+        records = await site.drive(concurrency=1)
+    first, *_, last = [record.accepted_tokens or 0 for record in records]
+    assert first > 0
+    assert (last == 0) is decays
 
 
 @ALL

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -285,6 +286,35 @@ async def test_drafter_memory_accepts_repeated_prompts(truth: Path) -> None:
             await bench.whole()
             steps.append(bench.truth()["steps"])
     assert steps[0] > steps[1] == 6
+
+
+@pytest.mark.parametrize(
+    ("faults", "reused"), [((), 64), (("reuse-last-block",), 48), (("reuse-lost=0.25",), 48), (("reuse-lost",), 0)]
+)
+def test_reuse_faults_lose_cache_hits_only_with_a_drafter(faults: tuple[str, ...], reused: int) -> None:
+    """A hit of four blocks keeps three, three quarters, or nothing."""
+    parsed = parse_faults(faults)
+    assert (parsed.reused_tokens(64, speculates=True), parsed.reused_tokens(64, speculates=False)) == (reused, 64)
+    assert parsed.reused_tokens(0, speculates=True) == 0
+
+
+@pytest.mark.parametrize(
+    ("fault", "caches", "left"),
+    [("acceptance-decay=0.4", False, 0.8), ("acceptance-decay-cached=0.4", True, 0.8),
+     ("acceptance-decay-cached=0.4", False, 1.0)],
+)  # fmt: skip
+def test_acceptance_decay_lowers_the_accepted_tokens_by_its_share(fault: str, caches: bool, left: float) -> None:
+    """After six hours half of the share is gone, at every draft length."""
+    faults = parse_faults((fault,))
+    first = (0.9, 0.8, 0.5)
+
+    def accepted(hours: float) -> float:
+        left_over = faults.decayed(first, hours * 3600, caches=caches)
+        return sum(prod(left_over[:depth]) for depth in (1, 2, 3))
+
+    assert accepted(0) == pytest.approx(0.9 + 0.72 + 0.36)
+    assert accepted(6) == pytest.approx(left * accepted(0))
+    assert accepted(1000) == (0 if left < 1 else accepted(0))
 
 
 class BrokenClock(Clock):

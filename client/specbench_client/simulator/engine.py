@@ -108,8 +108,7 @@ class SimulatedEngine:
         conditional = self._conditional(answer, category)
         rng = Random(f"accept:{answer.identity}:{self.drafter.method}")  # noqa: S311 -- a simulation
         generation = DraftVerifyProcess(len(answer.words), self.drafter, conditional, rng)
-        cached = self.config.faults.cached_tokens(ask.prompt.tokens)
-        cached = cached or self.prefix_cache.cached_tokens(ask.prompt.words)
+        cached = self._cached_tokens(ask)
         sequence = ScheduledRequest(ask.prompt.tokens, ask.prompt.tokens - cached, generation)
         stream = TokenStream(ask, answer, category, sequence)
         self._streams[sequence] = stream
@@ -153,7 +152,15 @@ class SimulatedEngine:
         conditional = self.config.acceptance.positions(category, self.drafter.num_speculative_tokens)
         repeated = answer.identity in self._answered
         self._answered.add(answer.identity)
-        return self.config.faults.acceptance(conditional, repeated=repeated)
+        faults, caches = self.config.faults, bool(self.config.prefix_cache_tokens)
+        return faults.decayed(
+            faults.acceptance(conditional, repeated=repeated), self._batch.engine_ms / 1000, caches=caches
+        )
+
+    def _cached_tokens(self, ask: SimulatedRequest) -> int:
+        faults, speculates = self.config.faults, self.config.drafter.speculates
+        hit = faults.reused_tokens(self.prefix_cache.cached_tokens(ask.prompt.words), speculates=speculates)
+        return faults.cached_tokens(ask.prompt.tokens) or hit
 
     def _answer(self, ask: SimulatedRequest) -> GeneratedText:
         room = self.config.max_model_len - ask.prompt.tokens

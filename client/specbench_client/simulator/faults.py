@@ -15,12 +15,15 @@ from random import Random
 
 from specbench_client.simulator.errors import ConfigError
 from specbench_client.simulator.generated_text import GeneratedText, alter_text
+from specbench_client.simulator.prefix_cache import BLOCK_TOKENS
 from specbench_client.simulator.speculation import SimulatedDrafter
 
 # A throttled engine gets slower but must not stop: without a bound a long test would never end.
 MAX_SLOWDOWN = 10.0
 # Time constant of a cold engine: after it, two thirds of the slowdown are gone.
 WARM_UP_S = 20.0
+# Period of engine time in which a decaying acceptance falls by the fault's value.
+DECAY_PERIOD_S = 12 * 3600.0
 
 
 class Fault(StrEnum):
@@ -46,6 +49,10 @@ class Fault(StrEnum):
     TEMPERATURE = "temperature"
     DRAFTER_MEMORY = "drafter-memory"
     OOM = "oom"
+    REUSE_LAST_BLOCK = "reuse-last-block"
+    REUSE_LOST = "reuse-lost"
+    ACCEPTANCE_DECAY = "acceptance-decay"
+    ACCEPTANCE_DECAY_CACHED = "acceptance-decay-cached"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +94,18 @@ FAULTS: dict[Fault, FaultHelp] = {
         0.95, "probability", "draft tokens of repeated prompts are accepted with this probability", 1
     ),
     Fault.OOM: FaultHelp(0, "requests", "killed by SIGKILL (exit 137) at the request after this many"),
+    Fault.REUSE_LAST_BLOCK: FaultHelp(
+        1, "", f"with a drafter, the last {BLOCK_TOKENS} tokens of each hit in the prefix cache are computed again"
+    ),
+    Fault.REUSE_LOST: FaultHelp(
+        1, "share", "with a drafter, this share of each hit in the prefix cache is computed again", 1
+    ),
+    Fault.ACCEPTANCE_DECAY: FaultHelp(
+        0.22, "share", "accepted tokens per step fall by this share of their first value in 12 hours of engine time", 1
+    ),
+    Fault.ACCEPTANCE_DECAY_CACHED: FaultHelp(
+        0.22, "share", "as acceptance-decay, but only with --enable-prefix-caching", 1
+    ),
 }
 
 
@@ -120,6 +139,17 @@ class Faults:
         remembered = self.values.get(Fault.DRAFTER_MEMORY)
         return conditional if remembered is None or not repeated else (remembered,) * len(conditional)
 
+    def decayed(self, conditional: tuple[float, ...], engine_seconds: float, *, caches: bool) -> tuple[float, ...]:
+        """Return the probabilities after this time.
+
+        Only the first one falls: the expected number of accepted tokens is proportional to it, so that it falls by
+        exactly the fault's share.
+        """
+        share = self.values.get(Fault.ACCEPTANCE_DECAY, 0.0)
+        share += self.values.get(Fault.ACCEPTANCE_DECAY_CACHED, 0.0) if caches else 0.0
+        left = max(0.0, 1.0 - share * engine_seconds / DECAY_PERIOD_S)
+        return tuple(one * left if position == 0 else one for position, one in enumerate(conditional))
+
     def drafter(self, configured: SimulatedDrafter) -> SimulatedDrafter:
         """Return the drafter that is really used."""
         return replace(configured, match_probability=0.0) if Fault.NEVER_DRAFT in self.values else configured
@@ -129,6 +159,13 @@ class Faults:
 
     def cached_tokens(self, prompt_tokens: int) -> int:
         return int(prompt_tokens * self.values.get(Fault.PROMPT_CACHE, 0.0))
+
+    def reused_tokens(self, hit: int, *, speculates: bool) -> int:
+        """Return how many tokens of a hit in the prefix cache are not computed again."""
+        if not speculates:
+            return hit
+        last_block = BLOCK_TOKENS if Fault.REUSE_LAST_BLOCK in self.values else 0
+        return max(0, hit - round(hit * self.values.get(Fault.REUSE_LOST, 0.0)) - last_block)
 
     # -- time --------------------------------------------------------------------------------------------------
 

@@ -138,6 +138,8 @@ def truth_record(stream: TokenStream, sent: list[StepOutput], sent_ns: list[int]
         "request_id": stream.ask.request_id,
         "model": MODEL_NAME,
         "category": stream.category,
+        "prompt_tokens": stream.sequence.prompt_tokens,
+        "cached_tokens": stream.cached_tokens,
         "output_tokens": sum(len(piece.words) for piece in sent),
         "steps": len(steps),
         "step_accepted": [step.delivered_accepted for step in steps],
