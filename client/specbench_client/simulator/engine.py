@@ -21,6 +21,7 @@ from specbench_client.simulator.errors import SimulatorBadRequest
 from specbench_client.simulator.generated_text import GeneratedText, TextRequest, generate_text, message_words
 from specbench_client.simulator.metrics import IterationStatsBuffer, SimulatorCounters
 from specbench_client.simulator.prefix_cache import PrefixCache
+from specbench_client.simulator.prescribed_answers import prescribe
 from specbench_client.simulator.prompt_categories import PromptCategories
 from specbench_client.simulator.requests import RequestTiming, SimulatedRequest
 from specbench_client.simulator.speculation import DraftVerifyProcess, StepOutcome
@@ -183,6 +184,7 @@ class SimulatedEngine:
             sample=sample,
         )
         answer = generate_text(text_request, seed=self.config.seed, mean_tokens=self.config.output_mean_tokens)
+        answer = prescribe(answer, ask.form, ask.prompt.texts, text_request.max_tokens)
         return self.config.faults.rewrite(answer, speculates=self.config.drafter.speculates)
 
     def _schedule(self, step: BatchStep) -> None:
