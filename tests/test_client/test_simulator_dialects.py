@@ -40,6 +40,7 @@ from specbench_client.transport.kernel_transport import KernelTransport
 from specbench_testing.closing_servers import ClosingTestServer
 from specbench_testing.conversation_turns import Row, context, row
 from specbench_testing.load_loops import LoopDriver
+from specbench_testing.simulator_client import accepted_response, serve_dialect
 
 VLLM, SGLANG, TENSORRT_LLM = SIMULATED_DIALECTS
 ALL = pytest.mark.parametrize("name", SIMULATED_DIALECTS)
@@ -345,6 +346,77 @@ async def test_acceptance_decays_in_twelve_hours_of_engine_time(
     first, *_, last = [record.accepted_tokens or 0 for record in records]
     assert first > 0
     assert (last == 0) is decays
+
+
+@ALL
+async def test_content_faults_are_recorded_as_received(name: DialectName, tmp_path: Path) -> None:
+    """An answer has another text exactly if the truth file names a fault that changed it."""
+    config = replace(FAST, drafter=EAGLE, prefix_cache_tokens=10_000)
+    last: dict[str, Record] = {}
+    texts: dict[str, dict[str, str | None]] = {}
+    for fault in ("never-draft", "loops", "empty", "finish-reason", "wrong-deep=2", "restored-damage=1000"):
+        async with simulated(tmp_path, name, config, fault, output=Output(max_tokens=100)) as site:
+            records = await site.drive([*SHARED, *ROWS], concurrency=1)
+            truth = site.truth
+        last[fault] = records[2]
+        texts[fault] = {record.prompt_id: record.output_sha256 for record in records[:-2]}
+        changed = {prompt for prompt, text in texts[fault].items() if text != texts["never-draft"][prompt]}
+        named = {record.prompt_id for record in records[:-2] if truth[record.request_id]["text_faults"]}
+        assert {record.error_class for record in records} == {None}
+        assert changed == (set() if fault == "finish-reason" else named)
+        assert bool(named) is (fault != "never-draft")
+    assert (last["loops"].output_tokens, last["loops"].finish_reason) == (100, "length")
+    assert (last["empty"].output_tokens, last["empty"].finish_reason) == (1, "stop")
+    assert last["finish-reason"].finish_reason == "abort"
+    assert last["restored-damage=1000"].output_tokens == last["never-draft"].output_tokens
+
+
+JSON_BODY = {
+    "model": "simulated", "temperature": 0, "max_tokens": 200, "messages": [{"role": "user", "content": "Tell me"}],
+}  # fmt: skip
+PROPERTIES = {"properties": {"a": {"type": "string"}, "b": {"type": "integer"}}}
+TOOL = {"type": "function", "function": {"name": "look_up", "parameters": PROPERTIES}}
+
+
+@ALL
+@pytest.mark.parametrize(("fault", "valid"), [("never-draft", True), ("corrupt-json=1", False), ("empty", False)])
+async def test_corrupt_documents_are_sent_as_they_are(name: DialectName, fault: str, valid: bool) -> None:
+    described = {"type": "json_schema", "json_schema": {"name": "form", "schema": PROPERTIES}}
+    form = {"type": "json", "schema": PROPERTIES} if name is TENSORRT_LLM else described
+    async with serve_dialect(str(name), replace(FAST, drafter=EAGLE, faults=parse_faults((fault,)))) as client:
+        answer = await accepted_response(client, {**JSON_BODY, "response_format": form})
+    content = answer["choices"][0]["message"]["content"]
+    assert is_json(content) is valid
+    assert (content == "") is (fault == "empty")
+
+
+@ALL
+@pytest.mark.parametrize(("fault", "valid"), [("never-draft", True), ("broken-tool-calls", False)])
+async def test_broken_tool_calls_keep_their_name(name: DialectName, fault: str, valid: bool) -> None:
+    async with serve_dialect(str(name), replace(FAST, drafter=EAGLE, faults=parse_faults((fault,)))) as client:
+        answer = await accepted_response(client, {**JSON_BODY, "tools": [TOOL]})
+    function = answer["choices"][0]["message"]["tool_calls"][0]["function"]
+    assert (function["name"], is_json(function["arguments"])) == ("look_up", valid)
+
+
+@ALL
+async def test_an_empty_answer_calls_no_tool(name: DialectName) -> None:
+    async with serve_dialect(str(name), replace(FAST, faults=parse_faults(("empty",)))) as client:
+        (choice,) = (await accepted_response(client, {**JSON_BODY, "tools": [TOOL]}))["choices"]
+        chunks = await accepted_response(client, {**JSON_BODY, "tools": [TOOL], "stream": True})
+    assert (choice["message"]["content"], choice["finish_reason"]) == ("", "stop")
+    assert not choice["message"]["tool_calls"]
+    streamed = [chunk["choices"][0] for chunk in chunks if chunk["choices"]]
+    assert not any(each["delta"].get("tool_calls") for each in streamed)
+    assert streamed[-1]["finish_reason"] == "stop"
+
+
+def is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except json.JSONDecodeError:
+        return False
+    return True
 
 
 @ALL

@@ -72,7 +72,7 @@ class OpenAiResponseFormat(ABC):
         self._config = config
         self._ask = ask
         self._created = int(time.time())
-        self._called = False  # whether the answer's first chunk has named the tool
+        self._called = False  # whether the tool has been named
 
     def opening(self) -> bytes:
         return b""
@@ -103,6 +103,7 @@ class OpenAiResponseFormat(ABC):
 
     def _call(self, arguments: str) -> dict[str, Any]:
         """Return the tool call of an answer that is not streamed."""
+        self._called = True
         return {"id": self._call_id, "type": "function", "function": self._function(arguments)}
 
     def _call_delta(self, arguments: str) -> dict[str, Any]:
@@ -121,7 +122,11 @@ class OpenAiResponseFormat(ABC):
 
     def _reason(self, finish_reason: str | None) -> str | None:
         """Return the finish reason, which names a complete tool call."""
-        return "tool_calls" if finish_reason == "stop" and self._ask.form.tool else finish_reason
+        return "tool_calls" if finish_reason == "stop" and self._called else finish_reason
+
+    def _calls(self, text: str) -> bool:
+        """Return whether the text is that of a tool call; an empty answer calls no tool."""
+        return self._ask.form.tool is not None and bool(text)
 
 
 OPENAI_PATHS: Mapping[str, OpenAIRoute] = {

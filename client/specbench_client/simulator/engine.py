@@ -18,6 +18,7 @@ from random import Random
 from specbench_client.simulator.batch import BatchStep, ContinuousBatch, ScheduledRequest
 from specbench_client.simulator.config import SimulatorConfig
 from specbench_client.simulator.errors import SimulatorBadRequest
+from specbench_client.simulator.faults import AnswerCircumstances
 from specbench_client.simulator.generated_text import GeneratedText, TextRequest, generate_text, message_words
 from specbench_client.simulator.metrics import IterationStatsBuffer, SimulatorCounters
 from specbench_client.simulator.prefix_cache import PrefixCache
@@ -104,12 +105,13 @@ class SimulatedEngine:
 
     def submit(self, ask: SimulatedRequest) -> TokenStream:
         """Queue a request. Raises SimulatorBadRequest if it exceeds the context length."""
-        answer = self._answer(ask)
+        room = self._room(ask)
+        cached = self._cached_tokens(ask)
+        answer = self._answer(ask, ask.max_tokens or room, cached)
         category = self._categories.of(ask.prompt)
         conditional = self._conditional(answer, category)
         rng = Random(f"accept:{answer.identity}:{self.drafter.method}")  # noqa: S311 -- a simulation
         generation = DraftVerifyProcess(len(answer.words), self.drafter, conditional, rng)
-        cached = self._cached_tokens(ask)
         sequence = ScheduledRequest(ask.prompt.tokens, ask.prompt.tokens - cached, generation)
         stream = TokenStream(ask, answer, category, sequence)
         self._streams[sequence] = stream
@@ -163,7 +165,8 @@ class SimulatedEngine:
         hit = faults.reused_tokens(self.prefix_cache.cached_tokens(ask.prompt.words), speculates=speculates)
         return faults.cached_tokens(ask.prompt.tokens) or hit
 
-    def _answer(self, ask: SimulatedRequest) -> GeneratedText:
+    def _room(self, ask: SimulatedRequest) -> int:
+        """Return the number of tokens that the answer may have. Raises SimulatorBadRequest if they are too few."""
         room = self.config.max_model_len - ask.prompt.tokens
         if room < 1 or (ask.max_tokens or 0) > room:
             raise SimulatorBadRequest(
@@ -172,20 +175,31 @@ class SimulatedEngine:
                 "Please reduce the length of the input prompt or the number of requested output tokens.",
                 param="max_tokens" if room > 0 else "input_tokens",
             )
+        return room
+
+    def _answer(self, ask: SimulatedRequest, max_tokens: int, cached_tokens: int) -> GeneratedText:
         self._arrived += 1
         greedy = self.config.faults.temperature(ask.temperature) == 0
         sample = None if greedy else f"{ask.seed if ask.seed is not None else f'#{self._arrived}'}"
         text_request = TextRequest(
             model=ask.model,
             prompt=ask.prompt.identity,
-            max_tokens=ask.max_tokens or room,
+            max_tokens=max_tokens,
             min_tokens=ask.min_tokens,
             ignore_eos=ask.ignore_eos,
             sample=sample,
         )
         answer = generate_text(text_request, seed=self.config.seed, mean_tokens=self.config.output_mean_tokens)
-        answer = prescribe(answer, ask.form, ask.prompt.texts, text_request.max_tokens)
-        return self.config.faults.rewrite(answer, speculates=self.config.drafter.speculates)
+        answer = prescribe(answer, ask.form, ask.prompt.texts, max_tokens)
+        circumstances = AnswerCircumstances(
+            max_tokens,
+            draft_tokens=self.config.drafter.num_speculative_tokens,
+            running=self.running + self.waiting + 1,
+            restored_tokens=cached_tokens,
+            is_document=ask.form.schema is not None and ask.form.tool is None,
+            is_tool_call=ask.form.tool is not None,
+        )
+        return self.config.faults.rewrite(answer, circumstances)
 
     def _schedule(self, step: BatchStep) -> None:
         now_ns = self.clock()

@@ -45,11 +45,15 @@ class TextRequest:
 
 @dataclass(frozen=True, slots=True)
 class GeneratedText:
-    """The words of an answer, its finish reason, and the identity that seeds all its randomness."""
+    """The words of an answer, its finish reason, and the identity that seeds all its randomness.
+
+    ``faults``: names of the faults that changed it.
+    """
 
     identity: str
     words: tuple[str, ...]
     finish_reason: str
+    faults: tuple[str, ...] = ()
 
 
 def generate_text(request: TextRequest, *, seed: int, mean_tokens: float) -> GeneratedText:

@@ -244,6 +244,7 @@ class SglangChatFormat(SglangResponseFormat):
     call_prefix = "call_"
 
     def _call(self, arguments: str) -> dict[str, Any]:
+        self._called = True
         return {"id": self._call_id, "index": 0, "type": "function", "function": self._function(arguments)}
 
     def _call_delta(self, arguments: str) -> dict[str, Any]:
@@ -257,7 +258,7 @@ class SglangChatFormat(SglangResponseFormat):
 
     def whole(self, result: SimulatedResponse) -> dict[str, Any]:
         text = render(result.words, first=True)
-        called = self._ask.form.tool is not None
+        called = self._calls(text)
         content = {"content": None if called else text, "reasoning_content": None}
         message = {"role": "assistant", **content, "tool_calls": [self._call(text)] if called else None}
         choice = {"index": 0, "message": message, "logprobs": None, **_ended(self._reason(result.finish_reason))}
@@ -274,7 +275,7 @@ class SglangChatFormat(SglangResponseFormat):
         usage: dict[str, Any] | None,
     ) -> dict[str, Any]:
         extra = {"usage": usage} if usage else {}
-        delta = {"content": text} if self._ask.form.tool is None else {"tool_calls": [self._call_delta(text)]}
+        delta = {"tool_calls": [self._call_delta(text)]} if self._calls(text) else {"content": text}
         return {**self._head(), "choices": [self._choice(delta, None)], **extra}
 
     def _endings(self, result: SimulatedResponse) -> list[dict[str, Any]]:

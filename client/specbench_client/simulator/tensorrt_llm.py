@@ -258,8 +258,8 @@ class TensorrtLlmChatFormat(TensorrtLlmResponseFormat):
         return {**self._chat_head("chat.completion"), "choices": [choice], "usage": usage, "prompt_token_ids": None}
 
     def _choice(self, text: str, words: tuple[str, ...], finish_reason: str | None, average: float) -> dict[str, Any]:  # noqa: ARG002 -- a chat has no token ids
-        ended = {"finish_reason": self._reason(finish_reason)} if finish_reason else {}
         delta = self._content(text, self._call_delta)
+        ended = {"finish_reason": self._reason(finish_reason)} if finish_reason else {}
         return {"index": 0, "delta": delta, **ended, "avg_decoded_tokens_per_iter": average}
 
     def _call_delta(self, arguments: str) -> dict[str, Any]:
@@ -270,7 +270,7 @@ class TensorrtLlmChatFormat(TensorrtLlmResponseFormat):
 
     def _content(self, text: str, call: Callable[[str], dict[str, Any]]) -> dict[str, Any]:
         """Return a message's text, or its tool call."""
-        if self._ask.form.tool is None:
+        if not self._calls(text):
             return {"content": text, "reasoning_content": "", "tool_calls": []}
         return {"content": "", "reasoning_content": "", "tool_calls": [call(text)]}
 

@@ -233,15 +233,16 @@ class VllmChatFormat(VllmResponseFormat):
         return sse_event({**self._head(), "choices": [choice], **self._running_usage(0), **prompt})
 
     def whole(self, result: SimulatedResponse) -> dict[str, Any]:
-        text, form = render(result.words, first=True), self._ask.form
+        text = render(result.words, first=True)
+        called = self._calls(text)
         message: dict[str, Any] = {
             "role": "assistant",
-            "content": text if form.tool is None else "" if form.named else None,
+            "content": text if not called else "" if self._ask.form.named else None,
             "refusal": None,
             "annotations": None,
             "audio": None,
             "function_call": None,
-            "tool_calls": [] if form.tool is None else [self._call(text)],
+            "tool_calls": [self._call(text)] if called else [],
             "reasoning": None,
         }
         finish = {"logprobs": None, "finish_reason": self._reason(result.finish_reason), "stop_reason": None}
@@ -261,7 +262,7 @@ class VllmChatFormat(VllmResponseFormat):
 
     def _choice(self, text: str, ids: list[int] | None, finish_reason: str | None) -> dict[str, Any]:
         stop: dict[str, Any] = {"stop_reason": None} if finish_reason else {}
-        delta = {"content": text} if self._ask.form.tool is None else {"tool_calls": [self._call_delta(text)]}
+        delta = {"tool_calls": [self._call_delta(text)]} if self._calls(text) else {"content": text}
         reason = self._reason(finish_reason)
         return {"index": 0, "delta": delta, "logprobs": None, "finish_reason": reason, **stop, "token_ids": ids}
 
