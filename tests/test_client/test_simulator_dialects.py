@@ -26,6 +26,7 @@ from specbench_client.simulator import (
     FAULTS,
     SimulatedEngine,
     SimulatedMethod,
+    SimulatedStepCost,
     SimulatorConfig,
     SimulatorServer,
     TruthFile,
@@ -39,6 +40,7 @@ from specbench_client.transport.kernel_transport import KernelTransport
 from specbench_testing.closing_servers import ClosingTestServer
 from specbench_testing.conversation_turns import Row, context, row
 from specbench_testing.load_loops import LoopDriver
+from specbench_testing.simulator_client import accepted_response, serve_dialect
 
 VLLM, SGLANG, TENSORRT_LLM = SIMULATED_DIALECTS
 ALL = pytest.mark.parametrize("name", SIMULATED_DIALECTS)
@@ -303,6 +305,118 @@ async def test_drafter_that_never_drafts_has_no_accepted_tokens(name: DialectNam
     assert counted.draft_steps == (0 if name is VLLM else None)
     source = {VLLM: AcceptanceSource.PER_STEP, SGLANG: AcceptanceSource.CHUNKS}.get(name, AcceptanceSource.PER_REQUEST)
     assert {record.acceptance_source for record in records} == {str(source)}
+
+
+SYSTEM = " ".join(f"rule{number}" for number in range(64))
+SHARED = [row(f"s{number}", f"{SYSTEM} Tell me about {number}") for number in range(3)]
+CACHING = replace(FAST, drafter=EAGLE, prefix_cache_tokens=10_000)
+
+
+@ALL
+@pytest.mark.parametrize(("faults", "reused"), [((), 64), (("reuse-last-block",), 48), (("reuse-lost=0.5",), 32)])
+async def test_lost_reuse_is_recorded_as_fewer_cached_tokens(
+    name: DialectName, faults: tuple[str, ...], reused: int, tmp_path: Path
+) -> None:
+    """Without a drafter nothing is lost."""
+    async with (
+        simulated(tmp_path, name, CACHING, *faults) as site,
+        simulated(tmp_path, name, replace(CACHING, drafter=FAST.drafter), *faults) as baseline,
+    ):
+        records = await site.drive(SHARED, concurrency=1)
+        undrafted = await baseline.drive(SHARED, concurrency=1)
+        truth = site.truth
+    assert [record.cached_tokens or 0 for record in records] == [0, reused, reused]
+    assert [truth[record.request_id]["cached_tokens"] for record in records] == [0, reused, reused]
+    assert [record.cached_tokens or 0 for record in undrafted] == [0, 64, 64]
+
+
+@ALL
+@pytest.mark.parametrize(
+    ("fault", "caches", "decays"),
+    [("acceptance-decay=1", False, True), ("acceptance-decay-cached=1", True, True),
+     ("acceptance-decay-cached=1", False, False)],
+)  # fmt: skip
+async def test_acceptance_decays_in_twelve_hours_of_engine_time(
+    name: DialectName, fault: str, caches: bool, decays: bool, tmp_path: Path
+) -> None:
+    hour_long_steps = SimulatedStepCost(base_ms=3.6e6)
+    config = replace(CACHING if caches else FAST, drafter=EAGLE, cost=hour_long_steps)
+    async with simulated(tmp_path, name, config, fault) as site:
+        records = await site.drive(concurrency=1)
+    first, *_, last = [record.accepted_tokens or 0 for record in records]
+    assert first > 0
+    assert (last == 0) is decays
+
+
+@ALL
+async def test_content_faults_are_recorded_as_received(name: DialectName, tmp_path: Path) -> None:
+    """An answer has another text exactly if the truth file names a fault that changed it."""
+    config = replace(FAST, drafter=EAGLE, prefix_cache_tokens=10_000)
+    last: dict[str, Record] = {}
+    texts: dict[str, dict[str, str | None]] = {}
+    for fault in ("never-draft", "loops", "empty", "finish-reason", "wrong-deep=2", "restored-damage=1000"):
+        async with simulated(tmp_path, name, config, fault, output=Output(max_tokens=100)) as site:
+            records = await site.drive([*SHARED, *ROWS], concurrency=1)
+            truth = site.truth
+        last[fault] = records[2]
+        texts[fault] = {record.prompt_id: record.output_sha256 for record in records[:-2]}
+        changed = {prompt for prompt, text in texts[fault].items() if text != texts["never-draft"][prompt]}
+        named = {record.prompt_id for record in records[:-2] if truth[record.request_id]["text_faults"]}
+        assert {record.error_class for record in records} == {None}
+        assert changed == (set() if fault == "finish-reason" else named)
+        assert bool(named) is (fault != "never-draft")
+    assert (last["loops"].output_tokens, last["loops"].finish_reason) == (100, "length")
+    assert (last["empty"].output_tokens, last["empty"].finish_reason) == (1, "stop")
+    assert last["finish-reason"].finish_reason == "abort"
+    assert last["restored-damage=1000"].output_tokens == last["never-draft"].output_tokens
+
+
+JSON_BODY = {
+    "model": "simulated", "temperature": 0, "max_tokens": 200, "messages": [{"role": "user", "content": "Tell me"}],
+}  # fmt: skip
+PROPERTIES = {"properties": {"a": {"type": "string"}, "b": {"type": "integer"}}}
+TOOL = {"type": "function", "function": {"name": "look_up", "parameters": PROPERTIES}}
+
+
+@ALL
+@pytest.mark.parametrize(("fault", "valid"), [("never-draft", True), ("corrupt-json=1", False), ("empty", False)])
+async def test_corrupt_documents_are_sent_as_they_are(name: DialectName, fault: str, valid: bool) -> None:
+    described = {"type": "json_schema", "json_schema": {"name": "form", "schema": PROPERTIES}}
+    form = {"type": "json", "schema": PROPERTIES} if name is TENSORRT_LLM else described
+    async with serve_dialect(str(name), replace(FAST, drafter=EAGLE, faults=parse_faults((fault,)))) as client:
+        answer = await accepted_response(client, {**JSON_BODY, "response_format": form})
+    content = answer["choices"][0]["message"]["content"]
+    assert is_json(content) is valid
+    assert (content == "") is (fault == "empty")
+
+
+@ALL
+@pytest.mark.parametrize(("fault", "valid"), [("never-draft", True), ("broken-tool-calls", False)])
+async def test_broken_tool_calls_keep_their_name(name: DialectName, fault: str, valid: bool) -> None:
+    async with serve_dialect(str(name), replace(FAST, drafter=EAGLE, faults=parse_faults((fault,)))) as client:
+        answer = await accepted_response(client, {**JSON_BODY, "tools": [TOOL]})
+    function = answer["choices"][0]["message"]["tool_calls"][0]["function"]
+    assert (function["name"], is_json(function["arguments"])) == ("look_up", valid)
+
+
+@ALL
+async def test_an_empty_answer_calls_no_tool(name: DialectName) -> None:
+    async with serve_dialect(str(name), replace(FAST, faults=parse_faults(("empty",)))) as client:
+        (choice,) = (await accepted_response(client, {**JSON_BODY, "tools": [TOOL]}))["choices"]
+        chunks = await accepted_response(client, {**JSON_BODY, "tools": [TOOL], "stream": True})
+    assert (choice["message"]["content"], choice["finish_reason"]) == ("", "stop")
+    assert not choice["message"]["tool_calls"]
+    streamed = [chunk["choices"][0] for chunk in chunks if chunk["choices"]]
+    assert not any(each["delta"].get("tool_calls") for each in streamed)
+    assert streamed[-1]["finish_reason"] == "stop"
+
+
+def is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except json.JSONDecodeError:
+        return False
+    return True
 
 
 @ALL

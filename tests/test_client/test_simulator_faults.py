@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,9 @@ from specbench_client.simulator import (
     make_drafter,
     parse_faults,
 )
+from specbench_client.simulator.faults import AnswerCircumstances
+from specbench_client.simulator.generated_text import GeneratedText, TextRequest, generate_text
+from specbench_client.simulator.prescribed_answers import AnswerForm, prescribe
 from specbench_testing.closing_servers import ClosingTestServer
 
 PATH = "/v1/chat/completions"
@@ -285,6 +290,121 @@ async def test_drafter_memory_accepts_repeated_prompts(truth: Path) -> None:
             await bench.whole()
             steps.append(bench.truth()["steps"])
     assert steps[0] > steps[1] == 6
+
+
+@pytest.mark.parametrize(
+    ("faults", "reused"), [((), 64), (("reuse-last-block",), 48), (("reuse-lost=0.25",), 48), (("reuse-lost",), 0)]
+)
+def test_reuse_faults_lose_cache_hits_only_with_a_drafter(faults: tuple[str, ...], reused: int) -> None:
+    """A hit of four blocks keeps three, three quarters, or nothing."""
+    parsed = parse_faults(faults)
+    assert (parsed.reused_tokens(64, speculates=True), parsed.reused_tokens(64, speculates=False)) == (reused, 64)
+    assert parsed.reused_tokens(0, speculates=True) == 0
+
+
+@pytest.mark.parametrize(
+    ("fault", "caches", "left"),
+    [("acceptance-decay=0.4", False, 0.8), ("acceptance-decay-cached=0.4", True, 0.8),
+     ("acceptance-decay-cached=0.4", False, 1.0)],
+)  # fmt: skip
+def test_acceptance_decay_lowers_the_accepted_tokens_by_its_share(fault: str, caches: bool, left: float) -> None:
+    """After six hours half of the share is gone, at every draft length."""
+    faults = parse_faults((fault,))
+    first = (0.9, 0.8, 0.5)
+
+    def accepted(hours: float) -> float:
+        left_over = faults.decayed(first, hours * 3600, caches=caches)
+        return sum(prod(left_over[:depth]) for depth in (1, 2, 3))
+
+    assert accepted(0) == pytest.approx(0.9 + 0.72 + 0.36)
+    assert accepted(6) == pytest.approx(left * accepted(0))
+    assert accepted(1000) == (0 if left < 1 else accepted(0))
+
+
+DRAFTING = AnswerCircumstances(max_tokens=200, draft_tokens=3, running=8)
+QUESTIONS = [f"{number} and 3, how many?" for number in range(400)]
+
+
+def answers(*faults: str, at: AnswerCircumstances = DRAFTING, schema: Any = None) -> list[GeneratedText]:
+    """The answers to 400 questions."""
+    parsed = parse_faults(faults)
+    found = []
+    for question in QUESTIONS:
+        text = generate_text(TextRequest("simulated", question, at.max_tokens), seed=0, mean_tokens=60)
+        found.append(parsed.rewrite(prescribe(text, AnswerForm(schema), (question,), at.max_tokens), at))
+    return found
+
+
+def changed_share(*faults: str, at: AnswerCircumstances = DRAFTING, schema: Any = None) -> float:
+    """The share of answers that differ from those without faults; each one that does names its fault."""
+    pairs = list(zip(answers(at=at, schema=schema), answers(*faults, at=at, schema=schema), strict=True))
+    names = [fault.partition("=")[0] for fault in faults]
+    assert all(list(other.faults) == (names if one != replace(other, faults=()) else []) for one, other in pairs)
+    return sum(one.words != other.words or one.finish_reason != other.finish_reason for one, other in pairs) / 400
+
+
+@pytest.mark.parametrize(
+    ("fault", "at", "share"),
+    [
+        ("loops=0.2", replace(DRAFTING, draft_tokens=0), 0.2),
+        ("empty=0.2", replace(DRAFTING, draft_tokens=0), 0.2),
+        ("finish-reason=0.2", replace(DRAFTING, draft_tokens=0), 0.2),
+        ("wrong-deep=2", DRAFTING, 0.5),
+        ("wrong-deep=3", DRAFTING, 0),
+        ("restored-damage=0.5", replace(DRAFTING, restored_tokens=400), 0.2),
+        ("restored-damage=0.5", replace(DRAFTING, restored_tokens=800), 0.4),
+        ("restored-damage=0.5", DRAFTING, 0),
+        ("broken-tool-calls=0.2", replace(DRAFTING, is_tool_call=True), 0.2),
+        ("broken-tool-calls", DRAFTING, 0),
+        ("corrupt-json=8", DRAFTING, 0),
+    ],
+)
+def test_content_faults_change_their_share_of_answers(fault: str, at: AnswerCircumstances, share: float) -> None:
+    assert changed_share(fault, at=at) == pytest.approx(share, abs=0.06 if share else 0)
+
+
+@pytest.mark.parametrize("schema", [{"properties": {"a": {"type": "array"}, "b": {"enum": [1, 2]}}}, {"enum": [5]}, {}])
+def test_corrupt_json_is_no_json_from_its_number_of_requests_on(schema: Any) -> None:
+    """Some documents end in their middle and others begin again there; without a drafter all are correct."""
+    at = replace(DRAFTING, is_document=True)
+    for one in answers("corrupt-json=8", at=at, schema=schema):
+        with pytest.raises(json.JSONDecodeError):
+            json.loads(" ".join(one.words))
+    assert changed_share("corrupt-json=9", at=at, schema=schema) == 0
+    assert changed_share("corrupt-json=8", at=replace(at, draft_tokens=0), schema=schema) == 0
+
+
+def test_corrupt_json_cuts_or_doubles() -> None:
+    schema = {"properties": {"a": {"type": "array", "minItems": 9}}}
+    at = replace(DRAFTING, is_document=True)
+    pairs = zip(answers(at=at, schema=schema), answers("corrupt-json=8", at=at, schema=schema), strict=True)
+    doubled = [len(one.words) == len(other.words) for one, other in pairs]
+    assert 0.4 < sum(doubled) / len(doubled) < 0.6
+
+
+def test_loops_repeat_a_short_period_up_to_the_limit() -> None:
+    for one in answers("loops"):
+        assert (len(one.words), one.finish_reason) == (200, "length")
+        tail = one.words[-64:]
+        assert any(tail[period:] == tail[:-period] for period in range(1, 9))
+
+
+def test_wrong_answers_have_another_number() -> None:
+    """The line with the number is still there."""
+    for one, other in zip(
+        answers(), answers("restored-damage=1000", at=replace(DRAFTING, restored_tokens=16)), strict=True
+    ):
+        assert one.words[-2] == other.words[-2] == "\n####"
+        assert int(one.words[-1]) != int(other.words[-1])
+        assert not set(zip(one.words[:-2], one.words[:-2], strict=True)) & set(zip(one.words, other.words, strict=True))
+
+
+async def test_truth_file_names_the_faults_of_an_answer(truth: Path) -> None:
+    async with faulty(truth, "empty=1") as bench:
+        answer = await bench.whole()
+        line = bench.truth()
+    assert (answer["choices"][0]["message"]["content"], answer["usage"]["completion_tokens"]) == ("", 1)
+    assert line["text_faults"] == ["empty"]
 
 
 class BrokenClock(Clock):

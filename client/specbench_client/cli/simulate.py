@@ -94,7 +94,14 @@ Duration of a step in milliseconds:
 \b
 Truth file (--truth): one JSON line per request, appended and flushed. step_accepted, accepted_tokens and
 output_tokens are what was delivered: output_tokens = 1 + sum(step_accepted + 1). "reported" is what vLLM and SGLang
-report: they count accepted drafts before the last step is truncated, and omit steps without drafts.
+report: they count accepted drafts before the last step is truncated, and omit steps without drafts. "cached_tokens"
+were not computed, and "text_faults" names the faults that changed the answer.
+
+\b
+Answers are made of random words, the same with and without a drafter, except:
+  response_format with a JSON schema  a document that matches the schema, in each dialect's form of response_format
+  tools                               a call of one of the tools, with arguments that match its parameters
+  a text with ? and two numbers       its last line is "#### N", where N is the sum of the whole numbers in the text
 
 \b
 Faults (--fault NAME or NAME=VALUE, repeatable; the value shown is the default):

@@ -17,7 +17,7 @@ from specbench_client.openai_server_routes import compact_json
 from specbench_client.simulator.config import MODEL_NAME, SimulatorConfig
 from specbench_client.simulator.engine import SimulatedEngine
 from specbench_client.simulator.errors import SimulatorRequestError
-from specbench_client.simulator.generated_text import TOKEN_IDS
+from specbench_client.simulator.generated_text import token_id
 from specbench_client.simulator.requests import OpenAIRoute, ReceivedRequest, SimulatedRequest, SimulatedResponse
 
 PLAIN = "text/plain; charset=utf-8"
@@ -65,11 +65,14 @@ class OpenAiResponseFormat(ABC):
     prefix = ""
     """The prefix of a response's id."""
     chunk_object = ""
+    call_prefix = "chatcmpl-tool-"
+    """The prefix of a tool call's id."""
 
     def __init__(self, config: SimulatorConfig, ask: SimulatedRequest) -> None:
         self._config = config
         self._ask = ask
         self._created = int(time.time())
+        self._called = False  # whether the tool has been named
 
     def opening(self) -> bytes:
         return b""
@@ -96,7 +99,34 @@ class OpenAiResponseFormat(ABC):
 
     def _ids(self, words: tuple[str, ...]) -> list[int] | None:
         """Return the words' token ids if the client requested them."""
-        return [TOKEN_IDS[word] for word in words] if self._ask.delivery.token_ids else None
+        return [token_id(word) for word in words] if self._ask.delivery.token_ids else None
+
+    def _call(self, arguments: str) -> dict[str, Any]:
+        """Return the tool call of an answer that is not streamed."""
+        self._called = True
+        return {"id": self._call_id, "type": "function", "function": self._function(arguments)}
+
+    def _call_delta(self, arguments: str) -> dict[str, Any]:
+        """Return the next part of the tool call; only the first one names the tool."""
+        if self._called:
+            return {"index": 0, "function": {"arguments": arguments}}
+        self._called = True
+        return {"id": self._call_id, "type": "function", "index": 0, "function": self._function(arguments)}
+
+    def _function(self, arguments: str) -> dict[str, Any]:
+        return {"name": self._ask.form.tool, "arguments": arguments}
+
+    @property
+    def _call_id(self) -> str:
+        return f"{self.call_prefix}{self._ask.request_id}"
+
+    def _reason(self, finish_reason: str | None) -> str | None:
+        """Return the finish reason, which names a complete tool call."""
+        return "tool_calls" if finish_reason == "stop" and self._called else finish_reason
+
+    def _calls(self, text: str) -> bool:
+        """Return whether the text is that of a tool call; an empty answer calls no tool."""
+        return self._ask.form.tool is not None and bool(text)
 
 
 OPENAI_PATHS: Mapping[str, OpenAIRoute] = {

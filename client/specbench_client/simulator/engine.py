@@ -18,9 +18,11 @@ from random import Random
 from specbench_client.simulator.batch import BatchStep, ContinuousBatch, ScheduledRequest
 from specbench_client.simulator.config import SimulatorConfig
 from specbench_client.simulator.errors import SimulatorBadRequest
+from specbench_client.simulator.faults import AnswerCircumstances
 from specbench_client.simulator.generated_text import GeneratedText, TextRequest, generate_text, message_words
 from specbench_client.simulator.metrics import IterationStatsBuffer, SimulatorCounters
 from specbench_client.simulator.prefix_cache import PrefixCache
+from specbench_client.simulator.prescribed_answers import prescribe
 from specbench_client.simulator.prompt_categories import PromptCategories
 from specbench_client.simulator.requests import RequestTiming, SimulatedRequest
 from specbench_client.simulator.speculation import DraftVerifyProcess, StepOutcome
@@ -103,13 +105,13 @@ class SimulatedEngine:
 
     def submit(self, ask: SimulatedRequest) -> TokenStream:
         """Queue a request. Raises SimulatorBadRequest if it exceeds the context length."""
-        answer = self._answer(ask)
+        room = self._room(ask)
+        cached = self._cached_tokens(ask)
+        answer = self._answer(ask, ask.max_tokens or room, cached)
         category = self._categories.of(ask.prompt)
         conditional = self._conditional(answer, category)
         rng = Random(f"accept:{answer.identity}:{self.drafter.method}")  # noqa: S311 -- a simulation
         generation = DraftVerifyProcess(len(answer.words), self.drafter, conditional, rng)
-        cached = self.config.faults.cached_tokens(ask.prompt.tokens)
-        cached = cached or self.prefix_cache.cached_tokens(ask.prompt.words)
         sequence = ScheduledRequest(ask.prompt.tokens, ask.prompt.tokens - cached, generation)
         stream = TokenStream(ask, answer, category, sequence)
         self._streams[sequence] = stream
@@ -153,9 +155,18 @@ class SimulatedEngine:
         conditional = self.config.acceptance.positions(category, self.drafter.num_speculative_tokens)
         repeated = answer.identity in self._answered
         self._answered.add(answer.identity)
-        return self.config.faults.acceptance(conditional, repeated=repeated)
+        faults, caches = self.config.faults, bool(self.config.prefix_cache_tokens)
+        return faults.decayed(
+            faults.acceptance(conditional, repeated=repeated), self._batch.engine_ms / 1000, caches=caches
+        )
 
-    def _answer(self, ask: SimulatedRequest) -> GeneratedText:
+    def _cached_tokens(self, ask: SimulatedRequest) -> int:
+        faults, speculates = self.config.faults, self.config.drafter.speculates
+        hit = faults.reused_tokens(self.prefix_cache.cached_tokens(ask.prompt.words), speculates=speculates)
+        return faults.cached_tokens(ask.prompt.tokens) or hit
+
+    def _room(self, ask: SimulatedRequest) -> int:
+        """Return the number of tokens that the answer may have. Raises SimulatorBadRequest if they are too few."""
         room = self.config.max_model_len - ask.prompt.tokens
         if room < 1 or (ask.max_tokens or 0) > room:
             raise SimulatorBadRequest(
@@ -164,19 +175,31 @@ class SimulatedEngine:
                 "Please reduce the length of the input prompt or the number of requested output tokens.",
                 param="max_tokens" if room > 0 else "input_tokens",
             )
+        return room
+
+    def _answer(self, ask: SimulatedRequest, max_tokens: int, cached_tokens: int) -> GeneratedText:
         self._arrived += 1
         greedy = self.config.faults.temperature(ask.temperature) == 0
         sample = None if greedy else f"{ask.seed if ask.seed is not None else f'#{self._arrived}'}"
         text_request = TextRequest(
             model=ask.model,
             prompt=ask.prompt.identity,
-            max_tokens=ask.max_tokens or room,
+            max_tokens=max_tokens,
             min_tokens=ask.min_tokens,
             ignore_eos=ask.ignore_eos,
             sample=sample,
         )
         answer = generate_text(text_request, seed=self.config.seed, mean_tokens=self.config.output_mean_tokens)
-        return self.config.faults.rewrite(answer, speculates=self.config.drafter.speculates)
+        answer = prescribe(answer, ask.form, ask.prompt.texts, max_tokens)
+        circumstances = AnswerCircumstances(
+            max_tokens,
+            draft_tokens=self.config.drafter.num_speculative_tokens,
+            running=self.running + self.waiting + 1,
+            restored_tokens=cached_tokens,
+            is_document=ask.form.schema is not None and ask.form.tool is None,
+            is_tool_call=ask.form.tool is not None,
+        )
+        return self.config.faults.rewrite(answer, circumstances)
 
     def _schedule(self, step: BatchStep) -> None:
         now_ns = self.clock()

@@ -7,20 +7,28 @@ reports; the truth file always contains what really happened.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from itertools import cycle, islice
 from math import exp
 from random import Random
 
 from specbench_client.simulator.errors import ConfigError
 from specbench_client.simulator.generated_text import GeneratedText, alter_text
+from specbench_client.simulator.prefix_cache import BLOCK_TOKENS
 from specbench_client.simulator.speculation import SimulatedDrafter
 
 # A throttled engine gets slower but must not stop: without a bound a long test would never end.
 MAX_SLOWDOWN = 10.0
 # Time constant of a cold engine: after it, two thirds of the slowdown are gone.
 WARM_UP_S = 20.0
+# Period of engine time in which a decaying acceptance falls by the fault's value.
+DECAY_PERIOD_S = 12 * 3600.0
+# Share of answers that are wrong with too many draft tokens.
+WRONG_SHARE = 0.5
+# Maximum number of tokens that an endless answer repeats.
+MAX_PERIOD = 8
 
 
 class Fault(StrEnum):
@@ -46,6 +54,17 @@ class Fault(StrEnum):
     TEMPERATURE = "temperature"
     DRAFTER_MEMORY = "drafter-memory"
     OOM = "oom"
+    REUSE_LAST_BLOCK = "reuse-last-block"
+    REUSE_LOST = "reuse-lost"
+    ACCEPTANCE_DECAY = "acceptance-decay"
+    ACCEPTANCE_DECAY_CACHED = "acceptance-decay-cached"
+    CORRUPT_JSON = "corrupt-json"
+    BROKEN_TOOL_CALLS = "broken-tool-calls"
+    LOOPS = "loops"
+    EMPTY = "empty"
+    FINISH_REASON = "finish-reason"
+    WRONG_DEEP = "wrong-deep"
+    RESTORED_DAMAGE = "restored-damage"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +106,50 @@ FAULTS: dict[Fault, FaultHelp] = {
         0.95, "probability", "draft tokens of repeated prompts are accepted with this probability", 1
     ),
     Fault.OOM: FaultHelp(0, "requests", "killed by SIGKILL (exit 137) at the request after this many"),
+    Fault.REUSE_LAST_BLOCK: FaultHelp(
+        1, "", f"with a drafter, the last {BLOCK_TOKENS} tokens of each hit in the prefix cache are computed again"
+    ),
+    Fault.REUSE_LOST: FaultHelp(
+        1, "share", "with a drafter, this share of each hit in the prefix cache is computed again", 1
+    ),
+    Fault.ACCEPTANCE_DECAY: FaultHelp(
+        0.22, "share", "accepted tokens per step fall by this share of their first value in 12 hours of engine time", 1
+    ),
+    Fault.ACCEPTANCE_DECAY_CACHED: FaultHelp(
+        0.22, "share", "as acceptance-decay, but only with --enable-prefix-caching", 1
+    ),
+    Fault.CORRUPT_JSON: FaultHelp(
+        8, "requests", "with a drafter and this many requests, documents of a schema end or begin again in their middle"
+    ),
+    Fault.BROKEN_TOOL_CALLS: FaultHelp(1, "share", "the arguments of this share of tool calls end in their middle", 1),
+    Fault.LOOPS: FaultHelp(
+        1, "share", "this share of answers repeats one to eight tokens from the middle to the request's limit", 1
+    ),
+    Fault.EMPTY: FaultHelp(1, "share", "this share of answers has no text", 1),
+    Fault.FINISH_REASON: FaultHelp(1, "share", "this share of answers has the finish reason abort", 1),
+    Fault.WRONG_DEEP: FaultHelp(
+        4, "draft tokens", "with more draft tokens per step, half of the answers have other words and numbers"
+    ),
+    Fault.RESTORED_DAMAGE: FaultHelp(
+        0.5, "probability", "an answer has other words and numbers with this probability per 1000 cached prompt tokens"
+    ),
 }
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerCircumstances:
+    """What an answer's faults depend on, apart from its text.
+
+    ``draft_tokens``: per step, 0 without a drafter; ``running``: requests in the engine, including this one;
+    ``restored_tokens``: those of its prompt that came from the prefix cache.
+    """
+
+    max_tokens: int
+    draft_tokens: int = 0
+    running: int = 1
+    restored_tokens: int = 0
+    is_document: bool = False
+    is_tool_call: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,18 +160,30 @@ class Faults:
 
     # -- text and counts ---------------------------------------------------------------------------------------
 
-    def rewrite(self, answer: GeneratedText, *, speculates: bool) -> GeneratedText:
-        """Return the answer truncated, or different from the greedy text under speculation."""
-        share = self.values.get(Fault.DIVERGE, 0.0)
-        if speculates and Random(f"diverge:{answer.identity}").random() < share:  # noqa: S311 -- a simulation
-            answer = alter_text(answer, start=len(answer.words) // 2)
-        if Fault.TRUNCATE in self.values:
-            length = max(1, int(len(answer.words) * self.values[Fault.TRUNCATE]))
-            answer = replace(answer, words=answer.words[:length], finish_reason="stop")
-        limit = self.values.get(Fault.OWN_LIMIT, float("inf"))
-        if len(answer.words) > limit:
-            answer = replace(answer, words=answer.words[: int(limit)], finish_reason="length")
+    def rewrite(self, answer: GeneratedText, at: AnswerCircumstances) -> GeneratedText:
+        """Return the answer changed by faults, which it then names."""
+        for fault, change in _CHANGES.items():
+            value = self.values.get(fault)
+            if value is None:
+                continue
+            draw = Random(f"{fault}:{answer.identity}").random()  # noqa: S311 -- a simulation
+            changed = change(answer, value, at) if draw < self._probability(fault, value, at) else answer
+            if changed != answer:
+                answer = replace(changed, faults=(*answer.faults, fault.value))
         return answer
+
+    def _probability(self, fault: Fault, value: float, at: AnswerCircumstances) -> float:
+        """Return the probability that the fault changes an answer."""
+        probabilities = {
+            Fault.DIVERGE: value if at.draft_tokens else 0.0,
+            Fault.CORRUPT_JSON: float(bool(at.draft_tokens) and at.is_document and at.running >= value),
+            Fault.WRONG_DEEP: WRONG_SHARE if at.draft_tokens > value else 0.0,
+            Fault.RESTORED_DAMAGE: value * at.restored_tokens / 1000,
+            Fault.BROKEN_TOOL_CALLS: value if at.is_tool_call else 0.0,
+            Fault.TRUNCATE: 1.0,
+            Fault.OWN_LIMIT: 1.0,
+        }
+        return probabilities.get(fault, value)
 
     def temperature(self, requested: float) -> float:
         """Return the temperature that is really used."""
@@ -120,6 +194,17 @@ class Faults:
         remembered = self.values.get(Fault.DRAFTER_MEMORY)
         return conditional if remembered is None or not repeated else (remembered,) * len(conditional)
 
+    def decayed(self, conditional: tuple[float, ...], engine_seconds: float, *, caches: bool) -> tuple[float, ...]:
+        """Return the probabilities after this time.
+
+        Only the first one falls: the expected number of accepted tokens is proportional to it, so that it falls by
+        exactly the fault's share.
+        """
+        share = self.values.get(Fault.ACCEPTANCE_DECAY, 0.0)
+        share += self.values.get(Fault.ACCEPTANCE_DECAY_CACHED, 0.0) if caches else 0.0
+        left = max(0.0, 1.0 - share * engine_seconds / DECAY_PERIOD_S)
+        return tuple(one * left if position == 0 else one for position, one in enumerate(conditional))
+
     def drafter(self, configured: SimulatedDrafter) -> SimulatedDrafter:
         """Return the drafter that is really used."""
         return replace(configured, match_probability=0.0) if Fault.NEVER_DRAFT in self.values else configured
@@ -129,6 +214,13 @@ class Faults:
 
     def cached_tokens(self, prompt_tokens: int) -> int:
         return int(prompt_tokens * self.values.get(Fault.PROMPT_CACHE, 0.0))
+
+    def reused_tokens(self, hit: int, *, speculates: bool) -> int:
+        """Return how many tokens of a hit in the prefix cache are not computed again."""
+        if not speculates:
+            return hit
+        last_block = BLOCK_TOKENS if Fault.REUSE_LAST_BLOCK in self.values else 0
+        return max(0, hit - round(hit * self.values.get(Fault.REUSE_LOST, 0.0)) - last_block)
 
     # -- time --------------------------------------------------------------------------------------------------
 
@@ -174,6 +266,70 @@ class Faults:
         return self.values.get(Fault.RESTART_COUNTERS) == answered
 
 
+Change = Callable[[GeneratedText, float, AnswerCircumstances], GeneratedText]
+
+
+def _diverge(answer: GeneratedText, _value: float, _at: AnswerCircumstances) -> GeneratedText:
+    return alter_text(answer, start=len(answer.words) // 2)
+
+
+def _wrong(answer: GeneratedText, _value: float, _at: AnswerCircumstances) -> GeneratedText:
+    return alter_text(answer, start=0)
+
+
+def _corrupt(answer: GeneratedText, value: float, at: AnswerCircumstances) -> GeneratedText:
+    """Return a document that ends in its middle or begins again there; neither is JSON."""
+    middle = len(answer.words) // 2
+    if not middle or Random(f"cut:{answer.identity}").random() < 0.5:  # noqa: S311 -- a simulation
+        return _cut(answer, value, at)
+    return replace(answer, words=answer.words[:middle] + answer.words[: len(answer.words) - middle])
+
+
+def _cut(answer: GeneratedText, _value: float, _at: AnswerCircumstances) -> GeneratedText:
+    return replace(answer, words=answer.words[: len(answer.words) // 2] or ("{",), finish_reason="stop")
+
+
+def _loop(answer: GeneratedText, _value: float, at: AnswerCircumstances) -> GeneratedText:
+    """Return the first half, whose last words are repeated up to the request's limit."""
+    start = answer.words[: max(1, len(answer.words) // 2)]
+    period = Random(f"period:{answer.identity}").randint(1, MAX_PERIOD)  # noqa: S311 -- a simulation
+    repeated = islice(cycle(start[-period:]), max(0, at.max_tokens - len(start)))
+    return replace(answer, words=(*start, *repeated), finish_reason="length")
+
+
+def _empty(answer: GeneratedText, _value: float, _at: AnswerCircumstances) -> GeneratedText:
+    return replace(answer, words=("",), finish_reason="stop")
+
+
+def _truncate(answer: GeneratedText, value: float, _at: AnswerCircumstances) -> GeneratedText:
+    return replace(answer, words=answer.words[: max(1, int(len(answer.words) * value))], finish_reason="stop")
+
+
+def _limit(answer: GeneratedText, value: float, _at: AnswerCircumstances) -> GeneratedText:
+    if len(answer.words) <= value:
+        return answer
+    return replace(answer, words=answer.words[: int(value)], finish_reason="length")
+
+
+def _abort(answer: GeneratedText, _value: float, _at: AnswerCircumstances) -> GeneratedText:
+    return replace(answer, finish_reason="abort")
+
+
+_CHANGES: dict[Fault, Change] = {
+    Fault.DIVERGE: _diverge,
+    Fault.WRONG_DEEP: _wrong,
+    Fault.RESTORED_DAMAGE: _wrong,
+    Fault.CORRUPT_JSON: _corrupt,
+    Fault.BROKEN_TOOL_CALLS: _cut,
+    Fault.LOOPS: _loop,
+    Fault.EMPTY: _empty,
+    Fault.TRUNCATE: _truncate,
+    Fault.OWN_LIMIT: _limit,
+    Fault.FINISH_REASON: _abort,
+}
+"""The faults that change answers, in the order in which they are applied."""
+
+
 def parse_faults(texts: tuple[str, ...]) -> Faults:
     """Parse ``NAME`` or ``NAME=VALUE`` options, each fault at most once. Raises ConfigError."""
     values: dict[Fault, float] = {}
@@ -203,8 +359,9 @@ def _value(fault: Fault, number: str) -> float:
 
 def describe_faults() -> str:
     """Return one line per fault, for ``--help``."""
+    labels = {fault: fault + (f"={known.default:g}" if known.value else "") for fault, known in FAULTS.items()}
+    width = max(map(len, labels.values())) + 1
     return "\n".join(
-        f"{fault + (f'={known.default:g}' if known.value else ''):22s}{known.effect}"
-        + (f" ({known.value})" if known.value else "")
+        f"{labels[fault]:{width}s}{known.effect}" + (f" ({known.value})" if known.value else "")
         for fault, known in FAULTS.items()
     )

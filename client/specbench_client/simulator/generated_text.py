@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from random import Random
+from zlib import crc32
 
 # Shape 4 gives lengths a standard deviation of half their mean, like chat answers, without a long tail.
 LENGTH_SHAPE = 4.0
@@ -26,6 +27,8 @@ play spell air away animal house point page letter mother answer found study sti
 """
 VOCABULARY: tuple[str, ...] = tuple(_WORDS.split())
 TOKEN_IDS: dict[str, int] = {word: index for index, word in enumerate(VOCABULARY)}
+OTHER_TOKENS = 2**15
+"""The first id of tokens outside the vocabulary: parts of JSON documents, and numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +45,15 @@ class TextRequest:
 
 @dataclass(frozen=True, slots=True)
 class GeneratedText:
-    """The words of an answer, its finish reason, and the identity that seeds all its randomness."""
+    """The words of an answer, its finish reason, and the identity that seeds all its randomness.
+
+    ``faults``: names of the faults that changed it.
+    """
 
     identity: str
     words: tuple[str, ...]
     finish_reason: str
+    faults: tuple[str, ...] = ()
 
 
 def generate_text(request: TextRequest, *, seed: int, mean_tokens: float) -> GeneratedText:
@@ -60,10 +67,23 @@ def generate_text(request: TextRequest, *, seed: int, mean_tokens: float) -> Gen
 
 
 def alter_text(answer: GeneratedText, *, start: int) -> GeneratedText:
-    """Return the answer with different words from ``start`` on, and the same length."""
+    """Return the answer with different words and numbers from ``start`` on, and the same length."""
     shift = 1 + Random(f"reworded:{answer.identity}").randrange(len(VOCABULARY) - 1)  # noqa: S311 -- a simulation
-    other = tuple(VOCABULARY[(TOKEN_IDS[word] + shift) % len(VOCABULARY)] for word in answer.words[start:])
+    other = tuple(_altered(word, shift) for word in answer.words[start:])
     return replace(answer, words=answer.words[:start] + other)
+
+
+def _altered(word: str, shift: int) -> str:
+    """Return another word or number; tokens that are neither, such as JSON's punctuation, stay as they are."""
+    if word in TOKEN_IDS:
+        return VOCABULARY[(TOKEN_IDS[word] + shift) % len(VOCABULARY)]
+    return str(int(word) + shift) if word.isdecimal() else word
+
+
+def token_id(word: str) -> int:
+    """Return the token's id; words outside the vocabulary have ids above it, which two of them may share."""
+    known = TOKEN_IDS.get(word)
+    return OTHER_TOKENS + crc32(word.encode()) % OTHER_TOKENS if known is None else known
 
 
 def render(words: tuple[str, ...], *, first: bool) -> str:

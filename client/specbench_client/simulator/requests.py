@@ -14,6 +14,7 @@ from specbench_client.openai_server_routes import COMPLETION_MAX_TOKENS, Message
 from specbench_client.simulator.config import MODEL_NAME
 from specbench_client.simulator.errors import InvalidRequestBody, SimulatorBadRequest
 from specbench_client.simulator.generated_text import message_words, split_tokens
+from specbench_client.simulator.prescribed_answers import FREE_FORM, AnswerForm, choose_tool
 from specbench_client.simulator.speculation import StepOutcome
 
 
@@ -77,6 +78,7 @@ class SimulatedRequest:
     ignore_eos: bool = False
     temperature: float = 0.0
     seed: int | None = None
+    form: AnswerForm = FREE_FORM
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +114,9 @@ UNSUPPORTED_FIELDS = {
     "echo": False,
     "logprobs": None,
     "prompt_logprobs": None,
-    "tools": None,
+    "structured_outputs": None,
+    "regex": None,
+    "ebnf": None,
 }
 
 
@@ -171,22 +175,51 @@ def validate_body(kind: OpenAIRoute, document: Any) -> AnyRequestBody:
 
 
 def build_request(
-    arrival: ReceivedRequest, parsed: AnyRequestBody, delivery: ResponseOptions, max_tokens: int | None
+    arrival: ReceivedRequest,
+    parsed: AnyRequestBody,
+    delivery: ResponseOptions,
+    max_tokens: int | None,
+    schema: Any = None,
 ) -> SimulatedRequest:
-    """Build the product-independent request."""
+    """Build the product-independent request. ``schema``: the one of its response format, if it has one."""
+    prompt, form = _prompt(parsed), AnswerForm(schema)
+    extra = parsed.model_extra or {}
+    if extra.get("tools"):
+        if isinstance(parsed, CompletionRequestBody) or schema is not None:
+            message = "The simulator imitates tools only in a chat without a response_format: omit tools."
+            raise SimulatorBadRequest(message, param="tools")
+        form = choose_tool(extra["tools"], extra.get("tool_choice"), prompt.identity)
     return SimulatedRequest(
         request_id=arrival.request_id,
         received_ns=arrival.received_ns,
         kind=arrival.kind,
         model=parsed.model or MODEL_NAME,
-        prompt=_prompt(parsed),
+        prompt=prompt,
         delivery=delivery,
         max_tokens=max_tokens,
         min_tokens=parsed.min_tokens,
         ignore_eos=parsed.ignore_eos,
         temperature=1.0 if parsed.temperature is None else parsed.temperature,
         seed=parsed.seed,
+        form=form,
     )
+
+
+def openai_schema(parsed: AnyRequestBody) -> Any:
+    """Return the schema of a ``response_format`` in OpenAI's form; None if the answer is any text."""
+    requested = (parsed.model_extra or {}).get("response_format") or {"type": "text"}
+    if requested == {"type": "text"}:
+        return None
+    match requested:
+        case {"type": "json_schema", "json_schema": {"schema": schema}}:
+            return schema
+    raise unknown_format(requested, '{"type": "json_schema", "json_schema": {"name": …, "schema": …}}')
+
+
+def unknown_format(requested: Any, known: str) -> SimulatorBadRequest:
+    """Return the error for a response format that is not imitated."""
+    message = f"The simulator does not imitate response_format={requested!r}: give {known}."
+    return SimulatorBadRequest(message, param="response_format")
 
 
 def output_token_limit(parsed: AnyRequestBody, completion: int | None = COMPLETION_MAX_TOKENS) -> int | None:
@@ -204,11 +237,19 @@ def _reject_unsupported_fields(parsed: RequestBody) -> None:
             raise SimulatorBadRequest(f"The simulator does not imitate {name}={value!r}: omit it.", param=name)
 
 
+def _called(message: MessageBody) -> str:
+    """Return the arguments of a message's tool calls, which are its text."""
+    calls: Any = (message.model_extra or {}).get("tool_calls") or []
+    return " ".join(str(call["function"]["arguments"]) for call in calls)
+
+
 def _prompt(parsed: AnyRequestBody) -> SimulatedPrompt:
     if isinstance(parsed, ChatRequestBody):
-        turns = [(one.role, one.text) for one in parsed.messages]
+        turns = [(one.role, one.text or _called(one)) for one in parsed.messages]
         users = tuple(text for role, text in turns if role == "user")
-        words = tuple(word for role, text in turns for word in message_words(role, text))
+        tools = (parsed.model_extra or {}).get("tools")
+        shown = [("tools", json.dumps(tools)), *turns] if tools else turns
+        words = tuple(word for role, text in shown for word in message_words(role, text))
         return SimulatedPrompt(json.dumps(turns), users, words)
     prompt: Any = parsed.prompt
     if isinstance(prompt, list) and prompt and not isinstance(prompt[0], int):

@@ -138,6 +138,8 @@ def truth_record(stream: TokenStream, sent: list[StepOutput], sent_ns: list[int]
         "request_id": stream.ask.request_id,
         "model": MODEL_NAME,
         "category": stream.category,
+        "prompt_tokens": stream.sequence.prompt_tokens,
+        "cached_tokens": stream.cached_tokens,
         "output_tokens": sum(len(piece.words) for piece in sent),
         "steps": len(steps),
         "step_accepted": [step.delivered_accepted for step in steps],
@@ -150,6 +152,7 @@ def truth_record(stream: TokenStream, sent: list[StepOutput], sent_ns: list[int]
             "step_accepted": [step.accepted for step in drafting],
             "accepted_tokens": sum(step.accepted for step in drafting),
         },
+        "text_faults": list(stream.answer.faults),
         "finish_reason": stream.answer.finish_reason if complete else "abort",
         "received_ns": stream.ask.received_ns,
         "scheduled_ns": stream.timing.scheduled_ns,
@@ -161,7 +164,8 @@ def truth_record(stream: TokenStream, sent: list[StepOutput], sent_ns: list[int]
 #
 # ``step_accepted``, ``accepted_tokens`` and ``output_tokens`` count *delivered* tokens: ``output_tokens = 1 +
 # sum(step_accepted + 1)`` holds exactly over all decode steps, with or without drafts. The counts that vLLM and SGLang
-# *report* (before the last step is cut, without the steps that had no drafts) are under ``reported``. An aborted
+# *report* (before the last step is cut, without the steps that had no drafts) are under ``reported``. ``cached_tokens``
+# of the prompt were not computed, and ``text_faults`` names the faults that changed the answer. An aborted
 # request has the ``finish_reason`` ``abort`` and counts the tokens handed to the socket; a request without any token
 # has no line. Times are this machine's monotonic clock in ns, taken just before sending, so no client can have received
 # earlier.

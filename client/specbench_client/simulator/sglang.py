@@ -9,6 +9,8 @@ cut at its end; proposed draft tokens are verifications times the configured len
 since the last `/flush_cache`; usage reports cache hits, as with `--enable-cache-report`. Not imitated: SGLang verifies
 padding if an n-gram lookup finds nothing, while a step without draft tokens is no verification here; SGLang updates its
 counters when a request ends, and the simulator with each step; all requests count as streamed.
+
+Tool calls and documents: as with a tool-call parser and a grammar backend; the markup around a call has no tokens.
 """
 
 from __future__ import annotations
@@ -40,6 +42,7 @@ from specbench_client.simulator.requests import (
     SimulatedRequest,
     SimulatedResponse,
     build_request,
+    openai_schema,
     output_token_limit,
     parse_json_body,
     validate_body,
@@ -63,7 +66,7 @@ def read_body(arrival: ReceivedRequest) -> SimulatedRequest:
         token_ids=bool(parsed.return_token_ids),
         speculation=bool((parsed.model_extra or {}).get("return_spec_tokens_details")),
     )
-    return build_request(arrival, parsed, delivery, output_token_limit(parsed))
+    return build_request(arrival, parsed, delivery, output_token_limit(parsed), openai_schema(parsed))
 
 
 # The Prometheus page has SGLang's names and labels for the figures that the simulator has. Verifications are counted
@@ -230,21 +233,35 @@ class SglangResponseFormat(OpenAiResponseFormat):
 
 
 def _ended(finish_reason: str | None) -> dict[str, Any]:
-    return {"finish_reason": finish_reason, "matched_stop": END_TOKEN if finish_reason == "stop" else None}
+    matched = END_TOKEN if finish_reason in ("stop", "tool_calls") else None
+    return {"finish_reason": finish_reason, "matched_stop": matched}
 
 
 class SglangChatFormat(SglangResponseFormat):
     """``/v1/chat/completions``."""
 
     chunk_object = "chat.completion.chunk"
+    call_prefix = "call_"
+
+    def _call(self, arguments: str) -> dict[str, Any]:
+        self._called = True
+        return {"id": self._call_id, "index": 0, "type": "function", "function": self._function(arguments)}
+
+    def _call_delta(self, arguments: str) -> dict[str, Any]:
+        """Return the next part of the tool call; id and name are null in all but the first one."""
+        first, self._called = not self._called, True
+        named = self._function(arguments) if first else {"name": None, "arguments": arguments}
+        return {"id": self._call_id if first else None, "index": 0, "type": "function", "function": named}
 
     def opening(self) -> bytes:
         return sse_event({**self._head(), "choices": [self._choice({"role": "assistant", "content": ""}, None)]})
 
     def whole(self, result: SimulatedResponse) -> dict[str, Any]:
         text = render(result.words, first=True)
-        message = {"role": "assistant", "content": text, "reasoning_content": None, "tool_calls": None}
-        choice = {"index": 0, "message": message, "logprobs": None, **_ended(result.finish_reason)}
+        called = self._calls(text)
+        content = {"content": None if called else text, "reasoning_content": None}
+        message = {"role": "assistant", **content, "tool_calls": [self._call(text)] if called else None}
+        choice = {"index": 0, "message": message, "logprobs": None, **_ended(self._reason(result.finish_reason))}
         ids = self._ids(result.words)
         if ids is not None:
             choice["response_token_ids"] = ids
@@ -258,10 +275,11 @@ class SglangChatFormat(SglangResponseFormat):
         usage: dict[str, Any] | None,
     ) -> dict[str, Any]:
         extra = {"usage": usage} if usage else {}
-        return {**self._head(), "choices": [self._choice({"content": text}, None)], **extra}
+        delta = {"tool_calls": [self._call_delta(text)]} if self._calls(text) else {"content": text}
+        return {**self._head(), "choices": [self._choice(delta, None)], **extra}
 
     def _endings(self, result: SimulatedResponse) -> list[dict[str, Any]]:
-        return [{**self._head(), "choices": [self._choice({}, result.finish_reason)]}]
+        return [{**self._head(), "choices": [self._choice({}, self._reason(result.finish_reason))]}]
 
     def _last_usage(self, result: SimulatedResponse) -> dict[str, Any]:
         return self._usage(result.reported_tokens, result.cached_tokens)

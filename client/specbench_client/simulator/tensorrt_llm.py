@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import struct
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from specbench_client.openai_server_routes import DONE, StreamOptionsBody, sse_event
@@ -39,6 +39,7 @@ from specbench_client.simulator.requests import (
     build_request,
     output_token_limit,
     parse_json_body,
+    unknown_format,
     validate_body,
 )
 
@@ -83,7 +84,27 @@ def read_body(arrival: ReceivedRequest) -> SimulatedRequest:
         continuous_usage=usage and _is_on(options, "continuous_usage_stats"),
         token_ids=extra.get("detokenize") is False,
     )
-    return build_request(arrival, parsed, delivery, output_token_limit(parsed, completion=None))
+    if extra.get("tools") and extra.get("tool_choice") not in (None, "none", "auto"):
+        message = f"The simulator imitates TensorRT-LLM's tool_choice auto and none, not {extra['tool_choice']!r}."
+        raise SimulatorBadRequest(message, param="tool_choice")
+    limit = output_token_limit(parsed, completion=None)
+    return build_request(arrival, parsed, delivery, limit, _schema(extra.get("response_format")))
+
+
+def _schema(requested: Any) -> Any:
+    """Return the schema of a response format; None if the answer is any text.
+
+    TensorRT-LLM takes the whole ``json_schema`` for the schema, also if it is OpenAI's object with a name and a schema,
+    which then restricts nothing.
+    """
+    match requested:
+        case None | {"type": "text"}:
+            return None
+        case {"type": "json", "schema": dict(schema)}:
+            return schema
+        case {"type": "json_schema", "json_schema": dict(schema)} if "schema" not in schema:
+            return schema
+    raise unknown_format(requested, '{"type": "json", "schema": …}')
 
 
 def _is_on(options: StreamOptionsBody | None, name: str) -> bool:
@@ -223,12 +244,12 @@ class TensorrtLlmChatFormat(TensorrtLlmResponseFormat):
         return sse_event(first).removesuffix(b"\n\n") + b" \n\n"
 
     def whole(self, result: SimulatedResponse) -> dict[str, Any]:
-        text = render(result.words, first=True)
+        content = self._content(render(result.words, first=True), self._call)
         choice = {
             "index": 0,
-            "message": {"role": "assistant", "content": text, "reasoning_content": "", "tool_calls": []},
+            "message": {"role": "assistant", **content},
             "logprobs": None,
-            "finish_reason": result.finish_reason,
+            "finish_reason": self._reason(result.finish_reason),
             "stop_reason": None,
             "disaggregated_params": None,
             "avg_decoded_tokens_per_iter": _average(result),
@@ -237,9 +258,21 @@ class TensorrtLlmChatFormat(TensorrtLlmResponseFormat):
         return {**self._chat_head("chat.completion"), "choices": [choice], "usage": usage, "prompt_token_ids": None}
 
     def _choice(self, text: str, words: tuple[str, ...], finish_reason: str | None, average: float) -> dict[str, Any]:  # noqa: ARG002 -- a chat has no token ids
-        ended = {"finish_reason": finish_reason} if finish_reason else {}
-        delta = {"content": text, "reasoning_content": "", "tool_calls": []}
+        delta = self._content(text, self._call_delta)
+        ended = {"finish_reason": self._reason(finish_reason)} if finish_reason else {}
         return {"index": 0, "delta": delta, **ended, "avg_decoded_tokens_per_iter": average}
+
+    def _call_delta(self, arguments: str) -> dict[str, Any]:
+        """Return the next part of the tool call; each one has the type."""
+        return (
+            {"type": "function", **super()._call_delta(arguments)} if self._called else super()._call_delta(arguments)
+        )
+
+    def _content(self, text: str, call: Callable[[str], dict[str, Any]]) -> dict[str, Any]:
+        """Return a message's text, or its tool call."""
+        if not self._calls(text):
+            return {"content": text, "reasoning_content": "", "tool_calls": []}
+        return {"content": "", "reasoning_content": "", "tool_calls": [call(text)]}
 
     def _running_usage(self, completion_tokens: int) -> dict[str, Any]:
         return {"usage": self._usage(completion_tokens)} if self._ask.delivery.continuous_usage else {}

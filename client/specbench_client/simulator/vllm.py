@@ -36,6 +36,7 @@ from specbench_client.simulator.requests import (
     SimulatedRequest,
     SimulatedResponse,
     build_request,
+    openai_schema,
     output_token_limit,
     parse_json_body,
     validate_body,
@@ -56,7 +57,7 @@ def read_body(config: SimulatorConfig, arrival: ReceivedRequest) -> SimulatedReq
         continuous_usage=bool(options.include_usage and options.continuous_usage_stats),
         token_ids=bool(parsed.return_token_ids),
     )
-    return build_request(arrival, parsed, delivery, output_token_limit(parsed))
+    return build_request(arrival, parsed, delivery, output_token_limit(parsed), openai_schema(parsed))
 
 
 # The Prometheus page has vLLM's names, labels and ``_created`` gauges for the figures that the simulator has. Counters
@@ -232,17 +233,19 @@ class VllmChatFormat(VllmResponseFormat):
         return sse_event({**self._head(), "choices": [choice], **self._running_usage(0), **prompt})
 
     def whole(self, result: SimulatedResponse) -> dict[str, Any]:
+        text = render(result.words, first=True)
+        called = self._calls(text)
         message: dict[str, Any] = {
             "role": "assistant",
-            "content": render(result.words, first=True),
+            "content": text if not called else "" if self._ask.form.named else None,
             "refusal": None,
             "annotations": None,
             "audio": None,
             "function_call": None,
-            "tool_calls": [],
+            "tool_calls": [self._call(text)] if called else [],
             "reasoning": None,
         }
-        finish = {"logprobs": None, "finish_reason": result.finish_reason, "stop_reason": None}
+        finish = {"logprobs": None, "finish_reason": self._reason(result.finish_reason), "stop_reason": None}
         choice = {"index": 0, "message": message, **finish, "token_ids": self._ids(result.words)}
         return {
             **self._head(),
@@ -259,8 +262,13 @@ class VllmChatFormat(VllmResponseFormat):
 
     def _choice(self, text: str, ids: list[int] | None, finish_reason: str | None) -> dict[str, Any]:
         stop: dict[str, Any] = {"stop_reason": None} if finish_reason else {}
-        delta = {"content": text}
-        return {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish_reason, **stop, "token_ids": ids}
+        delta = {"tool_calls": [self._call_delta(text)]} if self._calls(text) else {"content": text}
+        reason = self._reason(finish_reason)
+        return {"index": 0, "delta": delta, "logprobs": None, "finish_reason": reason, **stop, "token_ids": ids}
+
+    def _reason(self, finish_reason: str | None) -> str | None:
+        """Return the finish reason, which is `stop` for a tool that the request named."""
+        return finish_reason if self._ask.form.named else super()._reason(finish_reason)
 
 
 class VllmCompletionFormat(VllmResponseFormat):
