@@ -108,7 +108,7 @@ def test_a_fall_of_the_acceptance_length_over_hours_is_a_warning() -> None:
     falling = [3.0 * (1 - 0.22 * index / 47) + noise[index] for index in range(48)]
     (found,) = ACCEPTANCE_DECAYS.evaluate(evidence(falling))
     assert found.value == pytest.approx(0.22, abs=0.02)
-    assert "fell from 3.0" in found.message
+    assert "fell from 2.99 to 2.34" in found.message
     assert "in 3.92 h" in found.message
 
 
