@@ -139,6 +139,43 @@ def test_the_cache_of_a_running_endpoint_is_as_served_and_never_emptied() -> Non
     assert off.prompt_cache is PromptCache.OFF
 
 
+OTHER_WORKLOAD = {"name": "b", "dataset": {"source": "jsonl", "uri": "b.jsonl"}}
+
+
+def soak(**load: Any) -> dict[str, Any]:
+    return {
+        "spec.load": {"concurrency": [8], "order": "Soak", "durationSeconds": 300, "repeats": 100, **load},
+        "spec.activeDeadlineSeconds": 60_000,
+    }
+
+
+def test_a_soak_test_launches_each_arm_once_and_keeps_its_cache() -> None:
+    plan = expand(run_of({**soak(), "spec.promptCache": "AsServed"}))
+    assert [(group.arm, len(group.points)) for group in plan.groups] == [("none", 100), ("ngram", 100)]
+    assert [point.repeat for point in plan.groups[1].points] == list(range(100))
+    assert (plan.soaks, plan.empties_cache, plan.repeats_continue) == (True, False, True)
+    sequential = expand(run_of({**soak(order="Sequential", repeats=32), "spec.promptCache": "AsServed"}))
+    assert not {point.hash for point in plan.points} & {point.hash for point in sequential.points}
+
+
+@pytest.mark.parametrize(
+    ("edits", "expected"),
+    [
+        (soak(concurrency=[1, 8]), "give a single concurrency or rate"),
+        (soak(durationSeconds=None, requests=5), "the length of a window as load.durationSeconds"),
+        (soak(order="Interleaved"), "load.repeats above 32 needs load.order: Soak"),
+        (soak() | {"spec.activeDeadlineSeconds": 30_000}, "ended after 30000 s, but its windows take 30000 s"),
+        (
+            soak() | {"spec.workloads[1]": {"name": "b", "dataset": {"source": "jsonl", "uri": "b.jsonl"}}},
+            "one load up",
+        ),
+    ],
+)
+def test_a_soak_test_that_cannot_run_is_rejected(edits: dict[str, Any], expected: str) -> None:
+    with pytest.raises(InvalidSpec, match=expected):
+        expand(run_of(edits))
+
+
 def test_the_baseline_comes_first_and_can_be_skipped() -> None:
     with_baseline, without = expand(run_of()), expand(run_of({"spec.baseline": "Skip"}))
     assert [(arm.name, arm.is_baseline) for arm in with_baseline.arms] == [("none", True), ("ngram", False)]

@@ -28,6 +28,7 @@ from specbench_client.report.text.applicability import applicability_line
 from specbench_client.report.text.cells import TERMINAL_STATISTICS, cells_table, csv, figure_value, markdown
 from specbench_client.report.text.curves import crossover_lines
 from specbench_client.report.text.findings import FindingGroup, continue_run, group_findings, next_step
+from specbench_client.report.text.trends import trend_lines
 from specbench_client.store.run_uids import uid_created_ms
 from specbench_client.store.store import Store
 from specbench_client.stored_runs.stored_documents import read_plan, read_summary
@@ -356,4 +357,5 @@ def _result_notes(plan: Plan, summary: RunSummary) -> list[str]:
     left_out = 0 if plan.stop is None or summary.missing else repeats - min(len(cell.points) for cell in summary.cells)
     if left_out:
         early.append(f"Note: {left_out} of {repeats} repeats are left out because a turn in them is invalid")
-    return [*early, *crossovers, *decision, f"These results apply to {applicability_line(plan, summary)}"]
+    changes = [f"Over time: {line}" for line in trend_lines(summary)]
+    return [*early, *changes, *crossovers, *decision, f"These results apply to {applicability_line(plan, summary)}"]

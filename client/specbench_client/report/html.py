@@ -23,7 +23,7 @@ from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_api.spec.load import Arrival, ArrivalProcess, Load
 from specbench_client.report.plots.page import SECTIONS, Plot, PlotDocument, svgs
 from specbench_client.report.plots.styles import DARK, GREY_DARK, GREY_LIGHT, LIGHT
-from specbench_client.report.text import applicability, curves, decision, explanation, losslessness, step_costs
+from specbench_client.report.text import applicability, curves, decision, explanation, losslessness, step_costs, trends
 from specbench_client.report.text.applicability import arm_environment_rows
 from specbench_client.report.text.cells import arrival_text, cell_columns, compared_text, terminal_columns
 from specbench_client.report.text.findings import group_findings, measure_again, next_step
@@ -53,6 +53,7 @@ def page_topics(plan: Plan, summary: RunSummary) -> list[PageTopic]:
     """Sections about what the results mean, in the order of the page; empty ones are left out."""
     topics = [
         _decision(summary.recommendation),
+        _trends(summary),
         _crossover(summary),
         _prediction(summary),
         _lossless(summary),
@@ -64,6 +65,12 @@ def page_topics(plan: Plan, summary: RunSummary) -> list[PageTopic]:
         ),
     ]
     return [topic for topic in topics if topic.tables]
+
+
+def _trends(summary: RunSummary) -> PageTopic:
+    table = trends.trends_table(summary)
+    lines = list(trends.trend_lines(summary))
+    return PageTopic("trends", table.title, "docs/how-to/soak.md", _non_empty([table]), lines)
 
 
 def _decision(recommendation: Recommendation | None) -> PageTopic:

@@ -268,6 +268,21 @@ class PointSummary(ApiModel):
     """Findings of the checks that examine a single point."""
 
 
+class Trend(ApiModel):
+    """How a figure of an arm changed over the windows of a soak test."""
+
+    name: str
+    """Name of the figure."""
+    start: float
+    """Value of the fitted line in the first window."""
+    end: float
+    """Value of the fitted line in the last window."""
+    per_hour: Figure
+    """Slope per hour, relative to the value in the first window."""
+    hours: float
+    """Time from the middle of the first window to that of the last."""
+
+
 class Cell(ApiModel):
     """One arm, workload and load over all repeats, compared with the paired baseline."""
 
@@ -306,6 +321,8 @@ class Cell(ApiModel):
     prediction: Prediction | None = None
     """Speed-up predicted by simple formulas, and the factors between that and the measurement. None for the baseline,
     and if steps are unknown."""
+    trends: list[Trend] = []
+    """Figures over the windows of a soak test; empty otherwise."""
     lossless: Losslessness | None = None
     """Whether its answers are the baseline's. None for the baseline, and in a run without one."""
     valid: bool = True

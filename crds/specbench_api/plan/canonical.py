@@ -15,7 +15,7 @@ from typing import Any
 from specbench_api.plan.plan import Arm, Plan
 from specbench_api.spec.chat_template import AppliedBy
 from specbench_api.spec.gate import Gate
-from specbench_api.spec.load import Arrival, Level, Load
+from specbench_api.spec.load import ArmOrder, Arrival, Level, Load
 from specbench_api.spec.placement import Placement
 from specbench_api.spec.run import RunSpec, default_cache_policy
 from specbench_api.spec.workload import Workload
@@ -168,6 +168,7 @@ def _load(load: Load, level: Level) -> dict[str, Any]:
         "durationSeconds": load.duration_seconds,
         "warmupRequests": load.warmup_requests,
         **({"clients": load.clients} if load.clients > 1 else {}),
+        **({"soak": True} if load.order is ArmOrder.SOAK else {}),
     }
     return fields if level.concurrency is not None else {**fields, "arrival": (load.arrival or Arrival()).to_dict()}
 

@@ -120,7 +120,7 @@ def _raise_if_any(problems: list[Problem]) -> None:
 
 def _groups(spec: RunSpec, arms: list[Arm]) -> list[EngineGroup]:
     passes = [(arm, repeat) for repeat in range(spec.load.repeats) for arm in _in_order(spec, arms, repeat)]
-    if spec.load.order is ArmOrder.SEQUENTIAL:
+    if spec.load.order is not ArmOrder.INTERLEAVED:
         passes.sort(key=lambda each: arms.index(each[0]))
     hashes = PointHashes(spec)
     measured = [(arm.name, _points(spec, hashes, arm, repeat)) for arm, repeat in passes]

@@ -125,15 +125,21 @@ class Plan(ApiModel):
         return self.load.engine_slots
 
     @property
+    def soaks(self) -> bool:
+        """Whether each arm is kept under load, and its repeats are windows of it."""
+        return self.load.order is ArmOrder.SOAK
+
+    @property
     def repeats_continue(self) -> bool:
-        """Whether each repeat goes on through the prompts: an endpoint keeps running, and would have cached them."""
+        """Whether each repeat goes on through the prompts: the engine keeps running, and would have cached them."""
         limits = (self.load.requests, self.load.duration_seconds)
-        return self.engine.is_external and any(limit is not None for limit in limits)
+        return (self.engine.is_external or self.soaks) and any(limit is not None for limit in limits)
 
     @property
     def empties_cache(self) -> bool:
-        """Whether the prompt cache is emptied before each point; that of a running endpoint never is."""
-        return not self.engine.is_external and self.prompt_cache is PromptCache.AS_SERVED
+        """Whether the prompt cache is emptied before each point; that of a running endpoint or in a soak never is."""
+        kept = self.engine.is_external or self.soaks
+        return not kept and self.prompt_cache is PromptCache.AS_SERVED
 
     @property
     def alternates(self) -> bool:

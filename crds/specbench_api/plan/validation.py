@@ -58,19 +58,20 @@ def too_long(texts: Iterable[str]) -> list[Problem]:
 
 def plan_problems(spec: RunSpec, arms: list[Arm]) -> list[Problem]:
     """Return problems of a plan that apply whether or not specbench launches the engines."""
-    return [*_too_large(spec, len(arms)), *_duplicates(spec, arms), *_claimed_fields(spec), *_of_templates(spec)]
+    found = [*_too_large(spec, len(arms)), *_duplicates(spec, arms), *_claimed_fields(spec), *_of_templates(spec)]
+    return [*found, *_of_soak(spec)]
 
 
 def launches_each_point(spec: RunSpec) -> bool:
     """Return whether every point has a launch of its own, because only a restart empties the prompt cache."""
     served = not spec.engine.is_external and spec.cache_policy is PromptCache.AS_SERVED
-    return served and restarts_to_empty_cache(spec.engine)
+    return served and spec.load.order is not ArmOrder.SOAK and restarts_to_empty_cache(spec.engine)
 
 
 def _too_large(spec: RunSpec, arms: int) -> list[Problem]:
     """Check the limits of the custom resource by counting, before the plan is expanded."""
     repeats, cells = spec.load.repeats, arms * len(spec.workloads) * len(spec.load.levels)
-    launches = arms if spec.load.order is ArmOrder.SEQUENTIAL else repeats * (arms - 1) + 1
+    launches = repeats * (arms - 1) + 1 if spec.load.order is ArmOrder.INTERLEAVED else arms
     if launches_each_point(spec):
         launches = cells * repeats
     fewer = "use fewer drafters, workloads, load levels or repeats"
@@ -83,6 +84,22 @@ def _too_large(spec: RunSpec, arms: int) -> list[Problem]:
         )
         if count > most
     ]
+
+
+def _of_soak(spec: RunSpec) -> list[Problem]:
+    """Report a soak test that mixes workloads, or whose engines would be ended before it is over."""
+    if spec.load.order is not ArmOrder.SOAK:
+        return []
+    lasts_s = spec.load.repeats * (spec.load.duration_seconds or 0)
+    problems = []
+    if len(spec.workloads) > 1:
+        message = "load.order Soak keeps one load up, but there are several workloads"
+        problems.append(Problem("spec.workloads", message, "give one workload; source mix combines several"))
+    if not spec.engine.is_external and spec.active_deadline_seconds <= lasts_s:
+        message = f"the engine would be ended after {spec.active_deadline_seconds} s, but its windows take {lasts_s} s"
+        remedy = f"set it to {2 * lasts_s}, or use fewer windows"
+        problems.append(Problem("spec.activeDeadlineSeconds", message, remedy))
+    return problems
 
 
 def _duplicates(spec: RunSpec, arms: list[Arm]) -> list[Problem]:

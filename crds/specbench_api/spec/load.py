@@ -21,11 +21,13 @@ class ArmOrder(StrEnum):
     """Order of the arms over the repeats.
 
     Sequential launches each engine once. Interleaved runs the arms alternately forwards and backwards (ABBA), so that
-    drift of the machine affects all arms equally, at the cost of more launches.
+    drift of the machine affects all arms equally, at the cost of more launches. Soak launches each engine once and
+    keeps it under load: its repeats are windows of `durationSeconds`, and how figures change over them is reported.
     """
 
     SEQUENTIAL = "Sequential"
     INTERLEAVED = "Interleaved"
+    SOAK = "Soak"
 
 
 class ArrivalProcess(StrEnum):
@@ -47,6 +49,8 @@ CONVERSATIONS_MAX = 1_000_000
 LONGEST_S = 86_400
 """Maximum seconds over which the conversations of one point may start."""
 
+REPEATS_MAX, WINDOWS_MAX = 32, 1000
+"""Maximum repeats, and maximum windows of a soak test."""
 CLIENTS_MAX = 64
 """Maximum clients of a run: client 0 exchanges messages with each of the others during the measurement."""
 
@@ -184,6 +188,16 @@ class Load(RuledModel):
             "load.clients is larger than load.arrival.maxInFlight, so that some clients would send nothing: lower"
             " load.clients",
         ),
+        ValidationRule(
+            f"self.repeats <= {REPEATS_MAX} || self.order == 'Soak'",
+            f"load.repeats above {REPEATS_MAX} needs load.order: Soak, in which repeats are windows",
+        ),
+        ValidationRule(
+            "self.order != 'Soak' || (has(self.durationSeconds)"
+            " && (!has(self.concurrency) || size(self.concurrency) == 1) && (!has(self.rate) || size(self.rate) == 1))",
+            "load.order Soak keeps one load up: give a single concurrency or rate, and the length of a window as"
+            " load.durationSeconds",
+        ),
     )
 
     concurrency: Annotated[list[Concurrency], Field(min_length=1, max_length=16), Distinct()] | None = None
@@ -202,10 +216,11 @@ class Load(RuledModel):
     """Minimum warm-up requests before the first point of each launch, at that point's load and at least one per stream.
     Warm-up continues until step times are steady, up to four times as many. The requests are recorded, but excluded
     from every figure. 0: no warm-up."""
-    repeats: Annotated[int, Field(ge=1, le=32)] = 3
-    """Number of times each point is measured. Confidence intervals need at least 3."""
+    repeats: Annotated[int, Field(ge=1, le=WINDOWS_MAX)] = 3
+    """Number of times each point is measured, at most 32. Confidence intervals need at least 3. With order Soak: number
+    of windows."""
     order: ArmOrder = ArmOrder.INTERLEAVED
-    """Sequential or Interleaved order of the arms over the repeats."""
+    """Order of the arms over the repeats: Sequential, Interleaved, or Soak."""
     clients: Annotated[int, Field(ge=1, le=CLIENTS_MAX)] = 1
     """Number of client pods that send each point's load together, for loads that one pod cannot send. Streams and
     arrivals are the same as with one client, divided among the pods; at most the highest concurrency. Only on a
@@ -237,4 +252,6 @@ class Load(RuledModel):
             slowest * LONGEST_S >= (self.requests or 1),
             not closed or self.clients <= max(self.concurrency or [0]),
             self.arrival is None or self.clients <= (self.arrival.max_in_flight or self.clients),
+            self.repeats <= REPEATS_MAX or self.order is ArmOrder.SOAK,
+            self.order is not ArmOrder.SOAK or (self.duration_seconds is not None and len(self.levels) == 1),
         )

@@ -36,6 +36,7 @@ from specbench_client.analysis.statistics.bootstrap import LEVEL
 from specbench_client.analysis.statistics.log_ratio import LogRatio
 from specbench_client.analysis.statistics.p_values import holm_rejections
 from specbench_client.analysis.stepcost.observations import ObservedCell, observe_cell
+from specbench_client.analysis.summary.trends import trends_of
 from specbench_client.metrics.acceptance import limit_to_drafts
 from specbench_client.metrics.catalog import CATEGORY_RATIOS
 from specbench_client.metrics.decode_speed import STREAM_TPS
@@ -103,7 +104,8 @@ def evaluate_cell(
     """
     pairs = pair_requests(measured.rows, baseline.rows, measured.plan) if baseline else None
     compared = paired_speedup(SPEEDUP, pairs, measured.seed) if pairs else None
-    evidence = _evidence(measured, baseline, pairs, compared, diverged)
+    trends = trends_of(measured.points) if measured.plan.soaks else []
+    evidence = replace(_evidence(measured, baseline, pairs, compared, diverged), trends=tuple(trends))
     found = _findings(measured, evidence)
     on_points = [finding for point in measured.points for finding in point.findings]
     valid = not any(finding.severity is Severity.INVALID for finding in (*on_points, *found))
@@ -129,6 +131,7 @@ def evaluate_cell(
         goodput=goodput_of(measured.rows, measured.slo, measured.seed) if measured.slo else None,
         breakdown=breakdown_of_cell(measured.rows, measured.seed, measured.arm.most_drafts),
         prediction=_prediction(measured, pairs),
+        trends=trends,
         valid=valid,
         findings=list(dict.fromkeys(finding.check for finding in (*on_points, *found))),
     )

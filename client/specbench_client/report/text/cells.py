@@ -32,6 +32,7 @@ from specbench_client.report.text.text_table import (
     spreadsheet,
     with_interval,
 )
+from specbench_client.report.text.trends import trends_table
 
 # Columns of a cell, shared by terminal, Markdown and page.
 #
@@ -222,6 +223,8 @@ def markdown(plan: Plan, summary: RunSummary, statistics: Sequence[str] = PERCEN
     lines += [f"Load: {escape_markdown(arrival_text(summary))}.", ""] if arrival_text(summary) else []
     lines += crossover_markdown(summary)
     lines += [f"In time: {summary.slo.words}.", ""] if summary.slo else []
+    changes = trends_table(summary)
+    lines += [f"## {changes.title}", "", *markdown_table(changes), ""] if changes.rows else []
     answers = losslessness_lines(summary)
     lines += ["## Losslessness", "", *(f"- {markdown_sentence(line)}" for line in answers), ""] if answers else []
     missing = left_out_lines(summary)

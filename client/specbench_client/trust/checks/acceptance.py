@@ -24,7 +24,7 @@ from specbench_client.trust.acceptance_counters import (
     is_inferred,
 )
 from specbench_client.trust.check import Check, CheckResult, CheckResults, report_impossible
-from specbench_client.trust.evidence import PointEvidence, RunEvidence
+from specbench_client.trust.evidence import CellEvidence, PointEvidence, RunEvidence
 
 
 def _never_drafted(evidence: PointEvidence) -> CheckResults:
@@ -473,4 +473,41 @@ LOSSY_VERIFICATION: Check[RunEvidence] = Check(
     ),
     remedy="Evaluate the quality of its answers on your task before you use it, or remove the option.",
     evaluate=_lossy_verification,
+)
+
+
+DECAY = 0.02
+
+
+def _acceptance_decays(evidence: CellEvidence) -> CheckResults:
+    """An acceptance length that falls over the hours of a soak test: what is deployed becomes slower than measured."""
+    trend = next((each for each in evidence.trends if each.name == EMITTED_POOLED.name), None)
+    if trend is None or trend.per_hour.interval is None or trend.per_hour.value is None:
+        return []
+    lost = 1 - trend.end / trend.start
+    if trend.per_hour.interval.high >= 0 or lost <= DECAY:
+        return []
+    bounds = trend.per_hour.interval
+    message = (
+        f"the acceptance length fell from {trend.start:.2f} to {trend.end:.2f} in {trend.hours:.3g} h"
+        f" ({trend.per_hour.value:+.1%} an hour [{bounds.low:+.1%}, {bounds.high:+.1%}])"
+    )
+    return [CheckResult(Severity.WARNING, message, value=lost, threshold=DECAY)]
+
+
+ACCEPTANCE_DECAYS: Check[CellEvidence] = Check(
+    name="AcceptanceDecays",
+    severities=(Severity.WARNING,),
+    description="The acceptance length falls over the windows of a soak test.",
+    threshold=f"a fall of more than {DECAY:.0%} over the test, and an interval of the slope below 0",
+    rationale=(
+        "Reported for several engines after hours of service: a drafter whose state or cache goes wrong accepts ever"
+        " fewer tokens, so a speed-up measured in the first minutes is not what users get. The interval of the slope"
+        " respects the autocorrelation of windows."
+    ),
+    remedy=(
+        "Measure again with promptCache: Off: if acceptance is then stable, restored prefixes damage the drafter's"
+        " state. Report it to the engine's authors with both results, and restart engines more often than it takes."
+    ),
+    evaluate=_acceptance_decays,
 )

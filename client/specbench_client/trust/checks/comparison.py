@@ -86,7 +86,7 @@ UNPAIRED_REQUESTS: Check[CellEvidence] = Check(
 def _not_interleaved(evidence: RunEvidence) -> CheckResults:
     """Arms measured one after the other, so that a drift of the machine affects only some of them."""
     load = evidence.plan.load
-    if load.order is not ArmOrder.SEQUENTIAL or load.repeats < 2 or len(evidence.plan.arms) < 2:
+    if load.order is ArmOrder.INTERLEAVED or load.repeats < 2 or len(evidence.plan.arms) < 2:
         return []
     message = (
         "arms were measured one after the other: if the machine drifts (heat, clocks, neighbours), it favours one"
@@ -101,7 +101,7 @@ NOT_INTERLEAVED: Check[RunEvidence] = Check(
     name="NotInterleaved",
     severities=(Severity.INFO,),
     description="The arms' repeats were not interleaved.",
-    threshold="`order: Sequential` with at least two repeats and at least two arms",
+    threshold="`order: Sequential` or `Soak` with at least two repeats and at least two arms",
     rationale=(
         "With interleaved repeats (arms forwards, then backwards: ABBA) a slow drift affects every arm equally; a"
         " single repeat cannot be interleaved."

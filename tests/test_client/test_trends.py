@@ -1,0 +1,130 @@
+"""Slopes over the windows of a soak test, and what is reported about them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from specbench_api.outcome.figure import Figure
+from specbench_api.outcome.summary import ClientHealth, PointSummary, RequestCounts
+from specbench_client.analysis.statistics.trends import WINDOWS_MIN, fit_line
+from specbench_client.analysis.summary.trends import FAILURES, trends_of
+from specbench_client.metrics.rows import Rows
+from specbench_client.report.html import page_topics
+from specbench_client.report.text.trends import trend_lines, trends_table
+from specbench_client.trust.checks.acceptance import ACCEPTANCE_DECAYS
+from specbench_client.trust.evidence import CellEvidence
+from specbench_testing.synthetic_records import ONE, SyntheticRun, run_of_world
+
+NAME = "acceptance_length_emitted_pooled"
+WINDOW_S = 300.0
+SOAK = SyntheticRun(
+    prompts=6,
+    categories=ONE,
+    edits={"spec.load": {"concurrency": [1], "order": "Soak", "durationSeconds": 60, "repeats": 9}},
+)
+
+
+def autocorrelated(coefficient: float, count: int, seed: int) -> np.ndarray:
+    """Noise of an AR(1) process in its steady state."""
+    shocks = np.random.default_rng(seed).standard_normal(count + 50)
+    noise = np.zeros(count + 50)
+    for index in range(1, count + 50):
+        noise[index] = coefficient * noise[index - 1] + shocks[index]
+    return noise[50:]
+
+
+@pytest.mark.draws
+@pytest.mark.parametrize(("coefficient", "windows", "least"), [(0.0, 8, 0.93), (0.0, 48, 0.92), (0.5, 48, 0.88)])
+def test_intervals_of_slopes_contain_the_truth_under_autocorrelation(
+    coefficient: float, windows: int, least: float
+) -> None:
+    times, held = np.arange(windows, dtype=np.float64), 0
+    for seed in range(300):
+        line = fit_line(5 - 0.1 * times + autocorrelated(coefficient, windows, seed), times)
+        assert line is not None
+        held += line.bounds.low <= -0.1 <= line.bounds.high
+    assert held / 300 >= least
+
+
+def test_an_exact_line_is_found_and_missing_windows_are_left_out() -> None:
+    times = np.arange(12, dtype=np.float64)
+    values = 4 - 0.05 * times
+    values[3] = np.nan
+    line = fit_line(values, times)
+    assert line is not None
+    assert (line.slope, line.start, line.end) == pytest.approx((-0.05, 4.0, 3.45))
+    assert fit_line(values[: WINDOWS_MIN - 1], times[: WINDOWS_MIN - 1]) is None
+
+
+def windows(values: list[float], failed: int = 0) -> list[PointSummary]:
+    """Windows of five minutes with these acceptance lengths."""
+    point = SOAK.honest(SOAK.plan.points[0])
+    return [
+        point.model_copy(
+            update={
+                "repeat": repeat,
+                "figures": {NAME: Figure(value=value, unit="tokens/step", definition="d", n=1, source="client")},
+                "client_health": ClientHealth(duration_s=WINDOW_S),
+                "counts": RequestCounts(requests=100, failed_requests=failed),
+            }
+        )
+        for repeat, value in enumerate(values)
+    ]
+
+
+def test_a_decay_is_stated_per_hour_relative_to_the_first_window() -> None:
+    noise = 0.01 * autocorrelated(0.0, 144, 1)
+    values = [4.47 - 0.98 * index / 143 + noise[index] for index in range(144)]
+    found = {each.name: each for each in trends_of(windows(values)[::-1])}
+    trend = found[NAME]
+    assert (trend.start, trend.end) == pytest.approx((4.47, 3.49), abs=0.02)
+    assert trend.hours == pytest.approx(143 * WINDOW_S / 3600)
+    assert trend.per_hour.value == pytest.approx(-0.98 / 4.47 / trend.hours, rel=0.02)
+    assert FAILURES not in found, "a share of 0 has no relative change"
+
+
+def evidence(values: list[float]) -> CellEvidence:
+    """Evidence of an arm with these acceptance lengths in its windows."""
+    plan = SOAK.plan
+    return CellEvidence(
+        plan=plan,
+        arm=plan.arms[1],
+        workload=plan.workloads[0],
+        level=plan.load.levels[0],
+        rows=Rows(()),
+        baseline=None,
+        pairs=None,
+        speedup=None,
+        baseline_repeats=np.empty(0),
+        trends=tuple(trends_of(windows(values))),
+    )
+
+
+def test_a_fall_of_the_acceptance_length_over_hours_is_a_warning() -> None:
+    noise = 0.02 * autocorrelated(0.5, 48, 3)
+    falling = [3.0 * (1 - 0.22 * index / 47) + noise[index] for index in range(48)]
+    (found,) = ACCEPTANCE_DECAYS.evaluate(evidence(falling))
+    assert found.value == pytest.approx(0.22, abs=0.02)
+    assert "fell from 2.99 to 2.34" in found.message
+    assert "in 3.92 h" in found.message
+
+
+def test_a_steady_or_rising_acceptance_length_is_not_reported() -> None:
+    for change in (0.0, 0.1):
+        values = [3.0 * (1 + change * index / 47) for index in range(48)]
+        assert ACCEPTANCE_DECAYS.evaluate(evidence(list(values + 0.02 * autocorrelated(0.5, 48, 4)))) == []
+    assert ACCEPTANCE_DECAYS.evaluate(evidence([3.0, 2.0, 1.5])) == [], "too few windows"
+
+
+def test_a_soak_test_reports_its_trends_and_a_decay() -> None:
+    summary = run_of_world(SOAK)
+    trends = {(cell.arm, trend.name) for cell in summary.cells for trend in cell.trends}
+    assert ("ngram", NAME) in trends
+    assert "AcceptanceDecays" not in {finding.check for finding in summary.findings}
+    assert [row[0] for row in trends_table(summary).rows].count("ngram") >= 3
+    assert "trends" in [topic.name for topic in page_topics(SOAK.plan, summary)]
+    assert [cell.trends for cell in run_of_world(replace(SOAK, edits={})).cells] == [[], []]
+    assert all(line.startswith(("ngram: ", "none: ")) for line in trend_lines(summary))
