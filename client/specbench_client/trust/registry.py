@@ -49,6 +49,7 @@ CELL_CHECKS: tuple[Check[CellEvidence], ...] = (
     comparison.THROUGHPUT_CONTRADICTS_SPEEDUP,
     answers.UNEXPECTED_OUTPUT_LENGTHS,
     prompts.PROMPTS_SENT_AGAIN,
+    prompts.REUSE_LOST,
 )
 
 RUN_CHECKS: tuple[Check[RunEvidence], ...] = (
