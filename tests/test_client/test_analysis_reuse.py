@@ -15,6 +15,9 @@ from specbench_api.outcome.summary import RunSummary
 from specbench_api.plan.plan import Point
 from specbench_client.analysis.statistics.log_ratio import LogRatioInputs
 from specbench_client.analysis.statistics.row_layout import CellSums, layout_of
+from specbench_client.report.html import render_html
+from specbench_client.report.text.cells import markdown
+from specbench_client.report.text.reuse import reuse_tables
 from specbench_testing.synthetic_records import ONE, Corruptions, SyntheticRun, run_of_world
 
 pytestmark = pytest.mark.runs
@@ -138,3 +141,23 @@ def test_numerical_derivatives_give_the_interval_of_a_log_ratio() -> None:
     assert found.value == pytest.approx(exact.value)
     assert found.chosen.bounds.low == pytest.approx(exact.chosen.bounds.low, rel=1e-6)
     assert found.chosen.bounds.high == pytest.approx(exact.chosen.bounds.high, rel=1e-6)
+
+
+def test_reports_begin_with_the_split_and_have_tables_by_turn_and_depth() -> None:
+    summary = run_of_world(LOST)
+    found = reuse_of(summary)
+    split = f"Net {value_of(found.net):.2f}x = drafting {value_of(found.drafting):.2f}x × reuse"
+    assert split in markdown(LOST.plan, summary).partition("\n|")[0]
+    page = render_html(LOST.plan, summary)
+    assert split in page.partition("<strong>Next:</strong>")[0]
+    for title in ("Reuse of the prompt cache", "By turn", "By depth"):
+        assert title in page
+    costs, *slices = reuse_tables(summary.cells)
+    assert costs.rows[0][3:5] == ["20%", "80%"]
+    assert [len(table.rows) for table in slices] == [1, len(found.by_depth)]
+
+
+def test_reports_without_reuse_have_neither_line_nor_tables() -> None:
+    summary = run_of_world(replace(LOST, edits={}))
+    assert "drafting" not in markdown(LOST.plan, summary).partition("\n|")[0]
+    assert "Reuse of the prompt cache" not in render_html(LOST.plan, summary)

@@ -1,69 +1,80 @@
 """Reuse of the prompt cache, paired with the baseline, and the split of the net speed-up into drafting and reuse.
 
-A lost token has to be computed again. What that costs is measured within the run: the slope of TTFT over the computed
-prompt tokens of a request, with an intercept for each side. A prefill shares its step with all requests in flight and
-delays each of them equally, so the cost of a computed token, summed over requests, is the slope times the mean number
-of requests in flight: c. With E the sums of E2E latencies and L the lost tokens,
+A lost token has to be computed again, which delays its request and all others in flight: they share the step of its
+prefill. With E the sums of E2E latencies, c the time of a computed token, and D the sum over the pairs of lost tokens ×
+the arm's requests in flight,
 
-    net = E_b / E_a = drafting × reuse,    drafting = E_b / (E_a − c L),    reuse = (E_a − c L) / E_a
+    net = E_b / E_a = drafting × reuse,    drafting = E_b / (E_a − c D),    reuse = (E_a − c D) / E_a
 
-E_a − c L is what the arm would take with the baseline's reuse at the same number of requests in flight.
+E_a − c D is what the arm would take with the baseline's reuse and the same number of requests in flight. In an open
+loop, where a slower engine has more of them, lost reuse costs more than that, and it is part of drafting.
+
+c is the slope of TTFT over the prompt tokens that are computed in the step of the first token: those of the request and
+of others with the same step. Prompts that are computed while the request waits are a second variable, because prompts
+often alternate between long and short ones. Each side has its own intercept.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from specbench_api.outcome.figure import Figure, FigureInterval
 from specbench_api.outcome.reuse import Reuse, ReuseSlice
 from specbench_client.analysis.breakdown.breakdown import BreakdownClass, token_classes
-from specbench_client.analysis.estimates.speedups import OVER_PAIRS, sum_pairs
+from specbench_client.analysis.estimates.speedups import OVER_PAIRS, pair_layout, sum_pairs
 from specbench_client.analysis.statistics.bootstrap import LEVEL
 from specbench_client.analysis.statistics.intervals import value_and_interval
 from specbench_client.analysis.statistics.log_ratio import LogRatio, LogRatioInputs, SumsFunction
+from specbench_client.analysis.statistics.row_layout import CellSums
 from specbench_client.metrics.latency import E2E_MS, TTFT_MS
-from specbench_client.metrics.pairing import ARM, BASELINE, Pairs, PairSide
+from specbench_client.metrics.pairing import ARM, BASELINE, JoinedRows, Pairs, PairSide
+from specbench_client.metrics.rows import Columns
 from specbench_client.metrics.tidy_frame import Values, numbers
 
 HIT_SHARE = f"Prompt tokens from the cache over all prompt tokens, {OVER_PAIRS}"
 COMPUTED_RATIO = f"Σ(input_tokens − cached_tokens) of the arm ÷ that of the baseline, {OVER_PAIRS}"
 LOST_TOKENS = f"Σ(cached_tokens of the baseline − those of the arm) / pairs, {OVER_PAIRS}"
 TOKEN_MS = (
-    "Slope of TTFT over computed prompt tokens, input_tokens − cached_tokens: least squares with an intercept for each"
-    f" side, {OVER_PAIRS}"
+    "Slope of TTFT over the prompt tokens, input_tokens − cached_tokens, that are computed in the step of the first"
+    " token: least squares with an intercept for each side, and with the prompts computed while the request waits as a"
+    f" second variable, {OVER_PAIRS}"
 )
 LOST_MS = f"lost_tokens × token_ms, {OVER_PAIRS}"
 NET = f"Σ e2e of the baseline ÷ Σ e2e of the arm, e2e = last_token_ns − intended_ns, {OVER_PAIRS}"
 REUSE = (
-    "(Σ e2e of the arm − c × lost tokens) ÷ Σ e2e of the arm, c = token_ms × mean requests in flight (the concurrency"
-    f" of a closed loop), {OVER_PAIRS}"
+    "(Σ e2e − token_ms × Σ(lost tokens × requests in flight)) ÷ Σ e2e of the arm, with the requests in flight when the"
+    f" request begins, {OVER_PAIRS}"
 )
 DRAFTING = f"net ÷ reuse: the speed-up with the baseline's reuse, {OVER_PAIRS}"
+NONE = 1e-9
+"""A variance that is a smaller share of another one is 0."""
+SAME_STEP = 0.5
+"""First tokens that are at most this share of a step apart are from the same step."""
 TURNS_MAX = 8
 """Turns that have their own slice; later ones are one slice."""
 DEPTHS = (0, 1, 256, 1024, 4096)
 """Lower bounds of the classes of depth, in tokens."""
 _TOKENS = ("arm_cached", "arm_input", "baseline_cached", "baseline_input")
-_MOMENTS = ("x", "y", "xx", "xy")
+_MOMENTS = ("x", "o", "y", "xx", "xo", "oo", "xy", "oy")
 _SPLIT = (
-    "pairs", "lost", "arm_e2e", "baseline_e2e",
+    "pairs", "lost", "delays", "arm_e2e", "baseline_e2e",
     *(f"{side}_{moment}" for side in ("arm", "baseline") for moment in _MOMENTS),
 )  # fmt: skip
 Sums = Mapping[str, Values]
 
 
-def reuse_of(pairs: Pairs, in_flight: float | None, seed: int) -> Reuse | None:
+def reuse_of(pairs: Pairs, arm: Columns, baseline: Columns, seed: int) -> Reuse | None:
     """Return the reuse of a cell's arm; None if no pair has cached tokens on both sides.
 
-    `in_flight`: mean number of requests in flight; None if it is not known.
+    `arm` and `baseline`: all rows of both cells, of which `pairs` are made.
     """
     tokens = _token_inputs(pairs, seed)
     if tokens is None:
         return None
-    split = LogRatioInputs.of(_SPLIT, sum_pairs(pairs, len(_SPLIT), _SplitParts(pairs)), seed)
-    streams = np.nan if in_flight is None else in_flight
+    split = LogRatioInputs.of(_SPLIT, _split_sums(pairs, arm, baseline), seed)
     turns = [BreakdownClass(number, f"{number + 1}") for number in range(TURNS_MAX)]
     turns.append(BreakdownClass(TURNS_MAX, f"{TURNS_MAX + 1} and more"))
     depth = np.maximum(*(numbers(pairs.rows, f"cached_tokens{side}") for side in (ARM, BASELINE)))
@@ -76,13 +87,13 @@ def reuse_of(pairs: Pairs, in_flight: float | None, seed: int) -> Reuse | None:
         ),
         computed_ratio=_figure(tokens.log_of(_log_computed_ratio), COMPUTED_RATIO),
         lost_tokens=_linear(split, lambda sums: sums["lost"] / sums["pairs"], "tokens", LOST_TOKENS),
-        lost_ms=_linear(split, lambda sums: _slope(sums) * sums["lost"] / sums["pairs"], "ms", LOST_MS),
-        token_ms=_linear(split, _slope, "ms/token", TOKEN_MS),
+        lost_ms=_linear(split, lambda sums: _token_ms(sums) * sums["lost"] / sums["pairs"], "ms", LOST_MS),
+        token_ms=_linear(split, _token_ms, "ms/token", TOKEN_MS),
         net=_figure(split.log_of(lambda sums: np.log(sums["baseline_e2e"] / sums["arm_e2e"])), NET),
         drafting=_figure(
-            split.log_of(lambda sums: np.log(sums["baseline_e2e"] / _with_baseline_reuse(sums, streams))), DRAFTING
+            split.log_of(lambda sums: np.log(sums["baseline_e2e"] / _with_baseline_reuse(sums))), DRAFTING
         ),
-        reuse=_figure(split.log_of(lambda sums: np.log(_with_baseline_reuse(sums, streams) / sums["arm_e2e"])), REUSE),
+        reuse=_figure(split.log_of(lambda sums: np.log(_with_baseline_reuse(sums) / sums["arm_e2e"])), REUSE),
         by_turn=_slices(pairs, turn, turns, seed),
         by_depth=_slices(pairs, depth_class, token_classes(DEPTHS), seed),
     )
@@ -101,38 +112,88 @@ def _log_computed_ratio(sums: Sums) -> Values:
     return np.subtract(*(np.log(each) for each in computed))
 
 
-class _SplitParts:
-    """What is summed of each pair for the split; computed tokens and TTFT relative to their means, for accuracy."""
+@dataclass(frozen=True)
+class _Prefills:
+    """Prompt tokens computed around each row of a cell, and the requests in flight when it begins, shape (rows,)."""
 
-    def __init__(self, pairs: Pairs) -> None:
-        self._means = [
-            [float(np.nanmean(each)) if np.isfinite(each).any() else 0.0 for each in _computed_and_ttft(side)]
-            for side in (pairs.side(ARM), pairs.side(BASELINE))
+    together: Values
+    """Tokens computed in the step of its first token, its own included; NaN if its own are not known."""
+    before: Values
+    """Tokens of others that were computed while it waited for that step."""
+    in_flight: Values
+    """Requests in flight when it begins, itself included."""
+
+    @classmethod
+    def of(cls, rows: Columns) -> _Prefills:
+        """Compute them, one point after the other, from all its requests."""
+        columns = ("intended_ns", "first_token_ns", "last_token_ns", "input_tokens", "cached_tokens", "chunks")
+        begun, first, last, prompt, cached, chunks = (numbers(rows, name) for name in columns)
+        computed, found = prompt - cached, cls(*(np.full(len(rows), np.nan) for _ in range(3)))
+        near = SAME_STEP * np.nansum(last - first) / max(np.nansum(chunks - 1), 1.0)
+        points = numbers(rows, "repeat")
+        for point in np.unique(points):
+            at = np.flatnonzero((points == point) & ~np.isnan(last - first))
+            order = at[np.argsort(first[at], kind="stable")]
+            until = np.concatenate([[0.0], np.cumsum(np.nan_to_num(computed[order]))])
+
+            def tokens_by(time: Values, firsts: Values = first[order], until: Values = until) -> Values:
+                return until[np.searchsorted(firsts, time, side="right")]
+
+            together = tokens_by(first[at] + near) - tokens_by(np.maximum(first[at] - near, begun[at]))
+            found.together[at] = np.where(np.isnan(computed[at]), np.nan, together)
+            found.before[at] = tokens_by(first[at] + near) - tokens_by(begun[at]) - together
+            started, ended = (np.searchsorted(np.sort(each[at]), begun[at], side="right") for each in (begun, last))
+            found.in_flight[at] = started - ended
+        return found
+
+
+def _split_sums(pairs: Pairs, arm: Columns, baseline: Columns) -> CellSums:
+    """Sum the parts of the split; token counts and TTFT are relative to their means, for accuracy."""
+    sides = (PairSide(pairs.rows, ARM), PairSide(pairs.rows, BASELINE))
+    assert isinstance(pairs.rows, JoinedRows)
+    around = (_Prefills.of(arm), _Prefills.of(baseline))
+    at = (pairs.rows.left, pairs.rows.right)
+    cached, e2e, ttft = ([each(side) for side in sides] for each in (_cached, E2E_MS.values, TTFT_MS.values))
+    lost = cached[1] - cached[0]
+    parts = [np.ones(len(lost)), lost, lost * around[0].in_flight[at[0]], *e2e]
+    for prefills, rows, late in zip(around, at, ttft, strict=True):
+        x, o, y = (_centred(each) for each in (prefills.together[rows], prefills.before[rows], late))
+        parts += [x, o, y, x * x, x * o, o * o, x * y, o * y]
+    sums = CellSums(pair_layout(pairs), len(_SPLIT))
+    sums.add(parts)
+    return sums
+
+
+def _cached(side: PairSide) -> Values:
+    return numbers(side, "cached_tokens")
+
+
+def _centred(values: Values) -> Values:
+    known = values[~np.isnan(values)]
+    return values - known.mean() if known.size else values
+
+
+def _token_ms(sums: Sums) -> Values:
+    """Time of a computed token in ms; not finite if computed tokens do not vary."""
+
+    def spread(one: str, other: str) -> Values:
+        """Sum of products of deviations from each side's mean, over both sides."""
+        sides = ("arm", "baseline")
+        each = [
+            sums[f"{side}_{one}{other}"] - sums[f"{side}_{one}"] * sums[f"{side}_{other}"] / sums["pairs"]
+            for side in sides
         ]
+        return np.asarray(each[0] + each[1], dtype=np.float64)
 
-    def __call__(self, arm: PairSide, baseline: PairSide) -> Sequence[Values]:
-        lost = numbers(baseline, "cached_tokens") - numbers(arm, "cached_tokens")
-        moments = []
-        for side, means in zip((arm, baseline), self._means, strict=True):
-            x, y = (each - mean for each, mean in zip(_computed_and_ttft(side), means, strict=True))
-            moments += [x, y, x * x, x * y]
-        return [np.ones(len(lost)), lost, E2E_MS.values(arm), E2E_MS.values(baseline), *moments]
+    xx, xo, oo, xy, oy = spread("x", "x"), spread("x", "o"), spread("o", "o"), spread("x", "y"), spread("o", "y")
+    on_before = np.where(oo > 0, 1 / np.where(oo > 0, oo, 1.0), 0.0)
+    free = xx - xo * xo * on_before
+    return np.asarray((xy - xo * oy * on_before) / np.where(free > NONE * xx, free, np.nan), dtype=np.float64)
 
 
-def _computed_and_ttft(side: PairSide) -> tuple[Values, Values]:
-    return numbers(side, "input_tokens") - numbers(side, "cached_tokens"), TTFT_MS.values(side)
-
-
-def _slope(sums: Sums) -> Values:
-    """TTFT in ms per computed token; not finite if computed tokens do not vary."""
-    xy = sum(sums[f"{side}_xy"] - sums[f"{side}_x"] * sums[f"{side}_y"] / sums["pairs"] for side in ("arm", "baseline"))
-    xx = sum(sums[f"{side}_xx"] - sums[f"{side}_x"] ** 2 / sums["pairs"] for side in ("arm", "baseline"))
-    return np.asarray(xy / np.where(xx > 0, xx, np.nan), dtype=np.float64)
-
-
-def _with_baseline_reuse(sums: Sums, in_flight: float) -> Values:
+def _with_baseline_reuse(sums: Sums) -> Values:
     """Sum of the arm's E2E latencies with the baseline's reuse; not finite if it is not positive."""
-    e2e = sums["arm_e2e"] - _slope(sums) * in_flight * sums["lost"]
+    e2e = sums["arm_e2e"] - _token_ms(sums) * sums["delays"]
     return np.where(e2e > 0, e2e, np.nan)
 
 

@@ -169,17 +169,14 @@ def _evidence(
         speedup=compared.figure if compared else None,
         baseline_repeats=_repeats(baseline),
         divergence=diverged,
-        reuse=_reuse(measured, pairs),
+        reuse=_reuse(measured, baseline, pairs),
     )
 
 
-def _reuse(measured: MeasuredCell, pairs: Pairs | None) -> Reuse | None:
-    if pairs is None or measured.plan.prompt_cache is PromptCache.OFF:
+def _reuse(measured: MeasuredCell, baseline: MeasuredCell | None, pairs: Pairs | None) -> Reuse | None:
+    if baseline is None or pairs is None or measured.plan.prompt_cache is PromptCache.OFF:
         return None
-    reached = [point.client_health.reached_concurrency for point in measured.points]
-    known = [each for each in reached if each is not None]
-    in_flight = measured.level.concurrency or (float(np.mean(known)) if known else None)
-    return reuse_of(pairs, in_flight, measured.seed)
+    return reuse_of(pairs, measured.rows, baseline.rows, measured.seed)
 
 
 def _findings(measured: MeasuredCell, evidence: CellEvidence) -> list[Finding]:
