@@ -153,7 +153,7 @@ class World:
             "sampling": {"temperature": self.temperature, "seed": self.seed},
             "output": {"maxTokens": self.max_tokens},
         }
-        spec = {
+        spec: dict[str, Any] = {
             "model": {"name": "simulated"},
             "engine": {"kind": "simulator", "dialect": self.dialect},
             "drafters": drafters,

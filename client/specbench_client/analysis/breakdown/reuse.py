@@ -51,6 +51,20 @@ REUSE = (
 DRAFTING = f"net ÷ reuse: the speed-up with the baseline's reuse, {OVER_PAIRS}"
 NONE = 1e-9
 """A variance that is a smaller share of another one is 0."""
+DEFINITIONS = (
+    ("hit_share", "ratio", HIT_SHARE),
+    ("baseline_hit_share", "ratio", HIT_SHARE),
+    ("computed_ratio", "ratio", COMPUTED_RATIO),
+    ("lost_tokens", "tokens", LOST_TOKENS),
+    ("token_ms", "ms/token", TOKEN_MS),
+    ("lost_ms", "ms", LOST_MS),
+    ("net", "ratio", NET),
+    ("drafting", "ratio", DRAFTING),
+    ("reuse", "ratio", REUSE),
+)
+"""Name, unit and definition of each figure, for the reference documentation."""
+NEED_VARIATION = ("token_ms", "lost_ms", "drafting", "reuse")
+"""Figures that are missing if computed tokens do not vary."""
 SAME_STEP = 0.5
 """First tokens that are at most this share of a step apart are from the same step."""
 TURNS_MAX = 8
