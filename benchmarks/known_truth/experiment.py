@@ -94,7 +94,7 @@ class Experiment:
         return pd.DataFrame({
             "repeat": 0.0, "prompt_id": sample.names, "category": sample.categories, "pass": 0, "turn": 0.0,
             "intended_ns": 0.0, "sent_ns": 0.0, "first_token_ns": prefill, "last_token_ns": prefill + flow,
-            "input_tokens": 100.0, "tokens": tokens,
+            "input_tokens": 100.0, "cached_tokens": 0.0, "tokens": tokens,
             "steps": steps, "draft_steps": draft_steps, "drafted_tokens": draft_steps * self.drafts,
             "accepted_tokens": tokens - 1 - steps if drafting else draft_steps, "acceptance_source": "per_step",
             "finish_reason": "stop", "output_sha256": "x",

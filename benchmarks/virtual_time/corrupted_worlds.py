@@ -85,6 +85,10 @@ CORRUPTED_WORLDS: Mapping[str, CorruptedWorld] = {
         "nine tenths of each prompt are read from a prefix cache", ("PromptCacheHit",),
         _at(faults=_faulty(Fault.PROMPT_CACHE, 0.9)),
     ),
+    "lost-reuse": CorruptedWorld(
+        "with a drafter, 70 % of each hit of the prompt cache is computed again", ("ReuseLost",),
+        _at(shared_tokens=(0, 512, 1536), reuse_lost={ARM: 0.7}),
+    ),
     "never-drafting": CorruptedWorld(
         "the drafter starts and never drafts", ("NeverDrafted",),
         _at(faults=_faulty(Fault.NEVER_DRAFT, 1, ARM)),

@@ -31,6 +31,8 @@ from virtual_time.noise import Drift, Machine, Noise
 from virtual_time.response import TransportFaults
 
 WORKLOAD = "chat"
+CACHE_TOKENS = 1_000_000
+"""Capacity of the prompt cache where it is on: nothing is evicted."""
 NO_FAULTS: Mapping[Fault, float] = {}
 
 
@@ -65,6 +67,10 @@ class World:
     """By how much all machines get slower in each second of the run, as a share of their speed at its beginning."""
     foreign: bool = False
     """Whether another client also sends sequential requests to the engine."""
+    shared_tokens: tuple[int, ...] = ()
+    """Lengths of the prefixes that prompts share, one after the other; with any, the prompt cache is on."""
+    reuse_lost: Mapping[str, float] = field(default_factory=dict)
+    """Share of each hit that is computed nevertheless, by arm name."""
 
     @cached_property
     def plan(self) -> Plan:
@@ -75,7 +81,7 @@ class World:
     def rows(self) -> tuple[Prompt, ...]:
         """The prompts: 20 to 200 words of the vocabulary per turn."""
         rng, different = self.rng("prompts"), self.different or self.prompts
-        texts = [self._turns(rng) for _ in range(different)]
+        texts = [self._turns(rng, self._prefix(number)) for number in range(different)]
         return tuple(
             Prompt(f"p{number}", self.categories[number % len(self.categories)], texts[number % different])
             for number in range(self.prompts)
@@ -103,6 +109,7 @@ class World:
             ),
             max_model_len=self.limits.get(arm.name, 32768),
             output_mean_tokens=self.output_mean,
+            prefix_cache_tokens=CACHE_TOKENS if self.shared_tokens else 0,
         )
 
     def drafter_of(self, arm: Arm) -> SimulatedDrafter:
@@ -123,8 +130,14 @@ class World:
         by_category = {name: (float(np.clip(self.acceptance + shift, 0.05, 0.95)),) for name, shift in shifts.items()}
         return AcceptanceProbabilities({"default": (self.acceptance,), **by_category})
 
-    def _turns(self, rng: np.random.Generator) -> tuple[tuple[ChatMessage, ...], ...]:
-        words = (rng.choice(VOCABULARY, int(rng.integers(20, 200))) for _ in range(self.turns))
+    def _prefix(self, number: int) -> list[str]:
+        """The words that this prompt shares with others."""
+        length = self.shared_tokens[number % len(self.shared_tokens)] if self.shared_tokens else 0
+        return [str(word) for word in self.rng("prefix", length).choice(VOCABULARY, length)]
+
+    def _turns(self, rng: np.random.Generator, prefix: list[str]) -> tuple[tuple[ChatMessage, ...], ...]:
+        words = [list(rng.choice(VOCABULARY, int(rng.integers(20, 200)))) for _ in range(self.turns)]
+        words[0] = prefix + words[0]
         return tuple((ChatMessage("user", " ".join(each)),) for each in words)
 
     @property
@@ -140,13 +153,14 @@ class World:
             "sampling": {"temperature": self.temperature, "seed": self.seed},
             "output": {"maxTokens": self.max_tokens},
         }
-        spec = {
+        spec: dict[str, Any] = {
             "model": {"name": "simulated"},
             "engine": {"kind": "simulator", "dialect": self.dialect},
             "drafters": drafters,
             "workloads": [workload],
             "load": {**self.load, "repeats": self.repeats, "order": self.order},
             "results": {"s3": {"bucket": "results"}},
+            **({"promptCache": "AsServed"} if self.shared_tokens else {}),
         }
         names = {"name": f"world-{self.seed}", "namespace": "default"}
         return {"apiVersion": "specbench.io/v1alpha1", "kind": "SpecBenchRun", "metadata": names, "spec": spec}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any
@@ -29,6 +29,7 @@ from specbench_client.load.warmup import WarmupBounds, WarmupMonitor, warmup_pro
 from specbench_client.load.worker_messages import WorkerDone
 from specbench_client.metrics.tidy_frame import COLUMNS
 from specbench_client.simulator import SimulatedEngine, choose_dialect
+from specbench_client.simulator.prefix_cache import PrefixCache
 from specbench_client.simulator.requests import OpenAIRoute, SimulatedPrompt, SimulatedRequest
 from specbench_client.store.records import records_to_parquet, to_frame
 from specbench_client.workload.prompts import Prompts
@@ -108,6 +109,17 @@ class MeasuredPoint:
         return summarise_point(plan, self.point, self.frames, self.watch, self.counters, simulated=True)
 
 
+class _LosingCache(PrefixCache):
+    """A prefix cache that loses a share of each hit."""
+
+    def __init__(self, capacity_tokens: int, lost: float) -> None:
+        super().__init__(capacity_tokens)
+        self._kept = 1.0 - lost
+
+    def cached_tokens(self, prompt: Sequence[str]) -> int:
+        return int(super().cached_tokens(prompt) * self._kept)
+
+
 @dataclass
 class Launch:
     """One launch of an engine, or one turn of a running one, with the client that measures it."""
@@ -133,6 +145,9 @@ class Launch:
     async def serve(self, clock: VirtualClock) -> None:
         """Measure the group's points in order."""
         self.engine = SimulatedEngine(self.config, self.world.known, clock)
+        lost = self.world.reuse_lost.get(self.arm.name, 0.0)
+        if lost:
+            self.engine.prefix_cache = _LosingCache(self.config.prefix_cache_tokens, lost)
         rng = self.world.rng("network", self.arm.name, self.group.index)
         between = self.world.between.get(self.arm.name, TransportFaults())
         transport = VirtualTransport(self.engine, self.writes, clock, Network(self.world.noise, rng), between)
@@ -164,6 +179,8 @@ class Launch:
         asker = HttpTurnClient(transport, self.reads, request_config)
         warming = self.warm_up and point is self.group.points[0]
         warmed = await self._warm_up(point, asker, hand, records) if warming else None
+        if self.world.plan.empties_cache and self.engine is not None:
+            self.engine.prefix_cache.empty()
         rows = prompts_of_point(self.world.plan, point, Prompts(self.world.rows, "virtual")).rows
         load, tally = self.loads.of(point, len(rows)).filled(rows), RecordTally()
         before = self._counters()
@@ -215,6 +232,7 @@ class Launch:
             started_ns=started_ns,
             drafting=self.arm.drafter is not None or self.arm.endpoint is not None,
             request_prefix=point.hash[:12],
+            prompt_cache=plan.prompt_cache,
         )
 
     def _counters(self) -> EngineCounters | None:

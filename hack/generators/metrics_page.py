@@ -8,7 +8,7 @@ from typing import Any
 
 from specbench_api.outcome.summary import MIN_REPEATS_TO_COMPARE
 from specbench_api.spec.slo import Slo
-from specbench_client.analysis.breakdown import breakdown
+from specbench_client.analysis.breakdown import breakdown, reuse
 from specbench_client.analysis.estimates import speedups
 from specbench_client.analysis.estimates.energy import (
     JOULES,
@@ -270,6 +270,10 @@ def render_metrics_page() -> str:
         ),
         "\nCrossover load and break-even acceptance length: [curves](../research/curve.md).",
         "Engines' own acceptance lengths: [engines](engines.md#acceptance-length-the-engines-figure-and-ours).",
+        "\n## Reuse of the prompt cache\n",
+        "With `promptCache: AsServed`, over the same pairs: `cells[].reuse` of `summary.json`.\n",
+        _table([_reuse_row(*row) for row in reuse.DEFINITIONS]),
+        "\nIn an open loop, where a slower engine has more requests in flight, lost reuse costs more than `reuse`.",
         "\n## Sums and means\n",
         _table([*_tps_rows(), *(_ratio_row(ratio) for ratio in RATIOS)]),
         "\n## By position of the draft\n",
@@ -332,6 +336,11 @@ def _whole_row(name: str) -> tuple[str, str, str, str, str]:
 def _without_pairs(definition: str) -> str:
     """Return a definition without the explanation of pairs, which the section contains once."""
     return definition.removesuffix(f", {speedups.OVER_PAIRS}")
+
+
+def _reuse_row(name: str, unit: str, definition: str) -> tuple[str, str, str, str, str]:
+    missing = "computed tokens do not vary" if name in reuse.NEED_VARIATION else "cached tokens are not reported"
+    return f"`{name}`", unit, _without_pairs(definition), missing, "both"
 
 
 def _tps_rows() -> list[tuple[str, str, str, str, str]]:

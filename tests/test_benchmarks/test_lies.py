@@ -55,3 +55,20 @@ def test_measured_acceptance_and_step_times_match_the_configured_ones() -> None:
     assert arm["acceptance_length_verified_pooled"].value == pytest.approx(1 + chance + chance**2 + chance**3, rel=0.07)
     step = world.cost.base_ms + world.cost.per_token_ms
     assert baseline["step_ms_p50"].value == pytest.approx(step + 100 * world.cost.per_kv_ms, rel=0.05)
+
+
+def test_split_of_the_net_speedup_is_that_of_the_same_world_without_the_loss() -> None:
+    kept = World(
+        seed=11, prompts=120, load={"concurrency": [4]}, shared_tokens=(0, 512, 1536), noise=NO_NOISE, repeats=1
+    )
+    whole, found = (run_of(world).cells[-1].reuse for world in (kept, replace(kept, reuse_lost={"eagle3": 0.7})))
+    assert whole is not None
+    assert found is not None
+    drafting, net = whole.net.value, found.net.value
+    assert drafting is not None
+    assert net is not None
+    assert found.drafting.value == pytest.approx(drafting, rel=0.02)
+    assert found.reuse.value == pytest.approx(net / drafting, rel=0.02)
+    assert found.token_ms.value == pytest.approx(kept.cost.per_prefill_ms, rel=0.03)
+    assert found.hit_share.value == pytest.approx(0.3 * (whole.hit_share.value or 0), rel=0.01)
+    assert [each.label for each in found.by_depth] == ["0", "256–1,023", "1,024–4,095"]

@@ -28,6 +28,7 @@ from specbench_client.report.text.applicability import applicability_line
 from specbench_client.report.text.cells import TERMINAL_STATISTICS, cells_table, csv, figure_value, markdown
 from specbench_client.report.text.curves import crossover_lines
 from specbench_client.report.text.findings import FindingGroup, continue_run, group_findings, next_step
+from specbench_client.report.text.reuse import reuse_lines
 from specbench_client.report.text.trends import trend_lines
 from specbench_client.store.run_uids import uid_created_ms
 from specbench_client.store.store import Store
@@ -313,6 +314,8 @@ def print_run_summary(
         console.print_line("Trustworthy: no check found a reason to doubt these figures.")
     if summary.decided_after is not None:
         console.print_line(_why_stopped(plan, summary))
+    for line in reuse_lines(summary.cells):
+        console.print_line(line)
     if summary.cells:
         console.print_table(cells_table(summary, statistics or TERMINAL_STATISTICS))
     for text in [*_why_no_acceptance(plan, summary), *map(_finding_text, invalid), *shown]:

@@ -81,6 +81,7 @@ SIDE_COLUMNS = [
     "last_token_ns",
     "finish_reason",
     "output_sha256",
+    "cached_tokens",
 ]
 ARM, BASELINE = "_arm", "_baseline"
 HISTORY = "history"

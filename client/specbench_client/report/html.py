@@ -28,6 +28,7 @@ from specbench_client.report.text.applicability import arm_environment_rows
 from specbench_client.report.text.cells import arrival_text, cell_columns, compared_text, terminal_columns
 from specbench_client.report.text.findings import group_findings, measure_again, next_step
 from specbench_client.report.text.prompt_coverage import coverage_rows, dataset_text
+from specbench_client.report.text.reuse import REUSE_SAYS, reuse_lines, reuse_tables
 from specbench_client.report.text.text_table import SIMULATED, TextTable, number, with_interval
 from specbench_client.visible_text import visible
 
@@ -55,6 +56,13 @@ def page_topics(plan: Plan, summary: RunSummary) -> list[PageTopic]:
         _decision(summary.recommendation),
         _trends(summary),
         _crossover(summary),
+        PageTopic(
+            "reuse",
+            "Reuse of the prompt cache",
+            "docs/reference/metrics.md",
+            _non_empty(reuse_tables(summary.cells)),
+            [REUSE_SAYS],
+        ),
         _prediction(summary),
         _lossless(summary),
         PageTopic(
@@ -197,6 +205,7 @@ def render_html(plan: Plan, summary: RunSummary) -> str:
             columns=cell_columns(summary),
             key_columns=[column for column in terminal_columns(summary) if column.title not in _NOT_KEY],
             arrivals=arrival_text(summary),
+            reuse_lines=reuse_lines(summary.cells),
             topics=page_topics(plan, summary),
             groups=groups,
             findings_title=f"Findings ({len(groups)})" if groups else "Findings: none",

@@ -18,6 +18,7 @@ import pandas as pd
 from specbench_api.outcome.figure import Figure
 from specbench_api.outcome.prompt_coverage import PromptCoverage
 from specbench_api.outcome.provenance import LaunchRecord
+from specbench_api.outcome.reuse import Reuse
 from specbench_api.outcome.summary import ArmEnvironment, ClientHealth, CounterDeltas, PointSummary, Trend
 from specbench_api.plan.plan import Arm, Plan, Point
 from specbench_api.spec.load import Arrival, ArrivalProcess, Level
@@ -122,6 +123,8 @@ class CellEvidence:
     """How often answers differ from the baseline's; None without a baseline."""
     trends: Sequence[Trend] = ()
     """Figures over the windows of a soak test."""
+    reuse: Reuse | None = None
+    """Reuse of the prompt cache, see `Cell.reuse`."""
 
     @property
     def greedy(self) -> bool:

@@ -50,6 +50,7 @@ CELL_CHECKS: tuple[Check[CellEvidence], ...] = (
     answers.UNEXPECTED_OUTPUT_LENGTHS,
     prompts.PROMPTS_SENT_AGAIN,
     acceptance.ACCEPTANCE_DECAYS,
+    prompts.REUSE_LOST,
 )
 
 RUN_CHECKS: tuple[Check[RunEvidence], ...] = (

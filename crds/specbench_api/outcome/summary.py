@@ -17,6 +17,7 @@ from specbench_api.outcome.prediction import Prediction
 from specbench_api.outcome.prompt_coverage import PromptCoverage
 from specbench_api.outcome.provenance import Fact, FactName
 from specbench_api.outcome.recommendation import Recommendation
+from specbench_api.outcome.reuse import Reuse
 from specbench_api.outcome.step_cost import StepCost
 from specbench_api.spec.load import Arrival, ArrivalProcess, Level, Load
 from specbench_api.spec.slo import Slo
@@ -325,6 +326,9 @@ class Cell(ApiModel):
     """Figures over the windows of a soak test; empty otherwise."""
     lossless: Losslessness | None = None
     """Whether its answers are the baseline's. None for the baseline, and in a run without one."""
+    reuse: Reuse | None = None
+    """What it reuses from the prompt cache, compared with the baseline. None for the baseline, with promptCache: Off,
+    and if an engine does not report cached tokens."""
     valid: bool = True
     """False if a check invalidated the comparison."""
     findings: list[str] = []
@@ -443,6 +447,7 @@ def _overview_of_cell(cell: Cell) -> Cell:
         "breakdown": Breakdown(),
         "prediction": None,
         "lossless": None,
+        "reuse": None,
     }
     return cell.model_copy(update=update)
 

@@ -65,6 +65,8 @@ class SyntheticRun:
     seeded: bool = False
     """Whether sampled answers are equal in every repeat too, as with a shared seed."""
     seed: int = 1
+    cached: Mapping[str, float] = field(default_factory=dict, hash=False)
+    """Share of the prompt that is cached, by arm; `prefill_ms` is the time of 100 computed tokens."""
     slo: Slo | None = None
     """Targets for goodput."""
     edits: Mapping[str, Any] = field(default_factory=dict, hash=False)
@@ -96,6 +98,10 @@ class SyntheticRun:
 
     def category(self, prompt: int) -> str | None:
         return self.categories[prompt % len(self.categories)]
+
+    def input_length(self, prompt: int, turn: int) -> int:
+        """Tokens of a prompt with its history: they vary only in worlds with a prompt cache."""
+        return 100 + (int(_rng(self.seed, "input", prompt, turn).integers(0, 400)) if self.cached else 0)
 
     def step_of(self, arm: str) -> float:
         return self.step_ms.get(arm, 10.0 if arm == "none" else 12.0)
@@ -212,7 +218,9 @@ class _Loop:
         step_ns = world.step_of(arm) * NS_PER_MS * self.pace
         steps = step_ns * np.exp(self.rng.normal(0, world.step_noise, len(accepted)))
         sent = free_ns + 100_000
-        first = sent + int(world.prefill_ms * NS_PER_MS * self.pace)
+        prompt_tokens = world.input_length(prompt, turn)
+        cached = int(world.cached.get(arm, 0.0) * prompt_tokens)
+        first = sent + int(world.prefill_ms * (prompt_tokens - cached) / 100 * NS_PER_MS * self.pace)
         at = [first, *(first + np.cumsum(steps).astype(int)).tolist()]
         return Record(
             request_id=f"{self.point.hash[:8]}-{prompt}-{turn}-{free_ns}",
@@ -233,7 +241,7 @@ class _Loop:
             chunk_tokens=[1, *(count + 1 for count in accepted)],
             chunk_coalesced=[False] * len(at),
             timestamp_source="kernel",
-            input_tokens=100,
+            input_tokens=prompt_tokens,
             output_tokens=tokens,
             output_tokens_client=tokens,
             steps=len(accepted),
@@ -242,7 +250,7 @@ class _Loop:
             accepted_tokens=sum(accepted) if drafting else None,
             step_accepted=accepted if drafting else None,
             acceptance_source="per_step" if drafting else None,
-            cached_tokens=0,
+            cached_tokens=cached,
             finish_reason="length" if tokens == world.tokens[1] else "stop",
             error_class=None,
             error=None,

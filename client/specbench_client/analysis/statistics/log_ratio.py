@@ -7,7 +7,7 @@ noise.) A t interval over the repeats' own logs is used if it is wider.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -76,6 +76,12 @@ def exponentiated_interval(chosen: ChosenInterval, scale: float = 1.0) -> Figure
     return FigureInterval(low=low, high=high, level=LEVEL, method=method, freedom=float(chosen.freedom))
 
 
+SumsFunction = Callable[[Mapping[str, Values]], Values]
+"""Returns a figure, shape (n,), given n values of the sum of each part."""
+NUDGE = 1e-5
+"""Relative change of a sum for a numerical derivative."""
+
+
 @dataclass(frozen=True)
 class LogRatioInputs:
     """Sums of rows by repeat and prompt, from which several log ratios are computed with common draws."""
@@ -100,11 +106,30 @@ class LogRatioInputs:
         value = float(log_of_product(sums, signed))
         samples = log_of_product(np.stack([self._drawn[name] for name in signs], axis=1), signed)
         runs = log_of_product(np.stack([matrix.sum(axis=1) for matrix in matrices], axis=1), signed)
-        figure, layout = ResampledFigure(value, samples, _influence(matrices, signed), runs), self.layout
+        return self._reported(ResampledFigure(value, samples, _influence(matrices, signed), runs))
+
+    def log_of(self, of: SumsFunction) -> LogRatio | None:
+        """Return a log that is any function of the sums, see `resampled`; None if it is not finite."""
+        figure = self.resampled(of)
+        return self._reported(figure) if np.isfinite(figure.value) else None
+
+    def resampled(self, of: SumsFunction) -> ResampledFigure:
+        """Return a function of the sums of the parts, with its resamples and influences (the delta method).
+
+        The function must have the same value if all sums are multiplied by one number.
+        """
+        totals = {name: np.array([matrix.sum()]) for name, matrix in self.matrices.items()}
+        with np.errstate(divide="ignore", invalid="ignore"):
+            runs = of({name: matrix.sum(axis=1) for name, matrix in self.matrices.items()})
+            influence = sum(_slope(of, totals, name) * matrix for name, matrix in self.matrices.items())
+            return ResampledFigure(float(of(totals)[0]), of(self._drawn), np.asarray(influence), runs)
+
+    def _reported(self, figure: ResampledFigure) -> LogRatio:
+        value, layout = figure.value, self.layout
         reported, chosen = value_and_interval(figure, layout)
-        spread = reported + (samples - value) * layout.inflation if chosen else samples
+        spread = reported + (figure.samples - value) * layout.inflation if chosen else figure.samples
         numbers = layout.repeat_numbers
-        return LogRatio(reported, layout.prompts, spread, numbers, runs, chosen, layout.turns, layout.anytime)
+        return LogRatio(reported, layout.prompts, spread, numbers, figure.repeats, chosen, layout.turns, layout.anytime)
 
     @cached_property
     def _drawn(self) -> Mapping[str, Values]:
@@ -119,6 +144,13 @@ def log_ratio(sums: CellSums, signs: Sequence[int], seed: int) -> LogRatio | Non
         return None
     names = [f"{index}" for index in range(len(signs))]
     return LogRatioInputs.of(names, sums, seed).log_ratio(dict(zip(names, signs, strict=True)))
+
+
+def _slope(of: SumsFunction, totals: Mapping[str, Values], name: str) -> float:
+    """Return the derivative of the figure with respect to the sum of one part."""
+    step = NUDGE * max(float(np.abs(totals[name][0])), 1.0)
+    above, below = (float(of({**totals, name: totals[name] + move})[0]) for move in (step, -step))
+    return (above - below) / (2 * step)
 
 
 def _influence(matrices: Sequence[Values], signs: Sequence[int]) -> Values:

@@ -11,14 +11,17 @@ from specbench_api.outcome.crossover import BreakEven
 from specbench_api.outcome.figure import Figure
 from specbench_api.outcome.finding import Finding, Severity
 from specbench_api.outcome.prediction import Prediction
+from specbench_api.outcome.reuse import Reuse
 from specbench_api.outcome.step_cost import StepObservation
 from specbench_api.outcome.summary import ArrivalPattern, Cell, Claims, PointSummary, SpeedupConclusion
 from specbench_api.plan.plan import Arm, Plan
 from specbench_api.spec.drafter import BASELINE_NAME
+from specbench_api.spec.engine import PromptCache
 from specbench_api.spec.load import Level
 from specbench_api.spec.slo import Slo
 from specbench_api.spec.workload import Workload
 from specbench_client.analysis.breakdown.breakdown import breakdown_of_cell
+from specbench_client.analysis.breakdown.reuse import reuse_of
 from specbench_client.analysis.estimates.break_even import break_even
 from specbench_client.analysis.estimates.figures import SampleRows, counts_of, figures_of, goodput_of, ratio_figures
 from specbench_client.analysis.estimates.speedups import (
@@ -132,6 +135,7 @@ def evaluate_cell(
         breakdown=breakdown_of_cell(measured.rows, measured.seed, measured.arm.most_drafts),
         prediction=_prediction(measured, pairs),
         trends=trends,
+        reuse=evidence.reuse,
         valid=valid,
         findings=list(dict.fromkeys(finding.check for finding in (*on_points, *found))),
     )
@@ -168,7 +172,14 @@ def _evidence(
         speedup=compared.figure if compared else None,
         baseline_repeats=_repeats(baseline),
         divergence=diverged,
+        reuse=_reuse(measured, baseline, pairs),
     )
+
+
+def _reuse(measured: MeasuredCell, baseline: MeasuredCell | None, pairs: Pairs | None) -> Reuse | None:
+    if baseline is None or pairs is None or measured.plan.prompt_cache is PromptCache.OFF:
+        return None
+    return reuse_of(pairs, measured.rows, baseline.rows, measured.seed)
 
 
 def _findings(measured: MeasuredCell, evidence: CellEvidence) -> list[Finding]:

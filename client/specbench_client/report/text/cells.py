@@ -20,6 +20,7 @@ from specbench_client.report.text.curves import crossover_markdown
 from specbench_client.report.text.findings import group_findings, measure_again
 from specbench_client.report.text.losslessness import losslessness_lines
 from specbench_client.report.text.prompt_coverage import left_out_lines
+from specbench_client.report.text.reuse import reuse_lines
 from specbench_client.report.text.text_table import (
     DASH,
     SIMULATED,
@@ -219,6 +220,8 @@ def markdown(plan: Plan, summary: RunSummary, statistics: Sequence[str] = PERCEN
     lines = [f"# {escape_markdown(summary.name)}", ""]
     lines += [f"> **{SIMULATED}**", ""] if summary.simulated else []
     lines += [f"**{markdown_sentence(summary.headline)}**", ""]
+    split = reuse_lines(summary.cells)
+    lines += [*(f"- {markdown_sentence(line)}" for line in split), ""] if split else []
     lines += [*markdown_table(_cells_table("", cell_columns(summary, statistics), summary)), ""]
     lines += [f"Load: {escape_markdown(arrival_text(summary))}.", ""] if arrival_text(summary) else []
     lines += crossover_markdown(summary)

@@ -348,6 +348,41 @@ PROMPTS_SENT_AGAIN: Check[CellEvidence] = Check(
 )
 
 
+MORE_COMPUTED = 1.05
+
+
+def _reuse_lost(evidence: CellEvidence) -> CheckResults:
+    """An arm that computes prompt tokens again which the baseline reads from its prompt cache."""
+    reuse = evidence.reuse
+    ratio = reuse.computed_ratio if reuse else None
+    if reuse is None or ratio is None or ratio.interval is None or ratio.interval.low <= MORE_COMPUTED:
+        return []
+    hits, theirs, lost_ms = reuse.hit_share.value or 0.0, reuse.baseline_hit_share.value or 0.0, reuse.lost_ms.value
+    cost = "" if lost_ms is None else f", {lost_ms / 1000:.2g} s more prefill per request"
+    message = (
+        f"{hits:.0%} of the prompt tokens came from the prompt cache, but {theirs:.0%} of the same requests' on the"
+        f" baseline: the arm computed {ratio.value:.2f} times as many{cost}"
+    )
+    return [CheckResult(Severity.WARNING, message, value=ratio.value, threshold=MORE_COMPUTED)]
+
+
+REUSE_LOST: Check[CellEvidence] = Check(
+    name="ReuseLost",
+    severities=(Severity.WARNING,),
+    description="With promptCache: AsServed, the arm reuses fewer prompt tokens than the paired baseline.",
+    threshold=f"the interval of computed prompt tokens, arm over baseline, lies above {MORE_COMPUTED:g}",
+    rationale=(
+        "Engines have lost the last block of each hit, or all hits, once a drafter was on. Both sides get the same"
+        " requests in the same order, so honest arms differ only where answers end in another order."
+    ),
+    remedy=(
+        "Look for a known issue of the engine's prefix cache with this drafter, and compare the KV cache that is left"
+        " beside it. The report shows the loss by turn and by depth."
+    ),
+    evaluate=_reuse_lost,
+)
+
+
 SAMPLING_SHARE = 0.5
 
 

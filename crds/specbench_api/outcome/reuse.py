@@ -1,0 +1,51 @@
+"""What an arm reuses from the prompt cache, compared with the same requests of its paired baseline."""
+
+from __future__ import annotations
+
+from specbench_api.api_model import ApiModel
+from specbench_api.outcome.figure import Figure
+
+
+class ReuseSlice(ApiModel):
+    """Reuse over the pairs of one turn, or of one depth."""
+
+    label: str
+    """The turn, counted from 1, or the range of tokens."""
+    pairs: int
+    """Number of pairs."""
+    hit_share: float
+    """Cached tokens over prompt tokens of the arm."""
+    baseline_hit_share: float
+    """The same of the baseline."""
+    computed_ratio: Figure
+    """Computed prompt tokens of the arm, divided by the baseline's."""
+
+
+class Reuse(ApiModel):
+    """Prompt tokens that came from the prompt cache, and what lost reuse costs.
+
+    The split needs the cost of a computed prompt token. It is missing if computed tokens do not vary between requests.
+    """
+
+    hit_share: Figure
+    """Cached tokens over prompt tokens of the arm."""
+    baseline_hit_share: Figure
+    """Cached tokens over prompt tokens of the baseline, for the same requests."""
+    computed_ratio: Figure
+    """Computed (not cached) prompt tokens of the arm, divided by the baseline's."""
+    lost_tokens: Figure
+    """Cached tokens that a request lost against the baseline, on average; negative if the arm reuses more."""
+    lost_ms: Figure
+    """Time to compute these tokens, in ms per request."""
+    token_ms: Figure
+    """Time by which one more computed prompt token delays the first token, in ms."""
+    net: Figure
+    """Mean E2E latency of the baseline, divided by the arm's: `drafting` × `reuse`."""
+    drafting: Figure
+    """The speed-up that the arm would have with the baseline's reuse."""
+    reuse: Figure
+    """The factor that lost reuse costs; below 1 if the arm reuses less than the baseline."""
+    by_turn: list[ReuseSlice] = []
+    """By turn of the conversation."""
+    by_depth: list[ReuseSlice] = []
+    """By depth of the shared prefix: the larger number of cached tokens of both sides of a pair."""

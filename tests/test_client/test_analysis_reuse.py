@@ -1,0 +1,163 @@
+"""Reuse of the prompt cache, paired: hit shares, computed tokens, the split of the net speed-up, and its check."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from specbench_api.outcome.figure import Figure
+from specbench_api.outcome.finding import Severity
+from specbench_api.outcome.reuse import Reuse
+from specbench_api.outcome.summary import RunSummary
+from specbench_api.plan.plan import Point
+from specbench_client.analysis.statistics.log_ratio import LogRatioInputs
+from specbench_client.analysis.statistics.row_layout import CellSums, layout_of
+from specbench_client.report.html import render_html
+from specbench_client.report.text.cells import markdown
+from specbench_client.report.text.reuse import reuse_tables
+from specbench_testing.synthetic_records import ONE, Corruptions, SyntheticRun, run_of_world
+
+pytestmark = pytest.mark.runs
+
+AS_SERVED = {"spec.promptCache": "AsServed"}
+KEPT = {"none": 0.8, "ngram": 0.8}
+EQUAL = SyntheticRun(prompts=30, categories=ONE, edits=AS_SERVED, cached=KEPT)
+LOST = replace(EQUAL, cached={"none": 0.8, "ngram": 0.2})
+
+
+def reuse_of(summary: RunSummary) -> Reuse:
+    (found,) = (cell.reuse for cell in summary.cells if cell.arm == "ngram")
+    assert found is not None
+    return found
+
+
+def value_of(figure: Figure) -> float:
+    assert figure.value is not None
+    return figure.value
+
+
+def lost(summary: RunSummary) -> list[tuple[str | None, Severity]]:
+    return [(each.arm, each.severity) for each in summary.findings if each.check == "ReuseLost"]
+
+
+def test_lost_reuse_is_a_warning_with_both_hit_shares_and_its_cost() -> None:
+    summary = run_of_world(LOST)
+    assert lost(summary) == [("ngram", Severity.WARNING)]
+    (message,) = (each.message for each in summary.findings if each.check == "ReuseLost")
+    assert message.startswith("20% of the prompt tokens came from the prompt cache, but 80% of the same requests'")
+    assert "the arm computed 3.98 times as many, 0.053 s more prefill per request" in message
+
+
+@pytest.mark.parametrize(
+    "world",
+    [EQUAL, replace(EQUAL, cached={"none": 0.2, "ngram": 0.8}), replace(EQUAL, cached={"none": 0.8, "ngram": 0.795})],
+    ids=["equal", "more reuse", "within the threshold"],
+)
+def test_equal_or_more_reuse_is_not_reported(world: SyntheticRun) -> None:
+    assert lost(run_of_world(world)) == []
+
+
+def test_reuse_is_not_compared_if_the_cache_is_declared_off() -> None:
+    summary = run_of_world(replace(LOST, edits={}))
+    assert [cell.reuse for cell in summary.cells] == [None, None]
+    assert lost(summary) == []
+
+
+def test_baseline_has_no_reuse_and_nothing_is_compared_if_one_side_does_not_report_cached_tokens() -> None:
+    def silent(point: Point, frame: pd.DataFrame) -> pd.DataFrame:
+        return frame.assign(cached_tokens=None) if point.arm == "ngram" else frame
+
+    assert next(cell.reuse for cell in run_of_world(LOST).cells if cell.arm == "none") is None
+    assert [cell.reuse for cell in run_of_world(LOST, Corruptions(records=silent)).cells] == [None, None]
+
+
+def test_figures_of_reuse_are_those_of_the_world() -> None:
+    found = reuse_of(run_of_world(LOST))
+    assert found.hit_share.value == pytest.approx(0.2, abs=0.005)
+    assert found.baseline_hit_share.value == pytest.approx(0.8, abs=0.005)
+    assert found.computed_ratio.value == pytest.approx(4.0, rel=0.02)
+    assert found.token_ms.value == pytest.approx(LOST.prefill_ms / 100, rel=0.02)
+    assert found.lost_ms.value == pytest.approx(value_of(found.lost_tokens) * value_of(found.token_ms))
+    for figure in (found.hit_share, found.computed_ratio, found.lost_tokens, found.lost_ms, found.token_ms):
+        assert figure.interval is not None
+        assert figure.interval.low <= value_of(figure) <= figure.interval.high
+
+
+def test_split_is_exact_and_its_parts_are_those_of_the_same_world_without_the_loss() -> None:
+    found, whole = reuse_of(run_of_world(LOST)), reuse_of(run_of_world(EQUAL))
+    assert found.net.value == pytest.approx(value_of(found.drafting) * value_of(found.reuse))
+    assert found.drafting.value == pytest.approx(whole.net.value, rel=0.01)
+    assert value_of(found.reuse) < 0.95
+    for figure in (found.drafting, found.reuse):
+        assert figure.interval is not None
+        assert figure.interval.low < value_of(figure) < figure.interval.high
+    assert whole.reuse.value == pytest.approx(1.0)
+
+
+def test_split_is_missing_without_variation_of_computed_tokens() -> None:
+    def constant(point: Point, frame: pd.DataFrame) -> pd.DataFrame:
+        return frame.assign(input_tokens=500, cached_tokens=100 if point.arm == "ngram" else 400)
+
+    found = reuse_of(run_of_world(LOST, Corruptions(records=constant)))
+    assert found.computed_ratio.value == pytest.approx(4.0)
+    assert found.lost_tokens.value == 300
+    assert [found.token_ms.value, found.lost_ms.value, found.drafting.value, found.reuse.value] == [None] * 4
+    assert found.net.value is not None
+
+
+def test_slices_by_turn_and_by_depth_locate_the_loss() -> None:
+    def only_later_turns(point: Point, frame: pd.DataFrame) -> pd.DataFrame:
+        cached = [400 if turn else 0 for turn in frame.turn]
+        if point.arm == "ngram":
+            cached = [0] * len(frame)
+        return frame.assign(input_tokens=[500 + index % 7 for index in range(len(frame))], cached_tokens=cached)
+
+    world = replace(LOST, turns=2)
+    found = reuse_of(run_of_world(world, Corruptions(records=only_later_turns)))
+    assert [(each.label, each.hit_share) for each in found.by_turn] == [("1", 0.0), ("2", 0.0)]
+    assert [each.label for each in found.by_depth] == ["0", "256–1,023"]
+    for first, later in (found.by_turn, found.by_depth):
+        assert first.baseline_hit_share == 0
+        assert first.computed_ratio.value == pytest.approx(1, rel=0.01)
+        assert later.baseline_hit_share == pytest.approx(0.8, rel=0.01)
+        assert later.computed_ratio.value == pytest.approx(5, rel=0.06)
+    assert sum(each.pairs for each in found.by_turn) == sum(each.pairs for each in found.by_depth)
+
+
+def test_numerical_derivatives_give_the_interval_of_a_log_ratio() -> None:
+    rng = np.random.default_rng(1)
+    rows = pd.DataFrame({"repeat": np.repeat([0, 1, 2], 20), "prompt_id": [*map(str, range(20))] * 3, "category": "a"})
+    sums = CellSums(layout_of(rows), 2)
+    sums.add([rng.lognormal(3, 0.5, 60), rng.lognormal(4, 0.5, 60)])
+    inputs = LogRatioInputs.of("ab", sums, seed=1)
+    exact, found = inputs.log_ratio({"a": 1, "b": -1}), inputs.log_of(lambda each: np.log(each["a"] / each["b"]))
+    assert exact is not None
+    assert found is not None
+    assert exact.chosen is not None
+    assert found.chosen is not None
+    assert found.value == pytest.approx(exact.value)
+    assert found.chosen.bounds.low == pytest.approx(exact.chosen.bounds.low, rel=1e-6)
+    assert found.chosen.bounds.high == pytest.approx(exact.chosen.bounds.high, rel=1e-6)
+
+
+def test_reports_begin_with_the_split_and_have_tables_by_turn_and_depth() -> None:
+    summary = run_of_world(LOST)
+    found = reuse_of(summary)
+    split = f"Net {value_of(found.net):.2f}x = drafting {value_of(found.drafting):.2f}x × reuse"
+    assert split in markdown(LOST.plan, summary).partition("\n|")[0]
+    page = render_html(LOST.plan, summary)
+    assert split in page.partition("<strong>Next:</strong>")[0]
+    for title in ("Reuse of the prompt cache", "By turn", "By depth"):
+        assert title in page
+    costs, *slices = reuse_tables(summary.cells)
+    assert costs.rows[0][3:5] == ["20%", "80%"]
+    assert [len(table.rows) for table in slices] == [1, len(found.by_depth)]
+
+
+def test_reports_without_reuse_have_neither_line_nor_tables() -> None:
+    summary = run_of_world(replace(LOST, edits={}))
+    assert "drafting" not in markdown(LOST.plan, summary).partition("\n|")[0]
+    assert "Reuse of the prompt cache" not in render_html(LOST.plan, summary)
