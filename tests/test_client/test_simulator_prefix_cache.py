@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -87,20 +88,30 @@ async def test_a_conversation_reuses_its_history_until_the_cache_is_emptied(dial
         assert cached == 0
 
 
-async def drive(folder: Path, dialect: str, config: SimulatorConfig) -> tuple[list[float], list[float]]:
-    """Cached tokens of the first request and in all, for each of two points, of prompts that share their beginning."""
-    edits = {
+async def records_as_served(
+    prompts: Path, dialect: str, config: SimulatorConfig, edits: dict[str, Any]
+) -> pd.DataFrame:
+    """The records of a measurement with the engine's prompt cache as served, in order, without the warm-up."""
+    folder = prompts.parent
+    common = {
         "spec.promptCache": "AsServed",
         "spec.engine": {"kind": "simulator", "dialect": dialect},
-        "spec.load": {"concurrency": [1], "repeats": 2, "warmupRequests": 2, "order": "Sequential"},
+        "spec.load": {"concurrency": [1], "repeats": 1, "warmupRequests": 2},
         "spec.drafters": [],
     }
-    plan = plan_of(write_prompts(folder / "p.jsonl", text=SYSTEM), edits)
-    store = FolderStore(folder / "results")
+    plan, store = plan_of(prompts, common | edits), FolderStore(folder / "results")
     async with simulator(folder / "truth.jsonl", config, dialect) as engine:
         await drive_group(plan, plan.groups[0], engine.url, store, DriveOptions(attempt="1-a", spool=folder / "spool"))
     records = records_of(plan, store)
-    measured = records[records["phase"] != "warmup"].sort_values("intended_ns").groupby("point", sort=False)
+    return records[records["phase"] != "warmup"].sort_values("intended_ns")
+
+
+async def drive(folder: Path, dialect: str, config: SimulatorConfig) -> tuple[list[float], list[float]]:
+    """Cached tokens of the first request and in all, for each of two points, of prompts that share their beginning."""
+    load = {"concurrency": [1], "repeats": 2, "warmupRequests": 2, "order": "Sequential"}
+    prompts = write_prompts(folder / "p.jsonl", text=SYSTEM)
+    records = await records_as_served(prompts, dialect, config, {"spec.load": load})
+    measured = records.groupby("point", sort=False)
     cached = [each["cached_tokens"].fillna(0) for _, each in measured]
     return [float(each.iloc[0]) for each in cached], [float(each.sum()) for each in cached]
 
@@ -111,6 +122,17 @@ async def test_the_cache_is_emptied_before_each_point_that_is_measured_as_served
     first, total = await drive(tmp_path, dialect, CACHING)
     assert first == [0, 0], "the first request of a point finds an empty cache"
     assert total[0] == total[1] >= 5 * 96
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("tokens", [100, 1000])
+async def test_exactly_the_blocks_of_the_system_prompt_are_shared_by_all_prompts(tmp_path: Path, tokens: int) -> None:
+    system = {"spec.workloads[0].systemPrompt": {"tokens": tokens}}
+    records = await records_as_served(write_prompts(tmp_path / "p.jsonl"), "vllm", CACHING, system)
+    records = records[records["phase"] == "steady"]
+    # The filler before the first measured prompt has the system prompt too, as a server in production does.
+    assert records["cached_tokens"].tolist() == [tokens // BLOCK_TOKENS * BLOCK_TOKENS] * 6
+    assert (records["input_tokens"] - tokens).tolist() == [7] * 6
 
 
 @pytest.mark.process
