@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from specbench_api.spec.dataset import Sessions
 from specbench_client.drive.group import drive_group
 from specbench_client.drive.options import DriveOptions
 from specbench_client.errors import EngineFailed
@@ -133,6 +134,38 @@ async def test_exactly_the_blocks_of_the_system_prompt_are_shared_by_all_prompts
     # The filler before the first measured prompt has the system prompt too, as a server in production does.
     assert records["cached_tokens"].tolist() == [tokens // BLOCK_TOKENS * BLOCK_TOKENS] * 6
     assert (records["input_tokens"] - tokens).tolist() == [7] * 6
+
+
+SESSIONS = [
+    {"turns": 4, "turnTokens": 50, "answerTokens": 30, "sharedPrefixTokens": 96},
+    {"turns": 3, "turnTokens": 17, "answerTokens": 15},
+    {"turns": 1, "turnTokens": 16, "answerTokens": 8, "sharedPrefixTokens": 1024},
+]
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("concurrency", [1, 4])
+@pytest.mark.parametrize("lengths", SESSIONS, ids=lambda lengths: str(lengths["turns"]))
+async def test_the_records_of_sessions_have_the_computed_share_of_hits(
+    tmp_path: Path, lengths: dict[str, Any], concurrency: int
+) -> None:
+    edits = {
+        "spec.workloads[0].dataset": {"source": "sessions", "count": 12, "sessions": lengths},
+        "spec.workloads[0].output": {"maxTokens": 30},
+        "spec.load": {"concurrency": [concurrency], "repeats": 1, "warmupRequests": 2},
+    }
+    records = await records_as_served(tmp_path / "unused", "vllm", CACHING, edits)
+    measured = records[records["phase"] == "steady"]
+    turns, shared = lengths["turns"], lengths.get("sharedPrefixTokens", 0)
+    cycle = lengths["turnTokens"] + lengths["answerTokens"]
+    by_turn = measured.groupby("turn")[["input_tokens", "cached_tokens"]].agg(["min", "max"])
+    for turn in range(turns):
+        before = shared + turn * cycle
+        expected = [before + lengths["turnTokens"]] * 2 + [before // BLOCK_TOKENS * BLOCK_TOKENS] * 2
+        assert by_turn.iloc[turn].tolist() == expected
+    assert len(measured) == 12 * turns
+    share = measured["cached_tokens"].sum() / measured["input_tokens"].sum()
+    assert share == pytest.approx(Sessions.model_validate(lengths).reusable_share, rel=1e-12)
 
 
 @pytest.mark.process

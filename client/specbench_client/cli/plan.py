@@ -318,11 +318,12 @@ def _rendered(plan: Plan, name: str, prompts: Prompts, base_dir: Path) -> dict[s
 
 
 def _coverage(coverage: PromptCoverage) -> dict[str, object]:
-    """Return which rows were left out, and what a request log records about its requests, as far as there is any."""
+    """Return which rows were left out, the share that is reusable, and what a request log records, if there is any."""
     recorded = coverage.recorded
     facts = {
         "left out": "; ".join(f"{count} x {reason}" for reason, count in coverage.unusable.items()),
         "excluded": "; ".join(f"{count} x {reason}" for reason, count in coverage.excluded.items()),
+        "reusable by a prompt cache": "" if coverage.reusable_share is None else f"{coverage.reusable_share:.1%}",
         "temperatures in the log": ", ".join(f"{value} ({n})" for value, n in recorded.temperatures.items())
         if recorded
         else "",

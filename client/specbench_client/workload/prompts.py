@@ -31,8 +31,8 @@ from specbench_client.workload.row_validation import (
     convert_rows,
 )
 from specbench_client.workload.selection import declared_filters, filtered_places, mix_prompts, select_subset
-from specbench_client.workload.sources.random_words import random_coverage, random_prompts, random_text
-from specbench_client.workload.sources.registry import LOADERS
+from specbench_client.workload.sources.random_words import generated_coverage, random_text
+from specbench_client.workload.sources.registry import GENERATORS, LOADERS
 
 __all__ = ["Fetch", "Prompts", "fingerprint", "load_prompts", "load_workload", "select_prompts"]
 
@@ -69,9 +69,10 @@ def load_prompts(
     """
 
     def load(selection: Selection) -> Prompts:
-        if selection.source is Source.RANDOM:
-            prompts = random_prompts(selection)
-            return Prompts(tuple(prompts), fingerprint(prompts), random_coverage(selection))
+        if selection.source in GENERATORS:
+            prompts = GENERATORS[selection.source](selection)
+            share = None if selection.sessions is None else selection.sessions.reusable_share
+            return Prompts(tuple(prompts), fingerprint(prompts), generated_coverage(selection, prompts, share))
         return select_prompts(rows_of_selection(selection, base_dir, fetch), selection, ruler, with_tools=with_tools)
 
     if dataset.source is not Source.MIX:
@@ -93,7 +94,8 @@ def load_workload(
         return prompts
     text = _system_text(declared, workload.sampling.seed)
     rows = tuple(_with_system_prompt(row, text, workload.name) for row in prompts.rows)
-    return replace(prompts, rows=rows, fingerprint=fingerprint(rows))
+    coverage = prompts.coverage and prompts.coverage.model_copy(update={"reusable_share": None})  # no longer known
+    return replace(prompts, rows=rows, fingerprint=fingerprint(rows), coverage=coverage)
 
 
 def _system_text(declared: SystemPrompt, seed: int) -> str:
@@ -108,7 +110,9 @@ def _with_system_prompt(prompt: Prompt, text: str, workload: str) -> Prompt:
             " token_ids: give its text, or remove systemPrompt"
         )
     if first.role in ("system", "developer"):
-        opening = (replace(first, content=f"{text}\n\n{first.content}", shared=len(text)), *rest)
+        before = f"{text}\n\n"
+        shared = len(before) + first.shared if first.shared else len(text)
+        opening = (replace(first, content=f"{before}{first.content}", shared=shared), *rest)
     else:
         opening = (ChatMessage("system", text, tools=first.tools, shared=len(text)), replace(first, tools=""), *rest)
     return replace(prompt, turns=(opening, *prompt.turns[1:]))
