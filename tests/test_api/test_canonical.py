@@ -152,6 +152,7 @@ def test_names_deadlines_and_locations_do_not_change_the_hash(edits: dict[str, A
         {"spec.workloads[0].dataset.count": 9},
         {"spec.workloads[0].dataset.categories": ["code"]},
         {"spec.workloads[0].systemPrompt": {"tokens": 8}},
+        {"spec.workloads[0].thinkTime": {"seconds": 2}},
         {"spec.workloads[0].systemPrompt": {"text": "Be brief."}},
         {"spec.workloads[0].sampling.seed": 8},
         {"spec.workloads[0].sampling.temperature": 0},

@@ -15,6 +15,7 @@ from specbench_api.spec.dataset import Sessions
 from specbench_client.drive.group import drive_group
 from specbench_client.drive.options import DriveOptions
 from specbench_client.errors import EngineFailed
+from specbench_client.load.conversations import is_filler
 from specbench_client.simulator import SimulatorConfig
 from specbench_client.simulator.prefix_cache import BLOCK_TOKENS, PrefixCache
 from specbench_client.store.folder import FolderStore
@@ -166,6 +167,23 @@ async def test_the_records_of_sessions_have_the_computed_share_of_hits(
     assert len(measured) == 12 * turns
     share = measured["cached_tokens"].sum() / measured["input_tokens"].sum()
     assert share == pytest.approx(Sessions.model_validate(lengths).reusable_share, rel=1e-12)
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("load", [{"concurrency": [2]}, {"rate": [20], "requests": 6, "slots": 8}], ids=str)
+async def test_turns_of_a_conversation_wait_for_their_user(tmp_path: Path, load: dict[str, Any]) -> None:
+    edits = {
+        "spec.workloads[0].thinkTime": {"seconds": 0.2, "distribution": "Constant"},
+        "spec.load": {**load, "repeats": 1, "warmupRequests": 2},
+    }
+    records = await records_as_served(write_prompts(tmp_path / "p.jsonl", turns=3), "vllm", CACHING, edits)
+    talks = records[~records["prompt_id"].map(is_filler)].groupby("conversation_id")
+    assert len(talks) == 6
+    for _, talk in talks:
+        waited_ns = talk["intended_ns"].iloc[1:].to_numpy() - talk["last_token_ns"].iloc[:-1].to_numpy()
+        assert len(waited_ns) == 2
+        assert waited_ns.min() >= 200_000_000, "from the end of the answer"
+        assert (talk["sent_ns"] >= talk["intended_ns"]).all(), "the wait is no latency"
 
 
 @pytest.mark.process

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import StrEnum
 from typing import Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, Field
@@ -19,6 +20,8 @@ __all__ = [
     "Sampling",
     "Source",
     "SystemPrompt",
+    "ThinkTime",
+    "ThinkTimeDistribution",
     "Workload",
 ]
 
@@ -71,6 +74,30 @@ class SystemPrompt(RuledModel):
         return [(self.tokens is None) != (self.text is None)]
 
 
+class ThinkTimeDistribution(StrEnum):
+    """How think times vary."""
+
+    CONSTANT = "Constant"
+    """All are equal."""
+    EXPONENTIAL = "Exponential"
+    """Drawn for each turn from an exponential distribution, with sampling.seed: the same on every arm."""
+
+
+class ThinkTime(ApiModel):
+    """How long a user waits after an answer before the next turn of the conversation.
+
+    A stream of a closed loop waits with its user, as does a place of load.arrival.maxInFlight: fewer requests are in
+    flight than `concurrency` and the throughput is limited by the users, so ConcurrencyNotReached is not evaluated. The
+    latency of a turn counts from the end of its think time. First turns do not wait. After a filler, a stream waits so
+    that fillers keep up the same load.
+    """
+
+    seconds: Annotated[float, Field(gt=0, le=3600)]
+    """Mean think time."""
+    distribution: ThinkTimeDistribution = ThinkTimeDistribution.EXPONENTIAL
+    """How think times vary."""
+
+
 RESERVED_BODY_FIELDS = {
     "model": "it is spec.model.name",
     "messages": "they come from the dataset",
@@ -101,6 +128,8 @@ class Workload(ApiModel):
     system_prompt: SystemPrompt | None = None
     """What all prompts begin with. A prompt's own system message follows in the same message. dataset.inputTokens does
     not count it. Without it: the prompts as they are."""
+    think_time: ThinkTime | None = None
+    """Wait between the turns of a conversation. Without it: a turn is sent as soon as the earlier answer has ended."""
     sampling: Sampling = Sampling()
     """Sampling parameters."""
     output: Output = Output()
