@@ -25,15 +25,20 @@ class ChatMessage:
     `content`. Empty if there are none."""
     tools: str = ""
     """Set on a conversation's first message: the list of tools offered to the model. Empty if there are none."""
+    shared: int = 0
+    """Characters at the beginning of the content that all prompts of the workload share: its system prompt."""
 
     def reversed(self, prefix: int | None = None) -> ChatMessage:
         """Return the message with its words or tokens in reverse order; `prefix` makes it unique.
 
-        Tokens that a chat template made of the text are removed, because the text has changed.
+        What all prompts share is kept. Tokens that a chat template made of the text are removed, because the text has
+        changed.
         """
         if self.token_ids is not None and not self.content:
             tokens = tuple(self.token_ids)[::-1]
             shift = (prefix or 0) % len(tokens)
             return replace(self, token_ids=tokens[shift:] + tokens[:shift])
-        words = [] if prefix is None else [f"{prefix}"]
-        return replace(self, content=" ".join([*words, *self.content.split()[::-1]]), token_ids=None)
+        shared, own = self.content[: self.shared], self.content[self.shared :].split()[::-1]
+        words = [] if prefix is None or (shared and not own) else [f"{prefix}"]
+        rest = " ".join([*words, *own])
+        return replace(self, content="\n\n".join(filter(None, (shared, rest))), token_ids=None)

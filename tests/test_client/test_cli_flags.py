@@ -247,6 +247,7 @@ def test_random_words_are_as_many_prompts_as_requests() -> None:
             "endpoint": (ENGINE,),
             "model": "m",
             "dataset": "random:50",
+            "system_prompt_tokens": 9,
             "concurrency": ((2,),),
             "rate": (),
             "requests": 7,
@@ -264,10 +265,18 @@ def test_random_words_are_as_many_prompts_as_requests() -> None:
             "models": {},
         }
     )
-    dataset = plan_for_endpoints(given).workloads[0].dataset
+    workload = plan_for_endpoints(given).workloads[0]
+    dataset = workload.dataset
+    assert workload.system_prompt is not None
+    assert workload.system_prompt.tokens == 9
     assert (dataset.source, dataset.count, dataset.words, dataset.allow_random) == ("random", 7, 50, True)
     timed = plan_for_endpoints(replace(given, requests=None, duration=5)).workloads[0].dataset
     assert timed.count == 1000
+
+
+def test_system_prompt_tokens_are_those_of_the_workload(rejected: Rejected) -> None:
+    assert with_flag_names("spec.workloads[0].systemPrompt.tokens: too many") == "--system-prompt-tokens: too many"
+    assert "--system-prompt-tokens" in rejected("--system-prompt-tokens", "0", "--concurrency", "1")
 
 
 def test_random_words_are_limited_by_the_schema(rejected: Rejected) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specbench_client.load.conversations import conversation_at, request_seed
+from specbench_api.spec.workload import ThinkTime
+from specbench_client.load.conversations import conversation_at, request_seed, think_time_ns
 from specbench_testing.conversation_turns import row
 
 ROWS = [row("a", category="x"), row("b", "1", "2"), row("c")]
@@ -28,3 +29,16 @@ def test_request_seed_is_in_range_and_deterministic(seed: int, repeat: int, name
 def test_seeds_differ_by_seed_repeat_conversation_and_turn() -> None:
     variants = [(0, 0, "a#0", 0), (1, 0, "a#0", 0), (0, 1, "a#0", 0), (0, 0, "a#1", 0), (0, 0, "a#0", 1)]
     assert len({request_seed(*variant) for variant in variants}) == len(variants)
+
+
+def test_think_times_have_the_declared_mean_and_are_the_same_on_every_arm() -> None:
+    constant = ThinkTime.model_validate({"seconds": 1.5, "distribution": "Constant"})
+    assert {think_time_ns(constant, 0, 0, f"c#{number}", 1) for number in range(9)} == {1_500_000_000}
+    think_time = ThinkTime(seconds=2)
+    drawn = [think_time_ns(think_time, 0, 0, f"c#{number}", 1) / 1e9 for number in range(20_000)]
+    assert drawn == [think_time_ns(think_time, 0, 0, f"c#{number}", 1) / 1e9 for number in range(20_000)]
+    mean = sum(drawn) / len(drawn)
+    cv = (sum(each**2 for each in drawn) / len(drawn) - mean**2) ** 0.5 / mean
+    assert abs(mean - 2) < 0.06, "four standard errors"
+    assert abs(cv - 1) < 0.04
+    assert min(drawn) >= 0

@@ -23,6 +23,16 @@ def test_filler_has_the_same_words_and_a_unique_start() -> None:
     assert len({text.split()[0] for text in texts}) == len(texts)
 
 
+def test_filler_keeps_the_system_prompt_that_all_prompts_share() -> None:
+    opening = ChatMessage("system", "be brief\n\nand polite", shared=len("be brief"))
+    shared = ChatMessage("system", "be brief", shared=len("be brief"))
+    assert [opening.reversed(7).content, opening.reversed().content] == [
+        "be brief\n\n7 polite and",
+        "be brief\n\npolite and",
+    ]
+    assert shared.reversed(7).content == "be brief"
+
+
 def test_filler_has_one_turn_and_an_unused_conversation_number() -> None:
     found = [filler_conversation(FILL, stream, lap) for lap in range(3) for stream in range(3)]
     assert {len(one.turns) for one in found} == {1}

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
 
 import numpy as np
 import pytest
 
+from specbench_client.load.conversation_runner import ThinkingUsers
+from specbench_client.load.conversations import is_filler
 from specbench_client.load.load_shares import OpenLoopShare, open_loop_load
+from specbench_client.load.open_loop import sleep_until
 from specbench_client.load.request import Turn
 from specbench_client.load.request_record import TurnResult
 from specbench_client.sliced_tasks import CooperativeTask
@@ -116,6 +120,33 @@ async def test_later_turn_is_intended_at_the_end_of_the_previous_answer() -> Non
     await engine.driver.open([row("a", "1", "2", "3")], [0])
     ends = engine.driver.timeline.logs[0].ended if engine.driver.timeline else []
     assert [turn.intended_ns for turn in engine.taken[1:]] == list(ends[:-1])
+
+
+@pytest.mark.parametrize("loop", ["open", "closed"])
+async def test_later_turn_is_sent_and_intended_when_the_user_has_thought(loop: str) -> None:
+    engine = Engine()
+    engine.free.set()
+    thought = {("a#0", 1): 30 * MS, ("a#0", 2): 10 * MS}
+    engine.driver.users = ThinkingUsers(lambda name, turn: thought[name, turn], sleep_until)
+    prompts = [row("a", "1", "2", "3")]
+    timeline = await (engine.driver.open(prompts, [0]) if loop == "open" else engine.driver.closed(prompts, 1))
+    ends = timeline.logs[0].ended
+    assert [turn.intended_ns for turn in engine.taken[1:]] == [ends[0] + 30 * MS, ends[1] + 10 * MS]
+    assert all(sent >= turn.intended_ns for sent, turn in zip(engine.sent_ns, engine.taken, strict=True))
+
+
+async def test_fillers_think_as_much_as_the_turns_of_the_workload_on_average() -> None:
+    engine, waited = Engine(), []
+    engine.free.set()
+    engine.driver.users = ThinkingUsers(lambda *_: 4 * MS, sleep_until)
+    fills = [row("a", "1", "2", "3", "4"), row("b", "1", "2", "3", "4")]
+    await engine.driver.closed(fills, 2, filled=True)
+    of_stream = sorted((turn.stream_index, turn.intended_ns, turn.prompt_id) for turn in engine.taken)
+    for (stream, before_ns, filler), (other, after_ns, _) in itertools.pairwise(of_stream):
+        if stream == other and is_filler(filler):
+            waited.append(after_ns - before_ns)
+    assert waited
+    assert min(waited) >= 3 * MS, "three of four turns are later ones"
 
 
 async def test_failed_turn_ends_only_its_conversation() -> None:

@@ -6,13 +6,16 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from specbench_api.spec.dataset import Sessions
 from specbench_client.drive.group import drive_group
 from specbench_client.drive.options import DriveOptions
 from specbench_client.errors import EngineFailed
+from specbench_client.load.conversations import is_filler
 from specbench_client.simulator import SimulatorConfig
 from specbench_client.simulator.prefix_cache import BLOCK_TOKENS, PrefixCache
 from specbench_client.store.folder import FolderStore
@@ -87,20 +90,30 @@ async def test_a_conversation_reuses_its_history_until_the_cache_is_emptied(dial
         assert cached == 0
 
 
-async def drive(folder: Path, dialect: str, config: SimulatorConfig) -> tuple[list[float], list[float]]:
-    """Cached tokens of the first request and in all, for each of two points, of prompts that share their beginning."""
-    edits = {
+async def records_as_served(
+    prompts: Path, dialect: str, config: SimulatorConfig, edits: dict[str, Any]
+) -> pd.DataFrame:
+    """The records of a measurement with the engine's prompt cache as served, in order, without the warm-up."""
+    folder = prompts.parent
+    common = {
         "spec.promptCache": "AsServed",
         "spec.engine": {"kind": "simulator", "dialect": dialect},
-        "spec.load": {"concurrency": [1], "repeats": 2, "warmupRequests": 2, "order": "Sequential"},
+        "spec.load": {"concurrency": [1], "repeats": 1, "warmupRequests": 2},
         "spec.drafters": [],
     }
-    plan = plan_of(write_prompts(folder / "p.jsonl", text=SYSTEM), edits)
-    store = FolderStore(folder / "results")
+    plan, store = plan_of(prompts, common | edits), FolderStore(folder / "results")
     async with simulator(folder / "truth.jsonl", config, dialect) as engine:
         await drive_group(plan, plan.groups[0], engine.url, store, DriveOptions(attempt="1-a", spool=folder / "spool"))
     records = records_of(plan, store)
-    measured = records[records["phase"] != "warmup"].sort_values("intended_ns").groupby("point", sort=False)
+    return records[records["phase"] != "warmup"].sort_values("intended_ns")
+
+
+async def drive(folder: Path, dialect: str, config: SimulatorConfig) -> tuple[list[float], list[float]]:
+    """Cached tokens of the first request and in all, for each of two points, of prompts that share their beginning."""
+    load = {"concurrency": [1], "repeats": 2, "warmupRequests": 2, "order": "Sequential"}
+    prompts = write_prompts(folder / "p.jsonl", text=SYSTEM)
+    records = await records_as_served(prompts, dialect, config, {"spec.load": load})
+    measured = records.groupby("point", sort=False)
     cached = [each["cached_tokens"].fillna(0) for _, each in measured]
     return [float(each.iloc[0]) for each in cached], [float(each.sum()) for each in cached]
 
@@ -111,6 +124,66 @@ async def test_the_cache_is_emptied_before_each_point_that_is_measured_as_served
     first, total = await drive(tmp_path, dialect, CACHING)
     assert first == [0, 0], "the first request of a point finds an empty cache"
     assert total[0] == total[1] >= 5 * 96
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("tokens", [100, 1000])
+async def test_exactly_the_blocks_of_the_system_prompt_are_shared_by_all_prompts(tmp_path: Path, tokens: int) -> None:
+    system = {"spec.workloads[0].systemPrompt": {"tokens": tokens}}
+    records = await records_as_served(write_prompts(tmp_path / "p.jsonl"), "vllm", CACHING, system)
+    records = records[records["phase"] == "steady"]
+    # The filler before the first measured prompt has the system prompt too, as a server in production does.
+    assert records["cached_tokens"].tolist() == [tokens // BLOCK_TOKENS * BLOCK_TOKENS] * 6
+    assert (records["input_tokens"] - tokens).tolist() == [7] * 6
+
+
+SESSIONS = [
+    {"turns": 4, "turnTokens": 50, "answerTokens": 30, "sharedPrefixTokens": 96},
+    {"turns": 3, "turnTokens": 17, "answerTokens": 15},
+    {"turns": 1, "turnTokens": 16, "answerTokens": 8, "sharedPrefixTokens": 1024},
+]
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("concurrency", [1, 4])
+@pytest.mark.parametrize("lengths", SESSIONS, ids=lambda lengths: str(lengths["turns"]))
+async def test_the_records_of_sessions_have_the_computed_share_of_hits(
+    tmp_path: Path, lengths: dict[str, Any], concurrency: int
+) -> None:
+    edits = {
+        "spec.workloads[0].dataset": {"source": "sessions", "count": 12, "sessions": lengths},
+        "spec.workloads[0].output": {"maxTokens": 30},
+        "spec.load": {"concurrency": [concurrency], "repeats": 1, "warmupRequests": 2},
+    }
+    records = await records_as_served(tmp_path / "unused", "vllm", CACHING, edits)
+    measured = records[records["phase"] == "steady"]
+    turns, shared = lengths["turns"], lengths.get("sharedPrefixTokens", 0)
+    cycle = lengths["turnTokens"] + lengths["answerTokens"]
+    by_turn = measured.groupby("turn")[["input_tokens", "cached_tokens"]].agg(["min", "max"])
+    for turn in range(turns):
+        before = shared + turn * cycle
+        expected = [before + lengths["turnTokens"]] * 2 + [before // BLOCK_TOKENS * BLOCK_TOKENS] * 2
+        assert by_turn.iloc[turn].tolist() == expected
+    assert len(measured) == 12 * turns
+    share = measured["cached_tokens"].sum() / measured["input_tokens"].sum()
+    assert share == pytest.approx(Sessions.model_validate(lengths).reusable_share, rel=1e-12)
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("load", [{"concurrency": [2]}, {"rate": [20], "requests": 6, "slots": 8}], ids=str)
+async def test_turns_of_a_conversation_wait_for_their_user(tmp_path: Path, load: dict[str, Any]) -> None:
+    edits = {
+        "spec.workloads[0].thinkTime": {"seconds": 0.2, "distribution": "Constant"},
+        "spec.load": {**load, "repeats": 1, "warmupRequests": 2},
+    }
+    records = await records_as_served(write_prompts(tmp_path / "p.jsonl", turns=3), "vllm", CACHING, edits)
+    talks = records[~records["prompt_id"].map(is_filler)].groupby("conversation_id")
+    assert len(talks) == 6
+    for _, talk in talks:
+        waited_ns = talk["intended_ns"].iloc[1:].to_numpy() - talk["last_token_ns"].iloc[:-1].to_numpy()
+        assert len(waited_ns) == 2
+        assert waited_ns.min() >= 200_000_000, "from the end of the answer"
+        assert (talk["sent_ns"] >= talk["intended_ns"]).all(), "the wait is no latency"
 
 
 @pytest.mark.process

@@ -26,6 +26,11 @@ def test_reached_concurrency_is_not_checked_in_an_open_loop() -> None:
     assert findings_of(replace_watch(reached_concurrency=0.5), world=OPEN) == []
 
 
+def test_streams_that_wait_with_their_users_may_have_fewer_requests_in_flight() -> None:
+    world = SyntheticRun(edits={"spec.workloads[0].thinkTime": {"seconds": 2}})
+    assert findings_of(replace_watch(reached_concurrency=0.5), world=world) == []
+
+
 @pytest.mark.parametrize("reached", [2.0, 2.69])
 def test_load_that_was_not_reached_is_found(reached: float) -> None:
     assert check_names(findings_of(replace_watch(reached_concurrency=reached))) == [("ConcurrencyNotReached", INVALID)]

@@ -12,13 +12,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from specbench_api.spec.workload import Dataset, Source
+from specbench_api.errors import InvalidSpec
+from specbench_api.spec.workload import Dataset, Source, Workload
 from specbench_client.chat import ChatMessage
 from specbench_client.errors import BadInput
 from specbench_client.store.locations import read_object
 from specbench_client.store.s3 import S3Store
-from specbench_client.workload.prompts import Prompts, fingerprint, load_prompts
+from specbench_client.workload.prompts import Prompts, fingerprint, load_prompts, load_workload
 from specbench_client.workload.row_parsing import Prompt
+from specbench_testing.resources import run_of
 from specbench_testing.s3 import S3Access
 
 Row = dict[str, Any]
@@ -341,3 +343,54 @@ def test_fingerprint_of_fixed_prompts_never_changes() -> None:
     tokens = ((ChatMessage("user", "", (1, 2)),),)
     pinned = "9f20187ecabfd5deaaa1b199fd7cbb4f4207c1524b2e0b5dc7310003e77dcdda"
     assert fingerprint([Prompt("a", "c", turns), Prompt("b", None, tokens)]) == pinned
+
+
+# -- system prompts ----------------------------------------------------------------------------------------------------
+
+
+def with_system(tmp_path: Path, rows: Sequence[Row], seed: int = 0, **system: Any) -> Prompts:
+    load(tmp_path, rows)
+    declared = {"name": "w", "dataset": {"source": "jsonl", "uri": "p.jsonl"}, "sampling": {"seed": seed}}
+    return load_workload(Workload.model_validate({**declared, "systemPrompt": system}), tmp_path)
+
+
+def test_every_prompt_begins_with_the_same_system_message_of_that_many_words(tmp_path: Path) -> None:
+    rows = [row(1), {"id": "q2", "turns": ["a", "b"]}]
+    found, again, other = (with_system(tmp_path, rows, seed, tokens=100) for seed in (1, 1, 2))
+    systems = [prompt.turns[0][0] for prompt in found.rows]
+    assert [(one.role, len(one.content.split(" ")), one.shared) for one in systems] == [
+        ("system", 100, len(systems[0].content))
+    ] * 2
+    assert systems[0].content == systems[1].content
+    assert [[message.content for message in turn] for turn in found.rows[1].turns] == [[systems[0].content, "a"], ["b"]]
+    assert found.fingerprint == again.fingerprint
+    assert len({found.fingerprint, other.fingerprint, load(tmp_path, rows).fingerprint}) == 3
+
+
+def test_the_system_message_of_a_prompt_follows_the_shared_one_in_the_same_message(tmp_path: Path) -> None:
+    messages = [{"role": "system", "content": "Mine."}, {"role": "user", "content": "Go."}]
+    (turn,) = with_system(tmp_path, [{"id": "q1", "messages": messages}], text="Ours.").rows[0].turns
+    assert [(one.role, one.content) for one in turn] == [("system", "Ours.\n\nMine."), ("user", "Go.")]
+    assert turn[0].content[: turn[0].shared] == "Ours."
+
+
+def test_a_system_prompt_leaves_the_tools_on_the_first_message(tmp_path: Path) -> None:
+    tools = [{"type": "function", "function": {"name": "f"}}]
+    (tmp_path / "p.jsonl").write_text(json.dumps(row(1, tools=tools)) + "\n")
+    declared = {"name": "w", "dataset": {"source": "jsonl", "uri": "p.jsonl"}, "systemPrompt": {"text": "Ours."}}
+    workload = Workload.model_validate({**declared, "chatTemplate": {"appliedBy": "Client"}})
+    system, asked = load_workload(workload, tmp_path).rows[0].turns[0]
+    assert (json.loads(system.tools), asked.tools) == (tools, "")
+
+
+def test_a_system_prompt_before_token_ids_is_rejected(tmp_path: Path) -> None:
+    with pytest.raises(
+        BadInput, match="systemPrompt cannot be put before the prompt 'q1', which is given as token_ids"
+    ):
+        with_system(tmp_path, [{"id": "q1", "token_ids": [1, 2]}], tokens=3)
+
+
+@pytest.mark.parametrize("system", [{}, {"tokens": 5, "text": "Be brief."}], ids=str)
+def test_a_system_prompt_has_either_tokens_or_text(system: dict[str, Any]) -> None:
+    with pytest.raises(InvalidSpec, match=r"systemPrompt\.tokens \(random words\) or systemPrompt\.text"):
+        run_of({"spec.workloads[0].systemPrompt": system})

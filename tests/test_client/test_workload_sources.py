@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from specbench_api.errors import InvalidSpec
 from specbench_api.spec.dataset import CONFIGS, GENERATED_SOURCES, Dataset, Source
 from specbench_client.dataset.tokenizers import load_reference_tokenizer
 from specbench_client.errors import BadInput
@@ -21,6 +22,7 @@ from specbench_client.workload.sources.random_words import WORDS, random_text
 from specbench_client.workload.sources.registry import LOADERS
 from specbench_client.workload.sources.tasks import order_of_choices
 from specbench_testing.reference_tokenizers import o200k_table
+from specbench_testing.resources import run_of
 
 Row = dict[str, Any]
 GPQA = {
@@ -336,6 +338,50 @@ def test_texts_of_a_trace_depend_on_the_seed_alone(tmp_path: Path) -> None:
 def test_output_length_is_part_of_the_fingerprint(tmp_path: Path) -> None:
     found = {load(tmp_path, Source.MOONCAKE, [{**TRACE[3], "output_length": length}]).fingerprint for length in (1, 2)}
     assert len(found) == 2
+
+
+def test_sessions_share_their_beginning_alone_and_depend_on_the_seed(tmp_path: Path) -> None:
+    lengths = {"turns": 3, "turnTokens": 20, "answerTokens": 7, "sharedPrefixTokens": 32}
+    declared = {"source": "sessions", "count": 5, "sessions": lengths}
+    found, again, other = (
+        load_prompts(Dataset.model_validate({**declared, "seed": seed}), tmp_path) for seed in (0, 0, 1)
+    )
+    assert found == again
+    assert found.fingerprint != other.fingerprint
+    first = [[[len(one.content.split()) for one in turn] for turn in prompt.turns] for prompt in found.rows]
+    assert first == [[[32, 20], [20], [20]]] * 5
+    assert {(prompt.output_tokens, prompt.category) for prompt in found.rows} == {(7, "sessions")}
+    assert len({prompt.turns[0][0] for prompt in found.rows}) == 1
+    asked = [turn[-1].content for prompt in found.rows for turn in prompt.turns]
+    assert len(set(asked)) == 15
+    assert found.coverage is not None
+    # n(t) is 52, 79 and 106; 32, 59 and 86 tokens were computed before, in whole blocks 32, 48 and 80.
+    assert found.coverage.reusable_share == (32 + 48 + 80) / (52 + 79 + 106)
+
+
+@pytest.mark.parametrize(
+    "declared",
+    [
+        {"source": "sessions", "count": 5},
+        {"source": "sessions", "sessions": {"turns": 1, "turnTokens": 16, "answerTokens": 1}},
+        {
+            "source": "jsonl",
+            "uri": "p.jsonl",
+            "count": 5,
+            "sessions": {"turns": 1, "turnTokens": 16, "answerTokens": 1},
+        },
+    ],
+    ids=str,
+)
+def test_lengths_of_sessions_belong_to_their_source(declared: Row) -> None:
+    with pytest.raises(InvalidSpec, match=r"source sessions needs dataset\.sessions and dataset\.count"):
+        run_of({"spec.workloads[0].dataset": declared})
+
+
+def test_the_shared_beginning_of_sessions_is_of_whole_blocks() -> None:
+    lengths = {"turns": 1, "turnTokens": 16, "answerTokens": 1, "sharedPrefixTokens": 40}
+    with pytest.raises(InvalidSpec, match=r"sessions\.sharedPrefixTokens must be a multiple of 16"):
+        run_of({"spec.workloads[0].dataset": {"source": "sessions", "count": 5, "sessions": lengths}})
 
 
 def test_a_word_of_random_text_is_a_token() -> None:

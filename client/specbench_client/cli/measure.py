@@ -16,7 +16,7 @@ from specbench_api.plan.plan import Plan
 from specbench_api.spec.engine import DialectName
 from specbench_api.spec.load import Arrival, ArrivalProcess, Load
 from specbench_api.spec.secret_refs import API_KEY_VARIABLE
-from specbench_api.spec.workload import Output, Sampling
+from specbench_api.spec.workload import Output, Sampling, SystemPrompt
 from specbench_client.cli.interruption import run_until_interrupted
 from specbench_client.cli.measure_plan import (
     AUTO,
@@ -97,6 +97,12 @@ def _authorization(named: str | None) -> dict[str, str]:
     metavar="NAME-or-FILE",
     help="Prompts: a JSONL, JSON, Parquet or CSV file, SOURCE:FILE, or a source on the hub; see `specbench dataset"
     " list`. random:WORDS misleads and is flagged.",
+)
+@click.option(
+    "--system-prompt-tokens",
+    type=SchemaNumber(SystemPrompt, "tokens"),
+    metavar="N",
+    help="Begin every prompt with the same system message of N random words.",
 )
 @click.option(
     "--concurrency",

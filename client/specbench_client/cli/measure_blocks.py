@@ -21,7 +21,7 @@ from specbench_client.drive.saturation import STREAMS_MAX, EndpointProbe, find_l
 from specbench_client.errors import BadInput
 from specbench_client.local.local_runs import find_interrupted_plan, open_results
 from specbench_client.store.locations import read_object
-from specbench_client.workload.prompts import load_prompts
+from specbench_client.workload.prompts import load_workload
 
 
 def with_block_size(options: MeasureOptions, plan: Plan, headers: Mapping[str, str]) -> Plan:
@@ -32,7 +32,7 @@ def with_block_size(options: MeasureOptions, plan: Plan, headers: Mapping[str, s
     interrupted = _interrupted(options, (replace(options, requests=size) for size in SIZES))
     if interrupted is not None:
         return interrupted
-    prompts = load_prompts(plan.workloads[0].dataset, Path.cwd(), read_object)
+    prompts = load_workload(plan.workloads[0], Path.cwd(), read_object)
     request_s = run_until_interrupted(probe_request_s(plan, prompts, headers))
     conversation_s = request_s * prompts.turns / len(prompts.rows)
     size = block_size(plan, conversation_s)
@@ -85,7 +85,7 @@ def with_swept_loads(options: MeasureOptions, headers: Mapping[str, str]) -> Mea
     if interrupted is not None:
         return replace(fixed, concurrency=(tuple(interrupted.load.concurrency or ()),))
     plan = plan_for_endpoints(replace(fixed, concurrency=((1,),)))
-    prompts = load_prompts(plan.workloads[0].dataset, Path.cwd(), read_object)
+    prompts = load_workload(plan.workloads[0], Path.cwd(), read_object)
     most = STREAMS_MAX if options.duration is not None else options.requests or len(prompts.rows)
     slo = slo_from_options(options.slo_ttft_ms, options.slo_tpot_ms, options.slo_e2e_ms)
     probe = EndpointProbe(plan, prompts, headers, slo)

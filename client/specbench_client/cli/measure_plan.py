@@ -63,6 +63,7 @@ class MeasureOptions:
     baseline: str | None
     model: str | None
     dataset: str
+    system_prompt_tokens: int | None
     concurrency: tuple[tuple[float, ...], ...]
     rate: tuple[tuple[float, ...], ...]
     sweep: bool
@@ -178,6 +179,7 @@ def _resource(options: MeasureOptions) -> dict[str, Any]:
             {
                 "name": "prompts",
                 "dataset": _dataset(options),
+                **_system_prompt(options.system_prompt_tokens),
                 "sampling": {"temperature": options.temperature, "topP": options.top_p, "seed": options.seed},
                 "output": {
                     "maxTokens": options.max_tokens,
@@ -208,6 +210,10 @@ def _dataset(options: MeasureOptions) -> dict[str, Any]:
         return guess_dataset(options.dataset)
     count = options.requests or RANDOM_PROMPTS
     return {"source": str(Source.RANDOM), "allowRandom": True, "count": count, "words": int(found[1])}
+
+
+def _system_prompt(tokens: int | None) -> dict[str, Any]:
+    return {} if tokens is None else {"systemPrompt": {"tokens": tokens}}
 
 
 def run_name(model: str) -> str:

@@ -52,7 +52,7 @@ _ALL_CATEGORIES = (
     "measure sends all categories: name some in a file for `specbench run`, or select them with `specbench dataset"
     " select`"
 )
-_COMMON_PREFIX = "prompts with a common prefix are read from a file: --dataset FILE"
+_COMMON_PREFIX = "add --system-prompt-tokens N to a dataset, or give prompts with a common prefix in a file"
 _POEM = "sonnet shuffles the lines of one poem: give prompts with --dataset FILE"
 _IN_A_FILE = "name it in a file for `specbench run`"
 _ONE_MODEL = "one model is measured: give its name with --model"

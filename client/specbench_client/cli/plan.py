@@ -57,7 +57,7 @@ from specbench_client.local.local_runs import find_local_run, open_results
 from specbench_client.store.store import Store
 from specbench_client.workload.chat_template.template import render_prompts
 from specbench_client.workload.prompt_lengths import measure_lengths
-from specbench_client.workload.prompts import Prompts, load_prompts
+from specbench_client.workload.prompts import Prompts, load_workload
 
 # Campaigns.
 
@@ -118,10 +118,9 @@ class _PromptSizes:
         return {workload.name: self._read(workload) for workload in local}
 
     def _read(self, workload: Workload) -> PromptSizes:
-        by_client = workload.client_template is not None
-        key = canonical_json({"dataset": workload.dataset.to_dict(), "byClient": by_client})
+        key = canonical_json(workload.to_dict())
         if key not in self._cache:
-            self._cache[key] = sizes_of(load_prompts(workload.dataset, self.base_dir, with_tools=by_client))
+            self._cache[key] = sizes_of(load_workload(workload, self.base_dir))
         return self._cache[key]
 
 
@@ -287,7 +286,7 @@ def _limit_exit(gpu_hours: float | None, limit: float | None) -> int:
 def _prompts(plan: Plan, base_dir: Path) -> dict[str, Prompts]:
     """Return the prompts of the workloads whose files are on this machine."""
     return {
-        workload.name: load_prompts(workload.dataset, base_dir, with_tools=workload.client_template is not None)
+        workload.name: load_workload(workload, base_dir)
         for workload in plan.workloads
         if is_local(workload.dataset, base_dir)
     }
@@ -319,11 +318,12 @@ def _rendered(plan: Plan, name: str, prompts: Prompts, base_dir: Path) -> dict[s
 
 
 def _coverage(coverage: PromptCoverage) -> dict[str, object]:
-    """Return which rows were left out, and what a request log records about its requests, as far as there is any."""
+    """Return which rows were left out, the share that is reusable, and what a request log records, if there is any."""
     recorded = coverage.recorded
     facts = {
         "left out": "; ".join(f"{count} x {reason}" for reason, count in coverage.unusable.items()),
         "excluded": "; ".join(f"{count} x {reason}" for reason, count in coverage.excluded.items()),
+        "reusable by a prompt cache": "" if coverage.reusable_share is None else f"{coverage.reusable_share:.1%}",
         "temperatures in the log": ", ".join(f"{value} ({n})" for value, n in recorded.temperatures.items())
         if recorded
         else "",

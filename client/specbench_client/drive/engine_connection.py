@@ -170,6 +170,7 @@ class EngineConnection:
             counts_drafts=self.identity.counts_drafts and not self._verifies_some,
             keep_text=keep_text,
             prompt_cache=self.plan.prompt_cache,
+            think_time=workload.think_time,
             template=self.templates.get(point.workload),
         )
 

@@ -23,7 +23,7 @@ from specbench_client.errors import BadInput
 from specbench_client.workload.chat_template.loading import load_template
 from specbench_client.workload.chat_template.template import AppliedTemplate, render_prompts
 from specbench_client.workload.prompt_lengths import LoadEncoding, cached_encoding, measure_lengths
-from specbench_client.workload.prompts import Fetch, Prompts, load_prompts
+from specbench_client.workload.prompts import Fetch, Prompts, load_workload
 from specbench_client.workload.row_parsing import Prompt
 from specbench_client.workload.selection import round_robin
 
@@ -50,7 +50,7 @@ def load_workload_prompts(
 
 def _load_one(plan: Plan, workload: Workload, base_dir: Path, fetch: Fetch | None) -> WorkloadPrompts:
     declared = workload.client_template
-    prompts = load_prompts(workload.dataset, base_dir, fetch, with_tools=declared is not None)
+    prompts = load_workload(workload, base_dir, fetch)
     _reject_too_long_answers(workload, prompts.rows)
     if declared is None:
         return WorkloadPrompts(prompts)

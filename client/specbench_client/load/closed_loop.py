@@ -2,7 +2,8 @@
 
 Conversations are started in order, each by the next free stream. The intended time of a request is the moment at which
 its stream became free, so time that the client loses between two requests counts as latency. A stream that gets no
-connection pauses, so that an engine that is gone is not flooded with connection attempts.
+connection pauses, so that an engine that is gone is not flooded with connection attempts. A stream waits with its
+user between the turns of a conversation, and after a filler for as long as a turn of the workload waits on average.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import count
 
 from specbench_api.outcome.record import RecordPhase
@@ -24,6 +26,8 @@ from specbench_client.load.in_flight import NS_PER_S
 from specbench_client.sliced_tasks import first_failure
 
 RECONNECT_PAUSE_S = 0.1
+POLL_INTERVAL_NS = 100_000_000
+"""Interval of checking during the wait after a filler whether the last measured conversation has ended."""
 
 
 @dataclass(frozen=True)
@@ -77,9 +81,21 @@ class ClosedLoop:
             free_ns = await self._filler(fill, StreamSlot(number, free_ns, phase=RecordPhase.DRAIN), lap)
 
     async def _filler(self, fill: FillerPlan, slot: StreamSlot, lap: int) -> int:
-        return await self._run_conversation(
-            await self.runner.prepare(filler_conversation(fill, slot.stream, lap)), slot
-        )
+        conversation = filler_conversation(fill, slot.stream, lap)
+        free_ns = await self._run_conversation(await self.runner.prepare(conversation), slot)
+        users = self.runner.users
+        if users is None:
+            return free_ns
+        next_ns = free_ns + int(self._later_turns * users.think_ns(conversation.id, 1))
+        while not self.runner.recorder.phases.all_measured() and (now_ns := self.runner.clock()) < next_ns:
+            await users.sleep_until(min(next_ns, now_ns + POLL_INTERVAL_NS))
+        return next_ns
+
+    @cached_property
+    def _later_turns(self) -> float:
+        """Share of the workload's turns that are not the first of their conversation."""
+        prompts = self.fill.prompts if self.fill else ()
+        return 1 - len(prompts) / sum(len(prompt.turns) for prompt in prompts)
 
     async def _run_conversation(self, prepared: PreparedConversation, slot: StreamSlot) -> int:
         """Run a conversation and return when the stream is free again (monotonic ns)."""

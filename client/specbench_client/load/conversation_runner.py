@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from specbench_api.outcome.record import Record, RecordPhase
@@ -134,11 +134,19 @@ class ConversationEnd:
 
 
 @dataclass(frozen=True)
+class ThinkingUsers:
+    """Users who wait between turns. `think_ns` returns how long before a turn of a conversation, by its id."""
+
+    think_ns: Callable[[str, int], int]
+    sleep_until: Callable[[int], Awaitable[None]]
+
+
+@dataclass(frozen=True)
 class ConversationRunner:
     """Runs the conversations of one worker.
 
     `phase`: of all records; None: the recorder determines it. `template`: the chat template that the client applies to
-    send token ids; None: messages are sent.
+    send token ids; None: messages are sent. `users`: who waits between turns; None: nobody.
     """
 
     turn_client: TurnClient
@@ -148,6 +156,7 @@ class ConversationRunner:
     phase: RecordPhase | None = None
     clock: Callable[[], int] = time.monotonic_ns
     template: AppliedTemplate | None = None
+    users: ThinkingUsers | None = None
 
     async def prepare(self, conversation: Conversation) -> PreparedConversation:
         """Return a conversation with its first request, with the chat template applied in a thread."""
@@ -175,7 +184,11 @@ class ConversationRunner:
             history = (*turn.messages, reply, *conversation.turns[turn.turn + 1])
             turn = await self._rendered(unsent_turn(conversation, turn.turn + 1, history))
             request = self.turn_client.build_request(turn)
-            slot = StreamSlot(slot.stream, result.ended_ns)
+            intended_ns = result.ended_ns
+            if self.users is not None:
+                intended_ns += self.users.think_ns(turn.conversation_id, turn.turn)
+                await self.users.sleep_until(intended_ns)
+            slot = StreamSlot(slot.stream, intended_ns)
 
     async def _exchange(self, turn: Turn, request: HttpRequest, slot: StreamSlot) -> tuple[UnparsedExchange, Turn]:
         opened_ns = self.clock()

@@ -7,10 +7,12 @@ in the same order. Records that are paired later have the same input.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from specbench_api.spec.workload import ThinkTime, ThinkTimeDistribution
 from specbench_client.chat import ChatMessage
 
 _SEED_SPACE = 2**31
@@ -53,6 +55,15 @@ def request_seed(seed: int, repeat: int, conversation_id: str, turn: int) -> int
     """Return the sampling seed of a request: the same on every arm, different for each repeat, lap and turn."""
     digest = hashlib.sha256(f"{seed}/{repeat}/{turn}/{conversation_id}".encode()).digest()
     return int.from_bytes(digest[:8], "big") % _SEED_SPACE
+
+
+def think_time_ns(think_time: ThinkTime, seed: int, repeat: int, conversation_id: str, turn: int) -> int:
+    """Return how long a user thinks before this turn: the same on every arm, like `request_seed`."""
+    mean_ns = think_time.seconds * 1e9
+    if think_time.distribution is ThinkTimeDistribution.CONSTANT:
+        return int(mean_ns)
+    uniform = request_seed(seed, repeat, f"think/{conversation_id}", turn) / _SEED_SPACE
+    return int(-mean_ns * math.log1p(-uniform))
 
 
 # Fillers keep up the load before and after the measured conversations and are not measured themselves.

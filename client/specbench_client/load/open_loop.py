@@ -1,8 +1,8 @@
 """The open loop: conversations begin at scheduled times, regardless of how fast the engine answers.
 
 A slow engine gets no relief: requests do not wait for it, and their latency counts from the intended time, even if the
-client itself was late. The intended time of a later turn is the end of the previous answer, since a user reads an
-answer before the next question.
+client itself was late. The intended time of a later turn is the end of the previous answer and of the user's think time
+after it, since a user reads an answer before the next question.
 
 With a limit of conversations in flight, a conversation waits for a slot in the order of arrival, and a filler too. Its
 intended time remains that of the schedule, so the wait counts as latency.
@@ -101,6 +101,12 @@ class PreciseTimer:
             return
         if self._expired is not None and not self._expired.done():
             self._expired.set_result(None)
+
+
+async def sleep_until(ns: int) -> None:
+    """Return at this time (monotonic ns). Supports any number of waiters."""
+    async with PreciseTimer() as timer:
+        await timer.sleep_until(ns)
 
 
 POLL_INTERVAL_NS = 20_000_000

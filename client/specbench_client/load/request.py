@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from specbench_api.spec.engine import Engine, PromptCache
-from specbench_api.spec.workload import Output, Sampling
+from specbench_api.spec.workload import Output, Sampling, ThinkTime
 from specbench_client.chat import ChatMessage
 from specbench_client.dialects.dialect import CompletionRequest, Dialect
 from specbench_client.load.conversations import request_seed
@@ -41,6 +41,7 @@ class RequestConfig:
     """False: the engine does not count the draft tokens that were verified, so the records have none."""
     keep_text: bool = False
     prompt_cache: PromptCache = PromptCache.OFF
+    think_time: ThinkTime | None = None
     template: AppliedTemplate | None = None
     """The chat template that the client applies to send token ids; None: messages are sent, the engine applies it."""
 

@@ -37,7 +37,7 @@ from specbench_client.local.host_facts import observe_machine
 from specbench_client.local.local_runs import LocalRun
 from specbench_client.store.locations import read_object
 from specbench_client.store.points import read_manifests
-from specbench_client.workload.prompts import load_prompts
+from specbench_client.workload.prompts import load_workload
 
 
 @dataclass(frozen=True)
@@ -97,8 +97,7 @@ def _reject_changed_prompts(run: LocalRun, base_dir: Path) -> None:
     manifests = read_manifests(run.store, [point.hash for point in run.plan.points])
     for workload in run.plan.workloads:
         try:
-            by_client = workload.client_template is not None
-            prompts = load_prompts(workload.dataset, base_dir, read_object, with_tools=by_client)
+            prompts = load_workload(workload, base_dir, read_object)
         except BadInput:
             continue
         reject_changed_prompts(run.plan, manifests, workload.name, prompts)

@@ -36,7 +36,7 @@ from specbench_client.errors import BadInput
 from specbench_client.store.locations import read_object
 from specbench_client.stored_runs.records import StoredRun
 from specbench_client.workload.prompt_lengths import TokenEncoder
-from specbench_client.workload.prompts import load_prompts
+from specbench_client.workload.prompts import load_workload
 from specbench_client.workload.row_parsing import Prompt
 
 LATER_TURN = "a later turn: its prompt contains earlier answers"
@@ -153,15 +153,17 @@ def _encode(text: str, encoder: TokenEncoder | None) -> Tokens:
 def _measured_prompts(run: StoredRun, arm: str, file: Path | None) -> dict[str, Prompt]:
     """Return the prompts that were measured, by id. Raises BadInput if they are missing or have changed."""
     workload = run.plan.workload(run.workload)
-    dataset = workload.dataset
     if file is not None:
-        dataset = dataset.model_copy(update={"uri": str(file)})
+        dataset = workload.dataset.model_copy(update={"uri": str(file)})
+        workload = workload.model_copy(update={"dataset": dataset})
     try:
-        found = load_prompts(dataset, Path(), read_object, with_tools=workload.client_template is not None)
+        found = load_workload(workload, Path(), read_object)
     except BadInput as error:
         raise BadInput(f"{error}; the run's prompts are needed: give their file with --prompts") from error
     if run.fingerprints(arm) - {found.fingerprint}:
-        raise BadInput(f"{dataset.where}: these are not the prompts that were measured: give their file with --prompts")
+        raise BadInput(
+            f"{workload.dataset.where}: these are not the prompts that were measured: give their file with --prompts"
+        )
     return {each.id: each for each in found.rows}
 
 

@@ -15,6 +15,7 @@ from typing import Any
 from specbench_api.outcome.prompt_coverage import PromptCoverage
 from specbench_api.plan.canonical import canonical_json
 from specbench_api.spec.dataset import Dataset, Selection, Source
+from specbench_api.spec.workload import SystemPrompt, Workload
 from specbench_client.chat import ChatMessage
 from specbench_client.errors import BadInput
 from specbench_client.workload.coverage import CoverageAccount, coverage_of, mix_coverage, recorded_parameters
@@ -30,10 +31,10 @@ from specbench_client.workload.row_validation import (
     convert_rows,
 )
 from specbench_client.workload.selection import declared_filters, filtered_places, mix_prompts, select_subset
-from specbench_client.workload.sources.random_words import random_coverage, random_prompts
-from specbench_client.workload.sources.registry import LOADERS
+from specbench_client.workload.sources.random_words import generated_coverage, random_text
+from specbench_client.workload.sources.registry import GENERATORS, LOADERS
 
-__all__ = ["Fetch", "Prompts", "fingerprint", "load_prompts", "select_prompts"]
+__all__ = ["Fetch", "Prompts", "fingerprint", "load_prompts", "load_workload", "select_prompts"]
 
 _OUTSIDE = "length outside inputTokens"
 
@@ -68,9 +69,10 @@ def load_prompts(
     """
 
     def load(selection: Selection) -> Prompts:
-        if selection.source is Source.RANDOM:
-            prompts = random_prompts(selection)
-            return Prompts(tuple(prompts), fingerprint(prompts), random_coverage(selection))
+        if selection.source in GENERATORS:
+            prompts = GENERATORS[selection.source](selection)
+            share = None if selection.sessions is None else selection.sessions.reusable_share
+            return Prompts(tuple(prompts), fingerprint(prompts), generated_coverage(selection, prompts, share))
         return select_prompts(rows_of_selection(selection, base_dir, fetch), selection, ruler, with_tools=with_tools)
 
     if dataset.source is not Source.MIX:
@@ -79,6 +81,41 @@ def load_prompts(
     prompts = mix_prompts(dataset, {name: one.rows for name, one in found.items()})
     coverages = {name: one.coverage for name, one in found.items() if one.coverage is not None}
     return Prompts(tuple(prompts), fingerprint(prompts), mix_coverage(dataset, coverages, prompts))
+
+
+def load_workload(
+    workload: Workload, base_dir: Path, fetch: Fetch | None = None, ruler: LoadEncoding = cached_encoding
+) -> Prompts:
+    """Load the prompts of a workload as `load_prompts` does, each beginning with the workload's system prompt."""
+    by_client = workload.client_template is not None
+    prompts = load_prompts(workload.dataset, base_dir, fetch, ruler, with_tools=by_client)
+    declared = workload.system_prompt
+    if declared is None:
+        return prompts
+    text = _system_text(declared, workload.sampling.seed)
+    rows = tuple(_with_system_prompt(row, text, workload.name) for row in prompts.rows)
+    coverage = prompts.coverage and prompts.coverage.model_copy(update={"reusable_share": None})  # no longer known
+    return replace(prompts, rows=rows, fingerprint=fingerprint(rows), coverage=coverage)
+
+
+def _system_text(declared: SystemPrompt, seed: int) -> str:
+    return declared.text if declared.text is not None else random_text(f"{seed}/system", declared.tokens or 0)
+
+
+def _with_system_prompt(prompt: Prompt, text: str, workload: str) -> Prompt:
+    first, *rest = prompt.turns[0]
+    if first.token_ids is not None:
+        raise BadInput(
+            f"workload {workload!r}: systemPrompt cannot be put before the prompt {prompt.id!r}, which is given as"
+            " token_ids: give its text, or remove systemPrompt"
+        )
+    if first.role in ("system", "developer"):
+        before = f"{text}\n\n"
+        shared = len(before) + first.shared if first.shared else len(text)
+        opening = (replace(first, content=f"{before}{first.content}", shared=shared), *rest)
+    else:
+        opening = (ChatMessage("system", text, tools=first.tools, shared=len(text)), replace(first, tools=""), *rest)
+    return replace(prompt, turns=(opening, *prompt.turns[1:]))
 
 
 def select_prompts(

@@ -98,6 +98,9 @@ class PromptCoverage(ApiModel):
     order: WordOrderTest | None = None
     """Word-order test of all prompts; None with too few words, or if it was not run."""
 
+    reusable_share: float | None = None
+    """Source sessions: share of the prompt tokens that a prompt cache can reuse, see `dataset.sessions`."""
+
     @property
     def missing(self) -> int:
         """Number of requested rows without usable text."""

@@ -39,6 +39,7 @@ class Source(Names):
     MOONCAKE = "mooncake"
     MIX = "mix"
     RANDOM = "random"
+    SESSIONS = "sessions"
 
 
 class Entropy(StrEnum):
@@ -51,7 +52,7 @@ class Entropy(StrEnum):
 
 FILE_SOURCES = (Source.JSONL, Source.PARQUET, Source.CSV, Source.SPEC_BENCH, Source.OPENAI_LOGS, Source.MOONCAKE)
 """Sources without a public hub: they need `uri` or `pvc`."""
-GENERATED_SOURCES = (Source.MIX, Source.RANDOM)
+GENERATED_SOURCES = (Source.MIX, Source.RANDOM, Source.SESSIONS)
 """Sources that are generated rather than read from a file: they take neither `uri` nor `pvc`."""
 CONFIGS: dict[Source, tuple[str, ...]] = {
     Source.SPEED_BENCH: (
@@ -69,6 +70,8 @@ CONFIGS: dict[Source, tuple[str, ...]] = {
 }
 """Accepted values of `config` by source; the first is the default. Other sources have no configs."""
 PROMPTS_MAX = 1_000_000
+BLOCK_TOKENS = 16
+"""Tokens of a block of a prompt cache, by which the reuse of sessions is computed: vLLM's default."""
 PVC_FOLDER = "/prompts"
 """Mount point of dataset volumes in client pods; each claim is mounted in a folder with its own name."""
 IMAGE_DATA_FOLDER = "/usr/share/specbench"
@@ -125,6 +128,45 @@ class LengthRange(RuledModel):
         return (self.min is None or tokens >= self.min) and (self.max is None or tokens <= self.max)
 
 
+class Sessions(RuledModel):
+    """Source sessions: conversations of random words, of which a prompt cache can reuse a known share.
+
+    Each has `turns` messages of the user of `turnTokens` words, after a system message that all sessions share. Turn t
+    has n(t) = sharedPrefixTokens + t turnTokens + (t - 1) answerTokens tokens, of which all but the last turnTokens
+    were computed before; whole blocks of 16 tokens of these can be reused. The share is the sum of what can be reused
+    over the sum of n(t). Tokens of a chat template are not counted.
+    """
+
+    rules: ClassVar = (
+        ValidationRule(
+            f"!has(self.sharedPrefixTokens) || self.sharedPrefixTokens % {BLOCK_TOKENS} == 0",
+            f"sessions.sharedPrefixTokens must be a multiple of {BLOCK_TOKENS}",
+        ),
+    )
+
+    shared_prefix_tokens: Annotated[int, Field(ge=0, le=131_072)] = 0
+    """Words of the system message that all sessions share, a multiple of 16: with part of a block, two sessions might
+    share the rest by chance. 0: none."""
+    turns: Annotated[int, Field(ge=1, le=256)]
+    """Turns of each session. One turn is one request."""
+    turn_tokens: Annotated[int, Field(ge=16, le=131_072)]
+    """Words of each of the user's messages."""
+    answer_tokens: Annotated[int, Field(ge=1, le=131_072)]
+    """Tokens of each answer, generated past its natural end. output.maxTokens must allow them."""
+
+    def _rules_hold(self) -> Sequence[bool]:
+        return [self.shared_prefix_tokens % BLOCK_TOKENS == 0]
+
+    @property
+    def reusable_share(self) -> float:
+        """The share of the prompt tokens of whole sessions that a prompt cache can reuse."""
+        before = [
+            self.shared_prefix_tokens + turn * (self.turn_tokens + self.answer_tokens) for turn in range(self.turns)
+        ]
+        reused = sum(tokens // BLOCK_TOKENS * BLOCK_TOKENS for tokens in before)
+        return reused / sum(tokens + self.turn_tokens for tokens in before)
+
+
 class Selection(RuledModel):
     """Prompts of one source: where they are stored, and which of them to use."""
 
@@ -135,8 +177,8 @@ class Selection(RuledModel):
         ),
         ValidationRule(
             f"(!has(self.uri) && !has(self.pvc)) || !(self.source in {cel_list(GENERATED_SOURCES)})",
-            "dataset.uri and dataset.pvc cannot be used with source mix (set them on its members) or random (it reads"
-            " no file): remove them",
+            "dataset.uri and dataset.pvc cannot be used with source mix (set them on its members), random or sessions"
+            " (they read no file): remove them",
         ),
         ValidationRule(
             _config_cel(), f"dataset.config is not valid for this source: remove it, or use one of: {_config_text()}"
@@ -159,6 +201,10 @@ class Selection(RuledModel):
             "source random needs dataset.allowRandom: true and dataset.count, and only source random takes"
             " dataset.allowRandom and dataset.words: random words mislead about speculative decoding, so every result"
             " is marked",
+        ),
+        ValidationRule(
+            "self.source == 'sessions' ? has(self.sessions) && has(self.count) : !has(self.sessions)",
+            "source sessions needs dataset.sessions and dataset.count, and no other source takes dataset.sessions",
         ),
         ValidationRule(
             "!has(self.count) || !has(self.turns)",
@@ -201,7 +247,7 @@ class Selection(RuledModel):
     way. One turn is one request."""
     seed: Annotated[int, Field(ge=0, le=2147483647)] | None = None
     """Seed for drawing the prompts that count or turns selects, for shuffling the choices of gpqa, and for the words of
-    mooncake. Without it: the first prompts are taken (gpqa and mooncake: seed 0)."""
+    mooncake, random and sessions. Without it: the first prompts are taken (others: seed 0)."""
     allow_missing: bool | None = None
     """true: skip rows whose text is missing (SPEED-Bench's placeholders, log lines that cannot be sent again) and
     report their number with every result. Without it, one such row is an error."""
@@ -209,6 +255,8 @@ class Selection(RuledModel):
     """Must be true for source random. Its results are never trustworthy."""
     words: Annotated[int, Field(ge=1, le=100_000)] | None = None
     """Source random: words per prompt. Without it: 256."""
+    sessions: Sessions | None = None
+    """Source sessions: their lengths."""
 
     @property
     def form(self) -> str | None:
@@ -234,6 +282,9 @@ class Selection(RuledModel):
             (self.allow_random is True and self.count is not None)
             if random
             else self.allow_random is None and self.words is None,
+            (self.sessions is not None and self.count is not None)
+            if self.source is Source.SESSIONS
+            else self.sessions is None,
             self.count is None or self.turns is None,
         )
 

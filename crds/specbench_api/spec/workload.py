@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, Field
 
-from specbench_api.api_model import ApiModel, PreserveUnknown
+from specbench_api.api_model import ApiModel, PreserveUnknown, RuledModel, ValidationRule
 from specbench_api.spec.chat_template import ChatTemplate
 from specbench_api.spec.dataset import Dataset, Source
 
-__all__ = ["RESERVED_BODY_FIELDS", "ChatTemplate", "Dataset", "Output", "Sampling", "Source", "Workload"]
+__all__ = [
+    "RESERVED_BODY_FIELDS",
+    "ChatTemplate",
+    "Dataset",
+    "Output",
+    "Sampling",
+    "Source",
+    "SystemPrompt",
+    "ThinkTime",
+    "ThinkTimeDistribution",
+    "Workload",
+]
 
 
 def _unsigned(value: float) -> float:
@@ -41,6 +54,50 @@ class Output(ApiModel):
     """false: request answers without streaming. TTFT, TPOT and chunk times are then not available."""
 
 
+class SystemPrompt(RuledModel):
+    """A system message that begins every prompt, as the instructions of an application do: `tokens` or `text`."""
+
+    rules: ClassVar = (
+        ValidationRule(
+            "has(self.tokens) != has(self.text)",
+            "set either systemPrompt.tokens (random words) or systemPrompt.text, not both",
+        ),
+    )
+
+    tokens: Annotated[int, Field(ge=1, le=131_072)] | None = None
+    """This many random words of one token each, drawn with sampling.seed: they cost the prefill and the cache of real
+    instructions, but tell the model nothing."""
+    text: Annotated[str, Field(min_length=1, max_length=65_536, pattern=r"\S")] | None = None
+    """The text itself."""
+
+    def _rules_hold(self) -> Sequence[bool]:
+        return [(self.tokens is None) != (self.text is None)]
+
+
+class ThinkTimeDistribution(StrEnum):
+    """How think times vary."""
+
+    CONSTANT = "Constant"
+    """All are equal."""
+    EXPONENTIAL = "Exponential"
+    """Drawn for each turn from an exponential distribution, with sampling.seed: the same on every arm."""
+
+
+class ThinkTime(ApiModel):
+    """How long a user waits after an answer before the next turn of the conversation.
+
+    A stream of a closed loop waits with its user, as does a place of load.arrival.maxInFlight: fewer requests are in
+    flight than `concurrency` and the throughput is limited by the users, so ConcurrencyNotReached is not evaluated. The
+    latency of a turn counts from the end of its think time. First turns do not wait. After a filler, a stream waits so
+    that fillers keep up the same load.
+    """
+
+    seconds: Annotated[float, Field(gt=0, le=3600)]
+    """Mean think time."""
+    distribution: ThinkTimeDistribution = ThinkTimeDistribution.EXPONENTIAL
+    """How think times vary."""
+
+
 RESERVED_BODY_FIELDS = {
     "model": "it is spec.model.name",
     "messages": "they come from the dataset",
@@ -68,6 +125,11 @@ class Workload(ApiModel):
     """Name in tables and status: `chat`."""
     dataset: Dataset
     """The prompts."""
+    system_prompt: SystemPrompt | None = None
+    """What all prompts begin with. A prompt's own system message follows in the same message. dataset.inputTokens does
+    not count it. Without it: the prompts as they are."""
+    think_time: ThinkTime | None = None
+    """Wait between the turns of a conversation. Without it: a turn is sent as soon as the earlier answer has ended."""
     sampling: Sampling = Sampling()
     """Sampling parameters."""
     output: Output = Output()

@@ -15,6 +15,7 @@ from specbench_client.load.conversation_runner import (
     REQUESTS_AHEAD,
     ConversationRunner,
     RequestBuffer,
+    ThinkingUsers,
     prepare_conversations,
 )
 from specbench_client.load.conversations import FillerPlan, PromptLike
@@ -41,6 +42,7 @@ class LoopDriver:
     phase: RecordPhase | None = None
     shared: SharedState = field(default_factory=shared)
     template: AppliedTemplate | None = None
+    users: ThinkingUsers | None = None
     records: list[Record] = field(default_factory=list)
     timeline: LoadTimeline | None = None
 
@@ -67,7 +69,14 @@ class LoopDriver:
         recorder = InFlightRecorder(ClosedLoopPhases(self.worker_table, 0, measured, streams))
         async with ParsingQueue() as parsing_queue:
             runner = ConversationRunner(
-                self.turn_client, parsing_queue, recorder, self.records.append, self.phase, self.clock, self.template
+                self.turn_client,
+                parsing_queue,
+                recorder,
+                self.records.append,
+                self.phase,
+                self.clock,
+                self.template,
+                self.users,
             )
             counter = self.shared.conversation_counter
             buffer = RequestBuffer(
@@ -87,7 +96,14 @@ class LoopDriver:
         recorder = InFlightRecorder(OpenLoopPhases(self.worker_table, 0, None, offsets_ns[-1]))
         async with ParsingQueue() as parsing_queue, PreciseTimer() as timer:
             runner = ConversationRunner(
-                self.turn_client, parsing_queue, recorder, self.records.append, self.phase, self.clock, self.template
+                self.turn_client,
+                parsing_queue,
+                recorder,
+                self.records.append,
+                self.phase,
+                self.clock,
+                self.template,
+                self.users,
             )
             buffer = RequestBuffer(
                 prepare_conversations(self.turn_client, prompts, range(len(offsets_ns))), REQUESTS_AHEAD

@@ -11,6 +11,8 @@ FLAG_OF_FIELD = {
     "engine.dialect": "--dialect",
     "dataset.uri": "--dataset",
     "dataset.words": "--dataset random:WORDS",
+    "systemPrompt.tokens": "--system-prompt-tokens",
+    "systemPrompt": "--system-prompt-tokens",
     "sampling.temperature": "--temperature",
     "sampling.topP": "--top-p",
     "sampling.seed": "--seed",

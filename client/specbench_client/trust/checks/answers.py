@@ -369,7 +369,7 @@ def _ignore_eos(evidence: RunEvidence) -> CheckResults:
             workload=workload.name,
         )
         for workload in evidence.plan.workloads
-        if workload.output.ignore_eos or workload.dataset.share_of(Source.MOONCAKE)
+        if workload.output.ignore_eos or workload.dataset.share_of(Source.MOONCAKE, Source.SESSIONS)
     ]
 
 
@@ -377,7 +377,7 @@ IGNORE_EOS: Check[RunEvidence] = Check(
     name="IgnoreEos",
     severities=(Severity.INFO,),
     description="A workload requests text past the natural end of the answer.",
-    threshold="ignoreEos: true, or source mooncake",
+    threshold="ignoreEos: true, or source mooncake or sessions",
     rationale="Past its end a model repeats itself, so acceptance there is not the acceptance on your traffic.",
     remedy="Use it only to measure the maximum throughput, never to choose a drafter.",
     evaluate=_ignore_eos,

@@ -7,6 +7,7 @@ repeats one word, so acceptance and speed resemble no real traffic. Every result
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 
 from specbench_api.outcome.prompt_coverage import CategoryCoverage, PromptCoverage
 from specbench_api.spec.dataset import Selection
@@ -15,6 +16,7 @@ from specbench_client.workload.row_parsing import Prompt
 
 PROMPT_WORDS = 256
 CATEGORY = "random"
+SESSIONS_CATEGORY = "sessions"
 _WORDS_TEXT = (
     "action activity age air area arm art baby back basic better blue body book boy bread brown building business"
     " car case center change child city class clear close cold college common community company computer control"
@@ -50,10 +52,34 @@ def random_prompts(selection: Selection) -> list[Prompt]:
     ]
 
 
-def random_coverage(selection: Selection) -> PromptCoverage:
-    """Return the coverage: no rows are read, so none are missing."""
-    count = selection.count or 0
-    known = CategoryCoverage(category=CATEGORY, requested=count, used=count, turns=count)
+def session_prompts(selection: Selection) -> list[Prompt]:
+    """Return `count` sessions."""
+    lengths, seed = selection.sessions, selection.seed or 0
+    assert lengths is not None, "required by the rules of Selection"
+    prefix = random_text(f"{seed}/shared", lengths.shared_prefix_tokens)
+    opening = (ChatMessage("system", prefix, shared=len(prefix)),) if prefix else ()
+
+    def session(number: int) -> Prompt:
+        asked = (
+            ChatMessage("user", random_text(f"{seed}/{number}/{turn}", lengths.turn_tokens))
+            for turn in range(lengths.turns)
+        )
+        first, *later = ((message,) for message in asked)
+        return Prompt(f"session-{number}", SESSIONS_CATEGORY, ((*opening, *first), *later), lengths.answer_tokens)
+
+    return [session(number) for number in range(selection.count or 0)]
+
+
+def generated_coverage(selection: Selection, prompts: Sequence[Prompt], reusable_share: float | None) -> PromptCoverage:
+    """Return the coverage of generated prompts of one category: no rows are read, so none are missing."""
+    count, turns = len(prompts), sum(len(prompt.turns) for prompt in prompts)
+    known = CategoryCoverage(category=prompts[0].category, requested=count, used=count, turns=turns)
     return PromptCoverage(
-        source=str(selection.source), rows=count, requested=count, used=count, turns=count, by_category=[known]
+        source=str(selection.source),
+        rows=count,
+        requested=count,
+        used=count,
+        turns=turns,
+        by_category=[known],
+        reusable_share=reusable_share,
     )

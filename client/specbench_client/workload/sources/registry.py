@@ -1,9 +1,12 @@
-"""Loaders by source, and their table for docs/reference/workloads.md. `mix` and `random` have no loader."""
+"""Loaders and generators by source, and the loaders' table for docs/reference/workloads.md. `mix` has neither."""
 
 from __future__ import annotations
 
-from specbench_api.spec.dataset import CONFIGS, Source
-from specbench_client.workload.sources import conversations, mooncake, openai_logs, own, tasks
+from collections.abc import Callable
+
+from specbench_api.spec.dataset import CONFIGS, Selection, Source
+from specbench_client.workload.row_parsing import Prompt
+from specbench_client.workload.sources import conversations, mooncake, openai_logs, own, random_words, tasks
 from specbench_client.workload.sources.loader import HubDataset, SourceLoader
 
 LOADERS: dict[Source, SourceLoader] = {
@@ -25,6 +28,10 @@ LOADERS: dict[Source, SourceLoader] = {
     Source.EDIT: tasks.EDIT,
     Source.OPENAI_LOGS: openai_logs.LOADER,
     Source.MOONCAKE: mooncake.LOADER,
+}
+GENERATORS: dict[Source, Callable[[Selection], list[Prompt]]] = {
+    Source.RANDOM: random_words.random_prompts,
+    Source.SESSIONS: random_words.session_prompts,
 }
 
 _UNPINNED = (
