@@ -307,7 +307,7 @@ def test_two_servers_are_measured_in_turns_until_the_speedup_is_decided(tmp_path
     with two_servers(tmp_path) as flags:
         done = measure(tmp_path, *flags, "--requests", "10", "--until-sure", "--output", "json")
     assert done.returncode in (0, 3), done.stderr
-    turns = re.findall(r"^turn (\d+) of at most 64: (\w+)$", done.stderr, re.MULTILINE)
+    turns = re.findall(r"^turn (\d+) of at most 64: (\w+) at ", done.stderr, re.MULTILINE)
     arms = [arm for _, arm in turns]
     assert arms == (["none", "eagle3", "eagle3", "none"] * 16)[: len(arms)]
     summary = RunSummary.from_json(done.stdout)

@@ -14,14 +14,13 @@ import click
 from specbench_api.outcome.summary import REPEATS_IN_TURNS
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.engine import DialectName
-from specbench_api.spec.load import Arrival, ArrivalProcess, Load
+from specbench_api.spec.load import REPEATS_MAX, Arrival, ArrivalProcess, Load
 from specbench_api.spec.secret_refs import API_KEY_VARIABLE
 from specbench_api.spec.workload import Output, Sampling, SystemPrompt
 from specbench_client.cli.interruption import run_until_interrupted
 from specbench_client.cli.measure_plan import (
     AUTO,
     PROMPT_CACHES,
-    REPEATS_MAX,
     MeasureOptions,
     endpoint_urls,
     plan_for_endpoints,
@@ -227,7 +226,7 @@ def _authorization(named: str | None) -> dict[str, str]:
 )
 @click.option(
     "--repeats",
-    type=SchemaNumber(Load, "repeats"),
+    type=SchemaNumber(Load, "repeats", REPEATS_MAX),
     metavar="N",
     help="How often to measure each load. `gate`, and any claim of a difference, need 3 or more.  [default: 1; with"
     f" --baseline {REPEATS_IN_TURNS}; with --until-sure at most {REPEATS_MAX}]",

@@ -47,7 +47,7 @@ def with_block_size(options: MeasureOptions, plan: Plan, headers: Mapping[str, s
 
 def warn_of_repeated_prompts(plan: Plan) -> None:
     """Warn if turns of this many requests send prompts again that the servers may have in their caches."""
-    requests, rows = plan.load.requests, load_prompts(plan.workloads[0].dataset, Path.cwd(), read_object).rows
+    requests, rows = plan.load.requests, load_workload(plan.workloads[0], Path.cwd(), read_object).rows
     if requests is None or plan.prompt_cache is PromptCache.OFF:
         return
     needed = requests * min(plan.load.repeats, 2 * REPEATS_IN_TURNS) * len(plan.load.levels)

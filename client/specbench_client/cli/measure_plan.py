@@ -19,7 +19,7 @@ from specbench_api.spec.chat_template import AppliedBy
 from specbench_api.spec.dataset import Source
 from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_api.spec.engine import SECRET, EngineKind, PromptCache, flaw_of
-from specbench_api.spec.load import ArmOrder, ArrivalProcess
+from specbench_api.spec.load import REPEATS_MAX, ArmOrder, ArrivalProcess
 from specbench_api.spec.parsing import parse_run
 from specbench_api.spec.run import NAME, NAME_MAX
 from specbench_client.bounded_json import parse_json
@@ -102,10 +102,6 @@ class MeasureOptions:
     """The detected dialects, by URL; empty if one was given."""
     models: Mapping[str, str] = field(default_factory=dict)
     """The models that the servers were found to serve, by URL; empty if one was given."""
-
-
-REPEATS_MAX = 32
-"""Repeats after which `--until-sure` gives up: the maximum of a run."""
 
 
 def plan_for_endpoints(options: MeasureOptions) -> Plan:

@@ -50,14 +50,14 @@ class FiniteRange(click.FloatRange):
 
 
 class SchemaNumber(click.ParamType[float]):
-    """A number with the bounds and the kind (whole or not) that a schema field has."""
+    """A number with the bounds and the kind (whole or not) that a schema field has. `most`: a lower upper bound."""
 
-    def __init__(self, model: type[ApiModel], field: str) -> None:
+    def __init__(self, model: type[ApiModel], field: str, most: float = math.inf) -> None:
         bounds = next(_numeric_schemas(model.model_json_schema(by_alias=False)["properties"][field]))
         self._whole = bounds["type"] == "integer"
         self._above: float | None = bounds.get("exclusiveMinimum")
         self._low: float = bounds["minimum"] if self._above is None else self._above
-        self._high: float = bounds["maximum"]
+        self._high: float = min(bounds["maximum"], most)
         self.name = "integer" if self._whole else "float"
 
     @property

@@ -74,6 +74,7 @@ PATTERN_DESCRIPTIONS: Mapping[str, str] = {
     "^[^/]": "a folder inside the volume, without a leading slash: models/llama",
     "^[A-Za-z_][A-Za-z0-9_]*$": "letters, digits and underscores, not starting with a digit: MY_VARIABLE",
     "^\\S(.*\\S)?$": "no spaces at either end",
+    "\\S": "more than spaces",
     "^[A-Za-z0-9][A-Za-z0-9._-]*$": "letters, digits, dots, dashes and underscores, no punctuation first: main",
     "^[A-Za-z0-9][A-Za-z0-9_.,-]*$": "letters, digits and _ . , -, starting with a letter or digit",
     "^https?://[^/\\s?#@]+(/[^\\s?#]*)?$": "a URL without user, query or fragment: http://engine:8000",
