@@ -22,6 +22,7 @@ VARIED = {
     "max-length": {"length"},
     "output-length": {"tokens"},
     "production-mix": {"loop"},
+    "prompt-cache": {"cache"},
     "quantisation": {"target"},
     "random-vs-real": {"prompts"},
     "speed-bench-table": {"engine", "temperature"},
