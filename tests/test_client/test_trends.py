@@ -59,6 +59,12 @@ def test_an_exact_line_is_found_and_missing_windows_are_left_out() -> None:
     assert fit_line(values[: WINDOWS_MIN - 1], times[: WINDOWS_MIN - 1]) is None
 
 
+def test_a_constant_series_has_no_slope() -> None:
+    line = fit_line(np.ones(12) * 1.1, np.linspace(0, 1, 12))
+    assert line is not None
+    assert (line.slope, line.bounds.low, line.bounds.high, line.end) == (0, 0, 0, 1.1)
+
+
 def windows(values: list[float], failed: int = 0) -> list[PointSummary]:
     """Windows of five minutes with these acceptance lengths."""
     point = SOAK.honest(SOAK.plan.points[0])

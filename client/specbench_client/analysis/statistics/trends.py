@@ -37,6 +37,9 @@ def fit_line(values: Values, times: Values) -> FittedLine | None:
     values, times = values[known], times[known]
     if values.size < WINDOWS_MIN:
         return None
+    if np.ptp(values) == 0:  # rounding errors would be a slope with a narrow interval
+        constant = float(values[0])
+        return FittedLine(0.0, IntervalBounds(0.0, 0.0), constant, constant, float(values.size - 3))
     design = np.column_stack([np.ones(values.size), times - times.mean()])
     residuals = values - design @ np.linalg.lstsq(design, values, rcond=None)[0]
     coefficient = _autocorrelation(residuals)
