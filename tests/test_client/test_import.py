@@ -436,13 +436,20 @@ def test_a_gap_that_is_no_time_is_refused(gap: object, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda data: data["output_lens"].__setitem__(0, 10**30), "request 1: has a count above 16 million"),
+        (
+            lambda data: (data["output_lens"].__setitem__(0, 10**30), data.update(total_output_tokens=None)),
+            "request 1: has a count above 16 million",
+        ),
+        (lambda data: data["output_lens"].__setitem__(0, 10**30), "but its requests have 10000000"),
+        (lambda data: data.update(total_output_tokens=4 * data["total_output_tokens"]), "but its requests have"),
+        (lambda data: data.update(completed=5), "5 requests were answered .* but 24 of 24 are"),
+        (lambda data: data.update(median_ttft_ms=900.0, p99_ttft_ms=2.0), "percentiles of ttft are out of order"),
         (lambda data: data["ttfts"].__setitem__(0, -1.0), "request 1: its time to the first token"),
-        (lambda data: data.update(completed=25), "has 24 requests, but 25 were answered"),
+        (lambda data: data.update(completed=25), "25 requests were answered .* but 24 of 24 are"),
     ],
 )
 def test_requests_that_cannot_be_are_refused(change: Any, message: str, tmp_path: Path) -> None:
-    """A huge count overflowed, a negative time counted as a failed request, and lost requests were not noticed."""
+    """A huge count overflowed, a negative time counted as a failed request, and totals contradicted the requests."""
     data = json.loads((PEERS / "vllm-eagle3.json").read_text())
     change(data)
     with pytest.raises(BadInput, match=message):
@@ -452,7 +459,8 @@ def test_requests_that_cannot_be_are_refused(change: Any, message: str, tmp_path
 def test_a_result_without_answers_has_no_acceptance_length(tmp_path: Path) -> None:
     """It is unknown, not 0."""
     data = json.loads((PEERS / "vllm-eagle3.json").read_text())
-    figures = _figures(_one(_write(tmp_path, {**data, "completed": 0, "total_output_tokens": 0})))
+    summary = {name: value for name, value in data.items() if not isinstance(value, list)}
+    figures = _figures(_one(_write(tmp_path, {**summary, "completed": 0, "total_output_tokens": 0})))
     assert figures[AL].value is None
 
 

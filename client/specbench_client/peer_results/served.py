@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate
 from typing import Any
@@ -153,8 +153,7 @@ def _reading(
     data: Mapping[str, Any], name: str, tool: str, figures: FigureList, requests: list[PeerRequest]
 ) -> PeerReading:
     answered = whole(data.get("completed")) or 0
-    if requests and len(requests) < answered:
-        raise _damaged(f"{name}: has {len(requests)} requests, but {answered} were answered (completed)")
+    _reject_contradictions(data, name, requests, answered)
     streams = data.get("max_concurrency") or (answered + (whole(data.get("failed")) or 0))
     timed = bool(requests) and requests[0].start_ns is not None
     limits = [RETOKENIZED if tool == VLLM else REQUESTED]
@@ -174,6 +173,22 @@ def _reading(
         limits=limits,
     )
     return PeerReading(result, requests)
+
+
+def _reject_contradictions(data: Mapping[str, Any], name: str, requests: Sequence[PeerRequest], answered: int) -> None:
+    """Raise BadInput if the file's totals are not those of its requests, or its percentiles are out of order."""
+    done = [request for request in requests if request.error is None]
+    if requests and (len(requests) < answered or len(done) > answered):
+        raise _damaged(f"{name}: {answered} requests were answered (completed), but {len(done)} of {len(requests)} are")
+    counted = [request.output_tokens for request in done]
+    total, tokens = whole(data.get("total_output_tokens")), sum(each or 0 for each in counted)
+    if requests and None not in counted and total is not None and abs(total - tokens) > TOKENS_TOLERANCE * tokens:
+        raise _damaged(f"{name}: has {total} tokens (total_output_tokens), but its requests have {tokens}")
+    for latency in (*_LATENCIES, "itl"):
+        printed = [finite(data.get(f"{percentile}_{latency}_ms")) for percentile in ("median", "p95", "p99")]
+        known = [each for each in printed if each is not None]
+        if known != sorted(known):
+            raise _damaged(f"{name}: the percentiles of {latency} are out of order")
 
 
 def _damaged(what: str) -> BadInput:
