@@ -47,13 +47,14 @@ def with_block_size(options: MeasureOptions, plan: Plan, headers: Mapping[str, s
 
 def warn_of_repeated_prompts(plan: Plan) -> None:
     """Warn if turns of this many requests send prompts again that the servers may have in their caches."""
-    requests, rows = plan.load.requests, load_workload(plan.workloads[0], Path.cwd(), read_object).rows
+    requests = plan.load.requests
     if requests is None or plan.prompt_cache is PromptCache.OFF:
         return
+    prompts = len(load_workload(plan.workloads[0], Path.cwd(), read_object).rows)
     needed = requests * min(plan.load.repeats, 2 * REPEATS_IN_TURNS) * len(plan.load.levels)
-    if needed > len(rows):
+    if needed > prompts:
         echo(
-            f"warning: the dataset has {len(rows)} prompts, but {needed} are needed to send none twice. A server with a"
+            f"warning: the dataset has {prompts} prompts, but {needed} are needed to send none twice. A server with a"
             " prompt cache reads repeated prompts from it (finding PromptsSentAgain): give more prompts, or"
             " --prompt-cache off",
             err=True,
