@@ -1,10 +1,10 @@
 """The rows of several points as one table, without acceptance that counters contradict, and which points are compared.
 
-A run that stops when it is decided measures one repeat more rather than lose its answer to a single invalid turn. A
-round, two repeats in which every arm is first once (ABBA), is left out on both sides if a check of a single point
-invalidated one of its turns: whatever the speed-up in it, and as a whole, so that a linear drift still cancels. If that
-concerns more than a third of the rounds, the cause is not a single turn: then nothing is left out, and the comparison
-is invalid, as in every other run.
+A run that stops when it is decided measures another round rather than lose its answer to a single invalid turn. A
+round, two repeats in which every arm is first once (ABBA), is left out on both sides if something outside of the
+servers invalidated one of its turns: as a whole, so that a linear drift still cancels. If that concerns more than a
+third of the rounds, the cause is not a single turn: then nothing is left out, and the comparison is invalid, as in
+every other run.
 """
 
 from __future__ import annotations
