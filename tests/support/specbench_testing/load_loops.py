@@ -68,16 +68,7 @@ class LoopDriver:
         measured = total if filled else None
         recorder = InFlightRecorder(ClosedLoopPhases(self.worker_table, 0, measured, streams))
         async with ParsingQueue() as parsing_queue:
-            runner = ConversationRunner(
-                self.turn_client,
-                parsing_queue,
-                recorder,
-                self.records.append,
-                self.phase,
-                self.clock,
-                self.template,
-                self.users,
-            )
+            runner = self._runner(parsing_queue, recorder)
             counter = self.shared.conversation_counter
             buffer = RequestBuffer(
                 prepare_conversations(self.turn_client, prompts, counter), REQUESTS_AHEAD, counter.is_closed
@@ -88,6 +79,18 @@ class LoopDriver:
         self.timeline = LoadTimeline([recorder.log], begin_ns, closed_loop_bounds(self.worker_table, measured))
         return self.timeline
 
+    def _runner(self, parsing_queue: ParsingQueue, recorder: InFlightRecorder) -> ConversationRunner:
+        return ConversationRunner(
+            self.turn_client,
+            parsing_queue,
+            recorder,
+            self.records.append,
+            self.phase,
+            self.clock,
+            self.template,
+            self.users,
+        )
+
     async def open(
         self, prompts: Sequence[PromptLike], offsets_ns: Sequence[int], slots: int | None = None
     ) -> LoadTimeline:
@@ -95,16 +98,7 @@ class LoopDriver:
         self.worker_table.wipe()
         recorder = InFlightRecorder(OpenLoopPhases(self.worker_table, 0, None, offsets_ns[-1]))
         async with ParsingQueue() as parsing_queue, PreciseTimer() as timer:
-            runner = ConversationRunner(
-                self.turn_client,
-                parsing_queue,
-                recorder,
-                self.records.append,
-                self.phase,
-                self.clock,
-                self.template,
-                self.users,
-            )
+            runner = self._runner(parsing_queue, recorder)
             buffer = RequestBuffer(
                 prepare_conversations(self.turn_client, prompts, range(len(offsets_ns))), REQUESTS_AHEAD
             )
