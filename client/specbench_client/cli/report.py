@@ -146,8 +146,11 @@ def report(
         _write(_records(plan, store), to)
         return
     given = slo_from_options(slo["slo_ttft_ms"], slo["slo_tpot_ms"], slo["slo_e2e_ms"])
-    unfinished = _unfinished(plan, store)
-    summary = _summary(plan, store, given, power, recompute=recompute, ended=unfinished is None)
+    measured = len(measured_among(store.keys("points/"), (point.hash for point in plan.points)))
+    stored = _has_current_summary(store, measured)
+    unfinished = _unfinished(plan, store, measured, stored=stored)
+    ended = unfinished is None
+    summary = _summary(plan, store, given, power, recompute=recompute, ended=ended, stored=stored)
     if power is not None:
         _report_missing_energy(summary)
     if output in ("text", "json") and to is None:
@@ -194,10 +197,13 @@ class UnfinishedRun:
     next_step: str
 
 
-def _unfinished(plan: Plan, store: Store) -> UnfinishedRun | None:
-    """Return the state of a run that has not ended; None if it has, even if points are missing."""
-    process, measured = measuring_process(store, plan), _measured(plan, store)
-    if process is None and _has_current_summary(store, measured):
+def _unfinished(plan: Plan, store: Store, measured: int, *, stored: bool) -> UnfinishedRun | None:
+    """Return the state of a run that has not ended; None if it has, even if points are missing.
+
+    `measured`: number of measured points; `stored`: whether there is a summary with all of them.
+    """
+    process = measuring_process(store, plan)
+    if process is None and stored:
         return None
     if measured == len(plan.points):
         return None
@@ -209,10 +215,6 @@ def _unfinished(plan: Plan, store: Store) -> UnfinishedRun | None:
         command = f"`kubectl get sbr {plan.name} --namespace {plan.namespace}`"
         return UnfinishedRun(f"Not finished: {count}.", f"{command} shows whether the run is in progress.")
     return UnfinishedRun(f"Interrupted: {count}.", continue_run(plan))
-
-
-def _measured(plan: Plan, store: Store) -> int:
-    return len(measured_among(store.keys("points/"), (point.hash for point in plan.points)))
 
 
 def _has_current_summary(store: Store, measured: int) -> bool:
@@ -228,10 +230,9 @@ def _has_current_summary(store: Store, measured: int) -> bool:
 
 
 def _summary(
-    plan: Plan, store: Store, given: Slo | None, power: Path | None, *, recompute: bool, ended: bool
+    plan: Plan, store: Store, given: Slo | None, power: Path | None, *, recompute: bool, ended: bool, stored: bool
 ) -> RunSummary:
     """Return the stored summary, or compute it; that of a run that has ended is stored if there was none."""
-    stored = _has_current_summary(store, _measured(plan, store))
     if stored and ended and not recompute and given is None and power is None:
         return read_summary(store, plan, "add --recompute, or run the same spec again")
     from specbench_client.stored_runs.power_samples import read_power  # noqa: PLC0415
