@@ -34,7 +34,14 @@ from specbench_client.metrics.catalog import MEASURES, RATIOS
 from specbench_client.metrics.metric_types import RatioMetric, RequestMetric
 from specbench_client.report.text.findings import AGAIN_AT_AN_ENDPOINT, AGAIN_HERE, AGAIN_ON_A_CLUSTER
 from specbench_client.trust.check import Check
-from specbench_client.trust.registry import BASELINE_INVALID, CELL_CHECKS, POINT_CHECKS, REMEDIES, RUN_CHECKS
+from specbench_client.trust.registry import (
+    ANSWER_CHECKS,
+    BASELINE_INVALID,
+    CELL_CHECKS,
+    POINT_CHECKS,
+    REMEDIES,
+    RUN_CHECKS,
+)
 
 ENERGY = f"""## Energy
 
@@ -300,7 +307,7 @@ def render_metrics_page() -> str:
         _INTERVALS,
         _CHECKS,
         *_section("Checks of a point", POINT_CHECKS),
-        *_section("Checks of a cell and its paired baseline", CELL_CHECKS),
+        *_section("Checks of a cell and its paired baseline", (*CELL_CHECKS, *ANSWER_CHECKS)),
         _BASELINE,
         *_section("Checks of a run", RUN_CHECKS),
         _UNSEEN,

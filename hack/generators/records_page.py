@@ -13,7 +13,7 @@ import pyarrow as pa
 from specbench_api.api_model import ApiModel
 from specbench_api.outcome import layout
 from specbench_api.outcome.manifest import Compaction, Manifest, PointProvenance, StoredFile
-from specbench_api.outcome.record import AcceptanceSource, Record, RecordPhase
+from specbench_api.outcome.record import AcceptanceSource, AnswerFlaw, Record, RecordPhase
 from specbench_client.store.compaction import DATASET_SCHEMA
 from specbench_client.store.records import RECORD_SCHEMA
 from specbench_client.transport.exchange import ErrorClass, TimestampSource
@@ -185,6 +185,7 @@ def _parts() -> Iterator[str]:
     yield "\n" + _words("Phases", RecordPhase)
     yield _words("Clocks", TimestampSource) + _CLOCKS
     yield _words("Acceptance", AcceptanceSource)
+    yield _words("Flaws", AnswerFlaw)
     yield _words("Errors", ErrorClass)
     yield _SCHEDULE
     yield "## Manifest\n\nWritten last, once, and never replaced.\n"
@@ -198,7 +199,7 @@ def _type(kind: pa.DataType) -> str:
     return f"list of {kind.value_type}" if pa.types.is_list(kind) else str(kind)
 
 
-def _words(title: str, kind: type[RecordPhase | AcceptanceSource | TimestampSource | ErrorClass]) -> str:
+def _words(title: str, kind: type[RecordPhase | AcceptanceSource | AnswerFlaw | TimestampSource | ErrorClass]) -> str:
     texts = documented(kind)
     rows = [f"| `{member}` | {texts[member.name]} |" for member in kind]
     return "\n".join([f"## {title}\n\n| word | meaning |\n|---|---|", *rows, ""])

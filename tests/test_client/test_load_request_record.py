@@ -49,6 +49,7 @@ async def test_record_contains_the_answer_with_times_from_the_points_start() -> 
         output_tokens_client=5, steps=2, draft_steps=1, drafted_tokens=3, accepted_tokens=2, step_accepted=[2],
         step_drafted=[3], acceptance_source="per_step", cached_tokens=0, finish_reason="length", error_class=None,
         error=None, output_sha256=hashlib.sha256(text.encode()).hexdigest(), reasoning_tokens=0, cut_tokens=0,
+        judged=True,
     )  # fmt: skip
 
 
@@ -76,6 +77,16 @@ async def test_last_chunk_read_together_with_the_end_is_marked_coalesced(pieces_
 async def test_output_text_is_kept_only_if_requested() -> None:
     turn_context = context(CannedTransport(exchange()), keep_text=True)
     assert (await turn_context.take_turn(turn())).record.output_text == "word " * 5
+
+
+async def test_answers_are_judged_and_failed_requests_are_not() -> None:
+    looping = DecodedAnswer(tuple(StreamStep() for _ in range(100)))
+    record = (await context(CannedTransport(exchange(sse(vllm(looping))))).take_turn(turn())).record
+    assert (record.judged, record.flaw) == (True, "Loop")
+    assert type(record.flaw) is str
+    failed = exchange(error_class=ErrorClass.RESET, error="gone", arrivals=())
+    record = (await context(CannedTransport(failed)).take_turn(turn())).record
+    assert (record.judged, record.flaw) == (False, None)
 
 
 async def test_record_texts_are_plain_strings() -> None:

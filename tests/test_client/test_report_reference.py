@@ -6,7 +6,7 @@ from pathlib import Path
 
 from generators.metrics_page import render_metrics_page
 from specbench_client.metrics.catalog import PERCENTILE_FIGURES, RATIOS
-from specbench_client.trust.registry import CELL_CHECKS, POINT_CHECKS, RUN_CHECKS
+from specbench_client.trust.registry import ANSWER_CHECKS, CELL_CHECKS, POINT_CHECKS, RUN_CHECKS
 from specbench_testing.synthetic_records import SyntheticRun, run_of_world
 
 PAGE = Path(__file__).parents[2] / "docs/reference/metrics.md"
@@ -21,7 +21,7 @@ def test_metrics_page_lists_every_figure_and_check() -> None:
     text = render_metrics_page()
     figures = [*(ratio.name for ratio in RATIOS), *(percentile.name for percentile in PERCENTILE_FIGURES)]
     assert all(f"`{name}`" in text for name in figures)
-    names = [check.name for checks in (POINT_CHECKS, CELL_CHECKS, RUN_CHECKS) for check in checks]
+    names = [check.name for checks in (POINT_CHECKS, CELL_CHECKS, ANSWER_CHECKS, RUN_CHECKS) for check in checks]
     assert all(f"#### {name}\n" in text for name in names)
 
 

@@ -17,7 +17,7 @@ from specbench_client.trust import checks
 from specbench_client.trust.check import Check
 from specbench_client.trust.checks.engine import ENDPOINTS_SHARE_A_HOST
 from specbench_client.trust.evidence import RunEvidence
-from specbench_client.trust.registry import CELL_CHECKS, POINT_CHECKS, REMEDIES, RUN_CHECKS
+from specbench_client.trust.registry import ANSWER_CHECKS, CELL_CHECKS, POINT_CHECKS, REMEDIES, RUN_CHECKS
 from specbench_testing.observed_launches import observed_launch
 from specbench_testing.synthetic_records import ONE, Corruptions, SyntheticRun, run_of_world
 
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.runs
 INVALID, WARNING, INFO = Severity.INVALID, Severity.WARNING, Severity.INFO
 NO_BASELINE = {"spec.baseline": "Skip"}
 DRAFTING_COLUMNS = ("steps", "draft_steps", "drafted_tokens", "accepted_tokens", "step_accepted", "acceptance_source")
-ALL: tuple[Check[Any], ...] = (*POINT_CHECKS, *CELL_CHECKS, *RUN_CHECKS)
+ALL: tuple[Check[Any], ...] = (*POINT_CHECKS, *CELL_CHECKS, *ANSWER_CHECKS, *RUN_CHECKS)
 
 
 def found(world: SyntheticRun, corruptions: Corruptions | None = None) -> list[tuple[str, Severity]]:

@@ -15,6 +15,7 @@ The package gets an endpoint and prompts and depends on no engine. It writes no 
                        turn_client          one turn: sends the request and reads the answer into a record
                        request              the request: URL, body, headers, id
                        request_record       the record: times, and fields parsed from the answer
+                       answer_flaws         judges an answer: empty, broken, looping
                        parsing_queue        parses answers while the sockets are idle
                        conversations        prompts with ids and seeds; filler conversations
     figures of a load  phases               ramp, steady state, drain

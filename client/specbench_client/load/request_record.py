@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 from specbench_api.outcome.record import Record
 from specbench_client.dialects.dialect import Dialect
 from specbench_client.dialects.engine_answer import BadAnswer, EngineAnswer
 from specbench_client.dialects.openai_stream import parse_document
+from specbench_client.load.answer_flaws import flaw_of
 from specbench_client.load.request import RequestConfig, Turn, request_id
 from specbench_client.sliced_tasks import CooperativeTask
 from specbench_client.transport.error_messages import ADDRESS_REMEDY, truncate
@@ -20,7 +22,7 @@ from specbench_client.transport.sse import MalformedStream, NotAnEventStream, pa
 
 _FIELDS_KNOWN_BEFORE = frozenset({
     "request_id", "prompt_id", "category", "conversation_id", "turn", "repeat", "phase", "stream_index", "intended_ns",
-    "timestamp_source", "max_tokens",
+    "timestamp_source", "max_tokens", "judged",
 })  # fmt: skip
 _MAX_CONTENT_TYPE_CHARS = 80
 _RESULT_FIELDS = tuple(one.name for one in fields(Record) if one.name not in _FIELDS_KNOWN_BEFORE)
@@ -85,7 +87,7 @@ def skipped_after(failed: TurnResult, turn: int) -> Record:
 
 def _blank_record(request_config: RequestConfig, turn: Turn) -> Record:
     """Return the record of a request before it is sent, with all result fields None."""
-    figures = dict.fromkeys(_RESULT_FIELDS)
+    figures: dict[str, Any] = dict.fromkeys(_RESULT_FIELDS)
     return Record(
         request_id=request_id(request_config, turn),
         prompt_id=turn.prompt_id,
@@ -129,6 +131,7 @@ def _with_answer(record: Record, answer: EngineAnswer, exchange: HttpExchange, r
     if not request_config.counts_drafts:
         acceptance = replace(acceptance, drafted_tokens=None, step_drafted=None)
     output_text = answer.reasoning + answer.text
+    flaw = flaw_of(answer.text, answer.reasoning, answer.finish_reason, answer.output_tokens)
     return replace(
         record,
         first_token_ns=times[0] if times else None,
@@ -152,6 +155,8 @@ def _with_answer(record: Record, answer: EngineAnswer, exchange: HttpExchange, r
         output_sha256=hashlib.sha256(output_text.encode()).hexdigest(),
         output_text=output_text if request_config.keep_text else None,
         reasoning_tokens=answer.reasoning_tokens if request_config.output.stream else None,
+        judged=True,
+        flaw=None if flaw is None else str(flaw),
     )
 
 

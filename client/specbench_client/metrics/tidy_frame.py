@@ -53,12 +53,14 @@ IGNORED_COLUMNS = ("request_id", "timestamp_source", "error", "connect_ns", "chu
 COLUMNS = tuple(column.name for column in fields(Record) if column.name not in IGNORED_COLUMNS)
 """Columns that are read from a record."""
 LISTS = ("chunk_ns", "chunk_tokens", "step_accepted", "step_drafted")
-TEXTS = ("prompt_id", "category", "phase", "acceptance_source", "finish_reason", "error_class")
+TEXTS = ("prompt_id", "category", "phase", "acceptance_source", "finish_reason", "error_class", "flaw")
 NAME, DIGEST = "conversation_id", "output_sha256"
 """Texts that differ in nearly every row and are only tested for equality: stored as hashes."""
 ANSWERS = ("output_text", "output_token_ids")
 """Stored only if the run requests it, and not part of tidy rows: code that needs texts reads the records again."""
-NUMBERS = tuple(name for name in COLUMNS if name not in (*LISTS, *TEXTS, NAME, DIGEST, *ANSWERS))
+JUDGED = "judged"
+"""In tidy rows part of `flawed`."""
+NUMBERS = tuple(name for name in COLUMNS if name not in (*LISTS, *TEXTS, NAME, DIGEST, JUDGED, *ANSWERS))
 TIMES = tuple(name for name in NUMBERS if name.endswith("_ns"))
 """Stored as float64; the other numbers are counts, which float32 represents exactly up to 16 million."""
 
@@ -72,6 +74,7 @@ def tidy(parts: Iterable[pd.DataFrame], point: str = "") -> pd.DataFrame:
     - `filler`: sent to keep up the load, not to be measured.
     - `tokens`: output tokens as counted by the engine, else by the client.
     - `text_bytes`: size of the answer's text, if it was stored.
+    - `flawed`: 1 if the answer has a flaw, 0 if none was found, NaN if it was not judged.
     - `ok`: without error.
     - `steady`: in the steady state and `ok`; only these rows enter figures.
     - the columns of `metrics.record_lists.condense_lists` instead of the lists, and hashes (`text_digests`)
@@ -102,6 +105,8 @@ def _tidy(part: pd.DataFrame, point: str) -> pd.DataFrame:
     data["text_bytes"] = np.array([_bytes(_text(value)) for value in records["output_text"]], dtype=np.float32)
     rows = pd.DataFrame(data, copy=False)
     rows["tokens"] = rows["output_tokens"].fillna(rows["output_tokens_client"])
+    flawed = rows["flaw"].notna().to_numpy(np.float32)
+    rows["flawed"] = np.where(records[JUDGED].eq(True).to_numpy(bool), flawed, np.float32(np.nan))
     rows["filler"] = np.array([is_filler(prompt or "") for prompt in rows["prompt_id"]], dtype=np.bool_)
     rows["ok"] = rows["error_class"].isna().to_numpy(bool)
     rows["steady"] = rows["ok"].to_numpy(bool) & (rows["phase"] == RecordPhase.STEADY.value).to_numpy(bool)

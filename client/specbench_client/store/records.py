@@ -40,6 +40,7 @@ from specbench_client.store.store import Store, StoreErrorReason
 _ARROW_TYPES: dict[Any, pa.DataType] = {
     str: pa.string(),
     int: pa.int64(),
+    bool: pa.bool_(),
     list[int]: pa.list_(pa.int64()),
     list[bool]: pa.list_(pa.bool_()),
 }

@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 
 from specbench_api.outcome.figure import Figure
+from specbench_api.outcome.lossless import JudgedAnswers
 from specbench_api.outcome.prompt_coverage import PromptCoverage
 from specbench_api.outcome.provenance import LaunchRecord
 from specbench_api.outcome.reuse import Reuse
@@ -135,6 +136,14 @@ class CellEvidence:
         """Whether the interval of the speed-up excludes 1."""
         interval = self.speedup.interval if self.speedup else None
         return interval is not None and not interval.low <= 1 <= interval.high
+
+
+@dataclass(frozen=True)
+class AnswersEvidence:
+    """The flawed answers of one cell, and whether their p-value is significant among those of all cells."""
+
+    judged: JudgedAnswers
+    significant: bool
 
 
 @dataclass(frozen=True)

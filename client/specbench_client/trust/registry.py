@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from specbench_client.trust.check import Check
 from specbench_client.trust.checks import acceptance, answers, client, comparison, engine, load, prompts, tokens
-from specbench_client.trust.evidence import CellEvidence, PointEvidence, RunEvidence
+from specbench_client.trust.evidence import AnswersEvidence, CellEvidence, PointEvidence, RunEvidence
 
 POINT_CHECKS: tuple[Check[PointEvidence], ...] = (
     acceptance.NEVER_DRAFTED,
@@ -53,6 +53,9 @@ CELL_CHECKS: tuple[Check[CellEvidence], ...] = (
     prompts.REUSE_LOST,
 )
 
+ANSWER_CHECKS: tuple[Check[AnswersEvidence], ...] = (answers.ANSWERS_WORSE,)
+"""Checks of a cell whose significance depends on all cells of the run."""
+
 RUN_CHECKS: tuple[Check[RunEvidence], ...] = (
     comparison.MISSING_POINTS,
     prompts.TOO_FEW_PROMPTS,
@@ -82,6 +85,7 @@ BASELINE_INVALID = "BaselineInvalid"
 REMEDIES: dict[str, str] = {
     **{check.name: check.remedy for check in POINT_CHECKS},
     **{check.name: check.remedy for check in CELL_CHECKS},
+    **{check.name: check.remedy for check in ANSWER_CHECKS},
     **{check.name: check.remedy for check in RUN_CHECKS},
     BASELINE_INVALID: "Fix what the baseline's own findings report, then measure the arm and the baseline together.",
 }

@@ -1,4 +1,4 @@
-"""Whether an arm's answers are those of the baseline, as far as a run can show."""
+"""Whether an arm's answers are those of the baseline and as good, as far as a run can show."""
 
 from __future__ import annotations
 
@@ -81,3 +81,40 @@ class Losslessness(ApiModel):
     """Greedy only: where answers start to differ, if texts or token ids were stored."""
     tests: list[DistributionTest] = []
     """Above temperature 0 only: the permutation tests."""
+
+
+class JudgedAnswers(ApiModel):
+    """Flawed answers of one arm, workload and load, paired with the baseline's to the same requests."""
+
+    pairs: int
+    """Pairs of judged answers."""
+    flawed: int
+    """Pairs in which the arm's answer is flawed."""
+    baseline_flawed: int
+    """Pairs in which the baseline's answer is flawed."""
+    only_arm: int
+    """Pairs in which only the arm's answer is flawed."""
+    only_baseline: int
+    """Pairs in which only the baseline's answer is flawed."""
+    flaws: dict[str, int] = {}
+    """Flaw → number of the arm's answers with it."""
+    prompts: int
+    """Prompts of these pairs. Answers to one prompt are not independent, so prompts are the unit of the test."""
+    worse_prompts: int
+    """Prompts of which the arm has more flawed answers than the baseline."""
+    better_prompts: int
+    """Prompts of which the arm has fewer flawed answers than the baseline."""
+    p_value: float
+    """Two-sided exact sign test over these prompts: McNemar's test if each prompt has one pair."""
+    control: float | None = None
+    """Share of pairs of the baseline's own answers in two repeats of which exactly one is flawed. None: one repeat."""
+
+    @property
+    def share_only_arm(self) -> float:
+        """Share of pairs in which only the arm's answer is flawed."""
+        return self.only_arm / self.pairs
+
+    @property
+    def exceeds_control(self) -> bool:
+        """Whether the arm's answers become flawed more often than the baseline's do from one repeat to another."""
+        return self.control is None or self.share_only_arm > self.control / 2

@@ -36,6 +36,19 @@ class AcceptanceSource(StrEnum):
     """From the stream: each chunk with content counts as one step."""
 
 
+class AnswerFlaw(StrEnum):
+    """What is wrong with a complete answer. Of several flaws, a record has the first of this list."""
+
+    UNEXPECTED_FINISH = "UnexpectedFinish"
+    """It ended for another reason than stop, length or tool_calls."""
+    EMPTY = "Empty"
+    """It has no visible text. Reasoning that was cut and tool calls need none."""
+    BROKEN_TEXT = "BrokenText"
+    """It contains control characters, or replacement characters (U+FFFD) other than a last character that was cut."""
+    LOOP = "Loop"
+    """Its last 64 or more tokens are one text at least four times in a row. Tokens are converted to characters."""
+
+
 @dataclass(frozen=True, slots=True)
 class Record:
     """The columns of a record, in order."""
@@ -128,3 +141,7 @@ class Record:
     """`new`: opened for this request, in sent_ns - connect_ns. `kept`: opened before (https only). `reopened`: the
     server had closed a kept connection before the request reached it, which was sent again on a new one. Null: none was
     requested."""
+    judged: bool = False
+    """Whether the client examined the answer for flaws. False: the request failed, or was imported."""
+    flaw: str | None = None
+    """What is wrong with the answer: see Flaws. Null: nothing was found, or it was not judged."""

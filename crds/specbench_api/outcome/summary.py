@@ -12,7 +12,7 @@ from specbench_api.outcome.breakdown import Breakdown
 from specbench_api.outcome.crossover import Crossovers
 from specbench_api.outcome.figure import Figure, StatusFigure
 from specbench_api.outcome.finding import Finding
-from specbench_api.outcome.lossless import Losslessness
+from specbench_api.outcome.lossless import JudgedAnswers, Losslessness
 from specbench_api.outcome.prediction import Prediction
 from specbench_api.outcome.prompt_coverage import PromptCoverage
 from specbench_api.outcome.provenance import Fact, FactName
@@ -329,6 +329,8 @@ class Cell(ApiModel):
     reuse: Reuse | None = None
     """What it reuses from the prompt cache, compared with the baseline. None for the baseline, with promptCache: Off,
     and if an engine does not report cached tokens."""
+    judged: JudgedAnswers | None = None
+    """Flawed answers, compared with the paired baseline's. None for the baseline, and if none was judged."""
     valid: bool = True
     """False if a check invalidated the comparison."""
     findings: list[str] = []

@@ -30,7 +30,14 @@ from specbench_client.analysis.decision.candidates import (
 )
 from specbench_client.analysis.decision.choice import ArmChoice, ArmEntrant, choose, simplest_first
 from specbench_client.analysis.decision.costs import engine_costs
-from specbench_client.analysis.decision.request import RecommendationRequest, not_known, ruled_out, upkeep, words_of
+from specbench_client.analysis.decision.request import (
+    RecommendationRequest,
+    not_known,
+    ruled_out,
+    upkeep,
+    words_of,
+    worse_arms,
+)
 from specbench_client.analysis.decision.rules_of_thumb import read_rules
 from specbench_client.analysis.estimates.energy import JOULES
 from specbench_client.analysis.estimates.figure_ratios import figure_ratio
@@ -81,7 +88,8 @@ def sentence_of(
         for each in choices
     ]
     trust = "" if summary.trustworthy else " (the run is not trustworthy)"
-    omitted = [f"without {' and '.join(lossy)} (lossy verification)"] if lossy else []
+    unusable = ((lossy, "lossy verification"), (list(worse_arms(summary.cells)), "worse answers"))
+    omitted = [f"without {' and '.join(arms)} ({why})" for arms, why in unusable if arms]
     held = "".join(f", {each}" for each in (*words_of(request.constraints), *omitted))
     return f"{head} {in_words(request.objective)}{where}{held}: {'; '.join(answers) or 'nothing was measured'}{trust}"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -14,6 +15,7 @@ from specbench_api.spec.drafter import TEXT_ONLY, Drafter, Method
 from specbench_api.spec.slo import Slo
 from specbench_client.analysis.decision.costs import training_cost
 from specbench_client.documents.prices import Paradigm, Prices, Trained
+from specbench_client.trust.checks.answers import ANSWERS_WORSE
 
 WORTH = 1.05
 """Smallest gain worth having: a drafter costs memory and upkeep, so gains shown to be below 5 % are rejected."""
@@ -75,15 +77,21 @@ def words_of(constraints: Constraints) -> list[str]:
 
 
 def ruled_out(plan: Plan, summary: RunSummary, request: RecommendationRequest) -> dict[str, str]:
-    """Return the arms that lossy verification or the constraints rule out, with the reasons."""
-    weights, lossy = _weights_gb(summary), lossy_arms(plan)
-    found = {
-        arm.name: f"lossy verification: {'; '.join(lossy[arm.name])}"
-        if arm.name in lossy
-        else _why(arm, request, weights.get(arm.name))
-        for arm in plan.arms
-    }
+    """Return the arms that lossy verification, worse answers or the constraints rule out, with the reasons."""
+    weights, lossy, worse = _weights_gb(summary), lossy_arms(plan), worse_arms(summary.cells)
+    found = {arm.name: _why(arm, request, weights.get(arm.name)) for arm in plan.arms}
+    found |= {arm: f"its answers are worse than the baseline's at {', '.join(at)}" for arm, at in worse.items()}
+    found |= {arm: f"lossy verification: {'; '.join(options)}" for arm, options in lossy.items()}
     return {name: why for name, why in found.items() if why}
+
+
+def worse_arms(cells: Iterable[Cell]) -> dict[str, list[str]]:
+    """Return the loads at which arms answer worse than the baseline; such an arm is not recommended at any load."""
+    found: dict[str, list[str]] = {}
+    for cell in cells:
+        if ANSWERS_WORSE.name in cell.findings:
+            found.setdefault(cell.arm, []).append(cell.level.words)
+    return found
 
 
 def not_known(plan: Plan, summary: RunSummary, request: RecommendationRequest) -> list[str]:

@@ -35,6 +35,7 @@ from specbench_client.analysis.estimates.speedups import (
 )
 from specbench_client.analysis.explanation.constant_acceptance import constant_acceptance
 from specbench_client.analysis.explanation.factors import explain_speedup
+from specbench_client.analysis.lossless.judged_answers import judged_answers
 from specbench_client.analysis.statistics.bootstrap import LEVEL
 from specbench_client.analysis.statistics.log_ratio import LogRatio
 from specbench_client.analysis.statistics.p_values import holm_rejections
@@ -48,9 +49,10 @@ from specbench_client.metrics.pairing import Pairs, pair_requests
 from specbench_client.metrics.rows import Rows, distinct_texts, has_text
 from specbench_client.metrics.tidy_frame import Values, numbers, steady_rows
 from specbench_client.trust.check import finding_of
+from specbench_client.trust.checks.answers import SIGNIFICANCE
 from specbench_client.trust.checks.prompts import INTERVAL_FROM
-from specbench_client.trust.evidence import CellEvidence
-from specbench_client.trust.registry import CELL_CHECKS
+from specbench_client.trust.evidence import AnswersEvidence, CellEvidence
+from specbench_client.trust.registry import ANSWER_CHECKS, CELL_CHECKS
 
 
 @dataclass(frozen=True)
@@ -136,6 +138,7 @@ def evaluate_cell(
         prediction=_prediction(measured, pairs),
         trends=trends,
         reuse=evidence.reuse,
+        judged=judged_answers(pairs, baseline.rows) if pairs and baseline else None,
         valid=valid,
         findings=list(dict.fromkeys(finding.check for finding in (*on_points, *found))),
     )
@@ -245,6 +248,32 @@ def _of_category(name: str, measured: MeasuredCell, rows: Rows, pairs: Pairs | N
     figures |= {SPEEDUP: compared.figure, TPOT_SPEEDUP: tpot.figure}
     figures |= figures_by_name(end_to_end(inside, measured.level.concurrency, seed))
     return _CategoryFigures(figures, compared.p_value, prompts)
+
+
+def with_answers_checked(judged: Sequence[EvaluatedCell]) -> list[EvaluatedCell]:
+    """Return the cells with findings about their answers, after Holm's correction over all cells."""
+    p_values = [each.cell.judged.p_value if each.cell.judged else None for each in judged]
+    significant = holm_rejections(p_values, SIGNIFICANCE)
+    return [_with_answers_checked(each, clear=clear) for each, clear in zip(judged, significant, strict=True)]
+
+
+def _with_answers_checked(judged: EvaluatedCell, *, clear: bool) -> EvaluatedCell:
+    cell = judged.cell
+    if cell.judged is None:
+        return judged
+    evidence = AnswersEvidence(cell.judged, clear)
+    place = {"arm": cell.arm, "workload": cell.workload, "load": cell.level.label}
+    results = [(check.name, result) for check in ANSWER_CHECKS for result in check.evaluate(evidence)]
+    return invalidated(judged, [finding_of(name, result, place) for name, result in results])
+
+
+def invalidated(judged: EvaluatedCell, findings: Sequence[Finding]) -> EvaluatedCell:
+    """Return the cell with further findings, each of which makes it invalid."""
+    if not findings:
+        return judged
+    names = list(dict.fromkeys([*judged.cell.findings, *(finding.check for finding in findings)]))
+    invalid = judged.cell.model_copy(update={"valid": False, "findings": names})
+    return replace(judged, cell=invalid, findings=(*judged.findings, *findings), p_value=None)
 
 
 # The conclusion that each comparison of a run allows. A cell is `faster` or `slower` only if the interval excludes 1

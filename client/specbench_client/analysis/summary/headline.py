@@ -16,7 +16,7 @@ from specbench_api.plan.expansion import lossy_arms
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_api.spec.engine import EngineKind
-from specbench_client.analysis.decision.request import WORTH
+from specbench_client.analysis.decision.request import WORTH, worse_arms
 from specbench_client.analysis.summary.cells import EvaluatedCell
 from specbench_client.trust.checks.engine import RUNS_ON_RESEARCH_RUNTIME
 
@@ -46,6 +46,11 @@ class HeadlineFacts:
     def lossy(self) -> Mapping[str, Sequence[str]]:
         """Arm → the options that make its verification lossy; it is never the arm to use."""
         return lossy_arms(self.plan)
+
+    @cached_property
+    def worse(self) -> Mapping[str, Sequence[str]]:
+        """Arm → the loads at which its answers are worse than the baseline's; it is never the arm to use."""
+        return worse_arms(each.cell for each in self.judged)
 
 
 @dataclass(frozen=True)
@@ -117,13 +122,14 @@ def _advice(facts: HeadlineFacts) -> list[str]:
     if BASELINE_NAME not in {arm.name for arm in facts.plan.arms}:
         return ["No speed-up can be stated: this run has no baseline."]
     several = len({each.cell.workload for each in found}) > 1
-    winners = _winners([each for each in found if each.cell.arm not in facts.lossy], facts.recommended)
+    winners = _winners([each for each in found if each.cell.arm not in {*facts.lossy, *facts.worse}], facts.recommended)
     faster_ties = _faster_ties(found, winners, facts.tied)
     arms = list(dict.fromkeys(each.cell.arm for each in found))
     arms.sort(key=lambda arm: (arm not in winners.values(), -max(each.value for each in found if each.cell.arm == arm)))
     sentences = [
         _arm_sentence(arm, [each for each in found if each.cell.arm == arm], winners, faster_ties, several=several)
         + _lossy_note(arm, facts.lossy)
+        + _worse_note(arm, facts.worse)
         for arm in arms[:MAX_ARMS]
     ]
     more = [f"{len(arms) - MAX_ARMS} more arms are in the table."] if len(arms) > MAX_ARMS else []
@@ -180,6 +186,12 @@ def _arm_sentence(
 def _lossy_note(arm: str, lossy: Mapping[str, Sequence[str]]) -> str:
     options = lossy.get(arm)
     return f" Its verification is lossy ({'; '.join(options)}), so {arm} is not recommended." if options else ""
+
+
+def _worse_note(arm: str, worse: Mapping[str, Sequence[str]]) -> str:
+    loads = worse.get(arm)
+    at = f" at {_joined(list(dict.fromkeys(loads)))}" if loads else ""
+    return f" Its answers are worse than the baseline's{at}, so {arm} is not recommended." if loads else ""
 
 
 def _groups(

@@ -39,7 +39,14 @@ from specbench_client.analysis.estimates.point_rows import (
 from specbench_client.analysis.explanation.factors import with_batch_occupancy
 from specbench_client.analysis.lossless.losslessness import losslessness
 from specbench_client.analysis.stepcost.model import step_costs
-from specbench_client.analysis.summary.cells import EvaluatedCell, MeasuredCell, evaluate_cell, with_claims
+from specbench_client.analysis.summary.cells import (
+    EvaluatedCell,
+    MeasuredCell,
+    evaluate_cell,
+    invalidated,
+    with_answers_checked,
+    with_claims,
+)
 from specbench_client.analysis.summary.headline import HeadlineFacts, headline_of
 from specbench_client.column_buffers import ColumnStoreFactory, MemoryColumnStore
 from specbench_client.metrics.divergence import divergence
@@ -201,9 +208,8 @@ def evaluate_cells(
 ) -> list[EvaluatedCell]:
     """Evaluate every measured cell, by workload and load; parameters as of `summarise_run`."""
     slots = _slots(plan, _in_order(plan, summaries))
-    return with_claims(
-        [each for slot in slots for each in _evaluate_slot(plan, slot, RunRecords(records, shelves), slo)]
-    )
+    found = [each for slot in slots for each in _evaluate_slot(plan, slot, RunRecords(records, shelves), slo)]
+    return with_claims(with_answers_checked(found))
 
 
 def summarise_cells(
@@ -406,9 +412,7 @@ def _without_baseline(judged: EvaluatedCell) -> EvaluatedCell:
         workload=cell.workload,
         load=cell.level.label,
     )
-    names = [*cell.findings, BASELINE_INVALID]
-    invalid = cell.model_copy(update={"valid": False, "findings": names})
-    return replace(judged, cell=invalid, findings=(*judged.findings, finding), p_value=None)
+    return invalidated(judged, [finding])
 
 
 def _prompts(plan: Plan, judged: Sequence[EvaluatedCell]) -> dict[str, int]:

@@ -15,7 +15,7 @@ from specbench_client.metrics.pairing import ARM, BASELINE, Pairs, iter_by_promp
 from specbench_client.metrics.rows import Columns, Rows, iter_pieces, read_columns
 from specbench_client.metrics.tidy_frame import Mask, Values, numbers, steady_rows, sums_by_text
 from specbench_client.trust.check import Check, CheckResult, CheckResults
-from specbench_client.trust.evidence import CellEvidence, PointEvidence, RunEvidence
+from specbench_client.trust.evidence import AnswersEvidence, CellEvidence, PointEvidence, RunEvidence
 
 PROMPTS = 10
 SHARE = 0.5
@@ -242,8 +242,12 @@ def _one_sided(shorter: int, longer: int, prompts: int) -> bool:
     if more == 0:
         return False
     unanimous = prompts >= UNANIMOUS_MIN and fewer == 0 and more >= (1 - NET_SHARE) * prompts
-    two_sided = min(1.0, 2 * float(special.bdtr(min(more, fewer), more + fewer, 0.5)))
-    return unanimous or two_sided < SIGNIFICANCE
+    return unanimous or sign_test(more, fewer) < SIGNIFICANCE
+
+
+def sign_test(more: int, fewer: int) -> float:
+    """Return the exact two-sided p-value of these numbers of positive and negative signs."""
+    return min(1.0, 2 * float(special.bdtr(min(more, fewer), more + fewer, 0.5)))
 
 
 def _finishes(pairs: Pairs) -> str:
@@ -272,6 +276,48 @@ OUTPUT_LENGTHS_DIFFER: Check[CellEvidence] = Check(
         " answer."
     ),
     evaluate=_output_lengths_differ,
+)
+
+
+def _answers_worse(evidence: AnswersEvidence) -> CheckResults:
+    """Answers that are flawed more often than the baseline's to the same requests: fast, and wrong.
+
+    The prompt is the unit, as in OutputLengthsDiffer: a greedy answer is repeated with its flaw in every repeat.
+    """
+    found = evidence.judged
+    worse = found.worse_prompts > found.better_prompts and found.exceeds_control
+    if not (evidence.significant and worse):
+        return []
+    kinds = ", ".join(f"{count} {flaw}" for flaw, count in sorted(found.flaws.items(), key=lambda each: -each[1]))
+    control = "none, because it was measured once" if found.control is None else f"{found.control:.1%}"
+    message = (
+        f"{found.flawed} of {found.pairs} answers are flawed ({kinds}), of the paired baseline's"
+        f" {found.baseline_flawed}; {found.worse_prompts} of {found.prompts} prompts have more flawed answers than the"
+        f" baseline's, and {found.better_prompts} fewer (p = {found.p_value:.2g}); control (the baseline's answers that"
+        f" are flawed in only one of two repeats): {control}"
+    )
+    return [CheckResult(Severity.INVALID, message, value=found.share_only_arm, threshold=(found.control or 0.0) / 2)]
+
+
+ANSWERS_WORSE: Check[AnswersEvidence] = Check(
+    name="AnswersWorse",
+    severities=(Severity.INVALID,),
+    description="Answers have [flaws](records.md#flaws) more often than the paired baseline's.",
+    threshold=(
+        "prompts with more flawed answers than the baseline's outnumber those with fewer, and an exact two-sided sign"
+        " test over prompts (McNemar's test, where each prompt was answered once) rejects chance at"
+        f" {SIGNIFICANCE:g} after Holm's correction over all arms, workloads and loads; and answers become flawed more"
+        " often than the baseline's do from one repeat to another"
+    ),
+    rationale=(
+        "Without damage, a flawed answer is as likely on either side, however many there are: then the test rejects in"
+        " less than one of a hundred runs."
+    ),
+    remedy=(
+        "Do not use this drafter on this version of the engine. Read its answers (--keep-text), try fewer draft tokens"
+        " and lower loads, and report it to the engine."
+    ),
+    evaluate=_answers_worse,
 )
 
 

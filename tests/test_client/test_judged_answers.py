@@ -1,0 +1,154 @@
+"""Arms that answer worse than the baseline: found where they do, not reported otherwise, and never recommended."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from specbench_api.outcome.finding import Severity
+from specbench_api.outcome.lossless import JudgedAnswers
+from specbench_api.outcome.recommendation import RecommendationAnswer
+from specbench_api.outcome.summary import RunSummary
+from specbench_api.plan.plan import Point
+from specbench_client.analysis.lossless.judged_answers import judged_answers
+from specbench_client.analysis.statistics.p_values import holm_rejections
+from specbench_client.metrics.pairing import JoinedRows, Pairs, pair_requests
+from specbench_client.metrics.tidy_frame import Values, tidy
+from specbench_client.trust.checks.answers import ANSWERS_WORSE, SIGNIFICANCE
+from specbench_client.trust.evidence import AnswersEvidence
+from specbench_testing.synthetic_records import ONE, Corruptions, SyntheticRun, run_of_world
+
+pytestmark = pytest.mark.runs
+
+WORLD = SyntheticRun(prompts=24, categories=ONE, concurrency=(1, 2), drafters=("ngram", "other"))
+REPEATS, PROMPTS, CELLS = 5, 40, 2
+
+
+def damaged(prompts: Mapping[tuple[str, str], int], flaw: str = "Loop") -> Corruptions:
+    """The first prompts have a flawed answer in every repeat: (arm, load) → their number."""
+
+    def edit(point: Point, frame: pd.DataFrame) -> pd.DataFrame:
+        most = prompts.get((point.arm, point.level.label), 0)
+        flaws = [flaw if int(prompt[1:]) < most else None for prompt in frame["prompt_id"]]
+        return frame.assign(judged=True, flaw=pd.Series(flaws, index=frame.index, dtype=object))
+
+    return Corruptions(records=edit)
+
+
+def judged(summary: RunSummary, arm: str, load: str) -> JudgedAnswers | None:
+    return next(cell.judged for cell in summary.cells if (cell.arm, cell.level.label) == (arm, load))
+
+
+def test_worse_answers_at_one_load_invalidate_it_and_rule_the_arm_out_at_all() -> None:
+    summary = run_of_world(WORLD, damaged({("ngram", "2"): 12}))
+    (finding,) = [each for each in summary.findings if each.check == "AnswersWorse"]
+    assert (finding.severity, finding.arm, finding.load) == (Severity.INVALID, "ngram", "2")
+    found = judged(summary, "ngram", "2")
+    assert found is not None
+    assert (found.flawed, found.baseline_flawed, found.flaws) == (found.only_arm, 0, {"Loop": found.flawed})
+    assert (found.worse_prompts, found.better_prompts, found.control) == (11, 0, 0.0), "the first prompt is in the ramp"
+    assert f"{found.flawed} of {found.pairs} answers are flawed ({found.flawed} Loop)" in finding.message
+    assert {cell.arm for cell in summary.cells if not cell.valid} == {"ngram"}
+    assert [cell.valid for cell in summary.cells if cell.arm == "ngram"] == [True, False]
+    assert not summary.trustworthy
+    assert summary.recommendation is not None
+    assert summary.recommendation.ruled_out == {
+        "ngram": "its answers are worse than the baseline's at concurrency 2",
+    }
+    choices = summary.recommendation.choices
+    assert {each.arm for choice in choices for each in choice.at_each_load} == {"other"}
+    assert "without ngram (worse answers)" in summary.recommendation.sentence
+    assert "Use ngram" not in summary.headline
+    assert "worse than the baseline's at concurrency 2, so ngram is not recommended." in summary.headline
+
+
+def test_without_another_arm_the_answer_is_no_drafter() -> None:
+    alone = SyntheticRun(prompts=24, categories=ONE)
+    recommendation = run_of_world(alone, damaged({("ngram", "1"): 12})).recommendation
+    assert recommendation is not None
+    assert {choice.answer for choice in recommendation.choices} == {RecommendationAnswer.NO_DRAFTER}
+
+
+@pytest.mark.parametrize(
+    "prompts",
+    [
+        {},
+        {("ngram", "1"): 5},
+        {("none", "1"): 20},
+        {("none", "1"): 20, ("ngram", "1"): 20},
+        {("none", "1"): 15, ("ngram", "1"): 20},
+    ],
+)
+def test_flaws_that_chance_explains_or_that_the_baseline_has_are_not_reported(
+    prompts: Mapping[tuple[str, str], int],
+) -> None:
+    summary = run_of_world(WORLD, damaged(prompts))
+    assert "AnswersWorse" not in {each.check for each in summary.findings}
+
+
+def test_answers_that_were_not_judged_are_not_compared() -> None:
+    assert [cell.judged for cell in run_of_world(WORLD).cells] == [None] * 6
+
+
+@cache
+def _rows(arm: str) -> pd.DataFrame:
+    world = SyntheticRun(prompts=PROMPTS, categories=ONE, tokens=(4, 6), repeats=REPEATS)
+    points = [point for point in world.plan.points if point.arm == arm]
+    return tidy(world.records(point).assign(point=point.hash) for point in points)
+
+
+def _flawed(arm: str, chances: Values, sticky: float, rng: np.random.Generator, damage: float = 0.0) -> pd.DataFrame:
+    """The arm's rows with flaws: by prompt, and `damage` of all answers.
+
+    `sticky`: share of prompts whose answer is the same in every repeat, as greedy answers are.
+    """
+    same, kept = rng.random(PROMPTS) < chances, rng.random(PROMPTS) < sticky
+    drawn = np.where(kept, same, rng.random((REPEATS, PROMPTS)) < chances)
+    rows = _rows(arm)
+    at = rows["prompt_id"].str[1:].astype(int).to_numpy()
+    flawed = drawn[rows["repeat"].to_numpy(int), at] | (rng.random(len(rows)) < damage)
+    flaws = pd.Series(["Loop" if each else None for each in flawed], index=rows.index, dtype=object)
+    return rows.assign(flawed=flawed.astype(np.float32), flaw=flaws)
+
+
+@cache
+def _pairs() -> Pairs:
+    return pair_requests(_rows("ngram"), _rows("none"), None)
+
+
+def _alarms(seed: int, mean: float, sticky: float, damage: float = 0.0) -> list[bool]:
+    """Whether each cell of a run is found. `mean`: flawed answers on both sides; the first cell has damage too."""
+    rng, found = np.random.default_rng(seed), list[JudgedAnswers]()
+    paired = _pairs().rows
+    assert isinstance(paired, JoinedRows)
+    for cell in range(CELLS):
+        chances = rng.beta(mean, 1 - mean, PROMPTS)
+        baseline = _flawed("none", chances, sticky, rng)
+        arm = _flawed("ngram", chances, sticky, rng, 0.0 if cell else damage)
+        joined = replace(paired, arm=arm, baseline=baseline)
+        one = judged_answers(replace(_pairs(), rows=joined), baseline)
+        assert one is not None
+        found.append(one)
+    clear = holm_rejections([each.p_value for each in found], SIGNIFICANCE)
+    evidence = [AnswersEvidence(*each) for each in zip(found, clear, strict=True)]
+    return [bool(ANSWERS_WORSE.evaluate(each)) for each in evidence]
+
+
+@pytest.mark.draws
+def test_honest_runs_raise_no_alarm() -> None:
+    """At 2 %, 20 % and 50 % of flawed answers on both sides, half of the runs with answers that repeat."""
+    alarms = [_alarms(seed, (0.02, 0.2, 0.5)[seed % 3], (0.0, 0.8)[seed % 2]) for seed in range(200)]
+    assert sum(any(each) for each in alarms) == 0
+
+
+@pytest.mark.draws
+@pytest.mark.parametrize(("mean", "damage"), [(0.02, 0.15), (0.2, 0.5)])
+def test_damage_is_found_within_200_requests_and_in_the_damaged_cell_only(mean: float, damage: float) -> None:
+    found = np.array([_alarms(seed, mean, 0.8, damage) for seed in range(40)])
+    assert found[:, 0].mean() >= 0.95
+    assert not found[:, 1:].any()
