@@ -12,7 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specbench_api.outcome.record import Record
-from specbench_client.load.warmup import STEP_TIME_TOLERANCE, WarmupBounds, WarmupMonitor, is_steady, step_ms
+from specbench_client.chat import ChatMessage
+from specbench_client.load.warmup import (
+    STEP_TIME_TOLERANCE,
+    WarmupBounds,
+    WarmupMonitor,
+    is_steady,
+    step_ms,
+    warmup_prompts,
+)
+from specbench_client.workload.row_parsing import Prompt
 from specbench_testing.conversation_turns import blank_record
 
 MS = 1_000_000
@@ -116,3 +125,10 @@ def test_step_time_is_per_engine_step_or_per_token_without_steps() -> None:
     assert step_ms(whole) == 10  # not streamed: 300 ms over 30 tokens
     for missing in ({"last_token_ns": None}, {"steps": None, "output_tokens": 1}, {"error_class": "reset"}):
         assert step_ms(replace(answer(20, last_ns=10**9 + next(numbers)), **missing)) is None
+
+
+def test_prompts_that_a_warm_up_sends_again_share_no_beginning() -> None:
+    prompts = [Prompt(f"p{number}", None, ((ChatMessage("user", f"{number} b a"),),)) for number in range(2)]
+    sent = warmup_prompts(prompts, 5)
+    assert len({prompt.id for prompt in sent}) == 5
+    assert [prompt.turns[0][0].content for prompt in sent] == ["a b 0", "a b 1", "2 a b 0", "3 a b 1", "4 a b 0"]

@@ -88,13 +88,15 @@ class WarmupMonitor:
 
 # A prompt that was sent before may be in the engine's prompt cache or in a drafter's memory of past text, and would be
 # measured too fast. So a warm-up request is a prompt with its words reversed: it has the length and the vocabulary of
-# the workload, but neither its prefixes nor its n-grams.
+# the workload, but neither its prefixes nor its n-grams. A prompt that the warm-up sends again begins with a number of
+# its own: otherwise its cached prefix would make steps faster, as those of an engine that is still warming up.
 
 
 def warmup_prompts(prompts: Sequence[Prompt], count: int) -> list[Prompt]:
     """Return `count` prompts of one turn, each with its own id."""
-    return [_reversed_prompt(prompts[index % len(prompts)], f"warmup-{index}") for index in range(count)]
+    return [_reversed_prompt(prompts[index % len(prompts)], index, index // len(prompts)) for index in range(count)]
 
 
-def _reversed_prompt(prompt: Prompt, name: str) -> Prompt:
-    return replace(prompt, id=name, turns=(tuple(message.reversed() for message in prompt.turns[0]),))
+def _reversed_prompt(prompt: Prompt, index: int, lap: int) -> Prompt:
+    turn = tuple(message.reversed(index if lap else None) for message in prompt.turns[0])
+    return replace(prompt, id=f"warmup-{index}", turns=(turn,))
