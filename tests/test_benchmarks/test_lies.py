@@ -35,9 +35,7 @@ def test_a_corrupted_world_raises_the_expected_alarms(name: str) -> None:
     assert not summary.trustworthy
 
 
-@pytest.mark.parametrize(
-    "world", [*map(honest_world, range(10)), *map(honest_cached_world, range(4, 8))], ids=words
-)
+@pytest.mark.parametrize("world", [*map(honest_world, range(10)), *map(honest_cached_world, range(4, 8))], ids=words)
 def test_a_clean_run_raises_no_alarm(world: World) -> None:
     summary = run_of(world)
     assert [finding for finding in summary.findings if finding.severity is not Severity.INFO] == []

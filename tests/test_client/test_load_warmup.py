@@ -65,6 +65,18 @@ def test_noise_around_a_constant_step_time_is_steady() -> None:
     assert None not in took
 
 
+def test_prompts_of_others_that_are_computed_between_steps_are_not_a_trend() -> None:
+    """Others' prompts delay three steps of ten at first, then two, one and none: the mean falls, the median does not."""
+    seen = WarmupMonitor(WarmupBounds.of(4, 4))
+    for number in range(16):
+        gaps = [20 + 60 * (place < 3 - number // 4) for place in range(10)]
+        ends = [number * 10**10 + sum(gaps[:place]) * MS for place in range(11)]
+        seen.add(replace(blank_record(), chunk_ns=ends, first_token_ns=ends[0], last_token_ns=ends[-1], steps=10))
+        if seen.reached:
+            break
+    assert seen.requests == 8
+
+
 def test_one_slow_answer_is_not_a_trend() -> None:
     assert is_steady([20, 20, 20, 20, 20, 90, 20, 20], 4)
 
