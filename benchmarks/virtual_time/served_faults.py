@@ -162,9 +162,9 @@ def _acceptance_length(launch: Launch, engine_s: float) -> float:
         left = config.faults.decayed(positions, engine_s, caches=bool(config.prefix_cache_tokens))
         for _ in range(LENGTH_DRAWS):
             process = DraftVerifyProcess(len(stream.answer.words), config.drafter, left, rng)
-            outcomes = [process.advance() for _ in iter(lambda: process.finished, True)]
-            tokens += sum(each.tokens for each in outcomes[1:])
-            steps += len(outcomes) - 1
+            process.advance()
+            while not process.finished:
+                tokens, steps = tokens + process.advance().tokens, steps + 1
     return tokens / steps
 
 

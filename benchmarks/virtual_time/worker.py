@@ -24,7 +24,6 @@ from specbench_client.load.shared_state import UNLIMITED, SharedState, WorkerTab
 from specbench_client.load.turn_client import HttpTurnClient
 from virtual_time.clock import NS_PER_S, VirtualClock
 
-
 AHEAD = 2
 """Buffered requests: encoding one takes no virtual time."""
 
