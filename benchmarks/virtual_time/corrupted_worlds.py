@@ -87,7 +87,7 @@ CORRUPTED_WORLDS: Mapping[str, CorruptedWorld] = {
     ),
     "lost-reuse": CorruptedWorld(
         "with a drafter, 70 % of each hit of the prompt cache is computed again", ("ReuseLost",),
-        _at(shared_tokens=(0, 512, 1536), reuse_lost={ARM: 0.7}),
+        _at(caches=True, shared_tokens=(0, 512, 1536), faults=_faulty(Fault.REUSE_LOST, 0.7, ARM)),
     ),
     "never-drafting": CorruptedWorld(
         "the drafter starts and never drafts", ("NeverDrafted",),

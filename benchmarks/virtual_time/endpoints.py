@@ -31,7 +31,7 @@ from specbench_client.simulator import (
     make_drafter,
 )
 from virtual_time.noise import Noise
-from virtual_time.world import WORKLOAD, World
+from virtual_time.world import DATASET, WORKLOAD, World
 from virtual_time.world_run import MeasuredPoint, launches_of
 
 ENDPOINT = "endpoint"
@@ -93,7 +93,7 @@ class EndpointPair(World):
         endpoints = [{"name": name, "url": f"http://{name}:8000"} for name in (BASELINE_NAME, ENDPOINT)]
         workload = {
             "name": WORKLOAD,
-            "dataset": {"source": "jsonl", "uri": "prompts.jsonl"},
+            "dataset": DATASET,
             "sampling": {"temperature": 0.0, "seed": self.seed},
             "output": {"maxTokens": self.max_tokens},
         }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -50,8 +51,28 @@ def honest_world(number: int) -> World:
     )
 
 
+SHARED_TOKENS = ((), (), (512,), (0, 256), (64, 512, 1536))
+
+
+def honest_cached_world(number: int) -> World:
+    """Return the world of this number with the prompt cache on: with a system prompt, shared beginnings or sessions."""
+    rng = np.random.default_rng((number, 0xCAC4E))
+    return replace(
+        honest_world(number),
+        caches=True,
+        turns=int(rng.choice([1, 1, 2, 3])),
+        system_tokens=int(rng.choice([0, 50, 200, 1000])),
+        shared_tokens=SHARED_TOKENS[int(rng.integers(len(SHARED_TOKENS)))],
+        think_s=float(rng.choice([0.0, 0.0, 1.0])),
+    )
+
+
 def words(world: World) -> str:
     """Return a description of the world for tables."""
     level = ", ".join(f"{name} {value}" for name, value in world.load.items() if name in ("concurrency", "rate"))
     text = f"{world.dialect}, {' and '.join(world.methods)} k={world.drafts}, {level}, {world.repeats} repeats"
-    return f"{text}, {world.prompts} prompts of {world.turns} turns, temperature {world.temperature:g}"
+    text += f", {world.prompts} prompts of {world.turns} turns, temperature {world.temperature:g}"
+    if not world.caches:
+        return text
+    thinks = f", {world.think_s:g} s between turns" if world.think_s and world.turns > 1 else ""
+    return f"{text}, caches on, system prompt of {world.system_tokens}, shared {world.shared_tokens}{thinks}"

@@ -14,6 +14,7 @@ from specbench_client.load.conversation_runner import (
     ConversationRunner,
     RequestBuffer,
     prepare_conversations,
+    thinking_users,
 )
 from specbench_client.load.conversations import PromptLike
 from specbench_client.load.in_flight import InFlightRecorder, LoadTimeline
@@ -21,7 +22,7 @@ from specbench_client.load.load_shares import ClosedLoopShare, OpenLoopShare, Wo
 from specbench_client.load.open_loop import FillerSender, OpenLoop, PreciseTimer
 from specbench_client.load.parsing_queue import MAX_UNREAD, ParsingQueue
 from specbench_client.load.shared_state import UNLIMITED, SharedState, WorkerTable, create_shared_state
-from specbench_client.load.turn_client import TurnClient
+from specbench_client.load.turn_client import HttpTurnClient
 from virtual_time.clock import NS_PER_S, VirtualClock
 
 
@@ -58,7 +59,7 @@ class VirtualWorker:
     async def work(
         self,
         load: WorkerLoad,
-        turn_client: TurnClient,
+        turn_client: HttpTurnClient,
         prompts: Sequence[PromptLike],
         phase: RecordPhase | None,
         on_record: Callable[[Record], None],
@@ -70,7 +71,8 @@ class VirtualWorker:
         recorder = InFlightRecorder(share.phases(self.worker_table, 0))
         most = max(MAX_UNREAD, len(share.streams)) if isinstance(share, ClosedLoopShare) else MAX_UNREAD
         async with ParsingQueue(most) as parsing_queue:
-            runner = ConversationRunner(turn_client, parsing_queue, recorder, on_record, phase, self.clock)
+            users = thinking_users(turn_client.request_config, VirtualAlarm(self.clock).sleep_until)
+            runner = ConversationRunner(turn_client, parsing_queue, recorder, on_record, phase, self.clock, users=users)
             begin_ns = self.clock()
             await self._loop(share, runner, prompts).run(begin_ns)
             await parsing_queue.drained()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import astuple, dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +15,6 @@ import numpy as np
 from specbench_api.plan.expansion import expand
 from specbench_api.plan.plan import Arm, Plan
 from specbench_api.spec.parsing import parse_run
-from specbench_client.chat import ChatMessage
 from specbench_client.simulator import (
     AcceptanceProbabilities,
     Fault,
@@ -26,11 +27,13 @@ from specbench_client.simulator import (
 )
 from specbench_client.simulator.generated_text import VOCABULARY
 from specbench_client.simulator.speculation import DRAFTER_PROFILES
+from specbench_client.workload.prompts import load_workload
 from specbench_client.workload.row_parsing import Prompt
 from virtual_time.noise import Drift, Machine, Noise
 from virtual_time.response import TransportFaults
 
 WORKLOAD = "chat"
+DATASET: Mapping[str, Any] = {"source": "jsonl", "uri": "s3://virtual/prompts.jsonl"}
 CACHE_TOKENS = 1_000_000
 """Capacity of the prompt cache where it is on: nothing is evicted."""
 NO_FAULTS: Mapping[Fault, float] = {}
@@ -67,10 +70,14 @@ class World:
     """By how much all machines get slower in each second of the run, as a share of their speed at its beginning."""
     foreign: bool = False
     """Whether another client also sends sequential requests to the engine."""
+    caches: bool = False
+    """Whether the prompt cache is on."""
     shared_tokens: tuple[int, ...] = ()
-    """Lengths of the prefixes that prompts share, one after the other; with any, the prompt cache is on."""
-    reuse_lost: Mapping[str, float] = field(default_factory=dict)
-    """Share of each hit that is computed nevertheless, by arm name."""
+    """Lengths of the prefixes that prompts share, one after the other."""
+    system_tokens: int = 0
+    """Length of the system prompt."""
+    think_s: float = 0.0
+    """Mean time between the turns of a conversation."""
 
     @cached_property
     def plan(self) -> Plan:
@@ -79,13 +86,14 @@ class World:
 
     @cached_property
     def rows(self) -> tuple[Prompt, ...]:
-        """The prompts: 20 to 200 words of the vocabulary per turn."""
+        """The prompts as the client loads them: 20 to 200 words of the vocabulary per turn."""
         rng, different = self.rng("prompts"), self.different or self.prompts
         texts = [self._turns(rng, self._prefix(number)) for number in range(different)]
-        return tuple(
-            Prompt(f"p{number}", self.categories[number % len(self.categories)], texts[number % different])
+        lines = (
+            json.dumps({"id": f"p{number}", "category": self._category(number), "turns": texts[number % different]})
             for number in range(self.prompts)
         )
+        return load_workload(self.plan.workload(WORKLOAD), Path(), lambda _: "\n".join(lines).encode()).rows
 
     @cached_property
     def known(self) -> PromptCategories:
@@ -109,7 +117,7 @@ class World:
             ),
             max_model_len=self.limits.get(arm.name, 32768),
             output_mean_tokens=self.output_mean,
-            prefix_cache_tokens=CACHE_TOKENS if self.shared_tokens else 0,
+            prefix_cache_tokens=CACHE_TOKENS if self.caches else 0,
         )
 
     def drafter_of(self, arm: Arm) -> SimulatedDrafter:
@@ -135,10 +143,13 @@ class World:
         length = self.shared_tokens[number % len(self.shared_tokens)] if self.shared_tokens else 0
         return [str(word) for word in self.rng("prefix", length).choice(VOCABULARY, length)]
 
-    def _turns(self, rng: np.random.Generator, prefix: list[str]) -> tuple[tuple[ChatMessage, ...], ...]:
+    def _category(self, number: int) -> str:
+        return self.categories[number % len(self.categories)]
+
+    def _turns(self, rng: np.random.Generator, prefix: list[str]) -> list[str]:
         words = [list(rng.choice(VOCABULARY, int(rng.integers(20, 200)))) for _ in range(self.turns)]
         words[0] = prefix + words[0]
-        return tuple((ChatMessage("user", " ".join(each)),) for each in words)
+        return [" ".join(each) for each in words]
 
     @property
     def resource(self) -> dict[str, Any]:
@@ -149,9 +160,11 @@ class World:
         ]
         workload = {
             "name": WORKLOAD,
-            "dataset": {"source": "jsonl", "uri": "prompts.jsonl"},
+            "dataset": DATASET,
             "sampling": {"temperature": self.temperature, "seed": self.seed},
             "output": {"maxTokens": self.max_tokens},
+            **({"systemPrompt": {"tokens": self.system_tokens}} if self.system_tokens else {}),
+            **({"thinkTime": {"seconds": self.think_s}} if self.think_s else {}),
         }
         spec: dict[str, Any] = {
             "model": {"name": "simulated"},
@@ -160,7 +173,7 @@ class World:
             "workloads": [workload],
             "load": {**self.load, "repeats": self.repeats, "order": self.order},
             "results": {"s3": {"bucket": "results"}},
-            **({"promptCache": "AsServed"} if self.shared_tokens else {}),
+            **({"promptCache": "AsServed"} if self.caches else {}),
         }
         names = {"name": f"world-{self.seed}", "namespace": "default"}
         return {"apiVersion": "specbench.io/v1alpha1", "kind": "SpecBenchRun", "metadata": names, "spec": spec}

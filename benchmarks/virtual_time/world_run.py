@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any
@@ -29,7 +29,6 @@ from specbench_client.load.warmup import WarmupBounds, WarmupMonitor, warmup_pro
 from specbench_client.load.worker_messages import WorkerDone
 from specbench_client.metrics.tidy_frame import COLUMNS
 from specbench_client.simulator import SimulatedEngine, choose_dialect
-from specbench_client.simulator.prefix_cache import PrefixCache
 from specbench_client.simulator.requests import OpenAIRoute, SimulatedPrompt, SimulatedRequest
 from specbench_client.store.records import records_to_parquet, to_frame
 from specbench_client.workload.prompts import Prompts
@@ -109,17 +108,6 @@ class MeasuredPoint:
         return summarise_point(plan, self.point, self.frames, self.watch, self.counters, simulated=True)
 
 
-class _LosingCache(PrefixCache):
-    """A prefix cache that loses a share of each hit."""
-
-    def __init__(self, capacity_tokens: int, lost: float) -> None:
-        super().__init__(capacity_tokens)
-        self._kept = 1.0 - lost
-
-    def cached_tokens(self, prompt: Sequence[str]) -> int:
-        return int(super().cached_tokens(prompt) * self._kept)
-
-
 @dataclass
 class Launch:
     """One launch of an engine, or one turn of a running one, with the client that measures it."""
@@ -145,9 +133,6 @@ class Launch:
     async def serve(self, clock: VirtualClock) -> None:
         """Measure the group's points in order."""
         self.engine = SimulatedEngine(self.config, self.world.known, clock)
-        lost = self.world.reuse_lost.get(self.arm.name, 0.0)
-        if lost:
-            self.engine.prefix_cache = _LosingCache(self.config.prefix_cache_tokens, lost)
         rng = self.world.rng("network", self.arm.name, self.group.index)
         between = self.world.between.get(self.arm.name, TransportFaults())
         transport = VirtualTransport(self.engine, self.writes, clock, Network(self.world.noise, rng), between)
@@ -233,6 +218,7 @@ class Launch:
             drafting=self.arm.drafter is not None or self.arm.endpoint is not None,
             request_prefix=point.hash[:12],
             prompt_cache=plan.prompt_cache,
+            think_time=workload.think_time,
         )
 
     def _counters(self) -> EngineCounters | None:

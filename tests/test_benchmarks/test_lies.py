@@ -8,8 +8,9 @@ import pytest
 
 from specbench_api.outcome.finding import Severity
 from specbench_api.outcome.summary import RunSummary
+from specbench_client.simulator import Fault
 from virtual_time.corrupted_worlds import CORRUPTED_WORLDS
-from virtual_time.honest_worlds import honest_world
+from virtual_time.honest_worlds import honest_cached_world, honest_world, words
 from virtual_time.noise import Noise
 from virtual_time.world import World
 from virtual_time.world_run import run_of
@@ -34,9 +35,9 @@ def test_a_corrupted_world_raises_the_expected_alarms(name: str) -> None:
     assert not summary.trustworthy
 
 
-@pytest.mark.parametrize("number", range(10))
-def test_a_clean_run_raises_no_alarm(number: int) -> None:
-    summary = run_of(honest_world(number))
+@pytest.mark.parametrize("world", [*map(honest_world, range(10)), *map(honest_cached_world, range(4, 8))], ids=words)
+def test_a_clean_run_raises_no_alarm(world: World) -> None:
+    summary = run_of(world)
     assert [finding for finding in summary.findings if finding.severity is not Severity.INFO] == []
     assert {finding.check for finding in summary.findings} <= NOTES
     assert summary.trustworthy
@@ -58,10 +59,9 @@ def test_measured_acceptance_and_step_times_match_the_configured_ones() -> None:
 
 
 def test_split_of_the_net_speedup_is_that_of_the_same_world_without_the_loss() -> None:
-    kept = World(
-        seed=11, prompts=120, load={"concurrency": [4]}, shared_tokens=(0, 512, 1536), noise=NO_NOISE, repeats=1
-    )
-    whole, found = (run_of(world).cells[-1].reuse for world in (kept, replace(kept, reuse_lost={"eagle3": 0.7})))
+    kept = World(seed=11, prompts=120, caches=True, shared_tokens=(0, 512, 1536), noise=NO_NOISE, repeats=1)
+    lost = replace(kept, faults={"eagle3": {Fault.REUSE_LOST: 0.7}})
+    whole, found = (run_of(world).cells[-1].reuse for world in (kept, lost))
     assert whole is not None
     assert found is not None
     drafting, net = whole.net.value, found.net.value

@@ -12,7 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specbench_api.outcome.record import Record
-from specbench_client.load.warmup import STEP_TIME_TOLERANCE, WarmupBounds, WarmupMonitor, is_steady, step_ms
+from specbench_client.chat import ChatMessage
+from specbench_client.load.warmup import (
+    STEP_TIME_TOLERANCE,
+    WarmupBounds,
+    WarmupMonitor,
+    is_steady,
+    step_ms,
+    warmup_prompts,
+)
+from specbench_client.workload.row_parsing import Prompt
 from specbench_testing.conversation_turns import blank_record
 
 MS = 1_000_000
@@ -54,6 +63,18 @@ def test_noise_around_a_constant_step_time_is_steady() -> None:
     noise = random.Random(1)
     took = [requests_until_steady(WarmupBounds.of(16, 8), lambda _: noise.gauss(20, 1)) for _ in range(50)]
     assert None not in took
+
+
+def test_prompts_of_others_that_are_computed_between_steps_are_not_a_trend() -> None:
+    """Others' prompts delay three steps of ten at first, then two, one and none: the mean falls, the median does not."""
+    seen = WarmupMonitor(WarmupBounds.of(4, 4))
+    for number in range(16):
+        gaps = [20 + 60 * (place < 3 - number // 4) for place in range(10)]
+        ends = [number * 10**10 + sum(gaps[:place]) * MS for place in range(11)]
+        seen.add(replace(blank_record(), chunk_ns=ends, first_token_ns=ends[0], last_token_ns=ends[-1], steps=10))
+        if seen.reached:
+            break
+    assert seen.requests == 8
 
 
 def test_one_slow_answer_is_not_a_trend() -> None:
@@ -116,3 +137,10 @@ def test_step_time_is_per_engine_step_or_per_token_without_steps() -> None:
     assert step_ms(whole) == 10  # not streamed: 300 ms over 30 tokens
     for missing in ({"last_token_ns": None}, {"steps": None, "output_tokens": 1}, {"error_class": "reset"}):
         assert step_ms(replace(answer(20, last_ns=10**9 + next(numbers)), **missing)) is None
+
+
+def test_prompts_that_a_warm_up_sends_again_share_no_beginning() -> None:
+    prompts = [Prompt(f"p{number}", None, ((ChatMessage("user", f"{number} b a"),),)) for number in range(2)]
+    sent = warmup_prompts(prompts, 5)
+    assert len({prompt.id for prompt in sent}) == 5
+    assert [prompt.turns[0][0].content for prompt in sent] == ["a b 0", "a b 1", "2 a b 0", "3 a b 1", "4 a b 0"]

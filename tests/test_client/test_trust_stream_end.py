@@ -107,6 +107,29 @@ def test_no_next_request_gives_no_stream_end_delay() -> None:
     assert stream_end_delay_share(tidy([frame_of([record(stream_index=1), record(stream_index=2)])], "p")) is None
 
 
+def test_users_who_think_do_not_delay_the_stream_end() -> None:
+    """A stream waits with its user after a filler and before a later turn, but not before another conversation."""
+    one = record(stream_index=3)
+    assert one.last_token_ns is not None
+    took, thought = one.last_token_ns, 50 * one.last_token_ns
+    begins = [0, took + thought, 2 * (took + thought), 3 * took + 2 * thought + took // 10]
+    names = ["filler-3-0", "p1", "p1", "p2"]
+    rows = [
+        record(
+            stream_index=3,
+            prompt_id=name,
+            turn=turn,
+            intended_ns=begin,
+            first_token_ns=begin + took // 2,
+            last_token_ns=begin + took,
+        )
+        for name, turn, begin in zip(names, (0, 0, 1, 0), begins, strict=True)
+    ]
+    frame = tidy([frame_of(rows)], "p")
+    assert stream_end_delay_share(frame) == pytest.approx((2 * thought + took // 10) / begins[-1])
+    assert stream_end_delay_share(frame, thinks=True) == pytest.approx(0.1 / 1.1, rel=0.01)
+
+
 def test_failed_requests_and_unsent_turns_have_no_stream_end_delay() -> None:
     failed = record(error_class="reset", last_token_ns=None)
     skipped = record(error_class="skipped_after_error", sent_ns=None, last_token_ns=None)

@@ -17,13 +17,14 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from specbench_api.outcome.record import Record, RecordPhase
 from specbench_client.chat import ChatMessage
-from specbench_client.load.conversations import Conversation, PromptLike, conversation_at
+from specbench_client.load.conversations import Conversation, PromptLike, conversation_at, think_time_ns
 from specbench_client.load.in_flight import InFlightRecorder
 from specbench_client.load.parsing_queue import ParsingQueue
-from specbench_client.load.request import Turn
+from specbench_client.load.request import RequestConfig, Turn
 from specbench_client.load.request_record import TurnResult, skipped_after
 from specbench_client.load.turn_client import TurnClient
 from specbench_client.transport.exchange import ErrorClass, HttpRequest, UnparsedExchange
@@ -139,6 +140,13 @@ class ThinkingUsers:
 
     think_ns: Callable[[str, int], int]
     sleep_until: Callable[[int], Awaitable[None]]
+
+
+def thinking_users(config: RequestConfig, sleep_until: Callable[[int], Awaitable[None]]) -> ThinkingUsers | None:
+    """Return the users of these requests; None if they do not wait."""
+    if config.think_time is None:
+        return None
+    return ThinkingUsers(partial(think_time_ns, config.think_time, config.sampling.seed, config.repeat), sleep_until)
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from __future__ import annotations
 from bisect import insort
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from operator import sub
 from statistics import median
 
 from specbench_api.outcome.record import Record
@@ -24,6 +25,7 @@ from specbench_client.workload.row_parsing import Prompt
 STEP_TIME_TOLERANCE = 0.05
 MIN_WINDOW = 4
 MAX_OVER_MIN = 4
+MIN_CHUNKS = 4
 _NS_PER_MS = 1e6
 
 
@@ -44,16 +46,20 @@ class WarmupBounds:
 
 
 def step_ms(record: Record) -> float | None:
-    """Return the time per decode step, or per token if the engine does not report steps; None if it is unknown.
+    """Return the median time between chunks, which are steps; without their times, the mean time of a step.
 
-    Under speculation, the time per token depends on the prompt, the time per step on the engine. For an answer that was
-    not streamed, it is the time since sending over all tokens.
+    Under speculation, the time per token depends on the prompt, the time per step on the engine. It is that per token
+    if the engine does not report steps, and the time since sending over all tokens of an answer that was not streamed.
+    Unlike the median, the mean contains the prompts of others that are computed meanwhile, which at the beginning of
+    the load are many and at its end none. None if it is unknown.
     """
     tokens = record.output_tokens or record.output_tokens_client or 0
     streamed = record.first_token_ns is not None
     begin_ns, steps = (record.first_token_ns, record.steps or tokens - 1) if streamed else (record.sent_ns, tokens)
     if record.error_class is not None or begin_ns is None or record.last_token_ns is None or steps < 1:
         return None
+    if record.chunk_ns is not None and len(record.chunk_ns) >= MIN_CHUNKS:
+        return median(map(sub, record.chunk_ns[1:], record.chunk_ns[:-1])) / _NS_PER_MS or None
     span_ns = record.last_token_ns - begin_ns
     return span_ns / _NS_PER_MS / steps if span_ns > 0 else None
 
@@ -88,13 +94,15 @@ class WarmupMonitor:
 
 # A prompt that was sent before may be in the engine's prompt cache or in a drafter's memory of past text, and would be
 # measured too fast. So a warm-up request is a prompt with its words reversed: it has the length and the vocabulary of
-# the workload, but neither its prefixes nor its n-grams.
+# the workload, but neither its prefixes nor its n-grams. A prompt that the warm-up sends again begins with a number of
+# its own: otherwise its cached prefix would make steps faster, as those of an engine that is still warming up.
 
 
 def warmup_prompts(prompts: Sequence[Prompt], count: int) -> list[Prompt]:
     """Return `count` prompts of one turn, each with its own id."""
-    return [_reversed_prompt(prompts[index % len(prompts)], f"warmup-{index}") for index in range(count)]
+    return [_reversed_prompt(prompts[index % len(prompts)], index, index // len(prompts)) for index in range(count)]
 
 
-def _reversed_prompt(prompt: Prompt, name: str) -> Prompt:
-    return replace(prompt, id=name, turns=(tuple(message.reversed() for message in prompt.turns[0]),))
+def _reversed_prompt(prompt: Prompt, index: int, lap: int) -> Prompt:
+    turn = tuple(message.reversed(index if lap else None) for message in prompt.turns[0])
+    return replace(prompt, id=f"warmup-{index}", turns=(turn,))

@@ -13,7 +13,6 @@ import os
 import traceback
 from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -25,16 +24,14 @@ from specbench_client.load.conversation_runner import (
     REQUESTS_AHEAD,
     ConversationRunner,
     RequestBuffer,
-    ThinkingUsers,
     prepare_conversations,
     shared_requests_ahead,
+    thinking_users,
 )
-from specbench_client.load.conversations import think_time_ns
 from specbench_client.load.in_flight import InFlightRecorder
 from specbench_client.load.load_shares import ClosedLoopShare, OpenLoopShare, held_bytes_of_worker
 from specbench_client.load.open_loop import FillerSender, OpenLoop, PreciseTimer, sleep_until
 from specbench_client.load.parsing_queue import MAX_UNREAD, ParsingQueue
-from specbench_client.load.request import RequestConfig
 from specbench_client.load.shared_state import SharedState
 from specbench_client.load.turn_client import HttpTurnClient
 from specbench_client.load.worker_messages import (
@@ -124,7 +121,7 @@ class _Worker:
                 record_sender.add,
                 load.phase,
                 template=load.request_config.template,
-                users=_thinking_users(load.request_config),
+                users=thinking_users(load.request_config, sleep_until),
             )
             loop = self._loop(load, runner, timer)
             gc.unfreeze()
@@ -159,12 +156,6 @@ class _Worker:
         )
         buffer.fill(len(share.streams))
         return ClosedLoop(share.streams, runner, buffer, share.duration_s, share.fill)
-
-
-def _thinking_users(config: RequestConfig) -> ThinkingUsers | None:
-    if config.think_time is None:
-        return None
-    return ThinkingUsers(partial(think_time_ns, config.think_time, config.sampling.seed, config.repeat), sleep_until)
 
 
 def _unread_limit(load: PrepareLoad) -> int:

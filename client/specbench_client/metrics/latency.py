@@ -8,6 +8,8 @@ which is the server's.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pandas as pd
 
@@ -51,7 +53,8 @@ MEASURES = (TTFT_MS, TTFT_SENT_MS, E2E_MS, E2E_SENT_MS)
 # and in no speed-up, although the stream does nothing else meanwhile.
 #
 # If an engine does not report tokens per chunk, an end-of-sequence token may have no chunk with text: one gap between
-# chunks is then a decode step, and is subtracted.
+# chunks is then a decode step, and is subtracted. Where users think between turns, a stream waits with its user before
+# a later turn and after a filler, so only the requests that follow a measured conversation show the delay.
 
 _END_DELAY_COLUMNS = [
     "stream_index",
@@ -63,32 +66,37 @@ _END_DELAY_COLUMNS = [
     "ok",
     "error_class",
 ]
+_THINKING_COLUMNS = ("turn", "filler")
 
 
-def stream_end_delay_ns(rows: pd.DataFrame | Rows) -> tuple[Values, Values]:
+def stream_end_delay_ns(rows: pd.DataFrame | Rows, *, thinks: bool) -> tuple[Values, Values]:
     """Return stream-end delay and total time in ns, for each answer that another request of its stream follows.
 
-    Both arrays have the shape (answers,).
+    `thinks`: whether users think between turns. Both arrays have the shape (answers,).
     """
-    found = [_end_delays_of_point(point) for point in iter_points(rows, _END_DELAY_COLUMNS)]
+    columns = [*_END_DELAY_COLUMNS, *(_THINKING_COLUMNS if thinks else ())]
+    found = [_end_delays_of_point(point, columns, thinks=thinks) for point in iter_points(rows, columns)]
     after, whole = (np.concatenate([np.empty(0), *each]) for each in (zip(*found, strict=True) if found else ((), ())))
     return after, whole
 
 
-def _end_delays_of_point(rows: pd.DataFrame | Rows) -> tuple[Values, Values]:
-    ordered = read_columns(sent_rows(rows), _END_DELAY_COLUMNS).sort_values(
+def _end_delays_of_point(rows: pd.DataFrame | Rows, columns: Sequence[str], *, thinks: bool) -> tuple[Values, Values]:
+    ordered = read_columns(sent_rows(rows), columns).sort_values(
         ["stream_index", "intended_ns"], kind="stable", ignore_index=True
     )
     ended = ordered.groupby("stream_index", sort=False)["intended_ns"].shift(-1).to_numpy(np.float64)
     after = ended - numbers(ordered, "last_token_ns") - _step_gap_ns(ordered)
     whole = ended - numbers(ordered, "intended_ns")
     known = flags(ordered, "ok") & ~np.isnan(after)
+    if thinks:
+        next_turn = ordered.groupby("stream_index", sort=False)["turn"].shift(-1).to_numpy(np.float64)
+        known &= (next_turn == 0) & ~flags(ordered, "filler")
     return np.maximum(after[known], 0.0), whole[known]
 
 
-def stream_end_delay_share(rows: pd.DataFrame | Rows) -> float | None:
+def stream_end_delay_share(rows: pd.DataFrame | Rows, *, thinks: bool = False) -> float | None:
     """Return the stream-end delay as a share of the streams' time; None if no stream has another request."""
-    after, whole = stream_end_delay_ns(rows)
+    after, whole = stream_end_delay_ns(rows, thinks=thinks)
     return float(after.sum() / whole.sum()) if whole.sum() > 0 else None
 
 
