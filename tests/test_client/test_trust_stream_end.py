@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pandas as pd
 import pytest
 
@@ -56,6 +58,11 @@ def test_delayed_stream_ends_of_the_baseline_invalidate_the_comparison() -> None
         for finding in run_of_world(WORLD, delay_stream_ends(none=600)).findings
     ]
     assert found == [("LateStreamEnd", INVALID, "ngram"), ("LateStreamEnd", WARNING, "none")]
+
+
+def test_a_stream_that_waits_with_its_user_does_not_wait_for_the_end_of_an_answer() -> None:
+    world = replace(WORLD, edits={"spec.workloads[0].thinkTime": {"seconds": 2}})
+    assert "LateStreamEnd" not in dict(check_names(run_of_world(world, delay_stream_ends(none=600)).findings))
 
 
 def test_stream_ends_delayed_on_both_sides_are_a_warning() -> None:

@@ -79,7 +79,7 @@ def _reject_too_long_answers(workload: Workload, rows: Sequence[Prompt]) -> None
 def _reject_unsplittable(plan: Plan, prompts: Prompts, template: AppliedTemplate) -> None:
     """Raise BadInput if reasoning could not be separated from answers, and would get into the next turn's history."""
     keeps = all(dialect_of(plan.engine_of(arm)).keeps_special_tokens for arm in plan.arms)
-    if template.special_markers and not keeps and prompts.turns > len(prompts.rows):
+    if template.special_markers and not keeps and any(len(row.turns) > 1 and not row.starts for row in prompts.rows):
         marks = " ".join(template.special_markers)
         raise BadInput(
             f"the model marks its reasoning with special tokens ({marks}), and the dialect openai has no option to keep"
@@ -179,4 +179,4 @@ def _count_tokens(rows: Sequence[Prompt], most: int, ruler: LoadEncoding) -> Map
 
 
 def _bytes(prompt: Prompt) -> int:
-    return sum(len(message.token_ids or message.content.encode()) for turn in prompt.turns for message in turn)
+    return sum(len(message.token_ids or message.content.encode()) for message in prompt.messages)

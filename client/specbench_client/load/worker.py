@@ -161,9 +161,9 @@ class _Worker:
         return ClosedLoop(share.streams, runner, buffer, share.duration_s, share.fill)
 
 
-def _thinking_users(config: RequestConfig) -> ThinkingUsers | None:
+def _thinking_users(config: RequestConfig) -> ThinkingUsers:
     if config.think_time is None:
-        return None
+        return ThinkingUsers(lambda *_: 0, sleep_until)
     return ThinkingUsers(partial(think_time_ns, config.think_time, config.sampling.seed, config.repeat), sleep_until)
 
 
