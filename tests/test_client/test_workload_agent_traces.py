@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from specbench_api.spec.dataset import Dataset, Source
 from specbench_api.spec.workload import Workload
 from specbench_client.chat import RequestStart
+from specbench_client.dataset.inspection import TokenCounters, inspect_prompts, read_leniently
+from specbench_client.dataset.prompt_entries import read_prompt_rows
 from specbench_client.errors import BadInput
 from specbench_client.workload.prompts import Prompts, load_prompts, load_workload
 from specbench_client.workload.row_parsing import Prompt
@@ -108,6 +110,22 @@ def test_spans_of_a_trace_are_one_session_with_its_overlaps(tmp_path: Path) -> N
     ]
     assert [one.after for one in found[0].starts] == [(), (0,), (0,), (1, 2)]
     assert [one.wait_s for one in found[0].starts] == pytest.approx([0.0, 1.0, 1.5, 1.0])
+
+
+def test_inspection_counts_requests_and_what_they_share(tmp_path: Path) -> None:
+    opening, long = user("x" * 30), user("y" * 70)
+    spans = [span("t1", 0.0, 1.0, [opening]), span("t1", 2.0, 9.0, [opening, long]), span("t1", 3.0, 4.0, [opening])]
+    rows, declared = read_prompt_rows(write(tmp_path, SESSION, otlp(*spans)))
+    found = inspect_prompts("traces", read_leniently(rows, declared), TokenCounters()).sessions
+    assert found is not None
+    assert (found.sessions, found.requests, found.overlapping, found.tool_results) == (2, 6, 1, 2)
+    assert found.waited_s == 2.5 + 30 + 1 + 2
+    lengths = [
+        [len(one.content) + len(one.further) + len(one.tools) for one in turn]
+        for turn in load(tmp_path, SESSION).rows[0].turns
+    ]
+    again = sum(lengths[0]) + sum(lengths[1]) + 2 * 30
+    assert found.reusable_share == again / (sum(map(sum, lengths)) + 30 + 100 + 30)
 
 
 def test_a_document_over_several_lines_and_a_file_of_documents_are_the_same(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 from specbench_api.launch.registry import LAUNCHERS
 from specbench_api.plan.plan import Plan, Point
 from specbench_api.spec.dataset import Source
+from specbench_api.spec.engine import EngineKind
 from specbench_api.spec.workload import Workload
 from specbench_client.dialects.registry import dialect_of
 from specbench_client.drive.context_length import declared_context
@@ -52,6 +53,7 @@ def _load_one(plan: Plan, workload: Workload, base_dir: Path, fetch: Fetch | Non
     declared = workload.client_template
     prompts = load_workload(workload, base_dir, fetch)
     _reject_too_long_answers(workload, prompts.rows)
+    _reject_default_slots(plan, workload, prompts.rows)
     if declared is None:
         return WorkloadPrompts(prompts)
     try:
@@ -73,6 +75,17 @@ def _reject_too_long_answers(workload: Workload, rows: Sequence[Prompt]) -> None
         raise BadInput(
             f"workload {workload.name!r}: {len(long)} of {len(rows)} answers are to be longer than output.maxTokens"
             f" {allowed}, the first in {first}: set output.maxTokens to {longest}"
+        )
+
+
+def _reject_default_slots(plan: Plan, workload: Workload, rows: Sequence[Prompt]) -> None:
+    """Raise BadInput if sessions have several requests at once, and the engine serves one for each of them."""
+    most, name = max((max(row.in_flight), row.id) for row in rows)
+    if most > 1 and plan.load.slots is None and plan.engine.kind is not EngineKind.EXTERNAL:
+        raise BadInput(
+            f"workload {workload.name!r}: the session {name!r} has up to {most} requests in flight at once, and by"
+            f" default the engine serves {plan.slots}, one for each session: set load.slots, to {plan.slots * most} if"
+            " none is to wait"
         )
 
 

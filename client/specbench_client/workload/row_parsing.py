@@ -57,6 +57,14 @@ class Prompt:
         return tuple(chain.from_iterable(self.turns))
 
     @property
+    def in_flight(self) -> Sequence[int]:
+        """Requests that may be in flight when each begins, itself included."""
+        follows = list[set[int]]()
+        for start in self.starts:
+            follows.append(set(start.after).union(*(follows[each] for each in start.after)))
+        return [number + 1 - len(each) for number, each in enumerate(follows)] or [1]
+
+    @property
     def with_tools(self) -> bool:
         """Whether it offers tools or contains tool calls."""
         return any(one.tools or one.further or one.role == "tool" for turn in self.turns for one in turn)
