@@ -37,6 +37,9 @@ from specbench_client.workload.sources.registry import GENERATORS, LOADERS
 __all__ = ["Fetch", "Prompts", "fingerprint", "load_prompts", "load_workload", "select_prompts"]
 
 _OUTSIDE = "length outside inputTokens"
+WAIT_SECONDS_MAX = 3600
+"""Maximum of a recorded wait, as of thinkTime."""
+Turn = tuple[ChatMessage, ...]
 
 
 @dataclass(frozen=True)
@@ -88,7 +91,7 @@ def load_workload(
 ) -> Prompts:
     """Load the prompts of a workload as `load_prompts` does, each beginning with the workload's system prompt."""
     by_client = workload.client_template is not None
-    prompts = load_prompts(workload.dataset, base_dir, fetch, ruler, with_tools=by_client)
+    prompts = _with_waits(workload, load_prompts(workload.dataset, base_dir, fetch, ruler, with_tools=by_client))
     declared = workload.system_prompt
     if declared is None:
         return prompts
@@ -102,8 +105,34 @@ def _system_text(declared: SystemPrompt, seed: int) -> str:
     return declared.text if declared.text is not None else random_text(f"{seed}/system", declared.tokens or 0)
 
 
+def _with_waits(workload: Workload, prompts: Prompts) -> Prompts:
+    """Return the prompts without recorded waits if `thinkTime` replaces them. Raises BadInput for very long ones."""
+    if not any(row.starts for row in prompts.rows):
+        return prompts
+    if workload.think_time is not None:
+        rows = tuple(
+            replace(row, starts=tuple(replace(one, wait_s=None) for one in row.starts)) for row in prompts.rows
+        )
+        return replace(prompts, rows=rows, fingerprint=fingerprint(rows))
+    waits = ((one.wait_s or 0.0, row.id, at) for row in prompts.rows for at, one in enumerate(row.starts))
+    longest, name, at = max(waits)
+    if longest > WAIT_SECONDS_MAX:
+        raise BadInput(
+            f"workload {workload.name!r}: request {at} of the session {name!r} waits {longest:,.0f} s in the recording,"
+            f" and at most {WAIT_SECONDS_MAX:,} s are waited: split the session there, or set thinkTime, which replaces"
+            " recorded waits"
+        )
+    return prompts
+
+
 def _with_system_prompt(prompt: Prompt, text: str, workload: str) -> Prompt:
-    first, *rest = prompt.turns[0]
+    opened = [_with_opening(prompt, turn, text, workload) for turn in prompt.turns[: None if prompt.starts else 1]]
+    return replace(prompt, turns=(*opened, *prompt.turns[len(opened) :]))
+
+
+def _with_opening(prompt: Prompt, turn: Turn, text: str, workload: str) -> Turn:
+    """Return the messages of a request that begins a history, with the system prompt before them."""
+    first, *rest = turn
     if first.token_ids is not None:
         raise BadInput(
             f"workload {workload!r}: systemPrompt cannot be put before the prompt {prompt.id!r}, which is given as"
@@ -112,10 +141,8 @@ def _with_system_prompt(prompt: Prompt, text: str, workload: str) -> Prompt:
     if first.role in ("system", "developer"):
         before = f"{text}\n\n"
         shared = len(before) + first.shared if first.shared else len(text)
-        opening = (replace(first, content=f"{before}{first.content}", shared=shared), *rest)
-    else:
-        opening = (ChatMessage("system", text, tools=first.tools, shared=len(text)), replace(first, tools=""), *rest)
-    return replace(prompt, turns=(opening, *prompt.turns[1:]))
+        return (replace(first, content=f"{before}{first.content}", shared=shared), *rest)
+    return (ChatMessage("system", text, tools=first.tools, shared=len(text)), replace(first, tools=""), *rest)
 
 
 def select_prompts(
@@ -123,6 +150,7 @@ def select_prompts(
 ) -> Prompts:
     """Convert, filter, validate and select rows as `Selection` declares. Pure. Raises BadInput."""
     loader = LOADERS[dataset.source]
+    rows = loader.assemble(rows)
     converted = convert_rows(_with_ids(rows) if not loader.ids else rows, dataset, loader)
     matching = [converted.rows[index] for index in filtered_places([row.columns for row in converted.rows], dataset)]
     checked = check_prompts(_filter_faults(converted, dataset), matching, dataset, with_tools=with_tools)
@@ -153,7 +181,8 @@ def _canonical_prompt(prompt: Prompt) -> dict[str, Any]:
         for turn in prompt.turns
     ]
     limit = {} if prompt.output_tokens is None else {"output_tokens": prompt.output_tokens}
-    return {"id": prompt.id, "category": prompt.category, "turns": turns, **limit}
+    starts = {"starts": [[list(one.after), one.wait_s] for one in prompt.starts]} if prompt.starts else {}
+    return {"id": prompt.id, "category": prompt.category, "turns": turns, **limit, **starts}
 
 
 def _tool_fields(message: ChatMessage) -> dict[str, str]:

@@ -142,6 +142,11 @@ class Workload(ApiModel):
     """Who renders messages into tokens. Without it: the engine, with its own chat template."""
 
     @property
+    def waits(self) -> bool:
+        """Whether a stream may wait between the requests of a conversation."""
+        return self.think_time is not None or self.dataset.share_of(Source.AGENT_TRACES) > 0
+
+    @property
     def client_template(self) -> ChatTemplate | None:
         """The chat template that the client applies; None if the engine applies its own."""
         return self.chat_template if self.chat_template is not None and self.chat_template.by_client else None
