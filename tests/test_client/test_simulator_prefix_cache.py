@@ -21,7 +21,10 @@ from specbench_client.drive.prompts import load_workload_prompts
 from specbench_client.errors import EngineFailed
 from specbench_client.load.conversations import is_filler
 from specbench_client.simulator import SimulatorConfig
+from specbench_client.simulator.dialect import HttpPage, json_page
+from specbench_client.simulator.engine import SimulatedEngine
 from specbench_client.simulator.prefix_cache import BLOCK_TOKENS, PrefixCache
+from specbench_client.simulator.vllm import _reset_prefix_cache
 from specbench_client.store.folder import FolderStore
 from specbench_testing.chat_templates import tokenizer_folder
 from specbench_testing.simulated_groups import plan_of, records_of, simulator, write_prompts
@@ -253,4 +256,25 @@ async def test_an_engine_whose_cache_cannot_be_emptied_fails_with_the_route(
 ) -> None:
     monkeypatch.setattr("specbench_client.drive.engine_connection.cache_reset_route", lambda _: "/no-such-route")
     with pytest.raises(EngineFailed, match=r"cannot be emptied .*POST http://.*/no-such-route"):
+        await asyncio.wait_for(drive(tmp_path, "vllm", CACHING), 60)
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("refusals", [1, 1000])
+async def test_vllms_refusal_to_empty_its_cache_is_retried_and_then_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refusals: int
+) -> None:
+    """It answers 200, as if the cache were empty, while it holds blocks."""
+    refused = iter([True] * refusals)
+
+    def reset(engine: SimulatedEngine) -> HttpPage:
+        return json_page({"success": False}) if next(refused, False) else _reset_prefix_cache(engine)
+
+    monkeypatch.setattr("specbench_client.simulator.vllm._reset_prefix_cache", reset)
+    monkeypatch.setattr("specbench_client.drive.engine_connection.CACHE_RESET_PAUSE_S", 0)
+    if refusals == 1:
+        first, _ = await drive(tmp_path, "vllm", CACHING)
+        assert first == [0, 0]
+        return
+    with pytest.raises(EngineFailed, match=r'cannot be emptied .*POST /reset_prefix_cache answered {"success":false}'):
         await asyncio.wait_for(drive(tmp_path, "vllm", CACHING), 60)
