@@ -14,7 +14,7 @@ from specbench_api.spec.dataset import Dataset, Source
 from specbench_api.spec.workload import Workload
 from specbench_client.chat import RequestStart
 from specbench_client.dataset.inspection import TokenCounters, inspect_prompts, read_leniently
-from specbench_client.dataset.prompt_entries import read_prompt_rows
+from specbench_client.dataset.prompt_entries import entry_columns, read_entries, read_prompt_rows, write_rows
 from specbench_client.errors import BadInput
 from specbench_client.workload.prompts import Prompts, load_prompts, load_workload
 from specbench_client.workload.row_parsing import Prompt
@@ -126,6 +126,23 @@ def test_inspection_counts_requests_and_what_they_share(tmp_path: Path) -> None:
     ]
     again = sum(lengths[0]) + sum(lengths[1]) + 2 * 30
     assert found.reusable_share == again / (sum(map(sum, lengths)) + 30 + 100 + 30)
+
+
+def test_selected_sessions_are_written_as_sessions(tmp_path: Path) -> None:
+    spans = [span("t1", 0.0, 1.0, [user("Hi")]), span("t1", 0.5, 2.0, [user("Ho")], instructions="Sing.")]
+    file = write(tmp_path, SESSION, otlp(*spans))
+    entries, before = read_entries(file), load(tmp_path, SESSION, otlp(*spans))
+    write_rows(file, [entry_columns(entry) for entry in entries])
+    after = load_prompts(Dataset(source=guess_source(str(file)), uri=str(file)), tmp_path, with_tools=True)
+    assert after.rows == before.rows
+    assert after.fingerprint == before.fingerprint
+
+
+def test_the_fingerprint_covers_messages_and_starts(tmp_path: Path) -> None:
+    requests = [{"messages": [{"role": "user", "content": text}], "start": 0, "end": 1} for text in "ab"]
+    changed = [requests, [requests[0], {**requests[1], "start": 0.5}], [requests[0], {**requests[0], "start": 0.5}]]
+    found = {load(tmp_path, {"id": "a", "requests": each}).fingerprint for each in changed}
+    assert len(found) == 3
 
 
 def test_a_document_over_several_lines_and_a_file_of_documents_are_the_same(tmp_path: Path) -> None:

@@ -176,13 +176,20 @@ def fingerprint(prompts: Sequence[Prompt]) -> str:
 
 def _canonical_prompt(prompt: Prompt) -> dict[str, Any]:
     """Return the part of a prompt that comes from the dataset, without anything derived from it later."""
-    turns = [
-        [{"role": one.role, "content": one.content, "token_ids": one.token_ids, **_tool_fields(one)} for one in turn]
-        for turn in prompt.turns
-    ]
     limit = {} if prompt.output_tokens is None else {"output_tokens": prompt.output_tokens}
-    starts = {"starts": [[list(one.after), one.wait_s] for one in prompt.starts]} if prompt.starts else {}
-    return {"id": prompt.id, "category": prompt.category, "turns": turns, **limit, **starts}
+    common = {"id": prompt.id, "category": prompt.category, **limit}
+    if not prompt.starts:
+        return {**common, "turns": [[_canonical_message(one) for one in turn] for turn in prompt.turns]}
+    places: dict[ChatMessage, int] = {}  # each request repeats its history, which is hashed once
+    turns = [[places.setdefault(one, len(places)) for one in turn] for turn in prompt.turns]
+    starts = [[list(one.after), one.wait_s] for one in prompt.starts]
+    return {**common, "messages": [_canonical_message(one) for one in places], "turns": turns, "starts": starts}
+
+
+def _canonical_message(message: ChatMessage) -> dict[str, Any]:
+    return {
+        "role": message.role, "content": message.content, "token_ids": message.token_ids, **_tool_fields(message)
+    }  # fmt: skip
 
 
 def _tool_fields(message: ChatMessage) -> dict[str, str]:
