@@ -29,6 +29,8 @@ class PromptLike(Protocol):
     def turns(self) -> tuple[tuple[ChatMessage, ...], ...]: ...
     @property
     def output_tokens(self) -> int | None: ...
+    @property
+    def expected(self) -> str | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +44,17 @@ class Conversation:
     turns: tuple[tuple[ChatMessage, ...], ...]
     output_tokens: int | None = None
     """Length of each answer; None: as the workload declares."""
+    expected: str | None = None
+    """The expected answer to the last turn, see `expected_answers`; None: it is not compared."""
 
 
 def conversation_at(prompts: Sequence[PromptLike], index: int) -> Conversation:
     """Return the conversation of this index: the prompts in order, repeated when all are used."""
     lap, row = divmod(index, len(prompts))
     prompt = prompts[row]
-    return Conversation(index, f"{prompt.id}#{lap}", prompt.id, prompt.category, prompt.turns, prompt.output_tokens)
+    return Conversation(
+        index, f"{prompt.id}#{lap}", prompt.id, prompt.category, prompt.turns, prompt.output_tokens, prompt.expected
+    )
 
 
 def request_seed(seed: int, repeat: int, conversation_id: str, turn: int) -> int:

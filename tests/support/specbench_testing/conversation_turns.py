@@ -29,6 +29,7 @@ class Row:
     category: str | None = None
     turns: tuple[tuple[ChatMessage, ...], ...] = ((ChatMessage("user", "hi"),),)
     output_tokens: int | None = None
+    expected: str | None = None
 
 
 def row(name: str, *texts: str, category: str | None = None) -> Row:
