@@ -86,6 +86,7 @@ async def one_off_client(
         request_prefix=request_prefix,
         headers=headers,
         extra_body=workload.extra_body if workload else {},
+        answers=workload.answers if workload else None,
         template=template,
     )
     async with open_transport(url) as transport:
@@ -177,6 +178,7 @@ class EngineConnection:
             keep_text=keep_text,
             prompt_cache=self.plan.prompt_cache,
             think_time=workload.think_time,
+            answers=workload.answers,
             template=self.templates.get(point.workload),
         )
 

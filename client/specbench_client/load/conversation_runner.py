@@ -27,11 +27,10 @@ from specbench_client.chat import ChatMessage
 from specbench_client.load.conversations import Conversation, PromptLike, conversation_at, think_time_ns
 from specbench_client.load.in_flight import InFlightRecorder
 from specbench_client.load.parsing_queue import ParsingQueue
-from specbench_client.load.request import RequestConfig, Turn
+from specbench_client.load.request import RequestConfig, Turn, split_reply
 from specbench_client.load.request_record import TurnResult, skipped_after
 from specbench_client.load.turn_client import TurnClient
 from specbench_client.transport.exchange import ErrorClass, HttpRequest, UnparsedExchange
-from specbench_client.workload.chat_template.reasoning import split_channels
 from specbench_client.workload.chat_template.template import AppliedTemplate
 
 
@@ -252,7 +251,7 @@ class ConversationRunner:
 
     def _reply(self, turn: Turn, text: str) -> ChatMessage:
         """What the history holds of an answer."""
-        spoken = split_channels(text) if self.template is None else self.template.split_answer(turn.messages, text)
+        spoken = split_reply(self.template, turn.messages, text)
         return ChatMessage("assistant", spoken.final, reasoning=spoken.reasoning)
 
     async def _rendered(self, turn: Turn) -> Turn:
@@ -277,4 +276,5 @@ def unsent_turn(conversation: Conversation, number: int, messages: tuple[ChatMes
         intended_ns=0,
         phase=RecordPhase.STEADY,
         output_tokens=conversation.output_tokens,
+        expected=conversation.expected if number == len(conversation.turns) - 1 else None,
     )

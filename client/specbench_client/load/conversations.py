@@ -31,6 +31,8 @@ class PromptLike(Protocol):
     def output_tokens(self) -> int | None: ...
     @property
     def starts(self) -> tuple[RequestStart, ...]: ...
+    @property
+    def expected(self) -> str | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +48,18 @@ class Conversation:
     """Length of each answer; None: as the workload declares."""
     starts: tuple[RequestStart, ...] = ()
     """Of a recorded session: when each request starts. Each turn then contains all messages of its request."""
+    expected: str | None = None
+    """The expected answer to the last turn, see `expected_answers`; None: it is not compared."""
 
 
 def conversation_at(prompts: Sequence[PromptLike], index: int) -> Conversation:
     """Return the conversation of this index: the prompts in order, repeated when all are used."""
     lap, row = divmod(index, len(prompts))
     prompt = prompts[row]
-    name = f"{prompt.id}#{lap}"
-    return Conversation(index, name, prompt.id, prompt.category, prompt.turns, prompt.output_tokens, prompt.starts)
+    name, turns = f"{prompt.id}#{lap}", prompt.turns
+    return Conversation(
+        index, name, prompt.id, prompt.category, turns, prompt.output_tokens, prompt.starts, prompt.expected
+    )
 
 
 def request_seed(seed: int, repeat: int, conversation_id: str, turn: int) -> int:

@@ -12,14 +12,18 @@ from itertools import chain
 from typing import Any
 
 from specbench_api.errors import SpecbenchError
+from specbench_api.spec.answers import ExpectedAnswer
 from specbench_client.bounded_json import parse_json
 from specbench_client.chat import ChatMessage, RequestStart
+from specbench_client.workload.expected_answers import extract_answer
 from specbench_client.workload.prompt_files import PromptRow
 
 PLACEHOLDER_TEXT = "FULL BENCHMARK DATA SHOULD BE FETCHED FROM THE SOURCE"
 """Text in those rows of SPEED-Bench whose real text may not be redistributed."""
 CONTENT_COLUMNS = ("prompt", "turns", "messages", "token_ids")
 """Content columns: a row of a user's own file has exactly one of them."""
+EXPECTED = "expected answer"
+"""Column of converted rows with the expected answer, if the source or the workload names one."""
 _SHOWN = 12
 _ROW_EXAMPLE = '{"id": "q1", "prompt": "…"}'
 _EXAMPLES = {
@@ -48,6 +52,8 @@ class Prompt:
     output_tokens: int | None = None
     """Length of each answer, generated past its natural end; None: as the workload declares."""
     starts: tuple[RequestStart, ...] = ()
+    expected: str | None = None
+    """The expected answer to the last turn, as `extract_answer` returns it; None: it is not compared."""
 
     @property
     def messages(self) -> Sequence[ChatMessage]:
@@ -86,15 +92,17 @@ class PlaceholderRow(BadRow):
     """The row contains a placeholder for a text that may not be redistributed."""
 
 
-def parse_prompt(row: PromptRow) -> Prompt:
-    """Parse a row into a prompt. Raises BadRow."""
+def parse_prompt(row: PromptRow, expected: ExpectedAnswer | None = None) -> Prompt:
+    """Parse a row into a prompt, with its expected answer if one is declared. Raises BadRow."""
+    answer = _expected(row.columns, expected) if expected is not None else None
     recorded = row.columns.get("recorded")
     if isinstance(recorded, RecordedSession):
-        return Prompt(_id(row.columns), _category(row.columns), recorded.turns, starts=recorded.starts)
+        name, category = _id(row.columns), _category(row.columns)
+        return Prompt(name, category, recorded.turns, starts=recorded.starts, expected=answer)
     first, *later = _turns(row.columns)
     tools = parse_tools(row.columns.get("tools")) if first[0].content or first[0].further else ""
     opening = (replace(first[0], tools=tools), *first[1:])
-    return Prompt(_id(row.columns), _category(row.columns), (opening, *later))
+    return Prompt(_id(row.columns), _category(row.columns), (opening, *later), expected=answer)
 
 
 def _id(columns: dict[str, Any]) -> str:
@@ -106,6 +114,18 @@ def _id(columns: dict[str, Any]) -> str:
     if isinstance(value, bool) or not isinstance(value, str | int) or value == "":
         raise BadRow(f'id is {value!r}: give a non-empty string or a whole number, such as "q1"')
     return _encodable(str(value), "id")
+
+
+def _expected(columns: dict[str, Any], declared: ExpectedAnswer) -> str:
+    """Return the expected answer; `convert_rows` has put it into the column EXPECTED."""
+    value = columns.get(EXPECTED)
+    name = declared.field or "the column with the expected answer"
+    if value is None:
+        raise BadRow(f"{name} is missing: name the right column in answers.expected.field")
+    found = extract_answer(str(value), declared.match)
+    if found is None:
+        raise BadRow(f"{name} has no answer of the kind {declared.match}: correct it, or set answers.expected.match")
+    return found
 
 
 def _category(columns: dict[str, Any]) -> str | None:

@@ -30,6 +30,7 @@ class Row:
     turns: tuple[tuple[ChatMessage, ...], ...] = ((ChatMessage("user", "hi"),),)
     output_tokens: int | None = None
     starts: tuple[RequestStart, ...] = ()
+    expected: str | None = None
 
 
 def row(name: str, *texts: str, category: str | None = None) -> Row:
