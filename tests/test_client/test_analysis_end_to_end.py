@@ -57,6 +57,13 @@ def test_open_loop_has_speedups_but_no_requests_per_hour() -> None:
         assert (figure.value, figure.interval, figure.n) == (None, None, 0)
 
 
+def test_streams_that_wait_have_no_requests_per_hour_by_the_law_of_little() -> None:
+    summary = run_of_world(SyntheticRun(edits={"spec.workloads[0].thinkTime": {"seconds": 2}}))
+    (found,) = (cell.end_to_end for cell in summary.cells if cell.end_to_end is not None)
+    assert found.speedup.value is not None
+    assert {figure.value for figure in (found.requests_per_hour, found.cost_saved)} == {None}
+
+
 def test_no_pairs_give_no_figures() -> None:
     empty = pairs([100], [200])
     found = end_to_end(Pairs(empty.table[:0], 3, 0), 4, seed=0)

@@ -23,6 +23,7 @@ from specbench_client.errors import BadInput
 from specbench_client.store.folder import FolderStore
 from specbench_client.workload.chat_template.loading import load_template
 from specbench_client.workload.chat_template.template import AppliedTemplate
+from specbench_testing.agent_traces import otlp, span, user
 from specbench_testing.chat_templates import CALLED, OFFERED, tokenizer_folder
 from specbench_testing.simulated_groups import plan_of, records_of, simulator, write_prompts
 
@@ -123,6 +124,17 @@ def test_unreadable_template_is_reported_with_its_workload(tmp_path: Path) -> No
     (tmp_path / "tokenizer" / "tokenizer.json").unlink()
     with pytest.raises(BadInput, match=r"workload 'chat': chatTemplate.tokenizer: .* has no tokenizer.json"):
         load_workload_prompts(plan, ["chat"], tmp_path)
+
+
+def test_requests_of_a_session_at_once_need_declared_slots(tmp_path: Path) -> None:
+    spans = [span("t", 0.0, 9.0, [user("a")]), span("t", 1.0, 2.0, [user("b")]), span("t", 3.0, 4.0, [user("c")])]
+    plan = plan_with(tmp_path, {"spec.workloads[0].dataset.source": "agent-traces"})
+    (tmp_path / "p.jsonl").write_text(json.dumps(otlp(*spans)))
+    with pytest.raises(BadInput, match=r"'t' has up to 2 requests in flight at once.* set load.slots, to 4 if none"):
+        load_workload_prompts(plan, ["chat"], tmp_path)
+    plan = plan.model_copy(update={"load": plan.load.model_copy(update={"slots": 2})})
+    (loaded,) = load_workload_prompts(plan, ["chat"], tmp_path).values()
+    assert loaded.prompts.turns == 3
 
 
 def test_prompts_with_tools_need_a_client_side_template(tmp_path: Path) -> None:

@@ -43,10 +43,11 @@ def test_vllm_baseline_has_no_speculation_counters() -> None:
 
 
 def test_llama_cpp_page_is_read() -> None:
-    text = page("llamacpp:", tokens_predicted_total=100, prompt_tokens_total=50, prompt_tokens_cached_total=0)
+    """Its prompt_tokens_total counts only the computed tokens, as a run with 1,000 cached ones per request showed."""
+    text = page("llamacpp:", tokens_predicted_total=100, prompt_tokens_total=40, prompt_tokens_cached_total=10)
     text += page("llamacpp:spec_decode_", num_drafts_total=10, num_draft_tokens_total=30, num_accepted_tokens_total=20)
     text += 'llamacpp:spec_decode_num_accepted_tokens_per_pos_total{position="0"} 9\n'
-    assert LLAMA.counters(text) == replace(SOME, started_s=None)
+    assert LLAMA.counters(text) == replace(SOME, cached_tokens=10, started_s=None)
 
 
 def test_sglang_page_is_read_without_deriving_accepted_drafts() -> None:

@@ -136,10 +136,11 @@ def test_average_with_fewer_iterations_than_chunks_is_ignored() -> None:
     assert read(chunks).acceptance == RequestAcceptance()
 
 
-def test_removed_end_token_is_counted_in_its_average() -> None:
+@pytest.mark.parametrize("reason", ["stop", "tool_calls"])
+def test_removed_end_token_is_counted_in_its_average(reason: str) -> None:
     """Three tokens were sent and the fourth ended the text: two iterations after the prefill, one with a draft."""
     chunks = tensorrt_llm(DecodedAnswer((StreamStep(3, 0), StreamStep(3, 0))))
-    chunks[3]["choices"][0].update({AVERAGE: 4 / 3, "finish_reason": "stop"})
+    chunks[3]["choices"][0].update({AVERAGE: 4 / 3, "finish_reason": reason})
     assert read(chunks).acceptance == RequestAcceptance(steps=2, source=AcceptanceSource.PER_REQUEST, accepted_tokens=0)
 
 

@@ -285,11 +285,11 @@ def test_messages_about_an_imported_run_name_no_field_of_a_spec(
 
 
 def test_every_remedy_of_an_imported_run_is_free_of_our_fields() -> None:
-    """Except remedies of checks whose data no import has: our client's health, launches, facts and specs."""
+    """Except remedies of checks whose data no import has: client health, launches, facts, specs, judged answers."""
     unreachable = {
         "TokenCountMismatch", "PrematureLengthStop", "ClientSaturated", "ClientClocksDiffer", "UnexpectedOutputLengths",
         "DatasetRowsMissing", "KvCacheReduced", "SamplingDiffersFromLog", "DrafterCarryover", "ArmSpecificArguments",
-        "ArmEnvironmentsDiffer", "MissingPoints",
+        "ArmEnvironmentsDiffer", "MissingPoints", "AnswersWorse",
     }  # fmt: skip
     ours = re.compile(
         r"load\.[a-z]|`load`|placement|output\.|sampling\.|engine\.args|specbench (measure|run)|--(?!baseline)|json`"

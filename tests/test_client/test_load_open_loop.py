@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from specbench_client.load.conversation_runner import ThinkingUsers
+from specbench_client.chat import RequestStart
+from specbench_client.load.conversation_runner import REFUSED_PAUSE_NS, ThinkingUsers
 from specbench_client.load.conversations import is_filler
 from specbench_client.load.load_shares import OpenLoopShare, open_loop_load
 from specbench_client.load.open_loop import sleep_until
@@ -32,7 +34,8 @@ class Engine:
         self.taken: list[Turn] = []
         self.free = asyncio.Event()
         self.news = asyncio.Condition()
-        self.failing: set[str] = set()
+        self.failing: dict[str, ErrorClass] = {}
+        self.ended_ns: dict[str, int] = {}
         self.open = self.most_open = 0
         self.driver = LoopDriver(self)
 
@@ -49,7 +52,8 @@ class Engine:
         await self.free.wait()
         await asyncio.sleep(0)
         self.open -= 1
-        return failure(time.monotonic_ns(), ErrorClass.RESET if request.url in self.failing else None)
+        self.ended_ns[request.url] = time.monotonic_ns()
+        return failure(self.ended_ns[request.url], self.failing.get(request.url))
 
     async def has_sent(self, number: int) -> None:
         async with self.news:
@@ -135,11 +139,13 @@ async def test_later_turn_is_sent_and_intended_when_the_user_has_thought(loop: s
     assert all(sent >= turn.intended_ns for sent, turn in zip(engine.sent_ns, engine.taken, strict=True))
 
 
-async def test_fillers_think_as_much_as_the_turns_of_the_workload_on_average() -> None:
+@pytest.mark.parametrize("recorded", [False, True])
+async def test_fillers_wait_as_much_as_the_turns_of_the_workload_on_average(*, recorded: bool) -> None:
     engine, waited = Engine(), []
     engine.free.set()
-    engine.driver.users = ThinkingUsers(lambda *_: 4 * MS, sleep_until)
-    fills = [row("a", "1", "2", "3", "4"), row("b", "1", "2", "3", "4")]
+    engine.driver.users = ThinkingUsers(lambda *_: 0 if recorded else 4 * MS, sleep_until)
+    starts = (RequestStart(), *(RequestStart((number,), 0.004) for number in range(3))) if recorded else ()
+    fills = [replace(row(name, "1", "2", "3", "4"), starts=starts) for name in "ab"]
     await engine.driver.closed(fills, 2, filled=True)
     of_stream = sorted((turn.stream_index, turn.intended_ns, turn.prompt_id) for turn in engine.taken)
     for (stream, before_ns, filler), (other, after_ns, _) in itertools.pairwise(of_stream):
@@ -149,10 +155,52 @@ async def test_fillers_think_as_much_as_the_turns_of_the_workload_on_average() -
     assert min(waited) >= 3 * MS, "three of four turns are later ones"
 
 
+STARTS = (
+    RequestStart(),
+    RequestStart((), 0.005),
+    RequestStart((0,), 0.01),
+    RequestStart((0,), None),
+    RequestStart((2, 3), 0.0),
+)
+SESSION = replace(row("s", "1", "2", "3", "4", "5"), starts=STARTS)
+
+
+@pytest.mark.parametrize("loop", ["open", "closed"])
+async def test_requests_of_a_recorded_session_keep_their_waits_overlaps_and_dependencies(loop: str) -> None:
+    engine = Engine()
+    engine.driver.users = ThinkingUsers(lambda *_: 7 * MS, sleep_until)
+    running = engine.driver.open([SESSION], [0]) if loop == "open" else engine.driver.closed([SESSION], 1)
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(running)
+        async with asyncio.timeout(30):
+            await engine.has_sent(2)
+        assert engine.sent == ["s#0/0", "s#0/1"], "only these need no answer"
+        engine.free.set()
+    ended = [engine.ended_ns[f"s#0/{number}"] for number in range(5)]
+    turns = sorted(engine.taken, key=lambda turn: turn.turn)
+    begun = turns[0].intended_ns
+    expected = [begun, begun + 5 * MS, ended[0] + 10 * MS, ended[0] + 7 * MS, max(ended[2], ended[3])]
+    assert [turn.intended_ns for turn in turns] == expected
+    assert [turn.messages[0].content for turn in turns] == list("12345"), "no answer of the model is in the history"
+    assert engine.most_open == 2
+
+
+async def test_failed_request_of_a_recorded_session_stops_no_other_and_a_refused_one_delays_them() -> None:
+    engine = Engine()
+    engine.driver.users = ThinkingUsers(lambda *_: 0, sleep_until)
+    engine.free.set()
+    engine.failing = {"s#0/0": ErrorClass.RESET, "s#0/3": ErrorClass.REFUSED}
+    await engine.driver.open([SESSION], [0])
+    outcomes = sorted((record.turn, record.error_class) for record in engine.driver.records)
+    assert outcomes == [(0, "reset"), (1, None), (2, None), (3, "refused"), (4, None)]
+    last = next(turn for turn in engine.taken if turn.turn == 4)
+    assert last.intended_ns >= engine.ended_ns["s#0/3"] + REFUSED_PAUSE_NS
+
+
 async def test_failed_turn_ends_only_its_conversation() -> None:
     engine = Engine()
     engine.free.set()
-    engine.failing = {"a#0/0"}
+    engine.failing = {"a#0/0": ErrorClass.RESET}
     await engine.driver.open([row("a", "1", "2"), row("b")], [0, 0])
     outcomes = sorted((record.prompt_id, record.turn, record.error_class) for record in engine.driver.records)
     assert outcomes == [("a", 0, "reset"), ("a", 1, "skipped_after_error"), ("b", 0, None)]

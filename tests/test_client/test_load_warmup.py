@@ -66,7 +66,7 @@ def test_noise_around_a_constant_step_time_is_steady() -> None:
 
 
 def test_prompts_of_others_that_are_computed_between_steps_are_not_a_trend() -> None:
-    """Others' prompts delay three steps of ten, later two, one and none: the mean falls, the median does not."""
+    """Others' prompts delay three steps of ten, then two, one, none: the mean falls, not the median."""
     seen = WarmupMonitor(WarmupBounds.of(4, 4))
     for number in range(16):
         gaps = [20 + 60 * (place < 3 - number // 4) for place in range(10)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -223,6 +224,17 @@ def test_whole_prompts_in_the_cache_were_sent_by_another_load_or_run(world: Synt
     again = [each for each in found(cache_from_repeat(0, 0.99), world) if each.check == "PromptsSentAgain"]
     assert {each.severity for each in again} == {WARNING}
     assert [each.value for each in again] == pytest.approx([0.99] * len(again), abs=0.01)
+
+
+@pytest.mark.parametrize("system", [{"tokens": 1000}, {"text": "Answer briefly."}])
+def test_short_questions_after_a_cached_system_prompt_were_not_sent_again(system: dict[str, Any]) -> None:
+    """llama.cpp had 1,008 of 1,020 tokens in its cache: all but the question, which is as short as a block."""
+
+    def edit(_: Point, rows: pd.DataFrame) -> pd.DataFrame:
+        return rows.assign(input_tokens=np.arange(len(rows)) % 5 + 1018, cached_tokens=1008)
+
+    world = replace(WORLD, edits={"spec.promptCache": "AsServed", "spec.workloads[0].systemPrompt": system})
+    assert "PromptsSentAgain" not in dict(names(found(Corruptions(records=edit), world)))
 
 
 def test_prompts_that_a_running_server_gets_again_in_later_repeats_are_a_warning() -> None:

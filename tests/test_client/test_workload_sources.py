@@ -62,6 +62,10 @@ PUBLISHED_ROWS: dict[Source, Row] = {
     Source.INSTRUCTCODER: {"input": "x = {1}", "instruction": "Use {input}.", "output": "…"},
     Source.EDIT: {"code": "x = {code}", "change_request": "Use {change_request}.", "norm_distance": 0.2},
     Source.OPENAI_LOGS: {"messages": [{"role": "user", "content": "Hi"}], "temperature": 0.7},
+    Source.AGENT_TRACES: {
+        "session_id": "s-1",
+        "messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ho"}],
+    },
     Source.MOONCAKE: {"timestamp": 27482, "input_length": 4, "output_length": 52, "hash_ids": [46]},
 }
 EXPECTED: dict[Source, tuple[str, str | None, list[str]]] = {
@@ -124,6 +128,7 @@ EXPECTED: dict[Source, tuple[str, str | None, list[str]]] = {
         ],
     ),
     Source.OPENAI_LOGS: ("line-1", None, ["Hi"]),
+    Source.AGENT_TRACES: ("s-1", None, ["Hi"]),
     Source.MOONCAKE: ("line-1", None, ["local office right common"]),
 }
 

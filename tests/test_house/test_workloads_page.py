@@ -18,7 +18,7 @@ EXAMPLES = [yaml.safe_load(text) for text in re.findall(r"```yaml\n(.+?)```", PA
 def test_every_example_is_valid() -> None:
     workloads = [row for example in EXAMPLES for row in example.get("workloads", [])]
     loads = [example["load"] for example in EXAMPLES if "load" in example]
-    assert (len(workloads), len(loads)) == (6, 1)
+    assert (len(workloads), len(loads)) == (9, 1)
     read = [Workload.model_validate(row) for row in workloads]
     assert [row.name for row in read] == ["mine", "qualitative", "maths", "production", "log", "rendered"]
     assert read[3].dataset.source is Source.MIX

@@ -19,6 +19,7 @@ from specbench_client.dataset.inspection import (
     DuplicateReport,
     InspectionReport,
     LenientRead,
+    SessionReport,
     TokenCounters,
     inspect_prompts,
     read_leniently,
@@ -146,6 +147,8 @@ def _both(spread: Distribution | None) -> str:
 def _lines(report: InspectionReport) -> list[str]:
     scripts = ", ".join(f"{name.lower()} {count:,}" for name, count in report.scripts.items())
     lines = [f"scripts (not languages): {scripts}"] if scripts else []
+    if report.sessions:
+        lines.append(_sessions(report.sessions))
     if report.embeddings:
         lines.append(f"similarity: mean cosine over all pairs, by {report.embeddings}")
     if report.overall.lengths.reason:
@@ -168,6 +171,14 @@ def _lines(report: InspectionReport) -> list[str]:
         lines.append(f"and {report.unusable.rows - _SHOWN:,} more rows that are not valid prompts")
     # The remedy, which rows with the same problem share.
     return lines + list(dict.fromkeys(remedy for _, *remedies in shown for remedy in remedies))
+
+
+def _sessions(found: SessionReport) -> str:
+    return (
+        f"sessions: {found.sessions:,} with {found.requests:,} requests, {found.overlapping:,} of them in flight"
+        f" together with earlier ones; {found.tool_results:,} tool results; waits {found.waited_s:,.0f} s;"
+        f" {found.reusable_share:.0%} of the characters can be reused from earlier requests"
+    )
 
 
 def _duplicates(label: str, found: DuplicateReport) -> list[str]:

@@ -9,6 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import chain
 from typing import Any, Literal
 
 import numpy as np
@@ -17,12 +18,13 @@ import numpy.typing as npt
 from specbench_api.api_model import ApiModel
 from specbench_api.spec.workload import Dataset
 from specbench_client.analysis.what_if.prompt_overlap import PromptOverlap, prompt_overlap
+from specbench_client.chat import ChatMessage
 from specbench_client.dataset.diversity import Vectors, mean_similarity
 from specbench_client.dataset.prompt_entries import NO_CATEGORY, PromptEntry
 from specbench_client.errors import BadInput
 from specbench_client.workload.prompt_files import PromptRow
 from specbench_client.workload.prompts import select_prompts
-from specbench_client.workload.row_parsing import PLACEHOLDER_TEXT
+from specbench_client.workload.row_parsing import PLACEHOLDER_TEXT, Prompt
 from specbench_client.workload.row_validation import convert_rows
 from specbench_client.workload.sources.registry import LOADERS
 
@@ -100,6 +102,21 @@ class PlaceholderRows(ApiModel):
     first: list[str]
 
 
+class SessionReport(ApiModel):
+    """Recorded sessions of agents: their requests, and the results of tools.
+
+    `overlapping`: requests that may be in flight together with an earlier one. `waited_s`: sum of the recorded waits.
+    `reusable_share`: share of the requests' characters, in whole messages, with which an earlier request begins too.
+    """
+
+    sessions: int
+    requests: int
+    overlapping: int
+    tool_results: int
+    waited_s: float
+    reusable_share: float
+
+
 class InspectionReport(ApiModel):
     """The result of `specbench dataset inspect`. Rows = prompts + placeholders + unusable."""
 
@@ -115,6 +132,7 @@ class InspectionReport(ApiModel):
     exact_duplicates: DuplicateReport
     near_duplicates: DuplicateReport
     scripts: dict[str, int]
+    sessions: SessionReport | None = None
     embeddings: str | None = None
     overall: CategoryReport
     categories: list[CategoryReport]
@@ -192,9 +210,36 @@ def inspect_prompts(
         exact_duplicates=_duplicates(exact_groups(texts), ids),
         near_duplicates=_duplicates(near_groups(texts), ids),
         scripts=dict(Counter(map(script_of, texts)).most_common()),
+        sessions=_sessions([entry.prompt for entry in entries if entry.prompt.starts]),
         embeddings=similar[0] if similar else None,
         overall=figures.category("all", range(len(entries))),
         categories=[figures.category(name, places[name]) for name in sorted(places)],
+    )
+
+
+def _sessions(prompts: Sequence[Prompt]) -> SessionReport | None:
+    """Describe recorded sessions; None if there are none."""
+    if not prompts:
+        return None
+    whole = reusable = 0
+    begun: dict[ChatMessage, Any] = {}
+    """The messages with which requests begin; for each, those that follow it."""
+    for turn in chain.from_iterable(prompt.turns for prompt in prompts):
+        following, is_known = begun, True
+        for message in turn:
+            characters = len(message.content) + len(message.further) + len(message.tools)
+            is_known = is_known and message in following
+            following = following.setdefault(message, {})
+            whole += characters
+            reusable += characters if is_known else 0
+    starts = [start for prompt in prompts for start in prompt.starts]
+    return SessionReport(
+        sessions=len(prompts),
+        requests=len(starts),
+        overlapping=sum(count > 1 for prompt in prompts for count in prompt.in_flight),
+        tool_results=sum(one.role == "tool" for prompt in prompts for one in set(chain.from_iterable(prompt.turns))),
+        waited_s=sum(start.wait_s or 0.0 for start in starts),
+        reusable_share=reusable / max(whole, 1),
     )
 
 

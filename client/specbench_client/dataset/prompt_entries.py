@@ -48,15 +48,13 @@ class PromptEntry:
     @property
     def text(self) -> str:
         """All its messages as one text; empty for a prompt of token ids."""
-        return MESSAGE_SEPARATOR.join(
-            message.content for turn in self.prompt.turns for message in turn if message.content
-        )
+        return MESSAGE_SEPARATOR.join(message.content for message in self.prompt.messages if message.content)
 
 
 def read_prompt_rows(file: Path, source: Source | None = None) -> tuple[list[PromptRow], Dataset]:
     """Read a file's rows, and return them with its declaration; guess the source if none is given. Raises BadInput."""
     declared = Dataset(source=source or guess_source(str(file)), uri=str(file))
-    return read_rows(file, declared.source), declared
+    return list(LOADERS[declared.source].assemble(read_rows(file, declared.source))), declared
 
 
 def read_entries(file: Path, source: Source | None = None) -> list[PromptEntry]:
@@ -73,8 +71,11 @@ def read_entries(file: Path, source: Source | None = None) -> list[PromptEntry]:
 def entry_columns(entry: PromptEntry) -> dict[str, Any]:
     """Return a row of our own format: `id`, `category`, the prompt as it is sent, then the row's other columns.
 
-    The source's template has been applied to the prompt; the source's own columns are unchanged.
+    The source's template has been applied to the prompt; the source's own columns are unchanged, as is the whole row of
+    a recorded session.
     """
+    if entry.prompt.starts:
+        return {**entry.columns, "id": entry.id}
     own = ("id", "category", "question_id", "tools", *CONTENT_COLUMNS)
     rest = {name: value for name, value in entry.columns.items() if name not in own and value is not None}
     category = {} if entry.category is None else {"category": entry.category}

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from specbench_api.outcome.summary import CounterDeltas
 from specbench_api.spec.engine import EngineKind
-from specbench_api.spec.workload import Output, Sampling
+from specbench_api.spec.workload import Answers, Output, Sampling
 from specbench_client.chat import ChatMessage
 from specbench_client.dialects.engine_answer import EngineAnswer
 from specbench_client.dialects.engine_facts import FactReading
@@ -34,6 +34,7 @@ class CompletionRequest:
     """Special tokens that mark the model's reasoning, which the answer's text must contain."""
     may_reuse: bool = False
     """Whether the engine may reuse the KV cache of an earlier prompt, for engines where each request decides."""
+    answers: Answers | None = None
 
     @property
     def token_ids(self) -> Sequence[int] | None:

@@ -48,12 +48,20 @@ class RequestAcceptance:
     cut_tokens: int | None = None
 
 
+class ToolCall(NamedTuple):
+    """A tool call of an answer. `arguments` is the text as generated, which should be JSON."""
+
+    name: str
+    arguments: str
+
+
 @dataclass(frozen=True, slots=True)
 class EngineAnswer:
     """A complete answer.
 
     `output_tokens` is the count in the engine's usage, `output_tokens_client` the sum over its chunks.
-    `reasoning` is text that the engine marks as reasoning; its tokens count, but it is not part of the history.
+    `reasoning` is text outside the content: reasoning, tool calls, a refusal. Its tokens count, but it is not part of
+    the history.
     """
 
     text: str
@@ -68,3 +76,4 @@ class EngineAnswer:
     fingerprint: str | None = None
     reasoning_tokens: int | None = None
     """Output tokens of the reasoning before the answer; None if the chunks do not report them."""
+    tool_calls: tuple[ToolCall, ...] = ()

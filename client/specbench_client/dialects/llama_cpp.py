@@ -129,12 +129,14 @@ class LlamaCppDialect(OpenAiDialect):
         }
 
     def counters(self, metrics: str) -> EngineCounters:
-        """See `Dialect.counters`."""
+        """See `Dialect.counters`. llama.cpp's own count of prompt tokens leaves out those from the cache."""
         sums = totals_by_series(metrics)
+        computed = counter_value(sums, "llamacpp:prompt_tokens_total")
+        cached = counter_value(sums, "llamacpp:prompt_tokens_cached_total")
         return EngineCounters(
             output_tokens=counter_value(sums, "llamacpp:tokens_predicted_total"),
-            prompt_tokens=counter_value(sums, "llamacpp:prompt_tokens_total"),
-            cached_tokens=counter_value(sums, "llamacpp:prompt_tokens_cached_total"),
+            prompt_tokens=None if computed is None or cached is None else computed + cached,
+            cached_tokens=cached,
             draft_steps=counter_value(sums, f"{_SPEC}_drafts_total"),
             drafted_tokens=counter_value(sums, f"{_SPEC}_draft_tokens_total"),
             accepted_tokens=counter_value(sums, f"{_SPEC}_accepted_tokens_total"),

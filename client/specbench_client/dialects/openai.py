@@ -96,4 +96,16 @@ def shared_fields(request: CompletionRequest) -> dict[str, Any]:
         "top_p": request.sampling.top_p,
         "seed": request.seed,
         "max_tokens": request.output.max_tokens,
+        **_form_fields(request),
     }
+
+
+def _form_fields(request: CompletionRequest) -> dict[str, Any]:
+    """Return the fields that prescribe the form of the answer; empty if it is any text."""
+    answers = request.answers
+    if answers is not None and answers.json_schema is not None:
+        named = {"name": "answer", "schema": answers.json_schema, "strict": True}
+        return {"response_format": {"type": "json_schema", "json_schema": named}}
+    if answers is not None and answers.tools is not None:
+        return {"tools": answers.tools, "tool_choice": "auto"}
+    return {}

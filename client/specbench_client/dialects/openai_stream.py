@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from specbench_api.outcome.record import AcceptanceSource
-from specbench_client.dialects.engine_answer import AnswerChunk, BadAnswer, EngineAnswer, RequestAcceptance
+from specbench_client.dialects.engine_answer import AnswerChunk, BadAnswer, EngineAnswer, RequestAcceptance, ToolCall
 from specbench_client.dialects.engine_facts import MAX_FACT_CHARS
 from specbench_client.sliced_tasks import CHUNKS_PER_SLICE, CooperativeTask
 from specbench_client.transport.engine_json import LARGE_JSON_BYTES, parse_engine_json
@@ -46,9 +46,11 @@ class StreamDelta(NamedTuple):
     finish_reason: str | None = None
     coalesced: bool = False
     """See `SseEvent`."""
+    calls: Any = None
+    """Its parts of tool calls, as sent; their names and arguments are in `reasoning` as well."""
 
 
-_new_delta: Callable[[tuple[int, dict[str, Any], str, str, str | None, bool]], StreamDelta] = partial(
+_new_delta: Callable[[tuple[int, dict[str, Any], str, str, str | None, bool, Any]], StreamDelta] = partial(
     tuple.__new__, StreamDelta
 )
 """Constructs a StreamDelta without a Python-level call: it runs once for each chunk."""
@@ -74,6 +76,21 @@ class ChatStream:
     def finish_reason(self) -> str | None:
         reasons = [delta.finish_reason for delta in self.deltas if delta.finish_reason]
         return replace_lone_surrogates(reasons[-1]) if reasons else None
+
+    @property
+    def tool_calls(self) -> tuple[ToolCall, ...]:
+        """The tool calls, whose parts are joined by their index, in the order in which they begin."""
+        parts: dict[Any, list[ToolCall]] = {}
+        for delta in self.deltas:
+            for position, call in enumerate(delta.calls or ()):
+                parts.setdefault(count_in(call, "index") or position, []).append(_part_of_call(call))
+        return tuple(
+            ToolCall(
+                replace_lone_surrogates(next((part.name for part in call if part.name), "")),
+                replace_lone_surrogates("".join(part.arguments for part in call)),
+            )
+            for call in parts.values()
+        )
 
     @property
     def fingerprint(self) -> str | None:
@@ -125,9 +142,9 @@ def read_unstreamed(document: Any) -> ChatStream:
         raise BadAnswer(f"message is not a JSON object: {_shown(message)}", ErrorClass.MALFORMED)
     finish = _as_text(choices[0].get("finish_reason")) or None
     text = _as_text(message.get("content")) or _as_text(choices[0].get("text"))
-    stream = ChatStream(
-        (StreamDelta(0, document, text, _text_outside_content(message), finish),), document["usage"], document
-    )
+    calls = _calls_in(message)
+    delta = StreamDelta(0, document, text, _text_outside_content(message, calls), finish, calls=calls)
+    stream = ChatStream((delta,), document["usage"], document)
     _reject_uncounted(stream)
     return stream
 
@@ -197,14 +214,36 @@ def _parse_delta(ns: int, data: str, coalesced: bool) -> StreamDelta:  # noqa: F
         raise BadAnswer(f"one choice was requested and another was returned: {truncate(data)}", ErrorClass.MALFORMED)
     finish = choices[0].get("finish_reason")
     text = _as_text(delta.get("content")) or _as_text(choices[0].get("text"))
-    return _new_delta((ns, document, text, _text_outside_content(delta), _as_text(finish) or None, coalesced))
+    calls = _calls_in(delta)
+    outside = _text_outside_content(delta, calls)
+    return _new_delta((ns, document, text, outside, _as_text(finish) or None, coalesced, calls))
 
 
-def _text_outside_content(message: dict[str, Any]) -> str:
-    """Return generated text outside the answer's content: reasoning, tool calls, a refusal."""
+def _text_outside_content(message: dict[str, Any], calls: Any) -> str:
+    """Return generated text outside the answer's content: reasoning, tool calls (without their ids), a refusal."""
     reasoning = message.get("reasoning_content") or message.get("reasoning") or message.get("refusal")
-    calls = message.get("tool_calls") or message.get("function_call")
-    return _as_text(reasoning) + (_as_json(calls) if calls else "")
+    return _as_text(reasoning) + ("".join(text for call in calls for text in _part_of_call(call)) if calls else "")
+
+
+def _calls_in(message: dict[str, Any]) -> Any:
+    """Return the tool calls of a message or delta; None if there are none. Raises BadAnswer if they are no list."""
+    calls = message.get("tool_calls")
+    if not calls:
+        called = message.get("function_call")
+        return [{"function": called}] if called else None
+    if not isinstance(calls, list):
+        raise BadAnswer(f"tool_calls is not a list: {_shown(calls)}", ErrorClass.MALFORMED)
+    return calls
+
+
+def _part_of_call(call: Any) -> ToolCall:
+    """Return what one message or delta has of a tool call. Some servers send the arguments as an object."""
+    function = call.get("function") if isinstance(call, dict) else None
+    if not isinstance(function, dict):
+        raise BadAnswer(f"a tool call has no function: {_shown(call)}", ErrorClass.MALFORMED)
+    arguments = function.get("arguments")
+    text = arguments if isinstance(arguments, str) else "" if arguments is None else _as_json(arguments)
+    return ToolCall(_as_text(function.get("name")), text)
 
 
 def _as_json(value: Any) -> str:
@@ -316,6 +355,7 @@ def build_answer(
         finish_reason=stream.finish_reason,
         fingerprint=stream.fingerprint,
         reasoning_tokens=reasoning_tokens(stream, counted),
+        tool_calls=stream.tool_calls,
     )
 
 

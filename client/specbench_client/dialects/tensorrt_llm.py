@@ -57,6 +57,8 @@ WHOLE = 0.01
 _MOST = 2**53
 """A larger number is not a valid average, and a float may not represent it."""
 _AVERAGE = "avg_decoded_tokens_per_iter"
+_ENDED = ("stop", "tool_calls")
+"""Finish reasons of an answer that was not cut off."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +83,16 @@ class TensorrtLlmDialect(OpenAiDialect):
     readings = TENSORRT_LLM_FACTS
 
     def body(self, request: CompletionRequest) -> dict[str, Any]:
-        """See `Dialect.body`. Only fields that both routes have are sent: unknown fields are rejected."""
+        """See `Dialect.body`. Only fields that both routes have are sent: unknown fields are rejected.
+
+        `json_schema` is the bare schema. In OpenAI's form, name and schema would be taken for the schema itself, which
+        then restricts nothing.
+        """
+        schema = request.answers.json_schema if request.answers is not None else None
+        form = {} if schema is None else {"response_format": {"type": "json_schema", "json_schema": schema}}
         return {
             **shared_fields(request),
+            **form,
             "top_k": 0,
             "min_p": 0.0,
             "repetition_penalty": 1.0,
@@ -119,7 +128,7 @@ def _progress(stream: ChatStream) -> list[_Progress]:
         average = _number(choices[0].get(_AVERAGE)) if choices else None
         tokens = count_in(delta.document.get("usage"), "completion_tokens")
         if tokens and average is not None:
-            progress.append(_Progress(tokens, _iterations(tokens, average, ended=delta.finish_reason == "stop")))
+            progress.append(_Progress(tokens, _iterations(tokens, average, ended=delta.finish_reason in _ENDED)))
     return progress
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -54,6 +55,11 @@ RETRYABLE_ERRORS = (ErrorClass.HTTP_5XX, ErrorClass.RESET, ErrorClass.REFUSED)
 """Failures that are retried. A rejected request (4xx) or an invalid answer would be the same again, and a timeout has
 waited long enough."""
 
+CACHE_RESET_TRIES = 10
+CACHE_RESET_PAUSE_S = 0.2
+CACHE_NOT_RESET = re.compile(r'"success"\s*:\s*false')
+"""vLLM's answer, with status 200, while its cache still holds blocks of a request that has ended."""
+
 
 @asynccontextmanager
 async def one_off_client(
@@ -80,6 +86,7 @@ async def one_off_client(
         request_prefix=request_prefix,
         headers=headers,
         extra_body=workload.extra_body if workload else {},
+        answers=workload.answers if workload else None,
         template=template,
     )
     async with open_transport(url) as transport:
@@ -171,6 +178,7 @@ class EngineConnection:
             keep_text=keep_text,
             prompt_cache=self.plan.prompt_cache,
             think_time=workload.think_time,
+            answers=workload.answers,
             template=self.templates.get(point.workload),
         )
 
@@ -179,11 +187,17 @@ class EngineConnection:
         route = cache_reset_route(self.plan.engine)
         if route is None or not self.plan.empties_cache:
             return
-        try:
-            await self.control.command(route)
-        except ControlError as error:
-            message = f"the prompt cache cannot be emptied before a point (promptCache is AsServed): {error}"
-            raise EngineFailed(message, EngineReason.FIRST_REQUEST_FAILED) from error
+        failure = "the prompt cache cannot be emptied before a point (promptCache is AsServed)"
+        for _ in range(CACHE_RESET_TRIES):
+            try:
+                answer = await self.control.command(route)
+            except ControlError as error:
+                raise EngineFailed(f"{failure}: {error}", EngineReason.FIRST_REQUEST_FAILED) from error
+            if not CACHE_NOT_RESET.search(answer):
+                return
+            await asyncio.sleep(CACHE_RESET_PAUSE_S)
+        message = f"{failure}: POST {route} answered {answer}, so requests of other clients run on it: stop them"
+        raise EngineFailed(message, EngineReason.FIRST_REQUEST_FAILED)
 
     @property
     def _verifies_some(self) -> bool:

@@ -16,6 +16,7 @@ from pathlib import Path
 from specbench_api.launch.registry import LAUNCHERS
 from specbench_api.plan.plan import Plan, Point
 from specbench_api.spec.dataset import Source
+from specbench_api.spec.engine import EngineKind
 from specbench_api.spec.workload import Workload
 from specbench_client.dialects.registry import dialect_of
 from specbench_client.drive.context_length import declared_context
@@ -52,6 +53,7 @@ def _load_one(plan: Plan, workload: Workload, base_dir: Path, fetch: Fetch | Non
     declared = workload.client_template
     prompts = load_workload(workload, base_dir, fetch)
     _reject_too_long_answers(workload, prompts.rows)
+    _reject_default_slots(plan, workload, prompts.rows)
     if declared is None:
         return WorkloadPrompts(prompts)
     try:
@@ -76,10 +78,21 @@ def _reject_too_long_answers(workload: Workload, rows: Sequence[Prompt]) -> None
         )
 
 
+def _reject_default_slots(plan: Plan, workload: Workload, rows: Sequence[Prompt]) -> None:
+    """Raise BadInput if sessions have several requests at once, and the engine serves one for each of them."""
+    most, name = max((max(row.in_flight), row.id) for row in rows)
+    if most > 1 and plan.load.slots is None and plan.engine.kind is not EngineKind.EXTERNAL:
+        raise BadInput(
+            f"workload {workload.name!r}: the session {name!r} has up to {most} requests in flight at once, and by"
+            f" default the engine serves {plan.slots}, one for each session: set load.slots, to {plan.slots * most} if"
+            " none is to wait"
+        )
+
+
 def _reject_unsplittable(plan: Plan, prompts: Prompts, template: AppliedTemplate) -> None:
     """Raise BadInput if reasoning could not be separated from answers, and would get into the next turn's history."""
     keeps = all(dialect_of(plan.engine_of(arm)).keeps_special_tokens for arm in plan.arms)
-    if template.special_markers and not keeps and prompts.turns > len(prompts.rows):
+    if template.special_markers and not keeps and any(len(row.turns) > 1 and not row.starts for row in prompts.rows):
         marks = " ".join(template.special_markers)
         raise BadInput(
             f"the model marks its reasoning with special tokens ({marks}), and the dialect openai has no option to keep"
@@ -179,4 +192,4 @@ def _count_tokens(rows: Sequence[Prompt], most: int, ruler: LoadEncoding) -> Map
 
 
 def _bytes(prompt: Prompt) -> int:
-    return sum(len(message.token_ids or message.content.encode()) for turn in prompt.turns for message in turn)
+    return sum(len(message.token_ids or message.content.encode()) for message in prompt.messages)

@@ -1,4 +1,7 @@
-"""Judges a complete answer without knowing the question: empty, broken or looping text, and unexpected ends.
+"""Judges a complete answer: empty, broken or looping text and unexpected ends, and what the workload demands.
+
+An answer that reached its maximum of tokens cannot be valid JSON, and its last number means nothing. That is a flaw of
+its own (`Unfinished`), which the baseline's answers to the same prompts mostly have too.
 
 Loops are detected in characters, because engines do not report token ids. An answer loops if its end is one text at
 least four times in a row, exactly, over the length of at least 64 tokens. A list whose items differ in a number is not
@@ -7,10 +10,21 @@ a loop. The longest period that is found is 4,096 characters.
 
 from __future__ import annotations
 
+import json
 import math
 import re
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
 
 from specbench_api.outcome.record import AnswerFlaw
+from specbench_api.spec.answers import Answers, ExpectedAnswer, schema_validator
+from specbench_client.bounded_json import parse_json
+from specbench_client.dialects.engine_answer import EngineAnswer, ToolCall
+from specbench_client.workload.expected_answers import extract_answer
+
+if TYPE_CHECKING:
+    from jsonschema.protocols import Validator
 
 EXPECTED_FINISHES = frozenset({"stop", "length", "tool_calls"})
 """Finish reasons of OpenAI's API after which an answer is complete; the other one, `content_filter`, is unexpected."""
@@ -66,3 +80,54 @@ def loops(text: str, tokens: int | None) -> bool:
             return True
         at = text.rfind(end, max(0, last - longest), at + len(end) - 1)
     return False
+
+
+def unmet_demand(answers: Answers, expected: str | None, answer: EngineAnswer) -> AnswerFlaw | None:
+    """Return which demand of the workload an answer does not meet; None if it meets all.
+
+    `expected`: of this prompt. The answer's text has no reasoning.
+    """
+    if answers.json_schema is not None:
+        flaw = _document_flaw(answers.json_schema, answer.text, AnswerFlaw.SCHEMA_MISMATCH)
+    elif answers.tools is not None:
+        flaw = _calls_flaw(answers.tools, answer.tool_calls)
+    else:
+        flaw = _unexpected(answers.expected, expected, answer.text)
+    return AnswerFlaw.UNFINISHED if flaw is not None and answer.finish_reason == _LENGTH else flaw
+
+
+def _unexpected(declared: ExpectedAnswer | None, expected: str | None, text: str) -> AnswerFlaw | None:
+    if declared is None or expected is None or extract_answer(text, declared.match) == expected:
+        return None
+    return AnswerFlaw.WRONG_ANSWER
+
+
+def _calls_flaw(tools: list[dict[str, Any]], calls: tuple[ToolCall, ...]) -> AnswerFlaw | None:
+    """Return the first flaw of the tool calls, one of which is demanded."""
+    if not calls:
+        return AnswerFlaw.NO_TOOL_CALL
+    offered = {tool["function"]["name"]: tool["function"].get("parameters", {}) for tool in tools}
+    for call in calls:
+        if call.name not in offered:
+            return AnswerFlaw.TOOL_CALL_MISMATCH
+        flaw = _document_flaw(offered[call.name], call.arguments or "{}", AnswerFlaw.TOOL_CALL_MISMATCH)
+        if flaw is not None:
+            return flaw
+    return None
+
+
+def _document_flaw(schema: Mapping[str, Any], text: str, mismatch: AnswerFlaw) -> AnswerFlaw | None:
+    try:
+        document = parse_json(text)
+    except ValueError:
+        return AnswerFlaw.INVALID_JSON
+    try:
+        valid = _validator(json.dumps(schema)).is_valid(document)
+    except RecursionError:  # a document that is nested too deeply, or a schema that refers to itself
+        valid = False
+    return None if valid else mismatch
+
+
+@lru_cache(maxsize=256)
+def _validator(schema: str) -> Validator:
+    return schema_validator(json.loads(schema))

@@ -86,7 +86,7 @@ class ClosedLoop:
         users = self.runner.users
         if users is None:
             return free_ns
-        next_ns = free_ns + int(self._later_turns * users.think_ns(conversation.id, 1))
+        next_ns = free_ns + int(self._later_turns * users.think_ns(conversation.id, 1)) + self._recorded_wait_ns
         while not self.runner.recorder.phases.all_measured() and (now_ns := self.runner.clock()) < next_ns:
             await users.sleep_until(min(next_ns, now_ns + POLL_INTERVAL_NS))
         return next_ns
@@ -96,6 +96,13 @@ class ClosedLoop:
         """Share of the workload's turns that are not the first of their conversation."""
         prompts = self.fill.prompts if self.fill else ()
         return 1 - len(prompts) / sum(len(prompt.turns) for prompt in prompts)
+
+    @cached_property
+    def _recorded_wait_ns(self) -> int:
+        """Mean recorded wait before a request of the workload."""
+        prompts = self.fill.prompts if self.fill else ()
+        waited_s = sum(start.wait_s or 0.0 for prompt in prompts for start in prompt.starts)
+        return int(waited_s / sum(len(prompt.turns) for prompt in prompts) * NS_PER_S)
 
     async def _run_conversation(self, prepared: PreparedConversation, slot: StreamSlot) -> int:
         """Run a conversation and return when the stream is free again (monotonic ns)."""

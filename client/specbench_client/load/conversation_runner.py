@@ -1,5 +1,8 @@
 """Prepares and runs conversations: their turns one after the other, with the model's own replies in the history.
 
+The requests of a recorded session contain recorded answers instead, so they need no reply, and a failed one stops no
+other. Each starts when those that it follows have ended and its wait has passed; several may be in flight at once.
+
 Only the final text of a reply becomes part of the history, not its reasoning, as in every chat. If the client applies
 the chat template, it does so in a thread: rendering and tokenizing a long history takes milliseconds, during which the
 sockets of other streams must not wait. The conversation itself does wait, and this counts as its latency, as it would
@@ -24,11 +27,10 @@ from specbench_client.chat import ChatMessage
 from specbench_client.load.conversations import Conversation, PromptLike, conversation_at, think_time_ns
 from specbench_client.load.in_flight import InFlightRecorder
 from specbench_client.load.parsing_queue import ParsingQueue
-from specbench_client.load.request import RequestConfig, Turn
+from specbench_client.load.request import RequestConfig, Turn, split_reply
 from specbench_client.load.request_record import TurnResult, skipped_after
 from specbench_client.load.turn_client import TurnClient
 from specbench_client.transport.exchange import ErrorClass, HttpRequest, UnparsedExchange
-from specbench_client.workload.chat_template.reasoning import split_channels
 from specbench_client.workload.chat_template.template import AppliedTemplate
 
 
@@ -61,6 +63,8 @@ def _prepare_conversation(turn_client: TurnClient, conversation: Conversation) -
 # from a shared counter buffer few, since otherwise one would hold conversations while another has none.
 
 REQUESTS_AHEAD = 256
+REFUSED_PAUSE_NS = 100_000_000
+"""Pause of a recorded session after a refused connection."""
 
 
 def shared_requests_ahead(streams: int) -> int:
@@ -142,10 +146,10 @@ class ThinkingUsers:
     sleep_until: Callable[[int], Awaitable[None]]
 
 
-def thinking_users(config: RequestConfig, sleep_until: Callable[[int], Awaitable[None]]) -> ThinkingUsers | None:
-    """Return the users of these requests; None if they do not wait."""
+def thinking_users(config: RequestConfig, sleep_until: Callable[[int], Awaitable[None]]) -> ThinkingUsers:
+    """Return the users of these requests, who may not wait."""
     if config.think_time is None:
-        return None
+        return ThinkingUsers(lambda *_: 0, sleep_until)
     return ThinkingUsers(partial(think_time_ns, config.think_time, config.sampling.seed, config.repeat), sleep_until)
 
 
@@ -154,7 +158,7 @@ class ConversationRunner:
     """Runs the conversations of one worker.
 
     `phase`: of all records; None: the recorder determines it. `template`: the chat template that the client applies to
-    send token ids; None: messages are sent. `users`: who waits between turns; None: nobody.
+    send token ids; None: messages are sent. `users`: who waits between turns; None: nobody, and no recorded sessions.
     """
 
     turn_client: TurnClient
@@ -173,6 +177,8 @@ class ConversationRunner:
 
     async def run(self, prepared: PreparedConversation, slot: StreamSlot) -> ConversationEnd:
         """Run all turns, or those up to the first that fails."""
+        if prepared.conversation.starts:
+            return await self._replay(prepared, slot)
         conversation, turn, request = prepared.conversation, prepared.turn, prepared.request
         while True:
             is_last = turn.turn == len(conversation.turns) - 1
@@ -193,10 +199,46 @@ class ConversationRunner:
             turn = await self._rendered(unsent_turn(conversation, turn.turn + 1, history))
             request = self.turn_client.build_request(turn)
             intended_ns = result.ended_ns
-            if self.users is not None:
-                intended_ns += self.users.think_ns(turn.conversation_id, turn.turn)
+            if self.users is not None and (think_ns := self.users.think_ns(turn.conversation_id, turn.turn)):
+                intended_ns += think_ns
                 await self.users.sleep_until(intended_ns)
             slot = StreamSlot(slot.stream, intended_ns)
+
+    async def _replay(self, prepared: PreparedConversation, slot: StreamSlot) -> ConversationEnd:
+        """Run the requests of a recorded session."""
+        requests: list[asyncio.Task[ConversationEnd]] = []
+        async with asyncio.TaskGroup() as tasks:
+            for number, start in enumerate(prepared.conversation.starts):
+                earlier = [requests[each] for each in start.after]
+                requests.append(tasks.create_task(self._replay_request(prepared, number, slot, earlier)))
+        ends = [request.result() for request in requests]
+        return ConversationEnd(max(end.ended_ns for end in ends), any(end.refused for end in ends))
+
+    async def _replay_request(
+        self,
+        prepared: PreparedConversation,
+        number: int,
+        slot: StreamSlot,
+        earlier: Sequence[asyncio.Task[ConversationEnd]],
+    ) -> ConversationEnd:
+        assert self.users is not None, "workers always have users, if need be those who do not wait"
+        turn, request, intended_ns = prepared.turn, prepared.request, slot.intended_ns
+        if number:
+            conversation = prepared.conversation
+            ends = [await each for each in earlier]
+            intended_ns = max((end.ended_ns for end in ends), default=intended_ns)
+            recorded_s = conversation.starts[number].wait_s
+            think_ns = self.users.think_ns(conversation.id, number) if recorded_s is None else int(recorded_s * 1e9)
+            intended_ns += think_ns
+            if any(end.refused for end in ends):  # the engine is gone: do not flood it with the rest of the session
+                intended_ns = max(intended_ns, self.clock() + REFUSED_PAUSE_NS)
+            turn = await self._rendered(unsent_turn(conversation, number, conversation.turns[number]))
+            request = self.turn_client.build_request(turn)
+            await self.users.sleep_until(intended_ns)
+        began = slot.began and number == 0
+        unread, sent_turn = await self._exchange(turn, request, replace(slot, intended_ns=intended_ns, began=began))
+        await self.parsing_queue.submit(self.turn_client.read_result(sent_turn, unread), self._record)
+        return ConversationEnd(unread.ended_ns, refused=unread.error_class is ErrorClass.REFUSED)
 
     async def _exchange(self, turn: Turn, request: HttpRequest, slot: StreamSlot) -> tuple[UnparsedExchange, Turn]:
         opened_ns = self.clock()
@@ -209,7 +251,7 @@ class ConversationRunner:
 
     def _reply(self, turn: Turn, text: str) -> ChatMessage:
         """What the history holds of an answer."""
-        spoken = split_channels(text) if self.template is None else self.template.split_answer(turn.messages, text)
+        spoken = split_reply(self.template, turn.messages, text)
         return ChatMessage("assistant", spoken.final, reasoning=spoken.reasoning)
 
     async def _rendered(self, turn: Turn) -> Turn:
@@ -234,4 +276,5 @@ def unsent_turn(conversation: Conversation, number: int, messages: tuple[ChatMes
         intended_ns=0,
         phase=RecordPhase.STEADY,
         output_tokens=conversation.output_tokens,
+        expected=conversation.expected if number == len(conversation.turns) - 1 else None,
     )

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from specbench_api.spec.workload import ThinkTime, ThinkTimeDistribution
-from specbench_client.chat import ChatMessage
+from specbench_client.chat import ChatMessage, RequestStart
 
 _SEED_SPACE = 2**31
 
@@ -29,6 +29,10 @@ class PromptLike(Protocol):
     def turns(self) -> tuple[tuple[ChatMessage, ...], ...]: ...
     @property
     def output_tokens(self) -> int | None: ...
+    @property
+    def starts(self) -> tuple[RequestStart, ...]: ...
+    @property
+    def expected(self) -> str | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +46,20 @@ class Conversation:
     turns: tuple[tuple[ChatMessage, ...], ...]
     output_tokens: int | None = None
     """Length of each answer; None: as the workload declares."""
+    starts: tuple[RequestStart, ...] = ()
+    """Of a recorded session: when each request starts. Each turn then contains all messages of its request."""
+    expected: str | None = None
+    """The expected answer to the last turn, see `expected_answers`; None: it is not compared."""
 
 
 def conversation_at(prompts: Sequence[PromptLike], index: int) -> Conversation:
     """Return the conversation of this index: the prompts in order, repeated when all are used."""
     lap, row = divmod(index, len(prompts))
     prompt = prompts[row]
-    return Conversation(index, f"{prompt.id}#{lap}", prompt.id, prompt.category, prompt.turns, prompt.output_tokens)
+    name, turns = f"{prompt.id}#{lap}", prompt.turns
+    return Conversation(
+        index, name, prompt.id, prompt.category, turns, prompt.output_tokens, prompt.starts, prompt.expected
+    )
 
 
 def request_seed(seed: int, repeat: int, conversation_id: str, turn: int) -> int:

@@ -11,11 +11,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from specbench_api.spec.engine import Engine, PromptCache
-from specbench_api.spec.workload import Output, Sampling, ThinkTime
+from specbench_api.spec.workload import Answers, Output, Sampling, ThinkTime
 from specbench_client.chat import ChatMessage
 from specbench_client.dialects.dialect import CompletionRequest, Dialect
 from specbench_client.load.conversations import request_seed
 from specbench_client.transport.exchange import HttpRequest
+from specbench_client.workload.chat_template.reasoning import SplitAnswer, split_channels
 from specbench_client.workload.chat_template.template import AppliedTemplate
 
 
@@ -42,6 +43,8 @@ class RequestConfig:
     keep_text: bool = False
     prompt_cache: PromptCache = PromptCache.OFF
     think_time: ThinkTime | None = None
+    answers: Answers | None = None
+    """What the answers are checked for."""
     template: AppliedTemplate | None = None
     """The chat template that the client applies to send token ids; None: messages are sent, the engine applies it."""
 
@@ -69,6 +72,8 @@ class Turn:
     phase: str
     output_tokens: int | None = None
     """Length of the answer, generated past its natural end; None: as the workload declares."""
+    expected: str | None = None
+    """The expected answer, see `expected_answers`; None: it is not compared."""
 
 
 def build_request(config: RequestConfig, dialect: Dialect, turn: Turn) -> HttpRequest:
@@ -79,7 +84,9 @@ def build_request(config: RequestConfig, dialect: Dialect, turn: Turn) -> HttpRe
     if turn.output_tokens is not None:
         output = output.model_copy(update={"max_tokens": turn.output_tokens, "ignore_eos": True})
     may_reuse = config.prompt_cache is PromptCache.AS_SERVED
-    completion = CompletionRequest(config.model, messages, config.sampling, output, seed, config.markers, may_reuse)
+    completion = CompletionRequest(
+        config.model, messages, config.sampling, output, seed, config.markers, may_reuse, config.answers
+    )
     path = dialect.path if completion.token_ids is None else dialect.tokens_path
     return HttpRequest(
         url=f"{config.endpoint.rstrip('/')}{path}",
@@ -91,3 +98,8 @@ def build_request(config: RequestConfig, dialect: Dialect, turn: Turn) -> HttpRe
 def request_id(config: RequestConfig, turn: Turn) -> str:
     """Return the id of a turn's request, which is a header of the request and a field of its record."""
     return f"{config.request_prefix}-{turn.conversation_index:06d}-{turn.turn}"
+
+
+def split_reply(template: AppliedTemplate | None, messages: tuple[ChatMessage, ...], text: str) -> SplitAnswer:
+    """Split the text of an answer to these messages into reasoning and final text."""
+    return split_channels(text) if template is None else template.split_answer(messages, text)

@@ -9,12 +9,12 @@ import hashlib
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from specbench_api.outcome.record import Record
+from specbench_api.outcome.record import AnswerFlaw, Record
 from specbench_client.dialects.dialect import Dialect
 from specbench_client.dialects.engine_answer import BadAnswer, EngineAnswer
 from specbench_client.dialects.openai_stream import parse_document
-from specbench_client.load.answer_flaws import flaw_of
-from specbench_client.load.request import RequestConfig, Turn, request_id
+from specbench_client.load.answer_flaws import flaw_of, unmet_demand
+from specbench_client.load.request import RequestConfig, Turn, request_id, split_reply
 from specbench_client.sliced_tasks import CooperativeTask
 from specbench_client.transport.error_messages import ADDRESS_REMEDY, truncate
 from specbench_client.transport.exchange import ErrorClass, HttpExchange, UnparsedExchange
@@ -48,7 +48,19 @@ def read_result(
     except BadAnswer as bad:
         failed = replace(record, error_class=str(bad.error_class), error=truncate(str(bad)))
         return TurnResult(failed, None, exchange.ended_ns)
-    return TurnResult(_with_answer(record, answer, exchange, config), answer.text, exchange.ended_ns)
+    flaw = _flaw_of(config, turn, answer)
+    record = replace(
+        _with_answer(record, answer, exchange, config), judged=True, flaw=None if flaw is None else str(flaw)
+    )
+    return TurnResult(record, answer.text, exchange.ended_ns)
+
+
+def _flaw_of(config: RequestConfig, turn: Turn, answer: EngineAnswer) -> AnswerFlaw | None:
+    flaw = flaw_of(answer.text, answer.reasoning, answer.finish_reason, answer.output_tokens)
+    if flaw is not None or config.answers is None:
+        return flaw
+    final = split_reply(config.template, turn.messages, answer.text).final
+    return unmet_demand(config.answers, turn.expected, replace(answer, text=final))
 
 
 def _read_answer(config: RequestConfig, dialect: Dialect, exchange: HttpExchange) -> CooperativeTask[EngineAnswer]:
@@ -131,7 +143,6 @@ def _with_answer(record: Record, answer: EngineAnswer, exchange: HttpExchange, r
     if not request_config.counts_drafts:
         acceptance = replace(acceptance, drafted_tokens=None, step_drafted=None)
     output_text = answer.reasoning + answer.text
-    flaw = flaw_of(answer.text, answer.reasoning, answer.finish_reason, answer.output_tokens)
     return replace(
         record,
         first_token_ns=times[0] if times else None,
@@ -155,8 +166,6 @@ def _with_answer(record: Record, answer: EngineAnswer, exchange: HttpExchange, r
         output_sha256=hashlib.sha256(output_text.encode()).hexdigest(),
         output_text=output_text if request_config.keep_text else None,
         reasoning_tokens=answer.reasoning_tokens if request_config.output.stream else None,
-        judged=True,
-        flaw=None if flaw is None else str(flaw),
     )
 
 

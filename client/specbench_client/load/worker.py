@@ -74,7 +74,7 @@ async def _serve(pipe: Connection[Any, Any], shared: SharedState) -> None:
 SPARE_CONNECTIONS = 2
 """Spare connections of a closed loop: one that replaces a lost one, and one more, see `transport.kept_connections`."""
 SPARE_CONNECTIONS_OPEN_LOOP = 8
-"""Spare connections of an open loop, for requests that arrive together."""
+"""Spare connections of an open loop or of recorded sessions, for requests that are sent together."""
 
 
 def _connections_ahead(load: PrepareLoad) -> ConnectionsAhead:
@@ -84,7 +84,8 @@ def _connections_ahead(load: PrepareLoad) -> ConnectionsAhead:
     """
     config = load.request_config
     first = 0 if isinstance(load.share, OpenLoopShare) else len(load.share.streams)
-    spare = SPARE_CONNECTIONS_OPEN_LOOP if isinstance(load.share, OpenLoopShare) else SPARE_CONNECTIONS
+    together = isinstance(load.share, OpenLoopShare) or any(prompt.starts for prompt in load.prompts)
+    spare = SPARE_CONNECTIONS_OPEN_LOOP if together else SPARE_CONNECTIONS
     return ConnectionsAhead(f"{config.endpoint}/v1/models", config.headers, first, spare)
 
 

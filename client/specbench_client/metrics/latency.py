@@ -72,7 +72,7 @@ _THINKING_COLUMNS = ("turn", "filler")
 def stream_end_delay_ns(rows: pd.DataFrame | Rows, *, thinks: bool) -> tuple[Values, Values]:
     """Return stream-end delay and total time in ns, for each answer that another request of its stream follows.
 
-    `thinks`: whether users think between turns. Both arrays have the shape (answers,).
+    `thinks`: whether streams wait between the turns of a conversation. Both arrays have the shape (answers,).
     """
     columns = [*_END_DELAY_COLUMNS, *(_THINKING_COLUMNS if thinks else ())]
     found = [_end_delays_of_point(point, columns, thinks=thinks) for point in iter_points(rows, columns)]

@@ -333,9 +333,10 @@ class VllmServerDialect:
 
 def _reset_prefix_cache(engine: SimulatedEngine) -> HttpPage:
     """Empty the prefix cache. vLLM also answers 200 if it could not, while requests hold blocks."""
-    if not engine.running and not engine.waiting:
+    idle = not engine.running and not engine.waiting
+    if idle:
         engine.prefix_cache.empty()
-    return HttpPage()
+    return json_page({"success": idle})
 
 
 def _models(engine: SimulatedEngine) -> HttpPage:

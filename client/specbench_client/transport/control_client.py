@@ -131,9 +131,9 @@ class ControlClient:
         """Return the body of a GET as text. Raises ControlError, also its subclasses."""
         return (await self._body(path)).decode(errors="replace")
 
-    async def command(self, path: str) -> None:
-        """POST without a body to a route that changes the engine's state. Raises ControlError."""
-        await self._body(path, method="POST")
+    async def command(self, path: str) -> str:
+        """POST without a body to a route that changes the engine's state; return its body. Raises ControlError."""
+        return (await self._body(path, method="POST")).decode(errors="replace")
 
     async def _body(self, path: str, method: str = "GET") -> bytes:
         assert self._session is not None, "the client is used inside `async with`"

@@ -258,11 +258,19 @@ def read_rows(path: Path, source: Source, line_bytes_max: int = LINE_BYTES_MAX) 
         rows = list(csv_rows(path, line_bytes_max))
     elif file_format in ("json", "jsonl") and is_json_array(path):
         rows = list(json_array_rows(path, line_bytes_max))
+    elif source is Source.AGENT_TRACES and _begins_document(path):
+        rows = [PromptRow("line 1", _object(b"".join(line for _, line in numbered_lines(path)), str(path)))]
     else:
         rows = list(_lines(path, line_bytes_max))
     if not rows:
         raise BadInput(f"{path}: contains no rows: add one prompt per row, such as {_ROW_EXAMPLE}")
     return rows
+
+
+def _begins_document(path: Path) -> bool:
+    """Return whether the first line begins a JSON object that is printed over several lines."""
+    _, line = next(numbered_lines(path), (1, b""))
+    return line.strip() == b"{"
 
 
 def _format(path: Path, source: Source) -> str:

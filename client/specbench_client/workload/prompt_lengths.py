@@ -83,7 +83,7 @@ def _cache_folder() -> Path:
 
 def _tokens(prompt: Prompt, encoding: ReferenceEncoding) -> int:
     """Count the tokens of all messages of a prompt. Prompts of token ids count in the model's own tokens."""
-    return sum(_length(message, encoding) for turn in prompt.turns for message in turn)
+    return sum(_length(message, encoding) for message in prompt.messages)
 
 
 def _length(message: ChatMessage, encoding: ReferenceEncoding) -> int:

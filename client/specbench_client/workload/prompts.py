@@ -14,6 +14,7 @@ from typing import Any
 
 from specbench_api.outcome.prompt_coverage import PromptCoverage
 from specbench_api.plan.canonical import canonical_json
+from specbench_api.spec.answers import Answers, ExpectedAnswer
 from specbench_api.spec.dataset import Dataset, Selection, Source
 from specbench_api.spec.workload import SystemPrompt, Workload
 from specbench_client.chat import ChatMessage
@@ -37,6 +38,9 @@ from specbench_client.workload.sources.registry import GENERATORS, LOADERS
 __all__ = ["Fetch", "Prompts", "fingerprint", "load_prompts", "load_workload", "select_prompts"]
 
 _OUTSIDE = "length outside inputTokens"
+WAIT_SECONDS_MAX = 3600
+"""Maximum of a recorded wait, as of thinkTime."""
+Turn = tuple[ChatMessage, ...]
 
 
 @dataclass(frozen=True)
@@ -61,11 +65,13 @@ def load_prompts(
     ruler: LoadEncoding = cached_encoding,
     *,
     with_tools: bool = False,
+    expected: ExpectedAnswer | None = None,
 ) -> Prompts:
     """Load the prompts of a dataset. Relative paths start at `base_dir`. Blocks. Raises BadInput.
 
     `ruler` returns the encoding for `inputTokens`, or raises EncodingMissing. `with_tools`: whether tools and tool
-    calls can be sent, which requires that the client applies the chat template.
+    calls can be sent, which requires that the client applies the chat template. `expected`: the expected answers, if
+    they are declared.
     """
 
     def load(selection: Selection) -> Prompts:
@@ -73,7 +79,8 @@ def load_prompts(
             prompts = GENERATORS[selection.source](selection)
             share = None if selection.sessions is None else selection.sessions.reusable_share
             return Prompts(tuple(prompts), fingerprint(prompts), generated_coverage(selection, prompts, share))
-        return select_prompts(rows_of_selection(selection, base_dir, fetch), selection, ruler, with_tools=with_tools)
+        rows = rows_of_selection(selection, base_dir, fetch)
+        return select_prompts(rows, selection, ruler, with_tools=with_tools, expected=expected)
 
     if dataset.source is not Source.MIX:
         return load(dataset)
@@ -88,7 +95,12 @@ def load_workload(
 ) -> Prompts:
     """Load the prompts of a workload as `load_prompts` does, each beginning with the workload's system prompt."""
     by_client = workload.client_template is not None
-    prompts = load_prompts(workload.dataset, base_dir, fetch, ruler, with_tools=by_client)
+    answers = workload.answers
+    expected = None if answers is None else answers.expected
+    loaded = load_prompts(workload.dataset, base_dir, fetch, ruler, with_tools=by_client, expected=expected)
+    prompts = _with_waits(workload, loaded)
+    if answers is not None:
+        _reject_unjudged(prompts.rows, answers, workload.name)
     declared = workload.system_prompt
     if declared is None:
         return prompts
@@ -98,12 +110,54 @@ def load_workload(
     return replace(prompts, rows=rows, fingerprint=fingerprint(rows), coverage=coverage)
 
 
+def _reject_unjudged(rows: Sequence[Prompt], answers: Answers, workload: str) -> None:
+    """Raise BadInput for the first prompt to which no answer in the demanded form can be expected."""
+    for row in rows:
+        if answers.expected is not None and row.expected is None:
+            problem, remedy = "has no expected answer", "use a dataset with answers"
+        elif row.output_tokens is not None:
+            problem, remedy = "prescribes the length of its answer", "use another dataset"
+        elif answers.expected is None and row.turns[0][-1].token_ids is not None:
+            problem, remedy = "is given as token_ids, which are sent to a route without tools", "give its text"
+        elif answers.tools is not None and len(row.turns) > 1:
+            problem, remedy = "has turns after the tool call, whose result is not known", "give prompts of one turn"
+        else:
+            continue
+        raise BadInput(f"workload {workload!r}: the prompt {row.id!r} {problem}: {remedy}, or remove answers")
+
+
 def _system_text(declared: SystemPrompt, seed: int) -> str:
     return declared.text if declared.text is not None else random_text(f"{seed}/system", declared.tokens or 0)
 
 
+def _with_waits(workload: Workload, prompts: Prompts) -> Prompts:
+    """Return the prompts without recorded waits if `thinkTime` replaces them. Raises BadInput for very long ones."""
+    if not any(row.starts for row in prompts.rows):
+        return prompts
+    if workload.think_time is not None:
+        rows = tuple(
+            replace(row, starts=tuple(replace(one, wait_s=None) for one in row.starts)) for row in prompts.rows
+        )
+        return replace(prompts, rows=rows, fingerprint=fingerprint(rows))
+    waits = ((one.wait_s or 0.0, row.id, at) for row in prompts.rows for at, one in enumerate(row.starts))
+    longest, name, at = max(waits)
+    if longest > WAIT_SECONDS_MAX:
+        raise BadInput(
+            f"workload {workload.name!r}: request {at} of the session {name!r} waits {longest:,.0f} s in the recording,"
+            f" and at most {WAIT_SECONDS_MAX:,} s are waited: split the session there, or set thinkTime, which replaces"
+            " recorded waits"
+        )
+    return prompts
+
+
 def _with_system_prompt(prompt: Prompt, text: str, workload: str) -> Prompt:
-    first, *rest = prompt.turns[0]
+    opened = [_with_opening(prompt, turn, text, workload) for turn in prompt.turns[: None if prompt.starts else 1]]
+    return replace(prompt, turns=(*opened, *prompt.turns[len(opened) :]))
+
+
+def _with_opening(prompt: Prompt, turn: Turn, text: str, workload: str) -> Turn:
+    """Return the messages of a request that begins a history, with the system prompt before them."""
+    first, *rest = turn
     if first.token_ids is not None:
         raise BadInput(
             f"workload {workload!r}: systemPrompt cannot be put before the prompt {prompt.id!r}, which is given as"
@@ -112,20 +166,25 @@ def _with_system_prompt(prompt: Prompt, text: str, workload: str) -> Prompt:
     if first.role in ("system", "developer"):
         before = f"{text}\n\n"
         shared = len(before) + first.shared if first.shared else len(text)
-        opening = (replace(first, content=f"{before}{first.content}", shared=shared), *rest)
-    else:
-        opening = (ChatMessage("system", text, tools=first.tools, shared=len(text)), replace(first, tools=""), *rest)
-    return replace(prompt, turns=(opening, *prompt.turns[1:]))
+        return (replace(first, content=f"{before}{first.content}", shared=shared), *rest)
+    return (ChatMessage("system", text, tools=first.tools, shared=len(text)), replace(first, tools=""), *rest)
 
 
 def select_prompts(
-    rows: Sequence[PromptRow], dataset: Selection, ruler: LoadEncoding = cached_encoding, *, with_tools: bool = False
+    rows: Sequence[PromptRow],
+    dataset: Selection,
+    ruler: LoadEncoding = cached_encoding,
+    *,
+    with_tools: bool = False,
+    expected: ExpectedAnswer | None = None,
 ) -> Prompts:
     """Convert, filter, validate and select rows as `Selection` declares. Pure. Raises BadInput."""
     loader = LOADERS[dataset.source]
-    converted = convert_rows(_with_ids(rows) if not loader.ids else rows, dataset, loader)
+    rows = loader.assemble(rows)
+    converted = convert_rows(_with_ids(rows) if not loader.ids else rows, dataset, loader, expected)
     matching = [converted.rows[index] for index in filtered_places([row.columns for row in converted.rows], dataset)]
-    checked = check_prompts(_filter_faults(converted, dataset), matching, dataset, with_tools=with_tools)
+    unfiltered = _filter_faults(converted, dataset)
+    checked = check_prompts(unfiltered, matching, dataset, with_tools=with_tools, expected=expected)
     eligible, outside = _filter_by_length(checked, dataset, ruler)
     used = select_subset(eligible, dataset)
     if not used:
@@ -139,7 +198,7 @@ def select_prompts(
 
 
 def fingerprint(prompts: Sequence[Prompt]) -> str:
-    """Return the SHA-256 over the prompts in order: their ids, categories and messages."""
+    """Return the SHA-256 over the prompts in order: their ids, categories, messages and expected answers."""
     digest = hashlib.sha256()
     for prompt in prompts:
         digest.update(canonical_json(_canonical_prompt(prompt)).encode() + b"\n")
@@ -148,12 +207,21 @@ def fingerprint(prompts: Sequence[Prompt]) -> str:
 
 def _canonical_prompt(prompt: Prompt) -> dict[str, Any]:
     """Return the part of a prompt that comes from the dataset, without anything derived from it later."""
-    turns = [
-        [{"role": one.role, "content": one.content, "token_ids": one.token_ids, **_tool_fields(one)} for one in turn]
-        for turn in prompt.turns
-    ]
     limit = {} if prompt.output_tokens is None else {"output_tokens": prompt.output_tokens}
-    return {"id": prompt.id, "category": prompt.category, "turns": turns, **limit}
+    answer = {} if prompt.expected is None else {"expected": prompt.expected}
+    common = {"id": prompt.id, "category": prompt.category, **limit, **answer}
+    if not prompt.starts:
+        return {**common, "turns": [[_canonical_message(one) for one in turn] for turn in prompt.turns]}
+    places: dict[ChatMessage, int] = {}  # each request repeats its history, which is hashed once
+    turns = [[places.setdefault(one, len(places)) for one in turn] for turn in prompt.turns]
+    starts = [[list(one.after), one.wait_s] for one in prompt.starts]
+    return {**common, "messages": [_canonical_message(one) for one in places], "turns": turns, "starts": starts}
+
+
+def _canonical_message(message: ChatMessage) -> dict[str, Any]:
+    return {
+        "role": message.role, "content": message.content, "token_ids": message.token_ids, **_tool_fields(message)
+    }  # fmt: skip
 
 
 def _tool_fields(message: ChatMessage) -> dict[str, str]:

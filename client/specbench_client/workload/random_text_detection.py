@@ -68,9 +68,8 @@ def words_of(prompt: Prompt) -> Words:
     In scripts without spaces, each character counts as a word. Every word with a digit counts as the same word, because
     the rows of a table differ in their numbers and are ordered nevertheless.
     """
-    messages = chain.from_iterable(prompt.turns)
     return list(
-        chain.from_iterable(_words(each.content) if each.content else each.token_ids or () for each in messages)
+        chain.from_iterable(_words(each.content) if each.content else each.token_ids or () for each in prompt.messages)
     )
 
 

@@ -6,19 +6,24 @@ Nothing is repaired, because a prompt that was trimmed, joined or guessed is a d
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 from specbench_api.errors import SpecbenchError
+from specbench_api.spec.answers import ExpectedAnswer
 from specbench_client.bounded_json import parse_json
-from specbench_client.chat import ChatMessage
+from specbench_client.chat import ChatMessage, RequestStart
+from specbench_client.workload.expected_answers import extract_answer
 from specbench_client.workload.prompt_files import PromptRow
 
 PLACEHOLDER_TEXT = "FULL BENCHMARK DATA SHOULD BE FETCHED FROM THE SOURCE"
 """Text in those rows of SPEED-Bench whose real text may not be redistributed."""
 CONTENT_COLUMNS = ("prompt", "turns", "messages", "token_ids")
 """Content columns: a row of a user's own file has exactly one of them."""
+EXPECTED = "expected answer"
+"""Column of converted rows with the expected answer, if the source or the workload names one."""
 _SHOWN = 12
 _ROW_EXAMPLE = '{"id": "q1", "prompt": "…"}'
 _EXAMPLES = {
@@ -35,18 +40,48 @@ _FURTHER: Mapping[str, tuple[str, ...]] = {"assistant": ("tool_calls",), "tool":
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """One conversation. Each turn contains the messages it adds to the history, usually one message of the user."""
+    """One conversation. Each turn contains the messages it adds to the history, usually one message of the user.
+
+    A recorded session has `starts`, one for each turn. Its turns contain all messages of their requests, with recorded
+    answers and tool results in place of the model's own: every arm then receives the same prompts.
+    """
 
     id: str
     category: str | None
     turns: tuple[tuple[ChatMessage, ...], ...]
     output_tokens: int | None = None
     """Length of each answer, generated past its natural end; None: as the workload declares."""
+    starts: tuple[RequestStart, ...] = ()
+    expected: str | None = None
+    """The expected answer to the last turn, as `extract_answer` returns it; None: it is not compared."""
+
+    @property
+    def messages(self) -> Sequence[ChatMessage]:
+        """All messages of the conversation; of a recorded session those of its longest request."""
+        if self.starts:
+            return max(self.turns, key=lambda turn: sum(len(one.content) for one in turn))
+        return tuple(chain.from_iterable(self.turns))
+
+    @property
+    def in_flight(self) -> Sequence[int]:
+        """Requests that may be in flight when each begins, itself included."""
+        follows = list[set[int]]()
+        for start in self.starts:
+            follows.append(set(start.after).union(*(follows[each] for each in start.after)))
+        return [number + 1 - len(each) for number, each in enumerate(follows)] or [1]
 
     @property
     def with_tools(self) -> bool:
         """Whether it offers tools or contains tool calls."""
         return any(one.tools or one.further or one.role == "tool" for turn in self.turns for one in turn)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedSession:
+    """The column `recorded` of a row that is a recorded session: its requests and their starts, see `Prompt`."""
+
+    turns: tuple[tuple[ChatMessage, ...], ...]
+    starts: tuple[RequestStart, ...]
 
 
 class BadRow(SpecbenchError):
@@ -57,12 +92,17 @@ class PlaceholderRow(BadRow):
     """The row contains a placeholder for a text that may not be redistributed."""
 
 
-def parse_prompt(row: PromptRow) -> Prompt:
-    """Parse a row into a prompt. Raises BadRow."""
+def parse_prompt(row: PromptRow, expected: ExpectedAnswer | None = None) -> Prompt:
+    """Parse a row into a prompt, with its expected answer if one is declared. Raises BadRow."""
+    answer = _expected(row.columns, expected) if expected is not None else None
+    recorded = row.columns.get("recorded")
+    if isinstance(recorded, RecordedSession):
+        name, category = _id(row.columns), _category(row.columns)
+        return Prompt(name, category, recorded.turns, starts=recorded.starts, expected=answer)
     first, *later = _turns(row.columns)
-    tools = _tools(row.columns.get("tools")) if first[0].content or first[0].further else ""
+    tools = parse_tools(row.columns.get("tools")) if first[0].content or first[0].further else ""
     opening = (replace(first[0], tools=tools), *first[1:])
-    return Prompt(_id(row.columns), _category(row.columns), (opening, *later))
+    return Prompt(_id(row.columns), _category(row.columns), (opening, *later), expected=answer)
 
 
 def _id(columns: dict[str, Any]) -> str:
@@ -74,6 +114,18 @@ def _id(columns: dict[str, Any]) -> str:
     if isinstance(value, bool) or not isinstance(value, str | int) or value == "":
         raise BadRow(f'id is {value!r}: give a non-empty string or a whole number, such as "q1"')
     return _encodable(str(value), "id")
+
+
+def _expected(columns: dict[str, Any], declared: ExpectedAnswer) -> str:
+    """Return the expected answer; `convert_rows` has put it into the column EXPECTED."""
+    value = columns.get(EXPECTED)
+    name = declared.field or "the column with the expected answer"
+    if value is None:
+        raise BadRow(f"{name} is missing: name the right column in answers.expected.field")
+    found = extract_answer(str(value), declared.match)
+    if found is None:
+        raise BadRow(f"{name} has no answer of the kind {declared.match}: correct it, or set answers.expected.match")
+    return found
 
 
 def _category(columns: dict[str, Any]) -> str | None:
@@ -101,7 +153,7 @@ def _turns(columns: dict[str, Any]) -> tuple[tuple[ChatMessage, ...], ...]:
         return ((ChatMessage("user", "", _token_ids(value)),),)
     if name == "turns":
         return tuple((ChatMessage("user", _text(turn, f"turns[{index}]")),) for index, turn in enumerate(value))
-    messages = tuple(_message(message, f"messages[{index}]") for index, message in enumerate(value))
+    messages = tuple(parse_message(message, f"messages[{index}]") for index, message in enumerate(value))
     if messages[-1].role not in _ASKING:
         raise BadRow(
             f"the last message has role {messages[-1].role}, so there is nothing to answer: end messages with one of"
@@ -126,7 +178,8 @@ def _token_ids(value: list[Any]) -> tuple[int, ...]:
     return tuple(value)
 
 
-def _message(value: Any, where: str) -> ChatMessage:
+def parse_message(value: Any, where: str) -> ChatMessage:
+    """Return a message in OpenAI's form. Raises BadRow."""
     if not isinstance(value, dict):
         raise BadRow(f'{where} is {_shown(value)}: give an object such as {{"role": "user", "content": "…"}}')
     role = value.get("role")
@@ -174,8 +227,8 @@ def _call(call: dict[str, Any], where: str) -> dict[str, Any]:
     return {**present, "function": {**function, "arguments": arguments or {}}}
 
 
-def _tools(value: Any) -> str:
-    """Return the tools of a row as JSON text; the column contains a list, or its JSON text."""
+def parse_tools(value: Any) -> str:
+    """Return tools as JSON text; `value` is a list, or its JSON text. Raises BadRow."""
     if value is None:
         return ""
     try:

@@ -14,15 +14,18 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from specbench_api.spec.answers import ExpectedAnswer
 from specbench_api.spec.dataset import Selection, Source
 from specbench_client.errors import BadInput
 from specbench_client.workload.prompt_files import PromptRow
-from specbench_client.workload.row_parsing import BadRow, PlaceholderRow, Prompt, parse_prompt
+from specbench_client.workload.row_parsing import EXPECTED, BadRow, PlaceholderRow, Prompt, parse_prompt
 from specbench_client.workload.source_detection import shape_hint
 from specbench_client.workload.sources.loader import Columns, RowExcluded, RowWithoutText, SourceLoader
 from specbench_client.workload.sources.openai_logs import LoggedRequest
 
 _SHOWN_PROBLEMS = 5
+OWN_ANSWER = "answer"
+"""Published column with the expected answer, where neither the workload nor the source names another one."""
 TOOLS = "tools: they need chatTemplate.appliedBy: Client, because each engine's chat route renders them differently"
 PLACEHOLDER_REASON = "placeholder: the licence does not allow redistribution of the text"
 
@@ -56,17 +59,29 @@ class CheckedPrompts:
     """The request parameters and lengths found in a request log, by prompt id."""
 
 
-def convert_rows(rows: Sequence[PromptRow], selection: Selection, loader: SourceLoader) -> ConvertedRows:
-    """Convert every row to our columns."""
+def convert_rows(
+    rows: Sequence[PromptRow], selection: Selection, loader: SourceLoader, expected: ExpectedAnswer | None = None
+) -> ConvertedRows:
+    """Convert every row to our columns, with its expected answer if one is declared."""
     done = ConvertedRows()
     for row in rows:
         try:
-            done.rows.extend([PromptRow(row.place, loader.convert(part, selection)) for part in parts_of(row, loader)])
+            parts = [_converted(part, selection, loader, expected) for part in parts_of(row, loader)]
+            done.rows.extend([PromptRow(row.place, columns) for columns in parts])
         except (RowExcluded, RowWithoutText) as reason:
             done.faults.append(RowFault(row, _category(row.columns), str(reason), isinstance(reason, RowWithoutText)))
         except BadRow as error:
             done.problems.append(f"{row.place}: {error}")
     return done
+
+
+def _converted(row: PromptRow, selection: Selection, loader: SourceLoader, expected: ExpectedAnswer | None) -> Columns:
+    columns = loader.convert(row, selection)
+    if expected is None:
+        return columns
+    if expected.field is not None:
+        return {**columns, EXPECTED: row.columns.get(expected.field)}
+    return {EXPECTED: row.columns.get(OWN_ANSWER), **columns}
 
 
 def parts_of(row: PromptRow, loader: SourceLoader) -> list[PromptRow]:
@@ -75,11 +90,16 @@ def parts_of(row: PromptRow, loader: SourceLoader) -> list[PromptRow]:
 
 
 def check_prompts(
-    converted: ConvertedRows, rows: Sequence[PromptRow], selection: Selection, *, with_tools: bool
+    converted: ConvertedRows,
+    rows: Sequence[PromptRow],
+    selection: Selection,
+    *,
+    with_tools: bool,
+    expected: ExpectedAnswer | None = None,
 ) -> CheckedPrompts:
     """Parse `rows`, those that pass the filters, into prompts. Raises BadInput with all problems.
 
-    `with_tools`: whether tools and tool calls can be sent.
+    `with_tools`: whether tools and tool calls can be sent; `expected`: the expected answers, if they are declared.
     """
     prompts: list[Prompt] = []
     logged: dict[str, LoggedRequest] = {}
@@ -87,7 +107,7 @@ def check_prompts(
     places: dict[str, str] = {}
     for row in rows:
         try:
-            prompt = parse_prompt(row)
+            prompt = parse_prompt(row, expected)
         except PlaceholderRow:
             faults.append(RowFault(row, _category(row.columns), PLACEHOLDER_REASON, missing=True))
             continue

@@ -102,17 +102,17 @@ def _first_row(path: Path) -> Any:
 def _source_of_row(row: Mapping[str, Any]) -> Source:
     """Detect published datasets and request logs by their columns; other rows with an `id` are a user's own."""
     columns = {name for name, value in row.items() if value is not None}
-    if _is_sharegpt(row):
-        return Source.SHAREGPT
-    if any(needed <= columns for needed in _LOG_COLUMNS):
-        return Source.OPENAI_LOGS
-    if is_mooncake_row(columns):
-        return Source.MOONCAKE
-    if "id" in columns:
-        return Source.JSONL
-    if {"question_id", "turns"} <= columns:
-        return Source.SPEC_BENCH
-    return Source.HUMANEVAL if {"task_id", "prompt", "entry_point"} <= columns else Source.JSONL
+    is_session = isinstance(row.get("requests"), list) or _ends_with_answer(row.get("messages"))
+    recognised = (
+        (_is_sharegpt(row), Source.SHAREGPT),
+        (is_session or "resourceSpans" in columns, Source.AGENT_TRACES),
+        (any(needed <= columns for needed in _LOG_COLUMNS), Source.OPENAI_LOGS),
+        (is_mooncake_row(columns), Source.MOONCAKE),
+        ("id" in columns, Source.JSONL),
+        ({"question_id", "turns"} <= columns, Source.SPEC_BENCH),
+        ({"task_id", "prompt", "entry_point"} <= columns, Source.HUMANEVAL),
+    )
+    return next((source for matches, source in recognised if matches), Source.JSONL)
 
 
 _LOG_COLUMNS = (
@@ -122,6 +122,12 @@ _LOG_COLUMNS = (
     {"messages", "model"},
 )
 """Columns of request logs: the batch API's input, a proxy's pairs, Helicone, and plain requests."""
+
+
+def _ends_with_answer(messages: Any) -> bool:
+    """Return whether these are the messages of a whole session; those of a request end with what is to be answered."""
+    last = messages[-1] if isinstance(messages, list) and messages else None
+    return isinstance(last, dict) and last.get("role") == "assistant"
 
 
 def _is_sharegpt(row: Mapping[str, Any]) -> bool:

@@ -47,6 +47,18 @@ class AnswerFlaw(StrEnum):
     """It contains control characters, or replacement characters (U+FFFD) other than a last character that was cut."""
     LOOP = "Loop"
     """Its last 64 or more tokens are one text at least four times in a row. Tokens are converted to characters."""
+    UNFINISHED = "Unfinished"
+    """It reached its maximum of tokens without what `answers` demands. The flaws below are of answers that ended."""
+    INVALID_JSON = "InvalidJson"
+    """It is no JSON, or the arguments of a tool call are not."""
+    SCHEMA_MISMATCH = "SchemaMismatch"
+    """It is JSON, but does not match `answers.jsonSchema`."""
+    NO_TOOL_CALL = "NoToolCall"
+    """It calls none of `answers.tools`."""
+    TOOL_CALL_MISMATCH = "ToolCallMismatch"
+    """It calls a tool that was not offered, or with arguments that do not match its parameters."""
+    WRONG_ANSWER = "WrongAnswer"
+    """It differs from the expected answer, see `answers.expected`."""
 
 
 @dataclass(frozen=True, slots=True)

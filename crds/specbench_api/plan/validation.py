@@ -11,6 +11,7 @@ from specbench_api.launch.registry import ALREADY_RUNNING, LAUNCHERS, launch_pro
 from specbench_api.plan.canonical import PointHashes, canonical_json
 from specbench_api.plan.plan import Arm
 from specbench_api.plan.template_validation import CACHE_VARIABLES, TOKENS, template_problems
+from specbench_api.spec.answers import CLAIMED_BY_ANSWERS
 from specbench_api.spec.chat_template import ENGINE_TEMPLATE_FIELDS, RESERVED_KWARGS
 from specbench_api.spec.engine import PromptCache
 from specbench_api.spec.load import ArmOrder
@@ -59,7 +60,7 @@ def too_long(texts: Iterable[str]) -> list[Problem]:
 def plan_problems(spec: RunSpec, arms: list[Arm]) -> list[Problem]:
     """Return problems of a plan that apply whether or not specbench launches the engines."""
     found = [*_too_large(spec, len(arms)), *_duplicates(spec, arms), *_claimed_fields(spec), *_of_templates(spec)]
-    return [*found, *_of_soak(spec)]
+    return [*found, *_of_answers(spec), *_of_soak(spec)]
 
 
 def launches_each_point(spec: RunSpec) -> bool:
@@ -147,6 +148,34 @@ def _of_templates(spec: RunSpec) -> list[Problem]:
             )
             for name in sorted(ENGINE_TEMPLATE_FIELDS.keys() & workload.extra_body)
         ]
+    return problems
+
+
+def _of_answers(spec: RunSpec) -> list[Problem]:
+    """Report settings that contradict the form in which answers are requested."""
+    problems = []
+    for row, workload in enumerate(spec.workloads):
+        where, answers = f"spec.workloads[{row}]", workload.answers
+        if answers is None:
+            continue
+        if workload.output.ignore_eos:
+            message = (
+                "continues answers past the end at which they are complete, so workloads[].answers cannot be judged"
+            )
+            problems.append(Problem(f"{where}.output.ignoreEos", message, "remove one of them"))
+        if answers.expected is not None:
+            continue
+        if workload.client_template is not None:
+            message = "sends token ids, with which answers.jsonSchema and answers.tools cannot be requested"
+            problems.append(Problem(f"{where}.chatTemplate.appliedBy", message, "set chatTemplate.appliedBy: Engine"))
+        problems += [
+            Problem(f"{where}.extraBody.{name}", "contradicts workloads[].answers, which sets it", "remove one of them")
+            for name in CLAIMED_BY_ANSWERS
+            if name in workload.extra_body
+        ]
+        if workload.extra_body.get("tool_choice", "auto") in (None, "none"):
+            message = "prevents the tool calls that answers.tools demands"
+            problems.append(Problem(f"{where}.extraBody.tool_choice", message, "set it to auto or required"))
     return problems
 
 

@@ -36,6 +36,7 @@ class Source(Names):
     INSTRUCTCODER = "instructcoder"
     EDIT = "edit"
     OPENAI_LOGS = "openai-logs"
+    AGENT_TRACES = "agent-traces"
     MOONCAKE = "mooncake"
     MIX = "mix"
     RANDOM = "random"
@@ -50,7 +51,10 @@ class Entropy(StrEnum):
     HIGH = "High"
 
 
-FILE_SOURCES = (Source.JSONL, Source.PARQUET, Source.CSV, Source.SPEC_BENCH, Source.OPENAI_LOGS, Source.MOONCAKE)
+FILE_SOURCES = (
+    Source.JSONL, Source.PARQUET, Source.CSV, Source.SPEC_BENCH, Source.OPENAI_LOGS, Source.AGENT_TRACES,
+    Source.MOONCAKE,
+)  # fmt: skip
 """Sources without a public hub: they need `uri` or `pvc`."""
 GENERATED_SOURCES = (Source.MIX, Source.RANDOM, Source.SESSIONS)
 """Sources that are generated rather than read from a file: they take neither `uri` nor `pvc`."""
@@ -249,8 +253,8 @@ class Selection(RuledModel):
     """Seed for drawing the prompts that count or turns selects, for shuffling the choices of gpqa, and for the words of
     mooncake, random and sessions. Without it: the first prompts are taken (others: seed 0)."""
     allow_missing: bool | None = None
-    """true: skip rows whose text is missing (SPEED-Bench's placeholders, log lines that cannot be sent again) and
-    report their number with every result. Without it, one such row is an error."""
+    """true: skip rows whose text is missing (SPEED-Bench's placeholders, log lines and sessions that cannot be sent
+    again) and report their number with every result. Without it, one such row is an error."""
     allow_random: bool | None = None
     """Must be true for source random. Its results are never trustworthy."""
     words: Annotated[int, Field(ge=1, le=100_000)] | None = None

@@ -9,11 +9,13 @@ from typing import Annotated, Any, ClassVar
 from pydantic import AfterValidator, Field
 
 from specbench_api.api_model import ApiModel, PreserveUnknown, RuledModel, ValidationRule
+from specbench_api.spec.answers import Answers
 from specbench_api.spec.chat_template import ChatTemplate
 from specbench_api.spec.dataset import Dataset, Source
 
 __all__ = [
     "RESERVED_BODY_FIELDS",
+    "Answers",
     "ChatTemplate",
     "Dataset",
     "Output",
@@ -134,12 +136,19 @@ class Workload(ApiModel):
     """Sampling parameters."""
     output: Output = Output()
     """Limits of the answers."""
+    answers: Answers | None = None
+    """What the answers are checked for, besides flaws that need no question. Without it: only those."""
     extra_body: Annotated[dict[str, Any], Field(max_length=32), PreserveUnknown()] = {}
     """Additional fields of every request's body, on every arm: top_k, stop, chat_template_kwargs, … Fields that
     specbench sets itself are rejected, except its neutral values of other samplers (top_k, min_p, penalties), which are
     overridden."""
     chat_template: ChatTemplate | None = None
     """Who renders messages into tokens. Without it: the engine, with its own chat template."""
+
+    @property
+    def waits(self) -> bool:
+        """Whether a stream may wait between the requests of a conversation."""
+        return self.think_time is not None or self.dataset.share_of(Source.AGENT_TRACES) > 0
 
     @property
     def client_template(self) -> ChatTemplate | None:

@@ -8,7 +8,7 @@ from typing import Any
 from specbench_api.outcome.record import Record, RecordPhase
 from specbench_api.spec.engine import Engine, EngineKind
 from specbench_api.spec.workload import Output, Sampling
-from specbench_client.chat import ChatMessage
+from specbench_client.chat import ChatMessage, RequestStart
 from specbench_client.dialects.registry import dialect_of
 from specbench_client.load.request import RequestConfig, Turn
 from specbench_client.load.request_record import TurnResult
@@ -29,6 +29,8 @@ class Row:
     category: str | None = None
     turns: tuple[tuple[ChatMessage, ...], ...] = ((ChatMessage("user", "hi"),),)
     output_tokens: int | None = None
+    starts: tuple[RequestStart, ...] = ()
+    expected: str | None = None
 
 
 def row(name: str, *texts: str, category: str | None = None) -> Row:

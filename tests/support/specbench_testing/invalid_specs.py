@@ -384,6 +384,15 @@ INVALID_SPECS = (
         "at most 32 items",
         "at most 32 items",
     ),
+    *(
+        InvalidSpecCase(
+            f"answers with {len(answers)} demands",
+            {"spec.workloads[0].answers": answers},
+            "spec.workloads[0].answers",
+            "set exactly one of answers.jsonSchema, answers.tools and answers.expected",
+        )
+        for answers in ({}, {"jsonSchema": {"type": "object"}, "expected": {"match": "Number"}})
+    ),
     InvalidSpecCase("no repeats", {"spec.load.repeats": 0}, "spec.load.repeats", "greater than or equal to 1"),
     InvalidSpecCase(
         "a temperature above the maximum",
@@ -880,6 +889,15 @@ VALID_SPECS: tuple[tuple[str, Mapping[str, Any]], ...] = (
             }
         },
     ),
+    (
+        "answers that match a schema of any shape",
+        {"spec.workloads[0].answers": {"jsonSchema": {"enum": [None, 1.5, {"a": None}], "default": None}}},
+    ),
+    (
+        "answers that call tools",
+        {"spec.workloads[0].answers": {"tools": [{"type": "function", "function": {"name": "now"}}]}},
+    ),
+    ("answers with a number", {"spec.workloads[0].answers": {"expected": {"field": "gold", "match": "Number"}}}),
     ("a null in the extra body", {"spec.workloads[0].extraBody": {"top_k": None}}),
     ("whole numbers are numbers", {"spec.workloads[0].sampling": {"temperature": 2, "topP": 1}}),
     ("the longest name", {"metadata.name": "n" * 40}),

@@ -156,7 +156,9 @@ REQUESTS_PER_HOUR = "requests_per_hour"
 BASELINE_REQUESTS_PER_HOUR = "baseline_requests_per_hour"
 COST_SAVED = "cost_saved"
 END_TO_END_NAMES = (E2E_SPEEDUP, E2E_SPEEDUP_MEDIAN, REQUESTS_PER_HOUR, BASELINE_REQUESTS_PER_HOUR, COST_SAVED)
-_OPEN_LOOP = "the load is an open loop, where the schedule sets the request rate"
+_OPEN_LOOP = (
+    "the load is an open loop, where the schedule sets the request rate, or its streams wait (thinkTime, agent traces)"
+)
 END_TO_END_DEFINITIONS = {
     E2E_SPEEDUP_MEDIAN: (
         "Median over pairs of e2e of the baseline / e2e of the arm, e2e = last_token_ns − intended_ns; of an even"
@@ -186,7 +188,7 @@ END_TO_END_MISSING = {
 
 
 def end_to_end(pairs: Pairs, streams: int | None, seed: int) -> EndToEnd:
-    """Compare whole requests; `streams` is the concurrency of a closed loop, None in an open loop."""
+    """Compare whole requests; `streams` is the concurrency of a closed loop whose streams never wait, else None."""
     means = paired_speedup(E2E_SPEEDUP, pairs, seed).figure
     return EndToEnd(
         speedup=means,

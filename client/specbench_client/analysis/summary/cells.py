@@ -72,6 +72,11 @@ class MeasuredCell:
         return self.workload.sampling.seed
 
     @property
+    def streams(self) -> int | None:
+        """Requests in flight at any time; None if their number is not constant."""
+        return None if self.workload.waits else self.level.concurrency
+
+    @property
     def place(self) -> dict[str, object]:
         """Location for findings: arm, workload and load."""
         return {"arm": self.arm.name, "workload": self.workload.name, "load": self.level.label}
@@ -130,7 +135,7 @@ def evaluate_cell(
         ),
         speedup=compared.figure if compared else None,
         tpot_speedup=paired_speedup(TPOT_SPEEDUP, pairs, measured.seed).figure if pairs else None,
-        end_to_end=end_to_end(pairs, measured.level.concurrency, measured.seed) if pairs else None,
+        end_to_end=end_to_end(pairs, measured.streams, measured.seed) if pairs else None,
         compared_repeats=(compared.repeats or None) if compared else None,
         by_category={name: each.figures for name, each in by_category.items()},
         goodput=goodput_of(measured.rows, measured.slo, measured.seed) if measured.slo else None,
@@ -246,7 +251,7 @@ def _of_category(name: str, measured: MeasuredCell, rows: Rows, pairs: Pairs | N
     compared = paired_speedup(SPEEDUP, inside, seed)
     tpot = paired_speedup(TPOT_SPEEDUP, inside, seed)
     figures |= {SPEEDUP: compared.figure, TPOT_SPEEDUP: tpot.figure}
-    figures |= figures_by_name(end_to_end(inside, measured.level.concurrency, seed))
+    figures |= figures_by_name(end_to_end(inside, measured.streams, seed))
     return _CategoryFigures(figures, compared.p_value, prompts)
 
 

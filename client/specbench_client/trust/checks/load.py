@@ -23,7 +23,7 @@ CONCURRENCY_SHARE = 0.9
 def _concurrency_not_reached(evidence: PointEvidence) -> CheckResults:
     """Fewer requests in flight than requested, so that the numbers belong to a different load."""
     reached, requested = evidence.health.reached_concurrency, evidence.point.level.concurrency
-    if evidence.workload.think_time is not None:  # a stream without a request may be waiting with its user
+    if evidence.workload.waits:  # a stream without a request may be waiting with its user
         return []
     if reached is None or requested is None or reached >= CONCURRENCY_SHARE * requested:
         return []
@@ -35,7 +35,9 @@ CONCURRENCY_NOT_REACHED: Check[PointEvidence] = Check(
     name="ConcurrencyNotReached",
     severities=(Severity.INVALID,),
     description="In a closed loop, fewer requests than requested were in flight on average in the steady state.",
-    threshold=f"less than {CONCURRENCY_SHARE:.0%} of the requested concurrency. Not evaluated with thinkTime",
+    threshold=(
+        f"less than {CONCURRENCY_SHARE:.0%} of the requested concurrency. Not evaluated with thinkTime or agent traces"
+    ),
     rationale=(
         "Between two requests a stream only parses the answer and picks the next prompt; if that takes a tenth of"
         " the time, the client is part of the measurement. Speed-ups fall with load, so a lower load makes them"

@@ -298,7 +298,7 @@ def _prompts_sent_again(evidence: CellEvidence) -> CheckResults:
     """Hits of prompts that had been sent before.
 
     The cell's rows show which ones it repeats. Of another load, an earlier or interrupted run, or a cache that was not
-    emptied, only the hits show it: the whole prompt is in the cache.
+    emptied, only the hits show it: what follows the system prompt is in the cache too.
     """
     plan, rows = evidence.plan, evidence.rows
     cached, prompt = numbers(rows, "cached_tokens"), numbers(rows, "input_tokens")
@@ -307,7 +307,8 @@ def _prompts_sent_again(evidence: CellEvidence) -> CheckResults:
         return []
     since_emptied = numbers(rows, "repeat") if plan.empties_cache else np.zeros(len(rows))
     again = _seen_before(since_emptied, numbers(rows, "repeat"), numbers(rows, "intended_ns"), rows)
-    again |= known & (cached >= WHOLE_SHARE * prompt) & (prompt - cached <= WHOLE_REST)
+    shared = _shared_tokens(evidence, cached[known])
+    again |= known & (cached - shared >= WHOLE_SHARE * (prompt - shared)) & (prompt - cached <= WHOLE_REST)
     share = float(cached[known & again].sum() / max(prompt[known].sum(), 1.0))
     if share <= CACHED_SHARE:
         return []
@@ -316,6 +317,14 @@ def _prompts_sent_again(evidence: CellEvidence) -> CheckResults:
         f" been sent before, as {float(again[known].mean()):.0%} of them had: their TTFT is too short"
     )
     return [CheckResult(Severity.WARNING, message, value=share, threshold=CACHED_SHARE)]
+
+
+def _shared_tokens(evidence: CellEvidence, cached: Values) -> float:
+    """Return the length of the workload's system prompt: of a given text, the tokens that most prompts share."""
+    system = evidence.workload.system_prompt
+    if system is None:
+        return 0.0
+    return float(np.median(cached)) if system.tokens is None else float(system.tokens)
 
 
 def _seen_before(period: Values, repeat: Values, sent_ns: Values, rows: Columns) -> Mask:
@@ -334,7 +343,7 @@ PROMPTS_SENT_AGAIN: Check[CellEvidence] = Check(
     description="With promptCache: AsServed, prompts were in the cache because they had been sent before.",
     threshold=(
         f"more than {CACHED_SHARE:.0%} of the prompt tokens of first turns, in prompts that the cell repeats, or of"
-        f" which at least {WHOLE_SHARE:.0%} and all but {WHOLE_REST} tokens are in the cache"
+        f" which at least {WHOLE_SHARE:.0%} after the system prompt and all but {WHOLE_REST} tokens are in the cache"
     ),
     rationale=(
         "Users seldom send the same whole prompt twice. A prompt that is sent again skips its whole prefill, so TTFT is"

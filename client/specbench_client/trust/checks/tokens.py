@@ -298,7 +298,7 @@ def _late_stream_end(evidence: CellEvidence) -> CheckResults:
     usage and the end of the stream) delays the users' next request and lowers the engine's throughput, but changes no
     latency.
     """
-    thinks = evidence.workload.think_time is not None
+    thinks = evidence.workload.waits
     mine = stream_end_delay_share(evidence.rows, thinks=thinks)
     theirs = None if evidence.baseline is None else stream_end_delay_share(evidence.baseline, thinks=thinks)
     if mine is None:
@@ -321,8 +321,8 @@ LATE_STREAM_END: Check[CellEvidence] = Check(
     threshold=(
         f"Warning above {LATE_SHARE:.0%} of the streams' time; Invalid if the arm or the baseline is above it and the"
         f" two differ by more than {100 * LATE_SHARE:.0f} percentage points. The wait ends when the stream sends its"
-        " next request, so in an open loop only waits before later turns count; with thinkTime, in a closed loop,"
-        " only those between two conversations"
+        " next request, so in an open loop only waits before later turns count; with thinkTime or agent traces, in a"
+        " closed loop, only those between two conversations"
     ),
     rationale=(
         "The usage and the end of the stream normally follow the last token within a millisecond. If both sides wait"

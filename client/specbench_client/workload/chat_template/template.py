@@ -197,8 +197,10 @@ def render_prompts(prompts: Sequence[Prompt], template: AppliedTemplate) -> Rend
         try:
             first, *later = prompt.turns
             request = opening = template.with_token_ids(first)
-            for turn in later:
+            for turn in later if not prompt.starts else ():
                 request = template.with_token_ids((*request, ANSWER_PLACEHOLDER, *turn))
+            if prompt.starts:  # only the longest: rendering all would take time that is quadratic in their number
+                request = template.with_token_ids(tuple(prompt.messages))
         except BadInput as error:
             raise BadInput(f"prompt {prompt.id!r}: {error}") from error
         rows.append(replace(prompt, turns=(opening, *later)))

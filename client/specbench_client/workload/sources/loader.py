@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,6 +52,8 @@ class SourceLoader:
     """Splits a row with several prompts into one row per prompt; raises BadRow. None: each row is one prompt."""
     ids: bool = True
     """Whether `convert` always sets an id; otherwise rows without ids are identified by line or row number."""
+    assemble: Callable[[Sequence[PromptRow]], Sequence[PromptRow]] = lambda rows: rows
+    """Returns the rows of a source whose prompts are spread over several rows of its file, one row per prompt."""
 
 
 def single_hub(hub: HubDataset) -> Callable[[str | None], HubDataset]:

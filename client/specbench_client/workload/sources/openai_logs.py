@@ -56,7 +56,7 @@ def _convert(row: PromptRow, _: Selection) -> Columns:
         max_tokens=_number(settings, *_LIMITS),
         input_tokens=_number(usage, "prompt_tokens", "input_tokens", "input"),
         output_tokens=_number(usage, "completion_tokens", "output_tokens", "output"),
-        seconds=_seconds(line, request),
+        seconds=seconds_at(line, request),
     )
     key = key_at(row, "id", "custom_id", "request_id", "trace_id")
     return {"id": key, "category": label_at(row, "category"), **_content(request, line), "logged": logged}
@@ -84,10 +84,11 @@ def _content(request: Mapping[str, Any], line: Mapping[str, Any]) -> Columns:
         raise BadRow("messages is not a list of objects with role and content")
     if messages[-1].get("role") not in ("user", "tool"):
         raise RowWithoutText("does not end with a message of role user or tool")
-    return {"messages": [_message(message) for message in messages], "tools": tools}
+    return {"messages": [logged_message(message) for message in messages], "tools": tools}
 
 
-def _message(message: Mapping[str, Any]) -> dict[str, Any]:
+def logged_message(message: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the part of a message that is sent again. Raises RowWithoutText if it cannot be."""
     if message.get("role") == "function" or message.get("function_call"):
         raise RowWithoutText("has function calls, the older form of tool calls, which is not supported")
     further = {name: message[name] for name in ("tool_calls", "tool_call_id") if message.get(name)}
@@ -144,12 +145,13 @@ def _number(record: Mapping[str, Any], *names: str) -> float | None:
     return None
 
 
-def _seconds(*records: Mapping[str, Any]) -> float | None:
+def seconds_at(*records: Mapping[str, Any], names: tuple[str, ...] = _TIMES) -> float | None:
+    """Return the first time that a record has under one of these names, in seconds; None if there is none."""
     for record in records:
-        number = _number(record, *_TIMES)
+        number = _number(record, *names)
         if number is not None:
             return number
-        for name in _TIMES:
+        for name in names:
             timestamp = _timestamp(record.get(name))
             if timestamp is not None:
                 return timestamp

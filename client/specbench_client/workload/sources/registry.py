@@ -6,7 +6,15 @@ from collections.abc import Callable
 
 from specbench_api.spec.dataset import CONFIGS, Selection, Source
 from specbench_client.workload.row_parsing import Prompt
-from specbench_client.workload.sources import conversations, mooncake, openai_logs, own, random_words, tasks
+from specbench_client.workload.sources import (
+    agent_traces,
+    conversations,
+    mooncake,
+    openai_logs,
+    own,
+    random_words,
+    tasks,
+)
 from specbench_client.workload.sources.loader import HubDataset, SourceLoader
 
 LOADERS: dict[Source, SourceLoader] = {
@@ -27,6 +35,7 @@ LOADERS: dict[Source, SourceLoader] = {
     Source.INSTRUCTCODER: tasks.INSTRUCTCODER,
     Source.EDIT: tasks.EDIT,
     Source.OPENAI_LOGS: openai_logs.LOADER,
+    Source.AGENT_TRACES: agent_traces.LOADER,
     Source.MOONCAKE: mooncake.LOADER,
 }
 GENERATORS: dict[Source, Callable[[Selection], list[Prompt]]] = {

@@ -7,6 +7,7 @@ import re
 
 from specbench_api.spec.dataset import Selection
 from specbench_client.workload.prompt_files import PromptRow
+from specbench_client.workload.row_parsing import EXPECTED
 from specbench_client.workload.sources.loader import (
     Columns,
     HubDataset,
@@ -34,7 +35,8 @@ def _math_500(row: PromptRow, _: Selection) -> Columns:
 
 def _aime(row: PromptRow, _: Selection) -> Columns:
     name = "Problem" if row.columns.get("Problem") is not None else "problem"
-    return single_turn_columns(_BOXED.replace("{problem}", text_at(row, name)), row, "ID", "id", category="math")
+    columns = single_turn_columns(_BOXED.replace("{problem}", text_at(row, name)), row, "ID", "id", category="math")
+    return {**columns, EXPECTED: label_at(row, "Answer", "answer")}
 
 
 _TEMPLATE = quoted(_BOXED)
@@ -86,11 +88,13 @@ def order_of_choices(seed: int, question: str) -> list[int]:
 
 def _gpqa_columns(row: PromptRow, selection: Selection) -> Columns:
     key = str(key_at(row, "Record ID"))
-    shuffled = [_CHOICES[choice] for choice in order_of_choices(selection.seed or 0, key)]
+    order = order_of_choices(selection.seed or 0, key)
+    shuffled = [_CHOICES[choice] for choice in order]
     choices = [f"({letter}) {text_at(row, name).strip()}" for letter, name in zip(_LETTERS, shuffled, strict=True)]
     prompt = "\n".join([_QUESTION + text_at(row, "Question"), "", "Choices:", *choices, "", _FORMAT])
     domain, subdomain = label_at(row, "High-level domain"), label_at(row, "Subdomain")
-    return {**single_turn_columns(prompt, row, category=domain or "stem", sub_category=subdomain), "id": key}
+    columns = single_turn_columns(prompt, row, category=domain or "stem", sub_category=subdomain)
+    return {**columns, "id": key, EXPECTED: _LETTERS[order.index(0)]}
 
 
 def _gpqa_hub(config: str | None) -> HubDataset:

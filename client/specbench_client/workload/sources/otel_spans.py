@@ -1,0 +1,185 @@
+"""OpenTelemetry spans of agents: converts the JSON that OTLP file exporters write into the sessions of `agent_traces`.
+
+A session is a trace, or all traces with the same `gen_ai.conversation.id`. Its requests are the spans of the GenAI
+semantic conventions with `gen_ai.operation.name` chat or generate_content. The messages are attributes of the span, or
+of its event gen_ai.client.inference.operation.details, as values or as JSON text. Other spans, such as execute_tool,
+only take time: their results are messages of the next request.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from specbench_api.errors import SpecbenchError
+from specbench_client.bounded_json import parse_json
+from specbench_client.workload.prompt_files import PromptRow
+from specbench_client.workload.row_parsing import BadRow
+from specbench_client.workload.sources.loader import RowWithoutText
+
+_REQUESTS = ("chat", "generate_content")
+_CONTENT_EVENT = "gen_ai.client.inference.operation.details"
+_NO_CONTENT = (
+    "has requests without gen_ai.input.messages: record the content of messages"
+    " (OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT)"
+)
+_NANOSECONDS = 1e9
+
+
+@dataclass(frozen=True)
+class _Span:
+    """A span with its decoded attributes, and its place in the file."""
+
+    place: str
+    fields: Mapping[str, Any]
+    attributes: Mapping[str, Any]
+
+    @property
+    def is_request(self) -> bool:
+        return self.attributes.get("gen_ai.operation.name") in _REQUESTS
+
+
+def sessions_of_spans(rows: Sequence[PromptRow]) -> list[PromptRow]:
+    """Return one row for each session of spans, in the order of their first requests; other rows are unchanged.
+
+    A session that cannot be read has the column `error`, an exception.
+    """
+    sessions: list[PromptRow] = [row for row in rows if "resourceSpans" not in row.columns]
+    spans: list[_Span] = []
+    for row in rows:
+        try:
+            spans += _spans(row) if "resourceSpans" in row.columns else ()
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            problem = BadRow(f"is not OTLP JSON: {type(error).__name__}: {error}: export the spans again")
+            sessions.append(PromptRow(row.place, {"error": problem}))
+    requests = [span for span in spans if span.is_request]
+    if spans and not requests:
+        problem = BadRow(
+            f"none of {len(spans)} spans has gen_ai.operation.name {' or '.join(_REQUESTS)}: export those too"
+        )
+        return [*sessions, PromptRow(spans[0].place, {"error": problem})]
+    conversations = {
+        span.fields.get("traceId"): name for span in spans if (name := span.attributes.get("gen_ai.conversation.id"))
+    }
+    by_session: dict[Any, list[_Span]] = {}
+    for span in requests:
+        trace = span.fields.get("traceId")
+        name = span.attributes.get("gen_ai.conversation.id") or conversations.get(trace) or trace
+        by_session.setdefault(name, []).append(span)
+    return [*sessions, *(_session(name, members) for name, members in by_session.items())]
+
+
+def _session(name: Any, spans: Sequence[_Span]) -> PromptRow:
+    requests = []
+    for span in spans:
+        try:
+            requests.append(_request(span))
+        except SpecbenchError as error:
+            return PromptRow(span.place, {"id": name, "error": error})
+    return PromptRow(spans[0].place, {"id": name, "requests": requests})
+
+
+def _spans(row: PromptRow) -> Iterator[_Span]:
+    """Yield the spans of an OTLP document. Raises AttributeError, KeyError, TypeError or ValueError for others."""
+    for resource in row.columns["resourceSpans"]:
+        for scope in resource["scopeSpans"]:
+            for span in scope["spans"]:
+                attributes = _decoded(span.get("attributes", ()))
+                for event in span.get("events", ()):
+                    if event.get("name") == _CONTENT_EVENT:
+                        attributes |= _decoded(event.get("attributes", ()))
+                yield _Span(row.place, span, attributes)
+
+
+def _decoded(attributes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    return {one["key"]: _value(one["value"]) for one in attributes}
+
+
+def _value(value: Mapping[str, Any]) -> Any:
+    """Return an AnyValue of OTLP as a plain value. 64-bit integers are strings in JSON."""
+    for name, found in value.items():
+        match name:
+            case "arrayValue":
+                return [_value(one) for one in found.get("values", ())]
+            case "kvlistValue":
+                return _decoded(found.get("values", ()))
+            case "intValue":
+                return int(found)
+            case _:
+                return found
+    return None
+
+
+def _request(span: _Span) -> dict[str, Any]:
+    """Return a request of `agent_traces`. Raises BadRow and RowWithoutText."""
+    name = span.fields.get("spanId")
+    messages = _parsed(span, "gen_ai.input.messages")
+    if messages is None:
+        raise RowWithoutText(_NO_CONTENT)
+    instructions = _parsed(span, "gen_ai.system_instructions")
+    tools = _parsed(span, "gen_ai.tool.definitions")
+    try:
+        sent = [{"role": "system", "content": _text(instructions)}] if instructions else []
+        sent += [converted for message in messages for converted in _messages(message)]
+        return {
+            "messages": sent,
+            "tools": [_tool(tool) for tool in tools] if tools else None,
+            "start": int(span.fields["startTimeUnixNano"]) / _NANOSECONDS,
+            "end": int(span.fields["endTimeUnixNano"]) / _NANOSECONDS,
+        }
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise BadRow(
+            f"span {name} does not follow the semantic conventions for GenAI: {type(error).__name__}: {error}: correct"
+            " it, or remove its trace"
+        ) from error
+
+
+def _parsed(span: _Span, attribute: str) -> Any:
+    value = span.attributes.get(attribute)
+    try:
+        return parse_json(value) if isinstance(value, str) else value
+    except (ValueError, RecursionError) as error:
+        name = span.fields.get("spanId")
+        raise BadRow(
+            f"span {name}: {attribute} is not valid JSON: {error}: it may have been truncated; raise the"
+            " exporter's limit of attribute lengths"
+        ) from error
+
+
+def _messages(message: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield the messages in OpenAI's form: one for each tool result, else one."""
+    parts = message["parts"]
+    results = [part for part in parts if part["type"] == "tool_call_response"]
+    for part in results:
+        response = part["response"] if "response" in part else part["result"]
+        content = response if isinstance(response, str) else json.dumps(response, ensure_ascii=False)
+        yield {"role": "tool", "tool_call_id": part.get("id"), "content": content}
+    calls = [_call(part) for part in parts if part["type"] == "tool_call"]
+    if len(results) < len(parts):
+        yield {"role": message["role"], "content": _text(parts) or None, **({"tool_calls": calls} if calls else {})}
+
+
+_NOT_SENT = ("reasoning", "tool_call", "tool_call_response")
+"""Parts that are no text of their message: reasoning is not sent again, and the others are messages or fields."""
+
+
+def _text(parts: Sequence[Mapping[str, Any]]) -> str:
+    other = next((part["type"] for part in parts if part["type"] not in ("text", *_NOT_SENT)), None)
+    if other is not None:
+        raise RowWithoutText(f"has parts of type {other}, which are not supported")
+    return "\n\n".join(part["content"] for part in parts if part["type"] == "text")
+
+
+def _call(part: Mapping[str, Any]) -> dict[str, Any]:
+    function = {"name": part["name"], "arguments": part.get("arguments") or {}}
+    return {"id": part.get("id"), "type": "function", "function": function}
+
+
+def _tool(tool: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a tool definition in the form of the chat completions API, which templates expect."""
+    if "function" in tool:
+        return dict(tool)
+    function = {name: value for name, value in tool.items() if name != "type"}
+    return {"type": tool.get("type", "function"), "function": function}

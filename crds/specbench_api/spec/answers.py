@@ -1,0 +1,155 @@
+"""`workloads[].answers`: what the answers are checked for. Schemas are checked when the spec is parsed.
+
+Nothing that a schema refers to is ever fetched: references must lead to a definition in the same schema.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+
+from pydantic import AfterValidator, Field
+
+from specbench_api.api_model import ApiModel, PreserveUnknown, RuledModel, ValidationRule
+
+if TYPE_CHECKING:
+    from jsonschema.protocols import Validator
+
+_MAX_SHOWN = 200
+
+
+class AnswerMatch(StrEnum):
+    """How an answer is compared with the expected one."""
+
+    NUMBER = "Number"
+    """The number after the last `####`, else the last number; without commas, as the graders of GSM8K do."""
+    CHOICE = "Choice"
+    """The letter, A to J, after the last `answer is` or `answer:`, else the last letter that stands alone."""
+    EXACT = "Exact"
+    """The whole text, without white space around it."""
+
+
+class ExpectedAnswer(ApiModel):
+    """The expected answer of each prompt, from its row. Of several turns, the last one is compared."""
+
+    field: Annotated[str, Field(min_length=1, max_length=128)] | None = None
+    """Column with the expected answer. Without it: the source's own, or `answer` in a file of your own."""
+    match: AnswerMatch
+    """How it is compared."""
+
+
+def schema_validator(schema: Mapping[str, Any]) -> Validator:
+    """Return the validator of a JSON Schema: of the draft that it names, else of 2020-12. It fetches nothing."""
+    from jsonschema.validators import Draft202012Validator, validator_for  # noqa: PLC0415 -- slow to import
+    from referencing import Registry  # noqa: PLC0415
+
+    named = {"$schema": str(schema.get("$schema", ""))}
+    kind: type[Validator] = validator_for(named, default=Draft202012Validator)
+    return kind(schema, registry=Registry())
+
+
+def _checked(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return a valid schema with sorted keys: the API server does not keep their order. Raises ValueError."""
+    from jsonschema.exceptions import SchemaError  # noqa: PLC0415 -- slow to import
+    from referencing import Registry  # noqa: PLC0415
+    from referencing.exceptions import Unresolvable  # noqa: PLC0415
+    from referencing.jsonschema import DRAFT202012  # noqa: PLC0415
+
+    try:
+        schema_validator(schema).check_schema(schema)
+    except SchemaError as error:
+        where = error.json_path.removeprefix("$").removeprefix(".")
+        problem = error.message if len(error.message) <= _MAX_SHOWN else f"{error.message[:_MAX_SHOWN]}…"
+        raise ValueError(f"is not a valid JSON Schema: {f'{where}: ' if where else ''}{problem}: correct it") from error
+    resolver = Registry().with_resource("", DRAFT202012.create_resource(schema)).resolver()
+    for reference in _references(schema):
+        try:
+            resolver.lookup(reference)
+        except Unresolvable as error:
+            message = (
+                f"$ref {reference!r} leads to nothing in this schema: refer to a definition in it, as #/$defs/NAME"
+            )
+            raise ValueError(message) from error
+    return _sorted(schema)
+
+
+def _references(schema: Any) -> Iterator[str]:
+    if isinstance(schema, list):
+        for each in schema:
+            yield from _references(each)
+    elif isinstance(schema, dict):
+        if isinstance(schema.get("$ref"), str):
+            yield schema["$ref"]
+        for each in schema.values():
+            yield from _references(each)
+
+
+def _checked_tools(tools: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return tools in OpenAI's form, with checked parameters. Raises ValueError."""
+    names = set[str]()
+    for row, tool in enumerate(tools):
+        function = tool.get("function")
+        if tool.get("type") != "function" or not isinstance(function, dict):
+            raise ValueError(f'[{row}] is no tool: give {{"type": "function", "function": {{"name": …}}}}')
+        name, parameters = function.get("name"), function.get("parameters", {})
+        if not isinstance(name, str) or not name or name in names:
+            raise ValueError(f"[{row}].function.name is {name!r}: give each tool a name of its own")
+        names.add(name)
+        if not isinstance(parameters, dict):
+            raise ValueError(f"[{row}].function.parameters is not an object: give a JSON Schema")  # noqa: TRY004 -- pydantic's
+        try:
+            _checked(parameters)
+        except ValueError as error:
+            raise ValueError(f"[{row}].function.parameters {error}") from error
+    return [_sorted(tool) for tool in tools]
+
+
+def _sorted(value: dict[str, Any]) -> dict[str, Any]:
+    """Return the same JSON with the keys of all objects sorted."""
+    parsed: dict[str, Any] = json.loads(json.dumps(value, sort_keys=True))
+    return parsed
+
+
+class Answers(RuledModel):
+    """What the answers are checked for, on every arm: see `AnswersWorse`. Code in answers is never executed."""
+
+    rules: ClassVar = (
+        ValidationRule(
+            "[has(self.jsonSchema), has(self.tools), has(self.expected)].filter(x, x).size() == 1",
+            "set exactly one of answers.jsonSchema, answers.tools and answers.expected",
+        ),
+    )
+
+    json_schema: Annotated[dict[str, Any], Field(max_length=64), AfterValidator(_checked), PreserveUnknown()] | None = (
+        None
+    )
+    """A JSON Schema. Answers are requested in this form (`response_format`) and validated against it; `format` is not
+    checked. Keys are sent in alphabetical order."""
+    tools: (
+        Annotated[
+            list[dict[str, Any]], Field(min_length=1, max_length=64), AfterValidator(_checked_tools), PreserveUnknown()
+        ]
+        | None
+    ) = None
+    """Tools in OpenAI's form. They are sent with `tool_choice: auto`, which `extraBody` may replace; each answer must
+    call at least one, with arguments that match its parameters. engine.args has what the engine needs for it, see
+    [Answers](workloads.md#answers)."""
+    expected: ExpectedAnswer | None = None
+    """The expected answers. The request does not change."""
+
+    def _rules_hold(self) -> Sequence[bool]:
+        return [sum(one is not None for one in (self.json_schema, self.tools, self.expected)) == 1]
+
+    @property
+    def changes_request(self) -> bool:
+        """Whether requests contain more than the prompt because of it."""
+        return self.expected is None
+
+
+CLAIMED_BY_ANSWERS = (
+    "response_format", "structured_outputs", "guided_json", "guided_regex", "guided_choice", "guided_grammar",
+    "json_schema", "grammar", "regex", "ebnf", "structural_tag", "tools", "functions", "function_call",
+)  # fmt: skip
+"""Fields of the request body that `extraBody` must not set if the workload has `answers.jsonSchema` or `.tools`."""

@@ -1,0 +1,278 @@
+"""Answers are checked for what the workload demands: schemas, tool calls and expected answers, and nothing else."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from specbench_api.outcome.record import AnswerFlaw, Record
+from specbench_api.spec.answers import AnswerMatch, Answers
+from specbench_api.spec.engine import SIMULATED_DIALECTS, DialectName, Engine, EngineKind
+from specbench_api.spec.workload import Output, Workload
+from specbench_client.dialects.engine_answer import EngineAnswer, RequestAcceptance, ToolCall
+from specbench_client.dialects.registry import dialect_of
+from specbench_client.errors import BadInput
+from specbench_client.load.answer_flaws import unmet_demand
+from specbench_client.load.turn_client import HttpTurnClient
+from specbench_client.simulator import (
+    SimulatedEngine,
+    SimulatedMethod,
+    SimulatorConfig,
+    SimulatorServer,
+    TruthFile,
+    choose_dialect,
+    make_drafter,
+    parse_faults,
+)
+from specbench_client.transport.kernel_transport import KernelTransport
+from specbench_client.workload.expected_answers import extract_answer
+from specbench_client.workload.prompts import load_workload
+from specbench_testing.closing_servers import ClosingTestServer
+from specbench_testing.conversation_turns import Row, context, row
+from specbench_testing.load_loops import LoopDriver
+
+PERSON: dict[str, Any] = {
+    "$defs": {"name": {"type": "string", "minLength": 1}},
+    "type": "object",
+    "properties": {"name": {"$ref": "#/$defs/name"}, "age": {"type": "integer", "minimum": 0, "maximum": 120}},
+    "required": ["name", "age"],
+}
+TOOLS = [
+    {"type": "function", "function": {"name": "weather", "parameters": PERSON}},
+    {"type": "function", "function": {"name": "now"}},
+]
+NUMBER, CHOICE, EXACT = AnswerMatch
+
+
+@pytest.mark.parametrize(
+    ("match", "text", "found"),
+    [
+        (NUMBER, "She sells 16 - 3 - 4 = <<16-3-4=9>>9 eggs.\n#### 18", "18"),
+        (NUMBER, "#### 7\nNo, wait.\n#### $1,080.50 a day", "1080.5"),
+        (NUMBER, "So it takes 3 days and costs $1,234,567.00.", "1234567"),
+        (NUMBER, "the answer is 18.", "18"),
+        (NUMBER, "\\boxed{-42}", "-42"),
+        (NUMBER, "a loss of \u22127", "-7"),
+        (NUMBER, "pages 10-15", "15"),
+        (NUMBER, "it is (-3)", "-3"),
+        (NUMBER, "0.50 or .5", "0.5"),
+        (NUMBER, "007, -0.0", "0"),
+        (NUMBER, "12 eggs\n#### none", "12"),
+        (NUMBER, "1,2,3", "3"),
+        (NUMBER, "9" * 400, "9" * 400),
+        (NUMBER, "no number at all", None),
+        (NUMBER, "", None),
+        (CHOICE, "B", "B"),
+        (CHOICE, "(C)", "C"),
+        (CHOICE, "A is tempting. The correct answer is (D)", "D"),
+        (CHOICE, "The answer is A... no. The answer is **B**, not C.", "B"),
+        (CHOICE, "Answer: $\\boxed{J}$", "J"),
+        (CHOICE, "ANSWER: E", "E"),
+        (CHOICE, "I think H. Because it's K.", "H"),
+        (CHOICE, "The answer is a bee.", None),
+        (CHOICE, "Both BC and ABBA", None),
+        (EXACT, "  Paris \n", "Paris"),
+        (EXACT, " ", None),
+    ],
+)
+def test_graders_find_the_answer_in_a_text(match: AnswerMatch, text: str, found: str | None) -> None:
+    assert extract_answer(text, match) == found
+
+
+def flaw(answers: dict[str, Any], text: str = "", *calls: ToolCall, expected: str = "18", cut: bool = False) -> Any:
+    finish = "length" if cut else "stop"
+    answer = EngineAnswer(text, (), RequestAcceptance(), finish_reason=finish, tool_calls=calls)
+    return unmet_demand(Answers.model_validate(answers), expected, answer)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ('{"name": "Ada", "age": 36}', None),
+        (' {"age": 0, "name": "A", "more": null}\n', None),
+        ('{"name": "Ada", "age": 36', AnswerFlaw.INVALID_JSON),
+        ('{"name": "Ada", "age": 36}}', AnswerFlaw.INVALID_JSON),
+        ('{"name": "Ada", {"name": "Ada", "age": 36}', AnswerFlaw.INVALID_JSON),
+        ("[" * 100_000, AnswerFlaw.INVALID_JSON),
+        ("", AnswerFlaw.INVALID_JSON),
+        ("36", AnswerFlaw.SCHEMA_MISMATCH),
+        ('{"name": "", "age": 36}', AnswerFlaw.SCHEMA_MISMATCH),
+        ('{"name": "Ada", "age": 121}', AnswerFlaw.SCHEMA_MISMATCH),
+    ],
+)
+def test_documents_are_parsed_and_validated(text: str, found: AnswerFlaw | None) -> None:
+    assert flaw({"jsonSchema": PERSON}, text) == found
+    assert flaw({"jsonSchema": PERSON}, text, cut=True) == (found and AnswerFlaw.UNFINISHED)
+
+
+def test_a_schema_that_refers_to_itself_without_end_matches_nothing() -> None:
+    assert flaw({"jsonSchema": {"$ref": "#"}}, "1") is AnswerFlaw.SCHEMA_MISMATCH
+
+
+VALID = ToolCall("weather", '{"name": "Ada", "age": 36}')
+
+
+@pytest.mark.parametrize(
+    ("calls", "found"),
+    [
+        ([], AnswerFlaw.NO_TOOL_CALL),
+        ([VALID], None),
+        ([VALID, ToolCall("now", "")], None),
+        ([ToolCall("now", '{"zone": "UTC"}')], None),
+        ([ToolCall("weather", "")], AnswerFlaw.TOOL_CALL_MISMATCH),
+        ([ToolCall("whether", "{}")], AnswerFlaw.TOOL_CALL_MISMATCH),
+        ([ToolCall("", "{}")], AnswerFlaw.TOOL_CALL_MISMATCH),
+        ([VALID, ToolCall("weather", '{"name": "Ada"}')], AnswerFlaw.TOOL_CALL_MISMATCH),
+        ([ToolCall("weather", '{"name": "Ada", ')], AnswerFlaw.INVALID_JSON),
+    ],
+)
+def test_tool_calls_are_parsed_and_validated(calls: list[ToolCall], found: AnswerFlaw | None) -> None:
+    assert flaw({"tools": TOOLS}, "Let me see.", *calls) == found
+    assert flaw({"tools": TOOLS}, "", *calls, cut=True) == (found and AnswerFlaw.UNFINISHED)
+
+
+def test_answers_are_compared_with_the_expected_one() -> None:
+    expected = {"expected": {"match": "Number"}}
+    assert flaw(expected, "It is 18.0.") is None
+    assert flaw(expected, "It is 19.") is AnswerFlaw.WRONG_ANSWER
+    assert flaw(expected, "None.") is AnswerFlaw.WRONG_ANSWER
+    assert flaw(expected, "16 - 3 is", cut=True) is AnswerFlaw.UNFINISHED
+
+
+# The real simulator, over HTTP, in each of its dialects.
+
+ALL = pytest.mark.parametrize("name", SIMULATED_DIALECTS)
+NGRAM = SimulatorConfig(time_scale=0, output_mean_tokens=40, drafter=make_drafter(SimulatedMethod.NGRAM, 6))
+QUESTIONS = [
+    Row(f"q{number}", turns=row("q", f"A has {number} eggs and sells 3. How many?").turns, expected=f"{number + 3}")
+    for number in range(20)
+]
+
+
+async def measured(
+    folder: Path, name: DialectName, answers: dict[str, Any], *faults: str, stream: bool = True, streams: int = 2,
+    rows: Sequence[Row] = QUESTIONS, tokens: int = 400,
+) -> tuple[list[Record], dict[str, list[str]]]:  # fmt: skip
+    """The records of a load, and the faults of each answer as the simulator reports them."""
+    config, truth = replace(NGRAM, faults=parse_faults(faults)), folder / "truth.jsonl"
+    app = SimulatorServer(SimulatedEngine(config), choose_dialect(str(name), config), TruthFile(truth)).application()
+    engine = Engine(kind=EngineKind.SIMULATOR, dialect=name)
+    async with ClosingTestServer(app, shutdown_timeout=0.1) as server, KernelTransport(idle_timeout_s=60) as transport:
+        changed: dict[str, Any] = {
+            "engine": engine, "drafting": True, "output": Output(max_tokens=tokens, stream=stream),
+            "answers": Answers.model_validate(answers),
+        }  # fmt: skip
+        client: HttpTurnClient = replace(
+            context(transport, str(server.make_url("")), **changed), dialect=dialect_of(engine)
+        )
+        driver = LoopDriver(client)
+        await driver.closed(list(rows), streams)
+    lines = map(json.loads, truth.read_text().splitlines())
+    return driver.records, {line["request_id"]: line["text_faults"] for line in lines}
+
+
+@ALL
+@pytest.mark.parametrize(
+    ("answers", "fault", "found"),
+    [
+        ({"jsonSchema": PERSON}, "corrupt-json=1", {"InvalidJson"}),
+        ({"tools": TOOLS[:1]}, "broken-tool-calls=0.5", {"InvalidJson"}),
+        ({"tools": TOOLS}, "empty=0.5", {"Empty"}),
+        ({"expected": {"match": "Number"}}, "wrong-deep=5", {"WrongAnswer"}),
+    ],
+)
+async def test_faults_are_found_in_exactly_the_answers_that_have_them(
+    tmp_path: Path, name: DialectName, answers: dict[str, Any], fault: str, found: set[str]
+) -> None:
+    for stream in (True, False):
+        records, _ = await measured(tmp_path, name, answers, stream=stream)
+        assert Counter((each.error_class, each.judged, each.flaw) for each in records) == {(None, True, None): 20}
+        records, truth = await measured(tmp_path, name, answers, fault, stream=stream)
+        assert {each.flaw for each in records if truth[each.request_id]} == found
+        assert {each.flaw for each in records if not truth[each.request_id]} <= {None}
+
+
+@ALL
+async def test_cut_answers_are_unfinished(tmp_path: Path, name: DialectName) -> None:
+    for answers in ({"jsonSchema": PERSON}, {"tools": TOOLS[:1]}):
+        records, _ = await measured(tmp_path, name, answers, tokens=2)
+        assert {record.flaw for record in records} == {"Unfinished"}
+
+
+# The expected answers of a dataset.
+
+
+def loaded(tmp_path: Path, rows: list[dict[str, Any]], answers: dict[str, Any], source: str = "jsonl") -> list[Any]:
+    file = tmp_path / "p.jsonl"
+    file.write_text("".join(json.dumps(each) + "\n" for each in rows))
+    workload = {"name": "w", "dataset": {"source": source, "uri": "p.jsonl"}, "answers": answers}
+    return [prompt.expected for prompt in load_workload(Workload.model_validate(workload), tmp_path).rows]
+
+
+GSM8K = {"question": "How many eggs?", "answer": "She sells <<16-3-4=9>>9.\n#### 1,018"}
+GPQA = {
+    "Record ID": "r1", "Question": "Why?", "Correct Answer": "yes", "Incorrect Answer 1": "no",
+    "Incorrect Answer 2": "maybe", "Incorrect Answer 3": "never",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("source", "published", "expected", "found"),
+    [
+        ("gsm8k", GSM8K, {"match": "Number"}, "1018"),
+        ("gsm8k", {**GSM8K, "short": 7.0}, {"match": "Number", "field": "short"}, "7"),
+        ("aime", {"Problem": "x?", "Answer": 42}, {"match": "Number"}, "42"),
+        ("jsonl", {"prompt": "Which?", "answer": "(B)"}, {"match": "Choice"}, "B"),
+        ("jsonl", {"prompt": "Capital?", "gold": "Paris"}, {"match": "Exact", "field": "gold"}, "Paris"),
+    ],
+)
+def test_expected_answers_come_from_the_row(
+    tmp_path: Path, source: str, published: dict[str, Any], expected: dict[str, Any], found: str
+) -> None:
+    assert loaded(tmp_path, [published], {"expected": expected}, source) == [found]
+
+
+def test_gpqas_letter_is_that_of_the_shuffled_choice(tmp_path: Path) -> None:
+    (tmp_path / "p.jsonl").write_text(json.dumps(GPQA))
+    workload = Workload.model_validate({
+        "name": "w", "dataset": {"source": "gpqa", "uri": "p.jsonl"}, "answers": {"expected": {"match": "Choice"}},
+    })  # fmt: skip
+    (prompt,) = load_workload(workload, tmp_path).rows
+    assert f"({prompt.expected}) yes" in prompt.turns[0][0].content
+
+
+@pytest.mark.parametrize(
+    ("published", "answers", "message"),
+    [
+        ({"prompt": "a"}, {"expected": {"match": "Number"}}, "expected answer is missing.*answers.expected.field"),
+        (
+            {"prompt": "a", "x": "b"},
+            {"expected": {"match": "Number", "field": "x"}},
+            "x has no answer of the kind Number",
+        ),
+        ({"token_ids": [1]}, {"jsonSchema": PERSON}, "'line-1' is given as token_ids"),
+        ({"turns": ["a", "b"]}, {"tools": TOOLS}, "has turns after the tool call"),
+    ],
+)
+def test_prompts_that_cannot_be_judged_are_rejected(
+    tmp_path: Path, published: dict[str, Any], answers: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(BadInput, match=message):
+        loaded(tmp_path, [published], answers)
+
+
+def test_an_expected_answer_is_part_of_the_fingerprint(tmp_path: Path) -> None:
+    workload = Workload.model_validate({
+        "name": "w", "dataset": {"source": "gsm8k", "uri": "p.jsonl"}, "answers": {"expected": {"match": "Number"}},
+    })  # fmt: skip
+    found = set()
+    for answer in ("#### 18", "#### 19", "It is 18"):
+        (tmp_path / "p.jsonl").write_text(json.dumps({**GSM8K, "answer": answer}))
+        found.add(load_workload(workload, tmp_path).fingerprint)
+    assert len(found) == 2
