@@ -15,6 +15,15 @@ SMALL: Mapping[str, Any] = {"concurrency": [4]}
 SLOW = SimulatedStepCost(base_ms=40.0, per_token_ms=2.0)
 READING = SimulatedStepCost(per_prefill_ms=0.3)
 COPYING = "ngram"
+JSON = {
+    "jsonSchema": {
+        "type": "object",
+        "properties": {"name": {"type": "string"}, "count": {"type": "integer"}, "notes": {"type": "string"}},
+        "required": ["name", "count", "notes"],
+        "additionalProperties": False,
+    }
+}
+NUMBERS = {"expected": {"match": "Number"}}
 OPEN: Mapping[str, Any] = {"rate": [4.0], "slots": 64}
 
 
@@ -88,6 +97,19 @@ CORRUPTED_WORLDS: Mapping[str, CorruptedWorld] = {
     "lost-reuse": CorruptedWorld(
         "with a drafter, 70 % of each hit of the prompt cache is computed again", ("ReuseLost",),
         _at(caches=True, shared_tokens=(0, 512, 1536), faults=_faulty(Fault.REUSE_LOST, 0.7, ARM)),
+    ),
+    "decaying": CorruptedWorld(
+        "acceptance falls by half within ten minutes", ("AcceptanceDecays",),
+        World(seed=7, prompts=200, order="Soak", repeats=10, load={"concurrency": [1], "durationSeconds": 60},
+              cost=SimulatedStepCost(base_ms=400), faults=_faulty(Fault.ACCEPTANCE_DECAY, 36, ARM)),
+    ),
+    "corrupt-json": CorruptedWorld(
+        "with a drafter and three requests or more, JSON ends or begins again in its middle", ("AnswersWorse",),
+        _at(answers=JSON, faults=_faulty(Fault.CORRUPT_JSON, 3, ARM)),
+    ),
+    "wrong-numbers": CorruptedWorld(
+        "with more than four draft tokens, half of the answers are wrong", ("AnswersWorse",),
+        _at(answers=NUMBERS, drafts=5, faults=_faulty(Fault.WRONG_DEEP, 4, ARM)),
     ),
     "never-drafting": CorruptedWorld(
         "the drafter starts and never drafts", ("NeverDrafted",),

@@ -10,13 +10,13 @@ from typing import Any
 
 import pandas as pd
 
-from specbench_api.outcome.summary import Cell, Trend
+from specbench_api.outcome.summary import Cell, RunSummary, Trend
 from specbench_client.metrics.acceptance import EMITTED_POOLED
 from specbench_client.simulator import Fault, SimulatedStepCost
 from specbench_client.simulator.prefix_cache import BLOCK_TOKENS
 from specbench_client.simulator.speculation import DraftVerifyProcess
 from specbench_client.store.records import to_frame
-from virtual_time.corrupted_worlds import ARM, BASELINE
+from virtual_time.corrupted_worlds import ARM, BASELINE, JSON, NUMBERS
 from virtual_time.world import World
 from virtual_time.world_run import Launch, launches_of, summary_of
 
@@ -58,13 +58,13 @@ class ServedRun:
         return {(finding.check, finding.load) for finding in self.summary.findings if finding.arm == ARM}
 
     @cached_property
-    def summary(self) -> Any:
+    def summary(self) -> RunSummary:
         return summary_of(self.world, self.launches)
 
     @property
     def cell(self) -> Cell:
         """The drafter's cell at the highest load."""
-        cells: list[Cell] = [cell for cell in self.summary.cells if cell.arm == ARM]
+        cells = [cell for cell in self.summary.cells if cell.arm == ARM]
         return max(cells, key=lambda cell: cell.level.order)
 
     @cached_property
@@ -180,18 +180,7 @@ def _world(seed: int, fault: Fault, value: float, **changes: Any) -> World:
     return World(seed=seed, faults={ARM: {fault: value}}, **settings)
 
 
-JSON = {
-    "jsonSchema": {
-        "type": "object",
-        "properties": {"name": {"type": "string"}, "count": {"type": "integer"}, "notes": {"type": "string"}},
-        "required": ["name", "count", "notes"],
-        "additionalProperties": False,
-    }
-}
-CALLS = {
-    "tools": [{"type": "function", "function": {"name": "book", "parameters": JSON["jsonSchema"]}}],
-}
-NUMBERS = {"expected": {"match": "Number"}}
+CALLS = {"tools": [{"type": "function", "function": {"name": "book", "parameters": JSON["jsonSchema"]}}]}
 TWO_LOADS: Mapping[str, Any] = {"load": {"concurrency": [1, 16]}, "prompts": PROMPTS // 2}
 """The same number of requests per arm."""
 SOAK: Mapping[str, Any] = {"repeats": 24, "order": "Soak", "prompts": 1200}

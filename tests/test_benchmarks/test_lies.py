@@ -12,6 +12,7 @@ from specbench_client.simulator import Fault
 from virtual_time.corrupted_worlds import CORRUPTED_WORLDS
 from virtual_time.honest_worlds import honest_cached_world, honest_world, words
 from virtual_time.noise import Noise
+from virtual_time.served_faults import SERVED_FAULTS, ServedRun
 from virtual_time.world import World
 from virtual_time.world_run import run_of
 
@@ -41,6 +42,14 @@ def test_a_clean_run_raises_no_alarm(world: World) -> None:
     assert [finding for finding in summary.findings if finding.severity is not Severity.INFO] == []
     assert {finding.check for finding in summary.findings} <= NOTES
     assert summary.trustworthy
+
+
+@pytest.mark.parametrize("name", ["half-of-tasks", "tool-calls"])
+def test_size_of_a_reported_fault_is_that_of_what_the_engine_did(name: str) -> None:
+    fault = SERVED_FAULTS[name]
+    served = ServedRun(fault.world(1))
+    assert (fault.check, served.cell.level.label) in served.checks
+    assert [abs(each.error) < 0.02 for each in fault.effects(served)] == [True]
 
 
 def test_a_world_is_determined_by_its_seed() -> None:
