@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 from specbench_client.simulator.dialect import ResponseFormat, ServerDialect
@@ -30,6 +30,8 @@ class VirtualTransport:
     between: TransportFaults
     arrived: int = 0
     answered: int = 0
+    served: dict[str, TokenStream] = field(default_factory=dict)
+    """The requests in the engine, by their ids."""
 
     async def exchange(self, request: HttpRequest) -> HttpExchange:
         """Send a request and return the exchange; failures of the engine are part of it and never raised."""
@@ -61,7 +63,8 @@ class VirtualTransport:
         )
         if self.engine.config.faults.refuses(self.engine.config.seed, self.arrived):
             raise EngineBroken("EngineCore encountered an issue.")
-        return self.engine.submit(ask), self.dialect.wire(ask)
+        stream = self.served[request.headers["X-Request-Id"]] = self.engine.submit(ask)
+        return stream, self.dialect.wire(ask)
 
     def _rewritten(self, body: bytes) -> bytes:
         """Add the gateway's text to the first message of a chat."""

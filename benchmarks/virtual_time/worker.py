@@ -10,7 +10,6 @@ from multiprocessing import get_context
 from specbench_api.outcome.record import Record, RecordPhase
 from specbench_client.load.closed_loop import ClosedLoop
 from specbench_client.load.conversation_runner import (
-    REQUESTS_AHEAD,
     ConversationRunner,
     RequestBuffer,
     prepare_conversations,
@@ -24,6 +23,9 @@ from specbench_client.load.parsing_queue import MAX_UNREAD, ParsingQueue
 from specbench_client.load.shared_state import UNLIMITED, SharedState, WorkerTable, create_shared_state
 from specbench_client.load.turn_client import HttpTurnClient
 from virtual_time.clock import NS_PER_S, VirtualClock
+
+AHEAD = 2
+"""Buffered requests: encoding one takes no virtual time."""
 
 
 class VirtualAlarm(PreciseTimer):
@@ -87,11 +89,11 @@ class VirtualWorker:
     ) -> ClosedLoop | OpenLoop:
         if isinstance(share, ClosedLoopShare):
             buffer = RequestBuffer(
-                prepare_conversations(runner.turn_client, prompts, self.shared.conversation_counter), REQUESTS_AHEAD
+                prepare_conversations(runner.turn_client, prompts, self.shared.conversation_counter), AHEAD
             )
             return ClosedLoop(share.streams, runner, buffer, share.duration_s, share.fill)
         buffer, timer = (
-            RequestBuffer(prepare_conversations(runner.turn_client, prompts, share.conversations), REQUESTS_AHEAD),
+            RequestBuffer(prepare_conversations(runner.turn_client, prompts, share.conversations), AHEAD),
             VirtualAlarm(self.clock),
         )
         return OpenLoop(share.offsets_ns, runner, buffer, timer, self._companions(share, runner))

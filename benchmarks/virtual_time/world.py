@@ -36,6 +36,7 @@ WORKLOAD = "chat"
 DATASET: Mapping[str, Any] = {"source": "jsonl", "uri": "s3://virtual/prompts.jsonl"}
 CACHE_TOKENS = 1_000_000
 """Capacity of the prompt cache where it is on: nothing is evicted."""
+DEADLINE_S = 2 * 86_400
 NO_FAULTS: Mapping[Fault, float] = {}
 
 
@@ -174,6 +175,7 @@ class World:
             "load": {**self.load, "repeats": self.repeats, "order": self.order},
             "results": {"s3": {"bucket": "results"}},
             **({"promptCache": "AsServed"} if self.caches else {}),
+            **({"activeDeadlineSeconds": DEADLINE_S} if self.order == "Soak" else {}),
         }
         names = {"name": f"world-{self.seed}", "namespace": "default"}
         return {"apiVersion": "specbench.io/v1alpha1", "kind": "SpecBenchRun", "metadata": names, "spec": spec}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any
@@ -29,6 +29,7 @@ from specbench_client.load.warmup import WarmupBounds, WarmupMonitor, warmup_pro
 from specbench_client.load.worker_messages import WorkerDone
 from specbench_client.metrics.tidy_frame import COLUMNS
 from specbench_client.simulator import SimulatedEngine, choose_dialect
+from specbench_client.simulator.engine import TokenStream
 from specbench_client.simulator.requests import OpenAIRoute, SimulatedPrompt, SimulatedRequest
 from specbench_client.store.records import records_to_parquet, to_frame
 from specbench_client.workload.prompts import Prompts
@@ -55,14 +56,15 @@ class Interference:
 
 def run_of(world: World, meddling: Interference | None = None) -> RunSummary:
     """Measure and summarise the complete plan."""
-    summaries: list[PointSummary] = []
-    records: dict[str, list[pd.DataFrame]] = {}
-    seen: list[LaunchRecord] = []
-    for launch in launches_of(world, meddling):
-        summaries += [each.summary(world.plan) for each in launch.measured]
-        records |= {each.point.hash: each.frames for each in launch.measured}
-        seen.append(launch.seen())
-    return summarise_run(world.plan, summaries, records, CREATED, seen)
+    return summary_of(world, list(launches_of(world, meddling)))
+
+
+def summary_of(world: World, launches: Sequence[Launch]) -> RunSummary:
+    """Summarise the launches of the complete plan."""
+    measured = [each for launch in launches for each in launch.measured]
+    summaries = [each.summary(world.plan) for each in measured]
+    records = {each.point.hash: each.frames for each in measured}
+    return summarise_run(world.plan, summaries, records, CREATED, [launch.seen() for launch in launches])
 
 
 def launches_of(world: World, meddling: Interference | None = None) -> Iterator[Launch]:
@@ -97,6 +99,8 @@ class MeasuredPoint:
     """Its records as they are stored."""
     watch: ClientHealth
     counters: CounterDeltas | None
+    served: Mapping[str, TokenStream]
+    """What the engine really did for each request, by its id."""
 
     @property
     def frames(self) -> list[pd.DataFrame]:
@@ -181,7 +185,8 @@ class Launch:
         counted = counter_difference(before, after) if before is not None and after is not None else None
         meddling = self.meddling
         part = records_to_parquet(meddling.records(point, records))
-        return MeasuredPoint(point, part, meddling.watch(point, watch), meddling.counters(point, counted))
+        served, transport.served = transport.served, {}
+        return MeasuredPoint(point, part, meddling.watch(point, watch), meddling.counters(point, counted), served)
 
     async def _warm_up(
         self, point: Point, asker: HttpTurnClient, hand: VirtualWorker, records: list[Record]

@@ -1,0 +1,232 @@
+"""Faults that users of engines reported from production, each injected into a world, with the truth of its effect."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from random import Random
+from typing import Any
+
+import pandas as pd
+
+from specbench_api.outcome.summary import Cell, Trend
+from specbench_client.metrics.acceptance import EMITTED_POOLED
+from specbench_client.simulator import Fault, SimulatedStepCost
+from specbench_client.simulator.prefix_cache import BLOCK_TOKENS
+from specbench_client.simulator.speculation import DraftVerifyProcess
+from specbench_client.store.records import to_frame
+from virtual_time.corrupted_worlds import ARM, BASELINE
+from virtual_time.world import World
+from virtual_time.world_run import Launch, launches_of, summary_of
+
+PROMPTS, REPEATS = 66, 3
+"""198 requests per arm."""
+REQUEST = ["prompt_id", "turn", "repeat"]
+S_PER_HOUR = 3600.0
+LENGTH_DRAWS = 10
+"""Draws of each answer's steps of which the true acceptance length is the mean."""
+
+
+@dataclass(frozen=True)
+class Effect:
+    """The size of a fault's effect as the report states it, and what it really is."""
+
+    name: str
+    found: float
+    truth: float
+
+    @property
+    def error(self) -> float:
+        """The relative error."""
+        return self.found / self.truth - 1
+
+
+@dataclass(frozen=True)
+class ServedRun:
+    """A measured world, with what its engines really did."""
+
+    world: World
+
+    @cached_property
+    def launches(self) -> list[Launch]:
+        return list(launches_of(self.world))
+
+    @cached_property
+    def checks(self) -> set[tuple[str, str | None]]:
+        """The findings, as check and load."""
+        return {(finding.check, finding.load) for finding in self.summary.findings if finding.arm == ARM}
+
+    @cached_property
+    def summary(self) -> Any:
+        return summary_of(self.world, self.launches)
+
+    @property
+    def cell(self) -> Cell:
+        """The drafter's cell at the highest load."""
+        cells: list[Cell] = [cell for cell in self.summary.cells if cell.arm == ARM]
+        return max(cells, key=lambda cell: cell.level.order)
+
+    @cached_property
+    def pairs(self) -> pd.DataFrame:
+        """What really happened to the requests of the cell's pairs: the suffix of the baseline's columns is `_b`."""
+        mine, theirs = (pd.concat(self._requests(arm)) for arm in (ARM, BASELINE))
+        return mine.merge(theirs, on=REQUEST, suffixes=("", "_b"))
+
+    def _requests(self, arm: str) -> Sequence[pd.DataFrame]:
+        measured = (each for launch in self.launches if launch.arm.name == arm for each in launch.measured)
+        frames = []
+        for each in measured:
+            if each.point.level != self.cell.level:
+                continue
+            rows = to_frame(each.part, ["request_id", "prompt_id", "turn", "phase"])
+            rows = rows[rows["phase"] == "steady"].assign(repeat=each.point.repeat)
+            served = [each.served[name] for name in rows["request_id"]]
+            frames.append(
+                rows.assign(
+                    tokens=[stream.ask.prompt.tokens for stream in served],
+                    cached=[stream.cached_tokens for stream in served],
+                    damaged=[bool(stream.answer.faults) for stream in served],
+                )
+            )
+        return frames
+
+    @property
+    def trend(self) -> Trend:
+        """How the acceptance length changed."""
+        return next(trend for trend in self.cell.trends if trend.name == EMITTED_POOLED.name)
+
+
+@dataclass(frozen=True)
+class ServedFault:
+    """A reported fault. `quiet`: the world in which the reporter did not see it, and the check must not find it."""
+
+    words: str
+    issue: str
+    check: str
+    world: Callable[[int], World]
+    effects: Callable[[ServedRun], list[Effect]]
+    quiet: Callable[[int], World] | None = None
+
+
+def _value(run: ServedRun) -> tuple[Fault, float]:
+    ((fault, value),) = run.world.faults[ARM].items()
+    return fault, value
+
+
+def _reuse(run: ServedRun) -> list[Effect]:
+    """The hits and what they cost. The factor of reuse is the net speed-up over that of the world without the fault."""
+    (fault, value), rows, found = _value(run), run.pairs, run.cell.reuse
+    whole = ServedRun(replace(run.world, faults={})).cell.reuse
+    assert found is not None
+    assert whole is not None
+    hits = rows["cached_b"]
+    lost = BLOCK_TOKENS * (hits > 0) if fault is Fault.REUSE_LAST_BLOCK else (hits * value).round()
+    left = hits - lost
+    truth = {
+        "hit share": rows["cached"].sum() / rows["tokens"].sum(),
+        "computed tokens ratio": (rows["tokens"] - left).sum() / (rows["tokens"] - hits).sum(),
+        "reuse factor": _known(found.net.value) / _known(whole.net.value),
+    }
+    stated = (found.hit_share.value, found.computed_ratio.value, found.reuse.value)
+    return [
+        Effect(name, _known(each), true)
+        for (name, true), each in zip(truth.items(), stated, strict=True)
+        if true  # of a total loss, the hit share is 0
+    ]
+
+
+def _known(value: float | None) -> float:
+    assert value is not None
+    return value
+
+
+def _decay(run: ServedRun) -> list[Effect]:
+    """The fitted acceptance length in the first and last window, and its fall."""
+    (launch,) = (each for each in run.launches if each.arm.name == ARM)
+    windows_s = [each.watch.duration_s or 0.0 for each in launch.measured]
+    first_s = launch.duration_s - sum(windows_s) + windows_s[0] / 2
+    trend = run.trend
+    start, end = (_acceptance_length(launch, at_s) for at_s in (first_s, first_s + trend.hours * S_PER_HOUR))
+    return [
+        Effect("last acceptance length", trend.end, end),
+        Effect("fall of the acceptance length", trend.start - trend.end, start - end),
+    ]
+
+
+def _acceptance_length(launch: Launch, engine_s: float) -> float:
+    """The mean tokens per step of the launch's answers if all of them were generated at this time."""
+    config, rng, tokens, steps = launch.config, Random(1), 0, 0  # noqa: S311 -- a simulation
+    for stream in (each for point in launch.measured for each in point.served.values()):
+        positions = config.acceptance.positions(stream.category, config.drafter.num_speculative_tokens)
+        left = config.faults.decayed(positions, engine_s, caches=bool(config.prefix_cache_tokens))
+        for _ in range(LENGTH_DRAWS):
+            process = DraftVerifyProcess(len(stream.answer.words), config.drafter, left, rng)
+            process.advance()
+            while not process.finished:
+                tokens, steps = tokens + process.advance().tokens, steps + 1
+    return tokens / steps
+
+
+def _flaws(run: ServedRun) -> list[Effect]:
+    """The share of answers that are flawed."""
+    judged = run.cell.judged
+    assert judged is not None
+    return [Effect("share of flawed answers", judged.flawed / judged.pairs, float(run.pairs["damaged"].mean()))]
+
+
+def _world(seed: int, fault: Fault, value: float, **changes: Any) -> World:
+    settings: Mapping[str, Any] = {"prompts": PROMPTS, "repeats": REPEATS, "caches": True, **changes}
+    return World(seed=seed, faults={ARM: {fault: value}}, **settings)
+
+
+SOAK = {"repeats": 24, "order": "Soak", "prompts": 1200}
+"""24 windows. Steps of the engine take longer than on a GPU, so that the run has fewer requests."""
+
+
+def _hours(hours: float, base_ms: float) -> Mapping[str, Any]:
+    load = {"concurrency": [1], "durationSeconds": round(hours * S_PER_HOUR / SOAK["repeats"])}
+    return {**SOAK, "load": load, "cost": SimulatedStepCost(base_ms=base_ms)}
+
+
+SERVED_FAULTS: Mapping[str, ServedFault] = {
+    "half-lost": ServedFault(
+        "with a drafter, hits fall from 97 to about 45 %", "sglang#32459", "ReuseLost",
+        partial(_world, fault=Fault.REUSE_LOST, value=0.54, system_tokens=2000), _reuse,
+    ),
+    "all-lost": ServedFault(
+        "with a drafter, nothing is reused", "vllm#53670, vllm#47930", "ReuseLost",
+        partial(_world, fault=Fault.REUSE_LOST, value=1.0, prompts=PROMPTS // 2, turns=2, system_tokens=500), _reuse,
+    ),
+    "last-block": ServedFault(
+        "with a drafter, the last block of each hit is computed again", "vllm#54360", "ReuseLost",
+        partial(_world, fault=Fault.REUSE_LAST_BLOCK, value=1.0, prompts=PROMPTS // 2, turns=2, system_tokens=200),
+        _reuse,
+    ),
+    "decay-12h": ServedFault(
+        "with the cache on, the acceptance length falls from 4.47 to 3.49 in 12 hours", "vllm#41838",
+        "AcceptanceDecays",
+        partial(_world, fault=Fault.ACCEPTANCE_DECAY_CACHED, value=0.28, acceptance=0.85, drafts=6,
+                **_hours(12, 2000)),
+        _decay,
+        partial(_world, fault=Fault.ACCEPTANCE_DECAY_CACHED, value=0.28, acceptance=0.85, drafts=6,
+                **_hours(12, 2000) | {"caches": False}),
+    ),
+    "decay-2h": ServedFault(
+        "the acceptance length falls from 3.3 to 1.9 in 2 hours", "sglang#28771", "AcceptanceDecays",
+        partial(_world, fault=Fault.ACCEPTANCE_DECAY, value=3.65, acceptance=0.8, drafts=4, **_hours(2, 400)), _decay,
+        lambda seed: replace(World(seed=seed, acceptance=0.8, drafts=4, **_hours(2, 400)), caches=True),
+    ),
+    "loops": ServedFault(
+        "answers loop until the limit", "vllm#47087", "AnswersWorse",
+        partial(_world, fault=Fault.LOOPS, value=0.25, system_tokens=500), _flaws,
+    ),
+    "empty": ServedFault(
+        "answers are empty", "vllm#35800", "AnswersWorse",
+        partial(_world, fault=Fault.EMPTY, value=0.25, system_tokens=500), _flaws,
+    ),
+    "aborted": ServedFault(
+        "answers end with an unexpected finish reason", "vllm#41967", "AnswersWorse",
+        partial(_world, fault=Fault.FINISH_REASON, value=0.25, system_tokens=500), _flaws,
+    ),
+}  # fmt: skip
