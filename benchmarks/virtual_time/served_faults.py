@@ -180,13 +180,32 @@ def _world(seed: int, fault: Fault, value: float, **changes: Any) -> World:
     return World(seed=seed, faults={ARM: {fault: value}}, **settings)
 
 
-SOAK = {"repeats": 24, "order": "Soak", "prompts": 1200}
+JSON = {
+    "jsonSchema": {
+        "type": "object",
+        "properties": {"name": {"type": "string"}, "count": {"type": "integer"}, "notes": {"type": "string"}},
+        "required": ["name", "count", "notes"],
+        "additionalProperties": False,
+    }
+}
+CALLS = {
+    "tools": [{"type": "function", "function": {"name": "book", "parameters": JSON["jsonSchema"]}}],
+}
+NUMBERS = {"expected": {"match": "Number"}}
+TWO_LOADS: Mapping[str, Any] = {"load": {"concurrency": [1, 16]}, "prompts": PROMPTS // 2}
+"""The same number of requests per arm."""
+SOAK: Mapping[str, Any] = {"repeats": 24, "order": "Soak", "prompts": 1200}
 """24 windows. Steps of the engine take longer than on a GPU, so that the run has fewer requests."""
 
 
-def _hours(hours: float, base_ms: float) -> Mapping[str, Any]:
-    load = {"concurrency": [1], "durationSeconds": round(hours * S_PER_HOUR / SOAK["repeats"])}
-    return {**SOAK, "load": load, "cost": SimulatedStepCost(base_ms=base_ms)}
+HOURS_12: Mapping[str, Any] = {
+    **SOAK, "load": {"concurrency": [1], "durationSeconds": 1800}, "cost": SimulatedStepCost(base_ms=2000),
+    "acceptance": 0.85, "drafts": 6,
+}  # fmt: skip
+HOURS_2: Mapping[str, Any] = {
+    **SOAK, "load": {"concurrency": [1], "durationSeconds": 300}, "cost": SimulatedStepCost(base_ms=400),
+    "acceptance": 0.8, "drafts": 4,
+}  # fmt: skip
 
 
 SERVED_FAULTS: Mapping[str, ServedFault] = {
@@ -204,29 +223,57 @@ SERVED_FAULTS: Mapping[str, ServedFault] = {
         _reuse,
     ),
     "decay-12h": ServedFault(
-        "with the cache on, the acceptance length falls from 4.47 to 3.49 in 12 hours", "vllm#41838",
-        "AcceptanceDecays",
-        partial(_world, fault=Fault.ACCEPTANCE_DECAY_CACHED, value=0.28, acceptance=0.85, drafts=6,
-                **_hours(12, 2000)),
-        _decay,
-        partial(_world, fault=Fault.ACCEPTANCE_DECAY_CACHED, value=0.28, acceptance=0.85, drafts=6,
-                **_hours(12, 2000) | {"caches": False}),
+        "with the cache on, the acceptance length falls by 22 % in 12 hours", "vllm#41838", "AcceptanceDecays",
+        partial(_world, fault=Fault.ACCEPTANCE_DECAY_CACHED, value=0.28, **HOURS_12), _decay,
+        partial(_world, fault=Fault.ACCEPTANCE_DECAY_CACHED, value=0.28, **{**HOURS_12, "caches": False}),
     ),
     "decay-2h": ServedFault(
         "the acceptance length falls from 3.3 to 1.9 in 2 hours", "sglang#28771", "AcceptanceDecays",
-        partial(_world, fault=Fault.ACCEPTANCE_DECAY, value=3.65, acceptance=0.8, drafts=4, **_hours(2, 400)), _decay,
-        lambda seed: replace(World(seed=seed, acceptance=0.8, drafts=4, **_hours(2, 400)), caches=True),
+        partial(_world, fault=Fault.ACCEPTANCE_DECAY, value=3.65, **HOURS_2), _decay,
+        partial(_world, fault=Fault.ACCEPTANCE_DECAY, value=0.0, **HOURS_2),
+    ),
+    "corrupt-json-8": ServedFault(
+        "JSON is corrupt in 75 to 100 % of the answers at 8 to 32 streams", "vllm#44993", "AnswersWorse",
+        partial(_world, fault=Fault.CORRUPT_JSON, value=8, answers=JSON, **TWO_LOADS), _flaws,
+        partial(_world, fault=Fault.CORRUPT_JSON, value=8, answers=JSON, load={"concurrency": [4]}),
+    ),
+    "corrupt-json-1": ServedFault(
+        "JSON is corrupt at one stream too", "vllm#44993", "AnswersWorse",
+        partial(_world, fault=Fault.CORRUPT_JSON, value=1, answers=JSON, load={"concurrency": [1]}), _flaws,
+    ),
+    "wrong-numbers": ServedFault(
+        "right answers of GSM8K fall from 96 to 1 %", "vllm#46834", "AnswersWorse",
+        partial(_world, fault=Fault.DIVERGE, value=0.99, answers=NUMBERS), _flaws,
+    ),
+    "half-of-tasks": ServedFault(
+        "18 of 39 tasks are solved instead of 39", "vllm#43650", "AnswersWorse",
+        partial(_world, fault=Fault.DIVERGE, value=0.54, answers=NUMBERS), _flaws,
+    ),
+    "wrong-deep": ServedFault(
+        "answers are wrong with more than 4 draft tokens", "vllm#46834", "AnswersWorse",
+        partial(_world, fault=Fault.WRONG_DEEP, value=4, answers=NUMBERS, drafts=5), _flaws,
+        partial(_world, fault=Fault.WRONG_DEEP, value=4, answers=NUMBERS, drafts=4),
+    ),
+    "restored-damage": ServedFault(
+        "answers are wrong, the more the longer the restored prefix", "vllm#43650", "AnswersWorse",
+        partial(_world, fault=Fault.RESTORED_DAMAGE, value=0.5, answers=NUMBERS, shared_tokens=(0, 512, 1024)), _flaws,
+        partial(_world, fault=Fault.RESTORED_DAMAGE, value=0.5, answers=NUMBERS, caches=False,
+                shared_tokens=(0, 512, 1024)),
+    ),
+    "tool-calls": ServedFault(
+        "the arguments of tool calls are no JSON", "vllm#35800, vllm#41967", "AnswersWorse",
+        partial(_world, fault=Fault.BROKEN_TOOL_CALLS, value=0.3, answers=CALLS), _flaws,
     ),
     "loops": ServedFault(
         "answers loop until the limit", "vllm#47087", "AnswersWorse",
         partial(_world, fault=Fault.LOOPS, value=0.25, system_tokens=500), _flaws,
     ),
     "empty": ServedFault(
-        "answers are empty", "vllm#35800", "AnswersWorse",
+        "answers are empty", "vllm#41967", "AnswersWorse",
         partial(_world, fault=Fault.EMPTY, value=0.25, system_tokens=500), _flaws,
     ),
     "aborted": ServedFault(
-        "answers end with an unexpected finish reason", "vllm#41967", "AnswersWorse",
+        "answers end with an unexpected finish reason", "vllm#35800", "AnswersWorse",
         partial(_world, fault=Fault.FINISH_REASON, value=0.25, system_tokens=500), _flaws,
     ),
 }  # fmt: skip

@@ -26,6 +26,7 @@ from specbench_client.simulator import (
     make_drafter,
 )
 from specbench_client.simulator.generated_text import VOCABULARY
+from specbench_client.simulator.prescribed_answers import expected_number
 from specbench_client.simulator.speculation import DRAFTER_PROFILES
 from specbench_client.workload.prompts import load_workload
 from specbench_client.workload.row_parsing import Prompt
@@ -79,6 +80,8 @@ class World:
     """Length of the system prompt."""
     think_s: float = 0.0
     """Mean time between the turns of a conversation."""
+    answers: Mapping[str, Any] = field(default_factory=dict)
+    """What the answers are checked for; with `expected`, prompts are questions that the simulator can answer."""
 
     @cached_property
     def plan(self) -> Plan:
@@ -90,10 +93,9 @@ class World:
         """The prompts as the client loads them: 20 to 200 words of the vocabulary per turn."""
         rng, different = self.rng("prompts"), self.different or self.prompts
         texts = [self._turns(rng, self._prefix(number)) for number in range(different)]
-        lines = (
-            json.dumps({"id": f"p{number}", "category": self._category(number), "turns": texts[number % different]})
-            for number in range(self.prompts)
-        )
+        if "expected" in self.answers:
+            texts = [[f"{text} {' '.join(map(str, rng.integers(1, 100, 3)))} ?" for text in turns] for turns in texts]
+        lines = (json.dumps(self._row(number, texts[number % different])) for number in range(self.prompts))
         return load_workload(self.plan.workload(WORKLOAD), Path(), lambda _: "\n".join(lines).encode()).rows
 
     @cached_property
@@ -144,8 +146,9 @@ class World:
         length = self.shared_tokens[number % len(self.shared_tokens)] if self.shared_tokens else 0
         return [str(word) for word in self.rng("prefix", length).choice(VOCABULARY, length)]
 
-    def _category(self, number: int) -> str:
-        return self.categories[number % len(self.categories)]
+    def _row(self, number: int, turns: list[str]) -> dict[str, Any]:
+        row = {"id": f"p{number}", "category": self.categories[number % len(self.categories)], "turns": turns}
+        return {**row, "answer": str(expected_number(turns[-1]))} if "expected" in self.answers else row
 
     def _turns(self, rng: np.random.Generator, prefix: list[str]) -> list[str]:
         words = [list(rng.choice(VOCABULARY, int(rng.integers(20, 200)))) for _ in range(self.turns)]
@@ -164,6 +167,7 @@ class World:
             "dataset": DATASET,
             "sampling": {"temperature": self.temperature, "seed": self.seed},
             "output": {"maxTokens": self.max_tokens},
+            **({"answers": self.answers} if self.answers else {}),
             **({"systemPrompt": {"tokens": self.system_tokens}} if self.system_tokens else {}),
             **({"thinkTime": {"seconds": self.think_s}} if self.think_s else {}),
         }

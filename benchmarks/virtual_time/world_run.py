@@ -224,6 +224,7 @@ class Launch:
             request_prefix=point.hash[:12],
             prompt_cache=plan.prompt_cache,
             think_time=workload.think_time,
+            answers=workload.answers,
         )
 
     def _counters(self) -> EngineCounters | None:
