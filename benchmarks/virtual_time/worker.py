@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from multiprocessing import get_context
 
 from specbench_api.outcome.record import Record, RecordPhase
@@ -13,15 +14,16 @@ from specbench_client.load.conversation_runner import (
     REQUESTS_AHEAD,
     ConversationRunner,
     RequestBuffer,
+    ThinkingUsers,
     prepare_conversations,
 )
-from specbench_client.load.conversations import PromptLike
+from specbench_client.load.conversations import PromptLike, think_time_ns
 from specbench_client.load.in_flight import InFlightRecorder, LoadTimeline
 from specbench_client.load.load_shares import ClosedLoopShare, OpenLoopShare, WorkerLoad
 from specbench_client.load.open_loop import FillerSender, OpenLoop, PreciseTimer
 from specbench_client.load.parsing_queue import MAX_UNREAD, ParsingQueue
 from specbench_client.load.shared_state import UNLIMITED, SharedState, WorkerTable, create_shared_state
-from specbench_client.load.turn_client import TurnClient
+from specbench_client.load.turn_client import HttpTurnClient
 from virtual_time.clock import NS_PER_S, VirtualClock
 
 
@@ -58,7 +60,7 @@ class VirtualWorker:
     async def work(
         self,
         load: WorkerLoad,
-        turn_client: TurnClient,
+        turn_client: HttpTurnClient,
         prompts: Sequence[PromptLike],
         phase: RecordPhase | None,
         on_record: Callable[[Record], None],
@@ -70,7 +72,9 @@ class VirtualWorker:
         recorder = InFlightRecorder(share.phases(self.worker_table, 0))
         most = max(MAX_UNREAD, len(share.streams)) if isinstance(share, ClosedLoopShare) else MAX_UNREAD
         async with ParsingQueue(most) as parsing_queue:
-            runner = ConversationRunner(turn_client, parsing_queue, recorder, on_record, phase, self.clock)
+            runner = ConversationRunner(
+                turn_client, parsing_queue, recorder, on_record, phase, self.clock, users=self._users(turn_client)
+            )
             begin_ns = self.clock()
             await self._loop(share, runner, prompts).run(begin_ns)
             await parsing_queue.drained()
@@ -79,6 +83,13 @@ class VirtualWorker:
             load.begins_ns(self.worker_table, begin_ns),
         )
         return LoadTimeline([recorder.log], begin_ns, steady_bounds, begins_ns)
+
+    def _users(self, turn_client: HttpTurnClient) -> ThinkingUsers | None:
+        config = turn_client.request_config
+        if config.think_time is None:
+            return None
+        think_ns = partial(think_time_ns, config.think_time, config.sampling.seed, config.repeat)
+        return ThinkingUsers(think_ns, VirtualAlarm(self.clock).sleep_until)
 
     def _loop(
         self, share: ClosedLoopShare | OpenLoopShare, runner: ConversationRunner, prompts: Sequence[PromptLike]

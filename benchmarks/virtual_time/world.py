@@ -51,6 +51,8 @@ class World:
     different: int | None = None
     """Number of distinct prompts; the others are duplicates with their own ids. None: all are distinct."""
     turns: int = 1
+    think_s: float = 0.0
+    """Mean think time between turns."""
     categories: tuple[str, ...] = ("code", "chat", "math", "news")
     acceptance: float = 0.65
     temperature: float = 0.0
@@ -152,6 +154,7 @@ class World:
             "dataset": {"source": "jsonl", "uri": "prompts.jsonl"},
             "sampling": {"temperature": self.temperature, "seed": self.seed},
             "output": {"maxTokens": self.max_tokens},
+            **({"thinkTime": {"seconds": self.think_s}} if self.think_s else {}),
         }
         spec: dict[str, Any] = {
             "model": {"name": "simulated"},

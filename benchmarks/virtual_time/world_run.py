@@ -233,6 +233,7 @@ class Launch:
             drafting=self.arm.drafter is not None or self.arm.endpoint is not None,
             request_prefix=point.hash[:12],
             prompt_cache=plan.prompt_cache,
+            think_time=workload.think_time,
         )
 
     def _counters(self) -> EngineCounters | None:
