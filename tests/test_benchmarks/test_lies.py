@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -67,8 +68,20 @@ def test_measured_acceptance_and_step_times_match_the_configured_ones() -> None:
     assert baseline["step_ms_p50"].value == pytest.approx(step + 100 * world.cost.per_kv_ms, rel=0.05)
 
 
-def test_split_of_the_net_speedup_is_that_of_the_same_world_without_the_loss() -> None:
-    kept = World(seed=11, prompts=120, caches=True, shared_tokens=(0, 512, 1536), noise=NO_NOISE, repeats=1)
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"load": {"concurrency": [4]}},
+        {"load": {"rate": [8.0], "slots": 64}},
+        {"load": {"rate": [5.0], "slots": 64, "arrival": {"process": "Gamma", "burstiness": 0.5}}},
+        {"load": {"concurrency": [8]}, "turns": 3, "prompts": 60, "think_s": 0.5},
+        {"load": {"rate": [3.0], "slots": 64}, "turns": 3, "prompts": 60},
+    ],
+    ids=["closed", "open", "bursts", "think times", "open with turns"],
+)
+def test_split_of_the_net_speedup_is_that_of_the_same_world_without_the_loss(changes: dict[str, Any]) -> None:
+    shared: dict[str, Any] = {"prompts": 120, "shared_tokens": (0, 512, 1536), "noise": NO_NOISE, "repeats": 1}
+    kept = World(seed=11, caches=True, **{**shared, **changes})
     lost = replace(kept, faults={"eagle3": {Fault.REUSE_LOST: 0.7}})
     whole, found = (run_of(world).cells[-1].reuse for world in (kept, lost))
     assert whole is not None
@@ -78,6 +91,5 @@ def test_split_of_the_net_speedup_is_that_of_the_same_world_without_the_loss() -
     assert net is not None
     assert found.drafting.value == pytest.approx(drafting, rel=0.02)
     assert found.reuse.value == pytest.approx(net / drafting, rel=0.02)
-    assert found.token_ms.value == pytest.approx(kept.cost.per_prefill_ms, rel=0.03)
+    assert found.token_ms.value == pytest.approx(kept.cost.per_prefill_ms, rel=0.01)
     assert found.hit_share.value == pytest.approx(0.3 * (whole.hit_share.value or 0), rel=0.01)
-    assert [each.label for each in found.by_depth] == ["0", "256–1,023", "1,024–4,095"]

@@ -108,6 +108,15 @@ def test_split_is_missing_without_variation_of_computed_tokens() -> None:
     assert found.net.value is not None
 
 
+def test_split_is_missing_if_most_of_the_latency_is_not_that_of_steps() -> None:
+    def queued(point: Point, frame: pd.DataFrame) -> pd.DataFrame:
+        return frame.assign(**{name: frame[name] + 10**10 for name in ("first_token_ns", "last_token_ns")})
+
+    found = reuse_of(run_of_world(LOST, Corruptions(records=queued)))
+    assert [found.token_ms.value, found.lost_ms.value, found.drafting.value, found.reuse.value] == [None] * 4
+    assert found.computed_ratio.value == pytest.approx(4.0, rel=0.02)
+
+
 def test_slices_by_turn_and_by_depth_locate_the_loss() -> None:
     def only_later_turns(point: Point, frame: pd.DataFrame) -> pd.DataFrame:
         cached = [400 if turn else 0 for turn in frame.turn]

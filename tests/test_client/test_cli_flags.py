@@ -104,6 +104,12 @@ CONTRADICTIONS = [
     (("-c", "1", "--model", ""), ("--model",)),
     (("-c", "1", "--extra-body", '{"max_tokens": 3}'), ("--extra-body", "set --max-tokens")),
     (("-c", "1", "--extra-body", '{"model": "x"}'), ("--extra-body", "it is --model")),
+    (("-c", "1", "--answers", "[]"), ("--answers is not a JSON object", "expected")),
+    (("-c", "1", "--answers", "{}"), ("--answers jsonSchema, --answers tools and --answers expected",)),
+    (
+        ("-c", "1", "--answers", '{"jsonSchema": {"type": 1}}'),
+        ("--answers jsonSchema: ", "not a valid JSON Schema: type"),
+    ),
     (("-c", "1", "--header", "x"), ("--header 'x'", "NAME: VALUE")),
     (("-c", "1", "--until-sure"), ("--until-sure", "--baseline")),
     (("-c", "1", "--baseline", ENGINE), ("the same server", "another")),

@@ -45,6 +45,13 @@ def test_clearly_faster_drafter_is_recommended_with_its_gain() -> None:
     assert [each.conclusion for each in found.candidates] == [None, ChangeConclusion.BETTER, ChangeConclusion.WORSE]
 
 
+def test_throughput_of_streams_that_wait_is_not_that_of_faster_answers() -> None:
+    """Users who wait twice as long as an answer takes: with answers of half the time, a fifth more requests."""
+    (choice,) = decide(BASE, Given("eagle3", tps=120, gain=2.0, waits=True)).choices
+    assert choice.gain is not None
+    assert choice.gain.value == pytest.approx(1.2)
+
+
 TABLE: list[tuple[str, Sequence[Given], tuple[RecommendationAnswer, str | None]]] = [
     (
         "simpler of two equally fast",

@@ -26,6 +26,7 @@ from specbench_client.simulator.engine import SimulatedEngine
 from specbench_client.simulator.prefix_cache import BLOCK_TOKENS, PrefixCache
 from specbench_client.simulator.vllm import _reset_prefix_cache
 from specbench_client.store.folder import FolderStore
+from specbench_testing.agent_traces import otlp, span, user
 from specbench_testing.chat_templates import tokenizer_folder
 from specbench_testing.simulated_groups import plan_of, records_of, simulator, write_prompts
 from specbench_testing.simulator_client import CHAT, accepted_response, serve_dialect
@@ -231,6 +232,26 @@ async def test_the_requests_of_an_agent_reuse_the_computed_share_of_their_record
     later = measured["turn"] > 0
     since = (measured["intended_ns"] - measured["last_token_ns"].shift(1))[later]
     assert [least <= each / 1e9 for least, each in zip(waited_s, since, strict=True)] == [True] * 8
+
+
+@pytest.mark.process
+async def test_requests_that_overlapped_in_a_trace_are_in_flight_at_once(tmp_path: Path) -> None:
+    spans = [
+        span("t", begin, end, [user(text)])
+        for begin, end, text in ((0.0, 1.0, "plan"), (1.0, 3.0, "one"), (1.001, 2.0, "two"), (3.0, 4.0, "sum"))
+    ]
+    (tmp_path / "p.jsonl").write_text(json.dumps(otlp(*spans)))
+    edits = {
+        "spec.workloads[0].dataset": {"source": "agent-traces", "uri": str(tmp_path / "p.jsonl")},
+        "spec.load": {"concurrency": [1], "slots": 2, "repeats": 1, "warmupRequests": 2},
+    }
+    timed = SimulatorConfig(output_mean_tokens=40, prefix_cache_tokens=100_000)
+    records = await records_as_served(tmp_path / "p.jsonl", "vllm", timed, edits)
+    _, one, two, last = (row for _, row in records[~records["prompt_id"].map(is_filler)].iterrows())
+    assert (one["turn"], two["turn"]) == (1, 2)
+    assert two["intended_ns"] - one["intended_ns"] == pytest.approx(1_000_000, abs=1_000)
+    assert two["intended_ns"] < one["last_token_ns"]
+    assert last["intended_ns"] >= max(one["last_token_ns"], two["last_token_ns"])
 
 
 @pytest.mark.process

@@ -150,6 +150,16 @@ def test_a_document_over_several_lines_and_a_file_of_documents_are_the_same(tmp_
     assert load(tmp_path, json.dumps(document, indent=2)) == load(tmp_path, document)
 
 
+def test_a_request_that_two_libraries_record_is_read_once(tmp_path: Path) -> None:
+    agent = span("t1", 0.0, 9.0, None, operation="invoke_agent")
+    outer = span("t1", 1.0, 3.0, [user("outer")], parent=agent)
+    wrapper = span("t1", 1.25, 2.75, None, operation="wrapped", parent=outer)
+    inner = span("t1", 1.5, 2.5, [user("inner")], parent=wrapper)
+    after = span("t1", 4.0, 5.0, [user("after")], parent=agent)
+    prompt = only(tmp_path, otlp(inner, wrapper, after), otlp(outer, agent))
+    assert texts(prompt) == [["user: inner"], ["user: after"]]
+
+
 def test_content_may_be_in_an_event_and_tools_in_either_form(tmp_path: Path) -> None:
     flat = {"type": "function", "name": "read", "parameters": {"type": "object"}}
     nested = {"type": "function", "function": {"name": "read", "parameters": {"type": "object"}}}

@@ -44,3 +44,12 @@ def specbench_path(tmp_path_factory: pytest.TempPathFactory) -> str:
     metadata.mkdir()
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: specbench\nVersion: 0.1.0\n")
     return ":".join(map(str, (folder, ROOT / "client", ROOT / "crds")))
+
+
+@pytest.fixture(scope="session")
+def demo_models() -> dict[str, str]:
+    """The demo's target and drafter as GGUF files, made once per machine."""
+    script = [sys.executable, str(ROOT / "hack" / "models" / "demo_model")]
+    made = subprocess.run(script, check=True, stdout=subprocess.PIPE, text=True)
+    found: dict[str, str] = json.loads(made.stdout)
+    return found

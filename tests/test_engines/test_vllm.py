@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -31,11 +30,17 @@ from specbench_testing.engine_witness import (
     steps_reaching,
     witnessed_command,
 )
-from specbench_testing.real_engine_run import RealRun, launches_by_arm, run_here
+from specbench_testing.real_engine_run import (
+    REUSE_PROMPTS,
+    RealRun,
+    compare_reuse_with_answers,
+    launches_by_arm,
+    reuse_spec,
+    run_here,
+)
 from specbench_testing.transcripts import record_transcript
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(3000)]
-ROOT = Path(__file__).parents[2]
 VERSION = "0.32.0"
 START_S = 600
 K = {"ngram": 4, "draft": 3, "scheduled": 3}
@@ -47,14 +52,10 @@ PROMPTS = (
 
 
 @pytest.fixture(scope="module")
-def models(engine_python: str) -> dict[str, str]:
+def models(engine_python: str, demo_models: dict[str, str]) -> dict[str, str]:
     """The demo's model as Hugging Face folders, made once per machine."""
-    made = _json([sys.executable, str(ROOT / "hack" / "models" / "demo_model")])
-    script = str(Path(__file__).with_name("demo_models.py"))
-    return _json([engine_python, script, made["drafter"], str(Path(made["drafter"]).parent / "hf")])
-
-
-def _json(command: list[str]) -> dict[str, str]:
+    gguf, script = demo_models["drafter"], str(Path(__file__).with_name("demo_models.py"))
+    command = [engine_python, script, gguf, str(Path(gguf).parent / "hf")]
     made = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     found: dict[str, str] = json.loads(made.stdout)
     return found
@@ -245,3 +246,27 @@ def answer_block(data: list[str]) -> dict[str, Any]:
     """The draft counts in the last chunk of a response."""
     block: dict[str, Any] = json.loads(data[-2])["metrics"]["speculative_decoding"]
     return block
+
+
+def test_reuse_by_depth_equals_the_cached_tokens_of_the_answers_and_the_counters(
+    models: dict[str, str], engine_python: str, tmp_path: Path
+) -> None:
+    """One launch for each arm, with its cache emptied before each of two points."""
+    engine = engine_of(engine_python)
+    spec = reuse_spec(
+        model={"name": "smol", "path": models["target"]},
+        engine={
+            **engine,
+            "command": witnessed_command(tmp_path / "witness", engine["command"]),
+            "args": ["--max-model-len=2048", *(one for one in engine["args"] if "model-len" not in one)],
+        },
+        drafters=[one for one in drafters_of(models) if one["name"] == "draft"],
+        startupDeadlineSeconds=START_S,
+    )
+    run = run_here(tmp_path, spec, REUSE_PROMPTS, timeout_s=2900)
+    points = compare_reuse_with_answers(run, tmp_path / "witness")
+    assert len(points) == 4
+    for witnessed in points.values():
+        assert witnessed.launch.counted("vllm:prefix_cache_hits_total") == witnessed.point.total("cached_tokens")
+        assert witnessed.launch.counted("vllm:prefix_cache_queries_total") == witnessed.point.total("input_tokens")
+    assert not run.checks & {"PromptsSentAgain", "ReuseLost"}

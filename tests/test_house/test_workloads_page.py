@@ -20,7 +20,17 @@ def test_every_example_is_valid() -> None:
     loads = [example["load"] for example in EXAMPLES if "load" in example]
     assert (len(workloads), len(loads)) == (9, 1)
     read = [Workload.model_validate(row) for row in workloads]
-    assert [row.name for row in read] == ["mine", "qualitative", "maths", "production", "log", "rendered"]
+    assert [row.name for row in read] == [
+        "mine",
+        "qualitative",
+        "maths",
+        "production",
+        "log",
+        "math",
+        "form",
+        "call",
+        "rendered",
+    ]
     assert read[3].dataset.source is Source.MIX
     assert all(Load.model_validate(row).arrival for row in loads)
 

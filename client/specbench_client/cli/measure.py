@@ -205,6 +205,11 @@ def _authorization(named: str | None) -> dict[str, str]:
 )
 @click.option("--extra-body", metavar="JSON", help='Additional fields of each request: {"top_k": 20}')
 @click.option(
+    "--answers",
+    metavar="JSON",
+    help='What answers are checked for, as workloads[].answers: {"expected": {"match": "Number"}}, jsonSchema or tools',
+)
+@click.option(
     "--header",
     "headers",
     multiple=True,

@@ -82,6 +82,7 @@ class MeasureOptions:
     prompt_cache: str | None
     tokenizer: str | None
     extra_body: str | None
+    answers: str | None
     headers: tuple[str, ...]
     warmup: int
     repeats: int | None
@@ -182,7 +183,8 @@ def _resource(options: MeasureOptions) -> dict[str, Any]:
                     "ignoreEos": options.ignore_eos,
                     "stream": not options.no_stream,
                 },
-                "extraBody": _extra_body(options.extra_body),
+                "extraBody": _object("--extra-body", options.extra_body or "{}", '{"top_k": 20}'),
+                **_answers(options.answers),
                 **_template(options.tokenizer),
             }
         ],
@@ -300,13 +302,16 @@ def _without_none(values: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in values.items() if value is not None}
 
 
-def _extra_body(text: str | None) -> Any:
+def _answers(text: str | None) -> dict[str, Any]:
+    return {} if text is None else {"answers": _object("--answers", text, '{"expected": {"match": "Number"}}')}
+
+
+def _object(flag: str, text: str, example: str) -> dict[str, Any]:
+    """Return the JSON object that was given with a flag. Raises BadInput with an example."""
     try:
-        found = parse_json(text or "{}")
+        found = parse_json(text)
     except ValueError as error:
-        raise BadInput(
-            f"--extra-body is not valid JSON: {error}: give an object, such as '{{\"top_k\": 20}}'"
-        ) from error
+        raise BadInput(f"{flag} is not valid JSON: {error}: give an object, such as '{example}'") from error
     if not isinstance(found, dict):
-        raise BadInput("--extra-body is not a JSON object: give one, such as '{\"top_k\": 20}'")
+        raise BadInput(f"{flag} is not a JSON object: give one, such as '{example}'")
     return found

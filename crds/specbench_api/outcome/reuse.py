@@ -24,7 +24,8 @@ class ReuseSlice(ApiModel):
 class Reuse(ApiModel):
     """Prompt tokens that came from the prompt cache, and what lost reuse costs.
 
-    The split needs the cost of a computed prompt token. It is missing if computed tokens do not vary between requests.
+    The split needs a model of the arm's steps, with the cost of a computed prompt token. It is missing if computed
+    tokens do not vary between requests, or the model does not describe the arm.
     """
 
     hit_share: Figure
@@ -36,9 +37,9 @@ class Reuse(ApiModel):
     lost_tokens: Figure
     """Cached tokens that a request lost against the baseline, on average; negative if the arm reuses more."""
     lost_ms: Figure
-    """Time to compute these tokens, in ms per request."""
+    """Time to compute these tokens once, in ms per request."""
     token_ms: Figure
-    """Time by which one more computed prompt token delays the first token, in ms."""
+    """Time of a computed prompt token, by which it delays all requests in flight, in ms."""
     net: Figure
     """Mean E2E latency of the baseline, divided by the arm's: `drafting` × `reuse`."""
     drafting: Figure

@@ -86,7 +86,7 @@ class EndToEnd(ApiModel):
     """Median over the pairs of the baseline's time to the last token divided by this arm's: the speed-up of a typical
     request."""
     requests_per_hour: Figure
-    """Requests per hour of this arm; missing in an open loop, where the schedule determines it."""
+    """Requests per hour of this arm; missing where the schedule of an open loop or waiting users limit it."""
     baseline_requests_per_hour: Figure
     """Requests per hour of the baseline."""
     cost_saved: Figure

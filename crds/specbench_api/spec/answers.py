@@ -134,8 +134,8 @@ class Answers(RuledModel):
         | None
     ) = None
     """Tools in OpenAI's form. They are sent with `tool_choice: auto`, which `extraBody` may replace; each answer must
-    call at least one, with arguments that match its parameters. engine.args has what the engine needs for it, see
-    [Answers](workloads.md#answers)."""
+    call at least one, with arguments that match its parameters. Most engines need arguments in engine.args for it: vLLM
+    --enable-auto-tool-choice and --tool-call-parser."""
     expected: ExpectedAnswer | None = None
     """The expected answers. The request does not change."""
 

@@ -49,6 +49,7 @@ def span(
     tools: Sequence[dict[str, Any]] | None = None,
     as_text: bool = False,
     in_event: bool = False,
+    parent: dict[str, Any] | None = None,
     conversation: str | None = None,
 ) -> dict[str, Any]:
     """Return a span; `as_text`: messages are JSON text; `in_event`: the content is in an event of the span."""
@@ -61,6 +62,7 @@ def span(
     return {
         "traceId": trace,
         "spanId": f"{trace}-{start_s}",
+        "parentSpanId": parent["spanId"] if parent else "",
         "startTimeUnixNano": str(int((1_700_000_000 + start_s) * 1e9)),
         "endTimeUnixNano": str(int((1_700_000_000 + end_s) * 1e9)),
         "attributes": _attributes(

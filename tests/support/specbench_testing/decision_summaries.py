@@ -9,7 +9,7 @@ from typing import Any
 
 from specbench_api.outcome.figure import Figure, FigureInterval
 from specbench_api.outcome.finding import Finding, Severity
-from specbench_api.outcome.summary import ArrivalPattern, Cell, RequestCounts, RunSummary
+from specbench_api.outcome.summary import ArrivalPattern, Cell, EndToEnd, RequestCounts, RunSummary
 from specbench_api.plan.expansion import expand
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.load import Level
@@ -56,6 +56,8 @@ class Given:
     findings: list[str] = field(default_factory=list)
     workload: str = "chat"
     acceptance: float | None = None
+    waits: bool = False
+    """Whether the streams wait with their users, so that requests per hour are not known."""
 
     @property
     def cell(self) -> Cell:
@@ -64,6 +66,14 @@ class Given:
         }
         rates = {} if self.acceptance is None else {"acceptance_rate": figure(self.acceptance)}
         compared = self.arm != "none" and self.gain is not None
+        hourly = figure(None if self.waits else 3600.0)
+        whole = EndToEnd(
+            speedup=figure(self.gain),
+            median_speedup=figure(self.gain),
+            requests_per_hour=hourly,
+            baseline_requests_per_hour=hourly,
+            cost_saved=hourly,
+        )
         level = Level(concurrency=self.load) if isinstance(self.load, int) else Level(rate=self.load)
         return Cell(
             arm=self.arm,
@@ -80,6 +90,7 @@ class Given:
             },
             speedup=figure(self.gain, self.half) if compared else None,
             tpot_speedup=figure(self.gain, self.half) if compared else None,
+            end_to_end=whole if compared else None,
             compared_repeats=self.repeats if compared else None,
             valid=self.valid,
             findings=self.findings,

@@ -46,6 +46,17 @@ class Exchange:
         data = re.findall(r"^data: (\{.*\})\r?$", self.text, flags=re.MULTILINE)
         return [json.loads(one) for one in data]
 
+    @property
+    def turn(self) -> str:
+        """Conversation and turn, the same for the same request of all arms."""
+        return "-".join((self.request_id or "").rsplit("-", 2)[1:])
+
+    @property
+    def prompt_tokens(self) -> tuple[int, int]:
+        """The number of prompt tokens that came from the cache, and of all."""
+        usage = self.chunks[-1]["usage"]
+        return (usage["prompt_tokens_details"] or {}).get("cached_tokens", 0), usage["prompt_tokens"]
+
 
 @dataclass(frozen=True)
 class WitnessedStep:
@@ -76,6 +87,14 @@ class WitnessedLaunch:
         assert {one.status for one in found} == {200}
         return found
 
+    def during(self, request_ids: Iterable[str]) -> WitnessedLaunch:
+        """The part of a point: from the page of counters before its requests to the one after them."""
+        wanted = set(request_ids)
+        own = [index for index, one in enumerate(self.exchanges) if one.request_id in wanted]
+        pages = [index for index, one in enumerate(self.exchanges) if one.path == "/metrics"]
+        first, last = max(each for each in pages if each < own[0]), min(each for each in pages if each > own[-1])
+        return WitnessedLaunch(self.exchanges[first : last + 1], self.log)
+
     def answers_to(self, request_ids: Iterable[str]) -> list[Exchange]:
         """The answers to these requests."""
         by_id = {one.request_id: one for one in self.answers}
@@ -98,6 +117,27 @@ def witnessed_launches(folder: Path) -> list[WitnessedLaunch]:
         )
         for path in sorted(folder.glob("*.jsonl"))
     ]
+
+
+def hit_shares_by_depth(
+    arm: Iterable[Exchange], baseline: Iterable[Exchange], depths: Sequence[int]
+) -> list[tuple[int, float, float]]:
+    """Pairs and both hit shares by the depth of the prefix, the larger number of cached tokens of the pair.
+
+    `depths`: the lower bounds of the classes; those without pairs are left out.
+    """
+    theirs = {answer.turn: answer.prompt_tokens for answer in baseline}
+    pairs = [(answer.prompt_tokens, theirs[answer.turn]) for answer in arm]
+    found = []
+    for low, high in zip(depths, [*depths[1:], sys.maxsize], strict=True):
+        sides = list(zip(*(pair for pair in pairs if low <= max(pair[0][0], pair[1][0]) < high), strict=True))
+        if sides:
+            found.append((len(sides[0]), _hit_share(sides[0]), _hit_share(sides[1])))
+    return found
+
+
+def _hit_share(tokens: Sequence[tuple[int, int]]) -> float:
+    return sum(cached for cached, _ in tokens) / sum(prompt for _, prompt in tokens)
 
 
 def steps_reaching(steps: Sequence[WitnessedStep], position: int) -> int:

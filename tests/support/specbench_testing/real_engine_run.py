@@ -11,12 +11,17 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pytest
 import yaml
 
 from specbench_api.outcome.summary import CounterDeltas, PointSummary
-from specbench_testing.engine_witness import WitnessedLaunch, witnessed_launches
+from specbench_testing.engine_witness import Exchange, WitnessedLaunch, hit_shares_by_depth, witnessed_launches
 
 FINISHED = (0, 3)
+DEPTHS = (0, 1, 256, 1024, 4096)
+"""Lower bounds of the documented classes of depth."""
+TEMPLATE_TOKENS = 32
+"""More than the chat template of the models puts before every prompt."""
 
 
 @dataclass(frozen=True)
@@ -49,9 +54,14 @@ class RealRun:
         return {finding["check"] for finding in self.answer["findings"]}
 
 
-def run_here(folder: Path, spec: Mapping[str, Any], prompts: Sequence[str], timeout_s: float) -> RealRun:
-    """Measure in this folder with the command line."""
-    rows = [{"id": f"p{number}", "category": "text", "prompt": text} for number, text in enumerate(prompts)]
+def run_here(
+    folder: Path, spec: Mapping[str, Any], prompts: Sequence[str | Sequence[str]], timeout_s: float
+) -> RealRun:
+    """Measure in this folder with the command line. `prompts`: one turn, or several, each."""
+    rows = [
+        {"id": f"p{number}", "category": "text", "turns": [text] if isinstance(text, str) else list(text)}
+        for number, text in enumerate(prompts)
+    ]
     (folder / "prompts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     run = {
         "apiVersion": "specbench.io/v1alpha1",
@@ -74,10 +84,77 @@ def run_here(folder: Path, spec: Mapping[str, Any], prompts: Sequence[str], time
 def launches_by_arm(run: RealRun, folder: Path) -> dict[str, WitnessedLaunch]:
     """The recorded launch of each arm, found by the ids of its requests."""
     found = witnessed_launches(folder)
+    return {arm: _launch_of(point, found) for arm, (point,) in run.points.items()}
+
+
+def _launch_of(point: Point, launches: Sequence[WitnessedLaunch]) -> WitnessedLaunch:
+    wanted = set(point.records.request_id)
+    return next(one for one in launches if {each.request_id for each in one.exchanges} >= wanted)
+
+
+REUSE_PROMPTS = (
+    ("Name a colour.", "Repeat that colour five times, please."),
+    ("Which animal is the largest on land, and what does it eat in the dry season?", "And in water?"),
+    ("Write one sentence about a lighthouse.", "Write it again."),
+)
+"""Short conversations: behind a system prompt, almost all of a prompt is shared."""
+
+
+def reuse_spec(**fields: Any) -> dict[str, Any]:
+    """A run with prompt caches as served: behind a system prompt of 1,000 tokens, and without one."""
+    common = {"dataset": {"source": "jsonl", "uri": "prompts.jsonl"}, "output": {"maxTokens": 12}}
     return {
-        arm: next(one for one in found if {each.request_id for each in one.exchanges} >= set(point.records.request_id))
-        for arm, (point,) in run.points.items()
+        **fields,
+        "promptCache": "AsServed",
+        "workloads": [
+            {"name": "assistant", "systemPrompt": {"tokens": 1000}, **common},
+            {"name": "bare", **common},
+        ],
+        "load": {"concurrency": [2], "repeats": 1, "warmupRequests": 0},
     }
+
+
+@dataclass(frozen=True)
+class WitnessedPoint:
+    """A point, and the part of its launch between its two pages of counters."""
+
+    point: Point
+    launch: WitnessedLaunch
+
+    @property
+    def steady(self) -> list[Exchange]:
+        """The answers of the steady state."""
+        records = self.point.records
+        return self.launch.answers_to(records.request_id[records.phase == "steady"])
+
+
+def compare_reuse_with_answers(run: RealRun, folder: Path) -> dict[tuple[str, str], WitnessedPoint]:
+    """Compare each point's records and counters, and each cell's reuse by depth, with the engine's own answers.
+
+    Returns the points by workload and arm.
+    """
+    launches = witnessed_launches(folder)
+    found = {}
+    for arm, points in run.points.items():
+        for point in points:
+            launch = _launch_of(point, launches).during(point.records.request_id)
+            assert point.records.error_class.isna().all()
+            answers = launch.answers
+            assert {answer.request_id for answer in answers} == set(point.records.request_id)
+            cached, prompt = (sum(each) for each in zip(*(one.prompt_tokens for one in answers), strict=True))
+            assert (point.counters.cached_tokens, point.total("cached_tokens")) == (cached, cached)
+            assert (point.counters.prompt_tokens, point.total("input_tokens")) == (prompt, prompt)
+            first = point.records.sort_values("sent_ns").cached_tokens.iloc[0]
+            assert first < TEMPLATE_TOKENS, "the cache is empty, except for the request that checked the launch"
+            found[point.summary.workload, arm] = WitnessedPoint(point, launch)
+    for cell in run.answer["cells"]:
+        if cell["arm"] == "none":
+            continue
+        own, baseline = (found[cell["workload"], each].steady for each in (cell["arm"], "none"))
+        reported = [(each["pairs"], each["hitShare"], each["baselineHitShare"]) for each in cell["reuse"]["byDepth"]]
+        expected = hit_shares_by_depth(own, baseline, DEPTHS)
+        assert reported == [pytest.approx(each, rel=1e-12) for each in expected]
+    return found
 
 
 def _point(path: Path) -> Point:

@@ -1,35 +1,33 @@
 """Reuse of the prompt cache, paired with the baseline, and the split of the net speed-up into drafting and reuse.
 
 A lost token has to be computed again, which delays its request and all others in flight: they share the step of its
-prefill. With E the sums of E2E latencies, c the time of a computed token, and D the sum over the pairs of lost tokens ×
-the arm's requests in flight,
+prefill. In an open loop, more requests are in flight then, which delay one another. So the arm's requests are replayed
+on a model of its engine (`engine_replay`), as they were and with the baseline's reuse. With E the sums of E2E
+latencies, and L the difference of both replays,
 
-    net = E_b / E_a = drafting × reuse,    drafting = E_b / (E_a − c D),    reuse = (E_a − c D) / E_a
+    net = E_b / E_a = drafting × reuse,    drafting = E_b / (E_a − L),    reuse = (E_a − L) / E_a
 
-E_a − c D is what the arm would take with the baseline's reuse and the same number of requests in flight. In an open
-loop, where a slower engine has more of them, lost reuse costs more than that, and it is part of drafting.
-
-c is the slope of TTFT over the prompt tokens that are computed in the step of the first token: those of the request and
-of others with the same step. Prompts that are computed while the request waits are a second variable, because prompts
-often alternate between long and short ones. Each side has its own intercept.
+The split is missing if the model does not describe the arm.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from specbench_api.outcome.figure import Figure, FigureInterval
 from specbench_api.outcome.reuse import Reuse, ReuseSlice
 from specbench_client.analysis.breakdown.breakdown import BreakdownClass, token_classes
+from specbench_client.analysis.breakdown.engine_replay import fit_engine, replay, requests_by_point
 from specbench_client.analysis.estimates.speedups import OVER_PAIRS, pair_layout, sum_pairs
 from specbench_client.analysis.statistics.bootstrap import LEVEL
 from specbench_client.analysis.statistics.intervals import value_and_interval
 from specbench_client.analysis.statistics.log_ratio import LogRatio, LogRatioInputs, SumsFunction
 from specbench_client.analysis.statistics.row_layout import CellSums
-from specbench_client.metrics.latency import E2E_MS, TTFT_MS
+from specbench_client.metrics.latency import E2E_MS
 from specbench_client.metrics.pairing import ARM, BASELINE, JoinedRows, Pairs, PairSide
 from specbench_client.metrics.rows import Columns
 from specbench_client.metrics.tidy_frame import Values, numbers
@@ -38,19 +36,16 @@ HIT_SHARE = f"Prompt tokens from the cache over all prompt tokens, {OVER_PAIRS}"
 COMPUTED_RATIO = f"Σ(input_tokens − cached_tokens) of the arm ÷ that of the baseline, {OVER_PAIRS}"
 LOST_TOKENS = f"Σ(cached_tokens of the baseline − those of the arm) / pairs, {OVER_PAIRS}"
 TOKEN_MS = (
-    "Slope of TTFT over the prompt tokens, input_tokens − cached_tokens, that are computed in the step of the first"
-    " token: least squares with an intercept for each side, and with the prompts computed while the request waits as a"
-    f" second variable, {OVER_PAIRS}"
+    "Cost of a prompt token, input_tokens − cached_tokens, in a linear model of the arm's steps, fitted to TTFT and to"
+    f" last_token_ns − first_token_ns, {OVER_PAIRS}"
 )
 LOST_MS = f"lost_tokens × token_ms, {OVER_PAIRS}"
 NET = f"Σ e2e of the baseline ÷ Σ e2e of the arm, e2e = last_token_ns − intended_ns, {OVER_PAIRS}"
 REUSE = (
-    "(Σ e2e − token_ms × Σ(lost tokens × requests in flight)) ÷ Σ e2e of the arm, with the requests in flight when the"
-    f" request begins, {OVER_PAIRS}"
+    "(Σ e2e − L) ÷ Σ e2e of the arm; L: by how much Σ e2e is smaller if the arm's requests are replayed on the model of"
+    f" its steps with the baseline's reuse instead of their own, {OVER_PAIRS}"
 )
 DRAFTING = f"net ÷ reuse: the speed-up with the baseline's reuse, {OVER_PAIRS}"
-NONE = 1e-9
-"""A variance that is a smaller share of another one is 0."""
 DEFINITIONS = (
     ("hit_share", "ratio", HIT_SHARE),
     ("baseline_hit_share", "ratio", HIT_SHARE),
@@ -63,32 +58,41 @@ DEFINITIONS = (
     ("reuse", "ratio", REUSE),
 )
 """Name, unit and definition of each figure, for the reference documentation."""
-NEED_VARIATION = ("token_ms", "lost_ms", "drafting", "reuse")
-"""Figures that are missing if computed tokens do not vary."""
-SAME_STEP = 0.5
-"""First tokens that are at most this share of a step apart are from the same step."""
+NEED_MODEL = ("token_ms", "lost_ms", "drafting", "reuse")
+"""Figures that need the model of the arm's steps."""
+REPLAY_ERROR_MAX = 0.1
+"""Largest error of the replayed E2E latency; beyond it the model does not describe the arm."""
+NUDGE = 0.01
+"""Relative change of the cost of a token, for its effect on a replay."""
 TURNS_MAX = 8
 """Turns that have their own slice; later ones are one slice."""
 DEPTHS = (0, 1, 256, 1024, 4096)
 """Lower bounds of the classes of depth, in tokens."""
 _TOKENS = ("arm_cached", "arm_input", "baseline_cached", "baseline_input")
-_MOMENTS = ("x", "o", "y", "xx", "xo", "oo", "xy", "oy")
-_SPLIT = (
-    "pairs", "lost", "delays", "arm_e2e", "baseline_e2e",
-    *(f"{side}_{moment}" for side in ("arm", "baseline") for moment in _MOMENTS),
-)  # fmt: skip
+_SPLIT = ("pairs", "lost", "arm_e2e", "baseline_e2e", "token", "cost", "slope")
+"""Of each pair: lost tokens, latencies, influence on the cost of a token, cost of lost reuse and its slope on that."""
 Sums = Mapping[str, Values]
 
 
-def reuse_of(pairs: Pairs, arm: Columns, baseline: Columns, seed: int) -> Reuse | None:
+def reuse_of(pairs: Pairs, arm: Columns, seed: int, *, closed: bool) -> Reuse | None:
     """Return the reuse of a cell's arm; None if no pair has cached tokens on both sides.
 
-    `arm` and `baseline`: all rows of both cells, of which `pairs` are made.
+    `arm`: all rows of the cell, of which `pairs` are made. `closed`: whether its load is a closed loop.
     """
     tokens = _token_inputs(pairs, seed)
     if tokens is None:
         return None
-    split = LogRatioInputs.of(_SPLIT, _split_sums(pairs, arm, baseline), seed)
+    token_ms, sums = _split_sums(pairs, arm, closed=closed)
+    split = LogRatioInputs.of(_SPLIT, sums, seed)
+
+    def token(sums: Sums) -> Values:
+        return token_ms + sums["token"] / sums["pairs"]
+
+    def with_baseline_reuse(sums: Sums) -> Values:
+        """Sum of the arm's E2E latencies; not finite if it is not positive."""
+        e2e = sums["arm_e2e"] - sums["cost"] - (token(sums) - token_ms) * sums["slope"]
+        return np.where(e2e > 0, e2e, np.nan)
+
     turns = [BreakdownClass(number, f"{number + 1}") for number in range(TURNS_MAX)]
     turns.append(BreakdownClass(TURNS_MAX, f"{TURNS_MAX + 1} and more"))
     depth = np.maximum(*(numbers(pairs.rows, f"cached_tokens{side}") for side in (ARM, BASELINE)))
@@ -101,13 +105,11 @@ def reuse_of(pairs: Pairs, arm: Columns, baseline: Columns, seed: int) -> Reuse 
         ),
         computed_ratio=_figure(tokens.log_of(_log_computed_ratio), COMPUTED_RATIO),
         lost_tokens=_linear(split, lambda sums: sums["lost"] / sums["pairs"], "tokens", LOST_TOKENS),
-        lost_ms=_linear(split, lambda sums: _token_ms(sums) * sums["lost"] / sums["pairs"], "ms", LOST_MS),
-        token_ms=_linear(split, _token_ms, "ms/token", TOKEN_MS),
+        lost_ms=_linear(split, lambda sums: token(sums) * sums["lost"] / sums["pairs"], "ms", LOST_MS),
+        token_ms=_linear(split, token, "ms/token", TOKEN_MS),
         net=_figure(split.log_of(lambda sums: np.log(sums["baseline_e2e"] / sums["arm_e2e"])), NET),
-        drafting=_figure(
-            split.log_of(lambda sums: np.log(sums["baseline_e2e"] / _with_baseline_reuse(sums))), DRAFTING
-        ),
-        reuse=_figure(split.log_of(lambda sums: np.log(_with_baseline_reuse(sums) / sums["arm_e2e"])), REUSE),
+        drafting=_figure(split.log_of(lambda sums: np.log(sums["baseline_e2e"] / with_baseline_reuse(sums))), DRAFTING),
+        reuse=_figure(split.log_of(lambda sums: np.log(with_baseline_reuse(sums) / sums["arm_e2e"])), REUSE),
         by_turn=_slices(pairs, turn, turns, seed),
         by_depth=_slices(pairs, depth_class, token_classes(DEPTHS), seed),
     )
@@ -126,89 +128,55 @@ def _log_computed_ratio(sums: Sums) -> Values:
     return np.subtract(*(np.log(each) for each in computed))
 
 
-@dataclass(frozen=True)
-class _Prefills:
-    """Prompt tokens computed around each row of a cell, and the requests in flight when it begins, shape (rows,)."""
+def _split_sums(pairs: Pairs, arm: Columns, *, closed: bool) -> tuple[float, CellSums]:
+    """Return the cost of a computed token in ms, and the sums of the split.
 
-    together: Values
-    """Tokens computed in the step of its first token, its own included; NaN if its own are not known."""
-    before: Values
-    """Tokens of others that were computed while it waited for that step."""
-    in_flight: Values
-    """Requests in flight when it begins, itself included."""
-
-    @classmethod
-    def of(cls, rows: Columns) -> _Prefills:
-        """Compute them, one point after the other, from all its requests."""
-        columns = ("intended_ns", "first_token_ns", "last_token_ns", "input_tokens", "cached_tokens", "chunks")
-        begun, first, last, prompt, cached, chunks = (numbers(rows, name) for name in columns)
-        computed, found = prompt - cached, cls(*(np.full(len(rows), np.nan) for _ in range(3)))
-        near = SAME_STEP * np.nansum(last - first) / max(np.nansum(chunks - 1), 1.0)
-        points = numbers(rows, "repeat")
-        for point in np.unique(points):
-            at = np.flatnonzero((points == point) & ~np.isnan(last - first))
-            order = at[np.argsort(first[at], kind="stable")]
-            until = np.concatenate([[0.0], np.cumsum(np.nan_to_num(computed[order]))])
-
-            def tokens_by(time: Values, firsts: Values = first[order], until: Values = until) -> Values:
-                return until[np.searchsorted(firsts, time, side="right")]
-
-            together = tokens_by(first[at] + near) - tokens_by(np.maximum(first[at] - near, begun[at]))
-            found.together[at] = np.where(np.isnan(computed[at]), np.nan, together)
-            found.before[at] = tokens_by(first[at] + near) - tokens_by(begun[at]) - together
-            started, ended = (np.searchsorted(np.sort(each[at]), begun[at], side="right") for each in (begun, last))
-            found.in_flight[at] = started - ended
-        return found
-
-
-def _split_sums(pairs: Pairs, arm: Columns, baseline: Columns) -> CellSums:
-    """Sum the parts of the split; token counts and TTFT are relative to their means, for accuracy."""
+    What the split needs is NaN, or 0 in the sums, if it is not found.
+    """
     sides = (PairSide(pairs.rows, ARM), PairSide(pairs.rows, BASELINE))
     assert isinstance(pairs.rows, JoinedRows)
-    around = (_Prefills.of(arm), _Prefills.of(baseline))
-    at = (pairs.rows.left, pairs.rows.right)
-    cached, e2e, ttft = ([each(side) for side in sides] for each in (_cached, E2E_MS.values, TTFT_MS.values))
-    lost = cached[1] - cached[0]
-    parts = [np.ones(len(lost)), lost, lost * around[0].in_flight[at[0]], *e2e]
-    for prefills, rows, late in zip(around, at, ttft, strict=True):
-        x, o, y = (_centred(each) for each in (prefills.together[rows], prefills.before[rows], late))
-        parts += [x, o, y, x * x, x * o, o * o, x * y, o * y]
+    at = pairs.rows.left
+    lost = np.subtract(*(numbers(side, "cached_tokens") for side in sides[::-1]))
+    e2e = [E2E_MS.values(side) for side in sides]
+    token_ms, costs = _costs(arm, at, lost, e2e[0], closed=closed)
     sums = CellSums(pair_layout(pairs), len(_SPLIT))
-    sums.add(parts)
-    return sums
+    sums.add([np.ones(lost.size), lost, *e2e, *(each[at] for each in costs)])
+    return token_ms, sums
 
 
-def _cached(side: PairSide) -> Values:
-    return numbers(side, "cached_tokens")
+def _costs(
+    arm: Columns, at: NDArray[np.int32], lost: Values, e2e: Values, *, closed: bool
+) -> tuple[float, list[Values]]:
+    """Return the cost of a token in ms, each row's influence on it, and the cost of lost reuse with its slope on it.
 
-
-def _centred(values: Values) -> Values:
-    known = values[~np.isnan(values)]
-    return values - known.mean() if known.size else values
-
-
-def _token_ms(sums: Sums) -> Values:
-    """Time of a computed token in ms; not finite if computed tokens do not vary."""
-
-    def spread(one: str, other: str) -> Values:
-        """Sum of products of deviations from each side's mean, over both sides."""
-        sides = ("arm", "baseline")
-        each = [
-            sums[f"{side}_{one}{other}"] - sums[f"{side}_{one}"] * sums[f"{side}_{other}"] / sums["pairs"]
-            for side in sides
-        ]
-        return np.asarray(each[0] + each[1], dtype=np.float64)
-
-    xx, xo, oo, xy, oy = spread("x", "x"), spread("x", "o"), spread("o", "o"), spread("x", "y"), spread("o", "y")
-    on_before = np.where(oo > 0, 1 / np.where(oo > 0, oo, 1.0), 0.0)
-    free = xx - xo * xo * on_before
-    return np.asarray((xy - xo * oy * on_before) / np.where(free > NONE * xx, free, np.nan), dtype=np.float64)
-
-
-def _with_baseline_reuse(sums: Sums) -> Values:
-    """Sum of the arm's E2E latencies with the baseline's reuse; not finite if it is not positive."""
-    e2e = sums["arm_e2e"] - _token_ms(sums) * sums["delays"]
-    return np.where(e2e > 0, e2e, np.nan)
+    `at`, `lost` and `e2e`: row of the arm, lost tokens and latency of each pair. The others have the shape (rows,).
+    """
+    points = requests_by_point(arm, closed=closed)
+    computed, size = numbers(arm, "input_tokens") - numbers(arm, "cached_tokens"), len(arm)
+    known = ~np.isnan(lost + e2e + computed[at])
+    missing = np.nan, [np.zeros(size) for _ in range(3)]
+    paired = np.zeros(size, dtype=np.bool_)
+    paired[at[known]] = True
+    if not known.any() or np.ptp(computed[paired]) == 0:
+        return missing
+    model = fit_engine(points, paired)
+    if model is None:
+        return missing
+    # Other requests lose the same share of what they compute. Fillers have prompts of their own: they lose nothing.
+    share = max(float(lost[known].sum() / max(computed[paired].sum(), 1.0)), -1.0)
+    less = np.where(numbers(arm, "filler") > 0, 0.0, share * np.nan_to_num(computed))
+    less[at[known]] = lost[known]
+    nudged = replace(model, token=model.token * (1 + NUDGE))
+    replayed, cost, nudged_cost = (np.full(size, np.nan) for _ in range(3))
+    for point in points:
+        kept = np.maximum(point.computed - less[point.rows], 0.0)
+        replayed[point.rows] = replay(point, model, point.computed)
+        cost[point.rows] = replayed[point.rows] - replay(point, model, kept)
+        nudged_cost[point.rows] = replay(point, nudged, point.computed) - replay(point, nudged, kept)
+    if abs(replayed[at[known]].sum() / e2e[known].sum() - 1) > REPLAY_ERROR_MAX:
+        return missing
+    slope = (nudged_cost - cost) / (model.token * NUDGE)
+    return model.token, [model.influence * paired.sum(), cost, slope]
 
 
 def _slices(pairs: Pairs, codes: Values, classes: Sequence[BreakdownClass], seed: int) -> list[ReuseSlice]:

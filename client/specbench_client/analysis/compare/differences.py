@@ -142,7 +142,12 @@ def _work(before: Workload, after: Workload) -> Iterator[tuple[str, str, str]]:
     yield "sampling", _text(before.sampling.to_dict()), _text(after.sampling.to_dict())
     yield "output limits", _text(before.output.to_dict()), _text(after.output.to_dict())
     yield "request fields", _text(before.extra_body), _text(after.extra_body)
+    yield "answers", _answers(before), _answers(after)
     yield "chat template", _template(before), _template(after)
+
+
+def _answers(workload: Workload) -> str:
+    return _text(None if workload.answers is None else workload.answers.to_dict())
 
 
 def _template(workload: Workload) -> str:

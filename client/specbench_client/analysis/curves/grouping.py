@@ -77,6 +77,7 @@ def identity(cell: CurveCell) -> dict[str, str]:
         **_fields("sampling", {key: value for key, value in sampling.items() if key != "temperature"}),
         "limits of the answers": _text(workload.output.to_dict()),
         "fields of the requests": _text(workload.extra_body),
+        **_fields("answers", {} if workload.answers is None else workload.answers.to_dict()),
         "arrivals": ArrivalPattern.of(plan.load).words,
         "load": cell.level.label,
         "slots": _text(plan.slots),

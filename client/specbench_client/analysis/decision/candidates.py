@@ -190,10 +190,16 @@ def _excluded(cell: Cell, value: Figure | None, request: RecommendationRequest) 
 
 def _rate_gain(cell: Cell, baseline: Cell) -> Figure | None:
     """Return this arm's throughput over the baseline's at the same load."""
-    if cell.level.concurrency is not None:
+    if cell.level.concurrency is not None and not _streams_wait(cell):
         return cell.speedup
     mine, its = (each.figures.get(StatusFigure.OUTPUT_TPS) for each in (cell, baseline))
     return None if mine is None or its is None else figure_ratio(mine, its, UNPAIRED_RATE)
+
+
+def _streams_wait(cell: Cell) -> bool:
+    """Return whether the users of a closed loop wait too: then faster answers raise its throughput by less."""
+    compared = cell.end_to_end
+    return compared is not None and compared.speedup.value is not None and compared.requests_per_hour.value is None
 
 
 def _gain(cell: Cell, baseline: Cell, request: RecommendationRequest, bills: Mapping[str, EngineCost]) -> Figure | None:

@@ -187,7 +187,7 @@ def _evidence(
 def _reuse(measured: MeasuredCell, baseline: MeasuredCell | None, pairs: Pairs | None) -> Reuse | None:
     if baseline is None or pairs is None or measured.plan.prompt_cache is PromptCache.OFF:
         return None
-    return reuse_of(pairs, measured.rows, baseline.rows, measured.seed)
+    return reuse_of(pairs, measured.rows, measured.seed, closed=measured.level.concurrency is not None)
 
 
 def _findings(measured: MeasuredCell, evidence: CellEvidence) -> list[Finding]:

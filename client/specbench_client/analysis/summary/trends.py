@@ -20,7 +20,7 @@ FAILURES = "failed_share"
 """Name of the share of requests that failed."""
 FIGURES = (EMITTED_POOLED.name, TPOT_MS_POOLED.name, OUTPUT_TPS, CACHED_SHARE.name)
 _S_PER_HOUR = 3600.0
-_METHOD = "t, least squares with AR(1) noise"
+_METHOD = "t averaged over AR(1) coefficients, weighted by restricted likelihood"
 
 
 def trends_of(points: Sequence[PointSummary]) -> list[Trend]:

@@ -15,7 +15,7 @@ COST_TITLES = (
 SLICE_TITLES = ("Arm", "Workload", "Load", "{}", "Pairs", "Cached", "Baseline's", "Computed / baseline's [95 %]")
 REUSE_SAYS = (
     "net = drafting × reuse, in E2E latency: what the arm would gain with the baseline's reuse of the prompt cache, and"
-    " what lost reuse costs. In an open loop it costs more than this: a slower engine has more requests in flight"
+    " what lost reuse costs"
 )
 
 

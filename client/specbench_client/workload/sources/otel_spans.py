@@ -3,7 +3,8 @@
 A session is a trace, or all traces with the same `gen_ai.conversation.id`. Its requests are the spans of the GenAI
 semantic conventions with `gen_ai.operation.name` chat or generate_content. The messages are attributes of the span, or
 of its event gen_ai.client.inference.operation.details, as values or as JSON text. Other spans, such as execute_tool,
-only take time: their results are messages of the next request.
+only take time: their results are messages of the next request. If a library and the client below it both record a
+request, one span is inside the other, and the inner one is read.
 """
 
 from __future__ import annotations
@@ -37,6 +38,10 @@ class _Span:
     attributes: Mapping[str, Any]
 
     @property
+    def key(self) -> tuple[Any, Any]:
+        return self.fields.get("traceId"), self.fields.get("spanId")
+
+    @property
     def is_request(self) -> bool:
         return self.attributes.get("gen_ai.operation.name") in _REQUESTS
 
@@ -64,11 +69,23 @@ def sessions_of_spans(rows: Sequence[PromptRow]) -> list[PromptRow]:
         span.fields.get("traceId"): name for span in spans if (name := span.attributes.get("gen_ai.conversation.id"))
     }
     by_session: dict[Any, list[_Span]] = {}
-    for span in requests:
+    for span in _innermost(requests, spans):
         trace = span.fields.get("traceId")
         name = span.attributes.get("gen_ai.conversation.id") or conversations.get(trace) or trace
         by_session.setdefault(name, []).append(span)
     return [*sessions, *(_session(name, members) for name, members in by_session.items())]
+
+
+def _innermost(requests: Sequence[_Span], spans: Sequence[_Span]) -> list[_Span]:
+    """Return the requests that contain no other request."""
+    parents = {span.key: (span.key[0], span.fields.get("parentSpanId")) for span in spans}
+    outer = set[tuple[Any, Any]]()
+    for request in requests:
+        parent = parents[request.key]
+        while parent in parents and parent not in outer:
+            outer.add(parent)
+            parent = parents[parent]
+    return [request for request in requests if request.key not in outer]
 
 
 def _session(name: Any, spans: Sequence[_Span]) -> PromptRow:

@@ -1,0 +1,227 @@
+"""A model of an engine's steps, fitted to the requests of a cell, that replays them with other prompt lengths.
+
+All requests in flight share the steps of the engine. A step takes
+
+    base + per request × requests that decode + per context token × their context + per token × prompt tokens computed
+
+and gives every request its next tokens. A request joins at the first step after its beginning; that step computes its
+prompt. So each request has two equations: its TTFT, and the time from its first token to its last. They are fitted
+together, by least squares with costs that are not negative, weighted by how well the model describes each kind.
+
+A replay runs the steps again. Requests of an open loop begin when they did; later turns, and all requests of a closed
+loop, follow the previous one of their conversation or stream after the same pause. So it contains what one token costs
+all others, queues included, and the number of requests in flight that results.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import optimize
+
+from specbench_client.metrics.rows import Columns
+from specbench_client.metrics.tidy_frame import Mask, Values, numbers
+
+NS_PER_MS = 1e6
+SAME_STEP = 0.5
+"""First tokens that are at most this share of a short step apart are from the same step."""
+SHORT = 0.1
+"""Quantile of the mean steps of requests that is a short step: one without a prompt."""
+PASSES = 5
+"""Fits in sequence: each one weights the requests in flight by the steps of the previous one."""
+INDEPENDENT_SHARE_MIN = 1e-3
+"""Smallest share of a column outside the span of the others; below it the column counts as their combination."""
+ERROR_SHARE_MIN = 1e-3
+"""Smallest error of an equation, as a share of the mean of its left side; it bounds the weights."""
+_TOKEN, _BASE, _WAIT, _CONTEXT, _REQUEST, _OTHERS = range(6)
+"""The columns of the equations: the costs, the time before the first step, and the step that runs at the beginning."""
+_COSTS = 6
+Indices = NDArray[np.intp]
+
+
+@dataclass(frozen=True)
+class PointRequests:
+    """The completed requests of one point, shape (requests,) each; times are in ms."""
+
+    rows: Indices
+    """Their rows in the cell."""
+    begun: Values
+    first: Values
+    last: Values
+    computed: Values
+    """Prompt tokens that were not cached."""
+    context: Values
+    """Mean number of tokens whose keys and values a step reads."""
+    steps: Values
+    """Steps after that of the first token."""
+    previous: Indices
+    """The request after whose end each one begins; -1: none."""
+    pause: Values
+    """Time between both; without a previous request: between the first beginning and its own."""
+
+
+@dataclass(frozen=True)
+class EngineModel:
+    """Costs in ms. `influence`: of each row of the cell on `token`, 0 for those that are not fitted, shape (rows,)."""
+
+    token: float
+    base: float
+    request: float
+    context: float
+    influence: Values
+
+
+def requests_by_point(rows: Columns, *, closed: bool) -> list[PointRequests]:
+    """Return the completed requests of a cell by point. `closed`: whether its streams wait for their answers."""
+    names = ("intended_ns", "first_token_ns", "last_token_ns", "input_tokens", "cached_tokens", "tokens", "steps")
+    begun, first, last, prompt, cached, tokens, steps = (numbers(rows, name) for name in names)
+    steps = np.where(np.isnan(steps), numbers(rows, "chunks") - 1, steps)
+    points, turns = numbers(rows, "repeat"), numbers(rows, "turn")
+    series = numbers(rows, "stream_index" if closed else "conversation_id")
+    found = []
+    for point in np.unique(points):
+        at = np.flatnonzero((points == point) & ~np.isnan(last - first) & ~np.isnan(prompt - cached))
+        at = at[np.lexsort((turns[at], begun[at], series[at]))]
+        start, end = begun[at], last[at]
+        previous = np.arange(-1, at.size - 1)
+        previous[np.append(True, np.diff(series[at]) != 0)[: at.size]] = -1
+        pause = (start - np.where(previous < 0, start.min(initial=np.inf), end[previous])) / NS_PER_MS
+        zero = start.min(initial=np.inf)
+        found.append(
+            PointRequests(
+                rows=at,
+                begun=(start - zero) / NS_PER_MS,
+                first=(first[at] - zero) / NS_PER_MS,
+                last=(end - zero) / NS_PER_MS,
+                computed=(prompt - cached)[at],
+                context=(prompt + np.nan_to_num(tokens) / 2)[at],
+                steps=np.maximum(np.nan_to_num(steps[at]), 0.0),
+                previous=previous,
+                pause=np.maximum(pause, 0.0),
+            )
+        )
+    return found
+
+
+def fit_engine(points: Sequence[PointRequests], fitted: Mask) -> EngineModel | None:
+    """Fit the model to the rows of a mask, shape (rows,); None if the cost of a token is not found."""
+    if not points:
+        return None
+    chosen = [fitted[each.rows] & (each.steps > 0) for each in points]
+    among = np.concatenate([each.rows[mask] for each, mask in zip(points, chosen, strict=True)])
+    means = np.concatenate([
+        (each.last - each.first)[mask] / each.steps[mask] for each, mask in zip(points, chosen, strict=True)
+    ])  # fmt: skip
+    if 2 * among.size <= _COSTS:
+        return None
+    near = SAME_STEP * float(np.quantile(means, SHORT))
+    costs, weights = np.zeros(_COSTS), np.ones(2)
+    for _ in range(PASSES):
+        # Shape (equations, columns + 1, requests): the last column is the left side.
+        equations = np.concatenate(
+            [_equations(each, costs, near)[:, :, mask] for each, mask in zip(points, chosen, strict=True)], axis=2
+        )
+        weighted = equations * weights[:, np.newaxis, np.newaxis]
+        costs, active = _solve(weighted)
+        errors = equations[:, _COSTS] - np.einsum("ecr,c->er", equations[:, :_COSTS], costs)
+        least = ERROR_SHARE_MIN * equations[:, _COSTS].mean(axis=1)
+        weights = 1.0 / np.maximum(np.sqrt((errors**2).mean(axis=1)), least)
+    if not costs[_TOKEN] > 0:
+        return None
+    influence = np.zeros(fitted.size)
+    columns = weighted[:, active]
+    inverse = np.linalg.pinv(np.einsum("ecr,edr->cd", columns, columns))[active.index(_TOKEN)]
+    left = weighted[:, _COSTS] - np.einsum("ecr,c->er", weighted[:, :_COSTS], costs)
+    influence[among] = np.einsum("c,ecr,er->r", inverse, columns, left)
+    token, base, request, context = (float(costs[each]) for each in (_TOKEN, _BASE, _REQUEST, _CONTEXT))
+    return EngineModel(token, base, request, context, influence)
+
+
+def _equations(point: PointRequests, costs: Values, near: float) -> Values:
+    """Return the equations of TTFT and of the time after it, shape (2, columns + 1, requests)."""
+    order = np.argsort(point.first, kind="stable")
+    firsts, until = point.first[order], np.concatenate([[0.0], np.cumsum(point.computed[order])])
+
+    def tokens_by(time: Values) -> Values:
+        return until[np.searchsorted(firsts, time, side="right")]
+
+    joined = np.maximum(point.first - near, point.begun)
+    found = np.zeros((2, _COSTS + 1, point.first.size))
+    found[0, _TOKEN] = tokens_by(point.first + near) - tokens_by(joined)
+    found[1, _TOKEN] = tokens_by(point.last + near) - tokens_by(point.first + near)
+    found[0, _OTHERS] = tokens_by(joined) - tokens_by(point.begun)
+    found[0, _WAIT], found[1, _BASE] = 1.0, point.steps
+    found[:, _COSTS] = point.first - point.begun, point.last - point.first
+    # Requests that decode between two events (a first or a last token), and the steps there.
+    events = np.concatenate([point.first, point.last])
+    order = np.argsort(events, kind="stable")
+    change = np.repeat([1.0, -1.0], point.first.size)
+    decoding = np.cumsum(np.stack([change, change * np.tile(point.context, 2)])[:, order], axis=1)
+    without_prompts = events[order] - costs[_TOKEN] * tokens_by(events[order] + near)
+    step_ms = costs[_BASE] + costs[_REQUEST] * decoding[0] + costs[_CONTEXT] * decoding[1]
+    steps = np.maximum(np.diff(without_prompts), 0.0) / np.where(step_ms > 0, step_ms, 1.0)[:-1]
+    sums = np.cumsum(np.stack([np.ones(steps.size), *decoding[:, :-1]]) * steps, axis=1)
+    sums = np.concatenate([np.zeros((3, 1)), sums], axis=1)
+    place = np.argsort(order)
+    during = sums[:, place[point.first.size :]] - sums[:, place[: point.first.size]]
+    mean = during[1:] / np.maximum(during[0], np.finfo(float).tiny)
+    found[1, _REQUEST], found[1, _CONTEXT] = point.steps * mean
+    at_first = np.searchsorted(events[order], point.first - near, side="right")
+    found[0, _REQUEST], found[0, _CONTEXT] = np.concatenate([np.zeros((2, 1)), decoding], axis=1)[:, at_first]
+    return found
+
+
+def _solve(equations: Values) -> tuple[Values, list[int]]:
+    """Return the costs, and the columns that have one; columns that others determine have none."""
+    matrix = np.moveaxis(equations, 1, 2).reshape(-1, _COSTS + 1)
+    triangle: Values = np.linalg.qr(matrix, mode="r")  # type: ignore[assignment]  # the stubs ignore the mode
+    lengths = np.sqrt((triangle**2).sum(axis=0))
+    own = np.abs(np.diagonal(triangle)) > INDEPENDENT_SHARE_MIN * lengths
+    columns = [column for column in range(_COSTS) if own[column]]
+    found, _ = optimize.nnls(triangle[:, columns] / lengths[columns], triangle[:, _COSTS])
+    costs = np.zeros(_COSTS)
+    costs[columns] = found / lengths[columns]
+    return costs, [column for column in columns if costs[column] > 0]
+
+
+def replay(point: PointRequests, model: EngineModel, computed: Values) -> Values:
+    """Return the E2E latency of each request in ms, if so many tokens of its prompt are computed."""
+    following = dict(zip(point.previous.tolist(), range(point.rows.size), strict=True))
+    load = (model.request + model.context * point.context).tolist()
+    prefill, steps, pause = ((model.token * computed).tolist(), point.steps.tolist(), point.pause.tolist())
+    waiting = [(pause[request], request) for request in np.flatnonzero(point.previous < 0).tolist()]
+    heapq.heapify(waiting)
+    running: list[tuple[float, int]] = []
+    begun, ended = [0.0] * len(load), [0.0] * len(load)
+    now, done, decoding = 0.0, 0.0, 0.0
+    while waiting or running:
+        if not running:
+            now = max(now, waiting[0][0])
+        step, joining = model.base + decoding, []
+        while waiting and waiting[0][0] <= now:
+            start, request = heapq.heappop(waiting)
+            begun[request] = start
+            joining.append(request)
+            step += prefill[request]
+        count = 1.0
+        if not joining:  # Nothing changes before the next end or the next beginning.
+            count = running[0][0] - done
+            if waiting and step > 0:
+                count = min(count, (waiting[0][0] - now) // step + 1.0)
+            count = max(count, 1.0)
+        now, done = now + step * count, done + count
+        for request in joining:
+            heapq.heappush(running, (done + steps[request], request))
+            decoding += load[request]
+        while running and running[0][0] <= done:
+            _, request = heapq.heappop(running)
+            decoding -= load[request]
+            ended[request] = now
+            if request in following:
+                later = following[request]
+                heapq.heappush(waiting, (now + pause[later], later))
+    return np.array(ended, dtype=np.float64) - np.array(begun, dtype=np.float64)
