@@ -30,11 +30,12 @@ LENGTH_DRAWS = 10
 
 @dataclass(frozen=True)
 class Effect:
-    """The size of a fault's effect as the report states it, and what it really is."""
+    """The size of a fault's effect as the report states it, its interval, and what it really is."""
 
     name: str
     found: float
     truth: float
+    interval: tuple[float, float] | None = None
 
     @property
     def error(self) -> float:
@@ -123,17 +124,15 @@ def _reuse(run: ServedRun) -> list[Effect]:
     hits = rows["cached_b"]
     lost = BLOCK_TOKENS * (hits > 0) if fault is Fault.REUSE_LAST_BLOCK else (hits * value).round()
     left = hits - lost
-    truth = {
-        "hit share": rows["cached"].sum() / rows["tokens"].sum(),
-        "computed tokens ratio": (rows["tokens"] - left).sum() / (rows["tokens"] - hits).sum(),
-        "reuse factor": _known(found.net.value) / _known(whole.net.value),
-    }
-    stated = (found.hit_share.value, found.computed_ratio.value, found.reuse.value)
-    return [
-        Effect(name, _known(each), true)
-        for (name, true), each in zip(truth.items(), stated, strict=True)
-        if true  # of a total loss, the hit share is 0
+    computed = (rows["tokens"] - left).sum() / (rows["tokens"] - hits).sum()
+    factor, bounds = _known(found.net.value) / _known(whole.net.value), found.reuse.interval
+    assert bounds is not None
+    effects = [
+        Effect("computed tokens ratio", _known(found.computed_ratio.value), computed),
+        Effect("reuse factor", _known(found.reuse.value), factor, (bounds.low, bounds.high)),
     ]
+    share = rows["cached"].sum() / rows["tokens"].sum()
+    return [*effects, Effect("hit share", _known(found.hit_share.value), share)] if share else effects
 
 
 def _known(value: float | None) -> float:
@@ -148,9 +147,12 @@ def _decay(run: ServedRun) -> list[Effect]:
     first_s = launch.duration_s - sum(windows_s) + windows_s[0] / 2
     trend = run.trend
     start, end = (_acceptance_length(launch, at_s) for at_s in (first_s, first_s + trend.hours * S_PER_HOUR))
+    bounds = trend.per_hour.interval
+    assert bounds is not None
+    falls = [-each * trend.start * trend.hours for each in (bounds.high, bounds.low)]
     return [
         Effect("last acceptance length", trend.end, end),
-        Effect("fall of the acceptance length", trend.start - trend.end, start - end),
+        Effect("fall of the acceptance length", trend.start - trend.end, start - end, (falls[0], falls[1])),
     ]
 
 
