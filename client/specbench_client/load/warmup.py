@@ -97,4 +97,5 @@ def warmup_prompts(prompts: Sequence[Prompt], count: int) -> list[Prompt]:
 
 
 def _reversed_prompt(prompt: Prompt, name: str) -> Prompt:
-    return replace(prompt, id=name, turns=(tuple(message.reversed() for message in prompt.turns[0]),))
+    reversed_turn = tuple(message.reversed() for message in prompt.turns[0])
+    return replace(prompt, id=name, turns=(reversed_turn,), expected=None)
