@@ -127,7 +127,7 @@ class Answers(RuledModel):
     checked. Keys are sent in alphabetical order."""
     tools: (
         Annotated[
-            list[Annotated[dict[str, Any], Field(max_length=16)]],
+            list[Annotated[dict[str, Any], Field(max_length=8)]],
             Field(min_length=1, max_length=64),
             AfterValidator(_checked_tools),
             PreserveUnknown(),
