@@ -44,6 +44,15 @@ def test_a_clean_run_raises_no_alarm(number: int) -> None:
     assert summary.trustworthy
 
 
+def test_prompts_that_are_not_cached_are_no_drift_of_step_times() -> None:
+    assert "StepTimeDrift" not in alarms(run_of(replace(honest_world(14), shared_tokens=(0, 512, 1536))))
+
+
+def test_a_throttled_engine_with_a_prompt_cache_is_found() -> None:
+    throttled = CORRUPTED_WORLDS["throttled"].world
+    assert "StepTimeDrift" in alarms(run_of(replace(throttled, shared_tokens=(0, 512, 1536))))
+
+
 def test_a_world_is_determined_by_its_seed() -> None:
     first, again, other = (run_of(replace(SMALL, seed=seed)).to_json() for seed in (3, 3, 4))
     assert first == again
