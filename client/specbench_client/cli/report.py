@@ -365,9 +365,13 @@ def _result_notes(plan: Plan, summary: RunSummary) -> list[str]:
     crossovers = [f"Note: {line}" for line in crossover_lines(summary)]
     decision = [] if summary.recommendation is None else [f"Recommendation: {summary.recommendation.sentence}"]
     early, repeats = list[str](), summary.decided_after or plan.load.repeats
-    left_out = 0 if plan.stop is None or summary.missing else repeats - min(len(cell.points) for cell in summary.cells)
+    is_whole = plan.stop != "WhenDecided" or summary.missing
+    left_out = 0 if is_whole else repeats - min(len(cell.points) for cell in summary.cells)
     if left_out:
         early.append(f"Note: {left_out} of {repeats} repeats are left out because a turn in them is invalid")
+    if plan.stop == "WhenDecayed" and not summary.missing:
+        ended = {cell.arm: len(cell.points) for cell in summary.cells if len(cell.points) < repeats}
+        early += [f"Note: {arm} ended after {count} of {repeats} windows: it decayed" for arm, count in ended.items()]
     changes = [f"Over time: {line}" for line in trend_lines(summary)]
     answers = [] if answers_table(summary).rows else answers_lines(summary)
     return [
