@@ -31,7 +31,9 @@ def reuse_lines(cells: Sequence[Cell]) -> list[str]:
 
 def _split(reuse: Reuse) -> str:
     net, drafting, factor = (number(each.value) for each in (reuse.net, reuse.drafting, reuse.reuse))
-    return f"Net {net}x = drafting {drafting}x × reuse {factor}x"
+    mine, theirs = (f"{each.value or 0:.0%}" for each in (reuse.hit_share, reuse.baseline_hit_share))
+    cached = f"{mine} of the prompt tokens from the cache, {theirs} of the baseline's"
+    return f"Net {net}x = drafting {drafting}x × reuse {factor}x ({cached})"
 
 
 def reuse_tables(cells: Sequence[Cell]) -> list[TextTable]:
