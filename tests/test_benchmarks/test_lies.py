@@ -53,6 +53,15 @@ def test_size_of_a_reported_fault_is_that_of_what_the_engine_did(name: str) -> N
     assert [abs(each.error) < 0.02 for each in fault.effects(served)] == [True]
 
 
+def test_prompts_that_are_not_cached_are_no_drift_of_step_times() -> None:
+    assert "StepTimeDrift" not in alarms(run_of(replace(honest_world(14), caches=True, shared_tokens=(0, 512, 1536))))
+
+
+def test_a_throttled_engine_with_a_prompt_cache_is_found() -> None:
+    throttled = CORRUPTED_WORLDS["throttled"].world
+    assert "StepTimeDrift" in alarms(run_of(replace(throttled, caches=True, shared_tokens=(0, 512, 1536))))
+
+
 def test_a_world_is_determined_by_its_seed() -> None:
     first, again, other = (run_of(replace(SMALL, seed=seed)).to_json() for seed in (3, 3, 4))
     assert first == again

@@ -15,6 +15,7 @@ from specbench_api.outcome.record import AnswerFlaw, Record
 from specbench_api.spec.answers import AnswerMatch, Answers
 from specbench_api.spec.engine import SIMULATED_DIALECTS, DialectName, Engine, EngineKind
 from specbench_api.spec.workload import Output, Workload
+from specbench_client.chat import ChatMessage
 from specbench_client.dialects.engine_answer import EngineAnswer, RequestAcceptance, ToolCall
 from specbench_client.dialects.registry import dialect_of
 from specbench_client.errors import BadInput
@@ -101,6 +102,7 @@ def flaw(answers: dict[str, Any], text: str = "", *calls: ToolCall, expected: st
         ('{"name": "Ada", {"name": "Ada", "age": 36}', AnswerFlaw.INVALID_JSON),
         ("[" * 100_000, AnswerFlaw.INVALID_JSON),
         ("", AnswerFlaw.INVALID_JSON),
+        ('{"name": "Ada", "age": NaN}', AnswerFlaw.INVALID_JSON),
         ("36", AnswerFlaw.SCHEMA_MISMATCH),
         ('{"name": "", "age": 36}', AnswerFlaw.SCHEMA_MISMATCH),
         ('{"name": "Ada", "age": 121}', AnswerFlaw.SCHEMA_MISMATCH),
@@ -111,8 +113,16 @@ def test_documents_are_parsed_and_validated(text: str, found: AnswerFlaw | None)
     assert flaw({"jsonSchema": PERSON}, text, cut=True) == (found and AnswerFlaw.UNFINISHED)
 
 
-def test_a_schema_that_refers_to_itself_without_end_matches_nothing() -> None:
-    assert flaw({"jsonSchema": {"$ref": "#"}}, "1") is AnswerFlaw.SCHEMA_MISMATCH
+@pytest.mark.parametrize(
+    ("schema", "text"),
+    [
+        ({"$ref": "#"}, "1"),
+        ({"multipleOf": 0.5}, "1" + "0" * 400),
+        ({"$defs": {"a": {"$id": "b", "$ref": "#/$defs/c"}, "c": {}}, "$ref": "#/$defs/a"}, "1"),
+    ],
+)
+def test_what_cannot_be_compared_does_not_match(schema: dict[str, Any], text: str) -> None:
+    assert flaw({"jsonSchema": schema}, text) is AnswerFlaw.SCHEMA_MISMATCH
 
 
 VALID = ToolCall("weather", '{"name": "Ada", "age": 36}')
@@ -156,23 +166,23 @@ QUESTIONS = [
 
 
 async def measured(
-    folder: Path, name: DialectName, answers: dict[str, Any], *faults: str, stream: bool = True, streams: int = 2,
-    rows: Sequence[Row] = QUESTIONS, tokens: int = 400,
+    folder: Path, name: DialectName, answers: dict[str, Any], *faults: str, stream: bool = True, tokens: int = 400,
+    rows: Sequence[Row] = QUESTIONS, cache: int = 0, **extra: Any,
 ) -> tuple[list[Record], dict[str, list[str]]]:  # fmt: skip
     """The records of a load, and the faults of each answer as the simulator reports them."""
-    config, truth = replace(NGRAM, faults=parse_faults(faults)), folder / "truth.jsonl"
+    config, truth = replace(NGRAM, faults=parse_faults(faults), prefix_cache_tokens=cache), folder / "truth.jsonl"
     app = SimulatorServer(SimulatedEngine(config), choose_dialect(str(name), config), TruthFile(truth)).application()
     engine = Engine(kind=EngineKind.SIMULATOR, dialect=name)
     async with ClosingTestServer(app, shutdown_timeout=0.1) as server, KernelTransport(idle_timeout_s=60) as transport:
         changed: dict[str, Any] = {
             "engine": engine, "drafting": True, "output": Output(max_tokens=tokens, stream=stream),
-            "answers": Answers.model_validate(answers),
+            "answers": Answers.model_validate(answers), **extra,
         }  # fmt: skip
         client: HttpTurnClient = replace(
             context(transport, str(server.make_url("")), **changed), dialect=dialect_of(engine)
         )
         driver = LoopDriver(client)
-        await driver.closed(list(rows), streams)
+        await driver.closed(list(rows), 2)
     lines = map(json.loads, truth.read_text().splitlines())
     return driver.records, {line["request_id"]: line["text_faults"] for line in lines}
 
@@ -196,6 +206,23 @@ async def test_faults_are_found_in_exactly_the_answers_that_have_them(
         records, truth = await measured(tmp_path, name, answers, fault, stream=stream)
         assert {each.flaw for each in records if truth[each.request_id]} == found
         assert {each.flaw for each in records if not truth[each.request_id]} <= {None}
+
+
+async def test_a_named_tool_after_which_the_engine_reports_stop_is_no_empty_answer(tmp_path: Path) -> None:
+    named = {"tool_choice": {"type": "function", "function": {"name": "weather"}}}
+    records, _ = await measured(tmp_path, DialectName.VLLM, {"tools": TOOLS}, extra_body=named)
+    assert Counter((each.finish_reason, each.flaw) for each in records) == {("stop", None): 20}
+
+
+async def test_damage_of_restored_prefixes_is_found(tmp_path: Path) -> None:
+    """The questions follow a system message of 600 words, which is in the cache after the first ones."""
+    shared = ChatMessage("system", " ".join(["word"] * 600))
+    rows = [replace(each, turns=((shared, *each.turns[0]),)) for each in QUESTIONS]
+    demands = {"expected": {"match": "Number"}}
+    records, truth = await measured(tmp_path, DialectName.VLLM, demands, "restored-damage=1", rows=rows, cache=99_999)
+    damaged = [bool(truth[each.request_id]) for each in records]
+    assert [each.flaw == "WrongAnswer" for each in records] == damaged
+    assert 5 < sum(damaged) < 18
 
 
 @ALL
@@ -255,6 +282,11 @@ def test_gpqas_letter_is_that_of_the_shuffled_choice(tmp_path: Path) -> None:
             {"prompt": "a", "x": "b"},
             {"expected": {"match": "Number", "field": "x"}},
             "x has no answer of the kind Number",
+        ),
+        (
+            {"text": "a", "answer": 1},
+            {"expected": {"match": "Number"}},
+            "found none; the row's columns are: text, answer",
         ),
         ({"token_ids": [1]}, {"jsonSchema": PERSON}, "'line-1' is given as token_ids"),
         ({"turns": ["a", "b"]}, {"tools": TOOLS}, "has turns after the tool call"),

@@ -28,6 +28,7 @@ from specbench_api.spec.model import Target
 from specbench_client.chat import ChatMessage
 from specbench_client.simulator.config import SimulatorConfig
 from specbench_client.simulator.engine import SimulatedEngine
+from specbench_client.simulator.faults import parse_faults
 from specbench_client.simulator.response_sender import TruthFile
 from specbench_client.simulator.server import SimulatorServer, choose_dialect
 from specbench_client.simulator.speculation import SimulatedMethod, make_drafter
@@ -350,3 +351,47 @@ def test_an_interrupted_comparison_continues_with_the_blocks_that_it_began(tmp_p
     assert len(before) >= 2
     assert len(list(tmp_path.glob("specbench-results/runs/local/simulated/*/"))) == 1
     assert len({path.parent.name for path in tmp_path.rglob("manifest.json")}) == 12
+
+
+def test_an_arm_that_answers_wrongly_is_found_and_not_recommended(tmp_path: Path) -> None:
+    """Questions as in GSM8K, whose answer the simulator computes; with more than two draft tokens, half are wrong."""
+    rows = [{"question": f"A has {n} eggs and buys 3. How many?", "answer": f"{n}+3\n#### {n + 3}"} for n in range(30)]
+    (tmp_path / "gsm8k.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    wrong = replace(CONFIG, faults=parse_faults(("wrong-deep=2",)))
+    with (
+        serving(tmp_path / "a.jsonl", config=BASELINE) as baseline,
+        serving(tmp_path / "b.jsonl", config=wrong) as deep,
+    ):
+        command = [
+            SPECBENCH,
+            "measure",
+            "--endpoint",
+            f"deep={deep}",
+            "--baseline",
+            baseline,
+            "--dataset",
+            "gsm8k:gsm8k.jsonl",
+        ]
+        options = [
+            "-c",
+            "2",
+            "-n",
+            "30",
+            "--repeats",
+            "2",
+            "--answers",
+            '{"expected": {"match": "Number"}}',
+            "--output",
+            "json",
+        ]
+        done = subprocess.run([*command, *options], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode in (0, 3), done.stderr
+    summary = json.loads(done.stdout)
+    (cell,) = [each for each in summary["cells"] if each["arm"] == "deep"]
+    damaged = pd.read_json(tmp_path / "b.jsonl", lines=True).set_index("request_id")["text_faults"].map(bool)
+    measured = records(tmp_path, "deep").set_index("request_id")
+    assert (measured["flaw"] == "WrongAnswer").tolist() == damaged.loc[measured.index].tolist()
+    assert records(tmp_path, "none")["flaw"].isna().all()
+    assert list(cell["judged"]["flaws"]) == ["WrongAnswer"]
+    assert "AnswersWorse" in cell["findings"]
+    assert "worse" in summary["recommendation"]["ruledOut"]["deep"]

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from specbench_api.outcome.figure import Figure
 from specbench_api.outcome.record import RecordPhase
+from specbench_api.outcome.summary import ClientHealth
 from specbench_api.spec.engine import EngineKind
+from specbench_client.analysis.summary.trends import acceptance_trend
 from specbench_client.cli.progress import LiveProgress
 from specbench_client.drive.progress import STORING, ProgressTracker
+from specbench_client.metrics.acceptance import EMITTED_POOLED
 from specbench_testing.synthetic_records import SyntheticRun, record
 
 
@@ -26,6 +30,34 @@ def test_current_point_is_shown_with_its_load(world: SyntheticRun, load: str, wo
         live.progress(progress)
         _, point = live._bars.tasks
     assert point.description == f"none at {words}, repeat 0: measuring"
+
+
+def test_a_window_of_a_soak_test_is_shown_with_the_change_until_now() -> None:
+    edits = {"spec.load": {"concurrency": [1], "order": "Soak", "durationSeconds": 60, "repeats": 20}}
+    world = SyntheticRun(edits=edits)
+    group = world.plan.groups[1]
+    tracker = ProgressTracker(group, 9, lambda: 0)
+    honest = world.honest(group.points[0])
+    tracker.trend = acceptance_trend([
+        honest.model_copy(
+            update={
+                "repeat": index,
+                "client_health": ClientHealth(duration_s=360),
+                "figures": {
+                    EMITTED_POOLED.name: Figure(value=3 - index / 40, unit="1", definition="d", n=1, source="client")
+                },
+            }
+        )
+        for index in range(9)
+    ])  # fmt: skip
+    tracker.start_point(group.points[9], 24)
+    tracker.start_load()
+    tracker.add(record(steps=10, output_tokens=21))
+    with LiveProgress(world.plan, 0) as live:
+        live.progress(tracker.current())
+        point = live._bars.tasks[1]
+    assert point.description == "ngram at concurrency 1, window 10 of 20: measuring"
+    assert "AL 2.00 (-8.3% an hour)" in point.fields["note"]
 
 
 def test_group_before_its_first_point_is_shown_by_its_arm() -> None:

@@ -278,6 +278,12 @@ def test_report_of_an_empty_folder_is_rejected_with_a_remedy(tmp_path: Path) -> 
     assert (done.returncode, "contains no run" in done.stderr) == (2, True)
 
 
+def test_only_a_soak_test_ends_an_arm_early(tmp_path: Path) -> None:
+    done = specbench("run", str(write_run(tmp_path, simulated_run())), "--until-sure", cwd=tmp_path)
+    assert done.returncode == 2, done.stderr
+    assert "--until-sure ends a soak test" in done.stderr
+
+
 @pytest.mark.parametrize(
     "setting", ["spec.workloads[0].dataset.uri=nowhere.jsonl", "spec.engine.command=[/nowhere/engine]"]
 )

@@ -12,7 +12,7 @@ import pytest
 from specbench_api.outcome.layout import PLAN, manifest_key, summary_key
 from specbench_api.outcome.manifest import Manifest
 from specbench_api.plan.plan import Plan
-from specbench_client.drive import engine_connection
+from specbench_client.drive import engine_connection, group
 from specbench_client.drive.group import GroupResult, drive_group
 from specbench_client.drive.options import DriveOptions
 from specbench_client.drive.progress import Progress
@@ -283,6 +283,21 @@ async def test_cancelled_drive_keeps_finished_points_and_can_be_continued(tmp_pa
     measured = measured_rows(records).groupby("point").prompt_id.apply(sorted)
     everything = sorted(f"q{number}" for number in range(12))
     assert measured[first.hash] == measured[second.hash] == everything
+
+
+async def test_an_arm_of_a_soak_test_ends_when_it_has_decayed(
+    tmp_path: Path, store: FolderStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load = {"concurrency": [2], "order": "Soak", "durationSeconds": 1, "repeats": 4, "warmupRequests": 0}
+    plan = plan_of(write_prompts(tmp_path / "p.jsonl"), {"spec.load": load})
+    monkeypatch.setattr(group, "has_decayed", lambda windows: len(windows) == 2)
+    async with simulator(tmp_path / "truth.jsonl", SLOW) as engine:
+        stopping = plan.model_copy(update={"stop": "WhenDecayed"})
+        ended = await drive_group(stopping, plan.groups[0], engine.url, store, options_in(tmp_path))
+        again = await drive_group(stopping, plan.groups[0], engine.url, store, options_in(tmp_path, "1-b"))
+    first, second, *_ = [point.hash for point in plan.groups[0].points]
+    assert ended.measured == (first, second)
+    assert (again.measured, set(again.found)) == ((), {first, second})
 
 
 async def test_spool_is_empty_when_all_records_are_stored(tmp_path: Path, store: FolderStore) -> None:

@@ -119,6 +119,26 @@ async def test_killed_client_continues_at_the_interrupted_point(
     }  # fmt: skip
 
 
+async def test_killed_client_of_a_soak_test_continues_with_the_interrupted_window(tmp_path: Path) -> None:
+    load = {"concurrency": [2], "order": "Soak", "durationSeconds": 2, "repeats": 3, "warmupRequests": 0}
+    plan = plan_of(write_prompts(tmp_path / "p.jsonl", count=PROMPTS), {"spec.load": load})
+    job = Job(plan, tmp_path, str(tmp_path / "results"))
+    first, second, third = [point.hash for point in plan.groups[0].points]
+
+    async with simulator(tmp_path / "truth.jsonl", SLOW) as engine:
+        process = await job.start(engine)
+        await await_point(plan, 1, engine)
+        process.send_signal(signal.SIGKILL)
+        assert await finish(process) == -signal.SIGKILL
+        kept = job.store.get(manifest_key(first))
+        assert (kept is not None, job.store.get(manifest_key(second))) == (True, None)
+        assert await finish(await job.start(engine)) == 0
+
+    assert job.store.get(manifest_key(first)) == kept
+    assert job.ended()["message"] == "group 0: 2 points measured, 1 were already measured"
+    assert all(len(records_of(plan, job.store, [window])) > 0 for window in (first, second, third))
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_interrupted_client_reports_it_and_continues_when_restarted(
     number: signal.Signals, plan: Plan, tmp_path: Path

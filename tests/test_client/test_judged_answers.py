@@ -19,6 +19,9 @@ from specbench_client.analysis.lossless.judged_answers import judged_answers
 from specbench_client.analysis.statistics.p_values import holm_rejections
 from specbench_client.metrics.pairing import JoinedRows, Pairs, pair_requests
 from specbench_client.metrics.tidy_frame import Values, tidy
+from specbench_client.report.html import render_html
+from specbench_client.report.text.answers import answers_lines, answers_table
+from specbench_client.report.text.cells import markdown
 from specbench_client.trust.checks.answers import ANSWERS_WORSE, SIGNIFICANCE
 from specbench_client.trust.evidence import AnswersEvidence
 from specbench_testing.synthetic_records import ONE, Corruptions, SyntheticRun, run_of_world
@@ -152,3 +155,27 @@ def test_damage_is_found_within_200_requests_and_in_the_damaged_cell_only(mean: 
     found = np.array([_alarms(seed, mean, 0.8, damage) for seed in range(40)])
     assert found[:, 0].mean() >= 0.95
     assert not found[:, 1:].any()
+
+
+def test_reports_have_a_table_of_flawed_answers_with_kinds_control_and_p_value() -> None:
+    summary = run_of_world(WORLD, damaged({("ngram", "2"): 12}))
+    found = judged(summary, "ngram", "2")
+    assert found is not None
+    table = answers_table(summary)
+    assert len(table.rows) == 4
+    (row,) = [each for each in table.rows if each[0] == "ngram" and each[2] == "2"]
+    assert row[3:] == [f"{found.flawed} loop", f"{found.pairs}", f"{found.flawed}", "0", "11 / 0", "0.0%", "0.00098"]
+    assert f"## {table.title}" in markdown(WORLD.plan, summary)
+    page = render_html(WORLD.plan, summary)
+    assert "Flawed answers, paired with the baseline&#39;s" in page
+    assert f"{found.flawed} loop" in page
+
+
+def test_reports_of_answers_without_flaws_have_one_line_and_without_judged_answers_nothing() -> None:
+    summary = run_of_world(WORLD, damaged({}))
+    assert answers_table(summary).rows == []
+    pairs = sum(cell.judged.pairs for cell in summary.cells if cell.judged)
+    line = f"Answers: {pairs:,} pairs judged, none flawed."
+    assert line in markdown(WORLD.plan, summary)
+    assert line in render_html(WORLD.plan, summary)
+    assert answers_lines(run_of_world(WORLD)) == []

@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from specbench_api.outcome.figure import Figure
 from specbench_api.outcome.summary import ClientHealth, PointSummary, RequestCounts
+from specbench_api.plan.plan import EngineGroup
 from specbench_client.analysis.statistics.trends import WINDOWS_MIN, fit_line
-from specbench_client.analysis.summary.trends import FAILURES, trends_of
+from specbench_client.analysis.summary.trends import (
+    FAILURES,
+    LOOKS_FROM,
+    has_decayed,
+    trends_of,
+    windows_after_decay,
+)
+from specbench_client.local import executor
+from specbench_client.local.executor import LocalOptions, execute_locally
+from specbench_client.local.local_runs import LocalRun
 from specbench_client.metrics.rows import Rows
 from specbench_client.report.html import page_topics
 from specbench_client.report.text.trends import trend_lines, trends_table
+from specbench_client.store.folder import FolderStore
 from specbench_client.trust.checks.acceptance import ACCEPTANCE_DECAYS
 from specbench_client.trust.evidence import CellEvidence
 from specbench_testing.synthetic_records import ONE, SyntheticRun, run_of_world
@@ -123,6 +136,42 @@ def test_a_steady_or_rising_acceptance_length_is_not_reported() -> None:
         values = [3.0 * (1 + change * index / 47) for index in range(48)]
         assert ACCEPTANCE_DECAYS.evaluate(evidence(list(values + 0.02 * autocorrelated(0.5, 48, 4)))) == []
     assert ACCEPTANCE_DECAYS.evaluate(evidence([3.0, 2.0, 1.5])) == [], "too few windows"
+
+
+def test_a_soak_test_with_a_stop_rule_ends_when_its_acceptance_has_fallen() -> None:
+    noise = 0.02 * autocorrelated(0.5, 48, 3)
+    falling, steady = [windows(list(line + noise)) for line in (3.0 - 0.03 * np.arange(48), np.full(48, 3.0))]
+    ends = [count for count in range(48) if has_decayed(falling[:count])]
+    assert LOOKS_FROM <= ends[0] < 24
+    assert ends == list(range(ends[0], 48))
+    assert not any(has_decayed(steady[:count]) for count in range(48))
+
+
+def test_windows_after_a_decay_are_not_missing() -> None:
+    plan = replace(SOAK, edits={"spec.load": {**SOAK.edits["spec.load"], "repeats": 20}}).plan
+    stopping = plan.model_copy(update={"stop": "WhenDecayed"})
+    (own,) = [group.points for group in plan.groups if group.arm == "ngram"]
+    falling = windows([3.0 - 0.03 * index for index in range(14)])
+    measured = [
+        each.model_copy(update={"arm": "ngram", "hash": point.hash}) for each, point in zip(falling, own, strict=False)
+    ]
+    assert windows_after_decay(stopping, measured) == {point.hash for point in own[14:]}
+    assert windows_after_decay(stopping, measured[:5]) == windows_after_decay(plan, measured) == set()
+
+
+def test_an_arm_that_ended_early_is_not_launched_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    launched: list[str] = []
+
+    async def launch(_: LocalRun, group: EngineGroup, __: LocalOptions) -> None:
+        launched.append(group.arm)
+
+    monkeypatch.setattr(executor, "_launch_with_retries", launch)
+    monkeypatch.setattr(executor, "has_decayed", lambda _: True)
+    stopping = SOAK.plan.model_copy(update={"stop": "WhenDecayed"})
+    for plan in (stopping, SOAK.plan):
+        run = LocalRun(plan, FolderStore(tmp_path), set())
+        assert asyncio.run(execute_locally(run, LocalOptions(tmp_path, tmp_path, 1.0))) == {}
+    assert launched == ["none", "ngram"], "only without a stop rule"
 
 
 def test_a_soak_test_reports_its_trends_and_a_decay() -> None:

@@ -67,6 +67,8 @@ class LiveProgress:
         """Show the progress of the current engine group."""
         speed = f"{progress.output_tokens_per_s:.0f} tok/s" if progress.output_tokens_per_s is not None else ""
         length = f"AL {progress.acceptance_length:.2f}" if progress.acceptance_length is not None else ""
+        if progress.acceptance_change_per_h is not None:
+            length += f" ({progress.acceptance_change_per_h:+.1%} an hour)"
         failed = f"{progress.requests_failed} failed" if progress.requests_failed else ""
         place = self._place(progress)
         description = f"{place}: {progress.phase}" if progress.point else f"{place} {progress.phase}"
@@ -87,6 +89,8 @@ class LiveProgress:
             return progress.arm
         workload = f" {progress.workload}" if len(self._plan.workloads) > 1 else ""
         repeat = f", repeat {progress.repeat}" if self._plan.load.repeats > 1 else ""
+        if self._plan.soaks and progress.repeat is not None:
+            repeat = f", window {progress.repeat + 1} of {self._plan.load.repeats}"
         return f"{progress.arm}{workload} at {self._points[progress.point].level.words}{repeat}"
 
     def _print(self, line: str) -> None:

@@ -24,11 +24,13 @@ from specbench_client.cli.run_selection import run_arguments, select_run, shown_
 from specbench_client.cli.streams import echo, echo_document, echo_json
 from specbench_client.errors import BadInput
 from specbench_client.local.local_runs import measuring_process
+from specbench_client.report.text.answers import answers_lines, answers_table
 from specbench_client.report.text.applicability import applicability_line
 from specbench_client.report.text.cells import TERMINAL_STATISTICS, cells_table, csv, figure_value, markdown
 from specbench_client.report.text.curves import crossover_lines
 from specbench_client.report.text.findings import FindingGroup, continue_run, group_findings, next_step
 from specbench_client.report.text.reuse import reuse_lines
+from specbench_client.report.text.text_table import TextTable
 from specbench_client.report.text.trends import trend_lines
 from specbench_client.store.run_uids import uid_created_ms
 from specbench_client.store.store import Store
@@ -317,8 +319,8 @@ def print_run_summary(
         console.print_line(_why_stopped(plan, summary))
     for line in reuse_lines(summary.cells):
         console.print_line(line)
-    if summary.cells:
-        console.print_table(cells_table(summary, statistics or TERMINAL_STATISTICS))
+    for table in _tables(summary, statistics or TERMINAL_STATISTICS):
+        console.print_table(table)
     for text in [*_why_no_acceptance(plan, summary), *map(_finding_text, invalid), *shown]:
         console.print_line(text)
     where = run_arguments(plan, uri)
@@ -351,6 +353,11 @@ def _finding_text(group: FindingGroup, *, remedy: bool = True) -> str:
     return f"{group.text}{fix}"
 
 
+def _tables(summary: RunSummary, statistics: Sequence[str]) -> list[TextTable]:
+    tables = (cells_table(summary, statistics), answers_table(summary))
+    return [table for table in tables if table.rows]
+
+
 def _result_notes(plan: Plan, summary: RunSummary) -> list[str]:
     """What the results allow beyond the table, the most useful first."""
     if not summary.cells:
@@ -358,8 +365,20 @@ def _result_notes(plan: Plan, summary: RunSummary) -> list[str]:
     crossovers = [f"Note: {line}" for line in crossover_lines(summary)]
     decision = [] if summary.recommendation is None else [f"Recommendation: {summary.recommendation.sentence}"]
     early, repeats = list[str](), summary.decided_after or plan.load.repeats
-    left_out = 0 if plan.stop is None or summary.missing else repeats - min(len(cell.points) for cell in summary.cells)
+    is_whole = plan.stop != "WhenDecided" or summary.missing
+    left_out = 0 if is_whole else repeats - min(len(cell.points) for cell in summary.cells)
     if left_out:
         early.append(f"Note: {left_out} of {repeats} repeats are left out because a turn in them is invalid")
+    if plan.stop == "WhenDecayed" and not summary.missing:
+        ended = {cell.arm: len(cell.points) for cell in summary.cells if len(cell.points) < repeats}
+        early += [f"Note: {arm} ended after {count} of {repeats} windows: it decayed" for arm, count in ended.items()]
     changes = [f"Over time: {line}" for line in trend_lines(summary)]
-    return [*early, *changes, *crossovers, *decision, f"These results apply to {applicability_line(plan, summary)}"]
+    answers = [] if answers_table(summary).rows else answers_lines(summary)
+    return [
+        *early,
+        *changes,
+        *crossovers,
+        *decision,
+        *answers,
+        f"These results apply to {applicability_line(plan, summary)}",
+    ]

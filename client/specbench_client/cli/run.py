@@ -9,9 +9,11 @@ import click
 from specbench_api.campaign.expansion import expand_campaign
 from specbench_api.plan.expansion import expand
 from specbench_api.spec.campaign import SpecBenchCampaign
+from specbench_api.spec.load import ArmOrder
 from specbench_client.cli.options import FILE, KEEP_TEXT, NEW, OUTPUT, RESULTS, SET, read_spec_file
 from specbench_client.cli.validate import campaign_warnings, print_warnings
 from specbench_client.drive.context_length import slots_too_small
+from specbench_client.errors import BadInput
 from specbench_client.known_secrets import api_key_header
 
 
@@ -22,7 +24,14 @@ from specbench_client.known_secrets import api_key_header
 @RESULTS
 @NEW
 @KEEP_TEXT
-def run(file: Path, settings: tuple[str, ...], output: str, results: str, *, new: bool, keep_text: bool) -> int:
+@click.option(
+    "--until-sure",
+    is_flag=True,
+    help="With load.order: Soak: end an arm as soon as its acceptance length has certainly fallen.",
+)
+def run(
+    file: Path, settings: tuple[str, ...], output: str, results: str, *, new: bool, keep_text: bool, until_sure: bool
+) -> int:
     """Measure FILE, a SpecBenchRun or a SpecBenchCampaign, on this machine, with engines as local processes.
 
     \b
@@ -39,12 +48,14 @@ def run(file: Path, settings: tuple[str, ...], output: str, results: str, *, new
     """
     resource = read_spec_file(file, settings)
     base_dir = file.resolve().parent
+    if until_sure and (isinstance(resource, SpecBenchCampaign) or resource.spec.load.order is not ArmOrder.SOAK):
+        raise BadInput("--until-sure ends a soak test: give a SpecBenchRun with load.order: Soak, or leave it out")
     if isinstance(resource, SpecBenchCampaign):
         planned = expand_campaign(resource)
         plans = [each.plan for each in planned.runs]
         print_warnings(campaign_warnings(planned, base_dir)[0])
     else:
-        plan = expand(resource)
+        plan = expand(resource).model_copy(update={"stop": "WhenDecayed"} if until_sure else {})
         plans = [plan]
         print_warnings(slots_too_small(plan))
     # Imported late, because pandas takes seconds to import and an invalid spec should be reported at once.

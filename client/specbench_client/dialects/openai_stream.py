@@ -83,7 +83,8 @@ class ChatStream:
         parts: dict[Any, list[ToolCall]] = {}
         for delta in self.deltas:
             for position, call in enumerate(delta.calls or ()):
-                parts.setdefault(count_in(call, "index") or position, []).append(_part_of_call(call))
+                index = count_in(call, "index")
+                parts.setdefault(position if index is None else index, []).append(_part_of_call(call))
         return tuple(
             ToolCall(
                 replace_lone_surrogates(next((part.name for part in call if part.name), "")),
@@ -214,7 +215,7 @@ def _parse_delta(ns: int, data: str, coalesced: bool) -> StreamDelta:  # noqa: F
         raise BadAnswer(f"one choice was requested and another was returned: {truncate(data)}", ErrorClass.MALFORMED)
     finish = choices[0].get("finish_reason")
     text = _as_text(delta.get("content")) or _as_text(choices[0].get("text"))
-    calls = _calls_in(delta)
+    calls = _calls_in(delta) if delta.get("tool_calls") or delta.get("function_call") else None
     outside = _text_outside_content(delta, calls)
     return _new_delta((ns, document, text, outside, _as_text(finish) or None, coalesced, calls))
 
@@ -229,8 +230,7 @@ def _calls_in(message: dict[str, Any]) -> Any:
     """Return the tool calls of a message or delta; None if there are none. Raises BadAnswer if they are no list."""
     calls = message.get("tool_calls")
     if not calls:
-        called = message.get("function_call")
-        return [{"function": called}] if called else None
+        return [{"function": message["function_call"]}] if message.get("function_call") else None
     if not isinstance(calls, list):
         raise BadAnswer(f"tool_calls is not a list: {_shown(calls)}", ErrorClass.MALFORMED)
     return calls

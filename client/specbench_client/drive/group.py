@@ -16,16 +16,18 @@ import asyncio
 import itertools
 import logging
 import threading
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 
 import specbench_client
 from specbench_api.outcome.layout import launch_key
-from specbench_api.outcome.manifest import PointProvenance
+from specbench_api.outcome.manifest import Manifest, PointProvenance
 from specbench_api.outcome.provenance import FactName
+from specbench_api.outcome.summary import PointSummary
 from specbench_api.plan.plan import EngineGroup, Plan, Point
+from specbench_client.analysis.summary.trends import acceptance_trend, has_decayed
 from specbench_client.dialects.registry import dialect_of
 from specbench_client.drive.engine_connection import (
     EngineConnection,
@@ -97,6 +99,7 @@ class _GroupDriver:
         hashes = [point.hash for point in self.group.points]
         found = await asyncio.to_thread(PointStore(first, self.options.spool).manifests, hashes)
         todo = [point for point in self.group.points if point.hash not in found]
+        measured: list[str] = []
         inputs = await asyncio.to_thread(self._inputs) if todo else None
         await asyncio.to_thread(claim_store, self.plan, first)
         points = PointStore(self._retrying_store(self.options.patience_s), self.options.spool, self.options.limits)
@@ -115,16 +118,27 @@ class _GroupDriver:
                 await clients.gather("engine checked")
                 async with WorkerPool(inputs.pool_size, clients) as pool:
                     measurement = PointMeasurement(engine, points, self.options, progress, inputs.loads, pool, clients)
+                    windows = await asyncio.to_thread(self._windows, points, found.values())
                     for point in todo:
+                        if self.plan.stop == "WhenDecayed" and has_decayed(windows):
+                            break
+                        progress.trend = acceptance_trend(windows)
                         rest = point.model_dump_json(exclude={"hash"})
                         _log.info("measuring points/%s: %s", point.hash, rest)  # redaction keeps a hash in a path
                         prompts, provenance = inputs.prompts[point.workload].prompts, observed.get(point.workload)
-                        await measurement.measure(
+                        summary = await measurement.measure(
                             point, prompts, provenance, warm_up=self.options.warm_up and point is todo[0]
                         )
+                        measured.append(point.hash)
+                        if self.plan.soaks and summary is not None:
+                            windows.append(summary)
                         await publisher.show(stored=False)
                 progress.phase = "done"
-        return GroupResult(tuple(point.hash for point in todo), tuple(sorted(found)))
+        return GroupResult(tuple(measured), tuple(sorted(found)))
+
+    def _windows(self, points: PointStore, found: Iterable[Manifest]) -> list[PointSummary]:
+        """Return the stored windows of a soak test. Blocks."""
+        return [points.read_summary(manifest) for manifest in found] if self.plan.soaks else []
 
     async def _agree(
         self, clients: LoadClients, todo: Sequence[Point], inputs: _GroupInputs

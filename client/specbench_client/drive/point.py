@@ -15,7 +15,7 @@ from itertools import chain
 from specbench_api.outcome.layout import records_prefix
 from specbench_api.outcome.manifest import PointProvenance, StoredFile
 from specbench_api.outcome.record import Record, RecordPhase
-from specbench_api.outcome.summary import ClientHealth, CounterDeltas
+from specbench_api.outcome.summary import ClientHealth, CounterDeltas, PointSummary
 from specbench_api.plan.plan import Point
 from specbench_api.spec.conditions import EngineReason
 from specbench_client.analysis.summary.point import summarise_rows
@@ -57,10 +57,12 @@ class PointMeasurement:
     pool: WorkerPool
     clients: LoadClients
 
-    async def measure(self, point: Point, prompts: Prompts, observed: PointProvenance | None, *, warm_up: bool) -> None:
-        """Measure and commit a point. After any error the point has no manifest. Raises EngineFailed, NotDurable.
+    async def measure(
+        self, point: Point, prompts: Prompts, observed: PointProvenance | None, *, warm_up: bool
+    ) -> PointSummary | None:
+        """Measure and commit a point; return its summary at client 0. Raises EngineFailed, NotDurable.
 
-        `observed`: the conditions, at client 0, which commits the point.
+        After any error the point has no manifest. `observed`: the conditions, at client 0, which commits the point.
         """
         prompts = prompts_of_point(self.engine.plan, point, prompts)
         clock, load = self.options.clock, self.loads.of(point, len(prompts.rows))
@@ -82,18 +84,20 @@ class PointMeasurement:
                 started_ns, started_wall, clock.wall_text(), observations.timeline.begins_ns - started_ns
             )
             results = await self._results(attempt, observations, warmed)
+            summary = None
             if observed is not None:
                 client = _client_health(results, observations.timeline, is_open=load.is_open)
                 if load.has_slots:  # a conversation that waits for a slot is not late
                     client = client.model_copy(update={"send_lateness_p99_ms": None})
                 files = [*schedule, *(file for result in results for file in result.files)]
-                await asyncio.to_thread(attempt.commit, files, client, observations.counters, span, observed)
+                summary = await asyncio.to_thread(attempt.commit, files, client, observations.counters, span, observed)
             await self.clients.gather("committed")
         except BaseException:
             await asyncio.to_thread(writer.abandon, ABANDON_PATIENCE_S)
             raise
         writer.discard_spool()
         self.progress.end_point()
+        return summary
 
     async def _results(
         self, attempt: _PointAttempt, observations: _LoadObservations, warmed: WarmupResult | None
@@ -198,8 +202,11 @@ class _PointAttempt:
         counters: CounterDeltas | None,
         span: MeasurementSpan,
         observed: PointProvenance,
-    ) -> None:
-        """Store tidy rows, summary and manifest. `files`: the schedule and the records of all clients. Blocks."""
+    ) -> PointSummary:
+        """Store tidy rows, summary and manifest; return the summary. Blocks.
+
+        `files`: the schedule and the records of all clients.
+        """
         engine, points = self.measurement.engine, self.measurement.points
         attempt, own = self.measurement.options.attempt, {file.key for file in self.writer.files}
         others = [
@@ -210,6 +217,7 @@ class _PointAttempt:
         row_files = points.put_rows(self.point.hash, attempt, stored_columns(rows))
         summary = summarise_rows(engine.plan, self.point, rows, client, counters, simulated=engine.simulated)
         points.commit(summary, attempt, [*files, *row_files], span, observed)
+        return summary
 
     async def _work(
         self, load: WorkerLoad, prompts: Sequence[Prompt], phase: RecordPhase | None, follow: Callable[[Record], None]

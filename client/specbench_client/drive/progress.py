@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from pydantic.alias_generators import to_camel
 
 from specbench_api.outcome.record import Record, RecordPhase
+from specbench_api.outcome.summary import Trend
 from specbench_api.plan.plan import EngineGroup, Point
 from specbench_client.load.conversations import is_filler
 
@@ -50,6 +51,8 @@ class Progress:
     """Over the current point so far; a sign of life, not a result."""
     acceptance_length: float | None = None
     """Emitted acceptance length, pooled over the current point so far; None if the engine does not report it."""
+    acceptance_change_per_h: float | None = None
+    """Relative change of the acceptance length per hour over the earlier windows of a soak test; None for too few."""
 
     def to_json(self) -> str:
         """Return the content of progress.json."""
@@ -71,6 +74,8 @@ class ProgressTracker:
         self._point: Point | None = None
         self._warmup: int | None = None
         self._warmup_most: int | None = None
+        self.trend: Trend | None = None
+        """The trend of the acceptance length over the earlier windows of a soak test."""
         self.others: Callable[[], list[int]] = list
         """Returns the sums of the other clients' counts; empty if there are none."""
         self._begin(0)
@@ -136,6 +141,7 @@ class ProgressTracker:
             requests_failed=failed,
             output_tokens_per_s=tokens / elapsed_s if tokens and elapsed_s > 0 else None,
             acceptance_length=emitted / steps if steps else None,
+            acceptance_change_per_h=None if self.trend is None else self.trend.per_hour.value,
         )
 
     def _begin(self, requests_total: int | None) -> None:

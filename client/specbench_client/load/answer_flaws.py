@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 
 from specbench_api.outcome.record import AnswerFlaw
 from specbench_api.spec.answers import Answers, ExpectedAnswer, schema_validator
-from specbench_client.bounded_json import parse_json
 from specbench_client.dialects.engine_answer import EngineAnswer, ToolCall
 from specbench_client.workload.expected_answers import extract_answer
 
@@ -38,12 +37,17 @@ _BROKEN = re.compile("[\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f\ufffd]")
 """Control characters except white space, and the replacement character, which lone surrogates have become too."""
 
 
-def flaw_of(text: str, reasoning: str, finish_reason: str | None, tokens: int | None) -> AnswerFlaw | None:
-    """Return what is wrong with an answer; None if nothing was found. `tokens`: of reasoning and text together."""
+def flaw_of(
+    text: str, reasoning: str, finish_reason: str | None, tokens: int | None, *, called: bool = False
+) -> AnswerFlaw | None:
+    """Return what is wrong with an answer; None if nothing was found.
+
+    `tokens`: of reasoning and text together. `called`: it has a tool call, after which some engines report `stop`.
+    """
     whole = reasoning + text
     if finish_reason is not None and finish_reason not in EXPECTED_FINISHES:
         return AnswerFlaw.UNEXPECTED_FINISH
-    if is_empty(text, reasoning, finish_reason):
+    if is_empty(text, reasoning, finish_reason) and not called:
         return AnswerFlaw.EMPTY
     if is_broken(whole, cut=finish_reason == _LENGTH):
         return AnswerFlaw.BROKEN_TEXT
@@ -118,14 +122,24 @@ def _calls_flaw(tools: list[dict[str, Any]], calls: tuple[ToolCall, ...]) -> Ans
 
 def _document_flaw(schema: Mapping[str, Any], text: str, mismatch: AnswerFlaw) -> AnswerFlaw | None:
     try:
-        document = parse_json(text)
-    except ValueError:
+        document = json.loads(text, parse_constant=_reject_constant)
+    except (ValueError, RecursionError):
         return AnswerFlaw.INVALID_JSON
+    return None if _matches(schema, document) else mismatch
+
+
+def _reject_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not a value of JSON")
+
+
+def _matches(schema: Mapping[str, Any], document: Any) -> bool:
+    """Return whether a document matches; one that cannot be compared (nested too deeply, a huge number) does not."""
+    from referencing.exceptions import Unresolvable  # noqa: PLC0415 -- slow to import
+
     try:
-        valid = _validator(json.dumps(schema)).is_valid(document)
-    except RecursionError:  # a document that is nested too deeply, or a schema that refers to itself
-        valid = False
-    return None if valid else mismatch
+        return _validator(json.dumps(schema)).is_valid(document)
+    except (RecursionError, ArithmeticError, Unresolvable):
+        return False
 
 
 @lru_cache(maxsize=256)

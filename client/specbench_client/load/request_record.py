@@ -56,7 +56,8 @@ def read_result(
 
 
 def _flaw_of(config: RequestConfig, turn: Turn, answer: EngineAnswer) -> AnswerFlaw | None:
-    flaw = flaw_of(answer.text, answer.reasoning, answer.finish_reason, answer.output_tokens)
+    called = bool(answer.tool_calls)
+    flaw = flaw_of(answer.text, answer.reasoning, answer.finish_reason, answer.output_tokens, called=called)
     if flaw is not None or config.answers is None:
         return flaw
     final = split_reply(config.template, turn.messages, answer.text).final

@@ -105,4 +105,4 @@ def warmup_prompts(prompts: Sequence[Prompt], count: int) -> list[Prompt]:
 
 def _reversed_prompt(prompt: Prompt, index: int, lap: int) -> Prompt:
     turn = tuple(message.reversed(index if lap else None) for message in prompt.turns[0])
-    return replace(prompt, id=f"warmup-{index}", turns=(turn,), starts=())
+    return replace(prompt, id=f"warmup-{index}", turns=(turn,), starts=(), expected=None)

@@ -18,6 +18,7 @@ from specbench_api.outcome.provenance import ENDPOINT_WHEREABOUTS
 from specbench_api.plan.expansion import launch_order, planned_launches
 from specbench_api.plan.plan import LAUNCHES_MAX, EngineGroup, Plan
 from specbench_api.spec.conditions import EngineReason
+from specbench_client.analysis.summary.trends import has_decayed
 from specbench_client.drive.group import drive_group
 from specbench_client.drive.load_planning import load_arrival_plan
 from specbench_client.drive.options import ClientOptions, DriveOptions
@@ -36,7 +37,7 @@ from specbench_client.local.engine_process import (
 from specbench_client.local.host_facts import observe_machine
 from specbench_client.local.local_runs import LocalRun
 from specbench_client.store.locations import read_object
-from specbench_client.store.points import read_manifests
+from specbench_client.store.points import PointStore, read_manifests
 from specbench_client.workload.prompts import load_workload
 
 
@@ -63,11 +64,11 @@ async def execute_locally(run: LocalRun, local_options: LocalOptions) -> dict[st
     failures: dict[str, EngineFailed] = {}
     warm: set[str] = set()
     # It may have been interrupted between its last turn and the decision.
-    if run.plan.stop is not None and run.measured and await asyncio.to_thread(local_options.is_decided, run):
+    if run.plan.stop == "WhenDecided" and run.measured and await asyncio.to_thread(local_options.is_decided, run):
         return failures
     for group in run.plan.groups:
         done = all(point.hash in run.measured for point in group.points)
-        if done or group.arm in failures:
+        if done or group.arm in failures or await asyncio.to_thread(_has_decayed, run, group):
             continue
         local_options.on_group(group)
         failure = await _launch_with_retries(run, group, replace(local_options, warm_up=group.arm not in warm))
@@ -75,9 +76,18 @@ async def execute_locally(run: LocalRun, local_options: LocalOptions) -> dict[st
             failures[group.arm] = failure
         if run.plan.engine.is_external:
             warm.add(group.arm)  # the server keeps running between its groups
-        if run.plan.stop is not None and (failures or await asyncio.to_thread(local_options.is_decided, run)):
+        if run.plan.stop == "WhenDecided" and (failures or await asyncio.to_thread(local_options.is_decided, run)):
             break
     return failures
+
+
+def _has_decayed(run: LocalRun, group: EngineGroup) -> bool:
+    """Return whether a soak test of this arm ended early, before it was interrupted in another arm."""
+    if run.plan.stop != "WhenDecayed":
+        return False
+    points = PointStore(run.store, Path())
+    manifests = points.manifests([point.hash for point in group.points])
+    return has_decayed([points.read_summary(manifest) for manifest in manifests.values()])
 
 
 def validate_inputs(run: LocalRun, base_dir: Path) -> None:

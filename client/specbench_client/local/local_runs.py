@@ -90,11 +90,11 @@ def _matching_run(results: Store, plan: Plan, stored: Iterable[tuple[str, bytes 
 
 
 def _ended_as_decided(plan: Plan, store: Store) -> bool:
-    """Return whether the stored summary states that the run ended because it was decided."""
+    """Return whether the stored summary states that the run has ended, perhaps before its last repeat."""
     if plan.stop is None:
         return False
     try:
-        return RunSummary.from_json(store.get(OVERVIEW) or b"").decided_after is not None
+        return not RunSummary.from_json(store.get(OVERVIEW) or b"").missing
     except ValidationError:  # the run has not ended, or its overview is damaged and is written again
         return False
 

@@ -23,7 +23,16 @@ from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_api.spec.load import Arrival, ArrivalProcess, Load
 from specbench_client.report.plots.page import SECTIONS, Plot, PlotDocument, svgs
 from specbench_client.report.plots.styles import DARK, GREY_DARK, GREY_LIGHT, LIGHT
-from specbench_client.report.text import applicability, curves, decision, explanation, losslessness, step_costs, trends
+from specbench_client.report.text import (
+    answers,
+    applicability,
+    curves,
+    decision,
+    explanation,
+    losslessness,
+    step_costs,
+    trends,
+)
 from specbench_client.report.text.applicability import arm_environment_rows
 from specbench_client.report.text.cells import arrival_text, cell_columns, compared_text, terminal_columns
 from specbench_client.report.text.findings import group_findings, measure_again, next_step
@@ -122,13 +131,13 @@ def _prediction(summary: RunSummary) -> PageTopic:
 
 def _lossless(summary: RunSummary) -> PageTopic:
     rows = [astuple(row)[: len(_LOSSLESS)] for row in losslessness.lossless_rows(summary)]
-    tables = [TextTable("Compared with the baseline's own repeats", _LOSSLESS, rows, words=_LOSSLESS[:4])]
-    lines = losslessness.losslessness_lines(summary)
+    compared = TextTable("Compared with the baseline's own repeats", _LOSSLESS, rows, words=_LOSSLESS[:4])
+    lines = [*losslessness.losslessness_lines(summary), *answers.answers_lines(summary)]
     return PageTopic(
         "lossless",
         "Are the answers identical to the baseline's?",
         "docs/concepts/losslessness.md",
-        _non_empty(tables),
+        _non_empty([compared, answers.answers_table(summary)]),
         lines,
     )
 

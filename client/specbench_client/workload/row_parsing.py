@@ -164,7 +164,7 @@ def _turns(columns: dict[str, Any]) -> tuple[tuple[ChatMessage, ...], ...]:
 
 def _column_names(columns: dict[str, Any]) -> str:
     """List the row's columns, which shows a misspelt name or a table separated by semicolons."""
-    there = [name for name, value in columns.items() if value is not None]
+    there = [name for name, value in columns.items() if value is not None and name != EXPECTED]
     more = f" and {len(there) - _SHOWN} more" if len(there) > _SHOWN else ""
     return f"none; the row's columns are: {', '.join(there[:_SHOWN])}{more}" if there else "none"
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from jsonschema.protocols import Validator
 
 _MAX_SHOWN = 200
+_REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 
 
 class AnswerMatch(StrEnum):
@@ -68,10 +69,8 @@ def _checked(schema: dict[str, Any]) -> dict[str, Any]:
         try:
             resolver.lookup(reference)
         except Unresolvable as error:
-            message = (
-                f"$ref {reference!r} leads to nothing in this schema: refer to a definition in it, as #/$defs/NAME"
-            )
-            raise ValueError(message) from error
+            message = f"the reference {reference!r} leads to nothing in this schema: refer to a definition in it"
+            raise ValueError(f"{message}, as #/$defs/NAME") from error
     return _sorted(schema)
 
 
@@ -80,8 +79,7 @@ def _references(schema: Any) -> Iterator[str]:
         for each in schema:
             yield from _references(each)
     elif isinstance(schema, dict):
-        if isinstance(schema.get("$ref"), str):
-            yield schema["$ref"]
+        yield from (schema[key] for key in _REFERENCES if isinstance(schema.get(key), str))
         for each in schema.values():
             yield from _references(each)
 
@@ -129,7 +127,10 @@ class Answers(RuledModel):
     checked. Keys are sent in alphabetical order."""
     tools: (
         Annotated[
-            list[dict[str, Any]], Field(min_length=1, max_length=64), AfterValidator(_checked_tools), PreserveUnknown()
+            list[Annotated[dict[str, Any], Field(max_length=8)]],
+            Field(min_length=1, max_length=64),
+            AfterValidator(_checked_tools),
+            PreserveUnknown(),
         ]
         | None
     ) = None

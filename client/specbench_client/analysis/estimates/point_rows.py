@@ -53,7 +53,7 @@ class RoundsLeftOut:
         rounds = {point.repeat // REPEATS_OF_ROUND for point in points}
         spoiled = {point.repeat // REPEATS_OF_ROUND for point in points if _is_spoiled(point)}
         is_broken = any(is_invalid(point) and not _is_spoiled(point) for point in points)
-        return cls(frozenset(spoiled if plan.stop is not None else ()), len(rounds), is_broken)
+        return cls(frozenset(spoiled if plan.stop == "WhenDecided" else ()), len(rounds), is_broken)
 
     @property
     def few(self) -> bool:

@@ -48,6 +48,7 @@ from specbench_client.analysis.summary.cells import (
     with_claims,
 )
 from specbench_client.analysis.summary.headline import HeadlineFacts, headline_of
+from specbench_client.analysis.summary.trends import windows_after_decay
 from specbench_client.column_buffers import ColumnStoreFactory, MemoryColumnStore
 from specbench_client.metrics.divergence import divergence
 from specbench_client.trust.check import finding_of
@@ -228,7 +229,8 @@ def summarise_cells(
     measured = _in_order(plan, summaries)
     there = {summary.hash for summary in measured}
     ended = decided_after(plan, there, judged)
-    planned = [point for point in plan.points if ended is None or point.repeat < ended]
+    left_out = windows_after_decay(plan, measured)
+    planned = [each for each in plan.points if (ended is None or each.repeat < ended) and each.hash not in left_out]
     missing = [point.hash for point in planned if point.hash not in there]
     costs = step_costs((plan.arm(each.cell.arm), each.observation) for each in judged if each.observation)
     cells = with_batch_occupancy([each.cell for each in judged], costs)
@@ -301,7 +303,7 @@ def ends_a_round(plan: Plan, measured: Container[str]) -> bool:
     """Return whether a run with a stop rule may be decided after these points: the last repeat is complete and even."""
     complete = _complete_repeats(plan, measured)
     begun = any(point.repeat >= complete and point.hash in measured for point in plan.points)
-    return plan.stop is not None and not begun and complete >= REPEATS_IN_TURNS and complete % 2 == 0
+    return plan.stop == "WhenDecided" and not begun and complete >= REPEATS_IN_TURNS and complete % 2 == 0
 
 
 def _complete_repeats(plan: Plan, measured: Container[str]) -> int:

@@ -15,6 +15,7 @@ from specbench_api.spec.percentiles import PERCENTILES
 from specbench_client.analysis.estimates.energy import JOULES
 from specbench_client.analysis.estimates.speedups import END_TO_END_NAMES as END_TO_END
 from specbench_client.analysis.estimates.speedups import figures_by_name
+from specbench_client.report.text.answers import answers_lines, answers_table
 from specbench_client.report.text.applicability import applicability_table
 from specbench_client.report.text.curves import crossover_markdown
 from specbench_client.report.text.findings import group_findings, measure_again
@@ -230,6 +231,9 @@ def markdown(plan: Plan, summary: RunSummary, statistics: Sequence[str] = PERCEN
     lines += [f"## {changes.title}", "", *markdown_table(changes), ""] if changes.rows else []
     answers = losslessness_lines(summary)
     lines += ["## Losslessness", "", *(f"- {markdown_sentence(line)}" for line in answers), ""] if answers else []
+    flawed = answers_table(summary)
+    lines += [f"## {flawed.title}", "", *markdown_table(flawed), ""] if flawed.rows else []
+    lines += [text for line in answers_lines(summary) for text in (markdown_sentence(line), "")]
     missing = left_out_lines(summary)
     lines += ["## Prompts", "", *(f"- {markdown_sentence(line)}" for line in missing), ""] if missing else []
     lines += _findings(plan, summary)

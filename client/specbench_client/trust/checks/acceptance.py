@@ -10,7 +10,7 @@ import pandas as pd
 
 from specbench_api.outcome.finding import Severity
 from specbench_api.outcome.record import AcceptanceSource
-from specbench_api.outcome.summary import PointSummary
+from specbench_api.outcome.summary import PointSummary, Trend
 from specbench_api.plan.expansion import lossy_arms
 from specbench_api.spec.drafter import Method
 from specbench_api.spec.engine import EngineKind
@@ -479,15 +479,18 @@ LOSSY_VERIFICATION: Check[RunEvidence] = Check(
 DECAY = 0.02
 
 
+def is_decay(trend: Trend) -> bool:
+    """Return whether an acceptance length certainly falls, and by an amount that matters."""
+    bounds = trend.per_hour.interval
+    return bounds is not None and bounds.high < 0 and 1 - trend.end / trend.start > DECAY
+
+
 def _acceptance_decays(evidence: CellEvidence) -> CheckResults:
     """An acceptance length that falls over the hours of a soak test: what is deployed becomes slower than measured."""
     trend = next((each for each in evidence.trends if each.name == EMITTED_POOLED.name), None)
-    if trend is None or trend.per_hour.interval is None or trend.per_hour.value is None:
+    if trend is None or trend.per_hour.interval is None or trend.per_hour.value is None or not is_decay(trend):
         return []
-    lost = 1 - trend.end / trend.start
-    if trend.per_hour.interval.high >= 0 or lost <= DECAY:
-        return []
-    bounds = trend.per_hour.interval
+    lost, bounds = 1 - trend.end / trend.start, trend.per_hour.interval
     message = (
         f"the acceptance length fell from {trend.start:.2f} to {trend.end:.2f} in {trend.hours:.3g} h"
         f" ({trend.per_hour.value:+.1%} an hour [{bounds.low:+.1%}, {bounds.high:+.1%}])"

@@ -1,0 +1,59 @@
+"""Flawed answers: a table by arm and load, or one line if there are none."""
+
+from __future__ import annotations
+
+from specbench_api.api_model import in_words
+from specbench_api.outcome.lossless import JudgedAnswers
+from specbench_api.outcome.record import AnswerFlaw
+from specbench_api.outcome.summary import Cell, RunSummary
+from specbench_client.report.text.text_table import DASH, TextTable
+
+ANSWERS_TITLE = "Flawed answers, paired with the baseline's"
+_COLUMNS = (
+    "Arm",
+    "Workload",
+    "Load",
+    "Flaws",
+    "Pairs",
+    "Flawed",
+    "Baseline's",
+    "Prompts worse / better",
+    "Control",
+    "p",
+)
+_SAYS = (
+    "Control: share of pairs of the baseline's own answers in two repeats of which exactly one is flawed. p: exact sign"
+    " test over the prompts with more flawed answers than the baseline's (worse) or fewer (better)."
+)
+
+
+def answers_table(summary: RunSummary) -> TextTable:
+    """Return one row for each cell with judged answers; without rows if no answer of the run was flawed."""
+    judged = [(cell, cell.judged) for cell in summary.cells if cell.judged]
+    flawed = any(found.flawed or found.baseline_flawed for _, found in judged)
+    rows = [_row(cell, found) for cell, found in judged] if flawed else []
+    return TextTable(ANSWERS_TITLE, _COLUMNS, rows, words=_COLUMNS[:4], caption=_SAYS)
+
+
+def answers_lines(summary: RunSummary) -> list[str]:
+    """Return what explains the table, or that no answer was flawed; nothing if no answer was judged."""
+    pairs = sum(cell.judged.pairs for cell in summary.cells if cell.judged)
+    if not pairs:
+        return []
+    return [_SAYS] if answers_table(summary).rows else [f"Answers: {pairs:,} pairs judged, none flawed."]
+
+
+def _row(cell: Cell, found: JudgedAnswers) -> list[str]:
+    by_number = sorted(found.flaws.items(), key=lambda each: (-each[1], each[0]))
+    return [
+        cell.arm,
+        cell.workload,
+        cell.level.label,
+        ", ".join(f"{count} {in_words(AnswerFlaw(flaw))}" for flaw, count in by_number) or "none",
+        f"{found.pairs:,}",
+        f"{found.flawed:,}",
+        f"{found.baseline_flawed:,}",
+        f"{found.worse_prompts} / {found.better_prompts}",
+        DASH if found.control is None else f"{found.control:.1%}",
+        f"{found.p_value:.2g}",
+    ]
