@@ -100,7 +100,10 @@ class ServedRun:
 
 @dataclass(frozen=True)
 class ServedFault:
-    """A reported fault. `quiet`: the world in which the reporter did not see it, and the check must not find it."""
+    """A fault. `issue`: the reports on which it is modelled.
+
+    `quiet`: the world in which the reporter did not see it, and the check must not find it.
+    """
 
     words: str
     issue: str
@@ -199,17 +202,20 @@ HOURS_2: Mapping[str, Any] = {
 }  # fmt: skip
 
 
+SLOWER = "vllm#53670, vllm#54360, vllm#47930"
+NOT_REPORTED = "–"
+"""A variant of reported faults."""
 SERVED_FAULTS: Mapping[str, ServedFault] = {
     "half-lost": ServedFault(
         "with a drafter, hits fall from 97 to about 45 %", "sglang#32459", "ReuseLost",
         partial(_world, fault=Fault.REUSE_LOST, value=0.54, system_tokens=2000), _reuse,
     ),
     "all-lost": ServedFault(
-        "with a drafter, nothing is reused", "vllm#53670, vllm#47930", "ReuseLost",
+        "with a drafter, nothing is reused", SLOWER, "ReuseLost",
         partial(_world, fault=Fault.REUSE_LOST, value=1.0, prompts=PROMPTS // 2, turns=2, system_tokens=500), _reuse,
     ),
     "last-block": ServedFault(
-        "with a drafter, the last block of each hit is computed again", "vllm#54360", "ReuseLost",
+        "with a drafter, the last block of each hit is computed again", SLOWER, "ReuseLost",
         partial(_world, fault=Fault.REUSE_LAST_BLOCK, value=1.0, prompts=PROMPTS // 2, turns=2, system_tokens=200),
         _reuse,
     ),
@@ -229,7 +235,7 @@ SERVED_FAULTS: Mapping[str, ServedFault] = {
         partial(_world, fault=Fault.CORRUPT_JSON, value=8, answers=JSON, load={"concurrency": [4]}),
     ),
     "corrupt-json-1": ServedFault(
-        "JSON is corrupt at one stream too", "vllm#44993", "AnswersWorse",
+        "JSON is corrupt at one stream too", NOT_REPORTED, "AnswersWorse",
         partial(_world, fault=Fault.CORRUPT_JSON, value=1, answers=JSON, load={"concurrency": [1]}), _flaws,
     ),
     "wrong-numbers": ServedFault(
@@ -241,12 +247,12 @@ SERVED_FAULTS: Mapping[str, ServedFault] = {
         partial(_world, fault=Fault.DIVERGE, value=0.54, answers=NUMBERS), _flaws,
     ),
     "wrong-deep": ServedFault(
-        "answers are wrong with more than 4 draft tokens", "vllm#46834", "AnswersWorse",
+        "answers are wrong with more than 4 draft tokens", NOT_REPORTED, "AnswersWorse",
         partial(_world, fault=Fault.WRONG_DEEP, value=4, answers=NUMBERS, drafts=5), _flaws,
         partial(_world, fault=Fault.WRONG_DEEP, value=4, answers=NUMBERS, drafts=4),
     ),
     "restored-damage": ServedFault(
-        "answers are wrong, the more the longer the restored prefix", "vllm#43650", "AnswersWorse",
+        "answers are wrong, the more the longer the restored prefix", NOT_REPORTED, "AnswersWorse",
         partial(_world, fault=Fault.RESTORED_DAMAGE, value=0.5, answers=NUMBERS, shared_tokens=(0, 512, 1024)), _flaws,
         partial(_world, fault=Fault.RESTORED_DAMAGE, value=0.5, answers=NUMBERS, caches=False,
                 shared_tokens=(0, 512, 1024)),
@@ -260,11 +266,11 @@ SERVED_FAULTS: Mapping[str, ServedFault] = {
         partial(_world, fault=Fault.LOOPS, value=0.25, system_tokens=500), _flaws,
     ),
     "empty": ServedFault(
-        "answers are empty", "vllm#41967", "AnswersWorse",
+        "answers are empty", NOT_REPORTED, "AnswersWorse",
         partial(_world, fault=Fault.EMPTY, value=0.25, system_tokens=500), _flaws,
     ),
     "aborted": ServedFault(
-        "answers end with an unexpected finish reason", "vllm#35800", "AnswersWorse",
+        "answers end with an unexpected finish reason", NOT_REPORTED, "AnswersWorse",
         partial(_world, fault=Fault.FINISH_REASON, value=0.25, system_tokens=500), _flaws,
     ),
 }  # fmt: skip
