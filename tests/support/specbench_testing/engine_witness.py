@@ -47,6 +47,12 @@ class Exchange:
         return [json.loads(one) for one in data]
 
     @property
+    def content(self) -> str:
+        """The text of a streamed answer."""
+        choices = (choice for chunk in self.chunks for choice in chunk["choices"])
+        return "".join(choice["delta"].get("content") or "" for choice in choices)
+
+    @property
     def turn(self) -> str:
         """Conversation and turn, the same for the same request of all arms."""
         return "-".join((self.request_id or "").rsplit("-", 2)[1:])

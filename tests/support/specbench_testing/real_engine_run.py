@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -155,6 +155,50 @@ def compare_reuse_with_answers(run: RealRun, folder: Path) -> dict[tuple[str, st
         expected = hit_shares_by_depth(own, baseline, DEPTHS)
         assert reported == [pytest.approx(each, rel=1e-12) for each in expected]
     return found
+
+
+GENERAL_FLAWS = {"UnexpectedFinish", "Empty", "BrokenText", "Loop"}
+"""Flaws of any text, which come before those of what a workload demands."""
+
+
+def compare_judged_with_answers(
+    run: RealRun, folder: Path, is_right: Mapping[str, Callable[[str, str], bool]]
+) -> dict[tuple[str, int], dict[str, Any]]:
+    """Compare judged records and cells with a second reading of the engine's own answers.
+
+    `is_right`: by workload, whether a text is what the prompt of this id demands. Returns `judged` of each cell by
+    workload and streams.
+    """
+    launches = witnessed_launches(folder)
+    flawed: dict[tuple[str, str, int], dict[str, bool]] = {}
+    for points in run.points.values():
+        for point in points:
+            workload, records = point.summary.workload, point.records[point.records.phase == "steady"]
+            answers = _launch_of(point, launches).answers_to(records.request_id)
+            assert records.judged.all()
+            key = (point.summary.arm, workload, point.summary.level.concurrency or 0)
+            for answer, prompt_id, flaw in zip(answers, records.prompt_id, records.flaw, strict=True):
+                found = None if pd.isna(flaw) else str(flaw)
+                if found not in GENERAL_FLAWS:
+                    assert (found is None) == is_right[workload](answer.content, prompt_id), (answer.content, found)
+                flawed.setdefault(key, {})[f"{point.summary.repeat}/{answer.turn}"] = found is not None
+    judged = {}
+    for cell in run.answer["cells"]:
+        if cell["arm"] == "none":
+            continue
+        load = (cell["workload"], cell["level"]["concurrency"])
+        own, baseline = flawed[cell["arm"], *load], flawed["none", *load]
+        pairs = [(own[turn], baseline[turn]) for turn in own if turn in baseline]
+        expected = {
+            "pairs": len(pairs),
+            "flawed": sum(mine for mine, _ in pairs),
+            "baselineFlawed": sum(theirs for _, theirs in pairs),
+            "onlyArm": sum(mine and not theirs for mine, theirs in pairs),
+            "onlyBaseline": sum(theirs and not mine for mine, theirs in pairs),
+        }
+        judged[load] = cell["judged"]
+        assert {name: cell["judged"][name] for name in expected} == expected
+    return judged
 
 
 def _point(path: Path) -> Point:
