@@ -74,8 +74,11 @@ class Connection:
 class ClockServer:
     """The server: create `ClockServer(Pace())`, call `turn()` repeatedly, then read `truth()`."""
 
-    def __init__(self, pace: Pace, clock: Callable[[], int] = time.monotonic_ns) -> None:
+    def __init__(
+        self, pace: Pace, clock: Callable[[], int] = time.monotonic_ns, *, ends_together: bool = False
+    ) -> None:
         self.pace = pace
+        self.ends_together = ends_together
         self.answers: list[Answer] = []
         self.steps = self.late_steps = 0
         self._clock = clock
@@ -159,7 +162,8 @@ class ClockServer:
             self._put(connection, whole(most))
             return
         number = len(self.answers)
-        connection.answer = Answer(number, request_id, received_ns, pieces(length(number, most), most))
+        tokens = most if self.ends_together else length(number, most)
+        connection.answer = Answer(number, request_id, received_ns, pieces(tokens, most))
         self.answers.append(connection.answer)
         self._put(connection, STREAM_HEAD)
         if not self._streaming:
@@ -228,8 +232,9 @@ def main() -> None:
     parser.add_argument("--truth", type=Path, required=True, help="file for the true times, written at the end")
     parser.add_argument("--step-ms", type=float, default=20.0, help="0: as fast as the sockets accept data")
     parser.add_argument("--burst", type=int, default=1, help="chunks of a stream in one send()")
+    parser.add_argument("--ends-together", action="store_true", help="return all of the requested tokens, always")
     options = parser.parse_args()
-    server = ClockServer(Pace(options.step_ms, options.burst))
+    server = ClockServer(Pace(options.step_ms, options.burst), ends_together=options.ends_together)
     sys.stdout.write(f"{server.url}\n")
     sys.stdout.flush()
     signal.signal(signal.SIGTERM, _stop)
