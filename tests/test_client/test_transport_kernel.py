@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import gc
 import socket
 import struct
 import sys
@@ -285,6 +286,16 @@ def test_parser_accepts_arbitrary_bytes_without_an_error(wire: bytes, cuts: list
 )
 def test_truncated_response_is_not_complete(wire: bytes) -> None:
     assert not parse_wire(wire, []).complete
+
+
+def test_a_parsed_answer_leaves_no_garbage() -> None:
+    gc.collect()
+    gc.disable()
+    try:
+        assert parse_wire(HEAD + 100 * chunk(b"data: 1\n\n") + b"0\r\n\r\n", list(range(90, 900, 20))).complete
+        assert gc.collect() == 0
+    finally:
+        gc.enable()
 
 
 def test_kernel_timestamp_is_converted_to_the_monotonic_clock() -> None:
