@@ -64,11 +64,15 @@ class Answer:
 
 @dataclass(slots=True)
 class Connection:
-    """A socket, the bytes received so far, and the response in progress."""
+    """A socket, the bytes received so far, and the response in progress.
+
+    `closes`: the client requested that the server closes the connection after the answer, as engines do.
+    """
 
     sock: socket.socket
     received: bytes = b""
     answer: Answer | None = None
+    closes: bool = False
 
 
 class ClockServer:
@@ -149,6 +153,7 @@ class ClockServer:
             connection.received = b""
             path = head.split(b" ", 2)[1].decode()
             if path.startswith("/v1/chat/completions"):
+                connection.closes = fields.get("connection", "").lower() == "close"
                 self._answer(connection, json.loads(body), fields.get("x-request-id"), arrived_ns(stamps))
             else:
                 tokens = sum(len(answer.chunk_ns) for answer in self.answers)
@@ -172,7 +177,7 @@ class ClockServer:
 
     def _step(self) -> None:
         """Send every stream its next chunk, like a batch of an engine."""
-        burst, clock, going_on = self.pace.burst, self._clock, []
+        burst, clock, going_on, ended = self.pace.burst, self._clock, [], list[Connection]()
         for connection in self._streaming:
             answer = connection.answer
             if answer is None:  # its client disconnected
@@ -186,6 +191,10 @@ class ClockServer:
                 self._put(connection, data)
             if len(answer.chunk_ns) < len(answer.pieces):
                 going_on.append(connection)
+            elif connection.closes and not answer.unsent:
+                ended.append(connection)
+        for connection in ended:
+            self._drop(connection)
         self._streaming = going_on
         step_ns, now = int(self.pace.step_ms * 1e6), self._clock()
         self.steps += 1

@@ -131,6 +131,13 @@ def test_streams_that_end_together_have_all_of_the_requested_tokens() -> None:
     assert [len(each.chunk_ns) for each in server.answers] == [60, 60]
 
 
+def test_a_connection_is_closed_after_the_answer_if_the_client_requested_it() -> None:
+    with serving(UNPACED) as server, connected(server) as sock:
+        sock.sendall(request(5).replace(b"Host: clock", b"Connection: close"))
+        read_stream(sock)
+        assert sock.recv(1) == b""
+
+
 def test_a_slow_client_receives_everything_and_does_not_delay_others() -> None:
     with serving(UNPACED) as server, connected(server, receive_buffer=4096) as slow, connected(server) as fast:
         slow.sendall(request(30_000))
