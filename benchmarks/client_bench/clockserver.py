@@ -64,18 +64,25 @@ class Answer:
 
 @dataclass(slots=True)
 class Connection:
-    """A socket, the bytes received so far, and the response in progress."""
+    """A socket, the bytes received so far, and the response in progress.
+
+    `closes`: the client requested that the server closes the connection after the answer, as engines do.
+    """
 
     sock: socket.socket
     received: bytes = b""
     answer: Answer | None = None
+    closes: bool = False
 
 
 class ClockServer:
     """The server: create `ClockServer(Pace())`, call `turn()` repeatedly, then read `truth()`."""
 
-    def __init__(self, pace: Pace, clock: Callable[[], int] = time.monotonic_ns) -> None:
+    def __init__(
+        self, pace: Pace, clock: Callable[[], int] = time.monotonic_ns, *, ends_together: bool = False
+    ) -> None:
         self.pace = pace
+        self.ends_together = ends_together
         self.answers: list[Answer] = []
         self.steps = self.late_steps = 0
         self._clock = clock
@@ -146,6 +153,7 @@ class ClockServer:
             connection.received = b""
             path = head.split(b" ", 2)[1].decode()
             if path.startswith("/v1/chat/completions"):
+                connection.closes = fields.get("connection", "").lower() == "close"
                 self._answer(connection, json.loads(body), fields.get("x-request-id"), arrived_ns(stamps))
             else:
                 tokens = sum(len(answer.chunk_ns) for answer in self.answers)
@@ -159,7 +167,8 @@ class ClockServer:
             self._put(connection, whole(most))
             return
         number = len(self.answers)
-        connection.answer = Answer(number, request_id, received_ns, pieces(length(number, most), most))
+        tokens = most if self.ends_together else length(number, most)
+        connection.answer = Answer(number, request_id, received_ns, pieces(tokens, most))
         self.answers.append(connection.answer)
         self._put(connection, STREAM_HEAD)
         if not self._streaming:
@@ -168,7 +177,7 @@ class ClockServer:
 
     def _step(self) -> None:
         """Send every stream its next chunk, like a batch of an engine."""
-        burst, clock, going_on = self.pace.burst, self._clock, []
+        burst, clock, going_on, ended = self.pace.burst, self._clock, [], list[Connection]()
         for connection in self._streaming:
             answer = connection.answer
             if answer is None:  # its client disconnected
@@ -182,6 +191,10 @@ class ClockServer:
                 self._put(connection, data)
             if len(answer.chunk_ns) < len(answer.pieces):
                 going_on.append(connection)
+            elif connection.closes and not answer.unsent:
+                ended.append(connection)
+        for connection in ended:
+            self._drop(connection)
         self._streaming = going_on
         step_ns, now = int(self.pace.step_ms * 1e6), self._clock()
         self.steps += 1
@@ -228,8 +241,9 @@ def main() -> None:
     parser.add_argument("--truth", type=Path, required=True, help="file for the true times, written at the end")
     parser.add_argument("--step-ms", type=float, default=20.0, help="0: as fast as the sockets accept data")
     parser.add_argument("--burst", type=int, default=1, help="chunks of a stream in one send()")
+    parser.add_argument("--ends-together", action="store_true", help="return all of the requested tokens, always")
     options = parser.parse_args()
-    server = ClockServer(Pace(options.step_ms, options.burst))
+    server = ClockServer(Pace(options.step_ms, options.burst), ends_together=options.ends_together)
     sys.stdout.write(f"{server.url}\n")
     sys.stdout.flush()
     signal.signal(signal.SIGTERM, _stop)

@@ -16,6 +16,7 @@ _COLUMNS = {
     "ttft_error_p99_ms": "p99",
     "chunk_error_p50_ms": "chunk error p50, ms",
     "chunk_error_p99_ms": "p99",
+    "chunk_error_p999_ms": "p99.9",
     "coalesced_share": "coalesced",
     "client_share": "client's core",
     "server_share": "server's core",

@@ -69,6 +69,7 @@ class Run:
             "ttft_error_p99_ms": ttft.p99_ms if ttft else None,
             "chunk_error_p50_ms": chunk.p50_ms if chunk else None,
             "chunk_error_p99_ms": chunk.p99_ms if chunk else None,
+            "chunk_error_p999_ms": chunk.p999_ms if chunk else None,
             "coalesced_share": self.judgement.coalesced_share,
             "client_share": self.cpu_hot_s / self.hot_s,
             "server_share": self.server_share,
@@ -136,6 +137,7 @@ def _server(case: Case, truth: Path, core: int) -> Iterator[tuple[int, str]]:
     """Start the clock server on its core; yield its process and address. It writes the truth file when it ends."""
     argv = [sys.executable, "-m", "client_bench.clockserver", "--truth", str(truth)]
     argv += ["--step-ms", str(case.pace.step_ms), "--burst", str(case.pace.burst)]
+    argv += ["--ends-together"] if case.ends_together else []
     with on_core(core):
         process = subprocess.Popen(
             argv, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": str(_PACKAGES)}

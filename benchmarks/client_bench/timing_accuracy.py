@@ -30,10 +30,11 @@ class TrueRequest:
 
 @dataclass(frozen=True)
 class Spread:
-    """Median and 99th percentile of absolute errors."""
+    """Percentiles of absolute errors."""
 
     p50_ms: float
     p99_ms: float
+    p999_ms: float
 
 
 @dataclass(frozen=True)
@@ -135,5 +136,4 @@ def _last_ns(true: TrueRequest, seen: ObservedRequest) -> int:
 def _spread(errors_ns: NDArray[np.int64]) -> Spread | None:
     if not errors_ns.size:
         return None
-    p50, p99 = np.percentile(np.abs(errors_ns), [50, 99]) / 1e6
-    return Spread(float(p50), float(p99))
+    return Spread(*(np.percentile(np.abs(errors_ns), [50, 99, 99.9]) / 1e6).tolist())

@@ -22,9 +22,9 @@ UNPACED = Pace(step_ms=0)
 
 
 @contextmanager
-def serving(pace: Pace) -> Iterator[ClockServer]:
+def serving(pace: Pace, *, ends_together: bool = False) -> Iterator[ClockServer]:
     """A server whose event loop runs in a thread until the end of the block."""
-    server, ended = ClockServer(pace), threading.Event()
+    server, ended = ClockServer(pace, ends_together=ends_together), threading.Event()
 
     def loop() -> None:
         while not ended.is_set():
@@ -118,6 +118,24 @@ def test_the_stream_has_the_format_of_vllm_and_contains_the_request_number() -> 
     assert [one["choices"][0]["finish_reason"] for one in content] == [None] * (len(content) - 1) + ["stop"]
     assert (usage["choices"], usage["usage"]["completion_tokens"]) == ([], len(content))
     assert {one["id"] for one in received} == {f"chatcmpl-{2:016d}"}
+
+
+def test_streams_that_end_together_have_all_of_the_requested_tokens() -> None:
+    with serving(UNPACED, ends_together=True) as server:
+        for _ in range(2):
+            with connected(server) as sock:
+                sock.sendall(request(60))
+                read_stream(sock)
+
+    assert length(1, 60) < 60
+    assert [len(each.chunk_ns) for each in server.answers] == [60, 60]
+
+
+def test_a_connection_is_closed_after_the_answer_if_the_client_requested_it() -> None:
+    with serving(UNPACED) as server, connected(server) as sock:
+        sock.sendall(request(5).replace(b"Host: clock", b"Connection: close"))
+        read_stream(sock)
+        assert sock.recv(1) == b""
 
 
 def test_a_slow_client_receives_everything_and_does_not_delay_others() -> None:

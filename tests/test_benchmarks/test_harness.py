@@ -23,7 +23,7 @@ from client_bench.run import Run, run_once
 from client_bench.timing_accuracy import Judgement, Spread
 
 JUDGEMENT = Judgement(
-    requests=4, lost=0, miscounted=0, chunks=500_000, ttft=Spread(1.0, 2.0), chunk=None, absolute=False,
+    requests=4, lost=0, miscounted=0, chunks=500_000, ttft=Spread(1.0, 2.0, 3.0), chunk=None, absolute=False,
     coalesced_share=None, began_ns=10**9, ended_ns=6 * 10**9, step_p50_ms=20.0,
 )  # fmt: skip
 RUN = Run(
@@ -49,7 +49,7 @@ def test_medians_are_over_runs_and_missing_figures_stay_none() -> None:
 
 
 def test_the_table_has_one_row_per_client_dashes_for_missing_values_and_failures() -> None:
-    other = replace(RUN, client="b", judgement=replace(JUDGEMENT, miscounted=3, chunk=Spread(0.01, 0.5)))
+    other = replace(RUN, client="b", judgement=replace(JUDGEMENT, miscounted=3, chunk=Spread(0.01, 0.5, 7.25)))
 
     text = markdown([RUN, RUN, other], ["c, 8 streams failed: no"])
 
@@ -58,6 +58,7 @@ def test_the_table_has_one_row_per_client_dashes_for_missing_values_and_failures
     assert "| – | – |" in rows[0]
     assert "3 requests with another number of chunks" in rows[1]
     assert "chunk times since the first chunk" in rows[1]
+    assert "| 0.01 | 0.5 | 7.25 |" in rows[1]
     assert text.endswith("- c, 8 streams failed: no\n")
 
 

@@ -164,6 +164,23 @@ def test_part_is_stored_after_its_time_limit_without_new_records(tmp_path: Path)
     assert [file.rows for file in writer.flush()] == [1]
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="threads have no priority of their own")
+def test_parts_are_written_at_a_lower_priority_than_that_of_the_measuring_processes(tmp_path: Path) -> None:
+    class WatchedStore(FolderStore):
+        def put(self, key: str, data: bytes) -> None:
+            found.append(os.getpriority(os.PRIO_PROCESS, 0))
+            super().put(key, data)
+
+    found: list[int] = []
+    own = os.getpriority(os.PRIO_PROCESS, 0)
+    writer = RecordWriter(WatchedStore(tmp_path / "results"), tmp_path / "spool", POINT, "1-a", PartLimits())
+    writer.add(record(0))
+    writer.flush()
+
+    assert found == [min(own + 10, 19)]
+    assert os.getpriority(os.PRIO_PROCESS, 0) == own
+
+
 def test_no_records_give_no_parts(writer: RecordWriter) -> None:
     assert writer.flush() == []
     assert list(writer.frames()) == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import gc
 import socket
 import struct
 import sys
@@ -240,6 +241,26 @@ async def test_closing_the_transport_ends_open_exchanges() -> None:
         assert run_to_completion((await pending).read()).error_class is ErrorClass.RESET
 
 
+async def test_sockets_are_polled_between_the_checks_of_many_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    checked = 0
+
+    def check(*_: object) -> None:
+        nonlocal checked
+        checked += 1
+
+    monkeypatch.setattr("specbench_client.transport.kernel_transport.CHECKS_PER_SLICE", 2)
+    monkeypatch.setattr("specbench_client.transport.kernel_transport.TIMEOUT_CHECK_S", 0.05)
+    monkeypatch.setattr(KernelTransport, "_check_timeout", check)
+    async with serve_scripts([HEAD, ScriptAction.STALL]) as (url, _), KernelTransport() as transport:
+        pending = [asyncio.create_task(transport.exchange(HttpRequest(url, b""))) for _ in range(9)]
+        seen = [0]
+        while checked < 9:
+            await asyncio.sleep(0)
+            seen.append(checked)
+    assert max(later - earlier for earlier, later in pairwise(seen)) == 2
+    await asyncio.gather(*pending)
+
+
 async def test_all_addresses_of_a_host_name_are_tried() -> None:
     async with serve_scripts([HEAD, b"0\r\n\r\n"]) as (url, _), KernelTransport() as transport:
         named = url.replace("127.0.0.1", "localhost")
@@ -285,6 +306,16 @@ def test_parser_accepts_arbitrary_bytes_without_an_error(wire: bytes, cuts: list
 )
 def test_truncated_response_is_not_complete(wire: bytes) -> None:
     assert not parse_wire(wire, []).complete
+
+
+def test_a_parsed_answer_leaves_no_garbage() -> None:
+    gc.collect()
+    gc.disable()
+    try:
+        assert parse_wire(HEAD + 100 * chunk(b"data: 1\n\n") + b"0\r\n\r\n", list(range(90, 900, 20))).complete
+        assert gc.collect() == 0
+    finally:
+        gc.enable()
 
 
 def test_kernel_timestamp_is_converted_to_the_monotonic_clock() -> None:

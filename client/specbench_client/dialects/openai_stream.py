@@ -208,13 +208,17 @@ def _parse_delta(ns: int, data: str, coalesced: bool) -> StreamDelta:  # noqa: F
         raise BadAnswer(f"choices is not a list of objects: {truncate(data)}", ErrorClass.MALFORMED)
     if len(choices) > 1:
         raise BadAnswer(f"one choice was requested and {len(choices)} were returned", ErrorClass.MALFORMED)
-    delta = choices[0].get("delta") or {}
+    choice = choices[0]
+    delta = choice.get("delta") or {}
     if not isinstance(delta, dict):
         raise BadAnswer(f"delta is not a JSON object: {truncate(data)}", ErrorClass.MALFORMED)
-    if choices[0].get("index"):
+    if choice.get("index"):
         raise BadAnswer(f"one choice was requested and another was returned: {truncate(data)}", ErrorClass.MALFORMED)
-    finish = choices[0].get("finish_reason")
-    text = _as_text(delta.get("content")) or _as_text(choices[0].get("text"))
+    finish = choice.get("finish_reason")
+    text = delta.get("content")
+    if len(delta) == 1 and text and isinstance(text, str) and finish is None:  # almost all chunks
+        return _new_delta((ns, document, text, "", None, coalesced, None))
+    text = _as_text(text) or _as_text(choice.get("text"))
     calls = _calls_in(delta) if delta.get("tool_calls") or delta.get("function_call") else None
     outside = _text_outside_content(delta, calls)
     return _new_delta((ns, document, text, outside, _as_text(finish) or None, coalesced, calls))

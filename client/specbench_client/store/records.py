@@ -14,11 +14,14 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import io
+import os
 import shutil
+import sys
 import threading
 import time
 import typing
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -193,6 +196,11 @@ class PartLimits:
     monotonic_s: Callable[[], float] = time.monotonic
 
 
+WRITER_NICENESS = 10
+"""How much lower the priority of the writing threads is than that of the workers, whose sockets must not wait for
+Parquet. Processes that the program starts do not inherit it, since the thread that starts them keeps its own."""
+
+
 class RecordWriter:
     """Writes the records of one attempt at a point. Call `add` from one thread; `flush` blocks until all are stored."""
 
@@ -253,6 +261,9 @@ class RecordWriter:
 
     def _guard(self, work: Callable[[], None]) -> None:
         """Run a thread's work and store its failure, which the next `add` or `flush` raises."""
+        if sys.platform == "linux":  # Elsewhere, threads have no priority of their own.
+            with suppress(OSError):
+                os.nice(WRITER_NICENESS)
         try:
             work()
         except BaseException as error:  # noqa: BLE001 -- raised in the caller's thread

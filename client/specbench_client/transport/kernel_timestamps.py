@@ -11,10 +11,9 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import struct
 import time
 from collections.abc import Sequence
-
-import numpy as np
 
 from specbench_client.sliced_tasks import CooperativeTask
 
@@ -25,7 +24,7 @@ TIMESTAMP_SPACE = socket.CMSG_SPACE(16)
 OFFSET_MAX_AGE_NS = 20_000_000
 CLOCK_STEP_NS = 1_000_000
 """An offset that changed by more than this between two measurements means a stepped clock, not a slewed one."""
-_STAMP_BYTES = 16
+_TIMESPEC = struct.Struct("qq")
 _TRIES = 4
 _PRECISE_ENOUGH_NS = 2_000
 _STAMP_TRIES = 100
@@ -127,11 +126,17 @@ def arrival_times(
     earlier. A stamp that is missing, or outside `since_ns` to the end of its poll pass (the clock was stepped and the
     step is not detected yet), is replaced by the start of the poll pass. Times never decrease.
     """
-    rows = [(one.started_ns, one.until_ns, one.offset_ns or 0, one.offset_ns is not None) for one in poll_passes]
-    started, until, offsets, known = np.array(rows, np.int64).reshape(-1, 4).T
-    raw = b"".join(stamp if len(stamp) == _STAMP_BYTES else bytes(_STAMP_BYTES) for stamp in stamps)
-    seconds, rest = np.frombuffer(raw, np.int64).reshape(-1, 2).T
-    kernel = seconds * 1_000_000_000 + rest - offsets
-    trusted = known.astype(bool) & (seconds > 0) & (kernel >= since_ns) & (kernel <= until)
-    times = np.maximum.accumulate(np.where(trusted, kernel, started))
-    return times.tolist(), bool(trusted.all())
+    times: list[int] = []
+    latest_ns, all_kernel = 0, True
+    for stamp, poll_pass in zip(stamps, poll_passes, strict=True):
+        ns = None
+        if poll_pass.offset_ns is not None and len(stamp) == _TIMESPEC.size:
+            seconds, rest = _TIMESPEC.unpack(stamp)
+            kernel_ns = seconds * 1_000_000_000 + rest - poll_pass.offset_ns
+            if seconds > 0 and since_ns <= kernel_ns <= poll_pass.until_ns:
+                ns = kernel_ns
+        if ns is None:
+            ns, all_kernel = poll_pass.started_ns, False
+        latest_ns = max(latest_ns, ns)
+        times.append(latest_ns)
+    return times, all_kernel
