@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -9,7 +10,7 @@ import pytest
 from pydantic import BaseModel, Field, create_model
 
 from generators.structural_schema import Schema, structural, walk
-from specbench_api.api_model import ApiModel, Distinct, KeyedBy, PreserveUnknown, ValidationRule
+from specbench_api.api_model import ANYTHING, ApiModel, Distinct, KeyedBy, PreserveUnknown, ValidationRule
 from specbench_api.errors import NotStructural
 from specbench_api.spec.campaign import CampaignSpec
 from specbench_api.spec.campaign_status import CampaignStatus
@@ -164,3 +165,21 @@ def test_every_field_of_the_api_has_a_description(model: type[BaseModel]) -> Non
 
     walk(structural(model), "", note)
     assert undescribed == []
+
+
+@pytest.mark.parametrize("model", MODELS, ids=lambda model: model.__name__)
+def test_no_rule_reads_a_field_with_values_of_any_type(model: type[BaseModel]) -> None:
+    """The API server cannot compile such a rule, and rejects the whole definition."""
+    unreadable: list[str] = []
+
+    def note(path: str, node: Schema) -> None:
+        rules = " ".join(rule["rule"] for rule in node.get("x-kubernetes-validations", ()))
+        for name in re.findall(r"self\.(\w+)", rules):
+            field = node.get("properties", {}).get(name, {})
+            while "items" in field or "additionalProperties" in field:
+                field = field.get("items") or field["additionalProperties"]
+            if field == ANYTHING:
+                unreadable.append(f"{path}.{name}")
+
+    walk(structural(model), "", note)
+    assert unreadable == []

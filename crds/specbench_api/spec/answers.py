@@ -6,13 +6,13 @@ Nothing that a schema refers to is ever fetched: references must lead to a defin
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
-from specbench_api.api_model import ApiModel, PreserveUnknown, RuledModel, ValidationRule
+from specbench_api.api_model import ApiModel, PreserveUnknown
 
 if TYPE_CHECKING:
     from jsonschema.protocols import Validator
@@ -110,15 +110,11 @@ def _sorted(value: dict[str, Any]) -> dict[str, Any]:
     return parsed
 
 
-class Answers(RuledModel):
+class Answers(ApiModel):
     """What the answers are checked for, on every arm: see `AnswersWorse`. Code in answers is never executed."""
 
-    rules: ClassVar = (
-        ValidationRule(
-            "[has(self.jsonSchema), has(self.tools), has(self.expected)].filter(x, x).size() == 1",
-            "set exactly one of answers.jsonSchema, answers.tools and answers.expected",
-        ),
-    )
+    # Not a rule of the API server: CEL cannot read fields with values of any type.
+    model_config = ConfigDict(json_schema_extra={"minProperties": 1, "maxProperties": 1})
 
     json_schema: Annotated[dict[str, Any], Field(max_length=64), AfterValidator(_checked), PreserveUnknown()] | None = (
         None
@@ -140,8 +136,11 @@ class Answers(RuledModel):
     expected: ExpectedAnswer | None = None
     """The expected answers. The request does not change."""
 
-    def _rules_hold(self) -> Sequence[bool]:
-        return [sum(one is not None for one in (self.json_schema, self.tools, self.expected)) == 1]
+    @model_validator(mode="after")
+    def _one_demand(self) -> Self:
+        if sum(one is not None for one in (self.json_schema, self.tools, self.expected)) != 1:
+            raise ValueError("set exactly one of answers.jsonSchema, answers.tools and answers.expected")
+        return self
 
     @property
     def changes_request(self) -> bool:

@@ -389,9 +389,13 @@ INVALID_SPECS = (
             f"answers with {len(answers)} demands",
             {"spec.workloads[0].answers": answers},
             "spec.workloads[0].answers",
+            remedy,
             "set exactly one of answers.jsonSchema, answers.tools and answers.expected",
         )
-        for answers in ({}, {"jsonSchema": {"type": "object"}, "expected": {"match": "Number"}})
+        for answers, remedy in (
+            ({}, "should have at least 1 properties"),
+            ({"jsonSchema": {"type": "object"}, "expected": {"match": "Number"}}, "must have at most 1 item"),
+        )
     ),
     InvalidSpecCase("no repeats", {"spec.load.repeats": 0}, "spec.load.repeats", "greater than or equal to 1"),
     InvalidSpecCase(
