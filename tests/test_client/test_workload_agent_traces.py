@@ -160,6 +160,24 @@ def test_a_request_that_two_libraries_record_is_read_once(tmp_path: Path) -> Non
     assert texts(prompt) == [["user: inner"], ["user: after"]]
 
 
+def test_a_span_that_is_written_twice_is_one_request(tmp_path: Path) -> None:
+    first, second = (span("t1", start, start + 1, [user("Hi")]) for start in (0.0, 2.0))
+    assert len(only(tmp_path, otlp(first, second), otlp(first)).starts) == 2
+
+
+def test_a_request_of_a_tool_or_an_agent_inside_a_request_does_not_replace_it(tmp_path: Path) -> None:
+    outer = span("t1", 0.0, 9.0, [user("Search.")])
+    tool = span("t1", 1.0, 8.0, None, operation="execute_tool", parent=outer)
+    inner = span("t1", 2.0, 3.0, [user("Summarise.")], parent=tool)
+    assert texts(only(tmp_path, otlp(outer, tool, inner))) == [["user: Search."], ["user: Summarise."]]
+
+
+def test_spans_that_contain_each_other_lose_no_request(tmp_path: Path) -> None:
+    first, second = (span("t1", start, start + 1, [user("Hi")]) for start in (0.0, 2.0))
+    rows = [{**one, "parentSpanId": other["spanId"]} for one, other in ((first, second), (second, first))]
+    assert len(only(tmp_path, otlp(*rows)).starts) == 2
+
+
 def test_content_may_be_in_an_event_and_tools_in_either_form(tmp_path: Path) -> None:
     flat = {"type": "function", "name": "read", "parameters": {"type": "object"}}
     nested = {"type": "function", "function": {"name": "read", "parameters": {"type": "object"}}}
@@ -200,6 +218,8 @@ BROKEN: list[tuple[Any, str]] = [
      "line 2: requests[1] has no start and end, but others have: give both for all, or none"),
     (SESSION, "line 2: the id 'fix-1' is already used by line 1"),
     ({"resourceSpans": [{"scopeSpans": 3}]}, "line 2: is not OTLP JSON: TypeError"),
+    (otlp({**span("t", 0.0, 1.0, [user("Hi")]), "traceId": ["t"]}), "line 2: is not OTLP JSON: ValueError: the ids"),
+    (otlp({**span("t", 0.0, 1.0, [user("Hi")]), "spanId": ""}), "line 2: is not OTLP JSON: ValueError: the ids"),
     (otlp(span("t", 0.0, 1.0, None, operation="execute_tool")),
      "line 2: none of 1 spans has gen_ai.operation.name chat or generate_content"),
     (otlp(span("t", 0.0, 1.0, None)), "line 2"),

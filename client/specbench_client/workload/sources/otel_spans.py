@@ -21,6 +21,7 @@ from specbench_client.workload.row_parsing import BadRow
 from specbench_client.workload.sources.loader import RowWithoutText
 
 _REQUESTS = ("chat", "generate_content")
+_BOUNDARIES = ("execute_tool", "invoke_agent")
 _CONTENT_EVENT = "gen_ai.client.inference.operation.details"
 _NO_CONTENT = (
     "has requests without gen_ai.input.messages: record the content of messages"
@@ -38,12 +39,20 @@ class _Span:
     attributes: Mapping[str, Any]
 
     @property
-    def key(self) -> tuple[Any, Any]:
-        return self.fields.get("traceId"), self.fields.get("spanId")
+    def key(self) -> tuple[str, str]:
+        return self.fields["traceId"], self.fields["spanId"]
+
+    @property
+    def parent(self) -> tuple[str, str]:
+        return self.fields["traceId"], self.fields.get("parentSpanId") or ""
+
+    @property
+    def operation(self) -> Any:
+        return self.attributes.get("gen_ai.operation.name")
 
     @property
     def is_request(self) -> bool:
-        return self.attributes.get("gen_ai.operation.name") in _REQUESTS
+        return self.operation in _REQUESTS
 
 
 def sessions_of_spans(rows: Sequence[PromptRow]) -> list[PromptRow]:
@@ -52,13 +61,15 @@ def sessions_of_spans(rows: Sequence[PromptRow]) -> list[PromptRow]:
     A session that cannot be read has the column `error`, an exception.
     """
     sessions: list[PromptRow] = [row for row in rows if "resourceSpans" not in row.columns]
-    spans: list[_Span] = []
+    by_key: dict[tuple[str, str], _Span] = {}
     for row in rows:
         try:
-            spans += _spans(row) if "resourceSpans" in row.columns else ()
+            for span in list(_spans(row)) if "resourceSpans" in row.columns else ():
+                by_key.setdefault(span.key, span)  # exporters may write a span twice
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             problem = BadRow(f"is not OTLP JSON: {type(error).__name__}: {error}: export the spans again")
             sessions.append(PromptRow(row.place, {"error": problem}))
+    spans = list(by_key.values())
     requests = [span for span in spans if span.is_request]
     if spans and not requests:
         problem = BadRow(
@@ -66,25 +77,26 @@ def sessions_of_spans(rows: Sequence[PromptRow]) -> list[PromptRow]:
         )
         return [*sessions, PromptRow(spans[0].place, {"error": problem})]
     conversations = {
-        span.fields.get("traceId"): name for span in spans if (name := span.attributes.get("gen_ai.conversation.id"))
+        span.fields["traceId"]: name for span in spans if (name := span.attributes.get("gen_ai.conversation.id"))
     }
     by_session: dict[Any, list[_Span]] = {}
-    for span in _innermost(requests, spans):
-        trace = span.fields.get("traceId")
+    for span in _innermost(requests, by_key):
+        trace = span.fields["traceId"]
         name = span.attributes.get("gen_ai.conversation.id") or conversations.get(trace) or trace
         by_session.setdefault(name, []).append(span)
     return [*sessions, *(_session(name, members) for name, members in by_session.items())]
 
 
-def _innermost(requests: Sequence[_Span], spans: Sequence[_Span]) -> list[_Span]:
-    """Return the requests that contain no other request."""
-    parents = {span.key: (span.key[0], span.fields.get("parentSpanId")) for span in spans}
-    outer = set[tuple[Any, Any]]()
+def _innermost(requests: Sequence[_Span], spans: Mapping[tuple[str, str], _Span]) -> list[_Span]:
+    """Return the requests that contain no other request; those of a tool or an agent inside do not count."""
+    outer = set[tuple[str, str]]()
     for request in requests:
-        parent = parents[request.key]
-        while parent in parents and parent not in outer:
-            outer.add(parent)
-            parent = parents[parent]
+        above, passed = spans.get(request.parent), set[tuple[str, str]]()
+        while above is not None and above.key not in passed and above.operation not in _BOUNDARIES:
+            passed.add(above.key)
+            above = spans.get(above.parent)
+        if request.key not in passed:  # otherwise spans contain each other, which no program records
+            outer |= passed
     return [request for request in requests if request.key not in outer]
 
 
@@ -107,6 +119,9 @@ def _spans(row: PromptRow) -> Iterator[_Span]:
                 for event in span.get("events", ()):
                     if event.get("name") == _CONTENT_EVENT:
                         attributes |= _decoded(event.get("attributes", ()))
+                names = [span["traceId"], span["spanId"], attributes.get("gen_ai.conversation.id", "")]
+                if not all(isinstance(name, str) for name in names) or not all(names[:2]):
+                    raise ValueError("the ids of spans, traces and conversations are not all text")
                 yield _Span(row.place, span, attributes)
 
 
