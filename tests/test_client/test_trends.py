@@ -25,10 +25,12 @@ from specbench_client.local.executor import LocalOptions, execute_locally
 from specbench_client.local.local_runs import LocalRun
 from specbench_client.metrics.rows import Rows
 from specbench_client.report.html import page_topics
+from specbench_client.report.text.findings import remedy_of
 from specbench_client.report.text.trends import trend_lines, trends_table
 from specbench_client.store.folder import FolderStore
 from specbench_client.trust.checks.acceptance import ACCEPTANCE_DECAYS
 from specbench_client.trust.evidence import CellEvidence
+from specbench_client.trust.registry import REMEDIES
 from specbench_testing.synthetic_records import ONE, SyntheticRun, run_of_world
 
 NAME = "acceptance_length_emitted_pooled"
@@ -235,3 +237,10 @@ def test_a_soak_test_reports_its_trends_and_a_decay() -> None:
     assert "trends" in [topic.name for topic in page_topics(SOAK.plan, summary)]
     assert [cell.trends for cell in run_of_world(replace(SOAK, edits={})).cells] == [[], []]
     assert all(line.startswith(("ngram: ", "none: ")) for line in trend_lines(summary))
+
+
+@pytest.mark.parametrize("check", ["NotInterleaved", "UnpairedRequests"])
+def test_remedies_do_not_contradict_a_soak_test(check: str) -> None:
+    soak, other = (remedy_of(plan, check) for plan in (SOAK.plan, replace(SOAK, edits={}).plan))
+    assert "from a second run with load.order: Interleaved" in soak
+    assert other == REMEDIES[check]
