@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from specbench_api.outcome.figure import Figure
-from specbench_api.outcome.summary import ClientHealth, PointSummary, RequestCounts
+from specbench_api.outcome.summary import MIN_WINDOWS, ClientHealth, PointSummary, RequestCounts
 from specbench_api.plan.plan import EngineGroup
-from specbench_client.analysis.statistics.trends import WINDOWS_MIN, fit_line
+from specbench_client.analysis.statistics.trends import fit_line
 from specbench_client.analysis.summary.trends import (
     FAILURES,
     LOOKS_FROM,
@@ -71,7 +71,7 @@ def test_an_exact_line_is_found_and_missing_windows_are_left_out() -> None:
     line = fit_line(values, times)
     assert line is not None
     assert (line.slope, line.start, line.end) == pytest.approx((-0.05, 4.0, 3.45))
-    assert fit_line(values[: WINDOWS_MIN - 1], times[: WINDOWS_MIN - 1]) is None
+    assert fit_line(values[: MIN_WINDOWS - 1], times[: MIN_WINDOWS - 1]) is None
 
 
 def test_a_constant_series_has_no_slope() -> None:
