@@ -20,11 +20,13 @@ from specbench_client.analysis.summary.trends import (
     trends_of,
     windows_after_decay,
 )
+from specbench_client.cli.report import print_run_summary
 from specbench_client.local import executor
 from specbench_client.local.executor import LocalOptions, execute_locally
 from specbench_client.local.local_runs import LocalRun
 from specbench_client.metrics.rows import Rows
 from specbench_client.report.html import page_topics
+from specbench_client.report.text.cells import markdown
 from specbench_client.report.text.findings import remedy_of
 from specbench_client.report.text.trends import trend_lines, trends_table
 from specbench_client.store.folder import FolderStore
@@ -147,7 +149,7 @@ def test_changes_are_shown_in_readable_units() -> None:
     assert lines[0].startswith("ngram: acceptance length from 4.00")
     assert " tokens/step in 1.15 min: -25.0% [-25." in lines[0]
     assert "an hour" not in "".join(lines)
-    assert lines[1].startswith("ngram: failed requests from 0.0% to 23.0% in 1.15 min: +23.0 points [")
+    assert lines[1] == "ngram: failed requests from 0.0% to 23.0% in 1.15 min: +23.0 points [+23.0, +23.0]"
     columns, lines, row = shown(600)
     assert columns[-1] == "An hour"
     assert row[-1] == "-6.5%"
@@ -228,12 +230,16 @@ def test_an_arm_that_ended_early_is_not_launched_again(tmp_path: Path, monkeypat
     assert launched == ["none", "ngram"], "only without a stop rule"
 
 
-def test_a_soak_test_reports_its_trends_and_a_decay() -> None:
+def test_a_soak_test_reports_its_trends_and_a_decay(capsys: pytest.CaptureFixture[str]) -> None:
     summary = run_of_world(SOAK)
     trends = {(cell.arm, trend.name) for cell in summary.cells for trend in cell.trends}
     assert ("ngram", NAME) in trends
     assert "AcceptanceDecays" not in {finding.check for finding in summary.findings}
     assert [row[0] for row in trends_table(summary).rows].count("ngram") >= 3
+    print_run_summary(SOAK.plan, summary, "text", "results")
+    for text in (capsys.readouterr().out, markdown(SOAK.plan, summary)):
+        assert "Over time" in text
+        assert text.count("failed requests") == len(summary.cells)
     assert "trends" in [topic.name for topic in page_topics(SOAK.plan, summary)]
     assert [cell.trends for cell in run_of_world(replace(SOAK, edits={})).cells] == [[], []]
     assert all(line.startswith(("ngram: ", "none: ")) for line in trend_lines(summary))

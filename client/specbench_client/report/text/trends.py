@@ -12,6 +12,7 @@ TREND_TITLE = "Over time"
 _COLUMNS = ("Arm", "Figure", "First window", "Last window", "Time", "Change [95 %]")
 _AN_HOUR = "An hour"
 _BY_NAME = {figure.name: figure for figure in FIGURES}
+_POINTS = " points"
 _DIGITS = 3
 
 
@@ -52,10 +53,10 @@ def _change(figure: TrendFigure, trend: Trend) -> str:
     value, bounds = trend.change.value, trend.change.interval
     if value is None or bounds is None:
         return DASH
-    low, high = (_difference(figure, each) for each in (bounds.low, bounds.high))
+    low, high = (_difference(figure, each).removesuffix(_POINTS) for each in (bounds.low, bounds.high))
     return f"{_difference(figure, value)} [{low}, {high}]"
 
 
 def _difference(figure: TrendFigure, change: float) -> str:
     """Return a change: of shares in percentage points, which no one can take for a relative change."""
-    return f"{100 * change:+.1f} points" if figure.is_share else f"{change:+.1%}"
+    return f"{100 * change:+.1f}{_POINTS}" if figure.is_share else f"{change:+.1%}"
