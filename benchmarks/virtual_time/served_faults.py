@@ -150,9 +150,9 @@ def _decay(run: ServedRun) -> list[Effect]:
     first_s = launch.duration_s - sum(windows_s) + windows_s[0] / 2
     trend = run.trend
     start, end = (_acceptance_length(launch, at_s) for at_s in (first_s, first_s + trend.hours * S_PER_HOUR))
-    bounds = trend.per_hour.interval
+    bounds = trend.change.interval
     assert bounds is not None
-    falls = [-each * trend.start * trend.hours for each in (bounds.high, bounds.low)]
+    falls = [-each * trend.start for each in (bounds.high, bounds.low)]
     return [
         Effect("last acceptance length", trend.end, end),
         Effect("fall of the acceptance length", trend.start - trend.end, start - end, (falls[0], falls[1])),

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from specbench_api.outcome.summary import MIN_REPEATS_TO_COMPARE
+from specbench_api.outcome.summary import MIN_REPEATS_TO_COMPARE, MIN_WINDOWS
 from specbench_api.spec.slo import Slo
 from specbench_client.analysis.breakdown import breakdown, reuse
 from specbench_client.analysis.estimates import speedups
@@ -24,6 +24,7 @@ from specbench_client.analysis.estimates.energy import (
     WATTS_UNIT,
 )
 from specbench_client.analysis.statistics import bootstrap
+from specbench_client.analysis.summary.trends import FIGURES, RELATIVE_CHANGE, SHARE_CHANGE
 from specbench_client.metrics import acceptance, goodput, record_lists, steady_window
 from specbench_client.metrics.acceptance import (
     accepted_exactly,
@@ -232,6 +233,22 @@ Bounds count from the start of the point, as the times of its records do. The sh
 by the time from the first request sent to the last token, without warm-up; the rest is ramp and drain.
 """  # noqa: E501
 
+_TREND_ROWS = "\n".join(
+    f"| `{each.name}`: {each.label} | {each.unit} | {SHARE_CHANGE if each.is_share else RELATIVE_CHANGE} |"
+    for each in FIGURES
+)
+
+_OVER_TIME = f"""Of a soak test: `cells[].trends` of `summary.json`, one for each figure that at least
+{MIN_WINDOWS} windows have.
+
+| figure | unit | `change` |
+|---|---|---|
+{_TREND_ROWS}
+
+The slope, `start` and `end` (first and last window) are of a line fitted to the windows. Its interval is averaged over
+the unknown autocorrelation of their noise: [coverage](../../benchmarks/intervals.md#slopes-of-soak-tests).
+"""
+
 _BASELINE = f"""#### {BASELINE_INVALID}
 
 Invalid. The paired baseline is invalid, so the arm cannot be compared.
@@ -281,7 +298,9 @@ def render_metrics_page() -> str:
         "With `promptCache: AsServed`, over the same pairs: `cells[].reuse` of `summary.json`.\n",
         _table([_reuse_row(*row) for row in reuse.DEFINITIONS]),
         "\nIn an open loop, where a slower engine has more requests in flight, lost reuse costs more than `reuse`.",
-        "\n## Sums and means\n",
+        "\n## Over time\n",
+        _OVER_TIME,
+        "## Sums and means\n",
         _table([*_tps_rows(), *(_ratio_row(ratio) for ratio in RATIOS)]),
         "\n## By position of the draft\n",
         _table([_position_row(make(1), make(2)) for make in (position_acceptance, conditional_acceptance)]),

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from specbench_api.outcome.summary import MIN_WINDOWS
 from specbench_api.outcome.termination import Exit
 from specbench_client.cli import exit_code, validate
 from specbench_testing.chat_templates import tokenizer_folder
@@ -259,3 +260,15 @@ def test_missing_library_is_a_warning(
         "applying a chat template needs the package tokenizers: pip install 'specbench[tokenizers]'"
         in capsys.readouterr().err
     )
+
+
+@pytest.mark.parametrize("command", ["plan", "validate"])
+def test_a_soak_test_with_too_few_windows_for_changes_is_a_warning(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    soak = {"concurrency": [2], "order": "Soak", "durationSeconds": 60}
+    for windows, warned in ((3, True), (MIN_WINDOWS - 1, True), (MIN_WINDOWS, False)):
+        file = write_run(tmp_path, simulated_run(load={**soak, "repeats": windows}))
+        assert exit_code([command, str(file)]) == Exit.OK
+        message = f"warning: spec.load.repeats: {windows} windows are too few to see a change over time"
+        assert (message in capsys.readouterr().err) is warned

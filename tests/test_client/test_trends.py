@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from specbench_api.outcome.figure import Figure
-from specbench_api.outcome.summary import ClientHealth, PointSummary, RequestCounts
+from specbench_api.outcome.summary import MIN_WINDOWS, ClientHealth, PointSummary, RequestCounts
 from specbench_api.plan.plan import EngineGroup
-from specbench_client.analysis.statistics.trends import WINDOWS_MIN, fit_line
+from specbench_client.analysis.statistics.trends import fit_line
 from specbench_client.analysis.summary.trends import (
     FAILURES,
     LOOKS_FROM,
@@ -20,15 +20,19 @@ from specbench_client.analysis.summary.trends import (
     trends_of,
     windows_after_decay,
 )
+from specbench_client.cli.report import print_run_summary
 from specbench_client.local import executor
 from specbench_client.local.executor import LocalOptions, execute_locally
 from specbench_client.local.local_runs import LocalRun
 from specbench_client.metrics.rows import Rows
 from specbench_client.report.html import page_topics
+from specbench_client.report.text.cells import markdown
+from specbench_client.report.text.findings import remedy_of
 from specbench_client.report.text.trends import trend_lines, trends_table
 from specbench_client.store.folder import FolderStore
 from specbench_client.trust.checks.acceptance import ACCEPTANCE_DECAYS
 from specbench_client.trust.evidence import CellEvidence
+from specbench_client.trust.registry import REMEDIES
 from specbench_testing.synthetic_records import ONE, SyntheticRun, run_of_world
 
 NAME = "acceptance_length_emitted_pooled"
@@ -69,7 +73,7 @@ def test_an_exact_line_is_found_and_missing_windows_are_left_out() -> None:
     line = fit_line(values, times)
     assert line is not None
     assert (line.slope, line.start, line.end) == pytest.approx((-0.05, 4.0, 3.45))
-    assert fit_line(values[: WINDOWS_MIN - 1], times[: WINDOWS_MIN - 1]) is None
+    assert fit_line(values[: MIN_WINDOWS - 1], times[: MIN_WINDOWS - 1]) is None
 
 
 def test_a_constant_series_has_no_slope() -> None:
@@ -78,34 +82,82 @@ def test_a_constant_series_has_no_slope() -> None:
     assert (line.slope, line.bounds.low, line.bounds.high, line.end) == (0, 0, 0, 1.1)
 
 
-def windows(values: list[float], failed: int = 0) -> list[PointSummary]:
-    """Windows of five minutes with these acceptance lengths."""
+def windows(values: list[float], window_s: float = WINDOW_S) -> list[PointSummary]:
+    """Windows with these acceptance lengths."""
     point = SOAK.honest(SOAK.plan.points[0])
     return [
         point.model_copy(
             update={
                 "repeat": repeat,
                 "figures": {NAME: Figure(value=value, unit="tokens/step", definition="d", n=1, source="client")},
-                "client_health": ClientHealth(duration_s=WINDOW_S),
-                "counts": RequestCounts(requests=100, failed_requests=failed),
+                "client_health": ClientHealth(duration_s=window_s),
+                "counts": RequestCounts(requests=100),
             }
         )
         for repeat, value in enumerate(values)
     ]
 
 
-def test_a_decay_is_stated_per_hour_relative_to_the_first_window() -> None:
+def test_a_decay_is_stated_relative_to_the_first_window() -> None:
     noise = 0.01 * autocorrelated(0.0, 144, 1)
     values = [4.47 - 0.98 * index / 143 + noise[index] for index in range(144)]
     found = {each.name: each for each in trends_of(windows(values)[::-1])}
     trend = found[NAME]
     assert (trend.start, trend.end) == pytest.approx((4.47, 3.49), abs=0.02)
     assert trend.hours == pytest.approx(143 * WINDOW_S / 3600)
-    assert trend.per_hour.value == pytest.approx(-0.98 / 4.47 / trend.hours, rel=0.02)
-    assert FAILURES not in found, "a share of 0 has no relative change"
+    assert trend.change.value == pytest.approx(-0.98 / 4.47, rel=0.02)
+    assert trend.change_per_hour == pytest.approx(-0.98 / 4.47 / trend.hours, rel=0.02)
 
 
-def evidence(values: list[float]) -> CellEvidence:
+def test_no_figure_falls_by_more_than_all_of_it() -> None:
+    steep = [3.0, 2.8, 0.1, 0.05, 0.04, 0.02, 0.01, 0.01]
+    (trend,) = (each for each in trends_of(windows(steep, window_s=3)) if each.name == NAME)
+    assert trend.change.interval is not None
+    assert (trend.change.value, trend.change.interval.low, trend.end) == (-1, -1, 0)
+    assert (trend.change_per_hour, trend.time_words) == (None, "21 s")
+
+
+def test_failures_change_by_a_difference_of_shares() -> None:
+    points = [
+        point.model_copy(update={"counts": RequestCounts(requests=100, failed_requests=index)})
+        for index, point in enumerate(windows([3.0] * 12))
+    ]
+    found = {each.name: each for each in trends_of(points)}
+    trend = found[FAILURES.name]
+    assert (trend.start, trend.end, trend.change.value) == pytest.approx((0, 0.11, 0.11), abs=1e-9)
+    assert found[NAME].change.value == 0
+
+
+def test_changes_are_shown_in_readable_units() -> None:
+    found = run_of_world(SOAK)
+    cell = next(cell for cell in found.cells if cell.arm == "ngram")
+    noise = 0.002 * autocorrelated(0.0, 24, 1)
+
+    def shown(window_s: float) -> tuple[list[str], list[str], tuple[str, ...]]:
+        points = [
+            point.model_copy(update={"counts": RequestCounts(requests=100, failed_requests=index)})
+            for index, point in enumerate(windows([4 - index / 23 + noise[index] for index in range(24)], window_s))
+        ]
+        summary = found.model_copy(update={"cells": [cell.model_copy(update={"trends": trends_of(points)})]})
+        table = trends_table(summary)
+        return list(table.columns), list(trend_lines(summary)), tuple(table.rows[0])
+
+    columns, lines, row = shown(3)
+    assert columns[-2:] == ["Time", "Change [95 %]"]
+    assert row[1] == "acceptance length (tokens/step)"
+    assert row[4] == "1.15 min"
+    assert lines[0].startswith("ngram: acceptance length from 4.00")
+    assert " tokens/step in 1.15 min: -25.0% [-25." in lines[0]
+    assert "an hour" not in "".join(lines)
+    assert lines[1] == "ngram: failed requests from 0.0% to 23.0% in 1.15 min: +23.0 points [+23.0, +23.0]"
+    columns, lines, row = shown(600)
+    assert columns[-1] == "An hour"
+    assert row[-1] == "-6.5%"
+    assert lines[0].endswith(", -6.5% an hour")
+    assert lines[1].endswith(", +6.0 points an hour")
+
+
+def evidence(values: list[float], window_s: float = WINDOW_S) -> CellEvidence:
     """Evidence of an arm with these acceptance lengths in its windows."""
     plan = SOAK.plan
     return CellEvidence(
@@ -118,7 +170,7 @@ def evidence(values: list[float]) -> CellEvidence:
         pairs=None,
         speedup=None,
         baseline_repeats=np.empty(0),
-        trends=tuple(trends_of(windows(values))),
+        trends=tuple(trends_of(windows(values, window_s))),
     )
 
 
@@ -128,7 +180,11 @@ def test_a_fall_of_the_acceptance_length_over_hours_is_a_warning() -> None:
     (found,) = ACCEPTANCE_DECAYS.evaluate(evidence(falling))
     assert found.value == pytest.approx(0.22, abs=0.02)
     assert "fell from 2.99 to 2.34" in found.message
-    assert "in 3.92 h" in found.message
+    assert "in 3.92 h, by 21.9% [" in found.message
+    assert found.message.endswith(", 5.6% an hour")
+    (found,) = ACCEPTANCE_DECAYS.evaluate(evidence(falling, window_s=0.5))
+    assert "in 23.5 s, by 21.9% [" in found.message
+    assert "an hour" not in found.message
 
 
 def test_a_steady_or_rising_acceptance_length_is_not_reported() -> None:
@@ -174,12 +230,23 @@ def test_an_arm_that_ended_early_is_not_launched_again(tmp_path: Path, monkeypat
     assert launched == ["none", "ngram"], "only without a stop rule"
 
 
-def test_a_soak_test_reports_its_trends_and_a_decay() -> None:
+def test_a_soak_test_reports_its_trends_and_a_decay(capsys: pytest.CaptureFixture[str]) -> None:
     summary = run_of_world(SOAK)
     trends = {(cell.arm, trend.name) for cell in summary.cells for trend in cell.trends}
     assert ("ngram", NAME) in trends
     assert "AcceptanceDecays" not in {finding.check for finding in summary.findings}
     assert [row[0] for row in trends_table(summary).rows].count("ngram") >= 3
+    print_run_summary(SOAK.plan, summary, "text", "results")
+    for text in (capsys.readouterr().out, markdown(SOAK.plan, summary)):
+        assert "Over time" in text
+        assert text.count("failed requests") == len(summary.cells)
     assert "trends" in [topic.name for topic in page_topics(SOAK.plan, summary)]
     assert [cell.trends for cell in run_of_world(replace(SOAK, edits={})).cells] == [[], []]
     assert all(line.startswith(("ngram: ", "none: ")) for line in trend_lines(summary))
+
+
+@pytest.mark.parametrize("check", ["NotInterleaved", "UnpairedRequests"])
+def test_remedies_do_not_contradict_a_soak_test(check: str) -> None:
+    soak, other = (remedy_of(plan, check) for plan in (SOAK.plan, replace(SOAK, edits={}).plan))
+    assert "from a second run with load.order: Interleaved" in soak
+    assert other == REMEDIES[check]

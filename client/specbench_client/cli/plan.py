@@ -49,8 +49,14 @@ from specbench_client.cli.plan_hours import (
     total_text,
 )
 from specbench_client.cli.streams import echo, echo_json
-from specbench_client.cli.validate import campaign_warnings, is_local, local_template, missing_files, print_warnings
-from specbench_client.drive.context_length import slots_too_small
+from specbench_client.cli.validate import (
+    campaign_warnings,
+    is_local,
+    local_template,
+    missing_files,
+    plan_warnings,
+    print_warnings,
+)
 from specbench_client.errors import BadInput
 from specbench_client.local.engine_process import planned_command
 from specbench_client.local.local_runs import find_local_run, open_results
@@ -257,7 +263,7 @@ def plan(file: Path, settings: tuple[str, ...], output: str, results: str | None
     size = estimate(expanded, {name: each.turns for name, each in sizes.items()})
     deadline_s = resource.spec.active_deadline_seconds
     hours = HoursEstimator(inputs, store).of(expanded, deadline_s, sizes, measured, Budget())
-    warnings, missing = [*slots_too_small(expanded), *hours_warnings(hours)], missing_files(expanded, base_dir)
+    warnings, missing = [*plan_warnings(expanded), *hours_warnings(hours)], missing_files(expanded, base_dir)
     described = {name: _described(rows) | _rendered(expanded, name, rows, base_dir) for name, rows in prompts.items()}
     if output == "json":
         extra = {"prompts": described, "warnings": [*warnings, *missing]}

@@ -31,7 +31,7 @@ from specbench_client.report.text.curves import crossover_lines
 from specbench_client.report.text.findings import FindingGroup, continue_run, group_findings, next_step
 from specbench_client.report.text.reuse import reuse_lines
 from specbench_client.report.text.text_table import TextTable
-from specbench_client.report.text.trends import trend_lines
+from specbench_client.report.text.trends import trends_table
 from specbench_client.store.run_uids import uid_created_ms
 from specbench_client.store.store import Store
 from specbench_client.stored_runs.stored_documents import read_plan, read_summary
@@ -354,7 +354,7 @@ def _finding_text(group: FindingGroup, *, remedy: bool = True) -> str:
 
 
 def _tables(summary: RunSummary, statistics: Sequence[str]) -> list[TextTable]:
-    tables = (cells_table(summary, statistics), answers_table(summary))
+    tables = (cells_table(summary, statistics), trends_table(summary), answers_table(summary))
     return [table for table in tables if table.rows]
 
 
@@ -372,11 +372,9 @@ def _result_notes(plan: Plan, summary: RunSummary) -> list[str]:
     if plan.stop == "WhenDecayed" and not summary.missing:
         ended = {cell.arm: len(cell.points) for cell in summary.cells if len(cell.points) < repeats}
         early += [f"Note: {arm} ended after {count} of {repeats} windows: it decayed" for arm, count in ended.items()]
-    changes = [f"Over time: {line}" for line in trend_lines(summary)]
     answers = [] if answers_table(summary).rows else answers_lines(summary)
     return [
         *early,
-        *changes,
         *crossovers,
         *decision,
         *answers,

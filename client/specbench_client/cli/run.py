@@ -11,8 +11,7 @@ from specbench_api.plan.expansion import expand
 from specbench_api.spec.campaign import SpecBenchCampaign
 from specbench_api.spec.load import ArmOrder
 from specbench_client.cli.options import FILE, KEEP_TEXT, NEW, OUTPUT, RESULTS, SET, read_spec_file
-from specbench_client.cli.validate import campaign_warnings, print_warnings
-from specbench_client.drive.context_length import slots_too_small
+from specbench_client.cli.validate import campaign_warnings, plan_warnings, print_warnings
 from specbench_client.errors import BadInput
 from specbench_client.known_secrets import api_key_header
 
@@ -57,7 +56,7 @@ def run(
     else:
         plan = expand(resource).model_copy(update={"stop": "WhenDecayed"} if until_sure else {})
         plans = [plan]
-        print_warnings(slots_too_small(plan))
+        print_warnings(plan_warnings(plan))
     # Imported late, because pandas takes seconds to import and an invalid spec should be reported at once.
     from specbench_client.cli.run_execution import (  # noqa: PLC0415
         RunOptions,

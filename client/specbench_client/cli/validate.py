@@ -18,6 +18,7 @@ from specbench_api.campaign.matrix import cell_text
 from specbench_api.errors import NotAllowed, Problem
 from specbench_api.fence.check import FenceCheck
 from specbench_api.fence.model import Fence
+from specbench_api.outcome.summary import MIN_WINDOWS
 from specbench_api.plan.expansion import expand, planned_launches
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.campaign import SpecBenchCampaign
@@ -46,6 +47,15 @@ def missing_files(plan: Plan, base_dir: Path) -> list[str]:
         *_prompts(plan, base_dir),
         *_templates(plan, base_dir),
     ]
+
+
+def plan_warnings(plan: Plan) -> list[str]:
+    """Return warnings about a run that can be measured, but not usefully."""
+    windows = plan.load.repeats
+    if not plan.soaks or windows >= MIN_WINDOWS:
+        return slots_too_small(plan)
+    few = f"spec.load.repeats: {windows} windows are too few to see a change over time, which is load.order: Soak's aim"
+    return [*slots_too_small(plan), f"{few}; set {MIN_WINDOWS} or more"]
 
 
 def print_warnings(warnings: list[str], missing: Sequence[str] = ()) -> None:
@@ -121,7 +131,7 @@ def _path(uri: str, base_dir: Path) -> Path:
 
 def campaign_warnings(planned: CampaignPlan, base_dir: Path) -> tuple[list[str], list[str]]:
     """Return the campaign's warnings, and the files missing on this machine, without repetitions."""
-    warnings = [*planned.warnings, *(line for run in planned.runs for line in slots_too_small(run.plan))]
+    warnings = [*planned.warnings, *(line for run in planned.runs for line in plan_warnings(run.plan))]
     missing = [line for run in planned.runs for line in missing_files(run.plan, base_dir)]
     return list(dict.fromkeys(warnings)), list(dict.fromkeys(missing))
 
@@ -184,7 +194,7 @@ def validate(file: Path, settings: tuple[str, ...], fence_file: Path | None, out
     else:
         plans, runs = [expand(resource)], []
         _reject(fence.problems_of(resource.spec, resource.metadata.namespace) if fence else [])
-        warnings, missing = slots_too_small(plans[0]), missing_files(plans[0], base_dir)
+        warnings, missing = plan_warnings(plans[0]), missing_files(plans[0], base_dir)
     if output == "json":
         points = sum(len(plan.points) for plan in plans)
         document = {"valid": True, "name": resource.metadata.name, "points": points, "warnings": [*warnings, *missing]}

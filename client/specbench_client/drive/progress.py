@@ -51,8 +51,8 @@ class Progress:
     """Over the current point so far; a sign of life, not a result."""
     acceptance_length: float | None = None
     """Emitted acceptance length, pooled over the current point so far; None if the engine does not report it."""
-    acceptance_change_per_h: float | None = None
-    """Relative change of the acceptance length per hour over the earlier windows of a soak test; None for too few."""
+    acceptance_change: float | None = None
+    """Relative change of the acceptance length over the earlier windows of a soak test; None for too few."""
 
     def to_json(self) -> str:
         """Return the content of progress.json."""
@@ -141,7 +141,7 @@ class ProgressTracker:
             requests_failed=failed,
             output_tokens_per_s=tokens / elapsed_s if tokens and elapsed_s > 0 else None,
             acceptance_length=emitted / steps if steps else None,
-            acceptance_change_per_h=None if self.trend is None else self.trend.per_hour.value,
+            acceptance_change=None if self.trend is None else self.trend.change.value,
         )
 
     def _begin(self, requests_total: int | None) -> None:

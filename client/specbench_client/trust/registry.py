@@ -121,7 +121,16 @@ _IMPORTED_REMEDIES: dict[str, str] = {
 }
 """Check → what to do if another benchmark measured the run: there is no spec to change, and no command to repeat."""
 
+_SOAK_REMEDIES: dict[str, str] = {
+    comparison.NOT_INTERLEAVED.name: "Read each arm's change over time from this run, and the speed-up from a second"
+    " run with load.order: Interleaved: a soak test launches each engine once.",
+    comparison.UNPAIRED_REQUESTS.name: "Read each arm's change over time from this run, and the speed-up from a second"
+    " run with load.order: Interleaved and load.requests: in a window, a faster arm answers more and other prompts.",
+}
+"""Check → what to do in a soak test, whose windows follow each other and have a fixed length."""
 
-def check_remedy(check: str, *, imported: bool) -> str:
+
+def check_remedy(check: str, *, imported: bool, soak: bool = False) -> str:
     """Return what to do about a finding; empty for a check that no longer exists. `imported`: see `Engine`."""
-    return (imported and _IMPORTED_REMEDIES.get(check)) or REMEDIES.get(check, "")
+    special = _IMPORTED_REMEDIES if imported else _SOAK_REMEDIES if soak else {}
+    return special.get(check) or REMEDIES.get(check, "")

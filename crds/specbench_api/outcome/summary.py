@@ -96,6 +96,8 @@ class EndToEnd(ApiModel):
 
 MIN_REPEATS_TO_COMPARE = 3
 """With fewer repeats no interval includes run-to-run variation, so neither faster nor slower is claimed."""
+MIN_WINDOWS = 8
+"""Fewest windows of a soak test that give changes over time: fewer do not separate autocorrelation from a slope."""
 REPEATS_IN_TURNS = 6
 """Repeats of a comparison of running servers, and of its first decision: even, so that a linear drift cancels (ABBA).
 Removing it costs a degree of freedom, so that four repeats would give an interval half as wide again."""
@@ -278,10 +280,23 @@ class Trend(ApiModel):
     """Value of the fitted line in the first window."""
     end: float
     """Value of the fitted line in the last window."""
-    per_hour: Figure
-    """Slope per hour, relative to the value in the first window."""
+    change: Figure
+    """Change from the first window to the last: of a share the difference, else relative to the first window."""
     hours: float
     """Time from the middle of the first window to that of the last."""
+
+    @property
+    def time_words(self) -> str:
+        """The time in the largest unit of which there is at least one: `42 s`, `5.1 min`, `12 h`."""
+        for unit, per_hour in (("h", 1), ("min", 60)):
+            if self.hours * per_hour >= 1:
+                return f"{self.hours * per_hour:.3g} {unit}"
+        return f"{self.hours * 3600:.3g} s"
+
+    @property
+    def change_per_hour(self) -> float | None:
+        """The mean change per hour; None for a test of less than an hour, about whose next hour it says nothing."""
+        return None if self.change.value is None or self.hours < 1 else self.change.value / self.hours
 
 
 class Cell(ApiModel):

@@ -14,11 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import optimize, special
 
+from specbench_api.outcome.summary import MIN_WINDOWS
 from specbench_client.analysis.statistics.bootstrap import LEVEL, IntervalBounds
 from specbench_client.metrics.tidy_frame import Values
 
-WINDOWS_MIN = 8
-"""Fewest windows of a slope: with fewer, the autocorrelation cannot be told from the slope."""
 _COEFFICIENTS = (np.arange(50) + 0.5) / 50
 _ROUNDING = 1e-12
 """Relative error of values that are on the line except for rounding."""
@@ -39,7 +38,7 @@ def fit_line(values: Values, times: Values, level: float = LEVEL) -> FittedLine 
     """Return the line through a series, shapes (windows,); missing values are left out. None if too few are left."""
     known = np.isfinite(values)
     values, times = values[known], times[known]
-    if values.size < WINDOWS_MIN:
+    if values.size < MIN_WINDOWS:
         return None
     freedom = float(values.size - 2)
     if np.ptp(values) == 0:  # rounding errors would be a slope with a narrow interval

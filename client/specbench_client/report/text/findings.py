@@ -108,7 +108,7 @@ def _group(plan: Plan, findings: list[Finding]) -> FindingGroup:
 
 def remedy_of(plan: Plan, check: str) -> str:
     """Return what to do about findings of a check; empty for a check that this version does not have."""
-    return _with_settings(plan, check_remedy(check, imported=plan.engine.is_imported))
+    return _with_settings(plan, check_remedy(check, imported=plan.engine.is_imported, soak=plan.soaks))
 
 
 def _with_settings(plan: Plan, text: str) -> str:

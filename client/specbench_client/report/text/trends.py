@@ -5,36 +5,58 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from specbench_api.outcome.summary import Cell, RunSummary, Trend
+from specbench_client.analysis.summary.trends import FIGURES, TrendFigure
 from specbench_client.report.text.text_table import DASH, TextTable, number
 
 TREND_TITLE = "Over time"
-_COLUMNS = ("Arm", "Figure", "First window", "Last window", "Hours", "Change an hour [95 %]")
+_COLUMNS = ("Arm", "Figure", "First window", "Last window", "Time", "Change [95 %]")
+_AN_HOUR = "An hour"
+_BY_NAME = {figure.name: figure for figure in FIGURES}
+_POINTS = " points"
 _DIGITS = 3
 
 
 def trends_table(summary: RunSummary) -> TextTable:
     """Return one row for each arm and figure; none unless the run is a soak test."""
-    rows = [_row(cell, trend) for cell in summary.cells for trend in cell.trends]
-    return TextTable(TREND_TITLE, _COLUMNS, rows, words=_COLUMNS[:2])
+    trends = [(cell, trend) for cell in summary.cells for trend in cell.trends]
+    hourly = any(trend.change_per_hour is not None for _, trend in trends)
+    rows = [_row(cell, trend)[: None if hourly else -1] for cell, trend in trends]
+    return TextTable(TREND_TITLE, (*_COLUMNS, _AN_HOUR) if hourly else _COLUMNS, rows, words=_COLUMNS[:2])
 
 
 def trend_lines(summary: RunSummary) -> Iterator[str]:
     """Yield one sentence for each figure that certainly changed."""
     for cell in summary.cells:
         for trend in cell.trends:
-            bounds = trend.per_hour.interval
+            bounds = trend.change.interval
             if bounds is not None and not bounds.low <= 0 <= bounds.high:
-                values = f"{number(trend.start, _DIGITS)} to {number(trend.end, _DIGITS)}"
-                yield f"{cell.arm}: {trend.name} from {values} in {trend.hours:.3g} h ({_change(trend)} an hour)"
+                figure, hourly = _BY_NAME[trend.name], trend.change_per_hour
+                unit = "" if figure.is_share else f" {figure.unit}"
+                rate = "" if hourly is None else f", {_difference(figure, hourly)} an hour"
+                values = f"{_value(figure, trend.start)} to {_value(figure, trend.end)}{unit}"
+                change = f"{_change(figure, trend)}{rate}"
+                yield f"{cell.arm}: {figure.label} from {values} in {trend.time_words}: {change}"
 
 
 def _row(cell: Cell, trend: Trend) -> tuple[str, ...]:
-    values = number(trend.start, _DIGITS), number(trend.end, _DIGITS), f"{trend.hours:.3g}"
-    return (cell.arm, trend.name, *values, _change(trend))
+    figure, hourly = _BY_NAME[trend.name], trend.change_per_hour
+    label = figure.label if figure.is_share else f"{figure.label} ({figure.unit})"
+    values = _value(figure, trend.start), _value(figure, trend.end), trend.time_words
+    return (cell.arm, label, *values, _change(figure, trend), DASH if hourly is None else _difference(figure, hourly))
 
 
-def _change(trend: Trend) -> str:
-    value, bounds = trend.per_hour.value, trend.per_hour.interval
+def _value(figure: TrendFigure, value: float) -> str:
+    return f"{value:.1%}" if figure.is_share else number(value, _DIGITS)
+
+
+def _change(figure: TrendFigure, trend: Trend) -> str:
+    value, bounds = trend.change.value, trend.change.interval
     if value is None or bounds is None:
         return DASH
-    return f"{value:+.2%} [{bounds.low:+.2%}, {bounds.high:+.2%}]"
+    low, high = (_difference(figure, each).removesuffix(_POINTS) for each in (bounds.low, bounds.high))
+    return f"{_difference(figure, value)} [{low}, {high}]"
+
+
+def _difference(figure: TrendFigure, change: float) -> str:
+    """Return a change: of shares in percentage points, which no one can take for a relative change."""
+    return f"{100 * change:+.1f}{_POINTS}" if figure.is_share else f"{change:+.1%}"

@@ -481,20 +481,21 @@ DECAY = 0.02
 
 def is_decay(trend: Trend) -> bool:
     """Return whether an acceptance length certainly falls, and by an amount that matters."""
-    bounds = trend.per_hour.interval
-    return bounds is not None and bounds.high < 0 and 1 - trend.end / trend.start > DECAY
+    lost, bounds = trend.change.value, trend.change.interval
+    return lost is not None and bounds is not None and bounds.high < 0 and lost < -DECAY
 
 
 def _acceptance_decays(evidence: CellEvidence) -> CheckResults:
     """An acceptance length that falls over the hours of a soak test: what is deployed becomes slower than measured."""
     trend = next((each for each in evidence.trends if each.name == EMITTED_POOLED.name), None)
-    if trend is None or trend.per_hour.interval is None or trend.per_hour.value is None or not is_decay(trend):
+    if trend is None or trend.change.interval is None or trend.change.value is None or not is_decay(trend):
         return []
-    lost, bounds = 1 - trend.end / trend.start, trend.per_hour.interval
+    lost, bounds, hourly = -trend.change.value, trend.change.interval, trend.change_per_hour
     message = (
-        f"the acceptance length fell from {trend.start:.2f} to {trend.end:.2f} in {trend.hours:.3g} h"
-        f" ({trend.per_hour.value:+.1%} an hour [{bounds.low:+.1%}, {bounds.high:+.1%}])"
+        f"the acceptance length fell from {trend.start:.2f} to {trend.end:.2f} in {trend.time_words},"
+        f" by {lost:.1%} [{-bounds.high:.1%}, {-bounds.low:.1%}]"
     )
+    message += "" if hourly is None else f", {-hourly:.1%} an hour"
     return [CheckResult(Severity.WARNING, message, value=lost, threshold=DECAY)]
 
 
@@ -502,7 +503,7 @@ ACCEPTANCE_DECAYS: Check[CellEvidence] = Check(
     name="AcceptanceDecays",
     severities=(Severity.WARNING,),
     description="The acceptance length falls over the windows of a soak test.",
-    threshold=f"a fall of more than {DECAY:.0%} over the test, and an interval of the slope below 0",
+    threshold=f"a fall of more than {DECAY:.0%} over the test, and an interval of the change below 0",
     rationale=(
         "Reported for several engines after hours of service: a drafter whose state or cache goes wrong accepts ever"
         " fewer tokens, so a speed-up measured in the first minutes is not what users get. The interval of the slope"
