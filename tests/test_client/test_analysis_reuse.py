@@ -13,6 +13,7 @@ from specbench_api.outcome.finding import Severity
 from specbench_api.outcome.reuse import Reuse
 from specbench_api.outcome.summary import RunSummary
 from specbench_api.plan.plan import Point
+from specbench_client.analysis.breakdown.engine_replay import EngineModel, replay, requests_by_point
 from specbench_client.analysis.statistics.log_ratio import LogRatioInputs
 from specbench_client.analysis.statistics.row_layout import CellSums, layout_of
 from specbench_client.report.html import render_html
@@ -115,6 +116,31 @@ def test_split_is_missing_if_most_of_the_latency_is_not_that_of_steps() -> None:
     found = reuse_of(run_of_world(LOST, Corruptions(records=queued)))
     assert [found.token_ms.value, found.lost_ms.value, found.drafting.value, found.reuse.value] == [None] * 4
     assert found.computed_ratio.value == pytest.approx(4.0, rel=0.02)
+
+
+@pytest.mark.parametrize("arms", [("ngram",), ("none", "ngram")])
+def test_split_is_missing_if_all_tokens_of_an_answer_arrive_at_once(arms: tuple[str, ...]) -> None:
+    def buffered(point: Point, frame: pd.DataFrame) -> pd.DataFrame:
+        return frame.assign(first_token_ns=frame.last_token_ns) if point.arm in arms else frame
+
+    found = reuse_of(run_of_world(LOST, Corruptions(records=buffered)))
+    assert [found.token_ms.value, found.lost_ms.value, found.drafting.value, found.reuse.value] == [None] * 4
+    assert found.net.value is not None
+
+
+def test_requests_of_a_conversation_that_overlapped_are_replayed_at_once() -> None:
+    """An engine of 10 ms a step and 0.1 ms a token: two requests begin 100 ms after the first one, and one after both."""
+    begun, e2e = np.array([0.0, 210.0, 210.0, 400.0]), np.array([110.0, 120.0, 120.0, 110.0])
+    rows = pd.DataFrame({
+        "intended_ns": begun * 1e6, "first_token_ns": (begun + e2e - 90) * 1e6, "last_token_ns": (begun + e2e) * 1e6,
+        "input_tokens": 100, "cached_tokens": 0, "tokens": 10, "steps": 9, "chunks": 10, "repeat": 0, "turn": 0,
+        "conversation_id": 7,
+    })  # fmt: skip
+    (point,) = requests_by_point(rows.astype(np.float64), closed=False)
+    assert point.previous.tolist()[:3] == [-1, 0, 0]
+    model = EngineModel(token=0.1, base=10.0, request=0.0, context=0.0, influence=np.zeros(4))
+    assert replay(point, model, point.computed) == pytest.approx(e2e)
+    assert replay(point, model, np.zeros(4)) == pytest.approx([100.0] * 4)
 
 
 def test_slices_by_turn_and_by_depth_locate_the_loss() -> None:

@@ -8,9 +8,10 @@ and gives every request its next tokens. A request joins at the first step after
 prompt. So each request has two equations: its TTFT, and the time from its first token to its last. They are fitted
 together, by least squares with costs that are not negative, weighted by how well the model describes each kind.
 
-A replay runs the steps again. Requests of an open loop begin when they did; later turns, and all requests of a closed
-loop, follow the previous one of their conversation or stream after the same pause. So it contains what one token costs
-all others, queues included, and the number of requests in flight that results.
+A replay runs the steps again. Requests of an open loop begin when they did; later ones of a conversation, and all of a
+closed loop, begin after the same pause as they did, which counts from the last end in their conversation or stream
+before. So it contains what one token costs all others, queues included, and the number of requests in flight that
+results.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ class PointRequests:
     steps: Values
     """Steps after that of the first token."""
     previous: Indices
-    """The request after whose end each one begins; -1: none."""
+    """The last request of the same conversation or stream to end before each one begins; -1: none."""
     pause: Values
     """Time between both; without a previous request: between the first beginning and its own."""
 
@@ -80,15 +81,13 @@ def requests_by_point(rows: Columns, *, closed: bool) -> list[PointRequests]:
     names = ("intended_ns", "first_token_ns", "last_token_ns", "input_tokens", "cached_tokens", "tokens", "steps")
     begun, first, last, prompt, cached, tokens, steps = (numbers(rows, name) for name in names)
     steps = np.where(np.isnan(steps), numbers(rows, "chunks") - 1, steps)
-    points, turns = numbers(rows, "repeat"), numbers(rows, "turn")
+    points = numbers(rows, "repeat")
     series = numbers(rows, "stream_index" if closed else "conversation_id")
     found = []
     for point in np.unique(points):
-        at = np.flatnonzero((points == point) & ~np.isnan(last - first) & ~np.isnan(prompt - cached))
-        at = at[np.lexsort((turns[at], begun[at], series[at]))]
+        at = np.flatnonzero((points == point) & (last >= first) & (last > begun) & ~np.isnan(prompt - cached))
         start, end = begun[at], last[at]
-        previous = np.arange(-1, at.size - 1)
-        previous[np.append(True, np.diff(series[at]) != 0)[: at.size]] = -1
+        previous = _last_ended(series[at], start, end)
         pause = (start - np.where(previous < 0, start.min(initial=np.inf), end[previous])) / NS_PER_MS
         zero = start.min(initial=np.inf)
         found.append(
@@ -101,17 +100,32 @@ def requests_by_point(rows: Columns, *, closed: bool) -> list[PointRequests]:
                 context=(prompt + np.nan_to_num(tokens) / 2)[at],
                 steps=np.maximum(np.nan_to_num(steps[at]), 0.0),
                 previous=previous,
-                pause=np.maximum(pause, 0.0),
+                pause=pause,
             )
         )
     return found
+
+
+def _last_ended(series: Values, start: Values, end: Values) -> Indices:
+    """Return the request of the same series that ended last when each one started, -1 if none had; shape (requests,).
+
+    Every request must end after its start.
+    """
+    size = start.size
+    order = np.lexsort((np.repeat([0, 1], size), np.concatenate([end, start]), np.tile(series, 2)))
+    is_end = order < size
+    latest = np.maximum.accumulate(np.where(is_end, np.arange(2 * size), -1))
+    found = np.full(size, -1, dtype=np.intp)
+    found[order[~is_end] - size] = np.where(latest < 0, -1, order[latest])[~is_end]
+    return np.where((found >= 0) & (series[found] == series), found, -1)
 
 
 def fit_engine(points: Sequence[PointRequests], fitted: Mask) -> EngineModel | None:
     """Fit the model to the rows of a mask, shape (rows,); None if the cost of a token is not found."""
     if not points:
         return None
-    chosen = [fitted[each.rows] & (each.steps > 0) for each in points]
+    # An answer whose tokens all arrived at once has no step times.
+    chosen = [fitted[each.rows] & (each.steps > 0) & (each.last > each.first) for each in points]
     among = np.concatenate([each.rows[mask] for each, mask in zip(points, chosen, strict=True)])
     means = np.concatenate([
         (each.last - each.first)[mask] / each.steps[mask] for each, mask in zip(points, chosen, strict=True)
@@ -129,7 +143,10 @@ def fit_engine(points: Sequence[PointRequests], fitted: Mask) -> EngineModel | N
         costs, active = _solve(weighted)
         errors = equations[:, _COSTS] - np.einsum("ecr,c->er", equations[:, :_COSTS], costs)
         least = ERROR_SHARE_MIN * equations[:, _COSTS].mean(axis=1)
-        weights = 1.0 / np.maximum(np.sqrt((errors**2).mean(axis=1)), least)
+        sizes = np.maximum(np.sqrt((errors**2).mean(axis=1)), least)
+        if not (np.isfinite(sizes) & (sizes > 0)).all():
+            return None
+        weights = 1.0 / sizes
     if not costs[_TOKEN] > 0:
         return None
     influence = np.zeros(fitted.size)
@@ -190,7 +207,9 @@ def _solve(equations: Values) -> tuple[Values, list[int]]:
 
 def replay(point: PointRequests, model: EngineModel, computed: Values) -> Values:
     """Return the E2E latency of each request in ms, if so many tokens of its prompt are computed."""
-    following = dict(zip(point.previous.tolist(), range(point.rows.size), strict=True))
+    following: list[list[int]] = [[] for _ in range(point.rows.size)]
+    for request in np.flatnonzero(point.previous >= 0).tolist():
+        following[point.previous[request]].append(request)
     load = (model.request + model.context * point.context).tolist()
     prefill, steps, pause = ((model.token * computed).tolist(), point.steps.tolist(), point.pause.tolist())
     waiting = [(pause[request], request) for request in np.flatnonzero(point.previous < 0).tolist()]
@@ -221,7 +240,6 @@ def replay(point: PointRequests, model: EngineModel, computed: Values) -> Values
             _, request = heapq.heappop(running)
             decoding -= load[request]
             ended[request] = now
-            if request in following:
-                later = following[request]
+            for later in following[request]:
                 heapq.heappush(waiting, (now + pause[later], later))
     return np.array(ended, dtype=np.float64) - np.array(begun, dtype=np.float64)
