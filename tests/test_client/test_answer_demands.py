@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from time import process_time
 from typing import Any
 
 import pytest
@@ -67,9 +68,26 @@ NUMBER, CHOICE, EXACT = AnswerMatch
         (NUMBER, "12 eggs\n#### none", "12"),
         (NUMBER, "1,2,3", "3"),
         (NUMBER, "9" * 400, "9" * 400),
+        (NUMBER, "#### 3. Compute the total\n5*6=30\nThe answer is 30", "30"),
+        (NUMBER, "#### 3) Total\n#### Step 4: 5*6=30", "30"),
+        (NUMBER, "#### **12 eggs**.\nThat is for 3 days.", "12"),
+        (NUMBER, "final answer: 1e3, 2.5E-2x", "2"),
+        (NUMBER, "final answer: 1.5e3", "1500"),
+        (NUMBER, "#### -2E-2", "-0.02"),
         (NUMBER, "no number at all", None),
         (NUMBER, "", None),
         (CHOICE, "B", "B"),
+        (CHOICE, "Answer: I think it is B", "B"),
+        (CHOICE, "The correct answer is option B. A is wrong", "B"),
+        (CHOICE, "Answer: Choice **C**. A is wrong", "C"),
+        (CHOICE, "B is what I chose", "B"),
+        (CHOICE, "A train moves: D", "D"),
+        (CHOICE, "D? A train moves", "D"),
+        (CHOICE, "A is right", "A"),
+        (CHOICE, "The answer is A because B is wrong", "A"),
+        (CHOICE, "The answer is (b), not A", "B"),
+        (CHOICE, "The answer is [j]", "J"),
+        (CHOICE, "the answer is a bit long: C", "C"),
         (CHOICE, "(C)", "C"),
         (CHOICE, "A is tempting. The correct answer is (D)", "D"),
         (CHOICE, "The answer is A... no. The answer is **B**, not C.", "B"),
@@ -240,6 +258,40 @@ def loaded(tmp_path: Path, rows: list[dict[str, Any]], answers: dict[str, Any], 
     file.write_text("".join(json.dumps(each) + "\n" for each in rows))
     workload = {"name": "w", "dataset": {"source": source, "uri": "p.jsonl"}, "answers": answers}
     return [prompt.expected for prompt in load_workload(Workload.model_validate(workload), tmp_path).rows]
+
+
+@pytest.mark.parametrize(
+    ("match", "text"),
+    [
+        (CHOICE, "The answer is" + " " * 100_000 + "42."),
+        (CHOICE, "The answer is option" + " *" * 50_000),
+        (NUMBER, "#" * 100_000),
+        (NUMBER, "#### " * 20_000),
+    ],
+)
+def test_extraction_is_linear(match: AnswerMatch, text: str) -> None:
+    """The event loop waits for it; a quadratic one takes minutes here."""
+    begin = process_time()
+    extract_answer(text, match)
+    assert process_time() - begin < 1
+
+
+def test_unique_items_are_compared_as_json_in_linear_time() -> None:
+    def flaw(items: list[Any], draft: str = "https://json-schema.org/draft/2020-12/schema") -> AnswerFlaw | None:
+        schema = {
+            "$schema": draft, "type": "array", "uniqueItems": True,
+            "items": {"anyOf": [{"$ref": "#"}, {"type": ["object", "number", "boolean", "string"]}]},
+        }  # fmt: skip
+        return unmet_demand(Answers(json_schema=schema), None, EngineAnswer(json.dumps(items), (), RequestAcceptance()))
+
+    for distinct in ([1, True], [0, False], [{"a": 1}, {"a": True}], [[], {}], ["1", 1], [["a", 1], {"a": 1}]):
+        assert flaw(distinct) is None
+    for twice in ([1, 1.0], [{"a": [1], "b": 2}, {"b": 2, "a": [1.0]}], [[[1, 1]]]):
+        assert flaw(twice) is AnswerFlaw.SCHEMA_MISMATCH
+    begin = process_time()
+    for draft in ("https://json-schema.org/draft/2020-12/schema", "http://json-schema.org/draft-07/schema#"):
+        assert flaw([[{"a": number} for number in range(3000)]], draft) is None
+    assert process_time() - begin < 5
 
 
 GSM8K = {"question": "How many eggs?", "answer": "She sells <<16-3-4=9>>9.\n#### 1,018"}

@@ -77,6 +77,24 @@ def test_prompts_of_others_that_are_computed_between_steps_are_not_a_trend() -> 
     assert seen.requests == 8
 
 
+@pytest.mark.parametrize("gap_ns", [0, 20_000])
+@pytest.mark.parametrize("known", [True, False])
+def test_several_chunks_of_one_step_are_not_steps(gap_ns: int, known: bool) -> None:
+    """An engine that sends one chunk for each token: its steps of three tokens are judged, not the gaps within them."""
+
+    def warm_up(cold: float) -> tuple[bool, int]:
+        seen = WarmupMonitor(WarmupBounds.of(8, 4))
+        while not seen.reached and seen.requests < 32:
+            step_ns, start = int(20 * MS * (1 + cold * 0.9**seen.requests)), seen.requests * 10**10
+            times = [start + step * step_ns + token * gap_ns for step in range(40) for token in range(3)]
+            steps = 39 if known else None
+            seen.add(replace(answer(20), chunk_ns=times, first_token_ns=start, last_token_ns=times[-1], steps=steps))
+        return seen.reached, seen.requests
+
+    assert warm_up(0.0) == (True, 8)
+    assert warm_up(3.0)[1] > 16
+
+
 def test_one_slow_answer_is_not_a_trend() -> None:
     assert is_steady([20, 20, 20, 20, 20, 90, 20, 20], 4)
 

@@ -130,6 +130,28 @@ def test_users_who_think_do_not_delay_the_stream_end() -> None:
     assert stream_end_delay_share(frame, thinks=True) == pytest.approx(0.1 / 1.1, rel=0.01)
 
 
+@pytest.mark.parametrize("held_s", [0, 1])
+@pytest.mark.parametrize("failed", [False, True])
+def test_a_conversation_of_overlapping_requests_ends_with_the_one_that_ends_last(held_s: int, failed: bool) -> None:
+    """Turns 0 to 2 take the seconds 0-1, 1-11 and 1-2; the next conversation begins `held_s` after the last end."""
+    second, took = 1000 * NS_PER_MS, 11 + held_s
+    rows = [
+        record(
+            stream_index=3,
+            prompt_id=f"p{number}",
+            turn=turn,
+            intended_ns=(number * took + begin) * second,
+            first_token_ns=(number * took + begin) * second,
+            last_token_ns=(number * took + end) * second,
+            error_class="reset" if failed and turn == 1 else None,
+        )
+        for number in range(4)
+        for turn, begin, end in ((0, 0, 1), (1, 1, 11), (2, 1, 2))
+    ]
+    share = stream_end_delay_share(tidy([frame_of(rows)], "p"), thinks=True)
+    assert share == (None if failed else pytest.approx(held_s / (10 + held_s)))
+
+
 def test_failed_requests_and_unsent_turns_have_no_stream_end_delay() -> None:
     failed = record(error_class="reset", last_token_ns=None)
     skipped = record(error_class="skipped_after_error", sent_ns=None, last_token_ns=None)

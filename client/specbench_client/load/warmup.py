@@ -46,19 +46,21 @@ class WarmupBounds:
 
 
 def step_ms(record: Record) -> float | None:
-    """Return the median time between chunks, which are steps; without their times, the mean time of a step.
+    """Return the median time between chunks if each is a step, else the mean time of a step.
 
     Under speculation, the time per token depends on the prompt, the time per step on the engine. It is that per token
     if the engine does not report steps, and the time since sending over all tokens of an answer that was not streamed.
     Unlike the median, the mean contains the prompts of others that are computed meanwhile, which at the beginning of
-    the load are many and at its end none. None if it is unknown.
+    the load are many and at its end none. With several chunks per step, as llama.cpp sends one for each token, the
+    median is a gap within a step. None if it is unknown.
     """
     tokens = record.output_tokens or record.output_tokens_client or 0
     streamed = record.first_token_ns is not None
     begin_ns, steps = (record.first_token_ns, record.steps or tokens - 1) if streamed else (record.sent_ns, tokens)
     if record.error_class is not None or begin_ns is None or record.last_token_ns is None or steps < 1:
         return None
-    if record.chunk_ns is not None and len(record.chunk_ns) >= MIN_CHUNKS:
+    chunks = len(record.chunk_ns or ())
+    if record.chunk_ns is not None and MIN_CHUNKS <= chunks <= (record.steps or 0) + 1:
         return median(map(sub, record.chunk_ns[1:], record.chunk_ns[:-1])) / _NS_PER_MS or None
     span_ns = record.last_token_ns - begin_ns
     return span_ns / _NS_PER_MS / steps if span_ns > 0 else None

@@ -54,7 +54,8 @@ MEASURES = (TTFT_MS, TTFT_SENT_MS, E2E_MS, E2E_SENT_MS)
 #
 # If an engine does not report tokens per chunk, an end-of-sequence token may have no chunk with text: one gap between
 # chunks is then a decode step, and is subtracted. Where users think between turns, a stream waits with its user before
-# a later turn and after a filler, so only the requests that follow a measured conversation show the delay.
+# a later turn and after a filler, so only the requests that follow a measured conversation show the delay. That ends
+# with the request that ends last, which need not be its last turn: requests of agents overlap.
 
 _END_DELAY_COLUMNS = [
     "stream_index",
@@ -84,14 +85,26 @@ def _end_delays_of_point(rows: pd.DataFrame | Rows, columns: Sequence[str], *, t
     ordered = read_columns(sent_rows(rows), columns).sort_values(
         ["stream_index", "intended_ns"], kind="stable", ignore_index=True
     )
-    ended = ordered.groupby("stream_index", sort=False)["intended_ns"].shift(-1).to_numpy(np.float64)
+    ordered["begun_ns"] = ordered["intended_ns"]
+    if thinks:
+        ordered = _ends_of_conversations(ordered)
+    ended = ordered.groupby("stream_index", sort=False)["begun_ns"].shift(-1).to_numpy(np.float64)
     after = ended - numbers(ordered, "last_token_ns") - _step_gap_ns(ordered)
     whole = ended - numbers(ordered, "intended_ns")
     known = flags(ordered, "ok") & ~np.isnan(after)
     if thinks:
-        next_turn = ordered.groupby("stream_index", sort=False)["turn"].shift(-1).to_numpy(np.float64)
-        known &= (next_turn == 0) & ~flags(ordered, "filler")
+        known &= ~flags(ordered, "filler")
     return np.maximum(after[known], 0.0), whole[known]
+
+
+def _ends_of_conversations(ordered: pd.DataFrame) -> pd.DataFrame:
+    """Return the row of each conversation that ends last, with the conversation's begin; ok if all its rows are."""
+    ordered = ordered.sort_values(["stream_index", "intended_ns", "turn"], kind="stable", ignore_index=True)
+    ordered["conversation"] = (ordered["turn"] == 0).cumsum()
+    rows = ordered.groupby(["stream_index", "conversation"], sort=False, dropna=False)
+    ordered["begun_ns"], ordered["ok"] = rows["intended_ns"].transform("min"), rows["ok"].transform("all")
+    by_end = ordered.sort_values("last_token_ns", kind="stable", na_position="first")
+    return by_end.drop_duplicates(["stream_index", "conversation"], keep="last").sort_index()
 
 
 def stream_end_delay_share(rows: pd.DataFrame | Rows, *, thinks: bool = False) -> float | None:

@@ -11,12 +11,24 @@ from decimal import Decimal
 
 from specbench_api.spec.answers import AnswerMatch
 
-_MARK = "####"
-_NUMBER = re.compile(r"(?:(?<![\w.,)])-)?(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]+)(?:\.[0-9]+)?|(?<![\w.])\.[0-9]+")
-_NAMED_CHOICE = re.compile(
-    r"answer\b(?:\s+is)?\s*:?[\s*_$\"'`]*(?:\\boxed\{|\\text\{)*[(\[]?(?-i:([A-J]))(?![\w'])", re.IGNORECASE
+_NUMBER = (
+    r"(?:(?:(?<![\w.,)])-)?(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]+)(?:\.[0-9]+)?|(?<![\w.])\.[0-9]+)"
+    r"(?:e[+-]?[0-9]{1,3}(?!\w))?"
 )
-_LONE_CHOICE = re.compile(r"(?<![\w'])([A-J])(?![\w'])")
+_ANY_NUMBER = re.compile(_NUMBER, re.IGNORECASE)
+# A heading such as `#### 3. Add the costs` is no mark.
+_MARKED_NUMBER = re.compile(
+    rf"(?<!#)#{{4,}}+[^\w\n.#-]*+({_NUMBER})[^\n\d.:)]{{0,24}}+\.?[^\S\n]*+$", re.IGNORECASE | re.MULTILINE
+)
+# "I think" and "A train" begin with a word, "A is right" and "I because" with a choice.
+_LETTER = r"(?:[B-HJ]|[AI](?!\s+(?!(?:and|as|because|by|due|for|is|or|since)\b)[a-z]))(?![\w'])"
+# Possessive quantifiers keep it linear: an answer may end in thousands of spaces.
+_NAMED_CHOICE = re.compile(
+    r"answer\b(?:\s++is)?+\s*+:?[\s*_$\"'`]*+(?:(?:option|choice|letter)\b[\s:*_$\"'`]*+)?+(?:\\boxed\{|\\text\{)*+"
+    rf"(?-i:[(\[]([a-j])[)\]]|[(\[]?({_LETTER}))",
+    re.IGNORECASE,
+)
+_LONE_CHOICE = re.compile(rf"(?<![\w']){_LETTER}")
 
 
 def extract_answer(text: str, match: AnswerMatch) -> str | None:
@@ -24,14 +36,13 @@ def extract_answer(text: str, match: AnswerMatch) -> str | None:
     if match is AnswerMatch.EXACT:
         return text.strip() or None
     if match is AnswerMatch.CHOICE:
-        found = _NAMED_CHOICE.findall(text) or _LONE_CHOICE.findall(text)
-        return found[-1] if found else None
+        named = _NAMED_CHOICE.findall(text)
+        if named:
+            return "".join(named[-1]).upper()
+        lone = _LONE_CHOICE.findall(text)
+        return lone[-1] if lone else None
     plain = text.replace("\u2212", "-")  # the minus sign
-    _, mark, after = plain.rpartition(_MARK)
-    marked = _NUMBER.search(after) if mark else None
-    if marked is not None:
-        return _one_spelling(marked[0])
-    numbers = _NUMBER.findall(plain)
+    numbers = _MARKED_NUMBER.findall(plain) or _ANY_NUMBER.findall(plain)
     return _one_spelling(numbers[-1]) if numbers else None
 
 

@@ -25,9 +25,12 @@ class AnswerMatch(StrEnum):
     """How an answer is compared with the expected one."""
 
     NUMBER = "Number"
-    """The number after the last `####`, else the last number; without commas, as the graders of GSM8K do."""
+    """The last number after `####` that, with a unit at most, is the rest of its line; else the last number. Commas are
+    ignored, as by the graders of GSM8K, and `1e3` is 1000."""
     CHOICE = "Choice"
-    """The letter, A to J, after the last `answer is` or `answer:`, else the last letter that stands alone."""
+    """The letter, A to J, after the last `answer is` or `answer:` (also `option B`, `(b)`), else the last one that
+    stands alone. A and I before a lower-case word are words, except before and, as, because, by, due, for, is, or,
+    since."""
     EXACT = "Exact"
     """The whole text, without white space around it."""
 
@@ -43,12 +46,30 @@ class ExpectedAnswer(ApiModel):
 
 def schema_validator(schema: Mapping[str, Any]) -> Validator:
     """Return the validator of a JSON Schema: of the draft that it names, else of 2020-12. It fetches nothing."""
-    from jsonschema.validators import Draft202012Validator, validator_for  # noqa: PLC0415 -- slow to import
+    from jsonschema.validators import Draft202012Validator, extend, validator_for  # noqa: PLC0415 -- slow to import
     from referencing import Registry  # noqa: PLC0415
 
     named = {"$schema": str(schema.get("$schema", ""))}
-    kind: type[Validator] = validator_for(named, default=Draft202012Validator)
-    return kind(schema, registry=Registry())
+    kind = extend(validator_for(named, default=Draft202012Validator), {"uniqueItems": _unique_items})
+    # A reference to a schema that names its draft would be validated by jsonschema's own class.
+    return kind({key: value for key, value in schema.items() if key != "$schema"}, registry=Registry())
+
+
+def _unique_items(_: Validator, demanded: Any, items: Any, __: Any) -> Iterator[Exception]:
+    """Yield an error if two items are equal. jsonschema compares each pair of objects: 8 s for 1,000 of them."""
+    from jsonschema.exceptions import ValidationError  # noqa: PLC0415 -- slow to import
+
+    if demanded and isinstance(items, list) and len(set(map(_hashable, items))) < len(items):
+        yield ValidationError("has equal items")
+
+
+def _hashable(value: Any) -> Any:
+    """Return a value that is equal exactly if the JSON is: 1 equals 1.0, but not true."""
+    if isinstance(value, dict):
+        return frozenset((key, _hashable(each)) for key, each in value.items())
+    if isinstance(value, list):
+        return tuple(map(_hashable, value))
+    return (bool, value) if isinstance(value, bool) else value
 
 
 def _checked(schema: dict[str, Any]) -> dict[str, Any]:
@@ -120,7 +141,8 @@ class Answers(ApiModel):
         None
     )
     """A JSON Schema. Answers are requested in this form (`response_format`) and validated against it; `format` is not
-    checked. Keys are sent in alphabetical order."""
+    checked. A `pattern` with nested quantifiers, as `(a+)*`, can block the client for minutes. Keys are sent in
+    alphabetical order."""
     tools: (
         Annotated[
             list[Annotated[dict[str, Any], Field(max_length=8)]],
