@@ -129,7 +129,7 @@ def test_split_is_missing_if_all_tokens_of_an_answer_arrive_at_once(arms: tuple[
 
 
 def test_requests_of_a_conversation_that_overlapped_are_replayed_at_once() -> None:
-    """An engine of 10 ms a step and 0.1 ms a token: two requests begin 100 ms after the first one, and one after both."""
+    """An engine of 10 ms a step and 0.1 ms a token; two requests begin 100 ms after the first one, and one later."""
     begun, e2e = np.array([0.0, 210.0, 210.0, 400.0]), np.array([110.0, 120.0, 120.0, 110.0])
     rows = pd.DataFrame({
         "intended_ns": begun * 1e6, "first_token_ns": (begun + e2e - 90) * 1e6, "last_token_ns": (begun + e2e) * 1e6,
