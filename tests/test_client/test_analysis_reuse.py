@@ -18,7 +18,8 @@ from specbench_client.analysis.statistics.log_ratio import LogRatioInputs
 from specbench_client.analysis.statistics.row_layout import CellSums, layout_of
 from specbench_client.report.html import render_html
 from specbench_client.report.text.cells import markdown
-from specbench_client.report.text.reuse import reuse_tables
+from specbench_client.report.text.reuse import reuse_lines, reuse_tables
+from specbench_client.report.text.text_table import with_interval
 from specbench_testing.synthetic_records import ONE, Corruptions, SyntheticRun, run_of_world
 
 pytestmark = pytest.mark.runs
@@ -49,7 +50,7 @@ def test_lost_reuse_is_a_warning_with_both_hit_shares_and_its_cost() -> None:
     assert lost(summary) == [("ngram", Severity.WARNING)]
     (message,) = (each.message for each in summary.findings if each.check == "ReuseLost")
     assert message.startswith("20% of the prompt tokens came from the prompt cache, but 80% of the same requests'")
-    assert "the arm computed 3.98 times as many, 0.053 s more prefill per request" in message
+    assert "the arm computed 3.98 times as many, 53 ms more prefill per request" in message
 
 
 @pytest.mark.parametrize(
@@ -129,7 +130,7 @@ def test_split_is_missing_if_all_tokens_of_an_answer_arrive_at_once(arms: tuple[
 
 
 def test_requests_of_a_conversation_that_overlapped_are_replayed_at_once() -> None:
-    """An engine of 10 ms a step and 0.1 ms a token: two requests begin 100 ms after the first one, and one after both."""
+    """An engine of 10 ms a step and 0.1 ms a token; two requests begin 100 ms after the first one, and one later."""
     begun, e2e = np.array([0.0, 210.0, 210.0, 400.0]), np.array([110.0, 120.0, 120.0, 110.0])
     rows = pd.DataFrame({
         "intended_ns": begun * 1e6, "first_token_ns": (begun + e2e - 90) * 1e6, "last_token_ns": (begun + e2e) * 1e6,
@@ -181,7 +182,10 @@ def test_numerical_derivatives_give_the_interval_of_a_log_ratio() -> None:
 def test_reports_begin_with_the_split_and_have_tables_by_turn_and_depth() -> None:
     summary = run_of_world(LOST)
     found = reuse_of(summary)
-    split = f"Net {value_of(found.net):.2f}x = drafting {value_of(found.drafting):.2f}x × reuse"
+    net, drafting, factor = (
+        with_interval(each).replace(" [", "x [") for each in (found.net, found.drafting, found.reuse)
+    )
+    split = f"Net {net} = drafting {drafting} × reuse {factor} (20% of the prompt tokens from the cache"
     assert split in markdown(LOST.plan, summary).partition("\n|")[0]
     page = render_html(LOST.plan, summary)
     assert split in page.partition("<strong>Next:</strong>")[0]
@@ -190,6 +194,22 @@ def test_reports_begin_with_the_split_and_have_tables_by_turn_and_depth() -> Non
     costs, *slices = reuse_tables(summary.cells)
     assert costs.rows[0][3:5] == ["20%", "80%"]
     assert [len(table.rows) for table in slices] == [1, len(found.by_depth)]
+
+
+def test_reports_say_what_a_split_does_not_show() -> None:
+    cell = run_of_world(LOST).cells[-1]
+    assert cell.reuse is not None
+    factor = cell.reuse.reuse
+    assert factor.interval is not None
+    wide = factor.model_copy(update={"interval": factor.interval.model_copy(update={"high": 1.1})})
+    unclear, none = ({"reuse": wide}, {"reuse": factor.model_copy(update={"value": None})})
+    shown = [
+        reuse_lines([cell.model_copy(update={"reuse": cell.reuse.model_copy(update=each)})]) for each in (unclear, none)
+    ]
+    assert shown[0][0].endswith("Whether reuse costs or gains is not clear")
+    assert shown[1][0].endswith("Not split: its latencies do not show what a prompt token costs")
+    (invalid,) = reuse_lines([cell.model_copy(update={"valid": False})])
+    assert invalid.endswith(". Invalid: see the findings")
 
 
 def test_reports_without_reuse_have_neither_line_nor_tables() -> None:

@@ -94,6 +94,24 @@ def test_flaws_that_chance_explains_or_that_the_baseline_has_are_not_reported(
     assert "AnswersWorse" not in {each.check for each in summary.findings}
 
 
+def test_damage_is_found_where_sampled_answers_vary_more_between_repeats_than_between_arms() -> None:
+    """Half of the answers are flawed, by seed: other ones in each repeat, the same ones on both arms."""
+
+    def edit(point: Point, frame: pd.DataFrame) -> pd.DataFrame:
+        numbers = frame["prompt_id"].str[1:].astype(int)
+        by_seed = (numbers + point.repeat) % 2 == 0
+        damaged = (point.arm == "ngram") & (numbers < 30) & (point.repeat == 0)
+        flaws = [("WrongAnswer" if each else None) for each in by_seed | damaged]
+        return frame.assign(judged=True, flaw=pd.Series(flaws, index=frame.index, dtype=object))
+
+    summary = run_of_world(replace(WORLD, prompts=60, concurrency=(1,)), Corruptions(records=edit))
+    found = judged(summary, "ngram", "1")
+    assert found is not None
+    assert found.control is not None
+    assert found.only_arm / found.pairs < found.control / 2
+    assert [each.arm for each in summary.findings if each.check == "AnswersWorse"] == ["ngram"]
+
+
 def test_answers_that_were_not_judged_are_not_compared() -> None:
     assert [cell.judged for cell in run_of_world(WORLD).cells] == [None] * 6
 

@@ -76,6 +76,11 @@ def test_an_exact_line_is_found_and_missing_windows_are_left_out() -> None:
     assert fit_line(values[: MIN_WINDOWS - 1], times[: MIN_WINDOWS - 1]) is None
 
 
+@pytest.mark.parametrize(("size", "duration"), [(1.0, 0.0), (1e200, 1.0), (1e-200, 1.0), (1.0, 1e-200)])
+def test_no_line_is_fitted_to_equal_times_or_extreme_sizes(size: float, duration: float) -> None:
+    assert fit_line(size * (1 + np.arange(10.0) % 3), duration * np.arange(10.0)) is None
+
+
 def test_a_constant_series_has_no_slope() -> None:
     line = fit_line(np.ones(12) * 1.1, np.linspace(0, 1, 12))
     assert line is not None

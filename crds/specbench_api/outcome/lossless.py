@@ -108,13 +108,3 @@ class JudgedAnswers(ApiModel):
     """Two-sided exact sign test over these prompts: McNemar's test if each prompt has one pair."""
     control: float | None = None
     """Share of pairs of the baseline's own answers in two repeats of which exactly one is flawed. None: one repeat."""
-
-    @property
-    def share_only_arm(self) -> float:
-        """Share of pairs in which only the arm's answer is flawed."""
-        return self.only_arm / self.pairs
-
-    @property
-    def exceeds_control(self) -> bool:
-        """Whether the arm's answers become flawed more often than the baseline's do from one repeat to another."""
-        return self.control is None or self.share_only_arm > self.control / 2

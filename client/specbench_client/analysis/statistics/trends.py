@@ -19,6 +19,8 @@ from specbench_client.analysis.statistics.bootstrap import LEVEL, IntervalBounds
 from specbench_client.metrics.tidy_frame import Values
 
 _COEFFICIENTS = (np.arange(50) + 0.5) / 50
+_MAGNITUDE_MAX = 1e100
+"""Largest size of values and of their time; the smallest one is its inverse. Squares of others have no float."""
 _ROUNDING = 1e-12
 """Relative error of values that are on the line except for rounding."""
 
@@ -35,21 +37,30 @@ class FittedLine:
 
 
 def fit_line(values: Values, times: Values, level: float = LEVEL) -> FittedLine | None:
-    """Return the line through a series, shapes (windows,); missing values are left out. None if too few are left."""
-    known = np.isfinite(values)
+    """Return the line through a series, shapes (windows,); missing values are left out.
+
+    None if too few are left, if all have the same time, or if their sizes are too extreme to compute with.
+    """
+    known = np.isfinite(values) & np.isfinite(times)
     values, times = values[known], times[known]
-    if values.size < MIN_WINDOWS:
+    if values.size < MIN_WINDOWS or not _is_computable(np.ptp(times)):
         return None
     freedom = float(values.size - 2)
     if np.ptp(values) == 0:  # rounding errors would be a slope with a narrow interval
         constant = float(values[0])
         return FittedLine(0.0, IntervalBounds(0.0, 0.0), constant, constant, freedom)
+    if not _is_computable(np.abs(values).max()):
+        return None
     lines, errors, weights = _fits(values, times - times.mean())
     level_mean, slope = (float(each) for each in weights @ lines)
     tails = (1 - level) / 2, (1 + level) / 2
     low, high = (_quantile(tail, lines[:, 1], errors, weights, freedom) for tail in tails)
     start, end = (level_mean + slope * (time - times.mean()) for time in (times[0], times[-1]))
     return FittedLine(slope, IntervalBounds(low, high), float(start), float(end), freedom)
+
+
+def _is_computable(size: float) -> bool:
+    return 1 / _MAGNITUDE_MAX < size < _MAGNITUDE_MAX
 
 
 def _fits(values: Values, times: Values) -> tuple[Values, Values, Values]:

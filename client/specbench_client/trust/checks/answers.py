@@ -285,8 +285,7 @@ def _answers_worse(evidence: AnswersEvidence) -> CheckResults:
     The prompt is the unit, as in OutputLengthsDiffer: a greedy answer is repeated with its flaw in every repeat.
     """
     found = evidence.judged
-    worse = found.worse_prompts > found.better_prompts and found.exceeds_control
-    if not (evidence.significant and worse):
+    if not (evidence.significant and found.worse_prompts > found.better_prompts):
         return []
     kinds = ", ".join(f"{count} {flaw}" for flaw, count in sorted(found.flaws.items(), key=lambda each: -each[1]))
     control = "none, because it was measured once" if found.control is None else f"{found.control:.1%}"
@@ -296,7 +295,7 @@ def _answers_worse(evidence: AnswersEvidence) -> CheckResults:
         f" baseline's, and {found.better_prompts} fewer (p = {found.p_value:.2g}); control (the baseline's answers that"
         f" are flawed in only one of two repeats): {control}"
     )
-    return [CheckResult(Severity.INVALID, message, value=found.share_only_arm, threshold=(found.control or 0.0) / 2)]
+    return [CheckResult(Severity.INVALID, message, value=found.p_value, threshold=SIGNIFICANCE)]
 
 
 ANSWERS_WORSE: Check[AnswersEvidence] = Check(
@@ -306,12 +305,12 @@ ANSWERS_WORSE: Check[AnswersEvidence] = Check(
     threshold=(
         "prompts with more flawed answers than the baseline's outnumber those with fewer, and an exact two-sided sign"
         " test over prompts (McNemar's test, where each prompt was answered once) rejects chance at"
-        f" {SIGNIFICANCE:g} after Holm's correction over all arms, workloads and loads; and answers become flawed more"
-        " often than the baseline's do from one repeat to another"
+        f" {SIGNIFICANCE:g} after Holm's correction over all arms, workloads and loads"
     ),
     rationale=(
-        "Without damage, a flawed answer is as likely on either side, however many there are: then the test rejects in"
-        " less than one of a hundred runs."
+        "Without damage, a flawed answer is as likely on either side, however many there are and however they vary"
+        " between repeats: then the test rejects in less than one of a hundred runs. The control shows how much they"
+        " vary; it does not decide, because repeats differ in their seeds, and paired answers do not."
     ),
     remedy=(
         "Do not use this drafter on this version of the engine. Read its answers (--keep-text), try fewer draft tokens"

@@ -366,8 +366,9 @@ def _reuse_lost(evidence: CellEvidence) -> CheckResults:
     ratio = reuse.computed_ratio if reuse else None
     if reuse is None or ratio is None or ratio.interval is None or ratio.interval.low <= MORE_COMPUTED:
         return []
-    hits, theirs, lost_ms = reuse.hit_share.value or 0.0, reuse.baseline_hit_share.value or 0.0, reuse.lost_ms.value
-    cost = "" if lost_ms is None else f", {lost_ms / 1000:.2g} s more prefill per request"
+    hits, theirs, lost = reuse.hit_share.value or 0.0, reuse.baseline_hit_share.value or 0.0, reuse.lost_ms
+    shown = lost.value is not None and lost.interval is not None and lost.interval.low > 0
+    cost = f", {lost.value:,.0f} ms more prefill per request" if shown else ""
     message = (
         f"{hits:.0%} of the prompt tokens came from the prompt cache, but {theirs:.0%} of the same requests' on the"
         f" baseline: the arm computed {ratio.value:.2f} times as many{cost}"
@@ -386,7 +387,7 @@ REUSE_LOST: Check[CellEvidence] = Check(
     ),
     remedy=(
         "Look for a known issue of the engine's prefix cache with this drafter, and compare the KV cache that is left"
-        " beside it. The report shows the loss by turn and by depth."
+        " beside it. report.html shows the loss by turn and by depth."
     ),
     evaluate=_reuse_lost,
 )
