@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 _MAX_SHOWN = 200
 _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
+_VALUES = ("const", "default", "enum", "examples")
+_NAMED_SCHEMAS = ("$defs", "definitions", "dependencies", "dependentSchemas", "patternProperties", "properties")
 
 
 class AnswerMatch(StrEnum):
@@ -96,13 +98,17 @@ def _checked(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _references(schema: Any) -> Iterator[str]:
+    """Yield the references of a schema. Values that it compares or shows are no schemas, properties of any name are."""
     if isinstance(schema, list):
         for each in schema:
             yield from _references(each)
     elif isinstance(schema, dict):
         yield from (schema[key] for key in _REFERENCES if isinstance(schema.get(key), str))
-        for each in schema.values():
-            yield from _references(each)
+        for key, each in schema.items():
+            if key in _NAMED_SCHEMAS and isinstance(each, dict):
+                yield from _references(list(each.values()))
+            elif key not in _VALUES:
+                yield from _references(each)
 
 
 def _checked_tools(tools: list[dict[str, Any]]) -> list[dict[str, Any]]:
