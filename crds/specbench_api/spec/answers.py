@@ -52,7 +52,8 @@ def schema_validator(schema: Mapping[str, Any]) -> Validator:
     from referencing import Registry  # noqa: PLC0415
 
     named = {"$schema": str(schema.get("$schema", ""))}
-    kind = extend(validator_for(named, default=Draft202012Validator), {"uniqueItems": _unique_items})
+    kind: type[Validator] = validator_for(named, default=Draft202012Validator)
+    kind = extend(kind, {"uniqueItems": _unique_items})  # type: ignore[no-untyped-call]
     # A reference to a schema that names its draft would be validated by jsonschema's own class.
     return kind({key: value for key, value in schema.items() if key != "$schema"}, registry=Registry())
 
