@@ -155,6 +155,8 @@ VALID = ToolCall("weather", '{"name": "Ada", "age": 36}')
         ([ToolCall("now", '{"zone": "UTC"}')], None),
         ([ToolCall("weather", "")], AnswerFlaw.TOOL_CALL_MISMATCH),
         ([ToolCall("whether", "{}")], AnswerFlaw.TOOL_CALL_MISMATCH),
+        ([ToolCall("now", "[1]")], AnswerFlaw.TOOL_CALL_MISMATCH),
+        ([ToolCall("now", "null")], AnswerFlaw.TOOL_CALL_MISMATCH),
         ([ToolCall("", "{}")], AnswerFlaw.TOOL_CALL_MISMATCH),
         ([VALID, ToolCall("weather", '{"name": "Ada"}')], AnswerFlaw.TOOL_CALL_MISMATCH),
         ([ToolCall("weather", '{"name": "Ada", ')], AnswerFlaw.INVALID_JSON),
@@ -163,6 +165,15 @@ VALID = ToolCall("weather", '{"name": "Ada", "age": 36}')
 def test_tool_calls_are_parsed_and_validated(calls: list[ToolCall], found: AnswerFlaw | None) -> None:
     assert flaw({"tools": TOOLS}, "Let me see.", *calls) == found
     assert flaw({"tools": TOOLS}, "", *calls, cut=True) == (found and AnswerFlaw.UNFINISHED)
+
+
+@pytest.mark.parametrize("word", ["const", "default", "enum", "examples"])
+def test_only_schemas_have_references(word: str) -> None:
+    value = {"$ref": "#/$defs/none"}
+    shown = [value] if word in ("enum", "examples") else value
+    assert Answers(json_schema={"type": "object", word: shown}).json_schema
+    with pytest.raises(ValueError, match="leads to nothing in this schema"):
+        Answers(json_schema={"type": "object", "properties": {word: value}})
 
 
 def test_answers_are_compared_with_the_expected_one() -> None:

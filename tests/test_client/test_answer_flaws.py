@@ -28,6 +28,7 @@ def prose(words: int, seed: int = 0) -> str:
         ("", "Let me think.", "length", None),
         ("", "Let me think.", "stop", AnswerFlaw.EMPTY),
         ("", "", "tool_calls", None),
+        ("", "f{}", "function_call", None),
         ("tab\tand\r\nlines\x0b\x0c", "", "stop", None),
         ("a\x00b", "", "stop", AnswerFlaw.BROKEN_TEXT),
         ("\x1b[31mred", "", "stop", AnswerFlaw.BROKEN_TEXT),
@@ -37,7 +38,7 @@ def prose(words: int, seed: int = 0) -> str:
     ],
 )
 def test_flaws_of_one_answer(text: str, reasoning: str, finish: str | None, flaw: AnswerFlaw | None) -> None:
-    assert flaw_of(text, reasoning, finish, None) is flaw
+    assert flaw_of(text, reasoning, finish, None, called=finish == "function_call") is flaw
 
 
 @pytest.mark.parametrize("period", [1, 2, 7, 40, 300, 1000])

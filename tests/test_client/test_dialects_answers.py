@@ -14,7 +14,7 @@ from specbench_api.spec.engine import SIMULATED_DIALECTS, DialectName, Engine, E
 from specbench_api.spec.workload import Output, Sampling
 from specbench_client.chat import ChatMessage
 from specbench_client.dialects.dialect import CompletionRequest, Dialect, EngineIdentity
-from specbench_client.dialects.engine_answer import AnswerChunk, BadAnswer
+from specbench_client.dialects.engine_answer import AnswerChunk, BadAnswer, ToolCall
 from specbench_client.dialects.registry import DIALECTS, DIALECTS_BY_NAME, dialect_of
 from specbench_client.sliced_tasks import CHUNKS_PER_SLICE, run_to_completion
 from specbench_client.transport.exchange import ErrorClass
@@ -225,6 +225,20 @@ def test_reasoning_tokens_count_before_the_answer_and_exclude_tool_calls(dialect
         "reasoning after the answer started counts as answer"
     )
     assert thoughts({"tool_calls": [{"function": {"name": "f"}}]}) == 0
+
+
+@pytest.mark.parametrize("index", [{}, {"index": 0}])
+@pytest.mark.parametrize("one_id", [True, False])
+def test_tool_calls_without_an_index_of_their_own_are_separated_by_their_id(index: Any, one_id: bool) -> None:
+    def part(arguments: Any, call: str | None = None, name: str | None = None) -> dict[str, Any]:
+        return {"tool_calls": [{**index, "id": call, "function": {"name": name, "arguments": arguments}}]}
+
+    chunks = vllm(DecodedAnswer((StreamStep(),) * 8))
+    deltas = [part({}, "a", "f"), part('{"x":', "a" if one_id else "z"), part("1}"), part("", "b", "g"), part("{}")]
+    for chunk, delta in zip(chunks[1:], deltas, strict=False):
+        chunk["choices"][0]["delta"] = delta
+    answer = run_to_completion(VLLM.read(as_events(chunks), drafting=True))
+    assert answer.tool_calls == (ToolCall("f", '{"x":1}'), ToolCall("g", "{}"))
 
 
 def test_reasoning_tokens_are_unknown_without_tokens_per_chunk() -> None:

@@ -79,18 +79,28 @@ class ChatStream:
 
     @property
     def tool_calls(self) -> tuple[ToolCall, ...]:
-        """The tool calls, whose parts are joined by their index, in the order in which they begin."""
-        parts: dict[Any, list[ToolCall]] = {}
+        """The tool calls, whose parts are joined by their index, in the order in which they begin.
+
+        Some servers omit the index or always send 0: a name with another id begins another call, too.
+        """
+        calls: list[list[ToolCall]] = []
+        current: dict[int, tuple[str, list[ToolCall]]] = {}
         for delta in self.deltas:
             for position, call in enumerate(delta.calls or ()):
-                index = count_in(call, "index")
-                parts.setdefault(position if index is None else index, []).append(_part_of_call(call))
+                part, index, sent_id = _part_of_call(call), count_in(call, "index"), text_in(call, "id") or ""
+                key = position if index is None else index
+                begun_id, parts = current.get(key, ("", []))
+                if not parts or (part.name and begun_id and sent_id not in ("", begun_id)):
+                    begun_id, parts = sent_id, []
+                    calls.append(parts)
+                parts.append(part)
+                current[key] = (begun_id or sent_id, parts)
         return tuple(
             ToolCall(
                 replace_lone_surrogates(next((part.name for part in call if part.name), "")),
                 replace_lone_surrogates("".join(part.arguments for part in call)),
             )
-            for call in parts.values()
+            for call in calls
         )
 
     @property
@@ -241,12 +251,15 @@ def _calls_in(message: dict[str, Any]) -> Any:
 
 
 def _part_of_call(call: Any) -> ToolCall:
-    """Return what one message or delta has of a tool call. Some servers send the arguments as an object."""
+    """Return what one message or delta has of a tool call. Some servers send the arguments as an object.
+
+    An empty object is no text: the arguments may follow as text.
+    """
     function = call.get("function") if isinstance(call, dict) else None
     if not isinstance(function, dict):
         raise BadAnswer(f"a tool call has no function: {_shown(call)}", ErrorClass.MALFORMED)
     arguments = function.get("arguments")
-    text = arguments if isinstance(arguments, str) else "" if arguments is None else _as_json(arguments)
+    text = arguments if isinstance(arguments, str) else "" if arguments in (None, {}) else _as_json(arguments)
     return ToolCall(_as_text(function.get("name")), text)
 
 

@@ -25,7 +25,7 @@ from specbench_client.workload.expected_answers import extract_answer
 if TYPE_CHECKING:
     from jsonschema.protocols import Validator
 
-EXPECTED_FINISHES = frozenset({"stop", "length", "tool_calls"})
+EXPECTED_FINISHES = frozenset({"stop", "length", "tool_calls", "function_call"})
 """Finish reasons of OpenAI's API after which an answer is complete; the other one, `content_filter`, is unexpected."""
 LOOP_TOKENS = 64
 LOOP_REPETITIONS = 4
@@ -114,18 +114,21 @@ def _calls_flaw(tools: list[dict[str, Any]], calls: tuple[ToolCall, ...]) -> Ans
     for call in calls:
         if call.name not in offered:
             return AnswerFlaw.TOOL_CALL_MISMATCH
-        flaw = _document_flaw(offered[call.name], call.arguments or "{}", AnswerFlaw.TOOL_CALL_MISMATCH)
+        flaw = _document_flaw(offered[call.name], call.arguments or "{}", AnswerFlaw.TOOL_CALL_MISMATCH, dict)
         if flaw is not None:
             return flaw
     return None
 
 
-def _document_flaw(schema: Mapping[str, Any], text: str, mismatch: AnswerFlaw) -> AnswerFlaw | None:
+def _document_flaw(
+    schema: Mapping[str, Any], text: str, mismatch: AnswerFlaw, kind: type = object
+) -> AnswerFlaw | None:
+    """Return the flaw of a JSON document; `kind`: the class of Python that it must have, whatever its schema."""
     try:
         document = json.loads(text, parse_constant=_reject_constant)
     except (ValueError, RecursionError):
         return AnswerFlaw.INVALID_JSON
-    return None if _matches(schema, document) else mismatch
+    return None if isinstance(document, kind) and _matches(schema, document) else mismatch
 
 
 def _reject_constant(name: str) -> Any:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 _MAX_SHOWN = 200
 _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
+_VALUES = ("const", "default", "enum", "examples")
+_NAMED_SCHEMAS = ("$defs", "definitions", "dependencies", "dependentSchemas", "patternProperties", "properties")
 
 
 class AnswerMatch(StrEnum):
@@ -50,7 +52,8 @@ def schema_validator(schema: Mapping[str, Any]) -> Validator:
     from referencing import Registry  # noqa: PLC0415
 
     named = {"$schema": str(schema.get("$schema", ""))}
-    kind = extend(validator_for(named, default=Draft202012Validator), {"uniqueItems": _unique_items})
+    kind: type[Validator] = validator_for(named, default=Draft202012Validator)
+    kind = extend(kind, {"uniqueItems": _unique_items})  # type: ignore[no-untyped-call]
     # A reference to a schema that names its draft would be validated by jsonschema's own class.
     return kind({key: value for key, value in schema.items() if key != "$schema"}, registry=Registry())
 
@@ -96,13 +99,17 @@ def _checked(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _references(schema: Any) -> Iterator[str]:
+    """Yield the references of a schema. Values that it compares or shows are no schemas, properties of any name are."""
     if isinstance(schema, list):
         for each in schema:
             yield from _references(each)
     elif isinstance(schema, dict):
         yield from (schema[key] for key in _REFERENCES if isinstance(schema.get(key), str))
-        for each in schema.values():
-            yield from _references(each)
+        for key, each in schema.items():
+            if key in _NAMED_SCHEMAS and isinstance(each, dict):
+                yield from _references(list(each.values()))
+            elif key not in _VALUES:
+                yield from _references(each)
 
 
 def _checked_tools(tools: list[dict[str, Any]]) -> list[dict[str, Any]]:
