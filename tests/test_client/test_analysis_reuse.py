@@ -119,6 +119,22 @@ def test_split_is_missing_if_most_of_the_latency_is_not_that_of_steps() -> None:
     assert found.computed_ratio.value == pytest.approx(4.0, rel=0.02)
 
 
+def test_requests_with_more_cached_than_prompt_tokens_are_left_out() -> None:
+    def excess(point: Point, frame: pd.DataFrame) -> pd.DataFrame:
+        wrong = (frame.prompt_id == "p3") & (point.arm == "ngram")
+        return frame.assign(cached_tokens=frame.cached_tokens.where(~wrong, 100 * frame.input_tokens))
+
+    found = reuse_of(run_of_world(LOST, Corruptions(records=excess)))
+    assert found.hit_share.value == pytest.approx(0.2, abs=0.005)
+
+
+def test_total_loss_is_reported_if_the_baseline_reads_all_prompts_from_its_cache() -> None:
+    def total(point: Point, frame: pd.DataFrame) -> pd.DataFrame:
+        return frame.assign(cached_tokens=0 if point.arm == "ngram" else frame.input_tokens)
+
+    assert lost(run_of_world(LOST, Corruptions(records=total))) == [("ngram", Severity.WARNING)]
+
+
 @pytest.mark.parametrize("arms", [("ngram",), ("none", "ngram")])
 def test_split_is_missing_if_all_tokens_of_an_answer_arrive_at_once(arms: tuple[str, ...]) -> None:
     def buffered(point: Point, frame: pd.DataFrame) -> pd.DataFrame:

@@ -76,10 +76,17 @@ class EngineModel:
     influence: Values
 
 
+def cached_tokens(rows: Columns) -> Values:
+    """Return the cached prompt tokens of each row; NaN if more are recorded than the prompt has. Shape (rows,)."""
+    cached = numbers(rows, "cached_tokens")
+    return np.where(cached <= numbers(rows, "input_tokens"), cached, np.nan)
+
+
 def requests_by_point(rows: Columns, *, closed: bool) -> list[PointRequests]:
     """Return the completed requests of a cell by point. `closed`: whether its streams wait for their answers."""
-    names = ("intended_ns", "first_token_ns", "last_token_ns", "input_tokens", "cached_tokens", "tokens", "steps")
-    begun, first, last, prompt, cached, tokens, steps = (numbers(rows, name) for name in names)
+    names = ("intended_ns", "first_token_ns", "last_token_ns", "input_tokens", "tokens", "steps")
+    begun, first, last, prompt, tokens, steps = (numbers(rows, name) for name in names)
+    cached = cached_tokens(rows)
     steps = np.where(np.isnan(steps), numbers(rows, "chunks") - 1, steps)
     points = numbers(rows, "repeat")
     series = numbers(rows, "stream_index" if closed else "conversation_id")

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from specbench_api.outcome.figure import Figure, FigureInterval
 from specbench_api.outcome.reuse import Reuse, ReuseSlice
 from specbench_client.analysis.breakdown.breakdown import BreakdownClass, token_classes
-from specbench_client.analysis.breakdown.engine_replay import fit_engine, replay, requests_by_point
+from specbench_client.analysis.breakdown.engine_replay import cached_tokens, fit_engine, replay, requests_by_point
 from specbench_client.analysis.estimates.speedups import OVER_PAIRS, pair_layout, sum_pairs
 from specbench_client.analysis.statistics.bootstrap import LEVEL
 from specbench_client.analysis.statistics.intervals import value_and_interval
@@ -33,7 +33,7 @@ from specbench_client.metrics.rows import Columns
 from specbench_client.metrics.tidy_frame import Values, numbers
 
 HIT_SHARE = f"Prompt tokens from the cache over all prompt tokens, {OVER_PAIRS}"
-COMPUTED_RATIO = f"Σ(input_tokens − cached_tokens) of the arm ÷ that of the baseline, {OVER_PAIRS}"
+COMPUTED_RATIO = f"Σ max(input_tokens − cached_tokens, 1) of the arm ÷ that of the baseline, {OVER_PAIRS}"
 LOST_TOKENS = f"Σ(cached_tokens of the baseline − those of the arm) / pairs, {OVER_PAIRS}"
 TOKEN_MS = (
     "Cost of a prompt token, input_tokens − cached_tokens, in a linear model of the arm's steps, fitted to TTFT and to"
@@ -68,7 +68,8 @@ TURNS_MAX = 8
 """Turns that have their own slice; later ones are one slice."""
 DEPTHS = (0, 1, 256, 1024, 4096)
 """Lower bounds of the classes of depth, in tokens."""
-_TOKENS = ("arm_cached", "arm_input", "baseline_cached", "baseline_input")
+_TOKENS = ("arm_cached", "arm_input", "arm_computed", "baseline_cached", "baseline_input", "baseline_computed")
+"""Sums over pairs. At least one token of each request is computed, so that the ratio exists if all are cached."""
 _SPLIT = ("pairs", "lost", "arm_e2e", "baseline_e2e", "token", "cost", "slope")
 """Of each pair: lost tokens, latencies, influence on the cost of a token, cost of lost reuse and its slope on that."""
 Sums = Mapping[str, Values]
@@ -95,7 +96,7 @@ def reuse_of(pairs: Pairs, arm: Columns, seed: int, *, closed: bool) -> Reuse | 
 
     turns = [BreakdownClass(number, f"{number + 1}") for number in range(TURNS_MAX)]
     turns.append(BreakdownClass(TURNS_MAX, f"{TURNS_MAX + 1} and more"))
-    depth = np.maximum(*(numbers(pairs.rows, f"cached_tokens{side}") for side in (ARM, BASELINE)))
+    depth = np.maximum(*(cached_tokens(PairSide(pairs.rows, side)) for side in (ARM, BASELINE)))
     turn = np.where(np.isnan(depth), np.nan, np.minimum(numbers(pairs.rows, "turn"), TURNS_MAX))
     depth_class = np.where(np.isnan(depth), np.nan, np.digitize(depth, DEPTHS) - 1.0)
     return Reuse(
@@ -117,15 +118,18 @@ def reuse_of(pairs: Pairs, arm: Columns, seed: int, *, closed: bool) -> Reuse | 
 
 def _token_inputs(pairs: Pairs, seed: int) -> LogRatioInputs | None:
     def parts(arm: PairSide, baseline: PairSide) -> Sequence[Values]:
-        return [numbers(side, name) for side in (arm, baseline) for name in ("cached_tokens", "input_tokens")]
+        found = []
+        for side in (arm, baseline):
+            cached, prompt = cached_tokens(side), numbers(side, "input_tokens")
+            found += [cached, prompt, np.maximum(prompt - cached, 1.0)]
+        return found
 
     sums = sum_pairs(pairs, len(_TOKENS), parts)
     return LogRatioInputs.of(_TOKENS, sums, seed) if sums.counts.any() else None
 
 
 def _log_computed_ratio(sums: Sums) -> Values:
-    computed = (sums[f"{side}_input"] - sums[f"{side}_cached"] for side in ("arm", "baseline"))
-    return np.subtract(*(np.log(each) for each in computed))
+    return np.log(sums["arm_computed"] / sums["baseline_computed"])
 
 
 def _split_sums(pairs: Pairs, arm: Columns, *, closed: bool) -> tuple[float, CellSums]:
@@ -136,7 +140,7 @@ def _split_sums(pairs: Pairs, arm: Columns, *, closed: bool) -> tuple[float, Cel
     sides = (PairSide(pairs.rows, ARM), PairSide(pairs.rows, BASELINE))
     assert isinstance(pairs.rows, JoinedRows)
     at = pairs.rows.left
-    lost = np.subtract(*(numbers(side, "cached_tokens") for side in sides[::-1]))
+    lost = np.subtract(*(cached_tokens(side) for side in sides[::-1]))
     e2e = [E2E_MS.values(side) for side in sides]
     token_ms, costs = _costs(arm, at, lost, e2e[0], closed=closed)
     sums = CellSums(pair_layout(pairs), len(_SPLIT))
@@ -152,7 +156,7 @@ def _costs(
     `at`, `lost` and `e2e`: row of the arm, lost tokens and latency of each pair. The others have the shape (rows,).
     """
     points = requests_by_point(arm, closed=closed)
-    computed, size = numbers(arm, "input_tokens") - numbers(arm, "cached_tokens"), len(arm)
+    computed, size = numbers(arm, "input_tokens") - cached_tokens(arm), len(arm)
     known = ~np.isnan(lost + e2e + computed[at])
     missing = np.nan, [np.zeros(size) for _ in range(3)]
     paired = np.zeros(size, dtype=np.bool_)
