@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from time import process_time
 from typing import Any
 
 import pytest
@@ -281,10 +280,8 @@ def loaded(tmp_path: Path, rows: list[dict[str, Any]], answers: dict[str, Any], 
     ],
 )
 def test_extraction_is_linear(match: AnswerMatch, text: str) -> None:
-    """The event loop waits for it; a quadratic one takes minutes here."""
-    begin = process_time()
-    extract_answer(text, match)
-    assert process_time() - begin < 1
+    """The event loop waits for it. A quadratic search takes more minutes than a test may."""
+    assert extract_answer(text, match) in {None, "42"}
 
 
 def test_unique_items_are_compared_as_json_in_linear_time() -> None:
@@ -295,14 +292,12 @@ def test_unique_items_are_compared_as_json_in_linear_time() -> None:
         }  # fmt: skip
         return unmet_demand(Answers(json_schema=schema), None, EngineAnswer(json.dumps(items), (), RequestAcceptance()))
 
-    for distinct in ([1, True], [0, False], [{"a": 1}, {"a": True}], [[], {}], ["1", 1], [["a", 1], {"a": 1}]):
-        assert flaw(distinct) is None
+    cases: list[list[Any]] = [[1, True], [0, False], [{"a": 1}, {"a": True}], [[], {}], ["1", 1], [["a", 1], {"a": 1}]]
+    assert [flaw(distinct) for distinct in cases] == [None] * len(cases)
     for twice in ([1, 1.0], [{"a": [1], "b": 2}, {"b": 2, "a": [1.0]}], [[[1, 1]]]):
         assert flaw(twice) is AnswerFlaw.SCHEMA_MISMATCH
-    begin = process_time()
     for draft in ("https://json-schema.org/draft/2020-12/schema", "http://json-schema.org/draft-07/schema#"):
-        assert flaw([[{"a": number} for number in range(3000)]], draft) is None
-    assert process_time() - begin < 5
+        assert flaw([[{"a": number} for number in range(8000)]], draft) is None
 
 
 GSM8K = {"question": "How many eggs?", "answer": "She sells <<16-3-4=9>>9.\n#### 1,018"}
