@@ -94,6 +94,20 @@ def test_flaws_that_chance_explains_or_that_the_baseline_has_are_not_reported(
     assert "AnswersWorse" not in {each.check for each in summary.findings}
 
 
+def test_a_baseline_with_many_flawed_answers_is_named_except_wrong_ones() -> None:
+    everywhere = {(arm, load): 6 for arm in ("none", "ngram", "other") for load in ("1", "2")}
+    summary = run_of_world(WORLD, damaged(everywhere, "InvalidJson"))
+    found = [each for each in summary.findings if each.check == "BaselineAnswersFlawed"]
+    assert sorted((each.severity, each.arm, each.load) for each in found) == [
+        (Severity.INFO, arm, load) for arm in ("ngram", "other") for load in ("1", "2")
+    ]
+    assert "answers are flawed without a drafter" in found[0].message
+    assert summary.trustworthy
+    assert all(cell.valid for cell in summary.cells)
+    wrong = run_of_world(WORLD, damaged(everywhere, "WrongAnswer"))
+    assert "BaselineAnswersFlawed" not in {each.check for each in wrong.findings}
+
+
 def test_damage_is_found_where_sampled_answers_vary_more_between_repeats_than_between_arms() -> None:
     """Half of the answers are flawed, by seed: other ones in each repeat, the same ones on both arms."""
 

@@ -53,8 +53,8 @@ CELL_CHECKS: tuple[Check[CellEvidence], ...] = (
     prompts.REUSE_LOST,
 )
 
-ANSWER_CHECKS: tuple[Check[AnswersEvidence], ...] = (answers.ANSWERS_WORSE,)
-"""Checks of a cell whose significance depends on all cells of the run."""
+ANSWER_CHECKS: tuple[Check[AnswersEvidence], ...] = (answers.ANSWERS_WORSE, answers.BASELINE_ANSWERS_FLAWED)
+"""Checks of a cell's judged answers; significance depends on all cells of the run."""
 
 RUN_CHECKS: tuple[Check[RunEvidence], ...] = (
     comparison.MISSING_POINTS,

@@ -98,6 +98,8 @@ class JudgedAnswers(ApiModel):
     """Pairs in which only the baseline's answer is flawed."""
     flaws: dict[str, int] = {}
     """Flaw → number of the arm's answers with it."""
+    baseline_flaws: dict[str, int] = {}
+    """Flaw → number of the baseline's answers with it."""
     prompts: int
     """Prompts of these pairs. Answers to one prompt are not independent, so prompts are the unit of the test."""
     worse_prompts: int

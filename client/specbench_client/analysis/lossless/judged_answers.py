@@ -32,7 +32,8 @@ def judged_answers(pairs: Pairs, baseline: pd.DataFrame | Rows) -> JudgedAnswers
         baseline_flawed=theirs,
         only_arm=only_arm,
         only_baseline=only_baseline,
-        flaws=_kinds(pairs),
+        flaws=_kinds(pairs, ARM, BASELINE),
+        baseline_flaws=_kinds(pairs, BASELINE, ARM),
         prompts=len(by_prompt),
         worse_prompts=worse,
         better_prompts=better,
@@ -47,11 +48,11 @@ def _counted(pairs: Columns) -> list[Values]:
     return [np.ones_like(mine), mine, theirs, (mine > theirs).astype(float), (theirs > mine).astype(float)]
 
 
-def _kinds(pairs: Pairs) -> dict[str, int]:
+def _kinds(pairs: Pairs, side: str, other: str) -> dict[str, int]:
     found: Counter[str] = Counter()
     for piece in iter_pieces(pairs.rows):
-        column = text_codes(piece, "flaw" + ARM)
-        codes = column.codes[~np.isnan(numbers(piece, _FLAWED + BASELINE)) & (column.codes >= 0)]
+        column = text_codes(piece, "flaw" + side)
+        codes = column.codes[~np.isnan(numbers(piece, _FLAWED + other)) & (column.codes >= 0)]
         found.update(str(column.texts[code]) for code in codes)
     return dict(sorted(found.items()))
 

@@ -43,9 +43,9 @@ from specbench_client.analysis.summary.cells import (
     EvaluatedCell,
     MeasuredCell,
     evaluate_cell,
-    invalidated,
     with_answers_checked,
     with_claims,
+    with_findings,
 )
 from specbench_client.analysis.summary.headline import HeadlineFacts, headline_of
 from specbench_client.analysis.summary.trends import windows_after_decay
@@ -414,7 +414,7 @@ def _without_baseline(judged: EvaluatedCell) -> EvaluatedCell:
         workload=cell.workload,
         load=cell.level.label,
     )
-    return invalidated(judged, [finding])
+    return with_findings(judged, [finding])
 
 
 def _prompts(plan: Plan, judged: Sequence[EvaluatedCell]) -> dict[str, int]:

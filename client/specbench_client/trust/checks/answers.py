@@ -9,6 +9,7 @@ import pandas as pd
 from scipy import special
 
 from specbench_api.outcome.finding import Severity
+from specbench_api.outcome.record import AnswerFlaw
 from specbench_api.outcome.summary import PointSummary
 from specbench_api.spec.dataset import Source
 from specbench_client.metrics.pairing import ARM, BASELINE, Pairs, iter_by_prompt, with_pass_number
@@ -317,6 +318,35 @@ ANSWERS_WORSE: Check[AnswersEvidence] = Check(
         " and lower loads, and report it to the engine."
     ),
     evaluate=_answers_worse,
+)
+
+
+FLAWED_SHARE = 0.1
+
+
+def _baseline_answers_flawed(evidence: AnswersEvidence) -> CheckResults:
+    """Many answers that are flawed without a drafter. Wrong ones are left out: they show what the model can do."""
+    found = evidence.judged
+    flaws = {flaw: count for flaw, count in found.baseline_flaws.items() if flaw != AnswerFlaw.WRONG_ANSWER}
+    share = sum(flaws.values()) / found.pairs
+    if share <= FLAWED_SHARE:
+        return []
+    kinds = ", ".join(f"{count} {flaw}" for flaw, count in sorted(flaws.items(), key=lambda each: -each[1]))
+    message = f"{share:.0%} of the baseline's {found.pairs} answers are flawed without a drafter ({kinds})"
+    return [CheckResult(Severity.INFO, message, value=share, threshold=FLAWED_SHARE)]
+
+
+BASELINE_ANSWERS_FLAWED: Check[AnswersEvidence] = Check(
+    name="BaselineAnswersFlawed",
+    severities=(Severity.INFO,),
+    description="Many answers of the baseline have [flaws](records.md#flaws).",
+    threshold=f"more than {FLAWED_SHARE:.0%} of the baseline's answers, without wrong ones",
+    rationale="What a drafter does to answers that are flawed anyway cannot be seen, and AnswersWorse finds less.",
+    remedy=(
+        "Unfinished: raise output.maxTokens. NoToolCall: start the engine with its tool parser. InvalidJson or"
+        " SchemaMismatch: check the schema, and that the engine supports structured output."
+    ),
+    evaluate=_baseline_answers_flawed,
 )
 
 
