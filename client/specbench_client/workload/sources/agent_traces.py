@@ -24,10 +24,11 @@ from specbench_client.chat import ChatMessage, RequestStart
 from specbench_client.workload.prompt_files import PromptRow
 from specbench_client.workload.row_parsing import BadRow, RecordedSession, parse_message, parse_tools
 from specbench_client.workload.sources.loader import Columns, RowWithoutText, SourceLoader, key_at, label_at
-from specbench_client.workload.sources.openai_logs import logged_message, seconds_at
+from specbench_client.workload.sources.openai_logs import TIMES, logged_message, seconds_at
 from specbench_client.workload.sources.otel_spans import sessions_of_spans
 
 _ASKING = ("user", "tool")
+_MAX_SHOWN = 80
 _EXAMPLE = '{"id": "s1", "messages": [{"role": "user", "content": "…"}, {"role": "assistant", "content": "…"}]}'
 
 
@@ -48,6 +49,8 @@ def _convert(row: PromptRow, _: Selection) -> Columns:
 def _of_messages(messages: Any, tools: Any) -> RecordedSession:
     """Return the requests of one history: one before each answer, and one at the end if it awaits an answer."""
     _check_objects(messages, "messages")
+    for at, message in enumerate(messages):
+        _seconds(message, f"messages[{at}]")
     roles = [message.get("role") for message in messages]
     ends = [
         at for at in range(1, len(roles) + 1) if roles[at - 1] in _ASKING and roles[at : at + 1] in ([], ["assistant"])
@@ -65,7 +68,7 @@ def _of_messages(messages: Any, tools: Any) -> RecordedSession:
 
 def _wait_s(messages: Sequence[Mapping[str, Any]], answered: int, asked: int) -> float | None:
     """Return the time from an answer to the end of what was asked next, which is where tools ran or a user thought."""
-    before, after = seconds_at(messages[answered]), seconds_at(messages[asked])
+    before, after = (_seconds(messages[at], f"messages[{at}]") for at in (answered, asked))
     if before is None or after is None:
         return None
     if after < before:
@@ -73,6 +76,17 @@ def _wait_s(messages: Sequence[Mapping[str, Any]], answered: int, asked: int) ->
             f"messages[{asked}] is {before - after:g} s earlier than messages[{answered}]: correct their times"
         )
     return after - before
+
+
+def _seconds(record: Mapping[str, Any], where: str, names: tuple[str, ...] = TIMES) -> float | None:
+    """Return when it was recorded, None if it has no time. Raises BadRow for a time that cannot be read."""
+    seconds = seconds_at(record, names=names)
+    if seconds is None and (name := next((one for one in names if record.get(one) is not None), None)):
+        raise BadRow(
+            f"{where}.{name} is {str(record[name])[:_MAX_SHOWN]!r}, which is no time: give seconds or ISO 8601, such as"
+            " 2026-01-31T12:00:00Z, or remove it"
+        )
+    return seconds
 
 
 def _of_requests(requests: Any, tools: Any) -> RecordedSession:
@@ -95,7 +109,7 @@ def _of_requests(requests: Any, tools: Any) -> RecordedSession:
 
 
 def _span(request: Mapping[str, Any], where: str) -> tuple[float, float] | None:
-    start, end = (seconds_at(request, names=(name,)) for name in ("start", "end"))
+    start, end = (_seconds(request, where, (name,)) for name in ("start", "end"))
     if start is None or end is None:
         return None
     if end < start:

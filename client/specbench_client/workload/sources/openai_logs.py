@@ -29,7 +29,7 @@ from specbench_client.workload.sources.loader import Columns, RowWithoutText, So
 _REQUEST = ("request", "body", "request_body")
 _RESPONSE = ("response", "response_body", "output")
 _PARAMETERS = ("modelParameters", "model_parameters", "parameters", "kwargs")
-_TIMES = ("timestamp", "created_at", "created", "time", "ts", "start_time", "startTime", "request_created_at")
+TIMES = ("timestamp", "created_at", "created", "time", "ts", "start_time", "startTime", "request_created_at")
 _LIMITS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
 
 
@@ -145,7 +145,7 @@ def _number(record: Mapping[str, Any], *names: str) -> float | None:
     return None
 
 
-def seconds_at(*records: Mapping[str, Any], names: tuple[str, ...] = _TIMES) -> float | None:
+def seconds_at(*records: Mapping[str, Any], names: tuple[str, ...] = TIMES) -> float | None:
     """Return the first time that a record has under one of these names, in seconds; None if there is none."""
     for record in records:
         number = _number(record, *names)
