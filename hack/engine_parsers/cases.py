@@ -186,7 +186,7 @@ def _case(name: str, engine: Engine, knobs: dict[str, Any], models: Path, adapte
     return Case(name, _argv(engine, drafter, models, adapter=adapter), env)
 
 
-def _argv(  # noqa: PLR0913 -- the rule is five
+def _argv(
     engine: Engine,
     drafter: Drafter | None,
     models: Path,

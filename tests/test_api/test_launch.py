@@ -506,7 +506,8 @@ def test_the_adapter_is_given_in_one_place(kind: str, flag: str) -> None:
     edits = {"spec.engine.kind": kind, "spec.engine.args": [flag]}
     assert flag in launch_of(edits, "none").args
     (found,) = problems({**edits, "spec.model.adapter": ADAPTER})
-    assert found.startswith("spec.engine.args[0]") and "set spec.model.adapter" in found
+    assert found.startswith("spec.engine.args[0]")
+    assert "set spec.model.adapter" in found
 
 
 def test_llama_cpp_reads_adapters_only_from_files() -> None:
