@@ -20,7 +20,7 @@ from specbench_api.launch.registry import LAUNCHERS, launch_problems
 from specbench_api.launch.support_matrix import DEFAULT_RELEASES, support_of
 from specbench_api.spec.drafter import Drafter, Method
 from specbench_api.spec.engine import Engine, EngineKind
-from specbench_api.spec.model import Target
+from specbench_api.spec.model import Adapter, Target
 
 ALGORITHMS = {
     EngineKind.VLLM: ({"algorithm": "ngram_gpu"}, {"algorithm": "custom_class", "model": "my_module.MyProposer"}),
@@ -56,6 +56,9 @@ FURTHER: dict[EngineKind, tuple[tuple[str, dict[str, Any]], ...]] = {
     ),
 }
 """Additional settings to check, besides every method with its defaults."""
+ADAPTER = Adapter(name="sql", model="acme/sql", rank=20)
+ADAPTED = ("ngram", "eagle3", "mtp")
+"""Methods that are also checked with an adapter."""
 NODES = 2
 """Number of nodes of a multi-node engine."""
 NEWER_RUNNER = {"VLLM_USE_V2_MODEL_RUNNER": "1"}
@@ -86,6 +89,8 @@ def cases_of(kind: EngineKind, models: Path) -> list[Case]:
             for rank in range(NODES)
         ),
         *(_case(name, equalized, knobs, models) for name, knobs in (*plain, *FURTHER[kind])),
+        Case("none, an adapter", _argv(equalized, None, models, adapter=ADAPTER)),
+        *(_case(f"{method}, an adapter", equalized, {"method": method}, models, ADAPTER) for method in ADAPTED),
         *_emitted_cases(kind, models),
     ]
 
@@ -173,18 +178,26 @@ def _cells(kind: EngineKind) -> list[tuple[Method, dict[str, str]]]:
     return [(method, knobs) for method in has for knobs in (ALGORITHMS[kind] if method is Method.CUSTOM else ({},))]
 
 
-def _case(name: str, engine: Engine, knobs: dict[str, Any], models: Path) -> Case:
+def _case(name: str, engine: Engine, knobs: dict[str, Any], models: Path, adapter: Adapter | None = None) -> Case:
     own = knobs.get("model", DRAFTERS.get(Method(knobs["method"])))
     model = {"model": str(models / own) if own in MODELS else own} if own else {}
     drafter = Drafter.model_validate({"name": "d", **knobs, **model})
     env = NEWER_RUNNER if drafter.method is Method.DSPARK or own in FURTHER_HEADS else {}
-    return Case(name, _argv(engine, drafter, models), env)
+    return Case(name, _argv(engine, drafter, models, adapter=adapter), env)
 
 
-def _argv(engine: Engine, drafter: Drafter | None, models: Path, *, nodes: int = 1, rank: int = 0) -> tuple[str, ...]:
+def _argv(
+    engine: Engine,
+    drafter: Drafter | None,
+    models: Path,
+    *,
+    nodes: int = 1,
+    rank: int = 0,
+    adapter: Adapter | None = None,
+) -> tuple[str, ...]:
     """The command line of the pod with this rank. Raises ValueError if specbench itself rejects the case."""
     family = TARGETS.get(drafter.method, "llama") if drafter else "llama"
-    target = Target.model_validate({"name": "acme/tiny", "path": str(models / family)})
+    target = Target(name="acme/tiny", path=str(models / family), adapter=adapter)
     order = LaunchRequest(engine, target, drafter, slots=4, nodes=nodes)
     if found := launch_problems(order):
         raise ValueError("; ".join(map(str, found)))

@@ -472,3 +472,68 @@ def test_engine_config_is_rejected_by_other_engines(kind: EngineKind) -> None:
     (problem,) = problems({"spec.engine": {"kind": str(kind), "config": {"a": 1}}, "spec.drafters": []})
     assert problem.startswith("spec.engine.config: is only valid with engine.kind tensorrt-llm")
     assert problem.endswith("(use spec.engine.args)")
+
+
+ADAPTER = {"name": "sql", "model": "/m/sql", "rank": 20}
+
+
+@pytest.mark.parametrize(
+    ("kind", "rendered", "served"),
+    [
+        ("vllm", "--enable-lora --lora-modules sql=/m/sql --max-lora-rank 32", "sql"),
+        ("sglang", "--enable-lora --lora-paths sql=/m/sql --max-lora-rank 20", "acme/tiny:sql"),
+        ("llama-cpp", "--lora /m/sql", "acme/tiny"),
+        ("simulator", "--served-model-name sql", "sql"),
+    ],
+)
+@pytest.mark.parametrize("arm", ["none", "ngram"])
+def test_every_arm_answers_with_the_adapter(kind: str, rendered: str, served: str, arm: str) -> None:
+    launch = launch_of({**LLAMA, "spec.engine.kind": kind, "spec.model.adapter": ADAPTER}, arm)
+    assert rendered in " ".join(launch.args)
+    assert launch.served_model == served
+    assert rendered not in " ".join(launch.drafting)
+
+
+@pytest.mark.parametrize("kind", ["tensorrt-llm", "transformers"])
+def test_an_engine_that_is_not_given_adapters_is_refused(kind: str) -> None:
+    (found,) = problems({"spec.engine.kind": kind, "spec.model.adapter": ADAPTER})
+    assert found.startswith(f"spec.model.adapter: specbench passes no adapter to {kind}")
+
+
+@pytest.mark.parametrize(("kind", "flag"), [("vllm", "--lora-modules=a=/a"), ("sglang", "--lora-paths=a=/a")])
+def test_the_adapter_is_given_in_one_place(kind: str, flag: str) -> None:
+    """Without model.adapter, the flags are the user's own."""
+    edits = {"spec.engine.kind": kind, "spec.engine.args": [flag]}
+    assert flag in launch_of(edits, "none").args
+    (found,) = problems({**edits, "spec.model.adapter": ADAPTER})
+    assert found.startswith("spec.engine.args[0]")
+    assert "set spec.model.adapter" in found
+
+
+def test_llama_cpp_reads_adapters_only_from_files() -> None:
+    (found,) = problems({**LLAMA, "spec.model.adapter": {"name": "sql", "model": "acme/sql"}})
+    assert found.startswith("spec.model.adapter.model: llama-server reads adapters only from files")
+
+
+@pytest.mark.parametrize(
+    ("kind", "field", "edits"),
+    [
+        ("sglang", "method", {"method": "draft_model", "model": "/m/small"}),
+        (
+            "sglang",
+            "draftLengths",
+            {"method": "eagle3", "model": "/m/head", "draftLengths": [{"batchSize": 4, "tokens": 4}]},
+        ),
+    ],
+)
+def test_drafting_that_does_not_work_with_adapters_is_refused(kind: str, field: str, edits: dict[str, Any]) -> None:
+    drafter = {"name": "it", "numSpeculativeTokens": 4, **edits}
+    spec = {"spec.engine.kind": kind, "spec.drafters": [drafter]}
+    assert launch_of(spec, "it")
+    (found,) = problems({**spec, "spec.model.adapter": ADAPTER})
+    assert found.startswith(f"spec.drafters[0].{field}: SGLang does not start with an adapter and ")
+
+
+def test_the_adapter_is_part_of_every_point() -> None:
+    bare, tuned = expand(run_of({})), expand(run_of({"spec.model.adapter": ADAPTER}))
+    assert not {point.hash for point in bare.points} & {point.hash for point in tuned.points}

@@ -162,7 +162,7 @@ def model_sources(
 ) -> tuple[dict[str, str], dict[str, str]]:
     """Return the models read from the engine's disk, and those downloaded from the hub, by spec field.
 
-    `is_file`: whether the engine reads a drafter's model of this name from its disk.
+    `is_file`: whether the engine reads an adapter or a drafter's model of this name from its disk.
     """
     files, hub = dict[str, str](), dict[str, str]()
     target, drafter = order.target, order.drafter
@@ -171,6 +171,8 @@ def model_sources(
         files["spec.model.pvc" if target.pvc else "spec.model.path"] = path
     else:
         hub["spec.model.name"] = target.name
+    if target.adapter:
+        (files if is_file(target.adapter.model) else hub)["spec.model.adapter.model"] = target.adapter.model
     if drafter and drafter.model:
         (files if is_file(drafter.model) else hub)[f"{order.drafter_path}.model"] = drafter.model
     return files, hub

@@ -163,6 +163,12 @@ class LlamaCppLauncher:
         drafter, flags = order.drafter, EngineFlags(_MANAGED, spelled, _REMEDIES, _REPEATABLE)
         found = argument_problems(order, flags, _alike(order), _drafting(drafter))
         found += uri_problems(order.target, "llama-server")
+        adapter = order.target.adapter
+        if adapter and not _is_file(adapter.model):
+            message = "llama-server reads adapters only from files"
+            found.append(
+                Problem("spec.model.adapter.model", message, "download it, and give the path of its GGUF file")
+            )
         if order.gpus and not order.engine.image and _gpu_image(order) is None:
             message = f"no image of llama.cpp is known for {order.gpu_resource}, and the default one only uses the CPU"
             found.append(Problem("spec.engine.image", message, "set it to an image for these GPUs"))
@@ -268,7 +274,8 @@ def _alike(order: LaunchRequest) -> tuple[str, ...]:
 
 def _target(target: Target) -> tuple[str, ...]:
     path = target_path(target)
-    return ("--model", path) if path else ("--hf-repo", target.name)
+    adapter = ("--lora", target.adapter.model) if target.adapter else ()
+    return (*(("--model", path) if path else ("--hf-repo", target.name)), *adapter)
 
 
 def _is_file(model: str) -> bool:

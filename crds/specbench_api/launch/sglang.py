@@ -47,7 +47,7 @@ from specbench_api.launch.verification import (
 )
 from specbench_api.spec.drafter import Drafter, DraftLength, Method
 from specbench_api.spec.engine import Engine, EngineKind, EqualizeArms
-from specbench_api.spec.model import Target
+from specbench_api.spec.model import Adapter, Target
 
 PORT = 30000
 IMAGE = "lmsysorg/sglang"
@@ -78,6 +78,7 @@ _MANAGED = (
 _SPREAD = ("--nnodes", "--node-rank", "--dist-init-addr")
 RENDEZVOUS_PORT = 20000
 _CACHE = ("--disable-radix-cache",)
+_ADAPTER = ("--enable-lora", "--lora-paths", "--max-lora-rank")
 _EQUALIZED = ("--max-running-requests", "--sampling-defaults", "--stream-interval")
 _ALIASES = {
     "--model": "--model-path", "--tensor-parallel-size": "--tp-size", "--tp": "--tp-size",
@@ -112,6 +113,7 @@ _REMEDIES = {
     "--speculative-adaptive-config": "set drafters[].draftLengths",
     "--max-running-requests": "it is spec.load.slots, or else the highest of spec.load.concurrency",
     **dict.fromkeys(_EQUALIZED[1:], "or set spec.engine.equalizeArms: Off"),
+    **dict.fromkeys(_ADAPTER, "set spec.model.adapter"),
     "--disable-radix-cache": "it follows from spec.promptCache",
 }
 
@@ -125,7 +127,7 @@ class SglangLauncher:
     def launch(self, order: LaunchRequest) -> LaunchSpec:
         """Return the command line, and the schedule of draft lengths if there is one."""
         engine, drafter, (files, hub) = order.engine, order.drafter, model_sources(order)
-        own = tuple(drafter.args) if drafter else ()
+        own, adapter = tuple(drafter.args) if drafter else (), order.target.adapter
         args = (*_alike(order), *_drafting(drafter), *engine.args, *own)
         return LaunchSpec(
             image=engine.image or f"{IMAGE}:{release_tag(engine.version or SGLANG_RELEASE)}",
@@ -136,7 +138,7 @@ class SglangLauncher:
             worker_args=args if order.nodes > 1 else None,
             port=PORT,
             env=QUIET_HEALTH | engine.environment,
-            served_model=order.target.name,
+            served_model=f"{order.target.name}:{adapter.name}" if adapter else order.target.name,
             configs={ADAPTIVE: _schedule(drafter.draft_lengths)} if drafter and drafter.draft_lengths else {},
             files=files,
             hub=hub,
@@ -147,9 +149,11 @@ class SglangLauncher:
         """Return contradicting and repeated arguments, and settings that SGLang rejects or corrects."""
         engine, drafter = order.engine, order.drafter
         managed = (*_MANAGED, *_SPREAD, *_CACHE, *(_EQUALIZED if engine.equalize_arms is EqualizeArms.ON else ()))
+        managed += _ADAPTER if order.target.adapter else ()
         flags = EngineFlags(managed, spelled, _REMEDIES)
         found = argument_problems(order, flags, _alike(order), _drafting(drafter))
         found += [*uri_problems(order.target, "SGLang"), *node_problems(order, ("--pp-size",), spelled)]
+        found += _adapter_problems(drafter, order.drafter_path) if drafter and order.target.adapter else []
         return [*found, *(_drafter_problems(drafter, order.drafter_path) if drafter else ())]
 
     def verification(self, engine: Engine, drafter: Drafter) -> Verification:
@@ -177,7 +181,17 @@ def spelled(flag: str) -> str:
 
     For an ambiguous prefix, which SGLang rejects, one of the flags is returned.
     """
-    known = (*_MANAGED, *_CACHE, *_EQUALIZED, *_SPREAD, *_ALIASES, *_THRESHOLDS, _REJECTION_FLAG, _BLOCK_FLAG)
+    known = (
+        *_MANAGED,
+        *_CACHE,
+        *_EQUALIZED,
+        *_SPREAD,
+        *_ADAPTER,
+        *_ALIASES,
+        *_THRESHOLDS,
+        _REJECTION_FLAG,
+        _BLOCK_FLAG,
+    )
     full = flag if flag in known else next((each for each in known if flag[2:] and each.startswith(flag)), flag)
     return _ALIASES.get(full, full)
 
@@ -235,7 +249,13 @@ def _target(target: Target) -> tuple[str, ...]:
         *(("--revision", revision) if revision else ()),
         *("--served-model-name", target.name),
         *(("--tokenizer-path", target.tokenizer) if target.tokenizer else ()),
+        *(_lora(target.adapter) if target.adapter else ()),
     )
+
+
+def _lora(adapter: Adapter) -> tuple[str, ...]:
+    paths = ("--enable-lora", "--lora-paths", f"{adapter.name}={adapter.model}")
+    return (*paths, *(("--max-lora-rank", str(adapter.rank)) if adapter.rank else ()))
 
 
 def _drafting(drafter: Drafter | None) -> tuple[str, ...]:
@@ -291,6 +311,19 @@ def _drafter_problems(drafter: Drafter, path: str) -> list[Problem]:
     )  # fmt: skip
     found = [Problem(f"{path}.{name}", f"SGLang {why}", remedy) for name, is_set, why, remedy in unsupported if is_set]
     return [*found, *_name_problems(drafter, path), *_tree_problems(drafter, path), *_length_problems(drafter, path)]
+
+
+def _adapter_problems(drafter: Drafter, path: str) -> list[Problem]:
+    """Return drafting with which SGLang rejects adapters: they need the same number of draft tokens per request."""
+    refused = (
+        ("method", drafter.method is Method.DRAFT_MODEL, f"method {drafter.method}", "use another method"),
+        ("draftLengths", bool(drafter.draft_lengths), "draft lengths by batch size", "remove it"),
+    )
+    return [
+        Problem(f"{path}.{name}", f"SGLang does not start with an adapter and {what}", remedy)
+        for name, is_set, what, remedy in refused
+        if is_set
+    ]
 
 
 def _name_problems(drafter: Drafter, path: str) -> list[Problem]:

@@ -51,7 +51,7 @@ class SimulatorLauncher:
             port=PORT,
             worker_args=("simulate", "--follow", f"http://{LEADER}:{PORT}") if order.nodes > 1 else None,
             env=order.engine.environment,
-            served_model="simulated",
+            served_model=order.target.adapter.name if order.target.adapter else "simulated",
         )
 
     def problems(self, order: LaunchRequest) -> Sequence[Problem]:
@@ -86,7 +86,9 @@ def _nearest(flag: str) -> str:
 def _alike(order: LaunchRequest) -> tuple[str, ...]:
     """Return the arguments of every arm."""
     cache = ("--enable-prefix-caching",) if order.caches else ()
-    return ("--dialect", str(order.engine.dialect or DialectName.VLLM), *cache)
+    adapter = order.target.adapter
+    served = ("--served-model-name", adapter.name) if adapter else ()
+    return ("--dialect", str(order.engine.dialect or DialectName.VLLM), *cache, *served)
 
 
 def _drafting(drafter: Drafter | None) -> tuple[str, ...]:

@@ -52,7 +52,7 @@ from specbench_api.launch.verification import (
 )
 from specbench_api.spec.drafter import TEXT_ONLY, Drafter, DraftLength, Method
 from specbench_api.spec.engine import Engine, EngineKind, EqualizeArms
-from specbench_api.spec.model import Target
+from specbench_api.spec.model import Adapter, Target
 
 # The drafter as vLLM's `--speculative-config`, and the settings that vLLM does not support. It is one line of JSON with
 # sorted keys, so that the same drafter always results in the same argument.
@@ -269,6 +269,9 @@ _SPREAD = ("--nnodes", "--node-rank", "--master-addr", "--headless")
 _CACHE = ("--enable-prefix-caching",)
 _EQUALIZED = ("--generation-config",)
 _FETCHED = ("--load-format",)
+_ADAPTER = ("--enable-lora", "--lora-modules", "--max-lora-rank")
+_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
+"""The values of `--max-lora-rank`."""
 _ALIASES = {
     "--spec-method": "--speculative-config", "--spec-model": "--speculative-config",
     "--spec-tokens": "--speculative-config", "--device-memory-utilization": "--gpu-memory-utilization",
@@ -291,6 +294,7 @@ _REMEDIES = {
     "--generation-config": "or set spec.engine.equalizeArms: Off",
     "--nnodes": "set spec.placement.nodes",
     "--load-format": "spec.model.uri sets it",
+    **dict.fromkeys(_ADAPTER, "set spec.model.adapter"),
     "--config": "put its arguments into args, so that they can be checked against those of specbench",
 }
 _REPEATABLE = ("--middleware", "--lora-modules")
@@ -319,7 +323,7 @@ class VllmLauncher:
             worker_args=(*args, "--headless") if order.nodes > 1 else None,
             port=PORT,
             env={**(_RESET if order.caches else {}), **engine.environment},
-            served_model=order.target.name,
+            served_model=order.target.adapter.name if order.target.adapter else order.target.name,
             files=files,
             hub=hub,
             drafting=(*_speculation(drafter, order.target), *own),
@@ -351,7 +355,7 @@ def spelled(flag: str) -> str:
     name = name.replace("_", "-")
     name = f"--{name.removeprefix('--no-')}" if name.startswith("--no-") else name
     name = f"--enable-{name.removeprefix('--disable-')}" if name.startswith("--disable-") else name
-    known = (*_MANAGED, *_CACHE, *_EQUALIZED, *_FETCHED, *_SPREAD, *_ALIASES)
+    known = (*_MANAGED, *_CACHE, *_EQUALIZED, *_FETCHED, *_ADAPTER, *_SPREAD, *_ALIASES)
     full = name if name in known else next((each for each in known if each.startswith(name) and name != "--"), name)
     return _ALIASES.get(full, full)
 
@@ -364,7 +368,9 @@ def with_key(flag: str) -> str:
 
 def _managed(order: LaunchRequest) -> tuple[str, ...]:
     equalized = _EQUALIZED if order.engine.equalize_arms is EqualizeArms.ON else ()
-    return (*_MANAGED, *_SPREAD, *(() if order.caches else _CACHE), *equalized, *(_FETCHED if order.target.uri else ()))
+    adapter = _ADAPTER if order.target.adapter else ()
+    fetched = _FETCHED if order.target.uri else ()
+    return (*_MANAGED, *_SPREAD, *(() if order.caches else _CACHE), *equalized, *fetched, *adapter)
 
 
 def _alike(order: LaunchRequest) -> tuple[str, ...]:
@@ -394,7 +400,14 @@ def _target(target: Target) -> tuple[str, ...]:
         *(("--load-format", "runai_streamer") if target.uri else ()),
         *(("--revision", revision) if revision else ()),
         *(("--tokenizer", target.tokenizer) if target.tokenizer else ()),
+        *(_lora(target.adapter) if target.adapter else ()),
     )
+
+
+def _lora(adapter: Adapter) -> tuple[str, ...]:
+    rank = next(each for each in _RANKS if each >= adapter.rank) if adapter.rank else None
+    modules = ("--enable-lora", "--lora-modules", f"{adapter.name}={adapter.model}")
+    return (*modules, *(("--max-lora-rank", str(rank)) if rank else ()))
 
 
 def _drafting(drafter: Drafter | None, target: Target) -> tuple[str, ...]:

@@ -75,7 +75,7 @@ class PointHashes:
 def _shared_by_points(spec: RunSpec) -> dict[str, Any]:
     return {
         "schemaVersion": POINT_SCHEMA,
-        "model": _without(spec.model.to_dict(), "tokenSecretRef"),
+        "model": _without(spec.model.to_dict(), "tokenSecretRef", *(() if spec.model.adapter else ("adapter",))),
         "engine": _without(spec.engine.to_dict(), "endpoints", "apiKeySecretRef"),
         "hardware": hardware_of(spec.placement),
         "promptCache": spec.cache_policy,

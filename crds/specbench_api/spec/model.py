@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from specbench_api.api_model import RuledModel, ValidationRule
+from specbench_api.api_model import ApiModel, RuledModel, ValidationRule
 from specbench_api.spec.patterns import LEADS_OUT, ObjectName, SubPath, leads_out
 from specbench_api.spec.secret_refs import TokenSecretRef
 
@@ -39,6 +39,18 @@ class PvcModel(RuledModel):
         return (not leads_out(self.path), not leads_out(self.sub_path))
 
 
+class Adapter(ApiModel):
+    """A LoRA adapter of the target, with which every arm answers, the baseline too. Drafters run without it."""
+
+    name: ObjectName
+    """Name under which the engine serves the adapter: `sql`."""
+    model: Annotated[str, Field(min_length=1, max_length=1024)]
+    """Adapter on the hub, or its path where the engine runs, which begins with `/`: `acme/sql-lora`. On
+    the volume of model.pvc it is below /models."""
+    rank: Annotated[int, Field(ge=1, le=512)] | None = None
+    """The adapter's rank, for which vllm and sglang reserve memory. Without it: the engine's default (vllm: 16)."""
+
+
 class Target(RuledModel):
     """The target model. With none of `uri`, `path` and `pvc` the engine downloads `name` from the Hugging Face hub.
 
@@ -68,6 +80,8 @@ class Target(RuledModel):
     tokenizer: Annotated[str, Field(min_length=1, max_length=256)] | None = None
     """Tokenizer to use instead of the model's own, by its name on the hub or its path. A client that applies the chat
     template also reads `s3://BUCKET/FOLDER/`."""
+    adapter: Adapter | None = None
+    """LoRA adapter that answers instead of the bare model. Engines vllm, sglang, llama-cpp and simulator only."""
     token_secret_ref: TokenSecretRef | None = None
     """Secret with the hub's token, passed as HF_TOKEN to engines, and to clients that download prompts or tokenizers.
     It is not written to plan.json and not part of any point's identity. `specbench run` ignores it: engines inherit
