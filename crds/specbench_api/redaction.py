@@ -30,7 +30,7 @@ _NAME = (
 """The end of the name of a variable, field or flag with a secret. `tokens` and `tokenizer` do not match."""
 _NOT_YET = rf"(?!{re.escape(REDACTED)})"
 _ASSIGNED = (
-    r"(?:[ \t]{0,4}=>?[ \t]{0,4}|[ \t]{0,4}:[ \t]{0,4}(?=[\\\"'\[])|:(?=\S)"
+    r"(?:[ \t]{0,4}=>?+[ \t]{0,4}|[ \t]{0,4}:[ \t]{0,4}(?=[\\\"'\[])|:(?=\S)"
     r"|:[ \t]{1,4}(?:(?=\S{8})(?=\S{0,99}?\d)|(?=\S++[ \t]*+$)))"
 )
 """What separates a name from its value. After a colon and a space, a word within a sentence is no value."""
