@@ -74,7 +74,7 @@ class VirtualWorker:
         most = max(MAX_UNREAD, len(share.streams)) if isinstance(share, ClosedLoopShare) else MAX_UNREAD
         async with ParsingQueue(most) as parsing_queue:
             users = thinking_users(turn_client.request_config, VirtualAlarm(self.clock).sleep_until)
-            runner = ConversationRunner(turn_client, parsing_queue, recorder, on_record, phase, self.clock, users=users)
+            runner = ConversationRunner(turn_client, parsing_queue, recorder, on_record, users, phase, self.clock)
             begin_ns = self.clock()
             await self._loop(share, runner, prompts).run(begin_ns)
             await parsing_queue.drained()

@@ -111,7 +111,7 @@ async def test_failed_turn_skips_the_rest_of_its_conversation() -> None:
 async def test_pause_after_a_refused_connection_does_not_count_as_latency(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(closed_loop, "RECONNECT_PAUSE_S", 0)
+    monkeypatch.setattr(closed_loop, "REFUSED_PAUSE_NS", 0)
     endpoint = FakeEndpoint()
     endpoint.failing = {0: ErrorClass.REFUSED}
     await endpoint.driver.closed(rows(2), 1)

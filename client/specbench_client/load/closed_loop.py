@@ -16,6 +16,7 @@ from itertools import count
 
 from specbench_api.outcome.record import RecordPhase
 from specbench_client.load.conversation_runner import (
+    REFUSED_PAUSE_NS,
     ConversationRunner,
     PreparedConversation,
     RequestBuffer,
@@ -25,7 +26,6 @@ from specbench_client.load.conversations import FillerPlan, filler_conversation
 from specbench_client.load.in_flight import NS_PER_S
 from specbench_client.sliced_tasks import first_failure
 
-RECONNECT_PAUSE_S = 0.1
 POLL_INTERVAL_NS = 100_000_000
 """Interval of checking during the wait after a filler whether the last measured conversation has ended."""
 
@@ -84,8 +84,6 @@ class ClosedLoop:
         conversation = filler_conversation(fill, slot.stream, lap)
         free_ns = await self._run_conversation(await self.runner.prepare(conversation), slot)
         users = self.runner.users
-        if users is None:
-            return free_ns
         next_ns = free_ns + int(self._later_turns * users.think_ns(conversation.id, 1)) + self._recorded_wait_ns
         while not self.runner.recorder.phases.all_measured() and (now_ns := self.runner.clock()) < next_ns:
             await users.sleep_until(min(next_ns, now_ns + POLL_INTERVAL_NS))
@@ -109,5 +107,5 @@ class ClosedLoop:
         conversation_end = await self.runner.run(prepared, slot)
         if not conversation_end.refused:
             return conversation_end.ended_ns
-        await asyncio.sleep(RECONNECT_PAUSE_S)
+        await asyncio.sleep(REFUSED_PAUSE_NS / NS_PER_S)
         return self.runner.clock()

@@ -64,7 +64,7 @@ def _prepare_conversation(turn_client: TurnClient, conversation: Conversation) -
 
 REQUESTS_AHEAD = 256
 REFUSED_PAUSE_NS = 100_000_000
-"""Pause of a recorded session after a refused connection."""
+"""Pause after a refused connection: an engine that is gone is not flooded with connection attempts."""
 
 
 def shared_requests_ahead(streams: int) -> int:
@@ -158,17 +158,17 @@ class ConversationRunner:
     """Runs the conversations of one worker.
 
     `phase`: of all records; None: the recorder determines it. `template`: the chat template that the client applies to
-    send token ids; None: messages are sent. `users`: who waits between turns; None: nobody, and no recorded sessions.
+    send token ids; None: messages are sent.
     """
 
     turn_client: TurnClient
     parsing_queue: ParsingQueue
     recorder: InFlightRecorder
     on_record: Callable[[Record], None]
+    users: ThinkingUsers
     phase: RecordPhase | None = None
     clock: Callable[[], int] = time.monotonic_ns
     template: AppliedTemplate | None = None
-    users: ThinkingUsers | None = None
 
     async def prepare(self, conversation: Conversation) -> PreparedConversation:
         """Return a conversation with its first request, with the chat template applied in a thread."""
@@ -199,7 +199,7 @@ class ConversationRunner:
             turn = await self._rendered(unsent_turn(conversation, turn.turn + 1, history))
             request = self.turn_client.build_request(turn)
             intended_ns = result.ended_ns
-            if self.users is not None and (think_ns := self.users.think_ns(turn.conversation_id, turn.turn)):
+            if think_ns := self.users.think_ns(turn.conversation_id, turn.turn):
                 intended_ns += think_ns
                 await self.users.sleep_until(intended_ns)
             slot = StreamSlot(slot.stream, intended_ns)
@@ -221,7 +221,6 @@ class ConversationRunner:
         slot: StreamSlot,
         earlier: Sequence[asyncio.Task[ConversationEnd]],
     ) -> ConversationEnd:
-        assert self.users is not None, "workers always have users, if need be those who do not wait"
         turn, request, intended_ns = prepared.turn, prepared.request, slot.intended_ns
         if number:
             conversation = prepared.conversation
@@ -230,7 +229,7 @@ class ConversationRunner:
             recorded_s = conversation.starts[number].wait_s
             think_ns = self.users.think_ns(conversation.id, number) if recorded_s is None else int(recorded_s * 1e9)
             intended_ns += think_ns
-            if any(end.refused for end in ends):  # the engine is gone: do not flood it with the rest of the session
+            if any(end.refused for end in ends):
                 intended_ns = max(intended_ns, self.clock() + REFUSED_PAUSE_NS)
             turn = await self._rendered(unsent_turn(conversation, number, conversation.turns[number]))
             request = self.turn_client.build_request(turn)

@@ -48,11 +48,8 @@ def read_result(
     except BadAnswer as bad:
         failed = replace(record, error_class=str(bad.error_class), error=truncate(str(bad)))
         return TurnResult(failed, None, exchange.ended_ns)
-    flaw = _flaw_of(config, turn, answer)
-    record = replace(
-        _with_answer(record, answer, exchange, config), judged=True, flaw=None if flaw is None else str(flaw)
-    )
-    return TurnResult(record, answer.text, exchange.ended_ns)
+    judged = _with_answer(record, answer, exchange, config, _flaw_of(config, turn, answer))
+    return TurnResult(judged, answer.text, exchange.ended_ns)
 
 
 def _flaw_of(config: RequestConfig, turn: Turn, answer: EngineAnswer) -> AnswerFlaw | None:
@@ -133,8 +130,14 @@ def _with_times(record: Record, exchange: HttpExchange, started_ns: int) -> Reco
     )
 
 
-def _with_answer(record: Record, answer: EngineAnswer, exchange: HttpExchange, request_config: RequestConfig) -> Record:
-    """Return the record with the fields of an answer.
+def _with_answer(
+    record: Record,
+    answer: EngineAnswer,
+    exchange: HttpExchange,
+    request_config: RequestConfig,
+    flaw: AnswerFlaw | None,
+) -> Record:
+    """Return the record with the fields of an answer, and what is wrong with it.
 
     An answer that was not streamed ends with its last byte, and the time of its first token is unknown.
     """
@@ -167,6 +170,8 @@ def _with_answer(record: Record, answer: EngineAnswer, exchange: HttpExchange, r
         output_sha256=hashlib.sha256(output_text.encode()).hexdigest(),
         output_text=output_text if request_config.keep_text else None,
         reasoning_tokens=answer.reasoning_tokens if request_config.output.stream else None,
+        judged=True,
+        flaw=None if flaw is None else str(flaw),
     )
 
 

@@ -121,9 +121,9 @@ class _Worker:
                 parsing_queue,
                 recorder,
                 record_sender.add,
+                thinking_users(load.request_config, sleep_until),
                 load.phase,
                 template=load.request_config.template,
-                users=thinking_users(load.request_config, sleep_until),
             )
             loop = self._loop(load, runner, timer)
             gc.unfreeze()

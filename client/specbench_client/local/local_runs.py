@@ -85,11 +85,11 @@ def _matching_run(results: Store, plan: Plan, stored: Iterable[tuple[str, bytes 
         if text == candidate.to_json().encode():
             store = results.below(run_root(plan.namespace, plan.name, uid))
             measured = set(read_manifests(store, [point.hash for point in plan.points]))
-            return LocalRun(candidate, store, measured, _ended_as_decided(plan, store))
+            return LocalRun(candidate, store, measured, _ended_early(plan, store))
     return None
 
 
-def _ended_as_decided(plan: Plan, store: Store) -> bool:
+def _ended_early(plan: Plan, store: Store) -> bool:
     """Return whether the stored summary states that the run has ended, perhaps before its last repeat."""
     if plan.stop is None:
         return False

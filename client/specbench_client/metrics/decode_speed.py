@@ -9,6 +9,8 @@ first and its last token was not measured and is missing. It is never 0.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from specbench_client.metrics.latency import NS_PER_MS
@@ -17,6 +19,10 @@ from specbench_client.metrics.rows import Columns
 from specbench_client.metrics.tidy_frame import Values, numbers
 
 NS_PER_S = 1e9
+SHORT = 0.1
+"""Quantile of times per step that is the time of a short step: one in which no prompt is computed."""
+SAME_STEP = 0.5
+"""First tokens that are at most this share of a short step apart are from the same step."""
 
 
 def flow_ms(rows: Columns) -> Values:
@@ -26,6 +32,16 @@ def flow_ms(rows: Columns) -> Values:
     """
     span = (numbers(rows, "last_token_ns") - numbers(rows, "first_token_ns")) / NS_PER_MS
     return np.where((numbers(rows, "tokens") >= 2) & (span > 0), span, np.nan)
+
+
+def total_by(times: Values, amounts: Values) -> Callable[[Values], Values]:
+    """Return a function of times of any shape: the sum of the amounts until then, which have the shape of `times`.
+
+    Given first tokens and the prompt tokens that were computed for them, it counts the prompts computed by a time.
+    """
+    order = np.argsort(times, kind="stable")
+    ordered, totals = times[order], np.append(0.0, np.cumsum(amounts[order]))
+    return lambda until: totals[np.searchsorted(ordered, until, side="right")]
 
 
 def later_tokens(rows: Columns) -> Values:

@@ -262,7 +262,7 @@ class RecordWriter:
     def _guard(self, work: Callable[[], None]) -> None:
         """Run a thread's work and store its failure, which the next `add` or `flush` raises."""
         if sys.platform == "linux":  # Elsewhere, threads have no priority of their own.
-            with suppress(OSError):
+            with suppress(OSError):  # A sandbox may forbid it: then the threads keep the priority of the workers.
                 os.nice(WRITER_NICENESS)
         try:
             work()

@@ -16,7 +16,7 @@ from specbench_api.outcome.prompt_coverage import PromptCoverage
 from specbench_api.plan.canonical import canonical_json
 from specbench_api.spec.answers import Answers, ExpectedAnswer
 from specbench_api.spec.dataset import Dataset, Selection, Source
-from specbench_api.spec.workload import SystemPrompt, Workload
+from specbench_api.spec.workload import WAIT_SECONDS_MAX, SystemPrompt, Workload
 from specbench_client.chat import ChatMessage
 from specbench_client.errors import BadInput
 from specbench_client.workload.coverage import CoverageAccount, coverage_of, mix_coverage, recorded_parameters
@@ -38,8 +38,6 @@ from specbench_client.workload.sources.registry import GENERATORS, LOADERS
 __all__ = ["Fetch", "Prompts", "fingerprint", "load_prompts", "load_workload", "select_prompts"]
 
 _OUTSIDE = "length outside inputTokens"
-WAIT_SECONDS_MAX = 3600
-"""Maximum of a recorded wait, as of thinkTime."""
 Turn = tuple[ChatMessage, ...]
 
 

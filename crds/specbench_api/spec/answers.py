@@ -171,11 +171,6 @@ class Answers(ApiModel):
             raise ValueError("set exactly one of answers.jsonSchema, answers.tools and answers.expected")
         return self
 
-    @property
-    def changes_request(self) -> bool:
-        """Whether requests contain more than the prompt because of it."""
-        return self.expected is None
-
 
 CLAIMED_BY_ANSWERS = (
     "response_format", "structured_outputs", "guided_json", "guided_regex", "guided_choice", "guided_grammar",

@@ -85,6 +85,10 @@ class ThinkTimeDistribution(StrEnum):
     """Drawn for each turn from an exponential distribution, with sampling.seed: the same on every arm."""
 
 
+WAIT_SECONDS_MAX = 3600
+"""Maximum mean think time, and maximum wait in a recorded session."""
+
+
 class ThinkTime(ApiModel):
     """How long a user waits after an answer before the next turn of the conversation.
 
@@ -94,7 +98,7 @@ class ThinkTime(ApiModel):
     that fillers keep up the same load.
     """
 
-    seconds: Annotated[float, Field(gt=0, le=3600)]
+    seconds: Annotated[float, Field(gt=0, le=WAIT_SECONDS_MAX)]
     """Mean think time."""
     distribution: ThinkTimeDistribution = ThinkTimeDistribution.EXPONENTIAL
     """How think times vary."""

@@ -20,7 +20,7 @@ from specbench_client.load.conversation_runner import (
 )
 from specbench_client.load.conversations import FillerPlan, PromptLike
 from specbench_client.load.in_flight import InFlightRecorder, LoadTimeline
-from specbench_client.load.open_loop import OpenLoop, PreciseTimer
+from specbench_client.load.open_loop import OpenLoop, PreciseTimer, sleep_until
 from specbench_client.load.parsing_queue import ParsingQueue
 from specbench_client.load.phases import ClosedLoopPhases, OpenLoopPhases, closed_loop_bounds, open_loop_bounds
 from specbench_client.load.shared_state import SharedState, WorkerTable, create_shared_state
@@ -42,7 +42,7 @@ class LoopDriver:
     phase: RecordPhase | None = None
     shared: SharedState = field(default_factory=shared)
     template: AppliedTemplate | None = None
-    users: ThinkingUsers | None = None
+    users: ThinkingUsers = field(default_factory=lambda: ThinkingUsers(lambda *_: 0, sleep_until))
     records: list[Record] = field(default_factory=list)
     timeline: LoadTimeline | None = None
 
@@ -85,10 +85,10 @@ class LoopDriver:
             parsing_queue,
             recorder,
             self.records.append,
+            self.users,
             self.phase,
             self.clock,
             self.template,
-            self.users,
         )
 
     async def open(

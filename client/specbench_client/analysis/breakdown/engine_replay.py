@@ -24,14 +24,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import optimize
 
+from specbench_client.metrics.decode_speed import SAME_STEP, SHORT, total_by
+from specbench_client.metrics.latency import NS_PER_MS
 from specbench_client.metrics.rows import Columns
 from specbench_client.metrics.tidy_frame import Mask, Values, numbers
 
-NS_PER_MS = 1e6
-SAME_STEP = 0.5
-"""First tokens that are at most this share of a short step apart are from the same step."""
-SHORT = 0.1
-"""Quantile of the mean steps of requests that is a short step: one without a prompt."""
 PASSES = 5
 """Fits in sequence: each one weights the requests in flight by the steps of the previous one."""
 INDEPENDENT_SHARE_MIN = 1e-3
@@ -94,9 +91,7 @@ def requests_by_point(rows: Columns, *, closed: bool) -> list[PointRequests]:
     for point in np.unique(points):
         at = np.flatnonzero((points == point) & (last >= first) & (last > begun) & ~np.isnan(prompt - cached))
         start, end = begun[at], last[at]
-        previous = _last_ended(series[at], start, end)
-        pause = (start - np.where(previous < 0, start.min(initial=np.inf), end[previous])) / NS_PER_MS
-        zero = start.min(initial=np.inf)
+        zero, previous = start.min(initial=np.inf), _last_ended(series[at], start, end)
         found.append(
             PointRequests(
                 rows=at,
@@ -107,7 +102,7 @@ def requests_by_point(rows: Columns, *, closed: bool) -> list[PointRequests]:
                 context=(prompt + np.nan_to_num(tokens) / 2)[at],
                 steps=np.maximum(np.nan_to_num(steps[at]), 0.0),
                 previous=previous,
-                pause=pause,
+                pause=(start - np.where(previous < 0, zero, end[previous])) / NS_PER_MS,
             )
         )
     return found
@@ -167,12 +162,7 @@ def fit_engine(points: Sequence[PointRequests], fitted: Mask) -> EngineModel | N
 
 def _equations(point: PointRequests, costs: Values, near: float) -> Values:
     """Return the equations of TTFT and of the time after it, shape (2, columns + 1, requests)."""
-    order = np.argsort(point.first, kind="stable")
-    firsts, until = point.first[order], np.concatenate([[0.0], np.cumsum(point.computed[order])])
-
-    def tokens_by(time: Values) -> Values:
-        return until[np.searchsorted(firsts, time, side="right")]
-
+    tokens_by = total_by(point.first, point.computed)
     joined = np.maximum(point.first - near, point.begun)
     found = np.zeros((2, _COSTS + 1, point.first.size))
     found[0, _TOKEN] = tokens_by(point.first + near) - tokens_by(joined)

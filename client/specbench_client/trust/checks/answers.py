@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -288,15 +288,19 @@ def _answers_worse(evidence: AnswersEvidence) -> CheckResults:
     found = evidence.judged
     if not (evidence.significant and found.worse_prompts > found.better_prompts):
         return []
-    kinds = ", ".join(f"{count} {flaw}" for flaw, count in sorted(found.flaws.items(), key=lambda each: -each[1]))
     control = "none, because it was measured once" if found.control is None else f"{found.control:.1%}"
     message = (
-        f"{found.flawed} of {found.pairs} answers are flawed ({kinds}), of the paired baseline's"
+        f"{found.flawed} of {found.pairs} answers are flawed ({_kinds(found.flaws)}), of the paired baseline's"
         f" {found.baseline_flawed}; {found.worse_prompts} of {found.prompts} prompts have more flawed answers than the"
         f" baseline's, and {found.better_prompts} fewer (p = {found.p_value:.2g}); control (the baseline's answers that"
         f" are flawed in only one of two repeats): {control}"
     )
     return [CheckResult(Severity.INVALID, message, value=found.p_value, threshold=SIGNIFICANCE)]
+
+
+def _kinds(flaws: Mapping[str, int]) -> str:
+    """Return numbers of flaws in words, the most frequent first."""
+    return ", ".join(f"{count} {flaw}" for flaw, count in sorted(flaws.items(), key=lambda each: -each[1]))
 
 
 ANSWERS_WORSE: Check[AnswersEvidence] = Check(
@@ -331,8 +335,7 @@ def _baseline_answers_flawed(evidence: AnswersEvidence) -> CheckResults:
     share = sum(flaws.values()) / found.pairs
     if share <= FLAWED_SHARE:
         return []
-    kinds = ", ".join(f"{count} {flaw}" for flaw, count in sorted(flaws.items(), key=lambda each: -each[1]))
-    message = f"{share:.0%} of the baseline's {found.pairs} answers are flawed without a drafter ({kinds})"
+    message = f"{share:.0%} of the baseline's {found.pairs} answers are flawed without a drafter ({_kinds(flaws)})"
     return [CheckResult(Severity.INFO, message, value=share, threshold=FLAWED_SHARE)]
 
 

@@ -13,7 +13,8 @@ from scipy import special
 from specbench_api.outcome.finding import Severity
 from specbench_api.spec.engine import PromptCache
 from specbench_api.spec.load import ArrivalProcess
-from specbench_client.metrics.decode_speed import flow_ms, later_tokens
+from specbench_client.metrics.decode_speed import SAME_STEP, SHORT, flow_ms, later_tokens, total_by
+from specbench_client.metrics.latency import NS_PER_MS
 from specbench_client.metrics.tidy_frame import Values, flags, numbers, steady_rows
 from specbench_client.trust.check import Check, CheckResult, CheckResults
 from specbench_client.trust.evidence import PointEvidence, RunEvidence
@@ -348,9 +349,6 @@ RESAMPLES = 500
 STRATUM_MIN = 3
 PROMPTS_MIN = 8
 LEVEL_IN_FLIGHT = 1.1
-NS_PER_MS = 1e6
-SHORT = 0.1
-"""Quantile of the time per unit that is the time of a step without a prompt."""
 
 
 def _step_time_drift(evidence: PointEvidence) -> CheckResults:
@@ -439,14 +437,10 @@ def _without_prompts(rows: pd.DataFrame, steady: pd.DataFrame, flow: Values, uni
     A prompt token costs the slope of the time per unit over these tokens per unit, within category, turn and third.
     """
     computed = np.nan_to_num(numbers(rows, "input_tokens") - numbers(rows, "cached_tokens"))
-    order = np.argsort(numbers(rows, "first_token_ns"))
-    until, firsts = np.append(0.0, np.cumsum(computed[order])), numbers(rows, "first_token_ns")[order]
+    tokens_by = total_by(numbers(rows, "first_token_ns"), computed)
     pace = pd.Series(flow / np.where(units > 0, units, np.nan))
-    # First tokens of one step do not arrive at exactly the same time.
-    ends = (
-        numbers(steady, name) + pace.quantile(SHORT) * NS_PER_MS / 2 for name in ("last_token_ns", "first_token_ns")
-    )
-    tokens = np.subtract(*(until[np.searchsorted(firsts, end, side="right")] for end in ends))
+    near_ns = SAME_STEP * pace.quantile(SHORT) * NS_PER_MS
+    tokens = np.subtract(*(tokens_by(numbers(steady, name) + near_ns) for name in ("last_token_ns", "first_token_ns")))
     parts = pd.DataFrame({"pace": pace, "tokens": tokens / units})
     thirds = np.arange(len(steady)) * 3 // max(len(steady), 1)
     means = parts.groupby([steady["category"], steady["turn"], thirds], dropna=False).transform("mean")
