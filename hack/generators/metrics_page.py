@@ -366,7 +366,7 @@ def _without_pairs(definition: str) -> str:
 
 _NO_MODEL = (
     "computed tokens do not vary, or the model's E2E latencies differ from the arm's by more than"
-    f" {reuse.REPLAY_ERROR_MAX:.0%}"
+    f" {reuse.REPLAY_ERROR_MAX:.0%}: see `cells[].splitMissing`"
 )
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from specbench_api.outcome.figure import Figure
 from specbench_api.outcome.finding import Severity
-from specbench_api.outcome.reuse import Reuse
+from specbench_api.outcome.reuse import Reuse, SplitMissing
 from specbench_api.outcome.summary import RunSummary
 from specbench_api.plan.plan import Point
 from specbench_client.analysis.breakdown.engine_replay import EngineModel, replay, requests_by_point
@@ -18,7 +18,7 @@ from specbench_client.analysis.statistics.log_ratio import LogRatioInputs
 from specbench_client.analysis.statistics.row_layout import CellSums, layout_of
 from specbench_client.report.html import render_html
 from specbench_client.report.text.cells import markdown
-from specbench_client.report.text.reuse import reuse_lines, reuse_tables
+from specbench_client.report.text.reuse import REUSE_SAYS, SPLIT_MISSING, reuse_lines, reuse_tables
 from specbench_client.report.text.text_table import with_interval
 from specbench_testing.synthetic_records import ONE, Corruptions, SyntheticRun, run_of_world
 
@@ -39,6 +39,16 @@ def reuse_of(summary: RunSummary) -> Reuse:
 def value_of(figure: Figure) -> float:
     assert figure.value is not None
     return figure.value
+
+
+def assert_not_split(summary: RunSummary, reason: SplitMissing) -> Reuse:
+    """The figures of the split are missing, and the report gives the reason."""
+    found, (cell,) = reuse_of(summary), [cell for cell in summary.cells if cell.arm == "ngram"]
+    assert [found.token_ms.value, found.lost_ms.value, found.drafting.value, found.reuse.value] == [None] * 4
+    assert cell.split_missing is reason
+    (line,) = reuse_lines(summary.cells)
+    assert f"the baseline's). Not split: {SPLIT_MISSING[reason]}" in line
+    return found
 
 
 def lost(summary: RunSummary) -> list[tuple[str | None, Severity]]:
@@ -68,12 +78,51 @@ def test_reuse_is_not_compared_if_the_cache_is_declared_off() -> None:
     assert lost(summary) == []
 
 
-def test_baseline_has_no_reuse_and_nothing_is_compared_if_one_side_does_not_report_cached_tokens() -> None:
-    def silent(point: Point, frame: pd.DataFrame) -> pd.DataFrame:
-        return frame.assign(cached_tokens=None) if point.arm == "ngram" else frame
+@pytest.mark.parametrize(
+    ("silent", "reason"),
+    [
+        ({"ngram"}, SplitMissing.ARM_NOT_REPORTED),
+        ({"none"}, SplitMissing.BASELINE_NOT_REPORTED),
+        ({"none", "ngram"}, SplitMissing.NOT_REPORTED),
+    ],
+)
+def test_nothing_is_compared_if_a_side_does_not_report_cached_tokens_and_reports_give_the_reason(
+    silent: set[str], reason: SplitMissing
+) -> None:
+    def edit(point: Point, frame: pd.DataFrame) -> pd.DataFrame:
+        return frame.assign(cached_tokens=None) if point.arm in silent else frame
 
-    assert next(cell.reuse for cell in run_of_world(LOST).cells if cell.arm == "none") is None
-    assert [cell.reuse for cell in run_of_world(LOST, Corruptions(records=silent)).cells] == [None, None]
+    summary = run_of_world(replace(LOST, concurrency=(1, 2)), Corruptions(records=edit))
+    assert [cell.reuse for cell in summary.cells] == [None] * 4
+    assert [cell.split_missing for cell in summary.cells if cell.arm == "ngram"] == [reason] * 2
+    line = f"ngram: Reuse of the prompt cache is not compared: {SPLIT_MISSING[reason]}"
+    assert reuse_lines(summary.cells) == [line]
+
+
+def test_baseline_has_neither_reuse_nor_a_reason() -> None:
+    baseline = next(cell for cell in run_of_world(LOST).cells if cell.arm == "none")
+    assert (baseline.reuse, baseline.split_missing) == (None, None)
+
+
+def test_split_is_missing_if_latencies_do_not_grow_with_computed_tokens() -> None:
+    def flat(point: Point, frame: pd.DataFrame) -> pd.DataFrame:
+        longest, order = frame.input_tokens.max(), frame.input_tokens
+        shorter = (longest - order) * 10**6  # the longer the prompt, the earlier its first token
+        return frame.assign(
+            first_token_ns=frame.intended_ns + shorter + 10**6, last_token_ns=frame.intended_ns + shorter + 10**9
+        )
+
+    assert_not_split(run_of_world(LOST, Corruptions(records=flat)), SplitMissing.NO_COST)
+
+
+def test_times_too_short_to_matter_are_not_in_the_message() -> None:
+    def soon(point: Point, frame: pd.DataFrame) -> pd.DataFrame:
+        return frame.assign(input_tokens=5, cached_tokens=4 - 4 * (point.arm == "ngram"))
+
+    (message,) = (
+        each.message for each in run_of_world(LOST, Corruptions(records=soon)).findings if each.check == "ReuseLost"
+    )
+    assert "ms more prefill" not in message
 
 
 def test_figures_of_reuse_are_those_of_the_world() -> None:
@@ -103,10 +152,9 @@ def test_split_is_missing_without_variation_of_computed_tokens() -> None:
     def constant(point: Point, frame: pd.DataFrame) -> pd.DataFrame:
         return frame.assign(input_tokens=500, cached_tokens=100 if point.arm == "ngram" else 400)
 
-    found = reuse_of(run_of_world(LOST, Corruptions(records=constant)))
+    found = assert_not_split(run_of_world(LOST, Corruptions(records=constant)), SplitMissing.SAME_COMPUTED_TOKENS)
     assert found.computed_ratio.value == pytest.approx(4.0)
     assert found.lost_tokens.value == 300
-    assert [found.token_ms.value, found.lost_ms.value, found.drafting.value, found.reuse.value] == [None] * 4
     assert found.net.value is not None
 
 
@@ -114,8 +162,7 @@ def test_split_is_missing_if_most_of_the_latency_is_not_that_of_steps() -> None:
     def queued(point: Point, frame: pd.DataFrame) -> pd.DataFrame:
         return frame.assign(**{name: frame[name] + 10**10 for name in ("first_token_ns", "last_token_ns")})
 
-    found = reuse_of(run_of_world(LOST, Corruptions(records=queued)))
-    assert [found.token_ms.value, found.lost_ms.value, found.drafting.value, found.reuse.value] == [None] * 4
+    found = assert_not_split(run_of_world(LOST, Corruptions(records=queued)), SplitMissing.REPLAY_DIFFERS)
     assert found.computed_ratio.value == pytest.approx(4.0, rel=0.02)
 
 
@@ -140,8 +187,7 @@ def test_split_is_missing_if_all_tokens_of_an_answer_arrive_at_once(arms: tuple[
     def buffered(point: Point, frame: pd.DataFrame) -> pd.DataFrame:
         return frame.assign(first_token_ns=frame.last_token_ns) if point.arm in arms else frame
 
-    found = reuse_of(run_of_world(LOST, Corruptions(records=buffered)))
-    assert [found.token_ms.value, found.lost_ms.value, found.drafting.value, found.reuse.value] == [None] * 4
+    found = assert_not_split(run_of_world(LOST, Corruptions(records=buffered)), SplitMissing.TOO_FEW_STEPS)
     assert found.net.value is not None
 
 
@@ -218,14 +264,22 @@ def test_reports_say_what_a_split_does_not_show() -> None:
     factor = cell.reuse.reuse
     assert factor.interval is not None
     wide = factor.model_copy(update={"interval": factor.interval.model_copy(update={"high": 1.1})})
-    unclear, none = ({"reuse": wide}, {"reuse": factor.model_copy(update={"value": None})})
-    shown = [
-        reuse_lines([cell.model_copy(update={"reuse": cell.reuse.model_copy(update=each)})]) for each in (unclear, none)
-    ]
-    assert shown[0][0].endswith("Whether reuse costs or gains is not clear")
-    assert shown[1][0].endswith("Not split: its latencies do not show what a prompt token costs")
-    (invalid,) = reuse_lines([cell.model_copy(update={"valid": False})])
+    unclear, definition = reuse_lines(
+        [cell.model_copy(update={"reuse": cell.reuse.model_copy(update={"reuse": wide})})]
+    )
+    assert unclear.endswith("Whether reuse costs or gains is not clear")
+    assert definition == REUSE_SAYS
+    invalid, _ = reuse_lines([cell.model_copy(update={"valid": False})])
     assert invalid.endswith(". Invalid: see the findings")
+
+
+def test_with_too_few_repeats_the_split_has_no_intervals_and_no_claim() -> None:
+    summary = run_of_world(replace(LOST, repeats=2))
+    line, _ = reuse_lines(summary.cells)
+    assert "[" not in line
+    assert line.endswith("80% of the baseline's; 2 repeats: too few to tell)")
+    costs, *slices = reuse_tables(summary.cells)
+    assert not any("[" in text for table in (costs, *slices) for row in table.rows for text in row)
 
 
 def test_reports_without_reuse_have_neither_line_nor_tables() -> None:

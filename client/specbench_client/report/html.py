@@ -34,11 +34,11 @@ from specbench_client.report.text import (
     trends,
 )
 from specbench_client.report.text.applicability import arm_environment_rows
-from specbench_client.report.text.cells import arrival_text, cell_columns, compared_text, terminal_columns
+from specbench_client.report.text.cells import arrival_text, cell_columns, terminal_columns
 from specbench_client.report.text.findings import group_findings, measure_again, next_step
 from specbench_client.report.text.prompt_coverage import coverage_rows, dataset_text
 from specbench_client.report.text.reuse import REUSE_SAYS, reuse_lines, reuse_tables
-from specbench_client.report.text.text_table import SIMULATED, TextTable, number, with_interval
+from specbench_client.report.text.text_table import SIMULATED, TextTable, compared_text, number, with_interval
 from specbench_client.visible_text import visible
 
 _CROSSOVERS = ("Arm", "Workload", "Over", "Answer", "Lost from first to last load", "Left out")

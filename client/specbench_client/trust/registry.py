@@ -51,9 +51,10 @@ CELL_CHECKS: tuple[Check[CellEvidence], ...] = (
     prompts.PROMPTS_SENT_AGAIN,
     acceptance.ACCEPTANCE_DECAYS,
     prompts.REUSE_LOST,
+    answers.BASELINE_ANSWERS_FLAWED,
 )
 
-ANSWER_CHECKS: tuple[Check[AnswersEvidence], ...] = (answers.ANSWERS_WORSE, answers.BASELINE_ANSWERS_FLAWED)
+ANSWER_CHECKS: tuple[Check[AnswersEvidence], ...] = (answers.ANSWERS_WORSE,)
 """Checks of a cell's judged answers; significance depends on all cells of the run."""
 
 RUN_CHECKS: tuple[Check[RunEvidence], ...] = (

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
+
 from specbench_api.api_model import ApiModel
 from specbench_api.outcome.figure import Figure
 
@@ -21,11 +23,32 @@ class ReuseSlice(ApiModel):
     """Computed prompt tokens of the arm, divided by the baseline's."""
 
 
+class SplitMissing(StrEnum):
+    """Why a net speed-up is not split into drafting and reuse."""
+
+    NOT_REPORTED = "CachedTokensNotReported"
+    """Neither side reports cached tokens for requests that both answered."""
+    ARM_NOT_REPORTED = "ArmReportsNoCachedTokens"
+    """Only the baseline reports them."""
+    BASELINE_NOT_REPORTED = "BaselineReportsNoCachedTokens"
+    """Only the arm reports them."""
+    NO_LATENCIES = "NoLatencies"
+    """No pair of requests has both latencies."""
+    SAME_COMPUTED_TOKENS = "ComputedTokensDoNotVary"
+    """All requests of the arm computed the same number of prompt tokens."""
+    TOO_FEW_STEPS = "TooFewSteps"
+    """Too few answers of the arm arrived in several steps."""
+    NO_COST = "LatenciesShowNoTokenCost"
+    """The arm's latencies do not grow with computed prompt tokens."""
+    REPLAY_DIFFERS = "ReplayDiffers"
+    """The model of the arm's steps does not give its latencies."""
+
+
 class Reuse(ApiModel):
     """Prompt tokens that came from the prompt cache, and what lost reuse costs.
 
-    The split needs a model of the arm's steps, with the cost of a computed prompt token. It is missing if computed
-    tokens do not vary between requests, or the model does not describe the arm.
+    The split needs a model of the arm's steps, with the cost of a computed prompt token; `Cell.split_missing` is the
+    reason if there is none.
     """
 
     hit_share: Figure

@@ -17,7 +17,7 @@ from specbench_api.outcome.prediction import Prediction
 from specbench_api.outcome.prompt_coverage import PromptCoverage
 from specbench_api.outcome.provenance import Fact, FactName
 from specbench_api.outcome.recommendation import Recommendation
-from specbench_api.outcome.reuse import Reuse
+from specbench_api.outcome.reuse import Reuse, SplitMissing
 from specbench_api.outcome.step_cost import StepCost
 from specbench_api.spec.load import Arrival, ArrivalProcess, Level, Load
 from specbench_api.spec.slo import Slo
@@ -342,8 +342,10 @@ class Cell(ApiModel):
     lossless: Losslessness | None = None
     """Whether its answers are the baseline's. None for the baseline, and in a run without one."""
     reuse: Reuse | None = None
-    """What it reuses from the prompt cache, compared with the baseline. None for the baseline, with promptCache: Off,
+    """What it reuses from the prompt cache, compared with the baseline. None for the baseline, with promptCache: "Off",
     and if an engine does not report cached tokens."""
+    split_missing: SplitMissing | None = None
+    """Why the net speed-up is not split into drafting and reuse. None if it is, and where reuse is not compared."""
     judged: JudgedAnswers | None = None
     """Flawed answers, compared with the paired baseline's. None for the baseline, and if none was judged."""
     valid: bool = True

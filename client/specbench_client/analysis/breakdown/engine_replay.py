@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import optimize
 
+from specbench_api.outcome.reuse import SplitMissing
 from specbench_client.metrics.decode_speed import SAME_STEP, SHORT, total_by
 from specbench_client.metrics.latency import NS_PER_MS
 from specbench_client.metrics.rows import Columns
@@ -122,10 +123,10 @@ def _last_ended(series: Values, start: Values, end: Values) -> Indices:
     return np.where((found >= 0) & (series[found] == series), found, -1)
 
 
-def fit_engine(points: Sequence[PointRequests], fitted: Mask) -> EngineModel | None:
-    """Fit the model to the rows of a mask, shape (rows,); None if the cost of a token is not found."""
+def fit_engine(points: Sequence[PointRequests], fitted: Mask) -> EngineModel | SplitMissing:
+    """Fit the model to the rows of a mask, shape (rows,); return the reason if the cost of a token is not found."""
     if not points:
-        return None
+        return SplitMissing.TOO_FEW_STEPS
     # An answer whose tokens all arrived at once has no step times.
     chosen = [fitted[each.rows] & (each.steps > 0) & (each.last > each.first) for each in points]
     among = np.concatenate([each.rows[mask] for each, mask in zip(points, chosen, strict=True)])
@@ -133,7 +134,7 @@ def fit_engine(points: Sequence[PointRequests], fitted: Mask) -> EngineModel | N
         (each.last - each.first)[mask] / each.steps[mask] for each, mask in zip(points, chosen, strict=True)
     ])  # fmt: skip
     if 2 * among.size <= _COSTS:
-        return None
+        return SplitMissing.TOO_FEW_STEPS
     near = SAME_STEP * float(np.quantile(means, SHORT))
     costs, weights = np.zeros(_COSTS), np.ones(2)
     for _ in range(PASSES):
@@ -147,10 +148,10 @@ def fit_engine(points: Sequence[PointRequests], fitted: Mask) -> EngineModel | N
         least = ERROR_SHARE_MIN * equations[:, _COSTS].mean(axis=1)
         sizes = np.maximum(np.sqrt((errors**2).mean(axis=1)), least)
         if not (np.isfinite(sizes) & (sizes > 0)).all():
-            return None
+            return SplitMissing.NO_COST
         weights = 1.0 / sizes
     if not costs[_TOKEN] > 0:
-        return None
+        return SplitMissing.NO_COST
     influence = np.zeros(fitted.size)
     columns = weighted[:, active]
     inverse = np.linalg.pinv(np.einsum("ecr,edr->cd", columns, columns))[active.index(_TOKEN)]

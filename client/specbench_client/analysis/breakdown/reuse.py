@@ -7,7 +7,7 @@ latencies, and L the difference of both replays,
 
     net = E_b / E_a = drafting × reuse,    drafting = E_b / (E_a − L),    reuse = (E_a − L) / E_a
 
-The split is missing if the model does not describe the arm.
+Without a model that describes the arm there is no split, and `SplitMissing` is the reason.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specbench_api.outcome.figure import Figure, FigureInterval
-from specbench_api.outcome.reuse import Reuse, ReuseSlice
+from specbench_api.outcome.reuse import Reuse, ReuseSlice, SplitMissing
 from specbench_client.analysis.breakdown.breakdown import BreakdownClass, token_classes
 from specbench_client.analysis.breakdown.engine_replay import cached_tokens, fit_engine, replay, requests_by_point
 from specbench_client.analysis.estimates.speedups import OVER_PAIRS, pair_layout, sum_pairs
@@ -75,15 +75,15 @@ _SPLIT = ("pairs", "lost", "arm_e2e", "baseline_e2e", "token", "cost", "slope")
 Sums = Mapping[str, Values]
 
 
-def reuse_of(pairs: Pairs, arm: Columns, seed: int, *, closed: bool) -> Reuse | None:
-    """Return the reuse of a cell's arm; None if no pair has cached tokens on both sides.
+def reuse_of(pairs: Pairs, arm: Columns, seed: int, *, closed: bool) -> tuple[Reuse | None, SplitMissing | None]:
+    """Return the reuse of a cell's arm, None if no pair has cached tokens on both sides; and why it is not split.
 
     `arm`: all rows of the cell, of which `pairs` are made. `closed`: whether its load is a closed loop.
     """
     tokens = _token_inputs(pairs, seed)
     if tokens is None:
-        return None
-    token_ms, sums = _split_sums(pairs, arm, closed=closed)
+        return None, _not_reported(pairs)
+    token_ms, sums, missing = _split_sums(pairs, arm, closed=closed)
     split = LogRatioInputs.of(_SPLIT, sums, seed)
 
     def token(sums: Sums) -> Values:
@@ -99,7 +99,7 @@ def reuse_of(pairs: Pairs, arm: Columns, seed: int, *, closed: bool) -> Reuse | 
     depth = np.maximum(*(cached_tokens(PairSide(pairs.rows, side)) for side in (ARM, BASELINE)))
     turn = np.where(np.isnan(depth), np.nan, np.minimum(numbers(pairs.rows, "turn"), TURNS_MAX))
     depth_class = np.where(np.isnan(depth), np.nan, np.digitize(depth, DEPTHS) - 1.0)
-    return Reuse(
+    found = Reuse(
         hit_share=_linear(tokens, lambda sums: sums["arm_cached"] / sums["arm_input"], "ratio", HIT_SHARE, (0, 1)),
         baseline_hit_share=_linear(
             tokens, lambda sums: sums["baseline_cached"] / sums["baseline_input"], "ratio", HIT_SHARE, (0, 1)
@@ -114,6 +114,16 @@ def reuse_of(pairs: Pairs, arm: Columns, seed: int, *, closed: bool) -> Reuse | 
         by_turn=_slices(pairs, turn, turns, seed),
         by_depth=_slices(pairs, depth_class, token_classes(DEPTHS), seed),
     )
+    # A cost beyond the whole latency has no factor.
+    return found, missing or (SplitMissing.REPLAY_DIFFERS if found.reuse.value is None else None)
+
+
+def _not_reported(pairs: Pairs) -> SplitMissing:
+    """Return which side reports no cached tokens."""
+    arm, baseline = (not np.isnan(cached_tokens(PairSide(pairs.rows, side))).all() for side in (ARM, BASELINE))
+    if arm == baseline:
+        return SplitMissing.NOT_REPORTED
+    return SplitMissing.BASELINE_NOT_REPORTED if arm else SplitMissing.ARM_NOT_REPORTED
 
 
 def _token_inputs(pairs: Pairs, seed: int) -> LogRatioInputs | None:
@@ -132,8 +142,8 @@ def _log_computed_ratio(sums: Sums) -> Values:
     return np.log(sums["arm_computed"] / sums["baseline_computed"])
 
 
-def _split_sums(pairs: Pairs, arm: Columns, *, closed: bool) -> tuple[float, CellSums]:
-    """Return the cost of a computed token in ms, and the sums of the split.
+def _split_sums(pairs: Pairs, arm: Columns, *, closed: bool) -> tuple[float, CellSums, SplitMissing | None]:
+    """Return the cost of a computed token in ms, the sums of the split, and why it is missing.
 
     What the split needs is NaN, or 0 in the sums, if it is not found.
     """
@@ -142,30 +152,34 @@ def _split_sums(pairs: Pairs, arm: Columns, *, closed: bool) -> tuple[float, Cel
     at = pairs.rows.left
     lost = np.subtract(*(cached_tokens(side) for side in sides[::-1]))
     e2e = [E2E_MS.values(side) for side in sides]
-    token_ms, costs = _costs(arm, at, lost, e2e[0], closed=closed)
+    found = _costs(arm, at, lost, e2e[0], closed=closed)
+    missing = found if isinstance(found, SplitMissing) else None
+    token_ms, costs = (np.nan, [np.zeros(len(arm))] * 3) if isinstance(found, SplitMissing) else found
     sums = CellSums(pair_layout(pairs), len(_SPLIT))
     sums.add([np.ones(lost.size), lost, *e2e, *(each[at] for each in costs)])
-    return token_ms, sums
+    return token_ms, sums, missing
 
 
 def _costs(
     arm: Columns, at: NDArray[np.int32], lost: Values, e2e: Values, *, closed: bool
-) -> tuple[float, list[Values]]:
+) -> tuple[float, list[Values]] | SplitMissing:
     """Return the cost of a token in ms, each row's influence on it, and the cost of lost reuse with its slope on it.
 
+    Without a model that describes the arm: the reason.
     `at`, `lost` and `e2e`: row of the arm, lost tokens and latency of each pair. The others have the shape (rows,).
     """
     points = requests_by_point(arm, closed=closed)
     computed, size = numbers(arm, "input_tokens") - cached_tokens(arm), len(arm)
     known = ~np.isnan(lost + e2e + computed[at])
-    missing = np.nan, [np.zeros(size) for _ in range(3)]
     paired = np.zeros(size, dtype=np.bool_)
     paired[at[known]] = True
-    if not known.any() or np.ptp(computed[paired]) == 0:
-        return missing
+    if not known.any():
+        return SplitMissing.NO_LATENCIES
+    if np.ptp(computed[paired]) == 0:
+        return SplitMissing.SAME_COMPUTED_TOKENS
     model = fit_engine(points, paired)
-    if model is None:
-        return missing
+    if isinstance(model, SplitMissing):
+        return model
     # Other requests lose the same share of what they compute. Fillers have prompts of their own: they lose nothing.
     share = max(float(lost[known].sum() / max(computed[paired].sum(), 1.0)), -1.0)
     less = np.where(numbers(arm, "filler") > 0, 0.0, share * np.nan_to_num(computed))
@@ -178,7 +192,7 @@ def _costs(
         cost[point.rows] = replayed[point.rows] - replay(point, model, kept)
         nudged_cost[point.rows] = replay(point, nudged, point.computed) - replay(point, nudged, kept)
     if abs(replayed[at[known]].sum() / e2e[known].sum() - 1) > REPLAY_ERROR_MAX:
-        return missing
+        return SplitMissing.REPLAY_DIFFERS
     slope = (nudged_cost - cost) / (model.token * NUDGE)
     return model.token, [model.influence * paired.sum(), cost, slope]
 

@@ -11,7 +11,7 @@ from specbench_api.outcome.crossover import BreakEven
 from specbench_api.outcome.figure import Figure
 from specbench_api.outcome.finding import Finding, Severity
 from specbench_api.outcome.prediction import Prediction
-from specbench_api.outcome.reuse import Reuse
+from specbench_api.outcome.reuse import Reuse, SplitMissing
 from specbench_api.outcome.step_cost import StepObservation
 from specbench_api.outcome.summary import ArrivalPattern, Cell, Claims, PointSummary, SpeedupConclusion
 from specbench_api.plan.plan import Arm, Plan
@@ -115,7 +115,8 @@ def evaluate_cell(
     pairs = pair_requests(measured.rows, baseline.rows, measured.plan) if baseline else None
     compared = paired_speedup(SPEEDUP, pairs, measured.seed) if pairs else None
     trends = trends_of(measured.points) if measured.plan.soaks else []
-    evidence = replace(_evidence(measured, baseline, pairs, compared, diverged), trends=tuple(trends))
+    reuse, split_missing = _reuse(measured, pairs)
+    evidence = replace(_evidence(measured, baseline, pairs, compared, diverged), trends=tuple(trends), reuse=reuse)
     found = _findings(measured, evidence)
     on_points = [finding for point in measured.points for finding in point.findings]
     valid = not any(finding.severity is Severity.INVALID for finding in (*on_points, *found))
@@ -142,7 +143,8 @@ def evaluate_cell(
         breakdown=breakdown_of_cell(measured.rows, measured.seed, measured.arm.most_drafts),
         prediction=_prediction(measured, pairs),
         trends=trends,
-        reuse=evidence.reuse,
+        reuse=reuse,
+        split_missing=split_missing,
         judged=judged_answers(pairs, baseline.rows) if pairs and baseline else None,
         valid=valid,
         findings=list(dict.fromkeys(finding.check for finding in (*on_points, *found))),
@@ -180,13 +182,12 @@ def _evidence(
         speedup=compared.figure if compared else None,
         baseline_repeats=_repeats(baseline),
         divergence=diverged,
-        reuse=_reuse(measured, baseline, pairs),
     )
 
 
-def _reuse(measured: MeasuredCell, baseline: MeasuredCell | None, pairs: Pairs | None) -> Reuse | None:
-    if baseline is None or pairs is None or measured.plan.prompt_cache is PromptCache.OFF:
-        return None
+def _reuse(measured: MeasuredCell, pairs: Pairs | None) -> tuple[Reuse | None, SplitMissing | None]:
+    if pairs is None or measured.plan.prompt_cache is PromptCache.OFF:
+        return None, None
     return reuse_of(pairs, measured.rows, measured.seed, closed=measured.level.concurrency is not None)
 
 

@@ -26,6 +26,7 @@ from specbench_client.report.text.text_table import (
     DASH,
     SIMULATED,
     TextTable,
+    compared_text,
     csv_fields,
     escape_markdown,
     markdown_sentence,
@@ -74,13 +75,6 @@ def terminal_columns(summary: RunSummary, statistics: Sequence[str] = TERMINAL_S
     *narrow, findings = _narrow_columns(statistics)
     energy = [column for column in others if column is _ENERGY]
     return [arm, *workload, *narrow, *([_GOOD] if summary.slo else []), *energy, findings]
-
-
-def compared_text(cell: Cell, figure: Figure | None) -> str:
-    """Return a comparison; with too few repeats without its interval, which does not cover run-to-run variation."""
-    if not cell.too_few_repeats or figure is None or figure.value is None:
-        return with_interval(figure)
-    return f"{number(figure.value)} ({cell.too_few_repeats})"
 
 
 def speedup_text(cell: Cell, figure: Figure | None) -> str:

@@ -27,7 +27,7 @@ FLAG_OF_FIELD = {
     "answers.tools": "--answers tools",
     "answers.expected": "--answers expected",
     "promptCache: AsServed": "--prompt-cache as-served",
-    "promptCache: Off": "--prompt-cache off",
+    'promptCache: "Off"': "--prompt-cache off",
     "promptCache": "--prompt-cache",
     "load.concurrency": "--concurrency",
     "load.rate": "--rate",

@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from specbench_api.outcome.figure import Figure
+from specbench_api.outcome.summary import Cell
 from specbench_client.analysis.statistics.bootstrap import PROMPTS_MIN
 from specbench_client.visible_text import spreadsheet_text, visible
 
@@ -186,6 +187,13 @@ def with_interval(figure: Figure | None, digits: int = 2, *, unit: Literal["prom
         f" [{number(bounds.low, digits)}, {number(bounds.high, digits)}]" if bounds else f" ({_why_bare(figure, unit)})"
     )
     return number(figure.value, digits) + tail
+
+
+def compared_text(cell: Cell, figure: Figure | None) -> str:
+    """Return a comparison; with too few repeats without its interval, which does not cover run-to-run variation."""
+    if not cell.too_few_repeats or figure is None or figure.value is None:
+        return with_interval(figure)
+    return f"{number(figure.value)} ({cell.too_few_repeats})"
 
 
 def csv_fields(name: str, figure: Figure | None, *, bounded: bool = True) -> dict[str, float | None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
@@ -12,8 +13,9 @@ from specbench_api.outcome.finding import Severity
 from specbench_api.outcome.record import AnswerFlaw
 from specbench_api.outcome.summary import PointSummary
 from specbench_api.spec.dataset import Source
+from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_client.metrics.pairing import ARM, BASELINE, Pairs, iter_by_prompt, with_pass_number
-from specbench_client.metrics.rows import Columns, Rows, iter_pieces, read_columns
+from specbench_client.metrics.rows import Columns, Rows, iter_pieces, read_columns, text_codes
 from specbench_client.metrics.tidy_frame import Mask, Values, numbers, steady_rows, sums_by_text
 from specbench_client.trust.check import Check, CheckResult, CheckResults
 from specbench_client.trust.evidence import AnswersEvidence, CellEvidence, PointEvidence, RunEvidence
@@ -326,24 +328,39 @@ ANSWERS_WORSE: Check[AnswersEvidence] = Check(
 
 
 FLAWED_SHARE = 0.1
+MOSTLY_FLAWED_SHARE = 0.5
 
 
-def _baseline_answers_flawed(evidence: AnswersEvidence) -> CheckResults:
+def _baseline_answers_flawed(evidence: CellEvidence) -> CheckResults:
     """Many answers that are flawed without a drafter. Wrong ones are left out: they show what the model can do."""
-    found = evidence.judged
-    flaws = {flaw: count for flaw, count in found.baseline_flaws.items() if flaw != AnswerFlaw.WRONG_ANSWER}
-    share = sum(flaws.values()) / found.pairs
+    if evidence.arm.name != BASELINE_NAME:
+        return []
+    rows = steady_rows(evidence.rows)
+    judged = int((~np.isnan(numbers(rows, "flawed"))).sum())
+    found: Counter[str] = Counter()
+    for piece in iter_pieces(rows):
+        column = text_codes(piece, "flaw")
+        found.update(str(column.texts[code]) for code in column.codes[column.codes >= 0])
+    flaws = {flaw: count for flaw, count in found.items() if flaw != AnswerFlaw.WRONG_ANSWER}
+    share = sum(flaws.values()) / max(judged, 1)
     if share <= FLAWED_SHARE:
         return []
-    message = f"{share:.0%} of the baseline's {found.pairs} answers are flawed without a drafter ({_kinds(flaws)})"
-    return [CheckResult(Severity.INFO, message, value=share, threshold=FLAWED_SHARE)]
+    most = share > MOSTLY_FLAWED_SHARE
+    message = f"{share:.0%} of {judged} answers are flawed without a drafter ({_kinds(flaws)})"
+    if most:
+        message += ": AnswersWorse cannot see whether a drafter damages answers"
+    severity, limit = (Severity.WARNING, MOSTLY_FLAWED_SHARE) if most else (Severity.INFO, FLAWED_SHARE)
+    return [CheckResult(severity, message, value=share, threshold=limit)]
 
 
-BASELINE_ANSWERS_FLAWED: Check[AnswersEvidence] = Check(
+BASELINE_ANSWERS_FLAWED: Check[CellEvidence] = Check(
     name="BaselineAnswersFlawed",
-    severities=(Severity.INFO,),
+    severities=(Severity.WARNING, Severity.INFO),
     description="Many answers of the baseline have [flaws](records.md#flaws).",
-    threshold=f"more than {FLAWED_SHARE:.0%} of the baseline's answers, without wrong ones",
+    threshold=(
+        f"more than {FLAWED_SHARE:.0%} of the baseline's steady answers, without wrong ones; Warning above"
+        f" {MOSTLY_FLAWED_SHARE:.0%}"
+    ),
     rationale="What a drafter does to answers that are flawed anyway cannot be seen, and AnswersWorse finds less.",
     remedy=(
         "Unfinished: raise output.maxTokens. NoToolCall: start the engine with its tool parser. InvalidJson or"

@@ -351,13 +351,15 @@ PROMPTS_SENT_AGAIN: Check[CellEvidence] = Check(
     ),
     remedy=(
         "Give more prompts, so that none is sent twice; restart running servers, or empty their caches, before you send"
-        " the same prompts again; or declare promptCache: Off and switch the engines' caches off."
+        ' the same prompts again; or declare promptCache: "Off" and switch the engines\' caches off.'
     ),
     evaluate=_prompts_sent_again,
 )
 
 
 MORE_COMPUTED = 1.05
+SHOWN_MS = 0.1
+"""Shorter times of lost reuse are not in the message."""
 
 
 def _reuse_lost(evidence: CellEvidence) -> CheckResults:
@@ -367,8 +369,8 @@ def _reuse_lost(evidence: CellEvidence) -> CheckResults:
     if reuse is None or ratio is None or ratio.interval is None or ratio.interval.low <= MORE_COMPUTED:
         return []
     hits, theirs, lost = reuse.hit_share.value or 0.0, reuse.baseline_hit_share.value or 0.0, reuse.lost_ms
-    shown = lost.value is not None and lost.interval is not None and lost.interval.low > 0
-    cost = f", {lost.value:,.0f} ms more prefill per request" if shown else ""
+    shown = lost.value is not None and lost.value >= SHOWN_MS and lost.interval is not None and lost.interval.low > 0
+    cost = f", {float(f'{lost.value:.2g}'):,g} ms more prefill per request" if shown else ""
     message = (
         f"{hits:.0%} of the prompt tokens came from the prompt cache, but {theirs:.0%} of the same requests' on the"
         f" baseline: the arm computed {ratio.value:.2f} times as many{cost}"
