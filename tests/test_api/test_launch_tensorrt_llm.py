@@ -329,7 +329,7 @@ def test_an_enabled_overlap_scheduler_is_rejected_with_two_models() -> None:
     assert rejected(EAGLE3, {"method": "ngram"}, config=config) == [
         (
             "spec.engine.config.disable_overlap_scheduler: false contradicts true: arm1 runs without overlap scheduler,"
-            " so all arms must (remove it, or set spec.engine.equalizeArms: Off)"
+            ' so all arms must (remove it, or set spec.engine.equalizeArms: "Off")'
         )
     ]
     assert launch(EAGLE3, config=config).args

@@ -229,7 +229,7 @@ def test_the_version_selects_the_image_unless_an_image_is_set(engine: dict[str, 
     assert launch_of({"spec.engine": {"kind": "vllm", **engine}}).image == image
 
 
-NOT_EQUALIZED = "or set spec.engine.equalizeArms: Off"
+NOT_EQUALIZED = 'or set spec.engine.equalizeArms: "Off"'
 AS_SERVED = "or set spec.promptCache: AsServed"
 
 

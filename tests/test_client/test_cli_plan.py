@@ -12,6 +12,7 @@ import pytest
 from specbench_api.outcome.summary import MIN_WINDOWS
 from specbench_api.outcome.termination import Exit
 from specbench_client.cli import exit_code, validate
+from specbench_testing.agent_traces import otlp, span, user
 from specbench_testing.chat_templates import tokenizer_folder
 from specbench_testing.specs import simulated_run, write_run
 
@@ -260,6 +261,39 @@ def test_missing_library_is_a_warning(
         "applying a chat template needs the package tokenizers: pip install 'specbench[tokenizers]'"
         in capsys.readouterr().err
     )
+
+
+@pytest.mark.parametrize("load", [{"concurrency": [1, 2]}, {"concurrency": [2], "slots": 4}], ids=["default", "slots"])
+def test_requests_of_sessions_that_may_be_open_at_once_are_printed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], load: dict[str, Any]
+) -> None:
+    file = write_run(tmp_path, simulated_run(load={**load, "repeats": 1}))
+    spans = [span("t", 0.0, 9.0, [user("a")]), span("t", 1.0, 2.0, [user("b")]), span("t", 3.0, 4.0, [user("c")])]
+    (tmp_path / "prompts.jsonl").write_text(json.dumps(otlp(*spans)))
+    assert exit_code(["plan", str(file), "--set", "spec.workloads[0].dataset.source=agent-traces"]) == Exit.OK
+    printed = capsys.readouterr()
+    slots = load.get("slots", 2)
+    assert (
+        f"requests of one session that may be open at once: 2; of all sessions: 4 (load.slots: {slots})" in printed.out
+    )
+    assert ("the session 't' has up to 2 requests in flight at once" in printed.err) is ("slots" not in load)
+
+
+def test_prompts_without_sessions_have_no_number_of_open_requests(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert plan_exit_code(tmp_path, ENDLESS) == Exit.OK
+    assert "open at once" not in capsys.readouterr().out
+
+
+def test_sessions_with_longer_answers_than_the_workload_are_rejected(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = simulated_run()
+    lengths = {"turns": 2, "turnTokens": 16, "answerTokens": 49}
+    run["spec"]["workloads"][0]["dataset"] = {"source": "sessions", "count": 2, "sessions": lengths}
+    assert exit_code(["plan", str(write_run(tmp_path, run))]) == Exit.BAD_INPUT
+    assert "spec.workloads[0]: sessions.answerTokens is larger than output.maxTokens" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", ["plan", "validate"])

@@ -112,7 +112,7 @@ _REMEDIES = {
     "--speculative-adaptive": "set drafters[].draftLengths",
     "--speculative-adaptive-config": "set drafters[].draftLengths",
     "--max-running-requests": "it is spec.load.slots, or else the highest of spec.load.concurrency",
-    **dict.fromkeys(_EQUALIZED[1:], "or set spec.engine.equalizeArms: Off"),
+    **dict.fromkeys(_EQUALIZED[1:], 'or set spec.engine.equalizeArms: "Off"'),
     **dict.fromkeys(_ADAPTER, "set spec.model.adapter"),
     "--disable-radix-cache": "it follows from spec.promptCache",
 }

@@ -403,4 +403,4 @@ def _overlap_problems(drafter: Drafter, engine: Engine) -> Iterator[Problem]:
             f"{_as_json(engine.config.get(OVERLAP))} contradicts true: {drafter.name} runs without overlap scheduler,"
             " so all arms must"
         )
-        yield Problem(f"spec.engine.config.{OVERLAP}", message, "remove it, or set spec.engine.equalizeArms: Off")
+        yield Problem(f"spec.engine.config.{OVERLAP}", message, 'remove it, or set spec.engine.equalizeArms: "Off"')

@@ -291,7 +291,7 @@ _REMEDIES = {
     "--per-request-spec-decode-metrics": "remove it: specbench sets it on every arm that speculates",
     "--enable-log-stats": "remove it: acceptance is checked against these counters",
     "--enable-prefix-caching": "or set spec.promptCache: AsServed",
-    "--generation-config": "or set spec.engine.equalizeArms: Off",
+    "--generation-config": 'or set spec.engine.equalizeArms: "Off"',
     "--nnodes": "set spec.placement.nodes",
     "--load-format": "spec.model.uri sets it",
     **dict.fromkeys(_ADAPTER, "set spec.model.adapter"),

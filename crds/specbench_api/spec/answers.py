@@ -43,7 +43,8 @@ class ExpectedAnswer(ApiModel):
     field: Annotated[str, Field(min_length=1, max_length=128)] | None = None
     """Column with the expected answer. Without it: the source's own, or `answer` in a file of your own."""
     match: AnswerMatch
-    """How it is compared."""
+    """How it is compared. Number: the last number after `####`, else of the answer. Choice: the letter, A to J, after
+    the last `answer is` or `answer:`, else the last one alone. Exact: the whole text, without white space around it."""
 
 
 def schema_validator(schema: Mapping[str, Any]) -> Validator:

@@ -192,7 +192,9 @@ class Selection(RuledModel):
             "dataset.revision is a revision on the hub: remove it when dataset.uri or dataset.pvc is set (the file is"
             " identified by its fingerprint)",
         ),
-        ValidationRule("!has(self.uri) || !has(self.pvc)", "set either dataset.uri or dataset.pvc, not both"),
+        ValidationRule(
+            "!has(self.uri) || !has(self.pvc)", "dataset.uri and dataset.pvc both name the file: remove one"
+        ),
         ValidationRule(
             "!has(self.entropy) || (self.source == 'speed-bench' && has(self.config)"
             " && self.config.startsWith('throughput_'))",
@@ -202,17 +204,18 @@ class Selection(RuledModel):
         ValidationRule(
             "self.source == 'random' ? has(self.allowRandom) && self.allowRandom && has(self.count)"
             " : !has(self.allowRandom) && !has(self.words)",
-            "source random needs dataset.allowRandom: true and dataset.count, and only source random takes"
-            " dataset.allowRandom and dataset.words: random words mislead about speculative decoding, so every result"
-            " is marked",
+            "source random needs dataset.allowRandom: true and dataset.count: set both (random words mislead about"
+            " speculative decoding, so every result is marked); with another source, remove dataset.allowRandom and"
+            " dataset.words",
         ),
         ValidationRule(
             "self.source == 'sessions' ? has(self.sessions) && has(self.count) : !has(self.sessions)",
-            "source sessions needs dataset.sessions and dataset.count, and no other source takes dataset.sessions",
+            "source sessions needs dataset.sessions (turns, turnTokens, answerTokens) and dataset.count: set both; with"
+            " another source, remove dataset.sessions",
         ),
         ValidationRule(
             "!has(self.count) || !has(self.turns)",
-            "set either dataset.count (prompts) or dataset.turns (requests in one pass), not both",
+            "dataset.count (prompts) and dataset.turns (requests in one pass) both limit the prompts: remove one",
         ),
     )
 

@@ -221,7 +221,7 @@ class Engine(RuledModel):
     equalize_arms: EqualizeArms = EqualizeArms.ON
     """On: settings that an engine would otherwise choose per arm, apart from the drafter, are set to the same value on
     every arm (docs/reference/engines.md lists them). CUDA graphs, continuous batching and chunked prefill are never
-    changed. Off: the engine's own defaults."""
+    changed. Off: the engine's own defaults. Both need quotes, since YAML reads a bare On or Off as true or false."""
     env: Annotated[list[EnvVar], Field(max_length=64), KeyedBy("name")] = []
     """Environment variables of the engine, on every arm."""
 

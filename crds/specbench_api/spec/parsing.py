@@ -164,7 +164,8 @@ def _problem(details: ErrorDetails, model: type[ApiModel]) -> Problem:
     if isinstance(given, str | int | float) and details["type"] != "value_error":
         message += f", not {json.dumps(given) if isinstance(given, bool) else repr(given)}"
     if details["type"] in ("enum", "literal_error") and isinstance(given, bool):
-        remedy = remedy or 'quote it ("On" or "Off"), since YAML reads it as a boolean'
+        allowed = str(details.get("ctx", {}).get("expected", "")).replace("'", '"')
+        remedy = remedy or f"write {allowed}, with quotes: YAML reads On and Off without them as true and false"
     if details["type"] == "string_type" and isinstance(given, int | float):
         remedy = remedy or f'quote it: "{json.dumps(given)}"'
     return Problem(path, message[:1].lower() + message[1:], remedy)
@@ -176,9 +177,11 @@ def _path(location: tuple[int | str, ...]) -> str:
 
 
 def _nearest(location: tuple[int | str, ...], root: type[ApiModel]) -> str:
-    fields = list(_by_alias(_model_at(location[:-1], root)))
-    near = difflib.get_close_matches(str(location[-1]), fields, n=1, cutoff=0.5)
-    return f"did you mean {near[0]}?" if near else f"known fields: {', '.join(fields)}"
+    """Return where the field belongs: one level below, or a similar name; else the names of all fields."""
+    fields, name = _by_alias(_model_at(location[:-1], root)), str(location[-1])
+    near = [f"{field}.{name}" for field, info in fields.items() if name in _by_alias(_below(info))]
+    near = near or difflib.get_close_matches(name, fields, n=1)
+    return f"did you mean {' or '.join(near)}?" if near else f"known fields: {', '.join(fields)}"
 
 
 def _remedy(location: tuple[int | str, ...], root: type[ApiModel]) -> str:

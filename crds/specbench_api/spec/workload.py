@@ -62,7 +62,7 @@ class SystemPrompt(RuledModel):
     rules: ClassVar = (
         ValidationRule(
             "has(self.tokens) != has(self.text)",
-            "set either systemPrompt.tokens (random words) or systemPrompt.text, not both",
+            "systemPrompt needs exactly one of tokens (that many random words) and text: set one and remove the other",
         ),
     )
 
@@ -124,8 +124,18 @@ RESERVED_BODY_FIELDS = {
 """Fields of the request body that `extraBody` must not set, and what to do instead."""
 
 
-class Workload(ApiModel):
+class Workload(RuledModel):
     """Prompts, and how they are answered."""
+
+    rules: ClassVar = (
+        ValidationRule(
+            "(!has(self.dataset.sessions) || self.dataset.sessions.answerTokens <= self.output.maxTokens)"
+            " && (!has(self.dataset.members) || self.dataset.members.all(m, !has(m.sessions)"
+            " || m.sessions.answerTokens <= self.output.maxTokens))",
+            "sessions.answerTokens is larger than output.maxTokens, so the answers would be cut: raise output.maxTokens"
+            " (without it, it is 256)",
+        ),
+    )
 
     name: Annotated[str, Field(min_length=1, max_length=32, pattern=r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$")]
     """Name in tables and status: `chat`."""
@@ -148,6 +158,10 @@ class Workload(ApiModel):
     overridden."""
     chat_template: ChatTemplate | None = None
     """Who renders messages into tokens. Without it: the engine, with its own chat template."""
+
+    def _rules_hold(self) -> Sequence[bool]:
+        parts = (self.dataset, *(self.dataset.members or ()))
+        return [all(each.sessions.answer_tokens <= self.output.max_tokens for each in parts if each.sessions)]
 
     @property
     def waits(self) -> bool:

@@ -41,6 +41,10 @@ class InvalidSpecCase:
         return resource(self.edits)
 
 
+LONG_SESSIONS = {"turns": 2, "turnTokens": 16, "answerTokens": 5000}
+"""Longer answers than the spec's `output.maxTokens`."""
+
+
 def _pair(method: str, remedy: str, **fields: Any) -> InvalidSpecCase:
     drafter = {"name": "d", "method": method, **fields}
     return InvalidSpecCase(
@@ -184,12 +188,12 @@ INVALID_SPECS = (
     _dataset(
         "a number of words of another source",
         {"source": "gsm8k", "words": 5},
-        "only source random takes dataset.allowRandom and dataset.words",
+        "with another source, remove dataset.allowRandom and dataset.words",
     ),
     _dataset(
         "a file with two locations",
         {"source": "csv", "uri": "x.csv", "pvc": {"claimName": "data", "path": "x.csv"}},
-        "set either dataset.uri or dataset.pvc",
+        "dataset.uri and dataset.pvc both name the file: remove one",
     ),
     _dataset(
         "a file outside its volume",
@@ -197,7 +201,41 @@ INVALID_SPECS = (
         "leaves the volume",
         below="pvc",
     ),
-    _dataset("prompts and turns", {"source": "gsm8k", "count": 5, "turns": 5}, "set either dataset.count"),
+    _dataset(
+        "prompts and turns",
+        {"source": "gsm8k", "count": 5, "turns": 5},
+        "dataset.count (prompts) and dataset.turns (requests in one pass) both limit the prompts",
+    ),
+    InvalidSpecCase(
+        "sessions with longer answers than the workload",
+        {"spec.workloads[0].dataset": {"source": "sessions", "count": 5, "sessions": LONG_SESSIONS}},
+        "spec.workloads[0]",
+        "sessions.answerTokens is larger than output.maxTokens",
+    ),
+    InvalidSpecCase(
+        "a member of a mix with longer answers than the workload",
+        {
+            "spec.workloads[0].dataset": {
+                "source": "mix",
+                "members": [{"name": "a", "weight": 1, "source": "sessions", "count": 5, "sessions": LONG_SESSIONS}],
+            }
+        },
+        "spec.workloads[0]",
+        "sessions.answerTokens is larger than output.maxTokens",
+    ),
+    InvalidSpecCase(
+        "a system prompt of words and of text",
+        {"spec.workloads[0].systemPrompt": {"tokens": 5, "text": "Be kind."}},
+        "spec.workloads[0].systemPrompt",
+        "systemPrompt needs exactly one of tokens",
+    ),
+    InvalidSpecCase(
+        "a prompt cache that YAML reads as false",
+        {"spec.promptCache": False},
+        "spec.promptCache",
+        "of type string",
+        'write "Off" or "AsServed", with quotes',
+    ),
     _dataset(
         "a range with min above max",
         {"source": "gsm8k", "inputTokens": {"min": 9, "max": 3}},
