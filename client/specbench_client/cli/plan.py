@@ -57,6 +57,7 @@ from specbench_client.cli.validate import (
     plan_warnings,
     print_warnings,
 )
+from specbench_client.drive.prompts import default_slots_problem
 from specbench_client.errors import BadInput
 from specbench_client.local.engine_process import planned_command
 from specbench_client.local.local_runs import find_local_run, open_results
@@ -263,8 +264,13 @@ def plan(file: Path, settings: tuple[str, ...], output: str, results: str | None
     size = estimate(expanded, {name: each.turns for name, each in sizes.items()})
     deadline_s = resource.spec.active_deadline_seconds
     hours = HoursEstimator(inputs, store).of(expanded, deadline_s, sizes, measured, Budget())
-    warnings, missing = [*plan_warnings(expanded), *hours_warnings(hours)], missing_files(expanded, base_dir)
-    described = {name: _described(rows) | _rendered(expanded, name, rows, base_dir) for name, rows in prompts.items()}
+    slots = (default_slots_problem(expanded, expanded.workload(name), rows.rows) for name, rows in prompts.items())
+    warnings = [*plan_warnings(expanded), *filter(None, slots), *hours_warnings(hours)]
+    missing = missing_files(expanded, base_dir)
+    described = {
+        name: _described(rows) | _at_once(expanded, rows) | _rendered(expanded, name, rows, base_dir)
+        for name, rows in prompts.items()
+    }
     if output == "json":
         extra = {"prompts": described, "warnings": [*warnings, *missing]}
         echo_json(json.dumps(_document(expanded, measured, size, hours) | extra, indent=2))
@@ -308,6 +314,17 @@ def _described(prompts: Prompts) -> dict[str, object]:
         return facts | {"lengths": f"not counted: {lengths.reason}"}
     tokens = sorted(lengths.tokens.values())
     return facts | {"tokens in the median prompt (o200k_base)": tokens[len(tokens) // 2], "in the longest": tokens[-1]}
+
+
+def _at_once(plan: Plan, prompts: Prompts) -> dict[str, object]:
+    """Return how many requests of recorded sessions may be open at once; the engine serves `load.slots` of them."""
+    if not any(prompt.starts for prompt in prompts.rows):
+        return {}
+    most = max(max(prompt.in_flight) for prompt in prompts.rows)
+    facts: dict[str, object] = {"requests of one session that may be open at once": most}
+    arrival = plan.load.arrival
+    sessions = max(plan.load.concurrency or [0]) or (arrival.max_in_flight if arrival else None)
+    return facts | ({"of all sessions": f"{sessions * most} (load.slots: {plan.slots})"} if sessions else {})
 
 
 def _rendered(plan: Plan, name: str, prompts: Prompts, base_dir: Path) -> dict[str, object]:

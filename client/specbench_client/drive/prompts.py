@@ -53,7 +53,8 @@ def _load_one(plan: Plan, workload: Workload, base_dir: Path, fetch: Fetch | Non
     declared = workload.client_template
     prompts = load_workload(workload, base_dir, fetch)
     _reject_too_long_answers(workload, prompts.rows)
-    _reject_default_slots(plan, workload, prompts.rows)
+    if problem := default_slots_problem(plan, workload, prompts.rows):
+        raise BadInput(problem)
     if declared is None:
         return WorkloadPrompts(prompts)
     try:
@@ -78,15 +79,16 @@ def _reject_too_long_answers(workload: Workload, rows: Sequence[Prompt]) -> None
         )
 
 
-def _reject_default_slots(plan: Plan, workload: Workload, rows: Sequence[Prompt]) -> None:
-    """Raise BadInput if sessions have several requests at once, and the engine serves one for each of them."""
+def default_slots_problem(plan: Plan, workload: Workload, rows: Sequence[Prompt]) -> str:
+    """Return the problem if sessions have several requests at once, and the engine serves one for each of them."""
     most, name = max((max(row.in_flight), row.id) for row in rows)
-    if most > 1 and plan.load.slots is None and plan.engine.kind is not EngineKind.EXTERNAL:
-        raise BadInput(
-            f"workload {workload.name!r}: the session {name!r} has up to {most} requests in flight at once, and by"
-            f" default the engine serves {plan.slots}, one for each session: set load.slots, to {plan.slots * most} if"
-            " none is to wait"
-        )
+    if most == 1 or plan.load.slots is not None or plan.engine.kind is EngineKind.EXTERNAL:
+        return ""
+    return (
+        f"workload {workload.name!r}: the session {name!r} has up to {most} requests in flight at once, and by"
+        f" default the engine serves {plan.slots}, one for each session: set load.slots, to {plan.slots * most} if"
+        " none is to wait"
+    )
 
 
 def _reject_unsplittable(plan: Plan, prompts: Prompts, template: AppliedTemplate) -> None:

@@ -8,7 +8,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from itertools import chain
+from operator import or_
 from typing import Any
 
 from specbench_api.errors import SpecbenchError
@@ -65,10 +67,10 @@ class Prompt:
     @property
     def in_flight(self) -> Sequence[int]:
         """Requests that may be in flight when each begins, itself included."""
-        follows = list[set[int]]()
+        follows = list[int]()  # a set of requests is an integer with a bit for each
         for start in self.starts:
-            follows.append(set(start.after).union(*(follows[each] for each in start.after)))
-        return [number + 1 - len(each) for number, each in enumerate(follows)] or [1]
+            follows.append(reduce(or_, (follows[each] | 1 << each for each in start.after), 0))
+        return [number + 1 - each.bit_count() for number, each in enumerate(follows)] or [1]
 
     @property
     def with_tools(self) -> bool:

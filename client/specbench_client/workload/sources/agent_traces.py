@@ -14,6 +14,8 @@ arms would differ after the first difference in an answer, and with the prompts 
 
 from __future__ import annotations
 
+import heapq
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -29,6 +31,8 @@ from specbench_client.workload.sources.otel_spans import sessions_of_spans
 
 _ASKING = ("user", "tool")
 _MAX_SHOWN = 80
+_SECONDS_END = 1e11
+"""A time in seconds is smaller: this is the year 5138, or 1973 in milliseconds."""
 _EXAMPLE = '{"id": "s1", "messages": [{"role": "user", "content": "…"}, {"role": "assistant", "content": "…"}]}'
 
 
@@ -57,13 +61,12 @@ def _of_messages(messages: Any, tools: Any) -> RecordedSession:
     ]
     if not ends:
         raise BadRow("messages has no answer, which follows a message of role user or tool: a session has at least one")
-    reader = _MessageReader()
-    turns = tuple(reader.request(messages[:end], tools, "messages") for end in ends)
+    read = _MessageReader().request(messages[: ends[-1]], tools, "messages")
     starts = [RequestStart()]
     for number, end in enumerate(ends[1:]):
-        answered = ends[number] + next(at for at, role in enumerate(roles[ends[number] :]) if role != "assistant") - 1
+        answered = next(at for at in range(ends[number], end) if roles[at] != "assistant") - 1
         starts.append(RequestStart((number,), _wait_s(messages, answered, end - 1)))
-    return RecordedSession(turns, tuple(starts))
+    return RecordedSession(tuple(read[:end] for end in ends), tuple(starts))
 
 
 def _wait_s(messages: Sequence[Mapping[str, Any]], answered: int, asked: int) -> float | None:
@@ -85,6 +88,12 @@ def _seconds(record: Mapping[str, Any], where: str, names: tuple[str, ...] = TIM
         raise BadRow(
             f"{where}.{name} is {str(record[name])[:_MAX_SHOWN]!r}, which is no time: give seconds or ISO 8601, such as"
             " 2026-01-31T12:00:00Z, or remove it"
+        )
+    if seconds is not None and seconds >= _SECONDS_END:
+        name = next(one for one in names if record.get(one) is not None)
+        raise BadRow(
+            f"{where}.{name} is {str(record[name])[:_MAX_SHOWN]}, which is after the year 5000 in seconds: times are in"
+            " seconds, so divide milliseconds by 1,000 and nanoseconds by 1,000,000,000"
         )
     return seconds
 
@@ -124,12 +133,17 @@ def recorded_starts(spans: Sequence[tuple[float, float]]) -> list[RequestStart]:
     which those that another one of them started after are left out. Requests that overlapped may overlap again.
     """
     starts = []
-    for number, (start, _) in enumerate(spans):
-        ended = [at for at in range(number) if spans[at][1] <= start]
-        last_start = max((spans[at][0] for at in ended), default=start)
-        after = tuple(at for at in ended if spans[at][1] > last_start or spans[at][0] == last_start)
-        begun = max((spans[at][1] for at in ended), default=spans[0][0])
-        starts.append(RequestStart(after, start - begun))
+    running: list[tuple[float, int]] = []
+    last: list[int] = []
+    last_start, begun = -math.inf, spans[0][0]
+    for number, (start, end) in enumerate(spans):
+        while running and running[0][0] <= start:
+            begun, at = heapq.heappop(running)
+            last_start = max(last_start, spans[at][0])
+            last.append(at)
+        last = [at for at in last if spans[at][1] > last_start or spans[at][0] == last_start]
+        starts.append(RequestStart(tuple(sorted(last)), start - begun))
+        heapq.heappush(running, (end, number))
     return starts
 
 

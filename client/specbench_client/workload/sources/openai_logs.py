@@ -94,7 +94,7 @@ def logged_message(message: Mapping[str, Any]) -> dict[str, Any]:
     further = {name: message[name] for name in ("tool_calls", "tool_call_id") if message.get(name)}
     if "tool_calls" in further:
         try:
-            parse_tool_calls(further["tool_calls"], "tool_calls")
+            further["tool_calls"] = parse_tool_calls(further["tool_calls"], "tool_calls")
         except BadRow as error:  # models generate such calls, and engines reject them
             raise RowWithoutText("has tool calls without a name, or with arguments that are not valid JSON") from error
     content = message.get("content")

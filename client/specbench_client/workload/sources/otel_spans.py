@@ -27,7 +27,10 @@ _NO_CONTENT = (
     "has requests without gen_ai.input.messages: record the content of messages"
     " (OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT)"
 )
+_EXPORT_AGAIN = "export the spans again with an exporter that writes OTLP JSON"
 _NANOSECONDS = 1e9
+_EARLIEST_NS = 10**17
+"""A time of 1973 in nanoseconds; smaller numbers are other units."""
 
 
 @dataclass(frozen=True)
@@ -66,9 +69,8 @@ def sessions_of_spans(rows: Sequence[PromptRow]) -> list[PromptRow]:
         try:
             for span in list(_spans(row)) if "resourceSpans" in row.columns else ():
                 by_key.setdefault(span.key, span)  # exporters may write a span twice
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            problem = BadRow(f"is not OTLP JSON: {type(error).__name__}: {error}: export the spans again")
-            sessions.append(PromptRow(row.place, {"error": problem}))
+        except BadRow as error:
+            sessions.append(PromptRow(row.place, {"error": error}))
     spans = list(by_key.values())
     requests = [span for span in spans if span.is_request]
     if spans and not requests:
@@ -111,18 +113,35 @@ def _session(name: Any, spans: Sequence[_Span]) -> PromptRow:
 
 
 def _spans(row: PromptRow) -> Iterator[_Span]:
-    """Yield the spans of an OTLP document. Raises AttributeError, KeyError, TypeError or ValueError for others."""
-    for resource in row.columns["resourceSpans"]:
-        for scope in resource["scopeSpans"]:
-            for span in scope["spans"]:
-                attributes = _decoded(span.get("attributes", ()))
-                for event in span.get("events", ()):
-                    if event.get("name") == _CONTENT_EVENT:
-                        attributes |= _decoded(event.get("attributes", ()))
-                names = [span["traceId"], span["spanId"], attributes.get("gen_ai.conversation.id", "")]
-                if not all(isinstance(name, str) for name in names) or not all(names[:2]):
-                    raise ValueError("the ids of spans, traces and conversations are not all text")
-                yield _Span(row.place, span, attributes)
+    """Yield the spans of an OTLP document. Raises BadRow for others."""
+    for resource in _objects(row.columns, "resourceSpans"):
+        for scope in _objects(resource, "scopeSpans"):
+            for span in _objects(scope, "spans"):
+                yield _span(row.place, span)
+
+
+def _objects(record: Mapping[str, Any], name: str) -> Sequence[Mapping[str, Any]]:
+    """Return a list of objects; exporters may leave an empty list out. Raises BadRow."""
+    found = record.get(name, [])
+    if not isinstance(found, list) or not all(isinstance(each, Mapping) for each in found):
+        raise BadRow(f"is not OTLP JSON: {name} is not a list of objects: {_EXPORT_AGAIN}")
+    return found
+
+
+def _span(place: str, span: Mapping[str, Any]) -> _Span:
+    try:
+        attributes = _decoded(span.get("attributes", ()))
+        for event in _objects(span, "events"):
+            if event.get("name") == _CONTENT_EVENT:
+                attributes |= _decoded(event.get("attributes", ()))
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise BadRow(f"is not OTLP JSON: attributes are not a list of key and value: {_EXPORT_AGAIN}") from error
+    ids = [span.get("traceId"), span.get("spanId")]
+    if not all(isinstance(one, str) and one for one in ids):
+        raise BadRow(f"is not OTLP JSON: a span has no traceId or spanId that is text: {_EXPORT_AGAIN}")
+    if not isinstance(attributes.get("gen_ai.conversation.id", ""), str):
+        raise BadRow("has a gen_ai.conversation.id that is no text: correct it, or remove it")
+    return _Span(place, span, attributes)
 
 
 def _decoded(attributes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -158,14 +177,25 @@ def _request(span: _Span) -> dict[str, Any]:
         return {
             "messages": sent,
             "tools": [_tool(tool) for tool in tools] if tools else None,
-            "start": int(span.fields["startTimeUnixNano"]) / _NANOSECONDS,
-            "end": int(span.fields["endTimeUnixNano"]) / _NANOSECONDS,
+            "start": _seconds(span, "startTimeUnixNano"),
+            "end": _seconds(span, "endTimeUnixNano"),
         }
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise BadRow(
             f"span {name} does not follow the semantic conventions for GenAI: {type(error).__name__}: {error}: correct"
             " it, or remove its trace"
         ) from error
+
+
+def _seconds(span: _Span, field: str) -> float:
+    """Return a time in seconds. Raises BadRow if it is not in nanoseconds."""
+    nanoseconds = int(span.fields[field])
+    if nanoseconds < _EARLIEST_NS:
+        raise BadRow(
+            f"span {span.fields['spanId']}: {field} is {nanoseconds}, which is before 1974: OTLP has nanoseconds since"
+            " 1970, not seconds, milliseconds or microseconds"
+        )
+    return nanoseconds / _NANOSECONDS
 
 
 def _parsed(span: _Span, attribute: str) -> Any:
