@@ -12,7 +12,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain, islice
-from typing import Any, TypeVar, get_args
+from typing import Any, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
@@ -179,7 +179,11 @@ def _path(location: tuple[int | str, ...]) -> str:
 def _nearest(location: tuple[int | str, ...], root: type[ApiModel]) -> str:
     """Return where the field belongs: one level below, or a similar name; else the names of all fields."""
     fields, name = _by_alias(_model_at(location[:-1], root)), str(location[-1])
-    near = [f"{field}.{name}" for field, info in fields.items() if name in _by_alias(_below(info))]
+    near = [
+        f"{field}{'[]' if get_origin(info.annotation) is list else ''}.{name}"
+        for field, info in fields.items()
+        if name in _by_alias(_below(info))
+    ]
     near = near or difflib.get_close_matches(name, fields, n=1)
     return f"did you mean {' or '.join(near)}?" if near else f"known fields: {', '.join(fields)}"
 

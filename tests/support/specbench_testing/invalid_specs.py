@@ -123,6 +123,20 @@ INVALID_SPECS = (
         "did you mean maxTokens",
     ),
     InvalidSpecCase(
+        "a field one level too high",
+        {"spec.workloads[0].temperature": 1},
+        "spec.workloads[0].temperature",
+        "unknown field",
+        "did you mean sampling.temperature?",
+    ),
+    InvalidSpecCase(
+        "a field of the rows of a list",
+        {"spec.method": "ngram"},
+        "spec.method",
+        "unknown field",
+        "did you mean drafters[].method?",
+    ),
+    InvalidSpecCase(
         "an unknown engine",
         {"spec.engine.kind": "vlm"},
         "spec.engine.kind",
