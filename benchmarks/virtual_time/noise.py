@@ -23,6 +23,10 @@ class Noise:
     network_ms: float = 0.06
 
 
+NO_NOISE = Noise(run=0.0, step=0.0, hiccup_share=0.0)
+"""Machines that do not differ."""
+
+
 @dataclass(frozen=True)
 class Drift:
     """A machine that gets slower in proportion to the time since the run began. `since_s`: until this launch."""

@@ -17,6 +17,7 @@ from specbench_client.simulator.prefix_cache import BLOCK_TOKENS
 from specbench_client.simulator.speculation import DraftVerifyProcess
 from specbench_client.store.records import to_frame
 from virtual_time.corrupted_worlds import ARM, BASELINE, JSON, NUMBERS
+from virtual_time.noise import NO_NOISE
 from virtual_time.world import World
 from virtual_time.world_run import Launch, launches_of, summary_of
 
@@ -119,16 +120,21 @@ def _value(run: ServedRun) -> tuple[Fault, float]:
 
 
 def _reuse(run: ServedRun) -> list[Effect]:
-    """The hits and what they cost. The factor of reuse is the net speed-up over that of the world without the fault."""
+    """The hits and what they cost.
+
+    The true factor of reuse is the net speed-up with the fault over that without it, both without noise.
+    """
     (fault, value), rows, found = _value(run), run.pairs, run.cell.reuse
-    whole = ServedRun(replace(run.world, faults={})).cell.reuse
     assert found is not None
+    quiet = replace(run.world, noise=NO_NOISE)
+    lossy, whole = (ServedRun(world).cell.reuse for world in (quiet, replace(quiet, faults={})))
+    assert lossy is not None
     assert whole is not None
     hits = rows["cached_b"]
     lost = BLOCK_TOKENS * (hits > 0) if fault is Fault.REUSE_LAST_BLOCK else (hits * value).round()
     left = hits - lost
     computed = (rows["tokens"] - left).sum() / (rows["tokens"] - hits).sum()
-    factor, bounds = _known(found.net.value) / _known(whole.net.value), found.reuse.interval
+    factor, bounds = _known(lossy.net.value) / _known(whole.net.value), found.reuse.interval
     assert bounds is not None
     effects = [
         Effect("computed tokens ratio", _known(found.computed_ratio.value), computed),

@@ -13,7 +13,7 @@ from specbench_api.outcome.finding import Severity
 from specbench_api.outcome.reuse import Reuse, SplitMissing
 from specbench_api.outcome.summary import RunSummary
 from specbench_api.plan.plan import Point
-from specbench_client.analysis.breakdown.engine_replay import EngineModel, replay, requests_by_point
+from specbench_client.analysis.breakdown.engine_replay import EngineCosts, replay, requests_by_point
 from specbench_client.analysis.statistics.log_ratio import LogRatioInputs
 from specbench_client.analysis.statistics.row_layout import CellSums, layout_of
 from specbench_client.report.html import render_html
@@ -201,9 +201,9 @@ def test_requests_of_a_conversation_that_overlapped_are_replayed_at_once() -> No
     })  # fmt: skip
     (point,) = requests_by_point(rows.astype(np.float64), closed=False)
     assert point.previous.tolist()[:3] == [-1, 0, 0]
-    model = EngineModel(token=0.1, base=10.0, request=0.0, context=0.0, influence=np.zeros(4))
-    assert replay(point, model, point.computed) == pytest.approx(e2e)
-    assert replay(point, model, np.zeros(4)) == pytest.approx([100.0] * 4)
+    costs = EngineCosts(token=0.1, base=10.0, request=0.0, context=0.0)
+    assert replay(point, costs, point.computed) == pytest.approx(e2e)
+    assert replay(point, costs, np.zeros(4)) == pytest.approx([100.0] * 4)
 
 
 def test_slices_by_turn_and_by_depth_locate_the_loss() -> None:

@@ -5,8 +5,9 @@ All requests in flight share the steps of the engine. A step takes
     base + per request × requests that decode + per context token × their context + per token × prompt tokens computed
 
 and gives every request its next tokens. A request joins at the first step after its beginning; that step computes its
-prompt. So each request has two equations: its TTFT, and the time from its first token to its last. They are fitted
-together, by least squares with costs that are not negative, weighted by how well the model describes each kind.
+prompt. So each request has two equations: the time from then to its first token, and from there to its last. They are
+fitted together, by least squares with costs that are not negative and little weight on outliers, with a pace for each
+point. Where the load hardly varies, what follows the load cannot be told from `base`, and a share of it is assumed.
 
 A replay runs the steps again. Requests of an open loop begin when they did; later ones of a conversation, and all of a
 closed loop, begin after the same pause as they did, which counts from the last end in their conversation or stream
@@ -30,14 +31,22 @@ from specbench_client.metrics.latency import NS_PER_MS
 from specbench_client.metrics.rows import Columns
 from specbench_client.metrics.tidy_frame import Mask, Values, numbers
 
-PASSES = 5
+PASSES = 10
 """Fits in sequence: each one weights the requests in flight by the steps of the previous one."""
 INDEPENDENT_SHARE_MIN = 1e-3
 """Smallest share of a column outside the span of the others; below it the column counts as their combination."""
 ERROR_SHARE_MIN = 1e-3
 """Smallest error of an equation, as a share of the mean of its left side; it bounds the weights."""
-_TOKEN, _BASE, _WAIT, _CONTEXT, _REQUEST, _OTHERS = range(6)
-"""The columns of the equations: the costs, the time before the first step, and the step that runs at the beginning."""
+LOAD_SHARE = 0.3
+"""Assumed share of a step's time that follows the number of requests, and the same for their context. Both have a
+standard deviation of their own size, because loads that hardly vary tell nothing about them."""
+HUBER = 2.0
+"""Errors beyond so many of their typical size have less weight: an engine sometimes pauses for many steps."""
+SIGMA_PER_MEDIAN = 1.4826
+"""Standard deviation over the median absolute error, of a normal distribution."""
+_TOKEN, _BASE, _CONTEXT, _REQUEST, _WAIT, _LATE = range(6)
+"""The columns of the equations: the costs, and the time before a request's first step, if no event is known in it and
+after the last such event."""
 _COSTS = 6
 Indices = NDArray[np.intp]
 
@@ -64,14 +73,35 @@ class PointRequests:
 
 
 @dataclass(frozen=True)
-class EngineModel:
-    """Costs in ms. `influence`: of each row of the cell on `token`, 0 for those that are not fitted, shape (rows,)."""
+class EngineCosts:
+    """Costs of a step in ms."""
 
     token: float
     base: float
     request: float
     context: float
+
+    def at_pace(self, pace: float) -> EngineCosts:
+        """Return the costs of a machine that takes so many times as long."""
+        return EngineCosts(*(pace * cost for cost in (self.token, self.base, self.request, self.context)))
+
+
+@dataclass(frozen=True)
+class EngineFit:
+    """The costs of all points together, and of each one.
+
+    `paces`: factor on the costs of each point, because launches differ, shape (points,). `influence`: of each row of
+    the cell on `costs.token`, 0 for those that are not fitted, shape (rows,).
+    """
+
+    costs: EngineCosts
+    paces: Values
     influence: Values
+
+    @property
+    def by_point(self) -> list[EngineCosts]:
+        """The costs of each point."""
+        return [self.costs.at_pace(pace) for pace in self.paces.tolist()]
 
 
 def cached_tokens(rows: Columns) -> Values:
@@ -123,7 +153,7 @@ def _last_ended(series: Values, start: Values, end: Values) -> Indices:
     return np.where((found >= 0) & (series[found] == series), found, -1)
 
 
-def fit_engine(points: Sequence[PointRequests], fitted: Mask) -> EngineModel | SplitMissing:
+def fit_engine(points: Sequence[PointRequests], fitted: Mask) -> EngineFit | SplitMissing:
     """Fit the model to the rows of a mask, shape (rows,); return the reason if the cost of a token is not found."""
     if not points:
         return SplitMissing.TOO_FEW_STEPS
@@ -136,29 +166,56 @@ def fit_engine(points: Sequence[PointRequests], fitted: Mask) -> EngineModel | S
     if 2 * among.size <= _COSTS:
         return SplitMissing.TOO_FEW_STEPS
     near = SAME_STEP * float(np.quantile(means, SHORT))
-    costs, weights = np.zeros(_COSTS), np.ones(2)
+    costs, weights = np.zeros(_COSTS), np.ones((2, among.size))
+    owner = np.repeat(np.arange(len(points)), [mask.sum() for mask in chosen])
+    paces = np.ones(len(points))
     for _ in range(PASSES):
         # Shape (equations, columns + 1, requests): the last column is the left side.
         equations = np.concatenate(
             [_equations(each, costs, near)[:, :, mask] for each, mask in zip(points, chosen, strict=True)], axis=2
         )
-        weighted = equations * weights[:, np.newaxis, np.newaxis]
-        costs, active = _solve(weighted)
+        equations[:, _COSTS] /= paces[owner]
+        weighted = equations * weights[:, np.newaxis, :]
+        costs, active = _solve(np.concatenate([weighted, _assumed(equations[1], costs)], axis=2))
+        paces *= _paces(equations[1], costs, owner, len(points))
         errors = equations[:, _COSTS] - np.einsum("ecr,c->er", equations[:, :_COSTS], costs)
         least = ERROR_SHARE_MIN * equations[:, _COSTS].mean(axis=1)
-        sizes = np.maximum(np.sqrt((errors**2).mean(axis=1)), least)
+        sizes = np.maximum(SIGMA_PER_MEDIAN * np.median(np.abs(errors), axis=1), least)[:, np.newaxis]
         if not (np.isfinite(sizes) & (sizes > 0)).all():
             return SplitMissing.NO_COST
-        weights = 1.0 / sizes
+        weights = np.sqrt(1.0 / np.maximum(np.abs(errors) / (HUBER * sizes), 1.0)) / sizes
     if not costs[_TOKEN] > 0:
         return SplitMissing.NO_COST
     influence = np.zeros(fitted.size)
-    columns = weighted[:, active]
-    inverse = np.linalg.pinv(np.einsum("ecr,edr->cd", columns, columns))[active.index(_TOKEN)]
+    known = np.concatenate([weighted, _assumed(equations[1], costs)], axis=2)[:, active]
+    inverse = np.linalg.pinv(np.einsum("ecr,edr->cd", known, known))[active.index(_TOKEN)]
     left = weighted[:, _COSTS] - np.einsum("ecr,c->er", weighted[:, :_COSTS], costs)
-    influence[among] = np.einsum("c,ecr,er->r", inverse, columns, left)
-    token, base, request, context = (float(costs[each]) for each in (_TOKEN, _BASE, _REQUEST, _CONTEXT))
-    return EngineModel(token, base, request, context, influence)
+    influence[among] = np.einsum("c,ecr,er->r", inverse, weighted[:, active], left)
+    found = EngineCosts(*(float(costs[column]) for column in (_TOKEN, _BASE, _REQUEST, _CONTEXT)))
+    return EngineFit(found, paces, influence)
+
+
+def _assumed(equations: Values, costs: Values) -> Values:
+    """Return what is assumed about a step, as weighted equations, shape (2, columns + 1, 1); zeros without costs."""
+    found = np.zeros((2, _COSTS + 1, 1))
+    per_step = equations[:_COSTS].sum(axis=1) / equations[_BASE].sum()
+    step_ms = float(sum(costs[column] * per_step[column] for column in (_BASE, _REQUEST, _CONTEXT)))
+    if step_ms > 0:
+        for row, column in enumerate((_REQUEST, _CONTEXT)):
+            found[row, column], found[row, _COSTS] = per_step[column] / (LOAD_SHARE * step_ms), 1.0
+    return found
+
+
+def _paces(equations: Values, costs: Values, owner: Indices, points: int) -> Values:
+    """Return the median ratio of observed to modelled times by point, relative to their mean, shape (points,).
+
+    `equations` have the shape (columns + 1, requests); `owner` is the point of each request.
+    """
+    ratios = equations[_COSTS] / np.maximum(costs @ equations[:_COSTS], np.finfo(float).tiny)
+    found = np.ones(points)
+    for each in np.unique(owner):
+        found[each] = np.median(ratios[owner == each])
+    return np.asarray(found / found.mean())
 
 
 def _equations(point: PointRequests, costs: Values, near: float) -> Values:
@@ -168,24 +225,30 @@ def _equations(point: PointRequests, costs: Values, near: float) -> Values:
     found = np.zeros((2, _COSTS + 1, point.first.size))
     found[0, _TOKEN] = tokens_by(point.first + near) - tokens_by(joined)
     found[1, _TOKEN] = tokens_by(point.last + near) - tokens_by(point.first + near)
-    found[0, _OTHERS] = tokens_by(joined) - tokens_by(point.begun)
-    found[0, _WAIT], found[1, _BASE] = 1.0, point.steps
-    found[:, _COSTS] = point.first - point.begun, point.last - point.first
     # Requests that decode between two events (a first or a last token), and the steps there.
     events = np.concatenate([point.first, point.last])
     order = np.argsort(events, kind="stable")
+    at_first = np.searchsorted(events[order], point.first - near, side="right")
+    # A step ends at each event, so a request that had begun before joins the next one.
+    before = np.concatenate([[-np.inf], events[order]])[at_first]
+    known = before > point.begun
+    found[0, _WAIT], found[0, _LATE] = ~known, known
+    found[0, _BASE], found[1, _BASE] = 1.0, point.steps
+    found[:, _COSTS] = point.first - np.maximum(before, point.begun), point.last - point.first
     change = np.repeat([1.0, -1.0], point.first.size)
     decoding = np.cumsum(np.stack([change, change * np.tile(point.context, 2)])[:, order], axis=1)
     without_prompts = events[order] - costs[_TOKEN] * tokens_by(events[order] + near)
-    step_ms = costs[_BASE] + costs[_REQUEST] * decoding[0] + costs[_CONTEXT] * decoding[1]
-    steps = np.maximum(np.diff(without_prompts), 0.0) / np.where(step_ms > 0, step_ms, 1.0)[:-1]
+    step_ms = (costs[_BASE] + costs[_REQUEST] * decoding[0] + costs[_CONTEXT] * decoding[1])[:-1]
+    steps = np.maximum(np.diff(without_prompts), 0.0) / np.where(step_ms > 0, step_ms, 1.0)
+    # Whole steps, so that the noise of one that computes a prompt does not count as more or fewer of the others.
+    whole = np.where(np.diff(events[order]) > near, np.maximum(np.rint(steps), 1.0), 0.0)
+    steps = np.where(step_ms > 0, whole, steps)
     sums = np.cumsum(np.stack([np.ones(steps.size), *decoding[:, :-1]]) * steps, axis=1)
     sums = np.concatenate([np.zeros((3, 1)), sums], axis=1)
     place = np.argsort(order)
     during = sums[:, place[point.first.size :]] - sums[:, place[: point.first.size]]
     mean = during[1:] / np.maximum(during[0], np.finfo(float).tiny)
     found[1, _REQUEST], found[1, _CONTEXT] = point.steps * mean
-    at_first = np.searchsorted(events[order], point.first - near, side="right")
     found[0, _REQUEST], found[0, _CONTEXT] = np.concatenate([np.zeros((2, 1)), decoding], axis=1)[:, at_first]
     return found
 
@@ -203,13 +266,13 @@ def _solve(equations: Values) -> tuple[Values, list[int]]:
     return costs, [column for column in columns if costs[column] > 0]
 
 
-def replay(point: PointRequests, model: EngineModel, computed: Values) -> Values:
+def replay(point: PointRequests, costs: EngineCosts, computed: Values) -> Values:
     """Return the E2E latency of each request in ms, if so many tokens of its prompt are computed."""
     following: list[list[int]] = [[] for _ in range(point.rows.size)]
     for request in np.flatnonzero(point.previous >= 0).tolist():
         following[point.previous[request]].append(request)
-    load = (model.request + model.context * point.context).tolist()
-    prefill, steps, pause = ((model.token * computed).tolist(), point.steps.tolist(), point.pause.tolist())
+    load = (costs.request + costs.context * point.context).tolist()
+    prefill, steps, pause = ((costs.token * computed).tolist(), point.steps.tolist(), point.pause.tolist())
     waiting = [(pause[request], request) for request in np.flatnonzero(point.previous < 0).tolist()]
     heapq.heapify(waiting)
     running: list[tuple[float, int]] = []
@@ -218,7 +281,7 @@ def replay(point: PointRequests, model: EngineModel, computed: Values) -> Values
     while waiting or running:
         if not running:
             now = max(now, waiting[0][0])
-        step, joining = model.base + decoding, []
+        step, joining = costs.base + decoding, []
         while waiting and waiting[0][0] <= now:
             start, request = heapq.heappop(waiting)
             begun[request] = start

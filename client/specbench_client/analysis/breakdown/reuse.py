@@ -152,7 +152,7 @@ def _split_sums(pairs: Pairs, arm: Columns, *, closed: bool) -> tuple[float, Cel
     at = pairs.rows.left
     lost = np.subtract(*(cached_tokens(side) for side in sides[::-1]))
     e2e = [E2E_MS.values(side) for side in sides]
-    found = _costs(arm, at, lost, e2e[0], closed=closed)
+    found = _costs(arm, pairs.rows.baseline, at, lost, e2e[0], closed=closed)
     missing = found if isinstance(found, SplitMissing) else None
     token_ms, costs = (np.nan, [np.zeros(len(arm))] * 3) if isinstance(found, SplitMissing) else found
     sums = CellSums(pair_layout(pairs), len(_SPLIT))
@@ -161,7 +161,7 @@ def _split_sums(pairs: Pairs, arm: Columns, *, closed: bool) -> tuple[float, Cel
 
 
 def _costs(
-    arm: Columns, at: NDArray[np.int32], lost: Values, e2e: Values, *, closed: bool
+    arm: Columns, baseline: Columns, at: NDArray[np.int32], lost: Values, e2e: Values, *, closed: bool
 ) -> tuple[float, list[Values]] | SplitMissing:
     """Return the cost of a token in ms, each row's influence on it, and the cost of lost reuse with its slope on it.
 
@@ -177,24 +177,55 @@ def _costs(
         return SplitMissing.NO_LATENCIES
     if np.ptp(computed[paired]) == 0:
         return SplitMissing.SAME_COMPUTED_TOKENS
-    model = fit_engine(points, paired)
-    if isinstance(model, SplitMissing):
-        return model
-    # Other requests lose the same share of what they compute. Fillers have prompts of their own: they lose nothing.
+    fit = fit_engine(points, paired)
+    if isinstance(fit, SplitMissing):
+        return fit
+    # Requests without a partner lose the same share of what they compute.
     share = max(float(lost[known].sum() / max(computed[paired].sum(), 1.0)), -1.0)
-    less = np.where(numbers(arm, "filler") > 0, 0.0, share * np.nan_to_num(computed))
+    filler = numbers(arm, "filler") > 0
+    less = np.where(filler, _lost_by_fillers(arm, baseline), share * np.nan_to_num(computed))
     less[at[known]] = lost[known]
-    nudged = replace(model, token=model.token * (1 + NUDGE))
     replayed, cost, nudged_cost = (np.full(size, np.nan) for _ in range(3))
-    for point in points:
+    for point, costs in zip(points, fit.by_point, strict=True):
+        nudged = replace(costs, token=costs.token * (1 + NUDGE))
         kept = np.maximum(point.computed - less[point.rows], 0.0)
-        replayed[point.rows] = replay(point, model, point.computed)
-        cost[point.rows] = replayed[point.rows] - replay(point, model, kept)
+        replayed[point.rows] = replay(point, costs, point.computed)
+        cost[point.rows] = replayed[point.rows] - replay(point, costs, kept)
         nudged_cost[point.rows] = replay(point, nudged, point.computed) - replay(point, nudged, kept)
-    if abs(replayed[at[known]].sum() / e2e[known].sum() - 1) > REPLAY_ERROR_MAX:
+    scale = e2e[known].sum() / replayed[at[known]].sum()
+    if abs(1 / scale - 1) > REPLAY_ERROR_MAX:
         return SplitMissing.REPLAY_DIFFERS
-    slope = (nudged_cost - cost) / (model.token * NUDGE)
-    return model.token, [model.influence * paired.sum(), cost, slope]
+    # What the model leaves out, as pauses of the engine, lengthens both replays alike.
+    slope = (nudged_cost - cost) / (fit.costs.token * NUDGE)
+    return fit.costs.token, [fit.influence * paired.sum(), scale * cost, scale * slope]
+
+
+def _lost_by_fillers(arm: Columns, baseline: Columns) -> Values:
+    """Return the tokens that each filler of the arm lost, 0 for other rows, shape (rows,).
+
+    Fillers are no pairs, so each is compared with the baseline's filler of the same place in its point.
+    """
+    lost, theirs = np.zeros(len(arm)), _fillers_by_point(baseline)
+    prompt, cached, hits = numbers(arm, "input_tokens"), cached_tokens(arm), _hit_shares(baseline)
+    for point, rows in _fillers_by_point(arm).items():
+        others = theirs.get(point)
+        if others is not None:
+            place = np.minimum(np.arange(rows.size), others.size - 1)
+            lost[rows] = hits[others[place]] * prompt[rows] - cached[rows]
+    return np.nan_to_num(lost)
+
+
+def _fillers_by_point(rows: Columns) -> dict[float, NDArray[np.intp]]:
+    """Return the rows of fillers by repeat, in the order in which they began."""
+    repeats, fillers = numbers(rows, "repeat"), numbers(rows, "filler") > 0
+    order = np.argsort(numbers(rows, "intended_ns"), kind="stable")
+    order = order[fillers[order]]
+    return {repeat: order[repeats[order] == repeat] for repeat in np.unique(repeats[order]).tolist()}
+
+
+def _hit_shares(rows: Columns) -> Values:
+    """Return the share of each prompt that was cached, shape (rows,)."""
+    return cached_tokens(rows) / np.maximum(numbers(rows, "input_tokens"), 1.0)
 
 
 def _slices(pairs: Pairs, codes: Values, classes: Sequence[BreakdownClass], seed: int) -> list[ReuseSlice]:
