@@ -3,9 +3,9 @@
 A lost token has to be computed again, which delays its request and all others in flight: they share the step of its
 prefill. In an open loop, more requests are in flight then, which delay one another. So the arm's requests are replayed
 on a model of its engine (`engine_replay`), as they were and with the baseline's reuse. With E the sums of E2E
-latencies, and L the difference of both replays,
+latencies, R that of the first replay and R' that of the second one,
 
-    net = E_b / E_a = drafting × reuse,    drafting = E_b / (E_a − L),    reuse = (E_a − L) / E_a
+    net = E_b / E_a = drafting × reuse,    reuse = R' / R
 
 Without a model that describes the arm there is no split, and `SplitMissing` is the reason.
 """
@@ -42,8 +42,8 @@ TOKEN_MS = (
 LOST_MS = f"lost_tokens × token_ms, {OVER_PAIRS}"
 NET = f"Σ e2e of the baseline ÷ Σ e2e of the arm, e2e = last_token_ns − intended_ns, {OVER_PAIRS}"
 REUSE = (
-    "(Σ e2e − L) ÷ Σ e2e of the arm; L: by how much Σ e2e is smaller if the arm's requests are replayed on the model of"
-    f" its steps with the baseline's reuse instead of their own, {OVER_PAIRS}"
+    "Σ e2e of the arm's requests if they are replayed on the model of its steps with the baseline's reuse ÷ the same"
+    f" with their own reuse, {OVER_PAIRS}"
 )
 DRAFTING = f"net ÷ reuse: the speed-up with the baseline's reuse, {OVER_PAIRS}"
 DEFINITIONS = (
