@@ -206,12 +206,12 @@ def _lost_by_fillers(arm: Columns, baseline: Columns) -> Values:
     Fillers are no pairs, so each is compared with the baseline's filler of the same place in its point.
     """
     lost, theirs = np.zeros(len(arm)), _fillers_by_point(baseline)
-    prompt, cached, hits = numbers(arm, "input_tokens"), cached_tokens(arm), _hit_shares(baseline)
+    prompt, cached, hits = numbers(arm, "input_tokens"), cached_tokens(arm), cached_tokens(baseline)
     for point, rows in _fillers_by_point(arm).items():
         others = theirs.get(point)
         if others is not None:
             place = np.minimum(np.arange(rows.size), others.size - 1)
-            lost[rows] = hits[others[place]] * prompt[rows] - cached[rows]
+            lost[rows] = np.minimum(hits[others[place]], prompt[rows]) - cached[rows]
     return np.nan_to_num(lost)
 
 
@@ -221,11 +221,6 @@ def _fillers_by_point(rows: Columns) -> dict[float, NDArray[np.intp]]:
     order = np.argsort(numbers(rows, "intended_ns"), kind="stable")
     order = order[fillers[order]]
     return {repeat: order[repeats[order] == repeat] for repeat in np.unique(repeats[order]).tolist()}
-
-
-def _hit_shares(rows: Columns) -> Values:
-    """Return the share of each prompt that was cached, shape (rows,)."""
-    return cached_tokens(rows) / np.maximum(numbers(rows, "input_tokens"), 1.0)
 
 
 def _slices(pairs: Pairs, codes: Values, classes: Sequence[BreakdownClass], seed: int) -> list[ReuseSlice]:
