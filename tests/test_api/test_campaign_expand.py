@@ -110,6 +110,13 @@ def test_the_adapter_may_be_an_axis_with_the_bare_model_as_a_value() -> None:
     assert len({run.name for run in runs}) == len(runs)
 
 
+def test_reasoning_may_be_an_axis_although_its_switch_is_a_field_of_the_engines() -> None:
+    path = "workloads[name=chat].extraBody.chat_template_kwargs.enable_thinking"
+    runs = planned({"spec.axes": [{"path": path, "values": [True, False]}]}).runs
+    assert [run.run.spec.workloads[0].requests_reasoning for run in runs] == [True, False]
+    assert len({point.hash for run in runs for point in expand(run.run).points}) == 2 * len(expand(runs[0].run).points)
+
+
 def test_a_path_may_select_a_row_by_name_and_quote_a_key_with_dots() -> None:
     axes = [
         {"path": "workloads[name=chat].output.maxTokens", "values": [20, 50]},
