@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from specbench_api.launch.registry import WITHOUT_ADAPTERS
 from specbench_api.launch.support_matrix import (
     DEFAULT_RELEASES,
     SUPPORT_BY_ENGINE,
@@ -54,6 +55,14 @@ that specbench accepts and renders the settings named for XPress and the methods
 
 | name | description | how, or why not | evidence |
 |---|---|---|---|"""
+_ADAPTERS = """
+## LoRA adapters
+
+`spec.model.adapter` serves every arm, including the baseline, with one adapter. The drafter runs without it. Arguments
+of vllm and sglang: accepted by their parsers (`make engine-parsers`). No engine has run with an adapter by us.
+
+| engine | how, or what to do instead |
+|---|---|"""
 _UNSUPPORTED_ENGINES = """
 ## Engines that are not supported
 
@@ -97,9 +106,14 @@ def render() -> str:
     ]
     parts = (
         *(_INTRODUCTION, never_run(), _OVERVIEW, *head, *overview, *sections, _ACCEPTANCE, *acceptance),
+        *(_ADAPTERS, *(f"| `{kind}` | {_adapter(kind)} |" for kind in EngineKind)),
         *(_RELATED, *related, *_listed(notes), _UNSUPPORTED_ENGINES),
     )
     return "\n".join(parts)
+
+
+def _adapter(kind: EngineKind) -> str:
+    return f"no: {WITHOUT_ADAPTERS[kind]}" if kind in WITHOUT_ADAPTERS else ADAPTERS[kind]
 
 
 def never_run() -> str:
@@ -163,6 +177,16 @@ def _how(found: Support) -> str:
     flags, separator, rest = found.how.partition(";")
     return f"`{flags}`{separator}{rest}" if flags.startswith("--") else found.how
 
+
+ADAPTERS: Mapping[EngineKind, str] = {
+    EngineKind.VLLM: "`--enable-lora --lora-modules NAME=MODEL`, and `--max-lora-rank` if `rank` is set, rounded up "
+    "to one that vLLM has; requests name the adapter as their model",
+    EngineKind.SGLANG: "`--enable-lora --lora-paths NAME=MODEL`, and `--max-lora-rank` if `rank` is set; requests name "
+    "`TARGET:NAME` as their model. Refused with method draft_model and with draftLengths, as by SGLang",
+    EngineKind.LLAMA_CPP: "`--lora FILE`, a GGUF file: every request is answered with it",
+    EngineKind.SIMULATOR: "`--served-model-name NAME`: only the name, so that specs with adapters can be tried",
+}
+"""How engines that take `spec.model.adapter` are given it."""
 
 PROPER_NAMES: Mapping[EngineKind, str] = {
     EngineKind.VLLM: "vLLM",

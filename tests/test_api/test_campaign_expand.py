@@ -101,6 +101,22 @@ def test_an_axis_value_may_be_a_list_and_null_removes_a_field() -> None:
     assert cell_text(found[2].cell) == "drafters=eagle3+ngram requests=4"
 
 
+def test_the_adapter_may_be_an_axis_with_the_bare_model_as_a_value() -> None:
+    axes = [{"path": "model.adapter", "values": [None, *({"name": n, "model": f"acme/{n}"} for n in ("sql", "chat"))]}]
+    runs = planned({"spec.axes": axes, "spec.template.spec.engine.kind": "vllm"}).runs
+    adapters = [run.run.spec.model.adapter for run in runs]
+    assert [adapter and adapter.model for adapter in adapters] == [None, "acme/sql", "acme/chat"]
+    assert [cell_text(run.cell) for run in runs] == ["adapter=null", "adapter=sql", "adapter=chat"]
+    assert len({run.name for run in runs}) == len(runs)
+
+
+def test_reasoning_may_be_an_axis_although_its_switch_is_a_field_of_the_engines() -> None:
+    path = "workloads[name=chat].extraBody.chat_template_kwargs.enable_thinking"
+    runs = planned({"spec.axes": [{"path": path, "values": [True, False]}]}).runs
+    assert [run.run.spec.workloads[0].requests_reasoning for run in runs] == [True, False]
+    assert len({point.hash for run in runs for point in expand(run.run).points}) == 2 * len(expand(runs[0].run).points)
+
+
 def test_a_path_may_select_a_row_by_name_and_quote_a_key_with_dots() -> None:
     axes = [
         {"path": "workloads[name=chat].output.maxTokens", "values": [20, 50]},

@@ -208,6 +208,11 @@ def test_the_plan_finds_its_arms_and_workloads_by_name() -> None:
             "is set by specbench itself (set sampling.temperature)",
         ),
         (
+            {"spec.workloads[0].extraBody": {"include_reasoning": False}},
+            "spec.workloads[0].extraBody.include_reasoning",
+            "withholds the reasoning, so the times of its tokens are unknown (remove it",
+        ),
+        (
             {"spec.workloads[0].chatTemplate": {"appliedBy": "Client", "kwargs": {"add_generation_prompt": False}}},
             "spec.workloads[0].chatTemplate.kwargs.add_generation_prompt",
             "is set by specbench itself (it is always true",

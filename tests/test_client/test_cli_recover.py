@@ -135,6 +135,7 @@ def test_what_a_file_would_execute_and_read_is_listed_before_it_is_applied(
     edits = {
         "spec.engine.image": "registry.example.com/evil:1",
         "spec.engine.command": ["sh", "-c", "id\x1b[2J"],
+        "spec.model.adapter": {"name": "sql", "model": "/evil"},
         "spec.placement": {"gpus": 2, "engineServiceAccountName": "admin"},
     }
     run = resource(edits, namespace="team")
@@ -148,6 +149,7 @@ def test_what_a_file_would_execute_and_read_is_listed_before_it_is_applied(
     assert f"{PLAN} states what would be executed and read; check it before you apply:" in printed
     assert '  spec.engine.image: "registry.example.com/evil:1"' in printed
     assert '  spec.engine.command: ["sh", "-c", "id\\u001b[2J"]' in printed
+    assert '  spec.model.adapter: {"name": "sql", "model": "/evil"}' in printed
     assert '"engineServiceAccountName": "admin"' in printed
     assert "spec.workloads[0].dataset: " in printed
 

@@ -246,6 +246,10 @@ def test_measured_durations_are_within_the_plans_estimate(tmp_path: Path) -> Non
     low, high, learnt = estimate("--results", "out")
     assert learnt["pointsByBasis"] == {"SimilarPoint": 6}
     assert low < 3 / 2 * (sum(each.total_seconds() for each in took) - warmup) < high
+    spec["spec"]["model"]["adapter"] = {"name": "sql", "model": "acme/sql"}
+    write_run(tmp_path, spec)
+    adapted = estimate("--results", "out", "--assume", "streamTokensPerSecond=48")[2]
+    assert "SimilarPoint" not in adapted["pointsByBasis"], "they are of the model without the adapter"
 
 
 def test_report_shows_a_finished_run_in_every_format(tmp_path: Path) -> None:

@@ -120,6 +120,13 @@ def test_evidence_is_in_comments_and_settings_are_valid_in_their_syntax(name: st
     assert isinstance(found, str if form in FLAGS else list if form is DeploymentFormat.KSERVE else dict)
 
 
+def test_the_adapter_is_part_of_the_evidence() -> None:
+    adapted = {"name": "acme/tiny", "adapter": {"name": "sql", "model": "acme/sql"}}
+    plan = plan_of([EAGLE3], engine={"kind": "vllm"}, model=adapted)
+    text = emitted(DeploymentFormat.VLLM, plan, paying())
+    assert "# Adapter, without which nothing was measured: acme/sql\n" in text
+
+
 FLAGS = (DeploymentFormat.VLLM, DeploymentFormat.SGLANG, DeploymentFormat.LLAMA_CPP)
 
 

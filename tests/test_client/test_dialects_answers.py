@@ -204,6 +204,16 @@ def test_reasoning_is_content_but_not_part_of_the_text(dialect: Dialect) -> None
 
 
 @ALL
+@pytest.mark.parametrize("field", ["reasoning", "reasoning_content"])
+def test_reasoning_of_an_answer_that_is_not_streamed_is_no_part_of_its_text(dialect: Dialect, field: str) -> None:
+    message = {"role": "assistant", "content": "Four.", field: "Two and two."}
+    usage = {"prompt_tokens": 3, "completion_tokens": 9, "total_tokens": 12}
+    choice = {"index": 0, "message": message, "finish_reason": "stop"}
+    answer = dialect.read_whole({"object": "chat.completion", "choices": [choice], "usage": usage}, drafting=False)
+    assert (answer.reasoning, answer.text, answer.output_tokens) == ("Two and two.", "Four.", 9)
+
+
+@ALL
 def test_reasoning_tokens_count_before_the_answer_and_exclude_tool_calls(dialect: Dialect) -> None:
     def thoughts(*deltas: dict[str, Any]) -> int | None:
         chunks = chunks_of(dialect)

@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -87,6 +88,23 @@ async def test_answers_are_judged_and_failed_requests_are_not() -> None:
     failed = exchange(error_class=ErrorClass.RESET, error="gone", arrivals=())
     record = (await context(CannedTransport(failed)).take_turn(turn())).record
     assert (record.judged, record.flaw) == (False, None)
+
+
+@pytest.mark.parametrize(
+    ("text", "finish", "flaw"),
+    [
+        ("<think>Two and two.</think>Four.", "stop", None),
+        ("<think>Two and two.</think>\n", "stop", "Empty"),
+        ("<think>Two and", "stop", "Empty"),
+        ("<think>Two and", "length", None),
+        ("<think>Two and two.</think>Four.", "abort", "UnexpectedFinish"),
+    ],
+)
+async def test_reasoning_that_the_engine_does_not_separate_is_no_answer(text: str, finish: str, flaw: Any) -> None:
+    first, chunk, *end = vllm(DecodedAnswer())
+    chunk["choices"][0] |= {"delta": {"content": text}, "finish_reason": finish}
+    record = (await context(CannedTransport(exchange(sse([first, chunk, *end])))).take_turn(turn())).record
+    assert (record.output_tokens, record.flaw) == (1, flaw)
 
 
 async def test_record_texts_are_plain_strings() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -31,6 +33,7 @@ def cell_like(row: PublishedFigure) -> CellConditions:
     """Return a cell measured under exactly the row's conditions."""
     return CellConditions(
         model=row.model,
+        adapter=None,
         engine=row.engine,
         hardware=row.hardware,
         method=row.method,
@@ -92,6 +95,18 @@ def test_nearest_row_of_each_table_is_reported_with_all_differences() -> None:
     assert not any(each.startswith(("model", "draft tokens", "temperature")) for each in differences)
     assert found.unmatched[-1].startswith("eagle3 on chat at 8: invalid")
     assert "neither a pass nor a fail" in found.limits[0]
+
+
+def test_an_adapter_is_a_difference_from_every_published_row() -> None:
+    row = BATCH[0]
+    conditions = replace(cell_like(row), adapter="acme/sql")
+    assert [str(each) for each in condition_differences(conditions, row)] == ["adapter none → acme/sql"]
+    assert distance(conditions, row) == 1
+
+    model = {"name": "meta-llama/Llama-3.1-8B-Instruct", "adapter": {"name": "sql", "model": "acme/sql"}}
+    summary = summary_of(Given("none", 8), Given("ngram", 8, gain=1.5, acceptance=0.5))
+    (match,) = compare_published(plan_of(model=model), summary, "here", tables_named("illusion-batch")).rows
+    assert "adapter none → acme/sql" in {str(each) for each in match.differences}
 
 
 def test_caution_of_a_table_is_printed_with_it() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from specbench_api.spec.model import Adapter, Target
 from specbench_client.report.html import page_topics
 from specbench_client.report.text.applicability import (
     APPLICABILITY_COLUMNS,
@@ -43,6 +44,14 @@ def test_known_conditions_are_shown() -> None:
     assert values["Engine"].endswith(" 0.33.0")
     assert values["Acceptance"].startswith("ngram ")
     assert f"at most {WORLD.tokens[1]}" in values["Output length"]
+
+
+def test_an_adapter_is_part_of_the_models_name() -> None:
+    adapted = Target(name="acme/tiny", adapter=Adapter(name="sql", model="acme/sql"))
+    plan, summary = WORLD.plan.model_copy(update={"target": adapted}), run_of_world(WORLD)
+    values = {row[0]: row[1] for row in applicability_table(plan, summary).rows}
+    assert values["Model"] == "acme/tiny, revision main, with adapter acme/sql"
+    assert "acme/tiny with adapter acme/sql (quantisation unknown)" in applicability_line(plan, summary)
 
 
 @pytest.mark.parametrize("name", ["Memory", "Quantisation", "Hardware"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -58,6 +59,30 @@ def test_one_long_prompt_among_hundreds_is_info() -> None:
         return frame.assign(finish_reason=["length" if at == short.idxmax() else "stop" for at in frame.index])
 
     assert check_names(findings_of(Corruptions(records=once), world=many)) == [("PrematureLengthStop", INFO)]
+
+
+OFF, ON = {"enable_thinking": False}, {"thinking": True}
+
+
+@pytest.mark.parametrize(
+    ("body", "thoughts", "found"),
+    [
+        ({"chat_template_kwargs": OFF}, 9, "switches reasoning off, but 100% of the answers begin with it"),
+        ({"reasoning_effort": "none"}, 9, "switches reasoning off"),
+        ({"chat_template_kwargs": ON}, 0, "requests reasoning, but the engine marks none"),
+        ({"chat_template_kwargs": OFF}, 0, None),
+        ({"chat_template_kwargs": ON}, lambda index, _: 9 * (index % 2), None),
+        ({"chat_template_kwargs": OFF, "reasoning_effort": "high"}, 0, None),
+        ({"chat_template_kwargs": ON}, None, None),
+        ({"chat_template_kwargs": "?", "reasoning_effort": 1}, 9, None),
+        ({}, 9, None),
+    ],
+)
+def test_reasoning_that_contradicts_the_request_is_a_warning(body: Any, thoughts: Any, found: str | None) -> None:
+    world = replace(WORLD, edits={"spec.workloads[0].extraBody": body})
+    findings = findings_of(replace_columns(reasoning_tokens=thoughts), world=world)
+    assert check_names(findings) == ([("ReasoningNotAsRequested", WARNING)] if found else [])
+    assert all((found or "") in finding.message for finding in findings)
 
 
 def equal_texts(share: float) -> Corruptions:

@@ -381,7 +381,7 @@ def _config_lines(name: str, text: str) -> list[str]:
 
 
 def _text(plan: Plan, measured: set[str], size: PlanEstimate, hours: PlannedHours | None) -> str:
-    lines = [f"{plan.name}: {plan.target.name} on {plan.engine.kind}", "", "Arms"]
+    lines = [f"{plan.name}: {plan.target.title} on {plan.engine.kind}", "", "Arms"]
     for arm, launch in planned_launches(plan).items():
         lines.append(f"  {arm:<16} {shlex.join(planned_command(launch))}")
         lines += [line for name, text in launch.configs.items() for line in _config_lines(name, text)]

@@ -75,6 +75,7 @@ _EXECUTED = (
     "spec.engine.endpoints",
     "spec.model.uri",
     "spec.model.pvc",
+    "spec.model.adapter",
     "spec.placement",
 )
 """Fields with which a file decides what is executed, with which rights, and what is read."""

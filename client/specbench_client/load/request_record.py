@@ -53,12 +53,13 @@ def read_result(
 
 
 def _flaw_of(config: RequestConfig, turn: Turn, answer: EngineAnswer) -> AnswerFlaw | None:
-    called = bool(answer.tool_calls)
-    flaw = flaw_of(answer.text, answer.reasoning, answer.finish_reason, answer.output_tokens, called=called)
+    """Return what is wrong with an answer, whose reasoning may be part of its text: not all engines separate it."""
+    split, called = split_reply(config.template, turn.messages, answer.text), bool(answer.tool_calls)
+    reasoning = answer.reasoning + split.reasoning
+    flaw = flaw_of(split.final, reasoning, answer.finish_reason, answer.output_tokens, called=called)
     if flaw is not None or config.answers is None:
         return flaw
-    final = split_reply(config.template, turn.messages, answer.text).final
-    return unmet_demand(config.answers, turn.expected, replace(answer, text=final))
+    return unmet_demand(config.answers, turn.expected, replace(answer, text=split.final))
 
 
 def _read_answer(config: RequestConfig, dialect: Dialect, exchange: HttpExchange) -> CooperativeTask[EngineAnswer]:

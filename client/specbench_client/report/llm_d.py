@@ -52,7 +52,7 @@ def _engine(plan: Plan, cell: Cell, name: str) -> dict[str, Any]:
             "kind": "generic",
             "tool": str(plan.engine.kind),
             "tool_version": plan.engine.version or "unknown",
-            "model": {"name": plan.target.name},
+            "model": {"name": plan.target.title},
         },
         "native": {
             "config": {

@@ -43,7 +43,7 @@ def read_durations(results: Store) -> list[StoredDurations]:
 
 
 def durations_for(plan: Plan, stored: Sequence[StoredDurations]) -> MeasuredDurations:
-    """Return the durations that apply to a plan: of runs with its model, engine and number of GPUs."""
+    """Return the durations that apply to a plan: of runs with its model, adapter, engine and number of GPUs."""
     runs = [run for run in stored if _hardware(run.plan) == _hardware(plan)]
     points = [_duration(run, name, plan) for run in runs for name in run.manifests]
     launches = [seconds for run in runs for seconds in _launches(run)]
@@ -52,7 +52,7 @@ def durations_for(plan: Plan, stored: Sequence[StoredDurations]) -> MeasuredDura
 
 def _hardware(plan: Plan) -> tuple[object, ...]:
     engine = plan.engine
-    return plan.target.name, engine.kind, engine.tensor_parallel_size, plan.placement.engine_devices
+    return plan.target.title, engine.kind, engine.tensor_parallel_size, plan.placement.engine_devices
 
 
 def _duration(run: StoredDurations, name: str, planned: Plan) -> PointDuration:

@@ -17,6 +17,7 @@ POINT_CHECKS: tuple[Check[PointEvidence], ...] = (
     tokens.TOKEN_COUNT_MISMATCH,
     tokens.PREMATURE_LENGTH_STOP,
     answers.IDENTICAL_ANSWERS,
+    answers.REASONING_NOT_AS_REQUESTED,
     prompts.DUPLICATE_PROMPTS,
     prompts.PROMPT_CACHE_HIT,
     load.CONCURRENCY_NOT_REACHED,

@@ -106,7 +106,7 @@ SINGLE_NODE_ENGINES: dict[EngineKind, str] = {
 """Engines that are not supported on several nodes, and why."""
 
 
-_WITHOUT_ADAPTERS: dict[EngineKind, str] = {
+WITHOUT_ADAPTERS: dict[EngineKind, str] = {
     EngineKind.TENSORRT_LLM: "set lora_config in spec.engine.config and lora_request in workloads[].extraBody",
     EngineKind.TRANSFORMERS: "merge it into the model, or use engine vllm, sglang or llama-cpp",
     EngineKind.EXTERNAL: "set spec.model.name, or endpoints[].model, to the name under which it is served",
@@ -119,9 +119,9 @@ def launch_problems(order: LaunchRequest) -> list[Problem]:
     if order.nodes > 1 and order.engine.kind in SINGLE_NODE_ENGINES:
         message = f"{order.engine.kind} is only supported on one node: {SINGLE_NODE_ENGINES[order.engine.kind]}"
         return [Problem("spec.placement.nodes", message, "set it to 1, or use engine vllm or sglang")]
-    if order.target.adapter and order.engine.kind in _WITHOUT_ADAPTERS:
+    if order.target.adapter and order.engine.kind in WITHOUT_ADAPTERS:
         message = f"specbench passes no adapter to {order.engine.kind}"
-        return [Problem("spec.model.adapter", message, _WITHOUT_ADAPTERS[order.engine.kind])]
+        return [Problem("spec.model.adapter", message, WITHOUT_ADAPTERS[order.engine.kind])]
     if order.drafter:
         found = support_of(order.engine.kind, order.drafter.method, release_of(order.engine))
         if not found.supported:

@@ -18,7 +18,7 @@ from specbench_api.spec.load import ArmOrder
 from specbench_api.spec.patterns import is_label_key
 from specbench_api.spec.placement import Affinity, Placement
 from specbench_api.spec.run import RunSpec
-from specbench_api.spec.workload import RESERVED_BODY_FIELDS
+from specbench_api.spec.workload import RESERVED_BODY_FIELDS, WITHHOLDS_REASONING
 
 POINTS_MAX = 4096
 """Maximum number of points of a run."""
@@ -123,12 +123,27 @@ def _duplicates(spec: RunSpec, arms: list[Arm]) -> list[Problem]:
 
 
 def _claimed_fields(spec: RunSpec) -> list[Problem]:
-    """Report request fields that specbench sets itself. Checked here because CEL cannot inspect an open object."""
-    return [
-        Problem(f"spec.workloads[{row}].extraBody.{name}", "is set by specbench itself", RESERVED_BODY_FIELDS[name])
-        for row, workload in enumerate(spec.workloads)
-        for name in sorted(RESERVED_BODY_FIELDS.keys() & workload.extra_body)
-    ]
+    """Report request fields that specbench sets itself, or that withhold generated tokens from their measurement.
+
+    Checked here because CEL cannot inspect an open object.
+    """
+    problems = []
+    for row, workload in enumerate(spec.workloads):
+        where = f"spec.workloads[{row}].extraBody"
+        problems += [
+            Problem(f"{where}.{name}", "is set by specbench itself", RESERVED_BODY_FIELDS[name])
+            for name in sorted(RESERVED_BODY_FIELDS.keys() & workload.extra_body)
+        ]
+        problems += [
+            Problem(
+                f"{where}.{name}",
+                "withholds the reasoning, so the times of its tokens are unknown",
+                "remove it: answers are judged without their reasoning anyway",
+            )
+            for name in WITHHOLDS_REASONING
+            if workload.extra_body.get(name) is False
+        ]
+    return problems
 
 
 def _of_templates(spec: RunSpec) -> list[Problem]:

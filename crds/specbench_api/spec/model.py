@@ -7,8 +7,8 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from specbench_api.api_model import ApiModel, RuledModel, ValidationRule
-from specbench_api.spec.patterns import LEADS_OUT, ObjectName, SubPath, leads_out
+from specbench_api.api_model import RuledModel, ValidationRule
+from specbench_api.spec.patterns import HUB_NAME_OR_PATH, LEADS_OUT, ObjectName, SubPath, leads_out
 from specbench_api.spec.secret_refs import TokenSecretRef
 
 Path = Annotated[str, Field(min_length=1, max_length=1024)]
@@ -39,16 +39,25 @@ class PvcModel(RuledModel):
         return (not leads_out(self.path), not leads_out(self.sub_path))
 
 
-class Adapter(ApiModel):
+class Adapter(RuledModel):
     """A LoRA adapter of the target, with which every arm answers, the baseline too. Drafters run without it."""
+
+    rules: ClassVar = (
+        ValidationRule(
+            f"!self.model.matches('{LEADS_OUT}')", "adapter.model has a .. component: write the path without it"
+        ),
+    )
 
     name: ObjectName
     """Name under which the engine serves the adapter: `sql`."""
-    model: Annotated[str, Field(min_length=1, max_length=1024)]
-    """Adapter on the hub, or its path where the engine runs, which begins with `/`: `acme/sql-lora`. On
-    the volume of model.pvc it is below /models."""
+    model: Annotated[str, Field(min_length=1, max_length=1024, pattern=HUB_NAME_OR_PATH)]
+    """Adapter on the hub, or its path where the engine runs, which begins with `/`: `acme/sql-lora`. On the volume of
+    model.pvc it is below /models. Engines download the newest revision: to measure another one, give its path."""
     rank: Annotated[int, Field(ge=1, le=512)] | None = None
     """The adapter's rank, for which vllm and sglang reserve memory. Without it: the engine's default (vllm: 16)."""
+
+    def _rules_hold(self) -> Sequence[bool]:
+        return (not leads_out(self.model),)
 
 
 class Target(RuledModel):
@@ -86,6 +95,11 @@ class Target(RuledModel):
     """Secret with the hub's token, passed as HF_TOKEN to engines, and to clients that download prompts or tokenizers.
     It is not written to plan.json and not part of any point's identity. `specbench run` ignores it: engines inherit
     HF_TOKEN from the shell."""
+
+    @property
+    def title(self) -> str:
+        """The model's name for people, with that of its adapter."""
+        return f"{self.name} with adapter {self.adapter.model}" if self.adapter else self.name
 
     def _rules_hold(self) -> Sequence[bool]:
         return (sum(source is not None for source in (self.uri, self.path, self.pvc)) <= 1,)

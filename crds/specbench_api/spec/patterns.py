@@ -24,6 +24,8 @@ DNS_NAME = f"^{_DNS_NAME}$"
 """Pattern of most object names: DNS labels separated by dots."""
 QUALIFIED_NAME = f"^{_DNS_NAME}/{_SHORT_WORD}$"
 """Pattern of an extended resource: a domain, a slash, and at most 63 characters."""
+HUB_NAME_OR_PATH = r"^(/[^\s=,]+|[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)?)$"
+"""Pattern of a repository on the hub, or an absolute path. The model that uses it must also reject `..`."""
 
 ObjectName = Annotated[str, Field(min_length=1, max_length=253, pattern=DNS_NAME)]
 QueueName = Annotated[str, Field(min_length=1, max_length=63, pattern=DNS_NAME)]
@@ -71,6 +73,9 @@ PATTERN_DESCRIPTIONS: Mapping[str, str] = {
     "[A-Za-z0-9])?$": f"a label key: {_LABEL}, optionally after a domain and a slash: kubernetes.io/hostname",
     "^[A-Za-z0-9._-]+$": "a key of a Secret: letters, digits, dashes, dots and underscores",
     "^[0-9]+(\\.[0-9]+)?(m|k|Ki|M|Mi|G|Gi|T|Ti)?$": "a number with an optional unit: 4, 500m, 64Gi",
+    HUB_NAME_OR_PATH: (
+        "a repository on the hub (acme/sql-lora), or a path that begins with / without spaces, commas and equals signs"
+    ),
     "^[^/]": "a folder inside the volume, without a leading slash: models/llama",
     "^[A-Za-z_][A-Za-z0-9_]*$": "letters, digits and underscores, not starting with a digit: MY_VARIABLE",
     "^\\S(.*\\S)?$": "no spaces at either end",

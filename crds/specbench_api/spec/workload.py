@@ -122,6 +122,8 @@ RESERVED_BODY_FIELDS = {
     "return_spec_tokens_details": "it is always on: SGLang reports its draft counts in it",
 }
 """Fields of the request body that `extraBody` must not set, and what to do instead."""
+WITHHOLDS_REASONING = ("include_reasoning", "stream_reasoning")
+"""Fields of vLLM's and SGLang's requests. If false, the tokens of the reasoning are never sent, or all at its end."""
 
 
 class Workload(RuledModel):
@@ -155,7 +157,7 @@ class Workload(RuledModel):
     extra_body: Annotated[dict[str, Any], Field(max_length=32), PreserveUnknown()] = {}
     """Additional fields of every request's body, on every arm: top_k, stop, chat_template_kwargs, … Fields that
     specbench sets itself are rejected, except its neutral values of other samplers (top_k, min_p, penalties), which are
-    overridden."""
+    overridden. So are fields that withhold reasoning (include_reasoning: false, stream_reasoning: false)."""
     chat_template: ChatTemplate | None = None
     """Who renders messages into tokens. Without it: the engine, with its own chat template."""
 
@@ -167,6 +169,20 @@ class Workload(RuledModel):
     def waits(self) -> bool:
         """Whether a stream may wait between the requests of a conversation."""
         return self.think_time is not None or self.dataset.share_of(Source.AGENT_TRACES) > 0
+
+    @property
+    def requests_reasoning(self) -> bool | None:
+        """Whether `extraBody` switches the model's reasoning on or off; None if it does neither.
+
+        The variables of the chat template are those of most models; some engines add `reasoning_effort: none`.
+        """
+        variables = self.extra_body.get("chat_template_kwargs")
+        variables = variables if isinstance(variables, dict) else {}
+        for switch in (variables.get("enable_thinking"), variables.get("thinking")):
+            if isinstance(switch, bool):
+                return switch
+        effort = self.extra_body.get("reasoning_effort")
+        return effort != "none" if isinstance(effort, str) else None
 
     @property
     def client_template(self) -> ChatTemplate | None:

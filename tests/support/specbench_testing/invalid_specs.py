@@ -539,6 +539,21 @@ INVALID_SPECS = (
         "spec.model.pvc",
         "leaves the volume",
     ),
+    InvalidSpecCase(
+        "an adapter's path with ..",
+        {"spec.model.adapter": {"name": "sql", "model": "/models/../etc"}},
+        "spec.model.adapter",
+        "write the path without it",
+    ),
+    *(
+        InvalidSpecCase(
+            f"an adapter at {model}",
+            {"spec.model.adapter": {"name": "sql", "model": model}},
+            "spec.model.adapter.model",
+            "should match",
+        )
+        for model in ("s3://models/sql", "~/sql", "../sql", "./sql", "a/b/c", "/models/a=b", "/models/a b")
+    ),
     *(
         InvalidSpecCase(
             f"a {kind} node selector with a space", {"spec.placement": edits}, "nodeSelector", "should match"

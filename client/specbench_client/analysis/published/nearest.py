@@ -1,8 +1,8 @@
 """Finds the nearest published row of each measured figure, and lists their differences.
 
 Candidates have the same figure and method. The distance adds up the differences: 1 for a doubled batch or a target of
-twice the size, 0.5 per draft token, 2 per unit of temperature, 1 each for another engine, dataset or GPU, and 1 for
-what only one side states. The weights only order rows; every difference is printed next to the row.
+twice the size, 0.5 per draft token, 2 per unit of temperature, 1 each for an adapter and for another engine, dataset or
+GPU, and 1 for what only one side states. The weights only order rows; every difference is printed next to the row.
 """
 
 from __future__ import annotations
@@ -44,6 +44,8 @@ class CellConditions:
     """The conditions of a measured cell, in the terms of published tables."""
 
     model: str
+    adapter: str | None
+    """LoRA adapter; published rows have none."""
     engine: str
     hardware: str
     method: str
@@ -89,6 +91,7 @@ def cell_conditions(plan: Plan, summary: RunSummary, cell: Cell) -> CellConditio
     hardware = f"{gpus} x {gpu}" if gpu and gpus else str(gpu or cpu or NOT_KNOWN)
     return CellConditions(
         model=plan.target.name,
+        adapter=plan.target.adapter.model if plan.target.adapter else None,
         engine=" ".join(str(each) for each in (plan.engine.kind, version or plan.engine.version) if each),
         hardware=hardware,
         method=_method(plan, cell.arm),
@@ -103,6 +106,7 @@ def condition_differences(here: CellConditions, there: PublishedFigure) -> list[
     """Return all differences, published → measured."""
     pairs = [
         ("model", there.model, here.model, _same_name(there.model, here.model)),
+        ("adapter", "none", here.adapter or "none", here.adapter is None),
         ("hardware", there.hardware, here.hardware, _same_name(there.hardware, here.hardware)),
         ("engine", there.engine, here.engine, _same_name(there.engine, here.engine)),
         ("dataset", there.dataset, here.dataset, _same_name(there.dataset, here.dataset)),
@@ -120,6 +124,7 @@ def distance(here: CellConditions, there: PublishedFigure) -> float:
     sizes = size_b(here.model), size_b(there.model)
     parts = [
         0.0 if _same_name(here.model, there.model) else 0.5 + _octaves(*sizes),
+        1.0 if here.adapter else 0.0,
         _octaves(here.batch, there.batch),
         0.0 if here.draft_tokens is None else _step(here.draft_tokens, there.draft_tokens, 0.5),
         _step(here.temperature, there.temperature, 2.0),

@@ -97,7 +97,7 @@ def applicability_table(plan: Plan, summary: RunSummary) -> TextTable:
 def applicability_line(plan: Plan, summary: RunSummary) -> str:
     """The same as one phrase, for a terminal; what is not known is left out."""
     format_ = _formats(summary)
-    model = f"{plan.target.name} ({format_})" if format_ != DASH else f"{plan.target.name} (quantisation unknown)"
+    model = f"{plan.target.title} ({format_ if format_ != DASH else 'quantisation unknown'})"
     cache = DASH if _prompt_cache(plan) == DASH else f"prompt cache {_prompt_cache(plan)}"
     where = [model, _engine(plan, summary), _machines(summary), _loads(plan), cache]
     known = ", ".join(part for part in where if part != DASH)
@@ -129,8 +129,9 @@ def _rows(plan: Plan, summary: RunSummary) -> list[Sequence[str]]:
         ("Sampling", _sampling(plan), "acceptance falls with temperature"),
         (
             "Model",
-            f"{plan.target.name}, revision {plan.target.revision}",
-            "a drafter fits only the target that it was trained for",
+            f"{plan.target.name}, revision {plan.target.revision}"
+            + (f", with adapter {plan.target.adapter.model}" if plan.target.adapter else ""),
+            "a drafter fits only the target that it was trained for, and the adapter that it was trained with",
         ),
         (
             "Quantisation",

@@ -100,12 +100,13 @@ def _evidence(deployment: Deployment) -> list[str]:
     plan, summary, recommendation = deployment.plan, deployment.summary, deployment.recommendation
     drafter = deployment.arm.drafter
     model = f", model {drafter.model}{_revision(drafter.revision)}" if drafter and drafter.model else ""
-    source = target_path(plan.target) or plan.target.uri
+    source, adapter = target_path(plan.target) or plan.target.uri, plan.target.adapter
     method = f": {drafter.algorithm or drafter.method}{model}" if drafter else ""
     return [
         f"Drafter {deployment.arm.name}{method}. {USES[deployment.form]}",
         f"Run: {summary.namespace}/{summary.name}, uid {summary.uid}, summarised {summary.created}",
         f"Model: {plan.target.name}{f', read from {source}' if source else _revision(plan.target.revision)}",
+        *([f"Adapter, without which nothing was measured: {adapter.model}"] if adapter else []),
         f"Engine: {plan.engine.kind} {deployment.engine_version}",
         f"Answer: {recommendation.sentence}",
         *(f"Gain on {each.workload} at {each.load}: {_gain(each)}" for each in deployment.candidates),

@@ -113,6 +113,52 @@ GREEDY_DIVERGENCE: Check[CellEvidence] = Check(
 )
 
 
+REASONING_SHARE = 0.01
+
+
+def _reasoning_not_as_requested(evidence: PointEvidence) -> CheckResults:
+    """Reasoning in spite of the request, or none although it was requested.
+
+    The engine applies the switch in its chat template, and ignores a variable that the template does not have. Only
+    reasoning that the engine separates from the answer is seen.
+    """
+    requested = evidence.workload.requests_reasoning
+    tokens = numbers(evidence.answered, "reasoning_tokens")
+    known = tokens[np.isfinite(tokens)]
+    if requested is None or not known.size:
+        return []
+    share = float((known > 0).mean())
+    if share if requested else share <= REASONING_SHARE:
+        return []
+    message = (
+        "extraBody requests reasoning, but the engine marks none in any answer"
+        if requested
+        else f"extraBody switches reasoning off, but {share:.0%} of the answers begin with it"
+    )
+    return [CheckResult(Severity.WARNING, message, value=share, threshold=0.0 if requested else REASONING_SHARE)]
+
+
+REASONING_NOT_AS_REQUESTED: Check[PointEvidence] = Check(
+    name="ReasoningNotAsRequested",
+    severities=(Severity.WARNING,),
+    description="Answers have reasoning although `extraBody` switches it off, or none although it is switched on.",
+    threshold=(
+        f"switched off, and more than {REASONING_SHARE:.0%} of the answers have reasoning; or switched on, and no"
+        " answer has any. Evaluated where chunks have token counts, and the switch is `enable_thinking` or `thinking`"
+        " in `chat_template_kwargs`, or `reasoning_effort`"
+    ),
+    rationale=(
+        "An engine ignores a variable that the model's chat template does not have, without an error. Reasoning is"
+        " longer than the answer and is drafted with another acceptance, so the run would describe other traffic."
+    ),
+    remedy=(
+        "Use the variable of the model's chat template, and start the engine with the model's reasoning parser: without"
+        " it, reasoning is part of the text, and unmarked."
+    ),
+    evaluate=_reasoning_not_as_requested,
+)
+
+
 SHORTEST = 32
 LONGEST = 128
 PROMPTS_MIN = 8
