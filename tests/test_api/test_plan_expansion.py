@@ -245,6 +245,14 @@ def test_the_plan_finds_its_arms_and_workloads_by_name() -> None:
         ),
         (
             {
+                "spec.workloads[0].answers": TOOLS,
+                "spec.engine": {"kind": "vllm", "args": ["--enable_auto_tool_choice"]},
+            },
+            "spec.engine.args",
+            "--tool-call-parser is missing, without which the engine rejects tools",
+        ),
+        (
+            {
                 "spec.workloads[0].answers": {"expected": {"match": "Number"}},
                 "spec.workloads[0].output": {"ignoreEos": True},
             },
