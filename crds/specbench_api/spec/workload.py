@@ -155,9 +155,9 @@ class Workload(RuledModel):
     answers: Answers | None = None
     """What the answers are checked for, besides flaws that need no question. Without it: only those."""
     extra_body: Annotated[dict[str, Any], Field(max_length=32), PreserveUnknown()] = {}
-    """Additional fields of every request's body, on every arm: top_k, stop, chat_template_kwargs, … Fields that
-    specbench sets itself are rejected, except its neutral values of other samplers (top_k, min_p, penalties), which are
-    overridden. So are fields that withhold reasoning (include_reasoning: false, stream_reasoning: false)."""
+    """Additional fields of every request's body, on every arm: top_k, stop, chat_template_kwargs, … Rejected are
+    fields that specbench sets itself, except its neutral values of other samplers (top_k, min_p, penalties), which are
+    overridden, and fields that withhold reasoning (include_reasoning: false, stream_reasoning: false)."""
     chat_template: ChatTemplate | None = None
     """Who renders messages into tokens. Without it: the engine, with its own chat template."""
 
