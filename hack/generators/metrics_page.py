@@ -247,6 +247,11 @@ _OVER_TIME = f"""Of a soak test: `cells[].trends` of `summary.json`, one for eac
 
 The slope, `start` and `end` (first and last window) are of a line fitted to the windows. Its interval is averaged over
 the unknown autocorrelation of their noise: [coverage](../../benchmarks/intervals.md#slopes-of-soak-tests).
+
+An engine that restarts begins anew: the line has one level for each process of the engine, and one slope for all.
+`start`, `end`, `change` and `hours` are then of the longest time without a restart, and `restarts` counts them. A level
+that differs between two processes is no change over time. A process is recognised by its start, where the engine's
+metrics have it, else by the launch; counters that decrease show a restart too.
 """
 
 _BASELINE = f"""#### {BASELINE_INVALID}

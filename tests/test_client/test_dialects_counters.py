@@ -8,7 +8,7 @@ import pytest
 
 from specbench_api.outcome.summary import CounterDeltas
 from specbench_api.spec.engine import EngineKind
-from specbench_client.dialects.dialect import EngineCounters, counter_difference
+from specbench_client.dialects.dialect import Dialect, EngineCounters, counter_difference
 from specbench_client.dialects.prometheus import totals_by_series
 from specbench_client.dialects.registry import DIALECTS
 
@@ -99,6 +99,15 @@ def test_llama_cpp_slots_show_whether_it_speculates(slots: object, expected: boo
     assert LLAMA.speculating(slots, "") is expected
 
 
+@pytest.mark.parametrize(("dialect", "series"), [(VLLM, "vllm:kv_cache_usage_perc"), (SGLANG, "sglang:token_usage")])
+def test_usage_of_the_kv_cache_is_the_mean_over_workers(dialect: Dialect, series: str) -> None:
+    """It is a gauge, so a difference of two readings has none."""
+    for used, expected in ((("0.25", "0.75"), 0.5), (("0", "0"), 0), (("0.5", "NaN"), None), (("40", "0"), None)):
+        text = "".join(f'{series}{{engine="{worker}"}} {each}\n' for worker, each in enumerate(used))
+        assert dialect.counters(f"{series}_other 1\n{text}") == EngineCounters(kv_cache_usage=expected)
+    assert counter_difference(*[EngineCounters(kv_cache_usage=each) for each in (0.5, 0.2)]) == CounterDeltas()
+
+
 def test_lines_that_are_not_samples_are_skipped() -> None:
     text = 'a 1\na{x="} 3"} 2 1700000000\n\n# a 5\nb NaN\nc +Inf\nd\ne x\n{} 3\nf 1e3\n'
     assert totals_by_series(text) == {"a": 3.0, "f": 1000.0}
@@ -123,7 +132,13 @@ def test_exemplars_and_float_timestamps_do_not_change_a_value() -> None:
 def test_difference_is_the_count_between_two_readings() -> None:
     after = EngineCounters(150, 60, 0, 12, 36, 25, started_s=7.5)
     assert counter_difference(SOME, after) == CounterDeltas(
-        output_tokens=50, prompt_tokens=10, cached_tokens=0, draft_steps=2, drafted_tokens=6, accepted_tokens=5
+        output_tokens=50,
+        prompt_tokens=10,
+        cached_tokens=0,
+        draft_steps=2,
+        drafted_tokens=6,
+        accepted_tokens=5,
+        process_started_s=7.5,
     )
 
 

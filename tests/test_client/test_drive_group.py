@@ -11,8 +11,9 @@ import pytest
 
 from specbench_api.outcome.layout import PLAN, manifest_key, summary_key
 from specbench_api.outcome.manifest import Manifest
+from specbench_api.outcome.summary import PointSummary
 from specbench_api.plan.plan import Plan
-from specbench_client.drive import engine_connection, group
+from specbench_client.drive import engine_connection, group, point
 from specbench_client.drive.group import GroupResult, drive_group
 from specbench_client.drive.options import DriveOptions
 from specbench_client.drive.progress import Progress
@@ -291,6 +292,7 @@ async def test_an_arm_of_a_soak_test_ends_when_it_has_decayed(
     load = {"concurrency": [2], "order": "Soak", "durationSeconds": 1, "repeats": 4, "warmupRequests": 0}
     plan = plan_of(write_prompts(tmp_path / "p.jsonl"), {"spec.load": load})
     monkeypatch.setattr(group, "has_decayed", lambda windows: len(windows) == 2)
+    monkeypatch.setattr(point, "KV_CACHE_PAUSE_S", 0.01)
     async with simulator(tmp_path / "truth.jsonl", SLOW) as engine:
         stopping = plan.model_copy(update={"stop": "WhenDecayed"})
         ended = await drive_group(stopping, plan.groups[0], engine.url, store, options_in(tmp_path))
@@ -298,6 +300,10 @@ async def test_an_arm_of_a_soak_test_ends_when_it_has_decayed(
     first, second, *_ = [point.hash for point in plan.groups[0].points]
     assert ended.measured == (first, second)
     assert (again.measured, set(again.found)) == ((), {first, second})
+    stored = PointSummary.from_json(store.get(summary_key(second)) or b"")
+    assert stored.engine_launch == "1"
+    assert stored.kv_cache_usage is not None
+    assert 0 < stored.kv_cache_usage < 1
 
 
 async def test_spool_is_empty_when_all_records_are_stored(tmp_path: Path, store: FolderStore) -> None:

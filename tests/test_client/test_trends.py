@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from specbench_api.outcome.figure import Figure
-from specbench_api.outcome.summary import MIN_WINDOWS, ClientHealth, PointSummary, RequestCounts
+from specbench_api.outcome.summary import MIN_WINDOWS, ClientHealth, CounterDeltas, PointSummary, RequestCounts
 from specbench_api.plan.plan import EngineGroup
 from specbench_client.analysis.statistics.trends import fit_line
 from specbench_client.analysis.summary.trends import (
@@ -79,6 +79,27 @@ def test_an_exact_line_is_found_and_missing_windows_are_left_out() -> None:
 @pytest.mark.parametrize(("size", "duration"), [(1.0, 0.0), (1e200, 1.0), (1e-200, 1.0), (1.0, 1e-200)])
 def test_no_line_is_fitted_to_equal_times_or_extreme_sizes(size: float, duration: float) -> None:
     assert fit_line(size * (1 + np.arange(10.0) % 3), duration * np.arange(10.0)) is None
+
+
+@pytest.mark.draws
+def test_intervals_of_slopes_contain_the_truth_if_each_part_has_its_own_level() -> None:
+    times, held = np.arange(36, dtype=np.float64), 0
+    parts = np.repeat([0, 1, 2], 12)
+    for seed in range(300):
+        noise = np.concatenate([autocorrelated(0.5, 12, 3 * seed + part) for part in range(3)])
+        line = fit_line(np.array([5, 1, 3])[parts] - 0.1 * times + noise, times, parts=parts)
+        assert line is not None
+        held += line.bounds.low <= -0.1 <= line.bounds.high
+    assert held / 300 >= 0.93
+
+
+def test_parts_without_noise_share_one_slope() -> None:
+    times, parts = np.arange(12, dtype=np.float64), np.repeat([0, 1, 2], [4, 7, 1])
+    line = fit_line(np.array([5, 3, 9])[parts] - 0.1 * times, times, parts=parts)
+    assert line is not None
+    assert (line.slope, line.start, line.end, line.duration) == pytest.approx((-0.1, 2.6, 2.0, 6))
+    assert fit_line(np.arange(9.0), np.arange(9.0), parts=np.repeat([0, 1, 2], 3)) is None, "too few for three levels"
+    assert fit_line(np.arange(12.0), np.arange(12.0), parts=np.arange(12)) is None, "nothing has a slope"
 
 
 def test_a_constant_series_has_no_slope() -> None:
@@ -190,6 +211,86 @@ def test_a_fall_of_the_acceptance_length_over_hours_is_a_warning() -> None:
     (found,) = ACCEPTANCE_DECAYS.evaluate(evidence(falling, window_s=0.5))
     assert "in 23.5 s, by 21.9% [" in found.message
     assert "an hour" not in found.message
+
+
+NEW_LAUNCH = {"engine_launch": "2"}
+NEW_PROCESS = {"counters": CounterDeltas(process_started_s=2.0)}
+LAUNCHED = {"engine_launch": "1"}
+STARTED = {"counters": CounterDeltas(process_started_s=1.0)}
+WITHIN = {"counters": CounterDeltas(process_started_s=2.0, restarted=True)}
+
+
+@pytest.mark.parametrize(
+    ("first", "middle", "second", "restarts"),
+    [
+        (LAUNCHED, LAUNCHED, NEW_LAUNCH, 1),
+        (STARTED, STARTED, NEW_PROCESS, 1),
+        (STARTED, WITHIN, NEW_PROCESS, 1),
+        (LAUNCHED | STARTED, LAUNCHED | STARTED, NEW_LAUNCH | NEW_PROCESS, 1),
+        (LAUNCHED | STARTED, LAUNCHED | STARTED, NEW_LAUNCH | STARTED, 0),  # only the client was started again
+        ({}, {"counters": CounterDeltas(restarted=True)}, {}, 1),
+        (LAUNCHED, LAUNCHED, LAUNCHED, 0),
+        ({}, {}, {}, 0),
+    ],
+)
+def test_restarts_of_the_engine_are_recognised(
+    first: dict[str, object], middle: dict[str, object], second: dict[str, object], restarts: int
+) -> None:
+    served = [*[first] * 8, middle, *[second] * 8]
+    points = [
+        point.model_copy(update={"counters": None, "engine_launch": None} | fields)
+        for point, fields in zip(windows([3.0] * 17), served, strict=True)
+    ]
+    assert {trend.restarts for trend in trends_of(points)} == {restarts}
+
+
+TOOTH = 1 - 0.22 * np.arange(24) / 23
+"""Two processes of an engine serve 24 windows each; the acceptance falls by 22 % in each."""
+
+
+@pytest.mark.parametrize(
+    ("shape", "found_joined", "found"),
+    [
+        (np.concatenate([TOOTH, TOOTH]), False, True),
+        (np.concatenate([TOOTH, TOOTH + 0.22]), False, True),
+        (np.repeat([1.0, 0.8], 24), True, False),
+        (np.repeat([0.8, 1.0], 24), False, False),
+        (np.ones(48), False, False),
+    ],
+    ids=["saw-tooth", "rising teeth", "step down", "step up", "steady"],
+)
+def test_a_decay_is_found_across_a_restart_and_a_step_is_none(
+    shape: np.ndarray, found_joined: bool, found: bool
+) -> None:
+    noise = 0.02 * np.concatenate([autocorrelated(0.5, 24, 1), autocorrelated(0.5, 24, 2)])
+    joined = windows(list(3 * shape + noise))
+    points = [point.model_copy(update=LAUNCHED if index < 24 else NEW_LAUNCH) for index, point in enumerate(joined)]
+    results = [
+        ACCEPTANCE_DECAYS.evaluate(replace(evidence([]), trends=tuple(trends_of(each)))) for each in (joined, points)
+    ]
+    assert [bool(each) for each in results] == [found_joined, found]
+    if found:
+        ((result,),) = results[1:]
+        assert result.value == pytest.approx(0.22, abs=0.04)
+        assert "to 2.33 in 1.92 h, by 22." in result.message
+        assert "the engine restarted once" in result.message
+
+
+def test_restarts_are_in_the_table_of_changes() -> None:
+    found = run_of_world(SOAK)
+    cell = next(cell for cell in found.cells if cell.arm == "ngram")
+    points = [
+        point.model_copy(update={"engine_launch": str(index // 10), "kv_cache_usage": 0.5 + index / 100})
+        for index, point in enumerate(windows([3.0] * 30))
+    ]
+    summary = found.model_copy(update={"cells": [cell.model_copy(update={"trends": trends_of(points)})]})
+    table = trends_table(summary)
+    assert table.columns[-1] == "Restarts"
+    assert {row[-1] for row in table.rows} == {"2"}
+    (row,) = (row for row in table.rows if row[1] == "KV cache in use")
+    assert row[2:6] == ("50.0%", "59.0%", "45 min", "+9.0 points [+9.0, +9.0]")
+    lines = list(trend_lines(summary))
+    assert lines[0] == "ngram: the engine restarted 2 times, and changes are over its longest time without a restart"
 
 
 def test_a_steady_or_rising_acceptance_length_is_not_reported() -> None:

@@ -61,6 +61,8 @@ class EngineCounters:
     accepted_tokens: int | None = None
     started_s: float | None = None
     """When the engine's process started, if it reports it. A change shows a restart that counters may not show."""
+    kv_cache_usage: float | None = None
+    """Fraction of the KV cache in use now, the mean over the engine's workers. Cached prefixes are not in use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +121,7 @@ class Dialect(Protocol):
         ...
 
 
-_COUNTER_NAMES = tuple(one.name for one in fields(EngineCounters) if one.name != "started_s")
+_COUNTER_NAMES = tuple(one.name for one in fields(EngineCounters) if one.name not in ("started_s", "kv_cache_usage"))
 
 
 def counter_difference(before: EngineCounters, after: EngineCounters) -> CounterDeltas:
@@ -131,4 +133,8 @@ def counter_difference(before: EngineCounters, after: EngineCounters) -> Counter
     pairs = {name: (getattr(before, name), getattr(after, name)) for name in _COUNTER_NAMES}
     gains = {name: end - start for name, (start, end) in pairs.items() if start is not None and end is not None}
     other_process = None not in (before.started_s, after.started_s) and before.started_s != after.started_s
-    return CounterDeltas(**gains, restarted=other_process or any(gain < 0 for gain in gains.values()))
+    return CounterDeltas(
+        **gains,
+        restarted=other_process or any(gain < 0 for gain in gains.values()),
+        process_started_s=after.started_s,
+    )

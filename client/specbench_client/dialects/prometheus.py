@@ -47,6 +47,13 @@ def label_values(page: str, series: str, label: str) -> frozenset[str]:
     )
 
 
+def fraction_value(page: str, name: str) -> float | None:
+    """Return the mean of a gauge over its label sets; None where the page does not have it, or it is no fraction."""
+    lines = "\n".join(line for line in page.split("\n") if line.startswith(name))
+    values = [sample.value for sample in _samples(lines) if sample.name == name]
+    return sum(values) / len(values) if values and all(0 <= value <= 1 for value in values) else None
+
+
 def counter_value(totals: Mapping[str, float], name: str) -> int | None:
     """Return one counter as an integer; None where the page does not have it, or its value is not a valid count."""
     value = totals.get(name)

@@ -53,7 +53,7 @@ from specbench_client.dialects.openai_stream import (
     steps_by_chunk,
     text_in,
 )
-from specbench_client.dialects.prometheus import counter_value, totals_by_series
+from specbench_client.dialects.prometheus import counter_value, fraction_value, totals_by_series
 from specbench_client.dialects.recognition import EndpointPages, EngineSignature
 
 # `/server_info` contains the effective arguments and the memory of the first rank. From the source of 0.5.23 and of the
@@ -189,6 +189,7 @@ class SglangDialect(OpenAiDialect):
             cached_tokens=counter_value(sums, "sglang:cached_tokens_total"),
             draft_steps=counter_value(sums, "sglang:spec_verify_calls_total"),
             started_s=sums.get("process_start_time_seconds"),
+            kv_cache_usage=fraction_value(metrics, "sglang:token_usage"),
         )
 
     def identity(self, documents: Mapping[str, Any]) -> EngineIdentity:

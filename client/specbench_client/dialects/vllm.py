@@ -38,7 +38,7 @@ from specbench_client.dialects.openai_stream import (
     counts_in,
     steps_by_chunk,
 )
-from specbench_client.dialects.prometheus import counter_value, label_values, totals_by_series
+from specbench_client.dialects.prometheus import counter_value, fraction_value, label_values, totals_by_series
 from specbench_client.dialects.recognition import EndpointPages, EngineSignature
 
 # `cache_config_info` is from a recording of 0.32.0. Arguments, number formats and kernels are on `/server_info`, which
@@ -161,6 +161,7 @@ class VllmDialect(OpenAiDialect):
             drafted_tokens=counter_value(sums, f"{_SPEC}_draft_tokens_total"),
             accepted_tokens=counter_value(sums, f"{_SPEC}_accepted_tokens_total"),
             started_s=sums.get("process_start_time_seconds"),
+            kv_cache_usage=fraction_value(metrics, "vllm:kv_cache_usage_perc"),
         )
 
     def speculating(self, state: Any, metrics: str) -> bool | None:  # noqa: ARG002 -- only in the metrics

@@ -46,7 +46,11 @@ class ClientOptions:
 
 @dataclass(frozen=True)
 class DriveOptions:
-    """Options of measuring a group. `attempt` is part of the names of parts and must be new for each client process."""
+    """Options of measuring a group.
+
+    `attempt` is part of the names of parts and must be new for each client process. What is before its last dash, if it
+    has one, names the launch of the engine.
+    """
 
     attempt: str
     spool: Path

@@ -8,9 +8,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from itertools import chain
+from statistics import mean
 
 from specbench_api.outcome.layout import records_prefix
 from specbench_api.outcome.manifest import PointProvenance, StoredFile
@@ -42,6 +44,10 @@ from specbench_client.workload.prompts import Prompts
 from specbench_client.workload.row_parsing import Prompt
 
 ABANDON_PATIENCE_S = 5.0
+KV_CACHE_READINGS = 30
+"""Readings of the KV-cache usage in a window of a soak test, each of the engine's metrics page."""
+KV_CACHE_PAUSE_S = 1.0
+"""Shortest time between two of them."""
 _log = logging.getLogger(__name__)
 
 
@@ -90,7 +96,7 @@ class PointMeasurement:
                 if load.has_slots:  # a conversation that waits for a slot is not late
                     client = client.model_copy(update={"send_lateness_p99_ms": None})
                 files = [*schedule, *(file for result in results for file in result.files)]
-                summary = await asyncio.to_thread(attempt.commit, files, client, observations.counters, span, observed)
+                summary = await asyncio.to_thread(attempt.commit, files, client, observations, span, observed)
             await self.clients.gather("committed")
         except BaseException:
             await asyncio.to_thread(writer.abandon, ABANDON_PATIENCE_S)
@@ -114,12 +120,13 @@ class PointMeasurement:
 
 @dataclass(frozen=True)
 class _LoadObservations:
-    """What this client observed of a load besides its records. `counters`: of the engine, at client 0."""
+    """What this client observed of a load besides its records; client 0 observes the engine too."""
 
     ended: Sequence[WorkerDone]
     timeline: LoadTimeline
     tally: RecordTally
     counters: CounterDeltas | None
+    kv_cache_usage: float | None
 
 
 def _client_health(results: Sequence[ClientResult], timeline: LoadTimeline, *, is_open: bool) -> ClientHealth:
@@ -185,11 +192,39 @@ class _PointAttempt:
         """Run the load, with the engine's counters read before and after it."""
         tally, before = RecordTally(), await self._counters()
         self.measurement.progress.start_load()
-        result = await self._work(load.filled(prompts.rows), prompts.rows, None, tally.add)
+        async with self._kv_cache_readings(before) as readings:
+            result = await self._work(load.filled(prompts.rows), prompts.rows, None, tally.add)
         await self._check_engine_alive()
         after = await self._counters()
         counters = counter_difference(before, after) if before is not None and after is not None else None
-        return _LoadObservations(result.ended, result.timeline, tally, counters)
+        usage = mean(readings) if readings else None
+        return _LoadObservations(result.ended, result.timeline, tally, counters, usage)
+
+    @asynccontextmanager
+    async def _kv_cache_readings(self, before: EngineCounters | None) -> AsyncIterator[list[float]]:
+        """Yield a list to which the engine's KV-cache usage is added regularly; only in a soak test.
+
+        `before`: the counters before the load; nothing is read without them, or if they lack the usage.
+        """
+        readings: list[float] = []
+        if not self.measurement.engine.plan.soaks or before is None or before.kv_cache_usage is None:
+            yield readings
+            return
+        window_s = self.measurement.engine.plan.load.duration_seconds or 0
+        pause_s = max(window_s / KV_CACHE_READINGS, KV_CACHE_PAUSE_S)
+
+        async def read() -> None:
+            while True:
+                await asyncio.sleep(pause_s)
+                counters = await self._counters()
+                if counters is not None and counters.kv_cache_usage is not None:
+                    readings.append(counters.kv_cache_usage)
+
+        reading = asyncio.create_task(read())
+        try:
+            yield readings
+        finally:
+            reading.cancel()
 
     async def _counters(self) -> EngineCounters | None:
         """Read the engine's counters, at client 0."""
@@ -199,7 +234,7 @@ class _PointAttempt:
         self,
         files: list[StoredFile],
         client: ClientHealth,
-        counters: CounterDeltas | None,
+        observations: _LoadObservations,
         span: MeasurementSpan,
         observed: PointProvenance,
     ) -> PointSummary:
@@ -215,9 +250,18 @@ class _PointAttempt:
         records = chain(self.writer.frames(COLUMNS), points.read_parts(self.point.hash, others, COLUMNS))
         rows = tidy(records, self.point.hash)
         row_files = points.put_rows(self.point.hash, attempt, stored_columns(rows))
-        summary = summarise_rows(engine.plan, self.point, rows, client, counters, simulated=engine.simulated)
+        summary = summarise_rows(
+            engine.plan, self.point, rows, client, observations.counters, simulated=engine.simulated
+        ).model_copy(update={"engine_launch": self._engine_launch, "kv_cache_usage": observations.kv_cache_usage})
         points.commit(summary, attempt, [*files, *row_files], span, observed)
         return summary
+
+    @property
+    def _engine_launch(self) -> str | None:
+        """The launch of the engine, which a client that was started again continues; None for a running server."""
+        attempt = self.measurement.options.attempt
+        is_external = self.measurement.engine.plan.engine.is_external
+        return None if is_external else attempt.rpartition("-")[0] or attempt
 
     async def _work(
         self, load: WorkerLoad, prompts: Sequence[Prompt], phase: RecordPhase | None, follow: Callable[[Record], None]

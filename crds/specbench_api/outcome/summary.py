@@ -236,6 +236,9 @@ class CounterDeltas(ApiModel):
     """Draft tokens accepted."""
     restarted: bool = False
     """Whether a counter decreased, which means that the engine restarted."""
+    process_started_s: float | None = None
+    """When the engine's process started, in s since 1970, read after the point. None if the engine does not report it.
+    """
 
 
 class PointSummary(ApiModel):
@@ -267,12 +270,20 @@ class PointSummary(ApiModel):
     """What the client observed about itself."""
     counters: CounterDeltas | None = None
     """Increase of the engine's counters; None if they could not be read."""
+    engine_launch: str | None = None
+    """The launch of the engine within its group. None if specbench did not launch it."""
+    kv_cache_usage: float | None = None
+    """Windows of a soak test: mean fraction of the engine's KV cache in use, over regular readings during the load.
+    None if the engine does not report it."""
     findings: list[Finding] = []
     """Findings of the checks that examine a single point."""
 
 
 class Trend(ApiModel):
-    """How a figure of an arm changed over the windows of a soak test."""
+    """How a figure of an arm changed over the windows of a soak test.
+
+    If the engine restarted, these are the windows of its longest time without a restart. The slope is that of all.
+    """
 
     name: str
     """Name of the figure."""
@@ -284,6 +295,8 @@ class Trend(ApiModel):
     """Change from the first window to the last: of a share the difference, else relative to the first window."""
     hours: float
     """Time from the middle of the first window to that of the last."""
+    restarts: int = 0
+    """How often the engine restarted during the test."""
 
     @property
     def time_words(self) -> str:
@@ -292,6 +305,14 @@ class Trend(ApiModel):
             if self.hours * per_hour >= 1:
                 return f"{self.hours * per_hour:.3g} {unit}"
         return f"{self.hours * 3600:.3g} s"
+
+    @property
+    def restart_words(self) -> str:
+        """Whether the engine restarted, and what that means for the other fields; empty if it did not."""
+        if not self.restarts:
+            return ""
+        times = "once" if self.restarts == 1 else f"{self.restarts} times"
+        return f"the engine restarted {times}, and changes are over its longest time without a restart"
 
     @property
     def change_per_hour(self) -> float | None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
+from numpy.typing import NDArray
 
 from specbench_api.outcome.figure import Figure, FigureInterval
 from specbench_api.outcome.summary import PointSummary, Trend
@@ -33,12 +35,14 @@ class TrendFigure:
 
 ACCEPTANCE = TrendFigure(EMITTED_POOLED.name, "acceptance length", "tokens/step")
 FAILURES = TrendFigure("failed_share", "failed requests", "ratio", is_share=True)
+KV_CACHE = TrendFigure("kv_cache_usage", "KV cache in use", "ratio", is_share=True)
 FIGURES = (
     ACCEPTANCE,
     TrendFigure(TPOT_MS_POOLED.name, "time per output token", TPOT_MS_POOLED.unit),
     TrendFigure(OUTPUT_TPS, "throughput", OUTPUT_TPS_UNIT),
     TrendFigure(CACHED_SHARE.name, "prompt tokens from the cache", CACHED_SHARE.unit, is_share=True),
     FAILURES,
+    KV_CACHE,
 )
 RELATIVE_CHANGE = "slope × time from the first window to the last ÷ the fitted value in the first window; at least −1"
 SHARE_CHANGE = "slope × time from the first window to the last: a difference of two shares"
@@ -52,16 +56,14 @@ _METHOD = "t averaged over AR(1) coefficients, weighted by restricted likelihood
 
 def trends_of(points: Sequence[PointSummary]) -> list[Trend]:
     """Return the trend of each figure that enough windows have. `points`: the windows of one arm, in any order."""
-    windows = sorted(points, key=lambda point: point.repeat)
-    hours = _middles_h(windows)
-    found = [_trend(figure, _series(windows, figure), hours) for figure in FIGURES]
+    windows = _Windows.of(points)
+    found = [_trend(windows, figure) for figure in FIGURES]
     return [trend for trend in found if trend is not None]
 
 
 def acceptance_trend(points: Sequence[PointSummary], level: float = LEVEL) -> Trend | None:
     """Return the trend of the acceptance length; `points` as of `trends_of`."""
-    windows = sorted(points, key=lambda point: point.repeat)
-    return _trend(ACCEPTANCE, _series(windows, ACCEPTANCE), _middles_h(windows), level)
+    return _trend(_Windows.of(points), ACCEPTANCE, level)
 
 
 def has_decayed(points: Sequence[PointSummary]) -> bool:
@@ -79,26 +81,64 @@ def windows_after_decay(plan: Plan, points: Sequence[PointSummary]) -> set[str]:
     return {point.hash for point in plan.points if point.arm in decayed} - measured
 
 
-def _middles_h(windows: Sequence[PointSummary]) -> Values:
-    """Return the time of each window's middle in hours, shape (windows,): they follow each other without a pause."""
-    lengths_s = np.array([each.client_health.duration_s or 0.0 for each in windows])
-    return (np.cumsum(lengths_s) - lengths_s / 2) / _S_PER_HOUR
+@dataclass(frozen=True)
+class _Windows:
+    """The windows of one arm in their order, and the process of the engine that served each of them."""
+
+    points: Sequence[PointSummary]
+    hours: Values
+    """Time of each window's middle: they follow each other without a pause."""
+    processes: NDArray[np.intp]
+    """Number of the engine process of each window, from 0. A window in which the engine restarted has its own."""
+    restarts: int
+
+    @classmethod
+    def of(cls, points: Sequence[PointSummary]) -> _Windows:
+        """Return the windows of these points, which may be in any order."""
+        ordered = sorted(points, key=lambda point: point.repeat)
+        lengths_s = np.array([each.client_health.duration_s or 0.0 for each in ordered])
+        processes, restarts = [0] * len(ordered), sum(_restarted_within(each) for each in ordered[:1])
+        for index, (before, after) in enumerate(pairwise(ordered), start=1):
+            is_new = _restarted_within(after) or _is_other_process(before, after)
+            restarts += is_new
+            processes[index] = processes[index - 1] + (is_new or _restarted_within(before))
+        middles_h = (np.cumsum(lengths_s) - lengths_s / 2) / _S_PER_HOUR
+        return cls(ordered, middles_h, np.array(processes, dtype=np.intp), restarts)
+
+    def series(self, figure: TrendFigure) -> Values:
+        """Return the figure of each window, shape (windows,); NaN where it is missing."""
+        if figure is FAILURES:
+            return np.array([each.counts.failed_requests / max(each.counts.requests, 1) for each in self.points])
+        if figure is KV_CACHE:
+            found = [each.kv_cache_usage for each in self.points]
+        else:
+            figures = (each.figures.get(figure.name) for each in self.points)
+            found = [None if each is None else each.value for each in figures]
+        return np.array([np.nan if each is None else each for each in found])
 
 
-def _series(windows: Sequence[PointSummary], figure: TrendFigure) -> Values:
-    if figure is FAILURES:
-        return np.array([each.counts.failed_requests / max(each.counts.requests, 1) for each in windows])
-    found = (each.figures.get(figure.name) for each in windows)
-    return np.array([np.nan if each is None or each.value is None else each.value for each in found])
+def _restarted_within(window: PointSummary) -> bool:
+    return window.counters is not None and window.counters.restarted
 
 
-def _trend(figure: TrendFigure, values: Values, hours: Values, level: float = LEVEL) -> Trend | None:
-    line = fit_line(values, hours, level)
+def _is_other_process(before: PointSummary, after: PointSummary) -> bool:
+    """Return whether another process of the engine served the later window.
+
+    A running server is not launched by specbench, and launches of the client do not restart it, so the start of its
+    process decides where it is reported.
+    """
+    started = [each.counters.process_started_s if each.counters else None for each in (before, after)]
+    if None not in started:
+        return started[0] != started[1]
+    return before.engine_launch != after.engine_launch
+
+
+def _trend(windows: _Windows, figure: TrendFigure, level: float = LEVEL) -> Trend | None:
+    values = windows.series(figure)
+    line = fit_line(values, windows.hours, level, windows.processes)
     if line is None or not (figure.is_share or line.start > 0):
         return None
-    known = hours[np.isfinite(values)]
-    lasted = float(known[-1] - known[0])
-    scale = lasted if figure.is_share else lasted / line.start
+    scale = line.duration if figure.is_share else line.duration / line.start
     # No figure can lose more than all of it, though a line can fall below 0.
     change, low, high = (max(each * scale, -1.0) for each in (line.slope, line.bounds.low, line.bounds.high))
     return Trend(
@@ -109,9 +149,10 @@ def _trend(figure: TrendFigure, values: Values, hours: Values, level: float = LE
             value=change,
             unit="ratio",
             definition=SHARE_CHANGE if figure.is_share else RELATIVE_CHANGE,
-            n=int(known.size),
+            n=int(np.isfinite(values).sum()),
             interval=FigureInterval(low=low, high=high, level=level, method=_METHOD, freedom=line.freedom),
             source="both",
         ),
-        hours=lasted,
+        hours=line.duration,
+        restarts=windows.restarts,
     )

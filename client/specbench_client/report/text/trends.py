@@ -11,6 +11,7 @@ from specbench_client.report.text.text_table import DASH, TextTable, number
 TREND_TITLE = "Over time"
 _COLUMNS = ("Arm", "Figure", "First window", "Last window", "Time", "Change [95 %]")
 _AN_HOUR = "An hour"
+_RESTARTS = "Restarts"
 _BY_NAME = {figure.name: figure for figure in FIGURES}
 _POINTS = " points"
 _DIGITS = 3
@@ -20,13 +21,20 @@ def trends_table(summary: RunSummary) -> TextTable:
     """Return one row for each arm and figure; none unless the run is a soak test."""
     trends = [(cell, trend) for cell in summary.cells for trend in cell.trends]
     hourly = any(trend.change_per_hour is not None for _, trend in trends)
-    rows = [_row(cell, trend)[: None if hourly else -1] for cell, trend in trends]
-    return TextTable(TREND_TITLE, (*_COLUMNS, _AN_HOUR) if hourly else _COLUMNS, rows, words=_COLUMNS[:2])
+    restarted = any(trend.restarts for _, trend in trends)
+    columns = *_COLUMNS, *([_AN_HOUR] if hourly else []), *([_RESTARTS] if restarted else [])
+    rows = [
+        (*_row(cell, trend)[: None if hourly else -1], *([str(trend.restarts)] if restarted else []))
+        for cell, trend in trends
+    ]
+    return TextTable(TREND_TITLE, columns, rows, words=_COLUMNS[:2])
 
 
 def trend_lines(summary: RunSummary) -> Iterator[str]:
-    """Yield one sentence for each figure that certainly changed."""
+    """Yield one sentence for each figure that certainly changed, and one for each arm whose engine restarted."""
     for cell in summary.cells:
+        if cell.trends and cell.trends[0].restarts:
+            yield f"{cell.arm}: {cell.trends[0].restart_words}"
         for trend in cell.trends:
             bounds = trend.change.interval
             if bounds is not None and not bounds.low <= 0 <= bounds.high:

@@ -496,6 +496,7 @@ def _acceptance_decays(evidence: CellEvidence) -> CheckResults:
         f" by {lost:.1%} [{-bounds.high:.1%}, {-bounds.low:.1%}]"
     )
     message += "" if hourly is None else f", {-hourly:.1%} an hour"
+    message += f"; {trend.restart_words}" if trend.restarts else ""
     return [CheckResult(Severity.WARNING, message, value=lost, threshold=DECAY)]
 
 
