@@ -187,7 +187,7 @@ def check_judged_answers(folder: Path, fields: Mapping[str, Any], timeout_s: flo
         **fields,
         "workloads": [
             {"name": "json", "dataset": things, "output": {"maxTokens": 32}, "answers": {"jsonSchema": SCHEMA}},
-            {"name": "tools", "dataset": things, "output": {"maxTokens": 48}, "answers": {"tools": [TOOL]},
+            {"name": "tools", "dataset": things, "output": {"maxTokens": 96}, "answers": {"tools": [TOOL]},
              "extraBody": {"tool_choice": "required"}},
             {"name": "gsm8k", "dataset": {"source": "gsm8k", "uri": "gsm8k.jsonl"}, "output": {"maxTokens": 40},
              "answers": {"expected": {"match": "Number"}}, "extraBody": {"stop": ["."]}},
@@ -207,9 +207,12 @@ def check_judged_answers(folder: Path, fields: Mapping[str, Any], timeout_s: flo
     for (workload, streams), counted in judged.items():
         if workload == "gsm8k":
             assert 0 < counted["flaws"]["WrongAnswer"] <= counted["flawed"]
+        elif workload == "tools":
+            assert counted["flawed"] == counted["baselineFlawed"]
+            assert (counted["flawed"] < counted["pairs"]) == calls_tools
+            assert not calls_tools or set(counted["flaws"]) <= {"Unfinished"}
         else:
-            flawed = counted["pairs"] if workload == "tools" and not calls_tools else 0
-            assert (counted["flawed"], counted["baselineFlawed"]) == (flawed, flawed)
+            assert (counted["flawed"], counted["baselineFlawed"]) == (0, 0)
         if streams == 1:
             assert (counted["onlyArm"], counted["onlyBaseline"], counted["control"]) == (0, 0, 0)
     assert "AnswersWorse" not in run.checks
