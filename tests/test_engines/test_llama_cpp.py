@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 from collections import Counter
@@ -14,12 +13,11 @@ import pytest
 from specbench_testing.engine_witness import witnessed_command
 from specbench_testing.real_engine_run import (
     REUSE_PROMPTS,
-    compare_judged_with_answers,
+    check_judged_answers,
     compare_reuse_with_answers,
     reuse_spec,
     run_here,
 )
-from specbench_testing.shared_files import shared_file
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(3000)]
 
@@ -62,64 +60,12 @@ def test_reuse_by_depth_equals_the_cached_tokens_of_the_answers_the_counters_and
     assert not run.checks & {"PromptsSentAgain", "ReuseLost"}
 
 
-THINGS = ("Describe an apple as JSON.", "Describe a lemon as JSON.", "Describe a carrot as JSON.")
-SCHEMA = {
-    "type": "object",
-    "properties": {"colour": {"type": "string", "maxLength": 12}, "count": {"type": "integer"}},
-    "required": ["colour", "count"],
-    "additionalProperties": False,
-}
-
-
-def is_thing(text: str, _: str) -> bool:
-    """Whether an answer matches SCHEMA."""
-    try:
-        found = json.loads(text)
-    except ValueError:
-        return False
-    if not isinstance(found, dict) or set(found) != {"colour", "count"}:
-        return False
-    colour, count = found["colour"], found["count"]
-    return isinstance(colour, str) and len(colour) <= 12 and type(count) is int
-
-
 def test_judged_answers_equal_a_second_reading_of_the_raw_answers(demo_models: dict[str, str], tmp_path: Path) -> None:
-    """The model is too small for GSM8K, and is stopped after a sentence: both arms must fail on the same questions."""
-    rows = shared_file("data", "gsm8k_test.jsonl").read_text().splitlines()[:3]
-    (tmp_path / "gsm8k.jsonl").write_text("\n".join(rows) + "\n")
-    expected = {f"line-{number}": json.loads(row)["answer"].split("#### ")[1] for number, row in enumerate(rows, 1)}
-
-    def is_solved(text: str, prompt_id: str) -> bool:
-        marked = re.findall(r"####\s*\$?([\d,]+)(?![\s\S]*####)", text) or re.findall(r"\d[\d,]*", text)
-        return bool(marked) and marked[-1].strip(",").replace(",", "") == expected[prompt_id].replace(",", "")
-
-    things = {"source": "jsonl", "uri": "prompts.jsonl"}
-    questions = {"source": "gsm8k", "uri": "gsm8k.jsonl"}
-    spec = {
+    fields = {
         "model": {"name": "smol", "path": demo_models["target"]},
         "engine": engine_of(tmp_path, 4096),
         "drafters": drafters_of(demo_models)[1:],
-        "workloads": [
-            {"name": "json", "dataset": things, "output": {"maxTokens": 32}, "answers": {"jsonSchema": SCHEMA}},
-            {
-                "name": "gsm8k",
-                "dataset": questions,
-                "output": {"maxTokens": 40},
-                "extraBody": {"stop": ["."]},
-                "answers": {"expected": {"match": "Number"}},
-            },
-        ],
-        "load": {"concurrency": [1, 8], "repeats": 2, "warmupRequests": 0},
         "startupDeadlineSeconds": 240,
     }
-    run = run_here(tmp_path, spec, THINGS, timeout_s=2900)
-    judged = compare_judged_with_answers(run, tmp_path / "witness", {"json": is_thing, "gsm8k": is_solved})
-    assert {key[0] for key in judged} == {"json", "gsm8k"}
-    for (workload, streams), counted in judged.items():
-        if workload == "json":
-            assert (counted["flawed"], counted["baselineFlawed"]) == (0, 0)
-        else:
-            assert 0 < counted["flaws"]["WrongAnswer"] <= counted["flawed"]
-        if streams == 1:
-            assert (counted["onlyArm"], counted["onlyBaseline"], counted["control"]) == (0, 0, 0)
-    assert "AnswersWorse" not in run.checks
+    # This build ignores tools if the model's chat template has none, without an error, whatever `tool_choice` says.
+    check_judged_answers(tmp_path, fields, timeout_s=2900, calls_tools=False)

@@ -33,6 +33,7 @@ from specbench_testing.engine_witness import (
 from specbench_testing.real_engine_run import (
     REUSE_PROMPTS,
     RealRun,
+    check_judged_answers,
     compare_reuse_with_answers,
     launches_by_arm,
     reuse_spec,
@@ -270,3 +271,23 @@ def test_reuse_by_depth_equals_the_cached_tokens_of_the_answers_and_the_counters
         assert witnessed.launch.counted("vllm:prefix_cache_hits_total") == witnessed.point.total("cached_tokens")
         assert witnessed.launch.counted("vllm:prefix_cache_queries_total") == witnessed.point.total("input_tokens")
     assert not run.checks & {"PromptsSentAgain", "ReuseLost"}
+
+
+def test_judged_answers_equal_a_second_reading_of_the_raw_answers(
+    models: dict[str, str], engine_python: str, tmp_path: Path
+) -> None:
+    engine = engine_of(engine_python)
+    fields = {
+        "model": {"name": "smol", "path": models["target"]},
+        "engine": {
+            **engine,
+            "command": witnessed_command(tmp_path / "witness", engine["command"]),
+            "args": [
+                *("--max-num-seqs=8", "--enable-auto-tool-choice", "--tool-call-parser=hermes"),
+                *(one for one in engine["args"] if "num-seqs" not in one),
+            ],
+        },
+        "drafters": [one for one in drafters_of(models) if one["name"] == "draft"],
+        "startupDeadlineSeconds": START_S,
+    }
+    check_judged_answers(tmp_path, fields, timeout_s=2900, calls_tools=True)

@@ -53,6 +53,17 @@ class Exchange:
         return "".join(choice["delta"].get("content") or "" for choice in choices)
 
     @property
+    def calls(self) -> list[tuple[str, str]]:
+        """The name and the arguments of each tool call of a streamed answer."""
+        joined: dict[int, list[str]] = {}
+        for choice in (choice for chunk in self.chunks for choice in chunk["choices"]):
+            for part in choice["delta"].get("tool_calls") or []:
+                call = joined.setdefault(part["index"], ["", ""])
+                call[0] += part["function"].get("name") or ""
+                call[1] += part["function"].get("arguments") or ""
+        return [(name, arguments) for name, arguments in joined.values()]
+
+    @property
     def turn(self) -> str:
         """Conversation and turn, the same for the same request of all arms."""
         return "-".join((self.request_id or "").rsplit("-", 2)[1:])

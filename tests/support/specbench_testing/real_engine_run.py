@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -16,6 +17,7 @@ import yaml
 
 from specbench_api.outcome.summary import CounterDeltas, PointSummary
 from specbench_testing.engine_witness import Exchange, WitnessedLaunch, hit_shares_by_depth, witnessed_launches
+from specbench_testing.shared_files import shared_file
 
 FINISHED = (0, 3)
 DEPTHS = (0, 1, 256, 1024, 4096)
@@ -157,16 +159,94 @@ def compare_reuse_with_answers(run: RealRun, folder: Path) -> dict[tuple[str, st
     return found
 
 
+THINGS = ("Describe an apple as JSON.", "Describe a lemon as JSON.", "Describe a carrot as JSON.")
+SCHEMA = {
+    "type": "object",
+    "properties": {"colour": {"type": "string", "maxLength": 12}, "count": {"type": "integer"}},
+    "required": ["colour", "count"],
+    "additionalProperties": False,
+}
+TOOL = {
+    "type": "function",
+    "function": {"name": "describe", "description": "Describe a thing.", "parameters": SCHEMA, "strict": True},
+}
+"""Without `strict`, vLLM forces a call but not its arguments."""
+
+
+def check_judged_answers(folder: Path, fields: Mapping[str, Any], timeout_s: float, *, calls_tools: bool) -> None:
+    """Run JSON in a schema, tool calls and GSM8K at 1 and 8 streams; check what was judged against the raw answers.
+
+    `fields`: model, engine and one drafter of the run. `calls_tools`: whether the engine enforces `tool_choice`. The
+    model is too small for GSM8K, and is stopped after a sentence: both arms must fail on the same questions.
+    """
+    rows = shared_file("data", "gsm8k_test.jsonl").read_text().splitlines()[:3]
+    (folder / "gsm8k.jsonl").write_text("\n".join(rows) + "\n")
+    expected = {f"line-{number}": json.loads(row)["answer"].split("#### ")[1] for number, row in enumerate(rows, 1)}
+    things = {"source": "jsonl", "uri": "prompts.jsonl"}
+    spec = {
+        **fields,
+        "workloads": [
+            {"name": "json", "dataset": things, "output": {"maxTokens": 32}, "answers": {"jsonSchema": SCHEMA}},
+            {"name": "tools", "dataset": things, "output": {"maxTokens": 96}, "answers": {"tools": [TOOL]},
+             "extraBody": {"tool_choice": "required"}},
+            {"name": "gsm8k", "dataset": {"source": "gsm8k", "uri": "gsm8k.jsonl"}, "output": {"maxTokens": 40},
+             "answers": {"expected": {"match": "Number"}}, "extraBody": {"stop": ["."]}},
+        ],
+        "load": {"concurrency": [1, 8], "repeats": 2, "warmupRequests": 0},
+    }  # fmt: skip
+    run = run_here(folder, spec, THINGS, timeout_s)
+    is_right: dict[str, Callable[[Exchange, str], bool]] = {
+        "json": lambda answer, _: _is_thing(answer.content),
+        "tools": lambda answer, _: bool(answer.calls) and all(
+            name == "describe" and _is_thing(arguments) for name, arguments in answer.calls
+        ),
+        "gsm8k": lambda answer, prompt_id: _last_number(answer.content) == expected[prompt_id].replace(",", ""),
+    }  # fmt: skip
+    judged = _compare_judged_with_answers(run, folder / "witness", is_right)
+    assert set(judged) == {(workload, streams) for workload in is_right for streams in (1, 8)}
+    for (workload, streams), counted in judged.items():
+        if workload == "gsm8k":
+            assert 0 < counted["flaws"]["WrongAnswer"] <= counted["flawed"]
+        elif workload == "tools":
+            assert counted["flawed"] == counted["baselineFlawed"]
+            assert (counted["flawed"] < counted["pairs"]) == calls_tools
+            assert not calls_tools or set(counted["flaws"]) <= {"Unfinished"}
+        else:
+            assert (counted["flawed"], counted["baselineFlawed"]) == (0, 0)
+        if streams == 1:
+            assert (counted["onlyArm"], counted["onlyBaseline"], counted["control"]) == (0, 0, 0)
+    assert "AnswersWorse" not in run.checks
+    assert "BaselineAnswersFlawed" in run.checks, "the model cannot solve GSM8K"
+
+
+def _is_thing(text: str) -> bool:
+    """Whether a text is a document that matches SCHEMA."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return False
+    if not isinstance(found, dict) or set(found) != {"colour", "count"}:
+        return False
+    colour, count = found["colour"], found["count"]
+    return isinstance(colour, str) and len(colour) <= 12 and type(count) is int
+
+
+def _last_number(text: str) -> str | None:
+    """The number after the last mark of GSM8K, else the last number of a text."""
+    found = re.findall(r"####\s*\$?([\d,]+)(?![\s\S]*####)", text) or re.findall(r"\d[\d,]*", text)
+    return found[-1].strip(",").replace(",", "") if found else None
+
+
 GENERAL_FLAWS = {"UnexpectedFinish", "Empty", "BrokenText", "Loop"}
 """Flaws of any text, which come before those of what a workload demands."""
 
 
-def compare_judged_with_answers(
-    run: RealRun, folder: Path, is_right: Mapping[str, Callable[[str, str], bool]]
+def _compare_judged_with_answers(
+    run: RealRun, folder: Path, is_right: Mapping[str, Callable[[Exchange, str], bool]]
 ) -> dict[tuple[str, int], dict[str, Any]]:
     """Compare judged records and cells with a second reading of the engine's own answers.
 
-    `is_right`: by workload, whether a text is what the prompt of this id demands. Returns `judged` of each cell by
+    `is_right`: by workload, whether an answer is what the prompt of this id demands. Returns `judged` of each cell by
     workload and streams.
     """
     launches = witnessed_launches(folder)
@@ -180,7 +260,7 @@ def compare_judged_with_answers(
             for answer, prompt_id, flaw in zip(answers, records.prompt_id, records.flaw, strict=True):
                 found = None if pd.isna(flaw) else str(flaw)
                 if found not in GENERAL_FLAWS:
-                    assert (found is None) == is_right[workload](answer.content, prompt_id), (answer.content, found)
+                    assert (found is None) == is_right[workload](answer, prompt_id), (answer.text, found)
                 flawed.setdefault(key, {})[f"{point.summary.repeat}/{answer.turn}"] = found is not None
     judged = {}
     for cell in run.answer["cells"]:
