@@ -438,10 +438,11 @@ def _without_prompts(rows: pd.DataFrame, steady: pd.DataFrame, flow: Values, uni
     """
     computed = np.nan_to_num(numbers(rows, "input_tokens") - numbers(rows, "cached_tokens"))
     tokens_by = total_by(numbers(rows, "first_token_ns"), computed)
-    pace = pd.Series(flow / np.where(units > 0, units, np.nan))
+    some = np.where(units > 0, units, np.nan)
+    pace = pd.Series(flow / some)
     near_ns = SAME_STEP * pace.quantile(SHORT) * NS_PER_MS
     tokens = np.subtract(*(tokens_by(numbers(steady, name) + near_ns) for name in ("last_token_ns", "first_token_ns")))
-    parts = pd.DataFrame({"pace": pace, "tokens": tokens / units})
+    parts = pd.DataFrame({"pace": pace, "tokens": tokens / some})
     thirds = np.arange(len(steady)) * 3 // max(len(steady), 1)
     means = parts.groupby([steady["category"], steady["turn"], thirds], dropna=False).transform("mean")
     apart = (parts - means).mul(np.sqrt(units), axis=0).dropna()
