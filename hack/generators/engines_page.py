@@ -59,7 +59,8 @@ _ADAPTERS = """
 ## LoRA adapters
 
 `spec.model.adapter` serves every arm, including the baseline, with one adapter. The drafter runs without it. Arguments
-of vllm and sglang: accepted by their parsers (`make engine-parsers`). No engine has run with an adapter by us.
+of vllm and sglang: accepted by their parsers (`make engine-parsers`). Run with an adapter by us: only vllm 0.32.0
+on a CPU, without a drafter and with n-grams.
 
 | engine | how, or what to do instead |
 |---|---|"""
