@@ -56,7 +56,7 @@ def test_estimate_lists_its_assumptions_and_warns_above_the_budget(
     assert exit_code(["plan", file, *settings]) == Exit.OK
     printed = capsys.readouterr()
     assert "counted for the budget: 1.1 engine hours, 2.2 GPU-hours, of a budget of 1\n" in printed.out
-    assert "of a node's 8 GPUs, 6 are not used. 2 arms at once would take" in printed.out
+    assert "on a node of 8 GPUs, 6 are not used. 2 arms at once would take" in printed.out
     assert "limit: 48 GPU-hours, if each launch runs once to its activeDeadlineSeconds\n" in printed.out
     assert "600 s (budget.launchSeconds) for each of 6 launches" in printed.out
     assert "60 s (budget.pointSeconds) for each of 6 points" in printed.out

@@ -89,7 +89,7 @@ def test_gpu_hours_are_printed_for_a_run_with_gpus(tmp_path: Path, capsys: pytes
     assert (
         "limit on a cluster: 16 GPU-hours, if each launch runs once to its activeDeadlineSeconds of 14400\n" in printed
     )
-    assert "of a node's 8 GPUs, 6 are not used. 2 arms at once would take" in printed
+    assert "on a node of 8 GPUs, 6 are not used. 2 arms at once would take" in printed
     size = planned_estimate(capsys, file)
     loads = (2 * 300 + 4 * 60) / 3600
     assert loads < size["engineHours"] < 1.2 * loads

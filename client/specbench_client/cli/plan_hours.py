@@ -207,7 +207,7 @@ def _parallel(runs: Sequence[PlannedHours]) -> list[str]:
     idle = " or ".join(str(count) for count in sorted({each.idle_gpus for each in found}))
     at_once = " or ".join(str(count) for count in sorted({each.arms_at_once for each in found}))
     hours = _number(sum(each.engine_hours for each in found), 2)
-    unused = f"of a node's {found[0].node_gpus} GPUs, {idle} are not used"
+    unused = f"on a node of {found[0].node_gpus} GPUs, {idle} are not used"
     saved = f"{at_once} arms at once would take {hours} hours for the same GPU-hours"
     why = "specbench does not do it, because engines on one node share power, PCIe and CPU"
     return [f"arms are measured one after another: {unused}. {saved}; {why}"]

@@ -121,7 +121,7 @@ def _id(columns: dict[str, Any]) -> str:
 def _expected(columns: dict[str, Any], declared: ExpectedAnswer) -> str:
     """Return the expected answer; `convert_rows` has put it into the column EXPECTED."""
     value = columns.get(EXPECTED)
-    name = declared.field or "the column with the expected answer"
+    name = declared.field or "the column answer"
     if value is None:
         raise BadRow(f"{name} is missing: name the right column in answers.expected.field")
     found = extract_answer(str(value), declared.match)

@@ -86,11 +86,14 @@ def ruled_out(plan: Plan, summary: RunSummary, request: RecommendationRequest) -
 
 
 def worse_arms(cells: Iterable[Cell]) -> dict[str, list[str]]:
-    """Return the loads at which arms answer worse than the baseline; such an arm is not recommended at any load."""
+    """Return where arms answer worse than the baseline, as words; such an arm is recommended nowhere."""
     found: dict[str, list[str]] = {}
+    cells = list(cells)
+    several = len({cell.workload for cell in cells}) > 1
     for cell in cells:
         if ANSWERS_WORSE.name in cell.findings:
-            found.setdefault(cell.arm, []).append(cell.level.words)
+            place = f"{cell.level.words} on {cell.workload}" if several else cell.level.words
+            found.setdefault(cell.arm, []).append(place)
     return found
 
 

@@ -8,6 +8,7 @@ from specbench_api.outcome.figure import Figure
 from specbench_api.outcome.reuse import Reuse, ReuseSlice, SplitMissing
 from specbench_api.outcome.summary import Cell
 from specbench_client.report.text.text_table import DASH, TextTable, compared_text, number, with_interval
+from specbench_client.trust.checks.answers import OUTPUT_LENGTHS_DIFFER
 
 COST_TITLES = (
     "Arm", "Workload", "Load", "Cached", "Baseline's", "Computed / baseline's [95 %]", "Lost ms a request [95 %]",
@@ -15,8 +16,8 @@ COST_TITLES = (
 )  # fmt: skip
 SLICE_TITLES = ("Arm", "Workload", "Load", "{}", "Pairs", "Cached", "Baseline's", "Computed / baseline's [95 %]")
 REUSE_SAYS = (
-    "Net = drafting × reuse, in E2E latency. Drafting: what the arm would gain with the baseline's reuse of the prompt"
-    " cache. Reuse: what lost reuse costs"
+    "Net: the speed-up in E2E latency, drafting × reuse. Drafting: what the arm would gain with the baseline's reuse of"
+    " the prompt cache. Reuse: what lost reuse costs"
 )
 _REPORT_OPTIONS = "vLLM needs --enable-prompt-tokens-details, SGLang --enable-cache-report"
 SPLIT_MISSING = {
@@ -66,7 +67,10 @@ def _split(cell: Cell, reuse: Reuse) -> str:
     net, drafting, factor = (_times(cell, each) for each in (reuse.net, reuse.drafting, reuse.reuse))
     mine, theirs = (f"{each.value or 0:.0%}" for each in (reuse.hit_share, reuse.baseline_hit_share))
     few = f"; {cell.too_few_repeats}" if cell.too_few_repeats else ""
-    cached = f"({mine} of the prompt tokens from the cache, {theirs} of the baseline's{few})"
+    lengths = (
+        "; its answers have other lengths, which Net contains" if OUTPUT_LENGTHS_DIFFER.name in cell.findings else ""
+    )
+    cached = f"({mine} of the prompt tokens from the cache, {theirs} of the baseline's{few}{lengths})"
     if cell.split_missing:
         return f"Net {net} {cached}. Not split: {SPLIT_MISSING[cell.split_missing]}"
     line = f"Net {net} = drafting {drafting} × reuse {factor} {cached}"

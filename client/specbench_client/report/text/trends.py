@@ -9,7 +9,7 @@ from specbench_client.analysis.summary.trends import FIGURES, TrendFigure
 from specbench_client.report.text.text_table import DASH, TextTable, number
 
 TREND_TITLE = "Over time"
-_COLUMNS = ("Arm", "Figure", "First window", "Last window", "Time", "Change [95 %]")
+_COLUMNS = ("Arm", "Figure", "First window (fitted)", "Last window (fitted)", "Time", "Change [95 %]")
 _AN_HOUR = "An hour"
 _RESTARTS = "Restarts"
 _BY_NAME = {figure.name: figure for figure in FIGURES}
@@ -54,7 +54,8 @@ def _row(cell: Cell, trend: Trend) -> tuple[str, ...]:
 
 
 def _value(figure: TrendFigure, value: float) -> str:
-    return f"{value:.1%}" if figure.is_share else number(value, _DIGITS)
+    # A line that is fitted to shares can leave 0 to 1.
+    return f"{min(max(value, 0.0), 1.0):.1%}" if figure.is_share else number(value, _DIGITS)
 
 
 def _change(figure: TrendFigure, trend: Trend) -> str:

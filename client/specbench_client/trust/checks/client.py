@@ -223,14 +223,14 @@ def _severity(evidence: PointEvidence, *, sure: bool) -> Severity:
 
 
 def _probable_cause(evidence: PointEvidence, what: str, enough_ms: float | None) -> str:
-    """Name the client if its event loop was late by at least `enough_ms`, else the engine or a proxy.
+    """Name the client if it is saturated, or its event loop was late by `enough_ms`; else the engine or a proxy.
 
     `enough_ms` is how long `what`, the part of an answer that was coalesced, takes.
     """
     lag = evidence.health.loop_lag_p99_ms
     if lag is None or enough_ms is None:
         return "the client read late, or the engine or a proxy holds chunks back"
-    if lag >= enough_ms:
+    if lag >= enough_ms or _late_loop(evidence):
         return (
             f"the client itself was late ({lag:.1f} ms at the 99th percentile), or the engine or a proxy holds chunks"
             " back"
