@@ -120,6 +120,17 @@ def remember_answers(arm: str, share: float) -> Corruptions:
 
 
 LOADS = SyntheticRun(prompts=24, categories=ONE, concurrency=(1, 2))
+SOAK = SyntheticRun(
+    prompts=24,
+    categories=ONE,
+    edits={"spec.load": {"concurrency": [1], "order": "Soak", "durationSeconds": 60, "repeats": 8}},
+)
+
+
+def easier_later(point: Point, frame: pd.DataFrame) -> pd.DataFrame:
+    """Make later windows need fewer steps, as easier prompts do."""
+    steps = frame["steps"] * (0.5 if point.repeat else 1)
+    return frame.assign(steps=steps.astype(int), step_accepted=None)
 
 
 def test_acceptance_length_that_rises_within_a_launch_is_reported_once() -> None:
@@ -136,8 +147,9 @@ def test_acceptance_length_that_rises_within_a_launch_is_reported_once() -> None
         (LOADS, remember_answers("ngram", 0.1)),
         (SyntheticRun(prompts=24, categories=ONE, concurrency=(1, 2), temperature=0.8), remember_answers("ngram", 0.5)),
         (SyntheticRun(prompts=24, categories=ONE, concurrency=(2,)), remember_answers("ngram", 0.5)),
+        (SOAK, Corruptions(records=easier_later, counters=lambda _, __: None)),
     ],
-    ids=["a little", "sampled", "one load a launch"],
+    ids=["a little", "sampled", "one load a launch", "windows with other prompts"],
 )
 def test_no_rise_within_a_launch_gives_no_carryover(world: SyntheticRun, corruptions: Corruptions) -> None:
     assert findings_of_check("DrafterCarryover", world, corruptions) == []

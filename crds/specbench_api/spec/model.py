@@ -73,6 +73,10 @@ class Target(RuledModel):
             "set at most one of model.uri, model.path and model.pvc; with none, the engine downloads model.name from"
             " the hub",
         ),
+        ValidationRule(
+            "!has(self.adapter) || self.adapter.name != self.name",
+            "model.adapter.name is model.name, which the engine serves without an adapter: give it another name",
+        ),
     )
 
     name: Annotated[str, Field(min_length=1, max_length=256)]
@@ -102,4 +106,5 @@ class Target(RuledModel):
         return f"{self.name} with adapter {self.adapter.model}" if self.adapter else self.name
 
     def _rules_hold(self) -> Sequence[bool]:
-        return (sum(source is not None for source in (self.uri, self.path, self.pvc)) <= 1,)
+        own_name = self.adapter is None or self.adapter.name != self.name
+        return (sum(source is not None for source in (self.uri, self.path, self.pvc)) <= 1, own_name)

@@ -545,6 +545,12 @@ INVALID_SPECS = (
         "spec.model.adapter",
         "write the path without it",
     ),
+    InvalidSpecCase(
+        "an adapter with the model's name",
+        {"spec.model.name": "sql", "spec.model.adapter": {"name": "sql", "model": "acme/sql-lora"}},
+        "spec.model",
+        "give it another name",
+    ),
     *(
         InvalidSpecCase(
             f"an adapter at {model}",

@@ -27,6 +27,8 @@ _NO_CONTENT = (
     "has requests without gen_ai.input.messages: record the content of messages"
     " (OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT)"
 )
+_MALFORMED = (AttributeError, KeyError, OverflowError, TypeError, ValueError)
+"""What reading a document of another form raises."""
 _EXPORT_AGAIN = "export the spans again with an exporter that writes OTLP JSON"
 _NANOSECONDS = 1e9
 _EARLIEST_NS = 10**17
@@ -134,11 +136,11 @@ def _span(place: str, span: Mapping[str, Any]) -> _Span:
         for event in _objects(span, "events"):
             if event.get("name") == _CONTENT_EVENT:
                 attributes |= _decoded(event.get("attributes", ()))
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except _MALFORMED as error:
         raise BadRow(f"is not OTLP JSON: attributes are not a list of key and value: {_EXPORT_AGAIN}") from error
-    ids = [span.get("traceId"), span.get("spanId")]
+    ids = [span.get("traceId"), span.get("spanId"), span.get("parentSpanId") or "none"]
     if not all(isinstance(one, str) and one for one in ids):
-        raise BadRow(f"is not OTLP JSON: a span has no traceId or spanId that is text: {_EXPORT_AGAIN}")
+        raise BadRow(f"is not OTLP JSON: a traceId, spanId or parentSpanId is missing or is no text: {_EXPORT_AGAIN}")
     if not isinstance(attributes.get("gen_ai.conversation.id", ""), str):
         raise BadRow("has a gen_ai.conversation.id that is no text: correct it, or remove it")
     return _Span(place, span, attributes)
@@ -180,7 +182,7 @@ def _request(span: _Span) -> dict[str, Any]:
             "start": _seconds(span, "startTimeUnixNano"),
             "end": _seconds(span, "endTimeUnixNano"),
         }
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except _MALFORMED as error:
         raise BadRow(
             f"span {name} does not follow the semantic conventions for GenAI: {type(error).__name__}: {error}: correct"
             " it, or remove its trace"
