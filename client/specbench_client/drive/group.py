@@ -27,7 +27,7 @@ from specbench_api.outcome.manifest import Manifest, PointProvenance
 from specbench_api.outcome.provenance import FactName
 from specbench_api.outcome.summary import PointSummary
 from specbench_api.plan.plan import EngineGroup, Plan, Point
-from specbench_client.analysis.summary.trends import acceptance_trend, has_decayed
+from specbench_client.analysis.summary.trends import acceptance_trend, has_decayed, reduced_to_acceptance
 from specbench_client.dialects.registry import dialect_of
 from specbench_client.drive.engine_connection import (
     EngineConnection,
@@ -134,7 +134,7 @@ class _GroupDriver:
                         )
                         measured.append(point.hash)
                         if self.plan.soaks and summary is not None:
-                            windows.append(summary)
+                            windows.append(reduced_to_acceptance(summary))
                         await publisher.show(stored=False)
                 progress.phase = "done"
         return GroupResult(tuple(measured), tuple(sorted(found)))
@@ -147,8 +147,8 @@ class _GroupDriver:
         return ends
 
     def _windows(self, points: PointStore, found: Iterable[Manifest]) -> list[PointSummary]:
-        """Return the stored windows of a soak test. Blocks."""
-        return [points.read_summary(manifest) for manifest in found] if self.plan.soaks else []
+        """Return the stored windows of a soak test, reduced. Blocks."""
+        return [reduced_to_acceptance(points.read_summary(manifest)) for manifest in found] if self.plan.soaks else []
 
     async def _agree(
         self, clients: LoadClients, todo: Sequence[Point], inputs: _GroupInputs

@@ -66,6 +66,12 @@ def acceptance_trend(points: Sequence[PointSummary], level: float = LEVEL) -> Tr
     return _trend(_Windows.of(points), ACCEPTANCE, level)
 
 
+def reduced_to_acceptance(point: PointSummary) -> PointSummary:
+    """Return a window with what `acceptance_trend` needs: the whole summaries of a thousand windows have 76 MB."""
+    acceptance = {name: figure for name, figure in point.figures.items() if name == ACCEPTANCE.name}
+    return point.model_copy(update={"figures": acceptance, "findings": []})
+
+
 def has_decayed(points: Sequence[PointSummary]) -> bool:
     """Return whether a soak test may end: its acceptance length has fallen, however often this is asked."""
     trend = acceptance_trend(points, LOOK_LEVEL) if len(points) >= LOOKS_FROM else None
