@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from generators.structural_schema import structural
 from specbench_api.errors import InvalidSpec
-from specbench_api.plan.canonical import canonical_run
+from specbench_api.plan.canonical import canonical_run, same_points
 from specbench_api.plan.estimate import PlanEstimate, estimate
 from specbench_api.plan.expansion import arms_of, expand, launch_order, lay_out
 from specbench_api.plan.plan import Plan
@@ -158,6 +158,18 @@ def test_a_soak_test_launches_each_arm_once_and_keeps_its_cache() -> None:
     assert (plan.soaks, plan.empties_cache, plan.repeats_continue) == (True, False, True)
     sequential = expand(run_of({**soak(order="Sequential", repeats=32), "spec.promptCache": "AsServed"}))
     assert not {point.hash for point in plan.points} & {point.hash for point in sequential.points}
+    stopping = expand(run_of({**soak(stop="WhenDecayed"), "spec.promptCache": "AsServed"}))
+    assert (plan.stop, stopping.stop) == (None, "WhenDecayed")
+    assert [point.hash for point in plan.points] == [point.hash for point in stopping.points]
+    assert not same_points(plan, stopping), "its results may lack windows"
+
+
+def test_a_soak_test_of_endpoints_stays_at_each_of_them() -> None:
+    """One client measures all windows of an endpoint, so that the load does not stop between them."""
+    endpoints = [{"name": name, "url": f"http://{name}:1"} for name in ("eagle3", "none")]
+    engine = {"kind": "external", "dialect": "vllm", "endpoints": endpoints}
+    plan = lay_out(run_of({**soak(slots=None), "spec.engine": engine, "spec.drafters": []}))
+    assert [(group.arm, len(group.points)) for group in plan.groups] == [("none", 100), ("eagle3", 100)]
 
 
 @pytest.mark.parametrize(
@@ -165,6 +177,7 @@ def test_a_soak_test_launches_each_arm_once_and_keeps_its_cache() -> None:
     [
         (soak(concurrency=[1, 8]), "give a single concurrency or rate"),
         (soak(durationSeconds=None, requests=5), "the length of a window as load.durationSeconds"),
+        (soak(order="Interleaved", repeats=3, stop="WhenDecayed"), "load.stop ends a soak test early"),
         (soak(order="Interleaved"), "load.repeats above 32 needs load.order: Soak"),
         (soak() | {"spec.activeDeadlineSeconds": 30_000}, "ended after 30000 s, but its windows take 30000 s"),
         (

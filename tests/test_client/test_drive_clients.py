@@ -15,9 +15,10 @@ import numpy as np
 import pytest
 
 from specbench_api.outcome.finding import Severity
-from specbench_api.outcome.layout import manifest_key
+from specbench_api.outcome.layout import ended_key, manifest_key
 from specbench_api.outcome.summary import PointSummary
 from specbench_api.plan.plan import Plan
+from specbench_client.drive import group
 from specbench_client.drive.group import GroupResult, drive_group
 from specbench_client.drive.load_planning import load_arrival_plan
 from specbench_client.drive.options import DriveOptions
@@ -93,6 +94,21 @@ async def test_two_clients_send_every_request_of_a_closed_loop_once(tmp_path: Pa
     assert (health.warmup_requests or 0) >= 4, "the warm-up of both"
     progress = json.loads(store.get("progress.json") or b"")
     assert (progress["requestsDone"], progress["requestsTotal"]) == (24, 24)
+
+
+async def test_all_clients_end_together_when_an_arm_has_decayed(
+    tmp_path: Path, store: FolderStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only client 0 has the summaries of the windows."""
+    load = {"order": "Soak", "durationSeconds": 1, "repeats": 3, "stop": "WhenDecayed"}
+    plan = plan_with(tmp_path, {**CLOSED, **load})
+    monkeypatch.setattr(group, "has_decayed", lambda windows: len(windows) == 1)
+
+    await drive(tmp_path, plan, store, SLOW)
+
+    points = [point.hash for point in plan.groups[0].points]
+    assert PointStore(store, Path("unused")).measured(points) == {points[0]}
+    assert list(store.keys("ended/")) == [ended_key(0, 1)]
 
 
 async def test_a_client_with_fewer_streams_gets_fewer_conversations(tmp_path: Path, store: FolderStore) -> None:

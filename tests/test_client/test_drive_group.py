@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from specbench_api.outcome.layout import PLAN, manifest_key, summary_key
+from specbench_api.outcome.layout import PLAN, ended_key, manifest_key, summary_key
 from specbench_api.outcome.manifest import Manifest
 from specbench_api.outcome.summary import PointSummary
 from specbench_api.plan.plan import Plan
@@ -290,16 +290,16 @@ async def test_an_arm_of_a_soak_test_ends_when_it_has_decayed(
     tmp_path: Path, store: FolderStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     load = {"concurrency": [2], "order": "Soak", "durationSeconds": 1, "repeats": 4, "warmupRequests": 0}
-    plan = plan_of(write_prompts(tmp_path / "p.jsonl"), {"spec.load": load})
+    plan = plan_of(write_prompts(tmp_path / "p.jsonl"), {"spec.load": {**load, "stop": "WhenDecayed"}})
     monkeypatch.setattr(group, "has_decayed", lambda windows: len(windows) == 2)
     monkeypatch.setattr(point, "KV_CACHE_PAUSE_S", 0.01)
     async with simulator(tmp_path / "truth.jsonl", SLOW) as engine:
-        stopping = plan.model_copy(update={"stop": "WhenDecayed"})
-        ended = await drive_group(stopping, plan.groups[0], engine.url, store, options_in(tmp_path))
-        again = await drive_group(stopping, plan.groups[0], engine.url, store, options_in(tmp_path, "1-b"))
+        ended = await drive_group(plan, plan.groups[0], engine.url, store, options_in(tmp_path))
+        again = await drive_group(plan, plan.groups[0], engine.url, store, options_in(tmp_path, "1-b"))
     first, second, *_ = [point.hash for point in plan.groups[0].points]
     assert ended.measured == (first, second)
     assert (again.measured, set(again.found)) == ((), {first, second})
+    assert list(store.keys("ended/")) == [ended_key(0, 2)]
     stored = PointSummary.from_json(store.get(summary_key(second)) or b"")
     assert stored.engine_launch == "1"
     assert stored.kv_cache_usage is not None

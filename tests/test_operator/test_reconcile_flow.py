@@ -45,6 +45,52 @@ def test_the_client_starts_only_when_the_engine_is_ready(world: ClusterWorld) ->
     assert world.status.phase is Phase.RUNNING
 
 
+SOAK = {"concurrency": [1], "order": "Soak", "durationSeconds": 60, "repeats": 20, "stop": "WhenDecayed"}
+
+
+@pytest.mark.parametrize(
+    ("stop", "ended", "state"),
+    [
+        ("WhenDecayed", {0: 12}, GroupState.DONE),
+        ("WhenDecayed", {0: 13}, GroupState.WAITING),
+        ("WhenDecayed", {1: 12}, GroupState.WAITING),
+        (None, {0: 12}, GroupState.WAITING),
+    ],
+    ids=["ended", "a point is missing", "another group", "no stop rule"],
+)
+def test_a_group_that_its_stop_rule_ended_early_is_done(
+    stop: str | None, ended: dict[int, int], state: GroupState
+) -> None:
+    world = ClusterWorld(operator_run({"spec.load": {**SOAK, "stop": stop}}))
+    world.settle()
+    world.serve()
+    world.finish_client(points=12)
+    world.ended_there = ended
+    world.reconcile()
+    assert (world.group(0).state, world.group(0).measured) == (state, 12)
+
+
+def test_a_run_ends_successfully_although_its_stop_rule_left_points_out() -> None:
+    world = ClusterWorld(operator_run({"spec.load": SOAK}))
+    world.settle()
+    world.serve()
+    world.finish_client(points=12)
+    world.ended_there = {0: 12}
+    world.settle()
+    world.trouble = AWAY
+    world.reconcile()
+    assert (world.group(0).state, world.group(0).measured) == (GroupState.DONE, 12)
+    world.trouble = None
+    world.measure(1)
+    world.finish_report()
+    world.settle()
+    assert world.status.phase is Phase.SUCCEEDED
+    assert world.status_and_reason(ConditionType.RESULTS_STORED) == ("True", "Stored")
+    complete = world.condition(ConditionType.MEASUREMENT_COMPLETE)
+    assert complete.message == "32 of 40 points measured; ended early by load.stop: none"
+    assert world.launched.count(world.engine()) == 1
+
+
 def test_an_engine_counts_as_ready_after_its_first_completion(world: ClusterWorld) -> None:
     world.reconcile()
     world.serve()

@@ -13,7 +13,7 @@ import boto3
 import pytest
 from botocore.config import Config
 
-from specbench_api.outcome.layout import PLAN, manifest_key, run_root
+from specbench_api.outcome.layout import PLAN, ended_key, manifest_key, run_root
 from specbench_api.outcome.provenance import Fact, FactName, HostFacts, LaunchRecord, merge_facts
 from specbench_api.outcome.summary import best_speedup_text, overview_of
 from specbench_api.plan.expansion import expand
@@ -246,6 +246,12 @@ def test_last_launch_numbers_are_parsed_from_the_object_names(
         harness.put(f"launches/{name}.json")
     assert harness.read().launches == numbers
     assert last_launch_numbers(f"any/root/launches/{name}.json" for name in names) == numbers
+
+
+def test_groups_that_ended_early_are_read_from_the_object_names(harness: ResultsHarness) -> None:
+    for name in (ended_key(0, 14), ended_key(0, 12), ended_key(3, 20), "ended/x-1.json", "ended/1-99999.json"):
+        harness.put(name)
+    assert harness.read().ended == {0: 12, 3: 20}
 
 
 @dataclass

@@ -10,6 +10,7 @@ from specbench_api.campaign.expansion import expand_campaign
 from specbench_api.plan.expansion import expand
 from specbench_api.spec.campaign import SpecBenchCampaign
 from specbench_api.spec.load import ArmOrder
+from specbench_api.spec.run import SpecBenchRun
 from specbench_client.cli.options import FILE, KEEP_TEXT, NEW, OUTPUT, RESULTS, SET, read_spec_file
 from specbench_client.cli.validate import campaign_warnings, plan_warnings, print_warnings
 from specbench_client.errors import BadInput
@@ -26,7 +27,7 @@ from specbench_client.known_secrets import api_key_header
 @click.option(
     "--until-sure",
     is_flag=True,
-    help="With load.order: Soak: end an arm as soon as its acceptance length has certainly fallen.",
+    help="With load.order: Soak: set load.stop: WhenDecayed, which ends an arm once its acceptance length has fallen.",
 )
 def run(
     file: Path, settings: tuple[str, ...], output: str, results: str, *, new: bool, keep_text: bool, until_sure: bool
@@ -54,7 +55,7 @@ def run(
         plans = [each.plan for each in planned.runs]
         print_warnings(campaign_warnings(planned, base_dir)[0])
     else:
-        plan = expand(resource).model_copy(update={"stop": "WhenDecayed"} if until_sure else {})
+        plan = expand(_with_stop_rule(resource) if until_sure else resource)
         plans = [plan]
         print_warnings(plan_warnings(plan))
     # Imported late, because pandas takes seconds to import and an invalid spec should be reported at once.
@@ -80,3 +81,8 @@ def run(
         if isinstance(resource, SpecBenchCampaign)
         else run_and_print(plan, options)
     )
+
+
+def _with_stop_rule(run: SpecBenchRun) -> SpecBenchRun:
+    load = run.spec.load.model_copy(update={"stop": "WhenDecayed"})
+    return run.model_copy(update={"spec": run.spec.model_copy(update={"load": load})})

@@ -22,12 +22,12 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 
 import specbench_client
-from specbench_api.outcome.layout import launch_key
+from specbench_api.outcome.layout import ended_key, launch_key
 from specbench_api.outcome.manifest import Manifest, PointProvenance
 from specbench_api.outcome.provenance import FactName
 from specbench_api.outcome.summary import PointSummary
 from specbench_api.plan.plan import EngineGroup, Plan, Point
-from specbench_client.analysis.summary.trends import acceptance_trend, has_decayed
+from specbench_client.analysis.summary.trends import acceptance_trend, has_decayed, reduced_to_acceptance
 from specbench_client.dialects.registry import dialect_of
 from specbench_client.drive.engine_connection import (
     EngineConnection,
@@ -120,7 +120,10 @@ class _GroupDriver:
                     measurement = PointMeasurement(engine, points, self.options, progress, inputs.loads, pool, clients)
                     windows = await asyncio.to_thread(self._windows, points, found.values())
                     for point in todo:
-                        if self.plan.stop == "WhenDecayed" and has_decayed(windows):
+                        if await self._ends_early(clients, windows):
+                            if not clients.index:
+                                key = ended_key(self.group.index, len(windows))
+                                await asyncio.to_thread(points.store.replace, key, b"{}")
                             break
                         progress.trend = acceptance_trend(windows)
                         rest = point.model_dump_json(exclude={"hash"})
@@ -131,14 +134,21 @@ class _GroupDriver:
                         )
                         measured.append(point.hash)
                         if self.plan.soaks and summary is not None:
-                            windows.append(summary)
+                            windows.append(reduced_to_acceptance(summary))
                         await publisher.show(stored=False)
                 progress.phase = "done"
         return GroupResult(tuple(measured), tuple(sorted(found)))
 
+    async def _ends_early(self, clients: LoadClients, windows: Sequence[PointSummary]) -> bool:
+        """Return whether a stop rule ends the group now, by the windows of client 0, which has all of them."""
+        if self.plan.stop != "WhenDecayed":
+            return False
+        ends: bool = (await clients.gather(has_decayed(windows)))[0]
+        return ends
+
     def _windows(self, points: PointStore, found: Iterable[Manifest]) -> list[PointSummary]:
-        """Return the stored windows of a soak test. Blocks."""
-        return [points.read_summary(manifest) for manifest in found] if self.plan.soaks else []
+        """Return the stored windows of a soak test, reduced. Blocks."""
+        return [reduced_to_acceptance(points.read_summary(manifest)) for manifest in found] if self.plan.soaks else []
 
     async def _agree(
         self, clients: LoadClients, todo: Sequence[Point], inputs: _GroupInputs

@@ -9,6 +9,7 @@ runs/NAMESPACE/NAME/UID/
   power.csv                                             power samples supplied by the user: time, device, watts
   provenance.json                                       observed versions, fingerprints of the prompts, launches
   clients/GROUP.json                                    several clients: the address of client 0, while it runs
+  ended/GROUP-POINTS.json                               a group ended after so many points, by the plan's stop rule
   launches/LAUNCH.json                                  facts about one launch of an engine, before its first point
   records/arm=ARM/workload=WORKLOAD/HASH-00000.parquet … the records of all measured points, one row per request
   points/HASH/records/part-ATTEMPT-00000.parquet …      the same records, until they are compacted into the above
@@ -37,6 +38,7 @@ POWER = "power.csv"
 MANIFEST = "manifest.json"
 POINT_SUMMARY = "summary.json"
 LAUNCHES = "launches"
+ENDED = "ended"
 
 # Documents name points, launches and files. A stranger's document must not lead to files outside of its run.
 _NAME = "[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}"
@@ -55,6 +57,11 @@ def run_root(namespace: str, name: str, uid: str) -> str:
 def launch_key(launch: str) -> str:
     """Return the key of a launch's facts, below the run's root. The name includes the attempt and is unique."""
     return f"{LAUNCHES}/{launch}.json"
+
+
+def ended_key(group: int, points: int) -> str:
+    """Return the key that states that a group ended early, with this many measured points, below the run's root."""
+    return f"{ENDED}/{group}-{points}.json"
 
 
 def client_address_key(group: int) -> str:

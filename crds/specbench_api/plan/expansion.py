@@ -71,6 +71,7 @@ def _plan(run: SpecBenchRun, arms: list[Arm]) -> Plan:
         load=spec.load,
         placement=spec.placement,
         groups=_groups(spec, arms),
+        stop=spec.load.stop,
     )
 
 
@@ -132,7 +133,7 @@ def _groups(spec: RunSpec, arms: list[Arm]) -> list[EngineGroup]:
 
 def _launches(spec: RunSpec, passes: list[tuple[str, list[Point]]]) -> Iterator[tuple[str, list[Point]]]:
     """Yield the points of each launch, with their arm."""
-    if spec.engine.is_external:  # nothing is launched, so no launch is saved
+    if spec.engine.is_external and spec.load.order is not ArmOrder.SOAK:  # nothing is launched, so no launch is saved
         yield from passes
     elif launches_each_point(spec):
         yield from ((arm, [point]) for arm, points in passes for point in points)

@@ -97,8 +97,7 @@ class Plan(ApiModel):
     """Engine groups, in the order of their launches."""
     stop: Literal["WhenDecided", "WhenDecayed"] | None = None
     """WhenDecided: the run ends after fewer repeats once every speed-up is decided. WhenDecayed: an arm of a soak test
-    ends after fewer windows once its acceptance length has certainly fallen. Never on a cluster, where engines are
-    launched without looking at results."""
+    ends after fewer windows once its acceptance length has certainly fallen."""
 
     @model_validator(mode="after")
     def _check_references(self) -> Self:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -198,6 +198,10 @@ class Load(RuledModel):
             "load.order Soak keeps one load up: give a single concurrency or rate, and the length of a window as"
             " load.durationSeconds",
         ),
+        ValidationRule(
+            "!has(self.stop) || self.order == 'Soak'",
+            "load.stop ends a soak test early: remove load.stop, or set load.order: Soak",
+        ),
     )
 
     concurrency: Annotated[list[Concurrency], Field(min_length=1, max_length=16), Distinct()] | None = None
@@ -221,6 +225,9 @@ class Load(RuledModel):
     of windows."""
     order: ArmOrder = ArmOrder.INTERLEAVED
     """Order of the arms over the repeats: Sequential, Interleaved, or Soak."""
+    stop: Literal["WhenDecayed"] | None = None
+    """Order Soak: an arm ends as soon as its acceptance length has certainly fallen, from twelve windows on. Without
+    it: after all windows."""
     clients: Annotated[int, Field(ge=1, le=CLIENTS_MAX)] = 1
     """Number of client pods that send each point's load together, for loads that one pod cannot send. Streams and
     arrivals are the same as with one client, divided among the pods; at most the highest concurrency. Only on a
@@ -254,4 +261,5 @@ class Load(RuledModel):
             self.arrival is None or self.clients <= (self.arrival.max_in_flight or self.clients),
             self.repeats <= REPEATS_MAX or self.order is ArmOrder.SOAK,
             self.order is not ArmOrder.SOAK or (self.duration_seconds is not None and len(self.levels) == 1),
+            self.stop is None or self.order is ArmOrder.SOAK,
         )

@@ -21,7 +21,7 @@ from typing import Any
 from specbench_api.errors import InvalidSpec
 from specbench_api.fence.model import Fence
 from specbench_api.outcome.gate_report import GateReport
-from specbench_api.outcome.layout import GATE, LAUNCHES, OVERVIEW, PLAN, SUMMARY, manifest_key, run_root
+from specbench_api.outcome.layout import ENDED, GATE, LAUNCHES, OVERVIEW, PLAN, SUMMARY, manifest_key, run_root
 from specbench_api.outcome.provenance import FactName, LaunchRecord
 from specbench_api.outcome.summary import RunSummary
 from specbench_api.plan.expansion import expand, may_adopt
@@ -54,6 +54,8 @@ _LAUNCH_DOCUMENT = re.compile(r"([0-9]{1,4})-([0-9]{1,9})-[0-9a-f]+\.json")
 """GROUP-LAUNCH-PROCESS.json. Launches of local runs have no number and do not match.
 
 Numbers are bounded, because the name of the next launch's Job contains a larger one."""
+_ENDED_DOCUMENT = re.compile(r"([0-9]{1,4})-([0-9]{1,4})\.json")
+"""GROUP-POINTS.json."""
 
 
 def last_launch_numbers(keys: Iterable[str]) -> dict[int, int]:
@@ -63,6 +65,16 @@ def last_launch_numbers(keys: Iterable[str]) -> dict[int, int]:
         if match:
             group, launch = int(match[1]), int(match[2])
             found[group] = max(launch, found.get(group, launch))
+    return found
+
+
+def groups_ended_early(keys: Iterable[str]) -> dict[int, int]:
+    """Group → its number of points when the plan's stop rule ended it, from the keys below `ended/`."""
+    found: dict[int, int] = {}
+    for match in (_ENDED_DOCUMENT.fullmatch(key.rpartition("/")[2]) for key in keys):
+        if match:
+            group, points = int(match[1]), int(match[2])
+            found[group] = min(points, found.get(group, points))
     return found
 
 
@@ -297,6 +309,7 @@ def _read_results(bucket: Bucket, root: str, cache: _RunCache, *, last_launch: b
         answering = _answering(bucket.get(f"{root}/{PROGRESS}", PROGRESS_MAX_BYTES))
     launches = f"{root}/{LAUNCHES}/"
     records = bucket.listing(launches).modified if launches in top.prefixes else {}
+    ended = f"{root}/{ENDED}/"
     return StoredResults(
         measured=frozenset(cache.measured),
         summary=summary,
@@ -304,6 +317,7 @@ def _read_results(bucket: Bucket, root: str, cache: _RunCache, *, last_launch: b
         answered_at=top.modified.get(f"{root}/{PROGRESS}") if answering else None,
         last_launch=last_stored_launch(bucket, records) if last_launch else None,
         launches=last_launch_numbers(records),
+        ended=groups_ended_early(bucket.listing(ended).keys) if ended in top.prefixes else {},
     )
 
 

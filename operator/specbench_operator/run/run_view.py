@@ -232,6 +232,8 @@ def build_run_view(
     children = children_of(observed, run.metadata.uid, settings, now)
     stored = observed.stored if isinstance(observed.stored, StoredResults) else None
     plan = select_plan(run, observed.plan_json, stored.plan_json if stored else None)
+    if stored is not None and plan.stop is None:
+        stored = replace(stored, ended={})
     wait = _namespace_wait(run, observed, children, previous, settings)
     run = with_forced_values(run, settings)
     failure = observed.stored if isinstance(observed.stored, StoreFailure) else None

@@ -49,6 +49,8 @@ class StoredResults:
     """Read only if status does not contain the last engine's nodes and an engine is one pod."""
     launches: Mapping[int, int] = field(default_factory=dict)
     """Group → number of the last launch that answered. With adopted results, it may be an earlier run's launch."""
+    ended: Mapping[int, int] = field(default_factory=dict)
+    """Group that the plan's stop rule ended early → its number of measured points."""
 
 
 @dataclass(frozen=True)

@@ -87,6 +87,8 @@ class ClusterWorld:
     last_launch: StoredLaunch | None = None
     launches_there: dict[int, int] = field(default_factory=dict)
     """By group: the last launch in the stored results."""
+    ended_there: dict[int, int] = field(default_factory=dict)
+    """By group that the stop rule ended: its number of points."""
     plan_there: str | None = None
     trouble: StoreFailure | None = None
     gate: GateReport | None = None
@@ -130,7 +132,7 @@ class ClusterWorld:
         """Return what the operator observes."""
         stored = StoredResults(
             frozenset(self.measured), self.summary, self.answering, self.answered_at or self.now, self.plan_there,
-            self.last_launch, self.launches_there,
+            self.last_launch, self.launches_there, self.ended_there,
         )  # fmt: skip
         return RunObservation(
             self.run, tuple(self.jobs.values()), tuple(self.pods.values()), tuple(self.objects.values()),
@@ -256,9 +258,9 @@ class ClusterWorld:
         termination = Termination(code=code, reason=reason, message=message).to_message()
         self.crash(self.client(group, attempt), int(code), message=termination)
 
-    def finish_client(self, group: int = 0, attempt: int = 0) -> None:
-        """Store the manifests of all points of a group and complete the client."""
-        self.measured |= {point.hash for point in self.plan.groups[group].points}
+    def finish_client(self, group: int = 0, attempt: int = 0, points: int | None = None) -> None:
+        """Store the manifests of a group's points, all or the first ones, and complete the client."""
+        self.measured |= {point.hash for point in self.plan.groups[group].points[:points]}
         name = self.client(group, attempt)
         self.end_pod(name, 0, reason="Completed")
         self.jobs[name] = replace(self.jobs[name], complete=True)

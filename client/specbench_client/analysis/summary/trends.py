@@ -66,6 +66,12 @@ def acceptance_trend(points: Sequence[PointSummary], level: float = LEVEL) -> Tr
     return _trend(_Windows.of(points), ACCEPTANCE, level)
 
 
+def reduced_to_acceptance(point: PointSummary) -> PointSummary:
+    """Return a window with what `acceptance_trend` needs: the whole summaries of a thousand windows have 76 MB."""
+    acceptance = {name: figure for name, figure in point.figures.items() if name == ACCEPTANCE.name}
+    return point.model_copy(update={"figures": acceptance, "findings": []})
+
+
 def has_decayed(points: Sequence[PointSummary]) -> bool:
     """Return whether a soak test may end: its acceptance length has fallen, however often this is asked."""
     trend = acceptance_trend(points, LOOK_LEVEL) if len(points) >= LOOKS_FROM else None
@@ -139,12 +145,13 @@ def _trend(windows: _Windows, figure: TrendFigure, level: float = LEVEL) -> Tren
     if line is None or not (figure.is_share or line.start > 0):
         return None
     scale = line.duration if figure.is_share else line.duration / line.start
-    # No figure can lose more than all of it, though a line can fall below 0.
+    # No figure can lose more than all of it, though a line can fall below 0, or above 1 as a share.
+    most = 1.0 if figure.is_share else np.inf
     change, low, high = (max(each * scale, -1.0) for each in (line.slope, line.bounds.low, line.bounds.high))
     return Trend(
         name=figure.name,
-        start=max(line.start, 0.0),
-        end=max(line.end, 0.0),
+        start=min(max(line.start, 0.0), most),
+        end=min(max(line.end, 0.0), most),
         change=Figure(
             value=change,
             unit="ratio",

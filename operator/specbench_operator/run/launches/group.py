@@ -1,7 +1,8 @@
 """The state of each engine group: from S3 first, then from the run's children, then from the previous status.
 
-S3 is authoritative: a group is done when all of its points have a manifest, whatever happened to its pods. Status is
-only a hint for what leaves no other trace, such as the number of lost launches after their Jobs were deleted.
+S3 is authoritative: a group is done when all of its points have a manifest, or as many as when the plan's stop rule
+ended it, whatever happened to its pods. Status is only a hint for what leaves no other trace, such as the number of
+lost launches after their Jobs were deleted.
 
 A launch number is never used twice, because results, pods and progress are identified by it. Numbers are known from
 status and from Jobs, so a Job is deleted only after status contains its launch; if status does not (it was lost, or
@@ -144,7 +145,7 @@ def build_group_view(
     known = hint or GroupStatus(index=group.index, arm=group.arm, state=GroupState.WAITING)
     measured = known.measured if stored is None else sum(point.hash in stored.measured for point in group.points)
     last = attempts[-1] if attempts else known.attempt
-    done = known.state is GroupState.DONE if stored is None else measured == len(group.points)
+    done = known.state is GroupState.DONE if stored is None else measured >= _points_to_measure(group, stored)
     prior = launches.prior_launches(max(last, known.attempt))
     # The larger count is right: status or an annotation may be missing, but neither is ever too large.
     view = GroupView(
@@ -156,10 +157,15 @@ def build_group_view(
         preemptions=max(known.preemptions, prior.preemptions),
     )
     if done:
-        return replace(view, state=GroupState.DONE, measured=len(group.points))
+        return replace(view, state=GroupState.DONE)
     if not attempts or last < known.attempt:
         return _from_previous_status(replace(view, attempt=known.attempt), known, limits)
     return _from_launch_state(view, launches.judge(last), limits, known_stored=stored is not None)
+
+
+def _points_to_measure(group: EngineGroup, stored: StoredResults) -> int:
+    """Number of points after which the group is done. At least one, so that a stray file ends no group."""
+    return max(1, min(len(group.points), stored.ended.get(group.index, len(group.points))))
 
 
 def skip_broken_arms(groups: Sequence[GroupView]) -> tuple[GroupView, ...]:

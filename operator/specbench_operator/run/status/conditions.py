@@ -152,7 +152,10 @@ def _measurement_complete(run_view: RunView, state: RunState) -> ConditionValue:
     if run_view.active_group is None and run_view.failed:
         first = run_view.fatal_group or run_view.failed[0]
         return no(first.reason, f"{so_far}; {_group_message(first)}")
-    return yes("Finished", so_far) if run_view.active_group is None else no(state.phase, so_far)
+    if run_view.active_group is not None:
+        return no(state.phase, so_far)
+    early = [view.group.arm for view in run_view.groups if view.measured < len(view.group.points)]
+    return yes("Finished", f"{so_far}; ended early by load.stop: {', '.join(early)}" if early else so_far)
 
 
 def _results_stored(run_view: RunView, state: RunState) -> ConditionValue:
@@ -170,7 +173,7 @@ def _results_stored(run_view: RunView, state: RunState) -> ConditionValue:
 
 
 def _is_measured(view: GroupView) -> bool:
-    return view.measured == len(view.group.points)
+    return view.state is GroupState.DONE
 
 
 def _trustworthy(run_view: RunView, state: RunState) -> ConditionValue:
