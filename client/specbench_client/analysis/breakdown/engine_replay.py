@@ -18,7 +18,7 @@ results.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from scipy import optimize
 
 from specbench_api.outcome.reuse import SplitMissing
-from specbench_client.metrics.decode_speed import SAME_STEP, SHORT, total_by
+from specbench_client.metrics.decode_speed import SAME_STEP, SHORT
 from specbench_client.metrics.latency import NS_PER_MS
 from specbench_client.metrics.rows import Columns
 from specbench_client.metrics.tidy_frame import Mask, Values, numbers
@@ -220,37 +220,61 @@ def _paces(equations: Values, costs: Values, owner: Indices, points: int) -> Val
 
 def _equations(point: PointRequests, costs: Values, near: float) -> Values:
     """Return the equations of TTFT and of the time after it, shape (2, columns + 1, requests)."""
-    tokens_by = total_by(point.first, point.computed)
-    joined = np.maximum(point.first - near, point.begun)
-    found = np.zeros((2, _COSTS + 1, point.first.size))
-    found[0, _TOKEN] = tokens_by(point.first + near) - tokens_by(joined)
-    found[1, _TOKEN] = tokens_by(point.last + near) - tokens_by(point.first + near)
-    # Requests that decode between two events (a first or a last token), and the steps there.
+    # A step ends at each event: a first or a last token.
     events = np.concatenate([point.first, point.last])
     order = np.argsort(events, kind="stable")
-    at_first = np.searchsorted(events[order], point.first - near, side="right")
-    # A step ends at each event, so a request that had begun before joins the next one.
-    before = np.concatenate([[-np.inf], events[order]])[at_first]
-    known = before > point.begun
-    found[0, _WAIT], found[0, _LATE] = ~known, known
-    found[0, _BASE], found[1, _BASE] = 1.0, point.steps
-    found[:, _COSTS] = point.first - np.maximum(before, point.begun), point.last - point.first
+    times = events[order]
     change = np.repeat([1.0, -1.0], point.first.size)
     decoding = np.cumsum(np.stack([change, change * np.tile(point.context, 2)])[:, order], axis=1)
-    without_prompts = events[order] - costs[_TOKEN] * tokens_by(events[order] + near)
-    step_ms = (costs[_BASE] + costs[_REQUEST] * decoding[0] + costs[_CONTEXT] * decoding[1])[:-1]
-    steps = np.maximum(np.diff(without_prompts), 0.0) / np.where(step_ms > 0, step_ms, 1.0)
+    started, before = _prefill_starts(point, costs, times, near)
+    split = started < before - near
+    at_start = np.searchsorted(times, started, side="right")
+    boundary = np.maximum(np.append(-np.inf, times)[at_start], point.begun)
+    known = boundary > point.begun
+    computed_by = _spread(started, point.first, point.computed)
+    found = np.zeros((2, _COSTS + 1, point.first.size))
+    found[:, _COSTS] = point.first - boundary, point.last - point.first
+    found[0, _TOKEN] = computed_by(point.first) - computed_by(np.maximum(boundary, started - near))
+    found[1, _TOKEN] = computed_by(point.last) - computed_by(point.first)
+    found[0, _WAIT], found[0, _LATE] = ~known, known
+    step_ms = costs[_BASE] + costs[_REQUEST] * decoding[0] + costs[_CONTEXT] * decoding[1]
+    # Requests that decode between two events, and the steps there.
+    steps = np.maximum(np.diff(times - costs[_TOKEN] * computed_by(times)), 0.0) / np.where(step_ms > 0, step_ms, 1.0)[:-1]
     # Whole steps, so that the noise of one that computes a prompt does not count as more or fewer of the others.
-    whole = np.where(np.diff(events[order]) > near, np.maximum(np.rint(steps), 1.0), 0.0)
-    steps = np.where(step_ms > 0, whole, steps)
+    whole = np.where(np.diff(times) > near, np.maximum(np.rint(steps), 1.0), 0.0)
+    steps = np.where(step_ms[:-1] > 0, whole, steps)
     sums = np.cumsum(np.stack([np.ones(steps.size), *decoding[:, :-1]]) * steps, axis=1)
     sums = np.concatenate([np.zeros((3, 1)), sums], axis=1)
     place = np.argsort(order)
     during = sums[:, place[point.first.size :]] - sums[:, place[: point.first.size]]
     mean = during[1:] / np.maximum(during[0], np.finfo(float).tiny)
-    found[1, _REQUEST], found[1, _CONTEXT] = point.steps * mean
-    found[0, _REQUEST], found[0, _CONTEXT] = np.concatenate([np.zeros((2, 1)), decoding], axis=1)[:, at_first]
+    found[1, _BASE], (found[1, _REQUEST], found[1, _CONTEXT]) = point.steps, point.steps * mean
+    first_step = np.append(step_ms[:1] * 0 + costs[_BASE], step_ms)[at_start]
+    several = np.rint((found[0, _COSTS] - costs[_TOKEN] * found[0, _TOKEN]) / np.where(first_step > 0, first_step, 1.0))
+    found[0, _BASE] = np.where(split & (first_step > 0), np.maximum(several, 1.0), 1.0)
+    load = np.concatenate([np.zeros((2, 1)), decoding], axis=1)[:, at_start]
+    found[0, _REQUEST], found[0, _CONTEXT] = found[0, _BASE] * load
     return found
+
+
+def _prefill_starts(point: PointRequests, costs: Values, times: Values, near: float) -> tuple[Values, Values]:
+    """Return when the prompt of each request began to be computed, and the last event before its first token."""
+    before = np.append(-np.inf, times)[np.searchsorted(times, point.first - near, side="right")]
+    needed = point.first - costs[_TOKEN] * point.computed - costs[_BASE]
+    known = before > point.begun
+    started = np.where(known, np.where(needed < before - near, needed, before), np.minimum(needed, point.first - near))
+    return np.maximum(started, point.begun), before
+
+
+def _spread(start: Values, end: Values, amounts: Values) -> Callable[[Values], Values]:
+    """Return a function of times: the sum of the amounts until then, each spread evenly from its start to its end."""
+    rates = amounts / np.maximum(end - start, np.finfo(float).eps)
+    times, changes = np.concatenate([start, end]), np.concatenate([rates, -rates])
+    order = np.argsort(times, kind="stable")
+    ordered = times[order]
+    rate = np.cumsum(changes[order])
+    totals = np.append(0.0, np.cumsum(rate[:-1] * np.diff(ordered)))
+    return lambda until: np.interp(until, ordered, totals)
 
 
 def _solve(equations: Values) -> tuple[Values, list[int]]:
