@@ -239,7 +239,9 @@ def _equations(point: PointRequests, costs: Values, near: float) -> Values:
     found[0, _WAIT], found[0, _LATE] = ~known, known
     step_ms = costs[_BASE] + costs[_REQUEST] * decoding[0] + costs[_CONTEXT] * decoding[1]
     # Requests that decode between two events, and the steps there.
-    steps = np.maximum(np.diff(times - costs[_TOKEN] * computed_by(times)), 0.0) / np.where(step_ms > 0, step_ms, 1.0)[:-1]
+    steps = (
+        np.maximum(np.diff(times - costs[_TOKEN] * computed_by(times)), 0.0) / np.where(step_ms > 0, step_ms, 1.0)[:-1]
+    )
     # Whole steps, so that the noise of one that computes a prompt does not count as more or fewer of the others.
     whole = np.where(np.diff(times) > near, np.maximum(np.rint(steps), 1.0), 0.0)
     steps = np.where(step_ms[:-1] > 0, whole, steps)
