@@ -374,6 +374,20 @@ def test_the_system_message_of_a_prompt_follows_the_shared_one_in_the_same_messa
     assert turn[0].content[: turn[0].shared] == "Ours."
 
 
+def test_a_system_prompt_of_known_length_is_part_of_what_sessions_reuse(tmp_path: Path) -> None:
+    lengths = {"turns": 2, "turnTokens": 20, "answerTokens": 7, "sharedPrefixTokens": 32}
+    sessions = {"name": "w", "dataset": {"source": "sessions", "count": 3, "sessions": lengths}}
+    known, unknown = (
+        load_workload(Workload.model_validate({**sessions, "systemPrompt": system}), tmp_path).coverage
+        for system in ({"tokens": 64}, {"text": "Be kind."})
+    )
+    assert known is not None
+    assert unknown is not None
+    # 116 and 143 tokens, of which 96 and 123 were computed before: 6 and 7 whole blocks.
+    assert known.reusable_share == (96 + 112) / (116 + 143)
+    assert unknown.reusable_share is None
+
+
 def test_a_system_prompt_leaves_the_tools_on_the_first_message(tmp_path: Path) -> None:
     tools = [{"type": "function", "function": {"name": "f"}}]
     (tmp_path / "p.jsonl").write_text(json.dumps(row(1, tools=tools)) + "\n")

@@ -15,7 +15,7 @@ from typing import Any
 from specbench_api.outcome.prompt_coverage import PromptCoverage
 from specbench_api.plan.canonical import canonical_json
 from specbench_api.spec.answers import Answers, ExpectedAnswer
-from specbench_api.spec.dataset import Dataset, Selection, Source
+from specbench_api.spec.dataset import Dataset, Selection, Sessions, Source
 from specbench_api.spec.workload import WAIT_SECONDS_MAX, SystemPrompt, Workload
 from specbench_client.chat import ChatMessage
 from specbench_client.errors import BadInput
@@ -104,7 +104,8 @@ def load_workload(
         return prompts
     text = _system_text(declared, workload.sampling.seed)
     rows = tuple(_with_system_prompt(row, text, workload.name) for row in prompts.rows)
-    coverage = prompts.coverage and prompts.coverage.model_copy(update={"reusable_share": None})  # no longer known
+    share = _share_with(declared, workload.dataset.sessions)
+    coverage = prompts.coverage and prompts.coverage.model_copy(update={"reusable_share": share})
     return replace(prompts, rows=rows, fingerprint=fingerprint(rows), coverage=coverage)
 
 
@@ -122,6 +123,14 @@ def _reject_unjudged(rows: Sequence[Prompt], answers: Answers, workload: str) ->
         else:
             continue
         raise BadInput(f"workload {workload!r}: the prompt {row.id!r} {problem}: {remedy}, or remove answers")
+
+
+def _share_with(declared: SystemPrompt, sessions: Sessions | None) -> float | None:
+    """Return the share of prompt tokens that a cache can reuse behind a system prompt; None if it is not known."""
+    if sessions is None or declared.tokens is None:
+        return None
+    shared = sessions.shared_prefix_tokens + declared.tokens
+    return sessions.model_copy(update={"shared_prefix_tokens": shared}).reusable_share
 
 
 def _system_text(declared: SystemPrompt, seed: int) -> str:
