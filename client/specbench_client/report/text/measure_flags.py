@@ -45,7 +45,7 @@ FLAG_OF_FIELD = {
 """Field of the spec → the flag that sets it."""
 _NAMES = "|".join(map(re.escape, FLAG_OF_FIELD))
 _FIELD = re.compile(
-    rf"(?<![\w./-])(?:(?:spec\.)?(?:workloads\[0\]\.)?(?P<field>{_NAMES})\b|spec\.(?=(?:engine|load|model|workloads)\b))"
+    rf"(?<![\w./-])(?:(?:spec\.)?(?:workloads\[0\]\.)?(?P<field>{_NAMES})(?!\w)|spec\.(?=(?:engine|load|model|workloads)\b))"
 )
 
 
