@@ -216,7 +216,8 @@ def check_judged_answers(folder: Path, fields: Mapping[str, Any], timeout_s: flo
         if streams == 1:
             assert (counted["onlyArm"], counted["onlyBaseline"], counted["control"]) == (0, 0, 0)
     assert "AnswersWorse" not in run.checks
-    assert "BaselineAnswersFlawed" in run.checks, "the model cannot solve GSM8K"
+    # Wrong answers are the model's, so only calls that are missing on both sides are reported.
+    assert ("BaselineAnswersFlawed" in run.checks) == (not calls_tools)
 
 
 def _is_thing(text: str) -> bool:
