@@ -335,7 +335,7 @@ def test_gpqas_letter_is_that_of_the_shuffled_choice(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("published", "answers", "message"),
     [
-        ({"prompt": "a"}, {"expected": {"match": "Number"}}, "expected answer is missing.*answers.expected.field"),
+        ({"prompt": "a"}, {"expected": {"match": "Number"}}, "column answer is missing.*answers.expected.field"),
         (
             {"prompt": "a", "x": "b"},
             {"expected": {"match": "Number", "field": "x"}},
