@@ -4,10 +4,11 @@ All requests in flight share the steps of the engine. A step takes
 
     base + per request × requests that decode + per context token × their context + per token × prompt tokens computed
 
-and gives every request its next tokens. A request joins at the first step after its beginning; that step computes its
-prompt. So each request has two equations: the time from then to its first token, and from there to its last. They are
-fitted together, by least squares with costs that are not negative and little weight on outliers, with a pace for each
-point. Where the load hardly varies, what follows the load cannot be told from `base`, and a share of it is assumed.
+and gives every request its next tokens. A request joins at the first step after its beginning, which computes its
+prompt; where the prompt must have taken longer, the fit spreads it over several steps. So each request has two
+equations: the time from its first step to its first token, and from there to its last. They are fitted together, by
+least squares with costs that are not negative and little weight on outliers, with a pace for each point. Where the load
+hardly varies, what follows the load cannot be distinguished from `base`, and a share of it is assumed.
 
 A replay runs the steps again. Requests of an open loop begin when they did; later ones of a conversation, and all of a
 closed loop, begin after the same pause as they did, which counts from the last end in their conversation or stream
@@ -219,15 +220,21 @@ def _paces(equations: Values, costs: Values, owner: Indices, points: int) -> Val
 
 
 def _equations(point: PointRequests, costs: Values, near: float) -> Values:
-    """Return the equations of TTFT and of the time after it, shape (2, columns + 1, requests)."""
+    """Return the equations of the time to the first token, from the step that begins the prompt, and of the time after.
+
+    Shape (2, columns + 1, requests).
+    """
     # A step ends at each event: a first or a last token.
     events = np.concatenate([point.first, point.last])
     order = np.argsort(events, kind="stable")
     times = events[order]
     change = np.repeat([1.0, -1.0], point.first.size)
-    decoding = np.cumsum(np.stack([change, change * np.tile(point.context, 2)])[:, order], axis=1)
+    changes = np.stack([change, change * np.tile(point.context, 2)])[:, order]
+    # Requests that decode and their context, before the first event and after each, and the step that they take.
+    load = np.concatenate([np.zeros((2, 1)), np.cumsum(changes, axis=1)], axis=1)
+    step_ms = costs[_BASE] + costs[_REQUEST] * load[0] + costs[_CONTEXT] * load[1]
+    divisor = np.where(step_ms > 0, step_ms, 1.0)
     started, before = _prefill_starts(point, costs, times, near)
-    split = started < before - near
     at_start = np.searchsorted(times, started, side="right")
     boundary = np.maximum(np.append(-np.inf, times)[at_start], point.begun)
     known = boundary > point.begun
@@ -237,25 +244,21 @@ def _equations(point: PointRequests, costs: Values, near: float) -> Values:
     found[0, _TOKEN] = computed_by(point.first) - computed_by(np.maximum(boundary, started - near))
     found[1, _TOKEN] = computed_by(point.last) - computed_by(point.first)
     found[0, _WAIT], found[0, _LATE] = ~known, known
-    step_ms = costs[_BASE] + costs[_REQUEST] * decoding[0] + costs[_CONTEXT] * decoding[1]
-    # Requests that decode between two events, and the steps there.
-    steps = (
-        np.maximum(np.diff(times - costs[_TOKEN] * computed_by(times)), 0.0) / np.where(step_ms > 0, step_ms, 1.0)[:-1]
-    )
+    several = np.rint((found[0, _COSTS] - costs[_TOKEN] * found[0, _TOKEN]) / divisor[at_start])
+    split = (started < before - near) & (step_ms[at_start] > 0)
+    found[0, _BASE] = np.where(split, np.maximum(several, 1.0), 1.0)
+    found[0, _REQUEST], found[0, _CONTEXT] = found[0, _BASE] * load[:, at_start]
+    # Steps between two events, and the requests that decode there.
+    passed = np.maximum(np.diff(times - costs[_TOKEN] * computed_by(times)), 0.0) / divisor[1:-1]
     # Whole steps, so that the noise of one that computes a prompt does not count as more or fewer of the others.
-    whole = np.where(np.diff(times) > near, np.maximum(np.rint(steps), 1.0), 0.0)
-    steps = np.where(step_ms[:-1] > 0, whole, steps)
-    sums = np.cumsum(np.stack([np.ones(steps.size), *decoding[:, :-1]]) * steps, axis=1)
+    whole = np.where(np.diff(times) > near, np.maximum(np.rint(passed), 1.0), 0.0)
+    steps = np.where(step_ms[1:-1] > 0, whole, passed)
+    sums = np.cumsum(np.stack([np.ones(steps.size), *load[:, 1:-1]]) * steps, axis=1)
     sums = np.concatenate([np.zeros((3, 1)), sums], axis=1)
     place = np.argsort(order)
     during = sums[:, place[point.first.size :]] - sums[:, place[: point.first.size]]
     mean = during[1:] / np.maximum(during[0], np.finfo(float).tiny)
     found[1, _BASE], (found[1, _REQUEST], found[1, _CONTEXT]) = point.steps, point.steps * mean
-    first_step = np.append(step_ms[:1] * 0 + costs[_BASE], step_ms)[at_start]
-    several = np.rint((found[0, _COSTS] - costs[_TOKEN] * found[0, _TOKEN]) / np.where(first_step > 0, first_step, 1.0))
-    found[0, _BASE] = np.where(split & (first_step > 0), np.maximum(several, 1.0), 1.0)
-    load = np.concatenate([np.zeros((2, 1)), decoding], axis=1)[:, at_start]
-    found[0, _REQUEST], found[0, _CONTEXT] = found[0, _BASE] * load
     return found
 
 
