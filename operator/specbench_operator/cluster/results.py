@@ -13,7 +13,7 @@ import json
 import re
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
@@ -61,21 +61,24 @@ _ENDED_DOCUMENT = re.compile(r"([0-9]{1,4})-([0-9]{1,4})\.json")
 def last_launch_numbers(keys: Iterable[str]) -> dict[int, int]:
     """Group → number of its last launch, from the keys of launch records."""
     found: dict[int, int] = {}
-    for match in (_LAUNCH_DOCUMENT.fullmatch(key.rpartition("/")[2]) for key in keys):
-        if match:
-            group, launch = int(match[1]), int(match[2])
-            found[group] = max(launch, found.get(group, launch))
+    for group, launch in _numbers(keys, _LAUNCH_DOCUMENT):
+        found[group] = max(launch, found.get(group, launch))
     return found
 
 
 def groups_ended_early(keys: Iterable[str]) -> dict[int, int]:
     """Group → its number of points when the plan's stop rule ended it, from the keys below `ended/`."""
     found: dict[int, int] = {}
-    for match in (_ENDED_DOCUMENT.fullmatch(key.rpartition("/")[2]) for key in keys):
-        if match:
-            group, points = int(match[1]), int(match[2])
-            found[group] = min(points, found.get(group, points))
+    for group, points in _numbers(keys, _ENDED_DOCUMENT):
+        found[group] = min(points, found.get(group, points))
     return found
+
+
+def _numbers(keys: Iterable[str], document: re.Pattern[str]) -> Iterator[tuple[int, int]]:
+    """Yield the two numbers in the name of each document of this kind; other keys are left out."""
+    for key in keys:
+        if match := document.fullmatch(key.rpartition("/")[2]):
+            yield int(match[1]), int(match[2])
 
 
 def last_stored_launch(bucket: Bucket, stored: Mapping[str, datetime]) -> StoredLaunch | None:
