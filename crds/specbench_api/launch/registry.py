@@ -114,6 +114,14 @@ WITHOUT_ADAPTERS: dict[EngineKind, str] = {
 """Engines that are not given `spec.model.adapter`, and what to do instead."""
 
 
+TOOL_ARGUMENTS: dict[EngineKind, dict[str, str]] = {
+    EngineKind.VLLM: {"--enable-auto-tool-choice": "", "--tool-call-parser": "=NAME, the form of the model's calls"},
+    EngineKind.SGLANG: {"--tool-call-parser": "=NAME, the form of the model's calls"},
+    EngineKind.TENSORRT_LLM: {"--tool_parser": "=NAME, the form of the model's calls"},
+}
+"""Arguments that an engine needs for tool calls, and what follows each of them."""
+
+
 def launch_problems(order: LaunchRequest) -> list[Problem]:
     """Return what the engine does not support, by the support matrix and then by its own launcher."""
     if order.nodes > 1 and order.engine.kind in SINGLE_NODE_ENGINES:

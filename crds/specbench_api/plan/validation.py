@@ -6,14 +6,21 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from specbench_api.errors import Problem
+from specbench_api.launch.arguments import flag_of
 from specbench_api.launch.launcher import LaunchRequest
-from specbench_api.launch.registry import ALREADY_RUNNING, LAUNCHERS, launch_problems, restarts_to_empty_cache
+from specbench_api.launch.registry import (
+    ALREADY_RUNNING,
+    LAUNCHERS,
+    TOOL_ARGUMENTS,
+    launch_problems,
+    restarts_to_empty_cache,
+)
 from specbench_api.plan.canonical import PointHashes, canonical_json
 from specbench_api.plan.plan import Arm
 from specbench_api.plan.template_validation import CACHE_VARIABLES, TOKENS, template_problems
 from specbench_api.spec.answers import CLAIMED_BY_ANSWERS
 from specbench_api.spec.chat_template import ENGINE_TEMPLATE_FIELDS, RESERVED_KWARGS
-from specbench_api.spec.engine import EngineKind, PromptCache
+from specbench_api.spec.engine import PromptCache
 from specbench_api.spec.load import ArmOrder
 from specbench_api.spec.patterns import is_label_key
 from specbench_api.spec.placement import Affinity, Placement
@@ -33,13 +40,6 @@ PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 TERMS = "nodeSelectorTerms"
 AFFINITY_BYTES_MAX = 16_384
 """Maximum size of an affinity as JSON, which is part of every point and pod."""
-
-TOOL_ARGUMENTS: Mapping[EngineKind, Mapping[str, str]] = {
-    EngineKind.VLLM: {"--enable-auto-tool-choice": "", "--tool-call-parser": "=NAME, the form of the model's calls"},
-    EngineKind.SGLANG: {"--tool-call-parser": "=NAME, the form of the model's calls"},
-    EngineKind.TENSORRT_LLM: {"--tool_parser": "=NAME, the form of the model's calls"},
-}
-"""Arguments that an engine needs for tool calls, and what follows each of them."""
 
 
 def engine_problems(spec: RunSpec, arms: list[Arm]) -> list[Problem]:
@@ -199,7 +199,7 @@ def _of_answers(spec: RunSpec) -> list[Problem]:
             message = "prevents the tool calls that answers.tools demands"
             problems.append(Problem(f"{where}.extraBody.tool_choice", message, "set it to auto or required"))
     if any(workload.answers and workload.answers.tools for workload in spec.workloads):
-        given = {argument.split("=", 1)[0].replace("_", "-") for argument in spec.engine.args}
+        given = {flag_of(argument).replace("_", "-") for argument in spec.engine.args}
         problems += [
             Problem(
                 "spec.engine.args", f"{flag} is missing, without which the engine rejects tools", f"add {flag}{value}"

@@ -54,8 +54,7 @@ def _row(cell: Cell, trend: Trend) -> tuple[str, ...]:
 
 
 def _value(figure: TrendFigure, value: float) -> str:
-    # A line that is fitted to shares can leave 0 to 1.
-    return f"{min(max(value, 0.0), 1.0):.1%}" if figure.is_share else number(value, _DIGITS)
+    return f"{value:.1%}" if figure.is_share else number(value, _DIGITS)
 
 
 def _change(figure: TrendFigure, trend: Trend) -> str:

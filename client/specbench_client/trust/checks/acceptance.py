@@ -14,7 +14,6 @@ from specbench_api.outcome.summary import PointSummary, Trend
 from specbench_api.plan.expansion import lossy_arms
 from specbench_api.spec.drafter import Method
 from specbench_api.spec.engine import EngineKind
-from specbench_api.spec.load import ArmOrder
 from specbench_client.metrics.acceptance import EMITTED_POOLED
 from specbench_client.metrics.tidy_frame import Mask, Values, known_sum, numbers, tally
 from specbench_client.trust.acceptance_counters import (
@@ -396,7 +395,7 @@ def _drafter_carryover(evidence: RunEvidence) -> CheckResults:
     greedy answer is the same each time, and so are its accepted drafts, unless the drafter learned something in
     between.
     """
-    if evidence.plan.load.order is ArmOrder.SOAK:
+    if evidence.plan.soaks:
         return []  # Its windows continue in the dataset, so their prompts differ.
     found = [result for workload in evidence.plan.workloads if workload.sampling.temperature == 0
              for result in _of_workload(evidence, workload.name)]  # fmt: skip
