@@ -266,6 +266,7 @@ _CHECKS = f"""## Checks
 | severity | effect |
 |---|---|
 | **Invalid** | the point is invalid and not compared; the run is not trustworthy |
+| **Fault** | the arm is at fault, which the headline says; the run stays trustworthy |
 | **Warning** | the run is not trustworthy; the point stays valid |
 | **Info** | none |
 

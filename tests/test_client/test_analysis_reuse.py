@@ -55,9 +55,9 @@ def lost(summary: RunSummary) -> list[tuple[str | None, Severity]]:
     return [(each.arm, each.severity) for each in summary.findings if each.check == "ReuseLost"]
 
 
-def test_lost_reuse_is_a_warning_with_both_hit_shares_and_its_cost() -> None:
+def test_lost_reuse_is_a_fault_with_both_hit_shares_and_its_cost() -> None:
     summary = run_of_world(LOST)
-    assert lost(summary) == [("ngram", Severity.WARNING)]
+    assert lost(summary) == [("ngram", Severity.FAULT)]
     (message,) = (each.message for each in summary.findings if each.check == "ReuseLost")
     assert message.startswith("20% of the prompt tokens came from the prompt cache, but 80% of the same requests'")
     assert "the arm computed 3.98 times as many, 53 ms more prefill per request" in message
@@ -179,7 +179,7 @@ def test_total_loss_is_reported_if_the_baseline_reads_all_prompts_from_its_cache
     def total(point: Point, frame: pd.DataFrame) -> pd.DataFrame:
         return frame.assign(cached_tokens=0 if point.arm == "ngram" else frame.input_tokens)
 
-    assert lost(run_of_world(LOST, Corruptions(records=total))) == [("ngram", Severity.WARNING)]
+    assert lost(run_of_world(LOST, Corruptions(records=total))) == [("ngram", Severity.FAULT)]
 
 
 @pytest.mark.parametrize("arms", [("ngram",), ("none", "ngram")])

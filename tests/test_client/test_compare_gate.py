@@ -196,6 +196,18 @@ def test_invalid_cell_is_not_compared() -> None:
     assert "invalid in the later result: PrematureLengthStop" in report.message
 
 
+def test_answers_that_became_worse_fail_even_where_missing_cells_pass() -> None:
+    worse = [cell.model_copy(update={"valid": False, "findings": ["AnswersWorse"]}) for cell in cells_but("none")]
+    after = with_summary(cells=[*cells_but("ngram"), *worse])
+    report = gate_report(after, onMissing="Pass")
+    assert (report.passed, report.reason) == (False, GateReason.ANSWERS_WORSE)
+    assert (
+        "answers are worse than the baseline's, and were not in the earlier result: ngram on chat at 1"
+        in report.message
+    )
+    assert gate_report(after, after, onMissing="Pass").reason is GateReason.PASSED, "known before"
+
+
 def test_results_without_a_valid_cell_are_comparable_but_lack_cells() -> None:
     broken = [cell.model_copy(update={"valid": False, "findings": ["ClientSaturated"]}) for cell in cells_but("")]
     report = gate_report(with_summary(cells=broken))

@@ -47,10 +47,10 @@ def judged(summary: RunSummary, arm: str, load: str) -> JudgedAnswers | None:
     return next(cell.judged for cell in summary.cells if (cell.arm, cell.level.label) == (arm, load))
 
 
-def test_worse_answers_at_one_load_invalidate_it_and_rule_the_arm_out_at_all() -> None:
+def test_worse_answers_at_one_load_refuse_it_and_rule_the_arm_out_at_all() -> None:
     summary = run_of_world(WORLD, damaged({("ngram", "2"): 12}))
     (finding,) = [each for each in summary.findings if each.check == "AnswersWorse"]
-    assert (finding.severity, finding.arm, finding.load) == (Severity.INVALID, "ngram", "2")
+    assert (finding.severity, finding.arm, finding.load) == (Severity.FAULT, "ngram", "2")
     found = judged(summary, "ngram", "2")
     assert found is not None
     assert (found.flawed, found.baseline_flawed, found.flaws) == (found.only_arm, 0, {"Loop": found.flawed})
@@ -58,7 +58,7 @@ def test_worse_answers_at_one_load_invalidate_it_and_rule_the_arm_out_at_all() -
     assert f"{found.flawed} of {found.pairs} answers are flawed ({found.flawed} Loop)" in finding.message
     assert {cell.arm for cell in summary.cells if not cell.valid} == {"ngram"}
     assert [cell.valid for cell in summary.cells if cell.arm == "ngram"] == [True, False]
-    assert not summary.trustworthy
+    assert summary.trustworthy
     assert summary.recommendation is not None
     assert summary.recommendation.ruled_out == {
         "ngram": "its answers are worse than the baseline's at concurrency 2",
@@ -68,6 +68,8 @@ def test_worse_answers_at_one_load_invalidate_it_and_rule_the_arm_out_at_all() -
     assert "without ngram (worse answers)" in summary.recommendation.sentence
     assert "Use ngram" not in summary.headline
     assert "worse than the baseline's at concurrency 2, so ngram is not recommended." in summary.headline
+    assert summary.headline.endswith("At fault: ngram (AnswersWorse); see findings.")
+    assert "ngram is at fault: AnswersWorse." in summary.recommendation.limits
 
 
 def test_without_another_arm_the_answer_is_no_drafter() -> None:

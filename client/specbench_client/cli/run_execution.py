@@ -20,7 +20,6 @@ from pydantic import ValidationError
 
 from specbench_api.campaign.expansion import PlannedRun
 from specbench_api.campaign.matrix import cell_text
-from specbench_api.outcome.finding import Severity
 from specbench_api.outcome.layout import REPORT, SUMMARY
 from specbench_api.outcome.summary import RunSummary, best_speedup_text
 from specbench_api.outcome.termination import Exit
@@ -319,5 +318,5 @@ def _trust(summary: RunSummary) -> str:
     """Return the trust of a run, with the checks that failed."""
     if summary.trustworthy:
         return "Trustworthy"
-    checks = [finding.check for finding in summary.findings if finding.severity is not Severity.INFO]
+    checks = [finding.check for finding in summary.findings if finding.severity.is_doubt]
     return f"Untrustworthy ({', '.join(dict.fromkeys(checks))})"

@@ -10,13 +10,20 @@ from specbench_api.api_model import ApiModel
 class Severity(StrEnum):
     """Effect of a finding.
 
-    Invalid: the comparison is invalid, the point counts as Invalid, and the run is not trustworthy. Warning: the run is
-    not trustworthy, but the point's own numbers remain usable. Info: no effect.
+    Invalid: the comparison is invalid, the point counts as Invalid, and the run is not trustworthy. Fault: the arm is
+    at fault, and the numbers that show it can be trusted. Warning: the run is not trustworthy, but the point's own
+    numbers remain usable. Info: no effect.
     """
 
     INVALID = "Invalid"
+    FAULT = "Fault"
     WARNING = "Warning"
     INFO = "Info"
+
+    @property
+    def is_doubt(self) -> bool:
+        """Whether the run is not trustworthy."""
+        return self in (Severity.INVALID, Severity.WARNING)
 
 
 class Finding(ApiModel):

@@ -14,7 +14,7 @@ class Exit(IntEnum):
     """Exit codes of `specbench`. The client Job uses the same, except that UNTRUSTWORTHY is 0 there."""
 
     OK = 0
-    """Finished and trustworthy."""
+    """Finished and trustworthy, even if an arm is at fault, slower or worse: a gate judges that."""
     BUG = 1
     """A bug in specbench."""
     BAD_INPUT = 2

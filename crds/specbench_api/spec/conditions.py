@@ -114,6 +114,8 @@ class GateReason(StrEnum):
     """Every cell was shown to be within its tolerance."""
     REGRESSED = "Regressed"
     """At least one cell was shown to be worse than its tolerance allows."""
+    ANSWERS_WORSE = "AnswersWorse"
+    """The answers of an arm of this run are worse than its baseline's, and in the earlier result they were not."""
     INCONCLUSIVE = "Inconclusive"
     """For at least one cell, the data show neither."""
     CELLS_MISSING = "CellsMissing"

@@ -61,8 +61,7 @@ def judge_gate(request: GateRequest, before: StoredResult, after: StoredResult, 
     tests = list(_tests(gate, found.rows))
     shown = gate_verdicts(tests, gate.confidence)
     documents = _documents(gate, tests, shown, found.rows)
-    lacking = [*_lacking(gate, found.uncompared), *_unmatched(gate, found)]
-    reason, message = _reason(gate, before, after, found.refused, documents, lacking=lacking)
+    reason, message = next(_reasons(gate, before, after, found, documents))
     inconclusive_passes = reason is GateReason.INCONCLUSIVE and gate.on_inconclusive == "Pass"
     return GateReport(
         gate_digest=request.gate_digest,
@@ -180,7 +179,7 @@ def _undecided(gate: Gate, test: GateTrial) -> tuple[int | None, str]:
     return None, "the change is too close to the tolerance: no reasonable number of repeats would decide"
 
 
-def _lacking(gate: Gate, uncompared: Sequence[ComparisonGap]) -> Iterator[str]:
+def _lacking(gate: Gate, uncompared: Sequence[ComparisonGap]) -> Iterator[ComparisonGap]:
     """Yield what the gate requires and what was not compared.
 
     Cells that only the later result has are not reported, because they cannot have regressed.
@@ -189,7 +188,7 @@ def _lacking(gate: Gate, uncompared: Sequence[ComparisonGap]) -> Iterator[str]:
     for each in uncompared:
         required = any(one.includes(each.arm, each.workload, is_baseline=False) for one in selections)
         if required and each.reason is not ComparisonGapReason.MISSING_BEFORE:
-            yield f"{each.place} ({each.message})"
+            yield each
 
 
 def _unmatched(gate: Gate, found: ResultComparison) -> Iterator[str]:
@@ -205,18 +204,18 @@ def _matches(tolerance: Tolerance, row: ComparisonRow) -> bool:
     return row.figure.label == selection.figure.label and selection.includes(row.key[0], row.key[1], is_baseline=False)
 
 
-def _reason(
+def _reasons(
     gate: Gate,
     before: StoredResult,
     after: StoredResult,
-    refused: Sequence[str],
+    found: ResultComparison,
     tests: Sequence[GateTest],
-    *,
-    lacking: Sequence[str],
-) -> tuple[GateReason, str]:
-    """Return the gate's reason, the most severe that applies, with its message."""
-    if refused:
-        return GateReason.NOT_COMPARABLE, "; ".join([*refused, *lacking[:NAMED]])
+) -> Iterator[tuple[GateReason, str]]:
+    """Yield the gate's reasons that apply with their messages, the most severe first; at least one."""
+    gaps = list(_lacking(gate, found.uncompared))
+    lacking = [*(f"{each.place} ({each.message})" for each in gaps), *_unmatched(gate, found)]
+    if found.refused:
+        yield GateReason.NOT_COMPARABLE, "; ".join([*found.refused, *lacking[:NAMED]])
     untrustworthy = [
         f"the {which} result is not trustworthy{_doubts(result)}"
         for which, result in (("earlier", before), ("later", after))
@@ -225,20 +224,24 @@ def _reason(
     failed, open_ = ([test for test in tests if test.outcome is kind] for kind in _ORDER[:2])
     if failed:  # a regression is reported even if a result is untrustworthy as well
         regressed = _named("are worse than tolerated", failed, len(tests))
-        return GateReason.REGRESSED, "; ".join([regressed, *untrustworthy])
+        yield GateReason.REGRESSED, "; ".join([regressed, *untrustworthy])
+    worse = [each.place for each in gaps if each.reason is ComparisonGapReason.ANSWERS_WORSE]
+    if worse:
+        message = _listed("answers are worse than the baseline's, and were not in the earlier result", worse)
+        yield GateReason.ANSWERS_WORSE, "; ".join([message, *untrustworthy])
     if untrustworthy:
-        return GateReason.UNTRUSTWORTHY, "; ".join(untrustworthy)
+        yield GateReason.UNTRUSTWORTHY, "; ".join(untrustworthy)
     if lacking and gate.on_missing == "Fail":
-        return GateReason.CELLS_MISSING, _listed("not compared", lacking)
+        yield GateReason.CELLS_MISSING, _listed("not compared", lacking)
     if open_ or not tests:
         message = _named("are shown neither to be within the tolerance nor beyond it", open_, len(tests))
-        return GateReason.INCONCLUSIVE, f"{message}: {open_[0].why}" if open_ else message
-    return GateReason.PASSED, f"{len(tests)} of {len(tests)} tests are within their tolerance"
+        yield GateReason.INCONCLUSIVE, f"{message}: {open_[0].why}" if open_ else message
+    yield GateReason.PASSED, f"{len(tests)} of {len(tests)} tests are within their tolerance"
 
 
 def _doubts(result: StoredResult) -> str:
     """Return the checks that make a result untrustworthy, in parentheses, those that invalidate cells first."""
-    doubts = [finding for finding in result.summary.findings if finding.severity is not Severity.INFO]
+    doubts = [finding for finding in result.summary.findings if finding.severity.is_doubt]
     doubts.sort(key=lambda finding: finding.severity is not Severity.INVALID)
     names = ", ".join(dict.fromkeys(finding.check for finding in doubts))
     return f" ({names})" if names else ""

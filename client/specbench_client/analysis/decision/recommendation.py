@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from specbench_api.api_model import in_words
 from specbench_api.errors import InvalidSpec, Problem
 from specbench_api.outcome.figure import Figure
-from specbench_api.outcome.finding import Severity
 from specbench_api.outcome.recommendation import (
     Attainment,
     LoadChoice,
@@ -41,6 +40,7 @@ from specbench_client.analysis.decision.request import (
 from specbench_client.analysis.decision.rules_of_thumb import read_rules
 from specbench_client.analysis.estimates.energy import JOULES
 from specbench_client.analysis.estimates.figure_ratios import figure_ratio
+from specbench_client.trust.check import faults_by_arm
 
 # Limits that every reader of a recommendation must know.
 
@@ -111,6 +111,7 @@ def limits_of(
         f"The run is not trustworthy ({', '.join(doubted)}), and neither is this recommendation."
         if not summary.trustworthy
         else "",
+        *(f"{arm} is at fault: {', '.join(checks)}." for arm, checks in faults_by_arm(summary.findings).items()),
         BETWEEN,
         PERCENTILES if request.targets else "",
         ACROSS if across else "",
@@ -180,7 +181,7 @@ def recommend(plan: Plan, summary: RunSummary, request: RecommendationRequest) -
     question = _Inputs(request, simplest_first(plan), candidate_cells(summary, request, costs), barred)
     workloads = list(dict.fromkeys(cell.workload for cell in summary.cells if request.takes(cell)))
     choices = [_of_workload(name, question) for name in workloads]
-    doubted = dict.fromkeys(each.check for each in summary.findings if each.severity is not Severity.INFO)
+    doubted = dict.fromkeys(each.check for each in summary.findings if each.severity.is_doubt)
     return Recommendation(
         objective=request.objective,
         targets=list(request.targets),

@@ -270,17 +270,16 @@ def _with_answers_checked(judged: EvaluatedCell, *, clear: bool) -> EvaluatedCel
     evidence = AnswersEvidence(cell.judged, clear)
     place = {"arm": cell.arm, "workload": cell.workload, "load": cell.level.label}
     results = [(check.name, result) for check in ANSWER_CHECKS for result in check.evaluate(evidence)]
-    return with_findings(judged, [finding_of(name, result, place) for name, result in results])
+    return without_comparison(judged, [finding_of(name, result, place) for name, result in results])
 
 
-def with_findings(judged: EvaluatedCell, findings: Sequence[Finding]) -> EvaluatedCell:
-    """Return the cell with further findings."""
+def without_comparison(judged: EvaluatedCell, findings: Sequence[Finding]) -> EvaluatedCell:
+    """Return the cell with further findings because of which its comparison does not count."""
     if not findings:
         return judged
     names = list(dict.fromkeys([*judged.cell.findings, *(finding.check for finding in findings)]))
-    valid = judged.cell.valid and all(finding.severity is not Severity.INVALID for finding in findings)
-    cell = judged.cell.model_copy(update={"valid": valid, "findings": names})
-    return replace(judged, cell=cell, findings=(*judged.findings, *findings), p_value=judged.p_value if valid else None)
+    cell = judged.cell.model_copy(update={"valid": False, "findings": names})
+    return replace(judged, cell=cell, findings=(*judged.findings, *findings), p_value=None)
 
 
 # The conclusion that each comparison of a run allows. A cell is `faster` or `slower` only if the interval excludes 1

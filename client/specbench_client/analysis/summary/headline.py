@@ -18,6 +18,7 @@ from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_api.spec.engine import EngineKind
 from specbench_client.analysis.decision.request import WORTH, worse_arms
 from specbench_client.analysis.summary.cells import EvaluatedCell
+from specbench_client.trust.check import faults_by_arm
 from specbench_client.trust.checks.engine import RUNS_ON_RESEARCH_RUNTIME
 
 MAX_ARMS = 4
@@ -80,8 +81,8 @@ class _Comparison:
 
 
 def headline_of(facts: HeadlineFacts) -> str:
-    """Return the headline: advice for each arm, then the doubts."""
-    sentences = [*_failures(facts), *_advice(facts), *_doubts(facts)]
+    """Return the headline: advice for each arm, then their faults, then the doubts."""
+    sentences = [*_failures(facts), *_advice(facts), *_faults(facts), *_doubts(facts)]
     return f"{_prefix(facts)}{' '.join(sentences)}"
 
 
@@ -310,11 +311,17 @@ def _ratio(cell: Cell) -> str:
     return f"{_value(cell)} [{interval.low:.2f}, {interval.high:.2f}]"
 
 
+def _faults(facts: HeadlineFacts) -> list[str]:
+    """The arms at fault with the checks that say so."""
+    found = [f"{arm} ({', '.join(checks)})" for arm, checks in faults_by_arm(facts.findings).items()]
+    return [f"At fault: {_joined(found)}; see findings."] if found else []
+
+
 def _doubts(facts: HeadlineFacts) -> list[str]:
     """The checks that make the run untrustworthy, those that invalidate cells first."""
     if facts.trustworthy:
         return []
-    bad = [finding for finding in facts.findings if finding.severity is not Severity.INFO]
+    bad = [finding for finding in facts.findings if finding.severity.is_doubt]
     bad.sort(key=lambda finding: finding.severity is not Severity.INVALID)
     names = list(dict.fromkeys(finding.check for finding in bad))
     return [f"Not trustworthy: {', '.join(names)} (see findings)." if names else "Not trustworthy."]

@@ -45,7 +45,7 @@ from specbench_client.analysis.summary.cells import (
     evaluate_cell,
     with_answers_checked,
     with_claims,
-    with_findings,
+    without_comparison,
 )
 from specbench_client.analysis.summary.headline import HeadlineFacts, headline_of
 from specbench_client.analysis.summary.trends import windows_after_decay
@@ -254,7 +254,7 @@ def summarise_cells(
     checks = RUN_CHECKS if measured else (MISSING_POINTS,)
     on_run = [finding_of(check.name, result, {}) for check in checks for result in check.evaluate(evidence)]
     findings = [*on_run, *on_cells, *on_points]
-    trustworthy = bool(measured) and all(finding.severity is Severity.INFO for finding in findings)
+    trustworthy = bool(measured) and not any(finding.severity.is_doubt for finding in findings)
     summary = RunSummary(
         namespace=plan.namespace,
         name=plan.name,
@@ -414,7 +414,7 @@ def _without_baseline(judged: EvaluatedCell) -> EvaluatedCell:
         workload=cell.workload,
         load=cell.level.label,
     )
-    return with_findings(judged, [finding])
+    return without_comparison(judged, [finding])
 
 
 def _prompts(plan: Plan, judged: Sequence[EvaluatedCell]) -> dict[str, int]:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from specbench_api.api_model import in_words
 from specbench_api.outcome.figure import Figure
-from specbench_api.outcome.finding import Severity
 from specbench_api.outcome.summary import Cell, RunSummary, SpeedupConclusion
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.drafter import BASELINE_NAME
@@ -186,8 +185,6 @@ _OPTIONAL = ("Acc.", "E2E ms", "TTFT ms", "tok/s", "Findings", "TPOT ms", "J/tok
 """Columns, by the first line of their title, that a narrow terminal leaves out, the first one first; findings are
 listed below the table."""
 
-_STYLES = {Severity.INVALID: "red", Severity.WARNING: "yellow", Severity.INFO: "dim"}
-
 
 def cells_table(summary: RunSummary, statistics: Sequence[str] = TERMINAL_STATISTICS) -> TextTable:
     """Return the cells for a terminal, one line each. `statistics`: see `cell_columns`."""
@@ -203,7 +200,7 @@ def _cells_table(title: str, columns: Sequence[CellColumn], summary: RunSummary)
         [column.title for column in columns],
         [[column.text(cell) for column in columns] for cell in summary.cells],
         words=[column.title for column in columns if not column.numeric],
-        styles=["" if cell.valid else _STYLES[Severity.INVALID] for cell in summary.cells],
+        styles=["" if cell.valid else "red" for cell in summary.cells],
         optional=[
             column.title for first in _OPTIONAL for column in columns if column.title.partition("\n")[0] == first
         ],

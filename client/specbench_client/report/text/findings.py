@@ -131,7 +131,7 @@ def next_step(plan: Plan, summary: RunSummary, groups: Sequence[FindingGroup], w
     if not summary.trustworthy:
         if summary.failures:
             return f"Correct why {' and '.join(summary.failures)} failed, as stated above. {continue_run(plan)}"
-        doubts = [group for group in groups if group.severity is not Severity.INFO and group.remedy]
+        doubts = [group for group in groups if group.severity.is_doubt and group.remedy]
         severities = list(Severity)
         worst = min(
             doubts, key=lambda group: (severities.index(group.severity), group.check not in _CAUSES), default=None

@@ -499,12 +499,12 @@ def _acceptance_decays(evidence: CellEvidence) -> CheckResults:
     )
     message += "" if hourly is None else f", {-hourly:.1%} an hour"
     message += f"; {trend.restart_words}" if trend.restarts else ""
-    return [CheckResult(Severity.WARNING, message, value=lost, threshold=DECAY)]
+    return [CheckResult(Severity.FAULT, message, value=lost, threshold=DECAY)]
 
 
 ACCEPTANCE_DECAYS: Check[CellEvidence] = Check(
     name="AcceptanceDecays",
-    severities=(Severity.WARNING,),
+    severities=(Severity.FAULT,),
     description="The acceptance length falls over the windows of a soak test.",
     threshold=f"a fall of more than {DECAY:.0%} over the test, and an interval of the change below 0",
     rationale=(

@@ -343,7 +343,7 @@ def _answers_worse(evidence: AnswersEvidence) -> CheckResults:
         f" baseline's, and {found.better_prompts} fewer (p = {found.p_value:.2g}); control (the baseline's answers that"
         f" are flawed in only one of two repeats): {control}"
     )
-    return [CheckResult(Severity.INVALID, message, value=found.p_value, threshold=SIGNIFICANCE)]
+    return [CheckResult(Severity.FAULT, message, value=found.p_value, threshold=SIGNIFICANCE)]
 
 
 def _kinds(flaws: Mapping[str, int]) -> str:
@@ -353,8 +353,10 @@ def _kinds(flaws: Mapping[str, int]) -> str:
 
 ANSWERS_WORSE: Check[AnswersEvidence] = Check(
     name="AnswersWorse",
-    severities=(Severity.INVALID,),
-    description="Answers have [flaws](records.md#flaws) more often than the paired baseline's.",
+    severities=(Severity.FAULT,),
+    description=(
+        "Answers have [flaws](records.md#flaws) more often than the paired baseline's: the speed-up does not count."
+    ),
     threshold=(
         "prompts with more flawed answers than the baseline's outnumber those with fewer, and an exact two-sided sign"
         " test over prompts (McNemar's test, where each prompt was answered once) rejects chance at"

@@ -375,12 +375,12 @@ def _reuse_lost(evidence: CellEvidence) -> CheckResults:
         f"{hits:.0%} of the prompt tokens came from the prompt cache, but {theirs:.0%} of the same requests' on the"
         f" baseline: the arm computed {ratio.value:.2f} times as many{cost}"
     )
-    return [CheckResult(Severity.WARNING, message, value=ratio.value, threshold=MORE_COMPUTED)]
+    return [CheckResult(Severity.FAULT, message, value=ratio.value, threshold=MORE_COMPUTED)]
 
 
 REUSE_LOST: Check[CellEvidence] = Check(
     name="ReuseLost",
-    severities=(Severity.WARNING,),
+    severities=(Severity.FAULT,),
     description="With promptCache: AsServed, the arm reuses fewer prompt tokens than the paired baseline.",
     threshold=f"the interval of computed prompt tokens, arm over baseline, lies above {MORE_COMPUTED:g}",
     rationale=(

@@ -188,9 +188,9 @@ def _trustworthy(run_view: RunView, state: RunState) -> ConditionValue:
 
 
 def worst_finding(findings: list[Finding]) -> Finding | None:
-    """The first finding of the highest severity; None if there are only findings of severity Info."""
+    """The first finding of the highest severity that makes a run untrustworthy; None if there is none."""
     order = list(Severity)
-    serious = [finding for finding in findings if finding.severity is not Severity.INFO]
+    serious = [finding for finding in findings if finding.severity.is_doubt]
     return min(serious, key=lambda finding: order.index(finding.severity), default=None)
 
 
