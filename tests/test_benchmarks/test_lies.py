@@ -25,6 +25,8 @@ SMALL = World(seed=3, prompts=24, repeats=1, output_mean=30, max_tokens=64)
 
 
 FAULTS = {"ReuseLost", "AcceptanceDecays", "AnswersWorse"}
+OTHER_TEXT = {"GreedyDivergence", "OutputLengthsDiffer"}
+"""Doubts about an arm that writes other texts than the baseline."""
 
 
 def alarms(summary: RunSummary) -> set[str]:
@@ -36,7 +38,9 @@ def test_a_corrupted_world_raises_the_expected_alarms(name: str) -> None:
     corrupted = CORRUPTED_WORLDS[name]
     summary = run_of(corrupted.world)
     assert set(corrupted.checks) <= alarms(summary), corrupted.words
-    assert summary.trustworthy is (set(corrupted.checks) <= FAULTS), "an arm's fault leaves its numbers right"
+    doubts = {finding.check for finding in summary.findings if finding.severity.is_doubt}
+    assert summary.trustworthy is not bool(doubts)
+    assert doubts <= OTHER_TEXT if set(corrupted.checks) <= FAULTS else doubts, "an arm's fault is no doubt"
 
 
 @pytest.mark.parametrize("world", [*map(honest_world, range(10)), *map(honest_cached_world, range(4, 8))], ids=words)
