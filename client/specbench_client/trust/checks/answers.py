@@ -389,7 +389,8 @@ def _baseline_answers_flawed(evidence: CellEvidence) -> CheckResults:
     for piece in iter_pieces(rows):
         column = text_codes(piece, "flaw")
         found.update(str(column.texts[code]) for code in column.codes[column.codes >= 0])
-    flaws = {flaw: count for flaw, count in found.items() if flaw != AnswerFlaw.WRONG_ANSWER}
+    left_out = (AnswerFlaw.WRONG_ANSWER, AnswerFlaw.NOT_JUDGED)
+    flaws = {flaw: count for flaw, count in found.items() if flaw not in left_out}
     share = sum(flaws.values()) / max(judged, 1)
     if share <= FLAWED_SHARE:
         return []
