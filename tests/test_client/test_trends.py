@@ -30,7 +30,7 @@ from specbench_client.report.text.cells import markdown
 from specbench_client.report.text.findings import remedy_of
 from specbench_client.report.text.trends import trend_lines, trends_table
 from specbench_client.store.folder import FolderStore
-from specbench_client.trust.checks.acceptance import ACCEPTANCE_DECAYS
+from specbench_client.trust.checks.trends import ACCEPTANCE_DECAYS
 from specbench_client.trust.evidence import CellEvidence
 from specbench_client.trust.registry import REMEDIES
 from specbench_testing.synthetic_records import ONE, SyntheticRun, run_of_world

@@ -19,7 +19,7 @@ from specbench_client.metrics.catalog import CACHED_SHARE
 from specbench_client.metrics.decode_speed import TPOT_MS_POOLED
 from specbench_client.metrics.steady_window import OUTPUT_TPS, OUTPUT_TPS_UNIT
 from specbench_client.metrics.tidy_frame import Values
-from specbench_client.trust.checks.acceptance import is_decay
+from specbench_client.trust.checks.trends import is_decay
 
 
 @dataclass(frozen=True)
