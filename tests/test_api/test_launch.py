@@ -222,6 +222,17 @@ def test_an_unknown_simulator_option_suggests_the_closest_one() -> None:
     ]
 
 
+def test_an_unknown_simulator_fault_suggests_the_closest_one() -> None:
+    drafter = {"name": "a", "method": "ngram", "numSpeculativeTokens": 5, "args": ["--fault", "loop=0.5"]}
+    args = ["--fault=miscount=2", "--fault", "oom", "--fault=zzz"]
+    assert problems({"spec.engine": {"kind": "simulator", "args": args}, "spec.drafters": [drafter]}) == [
+        "spec.engine.args[3]: the simulator has no fault 'zzz' (see specbench simulate --help)",
+        "spec.drafters[0].args[1]: the simulator has no fault 'loop' (did you mean loops?)",
+    ]
+    other = {"kind": "simulator", "args": args, "image": "example.com/simulator:2"}
+    assert "--fault=zzz" in launch_of({"spec.engine": other, "spec.drafters": [drafter]}, "a").args, "another build"
+
+
 def test_engine_dialect_sets_the_dialect_of_the_simulator() -> None:
     edits = {"spec.engine": {"kind": "simulator", "dialect": "sglang"}}
     assert {launch_of(edits, arm).args[:3] for arm in ("none", "ngram")} == {("simulate", "--dialect", "sglang")}
@@ -421,8 +432,8 @@ def test_rejects_older_llama_cpp_names_of_the_draft_length_flag(flag: str) -> No
 
 @pytest.mark.parametrize(("kind", "flag"), [("simulator", "--fault"), ("llama-cpp", "--lora")])
 def test_a_repeatable_flag_may_occur_on_both_engine_and_arm(kind: str, flag: str) -> None:
-    drafter = {"name": "ngram", "method": "ngram", "numSpeculativeTokens": 8, "args": [f"{flag}=b"]}
-    edits = {**LLAMA, "spec.engine": {"kind": kind, "args": [f"{flag}=a"]}, "spec.drafters": [drafter]}
+    drafter = {"name": "ngram", "method": "ngram", "numSpeculativeTokens": 8, "args": [f"{flag}=oom"]}
+    edits = {**LLAMA, "spec.engine": {"kind": kind, "args": [f"{flag}=stall"]}, "spec.drafters": [drafter]}
     assert launch_of(edits, "ngram").args
 
 

@@ -262,7 +262,7 @@ def test_the_plan_finds_its_arms_and_workloads_by_name() -> None:
                 "spec.engine": {"kind": "vllm", "args": ["--enable_auto_tool_choice"]},
             },
             "spec.engine.args",
-            "--tool-call-parser is missing, without which the engine rejects tools",
+            "--tool-call-parser is missing, without which the engine returns no tool calls",
         ),
         (
             {

@@ -209,7 +209,7 @@ async def measured(
         client: HttpTurnClient = replace(
             context(transport, str(server.make_url("")), **changed), dialect=dialect_of(engine)
         )
-        driver = LoopDriver(client)
+        driver = LoopDriver(client, answers=changed["answers"])
         await driver.closed(list(rows), 2)
     lines = map(json.loads, truth.read_text().splitlines())
     return driver.records, {line["request_id"]: line["text_faults"] for line in lines}

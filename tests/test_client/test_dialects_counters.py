@@ -139,13 +139,15 @@ def test_difference_is_the_count_between_two_readings() -> None:
         drafted_tokens=6,
         accepted_tokens=5,
         process_started_s=7.5,
+        output_tokens_total=150,
+        prompt_tokens_total=60,
     )
 
 
 def test_counter_missing_on_one_side_is_missing_in_the_difference() -> None:
     assert counter_difference(
         EngineCounters(output_tokens=1), EngineCounters(output_tokens=3, draft_steps=4)
-    ) == CounterDeltas(output_tokens=2)
+    ) == CounterDeltas(output_tokens=2, output_tokens_total=3)
 
 
 def test_decreasing_counter_is_a_restart() -> None:

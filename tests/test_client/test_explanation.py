@@ -20,6 +20,8 @@ from specbench_client.analysis.explanation.factors import explain_speedup, with_
 from specbench_client.analysis.stepcost.model import FittedStepCost
 from specbench_client.metrics.pairing import ARM, BASELINE, STEPS, Pairs, pair_requests
 from specbench_client.metrics.tidy_frame import steady_rows, tidy
+from specbench_client.report.text.curves import break_even_rows
+from specbench_client.report.text.explanation import factors_table
 from specbench_testing.synthetic_records import SyntheticRun, frame_of, record, run_of_world
 from specbench_testing.virtual_engine import VirtualEngine, VirtualWorld
 
@@ -280,6 +282,15 @@ def test_pairs_of_a_virtual_engine_contain_steps() -> None:
     engine = VirtualEngine(requests_per_stream=6)
     arm, baseline = (tidy([engine.records(2, drafts)], str(drafts)) for drafts in (3, 0))
     assert explain_speedup(pair_requests(arm, baseline, None), 3, 1) is not None
+
+
+@pytest.mark.parametrize("repeats", [2, 3])
+def test_explanations_have_intervals_only_with_enough_repeats(repeats: int) -> None:
+    summary = run_of_world(SyntheticRun(prompts=12, repeats=repeats))
+    (factors,) = factors_table(summary.cells).rows
+    (row,) = break_even_rows(summary)
+    for text in (factors[3], row.needed, row.margin):
+        assert text.endswith("(2 repeats: too few to tell)" if repeats == 2 else "]"), text
 
 
 def test_older_summary_without_predictions_is_readable() -> None:

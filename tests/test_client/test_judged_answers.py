@@ -134,6 +134,26 @@ def test_answers_that_were_not_judged_are_not_compared() -> None:
     assert [cell.judged for cell in run_of_world(WORLD).cells] == [None] * 6
 
 
+def test_pairs_with_an_answer_that_took_too_long_are_counted_and_shown_and_not_compared() -> None:
+    def edit(point: Point, frame: pd.DataFrame) -> pd.DataFrame:
+        slow = (frame["prompt_id"].str[1:].astype(int) < 5) & (point.arm == "ngram")
+        flaws = pd.Series(["NotJudged" if each else None for each in slow], index=frame.index, dtype=object)
+        if point.level.label == "2":
+            return frame.assign(judged=False, flaw="NotJudged")
+        return frame.assign(judged=~slow, flaw=flaws)
+
+    summary = run_of_world(WORLD, Corruptions(records=edit))
+    some, every = judged(summary, "ngram", "1"), judged(summary, "ngram", "2")
+    assert some is not None
+    assert every is not None
+    assert some.not_judged
+    assert (some.flawed, some.flaws, some.prompts) == (0, {}, WORLD.prompts - 5)
+    assert (every.pairs, every.flaws, every.baseline_flaws, every.not_judged > 0) == (0, {}, {}, True)
+    assert not {"AnswersWorse", "BaselineAnswersFlawed"} & {each.check for each in summary.findings}
+    total = sum(cell.judged.not_judged for cell in summary.cells if cell.judged)
+    assert f"{total:,} pairs not judged" in " ".join(answers_lines(summary))
+
+
 @cache
 def _rows(arm: str) -> pd.DataFrame:
     world = SyntheticRun(prompts=PROMPTS, categories=ONE, tokens=(4, 6), repeats=REPEATS)

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from specbench_api.outcome.record import Record, RecordPhase
+from specbench_api.spec.answers import Answers
 from specbench_api.spec.engine import Engine, EngineKind
 from specbench_api.spec.workload import Output, Sampling
 from specbench_client.errors import BadInput
@@ -112,6 +113,19 @@ async def test_two_workers_send_every_request_once_and_return_all_records(tmp_pa
     assert all(one.cpu_share is not None and one.cpu_share > 0 for one in worked.ended)
     assert "steady" in {record.phase for record in log.records}
     assert worked.timeline.steady is not None
+
+
+async def test_workers_have_answers_judged_before_a_load_ends(tmp_path: Path) -> None:
+    schema = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
+    answers = Answers.model_validate({"jsonSchema": schema})
+    async with simulator(tmp_path / "truth.jsonl", SimulatorConfig(time_scale=0)) as engine, WorkerPool(2) as pool:
+        load = closed_loop_load(streams=4, workers=2, conversations=8)
+        for tokens, found in ((400, None), (1, "Unfinished")):
+            log, output = Log(), Output(max_tokens=tokens)
+            config = request_config(engine, answers=answers, output=output)
+            await pool.prepare(load, config, prompts(4, turns=2), None)
+            await pool.run(load, log.take)
+            assert Counter((each.error, each.judged, each.flaw) for each in log.records) == {(None, True, found): 16}
 
 
 async def test_phases_are_shared_by_all_workers(tmp_path: Path) -> None:

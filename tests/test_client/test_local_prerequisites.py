@@ -166,3 +166,36 @@ def test_missing_prompt_file_is_a_warning_with_its_path(tmp_path: Path, capsys: 
         assert f"warning: {expected}" in captured.err
         (warning,) = json.loads(captured.out)["warnings"]
         assert warning.startswith(expected)
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        ('{"messages": [{"role": "user", "content": "Hi"}]}\nnot JSON\n', "prompts.jsonl"),
+        ("", "prompts.jsonl"),
+        ('{"question_id": 1}\n', "prompts.jsonl"),
+    ],
+    ids=["broken row", "empty", "no prompt"],
+)
+def test_broken_prompts_are_rejected_with_the_same_error_by_every_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str, problem: str
+) -> None:
+    file = str(write_run(tmp_path, simulated_run()))
+    (tmp_path / "prompts.jsonl").write_text(content)
+    errors = set[str]()
+    for command in (["validate", file], ["plan", file], ["run", file, "--results", str(tmp_path / "out")]):
+        assert exit_code(command) == Exit.BAD_INPUT
+        errors.update(line for line in capsys.readouterr().err.splitlines() if line.startswith("error: "))
+    (error,) = errors
+    assert problem in error
+
+
+def test_validate_warns_where_prompts_cannot_be_counted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(tmp_path / "none"))
+    spec = simulated_run()
+    spec["spec"]["workloads"][0]["dataset"]["inputTokens"] = {"max": 1000}
+    assert exit_code(["validate", str(write_run(tmp_path, spec)), "--output", "json"]) == Exit.OK
+    (warning,) = json.loads(capsys.readouterr().out)["warnings"]
+    assert "tiktoken's table" in warning

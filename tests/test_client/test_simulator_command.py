@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from specbench_api.launch import simulator as launch
 from specbench_api.launch.simulator import ALIASES, OPTIONS
 from specbench_api.spec.drafter import Method as ApiMethod
 from specbench_client.cli.simulate import simulate
@@ -28,6 +29,7 @@ COMMAND = [sys.executable, "-c", "from specbench_client.cli.simulate import simu
 def test_spec_accepts_exactly_the_simulate_commands_options() -> None:
     taken = {spelling for option in simulate.params for spelling in option.opts}
     assert taken == {*OPTIONS, *ALIASES}
+    assert tuple(FAULTS) == launch.FAULTS
 
 
 @contextmanager
@@ -95,7 +97,8 @@ def test_oom_is_a_sigkill(tmp_path: Path) -> None:
         (["--dialect", "tgi"], "unknown dialect"),
         (["--drafter", "eagle3", "-k", "65"], "give 1 to"),
         (["-k", "3"], "proposes nothing"),
-        (["--fault", "nonsense"], "unknown fault"),
+        (["--fault", "nonsense"], "unknown fault 'nonsense': give one of merge-chunks, "),
+        (["--fault", "loop=1"], "did you mean loops?"),
         (["--acceptance", "2"], "between 0 and 1"),
         (["--prompts", "/nowhere.jsonl"], "nowhere"),
         (["--truth", "/nowhere/truth.jsonl"], "nowhere"),

@@ -30,7 +30,7 @@ from specbench_client.report.text.cells import markdown
 from specbench_client.report.text.findings import remedy_of
 from specbench_client.report.text.trends import trend_lines, trends_table
 from specbench_client.store.folder import FolderStore
-from specbench_client.trust.checks.acceptance import ACCEPTANCE_DECAYS
+from specbench_client.trust.checks.trends import ACCEPTANCE_DECAYS
 from specbench_client.trust.evidence import CellEvidence
 from specbench_client.trust.registry import REMEDIES
 from specbench_testing.synthetic_records import ONE, SyntheticRun, run_of_world
@@ -240,6 +240,28 @@ def test_restarts_of_the_engine_are_recognised(
     points = [
         point.model_copy(update={"counters": None, "engine_launch": None} | fields)
         for point, fields in zip(windows([3.0] * 17), served, strict=True)
+    ]
+    assert {trend.restarts for trend in trends_of(points)} == {restarts}
+
+
+@pytest.mark.parametrize(
+    ("ends", "restarts"),
+    [
+        ([100, 200, 300, 400], 0),
+        ([100, 200, 450, 900], 0),  # others used the engine, too
+        ([500, 600, 100, 200], 1),
+        ([500, 600, 699, 799], 1),  # the new process had served 599 when the window began
+        ([500, 100, 200, 100], 2),
+    ],
+)
+@pytest.mark.parametrize("counter", ["output_tokens", "prompt_tokens"])
+def test_a_restart_between_windows_shows_in_counters_that_fell(counter: str, ends: list[int], restarts: int) -> None:
+    """A running server that does not report when its process started."""
+    ended = [*ends, *(ends[-1] + 100 * more for more in range(1, 14))]
+    served = [CounterDeltas.model_validate({counter: 100, f"{counter}_total": total}) for total in ended]
+    points = [
+        point.model_copy(update={"counters": counters, "engine_launch": None})
+        for point, counters in zip(windows([3.0] * 17), served, strict=True)
     ]
     assert {trend.restarts for trend in trends_of(points)} == {restarts}
 

@@ -19,6 +19,7 @@ from specbench_api.errors import NotAllowed, Problem
 from specbench_api.fence.check import FenceCheck
 from specbench_api.fence.model import Fence
 from specbench_api.outcome.summary import MIN_WINDOWS
+from specbench_api.plan.canonical import canonical_json
 from specbench_api.plan.expansion import expand, planned_launches
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.campaign import SpecBenchCampaign
@@ -34,6 +35,8 @@ from specbench_client.optional_dependencies import install_hint
 from specbench_client.workload.chat_template.loading import TokenizerStorage, load_template, tokenizer_location
 from specbench_client.workload.chat_template.template import AppliedTemplate
 from specbench_client.workload.chat_template.tokenizer import EXTRA, installed
+from specbench_client.workload.prompt_lengths import LengthsUnknown
+from specbench_client.workload.prompts import load_workload
 
 REMOTE_SCHEMES = ("s3://", "hf://")
 
@@ -87,6 +90,23 @@ def is_local(dataset: Dataset, base_dir: Path) -> bool:
     return named and all(
         not uri.startswith(REMOTE_SCHEMES) and readable(uri, base_dir) for _, uri in dataset_uris(dataset)
     )
+
+
+def read_local_prompts(plans: Sequence[Plan], base_dir: Path) -> list[str]:
+    """Read the prompts whose files are on this machine, as `run` does. Raises BadInput for what is wrong in them.
+
+    Returns a line for each workload to which inputTokens cannot be applied here, because tiktoken's table is missing.
+    """
+    workloads = {canonical_json(each.to_dict()): each for plan in plans for each in plan.workloads}
+    uncounted = []
+    for workload in workloads.values():
+        if not dataset_uris(workload.dataset) or not is_local(workload.dataset, base_dir):
+            continue
+        try:
+            load_workload(workload, base_dir)
+        except LengthsUnknown as error:
+            uncounted.append(f"workload {workload.name!r}: {error}")
+    return uncounted
 
 
 def _prompts(plan: Plan, base_dir: Path) -> list[str]:
@@ -180,8 +200,8 @@ def validate(file: Path, settings: tuple[str, ...], fence_file: Path | None, out
       specbench validate run.yaml --set spec.load.repeats=5 --output json
       specbench validate run.yaml --fence values.yaml
 
-    For a campaign, every combination is checked as a run. Files that are missing on this machine are warnings, because
-    the cluster may have them.
+    For a campaign, every combination is checked as a run. Prompts are read if their files are on this machine; files
+    that are missing are warnings, because the cluster may have them.
     """
     resource, base_dir = read_spec_file(file, settings), file.resolve().parent
     fence = _fence(fence_file) if fence_file else None
@@ -195,6 +215,7 @@ def validate(file: Path, settings: tuple[str, ...], fence_file: Path | None, out
         plans, runs = [expand(resource)], []
         _reject(fence.problems_of(resource.spec, resource.metadata.namespace) if fence else [])
         warnings, missing = plan_warnings(plans[0]), missing_files(plans[0], base_dir)
+    missing += read_local_prompts(plans, base_dir)
     if output == "json":
         points = sum(len(plan.points) for plan in plans)
         document = {"valid": True, "name": resource.metadata.name, "points": points, "warnings": [*warnings, *missing]}

@@ -137,4 +137,6 @@ def counter_difference(before: EngineCounters, after: EngineCounters) -> Counter
         **gains,
         restarted=other_process or any(gain < 0 for gain in gains.values()),
         process_started_s=after.started_s,
+        output_tokens_total=after.output_tokens,
+        prompt_tokens_total=after.prompt_tokens,
     )

@@ -24,6 +24,7 @@ from functools import partial
 
 from specbench_api.outcome.record import Record, RecordPhase
 from specbench_client.chat import ChatMessage
+from specbench_client.load.answer_judge import AnswerJudge
 from specbench_client.load.conversations import Conversation, PromptLike, conversation_at, think_time_ns
 from specbench_client.load.in_flight import InFlightRecorder
 from specbench_client.load.parsing_queue import ParsingQueue
@@ -158,7 +159,7 @@ class ConversationRunner:
     """Runs the conversations of one worker.
 
     `phase`: of all records; None: the recorder determines it. `template`: the chat template that the client applies to
-    send token ids; None: messages are sent.
+    send token ids; None: messages are sent. `judge`: set if answers are judged against schemas.
     """
 
     turn_client: TurnClient
@@ -169,6 +170,7 @@ class ConversationRunner:
     phase: RecordPhase | None = None
     clock: Callable[[], int] = time.monotonic_ns
     template: AppliedTemplate | None = None
+    judge: AnswerJudge | None = None
 
     async def prepare(self, conversation: Conversation) -> PreparedConversation:
         """Return a conversation with its first request, with the chat template applied in a thread."""
@@ -259,7 +261,10 @@ class ConversationRunner:
         return replace(turn, messages=await asyncio.to_thread(self.template.with_token_ids, turn.messages))
 
     def _record(self, result: TurnResult) -> None:
-        self.on_record(result.record)
+        if result.unjudged is None or self.judge is None:
+            self.on_record(result.record)
+        else:
+            self.judge.submit(result.record, result.unjudged)
 
 
 def unsent_turn(conversation: Conversation, number: int, messages: tuple[ChatMessage, ...]) -> Turn:

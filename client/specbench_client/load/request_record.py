@@ -30,11 +30,15 @@ _RESULT_FIELDS = tuple(one.name for one in fields(Record) if one.name not in _FI
 
 @dataclass(frozen=True, slots=True)
 class TurnResult:
-    """The record, the text of the reply (None: failed), and when the exchange ended (monotonic, absolute)."""
+    """The record, the text of the reply (None: failed), and when the exchange ended (monotonic, absolute).
+
+    `unjudged`: the answer if it must still be judged against a schema, see `answer_judge`; the record is not judged.
+    """
 
     record: Record
     reply_text: str | None
     ended_ns: int
+    unjudged: EngineAnswer | None = None
 
 
 def read_result(
@@ -48,18 +52,25 @@ def read_result(
     except BadAnswer as bad:
         failed = replace(record, error_class=str(bad.error_class), error=truncate(str(bad)))
         return TurnResult(failed, None, exchange.ended_ns)
-    judged = _with_answer(record, answer, exchange, config, _flaw_of(config, turn, answer))
-    return TurnResult(judged, answer.text, exchange.ended_ns)
+    flaw, unjudged = _judge(config, turn, answer)
+    judged = _with_answer(record, answer, exchange, config, flaw)
+    return TurnResult(replace(judged, judged=unjudged is None), answer.text, exchange.ended_ns, unjudged)
 
 
-def _flaw_of(config: RequestConfig, turn: Turn, answer: EngineAnswer) -> AnswerFlaw | None:
-    """Return what is wrong with an answer, whose reasoning may be part of its text: not all engines separate it."""
+def _judge(config: RequestConfig, turn: Turn, answer: EngineAnswer) -> tuple[AnswerFlaw | None, EngineAnswer | None]:
+    """Return what is wrong with an answer, and the answer without its chunks if it must be judged against a schema.
+
+    Its reasoning may be part of its text: not all engines separate it.
+    """
     split, called = split_reply(config.template, turn.messages, answer.text), bool(answer.tool_calls)
     reasoning = answer.reasoning + split.reasoning
     flaw = flaw_of(split.final, reasoning, answer.finish_reason, answer.output_tokens, called=called)
     if flaw is not None or config.answers is None:
-        return flaw
-    return unmet_demand(config.answers, turn.expected, replace(answer, text=split.final))
+        return flaw, None
+    final = replace(answer, text=split.final, content=())
+    if config.answers.has_schemas:
+        return None, final
+    return unmet_demand(config.answers, turn.expected, final), None
 
 
 def _read_answer(config: RequestConfig, dialect: Dialect, exchange: HttpExchange) -> CooperativeTask[EngineAnswer]:
@@ -171,7 +182,6 @@ def _with_answer(
         output_sha256=hashlib.sha256(output_text.encode()).hexdigest(),
         output_text=output_text if request_config.keep_text else None,
         reasoning_tokens=answer.reasoning_tokens if request_config.output.stream else None,
-        judged=True,
         flaw=None if flaw is None else str(flaw),
     )
 

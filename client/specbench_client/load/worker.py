@@ -11,13 +11,14 @@ import asyncio
 import gc
 import os
 import traceback
-from contextlib import nullcontext
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
 from specbench_client.dialects.registry import dialect_of
 from specbench_client.errors import ClientError
+from specbench_client.load.answer_judge import AnswerJudge
 from specbench_client.load.client_monitor import EventLoopMonitor
 from specbench_client.load.closed_loop import ClosedLoop
 from specbench_client.load.conversation_runner import (
@@ -112,6 +113,7 @@ class _Worker:
             ) as transport,
             PreciseTimer() as timer,
             RecordSender(self.sender.send) as record_sender,
+            _answer_judge(load, record_sender) as judge,
             ParsingQueue(_unread_limit(load)) as parsing_queue,
         ):
             turn_client = HttpTurnClient(transport, dialect_of(load.request_config.engine), load.request_config)
@@ -124,6 +126,7 @@ class _Worker:
                 thinking_users(load.request_config, sleep_until),
                 load.phase,
                 template=load.request_config.template,
+                judge=judge,
             )
             loop = self._loop(load, runner, timer)
             gc.unfreeze()
@@ -135,6 +138,8 @@ class _Worker:
             async with EventLoopMonitor() as monitor:
                 await loop.run(begin.begin_ns)
                 await parsing_queue.drained()
+            if judge is not None:
+                await judge.drained()
         self.sender.send(WorkerDone(recorder.log, monitor.lag_p99_ms, monitor.cpu_share))
 
     def _loop(self, load: PrepareLoad, runner: ConversationRunner, timer: PreciseTimer) -> ClosedLoop | OpenLoop:
@@ -158,6 +163,12 @@ class _Worker:
         )
         buffer.fill(len(share.streams))
         return ClosedLoop(share.streams, runner, buffer, share.duration_s, share.fill)
+
+
+def _answer_judge(load: PrepareLoad, record_sender: RecordSender) -> AbstractAsyncContextManager[AnswerJudge | None]:
+    """Return the judge of the answers, or None if they are not judged against schemas."""
+    answers = load.request_config.answers
+    return AnswerJudge(answers, record_sender.add) if answers and answers.has_schemas else nullcontext()
 
 
 def _unread_limit(load: PrepareLoad) -> int:

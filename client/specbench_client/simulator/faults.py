@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from enum import StrEnum
 from itertools import cycle, islice
 from math import exp
@@ -336,7 +337,9 @@ def parse_faults(texts: tuple[str, ...]) -> Faults:
     for text in texts:
         name, _, number = text.partition("=")
         if name not in FAULTS:
-            raise ConfigError(f"--fault {text}: unknown fault {name!r}: give one of {', '.join(FAULTS)}")
+            near = get_close_matches(name, FAULTS, n=1)
+            remedy = f"did you mean {near[0]}?" if near else f"give one of {', '.join(FAULTS)}"
+            raise ConfigError(f"--fault {text}: unknown fault {name!r}: {remedy}")
         fault = Fault(name)
         if fault in values:
             raise ConfigError(f"--fault {name} is given twice: give each fault once")

@@ -3,7 +3,18 @@
 from __future__ import annotations
 
 from specbench_client.trust.check import Check
-from specbench_client.trust.checks import acceptance, answers, client, comparison, engine, load, prompts, tokens
+from specbench_client.trust.checks import (
+    acceptance,
+    answer_lengths,
+    answers,
+    client,
+    comparison,
+    engine,
+    load,
+    prompts,
+    tokens,
+    trends,
+)
 from specbench_client.trust.evidence import AnswersEvidence, CellEvidence, PointEvidence, RunEvidence
 
 POINT_CHECKS: tuple[Check[PointEvidence], ...] = (
@@ -31,7 +42,7 @@ POINT_CHECKS: tuple[Check[PointEvidence], ...] = (
     engine.ENGINE_RESTARTED,
     load.NO_STEADY_STATE,
     load.WARMUP_NOT_STEADY,
-    load.STEP_TIME_DRIFT,
+    trends.STEP_TIME_DRIFT,
     load.FOREIGN_TRAFFIC,
 )
 
@@ -48,9 +59,9 @@ CELL_CHECKS: tuple[Check[CellEvidence], ...] = (
     comparison.STEPS_FASTER_THAN_BASELINE,
     comparison.TTFT_BELOW_BASELINE,
     comparison.THROUGHPUT_CONTRADICTS_SPEEDUP,
-    answers.UNEXPECTED_OUTPUT_LENGTHS,
+    answer_lengths.UNEXPECTED_OUTPUT_LENGTHS,
     prompts.PROMPTS_SENT_AGAIN,
-    acceptance.ACCEPTANCE_DECAYS,
+    trends.ACCEPTANCE_DECAYS,
     prompts.REUSE_LOST,
     answers.BASELINE_ANSWERS_FLAWED,
 )
@@ -63,7 +74,7 @@ RUN_CHECKS: tuple[Check[RunEvidence], ...] = (
     prompts.TOO_FEW_PROMPTS,
     prompts.RANDOM_PROMPTS,
     prompts.DATASET_ROWS_MISSING,
-    answers.SHORT_ANSWERS,
+    answer_lengths.SHORT_ANSWERS,
     load.SINGLE_STREAM_ONLY,
     acceptance.ACCEPTANCE_WITHOUT_BASELINE,
     acceptance.LOSSY_VERIFICATION,
@@ -72,7 +83,7 @@ RUN_CHECKS: tuple[Check[RunEvidence], ...] = (
     comparison.TOO_FEW_REPEATS,
     acceptance.DRAFTER_CARRYOVER,
     comparison.NOT_INTERLEAVED,
-    answers.IGNORE_EOS,
+    answer_lengths.IGNORE_EOS,
     engine.ARM_SPECIFIC_ARGUMENTS,
     engine.ARM_ENVIRONMENTS_DIFFER,
     client.USER_SPACE_TIMESTAMPS,
@@ -96,8 +107,8 @@ _IMPORTED_REMEDIES: dict[str, str] = {
     comparison.TOO_FEW_REPEATS.name: "Run the benchmark three times or more for each arm, five times for a claim.",
     comparison.NOT_INTERLEAVED.name: "Alternate the benchmark's runs: the baseline, the arm, the arm, the baseline.",
     comparison.UNPAIRED_REQUESTS.name: "Give the benchmark the same prompts and the same seed for both arms.",
-    answers.SHORT_ANSWERS.name: "If your service's answers are longer, let the benchmark request longer ones or give it"
-    " your users' prompts; also read tpot_speedup.",
+    answer_lengths.SHORT_ANSWERS.name: "If your service's answers are longer, let the benchmark request longer ones or"
+    " give it your users' prompts; also read tpot_speedup.",
     answers.IDENTICAL_ANSWERS.name: "Read an answer in the benchmark's file, and look for a wrong endpoint, a broken"
     " chat template or an empty prompt.",
     acceptance.ACCEPTANCE_WITHOUT_BASELINE.name: "Run the same benchmark with drafting off, and import its file with"
@@ -109,7 +120,7 @@ _IMPORTED_REMEDIES: dict[str, str] = {
     " lower a rate that the engine cannot serve.",
     load.WARMUP_NOT_STEADY.name: "Let the benchmark warm the engine up before it measures; on a noisy machine, find"
     " out what else runs on it.",
-    load.STEP_TIME_DRIFT.name: "Fix the clocks, cool the machine, look for other processes on it, let the benchmark"
+    trends.STEP_TIME_DRIFT.name: "Fix the clocks, cool the machine, look for other processes on it, let the benchmark"
     " warm the engine up, and run it again.",
     tokens.IMPOSSIBLE_RECORDS.name: "The file contradicts itself: run the benchmark again, and report its bug if its"
     " next file does too.",

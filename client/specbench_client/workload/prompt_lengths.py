@@ -17,6 +17,7 @@ from typing import Protocol
 
 from specbench_api.errors import SpecbenchError
 from specbench_client.chat import ChatMessage
+from specbench_client.errors import BadInput
 from specbench_client.workload.row_parsing import Prompt
 
 ENCODING = "o200k_base"
@@ -38,6 +39,13 @@ LoadEncoding = Callable[[], ReferenceEncoding]
 
 class EncodingMissing(SpecbenchError):
     """The encoding's table is not cached on this machine; the message names the path and how to download it."""
+
+
+class LengthsUnknown(BadInput):
+    """Prompts cannot be selected by their length, because the encoding is missing on this machine."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, BadInput.__name__)
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from specbench_client.errors import BadInput
 from specbench_client.workload.coverage import CoverageAccount, coverage_of, mix_coverage, recorded_parameters
 from specbench_client.workload.locations import Fetch, rows_of_selection
 from specbench_client.workload.prompt_files import PromptRow
-from specbench_client.workload.prompt_lengths import LoadEncoding, cached_encoding, measure_lengths
+from specbench_client.workload.prompt_lengths import LengthsUnknown, LoadEncoding, cached_encoding, measure_lengths
 from specbench_client.workload.row_parsing import Prompt
 from specbench_client.workload.row_validation import (
     CheckedPrompts,
@@ -260,7 +260,7 @@ def _filter_by_length(
         return checked.prompts, []
     lengths = measure_lengths(checked.prompts, ruler)
     if lengths.tokens is None:
-        raise BadInput(f"{dataset.where}: inputTokens cannot be applied: {lengths.reason}")
+        raise LengthsUnknown(f"{dataset.where}: inputTokens cannot be applied: {lengths.reason}")
     within = [prompt for prompt in checked.prompts if bounds.holds(lengths.tokens[prompt.id])]
     beyond = len(checked.prompts) - len(within)
     return within, [RowFault(PromptRow("", {}), None, _OUTSIDE, missing=False) for _ in range(beyond)]

@@ -22,6 +22,15 @@ OPTIONS = (
     "--per-draft-ms", "--per-prefill-ms", "--time-scale", "--served-model-name", "--per-request-spec-decode-metrics",
 )  # fmt: skip
 """All options of `specbench simulate`, so that an unknown one is reported before every arm crashes on it."""
+FAULTS = (
+    "merge-chunks", "truncate", "miscount", "diverge", "never-draft", "prompt-cache", "slow-start", "never-ready",
+    "crash-after", "reset-after", "stall", "http-500", "malformed-sse", "restart-counters", "throttle", "cold",
+    "own-limit", "temperature", "drafter-memory", "oom", "reuse-last-block", "reuse-lost", "acceptance-decay",
+    "acceptance-decay-cached", "corrupt-json", "broken-tool-calls", "loops", "empty", "finish-reason",
+    "wrong-deep", "restored-damage",
+)  # fmt: skip
+"""The faults of `--fault`, so that an unknown one is reported before an engine is launched."""
+_FAULT = "--fault"
 _REMEDIES = {
     "--dialect": "set spec.engine.dialect",
     "--drafter": "set drafters[].method",
@@ -29,7 +38,7 @@ _REMEDIES = {
     "--enable-prefix-caching": "set spec.promptCache",
 }
 ALIASES = {"-k": "--num-speculative-tokens"}
-_FLAGS = EngineFlags(_MANAGED, ALIASES, _REMEDIES, repeatable=("--fault", "--served-model-name"))
+_FLAGS = EngineFlags(_MANAGED, ALIASES, _REMEDIES, repeatable=(_FAULT, "--served-model-name"))
 PORT = 8000
 
 
@@ -58,28 +67,38 @@ class SimulatorLauncher:
         """Return contradicting, repeated and unknown arguments."""
         engine, drafter = order.engine, order.drafter
         found = argument_problems(order, _FLAGS, _alike(order), _drafting(drafter))
-        found += _unknown(engine, engine.args, "spec.engine.args")
-        return found + (_unknown(engine, drafter.args, f"{order.drafter_path}.args") if drafter else [])
+        if not (engine.command or engine.image or engine.version):  # else another build of it may be running
+            found += _unknown(engine.args, "spec.engine.args")
+            found += _unknown(drafter.args, f"{order.drafter_path}.args") if drafter else []
+        return found
 
     def verification(self, engine: Engine, drafter: Drafter) -> Verification:  # noqa: ARG002 -- the same for all
         """Return unknown methods: the simulator has no distributions."""
         return unknown_verification("the simulator accepts drafts at random, with configured probabilities")
 
 
-def _unknown(engine: Engine, args: Sequence[str], path: str) -> list[Problem]:
-    """Return flags that `specbench simulate` does not have; none if another build of it may be running."""
-    if engine.command or engine.image or engine.version:
-        return []
-    flags = [(row, flag) for row, argument in enumerate(args) if (flag := flag_of(argument))]
-    return [
-        Problem(f"{path}[{row}]", f"the simulator has no option {flag}", _nearest(flag))
-        for row, flag in flags
-        if flag not in OPTIONS and flag not in ALIASES
-    ]
+def _unknown(args: Sequence[str], path: str) -> list[Problem]:
+    """Return the flags and faults that `specbench simulate` does not have."""
+    found = []
+    for row, argument in enumerate(args):
+        flag, fault = flag_of(argument), _fault_at(args, row)
+        if flag and flag not in OPTIONS and flag not in ALIASES:
+            found.append(Problem(f"{path}[{row}]", f"the simulator has no option {flag}", _nearest(flag, OPTIONS)))
+        if fault is not None and fault not in FAULTS:
+            found.append(Problem(f"{path}[{row}]", f"the simulator has no fault {fault!r}", _nearest(fault, FAULTS)))
+    return found
 
 
-def _nearest(flag: str) -> str:
-    near = get_close_matches(flag, OPTIONS, n=1)
+def _fault_at(args: Sequence[str], row: int) -> str | None:
+    """Return the fault that an argument names, as `--fault=NAME` or after `--fault`; None if it names none."""
+    flag, _, value = args[row].partition("=")
+    if flag == _FAULT and value:
+        return value.partition("=")[0]
+    return flag if row and args[row - 1] == _FAULT else None
+
+
+def _nearest(name: str, known: Sequence[str]) -> str:
+    near = get_close_matches(name, known, n=1)
     return f"did you mean {near[0]}?" if near else "see specbench simulate --help"
 
 

@@ -110,3 +110,5 @@ class JudgedAnswers(ApiModel):
     """Two-sided exact sign test over these prompts: McNemar's test if each prompt has one pair."""
     control: float | None = None
     """Share of pairs of the baseline's own answers in two repeats of which exactly one is flawed. None: one repeat."""
+    not_judged: int = 0
+    """Pairs with an answer that is `NotJudged`. They are in none of the other numbers."""

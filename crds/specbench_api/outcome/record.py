@@ -59,6 +59,9 @@ class AnswerFlaw(StrEnum):
     """It calls a tool that was not offered, or with arguments that do not match its parameters."""
     WRONG_ANSWER = "WrongAnswer"
     """It differs from the expected answer, see `answers.expected`."""
+    NOT_JUDGED = "NotJudged"
+    """Whether it matches its schema is unknown, and `judged` is false: that took more than 1 s of CPU time, ten
+    answers of this load had taken as long before, or 10,000 were waiting."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +157,6 @@ class Record:
     server had closed a kept connection before the request reached it, which was sent again on a new one. Null: none was
     requested."""
     judged: bool = False
-    """Whether the client examined the answer for flaws. False: the request failed, or was imported."""
+    """Whether the client examined the answer for flaws. False: the request failed, was imported, or is NotJudged."""
     flaw: str | None = None
     """What is wrong with the answer: see Flaws. Null: nothing was found, or it was not judged."""

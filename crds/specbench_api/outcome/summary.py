@@ -239,6 +239,10 @@ class CounterDeltas(ApiModel):
     process_started_s: float | None = None
     """When the engine's process started, in s since 1970, read after the point. None if the engine does not report it.
     """
+    output_tokens_total: int | None = None
+    """The counter of generated tokens, read after the point."""
+    prompt_tokens_total: int | None = None
+    """The counter of prompt tokens, read after the point."""
 
 
 class PointSummary(ApiModel):

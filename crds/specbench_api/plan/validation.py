@@ -202,7 +202,9 @@ def _of_answers(spec: RunSpec) -> list[Problem]:
         given = {flag_of(argument).replace("_", "-") for argument in spec.engine.args}
         problems += [
             Problem(
-                "spec.engine.args", f"{flag} is missing, without which the engine rejects tools", f"add {flag}{value}"
+                "spec.engine.args",
+                f"{flag} is missing, without which the engine returns no tool calls",
+                f"add {flag}{value}",
             )
             for flag, value in TOOL_ARGUMENTS.get(spec.engine.kind, {}).items()
             if flag.replace("_", "-") not in given

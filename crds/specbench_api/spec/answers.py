@@ -149,8 +149,8 @@ class Answers(ApiModel):
         None
     )
     """A JSON Schema. Answers are requested in this form (`response_format`) and validated against it; `format` is not
-    checked. A `pattern` with nested quantifiers, as `(a+)*`, can block the client for minutes. Keys are sent in
-    alphabetical order."""
+    checked. An answer that takes more than 1 s of CPU time, as a `pattern` like `(a+)*` can, is `NotJudged`. Keys are
+    sent in alphabetical order."""
     tools: (
         Annotated[
             list[Annotated[dict[str, Any], Field(max_length=8)]],
@@ -171,6 +171,11 @@ class Answers(ApiModel):
         if sum(one is not None for one in (self.json_schema, self.tools, self.expected)) != 1:
             raise ValueError("set exactly one of answers.jsonSchema, answers.tools and answers.expected")
         return self
+
+    @property
+    def has_schemas(self) -> bool:
+        """Whether answers are validated against JSON Schemas, which can take long."""
+        return self.expected is None
 
 
 CLAIMED_BY_ANSWERS = (

@@ -6,10 +6,12 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from multiprocessing import get_context
 
 from specbench_api.outcome.record import Record, RecordPhase
+from specbench_api.spec.answers import Answers
+from specbench_client.load.answer_judge import AnswerJudge
 from specbench_client.load.closed_loop import ClosedLoop
 from specbench_client.load.conversation_runner import (
     REQUESTS_AHEAD,
@@ -35,7 +37,10 @@ def shared(workers: int = 1) -> SharedState:
 
 @dataclass
 class LoopDriver:
-    """Drives loads in this process. `records` and `timeline` are those of the last load, even if it failed."""
+    """Drives loads in this process. `records` and `timeline` are those of the last load, even if it failed.
+
+    `answers`: judged in a closed loop if they have schemas.
+    """
 
     turn_client: TurnClient
     clock: Callable[[], int] = time.monotonic_ns
@@ -43,6 +48,7 @@ class LoopDriver:
     shared: SharedState = field(default_factory=shared)
     template: AppliedTemplate | None = None
     users: ThinkingUsers = field(default_factory=lambda: ThinkingUsers(lambda *_: 0, sleep_until))
+    answers: Answers | None = None
     records: list[Record] = field(default_factory=list)
     timeline: LoadTimeline | None = None
 
@@ -67,8 +73,10 @@ class LoopDriver:
         fill = FillerPlan(tuple(prompts), streams, total) if filled else None
         measured = total if filled else None
         recorder = InFlightRecorder(ClosedLoopPhases(self.worker_table, 0, measured, streams))
-        async with ParsingQueue() as parsing_queue:
-            runner = self._runner(parsing_queue, recorder)
+        answers = self.answers
+        judging = AnswerJudge(answers, self.records.append) if answers and answers.has_schemas else nullcontext()
+        async with judging as judge, ParsingQueue() as parsing_queue:
+            runner = replace(self._runner(parsing_queue, recorder), judge=judge)
             counter = self.shared.conversation_counter
             buffer = RequestBuffer(
                 prepare_conversations(self.turn_client, prompts, counter), REQUESTS_AHEAD, counter.is_closed
@@ -76,6 +84,8 @@ class LoopDriver:
             loop = ClosedLoop(range(streams), runner, buffer, duration_s, fill)
             await loop.run(begin_ns)
             await parsing_queue.drained()
+            if judge is not None:
+                await judge.drained()
         self.timeline = LoadTimeline([recorder.log], begin_ns, closed_loop_bounds(self.worker_table, measured))
         return self.timeline
 

@@ -8,8 +8,9 @@ import numpy as np
 import pandas as pd
 
 from specbench_api.outcome.lossless import JudgedAnswers
+from specbench_api.outcome.record import AnswerFlaw
 from specbench_client.metrics.pairing import ARM, BASELINE, HISTORY, Pairs, iter_by_prompt, keyed_requests
-from specbench_client.metrics.rows import Columns, Rows, iter_pieces, text_codes
+from specbench_client.metrics.rows import Columns, Rows, has_text, iter_pieces, text_codes
 from specbench_client.metrics.tidy_frame import Values, numbers, sums_by_text
 from specbench_client.trust.checks.answers import sign_test
 
@@ -18,11 +19,14 @@ _FLAWED = "flawed"
 
 
 def judged_answers(pairs: Pairs, baseline: pd.DataFrame | Rows) -> JudgedAnswers | None:
-    """Compare the flaws of paired answers, given the baseline's rows as the control; None if none was judged."""
-    sums = sums_by_text(pairs.rows, "prompt_id", _counted)
-    if sums.empty:
+    """Compare the flaws of paired answers, given the baseline's rows as the control.
+
+    Returns None if there was no attempt to judge them, as in imported results.
+    """
+    sums, not_judged = sums_by_text(pairs.rows, "prompt_id", _counted), _not_judged(pairs)
+    if sums.empty and not not_judged:
         return None
-    by_prompt = sums.to_numpy(np.float64)
+    by_prompt = sums.to_numpy(np.float64).reshape(-1, 5)
     total, flawed, theirs, only_arm, only_baseline = (int(count) for count in by_prompt.sum(axis=0))
     more = by_prompt[:, 1] - by_prompt[:, 2]
     worse, better = int((more > 0).sum()), int((more < 0).sum())
@@ -39,6 +43,7 @@ def judged_answers(pairs: Pairs, baseline: pd.DataFrame | Rows) -> JudgedAnswers
         better_prompts=better,
         p_value=sign_test(worse, better),
         control=_control(baseline),
+        not_judged=not_judged,
     )
 
 
@@ -48,11 +53,21 @@ def _counted(pairs: Columns) -> list[Values]:
     return [np.ones_like(mine), mine, theirs, (mine > theirs).astype(float), (theirs > mine).astype(float)]
 
 
+def _not_judged(pairs: Pairs) -> int:
+    """Return the number of pairs with an answer that took too long to judge."""
+    found = 0
+    for piece in iter_pieces(pairs.rows):
+        mine, theirs = (has_text(piece, "flaw" + side, AnswerFlaw.NOT_JUDGED) for side in (ARM, BASELINE))
+        found += int((mine | theirs).sum())
+    return found
+
+
 def _kinds(pairs: Pairs, side: str, other: str) -> dict[str, int]:
     found: Counter[str] = Counter()
     for piece in iter_pieces(pairs.rows):
         column = text_codes(piece, "flaw" + side)
-        codes = column.codes[~np.isnan(numbers(piece, _FLAWED + other)) & (column.codes >= 0)]
+        judged = ~np.isnan(numbers(piece, _FLAWED + side)) & ~np.isnan(numbers(piece, _FLAWED + other))
+        codes = column.codes[judged & (column.codes >= 0)]
         found.update(str(column.texts[code]) for code in codes)
     return dict(sorted(found.items()))
 

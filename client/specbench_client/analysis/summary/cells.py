@@ -258,7 +258,8 @@ def _of_category(name: str, measured: MeasuredCell, rows: Rows, pairs: Pairs | N
 
 def with_answers_checked(judged: Sequence[EvaluatedCell]) -> list[EvaluatedCell]:
     """Return the cells with findings about their answers, after Holm's correction over all cells."""
-    p_values = [each.cell.judged.p_value if each.cell.judged else None for each in judged]
+    found = [each.cell.judged for each in judged]
+    p_values = [answers.p_value if answers and answers.pairs else None for answers in found]
     significant = holm_rejections(p_values, SIGNIFICANCE)
     return [_with_answers_checked(each, clear=clear) for each, clear in zip(judged, significant, strict=True)]
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specbench_api.outcome.figure import Figure, FigureInterval
-from specbench_api.outcome.summary import PointSummary, Trend
+from specbench_api.outcome.summary import CounterDeltas, PointSummary, Trend
 from specbench_api.plan.plan import Plan
 from specbench_client.analysis.statistics.bootstrap import LEVEL
 from specbench_client.analysis.statistics.trends import fit_line
@@ -19,7 +19,7 @@ from specbench_client.metrics.catalog import CACHED_SHARE
 from specbench_client.metrics.decode_speed import TPOT_MS_POOLED
 from specbench_client.metrics.steady_window import OUTPUT_TPS, OUTPUT_TPS_UNIT
 from specbench_client.metrics.tidy_frame import Values
-from specbench_client.trust.checks.acceptance import is_decay
+from specbench_client.trust.checks.trends import is_decay
 
 
 @dataclass(frozen=True)
@@ -131,12 +131,26 @@ def _is_other_process(before: PointSummary, after: PointSummary) -> bool:
     """Return whether another process of the engine served the later window.
 
     A running server is not launched by specbench, and launches of the client do not restart it, so the start of its
-    process decides where it is reported.
+    process decides where it is reported. Where it is not, counters that fell between the windows show a restart.
     """
     started = [each.counters.process_started_s if each.counters else None for each in (before, after)]
     if None not in started:
         return started[0] != started[1]
-    return before.engine_launch != after.engine_launch
+    return before.engine_launch != after.engine_launch or _counters_fell(before.counters, after.counters)
+
+
+def _counters_fell(before: CounterDeltas | None, after: CounterDeltas | None) -> bool:
+    """Return whether a counter was lower when the later window began than when the earlier one ended."""
+    if before is None or after is None:
+        return False
+    readings = (
+        (before.output_tokens_total, after.output_tokens_total, after.output_tokens),
+        (before.prompt_tokens_total, after.prompt_tokens_total, after.prompt_tokens),
+    )
+    return any(
+        ended is not None and total is not None and gained is not None and total - gained < ended
+        for ended, total, gained in readings
+    )
 
 
 def _trend(windows: _Windows, figure: TrendFigure, level: float = LEVEL) -> Trend | None:

@@ -36,11 +36,18 @@ def answers_table(summary: RunSummary) -> TextTable:
 
 
 def answers_lines(summary: RunSummary) -> list[str]:
-    """Return what explains the table, or that no answer was flawed; nothing if no answer was judged."""
-    pairs = sum(cell.judged.pairs for cell in summary.cells if cell.judged)
-    if not pairs:
-        return []
-    return [_SAYS] if answers_table(summary).rows else [f"Answers: {pairs:,} pairs judged, none flawed."]
+    """Return what explains the table, or that no answer was flawed, and how many could not be judged."""
+    judged = [cell.judged for cell in summary.cells if cell.judged]
+    pairs, not_judged = sum(each.pairs for each in judged), sum(each.not_judged for each in judged)
+    lines = []
+    if pairs:
+        lines.append(_SAYS if answers_table(summary).rows else f"Answers: {pairs:,} pairs judged, none flawed.")
+    if not_judged:
+        lines.append(
+            f"Answers: {not_judged:,} pairs not judged, because validation against the schema took too long: simplify"
+            " its patterns and alternatives (NotJudged)."
+        )
+    return lines
 
 
 def _row(cell: Cell, found: JudgedAnswers) -> list[str]:

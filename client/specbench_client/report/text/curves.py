@@ -7,12 +7,13 @@ from dataclasses import dataclass
 
 from specbench_api.api_model import in_words
 from specbench_api.outcome.crossover import BreakEven, Crossover
-from specbench_api.outcome.summary import RunSummary, SpeedupConclusion
+from specbench_api.outcome.summary import Cell, RunSummary, SpeedupConclusion
 from specbench_client.documents.curves import CurvePoint, CurvePrediction, Curves, SpeedupCurve
 from specbench_client.report.text.text_table import (
     DASH,
     SIMULATED,
     TextTable,
+    compared_text,
     csv_fields,
     escape_markdown,
     markdown_sentence,
@@ -200,7 +201,12 @@ def _and_lost(crossover: Crossover) -> str:
 
 def break_even_rows(summary: RunSummary) -> list[BreakEvenRow]:
     """Return one row for each arm, workload and load whose steps the engine reports."""
-    return [_break_even(each) for each in summary.crossover.break_even if each.needed.value is not None]
+    cells = {(cell.arm, cell.workload, cell.level.label): cell for cell in summary.cells}
+    return [
+        _break_even(each, cells[each.arm, each.workload, each.load])
+        for each in summary.crossover.break_even
+        if each.needed.value is not None
+    ]
 
 
 def crossover_markdown(summary: RunSummary) -> list[str]:
@@ -225,16 +231,16 @@ def crossover_markdown(summary: RunSummary) -> list[str]:
     return lines
 
 
-def _break_even(each: BreakEven) -> BreakEvenRow:
-    bounds = each.margin.interval
-    margin = with_interval(each.margin)
+def _break_even(each: BreakEven, cell: Cell) -> BreakEvenRow:
+    bounds = None if cell.too_few_repeats else each.margin.interval
+    margin = compared_text(cell, each.margin)
     if bounds and bounds.low <= 1 <= bounds.high:
         margin += " indistinguishable"
     return BreakEvenRow(
         arm=each.arm,
         workload=each.workload,
         load=each.load,
-        needed=with_interval(each.needed),
+        needed=compared_text(cell, each.needed),
         measured=with_interval(each.measured),
         margin=margin if each.valid else f"{margin} invalid",
     )

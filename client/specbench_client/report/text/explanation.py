@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from specbench_api.outcome.figure import Figure
 from specbench_api.outcome.prediction import DomainPrediction, MixPrediction, Prediction
 from specbench_api.outcome.summary import Cell
-from specbench_client.report.text.text_table import DASH, TextTable, number, with_interval
+from specbench_client.report.text.text_table import DASH, TextTable, compared_text, number, with_interval
 
 FACTOR_TITLES = (
     "Arm", "Workload", "Load", "Measured [95 %]", "= Predicted", "× Prefill", "× Length",
@@ -99,7 +99,7 @@ def formula_lines(cells: Sequence[Cell]) -> list[str]:
 
 def _factors(cell: Cell, found: Prediction) -> list[str]:
     inner = (found.ideal, found.acceptance, found.step_cost, found.occupancy)
-    measured = with_interval(found.measured) + ("" if cell.valid else " invalid")
+    measured = compared_text(cell, found.measured) + ("" if cell.valid else " invalid")
     outer = [_bare(found.predicted), _bare(found.prefill, 3), _bare(found.length, 3)]
     return [cell.arm, cell.workload, cell.level.label, measured, *outer, *(_bare(each, 3) for each in inner)]
 

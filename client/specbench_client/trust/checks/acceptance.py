@@ -10,7 +10,7 @@ import pandas as pd
 
 from specbench_api.outcome.finding import Severity
 from specbench_api.outcome.record import AcceptanceSource
-from specbench_api.outcome.summary import PointSummary, Trend
+from specbench_api.outcome.summary import PointSummary
 from specbench_api.plan.expansion import lossy_arms
 from specbench_api.spec.drafter import Method
 from specbench_api.spec.engine import EngineKind
@@ -24,7 +24,7 @@ from specbench_client.trust.acceptance_counters import (
     is_inferred,
 )
 from specbench_client.trust.check import Check, CheckResult, CheckResults, report_impossible
-from specbench_client.trust.evidence import CellEvidence, PointEvidence, RunEvidence
+from specbench_client.trust.evidence import PointEvidence, RunEvidence
 
 
 def _never_drafted(evidence: PointEvidence) -> CheckResults:
@@ -475,46 +475,4 @@ LOSSY_VERIFICATION: Check[RunEvidence] = Check(
     ),
     remedy="Evaluate the quality of its answers on your task before you use it, or remove the option.",
     evaluate=_lossy_verification,
-)
-
-
-DECAY = 0.02
-
-
-def is_decay(trend: Trend) -> bool:
-    """Return whether an acceptance length certainly falls, and by an amount that matters."""
-    lost, bounds = trend.change.value, trend.change.interval
-    return lost is not None and bounds is not None and bounds.high < 0 and lost < -DECAY
-
-
-def _acceptance_decays(evidence: CellEvidence) -> CheckResults:
-    """An acceptance length that falls over the hours of a soak test: what is deployed becomes slower than measured."""
-    trend = next((each for each in evidence.trends if each.name == EMITTED_POOLED.name), None)
-    if trend is None or trend.change.interval is None or trend.change.value is None or not is_decay(trend):
-        return []
-    lost, bounds, hourly = -trend.change.value, trend.change.interval, trend.change_per_hour
-    message = (
-        f"the acceptance length fell from {trend.start:.2f} to {trend.end:.2f} in {trend.time_words},"
-        f" by {lost:.1%} [{-bounds.high:.1%}, {-bounds.low:.1%}]"
-    )
-    message += "" if hourly is None else f", {-hourly:.1%} an hour"
-    message += f"; {trend.restart_words}" if trend.restarts else ""
-    return [CheckResult(Severity.FAULT, message, value=lost, threshold=DECAY)]
-
-
-ACCEPTANCE_DECAYS: Check[CellEvidence] = Check(
-    name="AcceptanceDecays",
-    severities=(Severity.FAULT,),
-    description="The acceptance length falls over the windows of a soak test.",
-    threshold=f"a fall of more than {DECAY:.0%} over the test, and an interval of the change below 0",
-    rationale=(
-        "Reported for several engines after hours of service: a drafter whose state or cache goes wrong accepts ever"
-        " fewer tokens, so a speed-up measured in the first minutes is not what users get. The interval of the slope"
-        " respects the autocorrelation of windows."
-    ),
-    remedy=(
-        'Measure again with promptCache: "Off": if acceptance is then stable, restored prefixes damage the drafter\'s'
-        " state. Report it to the engine's authors with both results, and restart engines more often than it takes."
-    ),
-    evaluate=_acceptance_decays,
 )

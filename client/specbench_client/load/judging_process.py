@@ -1,0 +1,57 @@
+"""The process that judges answers: `python -m specbench_client.load.judging_process`, started by `answer_judge`.
+
+It reads lines from stdin, first `answers` of the workload, then one line per answer, and replies to each with one line:
+an empty one when it is ready, then the flaw of each answer, empty if nothing was found. It exits when stdin is closed.
+
+Validation can take exponential time (`(a+)*` in a pattern, nested alternatives). The kernel ends this process when one
+answer has taken more than MAX_JUDGING_CPU_S, in whatever code it is then.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+
+from specbench_api.spec.answers import Answers
+from specbench_client.dialects.engine_answer import EngineAnswer, RequestAcceptance, ToolCall
+from specbench_client.load.answer_flaws import unmet_demand
+
+MAX_JUDGING_CPU_S = 1.0
+"""CPU time, which other processes do not prolong. An answer of 10,000 small objects needs 0.4 s."""
+LIMIT_SIGNAL = signal.SIGPROF
+"""Ends a process that does not handle it."""
+
+
+def encode_answer(answer: EngineAnswer) -> bytes:
+    """Return the line of an answer: what `unmet_demand` reads of it."""
+    calls = [[call.name, call.arguments] for call in answer.tool_calls]
+    return json.dumps([answer.text, answer.finish_reason, calls]).encode() + b"\n"
+
+
+def _decode_answer(line: bytes) -> EngineAnswer:
+    text, finish_reason, calls = json.loads(line)
+    called = tuple(ToolCall(name, arguments) for name, arguments in calls)
+    return EngineAnswer(text, (), RequestAcceptance(), finish_reason=finish_reason, tool_calls=called)
+
+
+def _reply(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+def main() -> None:
+    """Judge the answers of stdin."""
+    signal.signal(LIMIT_SIGNAL, signal.SIG_DFL)
+    answers = Answers.model_validate_json(sys.stdin.buffer.readline())
+    _reply("")
+    for line in sys.stdin.buffer:
+        answer = _decode_answer(line)
+        signal.setitimer(signal.ITIMER_PROF, MAX_JUDGING_CPU_S)
+        flaw = unmet_demand(answers, None, answer)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        _reply(flaw or "")
+
+
+if __name__ == "__main__":
+    main()
