@@ -16,6 +16,7 @@ import sys
 from specbench_api.spec.answers import Answers
 from specbench_client.dialects.engine_answer import EngineAnswer, RequestAcceptance, ToolCall
 from specbench_client.load.answer_flaws import unmet_demand
+from specbench_client.sliced_tasks import give_way_to_sockets
 
 MAX_JUDGING_CPU_S = 1.0
 """CPU time, which other processes do not prolong. An answer of 10,000 small objects needs 0.4 s."""
@@ -42,6 +43,7 @@ def _reply(line: str) -> None:
 
 def main() -> None:
     """Judge the answers of stdin."""
+    give_way_to_sockets()
     signal.signal(LIMIT_SIGNAL, signal.SIG_DFL)
     answers = Answers.model_validate_json(sys.stdin.buffer.readline())
     _reply("")

@@ -14,14 +14,11 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import io
-import os
 import shutil
-import sys
 import threading
 import time
 import typing
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -37,6 +34,7 @@ from specbench_api.outcome.layout import part_key
 from specbench_api.outcome.manifest import StoredFile
 from specbench_api.outcome.record import Record
 from specbench_client.errors import ClientError, NotDurable
+from specbench_client.sliced_tasks import give_way_to_sockets
 from specbench_client.store.folder import FolderStore
 from specbench_client.store.store import Store, StoreErrorReason
 
@@ -196,11 +194,6 @@ class PartLimits:
     monotonic_s: Callable[[], float] = time.monotonic
 
 
-WRITER_NICENESS = 10
-"""How much lower the priority of the writing threads is than that of the workers, whose sockets must not wait for
-Parquet. Processes that the program starts do not inherit it, since the thread that starts them keeps its own."""
-
-
 class RecordWriter:
     """Writes the records of one attempt at a point. Call `add` from one thread; `flush` blocks until all are stored."""
 
@@ -261,9 +254,7 @@ class RecordWriter:
 
     def _guard(self, work: Callable[[], None]) -> None:
         """Run a thread's work and store its failure, which the next `add` or `flush` raises."""
-        if sys.platform == "linux":  # Elsewhere, threads have no priority of their own.
-            with suppress(OSError):  # A sandbox may forbid it: then the threads keep the priority of the workers.
-                os.nice(WRITER_NICENESS)
+        give_way_to_sockets()
         try:
             work()
         except BaseException as error:  # noqa: BLE001 -- raised in the caller's thread
