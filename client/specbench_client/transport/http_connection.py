@@ -1,4 +1,4 @@
-"""One HTTP/1.1 connection for one request: stores each read unparsed, with its timestamp, and detects the answer's end.
+"""One request on an HTTP/1.1 connection: stores each read unparsed, with its timestamp, and detects the answer's end.
 
 While the answer arrives, only what is needed to detect its end is parsed: the response head once, then the last bytes
 of each read. The bytes of the last chunk (`0 CRLF CRLF`) may also occur inside a body. After `[DONE]`, which ends every
@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import socket
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -37,7 +36,9 @@ from specbench_client.transport.exchange import (
     ReceivedBytes,
     TimestampSource,
 )
+from specbench_client.transport.kept_connections import bytes_acked
 from specbench_client.transport.kernel_timestamps import PollPass, arrival_times, arrival_times_in_slices
+from specbench_client.transport.tls_socket import StreamSocket
 
 _received: Callable[[tuple[int, bytes]], ReceivedBytes] = partial(tuple.__new__, ReceivedBytes)
 """Constructs a ReceivedBytes without a Python-level call: it runs once for each chunk."""
@@ -183,6 +184,8 @@ _INTERIM = re.compile(rb"HTTP/1\.1 1(?!01)\d\d")
 _BODILESS = re.compile(rb"HTTP/1\.[01] (?:101|204|304)\b")
 """Statuses without a body, whatever their headers state (RFC 9112, section 6.3)."""
 _CHUNKED = re.compile(rb"\r\ntransfer-encoding:[^\r]*chunked", re.IGNORECASE)
+_NOT_KEPT = re.compile(rb"\AHTTP/1\.0|\r\nconnection:[^\r]*\bclose\b", re.IGNORECASE)
+"""Heads after whose answer the server closes the connection (RFC 9112, section 9.3)."""
 _DONE = b"[DONE]"
 DONE_EVENT = re.compile(rb"(?:^|[\r\n])data: ?\[DONE\]")
 """`[DONE]` as a separate event. Inside generated text it cannot match: JSON escapes the line end before it."""
@@ -214,9 +217,13 @@ class RawReads(NamedTuple):
 
 
 class HttpConnection:
-    """A connection and its reads. The poller appends to `datas`, `stamps` and `poll_passes` directly."""
+    """A connection and the reads of one request. The poller appends to `datas`, `stamps` and `poll_passes` directly.
+
+    `started_ns`: when the connection was requested. `use`: how it was obtained.
+    """
 
     __slots__ = (
+        "_acked_before",
         "_confirmed",
         "_confirming",
         "_end",
@@ -233,6 +240,8 @@ class HttpConnection:
         "ends_only_with_last_chunk",
         "failure",
         "held_bytes",
+        "is_kept",
+        "lost_unreceived",
         "poll_passes",
         "reads",
         "recvmsg",
@@ -240,10 +249,19 @@ class HttpConnection:
         "sock",
         "stamps",
         "started_ns",
+        "use",
     )  # fmt: skip
 
-    def __init__(self, sock: socket.socket, message: bytes, done: asyncio.Future[None], started_ns: int) -> None:
+    def __init__(
+        self,
+        sock: StreamSocket,
+        message: bytes,
+        done: asyncio.Future[None],
+        started_ns: int,
+        use: ConnectionUse = ConnectionUse.NEW,
+    ) -> None:
         self.sock = sock
+        self.use = use
         self.recvmsg = sock.recvmsg
         self.done = done
         self.started_ns = started_ns
@@ -254,6 +272,11 @@ class HttpConnection:
         self.ends_only_with_last_chunk = False
         """Whether only a read that ends with LAST_CHUNK can be the last read of the answer."""
         self.closed = False
+        self.is_kept = False
+        """Whether the server keeps the connection after this answer, as far as its head and what followed show."""
+        self.lost_unreceived = False
+        """Whether a kept connection ended before the server's system had acknowledged any byte of the request."""
+        self._acked_before = bytes_acked(sock) if use is ConnectionUse.KEPT else None
         self.done_index: int | None = None
         """Index of the read that completed `[DONE]`, if the stream stayed open after it."""
         self.failure: tuple[ErrorClass, str] | None = None
@@ -297,6 +320,7 @@ class HttpConnection:
             self._find_end_of_body(data)
             return self._end is not _EndOfBody.UNKNOWN and self.is_complete(data)
         if self._end is _EndOfBody.LENGTH:
+            self.is_kept = self.is_kept and self.received_bytes <= self._expected_bytes
             return self.received_bytes >= self._expected_bytes
         return self._end is _EndOfBody.HEAD
 
@@ -308,6 +332,17 @@ class HttpConnection:
             self._confirming = None
             if not self.done.done():
                 self.done.set_result(None)
+
+    @property
+    def is_reusable(self) -> bool:
+        """Whether another request can be sent on the connection: the answer ended by its framing, and nothing later."""
+        is_whole = self.ended_ns is not None and self.failure is None and self.done_index is None
+        return self.is_kept and is_whole and not self.closed and self.sock.fileno() >= 0
+
+    def note_loss(self) -> None:
+        """Note, before the socket is closed, whether the request can be sent again."""
+        if self._acked_before is not None and not self.reads.datas:
+            self.lost_unreceived = bytes_acked(self.sock) == self._acked_before
 
     def fail(self, error_class: ErrorClass, message: str, now_ns: int) -> None:
         """End the answer with a failure."""
@@ -375,6 +410,8 @@ class HttpConnection:
             self._end, self._expected_bytes = _EndOfBody.LENGTH, end + len(_HEAD_END) + int(length[1])
         else:
             self._end = _EndOfBody.CLOSE
+        is_framed = self._end in (_EndOfBody.CHUNK, _EndOfBody.LENGTH)
+        self.is_kept = is_framed and not _NOT_KEPT.search(head)
         self._head = bytearray()
 
     def _ends_as_the_last_chunk(self, data: bytes) -> bool:
@@ -437,7 +474,7 @@ class UnparsedResponse:
             timestamp_source=TimestampSource.KERNEL if is_kernel else TimestampSource.USER,
             error_class=error[0] if error else None,
             error=truncate(error[1]) if error else None,
-            connection=ConnectionUse.NEW,
+            connection=connection.use,
         )
 
 
