@@ -20,7 +20,7 @@ from specbench_client.dialects.prometheus import MAX_LINE_CHARS, totals_by_serie
 from specbench_client.dialects.registry import DIALECTS
 from specbench_client.load.load_shares import MIN_HELD_BYTES, held_bytes_of_worker, memory_limit
 from specbench_client.sliced_tasks import run_to_completion
-from specbench_client.transport import engine_json, http_connection, sse
+from specbench_client.transport import engine_json, response_parser, sse
 from specbench_client.transport.control_client import MAX_CONTROL_BYTES, ControlClient, ControlError
 from specbench_client.transport.exchange import (
     MAX_ANSWER_BYTES,
@@ -31,9 +31,10 @@ from specbench_client.transport.exchange import (
     HttpRequest,
     ReceivedBytes,
 )
-from specbench_client.transport.http_connection import HttpConnection, parse_response
+from specbench_client.transport.http_connection import HttpConnection
 from specbench_client.transport.kernel_timestamps import PollPass
 from specbench_client.transport.kernel_transport import KernelTransport
+from specbench_client.transport.response_parser import parse_response
 from specbench_client.transport.sse import MalformedStream, parse_events
 from specbench_testing.conversation_turns import CannedTransport, context, turn
 from specbench_testing.scripted_server import HEAD, Script, ScriptAction, response, serve_scripts
@@ -207,13 +208,13 @@ async def test_content_length_of_thousands_of_digits_is_an_error_of_the_request(
 def test_each_byte_is_parsed_once_to_detect_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every read ends with the bytes of a last chunk, which are content."""
     fed: list[int] = []
-    feed = http_connection._EndDetector.feed
+    feed = response_parser.EndDetector.feed
 
-    def counted(self: http_connection._EndDetector, data: bytes, ns: int) -> None:
+    def counted(self: response_parser.EndDetector, data: bytes, ns: int) -> None:
         fed.append(len(data))
         feed(self, data, ns)
 
-    monkeypatch.setattr(http_connection._EndDetector, "feed", counted)
+    monkeypatch.setattr(response_parser.EndDetector, "feed", counted)
     content = b"5\r\n0\r\n\r\n"
     reads = [CHUNKED, content, *[b"\r\n" + content] * 200, b"\r\n0\r\n\r\n"]
     loop = asyncio.new_event_loop()
@@ -298,7 +299,7 @@ def test_workers_share_half_of_the_memory() -> None:
     assert held_bytes_of_worker(10**9) == MIN_HELD_BYTES
 
 
-@pytest.mark.parametrize("size", [http_connection.PIECE_BYTES + by for by in (-1, 0, 1, 5000)])
+@pytest.mark.parametrize("size", [response_parser.PIECE_BYTES + by for by in (-1, 0, 1, 5000)])
 def test_all_chunks_of_a_read_have_its_time(size: int) -> None:
     """Longer reads are parsed in pieces, which must not change times or content."""
     chunks = b"".join(b"4\r\n%04d\r\n" % number for number in range(3000))

@@ -16,7 +16,7 @@ import socket
 import struct
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import NamedTuple
 
 from specbench_client.transport.kernel_timestamps import TIMESTAMP_SPACE
@@ -52,16 +52,17 @@ class KeptConnections:
         """Return a connection that the server has not closed; None: there is none."""
         while self._idle:
             connection = self._idle.popleft()
-            if _is_usable(connection):
+            if _is_usable(connection, _pending_events([connection])):
                 return connection.sock
             connection.sock.close()
         return None
 
-    def usable(self) -> int:
+    def count_usable(self) -> int:
         """Close all connections that cannot be used again; return the number of the others."""
+        events = _pending_events(self._idle)
         kept = deque[_IdleConnection]()
         for connection in self._idle:
-            if _is_usable(connection):
+            if _is_usable(connection, events):
                 kept.append(connection)
             else:
                 connection.sock.close()
@@ -74,23 +75,30 @@ class KeptConnections:
             self._idle.pop().sock.close()
 
 
-def _is_usable(connection: _IdleConnection) -> bool:
+def _pending_events(connections: Iterable[_IdleConnection]) -> dict[int, int]:
+    """Return the file descriptors on which something arrived, and what."""
+    poll = select.poll()
+    for connection in connections:
+        poll.register(connection.sock.fileno(), select.POLLIN | select.POLLRDHUP)
+    return dict(poll.poll(0))
+
+
+def _is_usable(connection: _IdleConnection, events: dict[int, int]) -> bool:
     """Return whether the connection is young enough, and the server has neither closed it nor sent content."""
     if time.monotonic_ns() - connection.since_ns > KEPT_IDLE_S * 1e9:
         return False
-    poll = select.poll()
-    poll.register(connection.sock.fileno(), select.POLLIN | select.POLLRDHUP)
-    for _, events in poll.poll(0):
-        if events != select.POLLIN:
-            return False
-        try:
-            connection.sock.recvmsg(_READ_BYTES, TIMESTAMP_SPACE)
-        except BlockingIOError:
-            continue  # Records without content: session tickets, which follow a handshake.
-        except OSError:
-            return False
-        return False  # Nothing was requested; empty: the server ended the TLS session.
-    return True
+    pending = events.get(connection.sock.fileno())
+    if pending is None:
+        return True
+    if pending != select.POLLIN:
+        return False
+    try:
+        connection.sock.recvmsg(_READ_BYTES, TIMESTAMP_SPACE)
+    except BlockingIOError:
+        return True  # Records without content: session tickets, which follow a handshake.
+    except OSError:
+        return False
+    return False  # Content that nothing requested; or empty: the server ended the TLS session.
 
 
 def bytes_acked(sock: StreamSocket) -> int:
@@ -104,5 +112,5 @@ async def keep_spares(kept: KeptConnections, open_new: Callable[[int], Awaitable
     missing = 0
     while True:
         await asyncio.sleep(SPARES_REOPEN_S if missing else SPARES_CHECK_S)
-        missing = max(0, spare - kept.usable())
+        missing = max(0, spare - kept.count_usable())
         await open_new(missing)

@@ -150,7 +150,7 @@ class SocketPoller:
 
     def _handle_end(self, connection: HttpConnection, data: bytes, poll_pass: PollPass) -> None:
         """Handle a closed connection; bytes after the end of an answer are discarded."""
-        connection.is_kept = False
+        connection.stays_open = False
         if not data:
             self._closed(connection, poll_pass)
 
