@@ -238,22 +238,42 @@ async def test_invalid_record_resets_the_answer_after_the_content_before_it(any_
     assert body_of(exchange) == b"data: 1\n\n"
 
 
-async def test_client_ends_its_session_with_a_close_notify(trusted_tls: ssl.SSLContext) -> None:
-    ended: list[bytes] = []
+async def test_client_ends_its_session_with_a_close_notify(any_tls: ssl.SSLContext) -> None:
+    ended = asyncio.get_running_loop().create_future()
 
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n{}")
-        writer.write(b"".join(ANSWER))
-        ended.append(await reader.read())  # Without a close_notify asyncio logs an error and raises here.
-        writer.close()
+    async def serve(server: RawTlsConnection) -> None:
+        await server.send(await server.shake_hands())
+        await server.receive_request()
+        await server.send(server.encrypt(*ANSWER))
+        ended.set_result(await server.ends_with_close_notify())
 
-    listening = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=trusted_tls)
-    async with listening:
+    async with serve_raw_tls(any_tls, serve) as url:
         async with KernelTransport() as transport:
-            await send(transport, f"https://127.0.0.1:{listening.sockets[0].getsockname()[1]}")
-        while not ended:  # noqa: ASYNC110 -- the server has no event to wait for
-            await asyncio.sleep(0.005)
-    assert ended == [b""]
+            await send(transport, url)
+        assert await ended
+
+
+async def test_connection_that_ended_behind_its_session_tickets_is_not_used(trusted_tls: ssl.SSLContext) -> None:
+    closed = asyncio.Event()
+
+    async def serve(server: RawTlsConnection) -> None:
+        await server.send(await server.shake_hands())
+        if not closed.is_set():
+            server.writer.close()
+            await server.pause()
+            closed.set()
+            return
+        await server.receive_request()
+        await server.send(server.encrypt(*ANSWER))
+        await server.pause()
+
+    async with (
+        serve_raw_tls(trusted_tls, serve) as url,
+        KernelTransport(ahead=ConnectionsAhead(url, first=1, spare=0)) as transport,
+    ):
+        await closed.wait()
+        exchange = await send(transport, url)
+    assert (exchange.error, exchange.connection) == (None, ConnectionUse.NEW)
 
 
 # Handshakes and certificates.

@@ -57,6 +57,13 @@ class RawTlsConnection:
             self._tls.unwrap()
         return self._outgoing.read()
 
+    async def ends_with_close_notify(self) -> bool:
+        """Read until the client closes the connection; return whether it ended the session before."""
+        self._incoming.write(await self._reader.read())
+        with suppress(ssl.SSLWantReadError):
+            return self._tls.read(1) == b""
+        return False
+
     async def send(self, ciphertext: bytes, piece_bytes: int = 1 << 20) -> None:
         """Send in pieces of this size."""
         for start in range(0, len(ciphertext), piece_bytes):
