@@ -7,8 +7,8 @@ contain a TCP and a TLS handshake, which users of an OpenAI client do not have. 
 request is sent again.
 
 `connect_ns` is taken when a connection is requested, kept or new; `sent_ns` when the request is handed to the socket,
-after all handshakes. Latency counts from the intended time, which precedes both. `SocketPoller` reads the answers;
-`UnparsedExchange.read` parses them afterwards.
+after all handshakes and encryption. Latency counts from the intended time, which precedes both. `SocketPoller` reads
+the answers; `UnparsedExchange.read` parses them afterwards.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ class KernelTransport:
                 if not connection.lost_unreceived:
                     return UnparsedResponse(connection, self._budget)
                 use = ConnectionUse.REOPENED
-            sock = await self._connect(server)
+            connection = await self._send(server, await self._connect(server), message, connect_ns, use)
         except OSError as error:
             if error.errno in LOCAL_SOCKET_ERRORS:
                 raise out_of_sockets_error(error) from error
@@ -148,14 +148,15 @@ class KernelTransport:
             return HttpExchange(
                 None, (), None, {}, now_ns, connect_ns, error_class=ErrorClass.REFUSED, error=text, connection=use
             )
-        return UnparsedResponse(await self._send(server, sock, message, connect_ns, use), self._budget)
+        return UnparsedResponse(connection, self._budget)
 
     async def _send(
         self, server: _Server, sock: StreamSocket, message: bytes, connect_ns: int, use: ConnectionUse
     ) -> HttpConnection:
         """Send one request, and return its connection when the answer has ended. The socket is kept or closed."""
         assert self._poller is not None, "the transport is used inside `async with`"
-        connection = HttpConnection(sock, message, asyncio.get_running_loop().create_future(), connect_ns, use)
+        wire = sock.encrypt(message) if isinstance(sock, TlsSocket) else message
+        connection = HttpConnection(sock, wire, asyncio.get_running_loop().create_future(), connect_ns, use)
         self._poller.add(connection)
         try:
             await connection.done

@@ -38,7 +38,7 @@ class StreamSocket(Protocol):
         ...
 
     def send(self, data: memoryview, /) -> int:
-        """Send, and return how many bytes need not be passed again. Raises OSError."""
+        """Send, and return the number of bytes sent. Raises OSError."""
         ...
 
     def fileno(self) -> int:
@@ -67,7 +67,7 @@ class TlsSocket:
     `host`: the name that the certificate must have, sent as SNI.
     """
 
-    __slots__ = ("_closed", "_failure", "_incoming", "_outgoing", "_read", "_recvmsg", "_sock", "_tls", "_unsent")
+    __slots__ = ("_closed", "_failure", "_incoming", "_outgoing", "_read", "_recvmsg", "_sock", "_tls")
 
     def __init__(self, sock: socket.socket, context: ssl.SSLContext, host: str) -> None:
         self._sock = sock
@@ -75,7 +75,6 @@ class TlsSocket:
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=host)
         self._read = self._tls.read
-        self._unsent = memoryview(b"")
         self._closed = False
         """Whether a close_notify was received."""
         self._failure: OSError | None = None
@@ -145,19 +144,16 @@ class TlsSocket:
                 self._sock.shutdown(socket.SHUT_RD)  # Makes it readable once more, so that `recvmsg` reports the end.
         return b"".join(parts)
 
-    def send(self, data: memoryview, /) -> int:
-        """Encrypt and send; return the length of `data` once the kernel has all of it.
+    def encrypt(self, data: bytes) -> bytes:
+        """Return the records that contain `data`. All of them must be sent, in this order."""
+        rest = memoryview(data)
+        while rest:
+            rest = rest[self._tls.write(rest) :]
+        return self._outgoing.read()
 
-        Until then 0: `send` is called with the same data again. Raises OSError, and BlockingIOError if the socket's
-        buffer is full.
-        """
-        if not self._unsent:
-            rest = data
-            while rest:
-                rest = rest[self._tls.write(rest) :]
-            self._unsent = memoryview(self._outgoing.read())
-        self._unsent = self._unsent[self._sock.send(self._unsent) :]
-        return 0 if self._unsent else len(data)
+    def send(self, data: memoryview, /) -> int:
+        """Send records from `encrypt`; return the number of bytes sent. Raises OSError."""
+        return self._sock.send(data)
 
     def fileno(self) -> int:
         """Return the file descriptor; -1 after `close`."""
