@@ -12,7 +12,7 @@ class Case:
     """A closed loop of `streams` with `requests` in total and `max_tokens` each (the server returns half or more).
 
     `ends_together`: the server returns all of `max_tokens`, so that all streams end in the same step, as with
-    `ignore_eos`.
+    `ignore_eos`. `tls`: over https.
     """
 
     name: str
@@ -21,13 +21,15 @@ class Case:
     max_tokens: int
     pace: Pace = field(default_factory=Pace)
     ends_together: bool = False
+    tls: bool = False
 
     @property
     def title(self) -> str:
         steps = f"{self.pace.step_ms:g} ms steps" if self.pace.step_ms else "unpaced"
         burst = f", {self.pace.burst} chunks a send" if self.pace.burst > 1 else ""
         ending = ", all end together" if self.ends_together else ""
-        return f"{self.streams} stream{'s' if self.streams > 1 else ''}, {steps}{burst}{ending}"
+        scheme = ", https" if self.tls else ""
+        return f"{self.streams} stream{'s' if self.streams > 1 else ''}, {steps}{burst}{ending}{scheme}"
 
     def shortened(self) -> Case:
         """Return a quick version: at most two requests per stream, with at most 64 tokens."""
@@ -50,6 +52,8 @@ CASES = {
         Case("256-together", streams=256, requests=768, max_tokens=128, ends_together=True),
         Case("512-together", streams=512, requests=1536, max_tokens=128, ends_together=True),
         Case("1024-together", streams=1024, requests=3072, max_tokens=128, ends_together=True),
+        Case("64-https", streams=64, requests=256, max_tokens=128, tls=True),
+        Case("512-https", streams=512, requests=1536, max_tokens=128, tls=True),
         # One send per chunk costs the server more than reading costs a fast client, so the server is the bottleneck.
         Case("512-unpaced", streams=512, requests=2048, max_tokens=256, pace=_UNPACED),
         # With eight chunks per send the client is the bottleneck, and one read returns several chunks.

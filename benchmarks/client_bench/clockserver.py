@@ -1,7 +1,8 @@
 """A mock OpenAI-compatible streaming server that records its true send times. Uses only the standard library.
 
 Two times are recorded for each request: when the kernel had received it completely (SO_TIMESTAMPNS, which excludes
-delays of the server's own loop), and when each chunk was passed to `send()` (CLOCK_MONOTONIC, read right before).
+delays of the server's own loop), and when each chunk was passed to `send()` (CLOCK_MONOTONIC, read right before, and
+after encrypting).
 It uses raw sockets and epoll in one loop, because an asyncio server would be slower than the clients under test.
 """
 
@@ -12,6 +13,7 @@ import json
 import select
 import signal
 import socket
+import ssl
 import sys
 import time
 from array import array
@@ -22,6 +24,7 @@ from typing import Any, NoReturn
 
 from client_bench.kernel_timestamps import SO_TIMESTAMPNS, arrived_ns, await_stamps
 from client_bench.server_responses import NUMBER, STREAM_HEAD, header_fields, length, page, pieces, whole
+from client_bench.server_tls import TlsSession, server_context
 
 
 class _Stopped(Exception):
@@ -70,6 +73,7 @@ class Connection:
     """
 
     sock: socket.socket
+    tls: TlsSession | None = None
     received: bytes = b""
     answer: Answer | None = None
     closes: bool = False
@@ -79,13 +83,19 @@ class ClockServer:
     """The server: create `ClockServer(Pace())`, call `turn()` repeatedly, then read `truth()`."""
 
     def __init__(
-        self, pace: Pace, clock: Callable[[], int] = time.monotonic_ns, *, ends_together: bool = False
+        self,
+        pace: Pace,
+        clock: Callable[[], int] = time.monotonic_ns,
+        *,
+        ends_together: bool = False,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         self.pace = pace
         self.ends_together = ends_together
         self.answers: list[Answer] = []
         self.steps = self.late_steps = 0
         self._clock = clock
+        self._tls = tls
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=4096)
         self._listener.setblocking(False)
         self._listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # connections inherit both options
@@ -99,7 +109,7 @@ class ClockServer:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        return f"{'https' if self._tls else 'http'}://127.0.0.1:{self._listener.getsockname()[1]}"
 
     def turn(self, patience_s: float | None = None) -> None:
         """Wait for a socket or the next step, and handle what is due."""
@@ -133,16 +143,22 @@ class ClockServer:
             except BlockingIOError:
                 return
             sock.setblocking(False)
-            self._connections[sock.fileno()] = Connection(sock)
+            self._connections[sock.fileno()] = Connection(sock, TlsSession(self._tls) if self._tls else None)
             self._poll.register(sock, select.EPOLLIN)
 
     def _read(self, connection: Connection) -> None:
         try:
             data, stamps, _, _ = connection.sock.recvmsg(65536, 64)
+            if data and connection.tls is not None:
+                data, reply = connection.tls.receive(data)
+                if reply:
+                    self._send(connection, reply)
+                if not data:
+                    return  # The handshake, or a part of a record; a close_notify is followed by a close.
         except BlockingIOError:
             return
         except OSError:
-            data = b""  # treat a reset like a close
+            data = b""  # treat a reset, or a client that rejects the certificate, like a close
         if not data:
             self._drop(connection)
             return
@@ -185,10 +201,10 @@ class ClockServer:
             if not answer.unsent:
                 done = len(answer.chunk_ns)
                 data = answer.pieces[done] if burst == 1 else b"".join(answer.pieces[done : done + burst])
-                data = data.replace(NUMBER, answer.digits)
+                data = _on_the_wire(connection, data.replace(NUMBER, answer.digits))
                 for _ in range(min(burst, len(answer.pieces) - done)):
                     answer.chunk_ns.append(clock())
-                self._put(connection, data)
+                self._send(connection, data)
             if len(answer.chunk_ns) < len(answer.pieces):
                 going_on.append(connection)
             elif connection.closes and not answer.unsent:
@@ -202,6 +218,9 @@ class ClockServer:
         self._due_ns = max(self._due_ns + step_ns, now)  # after a late step, the next one starts immediately
 
     def _put(self, connection: Connection, data: bytes) -> None:
+        self._send(connection, _on_the_wire(connection, data))
+
+    def _send(self, connection: Connection, data: bytes) -> None:
         try:
             sent = connection.sock.send(data)
         except BlockingIOError:
@@ -223,12 +242,16 @@ class ClockServer:
         if answer is not None:
             data, answer.unsent = answer.unsent, b""
             self._poll.modify(connection.sock, select.EPOLLIN)
-            self._put(connection, data)
+            self._send(connection, data)
 
     def _drop(self, connection: Connection) -> None:
         connection.answer = None
         if self._connections.pop(connection.sock.fileno(), None):
             connection.sock.close()  # closing also removes it from the epoll
+
+
+def _on_the_wire(connection: Connection, data: bytes) -> bytes:
+    return data if connection.tls is None else connection.tls.encrypt(data)
 
 
 def _stop(_signal: int, _frame: object) -> NoReturn:
@@ -242,8 +265,13 @@ def main() -> None:
     parser.add_argument("--step-ms", type=float, default=20.0, help="0: as fast as the sockets accept data")
     parser.add_argument("--burst", type=int, default=1, help="chunks of a stream in one send()")
     parser.add_argument("--ends-together", action="store_true", help="return all of the requested tokens, always")
+    parser.add_argument("--tls", type=Path, metavar="FOLDER", help="serve https with the certificate in this folder")
     options = parser.parse_args()
-    server = ClockServer(Pace(options.step_ms, options.burst), ends_together=options.ends_together)
+    server = ClockServer(
+        Pace(options.step_ms, options.burst),
+        ends_together=options.ends_together,
+        tls=None if options.tls is None else server_context(options.tls),
+    )
     sys.stdout.write(f"{server.url}\n")
     sys.stdout.flush()
     signal.signal(signal.SIGTERM, _stop)

@@ -18,6 +18,7 @@ from statistics import median
 from client_bench.cases import Case
 from client_bench.clients.client import BenchmarkJob, Client, Command
 from client_bench.cpu import Cores, CpuLog, on_core, tree_cpu_s
+from client_bench.server_tls import make_certificate
 from client_bench.timing_accuracy import Judgement, NothingFound, compare_with_truth, read_truth
 
 LOOK_EVERY_S = 0.05
@@ -106,9 +107,12 @@ def run_once(client: Client, case: Case, repeat: int, folder: Path, cores: Cores
     """Run the case. `folder` is created and stores all output of client and server. Raises Failure."""
     folder.mkdir(parents=True)
     load_average = os.getloadavg()[0]
+    trust = {"SSL_CERT_FILE": str(make_certificate(folder))} if case.tls else {}
     with _server(case, folder / "truth.json", cores.server) as (server, url):
         job = BenchmarkJob(url, case, folder)
-        watch = _watched(client.command(job), folder / "client.log", server, cores.client)
+        command = client.command(job)
+        command = replace(command, environment={**command.environment, **trust})
+        watch = _watched(command, folder / "client.log", server, cores.client)
     truth = json.loads((folder / "truth.json").read_text())
     try:
         observed = client.read(replace(job, monotonic_less_wall_ns=int(median(watch.clocks_ns))))
@@ -138,6 +142,7 @@ def _server(case: Case, truth: Path, core: int) -> Iterator[tuple[int, str]]:
     argv = [sys.executable, "-m", "client_bench.clockserver", "--truth", str(truth)]
     argv += ["--step-ms", str(case.pace.step_ms), "--burst", str(case.pace.burst)]
     argv += ["--ends-together"] if case.ends_together else []
+    argv += ["--tls", str(truth.parent)] if case.tls else []
     with on_core(core):
         process = subprocess.Popen(
             argv, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": str(_PACKAGES)}

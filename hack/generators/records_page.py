@@ -126,7 +126,8 @@ def _athena_type(kind: pa.DataType) -> str:
 
 _CLOCKS = """
 The kernel timestamps bytes when they arrive from the network, before it wakes a process. So a `kernel` time does not
-depend on how busy the client is; a `user` time does. https endpoints have `user` times.
+depend on how busy the client is; a `user` time does. With https, a TLS record has the time of the segment that
+completed it. Times are `user` where the kernel does not timestamp, and while the wall clock is stepped.
 
 One read can return several pieces of data. It has one timestamp: that of the last piece (observed on Linux with two
 writes 0.2 to 5 ms apart). The times of the earlier chunks of that read are late. The delay is unknown, and at most the

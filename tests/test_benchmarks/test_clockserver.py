@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,15 +18,16 @@ from hypothesis import strategies as st
 
 from client_bench.clockserver import ClockServer, Pace
 from client_bench.server_responses import length, pieces
+from client_bench.server_tls import make_certificate, server_context
 from client_bench.timing_accuracy import read_truth
 
 UNPACED = Pace(step_ms=0)
 
 
 @contextmanager
-def serving(pace: Pace, *, ends_together: bool = False) -> Iterator[ClockServer]:
+def serving(pace: Pace, *, ends_together: bool = False, tls: ssl.SSLContext | None = None) -> Iterator[ClockServer]:
     """A server whose event loop runs in a thread until the end of the block."""
-    server, ended = ClockServer(pace, ends_together=ends_together), threading.Event()
+    server, ended = ClockServer(pace, ends_together=ends_together, tls=tls), threading.Event()
 
     def loop() -> None:
         while not ended.is_set():
@@ -102,6 +105,34 @@ def test_recorded_send_times_are_after_the_request_and_before_the_chunk_arrives(
         arrived += data
         sent = arrived.count(b'"content":" word') + arrived.count(b'"content":"0000')
         assert all(one <= at_ns for one in recorded.chunk_ns[:sent])
+
+
+@pytest.mark.process
+def test_answers_over_tls_on_one_connection_are_recorded_like_others(tmp_path: Path) -> None:
+    trusting = ssl.create_default_context(cafile=make_certificate(tmp_path))
+    with (
+        serving(Pace(step_ms=1), tls=server_context(tmp_path)) as server,
+        trusting.wrap_socket(connected(server), server_hostname="127.0.0.1") as sock,
+    ):
+        assert server.url.startswith("https://127.0.0.1:")
+        for _ in range(2):
+            sent_ns = time.monotonic_ns()
+            sock.sendall(request(40))
+            reads = read_stream(sock)
+
+    recorded = read_truth(server.truth())
+    assert [one.complete for one in recorded] == [True, True]
+    assert sent_ns < recorded[1].chunk_ns[0] <= recorded[1].chunk_ns[-1] <= reads[-1][0]
+    assert len(documents(b"".join(data for _, data in reads))) == length(1, 40) + 2
+
+
+@pytest.mark.process
+def test_a_client_that_rejects_the_certificate_is_disconnected(tmp_path: Path) -> None:
+    make_certificate(tmp_path)
+    with serving(UNPACED, tls=server_context(tmp_path)) as server:
+        with connected(server) as sock, pytest.raises(ssl.SSLCertVerificationError):
+            ssl.create_default_context().wrap_socket(sock, server_hostname="127.0.0.1")
+        wait_until(lambda: not server._connections)
 
 
 def test_the_stream_has_the_format_of_vllm_and_contains_the_request_number() -> None:

@@ -130,8 +130,9 @@ def test_a_profile_groups_samples_by_process_and_function_without_imports() -> N
 
 
 @pytest.mark.process
-def test_a_complete_run_of_our_client_loses_no_request(tmp_path: Path) -> None:
-    case = Case("tiny", streams=4, requests=12, max_tokens=16, pace=Pace(step_ms=2))
+@pytest.mark.parametrize("tls", [False, True])
+def test_a_complete_run_of_our_client_loses_no_request(tmp_path: Path, *, tls: bool) -> None:
+    case = Case("tiny", streams=4, requests=12, max_tokens=16, pace=Pace(step_ms=2), tls=tls)
 
     run = run_once(CLIENTS["specbench"], case, 0, tmp_path / "run", cores())
 

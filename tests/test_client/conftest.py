@@ -15,10 +15,10 @@ __all__ = ["s3_access", "s3_server", "s3_store"]
 
 @pytest.fixture(scope="session")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """A self-signed certificate for localhost, and its key."""
+    """A self-signed certificate for localhost and 127.0.0.1, and its key."""
     folder = tmp_path_factory.mktemp("tls")
     files = folder / "certificate.pem", folder / "key.pem"
-    subject = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"]
+    subject = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
     command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", *subject]
     subprocess.run([*command, "-out", str(files[0]), "-keyout", str(files[1])], check=True, capture_output=True)
     return files
@@ -29,3 +29,16 @@ def tls(certificate: tuple[Path, Path]) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(*certificate)
     return context
+
+
+@pytest.fixture
+def trusted_tls(tls: ssl.SSLContext, certificate: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> ssl.SSLContext:
+    """The context of a server whose certificate this process trusts."""
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate[0]))
+    return tls
+
+
+@pytest.fixture(params=["http", "https"])
+def server_tls(request: pytest.FixtureRequest) -> ssl.SSLContext | None:
+    """Runs a test over both schemes: the context of a trusted server; None for http."""
+    return request.getfixturevalue("trusted_tls") if request.param == "https" else None

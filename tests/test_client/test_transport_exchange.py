@@ -5,15 +5,14 @@ from __future__ import annotations
 import asyncio
 import resource
 import socket
+import ssl
 import time
-from itertools import count
 from pathlib import Path
 
 import pytest
 
 from specbench_client.sliced_tasks import run_to_completion
-from specbench_client.transport import aiohttp_transport, kernel_transport
-from specbench_client.transport.aiohttp_transport import AiohttpTransport
+from specbench_client.transport import kernel_transport
 from specbench_client.transport.exchange import (
     ErrorClass,
     HttpExchange,
@@ -25,26 +24,19 @@ from specbench_client.transport.exchange import (
 from specbench_client.transport.kernel_transport import KernelTransport
 from specbench_testing.scripted_server import HEAD, Script, ScriptAction, response, serve_scripts, unused_url
 
+Tls = ssl.SSLContext | None
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
-
-
-Kind = type[AiohttpTransport] | type[KernelTransport]
-BOTH: list[Kind] = [AiohttpTransport, KernelTransport]
-CLOCKS = {AiohttpTransport: TimestampSource.USER, KernelTransport: TimestampSource.KERNEL}
-
-
-@pytest.fixture(params=BOTH)
-def kind(request: pytest.FixtureRequest) -> Kind:
-    transport: Kind = request.param
-    return transport
 
 
 async def send_request(transport: Transport, request: HttpRequest) -> HttpExchange:
     return run_to_completion((await transport.exchange(request)).read())
 
 
-async def run_exchange(kind: Kind, *script: bytes | ScriptAction, idle_timeout_s: float = 20.0) -> HttpExchange:
-    async with serve_scripts(script) as (url, _), kind(idle_timeout_s=idle_timeout_s) as transport:
+async def run_exchange(tls: Tls, *script: bytes | ScriptAction, idle_timeout_s: float = 20.0) -> HttpExchange:
+    async with (
+        serve_scripts(script, tls=tls) as (url, _),
+        KernelTransport(idle_timeout_s=idle_timeout_s) as transport,
+    ):
         return await send_request(transport, HttpRequest(f"{url}/v1", b"{}", {"X-Request-Id": "r"}))
 
 
@@ -52,8 +44,11 @@ def body_of(exchange: HttpExchange) -> bytes:
     return b"".join(arrival.data for arrival in exchange.arrivals)
 
 
-async def test_response_is_kept_unchanged_with_ordered_timestamps(kind: Kind) -> None:
-    async with serve_scripts([HEAD, b"data: 1\n\n", b"data: 2\n\n"]) as (url, server), kind() as transport:
+async def test_response_is_kept_unchanged_with_ordered_timestamps(server_tls: Tls) -> None:
+    async with (
+        serve_scripts([HEAD, b"data: 1\n\n", b"data: 2\n\n"], tls=server_tls) as (url, server),
+        KernelTransport() as transport,
+    ):
         exchange = await send_request(transport, HttpRequest(f"{url}/v1", b'{"a": 1}', {"X-Request-Id": "r-7"}))
     (head, body), *others = server.requests
     assert not others
@@ -61,7 +56,7 @@ async def test_response_is_kept_unchanged_with_ordered_timestamps(kind: Kind) ->
     assert b"X-Request-Id: r-7" in head
     assert b"Content-Type: application/json" in head
     assert b"Accept-Encoding: identity" in head
-    assert (exchange.status, exchange.timestamp_source, exchange.error_class) == (200, CLOCKS[kind], None)
+    assert (exchange.status, exchange.timestamp_source, exchange.error_class) == (200, TimestampSource.KERNEL, None)
     assert exchange.headers["content-type"] == "text/event-stream"
     assert body_of(exchange) == b"data: 1\n\ndata: 2\n\n"
     times = [exchange.sent_ns, exchange.first_byte_ns, *(one.ns for one in exchange.arrivals), exchange.ended_ns]
@@ -70,26 +65,18 @@ async def test_response_is_kept_unchanged_with_ordered_timestamps(kind: Kind) ->
     assert known == sorted(known)
 
 
-async def test_aiohttp_transport_uses_the_given_clock() -> None:
-    ticks = count()
-    async with serve_scripts([HEAD, b"x"]) as (url, _), AiohttpTransport(clock=lambda: next(ticks)) as transport:
-        exchange = await send_request(transport, HttpRequest(url, b""))
-    times = (exchange.connect_ns, exchange.sent_ns, exchange.first_byte_ns, exchange.arrivals[0].ns)
-    assert times == (0, 1, 2, 3)
-
-
-async def test_each_request_has_its_own_connection(kind: Kind) -> None:
+async def test_each_http_request_has_its_own_connection() -> None:
     keep = b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx"
-    async with serve_scripts([keep, ScriptAction.STALL]) as (url, server), kind() as transport:
+    async with serve_scripts([keep, ScriptAction.STALL]) as (url, server), KernelTransport() as transport:
         for _ in range(3):
             assert (await send_request(transport, HttpRequest(url, b""))).error_class is None
     assert len(server.requests) == 3
 
 
-async def test_closed_port_is_a_refused_connection(kind: Kind) -> None:
+async def test_closed_port_is_a_refused_connection(server_tls: Tls) -> None:
     before_ns = time.monotonic_ns()
-    async with kind() as transport:
-        exchange = await send_request(transport, HttpRequest(unused_url(), b""))
+    async with KernelTransport() as transport:
+        exchange = await send_request(transport, HttpRequest(unused_url("https" if server_tls else "http"), b""))
     assert exchange.error_class is ErrorClass.REFUSED
     assert exchange.sent_ns is None
     assert exchange.connect_ns is not None
@@ -97,11 +84,11 @@ async def test_closed_port_is_a_refused_connection(kind: Kind) -> None:
 
 
 @pytest.mark.process
-async def test_slow_accept_is_distinguished_from_a_late_client(kind: Kind) -> None:
+async def test_slow_accept_is_distinguished_from_a_late_client() -> None:
     """The accept queue is full, so the kernel drops the SYN: the client has connected on time but cannot send yet."""
     with socket.create_server(("127.0.0.1", 0), backlog=0) as server:
         address = server.getsockname()
-        async with kind() as transport:
+        async with KernelTransport() as transport:
             with socket.create_connection(address):
                 pending = asyncio.create_task(
                     send_request(transport, HttpRequest(f"http://127.0.0.1:{address[1]}", b""))
@@ -125,9 +112,10 @@ def is_connecting(port: int) -> bool:
     return any(row[2].endswith(f":{port:04X}") and row[3] == "02" for row in rows)
 
 
-async def test_unknown_host_name_is_a_refused_connection(kind: Kind) -> None:
-    async with kind() as transport:
-        exchange = await send_request(transport, HttpRequest("http://engine.invalid/v1", b""))
+async def test_unknown_host_name_is_a_refused_connection(server_tls: Tls) -> None:
+    url = f"{'https' if server_tls else 'http'}://engine.invalid/v1"
+    async with KernelTransport() as transport:
+        exchange = await send_request(transport, HttpRequest(url, b""))
     assert exchange.error_class is ErrorClass.REFUSED
 
 
@@ -147,25 +135,28 @@ async def test_unknown_host_name_is_a_refused_connection(kind: Kind) -> None:
         ([response(503, b"")], ErrorClass.HTTP_5XX),
     ],
 )
-async def test_each_failure_has_its_error_class(kind: Kind, script: Script, expected_class: ErrorClass) -> None:
-    exchange = await run_exchange(kind, *script)
+async def test_each_failure_has_its_error_class(server_tls: Tls, script: Script, expected_class: ErrorClass) -> None:
+    exchange = await run_exchange(server_tls, *script)
     assert exchange.error_class is expected_class
     assert exchange.error
 
 
-async def test_data_received_before_a_reset_is_kept(kind: Kind) -> None:
-    exchange = await run_exchange(kind, CHUNKED, b"3\r\nabc\r\n", b"4\r\nda")
+async def test_data_received_before_a_reset_is_kept(server_tls: Tls) -> None:
+    exchange = await run_exchange(server_tls, CHUNKED, b"3\r\nabc\r\n", b"4\r\nda")
     assert exchange.error_class is ErrorClass.RESET
     assert body_of(exchange).startswith(b"abc")
 
 
 @pytest.mark.parametrize("script", [[ScriptAction.STALL], [HEAD, b"data: 1\n\n", ScriptAction.STALL]])
-async def test_silence_is_a_timeout(kind: Kind, script: Script) -> None:
-    assert (await run_exchange(kind, *script, idle_timeout_s=0.05)).error_class is ErrorClass.TIMEOUT
+async def test_silence_is_a_timeout(server_tls: Tls, script: Script) -> None:
+    assert (await run_exchange(server_tls, *script, idle_timeout_s=0.05)).error_class is ErrorClass.TIMEOUT
 
 
-async def test_response_above_the_total_timeout_is_a_timeout(kind: Kind) -> None:
-    async with serve_scripts([HEAD, b"x", ScriptAction.STALL]) as (url, _), kind(total_timeout_s=0.1) as transport:
+async def test_response_above_the_total_timeout_is_a_timeout(server_tls: Tls) -> None:
+    async with (
+        serve_scripts([HEAD, b"x", ScriptAction.STALL], tls=server_tls) as (url, _),
+        KernelTransport(total_timeout_s=0.1) as transport,
+    ):
         exchange = await send_request(transport, HttpRequest(url, b""))
     assert exchange.error_class is ErrorClass.TIMEOUT
 
@@ -183,57 +174,58 @@ async def test_response_above_the_total_timeout_is_a_timeout(kind: Kind) -> None
         (b"[" * 100_000, "[" * 488 + "…"),
     ],
 )
-async def test_error_contains_the_engines_message(kind: Kind, body: bytes, message: str) -> None:
-    exchange = await run_exchange(kind, response(400, body))
+async def test_error_contains_the_engines_message(server_tls: Tls, body: bytes, message: str) -> None:
+    exchange = await run_exchange(server_tls, response(400, body))
     assert (exchange.error or "").removeprefix("HTTP 400: ")[:480] == message[:480]
 
 
-async def test_error_message_is_truncated_to_the_record_limit(kind: Kind) -> None:
-    exchange = await run_exchange(kind, response(500, b"a" * 10_000))
+async def test_error_message_is_truncated_to_the_record_limit(server_tls: Tls) -> None:
+    exchange = await run_exchange(server_tls, response(500, b"a" * 10_000))
     assert len(exchange.error or "") == 500
 
 
 KEY_REMEDY = "set OPENAI_API_KEY, or give the key with --header"
 
 
-async def test_control_characters_of_an_error_message_are_escaped(kind: Kind) -> None:
-    exchange = await run_exchange(kind, response(401, b'{"message": "\\u001b[31mbad\\tkey\\u202e"}'))
+async def test_control_characters_of_an_error_message_are_escaped(server_tls: Tls) -> None:
+    exchange = await run_exchange(server_tls, response(401, b'{"message": "\\u001b[31mbad\\tkey\\u202e"}'))
     message = r"HTTP 401: \x1b[31mbad" + "\tkey" + r"\u202e"
     assert exchange.error == f"{message}: {KEY_REMEDY}"
 
 
 @pytest.mark.parametrize("status", [401, 403])
 @pytest.mark.parametrize("length", [0, 3, 10_000])
-async def test_rejected_key_is_reported_with_the_remedy(kind: Kind, status: int, length: int) -> None:
-    error = (await run_exchange(kind, response(status, b"a" * length))).error or ""
+async def test_rejected_key_is_reported_with_the_remedy(server_tls: Tls, status: int, length: int) -> None:
+    error = (await run_exchange(server_tls, response(status, b"a" * length))).error or ""
     assert error.startswith(f"HTTP {status}: aaa" if length else f"HTTP {status}: {KEY_REMEDY}")
     assert error.endswith(f": {KEY_REMEDY}")
     assert len(error) <= 500
 
 
-async def test_redirect_is_reported_with_its_location_and_the_remedy(kind: Kind) -> None:
+async def test_redirect_is_reported_with_its_location_and_the_remedy(server_tls: Tls) -> None:
     moved = b"HTTP/1.1 307 Temporary Redirect\r\nLocation: http://other/v1\r\nContent-Length: 0\r\n\r\n"
-    exchange = await run_exchange(kind, moved)
+    exchange = await run_exchange(server_tls, moved)
     assert exchange.error_class is ErrorClass.MALFORMED
     assert exchange.error == "HTTP 307: redirected to http://other/v1: give the address of the engine itself"
 
 
-async def test_error_status_is_kept_when_its_body_is_truncated(kind: Kind) -> None:
-    exchange = await run_exchange(kind, b"HTTP/1.1 500 X\r\nContent-Length: 99\r\n\r\nout of memory")
+async def test_error_status_is_kept_when_its_body_is_truncated(server_tls: Tls) -> None:
+    exchange = await run_exchange(server_tls, b"HTTP/1.1 500 X\r\nContent-Length: 99\r\n\r\nout of memory")
     assert exchange.error_class is ErrorClass.HTTP_5XX
     assert exchange.error == "HTTP 500: out of memory"
 
 
-async def test_response_above_the_size_limit_is_malformed(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (aiohttp_transport, kernel_transport):
-        monkeypatch.setattr(module, "MAX_ANSWER_BYTES", 10)
-    exchange = await run_exchange(kind, HEAD, b"data: 1\n\ndata: 2\n\n", ScriptAction.STALL)
+async def test_response_above_the_size_limit_is_malformed(server_tls: Tls, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernel_transport, "MAX_ANSWER_BYTES", 10)
+    exchange = await run_exchange(server_tls, HEAD, b"data: 1\n\ndata: 2\n\n", ScriptAction.STALL)
     assert exchange.error_class is ErrorClass.MALFORMED
     assert "longer than 10 bytes" in (exchange.error or "")
 
 
-async def test_exhausted_file_descriptors_are_not_reported_as_an_engine_error(kind: Kind) -> None:
-    async with serve_scripts([HEAD]) as (url, _), kind() as transport:
+async def test_exhausted_file_descriptors_are_not_reported_as_an_engine_error(
+    server_tls: Tls,
+) -> None:
+    async with serve_scripts([HEAD], tls=server_tls) as (url, _), KernelTransport() as transport:
         limits = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))
         try:

@@ -15,17 +15,15 @@ import pytest
 
 from specbench_client.sliced_tasks import run_to_completion
 from specbench_client.transport import kept_connections
-from specbench_client.transport.aiohttp_transport import AiohttpTransport
 from specbench_client.transport.exchange import (
     ConnectionsAhead,
     ConnectionUse,
     ErrorClass,
     HttpExchange,
     HttpRequest,
-    Transport,
 )
-from specbench_client.transport.kept_connections import KeptConnections
-from specbench_client.transport.kernel_transport import open_transport
+from specbench_client.transport.kernel_transport import KernelTransport
+from specbench_client.transport.tls_socket import TlsSocket
 from specbench_testing.closing_servers import end_connections, finish_accepting
 
 pytestmark = pytest.mark.process
@@ -39,21 +37,15 @@ class TlsServer:
     url: str = ""
     handshakes: int = 0
     bodies: list[bytes] = field(default_factory=list)
-    gets: int = 0
     writers: list[asyncio.StreamWriter] = field(default_factory=list)
     answer: Callable[[int], bytes | None] = lambda _: ANSWER
     """Number of the POST, from 0 → the answer; None: the connection is closed without one."""
     closes_after_answer: bool = False
-    answer_of_get: bytes = ANSWER
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.handshakes += 1
         self.writers.append(writer)
         while head := await _head(reader):
-            if head.startswith(b"GET"):
-                self.gets += 1
-                writer.write(self.answer_of_get)
-                continue
             length = int(head.lower().partition(b"content-length:")[2].split()[0])
             self.bodies.append(await reader.readexactly(length))
             answer = self.answer(len(self.bodies) - 1)
@@ -77,13 +69,9 @@ async def _head(reader: asyncio.StreamReader) -> bytes:
 
 
 @pytest.fixture
-async def server(
-    tls: ssl.SSLContext, certificate: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[TlsServer]:
-    trusting = ssl.create_default_context(cafile=certificate[0])
-    monkeypatch.setattr("aiohttp.connector._SSL_CONTEXT_VERIFIED", trusting)  # It reads SSL_CERT_FILE when imported.
+async def server(trusted_tls: ssl.SSLContext) -> AsyncIterator[TlsServer]:
     counted = TlsServer()
-    listening = await asyncio.start_server(counted.serve, "localhost", 0, ssl=tls)
+    listening = await asyncio.start_server(counted.serve, "localhost", 0, ssl=trusted_tls)
     counted.url = f"https://localhost:{listening.sockets[0].getsockname()[1]}"
     yield counted
     await finish_accepting(listening.sockets)
@@ -92,14 +80,12 @@ async def server(
 
 
 @asynccontextmanager
-async def opened(server: TlsServer, first: int = 0, spare: int = 0) -> AsyncIterator[Transport]:
-    ahead = ConnectionsAhead(f"{server.url}/v1/models", {}, first, spare)
-    async with open_transport(server.url, ahead=ahead) as transport:
-        assert isinstance(transport, AiohttpTransport)
+async def opened(server: TlsServer, first: int = 0, spare: int = 0) -> AsyncIterator[KernelTransport]:
+    async with KernelTransport(ahead=ConnectionsAhead(server.url, first, spare)) as transport:
         yield transport
 
 
-async def send(transport: Transport, server: TlsServer, body: bytes = b"{}") -> HttpExchange:
+async def send(transport: KernelTransport, server: TlsServer, body: bytes = b"{}") -> HttpExchange:
     return run_to_completion((await transport.exchange(HttpRequest(f"{server.url}/v1", body))).read())
 
 
@@ -122,7 +108,7 @@ async def test_one_handshake_serves_many_requests(server: TlsServer) -> None:
 
 async def test_no_request_waits_for_a_handshake_if_connections_are_opened_ahead(server: TlsServer) -> None:
     async with opened(server, first=3, spare=2) as transport:
-        assert (server.handshakes, server.gets) == (5, 5)
+        await until(lambda: server.handshakes == 5)
         for _ in range(10):
             exchanges = await asyncio.gather(*(send(transport, server) for _ in range(3)))
             assert uses(exchanges) == [ConnectionUse.KEPT] * 3
@@ -132,13 +118,13 @@ async def test_no_request_waits_for_a_handshake_if_connections_are_opened_ahead(
 async def test_time_to_connect_is_between_connect_and_sent_of_a_new_connection_only(
     server: TlsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    connect = AiohttpTransport._note_connecting
+    shake_hands = TlsSocket.shake_hands
 
-    async def slow(self: AiohttpTransport, *arguments: object) -> None:
-        await connect(self, *arguments)  # type: ignore[arg-type]
+    async def slow(self: TlsSocket) -> None:
+        await shake_hands(self)
         await asyncio.sleep(0.2)
 
-    monkeypatch.setattr(AiohttpTransport, "_note_connecting", slow)
+    monkeypatch.setattr(TlsSocket, "shake_hands", slow)
     async with opened(server) as transport:
         new, kept = [await send(transport, server) for _ in range(2)]
     assert connect_time_ns(new) > 200_000_000
@@ -180,7 +166,7 @@ async def test_request_that_never_reached_a_closed_connection_is_sent_again_once
     server: TlsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The close crosses the request on its way: the check before sending does not see it."""
-    monkeypatch.setattr(kept_connections, "_is_closed_by_peer", lambda _: False)
+    monkeypatch.setattr(kept_connections, "_is_usable", lambda *_: True)
     async with opened(server) as transport:
         await send(transport, server, b"1")
         reset_in_kernel(server)
@@ -222,29 +208,47 @@ async def test_server_that_closes_after_each_answer_fails_no_request(server: Tls
 
 async def test_spare_connections_are_opened_again_when_the_server_closes_them(server: TlsServer) -> None:
     async with opened(server, spare=2) as transport:
-        assert server.handshakes == 2
+        await until(lambda: server.handshakes == 2)
         server.close_idle()
-        await until(lambda: server.gets == 4)
-        await until(lambda: idle_connections(transport) == 2)
+        await until(lambda: server.handshakes == 4)
         assert uses([await send(transport, server)]) == [ConnectionUse.KEPT]
 
 
-async def test_server_that_keeps_no_connection_is_not_asked_again(
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n",
+        b"HTTP/1.0 200 OK\r\nContent-Length: 0\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx",
+        b"HTTP/1.1 204 No Content\r\n\r\n",
+    ],
+    ids=["announced", "http-1.0", "more-than-requested", "without-a-framed-body"],
+)
+async def test_connection_is_not_used_again_after_an_answer_that_may_have_ended_it(
+    server: TlsServer, answer: bytes
+) -> None:
+    server.answer = lambda _: answer
+    async with opened(server) as transport:
+        exchanges = [await send(transport, server) for _ in range(3)]
+    assert [one.connection for one in exchanges] == [ConnectionUse.NEW] * 3
+
+
+async def test_bytes_that_nothing_asked_for_end_an_idle_connection(server: TlsServer) -> None:
+    async with opened(server) as transport:
+        await send(transport, server)
+        server.writers[0].write(b"HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\n\r\n")
+        await server.writers[0].drain()
+        await asyncio.sleep(0.05)
+        assert uses([await send(transport, server)]) == [ConnectionUse.NEW]
+
+
+async def test_connection_that_was_idle_for_too_long_is_replaced(
     server: TlsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kept_connections, "SPARES_CHECK_S", 0.001)
-    server.answer_of_get = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
-    async with opened(server, first=1, spare=2) as transport:
-        for _ in range(50):
-            assert (await send(transport, server)).error is None
-    assert server.gets == 3
-
-
-def idle_connections(transport: Transport) -> int:
-    assert isinstance(transport, AiohttpTransport)
-    assert transport._session is not None
-    assert isinstance(transport._session.connector, KeptConnections)
-    return transport._session.connector.idle()
+    async with opened(server) as transport:
+        await send(transport, server)
+        monkeypatch.setattr(kept_connections, "KEPT_IDLE_S", 0.0)
+        assert uses([await send(transport, server)]) == [ConnectionUse.NEW]
 
 
 async def test_unreachable_server_fails_the_requests_and_not_the_opening(server: TlsServer) -> None:

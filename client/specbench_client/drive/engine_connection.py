@@ -40,7 +40,7 @@ from specbench_client.load.turn_client import HttpTurnClient
 from specbench_client.transport.control_client import ControlClient, ControlError
 from specbench_client.transport.error_messages import truncate
 from specbench_client.transport.exchange import ErrorClass
-from specbench_client.transport.kernel_transport import open_transport
+from specbench_client.transport.kernel_transport import KernelTransport
 from specbench_client.workload.chat_template.template import AppliedTemplate
 
 # A health route shows only that a server listens. A completion over the measured path shows that the engine serves this
@@ -89,7 +89,7 @@ async def one_off_client(
         answers=workload.answers if workload else None,
         template=template,
     )
-    async with open_transport(url) as transport:
+    async with KernelTransport() as transport:
         yield HttpTurnClient(transport, dialect_of(engine), config)
 
 

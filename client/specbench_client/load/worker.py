@@ -45,7 +45,7 @@ from specbench_client.load.worker_messages import (
     WorkerReady,
 )
 from specbench_client.transport.exchange import ConnectionsAhead, raise_socket_limit
-from specbench_client.transport.kernel_transport import open_transport
+from specbench_client.transport.kernel_transport import KernelTransport
 
 GC_THRESHOLD = 200_000
 """Garbage collection threshold. At the default of 700, a third of the time of parsing answers was spent in collections.
@@ -80,15 +80,11 @@ SPARE_CONNECTIONS_OPEN_LOOP = 8
 
 
 def _connections_ahead(load: PrepareLoad) -> ConnectionsAhead:
-    """Return the connections to open before the load begins: one for each stream, and the spare ones.
-
-    The list of models is requested on them, since it changes nothing and every engine has it.
-    """
-    config = load.request_config
+    """Return the connections to open before the load begins: one for each stream, and the spare ones."""
     first = 0 if isinstance(load.share, OpenLoopShare) else len(load.share.streams)
     together = isinstance(load.share, OpenLoopShare) or any(prompt.starts for prompt in load.prompts)
     spare = SPARE_CONNECTIONS_OPEN_LOOP if together else SPARE_CONNECTIONS
-    return ConnectionsAhead(f"{config.endpoint}/v1/models", config.headers, first, spare)
+    return ConnectionsAhead(load.request_config.endpoint, first, spare)
 
 
 @dataclass(frozen=True)
@@ -108,8 +104,8 @@ class _Worker:
 
     async def _run_load(self, load: PrepareLoad) -> None:
         async with (
-            open_transport(
-                load.request_config.endpoint, held_bytes_of_worker(load.workers_here), _connections_ahead(load)
+            KernelTransport(
+                held_bytes_max=held_bytes_of_worker(load.workers_here), ahead=_connections_ahead(load)
             ) as transport,
             PreciseTimer() as timer,
             RecordSender(self.sender.send) as record_sender,

@@ -8,6 +8,7 @@ gigabyte.
 from __future__ import annotations
 
 import asyncio
+import ssl
 import time
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
@@ -19,7 +20,13 @@ import aiohttp
 from specbench_api.spec.conditions import EngineReason
 from specbench_client.errors import ClientError, EngineFailed
 from specbench_client.transport.engine_json import parse_strict_json
-from specbench_client.transport.error_messages import http_error_message, is_redirect, rejects_key, truncate
+from specbench_client.transport.error_messages import (
+    certificate_error_message,
+    http_error_message,
+    is_redirect,
+    rejects_key,
+    truncate,
+)
 
 FIRST_PAUSE_S = 0.05
 LONGEST_PAUSE_S = 2.0
@@ -144,8 +151,9 @@ class ControlClient:
                 status, location = response.status, response.headers.get("Location")
                 self.server = response.headers.get("Server")
         except aiohttp.ClientConnectorCertificateError as error:
-            remedy = "set SSL_CERT_FILE to a file with the certificate of the authority that signed it"
-            message = f"{method} {url}: the server's certificate is not trusted: {error.certificate_error}: {remedy}"
+            rejected = error.certificate_error
+            assert isinstance(rejected, ssl.SSLCertVerificationError), "the ssl module raises no other"
+            message = f"{method} {url}: {certificate_error_message(rejected)}"
             raise AccessRejected(message) from error
         except aiohttp.ClientConnectorError as error:
             raise EngineUnreachable(f"{method} {url}: cannot connect: {truncate(str(error.os_error))}") from error

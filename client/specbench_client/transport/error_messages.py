@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import ssl
 from http import HTTPStatus
 from typing import Any
 
@@ -112,3 +114,26 @@ def error_class_of_status(status: int) -> ErrorClass:
     if HTTPStatus.BAD_REQUEST <= status < HTTPStatus.INTERNAL_SERVER_ERROR:
         return ErrorClass.HTTP_4XX
     return ErrorClass.HTTP_5XX if status >= HTTPStatus.INTERNAL_SERVER_ERROR else ErrorClass.MALFORMED
+
+
+_SOURCE_LINE = re.compile(r"\.? \(_ssl\.c:\d+\)$")
+
+
+def tls_error_message(error: ssl.SSLError) -> str:
+    """Return the message of an error of TLS without the line of Python's source code."""
+    return _SOURCE_LINE.sub("", error.strerror or str(error))
+
+
+_CERTIFICATE_REMEDIES = {
+    9: "renew the certificate, or correct the clock of this machine",  # X509_V_ERR_CERT_NOT_YET_VALID
+    10: "renew the certificate, or correct the clock of this machine",  # X509_V_ERR_CERT_HAS_EXPIRED
+    62: "give the address with a name that the certificate contains",  # X509_V_ERR_HOSTNAME_MISMATCH
+    64: "give the address with a name that the certificate contains",  # X509_V_ERR_IP_ADDRESS_MISMATCH
+}
+_UNKNOWN_AUTHORITY = "set SSL_CERT_FILE to a file with the certificate of the authority that signed it"
+
+
+def certificate_error_message(error: ssl.SSLCertVerificationError) -> str:
+    """Return why a server's certificate is rejected, and the remedy."""
+    remedy = _CERTIFICATE_REMEDIES.get(error.verify_code, _UNKNOWN_AUTHORITY)
+    return f"the server's certificate is not trusted: {tls_error_message(error)}: {remedy}"

@@ -51,7 +51,7 @@ class TimestampSource(StrEnum):
     """Where the arrival times come from; the values of the record's column `timestamp_source`."""
 
     KERNEL = "kernel"
-    """The kernel, when the segment arrived from the network."""
+    """The kernel, when the segment arrived from the network that completed the bytes, or their TLS record."""
     USER = "user"
     """The client, when it read the bytes. The delay of its event loop is included."""
 
@@ -122,14 +122,12 @@ class UnparsedExchange(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ConnectionsAhead:
-    """Connections that are opened before they are needed, where connecting takes long (https).
+    """Connections to the server of `url` that are opened before they are needed, where connecting takes long (https).
 
-    They are opened with a GET of `url`. `first`: so many at the start; `spare`: so many are always idle, also while all
-    others are in use.
+    `first`: so many at the start; `spare`: so many are always idle, also while all others are in use.
     """
 
     url: str
-    headers: Mapping[str, str]
     first: int
     spare: int
 

@@ -1,9 +1,9 @@
-"""One HTTP/1.1 connection for one request: stores each read unparsed, with its timestamp, and detects the answer's end.
+"""One request on an HTTP/1.1 connection: stores each read unparsed, with its timestamp, and detects the answer's end.
 
 While the answer arrives, only what is needed to detect its end is parsed: the response head once, then the last bytes
 of each read. The bytes of the last chunk (`0 CRLF CRLF`) may also occur inside a body. After `[DONE]`, which ends every
-stream that the dialects support, they are trusted; otherwise the parser confirms them. The rest of this module parses
-the stored reads after the answer has ended, so it does not affect measured times.
+stream that the dialects support, they are trusted; otherwise the parser confirms them. `UnparsedResponse` parses the
+stored reads after the answer has ended, so it does not affect measured times.
 
 A hostile server must not exhaust time or memory. Each byte is searched and parsed a constant number of times, however
 the server splits its answer, and parts of an answer that are not content have a maximum length.
@@ -13,19 +13,14 @@ from __future__ import annotations
 
 import asyncio
 import re
-import socket
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from enum import Enum, auto
-from functools import partial
 from http import HTTPStatus
 from itertools import islice
 from typing import NamedTuple
 
-import httptools
-
-from specbench_client.sliced_tasks import CHUNKS_PER_SLICE, CooperativeTask
+from specbench_client.sliced_tasks import CooperativeTask
 from specbench_client.transport.error_messages import MAX_ERROR_BODY_BYTES, http_error, truncate
 from specbench_client.transport.exchange import (
     MAX_HEAD_BYTES,
@@ -37,143 +32,10 @@ from specbench_client.transport.exchange import (
     ReceivedBytes,
     TimestampSource,
 )
+from specbench_client.transport.kept_connections import bytes_acked
 from specbench_client.transport.kernel_timestamps import PollPass, arrival_times, arrival_times_in_slices
-
-_received: Callable[[tuple[int, bytes]], ReceivedBytes] = partial(tuple.__new__, ReceivedBytes)
-"""Constructs a ReceivedBytes without a Python-level call: it runs once for each chunk."""
-
-
-@dataclass
-class ParsedResponse:
-    """The response parsed from the reads.
-
-    `complete`: the message ended where its framing declares. `broken`: why the bytes are not valid HTTP, or None.
-    """
-
-    status: int | None = None
-    headers: dict[str, str] = field(default_factory=dict)
-    head_ns: int | None = None
-    arrivals: list[ReceivedBytes] = field(default_factory=list)
-    complete: bool = False
-    broken: str | None = None
-
-
-def parse_response(reads: Sequence[bytes], times: Sequence[int], *, closed: bool) -> CooperativeTask[ParsedResponse]:
-    """Parse the reads with httptools (Node's llhttp). Each piece of the body has the time of the read it was in.
-
-    `closed`: the server closed the connection after the last read, which ends a body without a length.
-    """
-    message = _ResponseParser()
-    rest = zip(reads, times, strict=True)
-    while part := list(islice(rest, CHUNKS_PER_SLICE)):
-        for data, ns in part:
-            if len(data) <= PIECE_BYTES:
-                message.feed(data, ns)
-            else:
-                yield from message.feed_in_slices(data, ns)
-                message.check_contentless((data,))
-        message.check_contentless(data for data, _ in part if len(data) <= PIECE_BYTES)
-        yield
-    return message.ended(closed=closed)
-
-
-PIECE_BYTES = 4 * 1024
-"""Longer reads are parsed in pieces of this size, because each may contain thousands of tiny chunks."""
-_PIECES_PER_SLICE = 8
-
-
-class _ResponseParser:
-    """Collects the callbacks of httptools; the `on_…` names are required by httptools."""
-
-    def __init__(self) -> None:
-        self._parser = httptools.HttpResponseParser(self)
-        self._out = ParsedResponse()
-        self._ns = 0
-        self._contents = 0
-        self._contentless_bytes = 0
-
-    def feed(self, data: bytes, ns: int) -> None:
-        """Parse bytes of one read."""
-        if self._out.broken is not None or self._out.complete:
-            return  # Bytes after a complete response do not belong to it.
-        self._ns = ns
-        try:
-            self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            self._out.complete = True  # Bytes after a 101 belong to another protocol.
-        except httptools.HttpParserError as error:
-            if not self._out.complete:
-                self._out.broken = f"not HTTP/1.1: {error}"
-
-    def feed_in_slices(self, data: bytes, ns: int) -> CooperativeTask[None]:
-        """Parse a long read in pieces."""
-        for number, start in enumerate(range(0, len(data), PIECE_BYTES), start=1):
-            self.feed(data[start : start + PIECE_BYTES], ns)
-            if number % _PIECES_PER_SLICE == 0:
-                yield
-
-    def check_contentless(self, fed: Iterable[bytes]) -> None:
-        """Mark the response as invalid if too many bytes in a row had no content. `fed`: the reads since the last call.
-
-        httptools joins a header or trailer from its pieces, in a time that grows with the square of its length.
-        """
-        contents = self.contents()
-        self._contentless_bytes = self._contentless_bytes + sum(map(len, fed)) if contents == self._contents else 0
-        self._contents = contents
-        if self._contentless_bytes > MAX_HEAD_BYTES and not self._out.complete and self._out.broken is None:
-            self._out.broken = f"the response has {_LONG_HEAD} in a row that are not content"
-
-    def contents(self) -> int:
-        """Return the number of pieces of the body so far."""
-        return len(self._out.arrivals)
-
-    def ended(self, *, closed: bool) -> ParsedResponse:
-        """Return the response after the last read. Nothing can be fed afterwards."""
-        out = self._out
-        del self._parser  # It refers back to this object, and collecting hundreds of answers as garbage takes 0.1 s.
-        delimited = "content-length" in out.headers or "chunked" in out.headers.get("transfer-encoding", "").lower()
-        if closed and out.head_ns is not None and not delimited and out.broken is None:
-            out.complete = True
-        return out
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        if self._out.head_ns is None:
-            self._out.headers[name.decode("latin-1").lower()] = value.decode("latin-1")
-
-    def on_headers_complete(self) -> None:
-        status = self._parser.get_status_code()
-        if HTTPStatus.CONTINUE <= status < HTTPStatus.OK and status != HTTPStatus.SWITCHING_PROTOCOLS:
-            self._out.headers.clear()
-        elif self._out.head_ns is None:
-            self._out.status, self._out.head_ns = status, self._ns
-
-    def on_body(self, data: bytes) -> None:
-        if not self._out.complete:
-            self._out.arrivals.append(_received((self._ns, data)))
-
-    def on_message_complete(self) -> None:
-        if self._out.head_ns is not None:
-            self._out.complete = True
-
-
-class _EndDetector(_ResponseParser):
-    """Finds the end of a response without collecting its body."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._pieces = 0
-
-    def on_body(self, data: bytes) -> None:  # noqa: ARG002 -- the signature of httptools
-        self._pieces += 1
-
-    def contents(self) -> int:
-        return self._pieces
-
-    @property
-    def is_over(self) -> bool:
-        """Whether the response is complete or invalid; what follows is ignored."""
-        return self._out.complete or self._out.broken is not None
-
+from specbench_client.transport.response_parser import LONG_HEAD, EndDetector, ParsedResponse, parse_response
+from specbench_client.transport.tls_socket import StreamSocket
 
 LAST_CHUNK = b"0\r\n\r\n"
 _HEAD_END = b"\r\n\r\n"
@@ -183,6 +45,8 @@ _INTERIM = re.compile(rb"HTTP/1\.1 1(?!01)\d\d")
 _BODILESS = re.compile(rb"HTTP/1\.[01] (?:101|204|304)\b")
 """Statuses without a body, whatever their headers state (RFC 9112, section 6.3)."""
 _CHUNKED = re.compile(rb"\r\ntransfer-encoding:[^\r]*chunked", re.IGNORECASE)
+_NOT_KEPT = re.compile(rb"\AHTTP/1\.0|\r\nconnection:[^\r]*\bclose\b", re.IGNORECASE)
+"""Heads after whose answer the server closes the connection (RFC 9112, section 9.3)."""
 _DONE = b"[DONE]"
 DONE_EVENT = re.compile(rb"(?:^|[\r\n])data: ?\[DONE\]")
 """`[DONE]` as a separate event. Inside generated text it cannot match: JSON escapes the line end before it."""
@@ -192,7 +56,6 @@ _FEW_READS = 8
 _TAIL_BYTES = 256
 _LINGER_TAIL_BYTES = 8 * 1024
 """`[DONE]` is searched for in this many last bytes of a stream that stays open."""
-_LONG_HEAD = f"more than {MAX_HEAD_BYTES:,} bytes"
 
 
 class _EndOfBody(Enum):
@@ -214,9 +77,13 @@ class RawReads(NamedTuple):
 
 
 class HttpConnection:
-    """A connection and its reads. The poller appends to `datas`, `stamps` and `poll_passes` directly."""
+    """A connection and the reads of one request. The poller appends to `datas`, `stamps` and `poll_passes` directly.
+
+    `started_ns`: when the connection was requested. `use`: how it was obtained.
+    """
 
     __slots__ = (
+        "_acked_before",
         "_confirmed",
         "_confirming",
         "_end",
@@ -233,6 +100,7 @@ class HttpConnection:
         "ends_only_with_last_chunk",
         "failure",
         "held_bytes",
+        "lost_unreceived",
         "poll_passes",
         "reads",
         "recvmsg",
@@ -240,10 +108,20 @@ class HttpConnection:
         "sock",
         "stamps",
         "started_ns",
+        "stays_open",
+        "use",
     )  # fmt: skip
 
-    def __init__(self, sock: socket.socket, message: bytes, done: asyncio.Future[None], started_ns: int) -> None:
+    def __init__(
+        self,
+        sock: StreamSocket,
+        message: bytes,
+        done: asyncio.Future[None],
+        started_ns: int,
+        use: ConnectionUse = ConnectionUse.NEW,
+    ) -> None:
         self.sock = sock
+        self.use = use
         self.recvmsg = sock.recvmsg
         self.done = done
         self.started_ns = started_ns
@@ -254,6 +132,11 @@ class HttpConnection:
         self.ends_only_with_last_chunk = False
         """Whether only a read that ends with LAST_CHUNK can be the last read of the answer."""
         self.closed = False
+        self.stays_open = False
+        """Whether the server keeps the connection after this answer, as far as its head and what followed show."""
+        self.lost_unreceived = False
+        """Whether a kept connection ended before the server's system had acknowledged any byte of the request."""
+        self._acked_before = bytes_acked(sock) if use is ConnectionUse.KEPT else None
         self.done_index: int | None = None
         """Index of the read that completed `[DONE]`, if the stream stayed open after it."""
         self.failure: tuple[ErrorClass, str] | None = None
@@ -262,7 +145,7 @@ class HttpConnection:
         self._searched = 0
         self._head = bytearray()
         self._head_start = 0
-        self._confirming: _EndDetector | None = None
+        self._confirming: EndDetector | None = None
         self._confirmed = 0
         self._message = memoryview(message)
         self._end = _EndOfBody.UNKNOWN
@@ -297,6 +180,7 @@ class HttpConnection:
             self._find_end_of_body(data)
             return self._end is not _EndOfBody.UNKNOWN and self.is_complete(data)
         if self._end is _EndOfBody.LENGTH:
+            self.stays_open = self.stays_open and self.received_bytes <= self._expected_bytes
             return self.received_bytes >= self._expected_bytes
         return self._end is _EndOfBody.HEAD
 
@@ -308,6 +192,17 @@ class HttpConnection:
             self._confirming = None
             if not self.done.done():
                 self.done.set_result(None)
+
+    @property
+    def is_reusable(self) -> bool:
+        """Whether another request can be sent on the connection: the answer ended by its framing, and nothing later."""
+        is_whole = self.ended_ns is not None and self.failure is None and self.done_index is None
+        return self.stays_open and is_whole and not self.closed and self.sock.fileno() >= 0
+
+    def note_loss(self) -> None:
+        """Note, before the socket is closed, whether the request can be sent again."""
+        if self._acked_before is not None and not self.reads.datas:
+            self.lost_unreceived = bytes_acked(self.sock) == self._acked_before
 
     def fail(self, error_class: ErrorClass, message: str, now_ns: int) -> None:
         """End the answer with a failure."""
@@ -362,7 +257,7 @@ class HttpConnection:
         start = self._head_start
         if end < 0 or end > MAX_HEAD_BYTES:
             if len(received) > MAX_HEAD_BYTES:
-                self.failure = (ErrorClass.MALFORMED, f"the response head has {_LONG_HEAD}")
+                self.failure = (ErrorClass.MALFORMED, f"the response head has {LONG_HEAD}")
                 self._end = _EndOfBody.HEAD
             return
         head = bytes(received[start : end + 2])
@@ -375,6 +270,8 @@ class HttpConnection:
             self._end, self._expected_bytes = _EndOfBody.LENGTH, end + len(_HEAD_END) + int(length[1])
         else:
             self._end = _EndOfBody.CLOSE
+        is_framed = self._end in (_EndOfBody.CHUNK, _EndOfBody.LENGTH)
+        self.stays_open = is_framed and not _NOT_KEPT.search(head)
         self._head = bytearray()
 
     def _ends_as_the_last_chunk(self, data: bytes) -> bool:
@@ -389,7 +286,7 @@ class HttpConnection:
     def _parser_confirms_end(self) -> bool:
         """Parse the reads that are not parsed yet; return whether the response is complete or invalid."""
         if self._confirming is None:
-            self._confirming = _EndDetector()
+            self._confirming = EndDetector()
         for data in islice(self.datas, self._confirmed, None):
             self._confirming.feed(data, 0)
             self._confirming.check_contentless((data,))
@@ -437,7 +334,7 @@ class UnparsedResponse:
             timestamp_source=TimestampSource.KERNEL if is_kernel else TimestampSource.USER,
             error_class=error[0] if error else None,
             error=truncate(error[1]) if error else None,
-            connection=ConnectionUse.NEW,
+            connection=connection.use,
         )
 
 

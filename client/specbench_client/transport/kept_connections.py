@@ -14,129 +14,103 @@ import asyncio
 import select
 import socket
 import struct
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from contextvars import ContextVar
-from typing import Any
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable
+from typing import NamedTuple
 
-import aiohttp
-
-from specbench_client.transport.exchange import ConnectionsAhead
+from specbench_client.transport.kernel_timestamps import TIMESTAMP_SPACE
+from specbench_client.transport.tls_socket import StreamSocket
 
 KEPT_IDLE_S = 300.0
 """How long an idle connection is kept; most servers close it earlier."""
 SPARES_CHECK_S = 0.25
 SPARES_REOPEN_S = 1.0
 """Shortest time between two openings, so that a server which closes idle connections early is not flooded."""
-_OPEN_TIMEOUT_S = 5.0
+_READ_BYTES = 64 * 1024
 _TCP_INFO_BYTES = 128
 _BYTES_ACKED_AT = 120
 """Offset of `tcpi_bytes_acked`, 64 bits, in Linux's `struct tcp_info`."""
 
 
-class KeptSocket:
-    """The socket of a kept connection while a request uses it."""
+class _IdleConnection(NamedTuple):
+    sock: StreamSocket
+    since_ns: int
+
+
+class KeptConnections:
+    """The idle connections to one server."""
 
     def __init__(self) -> None:
-        self._sock: socket.socket | None = None
-        self._acked_before = 0
+        self._idle: deque[_IdleConnection] = deque()
 
-    def watch(self) -> None:
-        """Let the connector call `take` in this task."""
-        _USER.set(self)
+    def put(self, sock: StreamSocket) -> None:
+        """Keep a connection until it is taken."""
+        self._idle.append(_IdleConnection(sock, time.monotonic_ns()))
 
-    def take(self, sock: socket.socket) -> None:
-        """Remember how much the server's system had acknowledged before the request."""
-        self.release()
-        self._sock = sock.dup()  # asyncio closes its own one before the failure is known here.
-        self._acked_before = _bytes_acked(self._sock)
-
-    def lost_unreceived(self) -> bool:
-        """Return whether the server's system acknowledged nothing of the request."""
-        return self._sock is not None and _bytes_acked(self._sock) == self._acked_before
-
-    def release(self) -> None:
-        """Close the duplicate of the socket."""
-        if self._sock is not None:
-            self._sock.close()
-            self._sock = None
-
-
-_USER: ContextVar[KeptSocket | None] = ContextVar("_USER", default=None)
-_NEW_ONLY: ContextVar[bool] = ContextVar("_NEW_ONLY", default=False)
-
-
-@contextmanager
-def only_new_connections() -> Iterator[None]:
-    """Open a new connection for each request in this block, also if there are idle ones."""
-    token = _NEW_ONLY.set(True)
-    try:
-        yield
-    finally:
-        _NEW_ONLY.reset(token)
-
-
-class KeptConnections(aiohttp.TCPConnector):
-    """A connector that keeps connections, and returns none that the server has closed already."""
-
-    def __init__(self) -> None:
-        super().__init__(limit=0, keepalive_timeout=KEPT_IDLE_S)
-
-    def idle(self) -> int:
-        """Return the number of usable idle connections."""
-        return sum(protocol.is_connected() for kept in self._conns.values() for protocol, _ in kept)
-
-    async def _get(self, key: Any, traces: Any) -> Any:
-        if _NEW_ONLY.get():
-            return None
-        while (connection := await super()._get(key, traces)) is not None:
-            sock = None if connection.transport is None else connection.transport.get_extra_info("socket")
-            if sock is not None and not _is_closed_by_peer(sock):
-                if (user := _USER.get()) is not None:
-                    user.take(sock)
-                return connection
-            connection.close()
+    def take(self) -> StreamSocket | None:
+        """Return a connection that the server has not closed; None: there is none."""
+        while self._idle:
+            connection = self._idle.popleft()
+            if _is_usable(connection, _pending_events([connection])):
+                return connection.sock
+            connection.sock.close()
         return None
 
+    def count_usable(self) -> int:
+        """Close all connections that cannot be used again; return the number of the others."""
+        events = _pending_events(self._idle)
+        kept = deque[_IdleConnection]()
+        for connection in self._idle:
+            if _is_usable(connection, events):
+                kept.append(connection)
+            else:
+                connection.sock.close()
+        self._idle = kept
+        return len(kept)
 
-def _is_closed_by_peer(sock: socket.socket) -> bool:
-    """Return whether the server has closed the connection, also if the event loop has not noticed it yet."""
+    def close(self) -> None:
+        """Close all idle connections."""
+        while self._idle:
+            self._idle.pop().sock.close()
+
+
+def _pending_events(connections: Iterable[_IdleConnection]) -> dict[int, int]:
+    """Return the file descriptors on which something arrived, and what."""
     poll = select.poll()
-    poll.register(sock, select.POLLRDHUP)
-    return bool(poll.poll(0))
+    for connection in connections:
+        poll.register(connection.sock.fileno(), select.POLLIN | select.POLLRDHUP)
+    return dict(poll.poll(0))
 
 
-def _bytes_acked(sock: socket.socket) -> int:
+def _is_usable(connection: _IdleConnection, events: dict[int, int]) -> bool:
+    """Return whether the connection is young enough, and the server has neither closed it nor sent content."""
+    if time.monotonic_ns() - connection.since_ns > KEPT_IDLE_S * 1e9:
+        return False
+    pending = events.get(connection.sock.fileno())
+    if pending is None:
+        return True
+    if pending != select.POLLIN:
+        return False
+    try:
+        connection.sock.recvmsg(_READ_BYTES, TIMESTAMP_SPACE)
+    except BlockingIOError:
+        return True  # Records without content: session tickets, which follow a handshake.
+    except OSError:
+        return False
+    return False  # Content that nothing requested; or empty: the server ended the TLS session.
+
+
+def bytes_acked(sock: StreamSocket) -> int:
+    """Return how many bytes the server's system has acknowledged since the connection was opened."""
     info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
     return int(struct.unpack_from("=Q", info, _BYTES_ACKED_AT)[0])
 
 
-async def open_ahead(session: aiohttp.ClientSession, ahead: ConnectionsAhead, count: int) -> bool:
-    """Open connections, and return whether the server keeps them.
-
-    A failure only means that requests open their own.
-    """
-    return all(await asyncio.gather(*(_open_one(session, ahead) for _ in range(count))))
-
-
-async def _open_one(session: aiohttp.ClientSession, ahead: ConnectionsAhead) -> bool:
-    """Open one connection, and return False if its answer announces that it is not kept."""
-    with only_new_connections(), suppress(aiohttp.ClientError, OSError):
-        timeout = aiohttp.ClientTimeout(total=_OPEN_TIMEOUT_S)
-        async with session.get(ahead.url, headers=ahead.headers, timeout=timeout, allow_redirects=False) as response:
-            await response.read()
-            is_kept = response.version == aiohttp.HttpVersion11
-            return is_kept and response.headers.get("Connection", "").lower() != "close"
-    return True
-
-
-async def keep_spares(session: aiohttp.ClientSession, connector: KeptConnections, ahead: ConnectionsAhead) -> None:
-    """Open connections whenever fewer than the spare ones are idle, for example because the server closed them.
-
-    Returns if the server keeps none: opening more would only be load.
-    """
-    is_kept, missing = True, 0
-    while is_kept:
+async def keep_spares(kept: KeptConnections, open_new: Callable[[int], Awaitable[None]], spare: int) -> None:
+    """Open connections whenever fewer than `spare` are idle, for example because the server closed them."""
+    missing = 0
+    while True:
         await asyncio.sleep(SPARES_REOPEN_S if missing else SPARES_CHECK_S)
-        missing = max(0, ahead.spare - connector.idle())
-        is_kept = await open_ahead(session, ahead, missing)
+        missing = max(0, spare - kept.count_usable())
+        await open_new(missing)

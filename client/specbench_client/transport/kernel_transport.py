@@ -1,17 +1,23 @@
-"""Transport for http:// on plain sockets: the send time is that of the `send` call, arrival times are the kernel's.
+"""HTTP/1.1 transport on sockets of its own: the send time is that of the `send` call, arrival times are the kernel's.
 
-HTTP/1.1 with one connection for each request and `Connection: close`, so that the server closes first and the client's
-ports are free again at once. Connections are not kept: without TLS a new one costs one round trip, and llama.cpp's
-server announces keep-alive but closes the connection after a stream. `SocketPoller` reads the answers;
-`UnparsedExchange.read` parses them afterwards. `open_transport` chooses between this transport and the one for https://.
+http:// has one connection for each request and `Connection: close`, so that the server closes first and the client's
+ports are free again at once. Without TLS a new connection costs one round trip, and llama.cpp's server announces
+keep-alive but closes the connection after a stream. https:// keeps connections: with one for each request, TTFT would
+contain a TCP and a TLS handshake, which users of an OpenAI client do not have. `kept_connections` describes when a
+request is sent again.
+
+`connect_ns` is taken when a connection is requested, kept or new; `sent_ns` when the request is handed to the socket,
+after all handshakes and encryption. Latency counts from the intended time, which precedes both. `SocketPoller` reads
+the answers; `UnparsedExchange.read` parses them afterwards.
 """
 
 from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 import time
-from contextlib import AbstractAsyncContextManager, suppress
+from contextlib import suppress
 from types import TracebackType
 from typing import NamedTuple, Self
 from urllib.parse import urlsplit
@@ -31,34 +37,21 @@ from specbench_client.transport.exchange import (
     ErrorClass,
     HttpExchange,
     HttpRequest,
-    Transport,
     UnparsedExchange,
     out_of_sockets_error,
 )
 from specbench_client.transport.http_connection import HttpConnection, UnparsedResponse
+from specbench_client.transport.kept_connections import KeptConnections, keep_spares
 from specbench_client.transport.kernel_timestamps import SO_TIMESTAMPNS, enable_kernel_timestamps
 from specbench_client.transport.socket_poller import SERVER_CLOSE_GRACE_NS, SocketPoller
+from specbench_client.transport.tls_socket import StreamSocket, TlsSocket, client_context
 
 TIMEOUT_CHECK_S = 0.25
 """Interval between two checks for timeouts; a timeout may be late by this much."""
 CHECKS_PER_SLICE = 32
 """Connections checked between two polls: after a burst, checking or closing all of a thousand takes a step's time."""
 
-HTTP_PORT = 80
-
-
-def open_transport(
-    endpoint: str, held_bytes_max: int = DEFAULT_HELD_BYTES_MAX, ahead: ConnectionsAhead | None = None
-) -> AbstractAsyncContextManager[Transport]:
-    """Return a transport with kernel timestamps for http://, and one with timestamps of this process for https://.
-
-    `held_bytes_max`: see `AnswerBudget`. `ahead`: connections to open ahead, for https:// only.
-    """
-    if not endpoint.startswith("https://"):
-        return KernelTransport(held_bytes_max=held_bytes_max)
-    from specbench_client.transport.aiohttp_transport import AiohttpTransport  # noqa: PLC0415 -- rarely needed
-
-    return AiohttpTransport(held_bytes_max=held_bytes_max, keep=True, ahead=ahead)
+_PORTS = {"http": 80, "https": 443}
 
 
 class SocketAddress(NamedTuple):
@@ -68,11 +61,21 @@ class SocketAddress(NamedTuple):
     sockaddr: tuple[str, int] | tuple[str, int, int, int] | tuple[int, bytes]
 
 
-class KernelTransport:
-    """`async with KernelTransport(...) as transport: await transport.exchange(request)`. Supports http:// only.
+class _Server(NamedTuple):
+    """The server of an endpoint. `kept`: its idle connections; None for http, whose connections are not kept."""
 
-    `idle_timeout_s`: longest silence, from sending to the first byte and between two reads. `total_timeout_s`: longest
-    duration of an answer, since one that trickles for ever is never silent. `held_bytes_max`: see `AnswerBudget`.
+    host: str
+    address: SocketAddress
+    kept: KeptConnections | None
+
+
+class KernelTransport:
+    """`async with KernelTransport(...) as transport: await transport.exchange(request)`.
+
+    `connect_timeout_s`: longest time to connect, with the TLS handshake. `idle_timeout_s`: longest silence, from
+    sending to the first byte and between two reads. `total_timeout_s`: longest duration of an answer, since one that
+    trickles for ever is never silent. `held_bytes_max`: see `AnswerBudget`. `ahead`: connections to open ahead, for
+    https:// only.
     """
 
     def __init__(
@@ -81,52 +84,79 @@ class KernelTransport:
         idle_timeout_s: float = IDLE_TIMEOUT_S,
         total_timeout_s: float = TOTAL_TIMEOUT_S,
         held_bytes_max: int = DEFAULT_HELD_BYTES_MAX,
+        ahead: ConnectionsAhead | None = None,
     ) -> None:
         self._budget = AnswerBudget(held_bytes_max)
-        self._connect_ns = int(connect_timeout_s * 1e9)
+        self._ahead = ahead
+        self._connect_timeout_s = connect_timeout_s
         self._idle_ns = int(idle_timeout_s * 1e9)
         self._total_ns = int(total_timeout_s * 1e9)
-        self._addresses: dict[str, SocketAddress] = {}
+        self._servers: dict[tuple[str, str], _Server] = {}
+        self._tls: ssl.SSLContext | None = None
         self._timestamp_socket: socket.socket | None = None
         self._poller: SocketPoller | None = None
-        self._timeout_task: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Self:
         self._timestamp_socket = await enable_kernel_timestamps()
         self._poller = SocketPoller(asyncio.get_running_loop(), self._budget)
-        self._timeout_task = asyncio.create_task(self._check_timeouts(self._poller))
+        self._tasks.append(asyncio.create_task(self._check_timeouts(self._poller)))
+        if self._ahead is not None and self._ahead.url.startswith("https:"):
+            try:
+                await self._open_ahead(self._ahead)
+            except BaseException:
+                await self._close()
+                raise
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._timeout_task is not None:
-            self._timeout_task.cancel()
-            await asyncio.gather(self._timeout_task, return_exceptions=True)
+        await self._close()
+
+    async def _close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._poller is not None:
             self._poller.close()
+        for server in self._servers.values():
+            if server.kept is not None:
+                server.kept.close()
         if self._timestamp_socket is not None:
             self._timestamp_socket.close()
 
     async def exchange(self, request: HttpRequest) -> UnparsedExchange:
         """See `Transport.exchange`."""
-        assert self._poller is not None, "the transport is used inside `async with`"
-        connect_ns = None
+        connect_ns, use = None, None
         try:
-            address, message = await self._address(request.url), encode_request(request)
-            connect_ns = time.monotonic_ns()
-            sock = _start_connecting(address)
+            server = await self._server(request.url)
+            message = encode_request(request, keep=server.kept is not None)
+            connect_ns, use = time.monotonic_ns(), ConnectionUse.NEW
+            kept = None if server.kept is None else server.kept.take()
+            if kept is not None:
+                connection = await self._send(server, kept, message, connect_ns, ConnectionUse.KEPT)
+                if not connection.lost_unreceived:
+                    return UnparsedResponse(connection, self._budget)
+                use = ConnectionUse.REOPENED
+            connection = await self._send(server, await self._connect(server), message, connect_ns, use)
         except OSError as error:
             if error.errno in LOCAL_SOCKET_ERRORS:
                 raise out_of_sockets_error(error) from error
             text = truncate(f"{type(error).__name__}: {error}")
             now_ns = time.monotonic_ns()
-            used = None if connect_ns is None else ConnectionUse.NEW
             return HttpExchange(
-                None, (), None, {}, now_ns, connect_ns, error_class=ErrorClass.REFUSED, error=text, connection=used
+                None, (), None, {}, now_ns, connect_ns, error_class=ErrorClass.REFUSED, error=text, connection=use
             )
-        loop = asyncio.get_running_loop()
-        connection = HttpConnection(sock, message, loop.create_future(), connect_ns)
+        return UnparsedResponse(connection, self._budget)
+
+    async def _send(
+        self, server: _Server, sock: StreamSocket, message: bytes, connect_ns: int, use: ConnectionUse
+    ) -> HttpConnection:
+        """Send one request, and return its connection when the answer has ended. The socket is kept or closed."""
+        assert self._poller is not None, "the transport is used inside `async with`"
+        wire = sock.encrypt(message) if isinstance(sock, TlsSocket) else message
+        connection = HttpConnection(sock, wire, asyncio.get_running_loop().create_future(), connect_ns, use)
         self._poller.add(connection)
         try:
             await connection.done
@@ -134,19 +164,62 @@ class KernelTransport:
             self._poller.drop(connection)
             self._budget.held -= connection.held_bytes
             raise
-        return UnparsedResponse(connection, self._budget)
+        if server.kept is not None and connection.is_reusable:
+            self._poller.release(connection)
+            server.kept.put(sock)
+        return connection
 
-    async def _address(self, url: str) -> SocketAddress:
-        """Return the address of a URL. Raises OSError.
+    async def _server(self, url: str) -> _Server:
+        """Return the server of a URL. Raises OSError.
 
         A host is resolved once: the latency of a name server is not that of the engine.
         """
         parts = urlsplit(url)
-        address = self._addresses.get(parts.netloc)
-        if address is None:
-            address = await _resolve(parts.hostname or "", parts.port or HTTP_PORT)
-            self._addresses[parts.netloc] = address
-        return address
+        server = self._servers.get((parts.scheme, parts.netloc))
+        if server is None:
+            host = parts.hostname or ""
+            address = await _resolve(host, parts.port or _PORTS[parts.scheme])
+            server = _Server(host, address, KeptConnections() if parts.scheme == "https" else None)
+            server = self._servers.setdefault((parts.scheme, parts.netloc), server)
+        return server
+
+    async def _connect(self, server: _Server) -> StreamSocket:
+        """Return a new connection: with TLS an established one, else one that is being established. Raises OSError."""
+        sock = _new_socket(server.address)
+        try:
+            if server.kept is None:
+                with suppress(BlockingIOError):  # EINPROGRESS: the connection is being established.
+                    sock.connect(server.address.sockaddr)
+                return sock
+            self._tls = self._tls or client_context()
+            tls_socket = TlsSocket(sock, self._tls, server.host)
+            async with asyncio.timeout(self._connect_timeout_s):
+                await asyncio.get_running_loop().sock_connect(sock, server.address.sockaddr)
+                await tls_socket.shake_hands()
+        except TimeoutError as error:
+            sock.close()
+            raise TimeoutError(self._not_connected()) from error
+        except BaseException:
+            sock.close()
+            raise
+        return tls_socket
+
+    async def _open_ahead(self, ahead: ConnectionsAhead) -> None:
+        """Open connections, and start the task that keeps spare ones. If one fails, a request opens its own."""
+        with suppress(OSError):
+            server = await self._server(ahead.url)
+            kept = server.kept
+            assert kept is not None, "only connections with TLS are opened ahead"
+
+            async def open_one() -> None:
+                with suppress(OSError):
+                    kept.put(await self._connect(server))
+
+            async def open_some(count: int) -> None:
+                await asyncio.gather(*(open_one() for _ in range(count)))
+
+            await open_some(ahead.first + ahead.spare)
+            self._tasks.append(asyncio.create_task(keep_spares(kept, open_some, ahead.spare)))
 
     async def _check_timeouts(self, poller: SocketPoller) -> None:
         while True:
@@ -178,17 +251,23 @@ class KernelTransport:
 
     def _overdue(self, connection: HttpConnection, now_ns: int) -> tuple[ErrorClass, str] | None:
         if connection.sent_ns is None:
-            is_late = now_ns - connection.started_ns > self._connect_ns
-            return (ErrorClass.REFUSED, f"no connection within {self._connect_ns / 1e9:g} s") if is_late else None
+            is_late = now_ns - connection.started_ns > self._connect_timeout_s * 1e9
+            return (ErrorClass.REFUSED, self._not_connected()) if is_late else None
         if now_ns - connection.last_ns > self._idle_ns:
             return ErrorClass.TIMEOUT, f"the engine sent nothing for {self._idle_ns / 1e9:g} s"
         if now_ns - connection.sent_ns > self._total_ns:
             return ErrorClass.TIMEOUT, f"the answer took longer than {self._total_ns / 1e9:g} s"
         return None
 
+    def _not_connected(self) -> str:
+        return f"no connection within {self._connect_timeout_s:g} s"
 
-def encode_request(request: HttpRequest) -> bytes:
-    """Return the request's bytes. Raises BadInput for a header that would break the framing."""
+
+def encode_request(request: HttpRequest, *, keep: bool) -> bytes:
+    """Return the request's bytes. Raises BadInput for a header that would break the framing.
+
+    `keep`: whether the server is asked to keep the connection after its answer.
+    """
     parts = urlsplit(request.url)
     target = f"{parts.path or '/'}?{parts.query}" if parts.query else parts.path or "/"
     defaults = {
@@ -197,7 +276,7 @@ def encode_request(request: HttpRequest) -> bytes:
         "Content-Length": str(len(request.body)),
         "Accept": "text/event-stream",
         "Accept-Encoding": "identity",
-        "Connection": "close",
+        "Connection": "keep-alive" if keep else "close",
     }
     given = {name.lower() for name in request.headers}  # Header names are case-insensitive, and each is sent once.
     headers = {**{name: value for name, value in defaults.items() if name.lower() not in given}, **request.headers}
@@ -208,18 +287,12 @@ def encode_request(request: HttpRequest) -> bytes:
     return f"POST {target} HTTP/1.1\r\n{head}\r\n".encode() + request.body
 
 
-def _start_connecting(address: SocketAddress) -> socket.socket:
-    """Return a socket that is being connected. Raises OSError."""
+def _new_socket(address: SocketAddress) -> socket.socket:
+    """Return a non-blocking socket whose reads are timestamped. Raises OSError."""
     sock = socket.socket(address.family, socket.SOCK_STREAM)
-    try:
-        sock.setblocking(False)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        sock.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
-        with suppress(BlockingIOError):  # EINPROGRESS: the connection is being established.
-            sock.connect(address.sockaddr)
-    except OSError:
-        sock.close()
-        raise
+    sock.setblocking(False)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
     return sock
 
 

@@ -13,6 +13,7 @@ import errno
 import os
 import select
 import socket
+import sys
 import time
 
 from specbench_client.transport.exchange import READ_OVERHEAD_BYTES, AnswerBudget, ErrorClass
@@ -25,6 +26,7 @@ MAX_POLL_DELAY_NS = 1_000_000
 """After this delay, `add` polls the sockets itself: opening many connections at once blocks the event loop."""
 SERVER_CLOSE_GRACE_NS = 2_000_000_000
 """How long a server may take to close after its answer: the side that closes first keeps its port in TIME_WAIT."""
+_INT_BYTES = 4
 
 
 class SocketPoller:
@@ -52,11 +54,15 @@ class SocketPoller:
         """All connections that are not closed yet, including those whose answer has ended."""
         return list(self._connections.values())
 
-    def drop(self, connection: HttpConnection) -> None:
-        """Close the connection, whatever its state."""
+    def release(self, connection: HttpConnection) -> None:
+        """Stop reading the socket and leave it open, for another request."""
         fd = connection.sock.fileno()
         if fd >= 0 and self._connections.pop(fd, None) is not None:
             self._epoll.unregister(fd)
+
+    def drop(self, connection: HttpConnection) -> None:
+        """Close the connection, whatever its state."""
+        self.release(connection)
         connection.sock.close()
 
     def close(self) -> None:
@@ -121,7 +127,7 @@ class SocketPoller:
         """Handle a socket that became connected or writable, or that failed."""
         if mask & select.EPOLLIN and mask & (select.EPOLLERR | select.EPOLLHUP):
             return  # Bytes that arrived before the failure are read first: they may complete the answer.
-        code = connection.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        code = int.from_bytes(connection.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR, _INT_BYTES), sys.byteorder)
         if code:
             self.lost(connection, OSError(code, os.strerror(code)))
         elif mask & select.EPOLLOUT:
@@ -144,17 +150,20 @@ class SocketPoller:
 
     def _handle_end(self, connection: HttpConnection, data: bytes, poll_pass: PollPass) -> None:
         """Handle a closed connection; bytes after the end of an answer are discarded."""
+        connection.stays_open = False
         if not data:
             self._closed(connection, poll_pass)
 
     def _closed(self, connection: HttpConnection, poll_pass: PollPass) -> None:
         """End the answer of a connection whose server closed it."""
         connection.closed = True
+        connection.note_loss()
         self.drop(connection)
         connection.end(poll_pass.started_ns)
 
     def lost(self, connection: HttpConnection, error: OSError) -> None:
         """Fail a connection that broke (RESET) or was never established (REFUSED)."""
+        connection.note_loss()
         self.drop(connection)
         kind = ErrorClass.REFUSED if connection.sent_ns is None else ErrorClass.RESET
         name = errno.errorcode.get(error.errno or 0, type(error).__name__)

@@ -14,8 +14,8 @@ from specbench_client.load.request import RequestConfig, Turn
 from specbench_client.load.request_record import TurnResult
 from specbench_client.load.turn_client import HttpTurnClient
 from specbench_client.sliced_tasks import run_to_completion
-from specbench_client.transport.aiohttp_transport import AiohttpTransport
 from specbench_client.transport.exchange import ErrorClass, HttpExchange, HttpRequest, Transport
+from specbench_client.transport.kernel_transport import KernelTransport
 from specbench_testing.resources import external_engine
 
 NOT_RECORDED = HttpExchange(None, (), None, {}, 0)
@@ -78,7 +78,7 @@ def turn(*messages: ChatMessage, number: int = 0) -> Turn:
 
 async def taken(endpoint: str, kind: EngineKind = EngineKind.SIMULATOR, idle_timeout_s: float = 20.0) -> Record:
     """The record of one turn over the real transport."""
-    async with AiohttpTransport(idle_timeout_s=idle_timeout_s) as transport:
+    async with KernelTransport(idle_timeout_s=idle_timeout_s) as transport:
         return (await context(transport, endpoint, kind).take_turn(turn())).record
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import socket
+import ssl
 import struct
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -37,7 +38,9 @@ class ReceivedRequests:
 
 
 @asynccontextmanager
-async def serve_scripts(*scripts: Script) -> AsyncIterator[tuple[str, ReceivedRequests]]:
+async def serve_scripts(
+    *scripts: Script, tls: ssl.SSLContext | None = None
+) -> AsyncIterator[tuple[str, ReceivedRequests]]:
     """Serve; the n-th connection gets the n-th script, later ones the last. Yields the URL and all requests."""
     received = ReceivedRequests([])
     over = asyncio.Event()
@@ -56,10 +59,10 @@ async def serve_scripts(*scripts: Script) -> AsyncIterator[tuple[str, ReceivedRe
         finally:
             writer.close()
 
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=tls)
     port = server.sockets[0].getsockname()[1]
     try:
-        yield f"http://127.0.0.1:{port}", received
+        yield f"{'https' if tls else 'http'}://127.0.0.1:{port}", received
     finally:
         await finish_accepting(server.sockets)
         over.set()
@@ -84,9 +87,9 @@ async def _perform(script: Script, writer: asyncio.StreamWriter, over: asyncio.E
             await writer.drain()
 
 
-def unused_url() -> str:
+def unused_url(scheme: str = "http") -> str:
     """An address without a server."""
-    return "http://127.0.0.1:9"
+    return f"{scheme}://127.0.0.1:9"
 
 
 def response(status: int, body: bytes) -> bytes:

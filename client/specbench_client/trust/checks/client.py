@@ -307,6 +307,9 @@ USER_SPACE_TIMESTAMPS: Check[RunEvidence] = Check(
         " process waits for its event loop: about a millisecond on an idle client, and on a busy one the lag that"
         " ClientSaturated bounds."
     ),
-    remedy="Measure over plain HTTP if possible: behind TLS the kernel's timestamps are not available.",
+    remedy=(
+        "Run the client on a Linux kernel of the node (sandboxes such as gVisor do not timestamp), and let the node's"
+        " clock be slewed, not stepped."
+    ),
     evaluate=_user_space_timestamps,
 )
