@@ -13,9 +13,11 @@ from specbench_api.outcome.finding import Severity
 from specbench_api.outcome.reuse import Reuse, SplitMissing
 from specbench_api.outcome.summary import RunSummary
 from specbench_api.plan.plan import Point
-from specbench_client.analysis.breakdown.engine_replay import EngineCosts, replay, requests_by_point
+from specbench_client.analysis.breakdown.engine_replay import EngineCosts, replay
+from specbench_client.analysis.breakdown.engine_steps import PointSteps, point_steps, prefill_parts
 from specbench_client.analysis.statistics.log_ratio import LogRatioInputs
 from specbench_client.analysis.statistics.row_layout import CellSums, layout_of
+from specbench_client.ragged import to_ragged
 from specbench_client.report.html import render_html
 from specbench_client.report.text.cells import markdown
 from specbench_client.report.text.reuse import REUSE_SAYS, SPLIT_MISSING, reuse_lines, reuse_tables
@@ -104,13 +106,20 @@ def test_baseline_has_neither_reuse_nor_a_reason() -> None:
     assert (baseline.reuse, baseline.split_missing) == (None, None)
 
 
+def delayed(frame: pd.DataFrame, delays_ms: list[float]) -> pd.DataFrame:
+    """The same answers, so many ms later."""
+    delays = [round(delay * 1e6) for delay in delays_ms]
+    chunks = [[at + delay for at in times] for times, delay in zip(frame.chunk_ns, delays, strict=True)]
+    times = {name: frame[name] + delays for name in ("first_byte_ns", "first_token_ns", "last_token_ns")}
+    return frame.assign(chunk_ns=pd.Series(chunks, index=frame.index, dtype=object), **times)
+
+
 def test_split_is_missing_if_latencies_do_not_grow_with_computed_tokens() -> None:
     def flat(point: Point, frame: pd.DataFrame) -> pd.DataFrame:
-        longest, order = frame.input_tokens.max(), frame.input_tokens
-        shorter = (longest - order) * 10**6  # the longer the prompt, the earlier its first token
-        return frame.assign(
-            first_token_ns=frame.intended_ns + shorter + 10**6, last_token_ns=frame.intended_ns + shorter + 10**9
-        )
+        took = (frame.first_token_ns - frame.intended_ns) / 1e6
+        longest = took.max()
+        shorter = 1.1 * longest - took  # the longer the prompt, the earlier its first token
+        return delayed(frame, (shorter - took).tolist())
 
     assert_not_split(run_of_world(LOST, Corruptions(records=flat)), SplitMissing.NO_COST)
 
@@ -160,7 +169,7 @@ def test_split_is_missing_without_variation_of_computed_tokens() -> None:
 
 def test_split_is_missing_if_most_of_the_latency_is_not_that_of_steps() -> None:
     def queued(point: Point, frame: pd.DataFrame) -> pd.DataFrame:
-        return frame.assign(**{name: frame[name] + 10**10 for name in ("first_token_ns", "last_token_ns")})
+        return delayed(frame, [1e4] * len(frame))
 
     found = assert_not_split(run_of_world(LOST, Corruptions(records=queued)), SplitMissing.REPLAY_DIFFERS)
     assert found.computed_ratio.value == pytest.approx(4.0, rel=0.02)
@@ -185,25 +194,47 @@ def test_total_loss_is_reported_if_the_baseline_reads_all_prompts_from_its_cache
 @pytest.mark.parametrize("arms", [("ngram",), ("none", "ngram")])
 def test_split_is_missing_if_all_tokens_of_an_answer_arrive_at_once(arms: tuple[str, ...]) -> None:
     def buffered(point: Point, frame: pd.DataFrame) -> pd.DataFrame:
-        return frame.assign(first_token_ns=frame.last_token_ns) if point.arm in arms else frame
+        if point.arm not in arms:
+            return frame
+        chunks = pd.Series([[at[-1]] * len(at) for at in frame.chunk_ns], index=frame.index, dtype=object)
+        return frame.assign(first_token_ns=frame.last_token_ns, chunk_ns=chunks)
 
     found = assert_not_split(run_of_world(LOST, Corruptions(records=buffered)), SplitMissing.TOO_FEW_STEPS)
     assert found.net.value is not None
 
 
+def steps_of(begun_ms: list[float], arrivals_ms: list[list[float]], prompts: list[int]) -> PointSteps:
+    """The steps of a point whose chunks arrive so long after the beginning of their requests of one conversation."""
+    begun, e2e = np.array(begun_ms), np.array([each[-1] for each in arrivals_ms])
+    rows = pd.DataFrame({
+        "intended_ns": begun * 1e6, "last_token_ns": (begun + e2e) * 1e6, "input_tokens": prompts, "cached_tokens": 0,
+        "tokens": 10, "steps": 9, "drafted_tokens": np.nan, "repeat": 0, "conversation_id": 7,
+    })  # fmt: skip
+    arrivals = to_ragged([np.array(each) for each in arrivals_ms], np.float32)
+    (point,) = point_steps(rows.astype(np.float64).assign(arrival_ms=arrivals), closed=False)
+    return point
+
+
 def test_requests_of_a_conversation_that_overlapped_are_replayed_at_once() -> None:
     """An engine of 10 ms a step and 0.1 ms a token; two requests begin 100 ms after the first one, and one later."""
-    begun, e2e = np.array([0.0, 210.0, 210.0, 400.0]), np.array([110.0, 120.0, 120.0, 110.0])
-    rows = pd.DataFrame({
-        "intended_ns": begun * 1e6, "first_token_ns": (begun + e2e - 90) * 1e6, "last_token_ns": (begun + e2e) * 1e6,
-        "input_tokens": 100, "cached_tokens": 0, "tokens": 10, "steps": 9, "chunks": 10, "repeat": 0, "turn": 0,
-        "conversation_id": 7,
-    })  # fmt: skip
-    (point,) = requests_by_point(rows.astype(np.float64), closed=False)
+    firsts = [20.0, 30.0, 30.0, 20.0]
+    arrivals = [[first + 10 * step for step in range(10)] for first in firsts]
+    point = steps_of([0, 210, 210, 400], arrivals, [100] * 4)
     assert point.previous.tolist()[:3] == [-1, 0, 0]
-    costs = EngineCosts(token=0.1, base=10.0, request=0.0, context=0.0)
-    assert replay(point, costs, point.computed) == pytest.approx(e2e)
+    assert point.durations[:12] == pytest.approx([20.0] + [10.0] * 9 + [30.0, 10.0])
+    costs = EngineCosts(token=0.1, base=10.0)
+    assert replay(point, costs, point.computed) == pytest.approx([110, 120, 120, 110])
     assert replay(point, costs, np.zeros(4)) == pytest.approx([100.0] * 4)
+
+
+def test_prompts_are_computed_in_the_steps_before_their_first_chunk() -> None:
+    """A request decodes all the time, 10 ms a step; 700 tokens and then 600 are computed in three steps."""
+    decoding = [10.0 * step for step in range(1, 11)]
+    point = steps_of([0, 15, 16], [decoding, [35.0, 45.0], [44.0, 54.0]], [10, 700, 600])
+    parts = prefill_parts(point, [512.0] * point.ends.size)
+    assert sorted(zip(parts.request.tolist(), parts.step.tolist(), parts.tokens.tolist(), strict=True)) == [
+        (0, 0, 10), (1, 3, 512), (1, 4, 188), (2, 4, 324), (2, 5, 276),
+    ]  # fmt: skip
 
 
 def test_slices_by_turn_and_by_depth_locate_the_loss() -> None:

@@ -39,7 +39,7 @@ class SplitMissing(StrEnum):
     TOO_FEW_STEPS = "TooFewSteps"
     """Too few answers of the arm arrived in several steps."""
     NO_COST = "LatenciesShowNoTokenCost"
-    """The arm's latencies do not grow with computed prompt tokens."""
+    """The durations of the arm's steps do not show what a computed prompt token costs."""
     REPLAY_DIFFERS = "ReplayDiffers"
     """The model of the arm's steps does not give its latencies."""
 

@@ -1,14 +1,13 @@
-"""A model of an engine's steps, fitted to the requests of a cell, that replays them with other prompt lengths.
+"""A model of an engine's steps, fitted to their durations, that replays the requests with other prompt lengths.
 
 All requests in flight share the steps of the engine. A step takes
 
     base + per request × requests that decode + per context token × their context + per token × prompt tokens computed
 
-and gives every request its next tokens. A request joins at the first step after its beginning, which computes its
-prompt; where the prompt must have taken longer, the fit spreads it over several steps. So each request has two
-equations: the time from its first step to its first token, and from there to its last. They are fitted together, by
-least squares with costs that are not negative and little weight on outliers, with a pace for each point. Where the load
-hardly varies, what follows the load cannot be distinguished from `base`, and a share of it is assumed.
+where a prompt token may cost more the more tokens are before it, and a step without a request that decodes has a `base`
+of its own. It computes prompt tokens of the requests that wait, in their order, up to a budget, and gives every other
+request its next tokens. The costs are fitted to the durations of the steps (`engine_steps`), relative to their size,
+with little weight on outliers and a pace for each point. The budget is the one with the best fit.
 
 A replay runs the steps again. Requests of an open loop begin when they did; later ones of a conversation, and all of a
 closed loop, begin after the same pause as they did, which counts from the last end in their conversation or stream
@@ -19,310 +18,269 @@ results.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import optimize
 
 from specbench_api.outcome.reuse import SplitMissing
-from specbench_client.metrics.decode_speed import SAME_STEP, SHORT
-from specbench_client.metrics.latency import NS_PER_MS
-from specbench_client.metrics.rows import Columns
-from specbench_client.metrics.tidy_frame import Mask, Values, numbers
+from specbench_client.analysis.breakdown.engine_steps import Indices, PointSteps, PrefillParts, prefill_parts
+from specbench_client.metrics.tidy_frame import Values
 
-PASSES = 10
-"""Fits in sequence: each one weights the requests in flight by the steps of the previous one."""
+PASSES = 8
+"""Fits in sequence: each one weights the steps by the errors of the previous one."""
 INDEPENDENT_SHARE_MIN = 1e-3
 """Smallest share of a column outside the span of the others; below it the column counts as their combination."""
 ERROR_SHARE_MIN = 1e-3
-"""Smallest error of an equation, as a share of the mean of its left side; it bounds the weights."""
-LOAD_SHARE = 0.3
-"""Assumed share of a step's time that follows the number of requests, and the same for their context. Both have a
-standard deviation of their own size, because loads that hardly vary tell nothing about them."""
+"""Smallest typical error of a step, as a share of its duration; it bounds the weights."""
 HUBER = 2.0
-"""Errors beyond so many of their typical size have less weight: an engine sometimes pauses for many steps."""
+"""Errors beyond so many of their typical size have less weight: an engine sometimes pauses."""
 SIGMA_PER_MEDIAN = 1.4826
 """Standard deviation over the median absolute error, of a normal distribution."""
-_TOKEN, _BASE, _CONTEXT, _REQUEST, _WAIT, _LATE = range(6)
-"""The columns of the equations: the costs, and the time before a request's first step, if no event is known in it and
-after the last such event."""
+TOKEN_ERROR_MAX = 0.1
+"""Largest relative standard error of the cost of a token. It is larger where every step computes as many prompt tokens
+as it may, because the duration of steps is then always the same."""
+BUDGET_STEPS = (0.15, 0.04, 0.01)
+"""Differences of the log between budgets that are compared: first over all that are possible, then around the best."""
+BUDGET_PASSES = 3
+"""Fits in sequence while budgets are compared."""
+_TOKEN, _BASE, _IDLE, _REQUEST, _CONTEXT, _DEPTH = range(6)
 _COSTS = 6
-Indices = NDArray[np.intp]
+_MINIMUM = np.array([0.0, 0.0, -np.inf, 0.0, 0.0, 0.0])
 
 
 @dataclass(frozen=True)
-class PointRequests:
-    """The completed requests of one point, shape (requests,) each; times are in ms."""
+class Budget:
+    """Tokens that a step may compute: prompt tokens, and `slots` of each request that decodes."""
 
-    rows: Indices
-    """Their rows in the cell."""
-    begun: Values
-    first: Values
-    last: Values
-    computed: Values
-    """Prompt tokens that were not cached."""
-    context: Values
-    """Mean number of tokens whose keys and values a step reads."""
-    steps: Values
-    """Steps after that of the first token."""
-    previous: Indices
-    """The last request of the same conversation or stream to end before each one begins; -1: none."""
-    pause: Values
-    """Time between both; without a previous request: between the first beginning and its own."""
+    tokens: float = np.inf
+    slots: float = 0.0
+
+    def prompt_tokens(self, decoding: int) -> float:
+        """Return the most prompt tokens of a step in which so many requests decode."""
+        return max(self.tokens - self.slots * decoding, 1.0)
+
+    def parts(self, point: PointSteps) -> PrefillParts:
+        """Return which steps computed which prompts.
+
+        What seems to be a single step, if no request decodes in it, may be several.
+        """
+        limits = [self.prompt_tokens(number) if number else np.inf for number in point.decoding[0].tolist()]
+        return prefill_parts(point, limits)
 
 
 @dataclass(frozen=True)
 class EngineCosts:
-    """Costs of a step in ms."""
+    """Costs of a step in ms, and what limits it.
+
+    `idle`: added to a step in which no request decodes. `depth`: of a prompt token for each token before it beyond
+    `middle`; so `token` is the cost of one that has `middle` tokens before it.
+    """
 
     token: float
     base: float
-    request: float
-    context: float
+    request: float = 0.0
+    context: float = 0.0
+    idle: float = 0.0
+    depth: float = 0.0
+    middle: float = 0.0
+    budget: Budget = Budget()
+    late: float = 0.0
+    """A request takes part in steps that begin so many ms after it."""
 
     def at_pace(self, pace: float) -> EngineCosts:
         """Return the costs of a machine that takes so many times as long."""
-        return EngineCosts(*(pace * cost for cost in (self.token, self.base, self.request, self.context)))
+        names = ("token", "base", "request", "context", "idle", "depth")
+        return replace(self, **{name: pace * getattr(self, name) for name in names})
+
+    def token_ms(self, prompt: Values, computed: Values) -> Values:
+        """Return the mean cost of a token where so many last tokens of the prompts are computed."""
+        return np.maximum(self.token + self.depth * (prompt - computed / 2 - self.middle), 0.0)
 
 
 @dataclass(frozen=True)
 class EngineFit:
     """The costs of all points together, and of each one.
 
-    `paces`: factor on the costs of each point, because launches differ, shape (points,). `influence`: of each row of
-    the cell on `costs.token`, 0 for those that are not fitted, shape (rows,).
+    `influence`: of each row of the cell on `costs.token`, 0 for those that are not fitted, shape (rows,).
     """
 
     costs: EngineCosts
-    paces: Values
+    by_point: list[EngineCosts]
     influence: Values
 
-    @property
-    def by_point(self) -> list[EngineCosts]:
-        """The costs of each point."""
-        return [self.costs.at_pace(pace) for pace in self.paces.tolist()]
 
+def fit_engine(points: Sequence[PointSteps], size: int, middle: float) -> EngineFit | SplitMissing:
+    """Fit the model to all steps; return the reason if the cost of a token is not found.
 
-def cached_tokens(rows: Columns) -> Values:
-    """Return the cached prompt tokens of each row; NaN if more are recorded than the prompt has. Shape (rows,)."""
-    cached = numbers(rows, "cached_tokens")
-    return np.where(cached <= numbers(rows, "input_tokens"), cached, np.nan)
-
-
-def requests_by_point(rows: Columns, *, closed: bool) -> list[PointRequests]:
-    """Return the completed requests of a cell by point. `closed`: whether its streams wait for their answers."""
-    names = ("intended_ns", "first_token_ns", "last_token_ns", "input_tokens", "tokens", "steps")
-    begun, first, last, prompt, tokens, steps = (numbers(rows, name) for name in names)
-    cached = cached_tokens(rows)
-    steps = np.where(np.isnan(steps), numbers(rows, "chunks") - 1, steps)
-    points = numbers(rows, "repeat")
-    series = numbers(rows, "stream_index" if closed else "conversation_id")
-    found = []
-    for point in np.unique(points):
-        at = np.flatnonzero((points == point) & (last >= first) & (last > begun) & ~np.isnan(prompt - cached))
-        start, end = begun[at], last[at]
-        zero, previous = start.min(initial=np.inf), _last_ended(series[at], start, end)
-        found.append(
-            PointRequests(
-                rows=at,
-                begun=(start - zero) / NS_PER_MS,
-                first=(first[at] - zero) / NS_PER_MS,
-                last=(end - zero) / NS_PER_MS,
-                computed=(prompt - cached)[at],
-                context=(prompt + np.nan_to_num(tokens) / 2)[at],
-                steps=np.maximum(np.nan_to_num(steps[at]), 0.0),
-                previous=previous,
-                pause=(start - np.where(previous < 0, zero, end[previous])) / NS_PER_MS,
-            )
-        )
-    return found
-
-
-def _last_ended(series: Values, start: Values, end: Values) -> Indices:
-    """Return the request of the same series that ended last when each one started, -1 if none had; shape (requests,).
-
-    Every request must end after its start.
+    `size`: rows of the cell. `middle`: see `EngineCosts`.
     """
-    size = start.size
-    order = np.lexsort((np.repeat([0, 1], size), np.concatenate([end, start]), np.tile(series, 2)))
-    is_end = order < size
-    latest = np.maximum.accumulate(np.where(is_end, np.arange(2 * size), -1))
-    found = np.full(size, -1, dtype=np.intp)
-    found[order[~is_end] - size] = np.where(latest < 0, -1, order[latest])[~is_end]
-    return np.where((found >= 0) & (series[found] == series), found, -1)
-
-
-def fit_engine(points: Sequence[PointRequests], fitted: Mask) -> EngineFit | SplitMissing:
-    """Fit the model to the rows of a mask, shape (rows,); return the reason if the cost of a token is not found."""
-    if not points:
+    sizes = [point.ends.size for point in points]
+    if sum(sizes) <= 2 * _COSTS or not any(point.decoding[0].any() for point in points):
         return SplitMissing.TOO_FEW_STEPS
-    # An answer whose tokens all arrived at once has no step times.
-    chosen = [fitted[each.rows] & (each.steps > 0) & (each.last > each.first) for each in points]
-    among = np.concatenate([each.rows[mask] for each, mask in zip(points, chosen, strict=True)])
-    means = np.concatenate([
-        (each.last - each.first)[mask] / each.steps[mask] for each, mask in zip(points, chosen, strict=True)
-    ])  # fmt: skip
-    if 2 * among.size <= _COSTS:
-        return SplitMissing.TOO_FEW_STEPS
-    near = SAME_STEP * float(np.quantile(means, SHORT))
-    costs, weights = np.zeros(_COSTS), np.ones((2, among.size))
-    owner = np.repeat(np.arange(len(points)), [mask.sum() for mask in chosen])
-    paces = np.ones(len(points))
-    for _ in range(PASSES):
-        # Shape (equations, columns + 1, requests): the last column is the left side.
-        equations = np.concatenate(
-            [_equations(each, costs, near)[:, :, mask] for each, mask in zip(points, chosen, strict=True)], axis=2
-        )
-        equations[:, _COSTS] /= paces[owner]
-        weighted = equations * weights[:, np.newaxis, :]
-        costs, active = _solve(np.concatenate([weighted, _assumed(equations[1], costs)], axis=2))
-        paces *= _paces(equations[1], costs, owner, len(points))
-        errors = equations[:, _COSTS] - np.einsum("ecr,c->er", equations[:, :_COSTS], costs)
-        least = ERROR_SHARE_MIN * equations[:, _COSTS].mean(axis=1)
-        sizes = np.maximum(SIGMA_PER_MEDIAN * np.median(np.abs(errors), axis=1), least)[:, np.newaxis]
-        if not (np.isfinite(sizes) & (sizes > 0)).all():
-            return SplitMissing.NO_COST
-        weights = np.sqrt(1.0 / np.maximum(np.abs(errors) / (HUBER * sizes), 1.0)) / sizes
-    if not costs[_TOKEN] > 0:
+    budget = _budget(max(points, key=lambda point: point.ends.size), middle)
+    parts = [budget.parts(point) for point in points]
+    matrix = np.concatenate([_columns(point, each, middle) for point, each in zip(points, parts, strict=True)])
+    durations = np.concatenate([point.durations for point in points])
+    owner = np.repeat(np.arange(len(points)), sizes)
+    found = _fit(matrix, durations, owner)
+    if not np.sqrt((found.influence**2).sum()) < TOKEN_ERROR_MAX * found.costs[_TOKEN]:
         return SplitMissing.NO_COST
-    influence = np.zeros(fitted.size)
-    known = np.concatenate([weighted, _assumed(equations[1], costs)], axis=2)[:, active]
-    inverse = np.linalg.pinv(np.einsum("ecr,edr->cd", known, known))[active.index(_TOKEN)]
-    left = weighted[:, _COSTS] - np.einsum("ecr,c->er", weighted[:, :_COSTS], costs)
-    influence[among] = np.einsum("c,ecr,er->r", inverse, weighted[:, active], left)
-    found = EngineCosts(*(float(costs[column]) for column in (_TOKEN, _BASE, _REQUEST, _CONTEXT)))
-    return EngineFit(found, paces, influence)
+    # In a closed loop, the next request of a stream arrives after the step that begins when the previous one ends.
+    late = np.median(np.concatenate([each.start - point.earliest for point, each in zip(points, parts, strict=True)]))
+    token, base, idle, request, context, depth = found.costs.tolist()
+    costs = EngineCosts(
+        token, base, request, context, idle, depth, middle, budget, late=points[0].near if late >= 1 else 0.0
+    )
+    influence, by_point, modelled = np.zeros(size), [], matrix @ found.costs
+    for number, (point, each) in enumerate(zip(points, parts, strict=True)):
+        inside = owner == number
+        share = each.tokens / np.maximum(matrix[inside, _TOKEN], 1.0)[each.step]
+        np.add.at(influence, point.rows[each.request], share * found.influence[inside][each.step])
+        inside &= matrix[:, _IDLE] == 0
+        # Means, unlike the fit, contain pauses, which lengthen all steps in proportion.
+        by_point.append(costs.at_pace(durations[inside].sum() / modelled[inside].sum() if inside.any() else 1.0))
+    return EngineFit(costs, by_point, influence)
 
 
-def _assumed(equations: Values, costs: Values) -> Values:
-    """Return what is assumed about a step, as weighted equations, shape (2, columns + 1, 1); zeros without costs."""
-    found = np.zeros((2, _COSTS + 1, 1))
-    per_step = equations[:_COSTS].sum(axis=1) / equations[_BASE].sum()
-    step_ms = float(sum(costs[column] * per_step[column] for column in (_BASE, _REQUEST, _CONTEXT)))
-    if step_ms > 0:
-        for row, column in enumerate((_REQUEST, _CONTEXT)):
-            found[row, column], found[row, _COSTS] = per_step[column] / (LOAD_SHARE * step_ms), 1.0
-    return found
+@dataclass(frozen=True)
+class _Fit:
+    """Costs, shape (columns,); the influence of each step on that of a token, shape (steps,); the mean error."""
+
+    costs: Values
+    influence: Values
+    error: float
 
 
-def _paces(equations: Values, costs: Values, owner: Indices, points: int) -> Values:
-    """Return the median ratio of observed to modelled times by point, relative to their mean, shape (points,).
+def _fit(matrix: Values, durations: Values, owner: Indices, passes: int = PASSES) -> _Fit:
+    """Fit the durations, shape (steps,), of points whose machines have their own pace. `matrix`: (steps, columns)."""
+    typical = np.median(durations)
+    modelled, weights, paces = durations, np.ones(durations.size), np.ones(owner.max() + 1)
+    for _ in range(passes):
+        left = durations / paces[owner]
+        scale = weights / np.maximum(modelled, typical / 4)
+        costs, columns = _solve(np.column_stack([matrix, left]) * scale[:, np.newaxis])
+        modelled = matrix @ costs
+        errors = (left - modelled) / np.maximum(modelled, typical / 4)
+        sigma = max(SIGMA_PER_MEDIAN * float(np.median(np.abs(errors))), ERROR_SHARE_MIN)
+        large = np.maximum(np.abs(errors) / (HUBER * sigma), 1.0)
+        weights = np.sqrt(1.0 / large)
+        paces = paces * _paces(durations / paces[owner] / np.maximum(modelled, typical / 4), owner, paces.size)
+    known = (matrix * scale[:, np.newaxis])[:, columns]
+    influence = np.zeros(durations.size)
+    if _TOKEN in columns:
+        inverse = np.linalg.pinv(known.T @ known)[columns.index(_TOKEN)]
+        influence = (known @ inverse) * scale * (left - modelled)
+    return _Fit(costs, influence, float(np.abs(errors).mean()))
 
-    `equations` have the shape (columns + 1, requests); `owner` is the point of each request.
-    """
-    ratios = equations[_COSTS] / np.maximum(costs @ equations[:_COSTS], np.finfo(float).tiny)
-    found = np.ones(points)
-    for each in np.unique(owner):
-        found[each] = np.median(ratios[owner == each])
+
+def _paces(ratios: Values, owner: Indices, points: int) -> Values:
+    """Return the median ratio of observed to modelled durations by point, relative to their mean, shape (points,)."""
+    found = np.array([np.median(ratios[owner == each]) for each in range(points)])
     return np.asarray(found / found.mean())
-
-
-def _equations(point: PointRequests, costs: Values, near: float) -> Values:
-    """Return the equations of the time to the first token, from the step that begins the prompt, and of the time after.
-
-    Shape (2, columns + 1, requests).
-    """
-    # A step ends at each event: a first or a last token.
-    events = np.concatenate([point.first, point.last])
-    order = np.argsort(events, kind="stable")
-    times = events[order]
-    change = np.repeat([1.0, -1.0], point.first.size)
-    changes = np.stack([change, change * np.tile(point.context, 2)])[:, order]
-    # Requests that decode and their context, before the first event and after each, and the step that they take.
-    load = np.concatenate([np.zeros((2, 1)), np.cumsum(changes, axis=1)], axis=1)
-    step_ms = costs[_BASE] + costs[_REQUEST] * load[0] + costs[_CONTEXT] * load[1]
-    divisor = np.where(step_ms > 0, step_ms, 1.0)
-    started, before = _prefill_starts(point, costs, times, near)
-    at_start = np.searchsorted(times, started, side="right")
-    boundary = np.maximum(np.append(-np.inf, times)[at_start], point.begun)
-    known = boundary > point.begun
-    computed_by = _spread(started, point.first, point.computed)
-    found = np.zeros((2, _COSTS + 1, point.first.size))
-    found[:, _COSTS] = point.first - boundary, point.last - point.first
-    found[0, _TOKEN] = computed_by(point.first) - computed_by(np.maximum(boundary, started - near))
-    found[1, _TOKEN] = computed_by(point.last) - computed_by(point.first)
-    found[0, _WAIT], found[0, _LATE] = ~known, known
-    several = np.rint((found[0, _COSTS] - costs[_TOKEN] * found[0, _TOKEN]) / divisor[at_start])
-    split = (started < before - near) & (step_ms[at_start] > 0)
-    found[0, _BASE] = np.where(split, np.maximum(several, 1.0), 1.0)
-    found[0, _REQUEST], found[0, _CONTEXT] = found[0, _BASE] * load[:, at_start]
-    # Steps between two events, and the requests that decode there.
-    passed = np.maximum(np.diff(times - costs[_TOKEN] * computed_by(times)), 0.0) / divisor[1:-1]
-    # Whole steps, so that the noise of one that computes a prompt does not count as more or fewer of the others.
-    whole = np.where(np.diff(times) > near, np.maximum(np.rint(passed), 1.0), 0.0)
-    steps = np.where(step_ms[1:-1] > 0, whole, passed)
-    sums = np.cumsum(np.stack([np.ones(steps.size), *load[:, 1:-1]]) * steps, axis=1)
-    sums = np.concatenate([np.zeros((3, 1)), sums], axis=1)
-    place = np.argsort(order)
-    during = sums[:, place[point.first.size :]] - sums[:, place[: point.first.size]]
-    mean = during[1:] / np.maximum(during[0], np.finfo(float).tiny)
-    found[1, _BASE], (found[1, _REQUEST], found[1, _CONTEXT]) = point.steps, point.steps * mean
-    return found
-
-
-def _prefill_starts(point: PointRequests, costs: Values, times: Values, near: float) -> tuple[Values, Values]:
-    """Return when the prompt of each request began to be computed, and the last event before its first token."""
-    before = np.append(-np.inf, times)[np.searchsorted(times, point.first - near, side="right")]
-    needed = point.first - costs[_TOKEN] * point.computed - costs[_BASE]
-    known = before > point.begun
-    started = np.where(known, np.where(needed < before - near, needed, before), np.minimum(needed, point.first - near))
-    return np.maximum(started, point.begun), before
-
-
-def _spread(start: Values, end: Values, amounts: Values) -> Callable[[Values], Values]:
-    """Return a function of times: the sum of the amounts until then, each spread evenly from its start to its end."""
-    rates = amounts / np.maximum(end - start, np.finfo(float).eps)
-    times, changes = np.concatenate([start, end]), np.concatenate([rates, -rates])
-    order = np.argsort(times, kind="stable")
-    ordered = times[order]
-    rate = np.cumsum(changes[order])
-    totals = np.append(0.0, np.cumsum(rate[:-1] * np.diff(ordered)))
-    return lambda until: np.interp(until, ordered, totals)
 
 
 def _solve(equations: Values) -> tuple[Values, list[int]]:
     """Return the costs, and the columns that have one; columns that others determine have none."""
-    matrix = np.moveaxis(equations, 1, 2).reshape(-1, _COSTS + 1)
-    triangle: Values = np.linalg.qr(matrix, mode="r")  # type: ignore[assignment]  # the stubs ignore the mode
+    triangle: Values = np.linalg.qr(equations, mode="r")  # type: ignore[assignment]  # the stubs ignore the mode
     lengths = np.sqrt((triangle**2).sum(axis=0))
     own = np.abs(np.diagonal(triangle)) > INDEPENDENT_SHARE_MIN * lengths
     columns = [column for column in range(_COSTS) if own[column]]
-    found, _ = optimize.nnls(triangle[:, columns] / lengths[columns], triangle[:, _COSTS])
+    left, right = triangle[:, columns] / lengths[columns], triangle[:, _COSTS]
+    solved = optimize.lsq_linear(left, right, (_MINIMUM[columns], np.inf), method="bvls")
     costs = np.zeros(_COSTS)
-    costs[columns] = found / lengths[columns]
-    return costs, [column for column in columns if costs[column] > 0]
+    costs[columns] = solved.x / lengths[columns]
+    return costs, [column for column in columns if costs[column] != 0]
 
 
-def replay(point: PointRequests, costs: EngineCosts, computed: Values) -> Values:
+def _columns(point: PointSteps, parts: PrefillParts, middle: float) -> Values:
+    """Return the columns of the model, shape (steps, columns)."""
+    found = np.zeros((point.ends.size, _COSTS))
+    depth = point.prompt - point.computed / 2 - middle
+    found[:, _TOKEN] = np.bincount(parts.step, parts.tokens, point.ends.size)
+    found[:, _DEPTH] = np.bincount(parts.step, parts.tokens * depth[parts.request], point.ends.size)
+    found[:, _BASE], found[:, _IDLE] = 1.0, point.decoding[0] == 0
+    found[:, _REQUEST], found[:, _CONTEXT] = point.decoding
+    return found
+
+
+def _budget(point: PointSteps, middle: float) -> Budget:
+    """Return the budget with the best fit to the steps of a point."""
+    owner = np.zeros(point.ends.size, dtype=np.intp)
+
+    def error(budget: Budget) -> float:
+        return _fit(_columns(point, budget.parts(point), middle), point.durations, owner, BUDGET_PASSES).error
+
+    parts = Budget().parts(point)
+    inside = point.decoding[0][point.earliest] > 0
+    if not inside.any() or point.ends.size <= 2 * _COSTS:
+        return Budget()
+    least = max(float((point.computed / (point.first - point.earliest + 1))[inside].max()), 1.0)
+    most = float(np.bincount(parts.step, parts.tokens, 1).max()) + point.slots * float(point.decoding[0].max())
+    found = [Budget()]
+    for slots in (0.0, point.slots):
+        low, high = np.log(least), np.log(max(most, least))
+        for step in BUDGET_STEPS:
+            tokens = np.exp(np.arange(low, high + step, step)).tolist()
+            best = min((Budget(each, slots) for each in tokens), key=error)
+            low, high = np.log(best.tokens) - step, np.log(best.tokens) + step
+        found.append(best)
+    return min(found, key=error)
+
+
+@dataclass
+class _Queue:
+    """Requests whose prompts are computed next, in order. `left`, `token_ms`: tokens of each prompt and their cost."""
+
+    left: list[float]
+    token_ms: list[float]
+    waiting: deque[int] = field(default_factory=deque)
+
+    def compute(self, free: float) -> tuple[float, list[int]]:
+        """Compute at most so many tokens; return the time and the requests whose prompt is complete."""
+        step_ms, complete = 0.0, list[int]()
+        while self.waiting and free > 0:
+            request = self.waiting[0]
+            taken = min(self.left[request], free)
+            step_ms += taken * self.token_ms[request]
+            free -= taken
+            self.left[request] -= taken
+            if self.left[request] > 0:
+                break
+            complete.append(self.waiting.popleft())
+        return step_ms, complete
+
+
+def replay(point: PointSteps, costs: EngineCosts, computed: Values) -> Values:
     """Return the E2E latency of each request in ms, if so many tokens of its prompt are computed."""
     following: list[list[int]] = [[] for _ in range(point.rows.size)]
     for request in np.flatnonzero(point.previous >= 0).tolist():
         following[point.previous[request]].append(request)
     load = (costs.request + costs.context * point.context).tolist()
-    prefill, steps, pause = ((costs.token * computed).tolist(), point.steps.tolist(), point.pause.tolist())
-    waiting = [(pause[request], request) for request in np.flatnonzero(point.previous < 0).tolist()]
-    heapq.heapify(waiting)
+    steps, pause = (point.last - point.first).tolist(), point.pause.tolist()
+    coming = [(pause[request], request) for request in np.flatnonzero(point.previous < 0).tolist()]
+    heapq.heapify(coming)
+    queue = _Queue(computed.tolist(), costs.token_ms(point.prompt, computed).tolist())
     running: list[tuple[float, int]] = []
     begun, ended = [0.0] * len(load), [0.0] * len(load)
     now, done, decoding = 0.0, 0.0, 0.0
-    while waiting or running:
-        if not running:
-            now = max(now, waiting[0][0])
-        step, joining = costs.base + decoding, []
-        while waiting and waiting[0][0] <= now:
-            start, request = heapq.heappop(waiting)
-            begun[request] = start
-            joining.append(request)
-            step += prefill[request]
-        count = 1.0
-        if not joining:  # Nothing changes before the next end or the next beginning.
+    while coming or queue.waiting or running:
+        late = costs.late
+        if not running and not queue.waiting:
+            now, late = max(now, coming[0][0]), 0.0
+        while coming and coming[0][0] + late <= now:
+            begun[coming[0][1]] = coming[0][0]
+            queue.waiting.append(heapq.heappop(coming)[1])
+        step, count = costs.base + decoding + (0.0 if running else costs.idle), 1.0
+        if not queue.waiting:  # Nothing changes before the next end or the next beginning.
             count = running[0][0] - done
-            if waiting and step > 0:
-                count = min(count, (waiting[0][0] - now) // step + 1.0)
+            if coming and step > 0:
+                count = min(count, (coming[0][0] + late - now) // step + 1.0)
             count = max(count, 1.0)
-        now, done = now + step * count, done + count
+        prefill_ms, joining = queue.compute(costs.budget.prompt_tokens(len(running)))
+        now, done = now + step * count + prefill_ms, done + count
         for request in joining:
             heapq.heappush(running, (done + steps[request], request))
             decoding += load[request]
@@ -331,5 +289,5 @@ def replay(point: PointRequests, costs: EngineCosts, computed: Values) -> Values
             decoding -= load[request]
             ended[request] = now
             for later in following[request]:
-                heapq.heappush(waiting, (now + pause[later], later))
+                heapq.heappush(coming, (now + pause[later], later))
     return np.array(ended, dtype=np.float64) - np.array(begun, dtype=np.float64)

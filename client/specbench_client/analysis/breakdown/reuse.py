@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 from specbench_api.outcome.figure import Figure, FigureInterval
 from specbench_api.outcome.reuse import Reuse, ReuseSlice, SplitMissing
 from specbench_client.analysis.breakdown.breakdown import BreakdownClass, token_classes
-from specbench_client.analysis.breakdown.engine_replay import cached_tokens, fit_engine, replay, requests_by_point
+from specbench_client.analysis.breakdown.engine_replay import fit_engine, replay
+from specbench_client.analysis.breakdown.engine_steps import cached_tokens, point_steps
 from specbench_client.analysis.estimates.speedups import OVER_PAIRS, pair_layout, sum_pairs
 from specbench_client.analysis.statistics.bootstrap import LEVEL
 from specbench_client.analysis.statistics.intervals import value_and_interval
@@ -29,15 +30,15 @@ from specbench_client.analysis.statistics.log_ratio import LogRatio, LogRatioInp
 from specbench_client.analysis.statistics.row_layout import CellSums
 from specbench_client.metrics.latency import E2E_MS
 from specbench_client.metrics.pairing import ARM, BASELINE, JoinedRows, Pairs, PairSide
-from specbench_client.metrics.rows import Columns
+from specbench_client.metrics.rows import Columns, Rows
 from specbench_client.metrics.tidy_frame import Values, numbers
 
 HIT_SHARE = f"Prompt tokens from the cache over all prompt tokens, {OVER_PAIRS}"
 COMPUTED_RATIO = f"Σ max(input_tokens − cached_tokens, 1) of the arm ÷ that of the baseline, {OVER_PAIRS}"
 LOST_TOKENS = f"Σ(cached_tokens of the baseline − those of the arm) / pairs, {OVER_PAIRS}"
 TOKEN_MS = (
-    "Cost of a prompt token, input_tokens − cached_tokens, in a linear model of the arm's steps, fitted to TTFT and to"
-    f" last_token_ns − first_token_ns, {OVER_PAIRS}"
+    "Cost of a prompt token that was not cached, at the depth of the lost ones, in a linear model of the arm's steps,"
+    f" fitted to their durations, which are the times between arrivals of chunks (chunk_ns), {OVER_PAIRS}"
 )
 LOST_MS = f"lost_tokens × token_ms, {OVER_PAIRS}"
 NET = f"Σ e2e of the baseline ÷ Σ e2e of the arm, e2e = last_token_ns − intended_ns, {OVER_PAIRS}"
@@ -75,7 +76,7 @@ _SPLIT = ("pairs", "lost", "arm_e2e", "baseline_e2e", "token", "cost", "slope")
 Sums = Mapping[str, Values]
 
 
-def reuse_of(pairs: Pairs, arm: Columns, seed: int, *, closed: bool) -> tuple[Reuse | None, SplitMissing | None]:
+def reuse_of(pairs: Pairs, arm: Rows, seed: int, *, closed: bool) -> tuple[Reuse | None, SplitMissing | None]:
     """Return the reuse of a cell's arm, None if no pair has cached tokens on both sides; and why it is not split.
 
     `arm`: all rows of the cell, of which `pairs` are made. `closed`: whether its load is a closed loop.
@@ -142,7 +143,7 @@ def _log_computed_ratio(sums: Sums) -> Values:
     return np.log(sums["arm_computed"] / sums["baseline_computed"])
 
 
-def _split_sums(pairs: Pairs, arm: Columns, *, closed: bool) -> tuple[float, CellSums, SplitMissing | None]:
+def _split_sums(pairs: Pairs, arm: Rows, *, closed: bool) -> tuple[float, CellSums, SplitMissing | None]:
     """Return the cost of a computed token in ms, the sums of the split, and why it is missing.
 
     What the split needs is NaN, or 0 in the sums, if it is not found.
@@ -161,14 +162,14 @@ def _split_sums(pairs: Pairs, arm: Columns, *, closed: bool) -> tuple[float, Cel
 
 
 def _costs(
-    arm: Columns, baseline: Columns, at: NDArray[np.int32], lost: Values, e2e: Values, *, closed: bool
+    arm: Rows, baseline: Columns, at: NDArray[np.int32], lost: Values, e2e: Values, *, closed: bool
 ) -> tuple[float, list[Values]] | SplitMissing:
     """Return the cost of a token in ms, each row's influence on it, and the cost of lost reuse with its slope on it.
 
     Without a model that describes the arm: the reason.
     `at`, `lost` and `e2e`: row of the arm, lost tokens and latency of each pair. The others have the shape (rows,).
     """
-    points = requests_by_point(arm, closed=closed)
+    points = point_steps(arm, closed=closed)
     computed, size = numbers(arm, "input_tokens") - cached_tokens(arm), len(arm)
     known = ~np.isnan(lost + e2e + computed[at])
     paired = np.zeros(size, dtype=np.bool_)
@@ -177,14 +178,16 @@ def _costs(
         return SplitMissing.NO_LATENCIES
     if np.ptp(computed[paired]) == 0:
         return SplitMissing.SAME_COMPUTED_TOKENS
-    fit = fit_engine(points, paired)
-    if isinstance(fit, SplitMissing):
-        return fit
     # Requests without a partner lose the same share of what they compute.
     share = max(float(lost[known].sum() / max(computed[paired].sum(), 1.0)), -1.0)
     filler = numbers(arm, "filler") > 0
     less = np.where(filler, _lost_by_fillers(arm, baseline), share * np.nan_to_num(computed))
     less[at[known]] = lost[known]
+    tokens = np.abs(less[paired])
+    before = (numbers(arm, "input_tokens") - computed + less / 2)[paired]
+    fit = fit_engine(points, size, float(np.average(before, weights=tokens if tokens.any() else None)))
+    if isinstance(fit, SplitMissing):
+        return fit
     replayed, cost, nudged_cost = (np.full(size, np.nan) for _ in range(3))
     for point, costs in zip(points, fit.by_point, strict=True):
         nudged = replace(costs, token=costs.token * (1 + NUDGE))
@@ -197,7 +200,8 @@ def _costs(
         return SplitMissing.REPLAY_DIFFERS
     # What the model leaves out, as pauses of the engine, lengthens both replays alike.
     slope = (nudged_cost - cost) / (fit.costs.token * NUDGE)
-    return fit.costs.token, [fit.influence * paired.sum(), scale * cost, scale * slope]
+    influence = np.where(paired, fit.influence - fit.influence[paired].mean(), 0.0)
+    return fit.costs.token, [influence * paired.sum(), scale * cost, scale * slope]
 
 
 def _lost_by_fillers(arm: Columns, baseline: Columns) -> Values:

@@ -34,7 +34,8 @@ SPLIT_MISSING = {
         " proxy that holds answers back"
     ),
     SplitMissing.NO_COST: (
-        "its latencies do not grow with computed prompt tokens: use longer prompts, or more requests"
+        "the durations of its steps do not show what a computed prompt token costs: use longer prompts, more requests,"
+        " or a lower load if every step computes prompts"
     ),
     SplitMissing.REPLAY_DIFFERS: (
         "the model of its steps does not give its latencies: look for another cause of waiting, such as a queue, a"
