@@ -50,6 +50,7 @@ class StreamDelta(NamedTuple):
     """Its parts of tool calls, as sent; their names and arguments are in `reasoning` as well."""
 
 
+_new_chunk: Callable[[tuple[int, int | None, bool]], AnswerChunk] = partial(tuple.__new__, AnswerChunk)
 _new_delta: Callable[[tuple[int, dict[str, Any], str, str, str | None, bool, Any]], StreamDelta] = partial(
     tuple.__new__, StreamDelta
 )
@@ -85,8 +86,8 @@ class ChatStream:
         """
         calls: list[list[ToolCall]] = []
         current: dict[int, tuple[str, list[ToolCall]]] = {}
-        for delta in self.deltas:
-            for position, call in enumerate(delta.calls or ()):
+        for sent in [delta.calls for delta in self.deltas if delta.calls]:
+            for position, call in enumerate(sent):
                 part, index, sent_id = _part_of_call(call), count_in(call, "index"), text_in(call, "id") or ""
                 key = position if index is None else index
                 begun_id, parts = current.get(key, ("", []))
@@ -164,8 +165,7 @@ def count_in(block: Any, *path: str) -> int | None:
     """Return the count at this path; None if it is missing or not a valid count."""
     for key in path:
         block = block.get(key) if isinstance(block, dict) else None
-    is_count = isinstance(block, int) and not isinstance(block, bool) and 0 <= block <= _MAX_COUNT
-    return block if is_count else None
+    return block if type(block) is int and 0 <= block <= _MAX_COUNT else None  # A bool is no count.
 
 
 def counts_in(block: Any, key: str) -> tuple[int, ...] | None:
@@ -383,15 +383,15 @@ def chunks_by_usage(stream: ChatStream) -> tuple[AnswerChunk, ...]:
     """
     previous = 0
     chunks = []
-    for delta in stream.deltas:
-        if not delta.document.get("choices"):
+    for ns, document, text, reasoning, _, coalesced, _ in stream.deltas:
+        if not document.get("choices"):
             continue
-        total = count_in(delta.document.get("usage"), "completion_tokens")
+        total = count_in(document.get("usage"), "completion_tokens")
         if total is not None and total < previous:
             raise BadAnswer(f"a chunk counts {total} tokens after one that counted {previous}", ErrorClass.MALFORMED)
         tokens = None if total is None else total - previous
-        if delta.text or delta.reasoning or tokens:
-            chunks.append(AnswerChunk(delta.ns, tokens, delta.coalesced))
+        if text or reasoning or tokens:
+            chunks.append(_new_chunk((ns, tokens, coalesced)))
         previous = total or previous
     return tuple(chunks)
 

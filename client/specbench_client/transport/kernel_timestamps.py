@@ -13,7 +13,7 @@ import asyncio
 import socket
 import struct
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from specbench_client.sliced_tasks import CooperativeTask
 
@@ -127,16 +127,22 @@ def arrival_times(
     step is not detected yet), is replaced by the start of the poll pass. Times never decrease.
     """
     times: list[int] = []
-    latest_ns, all_kernel = 0, True
-    for stamp, poll_pass in zip(stamps, poll_passes, strict=True):
-        ns = None
-        if poll_pass.offset_ns is not None and len(stamp) == _TIMESPEC.size:
-            seconds, rest = _TIMESPEC.unpack(stamp)
-            kernel_ns = seconds * 1_000_000_000 + rest - poll_pass.offset_ns
-            if seconds > 0 and since_ns <= kernel_ns <= poll_pass.until_ns:
-                ns = kernel_ns
-        if ns is None:
-            ns, all_kernel = poll_pass.started_ns, False
-        latest_ns = max(latest_ns, ns)
-        times.append(latest_ns)
+    latest_ns, all_kernel = since_ns, True
+    for (seconds, rest), poll_pass in zip(_unpack(stamps), poll_passes, strict=True):
+        offset_ns = poll_pass.offset_ns
+        ns = -1 if offset_ns is None else seconds * 1_000_000_000 + rest - offset_ns
+        if not latest_ns <= ns <= poll_pass.until_ns or not seconds:
+            is_kernel = seconds > 0 and since_ns <= ns <= poll_pass.until_ns
+            all_kernel = all_kernel and is_kernel
+            ns = max(latest_ns, ns if is_kernel else poll_pass.started_ns)
+        latest_ns = ns
+        times.append(ns)
     return times, all_kernel
+
+
+def _unpack(stamps: Sequence[bytes]) -> Iterator[tuple[int, int]]:
+    """Yield seconds and nanoseconds of each stamp; zeros for one that is missing."""
+    joined = b"".join(stamps)
+    if len(joined) != _TIMESPEC.size * len(stamps):
+        joined = b"".join([stamp if len(stamp) == _TIMESPEC.size else bytes(_TIMESPEC.size) for stamp in stamps])
+    return _TIMESPEC.iter_unpack(joined)

@@ -16,9 +16,10 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from itertools import accumulate, islice
+from itertools import accumulate, islice, repeat
+from operator import eq
 from typing import NamedTuple
 
 from specbench_api.errors import SpecbenchError
@@ -32,6 +33,7 @@ _KNOWN_FIELDS = frozenset({b"", b"data", b"event", b"id", b"retry"})
 """Field names of the standard; a comment has an empty name."""
 _ERROR_FIELD = b"error"
 _PREFIX = b"data: "
+_EVENT_END = b"\n\n"
 _EXCERPT_BYTES = 120
 
 
@@ -86,30 +88,28 @@ class _EventTimes:
     def __init__(self, arrivals: Sequence[ReceivedBytes]) -> None:
         self._ends = list(accumulate([len(arrival.data) for arrival in arrivals]))
         self._times = [arrival.ns for arrival in arrivals]
-        self._next_times: list[int | None] = [*self._times[1:], None]
+        self._next_is_same = [*map(eq, self._times, self._times[1:]), False]
 
-    def events(self, framed: Iterable[tuple[int, str]]) -> list[SseEvent]:
-        """Return the events of these end offsets and data."""
-        ends, times, next_times = self._ends, self._times, self._next_times
-        events = []
-        for end, data in framed:
-            index = bisect_left(ends, end)
-            ns = times[index]
-            events.append(_new_event((ns, data, ends[index] > end or next_times[index] == ns)))
-        return events
+    def events(self, ends: Sequence[int], datas: Sequence[str]) -> list[SseEvent]:
+        """Return the events with these end offsets and data."""
+        piece_ends, times, next_is_same = self._ends, self._times, self._next_is_same
+        return [
+            _new_event((times[index], data, next_is_same[index] or piece_ends[index] > end))
+            for index, end, data in zip(map(bisect_left, repeat(piece_ends), ends), ends, datas, strict=False)
+        ]
 
 
-def _read_simple(parts: list[bytes], times: _EventTimes) -> CooperativeTask[list[SseEvent]]:
+def _read_simple(datas: list[bytes], times: _EventTimes) -> CooperativeTask[list[SseEvent]]:
     """Return the events of a stream that `_split_simple` has split. Raises UnicodeDecodeError."""
     events: list[SseEvent] = []
     end = 0
-    for start in range(0, len(parts), _EVENTS_PER_SLICE):
+    for start in range(0, len(datas), _EVENTS_PER_SLICE):
         if start:
             yield
-        part = parts[start : start + _EVENTS_PER_SLICE]
-        ends = list(accumulate([len(one) + 2 for one in part], initial=end))
+        part = datas[start : start + _EVENTS_PER_SLICE]
+        ends = list(accumulate([len(data) + len(_PREFIX) + len(_EVENT_END) for data in part], initial=end))
         end = ends[-1]
-        events += times.events(zip(ends[1:], [one[len(_PREFIX) :].decode() for one in part], strict=True))
+        events += times.events(ends[1:], [data.decode() for data in part])
     return events
 
 
@@ -118,22 +118,19 @@ def _read_lines(body: bytes, times: _EventTimes) -> CooperativeTask[list[SseEven
     events: list[SseEvent] = []
     lines = _parse_lines(body)
     while part := list(islice(lines, _EVENTS_PER_SLICE)):
-        events += times.events(one for one in part if one is not None)
+        framed = [one for one in part if one is not None]
+        events += times.events([end for end, _ in framed], [data for _, data in framed])
         if len(part) == _EVENTS_PER_SLICE:
             yield
     return events
 
 
 def _split_simple(body: bytes) -> list[bytes] | None:
-    """Return the events of a stream of nothing but `data: …` and blank lines; None for any other stream."""
-    parts = body.split(b"\n\n")
-    is_simple = (
-        parts.pop() == b""
-        and b"\r" not in body
-        and body.count(b"\n") == 2 * len(parts)
-        and all(part.startswith(_PREFIX) for part in parts)
-    )
-    return parts if is_simple else None
+    """Return the events' data of a stream of nothing but `data: …` and blank lines; None for any other stream."""
+    if not (body.startswith(_PREFIX) and body.endswith(_EVENT_END)) or b"\r" in body:
+        return None
+    datas = body[len(_PREFIX) : -len(_EVENT_END)].split(_EVENT_END + _PREFIX)
+    return datas if body.count(b"\n") == len(_EVENT_END) * len(datas) else None
 
 
 def _parse_lines(body: bytes) -> Iterator[tuple[int, str] | None]:
