@@ -102,17 +102,20 @@ def test_missing_points_are_not_followed_by_advice_to_measure_everything_again()
     assert advice == continue_run(WORLD.plan)
 
 
-def test_terminal_prints_every_invalid_finding_and_at_most_three_others(
+def test_terminal_prints_every_finding_that_the_headline_may_name_and_at_most_three_others(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     summary = run_of_world(WORLD)
     bad = [Finding(check=f"Bad{number}", severity=Severity.INVALID, message="broken") for number in range(5)]
-    warnings = [Finding(check=f"Doubt{number}", severity=Severity.WARNING, message="odd") for number in range(5)]
-    with_findings = summary.model_copy(update={"findings": [*bad, *warnings], "trustworthy": False})
+    doubts = [Finding(check=f"Doubt{number}", severity=Severity.WARNING, message="odd") for number in range(5)]
+    faults = [Finding(check=f"Fault{number}", severity=Severity.FAULT, message="lost") for number in range(5)]
+    notes = [Finding(check=f"Note{number}", severity=Severity.INFO, message="so") for number in range(5)]
+    with_findings = summary.model_copy(update={"findings": [*bad, *faults, *doubts, *notes], "trustworthy": False})
     print_run_summary(WORLD.plan, with_findings, "text", "results")
     printed = capsys.readouterr().out
-    assert [printed.count(f"Bad{number}: ") for number in range(5)] == [1] * 5
-    assert [printed.count(f"Doubt{number}: ") for number in range(5)] == [1, 1, 1, 0, 0]
+    for name in ("Bad", "Doubt", "Fault"):
+        assert [printed.count(f"{name}{number}: ") for number in range(5)] == [1] * 5
+    assert [printed.count(f"Note{number}: ") for number in range(5)] == [1, 1, 1, 0, 0]
     assert "more notes: specbench report results --all" in printed
     assert printed.count("Next: ") == 1
 
@@ -157,12 +160,13 @@ def test_paths_are_short_where_they_are_unambiguous(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    summary = run_of_world(WORLD)
+    notes = [Finding(check=f"Note{number}", severity=Severity.INFO, message="so") for number in range(4)]
+    summary = run_of_world(WORLD).model_copy(update={"findings": notes})
     for uid in (EARLIER, LATER):
         plan = store_results(WORLD, tmp_path / "my results", uid, points=0)
         print_run_summary(plan, summary, "text", f"{tmp_path}/my results/runs/local/demo/{uid}")
         printed = capsys.readouterr().out
-        assert "more note: specbench report 'my results' --latest --all" in printed
+        assert ": specbench report 'my results' --latest --all" in printed
         assert f"\nReport: my results/runs/local/demo/{uid}/report.html" in printed
         assert str(tmp_path) not in printed
     plan = plan.model_copy(update={"uid": EARLIER})

@@ -295,7 +295,8 @@ def print_run_summary(
     """Print the answer: one JSON document, or text for people. `statistics`: see `cell_columns`.
 
     A run that has not ended has figures, but no conclusion and no report.
-    Findings that invalidate something are always printed; of everything else `NOTES` lines, unless `show_all`.
+    Findings above Info are always printed, since the headline names them; of everything else `NOTES` lines, unless
+    `show_all`.
     """
     if output == "json":
         echo_json(summary.to_json())
@@ -303,14 +304,14 @@ def print_run_summary(
     console = result_console()
     found = [each for each in summary.findings if unfinished is None or each.check != MISSING_POINTS.name]
     groups = group_findings(plan, found)
-    invalid = [group for group in groups if group.severity is Severity.INVALID]
-    others = [group for group in groups if group.severity is not Severity.INVALID]
+    named = [group for group in groups if group.severity is not Severity.INFO]
+    others = [group for group in groups if group.severity is Severity.INFO]
     if not show_all:
         # The headline already reports that a run was simulated.
         others = [group for group in others if group.check != SIMULATED.name]
-    explained = {group.check for group in invalid}
-    warnings = [_finding_text(group, remedy=group.check not in explained) for group in others]
-    notes = [*warnings, *_result_notes(plan, summary)]
+    explained = {group.check for group in named}
+    remarks = [_finding_text(group, remedy=group.check not in explained) for group in others]
+    notes = [*remarks, *_result_notes(plan, summary)]
     shown = notes if show_all else notes[:NOTES]
     console.print_line(f"{unfinished.state} The figures are preliminary." if unfinished else summary.headline)
     if summary.trustworthy and not summary.simulated:
@@ -321,7 +322,7 @@ def print_run_summary(
         console.print_line(line)
     for table in _tables(summary, statistics or TERMINAL_STATISTICS):
         console.print_table(table)
-    for text in [*_why_no_acceptance(plan, summary), *map(_finding_text, invalid), *shown]:
+    for text in [*_why_no_acceptance(plan, summary), *map(_finding_text, named), *shown]:
         console.print_line(text)
     where = run_arguments(plan, uri)
     more = len(notes) - len(shown)
