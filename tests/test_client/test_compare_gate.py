@@ -196,16 +196,18 @@ def test_invalid_cell_is_not_compared() -> None:
     assert "invalid in the later result: PrematureLengthStop" in report.message
 
 
-def test_answers_that_became_worse_fail_even_where_missing_cells_pass() -> None:
-    worse = [cell.model_copy(update={"valid": False, "findings": ["AnswersWorse"]}) for cell in cells_but("none")]
-    after = with_summary(cells=[*cells_but("ngram"), *worse])
+@pytest.mark.parametrize("check", ["AnswersWorse", "ReuseLost"])
+def test_an_arm_that_is_newly_at_fault_fails_even_where_missing_cells_pass(check: str) -> None:
+    fault = Finding(check=check, severity=Severity.FAULT, message="", arm="ngram", workload="chat", load="1")
+    after = with_summary(findings=[fault])
     report = gate_report(after, onMissing="Pass")
-    assert (report.passed, report.reason) == (False, GateReason.ANSWERS_WORSE)
-    assert (
-        "answers are worse than the baseline's, and were not in the earlier result: ngram on chat at 1"
-        in report.message
-    )
-    assert gate_report(after, after, onMissing="Pass").reason is GateReason.PASSED, "known before"
+    assert (report.passed, report.reason) == (False, GateReason.AT_FAULT)
+    assert report.message == f"at fault, and not in the earlier result: ngram ({check})"
+    assert gate_report(after, after).reason is GateReason.PASSED, "known before"
+    new_arm = with_summary(cells=cells_but("ngram"))
+    assert gate_report(after, new_arm).reason is GateReason.AT_FAULT
+    others = [{"metric": "tpot", "arms": ["none"]}]
+    assert gate_report(after, tolerances=others).reason is GateReason.PASSED, "another arm's gate"
 
 
 def test_results_without_a_valid_cell_are_comparable_but_lack_cells() -> None:

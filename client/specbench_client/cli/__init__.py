@@ -37,8 +37,8 @@ HELP = """Measure whether speculative decoding pays for your traffic, model and 
 `specbench COMMAND --help` shows examples and options of each command. The same YAML is a Kubernetes resource:
 kubectl apply -f run.yaml, then kubectl get sbr -w.
 
-Exit codes: 0 finished and trustworthy, 1 a bug in specbench, 2 bad input, 3 finished, but not trustworthy or
-its gate did not pass, 4 an engine failed, 5 results could not be stored, 130 interrupted.
+Exit codes: 0 finished and trustworthy, 1 a bug in specbench, 2 bad input, 3 finished, but not trustworthy,
+an arm is at fault, or its gate did not pass, 4 an engine failed, 5 results could not be stored, 130 interrupted.
 """
 
 

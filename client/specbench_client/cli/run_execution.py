@@ -20,6 +20,7 @@ from pydantic import ValidationError
 
 from specbench_api.campaign.expansion import PlannedRun
 from specbench_api.campaign.matrix import cell_text
+from specbench_api.outcome.finding import faults_by_arm, list_faults
 from specbench_api.outcome.layout import REPORT, SUMMARY
 from specbench_api.outcome.summary import RunSummary, best_speedup_text
 from specbench_api.outcome.termination import Exit
@@ -87,7 +88,8 @@ class RunOutcome:
         """The exit code of the run."""
         if self.failed:
             return Exit.ENGINE_FAILED
-        return Exit.OK if self.summary.trustworthy else Exit.UNTRUSTWORTHY
+        is_fine = self.summary.trustworthy and not faults_by_arm(self.summary.findings)
+        return Exit.OK if is_fine else Exit.UNTRUSTWORTHY
 
     @property
     def report(self) -> str:
@@ -317,6 +319,6 @@ def _campaign_row(ended: CampaignRunResult) -> tuple[str, ...]:
 def _trust(summary: RunSummary) -> str:
     """Return the trust of a run, with the checks that failed."""
     if summary.trustworthy:
-        return "Trustworthy"
+        return "; ".join(["Trustworthy", *(f"at fault: {arm}" for arm in list_faults(summary.findings))])
     checks = [finding.check for finding in summary.findings if finding.severity.is_doubt]
     return f"Untrustworthy ({', '.join(dict.fromkeys(checks))})"

@@ -15,6 +15,7 @@ from markupsafe import Markup
 
 from specbench_api.launch.registry import LAUNCHERS
 from specbench_api.outcome.figure import Figure
+from specbench_api.outcome.finding import list_faults
 from specbench_api.outcome.recommendation import Recommendation
 from specbench_api.outcome.summary import RunSummary
 from specbench_api.plan.expansion import launch_order
@@ -215,6 +216,7 @@ def render_html(plan: Plan, summary: RunSummary) -> str:
             key_columns=[column for column in terminal_columns(summary) if column.title not in _NOT_KEY],
             arrivals=arrival_text(summary),
             reuse_lines=reuse_lines(summary.cells),
+            faults=list_faults(summary.findings),
             topics=page_topics(plan, summary),
             groups=groups,
             findings_title=f"Findings ({len(groups)})" if groups else "Findings: none",

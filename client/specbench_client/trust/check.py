@@ -66,15 +66,6 @@ def finding_of(name: str, result: CheckResult, location: Mapping[str, object]) -
     )
 
 
-def faults_by_arm(findings: Iterable[Finding]) -> dict[str, list[str]]:
-    """Return the arms at fault, with the names of the checks that found it."""
-    names: dict[str, dict[str, None]] = {}
-    for finding in findings:
-        if finding.severity is Severity.FAULT and finding.arm:
-            names.setdefault(finding.arm, {})[finding.check] = None
-    return {arm: list(checks) for arm, checks in names.items()}
-
-
 def name_some(names: Sequence[str], most: int, separator: str = ", ") -> str:
     """Return at most `most` of the names, and how many more there are."""
     return separator.join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")

@@ -94,8 +94,6 @@ class ComparisonGapReason(StrEnum):
     """It is not in the earlier result."""
     INVALID = "Invalid"
     """A check invalidated it in one of the results."""
-    ANSWERS_WORSE = "AnswersWorse"
-    """In the later result, its answers are worse than the baseline's."""
     OTHER_WORK = "OtherWork"
     """Its prompts, sampling parameters or output limits differ."""
     NOTHING_SHARED = "NothingShared"

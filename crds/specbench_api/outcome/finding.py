@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import StrEnum
 
 from specbench_api.api_model import ApiModel
@@ -47,3 +48,21 @@ class Finding(ApiModel):
     """Label of the load level: `8`, `2.5/s`, `trace`; None for all."""
     point: str | None = None
     """Hash of the point; None if it does not concern a single point."""
+
+
+ANSWERS_WORSE_CHECK = "AnswersWorse"
+"""The check whose fault rules an arm out, at every load."""
+
+
+def faults_by_arm(findings: Iterable[Finding]) -> dict[str, list[str]]:
+    """Return the arms at fault, with the names of the checks that found it."""
+    names: dict[str, dict[str, None]] = {}
+    for finding in findings:
+        if finding.severity is Severity.FAULT and finding.arm:
+            names.setdefault(finding.arm, {})[finding.check] = None
+    return {arm: list(checks) for arm, checks in names.items()}
+
+
+def list_faults(findings: Iterable[Finding]) -> list[str]:
+    """Return `eagle3 (ReuseLost)` for each arm at fault."""
+    return [f"{arm} ({', '.join(checks)})" for arm, checks in faults_by_arm(findings).items()]

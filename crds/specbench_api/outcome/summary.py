@@ -11,7 +11,7 @@ from specbench_api.api_model import ApiModel
 from specbench_api.outcome.breakdown import Breakdown
 from specbench_api.outcome.crossover import Crossovers
 from specbench_api.outcome.figure import Figure, StatusFigure
-from specbench_api.outcome.finding import Finding
+from specbench_api.outcome.finding import ANSWERS_WORSE_CHECK, Finding
 from specbench_api.outcome.lossless import JudgedAnswers, Losslessness
 from specbench_api.outcome.prediction import Prediction
 from specbench_api.outcome.prompt_coverage import PromptCoverage
@@ -510,9 +510,12 @@ NONE_FASTER = "none faster"
 def best_speedup_text(summary: RunSummary) -> str:
     """Return the largest claimed speed-up with its arm and load, or else that there is none.
 
+    An arm with worse answers does not count.
     If there is none, the largest claimed slow-down follows. Empty if nothing could be compared.
     """
-    compared = [(bounds, cell) for cell in summary.cells if cell.valid and (bounds := _speedup(cell))]
+    ruled_out = {cell.arm for cell in summary.cells if ANSWERS_WORSE_CHECK in cell.findings}
+    usable = [cell for cell in summary.cells if cell.valid and cell.arm not in ruled_out]
+    compared = [(bounds, cell) for cell in usable if (bounds := _speedup(cell))]
     several = len({cell.workload for cell in summary.cells}) > 1
     claimed = [
         (value, f"{cell.arm} {value:.2f}x at {cell.level.words}{f' {cell.workload}' if several else ''}")

@@ -14,13 +14,13 @@ class Exit(IntEnum):
     """Exit codes of `specbench`. The client Job uses the same, except that UNTRUSTWORTHY is 0 there."""
 
     OK = 0
-    """Finished and trustworthy, even if an arm is at fault, slower or worse: a gate judges that."""
+    """Finished and trustworthy, and no arm is at fault."""
     BUG = 1
     """A bug in specbench."""
     BAD_INPUT = 2
     """Invalid input; nothing was started."""
     UNTRUSTWORTHY = 3
-    """Finished, but a point is Invalid or the run is not trustworthy."""
+    """Finished, but a point is Invalid, an arm is at fault, or the run is not trustworthy."""
     ENGINE_FAILED = 4
     """An engine failed; the results of the other arms are stored."""
     RESULTS_NOT_STORED = 5

@@ -32,7 +32,6 @@ from specbench_client.analysis.statistics.bootstrap import LEVEL, TAIL
 from specbench_client.analysis.statistics.p_values import holm_rejections
 from specbench_client.metrics.pairing import pair_requests
 from specbench_client.metrics.rows import Rows
-from specbench_client.trust.checks.answers import ANSWERS_WORSE
 
 SlotKey = tuple[str, str]
 """Workload and load level's label: arms of one slot are compared with each other."""
@@ -108,11 +107,7 @@ def compare_results(
     return result
 
 
-_COMPARABLE_GAPS = (
-    ComparisonGapReason.INVALID,
-    ComparisonGapReason.ANSWERS_WORSE,
-    ComparisonGapReason.NOTHING_SHARED,
-)
+_COMPARABLE_GAPS = (ComparisonGapReason.INVALID, ComparisonGapReason.NOTHING_SHARED)
 """Reasons for which a cell with the same work in both results has no row: it is comparable, but has no answer."""
 
 
@@ -136,9 +131,9 @@ def _gap(key: CellKey, before: Cell | None, after: Cell | None, other: Mapping[s
         return _make_gap(key, ComparisonGapReason.OTHER_WORK, other[key[1]])
     for side, cell in (("earlier", before), ("later", after)):
         if not cell.valid:
-            worse = side == "later" and ANSWERS_WORSE.name in cell.findings
-            reason = ComparisonGapReason.ANSWERS_WORSE if worse else ComparisonGapReason.INVALID
-            return _make_gap(key, reason, f"invalid in the {side} result: {', '.join(cell.findings)}")
+            return _make_gap(
+                key, ComparisonGapReason.INVALID, f"invalid in the {side} result: {', '.join(cell.findings)}"
+            )
     return None
 
 

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from specbench_api.outcome.comparison import ComparedFigure, ComparisonGap, ComparisonGapReason
-from specbench_api.outcome.finding import Severity
+from specbench_api.outcome.finding import Severity, faults_by_arm, list_faults
 from specbench_api.outcome.gate_report import GateReport, GateRequest, GateTest, GateTestOutcome
 from specbench_api.spec.conditions import GateReason
 from specbench_api.spec.gate import Gate, GateMetric, Tolerance
@@ -179,7 +179,7 @@ def _undecided(gate: Gate, test: GateTrial) -> tuple[int | None, str]:
     return None, "the change is too close to the tolerance: no reasonable number of repeats would decide"
 
 
-def _lacking(gate: Gate, uncompared: Sequence[ComparisonGap]) -> Iterator[ComparisonGap]:
+def _lacking(gate: Gate, uncompared: Sequence[ComparisonGap]) -> Iterator[str]:
     """Yield what the gate requires and what was not compared.
 
     Cells that only the later result has are not reported, because they cannot have regressed.
@@ -188,7 +188,19 @@ def _lacking(gate: Gate, uncompared: Sequence[ComparisonGap]) -> Iterator[Compar
     for each in uncompared:
         required = any(one.includes(each.arm, each.workload, is_baseline=False) for one in selections)
         if required and each.reason is not ComparisonGapReason.MISSING_BEFORE:
-            yield each
+            yield f"{each.place} ({each.message})"
+
+
+def _new_faults(gate: Gate, before: StoredResult, after: StoredResult) -> list[str]:
+    """Return the arms of the gate that are at fault in the later result only, with the checks that found it."""
+    selections = [MetricSelection.of(tolerance) for tolerance in gate.effective_tolerances]
+    known = faults_by_arm(before.summary.findings)
+    return list_faults(
+        finding
+        for finding in after.summary.findings
+        if finding.check not in known.get(finding.arm or "", [])
+        and any(one.includes(finding.arm or "", finding.workload or "", is_baseline=False) for one in selections)
+    )
 
 
 def _unmatched(gate: Gate, found: ResultComparison) -> Iterator[str]:
@@ -212,8 +224,7 @@ def _reasons(
     tests: Sequence[GateTest],
 ) -> Iterator[tuple[GateReason, str]]:
     """Yield the gate's reasons that apply with their messages, the most severe first; at least one."""
-    gaps = list(_lacking(gate, found.uncompared))
-    lacking = [*(f"{each.place} ({each.message})" for each in gaps), *_unmatched(gate, found)]
+    lacking = [*_lacking(gate, found.uncompared), *_unmatched(gate, found)]
     if found.refused:
         yield GateReason.NOT_COMPARABLE, "; ".join([*found.refused, *lacking[:NAMED]])
     untrustworthy = [
@@ -225,10 +236,10 @@ def _reasons(
     if failed:  # a regression is reported even if a result is untrustworthy as well
         regressed = _named("are worse than tolerated", failed, len(tests))
         yield GateReason.REGRESSED, "; ".join([regressed, *untrustworthy])
-    worse = [each.place for each in gaps if each.reason is ComparisonGapReason.ANSWERS_WORSE]
-    if worse:
-        message = _listed("answers are worse than the baseline's, and were not in the earlier result", worse)
-        yield GateReason.ANSWERS_WORSE, "; ".join([message, *untrustworthy])
+    faults = _new_faults(gate, before, after)
+    if faults:
+        message = _listed("at fault, and not in the earlier result", faults)
+        yield GateReason.AT_FAULT, "; ".join([message, *untrustworthy])
     if untrustworthy:
         yield GateReason.UNTRUSTWORTHY, "; ".join(untrustworthy)
     if lacking and gate.on_missing == "Fail":

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from specbench_api.api_model import in_words
 from specbench_api.errors import InvalidSpec, Problem
 from specbench_api.outcome.figure import Figure
+from specbench_api.outcome.finding import faults_by_arm
 from specbench_api.outcome.recommendation import (
     Attainment,
     LoadChoice,
@@ -40,7 +41,6 @@ from specbench_client.analysis.decision.request import (
 from specbench_client.analysis.decision.rules_of_thumb import read_rules
 from specbench_client.analysis.estimates.energy import JOULES
 from specbench_client.analysis.estimates.figure_ratios import figure_ratio
-from specbench_client.trust.check import faults_by_arm
 
 # Limits that every reader of a recommendation must know.
 

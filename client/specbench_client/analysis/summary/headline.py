@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from specbench_api.outcome.finding import Finding, Severity
+from specbench_api.outcome.finding import Finding, Severity, list_faults
 from specbench_api.outcome.summary import Cell, SpeedupConclusion
 from specbench_api.plan.expansion import lossy_arms
 from specbench_api.plan.plan import Plan
@@ -18,7 +18,6 @@ from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_api.spec.engine import EngineKind
 from specbench_client.analysis.decision.request import WORTH, worse_arms
 from specbench_client.analysis.summary.cells import EvaluatedCell
-from specbench_client.trust.check import faults_by_arm
 from specbench_client.trust.checks.engine import RUNS_ON_RESEARCH_RUNTIME
 
 MAX_ARMS = 4
@@ -313,7 +312,7 @@ def _ratio(cell: Cell) -> str:
 
 def _faults(facts: HeadlineFacts) -> list[str]:
     """The arms at fault with the checks that say so."""
-    found = [f"{arm} ({', '.join(checks)})" for arm, checks in faults_by_arm(facts.findings).items()]
+    found = list_faults(facts.findings)
     return [f"At fault: {_joined(found)}; see findings."] if found else []
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from scipy import special
 
-from specbench_api.outcome.finding import Severity
+from specbench_api.outcome.finding import ANSWERS_WORSE_CHECK, Severity
 from specbench_api.outcome.record import AnswerFlaw
 from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_client.metrics.pairing import ARM, BASELINE, Pairs, iter_by_prompt, with_pass_number
@@ -350,7 +350,7 @@ def _kinds(flaws: Mapping[str, int]) -> str:
 
 
 ANSWERS_WORSE: Check[AnswersEvidence] = Check(
-    name="AnswersWorse",
+    name=ANSWERS_WORSE_CHECK,
     severities=(Severity.FAULT,),
     description=(
         "Answers have [flaws](records.md#flaws) more often than the paired baseline's: the speed-up does not count."

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from specbench_api.launch.launcher import is_pinned
-from specbench_api.outcome.finding import Finding, Severity
+from specbench_api.outcome.finding import Finding, Severity, faults_by_arm
 from specbench_api.spec.conditions import (
     ConditionStatus,
     ConditionType,
@@ -176,12 +176,16 @@ def _is_measured(view: GroupView) -> bool:
     return view.state is GroupState.DONE
 
 
+ARM_AT_FAULT = "ArmAtFault"
+"""Reason of a trustworthy run with findings of severity Fault."""
+
+
 def _trustworthy(run_view: RunView, state: RunState) -> ConditionValue:
     summary = run_view.stored.summary if run_view.stored else None
     if state.phase is not Phase.SUCCEEDED or summary is None:
         return unknown(UNFINISHED)
     if summary.trustworthy:
-        return yes("Trustworthy", summary.headline)
+        return yes(ARM_AT_FAULT if faults_by_arm(summary.findings) else "Trustworthy", summary.headline)
     worst = worst_finding(summary.findings)
     reason = worst.check if worst else "Untrustworthy"
     return no(reason, join_sentences((summary.headline, worst.message if worst else "")))

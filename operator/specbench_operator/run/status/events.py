@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from specbench_api.spec.conditions import ConditionStatus, ConditionType, GroupState, Phase, QueueReason
 from specbench_api.spec.status import Condition, GroupStatus, RunStatus
+from specbench_operator.run.status.conditions import ARM_AT_FAULT
 from specbench_operator.state.conditions import find_condition, flip_of, flipped_to, join_sentences
 from specbench_operator.state.run import NORMAL, WARNING, KubernetesEvent
 
@@ -93,6 +94,9 @@ def _end_events(before: RunStatus, after: RunStatus) -> Iterator[KubernetesEvent
     if untrustworthy:
         message = join_sentences((untrustworthy.reason, untrustworthy.message))
         yield KubernetesEvent(WARNING, "Untrustworthy", message, flip_of(before, untrustworthy))
+    trustworthy = flipped_to(before, after, ConditionType.TRUSTWORTHY, ConditionStatus.TRUE)
+    if trustworthy and trustworthy.reason == ARM_AT_FAULT:
+        yield KubernetesEvent(WARNING, ARM_AT_FAULT, trustworthy.message, flip_of(before, trustworthy))
     stalled = flipped_to(before, after, ConditionType.STALLED, ConditionStatus.TRUE)
     if stalled and after.phase is Phase.FAILED:
         yield KubernetesEvent(WARNING, stalled.reason, stalled.message, flip_of(before, stalled))
