@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 
@@ -117,6 +118,16 @@ def test_best_speedup_text_is_corrected_for_multiple_comparisons() -> None:
     others = [evaluated_cell(load, {}, p=0.8) for load in range(2, 12)]
     assert best_speedup_text(run_with(lucky)) == "ngram 1.20x at concurrency 1"
     assert best_speedup_text(run_with(lucky, *others)) == "none faster"
+
+
+def test_an_arm_with_worse_answers_at_one_load_is_the_best_at_none() -> None:
+    fast, worse = (
+        EvaluatedCell(evaluated_cell(load, {}).cell.model_copy(update={"speedup": figure(1.2)}), (), 0.001, 20, {})
+        for load in (1, 8)
+    )
+    flawed = replace(worse, cell=worse.cell.model_copy(update={"valid": False, "findings": ["AnswersWorse"]}))
+    assert best_speedup_text(run_with(fast, worse)) != ""
+    assert best_speedup_text(run_with(fast, flawed)) == ""
 
 
 def test_run_has_a_claim_for_each_category() -> None:

@@ -11,6 +11,7 @@ from specbench_api.outcome.recommendation import Objective, Recommendation
 from specbench_api.plan.names import plan_name
 from specbench_api.spec.conditions import ConditionType, GroupState, Phase
 from specbench_operator.state.objects import ChildKey, ContainerTerminated
+from specbench_operator.state.run import WARNING
 from specbench_testing.cluster_world import AWAY, ClusterWorld, finished
 from specbench_testing.operator_builders import figure, operator_run, summary_of
 
@@ -189,6 +190,18 @@ def test_untrustworthy_results_are_ready_and_report_the_worst_finding(world: Clu
     assert (world.status.trust, world.status.best) == ("Untrustworthy", "none faster")
     assert world.status.arms[1].speedup_text == "indistinguishable"
     assert "Untrustworthy" in {event.reason for event in world.events}
+
+
+def test_a_run_with_an_arm_at_fault_is_trustworthy_and_an_event_warns(world: ClusterWorld) -> None:
+    world.settle()
+    world.measure(0)
+    world.measure(1)
+    fault = Finding(check="ReuseLost", severity=Severity.FAULT, message="20 % instead of 80 %", arm="ngram")
+    world.finish_report(summary_of(world.plan, 2, speedup=figure(1.3, 1.2, 1.4), finding=fault))
+    world.settle()
+    assert world.status_and_reason(ConditionType.TRUSTWORTHY) == ("True", "ArmAtFault")
+    assert world.status.trust == "Trustworthy"
+    assert [event.type for event in world.events if event.reason == "ArmAtFault"] == [WARNING]
 
 
 def test_a_finished_run_is_unchanged_until_the_ttl_of_its_children(world: ClusterWorld) -> None:

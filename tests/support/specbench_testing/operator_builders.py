@@ -69,7 +69,8 @@ def summary_of(
     return RunSummary(
         namespace=plan.namespace, name=plan.name, uid=plan.uid, simulated=True, created="2026-01-02T12:00:00Z",
         points_total=len(plan.points), points_measured=measured, points_invalid=0, cells=cells,
-        findings=[finding] if finding else [], trustworthy=finding is None, headline="ngram is 1.83 times as fast",
+        findings=[finding] if finding else [], trustworthy=finding is None or not finding.severity.is_doubt,
+        headline="ngram is 1.83 times as fast",
     )  # fmt: skip
 
 
