@@ -154,8 +154,8 @@ def to_reason(text: str) -> str:
 
 
 def join_sentences(parts: Iterable[str]) -> str:
-    """The parts that are not empty, joined by colons."""
-    return ": ".join(part.strip() for part in parts if part.strip())
+    """The parts that are not empty, joined by colons; after a full stop, by a space."""
+    return ": ".join(part.strip() for part in parts if part.strip()).replace(".: ", ". ")
 
 
 def _in_order(values: Mapping[KindT, ConditionValue]) -> list[KindT]:
