@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import os
 import signal
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,8 +18,10 @@ import pytest
 from specbench_api.outcome.record import Record
 from specbench_api.spec.answers import Answers
 from specbench_client.dialects.engine_answer import EngineAnswer, RequestAcceptance, ToolCall
-from specbench_client.load import answer_judge
+from specbench_client.load import answer_judge, judging_process
 from specbench_client.load.answer_judge import MAX_OVERRUNS, AnswerJudge, JudgeLost
+from specbench_client.load.judging_process import JudgeStart
+from specbench_client.sliced_tasks import NICENESS
 from specbench_testing.conversation_turns import blank_record
 
 pytestmark = pytest.mark.process
@@ -71,14 +76,56 @@ async def test_a_load_has_a_limit_of_slow_answers(monkeypatch: pytest.MonkeyPatc
     assert MAX_OVERRUNS > 2
 
 
-async def test_more_answers_than_may_wait_are_not_judged(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(answer_judge, "MAX_WAITING", 3)
-    records: list[Record] = []
-    async with AnswerJudge(Answers.model_validate(PATTERN), records.append) as judge:
-        for _ in range(5):
-            judge.submit(blank_record(), answer(FAST))
-        await judge.drained()
-    assert Counter((record.judged, record.flaw) for record in records) == {GOOD: 3, NOT_JUDGED: 2}
+@pytest.mark.parametrize(
+    ("letters", "chunks", "fit"), [(3, 0, 48), (20_000, 0, 4), (3, 1000, 1)], ids=["short", "long", "chunks"]
+)
+async def test_answers_beyond_the_memory_of_waiting_ones_are_not_judged(
+    monkeypatch: pytest.MonkeyPatch, letters: int, chunks: int, fit: int
+) -> None:
+    """Twice as many are submitted at once as fit; when those are judged, as many fit again."""
+    monkeypatch.setattr(answer_judge, "MAX_WAITING_BYTES", 100_000)
+    records = asyncio.Queue[Record]()
+    record = replace(blank_record(), chunk_ns=list(range(chunks)))
+    async with AnswerJudge(Answers.model_validate({"jsonSchema": {"type": "string"}}), records.put_nowait) as judge:
+        for _ in ("first", "again"):
+            for _ in range(2 * fit):
+                judge.submit(record, answer(f'"{"a" * letters}"'))
+            found = [await records.get() for _ in range(2 * fit)]
+            assert Counter((each.judged, each.flaw) for each in found) == {GOOD: fit, NOT_JUDGED: fit}
+
+
+def last_argument(pid: int) -> str:
+    return Path(f"/proc/{pid}/cmdline").read_text(encoding="utf-8").split("\0")[-2]
+
+
+@pytest.mark.parametrize(
+    ("start", "expected"),
+    [(JudgeStart.NORMAL, ["schema", "ready", "lower"]), (JudgeStart.LOW, ["lower", "schema", "ready"])],
+)
+def test_the_first_process_lowers_its_priority_once_it_is_ready(
+    monkeypatch: pytest.MonkeyPatch, start: JudgeStart, expected: list[str]
+) -> None:
+    events: list[str] = []
+    monkeypatch.setattr(judging_process, "give_way_to_sockets", lambda: events.append("lower"))
+    monkeypatch.setattr(judging_process, "_reply", lambda _: events.append("ready"))
+    reads = SimpleNamespace(model_validate_json=lambda _: events.append("schema"))
+    monkeypatch.setattr(judging_process, "Answers", reads)
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(b"{}")))
+    judging_process.main(start)
+    assert events == expected
+
+
+async def test_each_process_judges_at_a_lower_priority_and_only_the_first_starts_at_the_normal_one() -> None:
+    records = asyncio.Queue[Record]()
+    async with AnswerJudge(Answers.model_validate(PATTERN), records.put_nowait) as judge:
+        starts, priorities = list[str](), list[int]()
+        for text in (FAST, SLOW, FAST):
+            judge.submit(blank_record(), answer(text))
+            await records.get()
+            starts.append(last_argument(judge.pid))
+            priorities.append(os.getpriority(os.PRIO_PROCESS, judge.pid))
+    assert starts == ["normal", "low", "low"]
+    assert set(priorities) == {min(19, os.getpriority(os.PRIO_PROCESS, 0) + NICENESS)}
 
 
 async def test_the_event_loop_runs_while_an_answer_is_judged() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
+from types import SimpleNamespace
+from typing import cast
 
 import numpy as np
 import pandas as pd
@@ -22,8 +24,8 @@ from specbench_client.metrics.tidy_frame import Values, tidy
 from specbench_client.report.html import render_html
 from specbench_client.report.text.answers import answers_lines, answers_table
 from specbench_client.report.text.cells import markdown
-from specbench_client.trust.checks.answers import ANSWERS_WORSE, SIGNIFICANCE
-from specbench_client.trust.evidence import AnswersEvidence
+from specbench_client.trust.checks.answers import ANSWERS_NOT_JUDGED, ANSWERS_WORSE, SIGNIFICANCE
+from specbench_client.trust.evidence import AnswersEvidence, CellEvidence
 from specbench_testing.synthetic_records import ONE, Corruptions, SyntheticRun, run_of_world
 
 pytestmark = pytest.mark.runs
@@ -150,8 +152,41 @@ def test_pairs_with_an_answer_that_took_too_long_are_counted_and_shown_and_not_c
     assert (some.flawed, some.flaws, some.prompts) == (0, {}, WORLD.prompts - 5)
     assert (every.pairs, every.flaws, every.baseline_flaws, every.not_judged > 0) == (0, {}, {}, True)
     assert not {"AnswersWorse", "BaselineAnswersFlawed"} & {each.check for each in summary.findings}
+    assert {each.arm for each in summary.findings if each.check == "AnswersNotJudged"} == {"none", *WORLD.drafters}
+    assert not summary.trustworthy
     total = sum(cell.judged.not_judged for cell in summary.cells if cell.judged)
     assert f"{total:,} pairs not judged" in " ".join(answers_lines(summary))
+
+
+@pytest.mark.parametrize(
+    ("not_judged", "judged", "severity", "share"),
+    [
+        (0, 100, None, "0.0%"),
+        (1, 99, Severity.INFO, "1.0%"),
+        (5, 95, Severity.INFO, "5.0%"),
+        (6, 94, Severity.WARNING, "6.0%"),
+        (100, 0, Severity.WARNING, "100.0%"),
+        (6, 24, Severity.WARNING, "20.0%"),
+        (0, 0, None, "0.0%"),
+    ],
+)
+def test_answers_that_were_not_judged_are_a_warning_above_a_share(
+    not_judged: int, judged: int, severity: Severity | None, share: str
+) -> None:
+    """Answers outside the steady state do not count."""
+    rows = _rows("ngram")
+    steady = np.flatnonzero(rows["steady"])[: not_judged + judged]
+    flaws = pd.Series(None, index=rows.index, dtype=object)
+    flaws.iloc[steady[:not_judged]] = "NotJudged"
+    flaws[~rows["steady"]] = "NotJudged"
+    flawed = np.full(len(rows), np.nan, np.float32)
+    flawed[steady[not_judged:]] = 0.0
+    assert len(steady) == not_judged + judged
+    evidence = cast("CellEvidence", SimpleNamespace(rows=rows.assign(flaw=flaws, flawed=flawed)))
+    found = ANSWERS_NOT_JUDGED.evaluate(evidence)
+    assert [each.severity for each in found] == ([severity] if severity else [])
+    for each in found:
+        assert f"{not_judged} of {not_judged + judged} answers ({share}) were not judged" in each.message
 
 
 @cache

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from specbench_client.sliced_tasks import run_to_completion
+from specbench_client.transport.control_client import AccessRejected, ControlClient
 from specbench_client.transport.exchange import (
     ConnectionsAhead,
     ConnectionUse,
@@ -358,15 +359,23 @@ async def test_server_receives_the_name_of_the_host(
     assert names == expected
 
 
-async def test_server_without_tls_is_a_failed_handshake() -> None:
+async def test_server_without_tls_is_a_failed_handshake_with_the_remedy() -> None:
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(1)
         writer.write(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")
         writer.close()
 
     async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
-        message = await refused(f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}")
-    assert message == "TlsError: the TLS handshake failed: [SSL: WRONG_VERSION_NUMBER] wrong version number"
+        url = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        message = await refused(url)
+        async with ControlClient(url) as control:
+            with pytest.raises(AccessRejected) as caught:
+                await control.text("/health")
+    reason = (
+        "the TLS handshake failed: [SSL: WRONG_VERSION_NUMBER] wrong version number: the server answers without TLS: if"
+        " it serves http, give its address with http:// instead of https://"
+    )
+    assert (message, str(caught.value)) == (f"TlsError: {reason}", f"GET {url}/health: {reason}")
 
 
 async def test_server_that_closes_during_the_handshake() -> None:

@@ -22,11 +22,13 @@ from specbench_api.outcome.record import AnswerFlaw, Record
 from specbench_api.spec.answers import Answers
 from specbench_client.dialects.engine_answer import EngineAnswer
 from specbench_client.errors import ClientError
-from specbench_client.load.judging_process import LIMIT_SIGNAL, encode_answer
+from specbench_client.load.judging_process import LIMIT_SIGNAL, JudgeStart, encode_answer
 
 MAX_OVERRUNS = 10
-MAX_WAITING = 10_000
-"""Answers that wait at once. More would fill the memory of a client whose answers come faster than they are judged."""
+MAX_WAITING_BYTES = 256 * 1024 * 1024
+"""Memory of the answers of a worker that wait. More of them are not judged: they come faster than they are judged."""
+_RECORD_BYTES, _CHUNK_BYTES = 2048, 80
+"""Memory of a record without chunks, and of each chunk in its lists of integers."""
 _BATCH = 32
 _COMMAND = (sys.executable, "-P", "-m", "specbench_client.load.judging_process")
 
@@ -37,7 +39,13 @@ class JudgeLost(ClientError):
 
 class _JudgeJob(NamedTuple):
     record: Record
-    answer: EngineAnswer
+    line: bytes
+    """The answer, encoded."""
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Approximate memory until it is judged."""
+        return len(self.line) + _RECORD_BYTES + _CHUNK_BYTES * len(self.record.chunk_ns or ())
 
 
 class AnswerJudge:
@@ -50,10 +58,11 @@ class AnswerJudge:
         self._answers = answers
         self._on_record = on_record
         self._waiting: asyncio.Queue[_JudgeJob | None] = asyncio.Queue()
+        self._waiting_bytes = 0
         self._overruns = 0
 
     async def __aenter__(self) -> Self:
-        await self._start()
+        await self._start(JudgeStart.NORMAL)
         self._judging = asyncio.create_task(self._judge_on())
         return self
 
@@ -72,13 +81,18 @@ class AnswerJudge:
         return self._process.pid
 
     def submit(self, record: Record, answer: EngineAnswer) -> None:
-        """Queue an answer and its record. Raises JudgeLost if an earlier one could not be judged."""
+        """Queue an answer and its record; beyond MAX_WAITING_BYTES, it is not judged.
+
+        Raises JudgeLost if an earlier one could not be judged.
+        """
         if self._judging.done():
             self._judging.result()
-        if self._waiting.qsize() < MAX_WAITING:
-            self._waiting.put_nowait(_JudgeJob(record, answer))
-        else:
+        job = _JudgeJob(record, encode_answer(answer))
+        if self._waiting_bytes + job.waiting_bytes > MAX_WAITING_BYTES:
             self._on_record(_not_judged(record))
+        else:
+            self._waiting_bytes += job.waiting_bytes
+            self._waiting.put_nowait(job)
 
     async def drained(self) -> None:
         """Wait until all answers are judged; no more can be submitted. Raises JudgeLost."""
@@ -98,14 +112,19 @@ class AnswerJudge:
         """Judge a batch. The first answer without a reply is the one that ended the process."""
         unanswered = deque(jobs)
         while unanswered and self._overruns < MAX_OVERRUNS:
-            await self._send([encode_answer(job.answer) for job in unanswered])
+            await self._send([job.line for job in unanswered])
             while unanswered and (reply := await self._reply()):
-                self._on_record(_judged(unanswered.popleft().record, reply))
+                self._finish(unanswered.popleft(), reply)
             if unanswered:
                 await self._restart()
-                self._on_record(_not_judged(unanswered.popleft().record))
+                self._finish(unanswered.popleft(), None)
         for job in unanswered:
-            self._on_record(_not_judged(job.record))
+            self._finish(job, None)
+
+    def _finish(self, job: _JudgeJob, reply: bytes | None) -> None:
+        """Hand the record on. `reply`: None if the answer was not judged."""
+        self._waiting_bytes -= job.waiting_bytes
+        self._on_record(_not_judged(job.record) if reply is None else _judged(job.record, reply))
 
     async def _send(self, lines: Sequence[bytes]) -> None:
         assert self._process.stdin is not None
@@ -122,12 +141,12 @@ class AnswerJudge:
             )
         self._overruns += 1
         if self._overruns < MAX_OVERRUNS:
-            await self._start()
+            await self._start(JudgeStart.LOW)
 
-    async def _start(self) -> None:
+    async def _start(self, start: JudgeStart) -> None:
         """Start a process that imports the same modules as this one, and wait until it is ready."""
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-        self._process = await asyncio.create_subprocess_exec(*_COMMAND, stdin=PIPE, stdout=PIPE, env=environment)
+        self._process = await asyncio.create_subprocess_exec(*_COMMAND, start, stdin=PIPE, stdout=PIPE, env=environment)
         await self._send([self._answers.model_dump_json(by_alias=True, exclude_none=True).encode() + b"\n"])
         if not await self._reply():
             await self._process.wait()

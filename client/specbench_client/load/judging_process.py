@@ -1,7 +1,8 @@
-"""The process that judges answers: `python -m specbench_client.load.judging_process`, started by `answer_judge`.
+"""The process that judges answers: `python -m specbench_client.load.judging_process START`, from `answer_judge`.
 
 It reads lines from stdin, first `answers` of the workload, then one line per answer, and replies to each with one line:
 an empty one when it is ready, then the flaw of each answer, empty if nothing was found. It exits when stdin is closed.
+START is a `JudgeStart`. Importing jsonschema and checking the schema take 1 to 2 s of CPU time.
 
 Validation can take exponential time (`(a+)*` in a pattern, nested alternatives). The kernel ends this process when one
 answer has taken more than MAX_JUDGING_CPU_S, in whatever code it is then.
@@ -12,6 +13,7 @@ from __future__ import annotations
 import json
 import signal
 import sys
+from enum import StrEnum
 
 from specbench_api.spec.answers import Answers
 from specbench_client.dialects.engine_answer import EngineAnswer, RequestAcceptance, ToolCall
@@ -22,6 +24,15 @@ MAX_JUDGING_CPU_S = 1.0
 """CPU time, which other processes do not prolong. An answer of 10,000 small objects needs 0.4 s."""
 LIMIT_SIGNAL = signal.SIGPROF
 """Ends a process that does not handle it."""
+
+
+class JudgeStart(StrEnum):
+    """At which priority the process becomes ready. It judges at the lower one."""
+
+    NORMAL = "normal"
+    """A load waits for it: on a busy machine, the lower priority would take a minute."""
+    LOW = "low"
+    """A load is measured, and only answers wait for it."""
 
 
 def encode_answer(answer: EngineAnswer) -> bytes:
@@ -41,12 +52,15 @@ def _reply(line: str) -> None:
     sys.stdout.flush()
 
 
-def main() -> None:
+def main(start: JudgeStart) -> None:
     """Judge the answers of stdin."""
-    give_way_to_sockets()
+    if start is JudgeStart.LOW:
+        give_way_to_sockets()
     signal.signal(LIMIT_SIGNAL, signal.SIG_DFL)
     answers = Answers.model_validate_json(sys.stdin.buffer.readline())
     _reply("")
+    if start is JudgeStart.NORMAL:
+        give_way_to_sockets()
     for line in sys.stdin.buffer:
         answer = _decode_answer(line)
         signal.setitimer(signal.ITIMER_PROF, MAX_JUDGING_CPU_S)
@@ -56,4 +70,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(JudgeStart(sys.argv[1]))

@@ -21,7 +21,8 @@ from specbench_api.spec.conditions import EngineReason
 from specbench_client.errors import ClientError, EngineFailed
 from specbench_client.transport.engine_json import parse_strict_json
 from specbench_client.transport.error_messages import (
-    certificate_error_message,
+    answers_without_tls,
+    handshake_error_message,
     http_error_message,
     is_redirect,
     rejects_key,
@@ -59,7 +60,7 @@ class EngineUnreachable(ControlError):
 
 
 class AccessRejected(ControlError):
-    """Waiting will not help: the certificate, the key or the address is wrong."""
+    """Waiting will not help: the certificate, the scheme, the key or the address is wrong."""
 
 
 class ControlClient:
@@ -150,11 +151,8 @@ class ControlClient:
                 body = await _read_limited(response, url)
                 status, location = response.status, response.headers.get("Location")
                 self.server = response.headers.get("Server")
-        except aiohttp.ClientConnectorCertificateError as error:
-            rejected = error.certificate_error
-            assert isinstance(rejected, ssl.SSLCertVerificationError), "the ssl module raises no other"
-            message = f"{method} {url}: {certificate_error_message(rejected)}"
-            raise AccessRejected(message) from error
+        except (aiohttp.ClientConnectorCertificateError, aiohttp.ClientConnectorSSLError) as error:
+            raise _handshake_failure(f"{method} {url}", error) from error
         except aiohttp.ClientConnectorError as error:
             raise EngineUnreachable(f"{method} {url}: cannot connect: {truncate(str(error.os_error))}") from error
         except (aiohttp.ClientError, OSError) as error:  # TimeoutError is an OSError
@@ -179,6 +177,16 @@ class ControlClient:
             return parse_strict_json(await self._body(path))
         except (ControlError, ValueError):
             return None
+
+
+def _handshake_failure(
+    request: str, error: aiohttp.ClientConnectorCertificateError | aiohttp.ClientConnectorSSLError
+) -> ControlError:
+    certificate = isinstance(error, aiohttp.ClientConnectorCertificateError)
+    cause = error.certificate_error if certificate else error.os_error
+    assert isinstance(cause, ssl.SSLError), "the ssl module raises no other"
+    kind = AccessRejected if certificate or answers_without_tls(cause) else EngineUnreachable
+    return kind(f"{request}: {handshake_error_message(cause)}")
 
 
 _ERRORS_BY_STATUS: dict[int, type[ControlError]] = {

@@ -133,7 +133,19 @@ _CERTIFICATE_REMEDIES = {
 _UNKNOWN_AUTHORITY = "set SSL_CERT_FILE to a file with the certificate of the authority that signed it"
 
 
-def certificate_error_message(error: ssl.SSLCertVerificationError) -> str:
-    """Return why a server's certificate is rejected, and the remedy."""
-    remedy = _CERTIFICATE_REMEDIES.get(error.verify_code, _UNKNOWN_AUTHORITY)
-    return f"the server's certificate is not trusted: {tls_error_message(error)}: {remedy}"
+_WITHOUT_TLS = "the server answers without TLS: if it serves http, give its address with http:// instead of https://"
+
+
+def answers_without_tls(error: ssl.SSLError) -> bool:
+    """Return whether a handshake failed because what the server sent is not TLS, as the answer of an http server."""
+    return error.reason == "WRONG_VERSION_NUMBER"
+
+
+def handshake_error_message(error: ssl.SSLError) -> str:
+    """Return why a handshake failed, and the remedy if it is known."""
+    message = tls_error_message(error)
+    if isinstance(error, ssl.SSLCertVerificationError):
+        remedy = _CERTIFICATE_REMEDIES.get(error.verify_code, _UNKNOWN_AUTHORITY)
+        return f"the server's certificate is not trusted: {message}: {remedy}"
+    remedy = f": {_WITHOUT_TLS}" if answers_without_tls(error) else ""
+    return f"the TLS handshake failed: {message}{remedy}"

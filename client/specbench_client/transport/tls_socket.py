@@ -15,7 +15,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Protocol
 
-from specbench_client.transport.error_messages import certificate_error_message, tls_error_message
+from specbench_client.transport.error_messages import handshake_error_message, tls_error_message
 
 Received = tuple[bytes, list[tuple[int, int, bytes]], int, Any]
 """What `recvmsg` returns: bytes, control messages, flags and address."""
@@ -90,7 +90,7 @@ class TlsSocket:
                 await loop.sock_sendall(self._sock, self._outgoing.read())
             except ssl.SSLError as error:
                 self._send_rest()  # An alert, with which the server can log why.
-                raise _handshake_error(error) from error
+                raise TlsError(handshake_error_message(error)) from error
             else:
                 await loop.sock_sendall(self._sock, self._outgoing.read())
                 return
@@ -174,9 +174,3 @@ class TlsSocket:
     def _send_rest(self) -> None:
         with suppress(OSError):
             self._sock.send(self._outgoing.read())
-
-
-def _handshake_error(error: ssl.SSLError) -> TlsError:
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return TlsError(certificate_error_message(error))
-    return TlsError(f"the TLS handshake failed: {tls_error_message(error)}")

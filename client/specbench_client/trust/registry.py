@@ -64,6 +64,7 @@ CELL_CHECKS: tuple[Check[CellEvidence], ...] = (
     trends.ACCEPTANCE_DECAYS,
     prompts.REUSE_LOST,
     answers.BASELINE_ANSWERS_FLAWED,
+    answers.ANSWERS_NOT_JUDGED,
 )
 
 ANSWER_CHECKS: tuple[Check[AnswersEvidence], ...] = (answers.ANSWERS_WORSE,)

@@ -61,7 +61,7 @@ class AnswerFlaw(StrEnum):
     """It differs from the expected answer, see `answers.expected`."""
     NOT_JUDGED = "NotJudged"
     """Whether it matches its schema is unknown, and `judged` is false: that took more than 1 s of CPU time, ten
-    answers of this load had taken as long before, or 10,000 were waiting."""
+    answers of this load had taken as long before, or 256 MiB of answers and their records were waiting."""
 
 
 @dataclass(frozen=True, slots=True)

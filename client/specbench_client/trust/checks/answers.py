@@ -13,7 +13,7 @@ from specbench_api.outcome.finding import ANSWERS_WORSE_CHECK, Severity
 from specbench_api.outcome.record import AnswerFlaw
 from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_client.metrics.pairing import ARM, BASELINE, Pairs, iter_by_prompt, with_pass_number
-from specbench_client.metrics.rows import Columns, Rows, iter_pieces, read_columns, text_codes
+from specbench_client.metrics.rows import Columns, Rows, has_text, iter_pieces, read_columns, text_codes
 from specbench_client.metrics.tidy_frame import Mask, Values, numbers, steady_rows, sums_by_text
 from specbench_client.trust.check import Check, CheckResult, CheckResults
 from specbench_client.trust.evidence import AnswersEvidence, CellEvidence, PointEvidence
@@ -373,6 +373,48 @@ ANSWERS_WORSE: Check[AnswersEvidence] = Check(
 )
 
 
+NOT_JUDGED_SHARE = 0.05
+
+
+def _answers_not_judged(evidence: CellEvidence) -> CheckResults:
+    """Answers whose validation against the schema takes too long: AnswersWorse does not compare their pairs."""
+    rows = steady_rows(evidence.rows)
+    not_judged = int(has_text(rows, "flaw", AnswerFlaw.NOT_JUDGED).sum())
+    if not not_judged:
+        return []
+    demanded = not_judged + _judged(rows)
+    share = not_judged / demanded
+    message = f"{not_judged:,} of {demanded:,} answers ({share:.1%}) were not judged against the schema"
+    many = share > NOT_JUDGED_SHARE
+    if many:
+        message += ": AnswersWorse cannot see whether they are damaged"
+    severity = Severity.WARNING if many else Severity.INFO
+    return [CheckResult(severity, message, value=share, threshold=NOT_JUDGED_SHARE if many else 0.0)]
+
+
+def _judged(rows: Columns) -> int:
+    return int((~np.isnan(numbers(rows, "flawed"))).sum())
+
+
+ANSWERS_NOT_JUDGED: Check[CellEvidence] = Check(
+    name="AnswersNotJudged",
+    severities=(Severity.WARNING, Severity.INFO),
+    description="Answers, an arm's or the baseline's, are [NotJudged](records.md#flaws): validation took too long.",
+    threshold=(
+        f"more than {NOT_JUDGED_SHARE:.0%} of the steady answers that were examined for flaws or NotJudged; Info if any"
+    ),
+    rationale=(
+        "Pairs with such an answer are not compared by AnswersWorse. After ten answers that take too long, all others"
+        " of the load are NotJudged, so an arm with long or broken answers could escape it."
+    ),
+    remedy=(
+        "Simplify the schema: patterns with nested quantifiers, as (a+)*, and nested anyOf or oneOf take exponential"
+        " time. Or request shorter answers."
+    ),
+    evaluate=_answers_not_judged,
+)
+
+
 FLAWED_SHARE = 0.1
 MOSTLY_FLAWED_SHARE = 0.5
 
@@ -382,7 +424,7 @@ def _baseline_answers_flawed(evidence: CellEvidence) -> CheckResults:
     if evidence.arm.name != BASELINE_NAME:
         return []
     rows = steady_rows(evidence.rows)
-    judged = int((~np.isnan(numbers(rows, "flawed"))).sum())
+    judged = _judged(rows)
     found: Counter[str] = Counter()
     for piece in iter_pieces(rows):
         column = text_codes(piece, "flaw")
