@@ -166,6 +166,12 @@ def fit_engine(points: Sequence[PointSteps], size: int, middle: float) -> Engine
     durations = np.concatenate([point.durations for point in points])
     owner = np.repeat(np.arange(len(points)), sizes)
     found = _fit(matrix, durations, owner)
+    if not budget.exclusive:
+        # Without a real cost of mixed steps, its column only takes a part of the cost of tokens.
+        without = matrix * (np.arange(_COSTS) != _MIXED)
+        simpler = _fit(without, durations, owner)
+        if simpler.error < found.error * durations.size ** (1 / durations.size):  # By the log-likelihood.
+            found, matrix = simpler, without
     if not np.sqrt((found.influence**2).sum()) < TOKEN_ERROR_MAX * found.costs[_TOKEN]:
         return SplitMissing.NO_COST
     # In a closed loop, the next request of a stream arrives after the step that begins when the previous one ends.
