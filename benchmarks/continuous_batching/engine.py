@@ -1,8 +1,9 @@
 """A discrete-event engine with continuous batching and chunked prefill, and the closed or open loop that loads it.
 
 Each step computes one step of every request that decodes, and prompt tokens of the requests that wait, first come,
-first served, until its token budget is used. A request emits its first token at the end of the step that computes the
-last token of its prompt, and is then part of every step until its answer ends.
+first served, until its token budget is used. An exclusive step does not decode if it computes prompt tokens. A request
+emits its first token at the end of the step that computes the last token of its prompt, and then decodes until its
+answer ends.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ class StepCosts:
     """Time of a step: a sum of these costs in ms, with log-normal noise, and sometimes a pause.
 
     `token` per computed prompt token; `depth` per computed prompt token and token before it, so that long prompts cost
-    more than in proportion. `pause_share` of the steps take `pause` times as long.
+    more than in proportion. `eager` per step that computes prompt tokens, as if only the others ran as CUDA graphs.
+    `pause_share` of the steps take `pause` times as long.
     """
 
     base: float = 8.0
@@ -31,9 +33,12 @@ class StepCosts:
     context: float = 0.0002
     token: float = 0.03
     depth: float = 0.0
+    eager: float = 0.0
     budget: int = UNLIMITED
     """Tokens of a step: prompt tokens, and `slots` tokens of each request that decodes."""
     slots: int = 4
+    exclusive: bool = False
+    """Whether requests that decode wait while a step computes prompts."""
     noise: float = 0.03
     pause_share: float = 0.002
     pause: float = 4.0
@@ -92,17 +97,17 @@ def serve(requests: Sequence[EngineRequest], costs: StepCosts, loop: Loop, seed:
         if not waiting and not decoding:
             now = max(now, clients.arriving[0][0])
         waiting += clients.arrived(now)
-        step_ms, ready = _step(waiting, decoding, costs)
+        served = [] if costs.exclusive and waiting else decoding
+        step_ms, ready = _step(waiting, served, costs)
         step_ms *= float(np.exp(rng.normal(0.0, costs.noise)))
         now += step_ms * (costs.pause if rng.random() < costs.pause_share else 1.0)
-        for each in decoding:
+        for each in served:
             each.context += each.request.emitted[len(each.chunks) - 1]
-        decoding += ready
-        for each in decoding:
+        for each in [*served, *ready]:
             each.chunks.append(now + clients.delay())
             if each.ended:
                 clients.end(each)
-        decoding = [each for each in decoding if not each.ended]
+        decoding = [each for each in [*decoding, *ready] if not each.ended]
     return clients.served
 
 
@@ -154,6 +159,7 @@ def _step(
     context = sum(each.context for each in decoding)
     step_ms = costs.base + costs.request * len(decoding) + costs.context * context
     free = max(costs.budget - costs.slots * len(decoding), 0)
+    step_ms += costs.eager if waiting and free else 0.0
     while waiting and free > 0:
         each = waiting[0]
         computed = min(each.left, free)

@@ -56,6 +56,13 @@ SCENARIOS: Mapping[str, Scenario] = {
     "chunked-busy": Scenario("the same, 24 streams", StepCosts(budget=512), streams=24),
     "pauses": Scenario("2 % of the steps take ten times as long", _PAUSES),
     "superlinear": Scenario("a token costs more the more are before it", StepCosts(token=0.02, depth=1.5e-5)),
+    "eager": Scenario("a step that computes prompts takes 20 ms longer", StepCosts(eager=20.0)),
+    "eager-open-loop": Scenario("the same, Poisson arrivals", StepCosts(eager=20.0), interval_ms=90.0),
+    "exclusive": Scenario("requests that decode wait for prompts", StepCosts(exclusive=True)),
+    "exclusive-busy": Scenario("the same, 24 streams", StepCosts(exclusive=True), streams=24),
+    "exclusive-open-loop": Scenario("the same, Poisson arrivals", StepCosts(exclusive=True), interval_ms=70.0),
+    "exclusive-chunked": Scenario("both", StepCosts(exclusive=True, budget=512)),
+    "two-tokens": Scenario("answers of 2 tokens", answer_tokens=(2, 2)),
     "short": Scenario("answers of 8 tokens", answer_tokens=_SHORT),
     "short-chunked": Scenario("both", StepCosts(budget=512), answer_tokens=_SHORT),
 }  # fmt: skip
@@ -115,7 +122,7 @@ class SplitRun:
             arrivals = np.random.default_rng((self.seed, repeat))
             intervals = tuple(arrivals.exponential(scenario.interval_ms, len(requests)).tolist())
         pace = float(np.exp(rng.normal(0.0, scenario.run_noise)))
-        names = ("base", "request", "context", "token", "depth")
+        names = ("base", "request", "context", "token", "depth", "eager")
         costs = StepCosts(**{**vars(scenario.costs), **{name: pace * getattr(scenario.costs, name) for name in names}})
         return serve(requests, costs, Loop(scenario.streams, intervals), int(rng.integers(1 << 31)))
 

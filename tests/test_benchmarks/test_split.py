@@ -9,7 +9,9 @@ from continuous_batching.scenarios import SCENARIOS, SplitRun
 pytestmark = pytest.mark.runs
 
 
-@pytest.mark.parametrize("name", ["one-stream", "open-loop", "chunked", "pauses", "superlinear"])
+@pytest.mark.parametrize(
+    "name", ["one-stream", "open-loop", "chunked", "pauses", "superlinear", "eager", "exclusive-busy"]
+)
 def test_factor_of_reuse_is_that_of_the_engine(name: str) -> None:
     run = SplitRun(SCENARIOS[name], seed=1)
     found, missing = run.estimate

@@ -13,8 +13,8 @@ from specbench_api.outcome.finding import Severity
 from specbench_api.outcome.reuse import Reuse, SplitMissing
 from specbench_api.outcome.summary import RunSummary
 from specbench_api.plan.plan import Point
-from specbench_client.analysis.breakdown.engine_replay import EngineCosts, replay
-from specbench_client.analysis.breakdown.engine_steps import PointSteps, point_steps, prefill_parts
+from specbench_client.analysis.breakdown.engine_replay import Budget, EngineCosts, replay
+from specbench_client.analysis.breakdown.engine_steps import PointSteps, point_steps, prefill_parts, served_share
 from specbench_client.analysis.statistics.log_ratio import LogRatioInputs
 from specbench_client.analysis.statistics.row_layout import CellSums, layout_of
 from specbench_client.ragged import to_ragged
@@ -203,6 +203,22 @@ def test_split_is_missing_if_all_tokens_of_an_answer_arrive_at_once(arms: tuple[
     assert found.net.value is not None
 
 
+@pytest.mark.parametrize("silent", [1, 3])
+def test_split_is_missing_if_the_chunks_of_many_answers_are_unknown(silent: int) -> None:
+    """Of 30 prompts: one without chunks has no part in the split, but the load of more would be missing from it."""
+
+    def dropped(point: Point, frame: pd.DataFrame) -> pd.DataFrame:
+        known = ~frame.prompt_id.isin([f"p{number}" for number in range(silent)]) | (point.arm != "ngram")
+        return frame.assign(chunk_ns=frame.chunk_ns.where(known, None))
+
+    summary = run_of_world(LOST, Corruptions(records=dropped))
+    if silent == 1:
+        exact = value_of(reuse_of(run_of_world(LOST)).reuse)
+        assert value_of(reuse_of(summary).reuse) == pytest.approx(exact, rel=0.02)
+    else:
+        assert_not_split(summary, SplitMissing.TOO_FEW_STEPS)
+
+
 def steps_of(begun_ms: list[float], arrivals_ms: list[list[float]], prompts: list[int]) -> PointSteps:
     """The steps of a point whose chunks arrive so long after the beginning of their requests of one conversation."""
     begun, e2e = np.array(begun_ms), np.array([each[-1] for each in arrivals_ms])
@@ -235,6 +251,24 @@ def test_prompts_are_computed_in_the_steps_before_their_first_chunk() -> None:
     assert sorted(zip(parts.request.tolist(), parts.step.tolist(), parts.tokens.tolist(), strict=True)) == [
         (0, 0, 10), (1, 3, 512), (1, 4, 188), (2, 4, 324), (2, 5, 276),
     ]  # fmt: skip
+
+
+def test_extra_cost_of_computing_prompts_while_others_decode_is_in_each_such_step() -> None:
+    """Steps of 10 ms and 0.01 ms a token, 5 ms longer if prompts are computed too: 512 tokens, and then 188."""
+    longer = [11.0, 21.0, 31.0, 51.12, 68.0, 78.0, 88.0, 98.0, 108.0, 118.0]
+    point = steps_of([0, 30], [longer, [38.0, 48.0]], [100, 700])
+    assert served_share([point]) == 1
+    costs = EngineCosts(token=0.01, base=10.0, mixed=5.0, budget=Budget(512))
+    assert replay(point, costs, point.computed) == pytest.approx([118, 48])
+
+
+def test_requests_that_wait_for_the_prompts_of_others_do_not_decode_in_these_steps() -> None:
+    """Steps of 10 ms, or of 8 ms and 0.01 ms a token while a request waits for the prompt of another one."""
+    point = steps_of([0, 25], [[11.0, 21.0, 31.0, 56.0, 66.0], [21.0, 31.0]], [100, 700])
+    assert served_share([point]) == 0
+    costs = EngineCosts(token=0.01, base=10.0, mixed=-2.0, budget=Budget(exclusive=True))
+    assert replay(point, costs, point.computed) == pytest.approx([66, 31])
+    assert replay(point, costs, np.zeros(2)) == pytest.approx([58, 23])
 
 
 def test_slices_by_turn_and_by_depth_locate_the_loss() -> None:

@@ -4,10 +4,13 @@ All requests in flight share the steps of the engine. A step takes
 
     base + per request × requests that decode + per context token × their context + per token × prompt tokens computed
 
-where a prompt token may cost more the more tokens are before it, and a step without a request that decodes has a `base`
-of its own. It computes prompt tokens of the requests that wait, in their order, up to a budget, and gives every other
-request its next tokens. The costs are fitted to the durations of the steps (`engine_steps`), relative to their size,
-with little weight on outliers and a pace for each point. The budget is the one with the best fit.
+where a prompt token may cost more the more tokens are before it. A step without a request that decodes has a `base` of
+its own, and so has one that computes prompts while others decode: engines often run only the others as CUDA graphs. It
+computes prompt tokens of the requests that wait, in their order, up to a budget, and gives every other request its next
+tokens. In some engines these wait while a prompt is computed: no chunk of theirs arrives together with a first chunk.
+
+The costs are fitted to the durations of the steps (`engine_steps`), relative to their size, with little weight on
+outliers and a pace for each point. The budget is the one with the best fit.
 
 A replay runs the steps again. Requests of an open loop begin when they did; later ones of a conversation, and all of a
 closed loop, begin after the same pause as they did, which counts from the last end in their conversation or stream
@@ -26,7 +29,13 @@ import numpy as np
 from scipy import optimize
 
 from specbench_api.outcome.reuse import SplitMissing
-from specbench_client.analysis.breakdown.engine_steps import Indices, PointSteps, PrefillParts, prefill_parts
+from specbench_client.analysis.breakdown.engine_steps import (
+    Indices,
+    PointSteps,
+    PrefillParts,
+    prefill_parts,
+    served_share,
+)
 from specbench_client.metrics.tidy_frame import Values
 
 PASSES = 8
@@ -42,21 +51,29 @@ SIGMA_PER_MEDIAN = 1.4826
 TOKEN_ERROR_MAX = 0.1
 """Largest relative standard error of the cost of a token. It is larger where every step computes as many prompt tokens
 as it may, because the duration of steps is then always the same."""
+CHUNKS_MIN = 3.0
+"""Smallest mean number of chunks of an answer. Streams with shorter ones begin together, and which of their prompts
+share a step depends on delays that the replay does not have."""
+EXCLUSIVE_MAX, MIXED_MIN = 0.2, 0.8
+"""Bounds of `served_share`: up to the first, requests that decode wait for prompts; from the second on, they do not.
+Between both, neither model describes the engine."""
 BUDGET_STEPS = (0.15, 0.04, 0.01)
 """Differences of the log between budgets that are compared: first over all that are possible, then around the best."""
 BUDGET_PASSES = 3
 """Fits in sequence while budgets are compared."""
-_TOKEN, _BASE, _IDLE, _REQUEST, _CONTEXT, _DEPTH = range(6)
-_COSTS = 6
-_MINIMUM = np.array([0.0, 0.0, -np.inf, 0.0, 0.0, 0.0])
+_TOKEN, _BASE, _IDLE, _REQUEST, _CONTEXT, _DEPTH, _MIXED = range(7)
+_COSTS = 7
+_MINIMUM = np.array([0.0, 0.0, -np.inf, 0.0, 0.0, 0.0, 0.0])
 
 
 @dataclass(frozen=True)
 class Budget:
-    """Tokens that a step may compute: prompt tokens, and `slots` of each request that decodes."""
+    """What a step may compute: tokens of prompts tokens, and `slots` of each request that decodes."""
 
     tokens: float = np.inf
     slots: float = 0.0
+    exclusive: bool = False
+    """Whether requests that decode wait while a step computes prompts; it has no limit then."""
 
     def prompt_tokens(self, decoding: int) -> float:
         """Return the most prompt tokens of a step in which so many requests decode."""
@@ -67,7 +84,10 @@ class Budget:
 
         What seems to be a single step, if no request decodes in it, may be several.
         """
-        limits = [self.prompt_tokens(number) if number else np.inf for number in point.decoding[0].tolist()]
+        limits = [
+            self.prompt_tokens(number) if number and not self.exclusive else np.inf
+            for number in point.decoding[0].tolist()
+        ]
         return prefill_parts(point, limits)
 
 
@@ -75,8 +95,9 @@ class Budget:
 class EngineCosts:
     """Costs of a step in ms, and what limits it.
 
-    `idle`: added to a step in which no request decodes. `depth`: of a prompt token for each token before it beyond
-    `middle`; so `token` is the cost of one that has `middle` tokens before it.
+    `idle`: added to a step in which no request decodes. `mixed`: added to one that computes prompts while others decode
+    or wait. `depth`: of a prompt token for each token before it beyond `middle`; so `token` is the cost of one that has
+    `middle` tokens before it.
     """
 
     token: float
@@ -84,6 +105,7 @@ class EngineCosts:
     request: float = 0.0
     context: float = 0.0
     idle: float = 0.0
+    mixed: float = 0.0
     depth: float = 0.0
     middle: float = 0.0
     budget: Budget = Budget()
@@ -92,8 +114,19 @@ class EngineCosts:
 
     def at_pace(self, pace: float) -> EngineCosts:
         """Return the costs of a machine that takes so many times as long."""
-        names = ("token", "base", "request", "context", "idle", "depth")
+        names = ("token", "base", "request", "context", "idle", "mixed", "depth")
         return replace(self, **{name: pace * getattr(self, name) for name in names})
+
+    def step_ms(self, load: float, *, decodes: bool, prompts: bool) -> float:
+        """Return the time of a step without its prompt tokens. `load`: cost of all requests that decode.
+
+        `decodes`: whether there are any. `prompts`: whether it computes prompt tokens.
+        """
+        if not decodes:
+            return self.base + self.idle
+        if not prompts:
+            return self.base + load
+        return self.base + self.mixed + (0.0 if self.budget.exclusive else load)
 
     def token_ms(self, prompt: Values, computed: Values) -> Values:
         """Return the mean cost of a token where so many last tokens of the prompts are computed."""
@@ -118,21 +151,35 @@ def fit_engine(points: Sequence[PointSteps], size: int, middle: float) -> Engine
     `size`: rows of the cell. `middle`: see `EngineCosts`.
     """
     sizes = [point.ends.size for point in points]
+    chunks = sum(int(point.arrivals.sum()) for point in points)
+    if chunks < CHUNKS_MIN * sum(point.rows.size for point in points):
+        return SplitMissing.TOO_FEW_STEPS
     if sum(sizes) <= 2 * _COSTS or not any(point.decoding[0].any() for point in points):
         return SplitMissing.TOO_FEW_STEPS
-    budget = _budget(max(points, key=lambda point: point.ends.size), middle)
+    share = served_share(points)
+    if EXCLUSIVE_MAX < share < MIXED_MIN:
+        return SplitMissing.REPLAY_DIFFERS
+    longest = max(points, key=lambda point: point.ends.size)
+    budget = Budget(exclusive=True) if share <= EXCLUSIVE_MAX else _budget(longest, middle)
     parts = [budget.parts(point) for point in points]
-    matrix = np.concatenate([_columns(point, each, middle) for point, each in zip(points, parts, strict=True)])
+    matrix = np.concatenate([_columns(point, each, middle, budget) for point, each in zip(points, parts, strict=True)])
     durations = np.concatenate([point.durations for point in points])
     owner = np.repeat(np.arange(len(points)), sizes)
     found = _fit(matrix, durations, owner)
+    if not budget.exclusive:
+        # Without a real cost of mixed steps, its column only takes a part of the cost of tokens.
+        without = matrix * (np.arange(_COSTS) != _MIXED)
+        simpler = _fit(without, durations, owner)
+        if simpler.error < found.error * durations.size ** (1 / durations.size):  # By the log-likelihood.
+            found, matrix = simpler, without
     if not np.sqrt((found.influence**2).sum()) < TOKEN_ERROR_MAX * found.costs[_TOKEN]:
         return SplitMissing.NO_COST
     # In a closed loop, the next request of a stream arrives after the step that begins when the previous one ends.
     late = np.median(np.concatenate([each.start - point.earliest for point, each in zip(points, parts, strict=True)]))
-    token, base, idle, request, context, depth = found.costs.tolist()
+    token, base, idle, request, context, depth, mixed = found.costs.tolist()
+    mixed -= base if budget.exclusive else 0.0
     costs = EngineCosts(
-        token, base, request, context, idle, depth, middle, budget, late=points[0].near if late >= 1 else 0.0
+        token, base, request, context, idle, mixed, depth, middle, budget, late=points[0].near if late >= 1 else 0.0
     )
     influence, by_point, modelled = np.zeros(size), [], matrix @ found.costs
     for number, (point, each) in enumerate(zip(points, parts, strict=True)):
@@ -195,7 +242,7 @@ def _solve(equations: Values) -> tuple[Values, list[int]]:
     return costs, [column for column in columns if costs[column] != 0]
 
 
-def _columns(point: PointSteps, parts: PrefillParts, middle: float) -> Values:
+def _columns(point: PointSteps, parts: PrefillParts, middle: float, budget: Budget) -> Values:
     """Return the columns of the model, shape (steps, columns)."""
     found = np.zeros((point.ends.size, _COSTS))
     depth = point.prompt - point.computed / 2 - middle
@@ -203,6 +250,10 @@ def _columns(point: PointSteps, parts: PrefillParts, middle: float) -> Values:
     found[:, _DEPTH] = np.bincount(parts.step, parts.tokens * depth[parts.request], point.ends.size)
     found[:, _BASE], found[:, _IDLE] = 1.0, point.decoding[0] == 0
     found[:, _REQUEST], found[:, _CONTEXT] = point.decoding
+    found[:, _MIXED] = (found[:, _TOKEN] > 0) & (point.decoding[0] > 0)
+    if budget.exclusive:
+        # The whole base of such a step, which may be shorter than one that drafts.
+        found[found[:, _MIXED] > 0, _BASE : _CONTEXT + 1] = 0.0
     return found
 
 
@@ -211,7 +262,7 @@ def _budget(point: PointSteps, middle: float) -> Budget:
     owner = np.zeros(point.ends.size, dtype=np.intp)
 
     def error(budget: Budget) -> float:
-        return _fit(_columns(point, budget.parts(point), middle), point.durations, owner, BUDGET_PASSES).error
+        return _fit(_columns(point, budget.parts(point), middle, budget), point.durations, owner, BUDGET_PASSES).error
 
     parts = Budget().parts(point)
     inside = point.decoding[0][point.earliest] > 0
@@ -253,13 +304,20 @@ class _Queue:
         return step_ms, complete
 
 
+def _unchanged_steps(end: float, beginning: float, step_ms: float) -> float:
+    """Return the number of steps until the next end of a request, so many steps away, or beginning, so many ms away."""
+    if step_ms > 0:
+        end = min(end, min(beginning / step_ms, end) // 1 + 1)
+    return max(end, 1.0)
+
+
 def replay(point: PointSteps, costs: EngineCosts, computed: Values) -> Values:
     """Return the E2E latency of each request in ms, if so many tokens of its prompt are computed."""
     following: list[list[int]] = [[] for _ in range(point.rows.size)]
     for request in np.flatnonzero(point.previous >= 0).tolist():
         following[point.previous[request]].append(request)
     load = (costs.request + costs.context * point.context).tolist()
-    steps, pause = (point.last - point.first).tolist(), point.pause.tolist()
+    steps, pause = point.decode_steps(exclusive=costs.budget.exclusive).tolist(), point.pause.tolist()
     coming = [(pause[request], request) for request in np.flatnonzero(point.previous < 0).tolist()]
     heapq.heapify(coming)
     queue = _Queue(computed.tolist(), costs.token_ms(point.prompt, computed).tolist())
@@ -273,14 +331,14 @@ def replay(point: PointSteps, costs: EngineCosts, computed: Values) -> Values:
         while coming and coming[0][0] + late <= now:
             begun[coming[0][1]] = coming[0][0]
             queue.waiting.append(heapq.heappop(coming)[1])
-        step, count = costs.base + decoding + (0.0 if running else costs.idle), 1.0
-        if not queue.waiting:  # Nothing changes before the next end or the next beginning.
-            count = running[0][0] - done
-            if coming and step > 0:
-                count = min(count, (coming[0][0] + late - now) // step + 1.0)
-            count = max(count, 1.0)
+        prompts = bool(queue.waiting)
+        step, count = costs.step_ms(decoding, decodes=bool(running), prompts=prompts), 1.0
+        if not prompts:
+            beginning = coming[0][0] + late - now if coming else np.inf
+            count = _unchanged_steps(running[0][0] - done, beginning, step)
         prefill_ms, joining = queue.compute(costs.budget.prompt_tokens(len(running)))
-        now, done = now + step * count + prefill_ms, done + count
+        now += step * count + prefill_ms
+        done += 0.0 if prompts and costs.budget.exclusive else count
         for request in joining:
             heapq.heappush(running, (done + steps[request], request))
             decoding += load[request]

@@ -46,6 +46,8 @@ class PointSteps:
     """Time between both; without a previous request: between the first beginning and its own."""
     ends: Values
     """When each step ended."""
+    arrivals: Indices
+    """Number of requests of which a chunk arrived at the end of each step."""
     slots: float
     """Mean number of tokens that a step verifies for a request that decodes."""
     near: float
@@ -59,6 +61,16 @@ class PointSteps:
             np.add.at(changes[row], self.first + 1, amount)
             np.add.at(changes[row], self.last + 1, -amount)
         return np.cumsum(changes, axis=1)[:, :-1]
+
+    @cached_property
+    def firsts(self) -> Indices:
+        """Number of requests whose prompt was complete at the end of each step."""
+        return np.bincount(self.first, minlength=self.ends.size)
+
+    def decode_steps(self, *, exclusive: bool) -> Indices:
+        """Return in how many steps each request decoded. `exclusive`: not in those that completed prompts of others."""
+        prompts = np.cumsum(self.firsts > 0) if exclusive else np.zeros_like(self.firsts)
+        return self.last - self.first - (prompts[self.last] - prompts[self.first])
 
     @cached_property
     def earliest(self) -> Indices:
@@ -106,6 +118,20 @@ def point_steps(rows: pd.DataFrame | Rows, *, closed: bool) -> list[PointSteps]:
     ]
 
 
+def served_share(points: Sequence[PointSteps]) -> float:
+    """Return the share of decoding requests that get tokens from a step that completes a prompt, relative to others.
+
+    It is 1 if such a step also decodes, and 0 if the requests that decode wait. NaN without such steps.
+    """
+    served, decoding = (np.zeros(2) for _ in range(2))
+    for point in points:
+        completes = (point.firsts > 0).astype(np.intp)
+        served += np.bincount(completes, point.arrivals - point.firsts, 2)
+        decoding += np.bincount(completes, point.decoding[0], 2)
+    other, complete = (float(each) for each in np.divide(served, decoding, out=np.full(2, np.nan), where=decoding > 0))
+    return complete / other if other else np.nan
+
+
 def _steps_of(cell: pd.DataFrame | Rows, at: NDArray[np.int32], *, closed: bool) -> PointSteps | None:
     """Return the steps of the point with these rows, None if no chunk of them is known."""
     chunks = RaggedColumn.of(rows_at(cell, at)["arrival_ms"], 1)
@@ -138,6 +164,7 @@ def _steps_of(cell: pd.DataFrame | Rows, at: NDArray[np.int32], *, closed: bool)
         previous=previous,
         pause=begun - np.where(previous < 0, 0.0, end[previous]),
         ends=ends,
+        arrivals=np.bincount(np.unique(owner * ends.size + step) % ends.size, minlength=ends.size),
         slots=1 + float(drafted[drafting].sum() / max(np.nansum(steps[drafting]), 1.0)),
         near=near,
     )

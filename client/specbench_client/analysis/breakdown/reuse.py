@@ -63,6 +63,8 @@ NEED_MODEL = ("token_ms", "lost_ms", "drafting", "reuse")
 """Figures that need the model of the arm's steps."""
 REPLAY_ERROR_MAX = 0.1
 """Largest error of the replayed E2E latency; beyond it the model does not describe the arm."""
+REPLAYED_MIN = 0.95
+"""Smallest share of answered requests with known chunks and cached tokens. The replay lacks the load of the others."""
 NUDGE = 0.01
 """Relative change of the cost of a token, for its effect on a replay."""
 TURNS_MAX = 8
@@ -172,10 +174,16 @@ def _costs(
     points = point_steps(arm, closed=closed)
     computed, size = numbers(arm, "input_tokens") - cached_tokens(arm), len(arm)
     known = ~np.isnan(lost + e2e + computed[at])
-    paired = np.zeros(size, dtype=np.bool_)
-    paired[at[known]] = True
     if not known.any():
         return SplitMissing.NO_LATENCIES
+    replayable = np.zeros(size, dtype=np.bool_)
+    for point in points:
+        replayable[point.rows] = True
+    known &= replayable[at]
+    if not known.any() or replayable.sum() < REPLAYED_MIN * (~np.isnan(E2E_MS.values(arm))).sum():
+        return SplitMissing.TOO_FEW_STEPS
+    paired = np.zeros(size, dtype=np.bool_)
+    paired[at[known]] = True
     if np.ptp(computed[paired]) == 0:
         return SplitMissing.SAME_COMPUTED_TOKENS
     # Requests without a partner lose the same share of what they compute.
@@ -196,7 +204,7 @@ def _costs(
         cost[point.rows] = replayed[point.rows] - replay(point, costs, kept)
         nudged_cost[point.rows] = replay(point, nudged, point.computed) - replay(point, nudged, kept)
     scale = e2e[known].sum() / replayed[at[known]].sum()
-    if abs(1 / scale - 1) > REPLAY_ERROR_MAX:
+    if not abs(1 / scale - 1) <= REPLAY_ERROR_MAX:  # Also if it is NaN.
         return SplitMissing.REPLAY_DIFFERS
     # What the model leaves out, as pauses of the engine, lengthens both replays alike.
     slope = (nudged_cost - cost) / (fit.costs.token * NUDGE)
