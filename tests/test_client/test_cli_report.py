@@ -120,6 +120,13 @@ def test_terminal_prints_every_finding_that_the_headline_may_name_and_at_most_th
     assert printed.count("Next: ") == 1
 
 
+def test_the_remedy_of_a_check_with_two_severities_is_printed_once(capsys: pytest.CaptureFixture[str]) -> None:
+    found = [Finding(check="ChunksCoalesced", severity=each, message="late") for each in Severity]
+    print_run_summary(WORLD.plan, run_of_world(WORLD).model_copy(update={"findings": found}), "text", "results")
+    printed = capsys.readouterr().out
+    assert (printed.count("ChunksCoalesced: late"), printed.count("What to do: ")) == (4, 1)
+
+
 def test_next_step_after_a_failed_engine_is_to_correct_the_failure(capsys: pytest.CaptureFixture[str]) -> None:
     only_baseline = Corruptions(measured=lambda point: point.arm == "none")
     summary = run_of_world(WORLD, only_baseline).model_copy(update={"failures": {"ngram": "HTTP 404: no such model"}})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -304,14 +304,12 @@ def print_run_summary(
     console = result_console()
     found = [each for each in summary.findings if unfinished is None or each.check != MISSING_POINTS.name]
     groups = group_findings(plan, found)
-    named = [group for group in groups if group.severity is not Severity.INFO]
-    others = [group for group in groups if group.severity is Severity.INFO]
     if not show_all:
         # The headline already reports that a run was simulated.
-        others = [group for group in others if group.check != SIMULATED.name]
-    explained = {group.check for group in named}
-    remarks = [_finding_text(group, remedy=group.check not in explained) for group in others]
-    notes = [*remarks, *_result_notes(plan, summary)]
+        groups = [group for group in groups if group.check != SIMULATED.name]
+    texts = list(_finding_texts(groups))
+    named = sum(group.severity is not Severity.INFO for group in groups)
+    notes = [*texts[named:], *_result_notes(plan, summary)]
     shown = notes if show_all else notes[:NOTES]
     console.print_line(f"{unfinished.state} The figures are preliminary." if unfinished else summary.headline)
     if summary.trustworthy and not summary.simulated:
@@ -322,7 +320,7 @@ def print_run_summary(
         console.print_line(line)
     for table in _tables(summary, statistics or TERMINAL_STATISTICS):
         console.print_table(table)
-    for text in [*_why_no_acceptance(plan, summary), *map(_finding_text, named), *shown]:
+    for text in [*_why_no_acceptance(plan, summary), *texts[:named], *shown]:
         console.print_line(text)
     where = run_arguments(plan, uri)
     more = len(notes) - len(shown)
@@ -349,9 +347,13 @@ def _why_no_acceptance(plan: Plan, summary: RunSummary) -> list[str]:
     return [_UNKNOWN_AL] if plan.engine.is_external and plain and missing and all(missing) else []
 
 
-def _finding_text(group: FindingGroup, *, remedy: bool = True) -> str:
-    fix = f"\n  What to do: {group.remedy}" if remedy and group.remedy else ""
-    return f"{group.text}{fix}"
+def _finding_texts(groups: Sequence[FindingGroup]) -> Iterator[str]:
+    """Yield the text of each group, the remedy of a check with its first one only."""
+    explained: set[str] = set()
+    for group in groups:
+        fix = f"\n  What to do: {group.remedy}" if group.remedy and group.check not in explained else ""
+        explained.add(group.check)
+        yield f"{group.text}{fix}"
 
 
 def _tables(summary: RunSummary, statistics: Sequence[str]) -> list[TextTable]:
