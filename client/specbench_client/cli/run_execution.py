@@ -20,7 +20,7 @@ from pydantic import ValidationError
 
 from specbench_api.campaign.expansion import PlannedRun
 from specbench_api.campaign.matrix import cell_text
-from specbench_api.outcome.finding import faults_by_arm, list_faults
+from specbench_api.outcome.finding import doubting_checks, faults_by_arm, list_faults
 from specbench_api.outcome.layout import REPORT, SUMMARY
 from specbench_api.outcome.summary import RunSummary, best_speedup_text
 from specbench_api.outcome.termination import Exit
@@ -320,5 +320,4 @@ def _trust(summary: RunSummary) -> str:
     """Return the trust of a run, with the checks that failed."""
     if summary.trustworthy:
         return "; ".join(["Trustworthy", *(f"at fault: {arm}" for arm in list_faults(summary.findings))])
-    checks = [finding.check for finding in summary.findings if finding.severity.is_doubt]
-    return f"Untrustworthy ({', '.join(dict.fromkeys(checks))})"
+    return f"Untrustworthy ({', '.join(doubting_checks(summary.findings))})"

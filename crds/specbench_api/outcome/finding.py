@@ -50,6 +50,13 @@ class Finding(ApiModel):
     """Hash of the point; None if it does not concern a single point."""
 
 
+def doubting_checks(findings: Iterable[Finding]) -> list[str]:
+    """Return the names of the checks that make a run untrustworthy, those that invalidate cells first."""
+    doubts = [finding for finding in findings if finding.severity.is_doubt]
+    doubts.sort(key=lambda finding: finding.severity is not Severity.INVALID)
+    return list(dict.fromkeys(finding.check for finding in doubts))
+
+
 ANSWERS_WORSE_CHECK = "AnswersWorse"
 """The check whose fault rules an arm out, at every load."""
 

@@ -68,7 +68,7 @@ _MINIMUM = np.array([0.0, 0.0, -np.inf, 0.0, 0.0, 0.0, 0.0])
 
 @dataclass(frozen=True)
 class Budget:
-    """What a step may compute: tokens of prompts tokens, and `slots` of each request that decodes."""
+    """What a step may compute: prompt tokens, and `slots` of each request that decodes."""
 
     tokens: float = np.inf
     slots: float = 0.0
@@ -184,8 +184,8 @@ def fit_engine(points: Sequence[PointSteps], size: int, middle: float) -> Engine
     influence, by_point, modelled = np.zeros(size), [], matrix @ found.costs
     for number, (point, each) in enumerate(zip(points, parts, strict=True)):
         inside = owner == number
-        share = each.tokens / np.maximum(matrix[inside, _TOKEN], 1.0)[each.step]
-        np.add.at(influence, point.rows[each.request], share * found.influence[inside][each.step])
+        of_step = each.tokens / np.maximum(matrix[inside, _TOKEN], 1.0)[each.step]
+        np.add.at(influence, point.rows[each.request], of_step * found.influence[inside][each.step])
         inside &= matrix[:, _IDLE] == 0
         # Means, unlike the fit, contain pauses, which lengthen all steps in proportion.
         by_point.append(costs.at_pace(durations[inside].sum() / modelled[inside].sum() if inside.any() else 1.0))

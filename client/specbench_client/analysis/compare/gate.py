@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from specbench_api.outcome.comparison import ComparedFigure, ComparisonGap, ComparisonGapReason
-from specbench_api.outcome.finding import Severity, faults_by_arm, list_faults
+from specbench_api.outcome.finding import doubting_checks, faults_by_arm, list_faults
 from specbench_api.outcome.gate_report import GateReport, GateRequest, GateTest, GateTestOutcome
 from specbench_api.spec.conditions import GateReason
 from specbench_api.spec.gate import Gate, GateMetric, Tolerance
@@ -252,9 +252,7 @@ def _reasons(
 
 def _doubts(result: StoredResult) -> str:
     """Return the checks that make a result untrustworthy, in parentheses, those that invalidate cells first."""
-    doubts = [finding for finding in result.summary.findings if finding.severity.is_doubt]
-    doubts.sort(key=lambda finding: finding.severity is not Severity.INVALID)
-    names = ", ".join(dict.fromkeys(finding.check for finding in doubts))
+    names = ", ".join(doubting_checks(result.summary.findings))
     return f" ({names})" if names else ""
 
 

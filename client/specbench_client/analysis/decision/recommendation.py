@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from specbench_api.api_model import in_words
 from specbench_api.errors import InvalidSpec, Problem
 from specbench_api.outcome.figure import Figure
-from specbench_api.outcome.finding import faults_by_arm
+from specbench_api.outcome.finding import doubting_checks, faults_by_arm
 from specbench_api.outcome.recommendation import (
     Attainment,
     LoadChoice,
@@ -181,7 +181,6 @@ def recommend(plan: Plan, summary: RunSummary, request: RecommendationRequest) -
     question = _Inputs(request, simplest_first(plan), candidate_cells(summary, request, costs), barred)
     workloads = list(dict.fromkeys(cell.workload for cell in summary.cells if request.takes(cell)))
     choices = [_of_workload(name, question) for name in workloads]
-    doubted = dict.fromkeys(each.check for each in summary.findings if each.severity.is_doubt)
     return Recommendation(
         objective=request.objective,
         targets=list(request.targets),
@@ -195,7 +194,9 @@ def recommend(plan: Plan, summary: RunSummary, request: RecommendationRequest) -
         constraints=words_of(request.constraints),
         ruled_out=barred,
         upkeep=upkeep(plan, request.prices),
-        limits=limits_of(summary, request, choices, list(doubted), not_known(plan, summary, request)),
+        limits=limits_of(
+            summary, request, choices, doubting_checks(summary.findings), not_known(plan, summary, request)
+        ),
         rules_of_thumb=read_rules(plan, summary, request.constraints),
     )
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from specbench_api.outcome.finding import Finding, Severity, list_faults
+from specbench_api.outcome.finding import Finding, doubting_checks, list_faults
 from specbench_api.outcome.summary import Cell, SpeedupConclusion
 from specbench_api.plan.expansion import lossy_arms
 from specbench_api.plan.plan import Plan
@@ -320,7 +320,5 @@ def _doubts(facts: HeadlineFacts) -> list[str]:
     """The checks that make the run untrustworthy, those that invalidate cells first."""
     if facts.trustworthy:
         return []
-    bad = [finding for finding in facts.findings if finding.severity.is_doubt]
-    bad.sort(key=lambda finding: finding.severity is not Severity.INVALID)
-    names = list(dict.fromkeys(finding.check for finding in bad))
+    names = doubting_checks(facts.findings)
     return [f"Not trustworthy: {', '.join(names)} (see findings)." if names else "Not trustworthy."]
