@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from multiprocessing import get_context
 
 from specbench_api.outcome.record import Record, RecordPhase
+from specbench_api.spec.answers import Answers
+from specbench_client.dialects.engine_answer import EngineAnswer
+from specbench_client.load.answer_flaws import unmet_demand
 from specbench_client.load.closed_loop import ClosedLoop
 from specbench_client.load.conversation_runner import (
     ConversationRunner,
@@ -43,6 +46,19 @@ def _shared() -> SharedState:
     return create_shared_state(get_context("spawn"), 1)
 
 
+def _judge_at_once(
+    answers: Answers | None, on_record: Callable[[Record], None]
+) -> Callable[[Record, EngineAnswer], None] | None:
+    """Judge answers in this process: the schemas of virtual worlds take no time."""
+    if answers is None or not answers.has_schemas:
+        return None
+
+    def judge(record: Record, answer: EngineAnswer) -> None:
+        on_record(replace(record, judged=True, flaw=unmet_demand(answers, None, answer)))
+
+    return judge
+
+
 @dataclass
 class VirtualWorker:
     """Drives loads in sequence."""
@@ -74,7 +90,16 @@ class VirtualWorker:
         most = max(MAX_UNREAD, len(share.streams)) if isinstance(share, ClosedLoopShare) else MAX_UNREAD
         async with ParsingQueue(most) as parsing_queue:
             users = thinking_users(turn_client.request_config, VirtualAlarm(self.clock).sleep_until)
-            runner = ConversationRunner(turn_client, parsing_queue, recorder, on_record, users, phase, self.clock)
+            runner = ConversationRunner(
+                turn_client,
+                parsing_queue,
+                recorder,
+                on_record,
+                users,
+                phase,
+                self.clock,
+                judge_later=_judge_at_once(turn_client.request_config.answers, on_record),
+            )
             begin_ns = self.clock()
             await self._loop(share, runner, prompts).run(begin_ns)
             await parsing_queue.drained()

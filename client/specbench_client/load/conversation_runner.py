@@ -24,7 +24,7 @@ from functools import partial
 
 from specbench_api.outcome.record import Record, RecordPhase
 from specbench_client.chat import ChatMessage
-from specbench_client.load.answer_judge import AnswerJudge
+from specbench_client.dialects.engine_answer import EngineAnswer
 from specbench_client.load.conversations import Conversation, PromptLike, conversation_at, think_time_ns
 from specbench_client.load.in_flight import InFlightRecorder
 from specbench_client.load.parsing_queue import ParsingQueue
@@ -159,7 +159,8 @@ class ConversationRunner:
     """Runs the conversations of one worker.
 
     `phase`: of all records; None: the recorder determines it. `template`: the chat template that the client applies to
-    send token ids; None: messages are sent. `judge`: set if answers are judged against schemas.
+    send token ids; None: messages are sent. `judge_later`: gets the records whose answers must still be judged against
+    schemas, and hands them to `on_record`.
     """
 
     turn_client: TurnClient
@@ -170,7 +171,7 @@ class ConversationRunner:
     phase: RecordPhase | None = None
     clock: Callable[[], int] = time.monotonic_ns
     template: AppliedTemplate | None = None
-    judge: AnswerJudge | None = None
+    judge_later: Callable[[Record, EngineAnswer], None] | None = None
 
     async def prepare(self, conversation: Conversation) -> PreparedConversation:
         """Return a conversation with its first request, with the chat template applied in a thread."""
@@ -261,10 +262,11 @@ class ConversationRunner:
         return replace(turn, messages=await asyncio.to_thread(self.template.with_token_ids, turn.messages))
 
     def _record(self, result: TurnResult) -> None:
-        if result.unjudged is None or self.judge is None:
+        if result.unjudged is None:
             self.on_record(result.record)
         else:
-            self.judge.submit(result.record, result.unjudged)
+            assert self.judge_later is not None, "the answers have schemas"
+            self.judge_later(result.record, result.unjudged)
 
 
 def unsent_turn(conversation: Conversation, number: int, messages: tuple[ChatMessage, ...]) -> Turn:

@@ -122,7 +122,7 @@ class _Worker:
                 thinking_users(load.request_config, sleep_until),
                 load.phase,
                 template=load.request_config.template,
-                judge=judge,
+                judge_later=judge.submit if judge else None,
             )
             loop = self._loop(load, runner, timer)
             gc.unfreeze()

@@ -76,7 +76,7 @@ class LoopDriver:
         answers = self.answers
         judging = AnswerJudge(answers, self.records.append) if answers and answers.has_schemas else nullcontext()
         async with judging as judge, ParsingQueue() as parsing_queue:
-            runner = replace(self._runner(parsing_queue, recorder), judge=judge)
+            runner = replace(self._runner(parsing_queue, recorder), judge_later=judge.submit if judge else None)
             counter = self.shared.conversation_counter
             buffer = RequestBuffer(
                 prepare_conversations(self.turn_client, prompts, counter), REQUESTS_AHEAD, counter.is_closed
