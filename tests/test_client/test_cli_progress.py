@@ -57,7 +57,7 @@ def test_a_window_of_a_soak_test_is_shown_with_the_change_until_now() -> None:
         live.progress(tracker.current())
         point = live._bars.tasks[1]
     assert point.description == "ngram at concurrency 1, window 10 of 20: measuring"
-    assert "AL 2.00 (-6.7% over the windows before)" in point.fields["note"]
+    assert "AL 2.00 (-6.7% since the first window)" in point.fields["note"]
 
 
 def test_group_before_its_first_point_is_shown_by_its_arm() -> None:

@@ -201,11 +201,11 @@ def test_an_arm_that_is_newly_at_fault_fails_even_where_missing_cells_pass(check
     fault = Finding(check=check, severity=Severity.FAULT, message="", arm="ngram", workload="chat", load="1")
     after = with_summary(findings=[fault])
     report = gate_report(after, onMissing="Pass")
-    assert (report.passed, report.reason) == (False, GateReason.AT_FAULT)
+    assert (report.passed, report.reason) == (False, GateReason.ARM_AT_FAULT)
     assert report.message == f"at fault, and not in the earlier result: ngram ({check})"
     assert gate_report(after, after).reason is GateReason.PASSED, "known before"
     new_arm = with_summary(cells=cells_but("ngram"))
-    assert gate_report(after, new_arm).reason is GateReason.AT_FAULT
+    assert gate_report(after, new_arm).reason is GateReason.ARM_AT_FAULT
     others = [{"metric": "tpot", "arms": ["none"]}]
     assert gate_report(after, tolerances=others).reason is GateReason.PASSED, "another arm's gate"
 

@@ -161,9 +161,9 @@ def test_message_names_the_probable_cause_from_the_clients_lag() -> None:
         corruptions = Corruptions(records=in_one_piece(0.3).records, watch=seen)
         return next(each.message for each in findings_of(corruptions, "none") if each.check == "ChunksCoalesced")
 
-    assert "a proxy holds chunks back; the client was not late enough to cause it (its event loop was 0.4 ms late" in (
-        message(0.4)
-    )
+    patient = message(0.4)
+    assert "a proxy holds chunks back, or lacks CPU; the client was not late enough to cause it" in patient
+    assert "(its event loop was 0.4 ms late" in patient
     assert "and half an answer takes " in message(0.4), "the lag is compared with the duration of the coalesced part"
     assert "the client itself was late (900.0 ms" in message(900.0)
     assert message(None).endswith("the client read late, or the engine or a proxy holds chunks back")

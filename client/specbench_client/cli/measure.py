@@ -41,7 +41,13 @@ from specbench_client.cli.peer_translation import PeerFlagCommand
 from specbench_client.cli.streams import echo
 from specbench_client.errors import BadInput
 from specbench_client.known_secrets import api_key_header
-from specbench_client.load.load_shares import max_workers, usable_cores
+from specbench_client.load.load_shares import (
+    RATE_PER_WORKER,
+    STREAMS_PER_WORKER,
+    WORKERS_PER_CORE,
+    max_workers,
+    usable_cores,
+)
 from specbench_client.report.text.measure_flags import with_flag_names
 from specbench_client.transport.exchange import reject_reserved_headers
 
@@ -252,7 +258,10 @@ def _authorization(named: str | None) -> dict[str, str]:
     "--workers",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Client processes, at most two per core.  [default: as the load needs, at most one per core]",
+    help=(
+        f"Client processes, at most {WORKERS_PER_CORE} per core.  [default: one per {STREAMS_PER_WORKER} streams or"
+        f" {RATE_PER_WORKER:g} conversations/s, at most one per core]"
+    ),
 )
 @RESULTS
 @click.option("--name", metavar="NAME", help="Name of the run in the results.  [default: derived from --model]")

@@ -68,7 +68,7 @@ class LiveProgress:
         speed = f"{progress.output_tokens_per_s:.0f} tok/s" if progress.output_tokens_per_s is not None else ""
         length = f"AL {progress.acceptance_length:.2f}" if progress.acceptance_length is not None else ""
         if progress.acceptance_change is not None:
-            length += f" ({progress.acceptance_change:+.1%} over the windows before)"
+            length += f" ({progress.acceptance_change:+.1%} since the first window)"
         failed = f"{progress.requests_failed} failed" if progress.requests_failed else ""
         place = self._place(progress)
         description = f"{place}: {progress.phase}" if progress.point else f"{place} {progress.phase}"

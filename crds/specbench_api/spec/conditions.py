@@ -114,7 +114,7 @@ class GateReason(StrEnum):
     """Every cell was shown to be within its tolerance."""
     REGRESSED = "Regressed"
     """At least one cell was shown to be worse than its tolerance allows."""
-    AT_FAULT = "AtFault"
+    ARM_AT_FAULT = "ArmAtFault"
     """A check found an arm of this run at fault, and in the earlier result it did not."""
     INCONCLUSIVE = "Inconclusive"
     """For at least one cell, the data show neither."""

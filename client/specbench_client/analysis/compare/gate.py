@@ -239,7 +239,7 @@ def _reasons(
     faults = _new_faults(gate, before, after)
     if faults:
         message = _listed("at fault, and not in the earlier result", faults)
-        yield GateReason.AT_FAULT, "; ".join([message, *untrustworthy])
+        yield GateReason.ARM_AT_FAULT, "; ".join([message, *untrustworthy])
     if untrustworthy:
         yield GateReason.UNTRUSTWORTHY, "; ".join(untrustworthy)
     if lacking and gate.on_missing == "Fail":

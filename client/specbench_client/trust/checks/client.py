@@ -236,7 +236,7 @@ def _probable_cause(evidence: PointEvidence, what: str, enough_ms: float | None)
             " back"
         )
     late = f"its event loop was {lag:.1f} ms late at the 99th percentile, and {what} takes {enough_ms:.1f} ms"
-    return f"the engine or a proxy holds chunks back; the client was not late enough to cause it ({late})"
+    return f"the engine or a proxy holds chunks back, or lacks CPU; the client was not late enough to cause it ({late})"
 
 
 def _step_ms(evidence: PointEvidence) -> float | None:
