@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
@@ -34,7 +35,8 @@ async def finish_accepting(listeners: Iterable[HasFileno]) -> None:
 async def end_connections(writers: Sequence[asyncio.StreamWriter]) -> None:
     """Close a server's connections at once."""
     for writer in writers:
-        writer.transport.abort()
+        with suppress(AttributeError):  # from Python before 3.11.5, for a TLS transport that was closed twice
+            writer.transport.abort()
     await asyncio.sleep(0)  # the event loop closes the sockets in its next pass
 
 

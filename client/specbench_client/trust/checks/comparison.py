@@ -299,7 +299,10 @@ TTFT_BELOW_BASELINE: Check[CellEvidence] = Check(
         " in one direction are not chance. Under load a faster engine has shorter queues, so it is not evaluated"
         " there."
     ),
-    remedy="Disable prefix caching on every arm, look for a cache in front of the engine, and compare the nodes.",
+    remedy=(
+        "Unless the run measures prompt caches, disable them on every arm. Look for a cache in front of the engine, and"
+        " compare the nodes."
+    ),
     evaluate=_ttft_below_baseline,
 )
 
