@@ -43,13 +43,16 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES), metavar="CASE", help=", ".join(CASES))
     parser.add_argument("--clients", nargs="+", choices=CLIENTS, default=MAIN, metavar="CLIENT",
                         help=", ".join(CLIENTS))  # fmt: skip
-    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--repeats", type=int, default=3, metavar="N", help="runs of each, at least 1 (default: 3)")
     parser.add_argument(
         "--short", action="store_true", help="two short requests per stream, to check that everything works"
     )
     parser.add_argument("--profile", action="store_true", help="profile with py-spy instead of measuring")
     parser.add_argument("--results", type=Path, default=RESULTS, help=f"default: {RESULTS}")
-    return parser.parse_args()
+    options = parser.parse_args()
+    if options.repeats < 1:
+        parser.error("--repeats must be at least 1")
+    return options
 
 
 def _install(names: Sequence[str]) -> int:

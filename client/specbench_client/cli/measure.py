@@ -259,8 +259,9 @@ def _authorization(named: str | None) -> dict[str, str]:
     type=click.IntRange(min=1),
     metavar="N",
     help=(
-        f"Client processes, at most {WORKERS_PER_CORE} per core.  [default: one per {STREAMS_PER_WORKER} streams or"
-        f" {RATE_PER_WORKER:g} conversations/s, at most one per core]"
+        f"Processes that send the load, at most {WORKERS_PER_CORE} per core, where they delay each other's reads."
+        f"  [default: one per {STREAMS_PER_WORKER} concurrent requests or {RATE_PER_WORKER:g} conversations/s, at most"
+        " one per usable core]"
     ),
 )
 @RESULTS

@@ -26,7 +26,7 @@ from specbench_client.load.shared_state import WorkerTable
 # The number of workers is limited by the usable cores and by the load's size.
 
 STREAMS_PER_WORKER = 64
-"""A worker with fewer streams is mostly idle: 512 streams of 20 ms steps need about one core."""
+"""A worker with fewer streams is mostly idle: 512 streams of 20 ms steps need half a core to three quarters."""
 RATE_PER_WORKER = 50.0
 """Conversations per second; each may have hundreds of chunks."""
 WORKERS_PER_CORE = 2
