@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -213,17 +212,6 @@ def test_few_requests_per_stream_have_the_tolerance_of_an_open_loop() -> None:
     assert drift_checks(1.15, 3) == [("StepTimeDrift", WARNING)]
     assert drift_checks(1.15, 16) == []
     assert drift_checks(1.4, 16) == [("StepTimeDrift", WARNING)]
-
-
-def test_users_who_think_have_the_tolerance_of_an_open_loop() -> None:
-    def drift_checks(factor: float, think: dict[str, Any]) -> list[tuple[str, object]]:
-        corruptions = Corruptions(records=slow_down(factor).records, watch=slow_down(1).watch)
-        return list(check_names(findings_of(corruptions, "none", replace(LONGER, edits=think))))
-
-    think = {"spec.workloads[0].thinkTime": {"seconds": 1}}
-    assert drift_checks(1.15, {}) == [("StepTimeDrift", WARNING)]
-    assert drift_checks(1.15, think) == []
-    assert drift_checks(1.4, think) == [("StepTimeDrift", WARNING)]
 
 
 def test_few_requests_are_not_checked_for_drift() -> None:

@@ -70,11 +70,10 @@ def _tolerated(evidence: PointEvidence, requests: int) -> float:
 
     If a third of them is less than one request per stream, all of them started among the same other requests, as in
     an open loop: whose prompts were read in the same steps is then a single random event, which resampling prompts
-    does not show. If users think between turns, so is who thinks in the meantime.
+    does not show.
     """
     streams = evidence.point.level.concurrency
-    same_others = streams is None or requests // 3 < streams
-    return OPEN_CHANGE if same_others or evidence.workload.think_time is not None else CHANGE
+    return OPEN_CHANGE if streams is None or requests // 3 < streams else CHANGE
 
 
 @dataclass(frozen=True)
@@ -176,8 +175,7 @@ STEP_TIME_DRIFT: Check[PointEvidence] = Check(
         "Time per decode step (per output token if steps are not reported) changed within the steady state of a point."
     ),
     threshold=(
-        f"more than {CHANGE:.0%} ({OPEN_CHANGE:.0%} in an open loop, with thinkTime, and if a third has fewer requests"
-        " than streams)"
+        f"more than {CHANGE:.0%} ({OPEN_CHANGE:.0%} in an open loop, and if a third has fewer requests than streams)"
         f" between the first third and the last, compared within category and turn, and beyond the {CONFIDENCE:.2%}"
         f" bootstrap bound (unit: prompt); at least {PROMPTS_MIN} prompts in each. In an open loop only if the"
         f" requests in flight stayed level (within {LEVEL_IN_FLIGHT - 1:.0%}), because step times follow them"
@@ -189,8 +187,7 @@ STEP_TIME_DRIFT: Check[PointEvidence] = Check(
         " stream: two of two hundred valid runs, with 35 prompts on 16 streams, changed by 10 % to 17 %; with three"
         " times the prompts the change was 3 %. With a prompt cache, the time per step follows the prompts that are not"
         " cached: in valid runs at 16 streams it rose by up to 46 %, because those of fillers never are; without their"
-        " time it changed by less than a tenth in all points but one. If users think, chance decides who thinks in the"
-        " meantime: in one of two hundred valid runs, two points changed by 13 % and 15 %."
+        " time it changed by less than a tenth in all points but one."
     ),
     remedy=(
         "Fix the clocks, cool the machine, look for other processes on it, raise load.warmupRequests, and measure"
