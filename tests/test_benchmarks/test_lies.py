@@ -59,8 +59,17 @@ def test_size_of_a_reported_fault_is_that_of_what_the_engine_did(name: str) -> N
     assert [each.name for each in fault.effects(served) if abs(each.error) >= 0.02] == []
 
 
-def test_prompts_that_are_not_cached_are_no_drift_of_step_times() -> None:
-    assert "StepTimeDrift" not in alarms(run_of(replace(honest_world(14), caches=True, shared_tokens=(0, 512, 1536))))
+@pytest.mark.parametrize(
+    "world",
+    [
+        replace(honest_world(14), caches=True, shared_tokens=(0, 512, 1536)),
+        honest_cached_world(3326),
+        honest_cached_world(3626),
+    ],
+    ids=["prompts-not-cached", "contexts-grow", "engine-pauses"],
+)
+def test_batches_that_change_are_no_drift_of_step_times(world: World) -> None:
+    assert "StepTimeDrift" not in alarms(run_of(world))
 
 
 def test_a_throttled_engine_with_a_prompt_cache_is_found() -> None:

@@ -146,7 +146,7 @@ def test_text_times_usage_and_finish_reason_are_read(dialect: Dialect) -> None:
     answer = run_to_completion(dialect.read(as_events(chunks_of(dialect)), drafting=True))
     assert answer.text == "word " * 4
     assert (answer.input_tokens, answer.output_tokens) == (7, 4)
-    assert answer.cached_tokens == {SGLANG: None}.get(dialect, 0), "SGLang reports cache hits only"
+    assert answer.cached_tokens == 0
     assert answer.finish_reason == "length"
     assert answer.fingerprint == {VLLM: "vllm-test", LLAMA: "b0-test"}.get(dialect)
     times = [chunk.ns for chunk in answer.content]

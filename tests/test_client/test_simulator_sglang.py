@@ -20,7 +20,9 @@ from specbench_testing.simulator_client import (
 )
 
 HEAD = "id object created model"
-USAGE = "usage{prompt_tokens total_tokens completion_tokens prompt_tokens_details reasoning_tokens}"
+TOTALS = "prompt_tokens total_tokens completion_tokens"
+MEDIA = "image_tokens audio_tokens video_tokens"
+USAGE = f"usage{{{TOTALS} prompt_tokens_details{{cached_tokens {MEDIA}}} reasoning_tokens completion_tokens_details}}"
 CHOICE = "logprobs finish_reason matched_stop"
 DETAILS = (
     "spec_accept_rate spec_accept_length spec_cap_length spec_block_accept_length spec_num_correct_drafts "
@@ -36,7 +38,7 @@ CHAT_STREAM = [
 COMPLETION_STREAM = [
     f"{HEAD} choices[index text {CHOICE}] {USAGE}",
     f"{HEAD} choices usage sglext{{spec_tokens_details{{{DETAILS}}}}}",
-    f"{HEAD} choices usage{{prompt_tokens total_tokens completion_tokens reasoning_tokens}}",
+    f"{HEAD} choices usage{{{TOTALS} prompt_tokens_details{{cached_tokens}} reasoning_tokens}}",
 ]
 EAGLE = SimulatorConfig(time_scale=0, output_mean_tokens=40, drafter=make_drafter(SimulatedMethod.EAGLE3, 3))
 BASELINE = SimulatorConfig(time_scale=0, output_mean_tokens=40)

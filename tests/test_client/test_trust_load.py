@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -138,17 +140,31 @@ def test_warm_up_that_did_not_become_steady_is_a_warning(
     assert check_names(findings_of(replace_watch(warmup_steady=steady, warmup_requests=32))) == expected
 
 
-def slow_down(factor: float, *, later: float = 0.5) -> Corruptions:
-    """Slow answers down by `factor` from the share `later` of the point on."""
+def slow_down(factor: float) -> Corruptions:
+    """Slow the engine down by `factor` once half of the requests were sent: all that follows takes so much longer."""
+    return _at_other_times(0.5, lambda since: since * factor, reached=3.0)
+
+
+def pause(ms: float, reached: float) -> Corruptions:
+    """Let the engine pause once, when four fifths of the requests were sent."""
+    return _at_other_times(0.8, lambda since: since + ms * 1e6, reached=reached)
+
+
+def _at_other_times(share: float, later: Callable[[Any], Any], reached: float) -> Corruptions:
+    """Once this share of the requests was sent, change each time, given as the ns since then."""
 
     def edit(_: Point, frame: pd.DataFrame) -> pd.DataFrame:
-        rows = frame.copy()
-        late = rows["sent_ns"].rank(pct=True) > later
-        flow = rows["last_token_ns"] - rows["first_token_ns"]
-        rows.loc[late, "last_token_ns"] = rows["first_token_ns"] + (flow * factor).astype("int64")
-        return rows
+        begin = int(frame["sent_ns"].quantile(share))
 
-    return Corruptions(records=edit, watch=lambda _, seen: seen.model_copy(update={"reached_concurrency": 3.0}))
+        def moved(times: Any) -> Any:
+            since = np.asarray(times, dtype=np.int64) - begin
+            return begin + np.where(since > 0, later(since), since).astype(np.int64)
+
+        names = ["intended_ns", "connect_ns", "sent_ns", "first_byte_ns", "first_token_ns", "last_token_ns"]
+        chunks = [moved(times).tolist() for times in frame["chunk_ns"]]
+        return frame.assign(**{name: moved(frame[name]) for name in names}, chunk_ns=chunks)
+
+    return Corruptions(records=edit, watch=lambda _, seen: seen.model_copy(update={"reached_concurrency": reached}))
 
 
 LONGER = SyntheticRun(prompts=60, concurrency=(3,), repeats=1)
@@ -198,20 +214,13 @@ def test_drift_in_an_open_loop_requires_a_level_number_in_flight() -> None:
         assert findings_of(Corruptions(records=slow_down(1.3).records, watch=busy.watch), world=many) == []
 
 
-def test_few_requests_per_stream_have_the_tolerance_of_an_open_loop() -> None:
-    """Of 60 prompts about thirty are steady on 16 streams, each with the same other requests in flight."""
+def test_requests_in_flight_together_are_not_independent() -> None:
+    """Of 60 prompts about thirty are steady on 16 streams: one pause of the engine delays half of them."""
 
-    def drift_checks(factor: float, streams: int) -> list[tuple[str, object]]:
-        corruptions = Corruptions(
-            records=slow_down(factor).records, watch=replace_watch(reached_concurrency=float(streams)).watch
-        )
-        return list(
-            check_names(findings_of(corruptions, "none", SyntheticRun(prompts=60, concurrency=(streams,), repeats=1)))
-        )
-
-    assert drift_checks(1.15, 3) == [("StepTimeDrift", WARNING)]
-    assert drift_checks(1.15, 16) == []
-    assert drift_checks(1.4, 16) == [("StepTimeDrift", WARNING)]
+    few = SyntheticRun(prompts=60, concurrency=(16,), repeats=1)
+    assert findings_of(pause(150, reached=16.0), "none", few) == []
+    slowed = replace(slow_down(1.4), watch=replace_watch(reached_concurrency=16.0).watch)
+    assert check_names(findings_of(slowed, "none", replace(few, prompts=160))) == [("StepTimeDrift", WARNING)]
 
 
 def test_few_requests_are_not_checked_for_drift() -> None:

@@ -9,8 +9,6 @@ first and its last token was not measured and is missing. It is never 0.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from specbench_client.metrics.latency import NS_PER_MS
@@ -32,16 +30,6 @@ def flow_ms(rows: Columns) -> Values:
     """
     span = (numbers(rows, "last_token_ns") - numbers(rows, "first_token_ns")) / NS_PER_MS
     return np.where((numbers(rows, "tokens") >= 2) & (span > 0), span, np.nan)
-
-
-def total_by(times: Values, amounts: Values) -> Callable[[Values], Values]:
-    """Return a function of times of any shape: the sum of the amounts until then, which have the shape of `times`.
-
-    Given first tokens and the prompt tokens that were computed for them, it counts the prompts computed by a time.
-    """
-    order = np.argsort(times, kind="stable")
-    ordered, totals = times[order], np.append(0.0, np.cumsum(amounts[order]))
-    return lambda until: totals[np.searchsorted(ordered, until, side="right")]
 
 
 def later_tokens(rows: Columns) -> Values:

@@ -217,11 +217,13 @@ class SglangResponseFormat(OpenAiResponseFormat):
         }
 
     def _usage(self, completion_tokens: int, cached_tokens: int = 0) -> dict[str, Any]:
-        """Return the usage so far; cached tokens are included if there are any."""
+        """Return the usage so far, as with --enable-cache-report."""
+        media = {"image_tokens": None, "audio_tokens": None, "video_tokens": None}
         return {
             **self._totals(completion_tokens),
-            "prompt_tokens_details": {"cached_tokens": cached_tokens} if cached_tokens else None,
+            "prompt_tokens_details": {"cached_tokens": cached_tokens, **media},
             "reasoning_tokens": 0,
+            "completion_tokens_details": None,
         }
 
     def _extension(self, result: SimulatedResponse) -> dict[str, Any] | None:
@@ -306,8 +308,9 @@ class SglangCompletionFormat(SglangResponseFormat):
 
     def _last_usage(self, result: SimulatedResponse) -> dict[str, Any]:
         """Return the usage without null fields."""
-        usage = self._usage(result.reported_tokens, result.cached_tokens)
-        return {name: value for name, value in usage.items() if value is not None}
+        usage = self._usage(result.reported_tokens)
+        known = {name: value for name, value in usage.items() if value is not None}
+        return {**known, "prompt_tokens_details": {"cached_tokens": result.cached_tokens}}
 
     def _choice(self, text: str, words: tuple[str, ...], finish_reason: str | None) -> dict[str, Any]:
         ids = self._ids(words)

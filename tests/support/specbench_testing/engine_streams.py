@@ -82,7 +82,8 @@ def sglang(decoded: DecodedAnswer, *, drafting: bool = True, merge: int = 1) -> 
     chunks.append(_chunk({}, "length"))
     if drafting and decoded.drafting:
         chunks.append({"choices": [], "usage": None, "sglext": {"spec_tokens_details": _sglang_block(decoded)}})
-    return [*chunks, {"choices": [], "usage": _usage(decoded, decoded.output_tokens)}]
+    usage = {**_usage(decoded, decoded.output_tokens), "prompt_tokens_details": {"cached_tokens": 0}}
+    return [*chunks, {"choices": [], "usage": usage}]
 
 
 def tensorrt_llm(

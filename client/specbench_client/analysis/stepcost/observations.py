@@ -15,6 +15,7 @@ import pandas as pd
 from specbench_api.outcome.step_cost import StepObservation
 from specbench_api.plan.plan import Arm
 from specbench_api.spec.load import Level
+from specbench_client.metrics.concurrent_requests import InFlight, computed_tokens, mean_context, total_by
 from specbench_client.metrics.decode_speed import STEP_MS, TPOT_MS, flow_ms
 from specbench_client.metrics.rows import Columns, Rows, iter_pieces, read_columns, select_rows
 from specbench_client.metrics.tidy_frame import Values, flags, iter_points, numbers, piecewise, steady_rows
@@ -57,7 +58,7 @@ class ObservedCell:
 def observe_cell(cell: ObservedCell, rows: pd.DataFrame | Rows) -> StepObservation | None:
     """Return the observation of a cell's tidy rows; None if steps, times or lengths are missing."""
     inside = steady_rows(rows)
-    step_ms, contexts = piecewise(inside, lambda rows: _step_ms(rows, cell.arm)), piecewise(inside, _contexts)
+    step_ms, contexts = piecewise(inside, lambda rows: _step_ms(rows, cell.arm)), piecewise(inside, mean_context)
     known = ~(np.isnan(step_ms) | np.isnan(contexts))
     drafts = _draft_tokens(inside, cell)
     if known.sum() < REQUESTS_MIN or drafts is None:
@@ -94,16 +95,6 @@ def _steps(rows: Columns, arm: Arm) -> Values:
     return numbers(rows, "steps")
 
 
-def _contexts(rows: Columns) -> Values:
-    """Return the mean tokens in the cache of each request over its decode."""
-    return numbers(rows, "input_tokens") + numbers(rows, "tokens") / 2
-
-
-def _computed(rows: Columns) -> Values:
-    """Return the computed prompt tokens of each request; all of them if the engine does not report cached ones."""
-    return numbers(rows, "input_tokens") - np.nan_to_num(numbers(rows, "cached_tokens"))
-
-
 def _draft_tokens(rows: Columns, cell: ObservedCell) -> float | None:
     """Return the draft tokens per step as counted, else as configured."""
     if cell.arm.is_baseline:
@@ -120,57 +111,19 @@ def _load_of_others(rows: pd.DataFrame | Rows, arm: Arm) -> Values:
 
     Both sums, and the numbers of these requests, shape (2, 2).
     """
-    concurrent = _ConcurrentRequests.of(read_columns(select_rows(rows, flags(rows, "ok")), _ANSWERED))
-    pieces = [concurrent.others_of(piece, arm) for piece in iter_pieces(steady_rows(rows))]
+    answered = read_columns(select_rows(rows, flags(rows, "ok")), _ANSWERED)
+    begun, ended = (numbers(answered, name) for name in ("first_token_ns", "last_token_ns"))
+    in_flight = InFlight.of(begun, ended, np.ones(begun.size))
+    computed_by = total_by(begun, np.nan_to_num(computed_tokens(answered)))
+
+    def of_others(piece: Columns) -> tuple[Values, Values]:
+        first, last = (numbers(piece, name) for name in ("first_token_ns", "last_token_ns"))
+        steps, computed = _steps(piece, arm), computed_by(last) - computed_by(first)
+        return in_flight.mean(first, last) - 1, computed / np.where(steps > 0, steps, np.nan)
+
+    pieces = [of_others(piece) for piece in iter_pieces(steady_rows(rows))]
     both = [np.concatenate(each) for each in zip(*pieces, strict=True)]
     return np.array([[np.nansum(each) for each in both], [(~np.isnan(each)).sum() for each in both]], dtype=np.float64)
-
-
-@dataclass(frozen=True)
-class _PrefixSums:
-    """Sorted moments in ns, and the sum of the moments before each of them."""
-
-    moments: Values
-    sums: Values
-
-    @classmethod
-    def of(cls, moments: Values) -> _PrefixSums:
-        ordered = np.sort(moments[~np.isnan(moments)])
-        return cls(ordered, np.concatenate([[0.0], np.cumsum(ordered)]))
-
-    def waited(self, until: Values) -> Values:
-        """Return, for each of these times, the summed time since all earlier moments."""
-        before = np.searchsorted(self.moments, until)
-        return np.asarray(before * until - self.sums[before], dtype=np.float64)
-
-
-@dataclass(frozen=True)
-class _ConcurrentRequests:
-    """All answers of a point. `tokens`: cumulative computed prompt tokens in the order in which the answers began."""
-
-    begun: _PrefixSums
-    ended: _PrefixSums
-    tokens: Values
-
-    @classmethod
-    def of(cls, answered: pd.DataFrame) -> _ConcurrentRequests:
-        begun, ended = (_PrefixSums.of(numbers(answered, name)) for name in ("first_token_ns", "last_token_ns"))
-        known = answered[~np.isnan(numbers(answered, "first_token_ns"))].sort_values("first_token_ns")
-        return cls(begun, ended, np.concatenate([[0.0], np.cumsum(np.nan_to_num(_computed(known)))]))
-
-    def others_of(self, rows: Columns, arm: Arm) -> tuple[Values, Values]:
-        """Return the mean others in decode and their prompt tokens per step for each of these requests."""
-        first, last = numbers(rows, "first_token_ns"), numbers(rows, "last_token_ns")
-        flow = np.where(last > first, last - first, np.nan)
-        concurrent = self.begun.waited(last) - self.begun.waited(first)
-        concurrent = concurrent - self.ended.waited(last) + self.ended.waited(first)
-        steps = _steps(rows, arm)
-        return concurrent / flow - 1, self._prompts_between(first, last) / np.where(steps > 0, steps, np.nan)
-
-    def _prompts_between(self, first: Values, last: Values) -> Values:
-        """Return the computed prompt tokens of answers that began in (first, last], whose prefill delayed the steps."""
-        before, until = (np.searchsorted(self.begun.moments, moment, side="right") for moment in (first, last))
-        return np.asarray(self.tokens[until] - self.tokens[before], dtype=np.float64)
 
 
 def _by_steps(values: Values, steps: Values) -> float:

@@ -3,29 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from scipy import special
+from scipy import optimize, special
 
 from specbench_api.outcome.finding import Severity
 from specbench_api.outcome.summary import Trend
-from specbench_api.spec.engine import PromptCache
 from specbench_client.metrics.acceptance import EMITTED_POOLED
-from specbench_client.metrics.decode_speed import SAME_STEP, SHORT, flow_ms, later_tokens, total_by
+from specbench_client.metrics.concurrent_requests import InFlight, computed_tokens, mean_context, total_by
+from specbench_client.metrics.decode_speed import SAME_STEP, SHORT, flow_ms, later_tokens
 from specbench_client.metrics.latency import NS_PER_MS
 from specbench_client.metrics.tidy_frame import Values, numbers, steady_rows
 from specbench_client.trust.check import Check, CheckResult, CheckResults
 from specbench_client.trust.evidence import CellEvidence, PointEvidence
 
 CHANGE = 0.1
-OPEN_CHANGE = 0.2
 CONFIDENCE = 0.9999
-RESAMPLES = 500
 STRATUM_MIN = 3
-PROMPTS_MIN = 8
+REQUESTS_MIN = 8
 LEVEL_IN_FLIGHT = 1.1
 
 
@@ -35,11 +31,7 @@ def _step_time_drift(evidence: PointEvidence) -> CheckResults:
     The first third of the steady requests, in the order in which they were sent, is compared with the last third, each
     pooled: by time per decode step if the engine reports its steps, else by time per output token, which also depends
     on each prompt's acceptance. Prompts differ, and a file may be sorted by category: only requests of the same
-    category and turn are compared, and the variation caused by the prompts alone is bootstrapped, with the prompt as
-    the unit.
-
-    With a prompt cache, the prompts computed meanwhile are not alike over time: the first ones and those of fillers are
-    not cached. Their time is subtracted.
+    category and turn are compared. Batches differ too, because conversations grow: see `_at_equal_load`.
     """
     growth = evidence.health.in_flight_growth
     level = growth is not None and 1 / LEVEL_IN_FLIGHT <= growth <= LEVEL_IN_FLIGHT
@@ -47,60 +39,20 @@ def _step_time_drift(evidence: PointEvidence) -> CheckResults:
         return []
     rows = steady_rows(evidence.rows).sort_values("sent_ns", kind="stable").reset_index(drop=True)
     what, units = _pace(rows)
-    flow = flow_ms(rows)
-    if evidence.plan.prompt_cache is PromptCache.AS_SERVED:
-        flow = _without_prompts(evidence.rows, rows, flow, units)
-    strata = _strata(rows, flow, units)
-    if sum(min(stratum.sizes) for stratum in strata) < PROMPTS_MIN:
+    if np.isfinite(flow_ms(rows) * units).sum() < 3 * REQUESTS_MIN:
         return []
-    seed = evidence.workload.sampling.seed
-    change, uncertainty = _change(strata, seed)
-    least = max(math.log1p(_tolerated(evidence, len(rows))), uncertainty)
+    compared = _compared(rows, _at_equal_load(evidence.rows, rows, units), units)
+    if compared is None:
+        return []
+    change, uncertainty = _change(compared)
+    least = max(math.log1p(CHANGE), uncertainty)
     if abs(change) <= least:
         return []
     message = (
         f"time per {what} changed by {math.expm1(change):+.0%} from the first third of the steady state to the last"
-        f" (prompts alone explain up to {math.expm1(uncertainty):.0%}): the engine's speed was not constant"
+        f" (chance explains up to {math.expm1(uncertainty):.0%}): the engine's speed was not constant"
     )
     return [CheckResult(Severity.WARNING, message, value=math.expm1(change), threshold=math.expm1(least))]
-
-
-def _tolerated(evidence: PointEvidence, requests: int) -> float:
-    """The change that is tolerated, as a share, given the number of steady requests.
-
-    If a third of them is less than one request per stream, all of them started among the same other requests, as in
-    an open loop: whose prompts were read in the same steps is then a single random event, which resampling prompts
-    does not show.
-    """
-    streams = evidence.point.level.concurrency
-    return OPEN_CHANGE if streams is None or requests // 3 < streams else CHANGE
-
-
-@dataclass(frozen=True)
-class _Stratum:
-    """Prompts of one category and turn in the first and the last third.
-
-    Both arrays have the shape (prompts, 2): flow in ms, and units.
-    """
-
-    first: Values
-    last: Values
-
-    @property
-    def sizes(self) -> tuple[int, int]:
-        return len(self.first), len(self.last)
-
-    @property
-    def weight(self) -> float:
-        return len(self.first) * len(self.last) / (len(self.first) + len(self.last))
-
-    def change(self, first: Values, last: Values) -> Values:
-        """Log ratio of the pooled times per unit, last over first.
-
-        The arguments are the weights of the prompts, shape (..., prompts).
-        """
-        before, after = first @ self.first, last @ self.last
-        return np.asarray(np.log(after[..., 0] / after[..., 1]) - np.log(before[..., 0] / before[..., 1]))
 
 
 def _pace(rows: pd.DataFrame) -> tuple[str, Values]:
@@ -109,63 +61,80 @@ def _pace(rows: pd.DataFrame) -> tuple[str, Values]:
     return ("output token", later_tokens(rows)) if np.isnan(steps).any() else ("decode step", steps)
 
 
-def _without_prompts(rows: pd.DataFrame, steady: pd.DataFrame, flow: Values, units: Values) -> Values:
-    """Subtract the time in which prompts of other requests were computed from the flow of steady requests, in ms.
+def _at_equal_load(rows: pd.DataFrame, steady: pd.DataFrame, units: Values) -> Values:
+    """Return the flow of steady requests in ms as it would be in steps with the mean load of all of them.
 
-    A prompt token costs the slope of the time per unit over these tokens per unit, within category, turn and third.
+    A step takes longer the more tokens it reads: contexts of the requests in flight, which grow with every turn of
+    their conversations, and prompts that are computed, which are few while the cache has them. What a token costs is
+    the slope of the time per unit on both, within category, turn and third; it is not negative.
     """
-    computed = np.nan_to_num(numbers(rows, "input_tokens") - numbers(rows, "cached_tokens"))
-    tokens_by = total_by(numbers(rows, "first_token_ns"), computed)
-    some = np.where(units > 0, units, np.nan)
-    pace = pd.Series(flow / some)
-    near_ns = SAME_STEP * pace.quantile(SHORT) * NS_PER_MS
-    tokens = np.subtract(*(tokens_by(numbers(steady, name) + near_ns) for name in ("last_token_ns", "first_token_ns")))
-    parts = pd.DataFrame({"pace": pace, "tokens": tokens / some})
-    thirds = np.arange(len(steady)) * 3 // max(len(steady), 1)
-    means = parts.groupby([steady["category"], steady["turn"], thirds], dropna=False).transform("mean")
+    flow, some = flow_ms(steady), np.where(units > 0, units, np.nan)
+    pace = flow / some
+    begun, ended = (numbers(rows, name) for name in ("first_token_ns", "last_token_ns"))
+    first, last = (numbers(steady, name) for name in ("first_token_ns", "last_token_ns"))
+    near_ns = SAME_STEP * pd.Series(pace).quantile(SHORT) * NS_PER_MS
+    computed_by = total_by(begun, np.nan_to_num(computed_tokens(rows)))
+    prompts = (computed_by(last + near_ns) - computed_by(first + near_ns)) / some
+    contexts = InFlight.of(begun, ended, np.nan_to_num(mean_context(rows))).mean(first, last)
+    parts = pd.DataFrame({"pace": pace, "prompts": prompts, "contexts": contexts})
+    means = parts.groupby([steady["category"], steady["turn"], _thirds(len(steady))], dropna=False).transform("mean")
     apart = (parts - means).mul(np.sqrt(units), axis=0).dropna()
-    squares = float((apart["tokens"] ** 2).sum())
-    slope = float((apart["tokens"] * apart["pace"]).sum()) / squares if squares > 0 else 0.0
-    return np.asarray(flow - max(slope, 0.0) * tokens, dtype=np.float64)
+    loads = apart[["prompts", "contexts"]].to_numpy(np.float64)
+    size = np.maximum(np.linalg.norm(loads, axis=0), 1.0)
+    slopes = optimize.nnls(loads / size, apart["pace"].to_numpy(np.float64))[0] / size
+    load = parts[["prompts", "contexts"]].to_numpy(np.float64)
+    return np.asarray(flow - units * ((load - np.nanmean(load, axis=0)) @ slopes), dtype=np.float64)
 
 
-def _strata(rows: pd.DataFrame, flow: Values, units: Values) -> list[_Stratum]:
-    """Return the strata that can be compared, of rows sorted by the time at which they were sent."""
+def _thirds(size: int) -> Values:
+    """Which third each of `size` ordered requests is in: 0, 1 or 2; the first and the last have the same size."""
+    place, third = np.arange(size), size // 3
+    return np.where(place < third, 0.0, np.where(place < size - third, 1.0, 2.0))
+
+
+def _compared(rows: pd.DataFrame, flow: Values, units: Values) -> pd.DataFrame | None:
+    """Return the requests of the first and the last third whose category and turn are in both; None if too few.
+
+    `rows` are in the order in which they were sent. Columns: `stratum` (category and turn), `late` (in the last third),
+    `flow`, `units`, `first_ns`, `last_ns`.
+    """
     parts = pd.DataFrame({
-        "category": [name or "" for name in rows["category"]], "turn": numbers(rows, "turn"),
-        "prompt": rows["prompt_id"], "flow": flow, "units": units,
+        "stratum": pd.Series(list(zip((name or "" for name in rows["category"]), numbers(rows, "turn"), strict=True))),
+        "flow": flow, "units": units,
+        "first_ns": numbers(rows, "first_token_ns"), "last_ns": numbers(rows, "last_token_ns"),
     })  # fmt: skip
     known = parts[((parts["flow"] > 0) & (parts["units"] > 0)).to_numpy(bool)]
-    third = len(known) // 3
-    first, last = _by_stratum(known[:third]), _by_stratum(known[len(known) - third :])
-    found = [_Stratum(prompts, last[key]) for key, prompts in first.items() if key in last]
-    return [stratum for stratum in found if min(stratum.sizes) >= STRATUM_MIN]
+    thirds = _thirds(len(known))
+    known = known.assign(late=thirds == 2)[thirds != 1]
+    sizes = pd.DataFrame({late: known[known["late"] == late].groupby("stratum").size() for late in (False, True)})
+    fewest = sizes.min(axis=1, skipna=False)
+    enough = fewest[fewest >= STRATUM_MIN]
+    return known[known["stratum"].isin(enough.index)] if enough.sum() >= REQUESTS_MIN else None
 
 
-def _by_stratum(part: pd.DataFrame) -> dict[Hashable, Values]:
-    """Flow and units of each prompt, shape (prompts, 2), by category and turn."""
-    sums = part.groupby(["category", "turn", "prompt"])[["flow", "units"]].sum()
-    found: dict[Hashable, list[Values]] = {}
-    for (category, turn, _), prompt in zip(sums.index, sums.to_numpy(np.float64), strict=True):
-        found.setdefault((category, turn), []).append(prompt)
-    return {key: np.stack(prompts) for key, prompts in found.items()}
+def _change(compared: pd.DataFrame) -> tuple[float, float]:
+    """The change as a log ratio, weighted over the strata, and the bound on what chance explains.
 
-
-def _change(strata: Sequence[_Stratum], seed: int) -> tuple[float, float]:
-    """The change as a log ratio, weighted over the strata, and the bound on what the choice of prompts explains."""
-    rng = np.random.default_rng(seed)
-    weights = np.array([stratum.weight for stratum in strata]) / sum(stratum.weight for stratum in strata)
-    observed = [stratum.change(*(np.ones(size) for size in stratum.sizes)) for stratum in strata]
-    drawn = [stratum.change(*(_draws(rng, size) for size in stratum.sizes)) for stratum in strata]
-    freedom = sum(first + last - 2 for first, last in (stratum.sizes for stratum in strata))
-    units = freedom + 2 * len(strata)
-    error = float(np.std(weights @ np.stack(drawn))) * math.sqrt(units / freedom)
-    return float(weights @ np.array(observed)), error * float(special.stdtrit(freedom, 1 - (1 - CONFIDENCE) / 2))
-
-
-def _draws(rng: np.random.Generator, size: int) -> Values:
-    """How often each prompt is drawn when `size` prompts are drawn with replacement, shape (resamples, size)."""
-    return rng.multinomial(size, [1 / size] * size, RESAMPLES).astype(np.float64)
+    Requests in flight together share the engine's steps and its pauses: they are not independent. What the time of a
+    request differs by is taken as the mean of noise over its time in flight, and the change as a sum of such means.
+    """
+    sums = compared.groupby(["stratum", "late"])[["flow", "units"]].transform("sum")
+    pace = sums["flow"] / sums["units"]
+    halves = [compared.assign(pace=pace)[(compared["late"] == late).to_numpy(bool)] for late in (False, True)]
+    sizes = pd.concat([half.groupby("stratum").size() for half in halves], axis=1)
+    weights = sizes.prod(axis=1) / sizes.sum(axis=1)
+    weights /= weights.sum()
+    first, last = (half.groupby("stratum")["pace"].first() for half in halves)
+    change = float((weights * np.log(last / first)).sum())
+    deviation = compared["flow"] / compared["units"] / pace - 1
+    begun, ended = (compared[name].to_numpy(np.float64) for name in ("first_ns", "last_ns"))
+    flow_ns = ended - begun
+    freedom = len(compared) - 2 * len(weights)
+    noise = float((deviation**2 * flow_ns).sum()) / freedom
+    shares = (compared["stratum"].map(weights) * compared["units"] / sums["units"]).to_numpy(np.float64) / flow_ns
+    together = InFlight.of(begun, ended, shares).mean(begun, ended)
+    error = math.sqrt(noise * float((shares * flow_ns * together).sum()))
+    return change, error * float(special.stdtrit(freedom, 1 - (1 - CONFIDENCE) / 2))
 
 
 STEP_TIME_DRIFT: Check[PointEvidence] = Check(
@@ -175,19 +144,18 @@ STEP_TIME_DRIFT: Check[PointEvidence] = Check(
         "Time per decode step (per output token if steps are not reported) changed within the steady state of a point."
     ),
     threshold=(
-        f"more than {CHANGE:.0%} ({OPEN_CHANGE:.0%} in an open loop, and if a third has fewer requests than streams)"
-        f" between the first third and the last, compared within category and turn, and beyond the {CONFIDENCE:.2%}"
-        f" bootstrap bound (unit: prompt); at least {PROMPTS_MIN} prompts in each. In an open loop only if the"
-        f" requests in flight stayed level (within {LEVEL_IN_FLIGHT - 1:.0%}), because step times follow them"
+        f"more than {CHANGE:.0%} between the first third and the last, compared within category and turn at equal load"
+        f" (contexts of the requests in flight, prompts computed), and beyond the {CONFIDENCE:.2%} bound on chance, for"
+        f" which requests that were in flight together are not independent; at least {REQUESTS_MIN} requests in each."
+        f" In an open loop only if the requests in flight stayed level (within {LEVEL_IN_FLIGHT - 1:.0%}), because step"
+        " times follow them"
     ),
     rationale=(
         "Heat and clocks change the speed by a tenth or more. A run may have a hundred points, so at one in ten"
-        " thousand chance flags one run in a hundred. In an open loop, chance also decides which prompts share a step:"
-        " one of a hundred valid open loops changed by a tenth. So it does if a third has less than one request per"
-        " stream: two of two hundred valid runs, with 35 prompts on 16 streams, changed by 10 % to 17 %; with three"
-        " times the prompts the change was 3 %. With a prompt cache, the time per step follows the prompts that are not"
-        " cached: in valid runs at 16 streams it rose by up to 46 %, because those of fillers never are; without their"
-        " time it changed by less than a tenth in all points but one."
+        " thousand chance flags one run in a hundred. Steps take longer the more tokens they read: in valid runs with"
+        " a prompt cache and conversations of three turns on 16 streams the time per step rose by up to 46 %, because"
+        " contexts grow with every turn, and the prompts of fillers are not cached. A pause of the engine delays every"
+        " request in flight: where a third has two requests per stream, one pause changed it by a tenth."
     ),
     remedy=(
         "Fix the clocks, cool the machine, look for other processes on it, raise load.warmupRequests, and measure"
