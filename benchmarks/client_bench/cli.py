@@ -34,7 +34,7 @@ def main() -> int:
     folder = options.results.resolve() / time.strftime("%Y%m%d-%H%M%S")
     if options.profile:
         return _profile(clients, cases, folder)
-    return _compare(clients, cases, options.repeats, folder)
+    return _compare(clients, cases, options.repeats, folder, short=options.short)
 
 
 def _options() -> argparse.Namespace:
