@@ -108,16 +108,16 @@ def heading(places: Cores, *, short: bool) -> str:
     extent = "--short: only a check that everything works, no figure to compare" if short else "whole run"
     where = "client and server share the only core" if places.shared else "client on one core, server on another"
     machine = f"{where}; Linux {platform.release()}, Python {platform.python_version()}, {_processor()}"
-    return f"{extent}; specbench {specbench_client.__version__}, {_commit()}; {machine}"
+    return f"{extent}; specbench {_code_version()}; {machine}"
 
 
-def _commit() -> str:
-    """Return the commit of this checkout, and whether files differ from it."""
+def _code_version() -> str:
+    """Return the commit of this checkout, and whether files differ from it; without Git, the installed version."""
     command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--abbrev=12", "--dirty", "--exclude=*"]
     try:
         found = subprocess.run(command, capture_output=True, text=True, check=True)
-    except (OSError, subprocess.CalledProcessError) as error:
-        return f"commit unknown ({error})"
+    except (OSError, subprocess.CalledProcessError):
+        return f"{specbench_client.__version__} (not a Git checkout)"
     return f"commit {found.stdout.strip()}"
 
 
