@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import specbench_client
 from client_bench.cases import CASES, Case
 from client_bench.clients.client import BenchmarkJob, Client, Command, ObservedRequest
 from client_bench.clients.registry import CLIENTS, MAIN, PY_SPY, VENVS
@@ -34,7 +35,7 @@ def main() -> int:
     folder = options.results.resolve() / time.strftime("%Y%m%d-%H%M%S")
     if options.profile:
         return _profile(clients, cases, folder)
-    return _compare(clients, cases, options.repeats, folder)
+    return _compare(clients, cases, options.repeats, folder, short=options.short)
 
 
 def _options() -> argparse.Namespace:
@@ -73,7 +74,7 @@ def _installed(client: Client) -> Client | None:
     return client
 
 
-def _compare(clients: Sequence[Client], cases: Sequence[Case], repeats: int, folder: Path) -> int:
+def _compare(clients: Sequence[Client], cases: Sequence[Case], repeats: int, folder: Path, *, short: bool) -> int:
     places, runs, failures = cores(), [], []
     folder.mkdir(parents=True)
     for case in cases:
@@ -90,7 +91,7 @@ def _compare(clients: Sequence[Client], cases: Sequence[Case], repeats: int, fol
                 with (folder / "runs.jsonl").open("a") as lines:
                     lines.write(run.to_json() + "\n")
                 _say(f"{name}: {_described(run)}")
-    text = f"{_place(places)}\n\n{markdown(runs, failures)}"
+    text = f"{heading(places, short=short)}\n\n{markdown(runs, failures)}"
     (folder / "table.md").write_text(text)
     sys.stdout.write(text)
     _say(f"\n{folder}/table.md and runs.jsonl")
@@ -102,10 +103,22 @@ def _described(run: Run) -> str:
     return ", ".join(f"{name} {value:.4g}" for name, value in figures.items() if value is not None)
 
 
-def _place(places: Cores) -> str:
-    """Return a description of this machine."""
+def heading(places: Cores, *, short: bool) -> str:
+    """Return the first line of the table: what was run, of which code, and on which machine."""
+    extent = "--short: only a check that everything works, no figure to compare" if short else "whole run"
     where = "client and server share the only core" if places.shared else "client on one core, server on another"
-    return f"{where}; Linux {platform.release()}, Python {platform.python_version()}, {_processor()}"
+    machine = f"{where}; Linux {platform.release()}, Python {platform.python_version()}, {_processor()}"
+    return f"{extent}; specbench {_code_version()}; {machine}"
+
+
+def _code_version() -> str:
+    """Return the commit of this checkout, and whether files differ from it; without Git, the installed version."""
+    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--abbrev=12", "--dirty", "--exclude=*"]
+    try:
+        found = subprocess.run(command, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return f"{specbench_client.__version__} (not a Git checkout)"
+    return f"commit {found.stdout.strip()}"
 
 
 def _processor() -> str:

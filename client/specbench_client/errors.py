@@ -57,6 +57,7 @@ class NotDurable(ClientError):
 
 RESUME = "finished points are kept: run the same command again to continue"
 """The message of an interrupted run."""
+RESUME_WITHOUT_NEW = "finished points are kept: run the same command again, but without --new, to continue"
 
 
 class Interrupted(ClientError):

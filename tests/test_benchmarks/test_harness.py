@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from client_bench.cases import Case
+from client_bench.cli import heading
 from client_bench.clients.registry import CLIENTS
 from client_bench.clockserver import Pace
 from client_bench.cpu import CpuLog, cores, on_core, tree_cpu_s
@@ -141,3 +142,12 @@ def test_a_complete_run_of_our_client_loses_no_request(tmp_path: Path, *, tls: b
     assert judgement.requests >= 12  # a client may send extra requests while it ramps up and drains
     assert judgement.chunks >= 12 * 8
     assert json.loads(run.to_json())["case"]["streams"] == 4
+
+
+def test_the_heading_states_the_extent_and_the_version_of_the_code() -> None:
+    whole, short = (heading(cores(), short=short) for short in (False, True))
+    commit = subprocess.run(
+        ["git", "rev-parse", "HEAD"], cwd=Path(__file__).parent, capture_output=True, text=True, check=True
+    )
+    assert whole.startswith(f"whole run; specbench commit {commit.stdout[:12]}")
+    assert short.startswith("--short: ")

@@ -353,6 +353,68 @@ def test_an_interrupted_comparison_continues_with_the_blocks_that_it_began(tmp_p
     assert len({path.parent.name for path in tmp_path.rglob("manifest.json")}) == 12
 
 
+STUCK_ANALYSIS = (
+    sys.executable,
+    "-c",
+    """import signal, sys
+from specbench_client import cli
+from specbench_client.stored_runs import write_results
+def stuck(*_):
+    print("rendering", file=sys.stderr, flush=True)
+    signal.pause()
+write_results.render_html = stuck
+cli.main()""",
+)
+"""The command, whose analysis waits for a signal before it writes anything."""
+FULL_DISK = ("sh", "-c", 'ulimit -f 1; exec "$0" "$@"', SPECBENCH)
+"""The command, for which the kernel rejects files above 512 bytes as on a full disk."""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_run_that_ends_between_its_last_point_and_its_report_is_only_analyzed_again(
+    number: signal.Signals, tmp_path: Path
+) -> None:
+    with serving(tmp_path / "truth.jsonl") as url:
+        flags = ("--endpoint", url, "-c", "1,2")
+        command = command_of(tmp_path, *flags, program=STUCK_ANALYSIS)
+        with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as first:
+            assert first.stderr is not None
+            assert "analyzing the records" in "".join(takewhile(lambda line: line != "rendering\n", first.stderr))
+            first.send_signal(number)
+            printed = first.stderr.read()
+        manifests = {path: path.read_bytes() for path in tmp_path.rglob("manifest.json")}
+        full = measure(tmp_path, *flags, program=FULL_DISK)
+        again = measure(tmp_path, *flags)
+        answered = (tmp_path / "truth.jsonl").read_text()
+        anew = measure(tmp_path, *flags)
+    if number == signal.SIGKILL:
+        assert first.returncode == -number
+    else:
+        assert first.returncode == 130
+        assert "Interrupted: finished points are kept: run the same command again to continue" in printed
+    assert len(manifests) == 2
+    assert full.returncode == 5
+    assert "2 of 2 points are finished and kept, only the report is missing" in full.stderr
+    assert again.returncode in (0, 3), again.stderr
+    assert "only the report is missing" in again.stderr
+    assert "turn " not in again.stderr
+    assert {path: path.read_bytes() for path in manifests} == manifests
+    assert anew.returncode in (0, 3), anew.stderr
+    assert "turn 1/1" in anew.stderr, "a complete run is measured again"
+    assert len((tmp_path / "truth.jsonl").read_text()) > len(answered)
+    assert len(list(tmp_path.rglob("report.html"))) == 2
+
+
+def test_a_disk_that_is_full_from_the_start_keeps_nothing_and_says_so(tmp_path: Path) -> None:
+    with serving(tmp_path / "truth.jsonl") as url:
+        done = measure(tmp_path, "--endpoint", url, "-c", "1", program=FULL_DISK)
+    assert done.returncode == 5
+    assert "plan.json: File too large: free some space and run the same command again; no point was finished" in (
+        done.stderr
+    )
+    assert "kept" not in done.stderr
+
+
 def test_an_arm_that_answers_wrongly_is_found_and_not_recommended(tmp_path: Path) -> None:
     """Questions as in GSM8K, whose answer the simulator computes; with more than two draft tokens, half are wrong."""
     rows = [{"question": f"A has {n} eggs and buys 3. How many?", "answer": f"{n}+3\n#### {n + 3}"} for n in range(30)]

@@ -13,15 +13,16 @@ from pathlib import Path
 
 import pytest
 
-from specbench_api.outcome.layout import manifest_key, run_root
+from specbench_api.outcome.layout import OVERVIEW, SUMMARY, manifest_key, run_root
 from specbench_api.plan.plan import Plan
 from specbench_client.simulator.config import SimulatorConfig
 from specbench_client.store.locations import open_store
 from specbench_client.store.store import Store
 from specbench_client.stored_runs.write_results import conclude
+from specbench_testing.local_results import store_results
 from specbench_testing.s3 import S3Access
 from specbench_testing.simulated_groups import RunningSimulator, plan_of, records_of, simulator, write_prompts
-from specbench_testing.synthetic_records import measured_rows
+from specbench_testing.synthetic_records import SyntheticRun, measured_rows
 
 pytestmark = pytest.mark.process
 
@@ -225,3 +226,42 @@ async def test_clients_of_one_load_end_together_and_measure_everything_once(
 
         assert_everything_was_measured_once(job, engine)
     assert conclude(plan, job.store).points_measured == 2
+
+
+STUCK_REPORT = (
+    "import signal; from specbench_client.job import main\n"
+    "from specbench_client.stored_runs import write_results as w\n"
+    "def stuck(*_): print('rendering', flush=True); signal.pause()\n"
+    "w.render_html = stuck; main()"
+)
+"""The client, whose analysis waits for a signal."""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+async def test_a_report_job_that_ends_during_its_analysis_finishes_it_when_restarted(
+    number: signal.Signals, tmp_path: Path
+) -> None:
+    plan = store_results(SyntheticRun(prompts=4, repeats=1), tmp_path / "results", "a")
+    job = Job(plan, tmp_path, str(tmp_path / "results"))
+    (tmp_path / "plan.json").write_text(plan.to_json())
+    arguments = ["report", "--plan", "plan.json", "--results", "results", "--termination-log", "ended"]
+
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", STUCK_REPORT, *arguments, cwd=tmp_path, stdout=asyncio.subprocess.PIPE
+    )
+    async with asyncio.timeout(120):
+        assert process.stdout is not None
+        assert await process.stdout.readline() == b"rendering\n"
+        process.send_signal(number)
+        code = await process.wait()
+    assert code == (130 if number == signal.SIGTERM else -number)
+    assert job.store.get(SUMMARY) is None
+    if number == signal.SIGTERM:
+        assert (job.ended()["reason"], job.ended()["measured"]) == ("Interrupted", len(plan.points))
+
+    again = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "specbench_client.job", *arguments, cwd=tmp_path, stderr=asyncio.subprocess.PIPE
+    )
+    assert await finish(again) == 0
+    assert (job.ended()["reason"], job.ended()["measured"]) == ("Reported", len(plan.points))
+    assert job.store.get(OVERVIEW) is not None

@@ -156,16 +156,35 @@ def test_context_per_slot_too_small_for_an_answer_is_a_warning(
         assert all(line.startswith(f"warning: spec.engine.args: {warning} to a request") for line in warnings)
 
 
-def test_missing_prompt_file_is_a_warning_with_its_path(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("command", "uri"),
+    [("plan", "gone.jsonl"), ("plan", "/usr/share/specbench/gone"), ("validate", "/usr/share/specbench/gone")],
+)
+def test_missing_prompt_file_that_a_cluster_may_have_is_a_warning(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str, uri: str
+) -> None:
     file = write_run(tmp_path, simulated_run())
-    (tmp_path / "prompts.jsonl").unlink()
-    expected = f"spec.workloads[0].dataset.uri: {tmp_path}/prompts.jsonl does not exist"
-    for command in ("plan", "validate"):
-        assert exit_code([command, str(file), "--output", "json"]) == Exit.OK
-        captured = capsys.readouterr()
-        assert f"warning: {expected}" in captured.err
-        (warning,) = json.loads(captured.out)["warnings"]
-        assert warning.startswith(expected)
+    expected = f"spec.workloads[0].dataset.uri: {tmp_path / uri} does not exist"
+    setting = f"spec.workloads[0].dataset.uri={uri}"
+    assert exit_code([command, str(file), "--output", "json", "--set", setting]) == Exit.OK
+    captured = capsys.readouterr()
+    assert f"warning: {expected}" in captured.err
+    (warning,) = json.loads(captured.out)["warnings"]
+    assert warning.startswith(expected)
+
+
+@pytest.mark.parametrize("uri", ["gone.jsonl", "/nowhere/gone.jsonl"])
+def test_validate_rejects_a_missing_prompt_file_that_no_cluster_has(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], uri: str
+) -> None:
+    file = write_run(tmp_path, simulated_run())
+    setting = f"spec.workloads[0].dataset.uri={uri}"
+    assert exit_code(["validate", str(file), "--output", "json", "--set", setting]) == Exit.BAD_INPUT
+    error = json.loads(capsys.readouterr().out)["error"]
+    assert error["reason"] == "DatasetMissing"
+    (message,) = error["messages"]
+    assert f"spec.workloads[0].dataset.uri: {tmp_path / uri} does not exist" in message
+    assert "for a cluster give a path below /usr/share/specbench" in message
 
 
 @pytest.mark.parametrize(

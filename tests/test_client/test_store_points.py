@@ -235,7 +235,7 @@ def test_a_full_spool_ends_the_point_with_a_reason_and_leaves_no_file(
     writer = points.open(POINT, "1-a")
     for number in range(2):
         writer.add(record(number))
-    with pytest.raises(NotDurable, match="free some space and run again; finished points are kept") as caught:
+    with pytest.raises(NotDurable, match="free some space and run the same command again") as caught:
         writer.flush()
     assert caught.value.reason == StoreErrorReason.DISK_FULL
     writer.abandon(5)

@@ -6,6 +6,7 @@ Results go to stdout, messages for people to stderr. This module alone turns exc
 from __future__ import annotations
 
 import json
+import signal
 import sys
 import traceback
 from itertools import pairwise
@@ -81,6 +82,7 @@ def cli() -> None:
 
 def main() -> None:
     """Run the command line of this process and exit with its exit code."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: else the process would end without a message
     use_ascii_where_needed()
     sys.exit(exit_code(sys.argv[1:]))
 

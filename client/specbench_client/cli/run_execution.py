@@ -11,7 +11,8 @@ import json
 import os
 import socket
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from pydantic import ValidationError
 from specbench_api.campaign.expansion import PlannedRun
 from specbench_api.campaign.matrix import cell_text
 from specbench_api.outcome.finding import doubting_checks, faults_by_arm, list_faults
-from specbench_api.outcome.layout import REPORT, SUMMARY
+from specbench_api.outcome.layout import REPORT, SUMMARY, measured_among
 from specbench_api.outcome.summary import RunSummary, best_speedup_text
 from specbench_api.outcome.termination import Exit
 from specbench_api.plan.plan import Plan
@@ -31,10 +32,10 @@ from specbench_client.cli.interruption import run_until_interrupted
 from specbench_client.cli.output import result_console
 from specbench_client.cli.progress import LiveProgress
 from specbench_client.cli.report import print_run_summary
-from specbench_client.cli.run_selection import shown_path
+from specbench_client.cli.run_selection import run_arguments, shown_path
 from specbench_client.cli.streams import echo, echo_json
 from specbench_client.drive.options import ClientOptions, SystemClock
-from specbench_client.errors import BadInput, EngineFailed, Interrupted, NotDurable
+from specbench_client.errors import RESUME, RESUME_WITHOUT_NEW, BadInput, EngineFailed, Interrupted, NotDurable
 from specbench_client.local.executor import LocalOptions, execute_locally, validate_inputs
 from specbench_client.local.local_runs import (
     LocalRun,
@@ -47,7 +48,7 @@ from specbench_client.local.local_runs import (
 from specbench_client.report.text.text_table import TextTable
 from specbench_client.store.points import read_manifests
 from specbench_client.store.scratch import scratch_folder
-from specbench_client.store.store import Store
+from specbench_client.store.store import Store, StoreErrorReason
 from specbench_client.stored_runs.write_results import conclude, is_decided
 
 
@@ -63,7 +64,7 @@ class RunOptions:
     new: bool = False
     """Whether to start a new run instead of continuing the stored one."""
     reuse_finished: bool = True
-    """Whether a finished run is shown again. False for an endpoint, which may serve something else by now."""
+    """Whether a complete run is shown again. False for an endpoint, which may serve something else by now."""
     slo: Slo | None = None
     """The latency limits of goodput."""
     statistics: Sequence[str] | None = None
@@ -105,9 +106,13 @@ def run_and_print(plan: Plan, options: RunOptions) -> int:
             f"nothing was measured: this run was already finished ({outcome.finished}); add --new to measure again",
             err=True,
         )
-    print_run_summary(outcome.plan, outcome.summary, options.output, outcome.uri, statistics=options.statistics)
-    for arm, error in outcome.failed.items():
-        echo(f"error: {arm}: {error.reason}: {error}", err=True)
+    try:
+        print_run_summary(outcome.plan, outcome.summary, options.output, outcome.uri, statistics=options.statistics)
+    except KeyboardInterrupt as error:
+        where = run_arguments(outcome.plan, outcome.uri)
+        raise Interrupted(f"the results are stored: specbench report {where} prints them") from error
+    for arm, failure in outcome.failed.items():
+        echo(f"error: {arm}: {failure.reason}: {failure}", err=True)
     return outcome.exit
 
 
@@ -121,15 +126,43 @@ def execute_run(plan: Plan, options: RunOptions) -> RunOutcome:
         run = _local_run(results, plan, options)
         validate_inputs(run, options.base_dir)
         echo(f"results: {shown_path(run.store.uri())}", err=True)
-        finished = _ended(run) if run.finished else ""
-        stored = _stored_summary(run, options.slo) if run.finished else None
+        finished = _ended(run) if run.complete else ""
+        stored = _stored_summary(run, options.slo) if run.complete else None
         if stored is not None:
             return RunOutcome(run.plan, stored, {}, run.store.uri(), finished)
-        failed = _measure(run, options) if not run.finished else {}
-        echo("analyzing the records and writing the report", err=True)
-        causes = {arm: str(error) for arm, error in failed.items()}
-        summary = conclude(run.plan, run.store, slo=options.slo, failures=causes or None)
+        if run.finished and not run.complete:
+            echo(f"every point was measured before, the last at {_ended(run)}: only the report is missing", err=True)
+        with _stating_what_is_kept(run, options):
+            failed = _measure(run, options) if not run.finished else {}
+            echo("analyzing the records and writing the report", err=True)
+            causes = {arm: str(error) for arm, error in failed.items()}
+            summary = conclude(run.plan, run.store, slo=options.slo, failures=causes or None)
     return RunOutcome(run.plan, summary, failed, run.store.uri(), finished)
+
+
+@contextmanager
+def _stating_what_is_kept(run: LocalRun, options: RunOptions) -> Iterator[None]:
+    """Complete the message of an interruption or a full disk by what is stored and how to continue."""
+    try:
+        yield
+    except (Interrupted, KeyboardInterrupt) as error:
+        # With --new, the same command would begin one more run.
+        raise Interrupted(RESUME_WITHOUT_NEW if options.new else RESUME) from error
+    except NotDurable as error:
+        if error.reason != StoreErrorReason.DISK_FULL:
+            raise
+        raise NotDurable(f"{error}; {_what_is_kept(run, options)}", error.reason) from error
+
+
+def _what_is_kept(run: LocalRun, options: RunOptions) -> str:
+    """Return how many points are stored now. Reading needs no space on a full disk."""
+    total = len(run.plan.points)
+    measured = len(measured_among(run.store.keys("points/"), (point.hash for point in run.plan.points)))
+    if not measured:
+        return "no point was finished"
+    missing = ", only the report is missing" if measured == total else ""
+    how = " (leave out --new to continue with them)" if options.new else ""
+    return f"{measured} of {total} points are finished and kept{missing}{how}"
 
 
 def _ended(run: LocalRun) -> str:
@@ -153,7 +186,7 @@ def _stored_summary(run: LocalRun, slo: Slo | None) -> RunSummary | None:
 
 def _local_run(results: Store, plan: Plan, options: RunOptions) -> LocalRun:
     found = new_local_run(results, plan) if options.new else find_local_run(results, plan)
-    return new_local_run(results, plan) if found.finished and not options.reuse_finished else found
+    return new_local_run(results, plan) if found.complete and not options.reuse_finished else found
 
 
 def process_label() -> str:

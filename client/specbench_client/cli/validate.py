@@ -1,7 +1,7 @@
 """`specbench validate`, and the warnings that `plan`, `validate` and `run` share.
 
-A file that is missing on this machine is only a warning for `plan` and `validate`, because the spec may be meant for a
-cluster, where images and volumes contain it; `run` rejects it.
+A file that is missing on this machine is only a warning for `plan`, because the spec may be meant for a cluster, where
+images and volumes contain it; `run` rejects it. `validate` rejects a dataset that no cluster can contain either.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from specbench_api.plan.canonical import canonical_json
 from specbench_api.plan.expansion import expand, planned_launches
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.campaign import SpecBenchCampaign
-from specbench_api.spec.dataset import GENERATED_SOURCES, Dataset
+from specbench_api.spec.dataset import GENERATED_SOURCES, IMAGE_DATA_FOLDER, Dataset
 from specbench_api.spec.parsing import problems_in, read_yaml
 from specbench_api.spec.workload import Workload
 from specbench_client.cli.options import FILE, OUTPUT, SET, read_spec_file
@@ -109,13 +109,14 @@ def read_local_prompts(plans: Sequence[Plan], base_dir: Path) -> list[str]:
     return uncounted
 
 
-def _prompts(plan: Plan, base_dir: Path) -> list[str]:
+def _prompts(plan: Plan, base_dir: Path, *, below_image: bool = True) -> list[str]:
+    """Return a line for each missing file of prompts. `below_image`: whether to include those in the client's image."""
     return [
         f"spec.workloads[{row}].dataset.{field}: {_path(uri, base_dir)} does not exist:"
         " relative paths are relative to the spec"
         for row, workload in enumerate(plan.workloads)
         for field, uri in dataset_uris(workload.dataset)
-        if not readable(uri, base_dir)
+        if not readable(uri, base_dir) and (below_image or not _path(uri, base_dir).is_relative_to(IMAGE_DATA_FOLDER))
     ]
 
 
@@ -133,6 +134,17 @@ def local_template(plan: Plan, workload: Workload, base_dir: Path) -> AppliedTem
     if elsewhere or tokenizer_location(declared, plan.target, base_dir).kind is not TokenizerStorage.FOLDER:
         return None
     return load_template(declared, plan.target, base_dir)
+
+
+def _reject_missing_prompts(plans: Sequence[Plan], base_dir: Path) -> None:
+    """Raise BadInput for files of prompts that are missing here and would not be in the client's image."""
+    lines = [
+        f"{line}: correct it, or for a cluster give a path below {IMAGE_DATA_FOLDER}, dataset.pvc or s3://BUCKET/KEY"
+        for plan in plans
+        for line in _prompts(plan, base_dir, below_image=False)
+    ]
+    if lines:
+        raise BadInput("\n".join(dict.fromkeys(lines)), "DatasetMissing")
 
 
 def _templates(plan: Plan, base_dir: Path) -> list[str]:
@@ -200,8 +212,9 @@ def validate(file: Path, settings: tuple[str, ...], fence_file: Path | None, out
       specbench validate run.yaml --set spec.load.repeats=5 --output json
       specbench validate run.yaml --fence values.yaml
 
-    For a campaign, every combination is checked as a run. Prompts are read if their files are on this machine; files
-    that are missing are warnings, because the cluster may have them.
+    For a campaign, every combination is checked as a run. Prompts are read from files on this machine. A missing file
+    of prompts is an error, unless its path is in the client's image; other missing files are warnings, because the
+    cluster may have them.
     """
     resource, base_dir = read_spec_file(file, settings), file.resolve().parent
     fence = _fence(fence_file) if fence_file else None
@@ -215,6 +228,7 @@ def validate(file: Path, settings: tuple[str, ...], fence_file: Path | None, out
         plans, runs = [expand(resource)], []
         _reject(fence.problems_of(resource.spec, resource.metadata.namespace) if fence else [])
         warnings, missing = plan_warnings(plans[0]), missing_files(plans[0], base_dir)
+    _reject_missing_prompts(plans, base_dir)
     missing += read_local_prompts(plans, base_dir)
     if output == "json":
         points = sum(len(plan.points) for plan in plans)

@@ -30,7 +30,7 @@ class Progress:
     """Points of this group that have a manifest."""
     points_total: int
     phase: str
-    """starting, warmup, measuring, storing, done."""
+    """starting, warmup, measuring, storing, done. Of this group only: other groups and the report may be missing."""
     attempt: str | None = None
     """The attempt in the names of parts; on a cluster it begins with the launch's number and a dash."""
     point: str | None = None

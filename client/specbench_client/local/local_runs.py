@@ -17,7 +17,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from specbench_api.outcome.layout import OVERVIEW, PLAN, run_root
+from specbench_api.outcome.layout import OVERVIEW, PLAN, SUMMARY, run_root
 from specbench_api.outcome.summary import RunSummary
 from specbench_api.plan.plan import Plan
 from specbench_client.store.folder import FolderStore, exclusive_lock, lock_holder
@@ -34,13 +34,19 @@ class LocalRun:
     plan: Plan
     store: Store
     measured: set[str]
-    decided: bool = False
-    """Whether the run has ended before its last repeat, because it was decided."""
+    concluded: bool = False
+    """Whether results are stored that lack no point. A run with a stop rule may lack none before its last repeat."""
 
     @property
     def finished(self) -> bool:
         """Whether nothing is left to measure."""
-        return self.decided or all(point.hash in self.measured for point in self.plan.points)
+        stopped = self.plan.stop is not None and self.concluded
+        return stopped or all(point.hash in self.measured for point in self.plan.points)
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing is left to do. A client that ends during its analysis leaves a finished, incomplete run."""
+        return self.finished and self.concluded
 
 
 def open_results(location: str) -> Store:
@@ -57,7 +63,7 @@ def find_local_run(results: Store, plan: Plan) -> LocalRun:
 
 
 def find_interrupted_plan(results: Store, plans: Iterable[Plan]) -> Plan | None:
-    """Return the first of these plans whose newest run was begun and is not finished. All have the same name.
+    """Return the first of these plans whose newest run was begun and is not complete. All have the same name.
 
     The stored plans are read once. Raises as `find_local_run`.
     """
@@ -65,7 +71,7 @@ def find_interrupted_plan(results: Store, plans: Iterable[Plan]) -> Plan | None:
     for plan in plans:
         stored = list(_stored_plans(results, plan)) if stored is None else stored
         found = _matching_run(results, plan, stored)
-        if found is not None and found.measured and not found.finished:
+        if found is not None and found.measured and not found.complete:
             return plan
     return None
 
@@ -85,18 +91,21 @@ def _matching_run(results: Store, plan: Plan, stored: Iterable[tuple[str, bytes 
         if text == candidate.to_json().encode():
             store = results.below(run_root(plan.namespace, plan.name, uid))
             measured = set(read_manifests(store, [point.hash for point in plan.points]))
-            return LocalRun(candidate, store, measured, _ended_early(plan, store))
+            return LocalRun(candidate, store, measured, _is_concluded(store))
     return None
 
 
-def _ended_early(plan: Plan, store: Store) -> bool:
-    """Return whether the stored summary states that the run has ended, perhaps before its last repeat."""
-    if plan.stop is None:
-        return False
+def _is_concluded(store: Store) -> bool:
+    """Return whether there are results that lack no point.
+
+    The overview is written last, after the report, but does not list missing points. One that is older than the summary
+    is of an earlier analysis: the last one did not end.
+    """
     try:
-        return not RunSummary.from_json(store.get(OVERVIEW) or b"").missing
-    except ValidationError:  # the run has not ended, or its overview is damaged and is written again
+        summary, overview = (RunSummary.from_json(store.get(key) or b"") for key in (SUMMARY, OVERVIEW))
+    except ValidationError:  # the analysis has not ended, or a file is damaged: both are written again
         return False
+    return overview.created == summary.created and not summary.missing
 
 
 def exclusive_run(results: Store, plan: Plan, who: str) -> AbstractContextManager[None]:

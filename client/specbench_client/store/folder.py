@@ -169,7 +169,7 @@ def translate_os_errors(path: Path) -> Iterator[None]:
         problem = f"{path}: {error.strerror}"
         if error.errno in _DISK_FULL_ERRORS:
             raise NotDurable(
-                f"{problem}: free some space and run again; finished points are kept", StoreErrorReason.DISK_FULL
+                f"{problem}: free some space and run the same command again", StoreErrorReason.DISK_FULL
             ) from error
         if error.errno in _LINK_UNSUPPORTED_ERRORS:
             remedy = "this file system has no hard links, which specbench needs; choose another folder"
@@ -202,9 +202,10 @@ def exclusive_lock(path: Path, who: str) -> Iterator[None]:
     with translate_os_errors(path):
         created = [folder for folder in path.parents if not folder.exists()]
         lock = _open_locked(path)
-        os.truncate(lock, 0)
-        os.write(lock, who.encode())
     try:
+        with translate_os_errors(path):
+            os.truncate(lock, 0)
+            os.write(lock, who.encode())
         yield
     finally:
         path.unlink(missing_ok=True)
