@@ -54,6 +54,10 @@ CORRUPTED_WORLDS: Mapping[str, CorruptedWorld] = {
         "the client starts conversations 60 ms late", ("ClientSaturated",),
         _at(load=OPEN, between=dict.fromkeys((ARM, BASELINE), TransportFaults(dawdling_ns=60_000_000))),
     ),
+    "paused-client": CorruptedWorld(
+        "the client pauses once for a second, in a closed loop", ("ClientSaturated",),
+        _at(between={BASELINE: TransportFaults(pause_ns=(3_000_000_000, 4_000_000_000))}),
+    ),
     "merged-chunks": CorruptedWorld(
         "the engine sends a chunk every four steps", ("MultiStepChunks",),
         _at(faults=_faulty(Fault.MERGE_CHUNKS, 4)),

@@ -30,10 +30,18 @@ class TransportFaults:
     """Delay by the proxy of everything after the last token."""
     dawdling_ns: int = 0
     """Delay before the client sends a request."""
+    pause_ns: tuple[int, int] = (0, 0)
+    """Start and end of the time in which the client sends nothing, since the launch began."""
     preamble: str = ""
     """Text that a gateway adds before every prompt."""
     silent_cache: bool = False
     """Whether the gateway removes the cached prompt tokens from usage."""
+
+    def send_delay_ns(self, since_launch_ns: int) -> int:
+        """Return how long the client delays a request that it should send now."""
+        start_ns, end_ns = self.pause_ns
+        paused_ns = end_ns - since_launch_ns if start_ns <= since_launch_ns < end_ns else 0
+        return self.dawdling_ns + paused_ns
 
 
 @dataclass

@@ -14,7 +14,7 @@ from specbench_client.simulator.requests import ReceivedRequest as Incoming
 from specbench_client.transport.error_messages import http_error
 from specbench_client.transport.exchange import ErrorClass, HttpExchange, HttpRequest, TimestampSource
 from specbench_client.transport.exchange import ReceivedBytes as Incame
-from virtual_time.clock import NS_PER_S, VirtualClock
+from virtual_time.clock import BEGINNING_NS, NS_PER_S, VirtualClock
 from virtual_time.noise import Network
 from virtual_time.response import TransportFaults, VirtualResponse
 
@@ -35,7 +35,7 @@ class VirtualTransport:
 
     async def exchange(self, request: HttpRequest) -> HttpExchange:
         """Send a request and return the exchange; failures of the engine are part of it and never raised."""
-        await asyncio.sleep(self.between.dawdling_ns / NS_PER_S)
+        await asyncio.sleep(self.between.send_delay_ns(self.clock() - BEGINNING_NS) / NS_PER_S)
         connect_ns = self.clock()
         await self._travel()
         sent_ns = self.clock()

@@ -180,7 +180,7 @@ class Launch:
 
         timeline = await hand.work(load, asker, rows, None, keep)
         after = self._counters()
-        ended = WorkerDone(timeline.logs[0], LOOP_LAG_MS, CPU_SHARE)
+        ended = WorkerDone(timeline.logs[0], LOOP_LAG_MS, LOOP_LAG_MS, CPU_SHARE)
         watch = summarize_client_health([ended], timeline, tally, is_open=load.is_open, warm_up=warmed)
         counted = counter_difference(before, after) if before is not None and after is not None else None
         meddling = self.meddling

@@ -13,6 +13,7 @@ import ssl
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -168,6 +169,41 @@ def test_open_loop_sends_at_the_intended_times(tmp_path: Path) -> None:
     assert gaps.tolist() == [50_000_000]
     (schedule,) = tmp_path.rglob("schedule-*.parquet")
     assert len(pd.read_parquet(schedule)) == 30
+
+
+PAUSE_S, LOOK_S = 1.0, 0.02
+
+
+def test_a_worker_that_pauses_once_is_found(tmp_path: Path) -> None:
+    """In a closed loop, each stream sends one request late, which is 2 % of them."""
+    truth = tmp_path / "truth.jsonl"
+    with serving(truth, config=replace(CONFIG, time_scale=1.0)) as endpoint:
+        options = ("-c", "4", "-n", "200", "--warmup", "0", "--workers", "1", "--output", "json")
+        command = command_of(tmp_path, "--endpoint", endpoint, *options)
+        with subprocess.Popen(
+            command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        ) as client:
+            while not truth.exists() or truth.read_text().count("\n") < 40:
+                assert client.poll() is None, client.stderr.read() if client.stderr else ""
+                time.sleep(LOOK_S)
+            (worker,) = worker_processes(client.pid)
+            os.kill(worker, signal.SIGSTOP)
+            time.sleep(PAUSE_S)  # the fault itself
+            os.kill(worker, signal.SIGCONT)
+            printed, errors = client.communicate(timeout=120)
+    assert client.returncode == 3, errors
+    summary = json.loads(printed)
+    assert not summary["trustworthy"]
+    late = [each for each in summary["findings"] if each["check"] == "ClientSaturated"]
+    assert any("requests were sent late, and that adds" in each["message"] for each in late)
+    assert any("the client's event loop was" in each["message"] for each in late)
+
+
+def worker_processes(client: int) -> list[int]:
+    """Return the processes that a client has spawned to send its load."""
+    threads = Path(f"/proc/{client}/task").iterdir()
+    children = [int(pid) for thread in threads for pid in (thread / "children").read_text().split()]
+    return [pid for pid in children if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()]
 
 
 def test_records_over_tls_are_complete_with_kernel_timestamps(

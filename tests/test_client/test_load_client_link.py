@@ -235,7 +235,7 @@ def result_of(
     log = LoadTimestamps(array("q", [10, 20]), array("q", [30]), array("q"))
     tally = RecordTally(array("d", [late]), 1, 2, 3, 4, 5, 6, 7)
     offset = ClockOffset(1000 * client, 2_000_000 * client, int(error_ms * 1e6))
-    return ClientResult([WorkerDone(log, None, 0.5)], tally, warm_up, begins_ns, offset, [])
+    return ClientResult([WorkerDone(log, late, 2 * late, 0.5)], tally, warm_up, begins_ns, offset, [])
 
 
 def test_results_of_clients_are_combined_on_one_clock() -> None:
@@ -248,6 +248,7 @@ def test_results_of_clients_are_combined_on_one_clock() -> None:
     assert [list(each.ended[0].log.opened) for each in results] == [[10, 20], [1010, 1020]]
     assert [each.begins_ns for each in results] == [1000, 1500]
     assert results[1].ended[0].log.began == array("q")
+    assert [(each.ended[0].lag_p99_ms, each.ended[0].lag_max_ms) for each in results] == [(1.0, 2.0), (3.0, 6.0)]
     tally = RecordTally.sum_of([each.tally for each in results])
     assert (tally.lateness_p99_ms, tally.counts) == (3.0, [2, 4, 6, 8, 10, 12, 14])
     assert combined_warm_up(results) == WarmupResult(4, steady=True), "a client without a stream has no say"

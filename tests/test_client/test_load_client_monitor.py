@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from array import array
 from dataclasses import replace
-from itertools import chain, repeat
 
 import pytest
 
@@ -46,24 +45,47 @@ def test_percentile_is_one_of_the_values(values: list[float], share: float, expe
     assert percentile(values, share) == expected
 
 
-async def test_monitor_measures_event_loop_lag_and_cpu_share() -> None:
+async def watched(lags_ms: list[int]) -> EventLoopMonitor:
+    """Return the monitor of an event loop that was late by these times, one sample after the other."""
     now_ns = 0
-    lateness_ms = chain([0, 0, 7], repeat(1))
-    slept, enough = 0, asyncio.Event()
+    left, enough = iter(lags_ms), asyncio.Event()
 
     async def sleep(seconds: float) -> None:
-        nonlocal now_ns, slept
-        if slept == 50:
+        nonlocal now_ns
+        if (lag_ms := next(left, None)) is None:
             enough.set()
             await asyncio.Future()
-        slept += 1
-        now_ns += int(seconds * 1e9) + next(lateness_ms) * MS
-        await asyncio.sleep(0)
+        else:
+            now_ns += int(seconds * 1e9) + lag_ms * MS
+            await asyncio.sleep(0)
 
     async with EventLoopMonitor(clock=lambda: now_ns, cpu_s=lambda: now_ns / 4e9, sleep=sleep) as watcher:
         await enough.wait()
-    assert (watcher.lag_p99_ms, watcher.cpu_share) == (7.0, 0.25)
-    assert now_ns == 50 * int(SAMPLE_INTERVAL_S * 1e9) + (7 + 47) * MS
+    assert now_ns == len(lags_ms) * int(SAMPLE_INTERVAL_S * 1e9) + sum(lags_ms) * MS
+    return watcher
+
+
+@pytest.mark.parametrize(
+    ("lags_ms", "p99_ms", "max_ms"),
+    [
+        ([], None, None),
+        ([0, 0, 7, *[1] * 47], 7.0, 7.0),
+        ([*[1] * 999, 19], 1.0, 19.0),
+        ([*[1] * 899, 2000, 1], 1800.0, 2000.0),
+        ([*[1] * 19_900, 2000], 1.0, 2000.0),
+        ([*[10, 1] * 20, *[1] * 960], 10.0, 10.0),
+    ],
+    ids=["none", "few", "one late", "one pause of a tenth", "the same in a long load", "many small"],
+)
+async def test_lag_is_a_percentile_over_time_so_that_one_pause_counts_by_its_length(
+    lags_ms: list[int], p99_ms: float | None, max_ms: float | None
+) -> None:
+    watcher = await watched(lags_ms)
+    assert (watcher.lag_p99_ms, watcher.lag_max_ms) == (p99_ms, max_ms)
+
+
+async def test_monitor_measures_cpu_share() -> None:
+    assert (await watched([1, 2])).cpu_share == 0.25
 
 
 async def test_monitor_stops_with_its_block_and_propagates_errors() -> None:
@@ -117,12 +139,16 @@ def test_worst_workers_lag_and_cpu_share_are_reported() -> None:
         LoadTimestamps(array("q", [0, 0]), array("q", [5 * SECOND, 10 * SECOND]), array("q", [0, 0])),
         LoadTimestamps(),
     ]
-    ended = [WorkerDone(logs[0], 3.0, 0.25), WorkerDone(logs[1], None, 0.5)]
+    ended = [WorkerDone(logs[0], 3.0, 40.0, 0.25), WorkerDone(logs[1], 2.0, 900.0, 0.5)]
     timeline = LoadTimeline(logs, 0, SteadyBounds(0, 10 * SECOND))
     closed = summarize_client_health(ended, timeline, RecordTally(), is_open=False, warm_up=None)
     assert closed == ClientHealth(
-        workers=2, loop_lag_p99_ms=3.0, cpu_share=0.5, reached_concurrency=1.5, steady_share=1.0, duration_s=10.0
-    )
+        workers=2, loop_lag_p99_ms=3.0, loop_lag_max_ms=900.0, cpu_share=0.5, reached_concurrency=1.5, steady_share=1.0,
+        duration_s=10.0,
+    )  # fmt: skip
+    idle = [WorkerDone(log, None, None, None) for log in logs]
+    unknown = summarize_client_health(idle, timeline, RecordTally(), is_open=False, warm_up=None)
+    assert (unknown.loop_lag_p99_ms, unknown.loop_lag_max_ms) == (None, None)
     watched = summarize_client_health(
         ended, timeline, RecordTally(), is_open=True, warm_up=WarmupResult(12, steady=True)
     )

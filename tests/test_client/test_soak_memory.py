@@ -68,7 +68,7 @@ class VirtualPool:
         VirtualPool.now_ns = end_ns
         log = LoadTimestamps(timestamp_array([begin_ns]), timestamp_array([end_ns]), timestamp_array([begin_ns]))
         bounds = SteadyBounds(begin_ns, end_ns)
-        return LoadResult([WorkerDone(log, 0.1, 0.1)], LoadTimeline([log], begin_ns, bounds))
+        return LoadResult([WorkerDone(log, 0.1, 0.1, 0.1)], LoadTimeline([log], begin_ns, bounds))
 
     def _record(self, number: int) -> Record:
         """Return one of the window's requests, which are spread over it."""

@@ -144,7 +144,7 @@ def test_speedup_within_the_baselines_own_spread_is_a_warning() -> None:
 
     def shaky(point: Point, frame: pd.DataFrame) -> pd.DataFrame:
         factor = (0.8, 1.0, 1.25)[point.repeat]
-        names = ["intended_ns", "sent_ns", "first_byte_ns", "first_token_ns", "last_token_ns"]
+        names = ["intended_ns", "connect_ns", "sent_ns", "first_byte_ns", "first_token_ns", "last_token_ns"]
         times = {name: (frame[name].astype(float) * factor).astype(int) for name in names}
         chunks = [[int(at * factor) for at in each] for each in frame["chunk_ns"]]
         return frame.assign(**times, chunk_ns=pd.Series(chunks, index=frame.index, dtype=object))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -13,7 +15,7 @@ from specbench_api.plan.plan import Point
 from specbench_api.spec.engine import DialectName, Endpoint, Engine, EngineKind
 from specbench_client.analysis.summary.point import summarise_point
 from specbench_testing.corrupted_records import OPEN, WORLD, check_names, findings_of, replace_columns, replace_watch
-from specbench_testing.synthetic_records import Corruptions, SyntheticRun
+from specbench_testing.synthetic_records import NS_PER_MS, ONE, Corruptions, SyntheticRun
 
 INVALID, WARNING, INFO = Severity.INVALID, Severity.WARNING, Severity.INFO
 
@@ -71,15 +73,13 @@ def test_open_loop_that_sends_late_is_found(late: float, expected: int) -> None:
         check_names(findings_of(replace_watch(send_lateness_p99_ms=late), world=OPEN))
         == [("ClientSaturated", INVALID)] * expected
     )
-    assert findings_of(replace_watch(send_lateness_p99_ms=late)) == [], (
-        "in a closed loop, lateness appears as concurrency that is not reached"
-    )
+    assert findings_of(replace_watch(send_lateness_p99_ms=late)) == [], "a closed loop has no arrivals to keep"
 
 
 def test_tolerated_send_lateness_depends_on_the_gap_between_arrivals() -> None:
     def far_apart(_: Point, frame: pd.DataFrame) -> pd.DataFrame:
         later = frame["intended_ns"] * 99
-        times = ("intended_ns", "sent_ns", "first_byte_ns", "first_token_ns", "last_token_ns")
+        times = ("intended_ns", "connect_ns", "sent_ns", "first_byte_ns", "first_token_ns", "last_token_ns")
         chunks = pd.Series([[at + by for at in each] for each, by in zip(frame["chunk_ns"], later, strict=True)])
         return frame.assign(**{name: frame[name] + later for name in times}, chunk_ns=chunks)
 
@@ -87,6 +87,78 @@ def test_tolerated_send_lateness_depends_on_the_gap_between_arrivals() -> None:
     late = replace_watch(send_lateness_p99_ms=20.0)
     assert check_names(findings_of(late, world=long)) == [("ClientSaturated", INVALID)]
     assert findings_of(Corruptions(records=far_apart, watch=late.watch), world=long) == []
+
+
+CLOSED_LOOP = SyntheticRun(prompts=200, concurrency=(4,), repeats=1, categories=ONE)
+OPEN_LOOP = SyntheticRun(prompts=200, rate=(10,), repeats=1, categories=ONE)
+SENT_TIMES = ("connect_ns", "sent_ns", "first_byte_ns", "first_token_ns", "last_token_ns")
+
+
+def sent_late(late_ms: Callable[[int, Any], float]) -> Corruptions:
+    """Send each request, by its row's number and its row, this much later; its answer keeps its pace."""
+
+    def later(name: str) -> Callable[[int, Any], int]:
+        return lambda index, row: row[name] + int(late_ms(index, row) * NS_PER_MS)
+
+    def chunks(index: int, row: Any) -> list[int]:
+        return [ns + int(late_ms(index, row) * NS_PER_MS) for ns in row["chunk_ns"]]
+
+    return replace_columns(**{name: later(name) for name in SENT_TIMES}, chunk_ns=chunks)
+
+
+def saturation(corruptions: Corruptions, world: SyntheticRun) -> list[str]:
+    return [each.message for each in findings_of(corruptions, world=world) if each.check == "ClientSaturated"]
+
+
+@pytest.mark.parametrize("world", [CLOSED_LOOP, OPEN_LOOP], ids=["closed", "open"])
+@pytest.mark.parametrize(
+    ("late_ms", "expected"),
+    [
+        (lambda index, _: 0, 0),
+        (lambda index, _: 1000 if 100 <= index < 104 else 0, 1),
+        (lambda index, _: 1000 if index == 100 else 0, 0),
+        (lambda index, _: 4, 0),
+        (lambda index, _: 9 if index % 10 == 0 else 0, 0),
+        (lambda index, _: 20, 1),
+        (lambda index, row: 1000 if 100 <= index < 108 and row["stream_index"] % 2 else 0, 1),
+    ],
+    ids=["in time", "one pause", "one request", "small", "small now and then", "always", "one worker of two"],
+)
+def test_late_sends_are_found_if_they_change_a_latency_figure(
+    world: SyntheticRun, late_ms: Callable[[int, Any], float], expected: int
+) -> None:
+    messages = saturation(sent_late(late_ms), world)
+    assert len(messages) == expected
+    assert all("requests were sent late, and that adds" in each and "ms to ttft_ms_" in each for each in messages)
+
+
+def test_late_sends_are_found_where_answers_are_not_streamed() -> None:
+    late = sent_late(lambda index, _: 1000 if 100 <= index < 104 else 0)
+    whole = replace_columns(first_token_ns=None, chunk_ns=None, chunk_tokens=None)
+    both = Corruptions(records=lambda point, frame: whole.records(point, late.records(point, frame)))
+    (message,) = saturation(both, CLOSED_LOOP)
+    assert "ms to e2e_ms_p99" in message
+
+
+def test_waits_that_belong_to_the_latency_are_not_late_sends() -> None:
+    """A wait for a slot of an open loop, and the time in which the client applies the chat template to a later turn."""
+    waits = sent_late(lambda index, row: 50 if row["turn"] == 0 else 0)
+    renders = sent_late(lambda index, row: 50 if row["turn"] else 0)
+    slots = replace(OPEN_LOOP, edits={"spec.load.arrival": {"maxInFlight": 8}})
+    talks = replace(CLOSED_LOOP, prompts=60, turns=2)
+    template = {"appliedBy": "Client", "tokenizer": "org/model"}
+    assert len(saturation(waits, OPEN_LOOP)) == len(saturation(renders, talks)) == 1
+    assert saturation(waits, slots) == []
+    assert saturation(renders, replace(talks, edits={"spec.workloads[0].chatTemplate": template})) == []
+
+
+def test_imported_requests_without_connect_times_are_not_judged() -> None:
+    assert saturation(replace_columns(connect_ns=None), CLOSED_LOOP) == []
+
+
+def test_largest_lag_is_named_beside_the_percentile() -> None:
+    (message,) = saturation(replace_watch(loop_lag_p99_ms=400.0, loop_lag_max_ms=2000.0), WORLD)
+    assert "400.0 ms late at the 99th percentile of the time, and 2000.0 ms at most" in message
 
 
 def coalesced(share: float, group_size: int = 2) -> Corruptions:
@@ -165,8 +237,15 @@ def test_message_names_the_probable_cause_from_the_clients_lag() -> None:
     assert "a proxy holds chunks back, or lacks CPU; the client was not late enough to cause it" in patient
     assert "(its event loop was 0.4 ms late" in patient
     assert "and half an answer takes " in message(0.4), "the lag is compared with the duration of the coalesced part"
-    assert "the client itself was late (900.0 ms" in message(900.0)
+    assert "the client itself was late (its event loop was 900.0 ms" in message(900.0)
     assert message(None).endswith("the client read late, or the engine or a proxy holds chunks back")
+
+
+def test_message_blames_a_client_that_sent_late() -> None:
+    late, together = sent_late(lambda index, _: 1000 if 10 <= index < 14 else 0), in_one_piece(0.3)
+    both = Corruptions(records=lambda point, frame: together.records(point, late.records(point, frame)))
+    (message,) = (each.message for each in findings_of(both, "none") if each.check == "ChunksCoalesced")
+    assert "the client itself was late (its event loop was 0.4 ms late at the 99th percentile of the time)" in message
 
 
 def test_half_of_a_short_answer_may_be_one_step() -> None:

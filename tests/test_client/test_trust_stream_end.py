@@ -24,7 +24,7 @@ pytestmark = pytest.mark.runs
 
 INVALID, WARNING = Severity.INVALID, Severity.WARNING
 WORLD = SyntheticRun(prompts=24, categories=ONE, concurrency=(2,))
-TIMES = ("intended_ns", "sent_ns", "first_byte_ns", "first_token_ns", "last_token_ns")
+TIMES = ("intended_ns", "connect_ns", "sent_ns", "first_byte_ns", "first_token_ns", "last_token_ns")
 
 
 def delay_stream_ends(**ms: float) -> Corruptions:

@@ -46,7 +46,8 @@ class ClientResult:
 
     def _worker(self, done: WorkerDone) -> list[Any]:
         logs = (done.log.opened, done.log.ended, done.log.began)
-        return [*(_encoded(log, self.offset.monotonic_ns) for log in logs), done.lag_p99_ms, done.cpu_share]
+        health = (done.lag_p99_ms, done.lag_max_ms, done.cpu_share)
+        return [*(_encoded(log, self.offset.monotonic_ns) for log in logs), *health]
 
     @classmethod
     def from_message(cls, message: dict[str, Any]) -> ClientResult:
@@ -54,8 +55,8 @@ class ClientResult:
         lateness, *counts = message["tally"]
         return cls(
             [
-                WorkerDone(LoadTimestamps(*(_decoded("q", log) for log in logs)), lag, cpu)
-                for *logs, lag, cpu in message["ended"]
+                WorkerDone(LoadTimestamps(*(_decoded("q", log) for log in logs)), lag_p99_ms, lag_max_ms, cpu_share)
+                for *logs, lag_p99_ms, lag_max_ms, cpu_share in message["ended"]
             ],
             RecordTally(_decoded("d", lateness), *counts),
             None if message["warmUp"] is None else WarmupResult(*message["warmUp"]),

@@ -136,7 +136,7 @@ class _Worker:
                 await parsing_queue.drained()
             if judge is not None:
                 await judge.drained()
-        self.sender.send(WorkerDone(recorder.log, monitor.lag_p99_ms, monitor.cpu_share))
+        self.sender.send(WorkerDone(recorder.log, monitor.lag_p99_ms, monitor.lag_max_ms, monitor.cpu_share))
 
     def _loop(self, load: PrepareLoad, runner: ConversationRunner, timer: PreciseTimer) -> ClosedLoop | OpenLoop:
         """Return the loop, with its first conversations prepared."""

@@ -71,6 +71,7 @@ class WorkerDone:
 
     log: LoadTimestamps
     lag_p99_ms: float | None
+    lag_max_ms: float | None
     cpu_share: float | None
 
 

@@ -31,6 +31,7 @@ RowIndices = NDArray[np.intp]
 TALLY_FIELDS = 2
 """Fields of an entry of a tally: a value, and its count. Entries are sorted by value."""
 POINT_ONLY_COLUMNS = (
+    "connect_ns",
     "tokens_of_chunks",
     "coalesced",
     "burst_chunks",

@@ -48,7 +48,7 @@ Mask = NDArray[np.bool_]
 SKIPPED_AFTER_ERROR = "skipped_after_error"
 """Error class of a turn that was never sent, because an earlier turn of its conversation had failed."""
 
-IGNORED_COLUMNS = ("request_id", "timestamp_source", "error", "connect_ns", "chunk_coalesced", "connection")
+IGNORED_COLUMNS = ("request_id", "timestamp_source", "error", "chunk_coalesced", "connection")
 """Columns of a record that no figure and no check uses."""
 COLUMNS = tuple(column.name for column in fields(Record) if column.name not in IGNORED_COLUMNS)
 """Columns that are read from a record."""

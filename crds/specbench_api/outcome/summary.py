@@ -190,7 +190,9 @@ class ClientHealth(ApiModel):
     cpu_share: float | None = None
     """CPU seconds per second of the busiest worker, relative to one core."""
     loop_lag_p99_ms: float | None = None
-    """99th percentile of the event loop's lag, of the worst worker, in ms."""
+    """99th percentile over time of the event loop's lag, of the worst worker, in ms. A pause counts by its length."""
+    loop_lag_max_ms: float | None = None
+    """Largest lag of an event loop, over all workers, in ms."""
     send_lateness_p99_ms: float | None = None
     """99th percentile of connect_ns - intended_ns over first turns in the steady state, in ms. Time to connect is the
     server's."""

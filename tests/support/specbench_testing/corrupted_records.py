@@ -54,7 +54,7 @@ def close_gaps(frame: pd.DataFrame) -> pd.DataFrame:
     taken = (rows["last_token_ns"] - rows["intended_ns"]).to_numpy()[measured] + TURNAROUND_NS
     shifts = np.zeros(len(rows), dtype=np.int64)
     shifts[measured] = np.cumsum([0, *taken[:-1]]) - rows["intended_ns"].to_numpy()[measured]
-    for name in ("intended_ns", "sent_ns", "first_byte_ns", "first_token_ns", "last_token_ns"):
+    for name in ("intended_ns", "connect_ns", "sent_ns", "first_byte_ns", "first_token_ns", "last_token_ns"):
         rows[name] = rows[name] + shifts
     chunks = [[at + by for at in each] for each, by in zip(rows["chunk_ns"], shifts.tolist(), strict=True)]
     rows["chunk_ns"] = pd.Series(chunks, index=rows.index, dtype=object)

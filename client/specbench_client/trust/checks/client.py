@@ -10,10 +10,10 @@ import pandas as pd
 from specbench_api.outcome.finding import Severity
 from specbench_api.spec.load import CLIENTS_MAX
 from specbench_client.metrics.decode_speed import STEP_MS, TPOT_MS
-from specbench_client.metrics.latency import E2E_SENT_MS, NS_PER_MS
-from specbench_client.metrics.metric_types import RequestMetric
+from specbench_client.metrics.latency import E2E_MS, E2E_SENT_MS, NS_PER_MS, TTFT_MS
+from specbench_client.metrics.metric_types import PercentileMetric, RequestMetric, mean_metric
 from specbench_client.metrics.record_lists import BURST_NS
-from specbench_client.metrics.tidy_frame import numbers, steady_rows, tally
+from specbench_client.metrics.tidy_frame import Values, numbers, steady_rows, tally
 from specbench_client.trust.check import Check, CheckResult, CheckResults
 from specbench_client.trust.evidence import PointEvidence, RunEvidence
 
@@ -22,6 +22,9 @@ TARGET_SHARE = 0.5
 """Share of a core at which work hardly waits, for the recommended number of clients."""
 LATE_SHARE = 0.05
 LATE_MIN_MS = 5.0
+FIGURE_SHARE = 0.1
+FIGURE_MIN_MS = 10.0
+"""How much late sends may add to a latency figure: a share of it, or this time."""
 
 
 def _client_saturated(evidence: PointEvidence) -> CheckResults:
@@ -44,14 +47,26 @@ def _late_loop(evidence: PointEvidence) -> list[CheckResult]:
     if lag is None or allowed is None or lag <= allowed:
         return []
     message = (
-        f"the client's event loop was {lag:.1f} ms late at the 99th percentile; at most {allowed:.1f} ms is tolerable"
+        f"the client's event loop was {_lateness(evidence)}; at most {allowed:.1f} ms is tolerable at that percentile"
         + _advice(evidence)
     )
     return [CheckResult(Severity.INVALID, message, value=lag, threshold=allowed)]
 
 
+def _lateness(evidence: PointEvidence) -> str:
+    """Describe the event loop's lag, which must be known."""
+    longest = evidence.health.loop_lag_max_ms
+    at_most = "" if longest is None else f", and {longest:.1f} ms at most"
+    return f"{evidence.health.loop_lag_p99_ms:.1f} ms late at the 99th percentile of the time{at_most}"
+
+
 def _late_sends(evidence: PointEvidence) -> list[CheckResult]:
-    """Report late sends of an open loop; a slow client in a closed loop shows as concurrency that is not reached."""
+    """Report sends so late that the arrivals are not those of the open loop, or that a latency figure changed."""
+    return _late_arrivals(evidence) or _changed_latency(evidence)
+
+
+def _late_arrivals(evidence: PointEvidence) -> list[CheckResult]:
+    """Report late starts of an open loop's conversations; a closed loop has no arrivals of its own to keep."""
     late, lengths = evidence.health.send_lateness_p99_ms, [_request_ms(evidence), _gap_ms(evidence)]
     known = [length for length in lengths if length is not None]
     if evidence.closed or late is None or not known:
@@ -64,6 +79,53 @@ def _late_sends(evidence: PointEvidence) -> list[CheckResult]:
         f" {allowed:.1f} ms is tolerable: the arrivals at the engine are not the requested ones" + _advice(evidence)
     )
     return [CheckResult(Severity.INVALID, message, value=late, threshold=allowed)]
+
+
+def _changed_latency(evidence: PointEvidence) -> list[CheckResult]:
+    """Report the figure of TTFT or E2E latency that the lateness of sends changed most, if it changed one too much."""
+    rows = steady_rows(evidence.rows)
+    late = _send_lateness_ms(evidence, rows)
+    found = []
+    for measure in (TTFT_MS, E2E_MS):
+        values = measure.values(rows)
+        known = ~np.isnan(values) & ~np.isnan(late)
+        reported, in_time = (_latency_figures(measure, each[known]) for each in (values, values - late))
+        for name, without in in_time.items():
+            excess, allowed = reported[name] - without, max(FIGURE_MIN_MS, FIGURE_SHARE * without)
+            if excess > allowed:
+                found.append((excess / allowed, name, excess, allowed))
+    if not found:
+        return []
+    _, name, excess, allowed = max(found)
+    message = (
+        f"requests were sent late, and that adds {excess:,.1f} ms to {name}; at most {allowed:.1f} ms is tolerable: the"
+        " time from intended_ns to connect_ns is the client's and not the engine's" + _advice(evidence)
+    )
+    return [CheckResult(Severity.INVALID, message, value=excess, threshold=allowed)]
+
+
+def _send_lateness_ms(evidence: PointEvidence, rows: pd.DataFrame) -> Values:
+    """Return how late each request was sent through the client's fault, in ms, shape (rows,); NaN if unknown.
+
+    Two waits are part of the latency by design and count as 0: that for a slot of load.arrival.maxInFlight, and that
+    for the client to apply the chat template, which it does for a later turn when the previous one is answered.
+    """
+    late = np.maximum(numbers(rows, "connect_ns") - numbers(rows, "intended_ns"), 0.0) / NS_PER_MS
+    first = numbers(rows, "turn") == 0
+    if not evidence.closed and evidence.arrival.max_in_flight is not None:
+        late[first] = 0.0
+    if evidence.workload.client_template is not None:
+        late[~first] = 0.0
+    return late
+
+
+def _latency_figures(measure: RequestMetric, known: Values) -> dict[str, float]:
+    """Return the reported mean and percentiles of these values, shape (requests,), by the figure's name."""
+    if not known.size:
+        return {}
+    percentiles = [PercentileMetric(measure, percent) for percent in measure.percents]
+    figures = {each.name: float(np.percentile(known, each.percent)) for each in percentiles}
+    return {mean_metric(measure).name: float(known.mean()), **figures}
 
 
 def _advice(evidence: PointEvidence) -> str:
@@ -93,23 +155,30 @@ def _gap_ms(evidence: PointEvidence) -> float | None:
 CLIENT_SATURATED: Check[PointEvidence] = Check(
     name="ClientSaturated",
     severities=(Severity.INVALID,),
-    description="The client's event loop was late, its open loop sent requests late, or it used up its core.",
+    description="The client's event loop was late, it sent requests late, or it used up its core.",
     threshold=(
-        f"99th percentile of the event loop's lateness above {LATE_SHARE:.0%} of the median request time (and above"
-        f" {LATE_MIN_MS:g} ms); in an open loop, 99th percentile of connect_ns − intended_ns of first turns above"
+        f"99th percentile over time of the event loop's lateness above {LATE_SHARE:.0%} of the median request time (and"
+        f" above {LATE_MIN_MS:g} ms); a mean or percentile of TTFT or E2E latency that is more than {FIGURE_SHARE:.0%}"
+        f" (and more than {FIGURE_MIN_MS:g} ms) above the same figure without each request's connect_ns − intended_ns;"
+        " in an open loop, 99th percentile of connect_ns − intended_ns of first turns above"
         f" {LATE_SHARE:.0%} of the median request time or of the median gap between arrivals (and above"
         f" {LATE_MIN_MS:g} ms); or more than {CPU_SHARE:.0%} of one core in any worker"
     ),
     rationale=(
-        "Latency is measured from the intended time, so lateness of 5 % of a request distorts its times by as"
-        " much; 5 % of the gap between arrivals leaves the arrival process as requested. Below 5 ms is the jitter"
-        " of timers, and hardly any engine's step is shorter. If the server accepts late, the delay is"
-        " after connect_ns and part of the latency. Python runs on one core: at 80 % utilisation,"
-        " work waits four times its own length."
+        "Latency is measured from the intended time, so lateness of 5 % of a request distorts its times by as much. A"
+        " single pause of the client delays few requests, but these are the tail: a pause of 1 % of the load decides"
+        " the 99th percentile. So lateness of the event loop is weighted by time, and each latency figure is computed"
+        " again as if all requests had been sent in time: tail percentiles of a few hundred requests are uncertain by"
+        " 10 % and more, and a process waits up to 10 ms for a core of a busy machine, about a decode step. 5 % of the"
+        " gap between arrivals leaves the arrival process as requested. Below 5 ms is the jitter of timers, and hardly"
+        " any engine's step is shorter. If the server accepts late, the delay is after connect_ns and part of the"
+        " latency."
+        " Python runs on one core: at 80 % utilisation, work waits four times its own length."
     ),
     remedy=(
         "Give the client its own cores, away from the engine's CPU work: on this machine stop other work, on a cluster"
-        " set placement.client.resources. If they are used up, use more of them (load.clients), or lower the load."
+        " set placement.client.resources. If they are used up, use more of them (load.clients), or lower the load. If"
+        " it was late once (loopLagMaxMs), find out what stopped it, and measure again."
     ),
     evaluate=_client_saturated,
 )
@@ -169,8 +238,8 @@ def _chunks_coalesced(evidence: PointEvidence) -> CheckResults:
     token depends on the first and the last chunk only and hardly changes, unless the whole answer arrived at once: its
     TTFT is then the time of the whole answer, and its tokens take no time.
 
-    The client's own health separates the causes: an event loop cause lateness (99th percentile) stays below the time of
-    a step (half an answer) coalesced few chunks itself.
+    The client's own health separates the causes: a client that sent in time, and whose event loop's lag (99th
+    percentile over time) is below the time of a step (half an answer), coalesced few chunks itself.
 
     One step may be sent as several chunks (llama.cpp streams one token per chunk, also with speculation), and these are
     then rightly read together. So chunks count only where they contain more tokens together than one step can emit.
@@ -223,19 +292,19 @@ def _severity(evidence: PointEvidence, *, sure: bool) -> Severity:
 
 
 def _probable_cause(evidence: PointEvidence, what: str, enough_ms: float | None) -> str:
-    """Name the client if it is saturated, or its event loop was late by `enough_ms`; else the engine or a proxy.
+    """Name the client if it was late for ClientSaturated, or by `enough_ms`; else the engine or a proxy.
 
     `enough_ms` is how long `what`, the part of an answer that was coalesced, takes.
     """
     lag = evidence.health.loop_lag_p99_ms
     if lag is None or enough_ms is None:
         return "the client read late, or the engine or a proxy holds chunks back"
-    if lag >= enough_ms or _late_loop(evidence):
+    if lag >= enough_ms or _late_loop(evidence) or _late_sends(evidence):
         return (
-            f"the client itself was late ({lag:.1f} ms at the 99th percentile), or the engine or a proxy holds chunks"
-            " back"
+            f"the client itself was late (its event loop was {_lateness(evidence)}), or the engine or a proxy holds"
+            " chunks back"
         )
-    late = f"its event loop was {lag:.1f} ms late at the 99th percentile, and {what} takes {enough_ms:.1f} ms"
+    late = f"its event loop was {_lateness(evidence)}, and {what} takes {enough_ms:.1f} ms"
     return f"the engine or a proxy holds chunks back, or lacks CPU; the client was not late enough to cause it ({late})"
 
 
