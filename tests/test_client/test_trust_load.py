@@ -214,6 +214,38 @@ def test_drift_in_an_open_loop_requires_a_level_number_in_flight() -> None:
         assert findings_of(Corruptions(records=slow_down(1.3).records, watch=busy.watch), world=many) == []
 
 
+def test_drift_is_found_although_prompts_grow_meanwhile() -> None:
+    """Roughly sorted by length, as files often are: a slower engine is not taken for the cost of longer contexts."""
+    longer = np.random.default_rng(1).integers(0, 600, 60) + 10 * np.arange(60)
+
+    def growing(corruptions: Corruptions) -> Corruptions:
+        def edit(point: Point, frame: pd.DataFrame) -> pd.DataFrame:
+            rows = corruptions.records(point, frame)
+            return rows.assign(input_tokens=100 + longer[rows["sent_ns"].rank().to_numpy(int) % 60])
+
+        return replace(corruptions, records=edit)
+
+    assert check_names(findings_of(growing(slow_down(1.3)), "none", LONGER)) == [("StepTimeDrift", WARNING)]
+    assert findings_of(growing(slow_down(1.0)), "none", LONGER) == []
+
+
+def test_drift_of_a_baseline_is_found_although_no_category_comes_twice() -> None:
+    def by_name(point: Point, frame: pd.DataFrame) -> pd.DataFrame:
+        return slow_down(1.3).records(point, frame).assign(category=frame["prompt_id"])
+
+    corruptions = replace(slow_down(1.3), records=by_name)
+    assert check_names(findings_of(corruptions, "none", LONGER)) == [("StepTimeDrift", WARNING)]
+    assert findings_of(corruptions, "ngram", LONGER) == [], "drafts depend on the category"
+
+
+@pytest.mark.parametrize("missing", [{"steps": 0}, {"input_tokens": None}, {"turn": None}])
+def test_records_that_lack_what_drift_needs_have_none(missing: dict[str, Any]) -> None:
+    def edit(_: Point, frame: pd.DataFrame) -> pd.DataFrame:
+        return frame.assign(**missing)
+
+    assert "StepTimeDrift" not in dict(check_names(findings_of(Corruptions(records=edit), world=LONGER)))
+
+
 def test_requests_in_flight_together_are_not_independent() -> None:
     """Of 60 prompts about thirty are steady on 16 streams: one pause of the engine delays half of them."""
 

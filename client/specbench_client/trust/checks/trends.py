@@ -6,7 +6,8 @@ import math
 
 import numpy as np
 import pandas as pd
-from scipy import optimize, special
+from numpy.typing import NDArray
+from scipy import special
 
 from specbench_api.outcome.finding import Severity
 from specbench_api.outcome.summary import Trend
@@ -20,31 +21,32 @@ from specbench_client.trust.evidence import CellEvidence, PointEvidence
 
 CHANGE = 0.1
 CONFIDENCE = 0.9999
-STRATUM_MIN = 3
 REQUESTS_MIN = 8
+LOADS = 2
+IDENTICAL = 1e-9
+MOST = 1.9
 LEVEL_IN_FLIGHT = 1.1
 
 
 def _step_time_drift(evidence: PointEvidence) -> CheckResults:
     """An engine that changes its speed within the steady state of a point: throttled, disturbed, or still warming up.
 
-    The first third of the steady requests, in the order in which they were sent, is compared with the last third, each
-    pooled: by time per decode step if the engine reports its steps, else by time per output token, which also depends
-    on each prompt's acceptance. Prompts differ, and a file may be sorted by category: only requests of the same
-    category and turn are compared. Batches differ too, because conversations grow: see `_at_equal_load`.
+    The first third of the steady requests, in the order in which they were sent, is compared with the last third: by
+    time per decode step if the engine reports its steps, else by time per output token, which also depends on each
+    prompt's acceptance. Prompts differ, a file may be sorted by category, and batches change: see `_change`.
     """
     growth = evidence.health.in_flight_growth
     level = growth is not None and 1 / LEVEL_IN_FLIGHT <= growth <= LEVEL_IN_FLIGHT
     if not evidence.closed and not level:
         return []
-    rows = steady_rows(evidence.rows).sort_values("sent_ns", kind="stable").reset_index(drop=True)
+    rows = steady_rows(evidence.rows).sort_values("sent_ns", kind="stable")
     what, units = _pace(rows)
-    if np.isfinite(flow_ms(rows) * units).sum() < 3 * REQUESTS_MIN:
+    timed = (flow_ms(rows) > 0) & (units > 0)
+    steady, units = rows[timed].reset_index(drop=True), units[timed]
+    found = _change(evidence.rows, steady, units, _strata(steady))
+    if found is None:
         return []
-    compared = _compared(rows, _at_equal_load(evidence.rows, rows, units), units)
-    if compared is None:
-        return []
-    change, uncertainty = _change(compared)
+    change, uncertainty = found
     least = max(math.log1p(CHANGE), uncertainty)
     if abs(change) <= least:
         return []
@@ -61,80 +63,91 @@ def _pace(rows: pd.DataFrame) -> tuple[str, Values]:
     return ("output token", later_tokens(rows)) if np.isnan(steps).any() else ("decode step", steps)
 
 
-def _at_equal_load(rows: pd.DataFrame, steady: pd.DataFrame, units: Values) -> Values:
-    """Return the flow of steady requests in ms as it would be in steps with the mean load of all of them.
+def _strata(rows: pd.DataFrame) -> NDArray[np.intp]:
+    """Return which requests take equally long, as far as can be known: a number for each, shape (rows,).
 
-    A step takes longer the more tokens it reads: contexts of the requests in flight, which grow with every turn of
-    their conversations, and prompts that are computed, which are few while the cache has them. What a token costs is
-    the slope of the time per unit on both, within category, turn and third; it is not negative.
+    Those of the same turn; with a drafter, also of the same category, because drafts and acceptance depend on it.
     """
-    flow, some = flow_ms(steady), np.where(units > 0, units, np.nan)
-    pace = flow / some
+    drafting = np.isnan(numbers(rows, "steps")).any() or (numbers(rows, "drafted_tokens") > 0).any()
+    category = rows["category"].fillna("") if drafting else np.zeros(len(rows))
+    return np.asarray(rows.groupby([category, "turn"], dropna=False).ngroup(), dtype=np.intp)
+
+
+def _change(
+    rows: pd.DataFrame, steady: pd.DataFrame, units: Values, strata: NDArray[np.intp]
+) -> tuple[float, float] | None:
+    """The change from the first third to the last as a log ratio, and the bound on what chance explains.
+
+    `steady` are requests with known times and `units`, in the order in which they were sent; `rows` are all requests.
+    None if too few of the same stratum are in both thirds, or if nothing tells time and load apart.
+
+    The time per unit is regressed on the third; on the stratum; on the load of the steps, whose cost is not negative;
+    and on the place within each third, so that a drift is not taken for the cost of a load that grows.
+    Requests in flight together share the engine's steps and pauses, and are not independent: what a request's time
+    differs by is taken as the mean of noise over its time in flight.
+    """
+    place = np.arange(len(steady), dtype=np.float64)
+    third = len(steady) // 3
+    thirds = np.stack([place < third, (third <= place) & (place < len(steady) - third), place >= len(steady) - third])
+    first, _, last = (np.bincount(strata[each], minlength=len(steady)) for each in thirds)
+    if np.minimum(first, last).sum() < REQUESTS_MIN:
+        return None
+    flow, loads = flow_ms(steady), _loads(rows, steady, units)
+    places = [each * (place - np.average(place, weights=units * each)) / third for each in thirds]
+    columns = np.column_stack([flow / units * (units.sum() / flow.sum()), thirds[2], thirds[1], *places, loads])
+    by_stratum = pd.DataFrame(columns * units[:, None]).groupby(strata).transform("sum").to_numpy(np.float64)
+    means = by_stratum / np.bincount(strata, units)[strata, None]
+    apart = (columns - means) * np.sqrt(units)[:, None]
+    pace, late, others = apart[:, 0], apart[:, 1], apart[:, 2:]
+    others = _without_gains(late, others, pace)
+    unexplained = late - others @ _fit(others, late)
+    size = float(unexplained @ unexplained)
+    freedom = len(steady) - len(np.unique(strata)) - others.shape[1] - 1
+    if size <= IDENTICAL * float(late @ late) or freedom < 1:
+        return None
+    change = float(unexplained @ pace) / size
+    chance = pace - others @ _fit(others, pace - change * late) - change * late
+    begun, ended = (numbers(steady, name) for name in ("first_token_ns", "last_token_ns"))
+    flow_ns = ended - begun
+    noise = float((chance**2 / units * flow_ns).sum()) / freedom
+    shares = np.sqrt(units) * unexplained / size / flow_ns
+    variance = noise * float((shares * flow_ns * InFlight.of(begun, ended, shares).mean(begun, ended)).sum())
+    half = float(np.clip(change, -MOST, MOST)) / 2
+    bound = math.sqrt(max(variance, 0.0)) * float(special.stdtrit(freedom, 1 - (1 - CONFIDENCE) / 2))
+    return math.log((1 + half) / (1 - half)), bound
+
+
+def _fit(columns: Values, target: Values) -> Values:
+    """Return the coefficients of least squares, shape (columns,)."""
+    return np.asarray(np.linalg.lstsq(columns, target, rcond=None)[0], dtype=np.float64)
+
+
+def _without_gains(late: Values, others: Values, pace: Values) -> Values:
+    """Leave out loads, the last columns of `others`, that would make steps shorter."""
+    loads = LOADS
+    while loads:
+        costs = _fit(np.column_stack([late, others]), pace)[-loads:]
+        kept = np.append(np.ones(others.shape[1] - loads, dtype=bool), costs >= 0)
+        if kept.all():
+            break
+        others, loads = others[:, kept], int((costs >= 0).sum())
+    return others
+
+
+def _loads(rows: pd.DataFrame, steady: pd.DataFrame, units: Values) -> Values:
+    """What makes the steps of each steady request longer, relative to the most of any, shape (steady, 2).
+
+    Prompt tokens that are computed in a step: few while the prompt cache has them. And tokens whose keys and values it
+    reads: the contexts of the requests in flight, which grow with every turn of their conversations.
+    """
     begun, ended = (numbers(rows, name) for name in ("first_token_ns", "last_token_ns"))
     first, last = (numbers(steady, name) for name in ("first_token_ns", "last_token_ns"))
-    near_ns = SAME_STEP * pd.Series(pace).quantile(SHORT) * NS_PER_MS
+    near_ns = SAME_STEP * float(np.quantile(flow_ms(steady) / units, SHORT)) * NS_PER_MS
     computed_by = total_by(begun, np.nan_to_num(computed_tokens(rows)))
-    prompts = (computed_by(last + near_ns) - computed_by(first + near_ns)) / some
+    prompts = (computed_by(last + near_ns) - computed_by(first + near_ns)) / units
     contexts = InFlight.of(begun, ended, np.nan_to_num(mean_context(rows))).mean(first, last)
-    parts = pd.DataFrame({"pace": pace, "prompts": prompts, "contexts": contexts})
-    means = parts.groupby([steady["category"], steady["turn"], _thirds(len(steady))], dropna=False).transform("mean")
-    apart = (parts - means).mul(np.sqrt(units), axis=0).dropna()
-    loads = apart[["prompts", "contexts"]].to_numpy(np.float64)
-    size = np.maximum(np.linalg.norm(loads, axis=0), 1.0)
-    slopes = optimize.nnls(loads / size, apart["pace"].to_numpy(np.float64))[0] / size
-    load = parts[["prompts", "contexts"]].to_numpy(np.float64)
-    return np.asarray(flow - units * ((load - np.nanmean(load, axis=0)) @ slopes), dtype=np.float64)
-
-
-def _thirds(size: int) -> Values:
-    """Which third each of `size` ordered requests is in: 0, 1 or 2; the first and the last have the same size."""
-    place, third = np.arange(size), size // 3
-    return np.where(place < third, 0.0, np.where(place < size - third, 1.0, 2.0))
-
-
-def _compared(rows: pd.DataFrame, flow: Values, units: Values) -> pd.DataFrame | None:
-    """Return the requests of the first and the last third whose category and turn are in both; None if too few.
-
-    `rows` are in the order in which they were sent. Columns: `stratum` (category and turn), `late` (in the last third),
-    `flow`, `units`, `first_ns`, `last_ns`.
-    """
-    parts = pd.DataFrame({
-        "stratum": pd.Series(list(zip((name or "" for name in rows["category"]), numbers(rows, "turn"), strict=True))),
-        "flow": flow, "units": units,
-        "first_ns": numbers(rows, "first_token_ns"), "last_ns": numbers(rows, "last_token_ns"),
-    })  # fmt: skip
-    known = parts[((parts["flow"] > 0) & (parts["units"] > 0)).to_numpy(bool)]
-    thirds = _thirds(len(known))
-    known = known.assign(late=thirds == 2)[thirds != 1]
-    sizes = pd.DataFrame({late: known[known["late"] == late].groupby("stratum").size() for late in (False, True)})
-    fewest = sizes.min(axis=1, skipna=False)
-    enough = fewest[fewest >= STRATUM_MIN]
-    return known[known["stratum"].isin(enough.index)] if enough.sum() >= REQUESTS_MIN else None
-
-
-def _change(compared: pd.DataFrame) -> tuple[float, float]:
-    """The change as a log ratio, weighted over the strata, and the bound on what chance explains.
-
-    Requests in flight together share the engine's steps and its pauses: they are not independent. What the time of a
-    request differs by is taken as the mean of noise over its time in flight, and the change as a sum of such means.
-    """
-    sums = compared.groupby(["stratum", "late"])[["flow", "units"]].transform("sum")
-    pace = sums["flow"] / sums["units"]
-    halves = [compared.assign(pace=pace)[(compared["late"] == late).to_numpy(bool)] for late in (False, True)]
-    sizes = pd.concat([half.groupby("stratum").size() for half in halves], axis=1)
-    weights = sizes.prod(axis=1) / sizes.sum(axis=1)
-    weights /= weights.sum()
-    first, last = (half.groupby("stratum")["pace"].first() for half in halves)
-    change = float((weights * np.log(last / first)).sum())
-    deviation = compared["flow"] / compared["units"] / pace - 1
-    begun, ended = (compared[name].to_numpy(np.float64) for name in ("first_ns", "last_ns"))
-    flow_ns = ended - begun
-    freedom = len(compared) - 2 * len(weights)
-    noise = float((deviation**2 * flow_ns).sum()) / freedom
-    shares = (compared["stratum"].map(weights) * compared["units"] / sums["units"]).to_numpy(np.float64) / flow_ns
-    together = InFlight.of(begun, ended, shares).mean(begun, ended)
-    error = math.sqrt(noise * float((shares * flow_ns * together).sum()))
-    return change, error * float(special.stdtrit(freedom, 1 - (1 - CONFIDENCE) / 2))
+    loads = np.stack([prompts, contexts], axis=1)
+    return np.asarray(loads / np.maximum(loads.max(axis=0), 1.0), dtype=np.float64)
 
 
 STEP_TIME_DRIFT: Check[PointEvidence] = Check(
@@ -144,18 +157,19 @@ STEP_TIME_DRIFT: Check[PointEvidence] = Check(
         "Time per decode step (per output token if steps are not reported) changed within the steady state of a point."
     ),
     threshold=(
-        f"more than {CHANGE:.0%} between the first third and the last, compared within category and turn at equal load"
-        f" (contexts of the requests in flight, prompts computed), and beyond the {CONFIDENCE:.2%} bound on chance, for"
-        f" which requests that were in flight together are not independent; at least {REQUESTS_MIN} requests in each."
-        f" In an open loop only if the requests in flight stayed level (within {LEVEL_IN_FLIGHT - 1:.0%}), because step"
-        " times follow them"
+        f"more than {CHANGE:.0%} between the first third of the steady requests and the last, at equal load of the"
+        " steps: tokens in the contexts of the requests in flight, and prompt tokens computed. It must also be more"
+        f" than chance explains at {CONFIDENCE:.2%}; requests in flight together count as fewer, because they share the"
+        f" engine's pauses. At least {REQUESTS_MIN} requests of each third have a counterpart of the same turn in the"
+        " other one, and with a drafter of the same category; else the point is not checked. In an open loop only if"
+        f" the requests in flight stayed level (within {LEVEL_IN_FLIGHT - 1:.0%}), because step times follow them"
     ),
     rationale=(
-        "Heat and clocks change the speed by a tenth or more. A run may have a hundred points, so at one in ten"
-        " thousand chance flags one run in a hundred. Steps take longer the more tokens they read: in valid runs with"
-        " a prompt cache and conversations of three turns on 16 streams the time per step rose by up to 46 %, because"
-        " contexts grow with every turn, and the prompts of fillers are not cached. A pause of the engine delays every"
-        " request in flight: where a third has two requests per stream, one pause changed it by a tenth."
+        "Heat and clocks change the speed by a tenth or more. A run may have a hundred points: at a chance of one in"
+        " ten thousand for each, one run in a hundred has a false alarm. Steps take longer the more tokens they read:"
+        " in valid runs with a prompt cache and conversations of three turns on 16 streams, the time per step rose by"
+        " up to 46 %, because contexts grow with every turn, and the prompts of fillers are not cached. If prompts"
+        " grow with time, as in a file sorted by length, a slower engine cannot be told from them: shuffle the file."
     ),
     remedy=(
         "Fix the clocks, cool the machine, look for other processes on it, raise load.warmupRequests, and measure"
