@@ -23,8 +23,10 @@ TARGET_SHARE = 0.5
 LATE_SHARE = 0.05
 LATE_MIN_MS = 5.0
 FIGURE_SHARE = 0.1
-FIGURE_MIN_MS = 10.0
-"""How much late sends may add to a latency figure: a share of it, or this time."""
+TAIL_MIN_MS = 10.0
+"""How much late sends may add to a latency figure: a share of it, or LATE_MIN_MS; to a percentile, this time."""
+TAIL_MIN = 2
+"""Requests beyond a percentile that is judged: with fewer it is the time of a single request."""
 
 
 def _client_saturated(evidence: PointEvidence) -> CheckResults:
@@ -47,7 +49,7 @@ def _late_loop(evidence: PointEvidence) -> list[CheckResult]:
     if lag is None or allowed is None or lag <= allowed:
         return []
     message = (
-        f"the client's event loop was {_lateness(evidence)}; at most {allowed:.1f} ms is tolerable at that percentile"
+        f"the client's event loop was {_lateness(evidence)}; {allowed:,.2f} ms is tolerable at that percentile"
         + _advice(evidence)
     )
     return [CheckResult(Severity.INVALID, message, value=lag, threshold=allowed)]
@@ -56,8 +58,8 @@ def _late_loop(evidence: PointEvidence) -> list[CheckResult]:
 def _lateness(evidence: PointEvidence) -> str:
     """Describe the event loop's lag, which must be known."""
     longest = evidence.health.loop_lag_max_ms
-    at_most = "" if longest is None else f", and {longest:.1f} ms at most"
-    return f"{evidence.health.loop_lag_p99_ms:.1f} ms late at the 99th percentile of the time{at_most}"
+    longest_words = "" if longest is None else f", at the longest {longest:,.2f} ms"
+    return f"{evidence.health.loop_lag_p99_ms:,.2f} ms late at the 99th percentile of the time{longest_words}"
 
 
 def _late_sends(evidence: PointEvidence) -> list[CheckResult]:
@@ -75,14 +77,14 @@ def _late_arrivals(evidence: PointEvidence) -> list[CheckResult]:
     if late <= allowed:
         return []
     message = (
-        f"conversations started {late:.1f} ms after their intended time at the 99th percentile, and at most"
-        f" {allowed:.1f} ms is tolerable: the arrivals at the engine are not the requested ones" + _advice(evidence)
+        f"conversations started {late:,.2f} ms after their intended time at the 99th percentile, and at most"
+        f" {allowed:,.2f} ms is tolerable: the arrivals at the engine are not the requested ones" + _advice(evidence)
     )
     return [CheckResult(Severity.INVALID, message, value=late, threshold=allowed)]
 
 
 def _changed_latency(evidence: PointEvidence) -> list[CheckResult]:
-    """Report the figure of TTFT or E2E latency that the lateness of sends changed most, if it changed one too much."""
+    """Report the mean, else the percentile, of TTFT or E2E latency that late sends changed most, if it is too much."""
     rows = steady_rows(evidence.rows)
     late = _send_lateness_ms(evidence, rows)
     found = []
@@ -91,17 +93,22 @@ def _changed_latency(evidence: PointEvidence) -> list[CheckResult]:
         known = ~np.isnan(values) & ~np.isnan(late)
         reported, in_time = (_latency_figures(measure, each[known]) for each in (values, values - late))
         for name, without in in_time.items():
-            excess, allowed = reported[name] - without, max(FIGURE_MIN_MS, FIGURE_SHARE * without)
+            mean = name == mean_metric(measure).name
+            # The speed-up is a ratio of E2E latencies, so it changes as much as their means.
+            share = LATE_SHARE if mean and measure is E2E_MS else FIGURE_SHARE
+            allowed = max(LATE_MIN_MS if mean else TAIL_MIN_MS, share * without)
+            excess = reported[name] - without
             if excess > allowed:
-                found.append((excess / allowed, name, excess, allowed))
+                found.append((mean, excess / allowed, name, excess, allowed))
     if not found:
         return []
-    _, name, excess, allowed = max(found)
+    mean, _, name, excess, allowed = max(found)
     message = (
-        f"requests were sent late, and that adds {excess:,.1f} ms to {name}; at most {allowed:.1f} ms is tolerable: the"
-        " time from intended_ns to connect_ns is the client's and not the engine's" + _advice(evidence)
+        f"the client sent requests late, which adds {excess:,.2f} ms to {name}; at most {allowed:,.2f} ms is tolerable:"
+        " the delay before sending (connect_ns − intended_ns) is the client's, not the engine's" + _advice(evidence)
     )
-    return [CheckResult(Severity.INVALID, message, value=excess, threshold=allowed)]
+    severity = Severity.INVALID if mean else Severity.WARNING
+    return [CheckResult(severity, message, value=excess, threshold=allowed)]
 
 
 def _send_lateness_ms(evidence: PointEvidence, rows: pd.DataFrame) -> Values:
@@ -120,10 +127,14 @@ def _send_lateness_ms(evidence: PointEvidence, rows: pd.DataFrame) -> Values:
 
 
 def _latency_figures(measure: RequestMetric, known: Values) -> dict[str, float]:
-    """Return the reported mean and percentiles of these values, shape (requests,), by the figure's name."""
+    """Return the reported mean and percentiles of these values, shape (requests,), by the figure's name.
+
+    Percentiles with fewer than TAIL_MIN requests beyond them are left out.
+    """
     if not known.size:
         return {}
-    percentiles = [PercentileMetric(measure, percent) for percent in measure.percents]
+    judged = [percent for percent in measure.percents if known.size * (100 - percent) >= 100 * TAIL_MIN]
+    percentiles = [PercentileMetric(measure, percent) for percent in judged]
     figures = {each.name: float(np.percentile(known, each.percent)) for each in percentiles}
     return {mean_metric(measure).name: float(known.mean()), **figures}
 
@@ -154,31 +165,31 @@ def _gap_ms(evidence: PointEvidence) -> float | None:
 
 CLIENT_SATURATED: Check[PointEvidence] = Check(
     name="ClientSaturated",
-    severities=(Severity.INVALID,),
+    severities=(Severity.INVALID, Severity.WARNING),
     description="The client's event loop was late, it sent requests late, or it used up its core.",
     threshold=(
-        f"99th percentile over time of the event loop's lateness above {LATE_SHARE:.0%} of the median request time (and"
-        f" above {LATE_MIN_MS:g} ms); a mean or percentile of TTFT or E2E latency that is more than {FIGURE_SHARE:.0%}"
-        f" (and more than {FIGURE_MIN_MS:g} ms) above the same figure without each request's connect_ns − intended_ns;"
-        " in an open loop, 99th percentile of connect_ns − intended_ns of first turns above"
-        f" {LATE_SHARE:.0%} of the median request time or of the median gap between arrivals (and above"
-        f" {LATE_MIN_MS:g} ms); or more than {CPU_SHARE:.0%} of one core in any worker"
+        f"Event loop: 99th percentile over time of its lateness above {LATE_SHARE:.0%} of the median request time (and"
+        f" {LATE_MIN_MS:g} ms). Late sends: the delay before sending (connect_ns − intended_ns) adds more than"
+        f" {LATE_SHARE:.0%} to the mean E2E latency, or {FIGURE_SHARE:.0%} to the mean TTFT (and {LATE_MIN_MS:g} ms);"
+        f" a warning if it adds {FIGURE_SHARE:.0%} (and {TAIL_MIN_MS:g} ms) only to a percentile, with at least"
+        f" {TAIL_MIN} requests beyond it. Arrivals of an open loop: 99th percentile of the delay of first turns above"
+        f" {LATE_SHARE:.0%} of the median request time or of the median gap between arrivals (and {LATE_MIN_MS:g} ms)."
+        f" CPU: more than {CPU_SHARE:.0%} of one core in any worker"
     ),
     rationale=(
-        "Latency is measured from the intended time, so lateness of 5 % of a request distorts its times by as much. A"
-        " single pause of the client delays few requests, but these are the tail: a pause of 1 % of the load decides"
-        " the 99th percentile. So lateness of the event loop is weighted by time, and each latency figure is computed"
-        " again as if all requests had been sent in time: tail percentiles of a few hundred requests are uncertain by"
-        " 10 % and more, and a process waits up to 10 ms for a core of a busy machine, about a decode step. 5 % of the"
-        " gap between arrivals leaves the arrival process as requested. Below 5 ms is the jitter of timers, and hardly"
-        " any engine's step is shorter. If the server accepts late, the delay is after connect_ns and part of the"
-        " latency."
-        " Python runs on one core: at 80 % utilisation, work waits four times its own length."
+        "Latency is measured from the intended time, so a client that is late measures itself. One pause of the client"
+        " delays few requests, but these are the tail: a pause of 1 % of the load decides the 99th percentile. So"
+        " lateness of the event loop is weighted by time, and each latency figure is computed again as if all requests"
+        " had been sent in time. Tail percentiles of a few hundred requests are uncertain by 10 % and more, and on a"
+        " busy machine a process waits up to 10 ms for a core. 5 % of the gap between arrivals leaves the arrival"
+        " process as requested. Below 5 ms is the jitter of timers, and hardly any engine's step is shorter. If the"
+        " server accepts late, the delay is after connect_ns and part of the latency. Python runs on one core: at 80 %"
+        " utilisation, work waits four times its own length."
     ),
     remedy=(
-        "Give the client its own cores, away from the engine's CPU work: on this machine stop other work, on a cluster"
-        " set placement.client.resources. If they are used up, use more of them (load.clients), or lower the load. If"
-        " it was late once (loopLagMaxMs), find out what stopped it, and measure again."
+        "Stop other work on the client's machine, or lower the load; on a cluster, give the client its own cores"
+        " (placement.client.resources). If a worker used up its core, raise load.clients. If the client was late only"
+        " once (loopLagMaxMs), find out what stopped it, and measure again."
     ),
     evaluate=_client_saturated,
 )
