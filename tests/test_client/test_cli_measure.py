@@ -195,7 +195,7 @@ def test_a_worker_that_pauses_once_is_found(tmp_path: Path) -> None:
     summary = json.loads(printed)
     assert not summary["trustworthy"]
     late = [each for each in summary["findings"] if each["check"] == "ClientSaturated"]
-    assert any("requests were sent late, and that adds" in each["message"] for each in late)
+    assert any("the client sent requests late, which adds" in each["message"] for each in late)
     assert any("the client's event loop was" in each["message"] for each in late)
 
 
