@@ -22,7 +22,10 @@ from specbench_client.trust.evidence import CellEvidence, PointEvidence
 CHANGE = 0.1
 CONFIDENCE = 0.9999
 REQUESTS_MIN = 8
-LOADS = 2
+FIXED, LOADS = 4, 2
+"""Columns of the regression besides the last third: the middle third and the places; the loads."""
+LOAD_ERROR = 0.25
+"""Error of the time that the load of steps explains: contexts and prompts are means over the time of a request."""
 IDENTICAL = 1e-9
 MOST = 1.9
 LEVEL_IN_FLIGHT = 1.1
@@ -46,13 +49,14 @@ def _step_time_drift(evidence: PointEvidence) -> CheckResults:
     found = _change(evidence.rows, steady, units, _strata(steady))
     if found is None:
         return []
-    change, uncertainty = found
-    least = max(math.log1p(CHANGE), uncertainty)
+    change, chance, load = found
+    least = max(math.log1p(CHANGE), chance) + load
     if abs(change) <= least:
         return []
     message = (
         f"time per {what} changed by {math.expm1(change):+.0%} from the first third of the steady state to the last"
-        f" (chance explains up to {math.expm1(uncertainty):.0%}): the engine's speed was not constant"
+        f" (chance explains up to {math.expm1(chance):.0%}, load perhaps another {math.expm1(load):.0%}): the engine's"
+        " speed was not constant"
     )
     return [CheckResult(Severity.WARNING, message, value=math.expm1(change), threshold=math.expm1(least))]
 
@@ -75,8 +79,8 @@ def _strata(rows: pd.DataFrame) -> NDArray[np.intp]:
 
 def _change(
     rows: pd.DataFrame, steady: pd.DataFrame, units: Values, strata: NDArray[np.intp]
-) -> tuple[float, float] | None:
-    """The change from the first third to the last as a log ratio, and the bound on what chance explains.
+) -> tuple[float, float, float] | None:
+    """The change from the first third to the last, what chance explains at most, and what load may; as log ratios.
 
     `steady` are requests with known times and `units`, in the order in which they were sent; `rows` are all requests.
     None if too few of the same stratum are in both thirds, or if nothing tells time and load apart.
@@ -95,11 +99,9 @@ def _change(
     flow, loads = flow_ms(steady), _loads(rows, steady, units)
     places = [each * (place - np.average(place, weights=units * each)) / third for each in thirds]
     columns = np.column_stack([flow / units * (units.sum() / flow.sum()), thirds[2], thirds[1], *places, loads])
-    by_stratum = pd.DataFrame(columns * units[:, None]).groupby(strata).transform("sum").to_numpy(np.float64)
-    means = by_stratum / np.bincount(strata, units)[strata, None]
-    apart = (columns - means) * np.sqrt(units)[:, None]
-    pace, late, others = apart[:, 0], apart[:, 1], apart[:, 2:]
-    others = _without_gains(late, others, pace)
+    apart = _within_strata(columns, strata, units)
+    pace, late = apart[:, 0], apart[:, 1]
+    others = _without_gains(late, apart[:, 2:], pace)
     unexplained = late - others @ _fit(others, late)
     size = float(unexplained @ unexplained)
     freedom = len(steady) - len(np.unique(strata)) - others.shape[1] - 1
@@ -114,7 +116,15 @@ def _change(
     variance = noise * float((shares * flow_ns * InFlight.of(begun, ended, shares).mean(begun, ended)).sum())
     half = float(np.clip(change, -MOST, MOST)) / 2
     bound = math.sqrt(max(variance, 0.0)) * float(special.stdtrit(freedom, 1 - (1 - CONFIDENCE) / 2))
-    return math.log((1 + half) / (1 - half)), bound
+    without_load = float(_fit(np.column_stack([late, others[:, :FIXED]]), pace)[0])
+    return math.log((1 + half) / (1 - half)), bound, LOAD_ERROR * abs(without_load - change)
+
+
+def _within_strata(columns: Values, strata: NDArray[np.intp], units: Values) -> Values:
+    """Return the columns without the means of their stratum, weighted for least squares; shape (requests, columns)."""
+    sums = pd.DataFrame(columns * units[:, None]).groupby(strata).transform("sum").to_numpy(np.float64)
+    means = sums / np.bincount(strata, units)[strata, None]
+    return np.asarray((columns - means) * np.sqrt(units)[:, None], dtype=np.float64)
 
 
 def _fit(columns: Values, target: Values) -> Values:
@@ -158,7 +168,8 @@ STEP_TIME_DRIFT: Check[PointEvidence] = Check(
     ),
     threshold=(
         f"more than {CHANGE:.0%} between the first third of the steady requests and the last, at equal load of the"
-        " steps: tokens in the contexts of the requests in flight, and prompt tokens computed. It must also be more"
+        " steps: tokens in the contexts of the requests in flight, and prompt tokens computed. As the cost of load is"
+        f" not exact, {LOAD_ERROR:.0%} of what it explains is added to the {CHANGE:.0%}. The change must also be more"
         f" than chance explains at {CONFIDENCE:.2%}; requests in flight together count as fewer, because they share the"
         f" engine's pauses. At least {REQUESTS_MIN} requests of each third have a counterpart of the same turn in the"
         " other one, and with a drafter of the same category; else the point is not checked. In an open loop only if"
