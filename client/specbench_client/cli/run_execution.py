@@ -303,13 +303,16 @@ def _require_valid_inputs(runs: Sequence[PlannedRun], options: RunOptions) -> No
     """Check the inputs of every run before the first one starts. Raises BadInput with the names of the runs."""
     results = open_results(options.results)
     rejected: dict[str, list[str]] = {}
+    reasons: set[str] = set()
     for run in runs:
         try:
             validate_inputs(find_local_run(results, run.plan), options.base_dir)
         except BadInput as error:
             rejected.setdefault(str(error), []).append(run.name)
+            reasons.add(error.reason)
     if rejected:
-        raise BadInput("\n".join(f"{message} ({', '.join(names)})" for message, names in rejected.items()))
+        reason = reasons.pop() if len(reasons) == 1 else None
+        raise BadInput("\n".join(f"{message} ({', '.join(names)})" for message, names in rejected.items()), reason)
 
 
 def _run_result(run: PlannedRun, options: RunOptions) -> CampaignRunResult:
