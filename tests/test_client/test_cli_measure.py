@@ -388,7 +388,7 @@ def test_an_interrupted_comparison_continues_with_the_blocks_that_it_began(
         done = measure(tmp_path, *flags, program=SHORT_BLOCKS)
     assert "run the same `specbench measure` command again to finish it" in capsys.readouterr().err
     count = f"{len(before)} of 12 points"
-    assert f"\nInterrupted after {count}, which are kept: run the same command again to continue\n" in printed
+    assert printed.endswith(f"Interrupted after {count}, which are kept: run the same command again to continue\n")
     assert done.returncode in (0, 3), done.stderr
     assert f"continuing: {count} are measured already\n" in done.stderr
     assert "so each turn has" not in done.stderr
@@ -437,7 +437,7 @@ def test_a_run_that_ends_between_its_last_point_and_its_report_is_only_analyzed_
     else:
         assert first.returncode == 130
         kept = "2 of 2 points, which are kept, only the report is missing"
-        assert printed.endswith(f"\nInterrupted after {kept}: run the same command again to continue\n")
+        assert printed == f"Interrupted after {kept}: run the same command again to continue\n"
     assert len(manifests) == 2
     assert full.returncode == 5
     assert "2 of 2 points are finished and kept, only the report is missing" in full.stderr
