@@ -55,12 +55,10 @@ class NotDurable(ClientError):
     exit = Exit.RESULTS_NOT_STORED
 
 
-RESUME = "finished points are kept: run the same command again to continue"
-"""The message of an interrupted run."""
-RESUME_WITHOUT_NEW = "finished points are kept: run the same command again, but without --new, to continue"
-
-
 class Interrupted(ClientError):
-    """The client was stopped by a signal; finished points are kept."""
+    """The client was stopped by a signal; finished points are kept, and the message of a run states how many."""
 
     exit = Exit.INTERRUPTED
+
+    def __init__(self, message: str = "interrupted") -> None:
+        super().__init__(message)

@@ -24,9 +24,11 @@ import pandas as pd
 import pytest
 
 from specbench_api.outcome.summary import RunSummary
+from specbench_api.outcome.termination import Exit
 from specbench_api.spec.chat_template import AppliedBy, ChatTemplate
 from specbench_api.spec.model import Target
 from specbench_client.chat import ChatMessage
+from specbench_client.cli import exit_code
 from specbench_client.simulator.config import SimulatorConfig
 from specbench_client.simulator.engine import SimulatedEngine
 from specbench_client.simulator.faults import parse_faults
@@ -368,7 +370,9 @@ SHORT_BLOCKS = (
 """The command with turns of a fifth of a second."""
 
 
-def test_an_interrupted_comparison_continues_with_the_blocks_that_it_began(tmp_path: Path) -> None:
+def test_an_interrupted_comparison_continues_with_the_blocks_that_it_began(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The size of a block is chosen from the duration of a request, which is never the same twice."""
     with two_servers(tmp_path) as flags:
         command = command_of(tmp_path, *flags, program=SHORT_BLOCKS)
@@ -376,12 +380,17 @@ def test_an_interrupted_comparison_continues_with_the_blocks_that_it_began(tmp_p
             assert first.stderr is not None
             said = list(takewhile(lambda line: not line.startswith("turn 3/12"), first.stderr))
             first.send_signal(signal.SIGINT)
-            first.stderr.read()
+            printed = first.stderr.read()
         assert any("so each turn has" in line for line in said)
         assert first.returncode == 130
         before = {path.parent.name for path in tmp_path.rglob("manifest.json")}
+        assert exit_code(["decide", str(tmp_path / "specbench-results")]) == Exit.BAD_INPUT
         done = measure(tmp_path, *flags, program=SHORT_BLOCKS)
+    assert "run the same `specbench measure` command again to finish it" in capsys.readouterr().err
+    count = f"{len(before)} of 12 points"
+    assert printed.endswith(f"Interrupted after {count}, which are kept: run the same command again to continue\n")
     assert done.returncode in (0, 3), done.stderr
+    assert f"continuing: {count} are measured already\n" in done.stderr
     assert "so each turn has" not in done.stderr
     assert "turn 1/12" not in done.stderr
     assert len(before) >= 2
@@ -427,7 +436,8 @@ def test_a_run_that_ends_between_its_last_point_and_its_report_is_only_analyzed_
         assert first.returncode == -number
     else:
         assert first.returncode == 130
-        assert "Interrupted: finished points are kept: run the same command again to continue" in printed
+        kept = "2 of 2 points, which are kept, only the report is missing"
+        assert printed == f"Interrupted after {kept}: run the same command again to continue\n"
     assert len(manifests) == 2
     assert full.returncode == 5
     assert "2 of 2 points are finished and kept, only the report is missing" in full.stderr

@@ -190,6 +190,7 @@ def test_report_of_an_interrupted_run_is_preliminary(tmp_path: Path, capsys: pyt
     printed = " ".join(capsys.readouterr().out.split())
     assert printed.startswith("Interrupted: 5 of 8 points are measured. The figures are preliminary.")
     assert f"Next: {continue_run(plan)}" in printed
+    assert "Repeat the same `specbench run` command: measured points are reused" in printed
     assert "MissingPoints" not in printed
     assert "Report:" not in printed
     assert not list(tmp_path.rglob("runs/*/*/*/summary.json")), "a stored summary would hide the points that follow"

@@ -173,18 +173,36 @@ def test_missing_prompt_file_that_a_cluster_may_have_is_a_warning(
     assert warning.startswith(expected)
 
 
-@pytest.mark.parametrize("uri", ["gone.jsonl", "/nowhere/gone.jsonl"])
-def test_validate_rejects_a_missing_prompt_file_that_no_cluster_has(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], uri: str
+RELATIVE = " Relative paths are relative to the spec's folder."
+CLUSTER = " For a cluster, give a path below /usr/share/specbench, dataset.pvc or s3://BUCKET/KEY."
+
+
+@pytest.mark.parametrize(
+    ("uri", "remedy"),
+    [
+        ("gone", RELATIVE),
+        ("/nowhere/gone.jsonl", ""),
+        ("/usr/share/specbench/../gone.jsonl", ""),
+        ("promts.jsonl", f" Did you mean prompts.jsonl?{RELATIVE}"),
+        ("{folder}/promts.jsonl", " Did you mean {folder}/prompts.jsonl?"),
+    ],
+    ids=["relative", "absolute", "out of the image", "mistyped", "absolute and mistyped"],
+)
+@pytest.mark.parametrize("command", ["validate", "run"])
+def test_a_missing_prompt_file_is_rejected_in_the_same_words_by_validate_and_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str, uri: str, remedy: str
 ) -> None:
     file = write_run(tmp_path, simulated_run())
-    setting = f"spec.workloads[0].dataset.uri={uri}"
-    assert exit_code(["validate", str(file), "--output", "json", "--set", setting]) == Exit.BAD_INPUT
+    (tmp_path / "prompts.jsonl").write_text('{"prompt": "Hello"}\n')
+    uri, remedy = uri.format(folder=tmp_path), remedy.format(folder=tmp_path)
+    options = ["--output", "json", "--set", f"spec.workloads[0].dataset.uri={uri}"]
+    options += ["--results", str(tmp_path / "out")] if command == "run" else []
+    assert exit_code([command, str(file), *options]) == Exit.BAD_INPUT
     error = json.loads(capsys.readouterr().out)["error"]
     assert error["reason"] == "DatasetMissing"
-    (message,) = error["messages"]
-    assert f"spec.workloads[0].dataset.uri: {tmp_path / uri} does not exist" in message
-    assert "for a cluster give a path below /usr/share/specbench" in message
+    where = CLUSTER if command == "validate" else ""
+    message = f"spec.workloads[0].dataset.uri: {tmp_path / uri} does not exist.{remedy}{where}"
+    assert error["messages"] == [message]
 
 
 @pytest.mark.parametrize(

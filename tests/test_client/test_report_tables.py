@@ -116,7 +116,7 @@ def test_findings_have_a_remedy() -> None:
 @pytest.mark.parametrize(
     ("uid", "kind", "expected"),
     [
-        (LOCAL_UID, EngineKind.LLAMA_CPP, "the same command with `--new`"),
+        (LOCAL_UID, EngineKind.LLAMA_CPP, "the same `specbench run` command with `--new`"),
         (LOCAL_UID, EngineKind.EXTERNAL, "the same `specbench measure` command"),
         (CLUSTER_UID, EngineKind.LLAMA_CPP, "under another name"),
         (CLUSTER_UID, EngineKind.EXTERNAL, "under another name"),
@@ -126,7 +126,11 @@ def test_advice_for_measuring_again_depends_on_where_the_run_was_measured(
     uid: str, kind: EngineKind, expected: str
 ) -> None:
     plan = WORLD.plan.model_copy(update={"uid": uid, "engine": WORLD.plan.engine.model_copy(update={"kind": kind})})
-    ways = ("the same command with `--new`", "the same `specbench measure` command", "under another name")
+    ways = (
+        "the same `specbench run` command with `--new`",
+        "the same `specbench measure` command",
+        "under another name",
+    )
     text = markdown(plan, broken())
     assert [way for way in ways if way in text] == [expected]
 

@@ -5,10 +5,13 @@ Results go to stdout, messages for people to stderr. This module alone turns exc
 
 from __future__ import annotations
 
+import atexit
 import json
+import os
 import signal
 import sys
 import traceback
+from collections.abc import Callable
 from itertools import pairwise
 
 import click
@@ -25,7 +28,7 @@ from specbench_client.cli.streams import (
     echo_json,
     use_ascii_where_needed,
 )
-from specbench_client.errors import RESUME, ClientError, Interrupted, NotDurable
+from specbench_client.errors import ClientError, Interrupted, NotDurable
 
 HELP = """Measure whether speculative decoding pays for your traffic, model and hardware.
 
@@ -83,8 +86,27 @@ def cli() -> None:
 def main() -> None:
     """Run the command line of this process and exit with its exit code."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: else the process would end without a message
+    # Registered first, so called last. Then nothing can hang any more, and Python sets the default handlers, with which
+    # a signal would change the exit code.
+    atexit.register(_handle_signals, signal.SIG_IGN)
     use_ascii_where_needed()
-    sys.exit(exit_code(sys.argv[1:]))
+    try:
+        code = exit_code(sys.argv[1:])
+        _end_at_once_on_signals(code)
+    except KeyboardInterrupt:  # one more signal, while the message of the first is printed
+        code = Exit.INTERRUPTED
+        _end_at_once_on_signals(code)
+    sys.exit(code)
+
+
+def _end_at_once_on_signals(code: int) -> None:
+    """Let a signal end a shutdown that hangs, for example while threads end, and keep the exit code."""
+    _handle_signals(lambda *_: os._exit(code))
+
+
+def _handle_signals(handler: Callable[..., object] | signal.Handlers) -> None:
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, handler)
 
 
 def exit_code(arguments: list[str]) -> int:
@@ -111,7 +133,7 @@ def _exit_code(arguments: list[str]) -> int:
     except click.exceptions.Exit as error:
         return int(error.exit_code)
     except (click.Abort, KeyboardInterrupt):
-        return _report_error(Interrupted(RESUME), arguments)
+        return _report_error(Interrupted(), arguments)
     except (InvalidSpec, ClientError, click.ClickException) as error:
         return _report_error(error, arguments)
     except BrokenPipeError:
@@ -146,12 +168,19 @@ def _report_error(error: InvalidSpec | ClientError | click.ClickException, argum
         code, reason, lines = error.exit, error.reason, [str(error)]
     if not isinstance(error, click.ClickException):
         for line in lines:
-            echo(f"error: {line}" if isinstance(error, InvalidSpec) else f"error: {reason}: {line}", err=True)
+            echo(_error_line(error, line), err=True)
         if isinstance(error, InvalidSpec) and not error.complete:
             echo("note: further checks follow once this is corrected", err=True)
     if _wants_json(arguments):
         echo_json(json.dumps({"error": {"exit": int(code), "reason": reason, "messages": lines}}))
     return code
+
+
+def _error_line(error: InvalidSpec | ClientError, line: str) -> str:
+    """Return a line of the message as it is printed. An interruption is what the user wanted, not an error."""
+    if isinstance(error, Interrupted):
+        return f"{line[:1].upper()}{line[1:]}"
+    return f"error: {line}" if isinstance(error, InvalidSpec) else f"error: {error.reason}: {line}"
 
 
 def _wants_json(arguments: list[str]) -> bool:

@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any, TypeVar
 
-from specbench_client.errors import RESUME, Interrupted
+from specbench_client.errors import Interrupted
 
 T = TypeVar("T")
 
@@ -50,7 +50,7 @@ def _run_in_thread(work: Coroutine[Any, Any, T]) -> T:
     except KeyboardInterrupt as interrupted:
         cancel.result()()
         outcome.exception()  # waits until the coroutine has ended
-        raise Interrupted(RESUME) from interrupted
+        raise Interrupted from interrupted
 
 
 async def _until_signalled(work: Coroutine[Any, Any, T]) -> T:
@@ -58,13 +58,14 @@ async def _until_signalled(work: Coroutine[Any, Any, T]) -> T:
     task, loop = asyncio.ensure_future(work), asyncio.get_running_loop()
     numbers = (signal.SIGTERM, signal.SIGINT) if threading.current_thread() is threading.main_thread() else ()
     earlier = {number: signal.getsignal(number) for number in numbers}
+    # Not with loop.add_signal_handler: its counterpart sets the default handler first, and a signal that arrives before
+    # the earlier handler is back would end the process without a message.
     for number in numbers:
-        loop.add_signal_handler(number, task.cancel)
+        signal.signal(number, lambda *_: loop.call_soon_threadsafe(task.cancel))
     try:
         return await task
     except asyncio.CancelledError as cancelled:
-        raise Interrupted(RESUME) from cancelled
+        raise Interrupted from cancelled
     finally:
         for number, handler in earlier.items():
-            loop.remove_signal_handler(number)
             signal.signal(number, handler)

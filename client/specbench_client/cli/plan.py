@@ -51,7 +51,6 @@ from specbench_client.cli.plan_hours import (
 from specbench_client.cli.streams import echo, echo_json
 from specbench_client.cli.validate import (
     campaign_warnings,
-    is_local,
     local_template,
     missing_files,
     plan_warnings,
@@ -63,6 +62,7 @@ from specbench_client.local.engine_process import planned_command
 from specbench_client.local.local_runs import find_local_run, open_results
 from specbench_client.store.store import Store
 from specbench_client.workload.chat_template.template import render_prompts
+from specbench_client.workload.dataset_files import is_local
 from specbench_client.workload.prompt_lengths import measure_lengths
 from specbench_client.workload.prompts import Prompts, load_workload
 

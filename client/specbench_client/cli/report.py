@@ -28,7 +28,7 @@ from specbench_client.report.text.answers import answers_lines, answers_table
 from specbench_client.report.text.applicability import applicability_line
 from specbench_client.report.text.cells import TERMINAL_STATISTICS, cells_table, csv, figure_value, markdown
 from specbench_client.report.text.curves import crossover_lines
-from specbench_client.report.text.findings import FindingGroup, continue_run, group_findings, next_step
+from specbench_client.report.text.findings import FindingGroup, continue_run, group_findings, next_step, points_are
 from specbench_client.report.text.reuse import reuse_lines
 from specbench_client.report.text.text_table import TextTable
 from specbench_client.report.text.trends import trends_table
@@ -209,8 +209,7 @@ def _unfinished(plan: Plan, store: Store, measured: int, *, stored: bool) -> Unf
         return None
     if measured == len(plan.points):
         return None
-    most = "" if plan.stop is None else "at most "
-    count = f"{measured} of {most}{len(plan.points)} points are measured"
+    count = f"{points_are(plan, measured)} measured"
     if process is not None:
         return UnfinishedRun(f"In progress: {count}, by {process}.", "Repeat this command when the run has ended.")
     if not uid_created_ms(plan.uid):

@@ -35,7 +35,7 @@ from specbench_client.cli.report import print_run_summary
 from specbench_client.cli.run_selection import run_arguments, shown_path
 from specbench_client.cli.streams import echo, echo_json
 from specbench_client.drive.options import ClientOptions, SystemClock
-from specbench_client.errors import RESUME, RESUME_WITHOUT_NEW, BadInput, EngineFailed, Interrupted, NotDurable
+from specbench_client.errors import BadInput, EngineFailed, Interrupted, NotDurable
 from specbench_client.local.executor import LocalOptions, execute_locally, validate_inputs
 from specbench_client.local.local_runs import (
     LocalRun,
@@ -45,6 +45,7 @@ from specbench_client.local.local_runs import (
     new_local_run,
     open_results,
 )
+from specbench_client.report.text.findings import points_are
 from specbench_client.report.text.text_table import TextTable
 from specbench_client.store.points import read_manifests
 from specbench_client.store.scratch import scratch_folder
@@ -110,7 +111,8 @@ def run_and_print(plan: Plan, options: RunOptions) -> int:
         print_run_summary(outcome.plan, outcome.summary, options.output, outcome.uri, statistics=options.statistics)
     except KeyboardInterrupt as error:
         where = run_arguments(outcome.plan, outcome.uri)
-        raise Interrupted(f"the results are stored: specbench report {where} prints them") from error
+        stored = f"interrupted, but the results are stored: `specbench report {where}` prints them"
+        raise Interrupted(stored) from error
     for arm, failure in outcome.failed.items():
         echo(f"error: {arm}: {failure.reason}: {failure}", err=True)
     return outcome.exit
@@ -132,6 +134,8 @@ def execute_run(plan: Plan, options: RunOptions) -> RunOutcome:
             return RunOutcome(run.plan, stored, {}, run.store.uri(), finished)
         if run.finished and not run.complete:
             echo(f"every point was measured before, the last at {_ended(run)}: only the report is missing", err=True)
+        elif run.measured:
+            echo(f"continuing: {points_are(run.plan, len(run.measured))} measured already", err=True)
         with _stating_what_is_kept(run, options):
             failed = _measure(run, options) if not run.finished else {}
             echo("analyzing the records and writing the report", err=True)
@@ -146,23 +150,44 @@ def _stating_what_is_kept(run: LocalRun, options: RunOptions) -> Iterator[None]:
     try:
         yield
     except (Interrupted, KeyboardInterrupt) as error:
-        # With --new, the same command would begin one more run.
-        raise Interrupted(RESUME_WITHOUT_NEW if options.new else RESUME) from error
+        raise Interrupted(_interruption(run, options)) from error
     except NotDurable as error:
         if error.reason != StoreErrorReason.DISK_FULL:
             raise
         raise NotDurable(f"{error}; {_what_is_kept(run, options)}", error.reason) from error
 
 
+def _interruption(run: LocalRun, options: RunOptions) -> str:
+    """Return after how many points the run was interrupted, and how to continue it."""
+    try:
+        measured = _count_measured(run)
+    except NotDurable as error:  # S3 does not respond, but the user's interruption comes first
+        return f"interrupted; finished points are kept, but cannot be counted now: {error}"
+    if not measured:
+        return "interrupted before the first point was finished"
+    points, _, verb = points_are(run.plan, measured).rpartition(" ")
+    kept = f"which {verb} kept{_only_the_report_is_missing(run, measured)}"
+    # With --new, the same command would begin one more run.
+    without = ", but without --new," if options.new else ""
+    return f"interrupted after {points}, {kept}: run the same command again{without} to continue"
+
+
 def _what_is_kept(run: LocalRun, options: RunOptions) -> str:
     """Return how many points are stored now. Reading needs no space on a full disk."""
-    total = len(run.plan.points)
-    measured = len(measured_among(run.store.keys("points/"), (point.hash for point in run.plan.points)))
+    measured = _count_measured(run)
     if not measured:
         return "no point was finished"
-    missing = ", only the report is missing" if measured == total else ""
     how = " (leave out --new to continue with them)" if options.new else ""
-    return f"{measured} of {total} points are finished and kept{missing}{how}"
+    missing = _only_the_report_is_missing(run, measured)
+    return f"{points_are(run.plan, measured)} finished and kept{missing}{how}"
+
+
+def _count_measured(run: LocalRun) -> int:
+    return len(measured_among(run.store.keys("points/"), (point.hash for point in run.plan.points)))
+
+
+def _only_the_report_is_missing(run: LocalRun, measured: int) -> str:
+    return ", only the report is missing" if measured == len(run.plan.points) else ""
 
 
 def _ended(run: LocalRun) -> str:
@@ -241,16 +266,26 @@ def measure_campaign(campaign: SpecBenchCampaign, runs: Sequence[PlannedRun], op
         ):
             _require_valid_inputs(runs, options)
             _measure_runs(campaign, runs, options, ended)
-    except (Interrupted, KeyboardInterrupt):  # Interrupted while measuring, KeyboardInterrupt before or after
-        if options.output != "json":
-            _print_campaign_table(campaign, runs, ended)
-        raise
+    except Interrupted as error:  # while a run was measured
+        _print_unfinished_campaign(campaign, runs, ended, options)
+        run = runs[len(ended)]
+        raise Interrupted(f"run {len(ended) + 1} of {len(runs)}, {run.name}: {error}") from error
+    except KeyboardInterrupt as error:  # before, after or between
+        _print_unfinished_campaign(campaign, runs, ended, options)
+        raise Interrupted(f"interrupted after {len(ended)} of {len(runs)} runs") from error
     code = max((each.exit for each in ended), key=_EXITS_BY_SEVERITY.index)
     if options.output == "json":
         echo_json(json.dumps(_campaign_document(campaign, runs, ended, code), indent=2))
     else:
         _print_campaign_table(campaign, runs, ended)
     return code
+
+
+def _print_unfinished_campaign(
+    campaign: SpecBenchCampaign, runs: Sequence[PlannedRun], ended: Sequence[CampaignRunResult], options: RunOptions
+) -> None:
+    if options.output != "json":
+        _print_campaign_table(campaign, runs, ended)
 
 
 def _measure_runs(
@@ -268,13 +303,16 @@ def _require_valid_inputs(runs: Sequence[PlannedRun], options: RunOptions) -> No
     """Check the inputs of every run before the first one starts. Raises BadInput with the names of the runs."""
     results = open_results(options.results)
     rejected: dict[str, list[str]] = {}
+    reasons: set[str] = set()
     for run in runs:
         try:
             validate_inputs(find_local_run(results, run.plan), options.base_dir)
         except BadInput as error:
             rejected.setdefault(str(error), []).append(run.name)
+            reasons.add(error.reason)
     if rejected:
-        raise BadInput("\n".join(f"{message} ({', '.join(names)})" for message, names in rejected.items()))
+        reason = reasons.pop() if len(reasons) == 1 else None
+        raise BadInput("\n".join(f"{message} ({', '.join(names)})" for message, names in rejected.items()), reason)
 
 
 def _run_result(run: PlannedRun, options: RunOptions) -> CampaignRunResult:

@@ -23,7 +23,6 @@ from specbench_api.plan.canonical import canonical_json
 from specbench_api.plan.expansion import expand, planned_launches
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.campaign import SpecBenchCampaign
-from specbench_api.spec.dataset import GENERATED_SOURCES, IMAGE_DATA_FOLDER, Dataset
 from specbench_api.spec.parsing import problems_in, read_yaml
 from specbench_api.spec.workload import Workload
 from specbench_client.cli.options import FILE, OUTPUT, SET, read_spec_file
@@ -35,10 +34,15 @@ from specbench_client.optional_dependencies import install_hint
 from specbench_client.workload.chat_template.loading import TokenizerStorage, load_template, tokenizer_location
 from specbench_client.workload.chat_template.template import AppliedTemplate
 from specbench_client.workload.chat_template.tokenizer import EXTRA, installed
+from specbench_client.workload.dataset_files import (
+    REMOTE_SCHEMES,
+    dataset_uris,
+    is_local,
+    missing_prompt_files,
+    reject_prompts_missing_everywhere,
+)
 from specbench_client.workload.prompt_lengths import LengthsUnknown
 from specbench_client.workload.prompts import load_workload
-
-REMOTE_SCHEMES = ("s3://", "hf://")
 
 
 def missing_files(plan: Plan, base_dir: Path) -> list[str]:
@@ -47,7 +51,7 @@ def missing_files(plan: Plan, base_dir: Path) -> list[str]:
     return [
         *dict.fromkeys(models),
         *refused_variables(plan.engine.kind),
-        *_prompts(plan, base_dir),
+        *missing_prompt_files(plan, base_dir),
         *_templates(plan, base_dir),
     ]
 
@@ -72,26 +76,6 @@ def print_warnings(warnings: list[str], missing: Sequence[str] = ()) -> None:
         )
 
 
-def readable(uri: str, base_dir: Path) -> bool:
-    """Return whether the file exists; True for URIs, which only the loader can check."""
-    return "://" in uri or _path(uri, base_dir).exists()
-
-
-def dataset_uris(dataset: Dataset) -> list[tuple[str, str]]:
-    """Return (field, URI) of every file that a dataset names. Hub and generated sources have none."""
-    rows = [(f"members[{row}].uri", member.uri) for row, member in enumerate(dataset.members or [])]
-    return [(field, uri) for field, uri in [("uri", dataset.uri), *rows] if uri is not None]
-
-
-def is_local(dataset: Dataset, base_dir: Path) -> bool:
-    """Return whether the whole dataset is on this machine, so that planning can read it without S3 or the hub."""
-    parts = [dataset] if dataset.members is None else dataset.members
-    named = all(part.uri is not None or part.source in GENERATED_SOURCES for part in parts)
-    return named and all(
-        not uri.startswith(REMOTE_SCHEMES) and readable(uri, base_dir) for _, uri in dataset_uris(dataset)
-    )
-
-
 def read_local_prompts(plans: Sequence[Plan], base_dir: Path) -> list[str]:
     """Read the prompts whose files are on this machine, as `run` does. Raises BadInput for what is wrong in them.
 
@@ -107,17 +91,6 @@ def read_local_prompts(plans: Sequence[Plan], base_dir: Path) -> list[str]:
         except LengthsUnknown as error:
             uncounted.append(f"workload {workload.name!r}: {error}")
     return uncounted
-
-
-def _prompts(plan: Plan, base_dir: Path, *, below_image: bool = True) -> list[str]:
-    """Return a line for each missing file of prompts. `below_image`: whether to include those in the client's image."""
-    return [
-        f"spec.workloads[{row}].dataset.{field}: {_path(uri, base_dir)} does not exist:"
-        " relative paths are relative to the spec"
-        for row, workload in enumerate(plan.workloads)
-        for field, uri in dataset_uris(workload.dataset)
-        if not readable(uri, base_dir) and (below_image or not _path(uri, base_dir).is_relative_to(IMAGE_DATA_FOLDER))
-    ]
 
 
 def local_template(plan: Plan, workload: Workload, base_dir: Path) -> AppliedTemplate | None:
@@ -136,17 +109,6 @@ def local_template(plan: Plan, workload: Workload, base_dir: Path) -> AppliedTem
     return load_template(declared, plan.target, base_dir)
 
 
-def _reject_missing_prompts(plans: Sequence[Plan], base_dir: Path) -> None:
-    """Raise BadInput for files of prompts that are missing here and would not be in the client's image."""
-    lines = [
-        f"{line}: correct it, or for a cluster give a path below {IMAGE_DATA_FOLDER}, dataset.pvc or s3://BUCKET/KEY"
-        for plan in plans
-        for line in _prompts(plan, base_dir, below_image=False)
-    ]
-    if lines:
-        raise BadInput("\n".join(dict.fromkeys(lines)), "DatasetMissing")
-
-
 def _templates(plan: Plan, base_dir: Path) -> list[str]:
     lines = []
     for row, workload in enumerate(plan.workloads):
@@ -155,10 +117,6 @@ def _templates(plan: Plan, base_dir: Path) -> list[str]:
         except BadInput as error:
             lines.append(f"spec.workloads[{row}].chatTemplate: {error}")
     return lines
-
-
-def _path(uri: str, base_dir: Path) -> Path:
-    return base_dir / Path(uri).expanduser()
 
 
 def campaign_warnings(planned: CampaignPlan, base_dir: Path) -> tuple[list[str], list[str]]:
@@ -228,7 +186,7 @@ def validate(file: Path, settings: tuple[str, ...], fence_file: Path | None, out
         plans, runs = [expand(resource)], []
         _reject(fence.problems_of(resource.spec, resource.metadata.namespace) if fence else [])
         warnings, missing = plan_warnings(plans[0]), missing_files(plans[0], base_dir)
-    _reject_missing_prompts(plans, base_dir)
+    reject_prompts_missing_everywhere(plans, base_dir)
     missing += read_local_prompts(plans, base_dir)
     if output == "json":
         points = sum(len(plan.points) for plan in plans)

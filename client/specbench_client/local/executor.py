@@ -38,6 +38,7 @@ from specbench_client.local.host_facts import observe_machine
 from specbench_client.local.local_runs import LocalRun
 from specbench_client.store.locations import read_object
 from specbench_client.store.points import PointStore, read_manifests
+from specbench_client.workload.dataset_files import reject_missing_prompts
 from specbench_client.workload.prompts import load_workload
 
 
@@ -117,6 +118,7 @@ def _validate_unfinished(plan: Plan, base_dir: Path) -> None:
     if plan.load.clients > 1:
         what = f"load.clients is {plan.load.clients}, and specbench run has one client, on this machine"
         raise BadInput(f"{what}: remove load.clients (--set spec.load.clients=1), or create the run on a cluster")
+    reject_missing_prompts(plan, base_dir)
     prompts = load_workload_prompts(plan, [workload.name for workload in plan.workloads], base_dir, read_object)
     reject_too_long_prompts(plan, prompts)
     arrivals = load_arrival_plan(plan, base_dir, read_object)

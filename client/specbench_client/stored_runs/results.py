@@ -7,7 +7,7 @@ from pathlib import Path
 
 from specbench_api.outcome.comparison import Comparison
 from specbench_api.outcome.gate_report import GateReport, GateRequest
-from specbench_api.outcome.layout import GATE, PLAN, SUMMARY
+from specbench_api.outcome.layout import GATE, PLAN, SUMMARY, measured_among
 from specbench_api.outcome.summary import RunSummary
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.conditions import GateWait
@@ -18,7 +18,9 @@ from specbench_client.analysis.curves.build import build_curves
 from specbench_client.documents.curves import CurveExclusion, Curves
 from specbench_client.drive.options import SystemClock
 from specbench_client.errors import BadInput, NotDurable
+from specbench_client.report.text.findings import measuring_command, points_are
 from specbench_client.store.points import PointStore
+from specbench_client.store.run_uids import uid_created_ms
 from specbench_client.store.scratch import DiskColumnStore
 from specbench_client.store.store import Store, StoreErrorReason
 from specbench_client.stored_runs.stored_documents import read_plan, read_summary, run_roots
@@ -41,12 +43,21 @@ def read_plan_and_summary(store: Store) -> tuple[Plan, RunSummary]:
         raise BadInput(
             f"{store.uri()}: there is no run here (no {PLAN}): give the root of a run's results", RUN_MISSING
         )
-    if store.get(SUMMARY) is None:
-        remedy = "wait until it is finished, or run its file again to continue it"
-        raise BadInput(f"{store.uri()}: this run has no summary yet (no {SUMMARY}): {remedy}", RUN_UNFINISHED)
-    remedy = f"compute it again from the records: specbench report {store.uri()} --recompute"
     plan = read_plan(store)
+    if store.get(SUMMARY) is None:
+        raise BadInput(f"{store.uri()}: {_unfinished(plan, store)}", RUN_UNFINISHED)
+    remedy = f"compute it again from the records: specbench report {store.uri()} --recompute"
     return plan, read_summary(store, plan, remedy)
+
+
+def _unfinished(plan: Plan, store: Store) -> str:
+    """Return how far a run without a summary is, and what to do."""
+    measured = len(measured_among(store.keys("points/"), (point.hash for point in plan.points)))
+    remedy = "wait until the run is finished"
+    if uid_created_ms(plan.uid) and not plan.engine.is_imported:
+        how = f"if it was interrupted, run the same {measuring_command(plan)} command again to finish it"
+        remedy = f"{remedy}; {how}; `specbench report` shows what exists"
+    return f"{points_are(plan, measured)} measured, and there is no summary yet: {remedy}"
 
 
 def read_result(store: Store) -> StoredResult:

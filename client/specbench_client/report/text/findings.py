@@ -22,7 +22,7 @@ SHOWN = 4
 FOLLOWS = (BASELINE_INVALID,)
 """Checks that only pass on what others found: fixing those fixes these."""
 _KEPT = "Stored points are reused. To measure again,"
-AGAIN_HERE = f"{_KEPT} repeat the same command with `--new`."
+AGAIN_HERE = f"{_KEPT} repeat the same `specbench run` command with `--new`."
 AGAIN_ON_A_CLUSTER = f"{_KEPT} create the SpecBenchRun under another name, or delete it and create it again."
 AGAIN_ELSEWHERE = "To measure again, repeat the benchmark that wrote the files, and import all of them."
 AGAIN_AT_AN_ENDPOINT = "To measure again, repeat the same `specbench measure` command; earlier results are kept."
@@ -66,8 +66,21 @@ def continue_run(plan: Plan) -> str:
     """How to measure only the missing points."""
     if not uid_created_ms(plan.uid):
         return AGAIN_ON_A_CLUSTER
-    command = "`specbench measure` command" if _is_of_measure(plan) else "command"
-    return f"Repeat the same {command}: measured points are reused, and only the missing ones are measured."
+    if plan.engine.is_imported:
+        return AGAIN_ELSEWHERE
+    command = measuring_command(plan)
+    return f"Repeat the same {command} command: measured points are reused, and only the missing ones are measured."
+
+
+def measuring_command(plan: Plan) -> str:
+    """Return the command with which this run was measured on this machine: `specbench run` or `specbench measure`."""
+    return "`specbench measure`" if _is_of_measure(plan) else "`specbench run`"
+
+
+def points_are(plan: Plan, count: int) -> str:
+    """Return `2 of 12 points are`, to be followed by what they are; a run with a stop rule may need fewer."""
+    most = "" if plan.stop is None else "at most "
+    return f"{count} of {most}{len(plan.points)} points {'is' if count == 1 else 'are'}"
 
 
 def _is_of_measure(plan: Plan) -> bool:

@@ -29,6 +29,7 @@ FLAG_OF_FIELD = {
     "promptCache: AsServed": "--prompt-cache as-served",
     'promptCache: "Off"': "--prompt-cache off",
     "promptCache": "--prompt-cache",
+    "the spec's folder": "the working directory",
     "load.concurrency": "--concurrency",
     "load.rate": "--rate",
     "load.requests": "--requests",
