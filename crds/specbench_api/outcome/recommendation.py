@@ -98,7 +98,7 @@ class Candidate(ApiModel):
     excluded: str = ""
     """Why it cannot be chosen; empty if it can."""
     doubts: list[str] = []
-    """Names of the checks that reported a finding here."""
+    """Names of the checks that reported a finding above Info here."""
     figures: dict[str, Figure] = {}
     """Figures by name: requests per hour; with prices also the cost, and the saving against the baseline at the same
     load."""
