@@ -114,6 +114,17 @@ def test_all_invalid_cells_give_no_recommendation_with_a_reason() -> None:
     )
 
 
+@pytest.mark.parametrize("load", [8, 1], ids=["paired", "another load"])
+def test_gain_over_too_few_repeats_has_no_interval(load: int) -> None:
+    """As in the report's tables: it would not cover the variation between runs."""
+    cells = [Given("none", 8), Given("none", 1, tps=90), Given("ngram", load, tps=200, gain=2.0, repeats=2)]
+    recommendation = decide(*cells)
+    (choice,) = recommendation.choices
+    assert "ngram has too few repeats to tell (2.00x" in choice.reason
+    assert "[" not in choice.reason + recommendation.sentence
+    assert not any(each.gain.interval for each in recommendation.candidates if each.gain)
+
+
 def test_warnings_of_a_candidate_do_not_contain_notes() -> None:
     findings = {"GreedyDivergence": Severity.INFO, "WarmupNotSteady": Severity.WARNING}
     (_, candidate) = decide(BASE, Given("ngram", gain=2.0, findings=findings)).candidates

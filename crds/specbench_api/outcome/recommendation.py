@@ -90,7 +90,8 @@ class Candidate(ApiModel):
     value: Figure | None = None
     """The figure to optimise."""
     gain: Figure | None = None
-    """Gain over the baseline at the same load; above 1 is better for every objective. None for the baseline."""
+    """Gain over the baseline at the same load; above 1 is better for every objective. None for the baseline; without an
+    interval if there are too few repeats."""
     conclusion: ChangeConclusion | None = None
     """Conclusion about the gain, after Holm's correction over all gains of the run; None without a gain."""
     attainment: Attainment = Attainment.MET

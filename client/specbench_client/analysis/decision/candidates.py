@@ -200,9 +200,16 @@ def _excluded(cell: Cell, value: Figure | None, request: RecommendationRequest, 
 def _rate_gain(cell: Cell, baseline: Cell) -> Figure | None:
     """Return this arm's throughput over the baseline's at the same load."""
     if cell.level.concurrency is not None and not _streams_wait(cell):
-        return cell.speedup
+        return gain_of(cell, cell.speedup)
     mine, its = (each.figures.get(StatusFigure.OUTPUT_TPS) for each in (cell, baseline))
-    return None if mine is None or its is None else figure_ratio(mine, its, UNPAIRED_RATE)
+    return None if mine is None or its is None else gain_of(cell, figure_ratio(mine, its, UNPAIRED_RATE))
+
+
+def gain_of(cell: Cell, gain: Figure | None) -> Figure | None:
+    """Return the cell's gain; with too few repeats without its interval, which does not cover run-to-run variation."""
+    if gain is None or _repeats(cell) >= MIN_REPEATS_TO_COMPARE:
+        return gain
+    return gain.model_copy(update={"interval": None})
 
 
 def _streams_wait(cell: Cell) -> bool:
@@ -213,7 +220,7 @@ def _streams_wait(cell: Cell) -> bool:
 
 def _gain(cell: Cell, baseline: Cell, request: RecommendationRequest, bills: Mapping[str, EngineCost]) -> Figure | None:
     if request.objective is Objective.LATENCY:
-        return cell.tpot_speedup
+        return gain_of(cell, cell.tpot_speedup)
     rate = _rate_gain(cell, baseline)
     if request.objective is Objective.THROUGHPUT or rate is None:
         return rate
