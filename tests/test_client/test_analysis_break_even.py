@@ -100,7 +100,7 @@ def test_invalid_loads_and_too_few_repeats_are_left_out_with_a_reason() -> None:
     (by_load,) = found.by_load
     assert by_load.crossover.places == [1.0, 4.0]
     assert crossover_lines(invalid_run) == [f"ngram on chat: {by_load.crossover.message}"]
-    assert [line.partition(":")[0] for line in by_load.crossover.left_out] == ["concurrency 2"]
+    assert by_load.crossover.left_out == ["concurrency 2: invalid (BaselineInvalid, RequestsFailed, NoSteadyState)"]
     few = run_of_world(SyntheticRun(prompts=14, categories=ONE, concurrency=(1, 2), repeats=2)).crossover
     assert few is not None
     assert few.by_load[0].crossover.kind is CrossoverKind.INSUFFICIENT_DATA

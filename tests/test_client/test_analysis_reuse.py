@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -336,6 +337,25 @@ def test_reports_say_what_a_split_does_not_show() -> None:
     assert definition == REUSE_SAYS
     invalid, _ = reuse_lines([cell.model_copy(update={"valid": False})])
     assert invalid.endswith(". Invalid: see the findings")
+
+
+@pytest.mark.parametrize("split_missing", [None, SplitMissing.NO_COST])
+def test_where_nothing_came_from_a_cache_reports_state_that_instead_of_a_split(
+    split_missing: SplitMissing | None,
+) -> None:
+    cell = run_of_world(LOST).cells[-1]
+    assert cell.reuse is not None
+    zero = {"value": 0.0}
+    reuse = cell.reuse.model_copy(
+        update={
+            "hit_share": cell.reuse.hit_share.model_copy(update=zero),
+            "baseline_hit_share": cell.reuse.baseline_hit_share.model_copy(update=zero),
+        }
+    )
+    (line,) = reuse_lines([cell.model_copy(update={"reuse": reuse, "split_missing": split_missing})])
+    assert re.fullmatch(
+        r"ngram at concurrency 1: Net \S+x \[\S+ \S+\]\. No prompt tokens came from a cache on either side", line
+    )
 
 
 def test_with_too_few_repeats_the_split_has_no_intervals_and_no_claim() -> None:

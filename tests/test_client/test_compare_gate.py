@@ -187,13 +187,15 @@ def test_new_arm_is_reported_and_does_not_fail() -> None:
 
 
 def test_invalid_cell_is_not_compared() -> None:
-    broken = [
-        cell.model_copy(update={"valid": False, "findings": ["PrematureLengthStop"]}) for cell in cells_but("none")
+    broken = [cell.model_copy(update={"valid": False}) for cell in cells_but("none")]
+    findings = [
+        Finding(check=check, severity=severity, message="", arm="ngram", workload="chat", load="1")
+        for check, severity in (("ChunksCoalesced", Severity.WARNING), ("PrematureLengthStop", Severity.INVALID))
     ]
-    report = gate_report(with_summary(cells=[*cells_but("ngram"), *broken]))
+    report = gate_report(with_summary(cells=[*cells_but("ngram"), *broken], findings=findings))
     assert report.reason is GateReason.CELLS_MISSING
     assert [(each.arm, each.reason) for each in report.uncompared] == [("ngram", ComparisonGapReason.INVALID)]
-    assert "invalid in the later result: PrematureLengthStop" in report.message
+    assert "invalid (PrematureLengthStop) in the later result" in report.message
 
 
 @pytest.mark.parametrize("check", ["AnswersWorse", "ReuseLost"])

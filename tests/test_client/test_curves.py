@@ -143,7 +143,7 @@ def test_invalid_cells_and_cells_without_records_are_left_out_with_a_reason() ->
     found = curves_over("temperature", result("results/bad", failing), without_records(result("results/gone")), skipped)
     assert found.curves == []
     reasons = {each.what.partition(":")[0]: each.reason for each in found.left_out}
-    assert reasons["results/bad"].startswith("invalid (")
+    assert reasons["results/bad"] == "invalid (RequestsFailed, NoSteadyState)"
     assert reasons["results/gone"] == "its records are gone"
     assert reasons["results/skipped"] == "not compared with a baseline"
 

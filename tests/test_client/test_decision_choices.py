@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from specbench_api.errors import InvalidSpec
 from specbench_api.outcome.comparison import ChangeConclusion
+from specbench_api.outcome.finding import Severity
 from specbench_api.outcome.recommendation import Attainment, Objective, Recommendation, RecommendationAnswer, SloTarget
 from specbench_api.outcome.summary import RunSummary
 from specbench_client.analysis.decision.recommendation import recommend
@@ -94,15 +95,46 @@ def test_each_case_has_its_recommendation(
 
 
 def test_all_invalid_cells_give_no_recommendation_with_a_reason() -> None:
-    cells = [Given(arm, gain=2.0, valid=False, findings=["ClientSaturated"]) for arm in ("none", "ngram")]
-    found = decide(*cells, doubts=["ClientSaturated"])
+    """Only findings that invalidate are reasons: a cell has warnings and notes too."""
+    findings = {
+        "ChunksCoalesced": Severity.WARNING,
+        "ClientSaturated": Severity.INVALID,
+        "GreedyDivergence": Severity.INFO,
+    }
+    found = decide(*(Given(arm, gain=2.0, valid=False, findings=findings) for arm in ("none", "ngram")))
     (choice,) = found.choices
     assert (choice.answer, choice.arm) == (RecommendationAnswer.CANNOT_TELL, None)
     assert choice.reason == "the baseline, ngram cannot be chosen: invalid (ClientSaturated)", (
         "the baseline is not called `none`"
     )
     assert found.sentence.endswith("(the run is not trustworthy)")
-    assert "The run is not trustworthy (ClientSaturated), and neither is this recommendation." in found.limits
+    assert (
+        "The run is not trustworthy (ClientSaturated, ChunksCoalesced), and neither is this recommendation."
+        in found.limits
+    )
+
+
+@pytest.mark.parametrize("load", [8, 1], ids=["paired", "another load"])
+def test_gain_over_too_few_repeats_has_no_interval(load: int) -> None:
+    """As in the report's tables: it would not cover the variation between runs."""
+    cells = [Given("none", 8), Given("none", 1, tps=90), Given("ngram", load, tps=200, gain=2.0, repeats=2)]
+    recommendation = decide(*cells)
+    (choice,) = recommendation.choices
+    assert "ngram has too few repeats to tell (2.00x" in choice.reason
+    assert "[" not in choice.reason + recommendation.sentence
+    assert not any(each.gain.interval for each in recommendation.candidates if each.gain)
+
+
+def test_warnings_of_a_candidate_do_not_contain_notes() -> None:
+    findings = {"GreedyDivergence": Severity.INFO, "WarmupNotSteady": Severity.WARNING}
+    (_, candidate) = decide(BASE, Given("ngram", gain=2.0, findings=findings)).candidates
+    assert candidate.doubts == ["WarmupNotSteady"]
+
+
+def test_arm_with_worse_answers_is_invalid_for_that_reason() -> None:
+    findings = {"ChunksCoalesced": Severity.WARNING, "AnswersWorse": Severity.FAULT}
+    (_, candidate) = decide(BASE, Given("ngram", gain=2.0, valid=False, findings=findings)).candidates
+    assert candidate.excluded == "invalid (AnswersWorse)"
 
 
 def test_no_drafter_is_recommended_without_a_baseline() -> None:
@@ -271,7 +303,8 @@ def test_sustained_load_covers_all_loads_when_one_load_is_requested() -> None:
 
 
 def test_sustained_load_is_unknown_from_an_invalid_load_on() -> None:
-    cells = [Given("none", 1), Given("none", 8, valid=False, findings=["ClientSaturated"]), Given("none", 32)]
+    findings = {"ChunksCoalesced": Severity.WARNING, "ClientSaturated": Severity.INVALID}
+    cells = [Given("none", 1), Given("none", 8, valid=False, findings=findings), Given("none", 32)]
     (row,) = decide(*cells, request=tpot(30)).choices[0].sustained
     assert (row.load, row.missed_at, row.reason) == ("1", None, "unknown from 8 on: invalid (ClientSaturated)")
 

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specbench_api.errors import InvalidSpec
+from specbench_api.outcome.finding import Severity
 from specbench_api.spec.drafter import Method
 from specbench_client.analysis.published.nearest import (
     CellConditions,
@@ -84,7 +85,9 @@ def test_cell_with_a_rows_conditions_has_no_differences(row: PublishedFigure) ->
 
 def test_nearest_row_of_each_table_is_reported_with_all_differences() -> None:
     plan = plan_of(model={"name": "meta-llama/Llama-3.1-8B-Instruct"})
-    cells = Given("none", 8), Given("ngram", 8, gain=1.5, acceptance=0.5), Given("eagle3", 8, gain=1.6, valid=False)
+    findings = {"ChunksCoalesced": Severity.WARNING, "ClientSaturated": Severity.INVALID}
+    bad = Given("eagle3", 8, gain=1.6, valid=False, findings=findings)
+    cells = Given("none", 8), Given("ngram", 8, gain=1.5, acceptance=0.5), bad
     found = compare_published(plan, summary_of(*cells), "here", tables_named("illusion-batch"))
     (row,) = found.rows
     assert (row.published.model, row.published.method, row.published.batch) == ("Llama-3.1-8B", "ngram", 16)
@@ -93,7 +96,7 @@ def test_nearest_row_of_each_table_is_reported_with_all_differences() -> None:
     differences = {str(each) for each in row.differences}
     assert {"batch 16 → 8", "hardware 1 x H100 80GB → unknown"} <= differences
     assert not any(each.startswith(("model", "draft tokens", "temperature")) for each in differences)
-    assert found.unmatched[-1].startswith("eagle3 on chat at 8: invalid")
+    assert found.unmatched[-1] == "eagle3 on chat at 8: invalid (ClientSaturated)"
     assert "neither a pass nor a fail" in found.limits[0]
 
 

@@ -56,6 +56,26 @@ def test_comparison_with_too_few_repeats_is_a_warning(repeats: int, expected: li
 
 
 @pytest.mark.parametrize(
+    ("repeats", "measured", "words"),
+    [
+        (2, {("none", 0), ("ngram", 0)}, "no load was measured more than once so far (2 repeats are planned): the"),
+        (2, {("none", 0), ("none", 1), ("ngram", 0)}, "no load was measured more than twice: the"),
+        (1, {("none", 0)}, "no load was measured more than once: the"),
+        (2, {(arm, repeat) for arm in ("none", "ngram") for repeat in (0, 1)}, "each load was measured twice: the"),
+    ],
+    ids=["one of two repeats", "one arm complete", "one arm missing", "complete"],
+)
+def test_too_few_repeats_are_counted_as_far_as_they_were_measured(
+    repeats: int, measured: set[tuple[str, int]], words: str
+) -> None:
+    world = SyntheticRun(prompts=20, categories=ONE, repeats=repeats)
+    seen = findings(world, Corruptions(measured=lambda point: (point.arm, point.repeat) in measured))
+    (few,) = [finding for finding in seen if finding.check == "TooFewRepeats"]
+    assert few.message.startswith(words)
+    assert few.value == (1 if "once" in words else 2)
+
+
+@pytest.mark.parametrize(
     ("alone", "also"), [({"spec.baseline": "Skip"}, [("AcceptanceWithoutBaseline", INFO)]), ({"spec.drafters": []}, [])]
 )
 def test_too_few_repeats_are_info_without_a_comparison(alone: dict[str, Any], also: list[tuple[str, Severity]]) -> None:

@@ -7,6 +7,9 @@ from enum import StrEnum
 
 from specbench_api.api_model import ApiModel
 
+ANSWERS_WORSE_CHECK = "AnswersWorse"
+"""The check whose fault rules an arm out, at every load."""
+
 
 class Severity(StrEnum):
     """Effect of a finding.
@@ -49,16 +52,17 @@ class Finding(ApiModel):
     point: str | None = None
     """Hash of the point; None if it does not concern a single point."""
 
+    @property
+    def invalidates(self) -> bool:
+        """Whether it invalidates the comparison of its cell. Worse answers do too: their speed does not count."""
+        return self.severity is Severity.INVALID or self.check == ANSWERS_WORSE_CHECK
+
 
 def doubting_checks(findings: Iterable[Finding]) -> list[str]:
     """Return the names of the checks that make a run untrustworthy, those that invalidate cells first."""
     doubts = [finding for finding in findings if finding.severity.is_doubt]
     doubts.sort(key=lambda finding: finding.severity is not Severity.INVALID)
     return list(dict.fromkeys(finding.check for finding in doubts))
-
-
-ANSWERS_WORSE_CHECK = "AnswersWorse"
-"""The check whose fault rules an arm out, at every load."""
 
 
 def faults_by_arm(findings: Iterable[Finding]) -> dict[str, list[str]]:

@@ -90,7 +90,8 @@ class Candidate(ApiModel):
     value: Figure | None = None
     """The figure to optimise."""
     gain: Figure | None = None
-    """Gain over the baseline at the same load; above 1 is better for every objective. None for the baseline."""
+    """Gain over the baseline at the same load; above 1 is better for every objective. None for the baseline; without an
+    interval if there are too few repeats."""
     conclusion: ChangeConclusion | None = None
     """Conclusion about the gain, after Holm's correction over all gains of the run; None without a gain."""
     attainment: Attainment = Attainment.MET
@@ -98,7 +99,7 @@ class Candidate(ApiModel):
     excluded: str = ""
     """Why it cannot be chosen; empty if it can."""
     doubts: list[str] = []
-    """Names of the checks that reported a finding here."""
+    """Names of the checks that reported a finding above Info here."""
     figures: dict[str, Figure] = {}
     """Figures by name: requests per hour; with prices also the cost, and the saving against the baseline at the same
     load."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import Annotated, Final, Literal
 
@@ -379,6 +380,21 @@ class Cell(ApiModel):
     """False if a check invalidated the comparison."""
     findings: list[str] = []
     """Names of the checks that reported a finding here."""
+
+    def own_findings(self, findings: Iterable[Finding]) -> list[Finding]:
+        """Return the findings of this cell and its points, out of those of the whole run."""
+        place = (self.arm, self.workload, self.level.label)
+        return [finding for finding in findings if (finding.arm, finding.workload, finding.load) == place]
+
+    def why_invalid(self, findings: Iterable[Finding]) -> str:
+        """Return `invalid (ClientSaturated)`, with the checks that invalidated this cell; empty if it is valid.
+
+        `findings`: those of the whole run. A cell may have warnings and notes too, which are not reasons.
+        """
+        if self.valid:
+            return ""
+        names = dict.fromkeys(finding.check for finding in self.own_findings(findings) if finding.invalidates)
+        return f"invalid ({', '.join(names)})" if names else "invalid"
 
     @property
     def too_few_repeats(self) -> str:

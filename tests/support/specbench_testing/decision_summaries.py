@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -53,7 +53,8 @@ class Given:
     tpot_half: float | None = 0.02
     valid: bool = True
     repeats: int = 3
-    findings: list[str] = field(default_factory=list)
+    findings: Mapping[str, Severity] = field(default_factory=dict)
+    """Severity of each finding of this cell, by check."""
     workload: str = "chat"
     acceptance: float | None = None
     waits: bool = False
@@ -93,13 +94,25 @@ class Given:
             end_to_end=whole if compared else None,
             compared_repeats=self.repeats if compared else None,
             valid=self.valid,
-            findings=self.findings,
+            findings=list(self.findings),
         )
 
 
 def summary_of(*given: Given, simulated: bool = False, doubts: Sequence[str] = ()) -> RunSummary:
-    """A run of these cells; `doubts`: checks with a finding."""
+    """A run of these cells; `doubts`: checks with a warning about the whole run."""
     found = [Finding(check=name, severity=Severity.WARNING, message="") for name in doubts]
+    found += [
+        Finding(
+            check=name,
+            severity=severity,
+            message="",
+            arm=each.arm,
+            workload=each.workload,
+            load=each.cell.level.label,
+        )
+        for each in given
+        for name, severity in each.findings.items()
+    ]
     return RunSummary(
         namespace="local",
         name="small",
@@ -111,6 +124,6 @@ def summary_of(*given: Given, simulated: bool = False, doubts: Sequence[str] = (
         points_invalid=0,
         cells=[each.cell for each in given],
         findings=found,
-        trustworthy=not found,
+        trustworthy=not any(finding.severity.is_doubt for finding in found),
         headline="",
     )

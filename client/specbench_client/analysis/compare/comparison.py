@@ -116,10 +116,20 @@ def _cells(before: StoredResult, after: StoredResult) -> dict[CellKey, Compariso
     old, new = before.cells, after.cells
     shared = {key[1] for key in old} & {key[1] for key in new}
     other = {workload: workload_difference(before, after, workload) for workload in shared}
-    return {key: _gap(key, old.get(key), new.get(key), other) for key in dict.fromkeys([*old, *new])}
+    invalid = {
+        key: f"{cell.why_invalid(result.summary.findings)} in the {side} result"
+        for side, result in (("later", after), ("earlier", before))
+        for key, cell in result.cells.items()
+        if not cell.valid
+    }
+    return {
+        key: _gap(key, old.get(key), new.get(key), other, invalid.get(key, "")) for key in dict.fromkeys([*old, *new])
+    }
 
 
-def _gap(key: CellKey, before: Cell | None, after: Cell | None, other: Mapping[str, str]) -> ComparisonGap | None:
+def _gap(
+    key: CellKey, before: Cell | None, after: Cell | None, other: Mapping[str, str], invalid: str
+) -> ComparisonGap | None:
     if before is None or after is None:
         side, reason = (
             ("earlier", ComparisonGapReason.MISSING_BEFORE)
@@ -129,12 +139,7 @@ def _gap(key: CellKey, before: Cell | None, after: Cell | None, other: Mapping[s
         return _make_gap(key, reason, f"the {side} result does not have this cell")
     if other[key[1]]:
         return _make_gap(key, ComparisonGapReason.OTHER_WORK, other[key[1]])
-    for side, cell in (("earlier", before), ("later", after)):
-        if not cell.valid:
-            return _make_gap(
-                key, ComparisonGapReason.INVALID, f"invalid in the {side} result: {', '.join(cell.findings)}"
-            )
-    return None
+    return _make_gap(key, ComparisonGapReason.INVALID, invalid) if invalid else None
 
 
 def _compare_slot(

@@ -163,7 +163,7 @@ def _unusable(cell: CurveCell) -> str:
     """Return why a cell cannot be part of a curve; empty if it can."""
     measured = cell.result.cells[cell.key]
     if not measured.valid:
-        return f"invalid ({', '.join(measured.findings)})"
+        return measured.why_invalid(cell.result.summary.findings)
     if measured.speedup is None or measured.speedup.value is None:
         return "not compared with a baseline"
     keys = (cell.key, (BASELINE_NAME, *cell.key[1:]))

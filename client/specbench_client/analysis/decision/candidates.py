@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from specbench_api.api_model import in_words
 from specbench_api.outcome.comparison import ChangeConclusion
 from specbench_api.outcome.figure import Figure, StatusFigure
+from specbench_api.outcome.finding import Finding, Severity
 from specbench_api.outcome.recommendation import Attainment, Candidate, Objective, SloTarget, Sustained
 from specbench_api.outcome.summary import MIN_REPEATS_TO_COMPARE, Cell, RunSummary
 from specbench_api.spec.drafter import BASELINE_NAME
@@ -118,7 +119,9 @@ def candidate_cells(
     baselines = {_slot(cell): cell for cell in summary.cells if cell.arm == BASELINE_NAME}
     found = [
         CandidateCell(
-            cell, _candidate(cell, baselines.get(_slot(cell)), request, bills), why_by_value(cell, request.targets)
+            cell,
+            _candidate(cell, baselines.get(_slot(cell)), request, bills, summary.findings),
+            why_by_value(cell, request.targets),
         )
         for cell in summary.cells
     ]
@@ -137,7 +140,11 @@ def standings(gains: Sequence[tuple[Figure | None, Cell]]) -> list[ChangeConclus
 
 
 def _candidate(
-    cell: Cell, baseline: Cell | None, request: RecommendationRequest, bills: Mapping[str, EngineCost]
+    cell: Cell,
+    baseline: Cell | None,
+    request: RecommendationRequest,
+    bills: Mapping[str, EngineCost],
+    findings: Sequence[Finding],
 ) -> Candidate:
     bill = bills.get(cell.arm)
     figures = dict[str, Figure]()
@@ -163,8 +170,10 @@ def _candidate(
         value=value,
         gain=gain,
         attainment=attainment(cell, request.targets),
-        excluded=_excluded(cell, value, request),
-        doubts=list(cell.findings),
+        excluded=_excluded(cell, value, request, findings),
+        doubts=list(
+            dict.fromkeys(each.check for each in cell.own_findings(findings) if each.severity is not Severity.INFO)
+        ),
         figures=figures,
     )
 
@@ -178,9 +187,9 @@ def _objective_value(cell: Cell, objective: Objective) -> Figure | None:
     return value
 
 
-def _excluded(cell: Cell, value: Figure | None, request: RecommendationRequest) -> str:
+def _excluded(cell: Cell, value: Figure | None, request: RecommendationRequest, findings: Sequence[Finding]) -> str:
     if not cell.valid:
-        return f"invalid ({', '.join(cell.findings)})"
+        return cell.why_invalid(findings)
     if not request.takes(cell):
         return f"not at the requested load {request.load}"
     if value is None or value.value is None:
@@ -191,9 +200,16 @@ def _excluded(cell: Cell, value: Figure | None, request: RecommendationRequest) 
 def _rate_gain(cell: Cell, baseline: Cell) -> Figure | None:
     """Return this arm's throughput over the baseline's at the same load."""
     if cell.level.concurrency is not None and not _streams_wait(cell):
-        return cell.speedup
+        return gain_of(cell, cell.speedup)
     mine, its = (each.figures.get(StatusFigure.OUTPUT_TPS) for each in (cell, baseline))
-    return None if mine is None or its is None else figure_ratio(mine, its, UNPAIRED_RATE)
+    return None if mine is None or its is None else gain_of(cell, figure_ratio(mine, its, UNPAIRED_RATE))
+
+
+def gain_of(cell: Cell, gain: Figure | None) -> Figure | None:
+    """Return the cell's gain; with too few repeats without its interval, which does not cover run-to-run variation."""
+    if gain is None or _repeats(cell) >= MIN_REPEATS_TO_COMPARE:
+        return gain
+    return gain.model_copy(update={"interval": None})
 
 
 def _streams_wait(cell: Cell) -> bool:
@@ -204,7 +220,7 @@ def _streams_wait(cell: Cell) -> bool:
 
 def _gain(cell: Cell, baseline: Cell, request: RecommendationRequest, bills: Mapping[str, EngineCost]) -> Figure | None:
     if request.objective is Objective.LATENCY:
-        return cell.tpot_speedup
+        return gain_of(cell, cell.tpot_speedup)
     rate = _rate_gain(cell, baseline)
     if request.objective is Objective.THROUGHPUT or rate is None:
         return rate
@@ -292,5 +308,4 @@ def _meeting_prefix(ordered: Sequence[CandidateCell], accepted: Sequence[Attainm
 def _sustained_reason(beyond: CandidateCell, targets: Sequence[SloTarget]) -> str:
     if beyond.cell.valid:
         return missed(beyond.cell, targets)
-    why = f"invalid ({', '.join(beyond.cell.findings)})"
-    return f"unknown from {beyond.cell.level.label} on: {why}"
+    return f"unknown from {beyond.cell.level.label} on: {beyond.candidate.excluded}"

@@ -25,6 +25,7 @@ from specbench_client.analysis.decision.candidates import (
     MORE_IS_BETTER,
     CandidateCell,
     candidate_cells,
+    gain_of,
     standings,
     sustained_load,
 )
@@ -336,4 +337,5 @@ def _across(entry: CandidateCell, baseline: CandidateCell, request: Recommendati
         return None
     over, under = (mine, its) if MORE_IS_BETTER[request.objective] else (its, mine)
     loads = f"{entry.cell.level.words} against the baseline at {baseline.cell.level.words}"
-    return figure_ratio(over, under, f"Gain in {in_words(request.objective)} at {loads}; not paired")
+    gain = figure_ratio(over, under, f"Gain in {in_words(request.objective)} at {loads}; not paired")
+    return gain_of(entry.cell, gain)

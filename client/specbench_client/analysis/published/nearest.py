@@ -61,7 +61,7 @@ def compare_published(plan: Plan, summary: RunSummary, uri: str, tables: Sequenc
     for cell in summary.cells:
         place = f"{cell.arm} on {cell.workload} at {cell.level.label}"
         if not cell.valid:
-            unmatched.append(f"{place}: invalid ({', '.join(cell.findings)})")
+            unmatched.append(f"{place}: {cell.why_invalid(summary.findings)}")
             continue
         found = _of_cell(cell, cell_conditions(plan, summary, cell), tables)
         rows += found

@@ -128,13 +128,16 @@ def _fact_number(fact: Fact) -> float | None:
 # The load up to which each arm pays, and the acceptance length that it needs there.
 
 
-def crossovers(plan: Plan, judged: Sequence[EvaluatedCell]) -> Crossovers:
-    """Find the crossovers of every arm and workload that was compared. `judged`: cells with their final findings."""
+def crossovers(plan: Plan, judged: Sequence[EvaluatedCell], findings: Sequence[Finding]) -> Crossovers:
+    """Find the crossovers of every arm and workload that was compared.
+
+    `judged`: cells with their final findings. `findings`: those of the whole run, points included.
+    """
     compared = [each for each in judged if each.cell.arm != BASELINE_NAME]
     keys = dict.fromkeys((each.cell.arm, each.cell.workload) for each in compared)
     of_each = {key: [each for each in compared if (each.cell.arm, each.cell.workload) == key] for key in keys}
     return Crossovers(
-        by_load=[_load_crossovers(plan, mine) for mine in of_each.values()],
+        by_load=[_load_crossovers(plan, mine, findings) for mine in of_each.values()],
         break_even=[
             each.break_even.model_copy(update={"valid": each.cell.valid})
             for each in compared
@@ -143,10 +146,13 @@ def crossovers(plan: Plan, judged: Sequence[EvaluatedCell]) -> Crossovers:
     )
 
 
-def why_unusable(cell: Cell, *, interval: bool) -> str:
-    """Return why a cell's speed-up cannot be a point of a curve; empty if it can. `interval`: whether it has one."""
+def why_unusable(cell: Cell, findings: Sequence[Finding], *, interval: bool) -> str:
+    """Return why a cell's speed-up cannot be a point of a curve; empty if it can.
+
+    `findings`: those of the whole run. `interval`: whether the speed-up has one.
+    """
     if not cell.valid:
-        return f"invalid ({', '.join(cell.findings)})"
+        return cell.why_invalid(findings)
     if cell.speedup is None or cell.speedup.value is None:
         return "not compared with the baseline"
     if cell.too_few_repeats:
@@ -154,14 +160,14 @@ def why_unusable(cell: Cell, *, interval: bool) -> str:
     return "" if interval else "too few prompts for an interval"
 
 
-def _load_crossovers(plan: Plan, judged: Sequence[EvaluatedCell]) -> ArmCrossover:
+def _load_crossovers(plan: Plan, judged: Sequence[EvaluatedCell], findings: Sequence[Finding]) -> ArmCrossover:
     cell = judged[0].cell
     axis = RATE if plan.load.concurrency is None else CONCURRENCY
     rungs, left_out = [], []
     for each in judged:
         level = each.cell.level
         place = level.concurrency or level.rate
-        why = why_unusable(each.cell, interval=each.ratio is not None and each.ratio.supports_claim)
+        why = why_unusable(each.cell, findings, interval=each.ratio is not None and each.ratio.supports_claim)
         if place is None:
             left_out.append(f"{level.words}: it has no number for the axis")
         elif why or each.ratio is None:
@@ -269,7 +275,7 @@ def summarise_cells(
         cells=with_energy(cells, measured, power) if power else cells,
         arm_environments=environments,
         coverage=dict(coverage or {}),
-        crossover=crossovers(plan, judged),
+        crossover=crossovers(plan, judged, findings),
         slo=slo,
         step_costs=costs,
         findings=sorted(findings, key=lambda finding: list(Severity).index(finding.severity)),

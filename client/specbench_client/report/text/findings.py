@@ -40,10 +40,14 @@ class FindingGroup:
     """Each after its location."""
     hidden: int
     remedy: str
+    points: int
+    """Number of points with such a finding; 0 if it concerns cells or the whole run."""
 
     @property
     def more(self) -> str:
-        """How many messages follow the first one; empty for none."""
+        """In how many more points it was found, or how many messages follow the first one; empty for none."""
+        if self.points > 1:
+            return f" (and in {self.points - 1} more point{'s' if self.points > 2 else ''})"
         others = len(self.messages) - 1 + self.hidden
         return f" (and {others} more)" if others else ""
 
@@ -116,6 +120,7 @@ def _group(plan: Plan, findings: list[Finding]) -> FindingGroup:
         tuple(messages[:SHOWN]),
         max(0, len(messages) - SHOWN),
         remedy_of(plan, first.check),
+        len({finding.point for finding in findings if finding.point}),
     )
 
 

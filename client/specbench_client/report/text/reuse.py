@@ -34,8 +34,8 @@ SPLIT_MISSING = {
         " proxy that holds answers back"
     ),
     SplitMissing.NO_COST: (
-        "the durations of its steps do not show what a computed prompt token costs: use longer prompts, more requests,"
-        " or a lower load if every step computes prompts"
+        "its step times do not show what a computed prompt token costs. Use longer prompts or more requests, or a lower"
+        " load if every step computes prompts"
     ),
     SplitMissing.REPLAY_DIFFERS: (
         "the model of its steps does not give its latencies: look for another cause of waiting, such as a queue, a"
@@ -61,7 +61,13 @@ def reuse_lines(cells: Sequence[Cell]) -> list[str]:
     for reason in dict.fromkeys(reason for reason, _ in unknown):
         arms = ", ".join(dict.fromkeys(arm for each, arm in unknown if each is reason))
         lines.append(f"{arms}: Reuse of the prompt cache is not compared: {SPLIT_MISSING[reason]}")
-    return [*lines, REUSE_SAYS] if any(cell.reuse and not cell.split_missing for cell in cells) else lines
+    split = any(cell.reuse and not _nothing_cached(cell.reuse) and not cell.split_missing for cell in cells)
+    return [*lines, REUSE_SAYS] if split else lines
+
+
+def _nothing_cached(reuse: Reuse) -> bool:
+    """Return whether requests were compared, and no prompt token came from a cache on either side."""
+    return reuse.net.value is not None and reuse.hit_share.value == reuse.baseline_hit_share.value == 0
 
 
 def _split(cell: Cell, reuse: Reuse) -> str:
@@ -71,6 +77,8 @@ def _split(cell: Cell, reuse: Reuse) -> str:
     lengths = (
         "; its answers have other lengths, which Net contains" if OUTPUT_LENGTHS_DIFFER.name in cell.findings else ""
     )
+    if _nothing_cached(reuse):
+        return f"Net {net}{few}{lengths}. No prompt tokens came from a cache on either side"
     cached = f"({mine} of the prompt tokens from the cache, {theirs} of the baseline's{few}{lengths})"
     if cell.split_missing:
         return f"Net {net} {cached}. Not split: {SPLIT_MISSING[cell.split_missing]}"

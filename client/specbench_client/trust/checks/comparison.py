@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 
 from specbench_api.outcome.finding import Severity
@@ -111,18 +113,27 @@ NOT_INTERLEAVED: Check[RunEvidence] = Check(
 )
 
 
+_TIMES = {1: "once", 2: "twice"}
+
+
 def _too_few_repeats(evidence: RunEvidence) -> CheckResults:
     """Without repeats, no interval contains the variation between runs."""
     repeats, arms = evidence.plan.load.repeats, {arm.name for arm in evidence.plan.arms}
     if repeats >= MIN_REPEATS_TO_COMPARE:
         return []
     compared = BASELINE_NAME in arms and len(arms) > 1
-    times = "once" if repeats == 1 else "twice"
-    message = f"each load was measured {times}: the intervals do not cover the variation between runs"
+    most = max(Counter((each.arm, each.workload, each.level.label) for each in evidence.summaries).values())
+    message = (
+        f"no load was measured more than {_TIMES[most]}"
+        if evidence.missing
+        else f"each load was measured {_TIMES[most]}"
+    )
+    message += f" so far ({repeats} repeats are planned)" if most < repeats else ""
+    message += ": the intervals do not cover the variation between runs"
     message += ", so no arm can be called faster or slower" if compared else ""
     return [
         CheckResult(
-            Severity.WARNING if compared else Severity.INFO, message, value=repeats, threshold=MIN_REPEATS_TO_COMPARE
+            Severity.WARNING if compared else Severity.INFO, message, value=most, threshold=MIN_REPEATS_TO_COMPARE
         )
     ]
 
