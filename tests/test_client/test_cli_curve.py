@@ -50,7 +50,7 @@ def test_every_run_below_a_root_is_used_and_runs_without_a_summary_are_listed(
     assert [point.place for point in found.curves[0].points] == [0, 1]
     (left_out,) = found.left_out
     assert left_out.what.endswith(UIDS[2])
-    assert left_out.reason.startswith("this run has no summary yet")
+    assert left_out.reason.startswith("6 of 6 points are measured, and there is no summary yet")
 
 
 def test_overlapping_roots_and_runs_count_once(results: Path, capsys: pytest.CaptureFixture[str]) -> None:

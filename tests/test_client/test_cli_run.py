@@ -301,7 +301,7 @@ def test_bad_input_starts_nothing_and_stores_nothing(tmp_path: Path, setting: st
 
 @pytest.mark.parametrize(
     ("settings", "reason"),
-    [(["spec.engine.kind=vlllm"], "InvalidSpec"), (["spec.workloads[0].dataset.uri=nowhere.jsonl"], "BadInput")],
+    [(["spec.engine.kind=vlllm"], "InvalidSpec"), (["spec.workloads[0].dataset.uri=nowhere.jsonl"], "DatasetMissing")],
 )
 def test_json_output_is_one_document_on_failure_too(tmp_path: Path, settings: list[str], reason: str) -> None:
     file = write_run(tmp_path, simulated_run())
