@@ -96,7 +96,8 @@ def _change(
     first, _, last = (np.bincount(strata[each], minlength=len(steady)) for each in thirds)
     if np.minimum(first, last).sum() < REQUESTS_MIN:
         return None
-    flow, loads = flow_ms(steady), _loads(rows, steady, units)
+    flow = flow_ms(steady)
+    loads = _loads(rows, steady, units, flow / units)
     places = [each * (place - np.average(place, weights=units * each)) / third for each in thirds]
     columns = np.column_stack([flow / units * (units.sum() / flow.sum()), thirds[2], thirds[1], *places, loads])
     apart = _within_strata(columns, strata, units)
@@ -108,10 +109,11 @@ def _change(
     if size <= IDENTICAL * float(late @ late) or freedom < 1:
         return None
     change = float(unexplained @ pace) / size
-    chance = pace - others @ _fit(others, pace - change * late) - change * late
+    without_change = pace - change * late
+    residual = without_change - others @ _fit(others, without_change)
     begun, ended = (numbers(steady, name) for name in ("first_token_ns", "last_token_ns"))
     flow_ns = ended - begun
-    noise = float((chance**2 / units * flow_ns).sum()) / freedom
+    noise = float((residual**2 / units * flow_ns).sum()) / freedom
     shares = np.sqrt(units) * unexplained / size / flow_ns
     variance = noise * float((shares * flow_ns * InFlight.of(begun, ended, shares).mean(begun, ended)).sum())
     half = float(np.clip(change, -MOST, MOST)) / 2
@@ -144,15 +146,16 @@ def _without_gains(late: Values, others: Values, pace: Values) -> Values:
     return others
 
 
-def _loads(rows: pd.DataFrame, steady: pd.DataFrame, units: Values) -> Values:
+def _loads(rows: pd.DataFrame, steady: pd.DataFrame, units: Values, unit_ms: Values) -> Values:
     """What makes the steps of each steady request longer, relative to the most of any, shape (steady, 2).
 
     Prompt tokens that are computed in a step: few while the prompt cache has them. And tokens whose keys and values it
-    reads: the contexts of the requests in flight, which grow with every turn of their conversations.
+    reads: the contexts of the requests in flight, which grow with every turn of their conversations. `unit_ms`: the
+    time per unit of each steady request.
     """
     begun, ended = (numbers(rows, name) for name in ("first_token_ns", "last_token_ns"))
     first, last = (numbers(steady, name) for name in ("first_token_ns", "last_token_ns"))
-    near_ns = SAME_STEP * float(np.quantile(flow_ms(steady) / units, SHORT)) * NS_PER_MS
+    near_ns = SAME_STEP * float(np.quantile(unit_ms, SHORT)) * NS_PER_MS
     computed_by = total_by(begun, np.nan_to_num(computed_tokens(rows)))
     prompts = (computed_by(last + near_ns) - computed_by(first + near_ns)) / units
     contexts = InFlight.of(begun, ended, np.nan_to_num(mean_context(rows))).mean(first, last)
@@ -180,7 +183,8 @@ STEP_TIME_DRIFT: Check[PointEvidence] = Check(
         " ten thousand for each, one run in a hundred has a false alarm. Steps take longer the more tokens they read:"
         " in valid runs with a prompt cache and conversations of three turns on 16 streams, the time per step rose by"
         " up to 46 %, because contexts grow with every turn, and the prompts of fillers are not cached. If prompts"
-        " grow with time, as in a file sorted by length, a slower engine cannot be told from them: shuffle the file."
+        " grow with time, as in a file sorted by length, the check cannot distinguish them from a slower engine:"
+        " shuffle the file."
     ),
     remedy=(
         "Fix the clocks, cool the machine, look for other processes on it, raise load.warmupRequests, and measure"
