@@ -1,9 +1,9 @@
-"""The report of `specbench analyze curve`: speed-up and acceptance length along one axis of a stored run."""
+"""The reports of `specbench analyze curve` and `draft-lengths`: a stored run along one axis, and its best lengths."""
 
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Literal
+from typing import Any, Literal
 
 from specbench_api.api_model import ApiModel
 from specbench_api.outcome.crossover import Crossover
@@ -92,3 +92,70 @@ class Curves(ApiModel):
     """Cells that are in no curve, each with the reason."""
     limits: list[str] = []
     """Limits of these curves."""
+
+
+# The report of `specbench analyze draft-lengths`: the best measured draft length at each load.
+
+
+class BestDraftLength(ApiModel):
+    """The best draft length at one load."""
+
+    load: str
+    """Label of the load."""
+    measured: list[int]
+    """The draft lengths that were compared; 0 is the baseline."""
+    draft_tokens: int
+    """The best of them."""
+    speedup: Figure | None
+    """Its speed-up over the baseline; None for the baseline."""
+    next_draft_tokens: int
+    """The next best."""
+    ratio: Figure
+    """Output tokens per second of stream time of the best over the next best, over pairs of the same requests."""
+    conclusion: SpeedupConclusion
+    """Conclusion from that ratio, after Holm's correction over every load of every table."""
+
+
+class DraftSchedule(ApiModel):
+    """The best lengths as configuration of the run's engine."""
+
+    engine: str
+    """Kind of the engine."""
+    config: Any
+    """The configuration: a value of the engine's speculative configuration, or the content of its file."""
+    arguments: list[str]
+    """The command-line arguments that pass it to the engine."""
+    problems: list[str] = []
+    """Why this engine would reject or not follow the schedule; empty for none."""
+    drafter: dict[str, Any]
+    """The schedule as an arm: an entry of `spec.drafters`."""
+    run_as: str | None = None
+    """Name of the arm that ran this schedule; None: not run as a schedule."""
+
+
+class DraftLengthTable(ApiModel):
+    """The best draft lengths of one drafter on one workload."""
+
+    arms: list[str]
+    """The compared arms."""
+    workload: str
+    """Name of the workload."""
+    loads: list[BestDraftLength]
+    """By load, the smallest first."""
+    schedule: DraftSchedule | None
+    """The schedule; None if there is none."""
+    why_no_schedule: str = ""
+    """Why there is none."""
+
+
+class DraftLengths(ApiModel):
+    """All tables of a run."""
+
+    schema_version: Literal["specbench.io/draft-lengths/v1"] = "specbench.io/draft-lengths/v1"
+    """Version of this document."""
+    simulated: bool
+    """Whether the engine was simulated, so that it is not a measurement."""
+    tables: list[DraftLengthTable]
+    """By drafter and workload."""
+    left_out: list[str] = []
+    """Cells that were not compared, each with the reason."""

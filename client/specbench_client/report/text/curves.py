@@ -1,14 +1,24 @@
-"""Curves of a run, and its break-even loads, as tables, Markdown and CSV."""
+"""Curves of a run, its best draft lengths, and its break-even loads, as tables, Markdown and CSV."""
 
 from __future__ import annotations
 
+import json
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from specbench_api.api_model import in_words
 from specbench_api.outcome.crossover import BreakEven, Crossover
+from specbench_api.outcome.figure import Figure
 from specbench_api.outcome.summary import Cell, RunSummary, SpeedupConclusion
-from specbench_client.documents.curves import CurvePoint, CurvePrediction, Curves, SpeedupCurve
+from specbench_client.documents.curves import (
+    BestDraftLength,
+    CurvePoint,
+    CurvePrediction,
+    Curves,
+    DraftLengthTable,
+    SpeedupCurve,
+)
 from specbench_client.report.text.text_table import (
     DASH,
     SIMULATED,
@@ -78,9 +88,12 @@ def curve_titles(curves: Curves) -> Sequence[str]:
 
 def curve_row(point: CurvePoint) -> list[str]:
     """Return the row of one place."""
-    few = point.conclusion in _BARE
-    figures = [number(each.value) if few else with_interval(each) for each in (point.speedup, point.acceptance_length)]
+    figures = [_bare_or_bounded(point.conclusion, each) for each in (point.speedup, point.acceptance_length)]
     return [point.label, point.arm, point.workload, f"{point.pairs:,}", *figures, in_words(point.conclusion)]
+
+
+def _bare_or_bounded(conclusion: SpeedupConclusion, figure: Figure) -> str:
+    return number(figure.value) if conclusion in _BARE else with_interval(figure)
 
 
 def prediction_lines(curves: Curves) -> list[str]:
@@ -123,6 +136,45 @@ def _csv_asked(curves: Curves, curve: int, each: CurvePrediction) -> dict[str, o
         **csv_fields("acceptance_length", each.acceptance_length),
         "simulated": curves.simulated,
     }
+
+
+LENGTH_TITLES = (
+    "Load", "Measured k", "Best k", "Speed-up [95 %]", "Next best k", "Best / next best [95 %]", "Conclusion",
+)  # fmt: skip
+
+
+def draft_lengths_table(table: DraftLengthTable) -> TextTable:
+    """Return the best draft length at each load."""
+    rows = [_best_length(each) for each in table.loads]
+    title = f"Best draft length: {', '.join(table.arms)} on {table.workload}"
+    styles = [_STYLES.get(each.conclusion, "") for each in table.loads]
+    return TextTable(title, LENGTH_TITLES, rows, words=("Conclusion",), styles=styles)
+
+
+def _best_length(each: BestDraftLength) -> list[str]:
+    return [
+        each.load,
+        ", ".join(map(str, each.measured)),
+        str(each.draft_tokens),
+        "baseline" if each.speedup is None else _bare_or_bounded(each.conclusion, each.speedup),
+        str(each.next_draft_tokens),
+        _bare_or_bounded(each.conclusion, each.ratio),
+        in_words(each.conclusion),
+    ]
+
+
+def schedule_lines(table: DraftLengthTable) -> list[str]:
+    """Return the schedule in the engine's form, and whether an arm ran it; or why there is none."""
+    found = table.schedule
+    if found is None:
+        return [f"No schedule: {table.why_no_schedule}."]
+    run = f"Run as a schedule by {found.run_as}: the report has its figures."
+    return [
+        f"Schedule for {found.engine}: {json.dumps(found.config)}",
+        f"  {shlex.join(found.arguments)}",
+        *(f"  not usable as is: {problem}" for problem in found.problems),
+        run if found.run_as else f"Not run as a schedule. To measure it, add the arm {json.dumps(found.drafter)}",
+    ]
 
 
 @dataclass(frozen=True)
