@@ -29,7 +29,6 @@ def parts_of(batch: float, tokens: int, prefill: float) -> tuple[float, float, f
 def cells(noise: Callable[[], float] = lambda: 0.0) -> list[StepObservation]:
     return [
         StepObservation(
-            run="r",
             arm=f"eagle3-{tokens}" if tokens else "none",
             workload=f"prefill {prefill:g}",
             load=str(batch),
@@ -91,10 +90,9 @@ def test_parts_add_up_to_the_measured_time_and_only_the_rest_can_be_negative(noi
 
 
 def test_poor_fit_removes_all_splits() -> None:
-    good, rng = profile(cells()), np.random.default_rng(3)
-    times_ms = [each.step_ms * float(rng.uniform(0.4, 2)) for each in good.observations]
-    poor = [each.model_copy(update={"step_ms": time}) for each, time in zip(good.observations, times_ms, strict=True)]
-    assert all(each.split is not None for each in good.observations)
+    rng = np.random.default_rng(3)
+    poor = [each.model_copy(update={"step_ms": each.step_ms * float(rng.uniform(0.4, 2))}) for each in cells()]
+    assert all(each.split is not None for each in profile(cells()).observations)
     assert all(each.split is None for each in profile(poor).observations)
     assert split_table(profile(poor)).rows == []
 

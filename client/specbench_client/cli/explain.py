@@ -26,7 +26,6 @@ from specbench_client.report.text.explanation import (
     categories_table,
     domains_table,
     factors_table,
-    formula_lines,
     mixes_table,
 )
 from specbench_client.report.text.text_table import SIMULATED
@@ -69,8 +68,8 @@ def explain(where: str, mixed: tuple[str, ...], by: str, workload: str | None, o
       specbench analyze explain specbench-results --latest --mix my-prompts.jsonl
       specbench analyze explain specbench-results --latest --mix coding=0.8,chat=0.2 --by output-tokens --output json
 
-    Without --mix, the measured speed-up is shown as a product of factors, next to the prediction from a constant
-    acceptance rate. Formulas, sources and limits: docs/research/explain.md.
+    Without --mix, the measured speed-up is shown as a product of factors. Formulas, sources and limits:
+    docs/research/explain.md.
     """
     result = read_result(select_run(where, latest=latest))
     cells = list(cells_of(result, workload))
@@ -183,6 +182,6 @@ def _print_text(
     if not cells:
         console.print_tables([mixes_table(mixes), categories_table(mixes)], [ASSUMPTIONS])
         return
-    console.print_tables([factors_table(cells)], [FACTORS_SAY, *formula_lines(cells)])
+    console.print_tables([factors_table(cells)], [FACTORS_SAY])
     if by_category:
         console.print_table(domains_table(by_category))

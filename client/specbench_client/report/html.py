@@ -124,10 +124,8 @@ def _prediction(summary: RunSummary) -> PageTopic:
             step_costs.split_table(cost),
         )
     ]
-    lines = [explanation.FACTORS_SAY, *explanation.formula_lines(summary.cells)]
-    return PageTopic(
-        "prediction", "Why the speed-up is not larger", "docs/research/explain.md", _non_empty([factors, *costs]), lines
-    )
+    tables, lines = _non_empty([factors, *costs]), [explanation.FACTORS_SAY]
+    return PageTopic("prediction", "Why the speed-up is not larger", "docs/research/explain.md", tables, lines)
 
 
 def _lossless(summary: RunSummary) -> PageTopic:

@@ -170,7 +170,7 @@ def _rendered(plan: Plan, drafter: Drafter) -> DraftSchedule:
         config=_config(plan.engine.kind, launch),
         arguments=list(launch.drafting),
         problems=problems,
-        drafter=drafter.to_dict(),
+        drafter=drafter.model_dump(mode="json", by_alias=True, exclude_defaults=True),
         run_as=next((each.name for each in plan.arms if each.drafter and _alike(each.drafter, drafter)), None),
     )
 

@@ -8,9 +8,15 @@ from specbench_client.analysis.audit.columns import Quantity
 from specbench_client.analysis.audit.document import AuditDocument, AuditRow
 from specbench_client.analysis.audit.printed_numbers import PrintedNumber, exactly
 from specbench_client.analysis.audit.rules.rule import AuditRule, RuleOutcome, RuleViolation
-from specbench_client.analysis.explanation.constant_acceptance import tokens_per_step
 
 TOLERANCE = 0.05
+
+
+def tokens_per_step(alpha: float, drafts: float) -> float:
+    """Return (1 − alpha^(drafts+1)) / (1 − alpha), its limit at 1."""
+    return drafts + 1.0 if alpha == 1 else float((1 - alpha ** (drafts + 1)) / (1 - alpha))
+
+
 ONE = exactly(1.0)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from specbench_api.outcome.step_cost import StepCost, StepCostBasis, StepObservation, StepSplit
+from specbench_api.outcome.step_cost import StepCost, StepObservation, StepSplit
 from specbench_api.outcome.summary import Cell, RunSummary
 from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_api.spec.load import Level
@@ -77,7 +77,7 @@ def step_split(summary: RunSummary) -> PanelGroup | None:
         return _split(seen, seen.split) if seen and seen.split else None
 
     levels = _levels(summary, bar, "ms a decode step (median)", FITTED)
-    fits = [cost for cost in summary.step_costs if cost.basis is StepCostBasis.FIT]
+    fits = [cost for cost in summary.step_costs if cost.fits]
     notes = (f"{_drafters(cost)}: n {len(cost.observations)} cells, {step_costs.held_out_text(cost)}" for cost in fits)
     return _drawn(levels, f"{FITTED_NOTE} {'; '.join(notes)}.")
 
