@@ -39,7 +39,6 @@ from specbench_client.analysis.decision.request import (
     words_of,
     worse_arms,
 )
-from specbench_client.analysis.decision.rules_of_thumb import read_rules
 from specbench_client.analysis.estimates.energy import JOULES
 from specbench_client.analysis.estimates.figure_ratios import figure_ratio
 
@@ -198,7 +197,6 @@ def recommend(plan: Plan, summary: RunSummary, request: RecommendationRequest) -
         limits=limits_of(
             summary, request, choices, doubting_checks(summary.findings), not_known(plan, summary, request)
         ),
-        rules_of_thumb=read_rules(plan, summary, request.constraints),
     )
 
 
