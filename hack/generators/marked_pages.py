@@ -1,4 +1,4 @@
-"""Pages written by hand around generated parts: workloads.md and python.md in docs/reference, and SECURITY.md.
+"""Pages written by hand around generated parts: workloads.md and python.md in docs/reference.
 
 Each generated part is replaced between its marks; text outside the marks is kept.
 """
@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import specbench
-from generators.attacks_page import summary_table
 from generators.records_page import documented
 from specbench_api.launch.registry import LAUNCHERS
 from specbench_api.launch.support_matrix import SUPPORT_MATRIX
@@ -75,11 +74,6 @@ def _draft_rows() -> Iterator[str]:
         for found, names in methods.items():
             drafts, acceptance = found.drafts.name or "not known", found.acceptance.name or "not known"
             yield f"| `{kind}` | {', '.join(names)} | {drafts} | {acceptance} | {found.drafts.source} |"
-
-
-def security_page() -> str:
-    """Return SECURITY.md with the table of attacks."""
-    return _replaced("SECURITY.md", {"attacks": summary_table()})
 
 
 def python_page() -> str:

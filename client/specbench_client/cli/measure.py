@@ -71,9 +71,10 @@ class MeasureCommand(click.Command):
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
-            if ours := FLAGS_ELSEWHERE.get(error.option_name):
-                error.possibilities = [ours]
-            raise
+            ours = FLAGS_ELSEWHERE.get(error.option_name)
+            if ours is None:
+                raise
+            raise click.NoSuchOption(error.option_name, possibilities=[ours], ctx=ctx) from error
 
 
 _HEADER = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ ]?([^\r\n\0]*)")
