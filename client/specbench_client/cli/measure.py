@@ -74,7 +74,8 @@ class MeasureCommand(click.Command):
             ours = FLAGS_ELSEWHERE.get(error.option_name)
             if ours is None:
                 raise
-            raise click.NoSuchOption(error.option_name, possibilities=[ours], ctx=ctx) from error
+            hint = f"No such option {error.option_name!r}. Did you mean {ours!r}?"
+            raise click.NoSuchOption(error.option_name, hint, ctx=ctx) from error
 
 
 _HEADER = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ ]?([^\r\n\0]*)")
