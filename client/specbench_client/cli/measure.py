@@ -225,8 +225,8 @@ def _authorization(named: str | None) -> dict[str, str]:
     type=click.Choice(list(PROMPT_CACHES)),
     default="as-served",
     show_default=True,
-    help="as-served: servers may reuse earlier prompts, as for your users. off: they must not, which compares drafting"
-    " alone; llama.cpp is told so in each request, other servers must have been started without a prefix cache.",
+    help="as-served: servers may reuse earlier prompts, as for your users. disabled: they must not, which compares"
+    " drafting alone; each request disables llama.cpp's cache, other servers must run without a prefix cache.",
 )
 @click.option(
     "--tokenizer",
