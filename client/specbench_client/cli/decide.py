@@ -18,7 +18,7 @@ from specbench_api.outcome.summary import RunSummary
 from specbench_api.spec.bounded_yaml import TEXT_BYTES_MAX, yaml_documents
 from specbench_api.spec.parsing import problems_in
 from specbench_api.spec.percentiles import PERCENTILES
-from specbench_client.analysis.decision.deployment import DeploymentFormat, deployment_of
+from specbench_client.analysis.decision.deployment import deployment_of
 from specbench_client.cli.options import LATEST, OUTPUT_MARKDOWN, POSITIVE, FiniteRange, prefixed, slo_options
 from specbench_client.cli.output import ResultConsole, print_output
 from specbench_client.cli.run_selection import select_run
@@ -154,23 +154,15 @@ _LATENCIES = ("ttft_ms", "tpot_ms", "e2e_ms")
 )
 @click.option(
     "--emit",
-    type=click.Choice([str(each) for each in DeploymentFormat]),
-    help="Print the recommended drafter's settings in this format, with the evidence as comments.",
+    is_flag=True,
+    help="Print the recommended drafter's settings for its engine, with the evidence as comments.",
 )
 @click.option(
     "--workload", metavar="NAME", help="With --emit: deploy for this workload.  [default: all, if they agree]"
 )
 @OUTPUT_MARKDOWN
 @LATEST
-def decide(
-    where: str,
-    emit: str | None,
-    workload: str | None,
-    output: str,
-    *,
-    latest: bool,
-    **options: Any,
-) -> None:
+def decide(where: str, workload: str | None, output: str, *, emit: bool, latest: bool, **options: Any) -> None:
     """Recommend an arm and a load from a stored run, with the evidence and its limits.
 
     \b
@@ -179,24 +171,24 @@ def decide(
       specbench decide specbench-results --latest --objective cost --gpu-price 2.50
       specbench decide specbench-results --latest --can-train no --spare-memory-gb 0
       specbench decide s3://bench/runs/team/llama/3f2c… --objective cost --prices prices.yaml --output markdown
-      specbench decide specbench-results --latest --emit vllm
+      specbench decide specbench-results --latest --emit
 
     "No drafter pays" and "the evidence is insufficient" are answers too, with exit code 0; with --emit there is then
     nothing to deploy, and the exit code is 3. specbench contains no prices: give your own.
     """
-    _check_usage(emit, workload)
+    _check_usage(workload, emit=emit)
     from specbench_client.analysis.decision.recommendation import recommend  # noqa: PLC0415  scipy takes seconds to import
     from specbench_client.stored_runs.results import read_plan_and_summary  # noqa: PLC0415
 
     store = select_run(where, latest=latest)
     plan, summary = read_plan_and_summary(store)
     recommendation = recommend(plan, summary, request_from_options(summary, options))
-    if emit is None:
+    if not emit:
         _print(recommendation, output)
         return
     from specbench_client.report.text.deployment import deployment_text  # noqa: PLC0415
 
-    deployment = deployment_of(DeploymentFormat(emit), plan, summary, recommendation, workload)
+    deployment = deployment_of(plan, summary, recommendation, workload)
     echo(deployment_text(deployment, _command(store.uri())).rstrip("\n"))
 
 
@@ -223,25 +215,25 @@ def request_from_options(summary: RunSummary, options: Mapping[str, Any]) -> Rec
     )
 
 
-def _check_usage(emit: str | None, workload: str | None) -> None:
-    if emit is None and workload is not None:
+def _check_usage(workload: str | None, *, emit: bool) -> None:
+    if not emit and workload is not None:
         raise click.UsageError("--workload chooses what is deployed: add --emit, or remove it")
-    if emit is not None and click.get_current_context().get_parameter_source("output") is ParameterSource.COMMANDLINE:
+    if emit and click.get_current_context().get_parameter_source("output") is ParameterSource.COMMANDLINE:
         raise click.UsageError("--emit has its own format: remove --output")
 
 
 def _command(uri: str) -> str:
-    """Return the command line with the options that were given, and the run itself in place of --latest."""
+    """Return the command line of --emit with the options that were given, and the run itself in place of --latest."""
     context, words = click.get_current_context(), ["specbench", "decide", uri]
     for option in context.command.params:
         name = option.name or ""
         given = context.get_parameter_source(name) is ParameterSource.COMMANDLINE
-        if not given or isinstance(option, click.Argument) or name == "latest":
+        if not given or isinstance(option, click.Argument) or name in ("latest", "emit"):
             continue
         value = context.params[name]
         for each in value if option.multiple else [value]:
             words += [option.opts[0], f"{each:g}" if isinstance(each, float) else str(each)]
-    return shlex.join(words)
+    return shlex.join([*words, "--emit"])
 
 
 def _targets(options: Mapping[str, Any]) -> tuple[SloTarget, ...]:
