@@ -242,8 +242,7 @@ def test_command_prints_the_settings_and_the_command_that_prints_them_again(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = stored(tmp_path, measured("vllm"), paying())
-    options = ["--slo-tpot-ms", "35", "--load", "8", "--training-cost", "eagle3=5", "--machine-price", "1"]
-    options += ["--requests-until-retrain", "1000", "--emit"]
+    options = ["--slo-tpot-ms", "35", "--load", "8", "--machine-price", "1", "--emit"]
     assert exit_code(["decide", str(folder), "--latest", *options]) == Exit.OK
     first = capsys.readouterr().out
     (line,) = [line for line in " ".join(first.replace("\n#  ", "").splitlines()).split("# ") if "Reproduce" in line]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,28 +31,17 @@ if TYPE_CHECKING:
 _PRICES_EXAMPLE = "gpuHour: {NVIDIA-H100-80GB-HBM3: 2.5}"
 
 
-def prices_from_options(
-    file: Path | None, flags: Mapping[str, Any], training: Sequence[str], hours: Sequence[str] = ()
-) -> Prices | None:
+def prices_from_options(file: Path | None, flags: Mapping[str, Any]) -> Prices | None:
     """Return the prices from a file, overridden by flags; None if no price was given. Raises InvalidSpec.
 
-    `flags`: fields of `Prices` by their names in YAML, None if not given; `training`: ARM=AMOUNT; `hours`:
-    ARM=GPU-HOURS.
+    `flags`: fields of `Prices` by their names in YAML, None if not given.
     """
-    from_file = _read_prices(file) if file else {}
-    changes = {name: value for name, value in flags.items() if value is not None}
-    costs = dict(_of_arm("--training-cost", "AMOUNT", text) for text in training)
-    gpu_hours = dict(_of_arm("--training-gpu-hours", "HOURS", text) for text in hours)
-    if not from_file and not changes and not costs and not gpu_hours:
+    prices = _read_prices(file) if file else {}
+    prices |= {name: value for name, value in flags.items() if value is not None}
+    if not prices:
         return None
-    if costs:
-        changes["training"] = {**_mapping(from_file.get("training")), **costs}
-    if gpu_hours:
-        trained = _mapping(from_file.get("trained"))
-        by_arm = {arm: {**_mapping(trained.get(arm)), "gpuHours": each} for arm, each in gpu_hours.items()}
-        changes["trained"] = {**trained, **by_arm}
     try:
-        return Prices.model_validate({**from_file, **changes})
+        return Prices.model_validate(prices)
     except ValidationError as error:
         raise InvalidSpec(prefixed(problems_in(error, Prices), str(file) if file else "prices")) from error
 
@@ -69,21 +58,6 @@ def _read_prices(file: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise NotYaml([Problem(str(file), f"expected a price list, found {type(content).__name__}", _PRICES_EXAMPLE)])
     return content
-
-
-def _of_arm(flag: str, unit: str, text: str) -> tuple[str, float]:
-    arm, separator, amount = text.partition("=")
-    try:
-        cost = float(amount)
-    except ValueError:
-        cost = -1.0
-    if not separator or not arm or cost < 0:
-        raise InvalidSpec([Problem(flag, f"{text!r} is not ARM={unit}", f"{flag} eagle3=100")])
-    return arm, cost
-
-
-def _mapping(value: Any) -> dict[str, Any]:
-    return dict(value) if isinstance(value, dict) else {}
 
 
 _LATENCIES = ("ttft_ms", "tpot_ms", "e2e_ms")
@@ -127,23 +101,6 @@ _LATENCIES = ("ttft_ms", "tpot_ms", "e2e_ms")
 @click.option("--machine-price", type=POSITIVE, metavar="AMOUNT", help="Price per hour of all hardware of one engine.")
 @click.option(
     "--gpus", type=click.IntRange(min=1), metavar="N", help="GPUs of one engine, if the run did not record them."
-)
-@click.option(
-    "--training-cost", "training", multiple=True, metavar="ARM=AMOUNT", help="One-off cost of a drafter. Repeatable."
-)
-@click.option(
-    "--training-gpu-hours",
-    "hours",
-    multiple=True,
-    metavar="ARM=HOURS",
-    help="GPU-hours of a drafter's training, charged at --gpu-price. Repeatable.",
-)
-@click.option(
-    "--requests-until-retrain",
-    "retrain",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="Number of requests that the training cost is spread over.",
 )
 @click.option("--can-train", type=click.Choice(["yes", "no"]), help="no: exclude drafters that need training.")
 @click.option(
@@ -200,12 +157,11 @@ def request_from_options(summary: RunSummary, options: Mapping[str, Any]) -> Rec
         "gpuHour": {"*": options["gpu_price"]} if options["gpu_price"] is not None else None,
         "machineHour": options["machine_price"],
         "gpus": options["gpus"],
-        "requestsUntilRetrain": options["retrain"],
     }
     return RecommendationRequest(
         objective=next(each for each in Objective if in_words(each) == options["objective"]),
         targets=_targets(options) or targets_of(summary.slo),
-        prices=prices_from_options(options["file"], prices, options["training"], options["hours"]),
+        prices=prices_from_options(options["file"], prices),
         worth=1 + options["worth"] / 100,
         load=options["load"],
         constraints=Constraints(
