@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
 from specbench_api.outcome.comparison import Comparison
 from specbench_client.cli.options import LATEST, OUTPUT_MARKDOWN
-from specbench_client.cli.output import print_output, print_tables
+from specbench_client.cli.output import print_output
 from specbench_client.cli.run_selection import select_run
 from specbench_client.errors import BadInput
 from specbench_client.store.store import Store
@@ -35,12 +33,8 @@ def compare(before: str, after: str, output: str, *, latest: bool) -> None:
 
     Each result is the root of a run, or a results root. Requests that both results contain are paired by prompt. Other
     differences (engine, GPU, arguments) are listed. Results with different prompts, sampling or answer limits are
-    rejected. BEFORE and AFTER may also be two result files of other benchmarks (see `specbench import`): the comparable
-    figures of their summaries, without intervals.
+    rejected.
     """
-    if Path(before).is_file() and Path(after).is_file():
-        _compare_files(Path(before), Path(after), output)
-        return
     from specbench_client.report.text.comparison import comparison_markdown, comparison_notes, comparison_table  # noqa: PLC0415  scipy takes seconds to import
 
     found = compare_cells(*(select_run(where, latest=latest) for where in (before, after)))
@@ -63,18 +57,3 @@ def compare_cells(before: Store, after: Store) -> Comparison:
         differing = [f"{each.place}: {each.message}" for each in found.uncompared[:LINES_MAX]]
         raise BadInput("\n".join([why, *differing, REMEDY]), "NotComparable")
     return found
-
-
-def _compare_files(before: Path, after: Path, output: str) -> None:
-    """Compare two result files of other benchmarks by their summaries."""
-    from specbench_client.peer_results.registry import compare_peer_files  # noqa: PLC0415
-    from specbench_client.report.text.text_table import TextTable  # noqa: PLC0415
-
-    found = compare_peer_files(before, after)
-    rows = [
-        [each.load, each.name, f"{each.before:.4g}", f"{each.after:.4g}", each.unit, f"{each.ratio:.3f}"]
-        for each in found.ratios
-    ]
-    columns = ["Load", "Figure", "Before", "After", "Unit", "After / before"]
-    table = TextTable(title=f"{before} → {after}", columns=columns, rows=rows, words=["Load", "Figure", "Unit"])
-    print_tables(found, [table], found.limits, output)

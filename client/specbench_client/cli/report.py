@@ -37,11 +37,10 @@ from specbench_client.stored_runs.stored_documents import read_plan, read_summar
 from specbench_client.trust.checks.comparison import MISSING_POINTS
 from specbench_client.trust.checks.engine import SIMULATED
 
-LLM_D = "llm-d"
-FORMATS = ["text", "json", "markdown", "csv", "html", "png", "parquet", LLM_D]
+FORMATS = ["text", "json", "markdown", "csv", "html", "png", "parquet"]
 BINARY = ("png", "parquet")
 _MARKDOWN = "markdown"
-_SUFFIXES = {**{f".{name}": name for name in FORMATS if name not in ("text", LLM_D)}, ".md": _MARKDOWN, ".htm": "html"}
+_SUFFIXES = {**{f".{name}": name for name in FORMATS if name != "text"}, ".md": _MARKDOWN, ".htm": "html"}
 """Suffix of a file → the format to write into it."""
 NOTES = 3
 """Notes that the terminal shows without --all."""
@@ -79,8 +78,7 @@ class ReportFormat(click.Choice[str]):
     "--output",
     "-o",
     type=ReportFormat(FORMATS),
-    help="Output format; parquet: every record; llm-d: a benchmark report of llm-d for each cell."
-    "  [default: the format of --to's suffix, else text]",
+    help="Output format; parquet: every record.  [default: the format of --to's suffix, else text]",
 )
 @click.option(
     "--to",
@@ -246,10 +244,6 @@ def _rendered(plan: Plan, summary: RunSummary, output: str, statistics: Sequence
         return png(summary)
     if output == "json":
         return summary.to_json().encode()
-    if output == LLM_D:
-        from specbench_client.report.llm_d import llm_d_reports  # noqa: PLC0415
-
-        return llm_d_reports(plan, summary).encode()
     if output == "csv":
         return csv(summary).encode()
     if output == "html":

@@ -192,7 +192,5 @@ class Recommendation(ApiModel):
     """The user's constraints: no training, limited spare memory."""
     ruled_out: dict[str, str] = {}
     """Arms that lossy verification or the constraints exclude, each with the reason."""
-    upkeep: list[str] = []
-    """How each drafter was trained, and when it must be retrained, according to the price list."""
     limits: list[str]
     """Caveats that apply to the recommendation."""

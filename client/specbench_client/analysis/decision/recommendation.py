@@ -35,7 +35,6 @@ from specbench_client.analysis.decision.request import (
     RecommendationRequest,
     not_known,
     ruled_out,
-    upkeep,
     words_of,
     worse_arms,
 )
@@ -181,7 +180,6 @@ def recommend(plan: Plan, summary: RunSummary, request: RecommendationRequest) -
         prices="; ".join(dict.fromkeys(bill.words for bill in costs.values())),
         constraints=words_of(request.constraints),
         ruled_out=barred,
-        upkeep=upkeep(plan, request.prices),
         limits=limits_of(
             summary, request, choices, doubting_checks(summary.findings), not_known(plan, summary, request)
         ),

@@ -98,10 +98,9 @@ def decision_tables(recommendation: Recommendation) -> list[TextTable]:
 
 
 def decision_lines(recommendation: Recommendation) -> list[str]:
-    """Return the lines below the tables: prices, upkeep and limits."""
+    """Return the lines below the tables: prices and limits."""
     prices = [f"prices: {recommendation.prices}"] if recommendation.prices else []
-    kept = [f"upkeep: {each}" for each in recommendation.upkeep]
-    return [*prices, *kept, *(f"limit: {each}" for each in recommendation.limits)]
+    return [*prices, *(f"limit: {each}" for each in recommendation.limits)]
 
 
 def decision_markdown(recommendation: Recommendation) -> str:
@@ -111,7 +110,6 @@ def decision_markdown(recommendation: Recommendation) -> str:
     for table in decision_tables(recommendation):
         lines += [f"## {escape_markdown(table.title)}", "", *markdown_table(table), ""]
     prices = [f"- Prices: {escape_markdown(recommendation.prices)}"] if recommendation.prices else []
-    prices += [f"- Upkeep: {escape_markdown(each)}" for each in recommendation.upkeep]
     lines += ["## Limits", "", *prices, *(f"- {escape_markdown(each)}" for each in recommendation.limits), ""]
     return "\n".join(lines)
 
