@@ -479,7 +479,7 @@ def overview_of(summary: RunSummary) -> RunSummary:
     """
     recommendation = summary.recommendation
     if recommendation is not None:
-        recommendation = recommendation.model_copy(update={"choices": [], "candidates": [], "rules_of_thumb": []})
+        recommendation = recommendation.model_copy(update={"choices": [], "candidates": []})
     update = {
         "cells": [_overview_of_cell(cell) for cell in summary.cells],
         "missing": [],
