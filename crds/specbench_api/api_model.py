@@ -195,7 +195,6 @@ class ApiModel(BaseModel):
         frozen=True,
         alias_generator=to_camel,
         populate_by_name=True,
-        use_attribute_docstrings=True,
         ser_json_inf_nan="null",
     )
 

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 import specbench
 from generators.attacks_page import summary_table
-from generators.records_page import documented
+from generators.docstrings import documented
 from specbench_api.launch.registry import LAUNCHERS
 from specbench_api.launch.support_matrix import SUPPORT_MATRIX
 from specbench_api.launch.verification import Verification
