@@ -80,7 +80,7 @@ def cases_of(kind: EngineKind, models: Path) -> list[Case]:
         (str(knobs.get("algorithm") or method), {"method": str(method), **knobs}) for method, knobs in _cells(kind)
     ]
     equalized = Engine.model_validate({"kind": str(kind), "tensorParallelSize": 2})
-    bare = equalized.model_copy(update={"equalize_arms": "Off"})
+    bare = equalized.model_copy(update={"equalize_arms": "Disabled"})
     return [
         Case("none", _argv(equalized, None, models)),
         Case("none, not equalized", _argv(bare, None, models)),

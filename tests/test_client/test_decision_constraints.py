@@ -1,4 +1,4 @@
-"""Constraints that rule arms out, the cost of training a drafter, and the decision tree."""
+"""Constraints that rule arms out, and the cost of training a drafter."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ from hypothesis import strategies as st
 
 from specbench_api.errors import InvalidSpec
 from specbench_api.outcome.provenance import Fact, FactName
-from specbench_api.outcome.recommendation import Recommendation, RecommendationAnswer, RuleReading, RuleVerdict
+from specbench_api.outcome.recommendation import Recommendation, RecommendationAnswer
 from specbench_api.outcome.summary import ArmEnvironment
 from specbench_api.spec.drafter import Method
 from specbench_client.analysis.decision.costs import training_cost
 from specbench_client.analysis.decision.recommendation import recommend
 from specbench_client.analysis.decision.request import Constraints, RecommendationRequest, paradigm_of
-from specbench_client.analysis.decision.rules_of_thumb import DECISION_TREE
 from specbench_client.cli.decide import prices_from_options
 from specbench_client.documents.prices import Prices
 from specbench_client.report.text.decision import decision_lines, decision_markdown
@@ -63,7 +62,6 @@ def decide(
         (Constraints(spare_memory_gb=1), {"gb": 1.8}, "mtp", {"eagle3"}),
         (Constraints(spare_memory_gb=2), {"gb": 1.8}, "eagle3", set()),
         (Constraints(spare_memory_gb=2), {}, "eagle3", set()),
-        (Constraints(target_changes="often"), {}, "eagle3", set()),
     ],
 )
 def test_constraint_rules_arms_out_and_the_best_remaining_arm_is_chosen(
@@ -171,45 +169,3 @@ def test_training_hours_flag_overrides_the_file_and_keeps_its_other_fields(tmp_p
     assert (found.trained["eagle3"].gpu_hours, found.trained["eagle3"].again_with) == (24, "target")
     with pytest.raises(InvalidSpec, match="--training-gpu-hours: 'eagle3' is not ARM=HOURS"):
         prices_from_options(None, {}, [], ["eagle3"])
-
-
-# -- the decision tree -------------------------------------------------------------------------------------------------
-
-
-def tree(constraints: Constraints) -> RuleReading:
-    return next(each for each in decide(constraints).rules_of_thumb if each.rule == DECISION_TREE)
-
-
-@pytest.mark.parametrize(
-    ("inputs", "lacks"),
-    [
-        ({}, "--target-changes"),
-        ({"target_changes": "seldom"}, "--spare-memory-gb"),
-        ({"target_changes": "seldom", "spare_memory_gb": 4.0}, "--can-train"),
-    ],
-)
-def test_decision_tree_names_the_missing_flag(inputs: dict[str, Any], lacks: str) -> None:
-    found = tree(Constraints(**inputs))
-    assert (found.verdict, found.cases) == (RuleVerdict.NOT_APPLICABLE, [])
-    assert lacks in found.reason
-
-
-@pytest.mark.parametrize(
-    ("inputs", "leaf", "verdict"),
-    [
-        ({"target_changes": "often"}, "draft_model or ngram", RuleVerdict.CONTRADICTS),
-        ({"target_changes": "seldom", "spare_memory_gb": 12.0}, "eagle3", RuleVerdict.AGREES),
-        (
-            {"target_changes": "seldom", "spare_memory_gb": 4.0, "can_train": False},
-            "draft_model",
-            RuleVerdict.CONTRADICTS,
-        ),
-        ({"target_changes": "seldom", "spare_memory_gb": 4.0, "can_train": True}, "medusa", RuleVerdict.NOT_APPLICABLE),
-    ],
-)
-def test_decision_tree_result_is_compared_with_the_measurement(
-    inputs: dict[str, Any], leaf: str, verdict: RuleVerdict
-) -> None:
-    found = tree(Constraints(**inputs))
-    assert found.statement.endswith(f" Here: {leaf}")
-    assert found.verdict is verdict

@@ -15,9 +15,8 @@ from specbench_api.outcome.recommendation import Candidate, Objective, Recommend
 from specbench_api.outcome.summary import ArmEnvironment
 from specbench_client.analysis.decision.recommendation import recommend
 from specbench_client.analysis.decision.request import RecommendationRequest
-from specbench_client.analysis.estimates.energy import JOULES
 from specbench_client.documents.prices import Prices
-from specbench_testing.decision_summaries import TOKENS, Given, figure, plan_of, summary_of
+from specbench_testing.decision_summaries import TOKENS, Given, plan_of, summary_of
 
 ON_GPUS = plan_of(placement={"gpus": 4})
 PRICE = Prices(gpu_hour={"*": 2.5})
@@ -185,15 +184,3 @@ def test_price_near_zero_is_rejected() -> None:
     """It would give costs of 0, by which other figures are divided."""
     with pytest.raises(ValidationError, match="greater than or equal to"):
         Prices(machine_hour=1e-320)
-
-
-@pytest.mark.parametrize(("joules", "expected"), [(0.5, "are in the run's report"), (None, "are missing")])
-def test_joules_are_reported_missing_only_if_absent(joules: float | None, expected: str) -> None:
-    summary = summary_of(*CELLS)
-    joules_per_token = figure(joules, unit="J/token")
-    cells = [each.model_copy(update={"figures": {**each.figures, JOULES: joules_per_token}}) for each in summary.cells]
-    found = recommend(
-        ON_GPUS, summary.model_copy(update={"cells": cells}), RecommendationRequest(Objective.COST, prices=PRICE)
-    )
-    (limit,) = [each for each in found.limits if each.startswith("Joules")]
-    assert expected in limit

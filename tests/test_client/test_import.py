@@ -136,7 +136,7 @@ def _import(tmp_path: Path, *arguments: str) -> dict[str, Any]:
 
 
 def test_two_files_become_a_run_with_a_paired_speedup(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """`report`, `decide`, `compare`, `analyze audit` and the llm-d report read it; chunks are verified steps."""
+    """`report`, `decide`, `compare` and the llm-d report read it; chunks are verified steps."""
     arguments = [str(PEERS / "vllm-eagle3.json"), "--baseline", str(PEERS / "vllm-none.json"), "--arm", "eagle3"]
     summary = _import(tmp_path, *arguments)
     baseline, arm = summary["cells"]
@@ -147,7 +147,7 @@ def test_two_files_become_a_run_with_a_paired_speedup(tmp_path: Path, capfd: pyt
     assert arm["figures"]["ttft_ms_p50"]["value"] < 100  # waiting for a stream is not the client's delay
     assert arm["valid"]
     results = str(tmp_path / "results")
-    for command in (["report"], ["decide"], ["analyze", "audit"]):
+    for command in (["report"], ["decide"]):
         assert exit_code([*command, results, "--latest"]) == Exit.OK, command
     assert exit_code(["compare", results, results]) == Exit.OK
     capfd.readouterr()
@@ -298,19 +298,6 @@ def test_every_remedy_of_an_imported_run_is_free_of_our_fields() -> None:
     found = {check for check in REMEDIES if ours.search(check_remedy(check, imported=True))}
     assert found <= unreachable
     assert check_remedy("TooFewRepeats", imported=False) == REMEDIES["TooFewRepeats"]
-
-
-def test_audit_reads_a_file_of_another_benchmark(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """A file without contradictions passes; one with an impossible acceptance length does not."""
-    file = PEERS / "aiperf-eagle3/profile_export_aiperf.json"
-    assert exit_code(["analyze", "audit", str(file)]) == Exit.OK
-    assert "0 findings in" in capsys.readouterr().out
-    data = json.loads(file.read_text())
-    data["request_latency"]["avg"] = 9000.0
-    data["request_latency"]["p50"] = 9000.0
-    changed = tmp_path / "changed.json"
-    changed.write_text(json.dumps(data))
-    assert exit_code(["analyze", "audit", str(changed)]) == Exit.UNTRUSTWORTHY
 
 
 def _write(tmp_path: Path, data: Any, name: str = "file.json") -> Path:

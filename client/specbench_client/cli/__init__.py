@@ -59,7 +59,7 @@ HEADINGS = {
     "Read results": {
         "report": "Show a result as text, Markdown, CSV, JSON, HTML, PNG or Parquet.",
         "import": "Read results of vllm bench, SGLang, AIPerf, guidellm, …",
-        "compare": "Compare two results, or a result with published tables.",
+        "compare": "Compare two results, cell by cell.",
         "decide": "Recommend an arm and a load, given latency limits and prices.",
         "gate": "Pass or fail: is a result no worse than an earlier one?",
         "analyze": "Explain results: breakdown, curve, explain, oracle, drift, …",

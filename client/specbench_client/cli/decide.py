@@ -153,11 +153,6 @@ _LATENCIES = ("ttft_ms", "tpot_ms", "e2e_ms")
     help="GPU memory available to a drafter, in GB; 0 excludes drafters that need any.",
 )
 @click.option(
-    "--target-changes",
-    type=click.Choice(["often", "seldom"]),
-    help="How often the target model changes; used by one of the rules of thumb.",
-)
-@click.option(
     "--emit",
     type=click.Choice([str(each) for each in DeploymentFormat]),
     help="Print the recommended drafter's settings in this format, with the evidence as comments.",
@@ -224,7 +219,6 @@ def request_from_options(summary: RunSummary, options: Mapping[str, Any]) -> Rec
         constraints=Constraints(
             can_train=None if options["can_train"] is None else options["can_train"] == "yes",
             spare_memory_gb=options["spare_memory_gb"],
-            target_changes=options["target_changes"],
         ),
     )
 

@@ -71,7 +71,7 @@ def import_(
     specdec_bench and llm-d are recognised by their content. Files of one arm and load are its repeats.
 
     Requests (vLLM: --save-detailed, SGLang: --output-details, AIPerf: profile_export.jsonl) become a run in --results,
-    which `report`, `compare`, `analyze audit` and `decide` read like any other. Columns that a file lacks are missing.
+    which `report`, `compare` and `decide` read like any other. Columns that a file lacks are missing.
     Definitions: docs/how-to/import.md.
     """
     from specbench_client.peer_results.registry import read_peer_file  # noqa: PLC0415

@@ -48,14 +48,6 @@ FORMATS = (
 )
 
 
-def recognised_file(path: Path) -> list[PeerReading]:
-    """Read a result file of another benchmark; empty if the file is something else."""
-    try:
-        return read_peer_file(path)
-    except BadInput:
-        return []
-
-
 def read_peer_file(path: Path) -> list[PeerReading]:
     """Read a result file of another benchmark. Raises BadInput."""
     name, text = str(path), _text(path)

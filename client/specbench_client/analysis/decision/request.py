@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
 
 from specbench_api.outcome.provenance import FactName
 from specbench_api.outcome.recommendation import Objective, SloTarget
@@ -29,8 +28,6 @@ class Constraints:
     """Whether a drafter can be trained."""
     spare_memory_gb: float | None = None
     """GPU memory that a drafter may take, in GB of 10^9 bytes; 0: none."""
-    target_changes: Literal["often", "seldom"] | None = None
-    """How often the target changes. It rules nothing out; the decision tree from the literature uses it."""
 
 
 @dataclass(frozen=True)

@@ -186,7 +186,7 @@ def _evidence(
 
 
 def _reuse(measured: MeasuredCell, pairs: Pairs | None) -> tuple[Reuse | None, SplitMissing | None]:
-    if pairs is None or measured.plan.prompt_cache is PromptCache.OFF:
+    if pairs is None or measured.plan.prompt_cache is PromptCache.DISABLED:
         return None, None
     return reuse_of(pairs, measured.rows, measured.seed, closed=measured.level.concurrency is not None)
 

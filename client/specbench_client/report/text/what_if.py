@@ -23,7 +23,6 @@ from specbench_client.documents.what_if import (
     OverlapFigures,
     TokensEvidence,
 )
-from specbench_client.report.text.decision import rules_table
 from specbench_client.report.text.text_table import DASH, SIMULATED, TextTable, number
 
 _CHARGES = {
@@ -127,7 +126,6 @@ def ngram_tables(report: NgramReport) -> list[TextTable]:
         *([_categories(report)] if report.overlap_by_category else []),
         _overlap(report),
         *([_bins(report)] if report.by_overlap else []),
-        *([rules_table([report.rule])] if report.rule else []),
     ]
 
 

@@ -229,7 +229,7 @@ ACCEPTANCE_DECAYS: Check[CellEvidence] = Check(
         " respects the autocorrelation of windows."
     ),
     remedy=(
-        'Measure again with promptCache: "Off": if acceptance is then stable, restored prefixes damage the drafter\'s'
+        "Measure again with promptCache: Disabled: if acceptance is then stable, restored prefixes damage the drafter's"
         " state. Report it to the engine's authors with both results, and restart engines more often than it takes."
     ),
     evaluate=_acceptance_decays,
