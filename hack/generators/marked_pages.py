@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import specbench
-from generators.records_page import documented
+from generators.docstrings import documented
 from specbench_api.launch.registry import LAUNCHERS
 from specbench_api.launch.support_matrix import SUPPORT_MATRIX
 from specbench_api.launch.verification import Verification

@@ -26,7 +26,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy import special
+import scipy
 
 from specbench_api.outcome.figure import FigureInterval
 from specbench_api.outcome.summary import MIN_REPEATS_TO_COMPARE
@@ -163,7 +163,7 @@ def _two_level(
         f"bootstrap, unit: prompt; {bootstrap.RESAMPLES} resamples of {layout.prompts} prompts{within}, {how};"
         f" the variance of {layout.repeats} repeats added"
     )
-    freedom = float(np.clip(special.stdtridf(1 - TAIL, reach), min(freedoms), sum(freedoms)))
+    freedom = float(np.clip(scipy.special.stdtridf(1 - TAIL, reach), min(freedoms), sum(freedoms)))
     return ChosenInterval(IntervalBounds(float(low), float(high)), method, freedom, runs_error=runs)
 
 

@@ -28,7 +28,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from scipy import optimize, special
+import scipy
 
 from specbench_client.analysis.statistics.bootstrap import TAIL, ChosenInterval, IntervalBounds, Z
 from specbench_client.analysis.statistics.intervals import (
@@ -91,18 +91,19 @@ def ranks(share: float, independent: float) -> IntervalBounds:
     """Return the fractional ranks, from 1, among this many independent values that bound the percentile."""
 
     def beyond(rank: float, chance: float) -> float:
-        return float(special.betainc(rank, independent + 1 - rank, share)) - chance
+        return float(scipy.special.betainc(rank, independent + 1 - rank, share)) - chance
 
     low, high = 1e-6, independent + 1 - 1e-6
     return IntervalBounds(
-        optimize.brentq(beyond, low, high, args=(1 - TAIL,)), optimize.brentq(beyond, low, high, args=(TAIL,))
+        scipy.optimize.brentq(beyond, low, high, args=(1 - TAIL,)),
+        scipy.optimize.brentq(beyond, low, high, args=(TAIL,)),
     )
 
 
 def jeffreys(share: float, independent: float) -> IntervalBounds:
     """Return Jeffreys' bounds of a share among this many independent requests."""
     below, above = share * independent + 0.5, (1 - share) * independent + 0.5
-    low, high = (float(special.betaincinv(below, above, tail)) for tail in (TAIL, 1 - TAIL))
+    low, high = (float(scipy.special.betaincinv(below, above, tail)) for tail in (TAIL, 1 - TAIL))
     return IntervalBounds(low, high)
 
 

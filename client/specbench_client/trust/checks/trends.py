@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 import pandas as pd
+import scipy
 from numpy.typing import NDArray
-from scipy import special
 
 from specbench_api.outcome.finding import Severity
 from specbench_api.outcome.summary import Trend
@@ -117,7 +117,7 @@ def _change(
     shares = np.sqrt(units) * unexplained / size / flow_ns
     variance = noise * float((shares * flow_ns * InFlight.of(begun, ended, shares).mean(begun, ended)).sum())
     half = float(np.clip(change, -MOST, MOST)) / 2
-    bound = math.sqrt(max(variance, 0.0)) * float(special.stdtrit(freedom, 1 - (1 - CONFIDENCE) / 2))
+    bound = math.sqrt(max(variance, 0.0)) * float(scipy.special.stdtrit(freedom, 1 - (1 - CONFIDENCE) / 2))
     without_load = float(_fit(np.column_stack([late, others[:, :FIXED]]), pace)[0])
     return math.log((1 + half) / (1 - half)), bound, LOAD_ERROR * abs(without_load - change)
 
