@@ -32,7 +32,6 @@ import scipy
 
 from specbench_client.analysis.statistics.bootstrap import TAIL, ChosenInterval, IntervalBounds, Z
 from specbench_client.analysis.statistics.intervals import (
-    ResampledFigure,
     ratio_influence,
     resample_sums,
     share_interval,
@@ -58,14 +57,12 @@ def percentile_intervals(
         below.add([*((some <= each).astype(np.float64) for each in found), np.ones_like(some)])
     matrices = below.matrices
     sums = resample_sums(matrices, layout, seed)
-    counts = matrices[-1].sum(axis=1)
     intervals: list[ChosenInterval | None] = []
     for index, percent in enumerate(percents):
         share = float(matrices[index].sum() / values.size)
         with np.errstate(divide="ignore", invalid="ignore"):
-            samples, repeats = sums[:, index] / sums[:, -1], matrices[index].sum(axis=1) / counts
-        levels = ResampledFigure(share, samples, ratio_influence(matrices[index], matrices[-1]), repeats)
-        chosen = share_interval(levels, layout)
+            samples = sums[:, index] / sums[:, -1]
+        chosen = share_interval(share, samples, ratio_influence(matrices[index], matrices[-1]), layout)
         enough = layout.prompts >= prompts_needed(percent / 100)
         intervals.append(_looked_up(values, percent / 100, chosen) if chosen and enough else None)
     return intervals
