@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, partial
 from random import Random
 from typing import Any
@@ -17,7 +17,6 @@ from specbench_client.simulator.prefix_cache import BLOCK_TOKENS
 from specbench_client.simulator.speculation import DraftVerifyProcess
 from specbench_client.store.records import to_frame
 from virtual_time.corrupted_worlds import ARM, BASELINE, JSON, NUMBERS
-from virtual_time.noise import NO_NOISE
 from virtual_time.world import World
 from virtual_time.world_run import Launch, launches_of, summary_of
 
@@ -114,32 +113,15 @@ class ServedFault:
     quiet: Callable[[int], World] | None = None
 
 
-def _value(run: ServedRun) -> tuple[Fault, float]:
-    ((fault, value),) = run.world.faults[ARM].items()
-    return fault, value
-
-
 def _reuse(run: ServedRun) -> list[Effect]:
-    """The hits and what they cost.
-
-    The true factor of reuse is the net speed-up with the fault over that without it, both without noise.
-    """
-    (fault, value), rows, found = _value(run), run.pairs, run.cell.reuse
+    """The ratio of computed tokens, and the hits that are left."""
+    ((fault, value),), rows, found = run.world.faults[ARM].items(), run.pairs, run.cell.reuse
     assert found is not None
-    quiet = replace(run.world, noise=NO_NOISE)
-    lossy, whole = (ServedRun(world).cell.reuse for world in (quiet, replace(quiet, faults={})))
-    assert lossy is not None
-    assert whole is not None
     hits = rows["cached_b"]
     lost = BLOCK_TOKENS * (hits > 0) if fault is Fault.REUSE_LAST_BLOCK else (hits * value).round()
     left = hits - lost
     computed = (rows["tokens"] - left).sum() / (rows["tokens"] - hits).sum()
-    factor, bounds = _known(lossy.net.value) / _known(whole.net.value), found.reuse.interval
-    assert bounds is not None
-    effects = [
-        Effect("computed tokens ratio", _known(found.computed_ratio.value), computed),
-        Effect("reuse factor", _known(found.reuse.value), factor, (bounds.low, bounds.high)),
-    ]
+    effects = [Effect("computed tokens ratio", _known(found.computed_ratio.value), computed)]
     share = rows["cached"].sum() / rows["tokens"].sum()
     return [*effects, Effect("hit share", _known(found.hit_share.value), share)] if share else effects
 

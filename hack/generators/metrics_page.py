@@ -61,7 +61,7 @@ def breakdown_section() -> str:
         "steps, requests and prompts. How to read them: [breakdown](../research/breakdown.md).\n",
         f"- Classes of steps have `{acceptance.EMITTED_POOLED.name}`: tokens emitted by the steps of the class /",
         "  number of these steps. The verified length is the same, because records contain delivered drafts only.",
-        f"- Classes of requests have {of_requests}.\n",
+        f"- Classes of requests have {of_requests}; turns also `{breakdown.TURN_RATIOS[-1].name}`.\n",
         "| dimension | of | classes | missing when |",
         "|---|---|---|---|",
         *("| " + " | ".join(row) + " |" for row in _rows()),
@@ -250,7 +250,6 @@ def render_metrics_page() -> str:
         "\n## Reuse of the prompt cache\n",
         "With `promptCache: AsServed`, over the same pairs: `cells[].reuse` of `summary.json`.\n",
         _table([_reuse_row(*row) for row in reuse.DEFINITIONS]),
-        "\nIn an open loop, where a slower engine has more requests in flight, lost reuse costs more than `reuse`.",
         "\n## Over time\n",
         _OVER_TIME,
         "## Sums and means\n",
@@ -314,15 +313,9 @@ def _without_pairs(definition: str) -> str:
     return definition.removesuffix(f", {speedups.OVER_PAIRS}")
 
 
-_NO_MODEL = (
-    "computed tokens do not vary, or the model's E2E latencies differ from the arm's by more than"
-    f" {reuse.REPLAY_ERROR_MAX:.0%}: see `cells[].splitMissing`"
-)
-
-
-def _reuse_row(name: str, unit: str, definition: str) -> tuple[str, str, str, str, str]:
-    missing = _NO_MODEL if name in reuse.NEED_MODEL else "cached tokens are not reported"
-    return f"`{name}`", unit, _without_pairs(definition), missing, "both"
+def _reuse_row(name: str, definition: str) -> tuple[str, str, str, str, str]:
+    missing = "cached tokens are not reported: see `cells[].reuseMissing`"
+    return f"`{name}`", "ratio", _without_pairs(definition), missing, "both"
 
 
 def _tps_rows() -> list[tuple[str, str, str, str, str]]:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
 from specbench_api.outcome.finding import Severity
 from specbench_api.outcome.summary import RunSummary
-from specbench_client.simulator import Fault
 from virtual_time.corrupted_worlds import CORRUPTED_WORLDS
 from virtual_time.honest_worlds import honest_cached_world, honest_world, words
 from virtual_time.noise import NO_NOISE
@@ -90,30 +88,3 @@ def test_measured_acceptance_and_step_times_match_the_configured_ones() -> None:
     assert arm["acceptance_length_verified_pooled"].value == pytest.approx(1 + chance + chance**2 + chance**3, rel=0.07)
     step = world.cost.base_ms + world.cost.per_token_ms
     assert baseline["step_ms_p50"].value == pytest.approx(step + 100 * world.cost.per_kv_ms, rel=0.05)
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"load": {"concurrency": [4]}},
-        {"load": {"rate": [8.0], "slots": 64}},
-        {"load": {"rate": [5.0], "slots": 64, "arrival": {"process": "Gamma", "burstiness": 0.5}}},
-        {"load": {"concurrency": [8]}, "turns": 3, "prompts": 60, "think_s": 0.5},
-        {"load": {"rate": [3.0], "slots": 64}, "turns": 3, "prompts": 60},
-    ],
-    ids=["closed", "open", "bursts", "think times", "open with turns"],
-)
-def test_split_of_the_net_speedup_is_that_of_the_same_world_without_the_loss(changes: dict[str, Any]) -> None:
-    shared: dict[str, Any] = {"prompts": 120, "shared_tokens": (0, 512, 1536), "noise": NO_NOISE, "repeats": 1}
-    kept = World(seed=11, caches=True, **{**shared, **changes})
-    lost = replace(kept, faults={"eagle3": {Fault.REUSE_LOST: 0.7}})
-    whole, found = (run_of(world).cells[-1].reuse for world in (kept, lost))
-    assert whole is not None
-    assert found is not None
-    drafting, net = whole.net.value, found.net.value
-    assert drafting is not None
-    assert net is not None
-    assert found.drafting.value == pytest.approx(drafting, rel=0.02)
-    assert found.reuse.value == pytest.approx(net / drafting, rel=0.02)
-    assert found.token_ms.value == pytest.approx(kept.cost.per_prefill_ms, rel=0.01)
-    assert found.hit_share.value == pytest.approx(0.3 * (whole.hit_share.value or 0), rel=0.01)

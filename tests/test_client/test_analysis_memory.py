@@ -166,7 +166,7 @@ def compare_results(count: int) -> int:
 
 def draw_curve(by: str, count: int) -> int:
     """Draw a curve of one place; return the number of records that were read."""
-    found = build_curves(by, [stored(count)], [], WALL, [])
+    found = build_curves(by, stored(count))
     assert sum(point.pairs for curve in found.curves for point in curve.points) > 0.8 * count
     return 2 * count
 

@@ -14,6 +14,7 @@ from specbench_api.outcome.gate_report import GateReport, GateRequest, GateTestO
 from specbench_api.outcome.summary import Cell
 from specbench_api.plan.plan import Arm
 from specbench_api.spec.conditions import GateReason
+from specbench_api.spec.engine import PromptCache
 from specbench_api.spec.gate import Gate
 from specbench_api.spec.load import Level, Load
 from specbench_client.analysis.compare.comparable_metrics import OF_SUMMARIES
@@ -299,6 +300,7 @@ def test_other_differences_are_listed_with_both_values() -> None:
     assert drafter is not None
     changed = with_plan(
         target=before().plan.target.model_copy(update={"revision": "v2"}),
+        prompt_cache=PromptCache.AS_SERVED,
         arms=[arms[0], Arm(name="ngram", drafter=drafter.model_copy(update={"num_speculative_tokens": 4}))],
     )
     old = replace(
@@ -311,7 +313,8 @@ def test_other_differences_are_listed_with_both_values() -> None:
     assert by_name["Engine version"] == ("0.1", "0.2")
     assert by_name["Model"] == ("acme/tiny@main", "acme/tiny@v2")
     assert by_name["Drafter ngram: numSpeculativeTokens"] == ("3", "4")
-    assert set(by_name) == {"GPU", "Engine version", "Model", "Drafter ngram: numSpeculativeTokens"}
+    assert by_name["promptCache"] == (PromptCache.OFF, PromptCache.AS_SERVED)
+    assert set(by_name) == {"GPU", "Engine version", "Model", "Drafter ngram: numSpeculativeTokens", "promptCache"}
     assert str(found[0]) == "Model acme/tiny@main → acme/tiny@v2"
 
 

@@ -402,7 +402,7 @@ def speedups_of_a_stopped_run() -> Iterator[tuple[str, Figure]]:
     yield "factors", cell.prediction.measured
     yield "break-even", run.summary.crossover.break_even[0].margin
     for axis in ("draft-tokens", "output-tokens"):
-        (curve,) = build_curves(axis, [run], [], CREATED, ()).curves
+        (curve,) = build_curves(axis, run).curves
         yield f"curve over {axis}", curve.points[0].speedup
     (mix,) = predict_mix(run, [cell], TrafficMix({"code": 1.0, "chat": 2.0}))
     yield "mix", mix.speedup

@@ -147,7 +147,8 @@ def test_each_turn_has_a_slice() -> None:
     first, second = breakdown_of_cell(rows, 1, 3).by_turn
     assert (first.label, second.label) == ("turn 1", "turn 2")
     assert (first.requests, first.prompts) == (10, 10)
-    assert set(first.figures) == {LENGTH, "acceptance_length_verified_pooled", "acceptance_rate", "tpot_ms_pooled"}
+    others = {"acceptance_length_verified_pooled", "acceptance_rate", "tpot_ms_pooled", "ttft_ms_mean"}
+    assert set(first.figures) == {LENGTH, *others}
 
 
 def test_distribution_over_requests_matches_a_calculation_by_hand() -> None:

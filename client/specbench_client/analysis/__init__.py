@@ -6,8 +6,8 @@ No I/O, no clock, no chance without a seed: the same records give the same summa
     estimates     figures and ratios of requests, each with its interval
     breakdown, stepcost, lossless, decision    further analyses of one run
     summary       the summary of a run, from all of these
-    explanation   the factors of a speed-up
+    explanation, curves   the factors of a speed-up, and the speed-up along one axis
 
-    compare, curves      several stored results
+    compare              two stored results
     what_if, drift       what other drafting would gain, and what has changed
 """

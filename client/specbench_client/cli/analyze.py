@@ -12,7 +12,7 @@ HEADINGS = {
         "drift": "Whether acceptance has changed since a reference, and why.",
     },
     "Speed-up": {
-        "curve": "Speed-up of runs by temperature, draft length or load.",
+        "curve": "Speed-up of a run by load, draft length, temperature or length.",
         "explain": "The factors of a speed-up; its projection onto your mix.",
     },
     "What if": {

@@ -1,4 +1,4 @@
-"""The report of `specbench analyze curve`: speed-up and acceptance length along one axis, over several stored runs."""
+"""The report of `specbench analyze curve`: speed-up and acceptance length along one axis of a stored run."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class CurvePoint(ApiModel):
     """The place as text: `0.7`, `8`, `about 1,024`."""
     arm: str
     """Name of the arm."""
-    runs: list[str]
-    """Roots of the runs."""
+    workload: str
+    """Name of the workload."""
     pairs: int
     """Number of paired requests."""
     speedup: Figure
@@ -65,10 +65,6 @@ class SpeedupCurve(ApiModel):
 
     title: str
     """Short title."""
-    same: dict[str, str]
-    """Settings and facts that all its points share, by name."""
-    differs: list[str] = []
-    """Differences from the first curve, which keep its points from joining that curve."""
     points: list[CurvePoint]
     """Points, the smallest place first."""
     crossover: Crossover
@@ -77,33 +73,22 @@ class SpeedupCurve(ApiModel):
     """Predictions at the requested places."""
 
 
-class CurveExclusion(ApiModel):
-    """A run or cell that is in no curve."""
-
-    what: str
-    """The run's root, and the cell if it is not the whole run."""
-    reason: str
-    """Reason of the exclusion."""
-
-
 class Curves(ApiModel):
     """All curves over one axis."""
 
     schema_version: Literal["specbench.io/curves/v1"] = "specbench.io/curves/v1"
     """Version of this document."""
-    created: str
-    """When this was written, RFC 3339."""
     axis: str
     """The axis: concurrency, temperature, draft-tokens, input-tokens or output-tokens."""
     unit: str
     """Unit of the places; empty for none."""
     simulated: bool
-    """Whether any point was simulated, so that it is not a measurement."""
+    """Whether the engine was simulated, so that it is not a measurement."""
     curves: list[SpeedupCurve] = []
     """Curves, the one with the most points first."""
     comparisons: int = 0
     """Number of speed-ups over all curves that Holm's correction covers."""
-    left_out: list[CurveExclusion] = []
-    """Runs and cells that are in no curve."""
+    left_out: list[str] = []
+    """Cells that are in no curve, each with the reason."""
     limits: list[str] = []
     """Limits of these curves."""

@@ -6,8 +6,7 @@ drafts. Such a histogram is called a tally: an array of shape (2, values) with t
 has as many columns as there are different values.
 
 The chunks themselves are needed for answers that may cross an edge of the steady window (`metrics.steady_window`):
-those of ramp and drain, whose number depends on the load and not on the length of the run. Their times are also needed
-to find the engine's steps where its prompt cache is on: 4 bytes per chunk.
+those of ramp and drain, whose number depends on the load and not on the length of the run.
 
 Everything is computed for all rows of a part at once, because a loop over rows would be as slow as reading them.
 """
@@ -40,7 +39,6 @@ POINT_ONLY_COLUMNS = (
     "reasoning_tokens",
 )
 """Columns that only the checks of a single point need; dropped when points are combined, as they are most of a row."""
-NS_PER_MS = 1e6
 BURST_NS = 100_000.0
 """Chunks at most this far apart arrived in one write: the segments of a write are closer."""
 
@@ -62,8 +60,6 @@ def condense_lists(records: pd.DataFrame, rows: pd.DataFrame, edges: Mask) -> di
       where it is not, because then the length of drafts may vary.
     - `walk`: positions of the steps, for steady rows, see `locate_steps`.
     - `edge_ns`, `edge_tokens`: the chunks themselves, for the rows selected by `edges`.
-    - `arrival_ms`: time of each chunk after `intended_ns`, where cached tokens are reported, because what lost ones
-      cost is found from the engine's steps.
 
     Tallies, walks and chunks are ragged columns (`specbench_client.ragged`).
     """
@@ -89,19 +85,11 @@ def condense_lists(records: pd.DataFrame, rows: pd.DataFrame, edges: Mask) -> di
         "walk": to_ragged(
             [compact_walk(one) for one in locate_steps(_select_steps(accepted, chunk_tokens, rows))], np.int32
         ),
-        "arrival_ms": to_ragged(_arrivals(at, rows), np.float32),
         "edge_ns": to_ragged([one if edge else None for one, edge in zip(at, edges, strict=True)], np.float64),
         "edge_tokens": to_ragged(
             [one if edge else None for one, edge in zip(chunk_tokens, edges, strict=True)], np.float64
         ),
     }
-
-
-def _arrivals(at: Sequence[Values | None], rows: pd.DataFrame) -> list[Values | None]:
-    """Return the time of each chunk in ms after the intended start; None for rows without cached tokens."""
-    begun, cached = (rows[name].to_numpy(np.float64) for name in ("intended_ns", "cached_tokens"))
-    each = zip(at, begun, cached, strict=True)
-    return [None if one is None or np.isnan(hit) else (one - start) / NS_PER_MS for one, start, hit in each]
 
 
 def _with_cut(accepted: Sequence[Values | None], cut: Values) -> list[Values | None]:

@@ -3,9 +3,9 @@
 Records come from Python, from Parquet and from several engines: nulls are None or NaN, lists are lists or arrays, and
 integers with nulls have become floats. This module normalises them: numbers are floats with NaN for missing (times
 exact up to 104 days, counts up to 16 million), texts are str or None, warm-up rows are removed, and lists are condensed
-(`metrics.record_lists`). A row takes about 300 bytes, whatever the length of its answer, and 4 per chunk where the
-engine reports cached tokens. There may be a million rows: they are then stored part by part and read column by column
-(`metrics.rows`), and every function here accepts either form.
+(`metrics.record_lists`). A row takes about 300 bytes, whatever the length of its answer. There may be a million rows:
+they are then stored part by part and read column by column (`metrics.rows`), and every function here accepts either
+form.
 """
 
 from __future__ import annotations

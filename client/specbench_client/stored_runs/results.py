@@ -1,8 +1,7 @@
-"""Reads stored results to compare two of them, evaluate a gate, or draw curves. Writes only gate.json."""
+"""Reads stored results to compare two of them or evaluate a gate. Writes only gate.json."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from specbench_api.outcome.comparison import Comparison
@@ -14,16 +13,14 @@ from specbench_api.spec.conditions import GateWait
 from specbench_client.analysis.compare.comparison import comparison
 from specbench_client.analysis.compare.gate import judge_gate
 from specbench_client.analysis.compare.stored_result import StoredResult
-from specbench_client.analysis.curves.build import build_curves
-from specbench_client.documents.curves import CurveExclusion, Curves
 from specbench_client.drive.options import SystemClock
-from specbench_client.errors import BadInput, NotDurable
+from specbench_client.errors import BadInput
 from specbench_client.report.text.findings import measuring_command, points_are
 from specbench_client.store.points import PointStore
 from specbench_client.store.run_uids import uid_created_ms
 from specbench_client.store.scratch import DiskColumnStore
-from specbench_client.store.store import Store, StoreErrorReason
-from specbench_client.stored_runs.stored_documents import read_plan, read_summary, run_roots
+from specbench_client.store.store import Store
+from specbench_client.stored_runs.stored_documents import read_plan, read_summary
 from specbench_client.stored_runs.stored_points import StoredRecords, read_launches
 
 RUN_MISSING = "RunMissing"
@@ -94,34 +91,3 @@ def gate_stores(request: GateRequest, before: Store, after: Store) -> GateReport
 def write_gate_report(report: GateReport, after: Store) -> None:
     """Write gate.json next to the run's summary, and replace an earlier one. Raises NotDurable."""
     after.replace(GATE, report.to_json().encode())
-
-
-def curves_over_stores(stores: Sequence[Store], by: str, at: Sequence[float] = ()) -> Curves:
-    """Draw curves over every run below these roots, each the root of a run or of several. Blocks.
-
-    Runs without a summary and damaged runs are left out with the reason. Raises BadInput if there is no run below a
-    root, NotDurable if a store does not respond.
-    """
-    results: list[StoredResult] = []
-    left_out: list[CurveExclusion] = []
-    roots = {run.uri(): run for store in stores for run in _runs_below(store)}
-    for uri, run in roots.items():
-        try:
-            results.append(read_result(run))
-        except (BadInput, NotDurable) as error:
-            if isinstance(error, NotDurable) and error.reason != StoreErrorReason.DAMAGED:
-                raise
-            left_out.append(CurveExclusion(what=uri, reason=str(error).removeprefix(f"{uri}: ")))
-    return build_curves(by, results, left_out, SystemClock().wall_text(), at)
-
-
-def _runs_below(store: Store) -> list[Store]:
-    """Return the runs below a root. Raises BadInput if there are none."""
-    if store.get(PLAN) is not None:
-        return [store]
-    roots = run_roots(store)
-    if not roots:
-        raise BadInput(
-            f"{store.uri()}: there is no run here (no {PLAN}): give the folder that `specbench run --results` wrote to"
-        )
-    return [store.below(root) for root in roots]

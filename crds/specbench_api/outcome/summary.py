@@ -18,7 +18,7 @@ from specbench_api.outcome.prediction import Prediction
 from specbench_api.outcome.prompt_coverage import PromptCoverage
 from specbench_api.outcome.provenance import Fact, FactName
 from specbench_api.outcome.recommendation import Recommendation
-from specbench_api.outcome.reuse import Reuse, SplitMissing
+from specbench_api.outcome.reuse import Reuse, ReuseMissing
 from specbench_api.outcome.step_cost import StepCost
 from specbench_api.spec.load import Arrival, ArrivalProcess, Level, Load
 from specbench_api.spec.slo import Slo
@@ -372,8 +372,8 @@ class Cell(ApiModel):
     reuse: Reuse | None = None
     """What it reuses from the prompt cache, compared with the baseline. None for the baseline, with promptCache:
     Disabled, and if an engine does not report cached tokens."""
-    split_missing: SplitMissing | None = None
-    """Why the net speed-up is not split into drafting and reuse. None if it is, and where reuse is not compared."""
+    reuse_missing: ReuseMissing | None = None
+    """Why reuse is not compared although the prompt cache is measured as served. None if it is compared."""
     judged: JudgedAnswers | None = None
     """Flawed answers, compared with the paired baseline's. None for the baseline, and if none was judged."""
     valid: bool = True

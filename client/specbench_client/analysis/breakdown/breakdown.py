@@ -24,6 +24,8 @@ from specbench_client.analysis.statistics.percentiles import percentiles_of
 from specbench_client.analysis.statistics.row_layout import RowLayout
 from specbench_client.metrics import acceptance, decode_speed
 from specbench_client.metrics.acceptance import EMITTED_POOLED, limit_to_drafts
+from specbench_client.metrics.latency import TTFT_MS
+from specbench_client.metrics.metric_types import RatioMetric, mean_metric
 from specbench_client.metrics.record_lists import ANSWER, CONTEXTS, POSITIONS, REASONING, expand_classes
 from specbench_client.metrics.rows import Columns, Rows, iter_pieces, select_rows
 from specbench_client.metrics.tidy_frame import Mask, Values, any_known, numbers, piecewise, steady_rows, step_walks
@@ -238,6 +240,8 @@ RATIOS = (
     decode_speed.TPOT_MS_POOLED,
 )
 """Figures of each class."""
+TURN_RATIOS = (*RATIOS, mean_metric(TTFT_MS))
+"""Figures of each turn: what a later turn waits for depends on the prompt cache."""
 TURNS_MAX = 16
 """Maximum number of classes of turns; later turns are combined in the last."""
 LITERATURE = (1, 4_000, 8_000, 13_000)
@@ -252,7 +256,9 @@ BY_QUARTILE = (
 )
 
 
-def request_breakdown(sample: SampleRows, mask: Mask, each: BreakdownClass, drafts: int) -> BreakdownSlice:
+def request_breakdown(
+    sample: SampleRows, mask: Mask, each: BreakdownClass, drafts: int, ratios: Sequence[RatioMetric] = RATIOS
+) -> BreakdownSlice:
     """Return the slice of the rows selected by a mask, shape (rows,), of which there is at least one."""
     rows = select_rows(sample.rows, mask)
     return BreakdownSlice(
@@ -262,7 +268,7 @@ def request_breakdown(sample: SampleRows, mask: Mask, each: BreakdownClass, draf
         steps=round(sum(float(np.nansum(numbers(piece, "steps"))) for piece in iter_pieces(rows))),
         requests=len(rows),
         prompts=sample.layout.prompts_of(mask),
-        figures=ratio_figures(SampleRows(rows, sample.seed), acceptance.limit_to_drafts(RATIOS, drafts)),
+        figures=ratio_figures(SampleRows(rows, sample.seed), acceptance.limit_to_drafts(ratios, drafts)),
     )
 
 
@@ -274,7 +280,7 @@ def breakdown_by_turn(sample: SampleRows, drafts: int) -> list[BreakdownSlice]:
         return []
     labels = {TURNS_MAX - 1: f"turn {TURNS_MAX} and later"}
     classes = [BreakdownClass(turn, labels.get(turn, f"turn {turn + 1}")) for turn in found]
-    return [request_breakdown(sample, turns == each.code, each, drafts) for each in classes]
+    return [request_breakdown(sample, turns == each.code, each, drafts, TURN_RATIOS) for each in classes]
 
 
 def length_classes(sample: SampleRows) -> tuple[list[BreakdownClass], str]:

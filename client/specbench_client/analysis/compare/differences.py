@@ -95,6 +95,7 @@ def _declared(before: Plan, after: Plan) -> Iterator[tuple[str, str, str]]:
         drafters = [arm.drafter.to_dict() if arm.drafter else {} for arm in (old[name], new[name])]
         for key in dict.fromkeys(key for each in drafters for key in each if key != "name"):
             yield f"Drafter {name}: {key}", *_both(drafters[0], drafters[1], key)
+    yield "promptCache", str(before.prompt_cache), str(after.prompt_cache)
     loads = [plan.load.to_dict() for plan in (before, after)]
     for name in _LOAD:
         yield f"load.{name}", *_both(loads[0], loads[1], name)

@@ -1,1 +1,1 @@
-"""Speed-up and acceptance along one axis, within or across runs, and where the speed-up crosses 1. Pure."""
+"""Speed-up and acceptance along one axis of a run, and where the speed-up crosses 1. Pure."""

@@ -6,10 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+from pydantic.main import IncEx
 
 from specbench_api.plan.plan import Arm
 from specbench_api.spec.load import Level
 from specbench_api.spec.workload import Workload
+from specbench_client.analysis.stepcost.model import drafter_family
 from specbench_client.metrics.tidy_frame import Values
 
 
@@ -51,69 +53,84 @@ CONCURRENCY = CurveAxis("concurrency", "streams", logarithmic=True, falling=True
 RATE = CurveAxis(RATE_NAME, "conversations/s", logarithmic=True, falling=True)
 
 
-CellPlace = Callable[[Arm, Workload, Level], float | None]
-"""Returns the place of a cell on the axis; None if it has none."""
+@dataclass(frozen=True)
+class CurveCell:
+    """One arm × workload × load of a run."""
+
+    arm: Arm
+    workload: Workload
+    level: Level
+
+    @property
+    def words(self) -> str:
+        """Name for messages: `ngram on chat at concurrency 8`."""
+        return f"{self.arm.name} on {self.workload.name} at {self.level.words}"
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """Key of the cell in the result: arm, workload, load."""
+        return self.arm.name, self.workload.name, self.level.label
 
 
 @dataclass(frozen=True)
 class AxisKind:
-    """One kind of curve: its axis, and what may differ between its cells.
+    """One kind of curve: its axis, and which cells are on one curve.
 
-    `free`: names of `grouping.identity` that may differ along a curve; the selection of prompts may where the prompts'
-    fingerprint identifies them. `place`: the place of a cell on a declared axis. `column`: for a measured axis, the
-    column of the baseline by which requests are sorted into classes.
+    `alike`: what the cells of one curve have in common. `place`: the place of a cell on a declared axis, None if it has
+    none. `column`: for a measured axis, the column of the baseline by which requests are sorted into classes.
     """
 
     axis: CurveAxis
-    free: tuple[str, ...]
+    alike: Callable[[CurveCell], tuple[object, ...]]
     limit: str
     """Limit that is printed with every such curve."""
-    place: CellPlace | None = None
+    place: Callable[[CurveCell], float | None] | None = None
     column: str = ""
 
 
-def _temperature(_arm: Arm, workload: Workload, _level: Level) -> float | None:
-    return workload.sampling.temperature
+def _workload_but(cell: CurveCell, varied: IncEx) -> tuple[object, ...]:
+    """Return what identifies a cell, without the fields of its workload that vary along the axis."""
+    return cell.arm.name, cell.workload.model_dump_json(exclude=varied), cell.level.label
 
 
-def _draft_tokens(arm: Arm, _workload: Workload, _level: Level) -> float | None:
-    return float(arm.drafter.num_speculative_tokens) if arm.drafter else None
+def _draft_tokens(cell: CurveCell) -> float | None:
+    return float(cell.arm.most_drafts) if drafter_family(cell.arm) else None
 
 
-def _concurrency(_arm: Arm, _workload: Workload, level: Level) -> float | None:
-    return None if level.concurrency is None else float(level.concurrency)
+def _concurrency(cell: CurveCell) -> float | None:
+    return None if cell.level.concurrency is None else float(cell.level.concurrency)
 
 
 AXIS_KINDS = {
     "temperature": AxisKind(
         CurveAxis("temperature", "", logarithmic=False),
-        ("temperature", "selection of prompts"),
+        lambda cell: _workload_but(cell, {"name": True, "sampling": {"temperature"}}),
         "At a temperature above 0 the answers of both arms differ by design: pairs share a prompt, not an answer.",
-        place=_temperature,
+        place=lambda cell: cell.workload.sampling.temperature,
     ),
     "draft-tokens": AxisKind(
         CurveAxis("draft-tokens", "tokens", logarithmic=True),
-        ("draft tokens", "selection of prompts"),
+        lambda cell: (drafter_family(cell.arm), cell.workload.name, cell.level.label),
         "A speed-up rises with the draft length before it falls: it may pass through 1 twice.",
         place=_draft_tokens,
     ),
     "input-tokens": AxisKind(
         CurveAxis("input-tokens", "tokens", logarithmic=True),
-        ("dataset",),
+        lambda cell: _workload_but(cell, {"name": True, "dataset": True}),
         "Prompts of different lengths differ in more than their length (source, task), unless they were brought to"
         " each length from the same texts (specbench dataset prepare --isl).",
         column="input_tokens",
     ),
     "output-tokens": AxisKind(
         CurveAxis("output-tokens", "tokens", logarithmic=True),
-        ("limits of the answers", "selection of prompts"),
+        lambda cell: _workload_but(cell, {"name": True, "output": True}),
         "Requests are sorted by the length of the baseline's answer, which depends on their content: this is not an"
         " experiment in which only the length was changed.",
         column="tokens",
     ),
     "concurrency": AxisKind(
         CONCURRENCY,
-        ("load", "slots", "max_running_requests", "selection of prompts"),
+        lambda cell: (cell.arm.name, cell.workload.name),
         "The speed-up is assumed to fall with the load wherever the intervals allow it.",
         place=_concurrency,
     ),

@@ -10,73 +10,44 @@ from specbench_api.outcome.crossover import Crossover
 from specbench_api.outcome.figure import Figure
 from specbench_api.outcome.summary import SpeedupConclusion
 from specbench_client.analysis.compare.stored_result import StoredResult
-from specbench_client.analysis.curves.axes import AXIS_KINDS, AxisKind, CurveAxis
+from specbench_client.analysis.curves.axes import AXIS_KINDS, CONCURRENCY, AxisKind, CurveAxis, CurveCell
 from specbench_client.analysis.curves.crossover import MeasuredPlace, find_crossover, joint_replicates
-from specbench_client.analysis.curves.grouping import (
-    NOT_KNOWN,
-    CellGroup,
-    CurveCell,
-    group_cells,
-    group_differences,
-)
-from specbench_client.analysis.curves.samples import LENGTH_DEFINITION, MeasuredSample, measured_samples
+from specbench_client.analysis.curves.samples import LENGTH_DEFINITION, MeasuredSample, group_cells, measured_samples
 from specbench_client.analysis.estimates.break_even import length_figure
 from specbench_client.analysis.estimates.speedups import conclusion
 from specbench_client.analysis.statistics.bootstrap import LEVEL
 from specbench_client.analysis.statistics.intervals import percentile_interval
 from specbench_client.analysis.statistics.log_ratio import LogRatio
 from specbench_client.analysis.statistics.p_values import holm_rejections
-from specbench_client.documents.curves import (
-    CurveAnswerBasis,
-    CurveExclusion,
-    CurvePoint,
-    CurvePrediction,
-    Curves,
-    SpeedupCurve,
-)
+from specbench_client.documents.curves import CurveAnswerBasis, CurvePoint, CurvePrediction, Curves, SpeedupCurve
 
-LIMITS = (
-    "Each speed-up is over the baseline of its own run; the runs of one curve were measured at different times.",
-    "Between two measured points the curve is interpolated linearly, not measured.",
-)
+INTERPOLATED_LIMIT = "Between two measured points the curve is interpolated linearly, not measured."
 
 
-def build_curves(
-    by: str, results: Sequence[StoredResult], left_out: Sequence[CurveExclusion], created: str, at: Sequence[float]
-) -> Curves:
-    """Build all curves over one axis.
-
-    `by`: a name of AXIS_KINDS. `left_out`: runs that could not be read. `created`: RFC 3339. `at`: places to predict.
-    """
+def build_curves(by: str, result: StoredResult, at: Sequence[float] = ()) -> Curves:
+    """Build all curves of a run over one axis. `by`: a name of AXIS_KINDS. `at`: places to predict."""
     kind = AXIS_KINDS[by]
-    groups, more = group_cells(kind, results)
-    found = list(zip(groups, measured_samples(kind, groups), strict=True))
+    groups, left_out = group_cells(kind, result)
+    found = list(zip(groups, measured_samples(kind, result, groups), strict=True))
     found.sort(key=lambda each: -len(each[1]))
     p_values = [each.compared.p_value for _, points in found for each in points]
     clear = iter(holm_rejections(p_values, 1 - LEVEL))
-    drawn = [
-        _curve(kind, group, points, [next(clear) for _ in points], group_differences(found[0][0], group), at=at)
-        for group, points in found
-    ]
     return Curves(
-        created=created,
         axis=by,
         unit=kind.axis.unit,
-        simulated=any(cell.result.summary.simulated for group in groups for cell in group.cells),
-        curves=drawn,
+        simulated=result.summary.simulated,
+        curves=[_curve(kind, cells, points, [next(clear) for _ in points], at) for cells, points in found],
         comparisons=sum(value is not None for value in p_values),
-        left_out=[*left_out, *more],
-        limits=[*LIMITS, kind.limit],
+        left_out=left_out,
+        limits=[INTERPOLATED_LIMIT, kind.limit],
     )
 
 
 def _curve(
     kind: AxisKind,
-    group: CellGroup,
+    cells: Sequence[CurveCell],
     points: Sequence[MeasuredSample],
     clear: Sequence[bool],
-    differs: Sequence[str],
-    *,
     at: Sequence[float],
 ) -> SpeedupCurve:
     """Return one curve. `clear`: whether each speed-up is significant after correction; `at`: places to predict."""
@@ -85,9 +56,7 @@ def _curve(
         for each, is_clear in zip(points, clear, strict=True)
     ]
     return SpeedupCurve(
-        title=_title(kind, group.cells),
-        same={name: value for name, value in group.same.items() if value != NOT_KNOWN},
-        differs=list(differs),
+        title=_title(kind, cells),
         points=[_point(each, word) for each, word in zip(points, words, strict=True)],
         crossover=_crossover(kind, points, words),
         predictions=[predict_at(kind.axis, points, place) for place in at],
@@ -99,7 +68,7 @@ def _point(found: MeasuredSample, word: SpeedupConclusion) -> CurvePoint:
         place=found.place,
         label=found.label,
         arm=", ".join(dict.fromkeys(cell.arm.name for cell in found.cells)),
-        runs=list(dict.fromkeys(cell.result.uri for cell in found.cells)),
+        workload=", ".join(dict.fromkeys(cell.workload.name for cell in found.cells)),
         pairs=found.pairs,
         speedup=found.compared.figure,
         conclusion=word,
@@ -121,7 +90,7 @@ def _crossover(kind: AxisKind, points: Sequence[MeasuredSample], words: Sequence
 def _title(kind: AxisKind, cells: Sequence[CurveCell]) -> str:
     arms = ", ".join(dict.fromkeys(cell.arm.name for cell in cells))
     workloads = ", ".join(dict.fromkeys(cell.workload.name for cell in cells))
-    load = "" if "load" in kind.free else f" at {cells[0].level.words}"
+    load = "" if kind.axis is CONCURRENCY else f" at {cells[0].level.words}"
     return f"{arms} on {workloads}{load}"
 
 

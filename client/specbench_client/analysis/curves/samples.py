@@ -2,8 +2,8 @@
 
 On a declared axis (temperature, draft length, load) the place belongs to a whole cell. On a measured axis (a length) it
 belongs to each request: requests are sorted into classes around 1,024, 2,048, … (from 2^(k − 1/2) to 2^(k + 1/2)), so
-that prompts of a nominal length are in one class with any tokenizer. A class pools cells of the curve with different
-prompts or different limits.
+that prompts of a nominal length are in one class with any tokenizer. A class pools the curve's cells with
+different prompts or different limits.
 
 Rows are in column stores. In memory are the pairs of one cell, on a measured axis those of one curve: 12 bytes each.
 """
@@ -18,9 +18,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from specbench_api.spec.drafter import BASELINE_NAME
-from specbench_client.analysis.compare.stored_result import CellKey
-from specbench_client.analysis.curves.axes import AxisKind
-from specbench_client.analysis.curves.grouping import CellGroup, CurveCell, dataset_of
+from specbench_client.analysis.compare.stored_result import CellKey, StoredResult
+from specbench_client.analysis.curves.axes import AxisKind, CurveCell
 from specbench_client.analysis.estimates.speedups import (
     OVER_PAIRS,
     SPEEDUP,
@@ -60,27 +59,61 @@ class MeasuredSample:
         return max(cell.arm.most_drafts for cell in self.cells)
 
 
-def measured_samples(kind: AxisKind, groups: Sequence[CellGroup]) -> list[list[MeasuredSample]]:
+def group_cells(kind: AxisKind, result: StoredResult) -> tuple[list[list[CurveCell]], list[str]]:
+    """Return the cells of each curve, and the cells that are in none, with the reason."""
+    left_out: list[str] = []
+    found: dict[tuple[object, ...], list[CurveCell]] = {}
+    for each in result.summary.cells:
+        if each.arm == BASELINE_NAME:
+            continue
+        cell = CurveCell(result.plan.arm(each.arm), result.plan.workload(each.workload), each.level)
+        why = _unusable(result, cell)
+        if not why and kind.place is not None and kind.place(cell) is None:
+            why = f"it has no {kind.axis.words()}"
+        if why:
+            left_out.append(f"{cell.words}: {why}")
+        else:
+            found.setdefault(kind.alike(cell), []).append(cell)
+    return list(found.values()), left_out
+
+
+def _unusable(result: StoredResult, cell: CurveCell) -> str:
+    """Return why a cell cannot be part of a curve; empty if it can."""
+    measured = result.cells[cell.key]
+    if not measured.valid:
+        return measured.why_invalid(result.summary.findings)
+    if measured.speedup is None or measured.speedup.value is None:
+        return "not compared with a baseline"
+    keys = (cell.key, _baseline_of(cell))
+    return "" if all(result.points_of(key) for key in keys) else "its records are gone"
+
+
+def _baseline_of(cell: CurveCell) -> CellKey:
+    return BASELINE_NAME, cell.workload.name, cell.level.label
+
+
+def measured_samples(
+    kind: AxisKind, result: StoredResult, groups: Sequence[Sequence[CurveCell]]
+) -> list[list[MeasuredSample]]:
     """Return the samples of each curve, the smallest place first; on a declared axis one per cell."""
     if kind.place is None:
-        return [list(_by_class(kind, group.cells)) for group in groups]
-    slots: dict[tuple[int, str, str], list[CurveCell]] = {}
-    for cell in (cell for group in groups for cell in group.cells):
-        slots.setdefault((id(cell.result), *cell.key[1:]), []).append(cell)
-    found: dict[int, MeasuredSample] = {}
-    for cells in slots.values():
-        baseline = _rows_of(cells[0], (BASELINE_NAME, *cells[0].key[1:]))
+        return [list(_by_class(kind, result, cells)) for cells in groups]
+    slots: dict[CellKey, list[CurveCell]] = {}
+    for cell in (cell for cells in groups for cell in cells):
+        slots.setdefault(_baseline_of(cell), []).append(cell)
+    found: dict[CellKey, MeasuredSample] = {}
+    for key, cells in slots.items():
+        baseline = _rows_of(result, key)
         for cell in cells:
-            place = kind.place(cell.arm, cell.workload, cell.level)
-            if place is not None:
-                pairs = pair_requests(_rows_of(cell, cell.key), baseline, cell.result.plan)
-                found[id(cell)] = _measured(place, f"{place:g}", [cell], pairs)
-    each = ([found[id(cell)] for cell in group.cells if id(cell) in found] for group in groups)
-    return [sorted(samples, key=lambda sample: sample.place) for samples in each]
+            place = kind.place(cell)
+            assert place is not None, "a cell without a place is in no group"
+            pairs = pair_requests(_rows_of(result, cell.key), baseline, result.plan)
+            found[cell.key] = _measured(place, f"{place:g}", [cell], pairs)
+    return [sorted((found[cell.key] for cell in cells), key=lambda sample: sample.place) for cells in groups]
 
 
-def _rows_of(cell: CurveCell, key: CellKey) -> Rows:
-    return cell.result.rows_of(cell.result.points_of(key))
+def _rows_of(result: StoredResult, key: CellKey) -> Rows:
+    return result.rows_of(result.points_of(key))
 
 
 def _measured(place: float, label: str, cells: Sequence[CurveCell], pairs: Pairs) -> MeasuredSample:
@@ -95,17 +128,17 @@ def _length_parts(arm: PairSide, _: PairSide) -> list[Values]:
     return [later_tokens(arm), np.where(steps >= 1, steps, np.nan)]
 
 
-def _by_class(kind: AxisKind, cells: Sequence[CurveCell]) -> Iterator[MeasuredSample]:
+def _by_class(kind: AxisKind, result: StoredResult, cells: Sequence[CurveCell]) -> Iterator[MeasuredSample]:
     pairs = [
-        pair_requests(_rows_of(cell, cell.key), _rows_of(cell, (BASELINE_NAME, *cell.key[1:])), cell.result.plan)
-        for cell in cells
+        pair_requests(_rows_of(result, cell.key), _rows_of(result, _baseline_of(cell)), result.plan) for cell in cells
     ]
+    datasets = [each.dataset for each in result.plan.workloads]
     classes = [_classes(numbers(each.rows, kind.column + BASELINE)) for each in pairs]
     for number in np.unique(np.concatenate(classes)):
         if number >= 0:
             inside = [each.among(mine == number) for each, mine in zip(pairs, classes, strict=True)]
             sources = [(cell, each) for cell, each in zip(cells, inside, strict=True) if len(each.rows)]
-            pooled = PooledPairs([(f"{dataset_of(cell)[:16]}/", each.rows) for cell, each in sources])
+            pooled = PooledPairs([(f"{datasets.index(cell.workload.dataset)}/", each.rows) for cell, each in sources])
             place = float(np.exp(np.log(numbers(pooled, kind.column + BASELINE)).mean()))
             alternating, anytime = all(each.alternating for each in inside), any(each.anytime for each in inside)
             together = Pairs(pooled, len(pooled), 0, alternating, anytime)

@@ -7,7 +7,7 @@ noise.) A t interval over the repeats' own logs is used if it is wider.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -17,7 +17,12 @@ from specbench_api.outcome.figure import Figure, FigureInterval
 from specbench_api.outcome.summary import MIN_REPEATS_TO_COMPARE
 from specbench_client.analysis.statistics.bootstrap import LEVEL, ChosenInterval
 from specbench_client.analysis.statistics.confidence_sequence import anytime_p_value
-from specbench_client.analysis.statistics.intervals import ResampledFigure, resample_sums, value_and_interval
+from specbench_client.analysis.statistics.intervals import (
+    ResampledFigure,
+    ratio_influence,
+    resample_sums,
+    value_and_interval,
+)
 from specbench_client.analysis.statistics.p_values import interval_p_value
 from specbench_client.analysis.statistics.row_layout import CellSums, RowLayout
 from specbench_client.metrics.tidy_frame import Values
@@ -76,12 +81,6 @@ def exponentiated_interval(chosen: ChosenInterval, scale: float = 1.0) -> Figure
     return FigureInterval(low=low, high=high, level=LEVEL, method=method, freedom=float(chosen.freedom))
 
 
-SumsFunction = Callable[[Mapping[str, Values]], Values]
-"""Returns a figure, shape (n,), given n values of the sum of each part."""
-NUDGE = 1e-5
-"""Relative change of a sum for a numerical derivative."""
-
-
 @dataclass(frozen=True)
 class LogRatioInputs:
     """Sums of rows by repeat and prompt, from which several log ratios are computed with common draws."""
@@ -108,21 +107,13 @@ class LogRatioInputs:
         runs = log_of_product(np.stack([matrix.sum(axis=1) for matrix in matrices], axis=1), signed)
         return self._reported(ResampledFigure(value, samples, _influence(matrices, signed), runs))
 
-    def log_of(self, of: SumsFunction) -> LogRatio | None:
-        """Return a log that is any function of the sums, see `resampled`; None if it is not finite."""
-        figure = self.resampled(of)
-        return self._reported(figure) if np.isfinite(figure.value) else None
-
-    def resampled(self, of: SumsFunction) -> ResampledFigure:
-        """Return a function of the sums of the parts, with its resamples and influences (the delta method).
-
-        The function must have the same value if all sums are multiplied by one number.
-        """
-        totals = {name: np.array([matrix.sum()]) for name, matrix in self.matrices.items()}
+    def ratio(self, over: str, under: str) -> ResampledFigure:
+        """Return Σ over / Σ under of two parts, with its resamples and influences."""
+        first, second = self.matrices[over], self.matrices[under]
         with np.errstate(divide="ignore", invalid="ignore"):
-            runs = of({name: matrix.sum(axis=1) for name, matrix in self.matrices.items()})
-            influence = sum(_slope(of, totals, name) * matrix for name, matrix in self.matrices.items())
-            return ResampledFigure(float(of(totals)[0]), of(self._drawn), np.asarray(influence), runs)
+            samples = self._drawn[over] / self._drawn[under]
+            repeats = first.sum(axis=1) / second.sum(axis=1)
+        return ResampledFigure(float(first.sum() / second.sum()), samples, ratio_influence(first, second), repeats)
 
     def _reported(self, figure: ResampledFigure) -> LogRatio:
         value, layout = figure.value, self.layout
@@ -144,13 +135,6 @@ def log_ratio(sums: CellSums, signs: Sequence[int], seed: int) -> LogRatio | Non
         return None
     names = [f"{index}" for index in range(len(signs))]
     return LogRatioInputs.of(names, sums, seed).log_ratio(dict(zip(names, signs, strict=True)))
-
-
-def _slope(of: SumsFunction, totals: Mapping[str, Values], name: str) -> float:
-    """Return the derivative of the figure with respect to the sum of one part."""
-    step = NUDGE * max(float(np.abs(totals[name][0])), 1.0)
-    above, below = (float(of({**totals, name: totals[name] + move})[0]) for move in (step, -step))
-    return (above - below) / (2 * step)
 
 
 def _influence(matrices: Sequence[Values], signs: Sequence[int]) -> Values:

@@ -11,7 +11,7 @@ from specbench_api.outcome.crossover import BreakEven
 from specbench_api.outcome.figure import Figure
 from specbench_api.outcome.finding import Finding, Severity
 from specbench_api.outcome.prediction import Prediction
-from specbench_api.outcome.reuse import Reuse, SplitMissing
+from specbench_api.outcome.reuse import Reuse, ReuseMissing
 from specbench_api.outcome.step_cost import StepObservation
 from specbench_api.outcome.summary import ArrivalPattern, Cell, Claims, PointSummary, SpeedupConclusion
 from specbench_api.plan.plan import Arm, Plan
@@ -115,7 +115,7 @@ def evaluate_cell(
     pairs = pair_requests(measured.rows, baseline.rows, measured.plan) if baseline else None
     compared = paired_speedup(SPEEDUP, pairs, measured.seed) if pairs else None
     trends = trends_of(measured.points) if measured.plan.soaks else []
-    reuse, split_missing = _reuse(measured, pairs)
+    reuse, reuse_missing = _reuse(measured, pairs)
     evidence = replace(_evidence(measured, baseline, pairs, compared, diverged), trends=tuple(trends), reuse=reuse)
     found = _findings(measured, evidence)
     on_points = [finding for point in measured.points for finding in point.findings]
@@ -144,7 +144,7 @@ def evaluate_cell(
         prediction=_prediction(measured, pairs),
         trends=trends,
         reuse=reuse,
-        split_missing=split_missing,
+        reuse_missing=reuse_missing,
         judged=judged_answers(pairs, baseline.rows) if pairs and baseline else None,
         valid=valid,
         findings=list(dict.fromkeys(finding.check for finding in (*on_points, *found))),
@@ -185,10 +185,11 @@ def _evidence(
     )
 
 
-def _reuse(measured: MeasuredCell, pairs: Pairs | None) -> tuple[Reuse | None, SplitMissing | None]:
+def _reuse(measured: MeasuredCell, pairs: Pairs | None) -> tuple[Reuse | None, ReuseMissing | None]:
     if pairs is None or measured.plan.prompt_cache is PromptCache.DISABLED:
         return None, None
-    return reuse_of(pairs, measured.rows, measured.seed, closed=measured.level.concurrency is not None)
+    found = reuse_of(pairs, measured.seed)
+    return (found, None) if isinstance(found, Reuse) else (None, found)
 
 
 def _findings(measured: MeasuredCell, evidence: CellEvidence) -> list[Finding]:

@@ -37,6 +37,7 @@ _FIGURES = {
     "AL verified [95 %]": "acceptance_length_verified_pooled",
     "Accepted [95 %]": "acceptance_rate",
     "TPOT ms [95 %]": "tpot_ms_pooled",
+    "TTFT ms [95 %]": "ttft_ms_mean",
 }
 
 

@@ -1,4 +1,4 @@
-"""Curves over several runs, and the break-even loads of one run, as tables, Markdown and CSV."""
+"""Curves of a run, and its break-even loads, as tables, Markdown and CSV."""
 
 from __future__ import annotations
 
@@ -23,8 +23,6 @@ from specbench_client.report.text.text_table import (
     with_interval,
 )
 
-_RUN_LETTERS = 8
-"""Characters of a run's UID in tables."""
 _BARE = (SpeedupConclusion.TOO_FEW_REPEATS, SpeedupConclusion.NO_INTERVAL, SpeedupConclusion.NOT_COMPARABLE)
 """Conclusions whose figures are shown without intervals, because those do not cover the variation between runs."""
 _STYLES = {SpeedupConclusion.FASTER: "green", SpeedupConclusion.SLOWER: "red"}
@@ -37,7 +35,7 @@ def curve_table(curves: Curves, curve: SpeedupCurve) -> TextTable:
         f"{curve.title}{marked}",
         curve_titles(curves),
         [curve_row(point) for point in curve.points],
-        words=("Arm", "Run", "Conclusion"),
+        words=("Arm", "Workload", "Conclusion"),
         styles=[_STYLES.get(point.conclusion, "") for point in curve.points],
         caption=curve.crossover.message,
     )
@@ -45,13 +43,9 @@ def curve_table(curves: Curves, curve: SpeedupCurve) -> TextTable:
 
 def curve_notes(curves: Curves) -> list[str]:
     """Return the lines below the tables on a terminal."""
-    differing = [
-        f"another curve: {curve.title}: {difference}" for curve in curves.curves for difference in curve.differs
-    ]
     return [
         *(f"at {line}" for line in prediction_lines(curves)),
-        *differing,
-        *(f"left out: {each.what}: {each.reason}" for each in curves.left_out),
+        *(f"left out: {each}" for each in curves.left_out),
         *curves.limits,
     ]
 
@@ -63,9 +57,8 @@ def curves_markdown(curves: Curves) -> str:
     for curve in curves.curves:
         lines += [f"#### {escape_markdown(curve.title)}", "", *markdown_table(curve_table(curves, curve))]
         lines += ["", f"Where the speed-up is 1: {markdown_sentence(curve.crossover.message)}", ""]
-        lines += [*(f"- Differs from the first curve: {markdown_sentence(each)}" for each in curve.differs)]
     lines += [f"- At {markdown_sentence(line)}" for line in prediction_lines(curves)]
-    lines += [f"- Left out: {markdown_sentence(f'{each.what}: {each.reason}')}" for each in curves.left_out]
+    lines += [f"- Left out: {markdown_sentence(each)}" for each in curves.left_out]
     return "\n".join([*lines, *(f"- {markdown_sentence(limit)}" for limit in curves.limits), ""])
 
 
@@ -80,15 +73,14 @@ def curves_csv(curves: Curves) -> str:
 
 def curve_titles(curves: Curves) -> Sequence[str]:
     """Return the titles of the columns."""
-    return (curves.axis, "Arm", "Run", "Pairs", "Speed-up [95 %]", "AL emitted [95 %]", "Conclusion")
+    return (curves.axis, "Arm", "Workload", "Pairs", "Speed-up [95 %]", "AL emitted [95 %]", "Conclusion")
 
 
 def curve_row(point: CurvePoint) -> list[str]:
     """Return the row of one place."""
-    run = ", ".join(uri.rstrip("/").rpartition("/")[2][:_RUN_LETTERS] for uri in point.runs)
     few = point.conclusion in _BARE
     figures = [number(each.value) if few else with_interval(each) for each in (point.speedup, point.acceptance_length)]
-    return [point.label, point.arm, run, f"{point.pairs:,}", *figures, in_words(point.conclusion)]
+    return [point.label, point.arm, point.workload, f"{point.pairs:,}", *figures, in_words(point.conclusion)]
 
 
 def prediction_lines(curves: Curves) -> list[str]:
@@ -111,7 +103,7 @@ def _csv_row(curves: Curves, curve: int, point: CurvePoint) -> dict[str, object]
         "place": point.place,
         "basis": "measured",
         "arm": point.arm,
-        "runs": ";".join(point.runs),
+        "workload": point.workload,
         "pairs": point.pairs,
         **csv_fields("speedup", point.speedup, bounded=not few),
         **csv_fields("acceptance_length", point.acceptance_length, bounded=not few),

@@ -358,8 +358,6 @@ PROMPTS_SENT_AGAIN: Check[CellEvidence] = Check(
 
 
 MORE_COMPUTED = 1.05
-SHOWN_MS = 0.1
-"""Shorter times of lost reuse are not in the message."""
 
 
 def _reuse_lost(evidence: CellEvidence) -> CheckResults:
@@ -368,12 +366,10 @@ def _reuse_lost(evidence: CellEvidence) -> CheckResults:
     ratio = reuse.computed_ratio if reuse else None
     if reuse is None or ratio is None or ratio.interval is None or ratio.interval.low <= MORE_COMPUTED:
         return []
-    hits, theirs, lost = reuse.hit_share.value or 0.0, reuse.baseline_hit_share.value or 0.0, reuse.lost_ms
-    shown = lost.value is not None and lost.value >= SHOWN_MS and lost.interval is not None and lost.interval.low > 0
-    cost = f", {float(f'{lost.value:.2g}'):,g} ms more prefill per request" if shown else ""
+    hits, theirs = reuse.hit_share.value or 0.0, reuse.baseline_hit_share.value or 0.0
     message = (
         f"{hits:.0%} of the prompt tokens came from the prompt cache, but {theirs:.0%} of the same requests' on the"
-        f" baseline: the arm computed {ratio.value:.2f} times as many{cost}"
+        f" baseline: the arm computed {ratio.value:.2f} times as many"
     )
     return [CheckResult(Severity.FAULT, message, value=ratio.value, threshold=MORE_COMPUTED)]
 
